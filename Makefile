@@ -1,0 +1,31 @@
+# Each target works on a fresh machine: it sets up what it needs in .venv first. Needs Python 3.10 or
+# later with venv, and make; no root, no compiler, no GPU.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check conformance bench fuzz clean
+
+demo: $(VENV)/.installed
+	$(BIN)/pyclmm demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/pytest -n 2 --dist worksteal
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 --dist worksteal
+
+$(VENV)/.installed: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[pocl,plot]"
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .conformance build dist *.egg-info out

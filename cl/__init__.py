@@ -1,0 +1,1 @@
+"""OpenCL C sources, installed as package data."""

@@ -1,0 +1,27 @@
+/* copy: a converting copy of a stack of matrices, any strides to any strides.
+ *
+ *   work-item (j, i, z)  ->  target(z, i, j) = source(z, i, j), converted
+ *
+ * Brings an operand that no kernel reads (no unit stride; a dtype that must be rounded first) into a
+ * dense temporary, and a result into an `out` that no kernel writes.
+ *
+ * Index map, in elements: i * rs + j * cs + batch_offsets[2 z] (source), [2 z + 1] (target).
+ * Macros: those of types.h, with A the source and OUT the target; ACC_TYPE int64, uint64, ... wide
+ * enough for both. Technique: none; bound by memory bandwidth.
+ */
+__kernel void copy_strided(
+    const int rows, const int cols,
+    __global const A_T *source, const long source_offset, const long source_rs, const long source_cs,
+    __global OUT_T *target, const long target_offset, const long target_rs, const long target_cs,
+    __global const long *batch_offsets)
+{
+  const int j = get_global_id(0);
+  const int i = get_global_id(1);
+  const size_t z = get_global_id(2);
+  if (i >= rows || j >= cols) return;
+
+  source += source_offset + batch_offsets[2 * z];
+  target += target_offset + batch_offsets[2 * z + 1];
+  const ACC_T value = LOAD_A(source, i * source_rs + j * source_cs);
+  STORE_OUT(target, i * target_rs + j * target_cs, value);
+}

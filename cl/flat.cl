@@ -1,0 +1,25 @@
+/* flat: out = A B on a 1-D NDRange.
+ *
+ *   work-item id  ->  row i = id / N, column j = id % N;  ids from M N on do nothing
+ *
+ *   id   0 1 2 3 4 | 5 6 7 ...        neighbouring ids are neighbours in a row of out, except
+ *        row 0     | row 1            where a row ends: no work-item is wasted on a short row
+ *
+ * Macros: those of types.h and gemm.h. Technique: index arithmetic in place of a 2-D NDRange.
+ */
+__kernel void matmul_flat(GEMM_ARGS)
+{
+  GEMM_BEGIN;
+  const size_t id = get_global_id(0);
+  if (id >= (size_t)M * N) return;
+  const int i = id / N;
+  const int j = id % N;
+
+  ACC_T acc = ACC_ZERO;
+  for (int k = 0; k < K; ++k) {
+    const ACC_T x = LOAD_A(a, A_INDEX(i, k));
+    const ACC_T y = LOAD_B(b, B_INDEX(k, j));
+    acc = MAC(acc, x, y);
+  }
+  STORE_RESULT(i, j, acc);
+}

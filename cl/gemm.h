@@ -1,0 +1,110 @@
+/* What every GEMM entry shares: its arguments, index maps, guarded loads, and the epilogue.
+ *
+ *   out[z](i, j) = act(alpha * sum_k A[z](i, k) B[z](k, j) + beta * C[z](i, j) + bias)
+ *
+ * Index maps, in elements (64-bit: rows x leading dimension can pass 2^31):
+ *   TRANS_A  0: A(i, k) at i*lda + k     1: A(i, k) at k*lda + i
+ *   TRANS_B  0: B(k, j) at k*ldb + j     1: B(k, j) at j*ldb + k
+ *   out(i, j) at i*ldo + j;   C(i, j) at i*c_rs + j*c_cs
+ *
+ * Macros (a missing one is an error):
+ *   TRANS_A TRANS_B   0, 1
+ *   BATCHED           0, 1: batch_offsets holds, for each z, what to add to a, b, c and out
+ *   HAS_C             0, 1: 0 where beta is zero, so that C is never read
+ *   BIAS              0 none, 1 a value for each column, 2 a value for each row
+ *   ACTIVATION        0 none, 1 relu, 2 leaky_relu, 3 gelu, 4 gelu_tanh, 5 sigmoid, 6 tanh, 7 silu
+ */
+#if !defined(TRANS_A) || !defined(TRANS_B) || !defined(BATCHED) || !defined(HAS_C) || \
+    !defined(BIAS) || !defined(ACTIVATION)
+#error "gemm.h needs TRANS_A TRANS_B BATCHED HAS_C BIAS ACTIVATION"
+#endif
+
+#define GEMM_ARGS                                                                      \
+  const int M, const int N, const int K,                                               \
+  __global const A_T *a, const long a_offset, const long lda,                          \
+  __global const B_T *b, const long b_offset, const long ldb,                          \
+  __global OUT_T *out, const long out_offset, const long ldo,                          \
+  __global const C_T *c, const long c_offset, const long c_rs, const long c_cs,        \
+  __global const BIAS_T *bias, const long bias_offset, const long bias_stride,         \
+  const ACC_T alpha, const ACC_T beta, __global const long *batch_offsets
+
+#if BATCHED
+#define BATCH_OFFSET(z, which) batch_offsets[4 * (z) + (which)]
+#else
+#define BATCH_OFFSET(z, which) 0
+#endif
+
+/* Moves the pointers to this work-item's products; stands first in an entry. The batch entry is a
+ * global id, not a group id, so that the host may enqueue a long stack in parts. */
+#define GEMM_BEGIN                                      \
+  const size_t z = get_global_id(2);                    \
+  a += a_offset + BATCH_OFFSET(z, 0);                   \
+  b += b_offset + BATCH_OFFSET(z, 1);                   \
+  c += c_offset + BATCH_OFFSET(z, 2);                   \
+  out += out_offset + BATCH_OFFSET(z, 3);               \
+  bias += bias_offset
+
+#if TRANS_A
+#define A_INDEX(i, k) ((long)(k) * lda + (i))
+#else
+#define A_INDEX(i, k) ((long)(i) * lda + (k))
+#endif
+#if TRANS_B
+#define B_INDEX(k, j) ((long)(j) * ldb + (k))
+#else
+#define B_INDEX(k, j) ((long)(k) * ldb + (j))
+#endif
+
+/* The one guarded load: zero outside. */
+#define GUARDED_A(i, k) ((i) < M && (k) < K ? LOAD_A(a, A_INDEX(i, k)) : ACC_ZERO)
+#define GUARDED_B(k, j) ((k) < K && (j) < N ? LOAD_B(b, B_INDEX(k, j)) : ACC_ZERO)
+
+/* tanh and erf through the type's own builtins; activations exist for real accumulators only. */
+#if ACTIVATION == 0
+#define ACTIVATE(x) (x)
+#elif ACTIVATION == 1
+/* a comparison, not fmax: a NaN must stay one */
+#define ACTIVATE(x) ((x) < (ACC_T)0 ? (ACC_T)0 : (x))
+#elif ACTIVATION == 2
+#define ACTIVATE(x) ((x) < (ACC_T)0 ? (ACC_T)0.01 * (x) : (x))
+#elif ACTIVATION == 3
+#define ACTIVATE(x) ((ACC_T)0.5 * (x) * ((ACC_T)1 + erf((x) * (ACC_T)0.70710678118654752440)))
+#elif ACTIVATION == 4
+#define ACTIVATE(x)                                      \
+  ((ACC_T)0.5 * (x) * ((ACC_T)1 + tanh((ACC_T)0.79788456080286535588 * \
+  ((x) + (ACC_T)0.044715 * (x) * (x) * (x)))))
+#elif ACTIVATION == 5
+#define ACTIVATE(x) ((ACC_T)1 / ((ACC_T)1 + exp(-(x))))
+#elif ACTIVATION == 6
+#define ACTIVATE(x) tanh(x)
+#elif ACTIVATION == 7
+#define ACTIVATE(x) ((x) / ((ACC_T)1 + exp(-(x))))
+#else
+#error "ACTIVATION must be 0 to 7"
+#endif
+
+/* alpha acc + beta C + bias, activated. */
+inline ACC_T finished(
+    const ACC_T acc, const ACC_T alpha, const ACC_T beta, __global const C_T *c,
+    const long c_index, __global const BIAS_T *bias, const long bias_index)
+{
+  ACC_T value = MUL(alpha, acc);
+#if HAS_C
+  const ACC_T old = LOAD_C(c, c_index);
+  value = MAC(value, beta, old);
+#endif
+#if BIAS
+  value = value + LOAD_BIAS(bias, bias_index);
+#endif
+  return ACTIVATE(value);
+}
+
+/* The one guarded store: the whole epilogue for element (i, j). */
+#define STORE_RESULT(i, j, acc)                                                          \
+  do {                                                                                   \
+    if ((i) < M && (j) < N) {                                                            \
+      const ACC_T value_ = finished(acc, alpha, beta, c, (long)(i) * c_rs + (long)(j) * c_cs, \
+                                    bias, (long)(BIAS == 1 ? (j) : (i)) * bias_stride);  \
+      STORE_OUT(out, (long)(i) * ldo + (j), value_);                                     \
+    }                                                                                    \
+  } while (0)

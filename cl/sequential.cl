@@ -1,0 +1,24 @@
+/* sequential: out = A B by the triple loop, in a single work-item.
+ *
+ *   for i: for j: out(i, j) = sum over k of A(i, k) B(k, j)
+ *
+ * The host passes ACC_TYPE float64 (complex128) for float32 (complex64) where the device has it: this
+ * is the baseline for speed and, with its wider sum, for errors.
+ *
+ * Macros: those of types.h and gemm.h. Technique: the definition.
+ */
+__kernel void matmul_sequential(GEMM_ARGS)
+{
+  GEMM_BEGIN;
+  for (int i = 0; i < M; ++i) {
+    for (int j = 0; j < N; ++j) {
+      ACC_T acc = ACC_ZERO;
+      for (int k = 0; k < K; ++k) {
+        const ACC_T x = LOAD_A(a, A_INDEX(i, k));
+        const ACC_T y = LOAD_B(b, B_INDEX(k, j));
+        acc = MAC(acc, x, y);
+      }
+      STORE_RESULT(i, j, acc);
+    }
+  }
+}

@@ -1,0 +1,68 @@
+/* tiled: out = A B through TW x TW tiles in local memory, one element a work-item.
+ *
+ *              j0  TW                     for t = 0, TW, 2 TW, ... < K:
+ *            +----+--+                      load     tile_a = A(i0.., t..), tile_b = B(t.., j0..)
+ *            | B  |##| t                    barrier  the tiles are whole
+ *            +----+--+                      multiply acc += tile_a(i, :) tile_b(:, j)
+ *     t                                     barrier  nobody reads the tiles any more
+ *   +--+--+  +----+--+
+ *   |##|A |  |out |xx| i0                 work-item (lj, li) of work-group (j0, i0)
+ *   +--+--+  +----+--+
+ *
+ * Each element is read once a tile instead of once an element: N/TW times for A, M/TW for B. Tiles
+ * that stick out of the matrix are filled with zeros, which add nothing.
+ *
+ * Macros: TW, the tile width, any number >= 1 whose square the device allows as a work-group; those
+ * of types.h and gemm.h. Work-groups must be TW x TW.
+ * Technique: blocking for a fast memory; in OpenCL, the local-memory product of NVIDIA's and Intel's
+ * introductory samples.
+ */
+#ifndef TW
+#error "tiled.cl needs TW, the tile width"
+#endif
+
+/* One column of padding keeps column accesses free of bank conflicts. */
+typedef ACC_T tile_row[TW + 1];
+
+/* Work-item (x, y) of the group loads one element of each tile. Whichever way an operand is stored,
+ * x runs along its contiguous axis. */
+#define LOAD_TILE_A(tile, i0, t, x, y)                     \
+  do {                                                     \
+    const int row = TRANS_A ? (x) : (y);                   \
+    const int col = TRANS_A ? (y) : (x);                   \
+    tile[row][col] = GUARDED_A((i0) + row, (t) + col);     \
+  } while (0)
+#define LOAD_TILE_B(tile, t, j0, x, y)                     \
+  do {                                                     \
+    const int row = TRANS_B ? (x) : (y);                   \
+    const int col = TRANS_B ? (y) : (x);                   \
+    tile[row][col] = GUARDED_B((t) + row, (j0) + col);     \
+  } while (0)
+
+inline ACC_T multiply_tiles(
+    __local const tile_row *tile_a, __local const tile_row *tile_b, ACC_T acc, const int li, const int lj)
+{
+  for (int k = 0; k < TW; ++k) acc = MAC(acc, tile_a[li][k], tile_b[k][lj]);
+  return acc;
+}
+
+__kernel __attribute__((reqd_work_group_size(TW, TW, 1))) void matmul_tiled(GEMM_ARGS)
+{
+  __local tile_row tile_a[TW];
+  __local tile_row tile_b[TW];
+  GEMM_BEGIN;
+  const int lj = get_local_id(0);
+  const int li = get_local_id(1);
+  const int j0 = get_group_id(0) * TW;
+  const int i0 = get_group_id(1) * TW;
+
+  ACC_T acc = ACC_ZERO;
+  for (int t = 0; t < K; t += TW) {
+    LOAD_TILE_A(tile_a, i0, t, lj, li);
+    LOAD_TILE_B(tile_b, t, j0, lj, li);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    acc = multiply_tiles(tile_a, tile_b, acc, li, lj);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  STORE_RESULT(i0 + li, j0 + lj, acc);
+}

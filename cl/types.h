@@ -1,0 +1,146 @@
+/* Element types: how each is stored, loaded, summed and written.
+ *
+ * Macros (NumPy's names of types; a missing one is an error):
+ *   A_TYPE B_TYPE C_TYPE BIAS_TYPE OUT_TYPE   bool int8..int64 uint8..uint64 float16 bfloat16
+ *                                             float32 float64 complex64 complex128
+ *   ACC_TYPE                                  uint32 uint64 float32 float64 complex64 complex128
+ *   CONJ_A CONJ_B                             1: the operand is conjugated as it is loaded
+ *
+ * Gives A_T, B_T, C_T, BIAS_T, OUT_T (storage) and ACC_T; LOAD_A(p, i) and so on, element i of a
+ * storage pointer as ACC_T; STORE_OUT(p, i, v); MAC(acc, x, y) = acc + x y; MUL, ADD; ACC_ZERO.
+ *
+ * Integers are summed unsigned: only unsigned overflow is defined in C, and modulo 2^n it has the
+ * same bits. float16 and bfloat16 are only storage: loads and stores convert, so a device needs no
+ * cl_khr_fp16 for them.
+ */
+#if !defined(A_TYPE) || !defined(B_TYPE) || !defined(C_TYPE) || !defined(BIAS_TYPE) || \
+    !defined(OUT_TYPE) || !defined(ACC_TYPE) || !defined(CONJ_A) || !defined(CONJ_B)
+#error "types.h needs A_TYPE B_TYPE C_TYPE BIAS_TYPE OUT_TYPE ACC_TYPE CONJ_A CONJ_B"
+#endif
+
+#define CAT_(x, y) x##y
+#define CAT(x, y) CAT_(x, y)
+#define CAT3(x, y, z) CAT(CAT(x, y), z)
+
+#ifdef cl_khr_fp64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+typedef double elem_float64;
+typedef double2 elem_complex128;
+#endif
+typedef uchar elem_bool;
+typedef char elem_int8;
+typedef short elem_int16;
+typedef int elem_int32;
+typedef long elem_int64;
+typedef uchar elem_uint8;
+typedef ushort elem_uint16;
+typedef uint elem_uint32;
+typedef ulong elem_uint64;
+typedef half elem_float16;
+typedef ushort elem_bfloat16;
+typedef float elem_float32;
+typedef float2 elem_complex64;
+
+typedef CAT(elem_, A_TYPE) A_T;
+typedef CAT(elem_, B_TYPE) B_T;
+typedef CAT(elem_, C_TYPE) C_T;
+typedef CAT(elem_, BIAS_TYPE) BIAS_T;
+typedef CAT(elem_, OUT_TYPE) OUT_T;
+typedef CAT(elem_, ACC_TYPE) ACC_T;
+
+/* fetch_<type>(p, i): element i as a type that C can calculate with. */
+#define fetch_bool(p, i) ((uint)((p)[i] != 0))
+#define fetch_int8(p, i) ((p)[i])
+#define fetch_int16(p, i) ((p)[i])
+#define fetch_int32(p, i) ((p)[i])
+#define fetch_int64(p, i) ((p)[i])
+#define fetch_uint8(p, i) ((p)[i])
+#define fetch_uint16(p, i) ((p)[i])
+#define fetch_uint32(p, i) ((p)[i])
+#define fetch_uint64(p, i) ((p)[i])
+#define fetch_float16(p, i) vload_half(i, p)
+#define fetch_bfloat16(p, i) as_float((uint)(p)[i] << 16)
+#define fetch_float32(p, i) ((p)[i])
+#define fetch_float64(p, i) ((p)[i])
+#define fetch_complex64(p, i) ((p)[i])
+#define fetch_complex128(p, i) ((p)[i])
+
+/* acc_<accumulator>_<class>(x): a fetched value as accumulator; the class is real or pair. */
+#define class_bool real
+#define class_int8 real
+#define class_int16 real
+#define class_int32 real
+#define class_int64 real
+#define class_uint8 real
+#define class_uint16 real
+#define class_uint32 real
+#define class_uint64 real
+#define class_float16 real
+#define class_bfloat16 real
+#define class_float32 real
+#define class_float64 real
+#define class_complex64 pair
+#define class_complex128 pair
+#define acc_uint32_real(x) ((uint)(x))
+#define acc_uint64_real(x) ((ulong)(x))
+#define acc_float32_real(x) ((float)(x))
+#define acc_float64_real(x) ((double)(x))
+#define acc_complex64_real(x) ((float2)((float)(x), 0.0f))
+#define acc_complex128_real(x) ((double2)((double)(x), 0.0))
+#define acc_complex64_pair(x) convert_float2(x)
+#define acc_complex128_pair(x) convert_double2(x)
+
+#define LOAD(type, p, i) \
+  CAT(CAT3(acc_, ACC_TYPE, _), CAT(class_, type))(CAT(fetch_, type)(p, i))
+#if CONJ_A
+#define LOAD_A(p, i) conjugate(LOAD(A_TYPE, p, i))
+#else
+#define LOAD_A(p, i) LOAD(A_TYPE, p, i)
+#endif
+#if CONJ_B
+#define LOAD_B(p, i) conjugate(LOAD(B_TYPE, p, i))
+#else
+#define LOAD_B(p, i) LOAD(B_TYPE, p, i)
+#endif
+#define LOAD_C(p, i) LOAD(C_TYPE, p, i)
+#define LOAD_BIAS(p, i) LOAD(BIAS_TYPE, p, i)
+#define conjugate(v) ((ACC_T)((v).x, -(v).y))
+
+/* The upper half of a float, rounded to nearest even; a NaN stays one. */
+inline ushort to_bfloat16(float x)
+{
+  const uint bits = as_uint(x);
+  if (isnan(x)) return (ushort)(bits >> 16 | 0x40);
+  return (ushort)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+#define put_bool(p, i, v) ((p)[i] = (v) != 0)
+#define put_int8(p, i, v) ((p)[i] = (char)(v))
+#define put_int16(p, i, v) ((p)[i] = (short)(v))
+#define put_int32(p, i, v) ((p)[i] = (int)(v))
+#define put_int64(p, i, v) ((p)[i] = (long)(v))
+#define put_uint8(p, i, v) ((p)[i] = (uchar)(v))
+#define put_uint16(p, i, v) ((p)[i] = (ushort)(v))
+#define put_uint32(p, i, v) ((p)[i] = (uint)(v))
+#define put_uint64(p, i, v) ((p)[i] = (ulong)(v))
+#define put_float16(p, i, v) vstore_half_rte(v, i, p)
+#define put_bfloat16(p, i, v) ((p)[i] = to_bfloat16((float)(v)))
+#define put_float32(p, i, v) ((p)[i] = (float)(v))
+#define put_float64(p, i, v) ((p)[i] = (double)(v))
+#define put_complex64(p, i, v) ((p)[i] = convert_float2(v))
+#define put_complex128(p, i, v) ((p)[i] = convert_double2(v))
+#define STORE_OUT(p, i, v) CAT(put_, OUT_TYPE)(p, i, v)
+
+/* Arithmetic. acc + x * y is left to the compiler to fuse: mad() and fma() stay calls on some CPU
+ * drivers and cost ten times as much there. */
+#define times_pair(x, y) \
+  ((ACC_T)((x).x * (y).x - (x).y * (y).y, (x).x * (y).y + (x).y * (y).x))
+#define mac_pair(acc, x, y)                                 \
+  ((ACC_T)((acc).x + (x).x * (y).x - (x).y * (y).y,         \
+           (acc).y + (x).x * (y).y + (x).y * (y).x))
+#define times_real(x, y) ((x) * (y))
+#define mac_real(acc, x, y) ((acc) + (x) * (y))
+#define class_acc CAT(class_, ACC_TYPE)
+#define MUL(x, y) CAT(times_, class_acc)(x, y)
+#define MAC(acc, x, y) CAT(mac_, class_acc)(acc, x, y)
+#define ACC_ZERO ((ACC_T)(0))

@@ -1,0 +1,47 @@
+"""pyclmm: matrix multiplication for every OpenCL device.
+
+>>> import numpy as np, pyclmm
+>>> a, b = np.ones((2, 3), np.float32), np.ones((3, 4), np.float32)
+>>> pyclmm.matmul(a, b)[0, 0]
+np.float32(3.0)
+"""
+
+from __future__ import annotations
+
+from . import reference
+from .api import gemm, matmul
+from .config import TileConfig
+from .errors import (
+    ArgumentError,
+    BuildError,
+    DeviceMemoryError,
+    DTypeError,
+    NoDeviceError,
+    PyclmmError,
+    ShapeError,
+    UnsupportedError,
+)
+from .execute import KernelWarning
+from .kernels import KERNELS
+from .plan import Matmul
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "KERNELS",
+    "ArgumentError",
+    "BuildError",
+    "DTypeError",
+    "DeviceMemoryError",
+    "KernelWarning",
+    "Matmul",
+    "NoDeviceError",
+    "PyclmmError",
+    "ShapeError",
+    "TileConfig",
+    "UnsupportedError",
+    "__version__",
+    "gemm",
+    "matmul",
+    "reference",
+]

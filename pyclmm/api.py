@@ -1,0 +1,140 @@
+"""matmul and gemm: the functions that users call."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+from numpy.typing import DTypeLike
+
+from . import plan as planning
+from .plan import Matmul, Operands, Options
+from .select import KernelChoice
+
+_PLANS_KEPT = 256
+_plans: OrderedDict[Any, Matmul] = OrderedDict()
+_lock = threading.Lock()
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    /,
+    out: Any = None,
+    *,
+    queue: cl.CommandQueue | None = None,
+    kernel: KernelChoice = "auto",
+    precision: str = "highest",
+    dtype: DTypeLike | None = None,
+    wait_for: list[cl.Event] | None = None,
+) -> Any:
+    """The matrix product of two arrays, as :func:`numpy.matmul` defines it.
+
+    Parameters
+    ----------
+    a, b
+        NumPy arrays, or pyopencl Arrays in one context; not one of each. 1-D operands are promoted,
+        stacks (more than two dimensions) broadcast.
+    out
+        Where the result goes: its shape, and a dtype the result casts to by "same_kind". It may
+        overlap an operand.
+    queue
+        The queue to use. Default: the Arrays' own; for NumPy arrays a cached one on the device that
+        ``PYOPENCL_CTX`` names, else on a GPU, else on what there is.
+    kernel
+        "auto", or the name of a kernel (``pyclmm.KERNELS``), or ``(name, TileConfig)``.
+    precision
+        "highest" (float32 products are IEEE float32 FMA), "high", "medium".
+    dtype
+        The dtype to compute in, as for a NumPy ufunc.
+    wait_for
+        Events to wait for before the product begins.
+
+    Returns
+    -------
+    For NumPy arrays the complete result. For Arrays the result Array at once; its ``events`` say when
+    it is complete, and operations on it wait for them.
+
+    Raises
+    ------
+    ShapeError (a ValueError), DTypeError (a TypeError), ArgumentError (a ValueError),
+    UnsupportedError, BuildError, DeviceMemoryError, NoDeviceError; see :mod:`pyclmm.errors`.
+    """
+    operands = planning.collect(a, b, out=out)
+    options = Options(kernel=kernel, precision=precision, dtype=_dtype(dtype))
+    return _run(operands, options, queue, 1.0, 0.0, wait_for)
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    /,
+    *,
+    alpha: complex = 1.0,
+    beta: complex = 0.0,
+    trans_a: str = "N",
+    trans_b: str = "N",
+    bias: Any = None,
+    activation: str | None = None,
+    out: Any = None,
+    queue: cl.CommandQueue | None = None,
+    kernel: KernelChoice = "auto",
+    precision: str = "highest",
+    dtype: DTypeLike | None = None,
+    wait_for: list[cl.Event] | None = None,
+) -> Any:
+    """BLAS's GEMM with an epilogue: ``act(alpha op(a) op(b) + beta c + bias)``.
+
+    Parameters as for :func:`matmul`, and:
+
+    c
+        Added after multiplication with *beta*; has the result's shape. It is not changed unless it
+        is also *out*: ``gemm(a, b, c, beta=1.0, out=c)`` updates it in place, as BLAS does.
+    alpha, beta
+        Scalars, converted to the type that products are summed in. With ``beta == 0`` *c* is never
+        read; with ``alpha == 0`` a and b are not, so nothing of theirs (NaN) reaches the result.
+    trans_a, trans_b
+        "N": as it is, "T": transposed, "C": conjugated and transposed; of the last two axes.
+    bias
+        Shape (N,) or (1, N): a value for each column; (M, 1): a value for each row.
+    activation
+        "relu", "leaky_relu" (slope 0.01), "gelu" (exact), "gelu_tanh", "sigmoid", "tanh", "silu".
+
+    Returns the result, as :func:`matmul` does.
+    """
+    operands = planning.collect(a, b, c, bias, out)
+    options = Options(trans_a, trans_b, activation, kernel, precision, _dtype(dtype))
+    return _run(operands, options, queue, alpha, beta, wait_for)
+
+
+def _dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
+    return None if dtype is None else np.dtype(dtype)
+
+
+def _run(
+    operands: Operands,
+    options: Options,
+    queue: cl.CommandQueue | None,
+    alpha: complex,
+    beta: complex,
+    wait_for: list[cl.Event] | None,
+) -> Any:
+    queue = planning.queue_of(operands, queue)
+    key = (queue.context, queue.device, options, alpha == 0, beta == 0, planning.signature(operands))
+    with _lock:
+        plan = _plans.get(key)
+        if plan is not None:
+            _plans.move_to_end(key)
+    if plan is None:
+        plan = Matmul.of(operands, options, queue, alpha, beta)
+        with _lock:
+            _plans[key] = plan
+            while len(_plans) > _PLANS_KEPT:
+                _plans.popitem(last=False)
+    else:
+        plan.check_scalars(alpha, beta)
+    return plan.run(operands, queue, alpha, beta, wait_for)

@@ -1,0 +1,117 @@
+"""DeviceInfo: what pyclmm knows of an OpenCL device, and the only reader of its strings and limits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyopencl as cl
+
+# Platform and device vendor strings, lower case, in the order they are tried: PoCL first, because
+# it calls its device by the processor's vendor.
+_VENDORS = (
+    ("pocl", ("portable computing language", "pocl")),
+    ("oclgrind", ("oclgrind",)),
+    ("mesa", ("mesa", "rusticl", "clover")),
+    ("nvidia", ("nvidia",)),
+    ("amd", ("advanced micro devices", "amd")),
+    ("intel", ("intel",)),
+    ("apple", ("apple",)),
+    ("arm", ("arm",)),
+    ("qualcomm", ("qualcomm",)),
+)
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """The facts of one device that choose kernels; plain data, so tests can make devices up.
+
+    Sizes are in bytes, ``max_clock_mhz`` in MHz. ``vendor`` is one of the short names in this
+    module or "other"; ``kind`` is "cpu", "gpu", "accelerator" or "other".
+    """
+
+    name: str
+    vendor: str
+    kind: str
+    platform: str
+    platform_version: str
+    driver_version: str
+    opencl_version: tuple[int, int]
+    compute_units: int
+    max_work_group_size: int
+    max_work_item_sizes: tuple[int, int, int]
+    local_mem_size: int
+    global_mem_size: int
+    max_mem_alloc_size: int
+    max_clock_mhz: int
+    float_vector_width: int
+    has_fp64: bool
+    has_fp16: bool
+    unified_memory: bool
+    extensions: frozenset[str]
+    compute_capability: tuple[int, int] | None = None
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.kind == "cpu"
+
+    def missing_type(self, dtypes: tuple[str, ...]) -> str | None:
+        """Why this device cannot compute with one of *dtypes* (NumPy names), or None."""
+        for name in dtypes:
+            if name in ("float64", "complex128") and not self.has_fp64:
+                return f"{name} needs cl_khr_fp64, which device {self.name!r} does not have"
+        return None
+
+
+def _version(text: str) -> tuple[int, int]:
+    found = re.search(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (1, 0)
+
+
+def _vendor(device: cl.Device) -> str:
+    words = f"{device.platform.name} {device.platform.vendor} {device.vendor}".lower()
+    return next((short for short, marks in _VENDORS if any(m in words for m in marks)), "other")
+
+
+def _kind(device: cl.Device) -> str:
+    types = cl.device_type
+    for name, bit in (("gpu", types.GPU), ("cpu", types.CPU), ("accelerator", types.ACCELERATOR)):
+        if device.type & bit:
+            return name
+    return "other"
+
+
+def _compute_capability(device: cl.Device, extensions: frozenset[str]) -> tuple[int, int] | None:
+    if "cl_nv_device_attribute_query" not in extensions:
+        return None
+    return (device.compute_capability_major_nv, device.compute_capability_minor_nv)
+
+
+@lru_cache(maxsize=64)
+def device_info(device: cl.Device) -> DeviceInfo:
+    """The :class:`DeviceInfo` of a PyOpenCL device; asked once a device and process."""
+    extensions = frozenset(device.extensions.split())
+    sizes = tuple(device.max_work_item_sizes)
+    return DeviceInfo(
+        name=device.name.strip(),
+        vendor=_vendor(device),
+        kind=_kind(device),
+        platform=device.platform.name.strip(),
+        platform_version=device.platform.version.strip(),
+        driver_version=device.driver_version.strip(),
+        opencl_version=_version(device.version),
+        compute_units=device.max_compute_units,
+        max_work_group_size=device.max_work_group_size,
+        max_work_item_sizes=(sizes[0], sizes[1], sizes[2]),
+        local_mem_size=device.local_mem_size,
+        global_mem_size=device.global_mem_size,
+        max_mem_alloc_size=device.max_mem_alloc_size,
+        max_clock_mhz=device.max_clock_frequency,
+        float_vector_width=device.native_vector_width_float,
+        has_fp64="cl_khr_fp64" in extensions or device.double_fp_config != 0,
+        has_fp16="cl_khr_fp16" in extensions,
+        unified_memory=bool(device.host_unified_memory),
+        extensions=extensions,
+        compute_capability=_compute_capability(device, extensions),
+    )

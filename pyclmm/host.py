@@ -1,0 +1,165 @@
+"""NumPy operands: the least copying that makes them readable, and the buffers around them.
+
+On a device that shares the host's memory a buffer is laid around the array where it is
+(``USE_HOST_PTR``), so nothing is copied in or out. On others the array's bytes are transferred.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+from numpy.lib.stride_tricks import as_strided
+
+from .device import DeviceInfo
+from .errors import DeviceMemoryError
+from .problem import MAX_ALIGN, Operand, alignment
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+HOST_ALIGN = 16  # bytes: what every allocator of a 64-bit machine gives, so plans may count on it
+
+
+def addressable(x: Array) -> Array:
+    """*x*, or a copy of it where elements are swapped, unaligned or at broken strides."""
+    size = x.dtype.itemsize
+    if x.dtype.isnative and x.flags.aligned and not any(s % size for s in x.strides):
+        return x
+    return x.astype(x.dtype.newbyteorder("="), order="C", copy=True)
+
+
+def operand(x: Array, device: DeviceInfo) -> Operand:
+    """What the checks need to know of a NumPy array that is used on *device*."""
+    if device.unified_memory:
+        return Operand(x.shape, x.strides, x.dtype, min(HOST_ALIGN, alignment(_address(x))))
+    start = Span.around(x).start * x.itemsize if x.size else 0
+    return Operand(x.shape, x.strides, x.dtype, alignment(start) if start else MAX_ALIGN)
+
+
+def overlaps(x: Array, y: Array) -> bool:
+    """Whether the two may share a byte, by the ranges of their bytes."""
+    return bool(np.may_share_memory(x, y))
+
+
+@dataclass(frozen=True)
+class Span:
+    """The bytes from an array's lowest to its highest element."""
+
+    memory: Array  # uint8: the buffer protocol does not know every dtype (bfloat16)
+    start: int  # how many elements into `memory` the array's first one lies
+
+    @classmethod
+    def around(cls, x: Array) -> Span:
+        lowest = x[tuple(slice(None, None, -1 if s < 0 else 1) for s in x.strides)]
+        extent = 1 + sum((n - 1) * abs(s) // x.itemsize for n, s in zip(x.shape, x.strides, strict=True))
+        memory = as_strided(lowest, (extent,), (x.itemsize,), writeable=x.flags.writeable)
+        start = (_address(x) - _address(lowest)) // x.itemsize
+        return cls(memory.view(np.uint8), start)
+
+
+def _address(x: Array) -> int:
+    return int(x.__array_interface__["data"][0])
+
+
+def compact(x: Array, device: DeviceInfo) -> Array:
+    """*x* as it should be transferred: gaps are copied out where they would outweigh the data."""
+    if device.unified_memory or x.size == 0:
+        return x
+    extent = Span.around(x).memory.nbytes
+    return x if extent <= 1.25 * x.nbytes else x.copy()
+
+
+def check_size(nbytes: int, device: DeviceInfo, argument: str) -> None:
+    """Raise DeviceMemoryError where the device allows no buffer of *nbytes*."""
+    if nbytes > device.max_mem_alloc_size:
+        raise DeviceMemoryError(
+            f"{argument} needs a buffer of {nbytes} bytes; device {device.name!r} allows "
+            f"{device.max_mem_alloc_size} (CL_DEVICE_MAX_MEM_ALLOC_SIZE); multiply in parts"
+        )
+
+
+def allocate(context: cl.Context, nbytes: int, device: DeviceInfo, argument: str) -> cl.Buffer:
+    """A device buffer; DeviceMemoryError names *argument* and the bytes where there is none."""
+    check_size(nbytes, device, argument)
+    try:
+        return cl.Buffer(context, cl.mem_flags.READ_WRITE, max(1, nbytes))
+    except cl.Error as error:
+        raise out_of_memory(nbytes, device, argument, error) from error
+
+
+def out_of_memory(nbytes: int, device: DeviceInfo, argument: str, error: Exception) -> DeviceMemoryError:
+    """The error for an allocation that the driver refused."""
+    return DeviceMemoryError(
+        f"device {device.name!r} refused {nbytes} bytes for {argument} ({error}); it has "
+        f"{device.global_mem_size} bytes in all: free some, or multiply in parts"
+    )
+
+
+class HostBuffers:
+    """The buffers of one call on NumPy arrays, and the way of the result back to the host."""
+
+    def __init__(self, queue: cl.CommandQueue, device: DeviceInfo) -> None:
+        self.queue = queue
+        self.device = device
+        self._inputs: list[tuple[int, int, cl.Buffer, int]] = []  # address range, buffer, itemsize
+
+    def read(self, x: Array, argument: str) -> tuple[cl.Buffer, int]:
+        """(buffer, offset in elements) through which kernels read *x*."""
+        span = Span.around(x)
+        low, high = _address(span.memory), _address(span.memory) + span.memory.nbytes
+        for start, end, buffer, size in self._inputs:  # A @ A.T: one buffer, not two on one memory
+            if start <= low and high <= end and size == x.itemsize:
+                return buffer, span.start + (low - start) // size
+        check_size(span.memory.nbytes, self.device, argument)
+        buffer = self._input_buffer(span.memory, argument)
+        self._inputs.append((low, high, buffer, x.itemsize))
+        return buffer, span.start
+
+    def _input_buffer(self, memory: Array, argument: str) -> cl.Buffer:
+        flags = cl.mem_flags
+        where = flags.USE_HOST_PTR if self.device.unified_memory else 0
+        try:
+            if where:
+                return cl.Buffer(self.queue.context, flags.READ_ONLY | where, hostbuf=memory)
+            buffer = cl.Buffer(self.queue.context, flags.READ_ONLY, memory.nbytes)
+            cl.enqueue_copy(self.queue, buffer, memory, is_blocking=True)
+            return buffer
+        except cl.Error as error:
+            raise out_of_memory(memory.nbytes, self.device, argument, error) from error
+
+    def write(self, x: Array) -> tuple[cl.Buffer, int, Span]:
+        """(buffer, offset, span) through which kernels write *x*."""
+        span = Span.around(x)
+        check_size(span.memory.nbytes, self.device, "out")
+        flags = cl.mem_flags
+        try:
+            if self.device.unified_memory:
+                buffer = cl.Buffer(
+                    self.queue.context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=span.memory
+                )
+            else:
+                buffer = cl.Buffer(self.queue.context, flags.READ_WRITE, span.memory.nbytes)
+                if span.memory.nbytes != x.nbytes:  # gaps come back with the result
+                    cl.enqueue_copy(self.queue, buffer, span.memory, is_blocking=True)
+        except cl.Error as error:
+            raise out_of_memory(span.memory.nbytes, self.device, "out", error) from error
+        return buffer, span.start, span
+
+    def bring_back(self, buffer: cl.Buffer, span: Span, after: list[cl.Event]) -> None:
+        """Wait for *after*, then make the result visible in the host array."""
+        if not self.device.unified_memory:
+            cl.enqueue_copy(self.queue, span.memory, buffer, wait_for=after, is_blocking=True)
+            return
+        mapped, _ = cl.enqueue_map_buffer(
+            self.queue,
+            buffer,
+            cl.map_flags.READ,
+            0,
+            span.memory.shape,
+            span.memory.dtype,
+            wait_for=after,
+            is_blocking=True,
+        )
+        mapped.base.release(self.queue)

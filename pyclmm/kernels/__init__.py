@@ -1,0 +1,29 @@
+"""KERNELS: every kernel family, best first. A new family is one module and one line here."""
+
+from __future__ import annotations
+
+from ..errors import unknown_name
+from .base import Kernel, Launch, Program, Work, Workspace
+from .flat import Flat
+from .naive import Naive
+from .sequential import Sequential
+from .single_group import SingleGroup
+from .tiled import Tiled
+
+KERNELS: tuple[Kernel, ...] = (
+    Tiled(),
+    Naive(),
+    Flat(),
+    SingleGroup(),
+    Sequential(),
+)
+
+__all__ = ["KERNELS", "Kernel", "Launch", "Program", "Work", "Workspace", "kernel_named"]
+
+
+def kernel_named(name: str) -> Kernel:
+    """The family of that name; ArgumentError with the nearest names otherwise."""
+    for kernel in KERNELS:
+        if kernel.name == name:
+            return kernel
+    raise unknown_name("kernel", name, ["auto", *(k.name for k in KERNELS)])

@@ -1,0 +1,79 @@
+"""What is right: products in NumPy's widest arithmetic, and how far a result may be from them.
+
+The bound is Netlib's test ratio for level-3 BLAS (dblat3), element by element:
+``|got - ref| / (u * (|alpha| |A| |B| + |beta| |C|))``, which must stay under 16 for short sums, and
+under K + 2 for long ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+NETLIB_RATIO = 16.0
+
+
+def _wide(x: Array) -> Array:
+    """*x* in a type whose own rounding does not matter beside x's: float64, longdouble for float64."""
+    if x.dtype.kind in "biu":
+        return x
+    double = x.dtype in (np.dtype(np.float64), np.dtype(np.complex128))
+    if x.dtype.kind == "c":
+        return x.astype(np.clongdouble if double else np.complex128)
+    return x.astype(np.longdouble if double else np.float64)
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """``a @ b`` in float64, or longdouble for float64 operands; integers in their own type.
+
+    Shapes as :func:`numpy.matmul`. Computed by NumPy, not by pyclmm.
+    """
+    if a.dtype.kind in "biu" and b.dtype.kind in "biu":
+        return np.asarray(np.matmul(a, b))
+    return np.asarray(np.matmul(_wide(a), _wide(b)))
+
+
+def magnitude(a: Array, b: Array) -> Array:
+    """``|a| @ |b|``, what rounding errors are measured against. float64, or longdouble."""
+    return np.asarray(np.matmul(abs(_wide(a)), abs(_wide(b))))
+
+
+def unit_roundoff(dtype: Any) -> float:
+    """u: half the distance from 1 to the next number of *dtype* (bfloat16: 2^-8)."""
+    dtype = np.dtype(dtype)
+    if dtype.name == "bfloat16":
+        return 2.0**-8
+    return float(np.finfo(dtype).eps) / 2 if dtype.kind in "fc" else 0.0
+
+
+def limit(k: int) -> float:
+    """What :func:`error_ratio` may reach for a sum of *k* products."""
+    return max(NETLIB_RATIO, float(k + 2))
+
+
+def error_ratio(got: Array, a: Array, b: Array, *, result: Array | None = None) -> float:
+    """The largest element error in units of roundoff; a right product stays under :func:`limit`.
+
+    *result* is the exact result where it is not ``a @ b`` alone. Sums are in float32 or wider, so for
+    narrower results the rounding of the result itself is added. Infinite where a NaN or infinity
+    is not where it belongs. Integers: 0 or infinity.
+    """
+    reference = matmul(a, b) if result is None else result
+    if got.shape != reference.shape:
+        return float("inf")
+    if got.dtype.kind in "biu":
+        return 0.0 if np.array_equal(got, reference.astype(got.dtype)) else float("inf")
+    wide = _wide(got)
+    finite = np.isfinite(reference)
+    if not np.array_equal(wide[~finite], reference[~finite], equal_nan=True):
+        return float("inf")
+    u_sum = min(unit_roundoff(got.dtype), unit_roundoff(np.float32))
+    own = unit_roundoff(got.dtype) if unit_roundoff(got.dtype) > u_sum else 0.0
+    scale = magnitude(a, b) + np.finfo(np.float64).tiny
+    with np.errstate(invalid="ignore", over="ignore"):
+        excess = np.maximum(abs(wide - reference) - own * abs(reference), 0)
+        ratio = np.where(finite, excess / (u_sum * scale), 0)
+    return float(np.max(ratio, initial=0.0))

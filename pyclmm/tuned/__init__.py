@@ -1,0 +1,1 @@
+"""Tuned tables: measured data only, one JSON file a device."""
