@@ -16,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from .device import DeviceInfo
 from .errors import DeviceMemoryError
 from .problem import MAX_ALIGN, Operand, alignment
+from .transfer import download, upload
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -103,6 +104,7 @@ class HostBuffers:
     def __init__(self, queue: cl.CommandQueue, device: DeviceInfo) -> None:
         self.queue = queue
         self.device = device
+        self.uploads: list[cl.Event] = []  # what a kernel must wait for
         self._inputs: list[tuple[int, int, cl.Buffer, int]] = []  # address range, buffer, itemsize
 
     def read(self, x: Array, argument: str) -> tuple[cl.Buffer, int]:
@@ -124,7 +126,7 @@ class HostBuffers:
             if where:
                 return cl.Buffer(self.queue.context, flags.READ_ONLY | where, hostbuf=memory)
             buffer = cl.Buffer(self.queue.context, flags.READ_ONLY, memory.nbytes)
-            cl.enqueue_copy(self.queue, buffer, memory, is_blocking=True)
+            self.uploads += upload(self.queue, buffer, memory)
             return buffer
         except cl.Error as error:
             raise out_of_memory(memory.nbytes, self.device, argument, error) from error
@@ -142,7 +144,7 @@ class HostBuffers:
             else:
                 buffer = cl.Buffer(self.queue.context, flags.READ_WRITE, span.memory.nbytes)
                 if span.memory.nbytes != x.nbytes:  # gaps come back with the result
-                    cl.enqueue_copy(self.queue, buffer, span.memory, is_blocking=True)
+                    self.uploads += upload(self.queue, buffer, span.memory)
         except cl.Error as error:
             raise out_of_memory(span.memory.nbytes, self.device, "out", error) from error
         return buffer, span.start, span
@@ -150,7 +152,7 @@ class HostBuffers:
     def bring_back(self, buffer: cl.Buffer, span: Span, after: list[cl.Event]) -> None:
         """Wait for *after*, then make the result visible in the host array."""
         if not self.device.unified_memory:
-            cl.enqueue_copy(self.queue, span.memory, buffer, wait_for=after, is_blocking=True)
+            download(self.queue, span.memory, buffer, after)
             return
         mapped, _ = cl.enqueue_map_buffer(
             self.queue,

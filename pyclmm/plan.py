@@ -480,5 +480,5 @@ class _HostWay:
         values["out"], start, span = buffers.write(target)
         values["out_offset"] = np.int64(start)
         binding.fill_unused(values)
-        events = binding.enqueue(values, wait_for)
+        events = binding.enqueue(values, wait_for + buffers.uploads)
         buffers.bring_back(values["out"], span, events[-1:])

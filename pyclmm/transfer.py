@@ -1,0 +1,99 @@
+"""Host memory to and from devices that do not share it: pinned staging, in overlapping chunks.
+
+Drivers copy from pageable memory through a pinned buffer of their own, one chunk after the other. Here
+two pinned chunks take turns, so that the host fills one while the device reads the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+CHUNK = 8 << 20  # bytes; long enough to hide an enqueue, short enough to overlap in a few megabytes
+DIRECT = 1 << 20  # bytes; below this one plain transfer is as fast
+_SLOTS = 2
+
+
+class _Staging:
+    """Two pinned chunks of one context, mapped for good, and the transfer that last used each."""
+
+    def __init__(self, queue: cl.CommandQueue) -> None:
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
+        access: Any = cl.map_flags.READ | cl.map_flags.WRITE
+        uint8: Any = np.dtype(np.uint8)
+        self.slots: list[Bytes] = []
+        self.busy: list[cl.Event | None] = [None] * _SLOTS
+        for _ in range(_SLOTS):
+            pinned = cl.Buffer(queue.context, flags, CHUNK)
+            mapped, _ = cl.enqueue_map_buffer(queue, pinned, access, 0, (CHUNK,), uint8, is_blocking=True)
+            self.slots.append(mapped)
+
+    def free_slot(self, number: int) -> Bytes:
+        """That slot's memory, once the transfer that used it has ended."""
+        event = self.busy[number % _SLOTS]
+        if event is not None:
+            event.wait()
+        return self.slots[number % _SLOTS]
+
+
+_kept = threading.local()  # a thread's staging: slots are written without a lock
+
+
+def _staging(queue: cl.CommandQueue) -> _Staging:
+    by_context = _kept.__dict__.setdefault("by_context", {})
+    if queue.context not in by_context:
+        by_context.clear()  # one context's chunks a thread: they are pinned memory
+        by_context[queue.context] = _Staging(queue)
+    staging: _Staging = by_context[queue.context]
+    return staging
+
+
+def _chunks(nbytes: int) -> Iterator[tuple[int, int, int]]:
+    for number, start in enumerate(range(0, nbytes, CHUNK)):
+        yield number, start, min(start + CHUNK, nbytes)
+
+
+def upload(queue: cl.CommandQueue, buffer: cl.Buffer, memory: Bytes) -> list[cl.Event]:
+    """Copy *memory* (bytes) into *buffer*; returns the events that end it. *memory* is free at once."""
+    if memory.nbytes <= DIRECT:
+        return [cl.enqueue_copy(queue, buffer, memory, is_blocking=True)]
+    staging = _staging(queue)
+    events = []
+    for number, start, stop in _chunks(memory.nbytes):
+        slot = staging.free_slot(number)[: stop - start]
+        np.copyto(slot, memory[start:stop])
+        event = cl.enqueue_copy(queue, buffer, slot, dst_offset=start, is_blocking=False)
+        staging.busy[number % _SLOTS] = event
+        events.append(event)
+    return events
+
+
+def download(queue: cl.CommandQueue, memory: Bytes, buffer: cl.Buffer, after: list[cl.Event]) -> None:
+    """Copy *buffer* into *memory* (bytes) once *after* has ended; complete when it returns."""
+    if memory.nbytes <= DIRECT:
+        cl.enqueue_copy(queue, memory, buffer, wait_for=after, is_blocking=True)
+        return
+    staging = _staging(queue)
+    pending: list[tuple[Bytes, Bytes, cl.Event]] = []
+    for number, start, stop in _chunks(memory.nbytes):
+        if len(pending) == _SLOTS:
+            _collect(pending.pop(0))
+        slot = staging.free_slot(number)[: stop - start]
+        event = cl.enqueue_copy(queue, slot, buffer, src_offset=start, wait_for=after, is_blocking=False)
+        staging.busy[number % _SLOTS] = event
+        queue.flush()
+        pending.append((memory[start:stop], slot, event))
+    for chunk in pending:
+        _collect(chunk)
+
+
+def _collect(chunk: tuple[Bytes, Bytes, cl.Event]) -> None:
+    target, slot, event = chunk
+    event.wait()
+    np.copyto(target, slot)
