@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ import pyopencl as cl
 
 from . import host, select
 from .device import DeviceInfo, device_info
-from .dtypes import dtype_of
+from .dtypes import COMPLEX, dtype_of
 from .errors import BuildError, UnsupportedError
-from .kernels.base import Launch, Work
+from .kernels.base import Arg, Launch, Work
 from .problem import Gemm, GemmProblem
 from .program import new_kernel
 from .recipe import Recipe
@@ -32,6 +33,18 @@ _SCALARS = ("alpha", "beta")
 
 class KernelWarning(RuntimeWarning):
     """A kernel could not be used on this device, and the next one was taken."""
+
+
+@dataclass
+class _Step:
+    """One launch, ready: its kernel object, arguments (None where they vary), and sizes."""
+
+    kernel: cl.Kernel
+    args: list[Any]
+    varying: tuple[tuple[int, str], ...]
+    scalar: Callable[[Any], Any]
+    parts: list[tuple[tuple[int, ...], tuple[int, ...] | None]]
+    local_size: tuple[int, ...]
 
 
 class _Binding:
@@ -52,52 +65,60 @@ class _Binding:
         self.nothing = fixed["batch_offsets"]  # stands in for operands that are never read
         self._steps = [self._step(context, launch, fixed) for launch in recipe.launches]
 
-    def _step(self, context: cl.Context, launch: Launch, fixed: dict[str, cl.Buffer]) -> Any:
+    def _step(self, context: cl.Context, launch: Launch, fixed: dict[str, cl.Buffer]) -> _Step:
         kernel = new_kernel(context, launch.program, launch.kernel)
-        varying = []
-        for index, arg in enumerate(launch.args):
-            if not isinstance(arg, str):
-                kernel.set_arg(index, arg)
-            elif arg in fixed:
-                kernel.set_arg(index, fixed[arg])
-            else:
-                varying.append((index, arg))
-        scalar = _scalar_type(str(launch.program.define("ACC_TYPE")))
-        return kernel, tuple(varying), scalar, _parts(launch.global_size), launch.local_size
+        acc_type = str(launch.program.define("ACC_TYPE"))
+        kernel.set_scalar_arg_dtypes([_scalar_dtype(arg, acc_type) for arg in launch.args])
+        args: list[Any] = [fixed.get(arg) if isinstance(arg, str) else arg.item() for arg in launch.args]
+        varying = tuple(
+            (i, arg) for i, arg in enumerate(launch.args) if isinstance(arg, str) and arg not in fixed
+        )
+        return _Step(
+            kernel, args, varying, _converter(acc_type), _parts(launch.global_size), launch.local_size
+        )
 
     def fill_unused(self, values: dict[str, Any]) -> None:
         """Give C and bias, where the product has none, a buffer that is never read."""
         for name in ("c", "bias"):
             if name not in values:
-                values[name], values[f"{name}_offset"] = self.nothing, np.int64(0)
+                values[name], values[f"{name}_offset"] = self.nothing, 0
 
     def enqueue(self, values: dict[str, Any], wait_for: list[cl.Event]) -> list[cl.Event]:
         """Enqueue every launch; returns their events, the last of which ends the product."""
         events: list[cl.Event] = []
         if self.out_of_order:  # the workspace is still the last call's until that has ended
             wait_for = wait_for + self.last
-        for kernel, varying, scalar, parts, local_size in self._steps:
-            for index, name in varying:
-                value = values[name]
-                kernel.set_arg(index, scalar(value) if name in _SCALARS else value)
-            for global_size, offset in parts:
+        for step in self._steps:
+            args = step.args
+            for index, name in step.varying:
+                args[index] = step.scalar(values[name]) if name in _SCALARS else values[name]
+            step.kernel.set_args(*args)
+            for global_size, offset in step.parts:
                 after = wait_for if not events else events[-1:] if self.out_of_order else None
                 events.append(
                     cl.enqueue_nd_range_kernel(
-                        self.queue, kernel, global_size, local_size, offset, wait_for=after
+                        self.queue, step.kernel, global_size, step.local_size, offset, wait_for=after
                     )
                 )
         self.last = events[-1:]
         return events
 
 
-def _scalar_type(acc_type: str) -> Any:
+def _scalar_dtype(arg: Arg, acc_type: str) -> np.dtype[Any] | None:
+    """How PyOpenCL packs an argument; None for buffers, and for pairs, which it takes as they are."""
+    if not isinstance(arg, str):
+        return arg.dtype
+    if arg.endswith("_offset"):
+        return np.dtype(np.int64)
+    return dtype_of(acc_type) if arg in _SCALARS and acc_type not in COMPLEX else None
+
+
+def _converter(acc_type: str) -> Callable[[Any], Any]:
     """Turns alpha and beta into arguments of the accumulator's type."""
     if acc_type.startswith("uint"):
         bits = 8 * dtype_of(acc_type).itemsize
-        make = dtype_of(acc_type).type
-        return lambda value: make(int(value) % (1 << bits))  # wraps, as NumPy's integers do
-    return dtype_of(acc_type).type if acc_type != "None" else None
+        return lambda value: int(value) % (1 << bits)  # wraps, as NumPy's integers do
+    return dtype_of(acc_type).type if acc_type in COMPLEX else float
 
 
 def _parts(global_size: tuple[int, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...] | None]]:

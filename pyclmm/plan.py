@@ -391,7 +391,7 @@ class _DeviceWay:
             wait_for += x.events
             empty = x.base_data is None or x.size == 0
             values[slot] = binding.nothing if empty else x.base_data
-            values[f"{slot}_offset"] = np.int64(0 if empty else arrays.element_offset(x, name))
+            values[f"{slot}_offset"] = 0 if empty else arrays.element_offset(x, name)
         binding.fill_unused(values)
         events = binding.enqueue(values, wait_for)
         out.add_event(events[-1])
@@ -476,9 +476,9 @@ class _HostWay:
             slot = _user_name(gemm, name)
             x = self._ready(name, operands[name])
             buffer, offset = buffers.read(x, name) if x.size else (binding.nothing, 0)
-            values[slot], values[f"{slot}_offset"] = buffer, np.int64(offset)
+            values[slot], values[f"{slot}_offset"] = buffer, offset
         values["out"], start, span = buffers.write(target)
-        values["out_offset"] = np.int64(start)
+        values["out_offset"] = start
         binding.fill_unused(values)
         events = binding.enqueue(values, wait_for + buffers.uploads)
         buffers.bring_back(values["out"], span, events[-1:])
