@@ -53,6 +53,8 @@ class Span:
 
     @classmethod
     def around(cls, x: Array) -> Span:
+        if x.flags.forc:  # the common case, and a tenth of the cost
+            return cls(x.reshape(-1, order="A").view(np.uint8), 0)
         lowest = x[tuple(slice(None, None, -1 if s < 0 else 1) for s in x.strides)]
         extent = 1 + sum((n - 1) * abs(s) // x.itemsize for n, s in zip(x.shape, x.strides, strict=True))
         memory = as_strided(lowest, (extent,), (x.itemsize,), writeable=x.flags.writeable)
