@@ -133,11 +133,11 @@ inline ushort to_bfloat16(float x)
 
 /* Arithmetic. acc + x * y is left to the compiler to fuse: mad() and fma() stay calls on some CPU
  * drivers and cost ten times as much there. */
-#define times_pair(x, y) \
-  ((ACC_T)((x).x * (y).x - (x).y * (y).y, (x).x * (y).y + (x).y * (y).x))
-#define mac_pair(acc, x, y)                                 \
-  ((ACC_T)((acc).x + (x).x * (y).x - (x).y * (y).y,         \
-           (acc).y + (x).x * (y).y + (x).y * (y).x))
+#define times_pair(u, v) \
+  ((ACC_T)((u).x * (v).x - (u).y * (v).y, (u).x * (v).y + (u).y * (v).x))
+#define mac_pair(acc, u, v)                                 \
+  ((ACC_T)((acc).x + (u).x * (v).x - (u).y * (v).y,         \
+           (acc).y + (u).x * (v).y + (u).y * (v).x))
 #define times_real(x, y) ((x) * (y))
 #define mac_real(acc, x, y) ((acc) + (x) * (y))
 #define class_acc CAT(class_, ACC_TYPE)
