@@ -88,10 +88,10 @@ inline ACC_T finished(
     const ACC_T acc, const ACC_T alpha, const ACC_T beta, __global const C_T *c,
     const long c_index, __global const BIAS_T *bias, const long bias_index)
 {
-  ACC_T value = MUL(alpha, acc);
+  ACC_T value = SCALE(alpha, acc);
 #if HAS_C
   const ACC_T old = LOAD_C(c, c_index);
-  value = MAC(value, beta, old);
+  value = value + SCALE(beta, old);
 #endif
 #if BIAS
   value = value + LOAD_BIAS(bias, bias_index);

@@ -7,7 +7,8 @@
  *   CONJ_A CONJ_B                             1: the operand is conjugated as it is loaded
  *
  * Gives A_T, B_T, C_T, BIAS_T, OUT_T (storage) and ACC_T; LOAD_A(p, i) and so on, element i of a
- * storage pointer as ACC_T; STORE_OUT(p, i, v); MAC(acc, x, y) = acc + x y; MUL, ADD; ACC_ZERO.
+ * storage pointer as ACC_T; STORE_OUT(p, i, v); MAC(acc, x, y) = acc + x y;
+ * MUL(x, y); SCALE(s, v), a product with a scalar of the call; ACC_ZERO.
  *
  * Integers are summed unsigned: only unsigned overflow is defined in C, and modulo 2^n it has the
  * same bits. float16 and bfloat16 are only storage: loads and stores convert, so a device needs no
@@ -133,14 +134,18 @@ inline ushort to_bfloat16(float x)
 
 /* Arithmetic. acc + x * y is left to the compiler to fuse: mad() and fma() stay calls on some CPU
  * drivers and cost ten times as much there. */
-#define times_pair(x, y) \
-  ((ACC_T)((x).x * (y).x - (x).y * (y).y, (x).x * (y).y + (x).y * (y).x))
-#define mac_pair(acc, x, y)                                 \
-  ((ACC_T)((acc).x + (x).x * (y).x - (x).y * (y).y,         \
-           (acc).y + (x).x * (y).y + (x).y * (y).x))
+#define times_pair(u, v) \
+  ((ACC_T)((u).x * (v).x - (u).y * (v).y, (u).x * (v).y + (u).y * (v).x))
+#define mac_pair(acc, u, v)                                 \
+  ((ACC_T)((acc).x + (u).x * (v).x - (u).y * (v).y,         \
+           (acc).y + (u).x * (v).y + (u).y * (v).x))
+/* A real scalar scales a complex number by parts: 0 i times infinity would be NaN. */
+#define scale_pair(s, v) ((s).y == 0 ? (ACC_T)((s).x * (v).x, (s).x * (v).y) : times_pair(s, v))
+#define scale_real(s, v) ((s) * (v))
 #define times_real(x, y) ((x) * (y))
 #define mac_real(acc, x, y) ((acc) + (x) * (y))
 #define class_acc CAT(class_, ACC_TYPE)
 #define MUL(x, y) CAT(times_, class_acc)(x, y)
+#define SCALE(s, v) CAT(scale_, class_acc)(s, v)
 #define MAC(acc, x, y) CAT(mac_, class_acc)(acc, x, y)
 #define ACC_ZERO ((ACC_T)(0))

@@ -123,6 +123,7 @@ def _run(
     beta: complex,
     wait_for: list[cl.Event] | None,
 ) -> Any:
+    planning.check_numbers(alpha, beta)
     queue = planning.queue_of(operands, queue)
     key = (queue.context, queue.device, options, alpha == 0, beta == 0, planning.signature(operands))
     with _lock:

@@ -23,12 +23,17 @@ Array = np.ndarray[Any, np.dtype[Any]]
 HOST_ALIGN = 16  # bytes: what every allocator of a 64-bit machine gives, so plans may count on it
 
 
+def is_addressable(x: Array) -> bool:
+    """Whether kernels can address *x*: native byte order, whole elements from one to the next.
+
+    Aligned to whole elements: to NumPy half a complex number is enough, to OpenCL it is not.
+    """
+    return x.dtype.isnative and not any(at % x.itemsize for at in (_address(x), *x.strides))
+
+
 def addressable(x: Array) -> Array:
     """*x*, or a copy of it where elements are swapped, unaligned or at broken strides."""
-    size = x.dtype.itemsize
-    if x.dtype.isnative and x.flags.aligned and not any(s % size for s in x.strides):
-        return x
-    return x.astype(x.dtype.newbyteorder("="), order="C", copy=True)
+    return x if is_addressable(x) else x.astype(x.dtype.newbyteorder("="), order="C", copy=True)
 
 
 def operand(x: Array, device: DeviceInfo) -> Operand:
@@ -55,7 +60,8 @@ class Span:
     def around(cls, x: Array) -> Span:
         if x.flags.forc:  # the common case, and a tenth of the cost
             return cls(x.reshape(-1, order="A").view(np.uint8), 0)
-        lowest = x[tuple(slice(None, None, -1 if s < 0 else 1) for s in x.strides)]
+        upward: Any = (..., *(slice(None, None, -1 if s < 0 else 1) for s in x.strides))
+        lowest = x[upward]  # a view, also of 0-D arrays
         extent = 1 + sum((n - 1) * abs(s) // x.itemsize for n, s in zip(x.shape, x.strides, strict=True))
         memory = as_strided(lowest, (extent,), (x.itemsize,), writeable=x.flags.writeable)
         start = (_address(x) - _address(lowest)) // x.itemsize

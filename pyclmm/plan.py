@@ -37,6 +37,21 @@ class Options:
     dtype: np.dtype[Any] | None = None
     workspace_limit: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("trans_a", "trans_b", "precision"):
+            _check_kind(name, getattr(self, name), isinstance(getattr(self, name), str), "a string")
+        named = self.activation is None or isinstance(self.activation, str)
+        _check_kind("activation", self.activation, named, "a string, or None")
+        if not isinstance(self.kernel, str):
+            kinds = [type(part) for part in self.kernel] if isinstance(self.kernel, tuple) else []
+            fits = kinds == [str, TileConfig]
+            _check_kind("kernel", self.kernel, fits, "a kernel's name, or (name, TileConfig)")
+
+
+def _check_kind(name: str, value: Any, fits: bool, wanted: str) -> None:
+    if not fits:
+        raise DTypeError(f"{name} is {value!r}; pass {wanted}")
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -197,6 +212,7 @@ class Matmul:
         alpha: complex,
         beta: complex,
     ) -> None:
+        check_numbers(alpha, beta)
         self._signature = signature(operands)
         self._alpha, self._beta = alpha, beta
         self._queue = queue
@@ -251,7 +267,8 @@ class Matmul:
         wait_for: list[cl.Event] | None,
     ) -> Any:
         """:meth:`__call__` on operands known to fit the plan."""
-        return self._way.run(operands, queue, {"alpha": alpha, "beta": beta}, list(wait_for or ()))
+        waits = _events(wait_for)
+        return self._way.run(operands, queue, {"alpha": alpha, "beta": beta}, waits)
 
     def enqueue(self, a: Any, b: Any, c: Any = None, /, *, out: Any, **kwargs: Any) -> list[cl.Event]:
         """Enqueue on pyopencl Arrays and return the launches' events in order, for profiling."""
@@ -337,15 +354,30 @@ def _gemm(
     )
 
 
-def check_scalars(gemm: Gemm, alpha: complex, beta: complex) -> None:
-    """alpha and beta must be representable in the result's type."""
+def _events(wait_for: Any) -> list[cl.Event]:
+    """A list of its own of the events to wait for."""
+    if wait_for is None:
+        return []
+    if not isinstance(wait_for, list | tuple) or not all(isinstance(e, cl.Event) for e in wait_for):
+        raise DTypeError(f"wait_for is {wait_for!r}; pass a list of pyopencl.Event")
+    return list(wait_for)
+
+
+def check_numbers(alpha: Any, beta: Any) -> None:
+    """alpha and beta must be numbers."""
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not isinstance(value, int | float | complex | np.number):
             raise DTypeError(f"{name} is a {type(value).__name__}; pass a number")
-        if gemm.dtype.kind in "biu" and value != int(value.real):
-            raise DTypeError(f"{name} is {value}, but the result is {gemm.dtype}; pass a whole number")
+
+
+def check_scalars(gemm: Gemm, alpha: complex, beta: complex) -> None:
+    """alpha and beta must be representable in the result's type."""
+    check_numbers(alpha, beta)
+    for name, value in (("alpha", alpha), ("beta", beta)):
         if gemm.dtype.kind != "c" and isinstance(value, complex | np.complexfloating):
-            raise DTypeError(f"{name} is complex, but the result is {gemm.dtype}")
+            raise DTypeError(f"{name} is complex, but the result is {gemm.dtype}; pass a real number")
+        if gemm.dtype.kind in "biu" and not (isinstance(value, int) or float(value.real).is_integer()):
+            raise DTypeError(f"{name} is {value}, but the result is {gemm.dtype}; pass a whole number")
 
 
 def _user_name(gemm: Gemm, name: str) -> str:
@@ -420,9 +452,7 @@ class _HostWay:
         check_scalars(gemm, alpha, beta)
         self._convert = {_user_name(gemm, n): dtype_of(copy.target_type) for n, copy in gemm.copies}
         clash = out is not None and bool(_clashes(operands, out, host.overlaps))
-        self._in_place = (
-            out is not None and not clash and gemm.out_copy is None and host.addressable(out) is out
-        )
+        self._in_place = out is not None and not clash and gemm.out_copy is None and host.is_addressable(out)
         kept = {n: x for n, x in operands.items() if n != "out" or self._in_place}
         specs = self._specs(kept)
         if not self._in_place:
@@ -435,8 +465,8 @@ class _HostWay:
 
     def _ready(self, name: str, x: Any) -> Any:
         """*x* as a kernel reads it; the array itself where that is possible."""
-        if name == "out":
-            return x
+        if name == "out":  # one that kernels cannot address is filled from a dense result
+            return x if host.is_addressable(x) else np.empty(x.shape, x.dtype.newbyteorder("="))
         if name in self._convert:
             return np.ascontiguousarray(x, dtype=self._convert[name]).reshape(x.shape)
         return host.compact(host.addressable(x), self._device)
@@ -456,7 +486,7 @@ class _HostWay:
         if not gemm.is_empty:
             self._compute(operands, target, queue, values, wait_for)
         if out is None:
-            return target[()]  # NumPy gives a scalar, not a 0-D array, for 1-D @ 1-D
+            return target if target.ndim else target[()]  # 1-D @ 1-D is a scalar, as NumPy's
         if target is not out:
             np.copyto(out, target, casting="same_kind")
         return out

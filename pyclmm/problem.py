@@ -248,12 +248,14 @@ def _promoted(a: Operand, b: Operand) -> tuple[Operand, Operand]:
     return a, b
 
 
-def _transposed(x: _Matrix, trans: str, argument: str) -> _Matrix:
+def _transposed(x: _Matrix, trans: str, argument: str, vector: bool) -> _Matrix:
+    """op(x). A *vector* is its own transpose, as in NumPy."""
     if trans not in TRANSPOSES:
         raise unknown_name(argument, trans, TRANSPOSES)
     if trans == "N":
         return x
-    return replace(x.T, conj=trans == "C" and x.type in dtypes.COMPLEX)
+    conj = trans == "C" and x.type in dtypes.COMPLEX
+    return replace(x if vector else x.T, conj=conj)
 
 
 def _result_shape(a: Operand, b: Operand, ma: _Matrix, mb: _Matrix) -> tuple[int, ...]:
@@ -326,8 +328,8 @@ def checked_gemm(
         raise unknown_name("precision", precision, PRECISIONS)
     computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, out.dtype if out else None)
     a2, b2 = _promoted(a, b)
-    ma = _transposed(_matrix(a2, "a"), trans_a, "trans_a")
-    mb = _transposed(_matrix(b2, "b"), trans_b, "trans_b")
+    ma = _transposed(_matrix(a2, "a"), trans_a, "trans_a", len(a.shape) == 1)
+    mb = _transposed(_matrix(b2, "b"), trans_b, "trans_b", len(b.shape) == 1)
     batch = _result_shape(a, b, ma, mb)
     full_shape = (*batch, ma.rows, mb.cols)
     shape = _squeezed(full_shape, a, b)

@@ -61,6 +61,8 @@ class Recipe:
         return self.workspace[-1].symbol
 
     def _add_copy(self, name: str, copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg]) -> None:
+        if copy.elements == 0:  # K is 0; an NDRange of nothing is an error before OpenCL 2.1
+            return
         table = f"copy_offsets_{name}"
         strides = (copy.source_strides[:-2], copy.target_strides[:-2])
         self.tables[table] = batch_table(copy.shape[:-2], strides)
