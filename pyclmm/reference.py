@@ -7,6 +7,7 @@ under K + 2 for long ones.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,29 @@ def unit_roundoff(dtype: Any) -> float:
 def limit(k: int) -> float:
     """What :func:`error_ratio` may reach for a sum of *k* products."""
     return max(NETLIB_RATIO, float(k + 2))
+
+
+def activate(x: Array, activation: int) -> Array:
+    """The activation of that number (its place in ``problem.ACTIVATIONS``) in NumPy, element by element."""
+    with np.errstate(over="ignore"):
+        if activation == 3:
+            return np.asarray(x * 0.5 * (1 + _erf(x * np.sqrt(0.5))))
+        if activation == 4:
+            return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+        simple: dict[int, Any] = {
+            0: lambda: x,
+            1: lambda: np.where(x < 0, 0, x),
+            2: lambda: np.where(x < 0, 0.01 * x, x),
+            5: lambda: 1 / (1 + np.exp(-x)),
+            6: lambda: np.tanh(x),
+            7: lambda: x / (1 + np.exp(-x)),
+        }
+        return np.asarray(simple[activation]())
+
+
+def _erf(x: Array) -> Array:
+    """The error function: NumPy has none."""
+    return np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x
 
 
 def error_ratio(got: Array, a: Array, b: Array, *, result: Array | None = None) -> float:

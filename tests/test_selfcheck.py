@@ -1,0 +1,171 @@
+"""Self-check before use: a kernel that is wrong on a device is not used there."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclmm
+from pyclmm import api, cache, program, selfcheck
+from pyclmm.queues import default_queue
+
+# What a driver could get wrong: (kernel's file, right text, what it computes instead)
+WRONG = {
+    "a product left out": ("tiled.cl", "k < TW; ++k", "k < TW - 1; ++k"),
+    "a bound shifted": ("tiled.cl", "t < K; t += TW", "t + TW < K; t += TW"),
+    "edges not guarded": ("gemm.h", "if ((i) < M && (j) < N)", "if ((i) < M)"),
+    "padding read": ("gemm.h", "((i) < M && (k) < K ?", "((i) < M ?"),
+    "alpha forgotten": ("gemm.h", "ACC_T value = SCALE(alpha, acc);", "ACC_T value = acc;"),
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch, tmp_path):
+    """No verdict and no plan from before; a cache folder of this test's own."""
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
+    monkeypatch.setattr(selfcheck, "_known", {})
+    api._plans.clear()
+    yield tmp_path
+    api._plans.clear()
+
+
+@pytest.fixture
+def queue():
+    """A context of its own, so that no program of another test is found in it."""
+    return cl.CommandQueue(cl.Context([default_queue().device]))
+
+
+def tamper(monkeypatch, file, right, wrong):
+    real = program.read_source
+
+    def source(name):
+        text = real(name)
+        if name == file:
+            assert right in text
+            text = text.replace(right, wrong)
+        return text
+
+    monkeypatch.setattr(program, "read_source", source)
+    program.joined_source.cache_clear()
+    monkeypatch.setattr(program, "joined_source", program.joined_source.__wrapped__)
+
+
+def operands(m=19, k=21, n=18):
+    rng = np.random.default_rng(3)
+    return rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((k, n), dtype=np.float32)
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_wrong_kernel_is_refused_when_asked_for(monkeypatch, queue, fault):
+    tamper(monkeypatch, *WRONG[fault])
+    a, b = operands()
+    with pytest.raises(pyclmm.UnsupportedError, match="tiled: wrong result in the self-check"):
+        pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+
+
+def test_auto_steps_down_the_ladder_with_one_warning(monkeypatch, queue):
+    tamper(monkeypatch, *WRONG["a product left out"])
+    monkeypatch.setattr("pyclmm.select.KERNELS", [k for k in pyclmm.KERNELS if k.name in ("tiled", "naive")])
+    a, b = operands()
+    with pytest.warns(pyclmm.KernelWarning, match=r"tiled: wrong result.*'naive' is used") as caught:
+        c = pyclmm.matmul(a, b, queue=queue)
+    assert len(caught) == 1
+    assert queue.device.name.strip() in str(caught[0].message)
+    assert pyclmm.reference.error_ratio(c, a, b) < pyclmm.reference.limit(21)
+
+
+def test_when_every_kernel_is_wrong_the_call_raises(monkeypatch, queue):
+    tamper(monkeypatch, *WRONG["alpha forgotten"])
+    a, b = operands()
+    with pytest.raises(pyclmm.UnsupportedError, match="no kernel could be used"):
+        pyclmm.matmul(a, b, queue=queue)
+
+
+def count_checks(monkeypatch):
+    calls = []
+    real = selfcheck._found_wrong
+    monkeypatch.setattr(selfcheck, "_found_wrong", lambda *args: calls.append(1) or real(*args))
+    return calls
+
+
+def test_a_verdict_is_kept_in_the_process_and_on_disk(monkeypatch, queue, fresh):
+    calls = count_checks(monkeypatch)
+    a, b = operands()
+    pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    pyclmm.matmul(a[:9], b, kernel="tiled", queue=queue)
+    assert len(calls) == 1
+    monkeypatch.setattr(selfcheck, "_known", {})  # as in a new process
+    pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
+    assert len(calls) == 1
+    files = list((fresh / "selfcheck").glob("*.json"))
+    assert len(files) == 1
+    assert files[0].stat().st_mode & 0o077 == 0
+    assert json.loads(files[0].read_text())["reason"] is None
+
+
+def test_a_changed_source_is_checked_again(monkeypatch, queue):
+    calls = count_checks(monkeypatch)
+    a, b = operands()
+    pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    tamper(monkeypatch, "tiled.cl", "/* tiled:", "/* changed:")
+    pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
+    assert len(calls) == 2
+
+
+def test_the_check_can_be_turned_off(monkeypatch, queue):
+    tamper(monkeypatch, *WRONG["a product left out"])
+    monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
+    a, b = operands()
+    c = pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    assert pyclmm.reference.error_ratio(c, a, b) > pyclmm.reference.limit(21)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"schema": 1}',
+        '{"schema": 99, "device": "d", "kernel": "k", "reason": null}',
+        '{"schema": 1, "device": "d", "kernel": "k", "reason": 5}',
+        '{"schema": 1, "device": "d", "kernel": "k", "reason": "two\\nlines"}',
+        "[" * 100_000,
+    ],
+)
+def test_a_broken_verdict_is_set_aside_with_one_warning(monkeypatch, queue, fresh, content):
+    a, b = operands()
+    pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    [file] = (fresh / "selfcheck").glob("*.json")
+    file.write_text(content)
+    monkeypatch.setattr(selfcheck, "_known", {})
+    calls = count_checks(monkeypatch)
+    with pytest.warns(cache.CacheWarning, match="set aside") as caught:
+        pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
+    assert len(caught) == 1
+    assert len(calls) == 1
+    assert file.with_suffix(".bad").read_text() == content
+    assert json.loads(file.read_text())["reason"] is None
+
+
+def test_a_folder_that_cannot_be_written_is_not_fatal(monkeypatch, queue, tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(blocker / "below"))
+    a, b = operands()
+    c = pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    assert pyclmm.reference.error_ratio(c, a, b) < pyclmm.reference.limit(21)
+
+
+@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "tanh"])
+def test_right_kernels_pass_with_everything_on(queue, kernel, activation):
+    a, b = operands(6, 7, 5)
+    c, bias = np.ones((6, 5), np.float32), np.ones(5, np.float32)
+    pyclmm.gemm(
+        a, b, c, alpha=2.0, beta=0.5, bias=bias, activation=activation, kernel=kernel.name, queue=queue
+    )
