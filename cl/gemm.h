@@ -59,7 +59,7 @@
 #define GUARDED_A(i, k) ((i) < M && (k) < K ? LOAD_A(a, A_INDEX(i, k)) : ACC_ZERO)
 #define GUARDED_B(k, j) ((k) < K && (j) < N ? LOAD_B(b, B_INDEX(k, j)) : ACC_ZERO)
 
-/* tanh and erf through the type's own builtins; activations exist for real accumulators only. */
+/* exp, tanh and erf through the type's own builtins; activations exist for real accumulators only. */
 #if ACTIVATION == 0
 #define ACTIVATE(x) (x)
 #elif ACTIVATION == 1
@@ -70,8 +70,10 @@
 #elif ACTIVATION == 3
 #define ACTIVATE(x) ((ACC_T)0.5 * (x) * ((ACC_T)1 + erf((x) * (ACC_T)0.70710678118654752440)))
 #elif ACTIVATION == 4
-#define ACTIVATE(x)                                      \
-  ((ACC_T)0.5 * (x) * ((ACC_T)1 + tanh((ACC_T)0.79788456080286535588 * \
+/* x (1 + tanh(u)) / 2 = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3): where x is far below
+ * zero, a tanh that is a unit off -1 would not give 0. */
+#define ACTIVATE(x)                                            \
+  ((x) / ((ACC_T)1 + exp((ACC_T)-1.59576912160573071176 *      \
   ((x) + (ACC_T)0.044715 * (x) * (x) * (x)))))
 #elif ACTIVATION == 5
 #define ACTIVATE(x) ((ACC_T)1 / ((ACC_T)1 + exp(-(x))))

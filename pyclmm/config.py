@@ -49,6 +49,8 @@ class TileConfig:
         work_items = 1
         for axis, (size, limit) in enumerate(zip(local_size, device.max_work_item_sizes, strict=False)):
             work_items *= size
+            if size < 1:
+                reasons.append(f"{size} work-items in dimension {axis}, at least 1 is needed")
             if size > limit:
                 reasons.append(f"{size} work-items in dimension {axis}, the device allows {limit}")
         if work_items > device.max_work_group_size:

@@ -1,0 +1,42 @@
+"""Fixtures that every test file shares: the device under test, and random numbers with a seed."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pyopencl as cl
+import pytest
+from hypothesis import HealthCheck, settings
+
+from pyclmm.device import DeviceInfo, device_info
+from pyclmm.queues import default_queue
+
+# A slow build is no reason for a test to fail, and the same examples are drawn in each run;
+# `make fuzz` is what looks for new ones.
+settings.register_profile(
+    "pyclmm", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
+)
+settings.load_profile("pyclmm")
+
+
+@pytest.fixture(scope="session")
+def queue() -> cl.CommandQueue:
+    """The default queue: whatever OpenCL there is, or what PYOPENCL_CTX names."""
+    return default_queue()
+
+
+@pytest.fixture(scope="session")
+def context(queue: cl.CommandQueue) -> cl.Context:
+    return queue.context
+
+
+@pytest.fixture(scope="session")
+def device(queue: cl.CommandQueue) -> DeviceInfo:
+    return device_info(queue.device)
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers that are the same in each run, and different in each test."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
