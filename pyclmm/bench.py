@@ -20,7 +20,7 @@ from .config import TileConfig
 from .contest import NUMPY, Board, Check, Contestant, OnDevice, OnNumpy, Sample, Size, problem_of, random_pair
 from .device import device_info
 from .dtypes import dtype_of
-from .errors import PyclmmError
+from .errors import BuildError, PyclmmError
 from .kernels import KERNELS, kernel_named
 from .problem import GemmProblem
 
@@ -254,4 +254,9 @@ class Track:
 
 
 def _one_line(error: BaseException) -> str:
+    """The error without its log, but with the first error in that."""
+    if isinstance(error, BuildError):
+        lines = [line.strip() for line in error.log.splitlines()]
+        cause = next((line for line in lines if line.startswith("error") or ": error" in line), lines[0])
+        return f"the device's compiler refused it: {cause}"
     return next(iter(str(error).splitlines()), type(error).__name__)

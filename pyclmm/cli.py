@@ -158,6 +158,7 @@ def bench_command(
         draw(rungs, own.name, plot_file)
         console.print(f"drawn to {plot_file}")
     _exit_if_wrong(rungs)
+    _exit_if_none(rungs, kernels)
 
 
 def _check_call(
@@ -257,6 +258,13 @@ def _exit_if_wrong(rungs: Sequence[Rung]) -> None:
     if wrong:
         click.echo(f"Error: wrong results from {', '.join(wrong)}", err=True)
         raise SystemExit(_WRONG_RESULT)
+
+
+def _exit_if_none(rungs: Sequence[Rung], asked: Sequence[str]) -> None:
+    """Exit code 2 where a kernel was asked for by name and none of those could run."""
+    rows = [rung.row(name) for rung in rungs for name in asked]
+    if rows and all(row.reason is not None and not row.too_slow for row in rows):
+        raise _Failure(f"{', '.join(asked)} could not run here: {rows[0].reason}")
 
 
 @contextmanager

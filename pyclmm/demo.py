@@ -78,9 +78,8 @@ def run(
 
 def _finding(workload: Workload, queue: cl.CommandQueue) -> str:
     plan = Matmul(workload.a, workload.b, queue=queue)
-    return (
-        f"found by {plan.kernel}, which kernel='auto' picks: {workload.finding(plan(workload.a, workload.b))}"
-    )
+    found = workload.finding(plan(workload.a, workload.b))
+    return f"{found} (by {plan.kernel}, which kernel='auto' picks)"
 
 
 def _summary(console: Console, rungs: list[Rung]) -> None:

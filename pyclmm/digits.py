@@ -57,7 +57,8 @@ def read_idx(path: Path) -> Array:
         with gzip.open(path) as file:
             data = file.read()
     except (OSError, EOFError) as error:
-        raise ArgumentError(f"cannot read {path}: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ArgumentError(f"cannot read {path}: {reason}") from error
     if len(data) < 4 or data[0] or data[1] or data[2] != _UNSIGNED_BYTE:
         raise ArgumentError(f"{path} is not an IDX file of unsigned bytes")
     start = 4 + 4 * data[3]

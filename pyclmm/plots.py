@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,34 +33,36 @@ def check(path: Path) -> None:
 
 def _style(index: int, name: str) -> dict[str, Any]:
     if name == NUMPY:
-        return {"color": "black", "marker": "x"}
+        return {"color": "black", "marker": "p"}
     return {"color": _COLOURS[index % len(_COLOURS)], "marker": _MARKERS[index % len(_MARKERS)]}
 
 
 def bench(rung: Rung, device: str, path: Path) -> None:
-    """Bars of GFLOP/s at one size, with speed-ups over the baseline."""
+    """GFLOP/s at one size on a log axis, with speed-ups over the baseline."""
     rows = [row for row in rung.rows if row.gflops]
-    figure = _figure(8, 1.6 + 0.45 * len(rows))
+    figure = _figure(8, 1.6 + 0.4 * max(1, len(rows)))
     axes = figure.add_subplot()
-    bars = axes.barh(
-        [row.kernel for row in rows],
-        [row.gflops for row in rows],
-        color=["0.35" if row.kernel == NUMPY else "C0" for row in rows],
-    )
-    axes.bar_label(bars, [_label(row) for row in rows], padding=4)
-    axes.invert_yaxis()
+    for index, row in enumerate(rows):
+        style = _style(index, row.kernel)
+        axes.plot(row.gflops, index, **style, markersize=8)
+        axes.annotate(_label(row), (row.gflops, index), (10, -4), textcoords="offset points")
+    axes.set_yticks(range(len(rows)), [row.kernel for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    rates = [row.gflops for row in rows if row.gflops] or [1.0]
     axes.set_xscale("log")
-    low, high = axes.get_xlim()
-    axes.set_xlim(low / 1.5, high * 6)  # room for the labels
+    # whole decades, and room for the labels
+    axes.set_xlim(10 ** math.floor(math.log10(min(rates))), 10 ** math.ceil(math.log10(max(rates)) + 0.6))
+    axes.grid(True, which="major", alpha=0.3)
+    axes.tick_params(axis="x", which="minor", labelbottom=False)
     axes.set_xlabel(f"GFLOP/s (speed-up over {BASELINE})")
     axes.set_title(f"{rung.size} {rung.dtype}, {device}", fontsize="medium")
-    axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
 
 
 def _label(row: Row) -> str:
-    speedup = "" if row.speedup is None else f"  ({'~' if row.extrapolated else ''}{row.speedup:.3g}x)"
-    return f"{row.gflops:.3g}{speedup}"
+    if row.speedup is None:
+        return f"{row.gflops:.3g}"
+    return f"{row.gflops:.3g} ({'~' if row.extrapolated else ''}{row.speedup:.3g}x)"
 
 
 def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:

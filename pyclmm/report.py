@@ -94,21 +94,33 @@ def bench_table(rung: Rung) -> Table:
 
 def notes(rungs: Sequence[Rung]) -> list[str]:
     """What the tables cannot say: who did not run and why, and which speed-ups are estimates."""
-    lines: dict[str, None] = {}
+    lines = [line for row in rungs[0].rows for line in _absences(rungs, row.kernel)]
     for rung in rungs:
-        at = f" at {rung.size}" if len(rungs) > 1 else ""
-        for row in rung.rows:
-            if row.reason is not None:
-                lines[f"{row.kernel}: not run{at}: {row.reason}"] = None
-            elif row.correct is False:
-                lines[f"{row.kernel}: WRONG RESULT{at}: {row.error_ratio:.3g} over {row.error_limit:g}"] = (
-                    None
-                )
+        for row in rung.wrong:
+            ratio = f"{row.error_ratio:.3g} over {row.error_limit:g}"
+            lines.append(f"{row.kernel}: WRONG RESULT at {rung.size}: error {ratio}")
         if 0 < rung.checked_rows < rung.size.m:
-            lines[f"checked{at}: {rung.checked_rows} of {rung.size.m} rows of the result"] = None
+            lines.append(f"checked at {rung.size}: {rung.checked_rows} of {rung.size.m} rows of the result")
     if any(row.extrapolated for rung in rungs for row in rung.rows):
-        lines[f"~: {BASELINE} was too slow to run; its time is extrapolated from a smaller product"] = None
-    return list(lines)
+        lines.append(f"~: {BASELINE} was too slow to run; its time is extrapolated from a smaller product")
+    return lines
+
+
+def _absences(rungs: Sequence[Rung], kernel: str) -> list[str]:
+    """Where *kernel* did not run: one line from where on it never does, one for each size before."""
+    reasons = [rung.row(kernel).reason for rung in rungs]
+    end = len(rungs)
+    while end > 0 and reasons[end - 1] is not None:
+        end -= 1
+    lines = [
+        f"{kernel}: not run at {rung.size}: {reason}"
+        for rung, reason in zip(rungs[:end], reasons, strict=False)
+        if reason is not None
+    ]
+    if end < len(rungs):
+        where = f" from {rungs[end].size} on" if len(rungs) > 1 else ""
+        lines.append(f"{kernel}: not run{where}: {reasons[end]}")
+    return lines
 
 
 def _cell(row: Row, text: str) -> str:
