@@ -1,0 +1,31 @@
+"""Digits by their nearest neighbour: all the distances come from one matrix product.
+
+    python examples/mnist.py [FOLDER]
+
+FOLDER holds MNIST's test files, t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz. Without it
+the digits are drawn by the script.
+"""
+
+import sys
+from pathlib import Path
+
+import pyclmm
+from pyclmm import digits
+
+if len(sys.argv) > 1:
+    pictures, source = digits.load(Path(sys.argv[1])), "MNIST"
+else:
+    pictures, source = digits.draw(2500), "drawn"
+count = len(pictures.labels)
+learnt, unknown = pictures.split(count * 4 // 5, count - count * 4 // 5)
+
+nearest = digits.nearest(learnt.pictures, unknown.pictures, pyclmm.matmul)
+neighbour = digits.accuracy(learnt.labels[nearest], unknown.labels)
+means = digits.centroids(learnt)
+centroid = digits.accuracy(digits.nearest(means, unknown.pictures, pyclmm.matmul), unknown.labels)
+
+print(
+    f"{len(unknown.labels)} {source} digits: nearest of {len(learnt.labels)} pictures {neighbour:.1%} right, "
+)
+print(f"nearest of 10 mean pictures {centroid:.1%} right")
+assert neighbour > centroid > 0.3

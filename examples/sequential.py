@@ -1,0 +1,20 @@
+"""`sequential`: one work-item does it all. The baseline, and the most accurate where sums are double."""
+
+import numpy as np
+
+import pyclmm
+from pyclmm.device import device_info
+from pyclmm.queues import default_device
+
+rng = np.random.default_rng(1)
+a = rng.standard_normal((40, 5000), dtype=np.float32)
+b = rng.standard_normal((5000, 30), dtype=np.float32)
+
+ratio = {}
+for kernel in ("sequential", "naive"):
+    ratio[kernel] = pyclmm.reference.error_ratio(pyclmm.matmul(a, b, kernel=kernel), a, b)
+    print(f"{kernel:10} error {ratio[kernel]:.3f} roundoffs of the sum of 5000 magnitudes")
+
+assert max(ratio.values()) < pyclmm.reference.limit(5000)
+if device_info(default_device()).has_fp64:
+    assert ratio["sequential"] < ratio["naive"]
