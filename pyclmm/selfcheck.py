@@ -170,16 +170,25 @@ def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool) -> _Case:
     batch = problem.batch_shape
     a_rows = problem.k if problem.trans_a else problem.m
     b_rows = problem.n if problem.trans_b else problem.k
+    a = _numbers(rng, (*batch, a_rows, problem.lda), problem.a_type, exact)
+    b = _numbers(rng, (*batch, b_rows, problem.ldb), problem.b_type, exact)
+    _poison(a[..., problem.m if problem.trans_a else problem.k :])
+    _poison(b[..., problem.k if problem.trans_b else problem.n :])
     return _Case(
         problem,
-        a=_numbers(rng, (*batch, a_rows, problem.lda), problem.a_type, exact),
-        b=_numbers(rng, (*batch, b_rows, problem.ldb), problem.b_type, exact),
+        a=a,
+        b=b,
         c=_numbers(rng, (*batch, problem.m, problem.n), problem.c_type, exact),
         bias=_numbers(rng, (problem.n if problem.bias == "row" else problem.m,), problem.bias_type, exact),
         alpha=2.0,
         beta=3.0 if problem.has_c else 0.0,
         exact=exact and problem.activation in ("none", "relu"),
     )
+
+
+def _poison(padding: Array) -> None:
+    """Make padding that is read show in the result, even where it is multiplied by zero."""
+    padding[...] = 99 if padding.dtype.kind in "biu" else np.nan
 
 
 def _operand(stored: Array, trans: bool, conj: bool, shape: tuple[int, int]) -> Array:
