@@ -72,6 +72,14 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
+def check_cast(source: np.dtype[Any], target: np.dtype[Any], argument: str) -> None:
+    """Raise DTypeError unless NumPy's rule "same_kind" casts *source* to *target*."""
+    if not np.can_cast(source, target, "same_kind"):
+        raise DTypeError(f"{argument}: cannot cast {source} to {target} by the rule 'same_kind'")
+    if source.kind == "c" and target.kind != "c":  # ml_dtypes' types let NumPy do that
+        raise DTypeError(f"{argument}: casting {source} to {target} would drop the imaginary part")
+
+
 def result_dtype(
     a: np.dtype[Any], b: np.dtype[Any], dtype: DTypeLike | None, out: np.dtype[Any] | None
 ) -> np.dtype[Any]:
@@ -93,16 +101,18 @@ def result_dtype(
     except TypeError as error:
         raise DTypeError(f"a has dtype {a}, b has dtype {b}: {error}") from error
     type_name(computed, "the result of a @ b")
+    if out is not None:
+        check_cast(computed, out, "out")
     return computed
 
 
 def _checked_bfloat16(
     a: np.dtype[Any], b: np.dtype[Any], wanted: np.dtype[Any], out: np.dtype[Any] | None
 ) -> np.dtype[Any]:
-    pairs = [("a", a, wanted), ("b", b, wanted)] + ([("out", wanted, out)] if out is not None else [])
-    for argument, source, target in pairs:
-        if not np.can_cast(source, target, "same_kind"):
-            raise DTypeError(f"{argument}: cannot cast {source} to {target} by the rule 'same_kind'")
+    check_cast(a, wanted, "a")
+    check_cast(b, wanted, "b")
+    if out is not None:
+        check_cast(wanted, out, "out")
     return wanted
 
 

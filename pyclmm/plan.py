@@ -468,7 +468,7 @@ class _HostWay:
         if name == "out":  # one that kernels cannot address is filled from a dense result
             return x if host.is_addressable(x) else np.empty(x.shape, x.dtype.newbyteorder("="))
         if name in self._convert:
-            return np.ascontiguousarray(x, dtype=self._convert[name]).reshape(x.shape)
+            return np.array(x, dtype=self._convert[name], order="C", copy=True)
         return host.compact(host.addressable(x), self._device)
 
     def run(

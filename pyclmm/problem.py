@@ -276,6 +276,15 @@ def _result_shape(a: Operand, b: Operand, ma: _Matrix, mb: _Matrix) -> tuple[int
     return batch
 
 
+def _stack_of(out: Operand, batch: tuple[int, ...], core_axes: int) -> tuple[int, ...]:
+    """The stack that ``out`` holds, where *batch* broadcasts to it: NumPy repeats products there."""
+    wanted = out.shape[: max(0, len(out.shape) - core_axes)]
+    try:
+        return wanted if np.broadcast_shapes(batch, wanted) == wanted else batch
+    except ValueError:
+        return batch
+
+
 def _squeezed(shape: tuple[int, ...], a: Operand, b: Operand) -> tuple[int, ...]:
     """The user's result shape: without the axes that 1-D operands do not have."""
     *batch, m, n = shape
@@ -331,6 +340,8 @@ def checked_gemm(
     ma = _transposed(_matrix(a2, "a"), trans_a, "trans_a", len(a.shape) == 1)
     mb = _transposed(_matrix(b2, "b"), trans_b, "trans_b", len(b.shape) == 1)
     batch = _result_shape(a, b, ma, mb)
+    if out is not None:
+        batch = _stack_of(out, batch, min(1, len(a.shape) - 1) + min(1, len(b.shape) - 1))
     full_shape = (*batch, ma.rows, mb.cols)
     shape = _squeezed(full_shape, a, b)
     if out is not None and out.shape != shape:
@@ -384,11 +395,7 @@ class _Builder:
 
     def _check_cast(self, x: Operand, argument: str) -> None:
         dtypes.type_name(x.dtype, argument)
-        if not np.can_cast(x.dtype, self.dtype, "same_kind"):
-            raise DTypeError(
-                f"{argument} has dtype {x.dtype}, which the rule 'same_kind' does not cast to the "
-                f"result's {self.dtype}"
-            )
+        dtypes.check_cast(x.dtype, self.dtype, argument)
 
     def _bias(self, bias: Operand, a: Operand, b: Operand, full: tuple[int, ...]) -> _Matrix:
         m, n = full[-2:]

@@ -44,6 +44,10 @@ class Expected:
     scale: np.ndarray
     limit: float
 
+    def over(self, shape):
+        """The same, repeated to *shape*."""
+        return Expected(np.broadcast_to(self.value, shape), np.broadcast_to(self.scale, shape), self.limit)
+
     def ratio(self, got, summed=None):
         """The largest error of *got* in units of roundoff of its sums; infinite for a wrong shape.
 
@@ -75,7 +79,7 @@ def gemm(a, b, c=None, *, alpha=1, beta=0, trans_a="N", trans_b="N", bias=None, 
     """act(alpha op(a) op(b) + beta c + bias) and its scale; c is not looked at where beta is 0."""
     a, b = operated(a, trans_a), operated(b, trans_b)
     k = a.shape[-1]
-    if a.dtype.kind in "biu" and b.dtype.kind in "biu":
+    if np.result_type(a, b).kind in "biu":
         value = np.matmul(a, b)
         value = value if alpha == 1 else value * value.dtype.type(alpha)
         value = value + (c * value.dtype.type(beta) if beta else 0) + (bias if bias is not None else 0)

@@ -1,0 +1,140 @@
+"""numpy.matmul is the specification: the same values, dtypes, shapes, flags and exceptions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyopencl.array as cla
+import pytest
+from calls import draw_matmul, judge
+from cases import numbers, small_integers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pyclmm
+
+randoms = st.randoms(use_true_random=False)
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+@settings(max_examples=250)
+@given(r=randoms)
+def test_float32_operands_of_any_shape_and_layout(place, queue, r):
+    judge(draw_matmul(r, place, ["float32"]), queue)
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+@settings(max_examples=100)
+@given(r=randoms)
+def test_operands_of_any_dtype(place, queue, r):
+    judge(draw_matmul(r, place), queue)
+
+
+@settings(max_examples=150)
+@given(
+    sizes=st.tuples(*[st.integers(1, 6)] * 3),
+    starts=st.tuples(*[st.integers(0, 40)] * 3),
+    steps=st.tuples(*[st.sampled_from([1, 2, -1])] * 3),
+    seed=st.integers(0, 100),
+)
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_overlapping_out_is_as_if_it_did_not(place, queue, sizes, starts, steps, seed):
+    m, n, k = sizes
+    shapes = ((m, k), (k, n), (m, n))
+    memory = numbers(np.random.default_rng(seed), 200, "f4")
+    want = memory.copy()
+    np.matmul(*windows(want, shapes, starts, steps)[:2], out=windows(want, shapes, starts, steps)[2])
+    if place == "host":
+        a, b, out = windows(memory, shapes, starts, steps)
+        pyclmm.matmul(a, b, out=out)
+    else:
+        on_device = cla.to_device(queue, memory)
+        a, b, out = (
+            cla.Array(queue, w.shape, w.dtype, data=on_device.base_data, offset=at, strides=w.strides)
+            for w, at in zip(
+                windows(memory, shapes, starts, steps), offsets(memory, shapes, starts, steps), strict=True
+            )
+        )
+        pyclmm.matmul(a, b, out=out)
+        memory = on_device.get()
+    assert np.allclose(memory, want, rtol=1e-4, atol=1e-4)
+
+
+def windows(memory, shapes, starts, steps):
+    """Three matrices that lie in one memory, perhaps over each other."""
+    found = []
+    for shape, start, step in zip(shapes, starts, steps, strict=True):
+        extent = shape[0] * shape[1] * abs(step)
+        found.append(memory[start : start + extent][::step].reshape(shape))
+    assert all(np.shares_memory(w, memory) for w in found)
+    return found
+
+
+def offsets(memory, shapes, starts, steps):
+    base = memory.__array_interface__["data"][0]
+    return [w.__array_interface__["data"][0] - base for w in windows(memory, shapes, starts, steps)]
+
+
+@pytest.mark.parametrize("overlap", ["a", "b", "both"])
+def test_out_is_an_operand(overlap, rng):
+    a, b = small_integers(rng, (7, 7), "f4"), small_integers(rng, (7, 7), "f4")
+    want = a @ (a if overlap == "both" else b)
+    target = b if overlap == "b" else a
+    assert pyclmm.matmul(a, a if overlap == "both" else b, out=target) is target
+    assert np.array_equal(target, want)
+
+
+def test_vectors_give_a_scalar(rng):
+    v = small_integers(rng, 9, "f4")
+    got = pyclmm.matmul(v, v)
+    assert type(got) is np.float32
+    assert got == v @ v
+
+
+def test_out_of_vectors_is_0d(rng):
+    v, out = small_integers(rng, 9, "f4"), np.zeros((), "f4")
+    assert pyclmm.matmul(v, v, out=out) is out
+    assert out == v @ v
+
+
+def test_operands_that_share_memory_read_it_once(rng):
+    a = numbers(rng, (8, 8), "f8")
+    assert np.allclose(pyclmm.matmul(a, a.T), a @ a.T)
+    assert np.allclose(pyclmm.matmul(a[1:, 2:], a[2:, 1:]), a[1:, 2:] @ a[2:, 1:])
+
+
+def test_complex_views_aligned_to_half_an_element(rng):
+    memory = rng.standard_normal(60)
+    a, b = memory[:32].view(complex).reshape(4, 4), memory[1:17].view(complex).reshape(4, 2)
+    out = memory[41:57].view(complex).reshape(4, 2)
+    want = a @ b
+    assert np.allclose(pyclmm.matmul(a, b), want)
+    assert np.allclose(pyclmm.matmul(a, b, out=out), want)
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of np.matrix
+@pytest.mark.parametrize("kind", [np.matrix, np.ma.array, np.memmap])
+def test_subclasses_are_read_as_arrays(kind, rng, tmp_path):
+    a = small_integers(rng, (5, 6), "f4")
+    if kind is np.memmap:
+        a.tofile(tmp_path / "a")
+        x = np.memmap(tmp_path / "a", "f4", "r", shape=a.shape)
+    else:
+        x = kind(a)
+    got = pyclmm.matmul(x, x.T)
+    assert type(got) is np.ndarray
+    assert np.array_equal(got, a @ a.T)
+
+
+def test_a_stack_longer_than_one_launch(rng, monkeypatch):
+    monkeypatch.setattr("pyclmm.execute._MAX_STACK", 4)
+    a, b = small_integers(rng, (11, 3, 5), "f4"), small_integers(rng, (5, 2), "f4")
+    assert np.array_equal(pyclmm.matmul(a, b), a @ b)
+
+
+def test_a_plan_is_used_again_only_for_the_same_layout(rng):
+    """One after another, views that differ in one thing each."""
+    whole = numbers(rng, (12, 12), "f4")
+    b = numbers(rng, (6, 6), "f4")
+    for view in (whole[:6, :6], whole[1:7, 2:8], whole[:6, :6].T, whole[::2, ::2], whole[5::-1, :6]):
+        for other in (b, b.T, b.astype("f8")):
+            assert np.allclose(pyclmm.matmul(view, other), view @ other, atol=1e-4)
