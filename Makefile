@@ -18,6 +18,11 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist worksteal
 
+# Random calls against NumPy for SECONDS; those that fail are kept in tests/failed_calls/ and replayed by test.
+SECONDS ?= 120
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -W error tests/fuzz.py --seconds $(SECONDS)
+
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[pocl,plot]"

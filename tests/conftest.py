@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 import pyopencl as cl
@@ -40,3 +41,17 @@ def device(queue: cl.CommandQueue) -> DeviceInfo:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers that are the same in each run, and different in each test."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels run without their self-check, so that a wrong one shows instead of being refused."""
+    monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Files that pyclmm keeps go to a folder of this run's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYCLMM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -94,4 +94,5 @@ def gemm(a, b, c=None, *, alpha=1, beta=0, trans_a="N", trans_b="N", bias=None, 
         value, scale = value + _wide(bias, kinds), scale + abs(_wide(bias, kinds))
     if activation is None:
         return Expected(value, scale, reference.limit(k))
-    return Expected(activated(value, activation), scale + abs(value), ACTIVATION_LIMIT)
+    result = activated(value, activation)
+    return Expected(result, scale + abs(value) + abs(result), ACTIVATION_LIMIT)

@@ -23,6 +23,8 @@ from oracle import gemm as expected
 from pyclmm.dtypes import ELEMENT_TYPES, dtype_of
 from pyclmm.problem import ACTIVATIONS
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 NETLIB_SIZES = (0, 1, 2, 3, 5, 9)
 CANARY = 127

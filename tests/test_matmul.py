@@ -126,7 +126,7 @@ def test_subclasses_are_read_as_arrays(kind, rng, tmp_path):
 
 
 def test_a_stack_longer_than_one_launch(rng, monkeypatch):
-    monkeypatch.setattr("pyclmm.execute._MAX_STACK", 4)
+    monkeypatch.setattr("pyclmm.binding._MAX_STACK", 4)
     a, b = small_integers(rng, (11, 3, 5), "f4"), small_integers(rng, (5, 2), "f4")
     assert np.array_equal(pyclmm.matmul(a, b), a @ b)
 
