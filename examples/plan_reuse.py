@@ -14,9 +14,8 @@ step = cla.to_device(queue, chain)
 now, after = step.copy(), cla.empty_like(step)
 
 with pyclmm.Matmul(now, step, out=after) as plan:
-    estimate = plan.estimate()
-    print(f"{plan.kernel}: {estimate.flops} operations, {estimate.nbytes} bytes")
-    print(f"{estimate.intensity:.1f} operations a byte")
+    work = plan.estimate()
+    print(f"{plan.kernel}: {work.flops} operations, {work.nbytes} bytes, {work.intensity:.1f} a byte")
     for _ in range(100):
         plan(now, step, out=after)
         now, after = after, now
