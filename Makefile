@@ -18,6 +18,9 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist worksteal
 
+conformance: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.conformance
+
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[pocl,plot]"
