@@ -23,6 +23,9 @@ SECONDS ?= 120
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python -W error tests/fuzz.py --seconds $(SECONDS)
 
+conformance: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.conformance
+
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[pocl,plot]"

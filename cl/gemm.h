@@ -29,19 +29,18 @@
   const ACC_T alpha, const ACC_T beta, __global const long *batch_offsets
 
 #if BATCHED
-#define BATCH_OFFSET(z, which) batch_offsets[4 * (z) + (which)]
+#define BATCH_OFFSET(which) batch_offsets[4 * get_global_id(2) + (which)]
 #else
-#define BATCH_OFFSET(z, which) 0
+#define BATCH_OFFSET(which) 0
 #endif
 
 /* Moves the pointers to this work-item's products; stands first in an entry. The batch entry is a
  * global id, not a group id, so that the host may enqueue a long stack in parts. */
 #define GEMM_BEGIN                                      \
-  const size_t z = get_global_id(2);                    \
-  a += a_offset + BATCH_OFFSET(z, 0);                   \
-  b += b_offset + BATCH_OFFSET(z, 1);                   \
-  c += c_offset + BATCH_OFFSET(z, 2);                   \
-  out += out_offset + BATCH_OFFSET(z, 3);               \
+  a += a_offset + BATCH_OFFSET(0);                      \
+  b += b_offset + BATCH_OFFSET(1);                      \
+  c += c_offset + BATCH_OFFSET(2);                      \
+  out += out_offset + BATCH_OFFSET(3);                  \
   bias += bias_offset
 
 #if TRANS_A

@@ -1,0 +1,72 @@
+"""`make conformance`: prepare, run every implementation, compile offline, write the table.
+
+    python -m tests.conformance [--only NAME ...] [--no-offline] [--tests PATH ...]
+
+Ends with status 1 for a wrong answer, a crash, an unexplained skip or a failed compilation, and
+with 2 where the implementations could not be set up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from . import offline, report
+from .implementations import HOME, IMPLEMENTATIONS, ROOT, Implementation
+from .prepare import SetupError, prepare
+from .run import Run, run
+
+GRID = "tests/conformance/grid.py"
+CHECKER = "tests/conformance/checker.py"
+SUITE = ("tests/test_kernels.py",)
+LIMIT_S = 25 * 60
+AT_ONCE = 2
+
+
+def tests_of(implementation: Implementation) -> tuple[str, ...]:
+    """The simulator takes small sizes only, and proves that it sees seeded faults."""
+    return (CHECKER, GRID) if implementation.checked else (GRID, *SUITE)
+
+
+def arguments() -> argparse.Namespace:
+    names = [i.name for i in IMPLEMENTATIONS]
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
+    parser.add_argument("--no-offline", action="store_true", help="leave out AMD and NVIDIA compiles")
+    parser.add_argument("--tests", nargs="+", help="other tests than the usual ones")
+    return parser.parse_args()
+
+
+def run_all(chosen: Sequence[Implementation], tests: Sequence[str] | None) -> list[Run]:
+    """The simulator first: it takes longest."""
+    order = sorted(chosen, key=lambda i: not i.checked)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        jobs = {i.name: pool.submit(run, i, tests or tests_of(i), LIMIT_S) for i in order}
+        return [jobs[i.name].result() for i in chosen]
+
+
+def main() -> int:
+    options = arguments()
+    try:
+        prepare()
+    except SetupError as error:
+        print(error, file=sys.stderr)
+        return 2
+    chosen = [i for i in IMPLEMENTATIONS if i.name in options.only]
+    runs = run_all(chosen, options.tests)
+    compiled = [] if options.no_offline else offline.compile_all(AT_ONCE)
+    tables = [report.kernel_table(runs), report.reasons(runs)]
+    tables += [report.offline_table(compiled), report.summary_table(runs)]
+    print("\n\n".join(map(report.text, tables)))
+    for failure in (c for c in compiled if c.error):
+        print(f"\n{failure.kernel} {failure.dtype} for {failure.target}:\n{failure.error[:600]}")
+    whole = len(chosen) == len(IMPLEMENTATIONS) and compiled and not options.tests
+    target = ROOT / "docs" if whole else HOME
+    (target / "conformance.md").write_text(report.document(runs, compiled))
+    return 0 if all(r.good for r in runs) and not any(c.error for c in compiled) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""Every kernel, every element type, every edge: exact products of small integers.
+
+    OCL_ICD_VENDORS=... pytest tests/conformance/grid.py
+
+Operands and result are views inside larger arrays, at odd offsets and with padded rows, unless the
+case is a dense one; whatever surrounds the result must stay as it was. Under Oclgrind each test
+also fails for what the simulator reports.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm.dtypes import ELEMENT_TYPES, dtype_of
+from pyclmm.kernels import KERNELS, Kernel
+
+from .oclgrind_log import Log, summary
+
+Array = np.ndarray[Any, Any]
+OCLGRIND_LOG = os.environ.get("OCLGRIND_LOG")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product of shapes (m, k) and (k, n), stored transposed where *trans* has a T."""
+
+    name: str
+    m: int
+    n: int
+    k: int
+    trans: str = "NN"
+    stack: tuple[int, ...] = ()
+    step: int = 1  # between neighbours of a row; 0: dense arrays, no views
+    epilogue: str = ""  # "row" or "column": alpha, beta C, bias of that kind, relu
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CASES = (
+    Case("one", 1, 1, 1),
+    Case("below_a_tile", 5, 3, 2),
+    Case("divides", 32, 32, 32, step=0),
+    Case("divides_views", 32, 32, 32),
+    Case("beyond_a_tile", 17, 19, 18),
+    Case("column", 35, 1, 9),
+    Case("row", 1, 37, 33),
+    Case("no_k", 3, 4, 0),
+    Case("every_second", 17, 9, 18, step=2),
+    Case("transposed_nt", 18, 21, 17, "NT", step=0),
+    Case("transposed_tn", 18, 21, 17, "TN"),
+    Case("transposed_tt", 33, 20, 16, "TT"),
+    Case("stack", 9, 17, 5, stack=(2, 3)),
+    Case("epilogue_row", 17, 18, 19, epilogue="row"),
+    Case("epilogue_column", 16, 20, 7, "TN", stack=(2,), epilogue="column"),
+)
+
+
+@cache
+def context() -> cl.Context:
+    """Kept for the whole run: a queue of Intel's runtime does not keep its context alive."""
+    return cl.Context(cl.get_platforms()[0].get_devices()[:1])
+
+
+@cache
+def queue() -> cl.CommandQueue:
+    return cl.CommandQueue(context())
+
+
+def small(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Small integers, so that every order of summation gives the same bits."""
+    low = 0 if dtype.kind in "bu" else -2
+    values = rng.integers(low, 3 if dtype.kind != "b" else 2, shape)
+    if dtype.kind == "c":
+        return (values + 1j * rng.integers(-2, 3, shape)).astype(dtype)
+    return values.astype(dtype)
+
+
+def window(shape: tuple[int, ...], step: int) -> tuple[Any, ...]:
+    """Where a stack of matrices of *shape* lies in the array around it."""
+    rows, cols = shape[-2:]
+    return (..., slice(2, 2 + rows), slice(3, 3 + cols * step, step)) if step else (...,)
+
+
+def on_device(values: Array, step: int) -> tuple[cla.Array, cla.Array]:
+    """*values* on the device and the array around them: the same one, or larger on all sides."""
+    rows, cols = values.shape[-2:]
+    larger = (*values.shape[:-2], rows + 3, cols * step + 5)
+    around = np.ones(larger if step else values.shape, values.dtype)
+    around[window(values.shape, step)] = values
+    whole = cla.to_device(queue(), around)
+    return whole[window(values.shape, step)] if step else whole, whole
+
+
+@pytest.fixture(autouse=True)
+def nothing_reported() -> Iterator[None]:
+    """Fails the test for whatever Oclgrind reported during it."""
+    if OCLGRIND_LOG is None:
+        yield
+        return
+    context()  # a new context starts the log again
+    log = Log(Path(OCLGRIND_LOG))
+    yield
+    found = log.findings()
+    assert not found, summary(found)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("dtype", ELEMENT_TYPES)
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+def test_exact(kernel: Kernel, dtype: str, case: Case) -> None:
+    rng = np.random.default_rng(20)
+    numpy_type = dtype_of(dtype)
+    a = small(rng, (*case.stack, case.m, case.k), numpy_type)
+    b = small(rng, (*case.stack, case.k, case.n), numpy_type)
+    c = small(rng, (*case.stack, case.m, case.n), numpy_type)
+    bias = small(rng, (case.n,) if case.epilogue == "row" else (case.m, 1), numpy_type)
+    relu = case.epilogue and numpy_type.kind in "fV"
+    options: dict[str, Any] = {}
+    third = on_device(c, case.step)[0] if case.epilogue else None
+    if case.epilogue:
+        options = {
+            "alpha": 2,
+            "beta": 3,
+            "bias": cla.to_device(queue(), bias),
+            "activation": "relu" if relu else None,
+        }
+    out, around = on_device(np.full_like(c, 1), case.step)
+    expected = around.get()
+    expected[window(c.shape, case.step)] = _expected(a, b, c, bias, bool(case.epilogue), bool(relu))
+    stored = [
+        np.swapaxes(x, -1, -2).copy() if letter == "T" else x
+        for x, letter in zip((a, b), case.trans, strict=True)
+    ]
+    left, right = (on_device(x, case.step)[0] for x in stored)
+    try:
+        pyclmm.gemm(
+            left,
+            right,
+            third,
+            trans_a=case.trans[0],
+            trans_b=case.trans[1],
+            out=out,
+            kernel=kernel.name,
+            dtype=numpy_type,
+            **options,
+        )
+    except pyclmm.UnsupportedError as error:
+        pytest.skip(str(error))
+    queue().finish()
+    np.testing.assert_array_equal(around.get(), expected)
+
+
+def _expected(a: Array, b: Array, c: Array, bias: Array, epilogue: bool, relu: bool) -> Array:
+    kind = a.dtype.kind
+    if kind == "b":
+        either: Array = np.matmul(a, b)
+        return either | c | bias if epilogue else either
+    wide = np.complex128 if kind == "c" else np.float64 if kind in "fV" else np.int64
+    product: Array = np.matmul(a.astype(wide), b.astype(wide))
+    if epilogue:
+        product = 2 * product + 3 * c.astype(wide) + bias.astype(wide)
+    return np.asarray((np.maximum(product, 0) if relu else product).astype(a.dtype))

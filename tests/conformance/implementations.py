@@ -1,0 +1,98 @@
+"""The OpenCL implementations that pyclmm is proved on, as data.
+
+Each one is a shared library that an .icd file names. A process sees exactly one of them, through
+OCL_ICD_VENDORS, so that a driver that dies takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = ROOT / ".conformance"  # everything that is downloaded and written
+DEBIAN = HOME / "debian"  # Debian packages, unpacked
+INTEL = HOME / "intel"
+POCL_WHEEL = HOME / "pocl-wheel"
+NVIDIA = HOME / "nvidia"
+DEBIAN_LIB = "usr/lib/x86_64-linux-gnu"
+
+# What each folder is filled with.
+DEBIAN_PACKAGES = ("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15", "rocm-device-libs")
+WHEELS = {
+    INTEL: ("intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"),
+    POCL_WHEEL: ("pocl-binary-distribution==3.0",),
+    NVIDIA: ("nvidia-cuda-nvcc-cu12==12.9.86",),
+}
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One implementation: its library (a pattern below ``home``) and the environment it needs.
+
+    ``refusals`` are the reasons, as regular expressions, for which a kernel may refuse a problem
+    here; any other skip fails the run. ``checked`` marks the simulator, which reports races and bad
+    accesses and is too slow for more than small sizes.
+    """
+
+    name: str
+    title: str
+    home: Path
+    library: str
+    env: dict[str, str] = field(default_factory=dict)
+    library_path: tuple[Path, ...] = ()
+    refusals: tuple[str, ...] = ()
+    checked: bool = False
+
+
+NO_FP64 = r"needs cl_khr_fp64"
+
+IMPLEMENTATIONS = (
+    Implementation(
+        "pocl-3.0",
+        "PoCL 3.0 (PyPI)",
+        POCL_WHEEL,
+        "**/libpocl-*.so",
+    ),
+    Implementation(
+        "pocl-3.1",
+        "PoCL 3.1 (Debian)",
+        DEBIAN,
+        f"{DEBIAN_LIB}/libpocl.so.2.*",
+        library_path=(DEBIAN / DEBIAN_LIB,),
+    ),
+    Implementation(
+        "intel",
+        "Intel CPU runtime 2026.2 (PyPI)",
+        INTEL,
+        "lib/libintelocl.so",
+        library_path=(INTEL / "lib",),
+    ),
+    Implementation(
+        "rusticl",
+        "rusticl on llvmpipe, Mesa 22.3 (Debian)",
+        DEBIAN,
+        f"{DEBIAN_LIB}/libRusticlOpenCL.so.1",
+        env={
+            "RUSTICL_ENABLE": "llvmpipe",
+            "GALLIUM_PIPE_SEARCH_DIR": str(DEBIAN / DEBIAN_LIB / "gallium-pipe"),
+        },
+        library_path=(DEBIAN / DEBIAN_LIB,),
+        refusals=(NO_FP64,),
+    ),
+    Implementation(
+        "oclgrind",
+        "Oclgrind 21.10 (Debian)",
+        DEBIAN,
+        "usr/lib/oclgrind/liboclgrind-rt-icd.so",
+        env={
+            "OCLGRIND_DATA_RACES": "1",
+            "OCLGRIND_UNINITIALIZED": "1",
+            "OCLGRIND_MAX_ERRORS": "10000",
+            "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable",
+            "OCLGRIND_LOG": str(HOME / "oclgrind.log"),
+        },
+        library_path=(DEBIAN / DEBIAN_LIB,),
+        checked=True,
+    ),
+)

@@ -1,0 +1,214 @@
+"""Compiles every kernel for AMD and NVIDIA devices that are not there, warnings as errors.
+
+What is compiled is what a kernel family would launch on such a device: its own configurations and
+macros for a handful of problems that cover every conditional of the sources.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyclmm.copies import copy_launch
+from pyclmm.device import DeviceInfo
+from pyclmm.dtypes import ACCUMULATOR, ELEMENT_TYPES, dtype_of
+from pyclmm.kernels import KERNELS
+from pyclmm.kernels.base import Launch
+from pyclmm.problem import Copy, GemmProblem
+from pyclmm.program import build_options, joined_source, source_hash
+
+from .implementations import DEBIAN, DEBIAN_LIB, NVIDIA
+
+_NVIDIA_CLC = DEBIAN / "usr/lib/clc/nvptx64--nvidiacl.bc"
+_COMMON = ("-x", "cl", "-O3", "-Wall", "-Werror")
+_CONFIGS = 2  # of each family's candidates: the default and one more
+
+
+@dataclass(frozen=True)
+class Target:
+    """A processor to compile for, and the device that kernel families are asked about."""
+
+    name: str
+    device: DeviceInfo
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What one entry needs on one target; ``error`` says why it could not be compiled."""
+
+    kernel: str
+    dtype: str
+    target: str
+    registers: int = 0
+    spilled: int = 0  # bytes or registers, as the compiler counts; 0 is what matters
+    local_bytes: int = 0
+    error: str = ""
+
+
+def _device(name: str, vendor: str, **limits: object) -> DeviceInfo:
+    gib = 1 << 30
+    plain = DeviceInfo(
+        name=name,
+        vendor=vendor,
+        kind="gpu",
+        platform=vendor,
+        platform_version="OpenCL 2.0",
+        driver_version="offline",
+        opencl_version=(2, 0),
+        compute_units=100,
+        max_work_group_size=1024,
+        max_work_item_sizes=(1024, 1024, 1024),
+        local_mem_size=64 << 10,
+        global_mem_size=64 * gib,
+        max_mem_alloc_size=16 * gib,
+        max_clock_mhz=1700,
+        float_vector_width=1,
+        has_fp64=True,
+        has_fp16=False,
+        unified_memory=False,
+        extensions=frozenset({"cl_khr_fp64"}),
+    )
+    return replace(plain, **limits)  # type: ignore[arg-type]
+
+
+_AMD = {"max_work_group_size": 256, "has_fp16": True}
+_NV = {"local_mem_size": 48 << 10, "platform": "NVIDIA CUDA", "driver_version": "580.159"}
+TARGETS = (
+    Target("gfx90a", _device("gfx90a", "amd", **_AMD)),
+    Target("gfx1030", _device("gfx1030", "amd", **_AMD)),
+    Target("sm_80", _device("NVIDIA A100", "nvidia", compute_capability=(8, 0), **_NV)),
+    Target("sm_90a", _device("NVIDIA H100", "nvidia", compute_capability=(9, 0), **_NV)),
+)
+
+
+def problems(dtype: str) -> Iterator[GemmProblem]:
+    """Products in *dtype* that between them turn every conditional of the sources."""
+    real_float = dtype in ("float16", "bfloat16", "float32", "float64")
+    plain = GemmProblem(
+        *(1000, 1000, 1000),
+        *(dtype, dtype, dtype, ACCUMULATOR[dtype]),
+        lda=1000,
+        ldb=1000,
+        ldo=1000,
+        c_type=dtype,
+        bias_type=dtype,
+    )
+    yield plain
+    yield replace(plain, m=4096, n=4096, k=4096, lda=4096, ldb=4096, ldo=4096)
+    yield replace(plain, m=1, k=4099, lda=4099, a_align=dtype_of(dtype).itemsize)
+    yield replace(
+        plain,
+        trans_a=True,
+        trans_b=True,
+        conj_a=dtype.startswith("complex"),
+        conj_b=dtype.startswith("complex"),
+        batch_shape=(3,),
+        batch_strides=((10**6,),) * 4,
+        has_c=True,
+        c_strides=(1000, 1),
+        bias="row",
+        bias_stride=1,
+        activation="gelu_tanh" if real_float else "none",
+    )
+    if real_float:
+        for activation in ("relu", "leaky_relu", "gelu", "sigmoid", "tanh", "silu"):
+            yield replace(plain, bias="column", bias_stride=1, activation=activation)
+
+
+def launches(target: Target) -> Iterator[tuple[str, str, Launch]]:
+    """(kernel family, dtype, launch) for every different program and entry on *target*."""
+    seen = set()
+    for family in KERNELS:
+        for dtype in ELEMENT_TYPES:
+            for problem in problems(dtype):
+                if family.supports(problem, target.device):
+                    continue
+                for config in family.configs(problem, target.device)[:_CONFIGS]:
+                    for launch in family.launches(problem, config, target.device).launches:
+                        if (launch.program, launch.kernel) not in seen:
+                            seen.add((launch.program, launch.kernel))
+                            yield family.name, dtype, launch
+
+
+def copies() -> Iterator[tuple[str, str, Launch]]:
+    """The kernel that packs operands which no family reads as they are."""
+    for dtype in ELEMENT_TYPES:
+        copy = Copy((2, 100, 100), dtype, (10**6, 200, 2), dtype, (10**4, 100, 1))
+        yield "copy", dtype, copy_launch(copy, ("a", "a_offset"), ("b", "b_offset"), "offsets")
+
+
+def compile_launch(target: Target, family: str, dtype: str, launch: Launch, folder: Path) -> Compiled:
+    name = f"{target.name}-{launch.kernel}-{source_hash(launch.program)}"
+    source = folder / f"{name}.cl"
+    source.write_text(joined_source(launch.program.sources))
+    options = build_options(launch.program)
+    compiler = _amd if target.device.vendor == "amd" else _nvidia
+    row = Compiled(f"{family}: {launch.kernel}", dtype, target.name)
+    try:
+        said = compiler(target.name, source, options)
+    except subprocess.CalledProcessError as error:
+        log = f"{error.stderr or ''}{error.stdout or ''}".strip()
+        return replace(row, error=f"{' '.join(options)}\n{log[:3000]}")
+    registers, spilled, local_bytes = _resources(said, launch.kernel)
+    return replace(row, registers=registers, spilled=spilled, local_bytes=local_bytes)
+
+
+def _clang(*arguments: str | Path) -> str:
+    command = [DEBIAN / "usr/bin/clang-15", *_COMMON, *arguments]
+    env = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    return done.stderr
+
+
+def _amd(target: str, source: Path, options: Sequence[str]) -> str:
+    libraries = f"--rocm-device-lib-path={DEBIAN / DEBIAN_LIB}/amdgcn/bitcode"
+    remarks = "-Rpass-analysis=kernel-resource-usage"
+    output = source.with_suffix(".o")
+    machine = ("-target", "amdgcn-amd-amdhsa", f"-mcpu={target}")
+    return _clang(*machine, libraries, remarks, *options, "-c", source, "-o", output)
+
+
+def _nvidia(target: str, source: Path, options: Sequence[str]) -> str:
+    ptx = source.with_suffix(".ptx")
+    builtins = ("-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(_NVIDIA_CLC), "-Wno-linker-warnings")
+    machine = ("-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang", "sm_80")
+    _clang(*machine, *builtins, *options, "-S", source, "-o", ptx)
+    # The driver does the same: it names its own architecture, which clang 15 may not know.
+    text = ptx.read_text().replace(".target sm_80", f".target {target}")
+    ptx.write_text(text.replace(".version 7.5", ".version 8.0"))
+    output = str(source.with_suffix(".o"))
+    command = [ptxas(), "-arch", target, "-v", "--warning-as-error", str(ptx), "-o", output]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+
+def ptxas() -> str:
+    ours = NVIDIA.glob("lib/python3*/site-packages/nvidia/cuda_nvcc/bin/ptxas")
+    return str(next(ours, None) or shutil.which("ptxas") or "ptxas")
+
+
+def _resources(said: str, kernel: str) -> tuple[int, ...]:
+    """Registers, spills and local memory of *kernel* from either compiler's messages."""
+    part = re.split(rf"Function Name: {kernel}\b|Function properties for {kernel}\b", said)[-1]
+    patterns = (
+        r"VGPRs: (\d+)|Used (\d+) registers",
+        r"VGPRs Spill: (\d+)|(\d+) bytes spill stores",
+        r"LDS Size \[bytes/block\]: (\d+)|(\d+) bytes smem",
+    )
+    return tuple(int(m[1] or m[2]) if (m := re.search(p, part)) else 0 for p in patterns)
+
+
+def compile_all(workers: int = 2) -> list[Compiled]:
+    """Every launch on every target, in the order of KERNELS."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
+        jobs = [
+            pool.submit(compile_launch, target, *job, Path(folder))
+            for target in TARGETS
+            for job in (*launches(target), *copies())
+        ]
+        return [job.result() for job in jobs]

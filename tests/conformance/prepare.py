@@ -1,0 +1,122 @@
+"""Fills .conformance/ with the implementations and compilers that the run needs.
+
+No root: Debian packages are resolved against an empty system, downloaded with apt's own files kept
+below .conformance/apt, and unpacked, not installed. Each folder gets a stamp when it is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import pocl_wheel
+from .implementations import DEBIAN, DEBIAN_LIB, DEBIAN_PACKAGES, HOME, POCL_WHEEL, ROOT, WHEELS
+
+APT = HOME / "apt"
+# Belong to the running system: a process cannot have two C libraries.
+NOT_UNPACKED = ("libc6_", "libc6-i386_", "lib32", "libgcc-s1_", "libstdc++6_", "libssl3_", "dpkg_", "tar_")
+MESA_DATA = b"/usr/lib/clc/"  # where rusticl looks for its built-in functions
+
+
+class SetupError(Exception):
+    """Something could not be fetched; says what to do."""
+
+
+def _run(command: Sequence[str | Path], advice: str) -> None:
+    done = subprocess.run(list(map(str, command)), capture_output=True, check=False, text=True)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip())[-1500:]
+        raise SetupError(f"{' '.join(map(str, command[:3]))} ... failed:\n{said}\n{advice}")
+
+
+def _stamp(folder: Path, content: Sequence[str]) -> tuple[Path, str, bool]:
+    stamp, text = folder.with_suffix(".stamp"), "\n".join(content)
+    return stamp, text, stamp.exists() and stamp.read_text() == text
+
+
+def wheels(folder: Path, packages: Sequence[str]) -> None:
+    """Unpack PyPI *packages* into *folder*, apart from the environment that runs the tests."""
+    stamp, text, done = _stamp(folder, packages)
+    if done:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--ignore-installed"]
+    _run([*pip, "--prefix", folder, *packages], f"pip could not fetch {', '.join(packages)}.")
+    stamp.write_text(text)
+
+
+def debian() -> None:
+    """Unpack DEBIAN_PACKAGES and all that they need."""
+    stamp, text, done = _stamp(DEBIAN, DEBIAN_PACKAGES)
+    if done:
+        return
+    advice = (
+        "The conformance run takes its OpenCL implementations from Debian 12 (bookworm), x86_64. On "
+        "such a machine run it again with access to a Debian mirror; or provide a root file system "
+        f"with {', '.join(DEBIAN_PACKAGES)} and their dependencies as {DEBIAN}."
+    )
+    if not (shutil.which("apt-get") and shutil.which("dpkg")):
+        raise SetupError(f"There is no apt-get here. {advice}")
+    shutil.rmtree(DEBIAN, ignore_errors=True)
+    for folder in ("state/lists/partial", "cache/archives/partial"):
+        (APT / folder).mkdir(parents=True, exist_ok=True)
+    (APT / "status").touch()
+    apt = ["apt-get", "-qq"]
+    for option in (
+        f"Dir::State={APT / 'state'}",
+        f"Dir::State::status={APT / 'status'}",
+        f"Dir::Cache={APT / 'cache'}",
+        "Debug::NoLocking=1",
+        "APT::Sandbox::User=" + ("root" if os.geteuid() == 0 else ""),
+        "APT::Architectures=amd64",
+    ):
+        apt += ["-o", option]
+    _run([*apt, "update"], advice)
+    _run([*apt, "install", "-y", "-d", "--no-install-recommends", *DEBIAN_PACKAGES], advice)
+    for package in sorted((APT / "cache" / "archives").glob("*.deb")):
+        if not package.name.startswith(NOT_UNPACKED):
+            _run(["dpkg", "-x", package, DEBIAN], advice)
+    shutil.rmtree(APT)
+    relocate_rusticl()
+    stamp.write_text(text)
+
+
+def relocate_rusticl() -> None:
+    """Make rusticl read its built-in functions from .conformance/ of the working directory.
+
+    The path is compiled in; the replacement has, by luck, the same length.
+    """
+    here = f"{HOME.name}/".encode()
+    library = DEBIAN / DEBIAN_LIB / "libRusticlOpenCL.so.1.0.0"
+    content = library.read_bytes()
+    if len(here) != len(MESA_DATA) or content.count(MESA_DATA) != 2:
+        raise SetupError(f"{library} is not the rusticl of Mesa 22.3 that this knows how to unpack")
+    library.write_bytes(content.replace(MESA_DATA, here))
+    for data in (DEBIAN / "usr/lib/clc").glob("spirv*-mesa3d-.spv"):
+        shutil.copy(data, HOME)
+
+
+def pocl_of_pypi() -> None:
+    """Patch the wheel's PoCL where its LLVM does not know this processor."""
+    ask = "import pyopencl as cl; print(cl.get_platforms()[0].get_devices()[0].version)"
+    for library in POCL_WHEEL.glob("**/libpocl-*.so"):
+        icd = HOME / "pocl-wheel.icd"
+        icd.write_text(f"{library}\n")
+        env = os.environ | {"OCL_ICD_VENDORS": str(icd)}
+        device = subprocess.run([sys.executable, "-c", ask], capture_output=True, check=True, env=env)
+        if device.stdout.strip().endswith(b"-generic"):
+            pocl_wheel.name_the_cpu(library)
+
+
+def prepare() -> None:
+    """Everything; quick when it is there already. Raises SetupError with what to do."""
+    HOME.mkdir(exist_ok=True)
+    debian()
+    for folder, packages in WHEELS.items():
+        wheels(folder, packages)
+    pocl_of_pypi()
+    assert HOME.parent == ROOT

@@ -1,0 +1,126 @@
+"""Runs pytest on one implementation in a process of its own, and reads back what happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .implementations import HOME, ROOT, Implementation
+from .recorder import LOG
+
+PACKAGE = __package__ or "tests.conformance"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one test said: "passed", "refused" (a skip with a known reason) or "FAILED"."""
+
+    kernel: str
+    dtype: str
+    test: str
+    verdict: str
+    reason: str = ""
+
+
+@dataclass
+class Run:
+    """All of one implementation: its tests, and why it ended early if it did."""
+
+    implementation: Implementation
+    outcomes: list[Outcome] = field(default_factory=list)
+    trouble: str = ""
+    seconds: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        return not self.trouble and all(o.verdict != "FAILED" for o in self.outcomes)
+
+
+def environment(implementation: Implementation) -> dict[str, str]:
+    """The environment in which a process sees this implementation and no other."""
+    libraries = sorted(implementation.home.glob(implementation.library))
+    if not libraries:
+        raise FileNotFoundError(f"no {implementation.library} below {implementation.home}")
+    icd = HOME / f"{implementation.name}.icd"
+    icd.write_text(f"{libraries[0]}\n")
+    paths = [*map(str, implementation.library_path), os.environ.get("LD_LIBRARY_PATH", "")]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OCL", "PYOPENCL", "POCL"))}
+    return kept | {
+        "OCL_ICD_VENDORS": str(icd),
+        "LD_LIBRARY_PATH": ":".join(filter(None, paths)),
+        "PYOPENCL_NO_CACHE": "1",
+        "XDG_CACHE_HOME": str(HOME / "cache" / implementation.name),
+        "PYCLMM_SELFCHECK": "off",  # what is on trial is the kernel, not its guard
+        LOG: str(HOME / f"{implementation.name}.jsonl"),
+        **implementation.env,
+    }
+
+
+def run(implementation: Implementation, tests: Sequence[str], limit_s: float) -> Run:
+    """Run *tests*; a dead or hung process is trouble in the result, never an exception here."""
+    result = Run(implementation)
+    started = time.monotonic()
+    log = HOME / f"{implementation.name}.jsonl"
+    log.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", f"{PACKAGE}.recorder", *tests]
+    try:
+        env = environment(implementation)
+        with (HOME / f"{implementation.name}.txt").open("w") as output:
+            done = subprocess.run(
+                command,
+                check=False,
+                cwd=ROOT,
+                env=env,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=limit_s,
+            )
+        status = done.returncode
+        if status < 0:
+            result.trouble = f"the process died: {signal.Signals(-status).name}"
+        elif status not in (0, 1):
+            result.trouble = f"pytest ended with status {status}; see {log.with_suffix('.txt')}"
+    except subprocess.TimeoutExpired:
+        result.trouble = f"not finished after {limit_s:.0f} s"
+    except FileNotFoundError as error:
+        result.trouble = str(error)
+    result.seconds = time.monotonic() - started
+    _read(log, result)
+    return result
+
+
+def _read(log: Path, result: Run) -> None:
+    """Add to *result* what the recorder wrote, and the test that was running at the end."""
+    running: dict[str, dict[str, str]] = {}
+    for line in log.read_text().splitlines() if log.exists() else ():
+        event = json.loads(line)
+        if event["event"] == "start":
+            running = {event["test"]: event}
+            last = event
+        elif event["event"] == "end":
+            running.clear()
+            result.outcomes.append(_outcome(last, event, result.implementation))
+    if not result.outcomes and not result.trouble:
+        result.trouble = "no test ran"
+    for event in running.values() if result.trouble else ():
+        what = Outcome(event["kernel"], event["dtype"], event["test"], "FAILED", result.trouble)
+        result.outcomes.append(what)
+
+
+def _outcome(start: dict[str, str], end: dict[str, str], implementation: Implementation) -> Outcome:
+    verdict = {"passed": "passed", "skipped": "refused"}.get(end["outcome"], "FAILED")
+    if verdict == "refused" and not _explained(end["reason"], implementation):
+        verdict = "FAILED"
+    return Outcome(start["kernel"], start["dtype"], start["test"], verdict, end["reason"])
+
+
+def _explained(reason: str, implementation: Implementation) -> bool:
+    return any(re.search(known, reason) for known in implementation.refusals)
