@@ -6,11 +6,15 @@ from ..errors import unknown_name
 from .base import Kernel, Launch, Program, Work, Workspace
 from .flat import Flat
 from .naive import Naive
+from .register import Register
 from .sequential import Sequential
 from .single_group import SingleGroup
+from .thin import Thin
 from .tiled import Tiled
 
 KERNELS: tuple[Kernel, ...] = (
+    Thin(),
+    Register(),
     Tiled(),
     Naive(),
     Flat(),

@@ -1,0 +1,24 @@
+/* chunk_t: CHUNK accumulators (1, 2, 4) in one access, and SPREAD(to, v), its elements to an array. */
+#ifndef CHUNK
+#error "chunk.h needs CHUNK"
+#endif
+
+typedef float4 quad_float32;
+typedef uint4 quad_uint32;
+typedef ulong2 pair_uint64;
+#ifdef cl_khr_fp64
+typedef double2 pair_float64;
+#endif
+#if CHUNK == 4
+typedef CAT(quad_, ACC_TYPE) chunk_t;
+#define SPREAD(to, v) ((to)[0] = (v).x, (to)[1] = (v).y, (to)[2] = (v).z, (to)[3] = (v).w)
+#elif CHUNK == 2
+typedef CAT(pair_, ACC_TYPE) chunk_t;
+#define SPREAD(to, v) ((to)[0] = (v).x, (to)[1] = (v).y)
+#else
+typedef ACC_T chunk_t;
+#define SPREAD(to, v) ((to)[0] = (v))
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("unroll")

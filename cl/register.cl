@@ -1,0 +1,137 @@
+/* register: out = A B with three levels of tiles: local memory, sub-groups, registers.
+ *
+ *                  BN                     fetch    tiles ahead are on their way to local memory
+ *            +---+-------+                multiply for each k of a tile: TM of A, TN of B into registers,
+ *            | B |   #   | BK                      acc(TM x TN) += a(TM) b(TN), while the next k's are read
+ *            +---+-------+                land     the next tile has arrived; barrier
+ *       BK                                advance
+ *    +-----+ +---+-------+
+ *    | A   | |   |  out  |                BM x BN a work-group, split into SGM x SGN a sub-group,
+ * BM |  #  | |   |   x   |                split into TM x TN a work-item (register_tile.h)
+ *    +-----+ +---+-------+
+ *
+ * A work-group reads A and B 2 BM BN / (BM + BN) times less often than a naive kernel; a work-item
+ * reads local memory TM TN / (TM + TN) times less often.
+ *
+ * Macros: those of register_tile.h, types.h and gemm.h, and
+ *   STAGES   tiles in local memory: 2 and up (2 exactly with register_held.h)
+ *   GROUP    rows of tiles that are walked together, so that work-groups running at one time share
+ *            operands in the cache
+ *   SPLIT    0: out is finished here; 1: K is cut into shares, dimension 1 of the NDRange, whose sums go
+ *            to `partial`, share after share of a tile; register_reduce.cl adds them
+ * Dimension 0 of the NDRange is WORK_ITEMS a tile; the first tile is `first_tile`. k_share is a multiple
+ * of BK. Preconditions: 128 lda and 128 ldb below 2^31 / max(BM, BN, BK); VEC_A > 1 needs rows of A that start
+ * on 16 bytes and a contiguous axis of whole chunks; B likewise.
+ * Technique: register tiling over software-pipelined local tiles, as in every vendor library; the order
+ * of the products (see multiply) from measurements, docs/kernels/register.md.
+ */
+#if !defined(STAGES) || !defined(GROUP) || !defined(SPLIT)
+#error "register.cl needs STAGES GROUP SPLIT"
+#endif
+
+/* One k of the tiles into registers. */
+INLINE void read_fragments(
+    ACC_T *fa, ACC_T *fb, __local const ACC_T *tile_a, __local const ACC_T *tile_b, const int k)
+{
+  UNROLL for (int r = 0; r < TM; r += CHUNK) {
+    const chunk_t v = *(__local const chunk_t *)(tile_a + k * LINE_A + r * SG_ROWS);
+    SPREAD(fa + r, v);
+  }
+  UNROLL for (int c = 0; c < TN; c += CHUNK) {
+    const chunk_t v = *(__local const chunk_t *)(tile_b + k * LINE_B + c * SG_COLS);
+    SPREAD(fb + c, v);
+  }
+}
+
+/* acc += fa fb. Holds one b, walks the a, and turns round at each column's end: the order decides which
+ * registers an instruction reads beside the last one's, and on NVIDIA 44.7 or 50.2 TFLOP/s. */
+INLINE void multiply(ACC_T (*acc)[TN], const ACC_T *fa, const ACC_T *fb)
+{
+  UNROLL for (int c = 0; c < TN; ++c) {
+    UNROLL for (int i = 0; i < TM; ++i) {
+      const int r = c % 2 ? TM - 1 - i : i;
+      acc[r][c] = MAC(acc[r][c], fa[r], fb[c]);
+    }
+  }
+}
+
+INLINE int next_stage(const int stage)
+{
+  return stage + STAGE < STAGES * STAGE ? stage + STAGE : 0;
+}
+
+#if KS > 1
+/* Adds the slices' sums to slice 0's, a column at a time through local memory. */
+INLINE void sum_slices(ACC_T (*acc)[TN], __local ACC_T *scratch, const Place p)
+{
+  UNROLL for (int c = 0; c < TN; ++c) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL for (int r = 0; r < TM; ++r)
+      if (p.slice) scratch[((p.slice - 1) * TM + r) * SLICE_ITEMS + p.item] = acc[r][c];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL for (int r = 0; r < TM; ++r)
+      for (int other = 0; other < KS - 1; ++other)
+        if (!p.slice) acc[r][c] = acc[r][c] + scratch[(other * TM + r) * SLICE_ITEMS + p.item];
+  }
+}
+#endif
+
+__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_register(
+    GEMM_ARGS, const int first_tile, const int k_share, __global ACC_T *partial)
+{
+  __local ACC_T tiles[STAGES * STAGE] __attribute__((aligned(16)));
+  GEMM_BEGIN;
+  const Place p = place_of(get_local_id(0));
+  const int2 tile = tile_at(first_tile + get_group_id(0), (M + BM - 1) / BM, (N + BN - 1) / BN);
+  const int i0 = tile.x * BM, j0 = tile.y * BN;
+  const int k0 = SPLIT ? get_group_id(1) * k_share : 0;
+  const int k_end = SPLIT ? min(K, k0 + k_share) : K;
+
+  Stream stream;
+  stream.a = walk_of((__global const uchar *)(a + A_INDEX(i0, k0)), sizeof(A_T), lda, M - i0, k_end - k0,
+                     BM, LINE_A, VEC_A, !TRANS_A);
+  stream.b = walk_of((__global const uchar *)(b + B_INDEX(k0, j0)), sizeof(B_T), ldb, N - j0, k_end - k0,
+                     BN, LINE_B, VEC_B, TRANS_B);
+  ACC_T acc[TM][TN], fa[2][TM], fb[2][TN];
+  UNROLL for (int r = 0; r < TM; ++r) UNROLL for (int t = 0; t < TN; ++t) acc[r][t] = ACC_ZERO;
+
+  for (int stage = 0; stage < LEAD; ++stage) {
+    fetch_a(&stream, tiles + stage * STAGE);
+    fetch_b(&stream, tiles + stage * STAGE);
+  }
+  land_tile(&stream, tiles);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const int at_a = p.slice * SLICE_K * LINE_A + p.row;
+  const int at_b = p.slice * SLICE_K * LINE_B + p.col + BK * LINE_A;
+  read_fragments(fa[0], fb[0], tiles + at_a, tiles + at_b, 0);
+  int now = 0, filled = LEAD * STAGE; /* the stage being multiplied, the one being filled */
+  for (int k = k0; k < k_end; k += BK) {
+    UNROLL for (int kk = 0; kk < SLICE_K; ++kk) {
+      if (kk == FETCH_STEP_A) fetch_a(&stream, tiles + filled);
+      if (kk == FETCH_STEP_B) fetch_b(&stream, tiles + filled);
+      if (kk == SLICE_K - 1) {
+        now = next_stage(now);
+        filled = next_stage(filled);
+        land_tile(&stream, tiles + now);
+        barrier(CLK_LOCAL_MEM_FENCE);
+      }
+      read_fragments(fa[(kk + 1) % 2], fb[(kk + 1) % 2], tiles + now + at_a, tiles + now + at_b, (kk + 1) % SLICE_K);
+      multiply(acc, fa[kk % 2], fb[kk % 2]);
+    }
+  }
+#if KS > 1
+  DRAIN;
+  sum_slices(acc, tiles, p);
+  if (p.slice) return;
+#endif
+  UNROLL for (int r = 0; r < TM; ++r) {
+    UNROLL for (int t = 0; t < TN; ++t) {
+#if SPLIT
+      const long share = ((long)z * get_num_groups(0) + get_group_id(0)) * get_num_groups(1) + get_group_id(1);
+      partial[share * (BM * BN) + ROW_OF(p, r) * BN + COL_OF(p, t)] = acc[r][t];
+#else
+      STORE_RESULT(i0 + ROW_OF(p, r), j0 + COL_OF(p, t), acc[r][t]);
+#endif
+    }
+  }
+}

@@ -1,0 +1,77 @@
+/* How tiles reach local memory, in plain OpenCL C: through registers. The twin of nvidia_copy.h.
+ *
+ *   fetch_tile(stream, ...)  starts the loads of the next tile
+ *   land_tile(stream, ...)   waits for them and puts them into local memory
+ *
+ * The loads are in flight while the work-items multiply the tile before. Element types convert on
+ * the way, so local memory always holds ACC_T.
+ */
+#define LEAD 1 /* tiles in flight ahead of the one being multiplied */
+#define DRAIN
+
+typedef struct {
+  Walk a, b;
+  ACC_T held_a[PASSES(BM, VEC_A) * VEC_A], held_b[PASSES(BN, VEC_B) * VEC_B];
+} Stream;
+
+/* One access of VEC elements; zeros beyond the end of K. */
+#if VEC_A > 1
+#define READ_A(to, p, valid)                                                   \
+  do {                                                                         \
+    const chunk_t v_ = (valid) ? *(__global const chunk_t *)(p) : (chunk_t)(0); \
+    SPREAD(to, v_);                                                            \
+  } while (0)
+#else
+#define READ_A(to, p, valid) ((to)[0] = (valid) ? LOAD_A((__global const A_T *)(p), 0) : ACC_ZERO)
+#endif
+#if VEC_B > 1
+#define READ_B(to, p, valid)                                                   \
+  do {                                                                         \
+    const chunk_t v_ = (valid) ? *(__global const chunk_t *)(p) : (chunk_t)(0); \
+    SPREAD(to, v_);                                                            \
+  } while (0)
+#else
+#define READ_B(to, p, valid) ((to)[0] = (valid) ? LOAD_B((__global const B_T *)(p), 0) : ACC_ZERO)
+#endif
+
+#define FETCH_OPERAND(READ, w, held, width, vec, across)                                       \
+  do {                                                                                         \
+    const int pass_x = PASS_X(width, vec, across), pass_k = PASS_K(width, vec, across);        \
+    UNROLL for (int k = 0; k < BK; k += pass_k) {                                              \
+      UNROLL for (int x = 0; x < width; x += pass_x) {                                         \
+        const int pass = k / pass_k * (width / pass_x) + x / pass_x;                           \
+        READ((held) + pass * vec, (w)->at, inside(w, x, k, width, pass_x));                    \
+        (w)->at += x + pass_x < width ? (w)->step_x : (w)->step_k;                             \
+      }                                                                                        \
+    }                                                                                          \
+    (w)->k_left -= BK;                                                                         \
+  } while (0)
+
+INLINE void fetch_a(Stream *s, __local ACC_T *stage)
+{
+  FETCH_OPERAND(READ_A, &s->a, s->held_a, BM, VEC_A, !TRANS_A);
+}
+
+INLINE void fetch_b(Stream *s, __local ACC_T *stage)
+{
+  FETCH_OPERAND(READ_B, &s->b, s->held_b, BN, VEC_B, TRANS_B);
+}
+
+/* Element e of an access lies along k (across) or along x. */
+INLINE void land_operand(
+    const Walk *w, const ACC_T *held, __local ACC_T *tile, const int width, const int line,
+    const int vec, const int across)
+{
+  const int pass_x = PASS_X(width, vec, across), pass_k = PASS_K(width, vec, across);
+  UNROLL for (int k = 0; k < BK; k += pass_k)
+    UNROLL for (int x = 0; x < width; x += pass_x)
+      UNROLL for (int e = 0; e < vec; ++e)
+        tile[w->to + k * line + x + e * (across ? line : 1)] =
+            held[(k / pass_k * (width / pass_x) + x / pass_x) * vec + e];
+}
+
+INLINE void land_tile(Stream *s, __local ACC_T *stage)
+{
+  land_operand(&s->a, s->held_a, stage, BM, LINE_A, VEC_A, !TRANS_A);
+  land_operand(&s->b, s->held_b, stage + BK * LINE_A, BN, LINE_B, VEC_B, TRANS_B);
+}

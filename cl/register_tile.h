@@ -1,0 +1,97 @@
+/* Where everything lies in a tile of the `register` family. Every macro is an integer.
+ *
+ *   BM BN BK    a work-group's tile of out is BM x BN; it walks K in steps of BK
+ *   SGM SGN     a sub-group's tile: (SGM / TM) x (SGN / TN) work-items side by side
+ *   TM TN       a work-item's elements of out
+ *   KS          K slices: KS groups of work-items share each step, and are summed at the end
+ *   CHUNK       elements of a 16-byte access to local memory (1, 2, 4); divides TM and TN
+ *   VEC_A VEC_B elements of one access to global memory: 1 or CHUNK
+ *   PAD_A PAD_B elements between the rows of a tile in local memory, multiples of CHUNK
+ *
+ * Both tiles lie in local memory with k as their slow axis, whichever way an operand is stored:
+ *
+ *   tile_a: element (i, k) at k * (BM + PAD_A) + i         tile_b: (k, j) at k * (BN + PAD_B) + j
+ *
+ * A work-item owns chunks of CHUNK rows that lie SGM / TM chunks apart, so that the work-items of a
+ * sub-group read neighbouring chunks (no bank conflicts) or the same one (a broadcast):
+ *
+ *   row of a work-item's element r:  first + (r / CHUNK) * (SGM / TM) * CHUNK + r % CHUNK
+ */
+#if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || \
+    !defined(TM) || !defined(TN) || !defined(KS) || !defined(CHUNK) || !defined(VEC_A) || \
+    !defined(VEC_B) || !defined(PAD_A) || !defined(PAD_B)
+#error "register_tile.h needs BM BN BK SGM SGN TM TN KS CHUNK VEC_A VEC_B PAD_A PAD_B"
+#endif
+
+#define SG_ROWS (SGM / TM)
+#define SG_COLS (SGN / TN)
+#define SLICE_ITEMS ((BM / TM) * (BN / TN))
+#define WORK_ITEMS (SLICE_ITEMS * KS)
+#define SLICE_K (BK / KS)
+#define LINE_A (BM + PAD_A)
+#define LINE_B (BN + PAD_B)
+#define STAGE (BK * (LINE_A + LINE_B)) /* elements of both tiles */
+
+/* The place of a work-item in its work-group's tile. */
+typedef struct {
+  int row, col; /* of its first element */
+  int slice;    /* of K */
+  int item;     /* in its slice */
+} Place;
+
+INLINE Place place_of(const int lid)
+{
+  Place p;
+  p.slice = lid / SLICE_ITEMS;
+  p.item = lid % SLICE_ITEMS;
+  const int lane = p.item % (SG_ROWS * SG_COLS);
+  const int sub_group = p.item / (SG_ROWS * SG_COLS);
+  p.row = sub_group % (BM / SGM) * SGM + lane / SG_COLS * CHUNK;
+  p.col = sub_group / (BM / SGM) * SGN + lane % SG_COLS * CHUNK;
+  return p;
+}
+
+#define ROW_OF(place, r) ((place).row + (r) / CHUNK * (SG_ROWS * CHUNK) + (r) % CHUNK)
+#define COL_OF(place, c) ((place).col + (c) / CHUNK * (SG_COLS * CHUNK) + (c) % CHUNK)
+
+/* A tile, WIDTH wide (BM or BN) and BK deep, is filled in passes of PASS_X x PASS_K elements, VEC a
+ * work-item. `across` is 1 where k is the contiguous axis in global memory: then neighbouring
+ * work-items walk along k first, at least a 32-byte sector. Passes walk x first, then k. */
+#define RUN(vec) (BK / (vec) < 8 ? BK / (vec) : 8)
+#define PASS_K(width, vec, across) \
+  ((across) ? RUN(vec) * (vec) : WORK_ITEMS * (vec) > (width) ? WORK_ITEMS * (vec) / (width) : 1)
+#define PASS_X(width, vec, across) (WORK_ITEMS * (vec) / PASS_K(width, vec, across))
+#define PASSES(width, vec) ((width) * BK / (vec) / WORK_ITEMS)
+
+/* A work-item's way through an operand: one pointer that takes a step after each pass. What lies
+ * beyond the edges is not read. */
+typedef struct {
+  __global const uchar *at; /* where the next pass reads */
+  long step_x, step_k;      /* bytes to the next pass; at the end of a line of passes */
+  int x_left, k_left;       /* elements from here to the edges */
+  int to;                   /* where the first pass of a tile goes, in the tile */
+} Walk;
+
+INLINE Walk walk_of(
+    __global const uchar *origin, const long bytes, const long ld, const int x_left, const int k_left,
+    const int width, const int line, const int vec, const int across)
+{
+  Walk w;
+  const int lid = get_local_id(0);
+  const int pass_x = PASS_X(width, vec, across), pass_k = PASS_K(width, vec, across);
+  const int x = across ? lid / RUN(vec) : lid * vec % pass_x;
+  const int k = across ? lid % RUN(vec) * vec : lid * vec / pass_x;
+  w.at = origin + bytes * (across ? x * ld + k : k * ld + x);
+  w.step_x = bytes * pass_x * (across ? ld : 1);
+  w.step_k = bytes * pass_k * (across ? 1 : ld) - (width / pass_x - 1) * w.step_x;
+  w.x_left = x_left - x;
+  w.k_left = width > pass_x || w.x_left > 0 ? k_left - k : 0;
+  w.to = k * line + x;
+  return w;
+}
+
+/* Whether the pass at (x, k) of a tile lies inside; the x that never moves was checked at the start. */
+INLINE bool inside(const Walk *w, const int x, const int k, const int width, const int pass_x)
+{
+  return k < w->k_left && (width == pass_x || x < w->x_left);
+}

@@ -1,0 +1,66 @@
+/* Products with a thin side: at most Q rows (THIN_ROWS 1) or Q columns (THIN_ROWS 0) of out.
+ *
+ *   out(q, x) = sum_k Y(q, k) X(k, x)         X is the big operand, Y the thin one
+ *
+ *   THIN_ROWS 1: X(k, x) = B(k, x), Y(q, k) = A(q, k)     0: X(k, x) = A(x, k), Y(q, k) = B(k, q)
+ *
+ * Such a product does 2 Q operations for each element of X it reads: memory bandwidth is all.
+ * Macros: THIN_ROWS, Q, SPLIT (register.cl), those of tile_order.h, whose tile is the work-group's.
+ */
+#if !defined(THIN_ROWS) || !defined(Q) || !defined(VEC) || !defined(SPLIT)
+#error "thin.h needs THIN_ROWS Q VEC SPLIT"
+#endif
+
+#if THIN_ROWS
+#define X_T B_T
+#define Y_T A_T
+#define X_BASE b
+#define Y_BASE a
+#define LOAD_X LOAD_B
+#define LOAD_Y LOAD_A
+#define X_EXTENT N
+#define Y_EXTENT M
+#define X_STEP_K (TRANS_B ? 1 : ldb)
+#define X_STEP_X (TRANS_B ? ldb : 1)
+#define Y_STEP_K (TRANS_A ? lda : 1)
+#define Y_STEP_Q (TRANS_A ? 1 : lda)
+#define TILE_X BN
+#define STORE_THIN(q, x, v) STORE_RESULT(q, x, v)
+#define TILE_AT(q, x) ((q) * BN + (x))
+#else
+#define X_T A_T
+#define Y_T B_T
+#define X_BASE a
+#define Y_BASE b
+#define LOAD_X LOAD_A
+#define LOAD_Y LOAD_B
+#define X_EXTENT M
+#define Y_EXTENT N
+#define X_STEP_K (TRANS_A ? lda : 1)
+#define X_STEP_X (TRANS_A ? 1 : lda)
+#define Y_STEP_K (TRANS_B ? 1 : ldb)
+#define Y_STEP_Q (TRANS_B ? ldb : 1)
+#define TILE_X BM
+#define STORE_THIN(q, x, v) STORE_RESULT(x, q, v)
+#define TILE_AT(q, x) ((x) * BN + (q))
+#endif
+
+/* One access of VEC elements of X. */
+#if VEC > 1
+#define READ_X(to, p)                                      \
+  do {                                                     \
+    const chunk_t v_ = *(__global const chunk_t *)(p);     \
+    SPREAD(to, v_);                                        \
+  } while (0)
+#else
+#define READ_X(to, p) ((to)[0] = LOAD_X(p, 0))
+#endif
+
+/* The sum of a tile's element (q, x), complete or a share of it. */
+#if SPLIT
+#define STORE_SUM(q, x, v)                                                                              \
+  partial[(((long)z * get_num_groups(0) + get_group_id(0)) * get_num_groups(1) + get_group_id(1)) * (BM * BN) + \
+          TILE_AT(q, (x) - x0)] = (v)
+#else
+#define STORE_SUM(q, x, v) STORE_THIN(q, x, v)
+#endif

@@ -1,0 +1,182 @@
+"""`register`: three levels of tiles, local memory, sub-groups and registers; the kernel for GPUs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..dtypes import COMPLEX, dtype_of
+from ..problem import GemmProblem
+from .base import Kernel, Launch, Work, Workspace, gemm_args, gemm_program, local_range, ndrange
+from .tile import is_held, local_bytes, misfits, sides, slices, stored_as_summed, work_items
+from .waves import Part, Tiling, resident, static_local_bytes
+
+_GROUP = 8  # rows of tiles that are walked together
+_TILE_SOURCES = ("chunk.h", "tile_order.h", "register_tile.h")
+_REDUCE_SOURCES = ("chunk.h", "tile_order.h", "register_reduce.cl")
+
+# (bm, bn, bk, sgm, sgn, tm, tn, stages, slices, fetch_b) with asynchronous copies, for accumulators of
+# 4 and of 8 bytes. A negative fetch_b marks vec = 1: columns stored side by side, for small K.
+_ASYNC = {
+    4: (
+        (128, 256, 8, 32, 128, 8, 16, 3, 1, 2),
+        (128, 256, 8, 32, 128, 8, 16, 3, 1, 1),
+        (128, 128, 8, 32, 128, 8, 16, 3, 1, 1),
+        (128, 128, 8, 32, 128, 8, 16, 3, 1, 2),
+        (128, 128, 16, 32, 128, 8, 16, 3, 2, 1),
+        (64, 128, 32, 32, 128, 8, 16, 3, 4, 2),
+        (64, 128, 16, 32, 128, 8, 16, 3, 2, 2),
+        (32, 64, 32, 32, 64, 8, 8, 3, 4, 2),
+        (16, 128, 32, 16, 128, 8, 8, 3, 4, 1),
+        (128, 16, 16, 128, 16, 8, 8, 3, 2, 1),
+        (64, 16, 32, 64, 16, 8, 8, 3, 4, 1),
+        (64, 128, 8, 16, 128, 8, 8, 2, 1, -1),
+    ),
+    8: (
+        (128, 128, 8, 32, 64, 8, 8, 3, 1, 1),
+        (64, 128, 8, 32, 64, 8, 8, 3, 1, 1),
+        (64, 64, 16, 32, 64, 8, 8, 3, 2, 1),
+        (32, 64, 16, 32, 32, 4, 8, 3, 2, 1),
+        (16, 64, 16, 16, 64, 4, 8, 3, 4, 1),
+    ),
+}
+# The same through registers: (bm, bn, bk, sgm, sgn, tm, tn, slices, vec or 0 for the widest).
+_HELD = {
+    4: (
+        (128, 128, 8, 32, 128, 8, 16, 1, 0),
+        (128, 128, 8, 32, 64, 8, 8, 1, 0),
+        (64, 128, 16, 32, 128, 8, 16, 2, 0),
+        (64, 64, 16, 32, 64, 8, 8, 1, 0),
+        (64, 64, 16, 32, 32, 4, 8, 1, 0),
+        (32, 32, 16, 16, 32, 4, 4, 1, 0),
+        (16, 128, 32, 16, 128, 8, 8, 4, 0),
+        (128, 16, 32, 128, 16, 8, 8, 4, 0),
+        (128, 128, 8, 16, 128, 8, 8, 1, 1),
+        (16, 16, 8, 16, 16, 4, 4, 1, 0),
+        (4, 4, 4, 4, 4, 4, 4, 1, 0),
+    ),
+    8: (
+        (64, 128, 8, 32, 64, 8, 8, 1, 0),
+        (64, 64, 8, 32, 32, 4, 8, 1, 0),
+        (32, 32, 16, 16, 32, 4, 4, 1, 0),
+        (16, 16, 8, 16, 16, 4, 4, 1, 0),
+        (4, 4, 4, 4, 4, 4, 4, 1, 0),
+    ),
+    16: (
+        (64, 64, 8, 16, 32, 4, 4, 1, 0),
+        (32, 32, 8, 16, 32, 4, 4, 1, 0),
+        (16, 16, 8, 16, 16, 4, 4, 1, 0),
+        (2, 2, 2, 2, 2, 2, 2, 1, 0),
+    ),
+}
+
+
+def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
+    """Every configuration of the family for accumulators of this type."""
+    itemsize = dtype_of(problem.acc_type).itemsize
+    widest = 1 if problem.acc_type in COMPLEX else 16 // itemsize
+    for *sizes, stages, k_slices, fetch_b in _ASYNC.get(itemsize, ()):
+        options = (("fetch_b", abs(fetch_b)), ("held", 0), ("slices", k_slices))
+        vec = 1 if fetch_b < 0 else widest
+        yield TileConfig(*sizes, vec=vec, stages=stages, split_k=0, options=options)
+    for *sizes, k_slices, vec in _HELD[itemsize]:
+        options = (("fetch_b", 0), ("held", 1), ("slices", k_slices))
+        yield TileConfig(*sizes, vec=vec or widest, stages=2, split_k=0, options=options)
+
+
+class Register(Kernel):
+    """See cl/register.cl. ``split_k`` 0 leaves the shares of K to the arithmetic of :mod:`.waves`."""
+
+    name = "register"
+    summary = "tiles in local memory, sub-groups and registers, K in shares where tiles are few"
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return device.missing_type(problem.types)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        itemsize = dtype_of(problem.acc_type).itemsize
+        fitting = [c for c in _candidates(problem) if not self.violations(problem, c, device)]
+        without_spills = [c for c in fitting if resident(c, itemsize, device)] or fitting
+        return sorted(without_spills, key=lambda c: _least_cycles(problem, c, device))
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        reasons = list(misfits(problem, config))
+        if reasons:
+            return reasons
+        if not is_held(config):
+            reasons += _not_asynchronous(problem, device)
+        nbytes = local_bytes(config, dtype_of(problem.acc_type).itemsize)
+        able = replace(device, local_mem_size=static_local_bytes(device))
+        return reasons + config.violations(able, (work_items(config),), nbytes)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        tiling = Tiling(problem, config, device)
+        parts = tiling.parts()
+        largest = max((p.tiles * p.shares for p in parts if p.shares > 1), default=0)
+        nbytes = largest * problem.batch * config.bm * config.bn * tiling.itemsize
+        workspace = (Workspace("partial", nbytes),) if nbytes else ()
+        return Work(tuple(_launches(tiling, parts, workspace)), workspace)
+
+
+def _least_cycles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+    tiling = Tiling(problem, config, device)
+    return tiling.cycles(tiling.parts())
+
+
+def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]:
+    """Why tiles cannot be copied past the registers."""
+    if device.vendor != "nvidia" or (device.compute_capability or (0, 0)) < (8, 0):
+        yield "asynchronous copies need an NVIDIA device of compute capability 8.0 or more"
+    for name, stored, conj in (("a", problem.a_type, problem.conj_a), ("b", problem.b_type, problem.conj_b)):
+        if conj or not stored_as_summed(problem, stored):
+            yield f"asynchronous copies cannot convert {name} from {stored}" + " conjugated" * conj
+    if dtype_of(problem.acc_type).itemsize > 8:
+        yield f"asynchronous copies of single elements are 4 or 8 bytes, not {problem.acc_type}"
+
+
+def _launches(tiling: Tiling, parts: tuple[Part, ...], workspace: tuple[Workspace, ...]) -> Iterator[Launch]:
+    problem, config = tiling.problem, tiling.config
+    items = work_items(config)
+    for part in parts:
+        k_share = tiling.k_share(part.shares)
+        partial = workspace[0].symbol if part.shares > 1 else "batch_offsets"  # never written then
+        source = "register_held.h" if is_held(config) else "register_nvidia.h"
+        yield Launch(
+            gemm_program(problem, (*_TILE_SOURCES, source, "register.cl"),
+                         _defines(problem, config, split=part.shares > 1)),
+            "matmul_register",
+            ndrange(problem, part.tiles * items, part.shares),
+            local_range(problem, items, 1),
+            (*gemm_args(problem), np.int32(part.first), np.int32(k_share), partial),
+        )  # fmt: skip
+        if part.shares > 1:
+            yield reduction(problem, config.bm, config.bn, part, partial)
+
+
+def _defines(problem: GemmProblem, config: TileConfig, split: bool) -> list[tuple[str, int | str]]:
+    a, b = sides(problem, config)
+    last = config.bk // slices(config) - 1
+    steps = (0, 0) if is_held(config) else (min(1, last), min(config.option("fetch_b", 1), last))
+    return [
+        *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn", "tm", "tn")),
+        ("CHUNK", config.vec), ("STAGES", config.stages), ("KS", slices(config)), ("GROUP", _GROUP),
+        ("VEC_A", a.vec), ("VEC_B", b.vec), ("PAD_A", a.pad), ("PAD_B", b.pad),
+        ("FETCH_STEP_A", steps[0]), ("FETCH_STEP_B", steps[1]), ("SPLIT", int(split)),
+    ]  # fmt: skip
+
+
+def reduction(problem: GemmProblem, bm: int, bn: int, part: Part, partial: str) -> Launch:
+    """Adds the shares of *part*'s BM x BN tiles, in order, and finishes them."""
+    defines = [("BM", bm), ("BN", bn), ("GROUP", _GROUP), ("CHUNK", 1)]
+    return Launch(
+        gemm_program(problem, _REDUCE_SOURCES, defines),
+        "reduce_shares",
+        ndrange(problem, bn * part.tiles, bm),
+        local_range(problem, math.gcd(bn, 64), 1),
+        (*gemm_args(problem), np.int32(part.first), np.int32(part.shares), partial),
+    )

@@ -1,0 +1,150 @@
+"""`thin`: products with a side of at most 8, matrix-vector ones among them, at memory bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..dtypes import COMPLEX, dtype_of
+from ..problem import GemmProblem
+from .base import Kernel, Launch, Work, Workspace, gemm_args, gemm_program, local_range, ndrange, round_up
+from .register import reduction
+from .tile import ACCESS, stored_as_summed
+from .waves import Part, units
+
+_WIDEST = 8  # the longest thin side
+_SOURCES = ("chunk.h", "tile_order.h", "thin.h")
+# (lanes, teams, depth) where the big operand's contiguous axis is the long side, and where it is K.
+_WALK = ((8, 64, 4), (8, 16, 4), (4, 4, 2), (1, 1, 1))
+_DOT = ((64, 4, 2), (32, 2, 2), (4, 1, 1), (1, 1, 1))
+
+
+class Thin(Kernel):
+    """See cl/thin_walk.cl and cl/thin_dot.cl: ``lanes`` and ``teams`` make the work-group, ``depth`` is
+    how many accesses a work-item has in flight; ``vec`` is an access, ``split_k`` 0 lets K be cut into
+    as many shares as fill the device."""
+
+    name = "thin"
+    summary = "at most 8 rows or columns: reads the big operand once, at memory bandwidth"
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if min(problem.m, problem.n) > _WIDEST:
+            return f"{problem.m} x {problem.n} is not thin: one side must be at most {_WIDEST}"
+        return device.missing_type(problem.types)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        found = [
+            TileConfig(
+                vec=_access(problem),
+                split_k=0,
+                options=(("depth", depth), ("lanes", lanes), ("teams", teams)),
+            )
+            for lanes, teams, depth in (_DOT if _along_k(problem) else _WALK)
+        ]
+        fitting = [c for c in found if not self.violations(problem, c, device)]
+        return sorted(fitting, key=lambda c: _items(c) > 32 and _steps(problem, c) < 1)
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        lanes, teams, depth = (config.option(name) for name in ("lanes", "teams", "depth"))
+        if min(lanes, teams, depth) < 1:
+            return ["lanes, teams and depth must be 1 or more"]
+        summed = "lanes" if _along_k(problem) else "teams"
+        if config.option(summed) & (config.option(summed) - 1):
+            return [f"{summed} {config.option(summed)} must be a power of two"]
+        if config.vec not in (1, _access(problem)):
+            return [f"vec {config.vec}: the big operand is read in accesses of {_access(problem)} or 1"]
+        nbytes = _items(config) * dtype_of(problem.acc_type).itemsize
+        return config.violations(device, (_items(config),), nbytes)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        rows, q, tile = _thin_rows(problem), _thin_side(problem), _tile(problem, config)
+        bm, bn = (q, tile) if rows else (tile, q)
+        tiles = -(-max(problem.m, problem.n) // tile)
+        k_share = _k_share(problem, config, device, tiles)
+        part = Part(0, tiles, max(1, -(-problem.k // k_share)))
+        nbytes = bm * bn * tiles * part.shares * problem.batch * dtype_of(problem.acc_type).itemsize
+        workspace = (Workspace("partial", nbytes),) if part.shares > 1 else ()
+        return Work(tuple(_launches(problem, config, part, (bm, bn, k_share), workspace)), workspace)
+
+
+def _thin_rows(problem: GemmProblem) -> bool:
+    """Whether the rows of out are few, so that B is the big operand; its columns else, and A."""
+    return problem.m <= problem.n
+
+
+def _along_k(problem: GemmProblem) -> bool:
+    """Whether K is the big operand's contiguous axis."""
+    return problem.trans_b if _thin_rows(problem) else not problem.trans_a
+
+
+def _thin_side(problem: GemmProblem) -> int:
+    """The thin side, rounded up to a size that is compiled: 1, 2, 4 or 8."""
+    return 1 << (max(1, min(problem.m, problem.n)) - 1).bit_length()
+
+
+def _items(config: TileConfig) -> int:
+    return config.option("lanes") * config.option("teams")
+
+
+def _access(problem: GemmProblem) -> int:
+    """Elements of the big operand in the widest access that its alignment and type allow."""
+    rows = _thin_rows(problem)
+    stored, conj, align = (
+        (problem.b_type, problem.conj_b, problem.b_align)
+        if rows
+        else (problem.a_type, problem.conj_a, problem.a_align)
+    )
+    widest = ACCESS // dtype_of(problem.acc_type).itemsize
+    contiguous = problem.k if _along_k(problem) else max(problem.m, problem.n)
+    plain = stored_as_summed(problem, stored) and not conj and problem.acc_type not in COMPLEX
+    return widest if plain and align % ACCESS == 0 and contiguous % widest == 0 else 1
+
+
+def _tile(problem: GemmProblem, config: TileConfig) -> int:
+    """The long side of a work-group's tile."""
+    if _along_k(problem):
+        return config.option("teams") * config.option("depth")
+    return config.option("lanes") * config.vec
+
+
+def _steps(problem: GemmProblem, config: TileConfig) -> int:
+    """How often a work-group's accesses along K fit into K."""
+    along = config.option("lanes") * config.vec if _along_k(problem) else config.option("teams")
+    return problem.k // (along * config.option("depth"))
+
+
+def _k_share(problem: GemmProblem, config: TileConfig, device: DeviceInfo, tiles: int) -> int:
+    """K of a share: all of it where tiles fill the device, and never less than a few steps."""
+    shares = config.split_k or min(2 * units(device) // (tiles * problem.batch), _steps(problem, config) // 4)
+    return round_up(-(-max(1, problem.k) // max(1, shares)), ACCESS)
+
+
+def _launches(
+    problem: GemmProblem,
+    config: TileConfig,
+    part: Part,
+    tile: tuple[int, int, int],
+    workspace: tuple[Workspace, ...],
+) -> Iterator[Launch]:
+    bm, bn, k_share = tile
+    along_k = _along_k(problem)
+    name = "thin_dot" if along_k else "thin_walk"
+    teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
+    partial = workspace[0].symbol if workspace else "batch_offsets"  # never written then
+    defines = [
+        ("BM", bm), ("BN", bn), ("GROUP", 1), ("THIN_ROWS", int(_thin_rows(problem))), ("Q", _thin_side(problem)),
+        ("VEC", config.vec), ("CHUNK", config.vec), ("SPLIT", int(part.shares > 1)),
+        ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
+    ]  # fmt: skip
+    yield Launch(
+        gemm_program(problem, (*_SOURCES, f"{name}.cl"), defines),
+        name,
+        ndrange(problem, part.tiles * _items(config), part.shares),
+        local_range(problem, _items(config), 1),
+        (*gemm_args(problem), np.int32(part.first), np.int32(k_share), partial),
+    )
+    if part.shares > 1:
+        yield reduction(problem, bm, bn, part, partial)
