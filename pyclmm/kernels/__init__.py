@@ -6,11 +6,13 @@ from ..errors import unknown_name
 from .base import Kernel, Launch, Program, Work, Workspace
 from .flat import Flat
 from .naive import Naive
+from .packed import Packed
 from .sequential import Sequential
 from .single_group import SingleGroup
 from .tiled import Tiled
 
 KERNELS: tuple[Kernel, ...] = (
+    Packed(),
     Tiled(),
     Naive(),
     Flat(),
