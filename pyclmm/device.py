@@ -56,6 +56,17 @@ class DeviceInfo:
     def is_cpu(self) -> bool:
         return self.kind == "cpu"
 
+    @property
+    def vector_bits(self) -> int:
+        """Width of the widest vector registers to compile for: 128, 256 or 512.
+
+        PoCL before 3.1 reports 512 where its compiler stops at 256, and some wider vectors make it
+        end the process.
+        """
+        old_pocl = re.search(r"PoCL ([012]\.|3\.0)", self.platform_version) is not None
+        widest = 256 if old_pocl else 512
+        return max(128, min(widest, 32 * self.float_vector_width))
+
     def missing_type(self, dtypes: tuple[str, ...]) -> str | None:
         """Why this device cannot compute with one of *dtypes* (NumPy names), or None."""
         for name in dtypes:

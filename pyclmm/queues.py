@@ -10,6 +10,7 @@ import pyopencl as cl
 from .errors import INSTALL_HINT, ArgumentError, NoDeviceError, unknown_name
 
 _lock = threading.Lock()
+_contexts: dict[tuple[int, cl.Device], cl.Context] = {}  # by process and device
 _default: dict[tuple[int, str], cl.CommandQueue] = {}  # by process and PYOPENCL_CTX
 
 
@@ -58,8 +59,11 @@ def default_queue() -> cl.CommandQueue:
 
 
 def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:
-    """An in-order queue in a new context on *device*."""
-    context = cl.Context([device])
+    """An in-order queue on *device*, in this module's context for it.
+
+    The context is kept: Intel's CPU runtime lets go of one that only a queue refers to.
+    """
+    context = _contexts.setdefault((os.getpid(), device), cl.Context([device]))
     if profiling:
         return cl.CommandQueue(context, device, cl.command_queue_properties.PROFILING_ENABLE)
     return cl.CommandQueue(context, device)

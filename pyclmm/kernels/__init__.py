@@ -6,6 +6,7 @@ from ..errors import unknown_name
 from .base import Kernel, Launch, Program, Work, Workspace
 from .flat import Flat
 from .naive import Naive
+from .packed import Packed
 from .register import Register
 from .sequential import Sequential
 from .single_group import SingleGroup
@@ -13,6 +14,7 @@ from .thin import Thin
 from .tiled import Tiled
 
 KERNELS: tuple[Kernel, ...] = (
+    Packed(),
     Thin(),
     Register(),
     Tiled(),

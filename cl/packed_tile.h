@@ -1,0 +1,131 @@
+/* The register tile of the packed kernels: its types, its product, its sums.
+ *
+ *              NR columns = NV vectors           one work-item holds ROWS x NV vectors in registers:
+ *            +----------+----------+
+ *   k = 0    |    b0    |    b1    |             acc[r][v] += a(r, k) * b(k, v)
+ *   k = 1    |    b0    |    b1    |
+ *            +----------+----------+             a(r, k) is one number, spread over a vector by the
+ *   +--+--+  +----------+----------+             multiplication itself; b(k, v) is loaded once for
+ *   |a |a |  | acc[r][0]| acc[r][1]|             all rows.
+ *   +--+--+  +----------+----------+
+ *
+ * Complex numbers: PLANES = 2 reals side by side. The real and the imaginary part of a row of A are
+ * two rows of this tile and B's columns stay interleaved, so the product is a real one; only the way
+ * out combines  x = a.re * (b.re, b.im)  and  y = a.im * (b.re, b.im)  to  x + i y.
+ *
+ * Panels, in elements; a panel is MR rows of A, or NR columns of B, over all k:
+ *   A, TRANS_A 1   (i, k) at k*MR + i                    as it lies in memory: packing is copying
+ *   A, TRANS_A 0   (i, k) at (k/4)*4*MR + i*4 + k%4      four k of a row stay together, likewise
+ *   B              (k, j) at k*NR + j
+ *
+ * Macros: MR, NR, the tile in elements; LANES, reals a vector, which divides NR * PLANES; VECTOR_BITS,
+ * the width of a vector register; PACK_A, PACK_B, 1: read from panels, 0: read where the operand lies.
+ * Those of types.h and gemm.h.
+ * Technique: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008); Van
+ * Zee and van de Geijn, "BLIS" (2015); complex as real: Van Zee and Smith, "Implementing
+ * high-performance complex matrix multiplication via the 1m method" (2017).
+ */
+#if !defined(MR) || !defined(NR) || !defined(LANES) || !defined(VECTOR_BITS) || \
+    !defined(PACK_A) || !defined(PACK_B)
+#error "packed_tile.h needs MR NR LANES VECTOR_BITS PACK_A PACK_B"
+#endif
+
+#define UNROLL 4 /* steps of k a loop body; also what keeps together in a panel of A */
+#define planes_real 1
+#define planes_pair 2
+#define PLANES CAT(planes_, class_acc)
+#define real_uint32 uint
+#define real_uint64 ulong
+#define real_float32 float
+#define real_float64 double
+#define real_complex64 float
+#define real_complex128 double
+#define REAL_NAME CAT(real_, ACC_TYPE)
+
+typedef REAL_NAME REAL;
+typedef CAT(REAL_NAME, LANES) VEC;
+typedef VEC LOOSE_VEC __attribute__((aligned(4))); /* a vector that starts at any element */
+
+#define ROWS (MR * PLANES)
+#define NV (NR * PLANES / LANES)
+#define TILE_VECS (ROWS * NV)
+#define FOR_TILE                                       \
+  _Pragma("unroll") for (int r = 0; r < ROWS; ++r)     \
+      _Pragma("unroll") for (int v = 0; v < NV; ++v)
+
+/* Some compilers use half of the widest registers unless a function asks for all of them. */
+#ifdef __has_attribute
+#if __has_attribute(min_vector_width)
+#define FULL_WIDTH __attribute__((min_vector_width(VECTOR_BITS)))
+#endif
+#endif
+#ifndef FULL_WIDTH
+#define FULL_WIDTH
+#endif
+#define ONE_ITEM __attribute__((reqd_work_group_size(1, 1, 1))) FULL_WIDTH
+#define INLINE inline __attribute__((always_inline)) /* the tile must stay in registers */
+
+/* A_AT: where row r of the tile has its number for step u of UNROLL; A_STEP: how far UNROLL steps go;
+ * B_STEP: how far one step goes. All in reals. */
+#if PACK_A
+#define A_STEP (UNROLL * MR * PLANES)
+#if TRANS_A
+#define ELEMENT_AT(i, u) ((u) * MR + (i))
+#else
+#define ELEMENT_AT(i, u) ((i) * UNROLL + (u))
+#endif
+#elif TRANS_A
+#define A_STEP (UNROLL * lda * PLANES)
+#define ELEMENT_AT(i, u) ((u) * lda + (i))
+#else
+#define A_STEP (UNROLL * PLANES)
+#define ELEMENT_AT(i, u) ((i) * lda + (u))
+#endif
+#define A_AT(r, u) (ELEMENT_AT((r) / PLANES, u) * PLANES + (r) % PLANES)
+#if PACK_B
+#define B_STEP (NR * PLANES)
+#define B_VEC VEC
+#else
+#define B_STEP (ldb * PLANES)
+#define B_VEC LOOSE_VEC
+#endif
+
+INLINE void clear_tile(VEC acc[ROWS][NV])
+{
+  FOR_TILE acc[r][v] = (VEC)(0);
+}
+
+/* acc += step u: a column of A times a row of B. Plain a*b+c: mad() and fma() may be calls. */
+INLINE void multiply_step(
+    VEC acc[ROWS][NV], __global const REAL *a, const long lda, __global const REAL *b, const int u)
+{
+  VEC row[NV];
+  _Pragma("unroll") for (int v = 0; v < NV; ++v) row[v] = *(__global const B_VEC *)(b + v * LANES);
+  _Pragma("unroll") for (int r = 0; r < ROWS; ++r) {
+    const VEC x = (VEC)(a[A_AT(r, u)]);
+    _Pragma("unroll") for (int v = 0; v < NV; ++v) acc[r][v] = x * row[v] + acc[r][v];
+  }
+}
+
+/* acc += A(tile, 0..K) B(0..K, tile), from where a and b point to. */
+INLINE void multiply_tile(
+    VEC acc[ROWS][NV], __global const REAL *a, const long lda, __global const REAL *b,
+    const long ldb, const int K)
+{
+  int k = 0;
+  for (; k <= K - UNROLL; k += UNROLL) {
+    _Pragma("unroll") for (int u = 0; u < UNROLL; ++u)
+    {
+      multiply_step(acc, a, lda, b, u);
+      b += B_STEP;
+    }
+    a += A_STEP;
+  }
+  for (int u = 0; u < K - k; ++u) {
+    multiply_step(acc, a, lda, b, u);
+    b += B_STEP;
+  }
+}
+
+#define ADD_TILE(acc, sum) FOR_TILE acc[r][v] += (sum)[r * NV + v]
+#define KEEP_TILE(sum, acc) FOR_TILE (sum)[r * NV + v] = acc[r][v]
