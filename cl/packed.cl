@@ -36,12 +36,12 @@
 
 /* Where the panels, or the operands themselves, have row i or column j at step k. */
 #if PACK_A
-#define A_START(i, k) (a_panels + z * a_stack + (long)(i) * PADDED_K + (long)(k) * MR)
+#define A_START(i, k) (a_panels + get_global_id(2) * a_stack + (long)(i) * PADDED_K + (long)(k) * MR)
 #else
 #define A_START(i, k) (a + A_INDEX(i, k))
 #endif
 #if PACK_B
-#define B_START(k, j) (b_panels + z * b_stack + (long)(j) * K + (long)(k) * NR)
+#define B_START(k, j) (b_panels + get_global_id(2) * b_stack + (long)(j) * K + (long)(k) * NR)
 #else
 #define B_START(k, j) (b + B_INDEX(k, j))
 #endif
@@ -49,11 +49,11 @@
 /* Shares lie (z, share, tile row, tile column), a register tile each. */
 #define TILES_DOWN ((M + MR - 1) / MR)
 #define TILES_ACROSS ((N + NR - 1) / NR)
-#define SHARE_AT(z, share, i, j)                                                             \
-  (shares + ((((z) * splits + (share)) * TILES_DOWN + (i) / MR) * TILES_ACROSS + (j) / NR) * TILE_VECS)
+#define SHARE_AT(share, i, j)                                                                \
+  (shares + ((((long)get_global_id(2) * splits + (share)) * TILES_DOWN + (i) / MR) * TILES_ACROSS + (j) / NR) * TILE_VECS)
 #if SPLIT
 #define SUM_SPACE __global
-#define SUM_AT(i, j) SHARE_AT(z, share, i, j)
+#define SUM_AT(i, j) SHARE_AT(share, i, j)
 #else
 #define SUM_SPACE __local
 #define SUM_AT(i, j) (sums + (((i) - i0) / MR * (BN / NR) + ((j) - j0) / NR) * TILE_VECS)
@@ -144,7 +144,7 @@ __kernel ONE_ITEM void packed_reduce(GEMM_ARGS, const int splits, __global VEC *
   const int j = get_group_id(0) * NR;
   VEC acc[ROWS][NV];
   clear_tile(acc);
-  for (int share = 0; share < splits; ++share) ADD_TILE(acc, SHARE_AT(z, share, i, j));
+  for (int share = 0; share < splits; ++share) ADD_TILE(acc, SHARE_AT(share, i, j));
   store_tile(acc, i, j, OUT_PASS);
 }
 #endif

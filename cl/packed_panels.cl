@@ -56,7 +56,7 @@ __kernel ONE_ITEM void pack_a(
   const int k0 = get_group_id(1) * chunk;
   const int k1 = min(K, k0 + chunk);
   const int rows = min(MR, M - i0);
-  __global ACC_T *to = panels + z * stack + (long)i0 * PADDED_K;
+  __global ACC_T *to = panels + get_global_id(2) * stack + (long)i0 * PADDED_K;
   const int full = rows < MR ? k0 : k1 - (k1 - k0) % UNROLL;
   pack_full_rows(to, a, lda, i0, k0, full);
   pack_rows(to, a, lda, i0, rows, full, k1);
@@ -70,7 +70,7 @@ __kernel ONE_ITEM void pack_b(
   const int k0 = get_group_id(1) * chunk;
   const int k1 = min(K, k0 + chunk);
   const int cols = min(NR, N - j0);
-  __global ACC_T *to = panels + z * stack + (long)j0 * K;
+  __global ACC_T *to = panels + get_global_id(2) * stack + (long)j0 * K;
   if (cols == NR) {
     for (int k = k0; k < k1; ++k)
       _Pragma("unroll") for (int j = 0; j < NR; ++j)

@@ -71,7 +71,7 @@ class Executable:
             except (BuildError, cl.Error) as error:
                 if kernel != "auto":
                     raise
-                last, reason = error, str(error).splitlines()[0]
+                last, reason = error, _in_short(error)
             failures.append(f"{choice.kernel.name}: {reason}")
         raise UnsupportedError(
             f"no kernel could be used for {self.problem} on {self.device.name!r}: {'; '.join(failures)}"
@@ -109,3 +109,10 @@ class Executable:
     def release(self) -> None:
         """Give back this thread's kernels and workspace."""
         self._bound.__dict__.pop("by_queue", None)
+
+
+def _in_short(error: Exception) -> str:
+    """One line that says why: of a build log the first that names an error."""
+    text = error.log if isinstance(error, BuildError) else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    return next((line for line in lines if "error:" in line), lines[0])
