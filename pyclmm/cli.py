@@ -246,7 +246,7 @@ def _cold(
 def _write(path: Path | None, measured: dict[str, Any]) -> None:
     if path is None:
         return
-    text = json.dumps(measured, indent=2, allow_nan=True)
+    text = json.dumps(measured, indent=2, allow_nan=False)
     try:
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:

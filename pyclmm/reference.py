@@ -100,4 +100,5 @@ def error_ratio(got: Array, a: Array, b: Array, *, result: Array | None = None) 
     with np.errstate(invalid="ignore", over="ignore"):
         excess = np.maximum(abs(wide - reference) - own * abs(reference), 0)
         ratio = np.where(finite, excess / (u_sum * scale), 0)
-    return float(np.max(ratio, initial=0.0))
+    worst = float(np.max(ratio, initial=0.0))
+    return float("inf") if np.isnan(worst) else worst  # NaN where a number belongs

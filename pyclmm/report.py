@@ -141,6 +141,11 @@ def ladder_table(rungs: Sequence[Rung], what: str) -> Table:
     return table
 
 
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def _row_json(row: Row) -> dict[str, Any]:
     return {
         "kernel": row.kernel,
@@ -152,7 +157,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "gflops": row.gflops,
         "speedup": row.speedup,
         "speedup_extrapolated": row.extrapolated,
-        "error_ratio": row.error_ratio,
+        "error_ratio": _finite(row.error_ratio),
         "error_limit": row.error_limit,
         "correct": row.correct,
         "reason": row.reason,
