@@ -230,7 +230,7 @@ def _cold(
                 table.add_row(kernel, state, *map(report.duration, times.values()))
                 found.append({"kernel": kernel, "caches": state, **{f"{x}_s": t for x, t in times.items()}})
     console.print(f"{own.name} ({own.platform}, driver {own.driver_version})")
-    console.print(f"{size} {dtype}, NumPy arrays in and out; medians of 3 fresh processes")
+    console.print(f"{size} {dtype}, NumPy arrays in and out; medians of {cold.REPEATS} fresh processes")
     console.print(table)
     host = report.host_json()
     where = {"m": size.m, "n": size.n, "k": size.k, "dtype": dtype}

@@ -19,6 +19,7 @@ from .errors import UnsupportedError
 # Where PyOpenCL, pyclmm and drivers keep compiled kernels. A directory of our own makes them empty;
 # a driver that keeps them elsewhere starts warm.
 CACHE_VARIABLES = (
+    "PYCLMM_CACHE_DIR",
     "XDG_CACHE_HOME",
     "POCL_CACHE_DIR",
     "CUDA_CACHE_PATH",
@@ -26,6 +27,7 @@ CACHE_VARIABLES = (
     "MESA_SHADER_CACHE_DIR",
     "AMD_COMGR_CACHE_DIR",
 )
+REPEATS = 3  # fresh processes for each state of the caches
 _CHILD = "import time; start = time.perf_counter(); import pyclmm.cold; pyclmm.cold.child(start)"
 
 
@@ -68,15 +70,13 @@ def child(start: float) -> None:
     print(json.dumps([imported - start, first - ready, second - first]))
 
 
-def measure(
-    request: Request, repeats: int = 3, on_step: Callable[[str], None] = lambda _: None
-) -> dict[str, Cold]:
-    """Medians of *repeats* processes: "empty" caches, and "warm" ones that a process before filled.
+def measure(request: Request, on_step: Callable[[str], None] = lambda _: None) -> dict[str, Cold]:
+    """Medians over REPEATS processes: "empty" caches, and "warm" ones that the process before filled.
 
     Raises UnsupportedError with the child's last line where it fails.
     """
     runs: dict[str, list[Cold]] = {"empty": [], "warm": []}
-    for _ in range(repeats):
+    for _ in range(REPEATS):
         with tempfile.TemporaryDirectory(prefix="pyclmm-cold-") as folder:
             for state, found in runs.items():
                 on_step(f"{request.kernel}, {state} caches")

@@ -360,7 +360,8 @@ def test_first_calls_are_measured_with_caches_of_their_own(monkeypatch):
         return original(*args, env=env, **kwargs)
 
     monkeypatch.setattr(cold.subprocess, "run", run)
-    found = cold.measure(cold.Request(8, 8, 8, "float32", "naive", None), repeats=1)
+    monkeypatch.setattr(cold, "REPEATS", 1)
+    found = cold.measure(cold.Request(8, 8, 8, "float32", "naive", None))
     assert list(found) == ["empty", "warm"]
     assert folders[0] == folders[1]
     assert len(folders[0]) == 1
@@ -371,4 +372,4 @@ def test_first_calls_are_measured_with_caches_of_their_own(monkeypatch):
 
 def test_a_failing_first_call_says_why():
     with pytest.raises(bench.PyclmmError, match="unknown kernel 'nope'"):
-        cold.measure(cold.Request(8, 8, 8, "float32", "nope", None), repeats=1)
+        cold.measure(cold.Request(8, 8, 8, "float32", "nope", None))

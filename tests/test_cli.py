@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import pyclmm
-from pyclmm import bench, cli, contest, demo, digits, workloads
+from pyclmm import bench, cli, cold, contest, demo, digits, workloads
 from pyclmm.contest import Sample
 from pyclmm.dtypes import ELEMENT_TYPES
 from pyclmm.kernels import KERNELS
@@ -135,7 +135,8 @@ def test_the_ladder_ends_when_every_kernel_is_too_slow(monkeypatch):
     assert "9.73e+04" not in shown.output
 
 
-def test_cold_shows_empty_and_warm_caches(tmp_path):
+def test_cold_shows_empty_and_warm_caches(tmp_path, monkeypatch):
+    monkeypatch.setattr(cold, "REPEATS", 1)
     shown = run("bench", "--cold", 8, 8, 8, "--kernel", "naive", "--json", tmp_path / "c.json")
     assert shown.exit_code == 0, shown.output
     assert re.search(r"^naive +empty .* m?s$", shown.output, re.M)
