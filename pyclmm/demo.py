@@ -17,7 +17,7 @@ from .queues import device_labels
 from .workloads import Workload
 
 # In a demo nothing takes long: runs a kernel, and seconds a kernel and product.
-RULES = Rules(rounds=3, limit=4.0)
+RULES = Rules(rounds=3, limit=2.0)
 _KNOWN, _ASKED = 2000, 500
 
 
