@@ -29,6 +29,7 @@ conformance: $(VENV)/.installed-dev
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[pocl,plot]"
+	$(BIN)/python -m pyclmm.pocl_wheel
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

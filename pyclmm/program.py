@@ -16,6 +16,7 @@ from importlib import resources
 
 import pyopencl as cl
 
+from . import pocl_wheel
 from .errors import BuildError
 from .kernels import Program
 
@@ -85,4 +86,7 @@ def _build(context: cl.Context, program: Program) -> cl.Program:
             return result
     except cl.Error as error:
         device = ", ".join(d.name.strip() for d in context.devices)
-        raise BuildError(device, " ".join(options), str(error)) from error
+        log = str(error)
+        if pocl_wheel.SYMPTOM in log:
+            log += "\nThis PoCL does not know the processor. `python -m pyclmm.pocl_wheel` mends the one of PyPI."
+        raise BuildError(device, " ".join(options), log) from error

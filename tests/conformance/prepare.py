@@ -13,7 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import pocl_wheel
+from pyclmm import pocl_wheel
+
 from .implementations import DEBIAN, DEBIAN_LIB, DEBIAN_PACKAGES, HOME, POCL_WHEEL, ROOT, WHEELS
 
 APT = HOME / "apt"
