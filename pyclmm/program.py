@@ -88,5 +88,5 @@ def _build(context: cl.Context, program: Program) -> cl.Program:
         device = ", ".join(d.name.strip() for d in context.devices)
         log = str(error)
         if pocl_wheel.SYMPTOM in log:
-            log += "\nThis PoCL does not know the processor. `python -m pyclmm.pocl_wheel` mends the one of PyPI."
+            log += "\nThis PoCL is older than the processor: `python -m pyclmm.pocl_wheel` mends PyPI's."
         raise BuildError(device, " ".join(options), log) from error
