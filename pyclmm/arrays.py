@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 
+from .device import DeviceInfo
 from .errors import ArgumentError, UnsupportedError
+from .host import check_size, out_of_memory
 from .problem import MAX_ALIGN, Operand, alignment
 
 Array = cla.Array
@@ -70,6 +73,13 @@ def overlaps(x: Array, y: Array) -> bool:
     return x_low + x_at < y_high + y_at and y_low + y_at < x_high + x_at
 
 
-def empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: np.dtype[Any], like: Array) -> Array:
-    """A new C-contiguous Array, from *like*'s allocator where it has one."""
-    return cla.Array(queue, shape, dtype, allocator=like.allocator)
+def empty(
+    queue: cl.CommandQueue, shape: tuple[int, ...], dtype: np.dtype[Any], like: Array, device: DeviceInfo
+) -> Array:
+    """A new C-contiguous Array for the result, from *like*'s allocator where it has one."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    check_size(nbytes, device, "out")
+    try:
+        return cla.Array(queue, shape, dtype, allocator=like.allocator)
+    except cl.Error as error:
+        raise out_of_memory(nbytes, device, "out", error) from error

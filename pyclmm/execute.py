@@ -27,6 +27,14 @@ class KernelWarning(RuntimeWarning):
     """A kernel could not be used on this device, and the next one was taken."""
 
 
+def _in_short(error: Exception) -> str:
+    """One line of an error: for a failed build, the compiler's first complaint."""
+    if not isinstance(error, BuildError):
+        return str(error).splitlines()[0]
+    complaints = [line.strip() for line in error.log.splitlines() if "error:" in line]
+    return f"does not build: {complaints[0] if complaints else 'see the log'}"
+
+
 class Executable:
     """A checked product with its kernel built for one device and context."""
 

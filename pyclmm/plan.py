@@ -110,6 +110,9 @@ def queue_of(operands: Operands, queue: cl.CommandQueue | None) -> cl.CommandQue
     return queue
 
 
+_CLASHES = "overlapping out"  # the part of a signature that belongs to no single operand
+
+
 def signature(operands: Operands) -> tuple[Any, ...]:
     """What must stay the same for a plan to be used again."""
     own: list[tuple[Any, ...]]
@@ -120,7 +123,7 @@ def signature(operands: Operands) -> tuple[Any, ...]:
     out = operands.get("out")
     if out is not None:
         overlaps = host.overlaps if on_host(operands) else arrays.overlaps
-        own.append(tuple(_clashes(operands, out, overlaps)))
+        own.append((_CLASHES, *_clashes(operands, out, overlaps)))
     return tuple(own)
 
 
@@ -278,10 +281,10 @@ class Matmul:
         return self._way.events
 
     def _mismatch(self, operands: Operands) -> str:
-        planned = {name: rest for name, *rest in self._signature if isinstance(name, str)}
-        given = {name: rest for name, *rest in signature(operands) if isinstance(name, str)}
+        planned = {name: rest for name, *rest in self._signature}
+        given = {name: rest for name, *rest in signature(operands)}
         for name in dict.fromkeys([*planned, *given]):
-            if planned.get(name) != given.get(name):
+            if name != _CLASHES and planned.get(name) != given.get(name):
                 return (
                     f"{name} is not what the plan was made for: it has (shape, strides, dtype, ...) "
                     f"{given.get(name)}, the plan {planned.get(name)}; make a plan for it"
@@ -414,7 +417,7 @@ class _DeviceWay:
         gemm = self.executable.gemm
         out = operands.get("out")
         if out is None:
-            out = arrays.empty(queue, gemm.shape, gemm.dtype, operands["a"])
+            out = arrays.empty(queue, gemm.shape, gemm.dtype, operands["a"], self.executable.device)
         if gemm.is_empty:
             return out
         binding = self.executable.binding(queue)

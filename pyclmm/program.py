@@ -62,10 +62,13 @@ def built(context: cl.Context, program: Program) -> cl.Program:
         with _lock:
             if key in _programs:
                 return _programs[key]
-        result = _build(context, program)
+        try:
+            result = _build(context, program)
+        finally:
+            with _lock:
+                _building.pop(key, None)
         with _lock:
             _programs[key] = result
-            _building.pop(key, None)
             while len(_programs) > _CACHE_SIZE:
                 _programs.popitem(last=False)
     return result

@@ -1,0 +1,592 @@
+"""Bad input: the type and the text of each error, and that nothing is lost by it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm import TileConfig, api, errors, plan, program, queues, select
+from pyclmm.problem import GemmProblem
+
+
+def ones(*shape, dtype="f4"):
+    return np.ones(shape, dtype)
+
+
+def read_only(*shape):
+    x = ones(*shape)
+    x.flags.writeable = False
+    return x
+
+
+A, B = ones(3, 4), ones(4, 5)
+
+# what -> (call, type, what the text must say: the argument, what was passed, what would do)
+BAD_CALLS = {
+    "0-D a": (lambda: pyclmm.matmul(np.float32(2), B), errors.ShapeError, ["a is 0-dim", "use *"]),
+    "0-D b": (lambda: pyclmm.matmul(A, np.array(2.0)), errors.ShapeError, ["b is 0-dim", "use *"]),
+    "K differs": (
+        lambda: pyclmm.matmul(A, ones(5, 4)),
+        errors.ShapeError,
+        ["a of shape (3, 4)", "b of shape (5, 4)", "K is 4 in a and 5 in b"],
+    ),
+    "K of op(a) differs": (lambda: pyclmm.gemm(A, B, trans_a="T"), errors.ShapeError, ["K is 3 in a"]),
+    "stacks": (
+        lambda: pyclmm.matmul(ones(2, 3, 4), ones(3, 4, 5)),
+        errors.ShapeError,
+        ["(2,)", "(3,)", "do not broadcast", "(2, 3, 4)"],
+    ),
+    "object": (
+        lambda: pyclmm.matmul(A.astype(object), B),
+        errors.DTypeError,
+        ["a has dtype object", "float32"],
+    ),
+    "longdouble": (
+        lambda: pyclmm.matmul(A, B.astype(np.longdouble)),
+        errors.DTypeError,
+        ["b has dtype float", "OpenCL", "float64"],
+    ),
+    "string": (lambda: pyclmm.matmul(np.array([["x"]]), B), errors.DTypeError, ["a has dtype <U1", "int8"]),
+    "datetime": (lambda: pyclmm.matmul(ones(1, 1, dtype="M8[s]"), B), errors.DTypeError, ["a has", "int8"]),
+    "record": (
+        lambda: pyclmm.matmul(np.zeros((3, 4), [("x", "f4")]), B),
+        errors.DTypeError,
+        ["a has dtype [('x'", "float32"],
+    ),
+    "list": (lambda: pyclmm.matmul([[1.0]], B), errors.DTypeError, ["a is a list", "np.asarray(a)"]),
+    "None": (lambda: pyclmm.matmul(A, None), errors.DTypeError, ["b is a NoneType", "np.asarray(b)"]),
+    "c is a list": (lambda: pyclmm.gemm(A, B, [[1]]), errors.DTypeError, ["c is a list", "np.asarray(c)"]),
+    "bias is a list": (lambda: pyclmm.gemm(A, B, bias=[1]), errors.DTypeError, ["bias is a list"]),
+    "dtype object": (
+        lambda: pyclmm.matmul(A, B, dtype=object),
+        errors.DTypeError,
+        ["dtype has dtype object"],
+    ),
+    "dtype by the cast rule": (
+        lambda: pyclmm.matmul(A, B, dtype=np.int32),
+        errors.DTypeError,
+        ["a has dtype float32", "same_kind"],
+    ),
+    "out of wrong shape": (
+        lambda: pyclmm.matmul(A, B, out=ones(3, 4)),
+        errors.ShapeError,
+        ["out has shape (3, 4)", "(3, 5)"],
+    ),
+    "out of wrong dtype": (
+        lambda: pyclmm.matmul(A, B, out=ones(3, 5, dtype="i4")),
+        errors.DTypeError,
+        ["float32", "int32", "same_kind"],
+    ),
+    "out read-only": (
+        lambda: pyclmm.matmul(A, B, out=read_only(3, 5)),
+        errors.ArgumentError,
+        ["out is read-only", "writeable"],
+    ),
+    "out is a list": (lambda: pyclmm.matmul(A, B, out=[]), errors.DTypeError, ["out is a list"]),
+    "out drops imaginary parts": (
+        lambda: pyclmm.matmul(A.astype("c8"), B, out=ones(3, 5).astype("bfloat16")),
+        errors.DTypeError,
+        ["out", "imaginary"],
+    ),
+    "kernel misspelt": (
+        lambda: pyclmm.matmul(A, B, kernel="tilde"),
+        errors.ArgumentError,
+        ["unknown kernel 'tilde'", "did you mean 'tiled'", "'auto'", "'naive'"],
+    ),
+    "kernel is no name": (lambda: pyclmm.matmul(A, B, kernel=7), errors.DTypeError, ["kernel is 7", "name"]),
+    "kernel is a list": (
+        lambda: pyclmm.matmul(A, B, kernel=["naive"]),
+        errors.DTypeError,
+        ["kernel is ['naive']"],
+    ),
+    "no configuration": (
+        lambda: pyclmm.matmul(A, B, kernel=("naive", 3)),
+        errors.DTypeError,
+        ["kernel is ('naive', 3)", "TileConfig"],
+    ),
+    "configuration too large": (
+        lambda: pyclmm.matmul(A, B, kernel=("naive", TileConfig(bm=1 << 14, bn=1 << 14))),
+        errors.ArgumentError,
+        ["'naive' cannot use", f"{1 << 28} work-items a work-group", "the device allows"],
+    ),
+    "configuration of nothing": (
+        lambda: pyclmm.matmul(A, B, kernel=("naive", TileConfig(bm=0))),
+        errors.ArgumentError,
+        ["'naive' cannot use", "0 work-items", "at least 1"],
+    ),
+    "tile not square": (
+        lambda: pyclmm.matmul(A, B, kernel=("tiled", TileConfig(bm=4, bn=8, bk=4))),
+        errors.ArgumentError,
+        ["'tiled' cannot use", "must be equal"],
+    ),
+    "too large for one group": (
+        lambda: pyclmm.matmul(ones(500, 2), ones(2, 500), kernel="single_group"),
+        errors.UnsupportedError,
+        ["single_group", "500 x 500", "250000 work-items", "limit is"],
+    ),
+    "trans": (
+        lambda: pyclmm.gemm(A, B, trans_a="X"),
+        errors.ArgumentError,
+        ["unknown trans_a 'X'", "'N', 'T', 'C'"],
+    ),
+    "trans of a wrong kind": (
+        lambda: pyclmm.gemm(A, B, trans_b=1),
+        errors.DTypeError,
+        ["trans_b is 1", "string"],
+    ),
+    "activation": (
+        lambda: pyclmm.gemm(A, B, activation="rellu"),
+        errors.ArgumentError,
+        ["unknown activation 'rellu'", "did you mean 'relu'"],
+    ),
+    "activation of integers": (
+        lambda: pyclmm.gemm(A.astype("i4"), B.astype("i4"), activation="relu"),
+        errors.DTypeError,
+        ["activation 'relu'", "real float", "int32"],
+    ),
+    "activation of complex": (
+        lambda: pyclmm.gemm(A.astype("c8"), B, activation="tanh"),
+        errors.DTypeError,
+        ["activation 'tanh'", "complex64"],
+    ),
+    "activation of a wrong kind": (
+        lambda: pyclmm.gemm(A, B, activation=max),
+        errors.DTypeError,
+        ["activation is <built", "None"],
+    ),
+    "precision": (
+        lambda: pyclmm.matmul(A, B, precision="hi"),
+        errors.ArgumentError,
+        ["unknown precision 'hi'", "'high'"],
+    ),
+    "beta without c": (lambda: pyclmm.gemm(A, B, beta=1), errors.ArgumentError, ["beta is 1", "pass c"]),
+    "c of wrong shape": (
+        lambda: pyclmm.gemm(A, B, ones(5, 3), beta=1),
+        errors.ShapeError,
+        ["c has shape (5, 3)", "(3, 5)"],
+    ),
+    "c of wrong shape with beta 0": (
+        lambda: pyclmm.gemm(A, B, ones(5, 3)),
+        errors.ShapeError,
+        ["c has shape"],
+    ),
+    "c of wrong dtype": (
+        lambda: pyclmm.gemm(A, B, ones(3, 5, dtype="c8"), beta=1),
+        errors.DTypeError,
+        ["c: cannot cast complex64 to float32"],
+    ),
+    "bias of wrong shape": (
+        lambda: pyclmm.gemm(A, B, bias=ones(3)),
+        errors.ShapeError,
+        ["bias has shape (3,)", "3 x 5", "(5,)", "(3, 1)"],
+    ),
+    "bias of wrong dtype": (
+        lambda: pyclmm.gemm(A, B, bias=ones(5, dtype="c8")),
+        errors.DTypeError,
+        ["bias: cannot cast complex64"],
+    ),
+    "alpha is no number": (
+        lambda: pyclmm.gemm(A, B, alpha="1"),
+        errors.DTypeError,
+        ["alpha is a str", "number"],
+    ),
+    "alpha is an array": (
+        lambda: pyclmm.gemm(A, B, alpha=ones(2)),
+        errors.DTypeError,
+        ["alpha is a ndarray"],
+    ),
+    "alpha is complex": (
+        lambda: pyclmm.gemm(A, B, alpha=1j),
+        errors.DTypeError,
+        ["alpha is complex", "float32"],
+    ),
+    "beta is not whole": (
+        lambda: pyclmm.gemm(A.astype("i4"), B.astype("i4"), ones(3, 5, dtype="i4"), beta=0.5),
+        errors.DTypeError,
+        ["beta is 0.5", "int32", "whole"],
+    ),
+    "alpha is not finite": (
+        lambda: pyclmm.gemm(A.astype("i4"), B.astype("i4"), alpha=float("inf")),
+        errors.DTypeError,
+        ["alpha is inf", "whole"],
+    ),
+    "queue": (
+        lambda: pyclmm.matmul(A, B, queue="gpu"),
+        errors.DTypeError,
+        ["queue is a str", "CommandQueue"],
+    ),
+    "wait_for": (lambda: pyclmm.matmul(A, B, wait_for=[3]), errors.DTypeError, ["wait_for is [3]", "Event"]),
+    "TileConfig": (lambda: TileConfig(bm=-1), errors.ArgumentError, ["TileConfig.bm", "-1", "integer"]),
+    "device misspelt": (
+        lambda: queues.find_device("nosuch"),
+        errors.ArgumentError,
+        ["unknown device 'nosuch'", "0:0"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_CALLS)
+def test_bad_input_gets_a_clear_error(what):
+    call, kind, texts = BAD_CALLS[what]
+    before = len(api._plans)
+    with pytest.raises(kind) as caught:
+        call()
+    message = str(caught.value)
+    assert type(caught.value) is kind
+    for text in texts:
+        assert text in message
+    assert len(api._plans) == before, "a plan was kept of a call that failed"
+    assert (pyclmm.matmul(A, B) == 4).all(), "the next call works"
+
+
+def test_every_error_is_pyclmms_own_and_a_standard_one():
+    pairs = {
+        errors.ArgumentError: ValueError,
+        errors.ShapeError: ValueError,
+        errors.DTypeError: TypeError,
+        errors.UnsupportedError: RuntimeError,
+        errors.BuildError: RuntimeError,
+        errors.DeviceMemoryError: MemoryError,
+        errors.NoDeviceError: RuntimeError,
+    }
+    for own, standard in pairs.items():
+        assert issubclass(own, errors.PyclmmError)
+        assert issubclass(own, standard)
+        assert getattr(pyclmm, own.__name__) is own
+        assert own.__name__ in errors.__doc__, "the tree in the docstring"
+
+
+def test_nothing_is_written_by_a_call_that_fails():
+    a, b, out = ones(3, 4), ones(5, 4), np.full((3, 4), 7, "f4")
+    with pytest.raises(errors.ShapeError):
+        pyclmm.matmul(a, b, out=out)
+    with pytest.raises(errors.UnsupportedError):
+        pyclmm.matmul(ones(500, 2), ones(2, 500), kernel="single_group", out=np.full((500, 500), 7, "f4"))
+    assert (out == 7).all()
+    assert (a == 1).all()
+    assert (b == 1).all()
+
+
+# ---- Arrays ----------------------------------------------------------------------------------
+
+
+def test_one_numpy_array_and_one_array(queue):
+    with pytest.raises(
+        errors.DTypeError, match=r"a is a numpy\.ndarray, b is a pyopencl\.array\.Array: pass all"
+    ):
+        pyclmm.matmul(A, cla.to_device(queue, B))
+
+
+@pytest.mark.parametrize("which", ["b", "out"])
+def test_arrays_of_two_contexts(which, queue):
+    other = cl.CommandQueue(cl.Context([queue.device]))
+    homes = {"a": queue, "b": queue, "out": queue} | {which: other}
+    a, b = cla.to_device(homes["a"], A), cla.to_device(homes["b"], B)
+    out = cla.zeros(homes["out"], (3, 5), np.float32)
+    with pytest.raises(errors.ArgumentError, match=f"{which} is in another OpenCL context"):
+        pyclmm.matmul(a, b, out=out)
+    assert (out.get() == 0).all()
+
+
+def test_arrays_without_a_queue(queue):
+    a, b = (cla.to_device(queue, x).with_queue(None) for x in (A, B))
+    with pytest.raises(errors.ArgumentError, match="none of the Arrays has a queue; pass queue="):
+        pyclmm.matmul(a, b)
+
+
+def test_an_array_at_half_an_element(queue):
+    memory = cla.zeros(queue, 100, np.float32)
+    a = cla.Array(queue, (3, 4), np.float32, data=memory.base_data, offset=2)
+    with pytest.raises(errors.UnsupportedError, match=r"a begins 2 bytes into its buffer.*copy it first"):
+        pyclmm.matmul(a, cla.to_device(queue, B))
+
+
+def test_an_array_with_strides_of_half_elements(queue):
+    memory = cla.zeros(queue, 100, np.float32)
+    a = cla.Array(queue, (3, 4), np.float32, data=memory.base_data, strides=(18, 4))
+    with pytest.raises(errors.UnsupportedError, match=r"a has strides \(18, 4\).*copy it first"):
+        pyclmm.matmul(a, cla.to_device(queue, B))
+
+
+# ---- plans -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operands", "texts"),
+    [
+        ((ones(3, 5), ones(5, 5)), ["a is not what the plan was made for", "(3, 5)", "(3, 4)"]),
+        ((A, ones(4, 5, dtype="f8")), ["b is not what the plan was made for", "float64"]),
+        ((A, B.T.copy().T), ["b is not what the plan was made for"]),
+    ],
+)
+def test_a_plan_refuses_what_it_was_not_made_for(operands, texts):
+    planned = pyclmm.Matmul(A, B)
+    with pytest.raises(errors.ArgumentError) as caught:
+        planned(*operands)
+    assert all(text in str(caught.value) for text in texts)
+    assert "make a plan for it" in str(caught.value)
+
+
+def test_a_plan_refuses_an_overlap_that_it_was_not_made_for():
+    square, out = ones(4, 4), ones(4, 4)
+    planned = pyclmm.Matmul(square, square, out=out)
+    with pytest.raises(errors.ArgumentError, match="out overlaps other operands than"):
+        planned(square, square, out=square)
+
+
+def test_a_plan_refuses_scalars_that_become_zero():
+    planned = pyclmm.Matmul(A, B)
+    with pytest.raises(errors.ArgumentError, match="zero or nonzero alpha and beta"):
+        planned(A, B, alpha=0.0)
+
+
+def test_a_plan_for_numpy_arrays_has_no_events():
+    with pytest.raises(errors.DTypeError, match="enqueue takes pyopencl Arrays"):
+        pyclmm.Matmul(A, B, out=ones(3, 5)).enqueue(A, B, out=ones(3, 5))
+
+
+def test_workspace_over_its_limit(queue):
+    x = cla.to_device(queue, ones(16, 16))
+    spread = cla.Array(queue, (8, 8), np.float32, data=x.base_data, strides=(128, 8))
+    with pytest.raises(errors.UnsupportedError) as caught:
+        pyclmm.Matmul(spread, spread, workspace_limit=100)
+    assert "bytes of workspace, workspace_limit is 100" in str(caught.value)
+    assert "naive: needs" in str(caught.value), "each kernel's reason"
+    assert pyclmm.Matmul(spread, spread, workspace_limit=10000).workspace_nbytes < 10000
+
+
+# ---- devices ---------------------------------------------------------------------------------
+
+
+def python(code, **environment):
+    """Run *code* in an interpreter of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+NO_PLATFORM = """
+import numpy as np, pyclmm
+x = np.ones((2, 2), np.float32)
+for _ in range(2):
+    try:
+        pyclmm.matmul(x, x)
+    except pyclmm.NoDeviceError as error:
+        print(error)
+"""
+
+
+@pytest.fixture
+def no_driver(tmp_path):
+    """The setting with which the OpenCL loader finds no driver, not even the one of a wheel."""
+    nothing = tmp_path / "nothing.icd"
+    nothing.write_text("")
+    return {"OCL_ICD_VENDORS": str(nothing), "PYOPENCL_CTX": ""}
+
+
+def test_no_platform_says_what_to_install(no_driver):
+    done = python(NO_PLATFORM, **no_driver)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("no OpenCL platform was found") == 2
+    assert 'pip install "pyclmm[pocl]"' in done.stdout
+    assert "nvidia-opencl-icd" in done.stdout
+
+
+def test_what_needs_no_driver_works_without_one(no_driver):
+    code = """
+import numpy as np
+from pyclmm import errors, device, dtypes, problem, config, kernels, copies, recipe, select, reference
+x = problem.dense((4, 4), np.dtype("f4"))
+made_up = device.DeviceInfo("d", "other", "gpu", "p", "1", "1", (1, 2), 1, 256, (256, 256, 64), 1 << 15,
+    1 << 30, 1 << 28, 1000, 1, False, False, False, frozenset())
+gemm = problem.checked_gemm(x, x)
+choice = next(select.candidates(gemm.problem, made_up, "auto"))
+print(len(recipe.Recipe(gemm, choice.kernel.launches(gemm.problem, choice.config, made_up)).launches))
+"""
+    done = python(code, **no_driver)
+    assert (done.stdout.strip(), done.stderr) == ("1", "")
+
+
+class NoDevices:
+    """A platform whose hardware is not there."""
+
+    name = "empty"
+
+    def get_devices(self):
+        raise cl.LogicError("clGetDeviceIDs failed: DEVICE_NOT_FOUND")
+
+
+def test_no_device_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(queues.cl, "get_platforms", lambda: [NoDevices()])
+    with pytest.raises(errors.NoDeviceError, match=r"no OpenCL platform here has a device; install a driver"):
+        queues.default_device()
+
+
+@pytest.mark.parametrize("choice", ["99", "nosuchdevice", "0:99"])
+def test_pyopencl_ctx_that_names_nothing(monkeypatch, choice):
+    monkeypatch.setenv("PYOPENCL_CTX", choice)
+    with pytest.raises(errors.NoDeviceError) as caught:
+        pyclmm.matmul(A, B)
+    assert f"PYOPENCL_CTX='{choice}' names no device" in str(caught.value)
+    assert "pyclmm info" in str(caught.value)
+
+
+@pytest.fixture
+def device_changed(monkeypatch, device):
+    """A function that makes pyclmm see the device with other limits."""
+
+    def change(**limits):
+        changed = replace(device, **limits)
+        for module in ("plan", "execute", "selfcheck"):
+            monkeypatch.setattr(f"pyclmm.{module}.device_info", lambda _: changed)
+        return changed
+
+    api._plans.clear()
+    yield change
+    api._plans.clear()
+
+
+def test_float64_on_a_device_without_it(device_changed):
+    changed = device_changed(has_fp64=False)
+    with pytest.raises(errors.UnsupportedError) as caught:
+        pyclmm.matmul(A.astype("f8"), B.astype("f8"))
+    message = str(caught.value)
+    for kernel in (k for k in pyclmm.KERNELS if k.automatic):
+        assert (
+            f"{kernel.name}: float64 needs cl_khr_fp64, which device {changed.name!r} does not have"
+            in message
+        )
+    with pytest.raises(errors.UnsupportedError, match=r"'flat' cannot compute.*complex128 needs cl_khr_fp64"):
+        pyclmm.matmul(A.astype("c16"), B.astype("c16"), kernel="flat")
+    assert (pyclmm.matmul(A, B) == 4).all()
+    assert (pyclmm.matmul(A, B, kernel="sequential") == 4).all(), "sums in float32 then"
+
+
+def test_a_device_too_small_for_any_kernel(device):
+    problem = GemmProblem(4, 4, 4, "float32", "float32", "float32", "float32", lda=4, ldb=4, ldo=4)
+    nothing = replace(device, max_work_group_size=0)
+    with pytest.raises(errors.UnsupportedError, match="no configuration fits the device's limits"):
+        next(select.candidates(problem, nothing, "auto"))
+
+
+@pytest.mark.parametrize("argument", ["a", "b", "out"])
+def test_a_numpy_array_over_the_devices_limit(device_changed, argument):
+    shapes = {"a": ((50, 2), (2, 1)), "b": ((1, 2), (2, 50)), "out": ((20, 1), (1, 20))}[argument]
+    device_changed(max_mem_alloc_size=300)
+    with pytest.raises(errors.DeviceMemoryError) as caught:
+        pyclmm.matmul(ones(*shapes[0]), ones(*shapes[1]))
+    size = {"a": 400, "b": 400, "out": 1600}[argument]
+    assert f"{argument} needs a buffer of {size} bytes" in str(caught.value)
+    assert "allows 300" in str(caught.value)
+    assert (pyclmm.matmul(A, B) == 4).all()
+
+
+def test_a_result_array_over_the_devices_limit(device_changed, queue):
+    a, b = cla.to_device(queue, ones(20, 1)), cla.to_device(queue, ones(1, 20))
+    device_changed(max_mem_alloc_size=300)
+    with pytest.raises(errors.DeviceMemoryError, match=r"out needs a buffer of 1600 bytes.*allows 300"):
+        pyclmm.matmul(a, b)
+
+
+def test_workspace_over_the_devices_limit(device_changed, queue):
+    x = cla.to_device(queue, ones(32, 32))
+    spread = cla.Array(queue, (16, 16), np.float32, data=x.base_data, strides=(256, 8))
+    device_changed(max_mem_alloc_size=300)
+    with pytest.raises(errors.DeviceMemoryError, match=r"workspace:copy_a needs a buffer of 1024 bytes"):
+        pyclmm.matmul(spread, spread)
+
+
+class Refusing:
+    """cl.Buffer of a driver without memory."""
+
+    def __init__(self, *args, **kwargs):
+        raise cl.MemoryError("clCreateBuffer failed: MEM_OBJECT_ALLOCATION_FAILURE")
+
+
+def test_a_driver_without_memory(monkeypatch):
+    plan_made = pyclmm.Matmul(A, B)
+    monkeypatch.setattr("pyclmm.host.cl.Buffer", Refusing)
+    with pytest.raises(
+        errors.DeviceMemoryError, match=r"refused 48 bytes for a \(.*ALLOCATION_FAILURE.*free some"
+    ):
+        plan_made(A, B)
+    monkeypatch.undo()
+    assert (plan_made(A, B) == 4).all()
+
+
+# ---- builds ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """A function that puts a mistake into a file of cl/, and a queue with nothing built for it."""
+    real = program.read_source
+    queue = cl.CommandQueue(cl.Context([queues.default_device()]))
+
+    def break_(name, right, wrong):
+        assert right in real(name)
+        monkeypatch.setattr(
+            program, "read_source", lambda n: real(n).replace(right, wrong) if n == name else real(n)
+        )
+        return queue
+
+    monkeypatch.setattr(program, "joined_source", program.joined_source.__wrapped__)
+    return break_
+
+
+def test_a_program_that_does_not_build(broken, monkeypatch):
+    queue = broken("naive.cl", "int j = get_global_id(0);", "int j = get_global_it(0) @;")
+    a, b, out = ones(3, 4), ones(4, 5), np.full((3, 5), 7, "f4")
+    with pytest.raises(errors.BuildError) as caught:
+        pyclmm.matmul(a, b, kernel="naive", queue=queue, out=out)
+    error = caught.value
+    line = 1 + program.read_source("naive.cl").split("get_global_it")[0].count("\n")
+    assert error.device == queue.device.name.strip()
+    assert "-DA_TYPE=float32" in error.options
+    assert f"naive.cl:{line}" in error.log, "the file and line that the user can open"
+    assert all(text in str(error) for text in (error.device, error.options, error.log))
+    assert (out == 7).all()
+    assert not program._building, "nobody waits for that program any more"
+    monkeypatch.undo()
+    assert (pyclmm.matmul(a, b, kernel="naive", queue=queue) == 4).all(), "not kept as a failure"
+
+
+def test_auto_takes_the_next_kernel_with_a_warning(broken):
+    queue = broken("tiled.cl", "acc = multiply_tiles", "acc == multiply_tails")
+    with pytest.warns(pyclmm.KernelWarning, match=r"tiled: .*'naive' is used instead"):
+        planned = pyclmm.Matmul(A, B, queue=queue)
+    assert planned.kernel == "naive"
+    assert (planned(A, B) == 4).all()
+
+
+def test_no_kernel_builds(broken):
+    queue = broken("gemm.h", "#define GEMM_BEGIN", "#define GEMM_BEGUN")
+    with pytest.raises(
+        errors.UnsupportedError, match=r"no kernel could be used for.*tiled: .*; naive: "
+    ) as caught:
+        pyclmm.matmul(A, B, queue=queue)
+    assert isinstance(caught.value.__cause__, errors.BuildError)
+
+
+def test_unknown_name_without_a_near_one():
+    error = errors.unknown_name("thing", "zzz", ["one", "two"])
+    assert str(error) == "unknown thing 'zzz': valid are 'one', 'two'"
+
+
+def test_alpha_beyond_float32_is_infinity():
+    with np.errstate(over="ignore"):
+        assert (pyclmm.gemm(A, B, alpha=1e300) == np.inf).all()
+    assert plan.Options().kernel == "auto"
