@@ -28,6 +28,8 @@
   __global const BIAS_T *bias, const long bias_offset, const long bias_stride,         \
   const ACC_T alpha, const ACC_T beta, __global const long *batch_offsets
 
+/* z, this work-item's product in the stack: a global id, so that a long stack may be enqueued in parts. */
+#define BATCH_ENTRY ((long)get_global_id(2))
 #if BATCHED
 #define BATCH_OFFSET(which) batch_offsets[4 * get_global_id(2) + (which)]
 #else
