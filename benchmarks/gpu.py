@@ -16,8 +16,11 @@ import ctypes
 import datetime
 import json
 import math
+import os
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,11 @@ import torch
 import pyclmm
 from pyclmm.device import device_info
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.base import Program
+from pyclmm.problem import GemmProblem, Operand, checked_gemm, dense
+from pyclmm.program import built
+from pyclmm.queues import find_device, new_queue
+from pyclmm.select import candidates
 
 CUBES = (512, 1024, 2048, 4096, 8192, 1000, 4095, 4097)
 SHAPES = [(1, n, n, n) for n in CUBES] + [
@@ -40,10 +48,41 @@ BURST = 0.4e-3  # seconds of calls between two CUDA events
 TOLERANCE = 1e-5  # of the norm; float32 sums of random data are near 1e-6
 
 
+def problem_of(shape: tuple[int, ...], layout: str) -> GemmProblem:
+    """The product as kernels see it."""
+    z, m, n, k = shape
+    stack = (z,) if z > 1 else ()
+
+    def stored(rows: int, cols: int, trans: str) -> Operand:
+        x = dense((*stack, cols, rows) if trans == "T" else (*stack, rows, cols), np.dtype(np.float32))
+        if trans == "N":
+            return x
+        return replace(x, shape=(*stack, rows, cols), strides=(*x.strides[:-2], x.strides[-1], x.strides[-2]))
+
+    return checked_gemm(stored(m, k, layout[0]), stored(k, n, layout[1])).problem
+
+
+def compile_all(queue: cl.CommandQueue, products: list[tuple[tuple[int, ...], str]], tuned: int) -> int:
+    """Compile at once, in threads, what the contests will use: alone, each takes the driver seconds."""
+    info = device_info(queue.device)
+    programs: dict[Program, None] = {}
+    for shape, layout in products:
+        problem = problem_of(shape, layout)
+        choice = next(candidates(problem, info, "auto"))
+        for config in choice.kernel.configs(problem, info)[: 1 + tuned]:
+            launches = choice.kernel.launches(problem, config, info).launches
+            programs |= {launch.program: None for launch in launches}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda program: built(queue.context, program), programs))
+    return len(programs)
+
+
 class Contest:
     """One product on both devices' memories: the same numbers, each peer a function that gives seconds."""
 
-    def __init__(self, queue: cl.CommandQueue, numbers: np.ndarray[Any, Any], shape: tuple[int, ...], layout: str):
+    def __init__(
+        self, queue: cl.CommandQueue, numbers: np.ndarray[Any, Any], shape: tuple[int, ...], layout: str
+    ):
         self.queue, self.shape, self.layout = queue, shape, layout
         z, m, n, k = shape
         self.flops = 2 * z * m * n * k
@@ -121,7 +160,8 @@ def contestants(contest: Contest, tuned: int) -> dict[str, float]:
     plan = contest.plans["auto"]
     family = kernel_named(str(plan.kernel))
     info = device_info(contest.queue.device)
-    for config in family.configs(plan.problem, info)[1 : 1 + tuned]:
+    problem = problem_of(contest.shape, contest.layout)
+    for config in family.configs(problem, info)[1 : 1 + tuned]:
         errors[str(config)] = contest.plan(str(config), (family.name, config))
     wrong = {name: e for name, e in errors.items() if not e < TOLERANCE}
     if wrong:
@@ -139,9 +179,13 @@ def measure(contest: Contest, tuned: int, rounds: int, library: ctypes.CDLL | No
     samples: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds + 1):
         for name, run in runs.items():
-            samples[name] += [run() for _ in range(1 if name in ("cublas", "clblast") else min(4, contest.burst))]
+            samples[name] += [
+                run() for _ in range(1 if name in ("cublas", "clblast") else min(4, contest.burst))
+            ]
             torch.cuda.synchronize()
-    seconds = {name: statistics.median(times[len(times) // (rounds + 1) :]) for name, times in samples.items()}
+    seconds = {
+        name: statistics.median(times[len(times) // (rounds + 1) :]) for name, times in samples.items()
+    }
     auto = contest.plans["auto"]
     return {
         "shape": list(contest.shape),
@@ -176,27 +220,31 @@ def main() -> None:
     parser.add_argument("--clblast", help="the shared library; left out, CLBlast does not run")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tuned", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=300, help="seconds; shapes that do not fit are left out")
+    parser.add_argument(
+        "--limit", type=float, default=300, help="seconds; shapes that do not fit are left out"
+    )
     options = parser.parse_args()
     start = time.perf_counter()
     torch.backends.cuda.matmul.allow_tf32 = False
     library = ctypes.CDLL(options.clblast) if options.clblast else None
-    queue = pyclmm.queues.new_queue(pyclmm.queues.find_device("nvidia"), profiling=True)
+    queue = new_queue(find_device("nvidia"), profiling=True)
     numbers = np.random.default_rng(0).random(8192 * 8192 + 4096, dtype=np.float32) - np.float32(0.5)
     about = {"device": queue.device.name, "driver": queue.device.driver_version,
              "date": datetime.date.today().isoformat(), "pyclmm": pyclmm.__version__}  # fmt: skip
     print(about, flush=True)
+    products = [(shape, layout) for shape in SHAPES for layout in LAYOUTS]
+    count = compile_all(queue, products, options.tuned)
+    print(f"{count} programs compiled after {time.perf_counter() - start:.0f} s", flush=True)
     rows = []
-    for shape in SHAPES:
-        for layout in LAYOUTS:
-            if time.perf_counter() - start > options.limit:
-                print(f"out of time before {shape} {layout}")
-                continue
-            rounds = max(3, min(options.rounds, int(0.2 / (2 * math.prod(shape) / 40e12))))
-            rows.append(measure(Contest(queue, numbers, shape, layout), options.tuned, rounds, library))
-            print(line(rows[-1]), flush=True)
-            if options.json:
-                options.json.write_text(json.dumps({**about, "rows": rows}, indent=1))
+    for shape, layout in products:
+        if time.perf_counter() - start > options.limit:
+            print(f"out of time before {shape} {layout}")
+            break
+        rounds = max(3, min(options.rounds, int(0.2 / (2 * math.prod(shape) / 40e12))))
+        rows.append(measure(Contest(queue, numbers, shape, layout), options.tuned, rounds, library))
+        print(line(rows[-1]), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps({**about, "rows": rows}, indent=1))
     ratios = [r["seconds"]["cublas"] / r["seconds"]["auto"] for r in rows]
     print(f"over cuBLAS: geometric mean {mean(ratios):.3f}, least {min(ratios):.3f}")
     if library:

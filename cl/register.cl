@@ -127,7 +127,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_reg
   UNROLL for (int r = 0; r < TM; ++r) {
     UNROLL for (int t = 0; t < TN; ++t) {
 #if SPLIT
-      const long share = ((long)z * get_num_groups(0) + get_group_id(0)) * get_num_groups(1) + get_group_id(1);
+      const long share = ((long)get_global_id(2) * get_num_groups(0) + get_group_id(0)) * get_num_groups(1) + get_group_id(1);
       partial[share * (BM * BN) + ROW_OF(p, r) * BN + COL_OF(p, t)] = acc[r][t];
 #else
       STORE_RESULT(i0 + ROW_OF(p, r), j0 + COL_OF(p, t), acc[r][t]);

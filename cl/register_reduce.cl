@@ -13,7 +13,7 @@ __kernel void reduce_shares(GEMM_ARGS, const int first_tile, const int shares, _
   const int2 tile = tile_at(first_tile + number, (M + BM - 1) / BM, (N + BN - 1) / BN);
   const int i = tile.x * BM + row, j = tile.y * BN + col;
   if (i >= M || j >= N) return;
-  __global const ACC_T *share = partial + ((z * tiles + number) * shares * BM + row) * BN + col;
+  __global const ACC_T *share = partial + ((get_global_id(2) * tiles + number) * shares * BM + row) * BN + col;
   ACC_T sum = share[0];
   for (int s = 1; s < shares; ++s) sum = sum + share[(long)s * BM * BN];
   STORE_RESULT(i, j, sum);

@@ -59,7 +59,7 @@
 /* The sum of a tile's element (q, x), complete or a share of it. */
 #if SPLIT
 #define STORE_SUM(q, x, v)                                                                              \
-  partial[(((long)z * get_num_groups(0) + get_group_id(0)) * get_num_groups(1) + get_group_id(1)) * (BM * BN) + \
+  partial[(((long)get_global_id(2) * get_num_groups(0) + get_group_id(0)) * get_num_groups(1) + get_group_id(1)) * (BM * BN) + \
           TILE_AT(q, (x) - x0)] = (v)
 #else
 #define STORE_SUM(q, x, v) STORE_THIN(q, x, v)
