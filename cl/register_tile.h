@@ -56,8 +56,9 @@ INLINE Place place_of(const int lid)
 
 /* A tile, WIDTH wide (BM or BN) and BK deep, is filled in passes of PASS_X x PASS_K elements, VEC a
  * work-item. `across` is 1 where k is the contiguous axis in global memory: then neighbouring
- * work-items walk along k first, at least a 32-byte sector. Passes walk x first, then k. */
-#define RUN(vec) (BK / (vec) < 8 ? BK / (vec) : 8)
+ * work-items walk along k first, where there are enough of them a 32-byte sector. Passes walk x first, then k. */
+#define SMALLER(x, y) ((x) < (y) ? (x) : (y))
+#define RUN(vec) SMALLER(8, SMALLER(BK / (vec), WORK_ITEMS))
 #define PASS_K(width, vec, across) \
   ((across) ? RUN(vec) * (vec) : WORK_ITEMS * (vec) > (width) ? WORK_ITEMS * (vec) / (width) : 1)
 #define PASS_X(width, vec, across) (WORK_ITEMS * (vec) / PASS_K(width, vec, across))

@@ -16,6 +16,7 @@ from .base import Kernel, Launch, Work, Workspace, gemm_args, gemm_program, loca
 from .tile import is_held, local_bytes, misfits, sides, slices, stored_as_summed, work_items
 from .waves import Part, Tiling, resident, static_local_bytes
 
+_CPU_TILE = 32 * 32  # elements of the largest tile for a CPU
 _GROUP = 8  # rows of tiles that are walked together
 _TILE_SOURCES = ("chunk.h", "tile_order.h", "register_tile.h")
 _REDUCE_SOURCES = ("chunk.h", "tile_order.h", "register_reduce.cl")
@@ -100,12 +101,14 @@ class Register(Kernel):
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         itemsize = dtype_of(problem.acc_type).itemsize
-        fitting = [c for c in _candidates(problem) if not self.violations(problem, c, device)]
+        most = _CPU_TILE if device.is_cpu else math.inf  # a CPU pays for each work-item at each barrier
+        small = (c for c in _candidates(problem) if c.bm * c.bn <= most)
+        fitting = [c for c in small if not self.violations(problem, c, device)]
         without_spills = [c for c in fitting if resident(c, itemsize, device)] or fitting
         return sorted(without_spills, key=lambda c: _least_cycles(problem, c, device))
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        reasons = list(misfits(problem, config))
+        reasons = list(misfits(config, problem.acc_type))
         if reasons:
             return reasons
         if not is_held(config):

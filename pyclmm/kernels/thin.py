@@ -38,7 +38,7 @@ class Thin(Kernel):
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = [
             TileConfig(
-                vec=_access(problem),
+                vec=_widest(problem),
                 split_k=0,
                 options=(("depth", depth), ("lanes", lanes), ("teams", teams)),
             )
@@ -49,13 +49,10 @@ class Thin(Kernel):
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         lanes, teams, depth = (config.option(name) for name in ("lanes", "teams", "depth"))
-        if min(lanes, teams, depth) < 1:
-            return ["lanes, teams and depth must be 1 or more"]
-        summed = "lanes" if _along_k(problem) else "teams"
-        if config.option(summed) & (config.option(summed) - 1):
-            return [f"{summed} {config.option(summed)} must be a power of two"]
-        if config.vec not in (1, _access(problem)):
-            return [f"vec {config.vec}: the big operand is read in accesses of {_access(problem)} or 1"]
+        if min(lanes, teams, depth) < 1 or lanes & (lanes - 1) or teams & (teams - 1):
+            return ["lanes and teams must be powers of two, depth 1 or more"]
+        if config.vec not in (1, _widest(problem)):
+            return [f"vec {config.vec}: the big operand is read in accesses of {_widest(problem)} or 1"]
         nbytes = _items(config) * dtype_of(problem.acc_type).itemsize
         return config.violations(device, (_items(config),), nbytes)
 
@@ -89,30 +86,33 @@ def _items(config: TileConfig) -> int:
     return config.option("lanes") * config.option("teams")
 
 
-def _access(problem: GemmProblem) -> int:
-    """Elements of the big operand in the widest access that its alignment and type allow."""
-    rows = _thin_rows(problem)
+def _widest(problem: GemmProblem) -> int:
+    """Elements of the widest access."""
+    return 1 if problem.acc_type in COMPLEX else ACCESS // dtype_of(problem.acc_type).itemsize
+
+
+def _access(problem: GemmProblem, config: TileConfig) -> int:
+    """Elements of the big operand an access: ``vec`` where its type and alignment allow that, else 1."""
     stored, conj, align = (
         (problem.b_type, problem.conj_b, problem.b_align)
-        if rows
+        if _thin_rows(problem)
         else (problem.a_type, problem.conj_a, problem.a_align)
     )
-    widest = ACCESS // dtype_of(problem.acc_type).itemsize
     contiguous = problem.k if _along_k(problem) else max(problem.m, problem.n)
-    plain = stored_as_summed(problem, stored) and not conj and problem.acc_type not in COMPLEX
-    return widest if plain and align % ACCESS == 0 and contiguous % widest == 0 else 1
+    whole = align % ACCESS == 0 and contiguous % config.vec == 0
+    return config.vec if whole and not conj and stored_as_summed(problem, stored) else 1
 
 
 def _tile(problem: GemmProblem, config: TileConfig) -> int:
     """The long side of a work-group's tile."""
     if _along_k(problem):
         return config.option("teams") * config.option("depth")
-    return config.option("lanes") * config.vec
+    return config.option("lanes") * _access(problem, config)
 
 
 def _steps(problem: GemmProblem, config: TileConfig) -> int:
     """How often a work-group's accesses along K fit into K."""
-    along = config.option("lanes") * config.vec if _along_k(problem) else config.option("teams")
+    along = config.option("lanes") * _access(problem, config) if _along_k(problem) else config.option("teams")
     return problem.k // (along * config.option("depth"))
 
 
@@ -136,7 +136,7 @@ def _launches(
     partial = workspace[0].symbol if workspace else "batch_offsets"  # never written then
     defines = [
         ("BM", bm), ("BN", bn), ("GROUP", 1), ("THIN_ROWS", int(_thin_rows(problem))), ("Q", _thin_side(problem)),
-        ("VEC", config.vec), ("CHUNK", config.vec), ("SPLIT", int(part.shares > 1)),
+        ("VEC", _access(problem, config)), ("CHUNK", config.vec), ("SPLIT", int(part.shares > 1)),
         ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
     ]  # fmt: skip
     yield Launch(

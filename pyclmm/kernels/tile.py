@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from ..config import TileConfig
 from ..dtypes import dtype_of
@@ -58,12 +59,12 @@ class Side:
 
     def passes(self, config: TileConfig) -> tuple[int, int]:
         """The lines and the k that all work-items together fill in a pass."""
-        reach = work_items(config) * self.vec
+        items = work_items(config)
         if self.across:
-            k = min(8, config.bk // self.vec) * self.vec
-        else:
-            k = max(1, reach // self.width)
-        return reach // max(1, k), k
+            run = min(8, config.bk // self.vec, items)
+            return items // run, run * self.vec
+        k = max(1, items * self.vec // self.width)
+        return items * self.vec // k, k
 
 
 def sides(problem: GemmProblem, config: TileConfig) -> tuple[Side, Side]:
@@ -93,14 +94,14 @@ def _side(
     return Side(width, config.vec if wide else 1, across, config.vec if across else 0)
 
 
-def misfits(problem: GemmProblem, config: TileConfig) -> Iterator[str]:
-    """What in *config* does not divide; the passes are only asked for once the rest does."""
+def misfits(config: TileConfig, acc_type: str) -> Iterator[str]:
+    """What in *config* does not divide, whatever the operands' layout and alignment."""
     c = config
     pairs = [("bm", c.bm, "sgm", c.sgm), ("sgm", c.sgm, "tm", c.tm), ("tm", c.tm, "vec", c.vec),
              ("bn", c.bn, "sgn", c.sgn), ("sgn", c.sgn, "tn", c.tn), ("tn", c.tn, "vec", c.vec),
              ("bk", c.bk, "2 slices", 2 * slices(c)), ("bk", c.bk, "vec", c.vec)]  # fmt: skip
     broken = [f"{x} {n} is no multiple of {y} {d}" for x, n, y, d in pairs if d < 1 or n < 1 or n % d]
-    itemsize = dtype_of(problem.acc_type).itemsize
+    itemsize = dtype_of(acc_type).itemsize
     if c.vec not in (1, 2, 4) or c.vec * itemsize > ACCESS or (c.vec > 1 and c.vec * itemsize != ACCESS):
         broken.append(f"vec {c.vec} elements of {itemsize} bytes are no access of {ACCESS} bytes, nor one")
     if c.stages < 2 or (is_held(c) and c.stages != 2):
@@ -108,7 +109,8 @@ def misfits(problem: GemmProblem, config: TileConfig) -> Iterator[str]:
     yield from broken
     if broken:
         return
-    for name, side in zip("ab", sides(problem, c), strict=True):
-        lines, k = side.passes(c)
-        if lines < 1 or side.width % lines or c.bk % k:
-            yield f"{work_items(c)} work-items do not fill {name}'s tile of {side.width} x {c.bk} evenly"
+    for width, vec, across in product((c.bm, c.bn), {1, c.vec}, (False, True)):
+        lines, k = Side(width, vec, across, 0).passes(c)
+        if width % lines or c.bk % k:
+            yield f"{work_items(c)} work-items do not fill a tile of {width} x {c.bk} evenly"
+            return

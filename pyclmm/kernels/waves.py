@@ -6,7 +6,7 @@ counted in cycles of one compute unit:
     step     the largest of: products BM BN BK / (fused multiply-adds a cycle),
                              reads of local memory, (TM + TN) elements a work-item and k,
                              reads of global memory, (BM + BN) BK elements
-    group    start + steps * step + store
+    group    start + steps * step + store, where other work-groups on the unit hide the start
     rest     tiles that do not fill the device once more take a whole round all the same, unless K is cut
              into shares for them; then every share writes its sums, and another launch adds them
 
@@ -56,11 +56,11 @@ _HELD = 1.15  # tiles through registers: loads, conversions and stores are the w
 _NARROW = 2.0  # reads of local memory an element at a time, against 16 bytes
 _LATE = 1.02  # copies issued late in a step when they are many: single elements along a line
 _START = 2000  # cycles until a work-group's first tile is there
-_STORE = 6.0  # bytes of out a cycle and unit, where a work-item's columns lie in chunks
+_STORE = 10.0  # bytes of out a cycle and unit, where a work-item's columns lie in chunks
 _STORE_LINES = 24.0  # the same, where neighbouring work-items store neighbouring columns
 _EXCHANGE = 100, 6  # cycles for the slices' sums: a column of a work-item's, an element of it and slice
 _LAUNCH = 7000  # cycles that another launch costs: 4 us at 1.8 GHz
-_LATENCY = 128  # work-items that keep a unit busy
+_LATENCY = 160  # work-items that keep a unit busy; with fewer, its time grows with their lack's fourth root
 
 
 def unit_of(device: DeviceInfo) -> Unit:
@@ -124,13 +124,16 @@ def step_cycles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) ->
     return cycles * (_LATE if late else 1)
 
 
-def group_cycles(config: TileConfig, itemsize: int) -> float:
-    """Cycles that a work-group takes besides its steps: the first tile, the slices' sums, the store."""
-    store = config.bm * config.bn * itemsize / (_STORE_LINES if config.vec == 1 else _STORE)
+def store_cycles(config: TileConfig, itemsize: int) -> float:
+    """Cycles that a unit takes to store a tile of out."""
+    return config.bm * config.bn * itemsize / (_STORE_LINES if config.vec == 1 else _STORE)
+
+
+def start_cycles(config: TileConfig) -> float:
+    """Cycles of a work-group that others on the same unit can hide: the first tile, the slices' sums."""
     column, element = _EXCHANGE
     others = slices(config) - 1
-    exchange = config.tn * (column + element * others * config.tm) if others else 0
-    return _START + exchange + store
+    return _START + (config.tn * (column + element * others * config.tm) if others else 0)
 
 
 @dataclass(frozen=True)
@@ -187,8 +190,9 @@ class Tiling:
         rounds = -(-groups // units(self.device))
         steps = self.k_share(part.shares) // self.config.bk
         step = step_cycles(self.problem, self.config, self.device)
-        step *= max(1.0, _LATENCY / (work_items(self.config) * min(held, rounds)))
-        total = rounds * steps * step + group_cycles(self.config, self.itemsize) * -(-rounds // held)
+        step *= max(1.0, _LATENCY / (work_items(self.config) * min(held, rounds))) ** 0.25
+        store = store_cycles(self.config, self.itemsize)
+        total = rounds * (steps * step + store) + start_cycles(self.config) * -(-rounds // held)
         if part.shares > 1:
             total += _LAUNCH + self._partial_bytes(part) / (units(self.device) * _FETCH)
         return total

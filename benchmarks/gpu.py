@@ -1,0 +1,256 @@
+"""float32 products on a GPU beside cuBLAS (through PyTorch, TF32 off) and CLBlast, in one run.
+
+    python benchmarks/gpu.py [--json FILE] [--clblast libclblast.so.1] [--rounds 9] [--tuned 4] [--limit 300]
+
+pyclmm's time is by profiling events, from the start of a product's first launch to the end of its last.
+cuBLAS's is by CUDA events around as many calls as fill 0.4 ms, a call's share of it, so that launches
+overlap: the harder peer. CLBlast's is host time, likewise a share of many calls. Interleaved rounds,
+medians, random data; every result is compared with a float64 product on the device. ``--tuned N`` times
+the heuristic's first N configurations too: the best of them stands for a tuned choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import datetime
+import json
+import math
+import os
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import torch
+
+import pyclmm
+from pyclmm.device import device_info
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.base import Program
+from pyclmm.problem import GemmProblem, Operand, checked_gemm, dense
+from pyclmm.program import built
+from pyclmm.queues import find_device, new_queue
+from pyclmm.select import candidates
+
+CUBES = (512, 1024, 2048, 4096, 8192, 1000, 4095, 4097)
+SHAPES = [(1, n, n, n) for n in CUBES] + [
+    (1, 16, 4096, 4096), (1, 4096, 16, 4096), (1, 4096, 4096, 16), (1, 1, 8192, 8192),
+    (1, 256, 256, 65536), (1, 65536, 256, 256), (64, 512, 512, 512), (1024, 128, 128, 128),
+]  # fmt: skip
+LAYOUTS = ("NN", "NT", "TN")
+BURST = 0.4e-3  # seconds of calls between two CUDA events
+TOLERANCE = 1e-5  # of the norm; float32 sums of random data are near 1e-6
+
+
+def problem_of(shape: tuple[int, ...], layout: str) -> GemmProblem:
+    """The product as kernels see it."""
+    z, m, n, k = shape
+    stack = (z,) if z > 1 else ()
+
+    def stored(rows: int, cols: int, trans: str) -> Operand:
+        x = dense((*stack, cols, rows) if trans == "T" else (*stack, rows, cols), np.dtype(np.float32))
+        if trans == "N":
+            return x
+        return replace(x, shape=(*stack, rows, cols), strides=(*x.strides[:-2], x.strides[-1], x.strides[-2]))
+
+    return checked_gemm(stored(m, k, layout[0]), stored(k, n, layout[1])).problem
+
+
+def compile_all(queue: cl.CommandQueue, products: list[tuple[tuple[int, ...], str]], tuned: int) -> int:
+    """Compile at once, in threads, what the contests will use: alone, each takes the driver seconds."""
+    info = device_info(queue.device)
+    programs: dict[Program, None] = {}
+    for shape, layout in products:
+        problem = problem_of(shape, layout)
+        choice = next(candidates(problem, info, "auto"))
+        for config in choice.kernel.configs(problem, info)[: 1 + tuned]:
+            launches = choice.kernel.launches(problem, config, info).launches
+            programs |= {launch.program: None for launch in launches}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda program: built(queue.context, program), programs))
+    return len(programs)
+
+
+class Contest:
+    """One product on both devices' memories: the same numbers, each peer a function that gives seconds."""
+
+    def __init__(
+        self, queue: cl.CommandQueue, numbers: np.ndarray[Any, Any], shape: tuple[int, ...], layout: str
+    ):
+        self.queue, self.shape, self.layout = queue, shape, layout
+        z, m, n, k = shape
+        self.flops = 2 * z * m * n * k
+        sides = ((k, m) if layout[0] == "T" else (m, k), (n, k) if layout[1] == "T" else (k, n))
+        stack = (z,) if z > 1 else ()
+        host = [numbers[i * 777 :][: z * s[0] * s[1]].reshape(*stack, *s) for i, s in enumerate(sides)]
+        self.stored = [cla.to_device(queue, x) for x in host]
+        self.torch = [self._operand(torch.from_numpy(x).cuda(), t) for x, t in zip(host, layout, strict=True)]
+        self.out = cla.empty(queue, (*stack, m, n), np.float32)
+        self.plans: dict[str, pyclmm.Matmul] = {}
+        self.burst = max(1, int(BURST / (self.flops / 40e12 + 5e-6)))
+
+    @staticmethod
+    def _operand(x: Any, trans: str) -> Any:
+        return x.transpose(-1, -2) if trans == "T" else x
+
+    def views(self) -> list[Any]:
+        axes = (0, 2, 1) if self.shape[0] > 1 else (1, 0)
+        pairs = zip(self.stored, self.layout, strict=True)
+        return [x.transpose(axes) if t == "T" else x for x, t in pairs]
+
+    def plan(self, name: str, kernel: Any) -> float:
+        """Prepare a contestant; its error."""
+        self.out.fill(np.float32(np.nan))
+        self.plans[name] = pyclmm.Matmul(*self.views(), out=self.out, kernel=kernel)
+        self.pyclmm(name)
+        return self.error()
+
+    def error(self) -> float:
+        a, b = (x.double() for x in self.torch)
+        want = a @ b
+        got = torch.from_numpy(self.out.get()).cuda().double()
+        return float((got - want).norm() / want.norm())
+
+    def pyclmm(self, name: str) -> float:
+        events = self.plans[name].enqueue(*self.views(), out=self.out)
+        events[-1].wait()
+        return float(events[-1].profile.end - events[0].profile.start) * 1e-9
+
+    def cublas(self) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(self.burst):
+            torch.matmul(*self.torch)
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1e-3 / self.burst
+
+    def clblast(self, library: ctypes.CDLL) -> float:
+        z, m, n, k = self.shape
+        (a, b), out, size = self.stored, self.out, ctypes.c_size_t
+        lda, ldb = (x.shape[-1] for x in (a, b))
+        trans = [112 if t == "T" else 111 for t in self.layout]
+        queue, pointer = ctypes.c_void_p(self.queue.int_ptr), ctypes.c_void_p
+        one, nil = ctypes.c_float(1), ctypes.c_float(0)
+        strides = [(size(x.shape[-1] * x.shape[-2]),) if z > 1 else () for x in (a, b, out)]
+        args = [101, *trans, size(m), size(n), size(k), one, pointer(a.data.int_ptr), size(0), size(lda), *strides[0],
+                pointer(b.data.int_ptr), size(0), size(ldb), *strides[1], nil,
+                pointer(out.data.int_ptr), size(0), size(n), *strides[2]]  # fmt: skip
+        call = library.CLBlastSgemmStridedBatched if z > 1 else library.CLBlastSgemm
+        args += [size(z)] if z > 1 else []
+        self.queue.finish()
+        start = time.perf_counter()
+        for _ in range(self.burst):
+            status = call(*args, ctypes.byref(queue), None)
+            if status:
+                raise RuntimeError(f"CLBlast: status {status}")
+        self.queue.finish()
+        return (time.perf_counter() - start) / self.burst
+
+
+def contestants(contest: Contest, tuned: int) -> dict[str, float]:
+    """Plan auto and the family's first configurations; the error of each."""
+    errors = {"auto": contest.plan("auto", "auto")}
+    plan = contest.plans["auto"]
+    family = kernel_named(str(plan.kernel))
+    info = device_info(contest.queue.device)
+    problem = problem_of(contest.shape, contest.layout)
+    for config in family.configs(problem, info)[1 : 1 + tuned]:
+        errors[str(config)] = contest.plan(str(config), (family.name, config))
+    wrong = {name: e for name, e in errors.items() if not e < TOLERANCE}
+    if wrong:
+        raise SystemExit(f"wrong result, {contest.shape} {contest.layout}: {wrong}")
+    return errors
+
+
+def measure(contest: Contest, tuned: int, rounds: int, library: ctypes.CDLL | None) -> dict[str, Any]:
+    """Median seconds of every contestant."""
+    contestants(contest, tuned)
+    runs = {name: (lambda name=name: contest.pyclmm(name)) for name in contest.plans}
+    runs["cublas"] = contest.cublas
+    if library is not None:
+        runs["clblast"] = lambda: contest.clblast(library)
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds + 1):
+        for name, run in runs.items():
+            samples[name] += [
+                run() for _ in range(1 if name in ("cublas", "clblast") else min(4, contest.burst))
+            ]
+            torch.cuda.synchronize()
+    seconds = {
+        name: statistics.median(times[len(times) // (rounds + 1) :]) for name, times in samples.items()
+    }
+    auto = contest.plans["auto"]
+    return {
+        "shape": list(contest.shape),
+        "layout": contest.layout,
+        "flops": contest.flops,
+        "kernel": auto.kernel,
+        "config": str(auto.config),
+        "seconds": seconds,
+    }
+
+
+def line(row: dict[str, Any]) -> str:
+    """One row of the table: times over pyclmm's, so that more than 1 is faster."""
+    s = row["seconds"]
+    best = min(t for n, t in s.items() if n not in ("cublas", "clblast"))
+    shape = "x".join(map(str, row["shape"] if row["shape"][0] > 1 else row["shape"][1:]))
+    clblast = f"{s['clblast'] / s['auto']:6.2f}" if "clblast" in s else "     -"
+    return (
+        f"{shape:>18} {row['layout']}  {s['auto'] * 1e6:9.1f} us {row['flops'] / s['auto'] / 1e12:6.1f} TFLOP/s"
+        f"  cuBLAS {s['cublas'] / s['auto']:5.2f}  CLBlast {clblast}  of tuned {best / s['auto']:4.2f}"
+        f"  {row['kernel']} {row['config']}"
+    )
+
+
+def mean(values: list[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--clblast", help="the shared library; left out, CLBlast does not run")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--tuned", type=int, default=3)
+    parser.add_argument(
+        "--limit", type=float, default=300, help="seconds; shapes that do not fit are left out"
+    )
+    options = parser.parse_args()
+    start = time.perf_counter()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    library = ctypes.CDLL(options.clblast) if options.clblast else None
+    queue = new_queue(find_device("nvidia"), profiling=True)
+    numbers = np.random.default_rng(0).random(8192 * 8192 + 4096, dtype=np.float32) - np.float32(0.5)
+    about = {"device": queue.device.name, "driver": queue.device.driver_version,
+             "date": datetime.date.today().isoformat(), "pyclmm": pyclmm.__version__}  # fmt: skip
+    print(about, flush=True)
+    products = [(shape, layout) for shape in SHAPES for layout in LAYOUTS]
+    count = compile_all(queue, products, options.tuned)
+    print(f"{count} programs compiled after {time.perf_counter() - start:.0f} s", flush=True)
+    rows = []
+    for shape, layout in products:
+        if time.perf_counter() - start > options.limit:
+            print(f"out of time before {shape} {layout}")
+            break
+        rounds = max(3, min(options.rounds, int(0.2 / (2 * math.prod(shape) / 40e12))))
+        rows.append(measure(Contest(queue, numbers, shape, layout), options.tuned, rounds, library))
+        print(line(rows[-1]), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps({**about, "rows": rows}, indent=1))
+    ratios = [r["seconds"]["cublas"] / r["seconds"]["auto"] for r in rows]
+    print(f"over cuBLAS: geometric mean {mean(ratios):.3f}, least {min(ratios):.3f}")
+    if library:
+        ratios = [r["seconds"]["clblast"] / r["seconds"]["auto"] for r in rows]
+        print(f"over CLBlast: geometric mean {mean(ratios):.3f}, least {min(ratios):.3f}")
+
+
+if __name__ == "__main__":
+    main()
