@@ -27,7 +27,7 @@ from .base import (
 )
 from .packed_shape import UNROLL, candidates, cut, packs_a, packs_b, planes, real_size, sum_size
 
-_SOURCES = (TYPES_H, GEMM_H, "packed_tile.h", "packed_panels.cl", "packed.cl")
+_SOURCES = (TYPES_H, GEMM_H, "vectors.h", "packed_tile.h", "packed_panels.cl", "packed.cl")
 _CHUNK = 512  # steps of K that one work-group packs
 
 
