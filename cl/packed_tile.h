@@ -18,52 +18,23 @@
  *   A, TRANS_A 0   (i, k) at (k/4)*4*MR + i*4 + k%4      four k of a row stay together, likewise
  *   B              (k, j) at k*NR + j
  *
- * Macros: MR, NR, the tile in elements; LANES, reals a vector, which divides NR * PLANES; VECTOR_BITS,
- * the width of a vector register; PACK_A, PACK_B, 1: read from panels, 0: read where the operand lies.
- * Those of types.h and gemm.h.
+ * Macros: MR, NR, the tile in elements (LANES divides NR * PLANES); PACK_A, PACK_B, 1: read from
+ * panels, 0: read where the operand lies. Those of vectors.h.
  * Technique: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008); Van
  * Zee and van de Geijn, "BLIS" (2015); complex as real: Van Zee and Smith, "Implementing
  * high-performance complex matrix multiplication via the 1m method" (2017).
  */
-#if !defined(MR) || !defined(NR) || !defined(LANES) || !defined(VECTOR_BITS) || \
-    !defined(PACK_A) || !defined(PACK_B)
-#error "packed_tile.h needs MR NR LANES VECTOR_BITS PACK_A PACK_B"
+#if !defined(MR) || !defined(NR) || !defined(PACK_A) || !defined(PACK_B)
+#error "packed_tile.h needs MR NR PACK_A PACK_B"
 #endif
 
 #define UNROLL 4 /* steps of k a loop body; also what keeps together in a panel of A */
-#define planes_real 1
-#define planes_pair 2
-#define PLANES CAT(planes_, class_acc)
-#define real_uint32 uint
-#define real_uint64 ulong
-#define real_float32 float
-#define real_float64 double
-#define real_complex64 float
-#define real_complex128 double
-#define REAL_NAME CAT(real_, ACC_TYPE)
-
-typedef REAL_NAME REAL;
-typedef CAT(REAL_NAME, LANES) VEC;
-typedef VEC LOOSE_VEC __attribute__((aligned(4))); /* a vector that starts at any element */
-
 #define ROWS (MR * PLANES)
 #define NV (NR * PLANES / LANES)
 #define TILE_VECS (ROWS * NV)
 #define FOR_TILE                                       \
   _Pragma("unroll") for (int r = 0; r < ROWS; ++r)     \
       _Pragma("unroll") for (int v = 0; v < NV; ++v)
-
-/* Some compilers use half of the widest registers unless a function asks for all of them. */
-#ifdef __has_attribute
-#if __has_attribute(min_vector_width)
-#define FULL_WIDTH __attribute__((min_vector_width(VECTOR_BITS)))
-#endif
-#endif
-#ifndef FULL_WIDTH
-#define FULL_WIDTH
-#endif
-#define ONE_ITEM __attribute__((reqd_work_group_size(1, 1, 1))) FULL_WIDTH
-#define INLINE inline __attribute__((always_inline)) /* the tile must stay in registers */
 
 /* A_AT: where row r of the tile has its number for step u of UNROLL; A_STEP: how far UNROLL steps go;
  * B_STEP: how far one step goes. All in reals. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..errors import unknown_name
 from .base import Kernel, Launch, Program, Work, Workspace
 from .flat import Flat
+from .matvec import Matvec
 from .naive import Naive
 from .packed import Packed
 from .register import Register
@@ -14,6 +15,7 @@ from .thin import Thin
 from .tiled import Tiled
 
 KERNELS: tuple[Kernel, ...] = (
+    Matvec(),
     Packed(),
     Thin(),
     Register(),

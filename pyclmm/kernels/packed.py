@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,15 +25,15 @@ from .base import (
     local_range,
     round_up,
 )
-from .packed_shape import UNROLL, Cut, cut, packs_a, packs_b, planes, real_size, register_tiles, sum_size
+from .packed_shape import UNROLL, candidates, cut, packs_a, packs_b, planes, real_size, sum_size
 
-_SOURCES = (TYPES_H, GEMM_H, "packed_tile.h", "packed_panels.cl", "packed.cl")
+_SOURCES = (TYPES_H, GEMM_H, "vectors.h", "packed_tile.h", "packed_panels.cl", "packed.cl")
 _CHUNK = 512  # steps of K that one work-group packs
 
 
 class Packed(Kernel):
     """See cl/packed.cl. TM x TN is the register tile, VEC its vectors' length, BM x BN x BK the largest
-    macro-tile; SPLIT_K is chosen by the shape where it is 1.
+    macro-tile, SPLIT_K the shares of K; options as in packed_shape.py.
     """
 
     name = "packed"
@@ -44,8 +45,7 @@ class Packed(Kernel):
         return device.missing_type(problem.types)
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        candidates = register_tiles(problem, device)
-        return [c for c in candidates if not self.violations(problem, c, device)]
+        return [c for c in candidates(problem, device) if not self.violations(problem, c, device)]
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = []
@@ -70,7 +70,7 @@ class _Builder:
     def __init__(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> None:
         self.problem = problem
         self.config = config
-        self.cut: Cut = cut(problem, config, device)
+        self.cut = cut(problem, config, device)
         self.pack_a = packs_a(problem, config)
         self.pack_b = packs_b(problem, config)
         self.program = Program(_SOURCES, (*gemm_defines(problem), *self._defines(device)))
@@ -90,24 +90,25 @@ class _Builder:
             ("PACK_B", int(self.pack_b)),
             ("BM", c.bm),
             ("BN", c.bn),
-            ("SPLIT", int(self.cut.splits > 1)),
+            ("SPLIT", int(c.split_k > 1)),
             ("VECTOR_STORE", int(plain and planes(p) == 1 and p.out_type == p.acc_type)),
         ]
 
     def work(self) -> Work:
-        p, c, d = self.problem, self.config, self.cut
+        p, c, tiles = self.problem, self.config, self.cut
         a_panels = self._panels("a", self.pack_a, p.m, c.tm, round_up(p.k, UNROLL))
         b_panels = self._panels("b", self.pack_b, p.n, c.tn, p.k)
-        tiles = (-(-p.n // c.tn), -(-p.m // c.tm))
+        register_tiles = (-(-p.n // c.tn), -(-p.m // c.tm))
         shares: Arg = "out"  # any pointer: never used
-        if d.splits > 1:
-            sums = tiles[0] * tiles[1] * c.tm * c.tn * d.splits * p.batch
-            shares = self._space("shares", sums * sum_size(p))
-        sizes = map(np.int32, (d.mc, d.nc, c.bk, d.tile_rows, d.splits, d.split_k))
-        groups = (d.tile_columns, d.tile_rows * d.splits)
+        if c.split_k > 1:
+            elements = math.prod(register_tiles) * c.tm * c.tn * c.split_k * p.batch
+            shares = self._space("shares", elements * sum_size(p))
+        steps = round_up(-(-p.k // c.split_k), UNROLL)
+        sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, tiles.rows, c.split_k, steps))
+        groups = (tiles.columns, tiles.rows * c.split_k)
         self._launch("packed_multiply", groups, p.batch, (*sizes, *a_panels, *b_panels, shares))
-        if d.splits > 1:
-            self._launch("packed_reduce", tiles, p.batch, (np.int32(d.splits), shares))
+        if c.split_k > 1:
+            self._launch("packed_reduce", register_tiles, p.batch, (np.int32(c.split_k), shares))
         return Work(tuple(self.steps), tuple(self.workspace))
 
     def _panels(self, name: str, packed: bool, length: int, tile: int, steps: int) -> tuple[Arg, Arg]:

@@ -6,7 +6,7 @@ where.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..config import TileConfig
 from ..device import DeviceInfo
@@ -42,76 +42,90 @@ def sum_size(problem: GemmProblem) -> int:
     return real_size(problem) * planes(problem) ** 2
 
 
-def register_tiles(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
-    """Candidates: TM x TN elements in vectors of VEC reals, BM x BN x BK the largest macro-tile."""
+def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
+    """Configurations, best first: TM x TN elements in vectors of VEC reals, BM x BN x BK the largest
+    macro-tile; the options PACK_A and PACK_B say what is copied into panels.
+    """
     bits = device.vector_bits
     parts = planes(problem)
     lanes = bits // 8 // real_size(problem)
     shapes = _REGISTER_TILES[bits]
     if problem.n * parts <= lanes:  # one vector covers a row of out
         shapes = ((8, 1), *shapes)
-    return [
-        _config(rows // parts, vectors * lanes // parts, lanes, sum_size(problem)) for rows, vectors in shapes
-    ]
+    tiles = [_tile(rows // parts, vectors * lanes // parts, lanes, problem) for rows, vectors in shapes]
+    chosen = [_with_packing(t, _worth_packing_a(problem), _worth_packing_b(problem, t)) for t in tiles]
+    return [replace(c, split_k=shares(problem, c, device)) for c in (*chosen, _with_packing(tiles[0], 1, 1))]
 
 
-def _config(tm: int, tn: int, lanes: int, element_bytes: int) -> TileConfig:
+def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem) -> TileConfig:
     bn = max(1, 256 // tn) * tn
-    bm = max(1, _SUM_BYTES // element_bytes // bn // tm) * tm
+    bm = max(1, _SUM_BYTES // sum_size(problem) // bn // tm) * tm
     return TileConfig(bm=bm, bn=bn, bk=_KC, tm=tm, tn=tn, vec=lanes)
 
 
-@dataclass(frozen=True)
-class Cut:
-    """How one product is cut: mc x nc macro-tiles, K in ``splits`` shares of ``split_k`` steps."""
-
-    mc: int
-    nc: int
-    tile_rows: int
-    tile_columns: int
-    splits: int
-    split_k: int
-
-
-def _shrunk(length: int, largest: int, tile: int, tiles_wanted: int, least: int) -> int:
-    """The extent of macro-tiles along one axis: even, and at least *tiles_wanted* where possible."""
-    count = max(-(-length // largest), min(tiles_wanted, length // (least * tile)), 1)
-    return min(largest, round_up(-(-length // count), tile))
-
-
-def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Cut:
-    """Macro-tiles small enough to keep every compute unit busy, then shares of K if there are too few."""
-    wanted = -(-_GROUPS_A_UNIT * device.compute_units // problem.batch)
-    nc = _shrunk(problem.n, config.bn, config.tn, 1, 1)
-    tile_columns = -(-problem.n // nc)
-    mc = _shrunk(problem.m, config.bm, config.tm, -(-wanted // tile_columns), 2)
-    tile_rows = -(-problem.m // mc)
-    if tile_rows * tile_columns < wanted:
-        nc = _shrunk(problem.n, config.bn, config.tn, -(-wanted // tile_rows), 1)
-        tile_columns = -(-problem.n // nc)
-    splits = config.split_k
-    if splits == 1:
-        splits = max(1, min(wanted // (tile_rows * tile_columns), problem.k // _SPLIT_K))
-    split_k = round_up(-(-problem.k // splits), UNROLL)
-    return Cut(mc, nc, tile_rows, tile_columns, -(-problem.k // split_k) if split_k else 1, split_k)
+def _with_packing(config: TileConfig, pack_a: int, pack_b: int) -> TileConfig:
+    return replace(config, options=(("pack_a", int(pack_a)), ("pack_b", int(pack_b))))
 
 
 def packs_a(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether A has to be copied into panels; where it lies by rows, a tile can read it there."""
-    if problem.a_type != problem.acc_type or problem.conj_a or problem.m < config.tm:
-        return True
-    return problem.trans_a and _far_apart(problem.lda, problem.m, problem)
+    """Whether A goes into panels: because *config* says so, or a tile could not read it in place."""
+    unreadable = problem.a_type != problem.acc_type or problem.conj_a or problem.m < config.tm
+    return unreadable or config.option("pack_a", 1) != 0
 
 
 def packs_b(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether B has to be copied: rows far apart are slow to read again and again."""
-    if problem.b_type != problem.acc_type or problem.conj_b or problem.trans_b:
-        return True
-    if problem.n < config.tn:
-        return True
+    """Whether B goes into panels, likewise."""
+    unreadable = problem.b_type != problem.acc_type or problem.conj_b or problem.trans_b
+    return unreadable or problem.n < config.tn or config.option("pack_b", 1) != 0
+
+
+def _worth_packing_a(problem: GemmProblem) -> bool:
+    """A is read one number at a time: by rows that costs nothing extra."""
+    return problem.trans_a and _far_apart(problem.lda, problem.m, problem)
+
+
+def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:
+    """Rows far apart are slow to read again and again."""
     return problem.m > 2 * config.tm and _far_apart(problem.ldb, problem.n, problem)
 
 
 def _far_apart(ld: int, width: int, problem: GemmProblem) -> bool:
     size = dtype_of(problem.acc_type).itemsize
     return ld * size % _PAGE == 0 or width * problem.k * size > _DIRECT_BYTES
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The macro-tiles of one product: mc x nc elements each."""
+
+    mc: int
+    nc: int
+    rows: int
+    columns: int
+
+
+def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Cut:
+    """Macro-tiles, smaller than BM x BN where that keeps more compute units busy."""
+    wanted = _groups_wanted(problem, device)
+    columns = -(-problem.n // config.bn)
+    mc = _extent(problem.m, config.bm, 2 * config.tm, config.tm, -(-wanted // columns))
+    rows = -(-problem.m // mc)
+    nc = _extent(problem.n, config.bn, config.tn, config.tn, -(-wanted // rows))
+    return Cut(mc, nc, rows, -(-problem.n // nc))
+
+
+def shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Into how many shares K is split, because the macro-tiles alone are too few."""
+    found = cut(problem, config, device)
+    lacking = _groups_wanted(problem, device) // (found.rows * found.columns)
+    return max(1, min(lacking, problem.k // _SPLIT_K))
+
+
+def _groups_wanted(problem: GemmProblem, device: DeviceInfo) -> int:
+    return -(-_GROUPS_A_UNIT * device.compute_units // problem.batch)
+
+
+def _extent(length: int, largest: int, smallest: int, multiple: int, wanted: int) -> int:
+    """The extent of about equal macro-tiles along one axis, *wanted* of them if they are not too small."""
+    count = max(-(-length // largest), min(wanted, length // smallest), 1)
+    return min(largest, round_up(-(-length // count), multiple))

@@ -1,0 +1,41 @@
+/* Vectors for CPU devices, where one work-item does a whole work-group's work with vector registers.
+ *
+ * Macros: LANES, reals a vector: 2, 4, 8, 16; VECTOR_BITS, the width of a vector register. Those of
+ * types.h, which comes before.
+ *
+ * Gives REAL, the accumulator's type or that of its parts, and PLANES, how many it has; VEC and
+ * LOOSE_VEC, LANES of them, aligned and anywhere; ONE_ITEM for entries, INLINE for functions.
+ *
+ * Vectors are read and written through pointers: vload and vstore stay calls on some drivers, and a
+ * call in an inner loop spills every register.
+ */
+#if !defined(LANES) || !defined(VECTOR_BITS)
+#error "vectors.h needs LANES VECTOR_BITS"
+#endif
+
+#define planes_real 1
+#define planes_pair 2
+#define PLANES CAT(planes_, class_acc)
+#define real_uint32 uint
+#define real_uint64 ulong
+#define real_float32 float
+#define real_float64 double
+#define real_complex64 float
+#define real_complex128 double
+#define REAL_NAME CAT(real_, ACC_TYPE)
+
+typedef REAL_NAME REAL;
+typedef CAT(REAL_NAME, LANES) VEC;
+typedef VEC LOOSE_VEC __attribute__((aligned(4)));
+
+/* Some compilers use half of the widest registers unless a function asks for all of them. */
+#ifdef __has_attribute
+#if __has_attribute(min_vector_width)
+#define FULL_WIDTH __attribute__((min_vector_width(VECTOR_BITS)))
+#endif
+#endif
+#ifndef FULL_WIDTH
+#define FULL_WIDTH
+#endif
+#define ONE_ITEM __attribute__((reqd_work_group_size(1, 1, 1))) FULL_WIDTH
+#define INLINE inline __attribute__((always_inline))
