@@ -1,0 +1,259 @@
+"""Tests the tests: seeds one fault at a time into a copy of the project and demands a red run.
+
+    python tests/seeded_faults.py [NAME ...] [--list]      or: make faults
+
+Each fault is data: in a file, the first occurrence of a text (or the nth) becomes another, and the
+tests that must notice. The self-check is off: what has to notice is the suite. Ends with status 1 if
+a fault goes unnoticed, if a text is no longer there, or if the tests are red without a fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "docs" / "seeded_faults.md"
+COPIED = ("pyclmm", "cl", "tests", "setup.cfg", "pyproject.toml")
+LIMIT_S = 600
+TESTS_FAILED = 1  # pytest's exit status; every other one but 0 means that no test was judged
+BARRIER = "    barrier(CLK_LOCAL_MEM_FENCE);\n"
+STORE_GUARD = "if ((i) < M && (j) < N) {"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """*old* becomes *new* in *file*; ``tests`` are pytest's arguments for those that must fail."""
+
+    name: str
+    breaks: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    nth: int = 0
+
+    def apply(self, tree: Path) -> None:
+        path = tree / self.file
+        parts = path.read_text(encoding="utf-8").split(self.old)
+        if len(parts) < self.nth + 2:
+            raise LookupError(f"{self.name}: {self.file} no longer holds {self.old!r}")
+        head, tail = parts[: self.nth + 1], parts[self.nth + 1 :]
+        path.write_text(self.old.join(head) + self.new + self.old.join(tail), encoding="utf-8")
+
+
+def laws(words: str) -> tuple[str, ...]:
+    """Those tests of tests/test_kernels.py whose names match *words*."""
+    return ("tests/test_kernels.py", "-k", words)
+
+
+EXACT = "small_integers_are_exact"
+FAULTS = (
+    # OpenCL C: the kernels
+    Fault("barrier_after_load", "tiles are read before they are whole", "cl/tiled.cl", BARRIER, "",
+          laws(f"{EXACT} and tiled")),
+    Fault("barrier_after_multiply", "tiles are overwritten while they are read", "cl/tiled.cl", BARRIER,
+          "", laws(f"{EXACT} and tiled"), nth=1),
+    Fault("last_k_tile", "the last, partly filled K tile is dropped", "cl/tiled.cl", "t < K; t += TW",
+          "t + TW <= K; t += TW", laws(f"{EXACT} and tiled")),
+    Fault("padding_column", "tiles are indexed with the wrong width", "cl/tiled.cl", "tile_row[TW + 1]",
+          "tile_row[TW - 1]", laws(f"{EXACT} and tiled")),
+    Fault("zero_fill_of_a", "no zeros beyond K in A's tiles", "cl/gemm.h", "(i) < M && (k) < K ?",
+          "(i) < M ?", laws("padding_of_operands and tiled")),
+    Fault("zero_fill_of_b", "no zeros beyond K in B's tiles", "cl/gemm.h", "(k) < K && (j) < N ?",
+          "(j) < N ?", laws("padding_of_operands and tiled")),
+    Fault("column_bound", "one column too many is written", "cl/gemm.h", STORE_GUARD,
+          "if ((i) < M && (j) <= N) {", laws("nothing_but_the_result and tiled")),
+    Fault("row_bound", "one row too many is written", "cl/gemm.h", STORE_GUARD,
+          "if ((i) <= M && (j) < N) {", laws("nothing_but_the_result and tiled")),
+    Fault("row_bound_low", "the last row is not written", "cl/gemm.h", STORE_GUARD,
+          "if ((i) < M - 1 && (j) < N) {", laws(f"{EXACT} and naive")),
+    Fault("naive_k_from_one", "the first product is left out", "cl/naive.cl", "int k = 0", "int k = 1",
+          laws(f"{EXACT} and naive")),
+    Fault("naive_k_to_k_minus_one", "the last product is left out", "cl/naive.cl", "k < K", "k < K - 1",
+          laws(f"{EXACT} and naive")),
+    Fault("flat_row", "rows are counted in M instead of N", "cl/flat.cl", "id / N", "id / M",
+          laws(f"{EXACT} and flat")),
+    Fault("flat_bound", "the last element is not written", "cl/flat.cl", "id >= (size_t)M * N",
+          "id >= (size_t)M * N - 1", laws(f"{EXACT} and flat")),
+    Fault("single_group_k", "the sum starts late", "cl/single_group.cl", "int k = 0", "int k = 1",
+          laws(f"{EXACT} and single_group")),
+    Fault("sequential_row", "the last row is not written", "cl/sequential.cl", "i < M", "i < M - 1",
+          laws(f"{EXACT} and sequential")),
+    Fault("lda_for_ldb", "A's leading dimension is used for B", "cl/gemm.h", "(long)(k) * ldb + (j)",
+          "(long)(k) * lda + (j)", laws(f"{EXACT} and naive")),
+    Fault("transposed_lda", "the leading dimension of a transposed A is B's", "cl/gemm.h",
+          "(long)(k) * lda + (i)", "(long)(k) * ldb + (i)", laws("transposes and naive")),
+    Fault("transposed_b", "a transposed B is read as it lies", "cl/gemm.h", "(long)(j) * ldb + (k)",
+          "(long)(k) * ldb + (j)", laws("transposes and naive")),
+    Fault("batch_offset_of_b", "B moves by A's offset", "cl/gemm.h", "b_offset + BATCH_OFFSET(1)",
+          "b_offset + BATCH_OFFSET(0)", laws("stacks_broadcast and naive")),
+    Fault("batch_offset_of_out", "every product of a stack is written to the first", "cl/gemm.h",
+          "out_offset + BATCH_OFFSET(3)", "out_offset", laws("stacks_broadcast and naive")),
+    Fault("offset_of_a", "A's offset is ignored", "cl/gemm.h", "a += a_offset + ", "a += ",
+          laws("padding_of_operands and naive")),
+    # OpenCL C: the epilogue and the element types
+    Fault("alpha", "alpha is ignored", "cl/gemm.h", "SCALE(alpha, acc)", "acc",
+          laws("netlib_sizes and naive")),
+    Fault("beta", "C is added without beta", "cl/gemm.h", "value + SCALE(beta, old)", "value + old",
+          laws("netlib_sizes and naive")),
+    Fault("c_strides", "C is read with its strides exchanged", "cl/gemm.h",
+          "(long)(i) * c_rs + (long)(j) * c_cs", "(long)(i) * c_cs + (long)(j) * c_rs",
+          laws("netlib_sizes and naive")),
+    Fault("bias_axis", "row and column bias are exchanged", "cl/gemm.h", "BIAS == 1 ? (j) : (i)",
+          "BIAS == 1 ? (i) : (j)", laws("test_epilogues and naive")),
+    Fault("bias_after_activation", "the bias is added to the activated value", "cl/gemm.h",
+          "  value = value + LOAD_BIAS(bias, bias_index);\n#endif\n  return ACTIVATE(value);",
+          "  return ACTIVATE(value) + LOAD_BIAS(bias, bias_index);\n#endif\n  return ACTIVATE(value);",
+          laws("test_epilogues and naive")),
+    Fault("relu_of_nan", "relu turns NaN into zero", "cl/gemm.h",
+          "(x) < (ACC_T)0 ? (ACC_T)0 : (x))", "fmax((x), (ACC_T)0))", laws("extreme_values and naive")),
+    Fault("gelu_constant", "gelu's constant is off by 1e-4", "cl/gemm.h", "0.70710678", "0.70720678",
+          laws("test_epilogues and naive and gelu")),
+    Fault("conjugate", "conjugation does nothing", "cl/types.h", "((v).x, -(v).y))", "((v).x, (v).y))",
+          laws("conjugate_transposes and naive")),
+    Fault("complex_sum", "i times i is 1", "cl/types.h", "(acc).x + (u).x * (v).x - (u).y * (v).y",
+          "(acc).x + (u).x * (v).x + (u).y * (v).y", laws("every_dtype and naive and complex64")),
+    Fault("half_rounding", "float16 results are cut, not rounded", "cl/types.h", "vstore_half_rte",
+          "vstore_half_rtz", laws("every_dtype and naive and float16")),
+    Fault("bfloat16_rounding", "bfloat16 results are cut, not rounded", "cl/types.h",
+          "(bits + 0x7fff + (bits >> 16 & 1)) >> 16", "bits >> 16", laws("mixed_dtypes and bfloat16")),
+    Fault("bool_result", "a sum of 256 trues is false", "cl/types.h", "((p)[i] = (v) != 0)",
+          "((p)[i] = (uchar)(v))", laws("every_dtype and naive and bool")),
+    Fault("packed_columns", "a packed operand loses its column stride", "cl/copy.cl",
+          "j * source_cs", "j", laws("keeps_its_strides and naive")),
+    # Host: arguments, tables, canonical form
+    Fault("lda_argument", "A's and B's leading dimensions are exchanged", "pyclmm/kernels/base.py",
+          "np.int64(problem.lda)", "np.int64(problem.ldb)", laws(f"{EXACT} and naive")),
+    Fault("ldo_argument", "rows of out lie N apart whatever its stride", "pyclmm/kernels/base.py",
+          "np.int64(problem.ldo)", "np.int64(problem.n)", laws("nothing_but_the_result and naive")),
+    Fault("rounding_down", "work-groups that stick out are not launched", "pyclmm/kernels/base.py",
+          "return -(-value // multiple) * multiple", "return max(1, value // multiple) * multiple",
+          laws(f"{EXACT} and tiled")),
+    Fault("no_bias_macro", "the bias is never added", "pyclmm/kernels/base.py",
+          "BIASES.index(problem.bias)", "0", laws("test_epilogues and naive")),
+    Fault("batch_stride", "the stack's stride is one element short", "pyclmm/recipe.py",
+          "np.arange(length, dtype=np.int64) * step", "np.arange(length, dtype=np.int64) * (step - 1)",
+          laws("stacks_broadcast and naive")),
+    Fault("broadcast_stride", "a broadcast axis is walked", "pyclmm/problem.py",
+          "0 if length == 1 else stride", "stride", laws("stacks_broadcast and naive")),
+    Fault("float64_in_float32", "float64 products are summed in float32", "pyclmm/dtypes.py",
+          '"float64": "float64"', '"float64": "float32"', laws("every_dtype and naive and float64")),
+    Fault("beta_zero_reads_c", "C is read although beta is 0", "pyclmm/plan.py",
+          'specs.get("c") if beta != 0 else None', 'specs.get("c")', laws("beta_zero_never and naive")),
+    Fault("alpha_zero_reads_a", "0 times NaN gets into the result", "pyclmm/problem.py",
+          "k=0 if alpha_is_zero else a.cols", "k=a.cols", laws("alpha_zero_never and naive")),
+    Fault("conj_flag", "A's conjugation is lost on the way", "pyclmm/problem.py", "conj_a=a.conj",
+          "conj_a=False", laws("conjugate_transposes and naive")),
+    Fault("scalar_wraps", "negative scalars of integer products", "pyclmm/binding.py",
+          "int(value) % (1 << bits)", "abs(int(value))", laws("integer_epilogue and naive")),
+    Fault("column_major_operands", "a column-major out does not exchange A and B", "pyclmm/problem.py",
+          "a, b, out = b.T, a.T, out.T", "a, b, out = a.T, b.T, out.T", laws("transposes and naive")),
+    Fault("program_cache_key", "programs with other macros are taken from the cache",
+          "pyclmm/program.py", "key = (context, program)",
+          "key = (context, Program(program.sources, ()))", laws("every_dtype and naive")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    fault: Fault
+    caught: bool
+    said: str
+    seconds: float
+
+
+def run_pytest(tree: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """The tests of *tree* on the sources of *tree*, up to the first failure."""
+    env = os.environ | {"PYTHONPATH": str(tree), "PYCLMM_SELFCHECK": "off", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=line", *tests]
+    return subprocess.run(
+        command, cwd=tree, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+
+def copy_tree(target: Path) -> None:
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    (target / "pyclmm" / "cl").symlink_to(target / "cl")  # where setup.cfg installs it
+
+
+def seed(fault: Fault) -> Result:
+    """Run the fault's tests with the fault in place."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        copy_tree(tree)
+        try:
+            fault.apply(tree)
+            done = run_pytest(tree, fault.tests)
+            caught = done.returncode == TESTS_FAILED
+            lines = [line for line in done.stdout.splitlines() if line.startswith(("E ", "/", "FAILED"))]
+            said = lines[0] if caught and lines else done.stdout[-300:]
+        except (LookupError, subprocess.TimeoutExpired) as error:
+            caught, said = False, str(error)
+    return Result(fault, caught, " ".join(said.split())[:200], time.monotonic() - started)
+
+
+def healthy() -> str:
+    """What the tests say without any fault; empty if they pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        copy_tree(tree)
+        where = "import pyclmm, sys; sys.exit(0 if pyclmm.__file__.startswith(sys.argv[1]) else 3)"
+        env = os.environ | {"PYTHONPATH": folder}
+        subprocess.run([sys.executable, "-c", where, folder], cwd=tree, env=env, check=True)
+        done = run_pytest(tree, ["tests/test_kernels.py"])
+    return "" if done.returncode == 0 else done.stdout[-2000:]
+
+
+def table(results: Sequence[Result]) -> str:
+    rows = ["| fault | file | what it breaks | noticed |", "| --- | --- | --- | --- |"]
+    for r in results:
+        f = r.fault
+        rows.append(f"| {f.name} | `{f.file}` | {f.breaks} | {'yes' if r.caught else '**no**'} |")
+    caught = sum(r.caught for r in results)
+    return (
+        "# Seeded faults\n\nWritten by `make faults`: each fault is put into a copy of the project, "
+        f"and the tests must turn red. {caught} of {len(results)} were noticed.\n\n" + "\n".join(rows) + "\n"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="seeded_faults.py")
+    parser.add_argument("names", nargs="*", help="faults to seed; all of them by default")
+    parser.add_argument("--list", action="store_true", help="only list the faults")
+    options = parser.parse_args()
+    chosen = [f for f in FAULTS if not options.names or f.name in options.names]
+    if options.list:
+        print("\n".join(f"{f.name:24} {f.breaks}" for f in chosen))
+        return 0
+    if trouble := healthy():
+        print(f"The tests are red without a fault:\n{trouble}", file=sys.stderr)
+        return 1
+    results = []
+    with ThreadPoolExecutor(2) as pool:
+        for result in pool.map(seed, chosen):
+            results.append(result)
+            word = "noticed" if result.caught else "MISSED"
+            print(f"{word:8} {result.fault.name:24} {result.seconds:5.1f} s  {result.said}", flush=True)
+    if not options.names:
+        TABLE.write_text(table(results), encoding="utf-8")
+    return 0 if all(r.caught for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
