@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 
+from .device import DeviceInfo
+from .driver import out_of_memory
 from .errors import ArgumentError, UnsupportedError
 from .problem import MAX_ALIGN, Operand, alignment
 
@@ -70,6 +73,11 @@ def overlaps(x: Array, y: Array) -> bool:
     return x_low + x_at < y_high + y_at and y_low + y_at < x_high + x_at
 
 
-def empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: np.dtype[Any], like: Array) -> Array:
-    """A new C-contiguous Array, from *like*'s allocator where it has one."""
-    return cla.Array(queue, shape, dtype, allocator=like.allocator)
+def empty(
+    queue: cl.CommandQueue, shape: tuple[int, ...], dtype: np.dtype[Any], like: Array, device: DeviceInfo
+) -> Array:
+    """A new C-contiguous Array, from *like*'s allocator where it has one. Raises DeviceMemoryError."""
+    try:
+        return cla.Array(queue, shape, dtype, allocator=like.allocator)
+    except cl.Error as error:
+        raise out_of_memory(math.prod(shape) * dtype.itemsize, device, "out", error) from error

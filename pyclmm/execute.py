@@ -15,7 +15,7 @@ import pyopencl as cl
 from . import select, selfcheck
 from .binding import Binding
 from .device import device_info
-from .errors import BuildError, UnsupportedError
+from .errors import BuildError, LaunchError, UnsupportedError
 from .kernels.base import Work
 from .problem import Gemm, GemmProblem
 from .recipe import Recipe
@@ -68,7 +68,7 @@ class Executable:
                         self._warn(failures, choice)
                     return choice, recipe
                 self.release()
-            except (BuildError, cl.Error) as error:
+            except (BuildError, LaunchError) as error:
                 if kernel != "auto":
                     raise
                 last, reason = error, _in_short(error)
