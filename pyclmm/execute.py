@@ -61,13 +61,12 @@ class Executable:
             reason = self._over_limit(recipe)
             try:
                 if reason is None:
-                    self._bind(queue, recipe)
                     reason = selfcheck.refusal(queue, self.problem, choice.kernel, choice.config)
                 if reason is None:
+                    self._bind(queue, recipe)
                     if failures:
                         self._warn(failures, choice)
                     return choice, recipe
-                self.release()
             except (BuildError, LaunchError) as error:
                 if kernel != "auto":
                     raise

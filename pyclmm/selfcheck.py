@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from . import cache
+from . import cache, trial
 from .config import TileConfig
 from .device import DeviceInfo, device_info
 from .errors import DeviceLostError
@@ -51,13 +51,24 @@ def refusal(queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config
     kept = cache.read_json(_path(digest), partial(_fault, device=device.name, kernel=kernel.name))
     if kept is not None:
         return _remember(digest, kept["reason"])
+    if kernel.risky and trial.is_on():
+        tried = trial.survived(device, problem, kernel, config)
+        if tried.reason is not None:
+            return _keep(digest, device, kernel, _plain(tried.reason), on_disk=tried.lasting)
     try:
-        verdict = _plain(_found_wrong(queue, problem, kernel, config, device))
+        verdict = _plain(found_wrong(queue, problem, kernel, config))
     except DeviceLostError as error:  # not on disk: it need not have been the kernel
-        _remember(digest, _plain(f"the device was lost in the self-check: {error}"))
+        _keep(
+            digest, device, kernel, _plain(f"the device was lost in the self-check: {error}"), on_disk=False
+        )
         raise
-    record = {"schema": _SCHEMA, "device": device.name, "kernel": kernel.name, "reason": verdict}
-    cache.write_json(_path(digest), record)
+    return _keep(digest, device, kernel, verdict, on_disk=True)
+
+
+def _keep(digest: str, device: DeviceInfo, kernel: Kernel, verdict: str | None, on_disk: bool) -> str | None:
+    if on_disk:
+        record = {"schema": _SCHEMA, "device": device.name, "kernel": kernel.name, "reason": verdict}
+        cache.write_json(_path(digest), record)
     return _remember(digest, verdict)
 
 
@@ -98,10 +109,11 @@ def _fault(content: Any, device: str, kernel: str) -> str | None:
     return None
 
 
-def _found_wrong(
-    queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, device: DeviceInfo
+def found_wrong(
+    queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig
 ) -> str | None:
     """Run the small problems; the first wrong answer in words, or None."""
+    device = device_info(queue.device)
     wanted = {x.program for x in kernel.launches(problem, config, device).launches}
     rng = np.random.default_rng(20)
     for small in _small_problems(problem, config):

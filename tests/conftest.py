@@ -57,6 +57,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Files that pyclmm keeps go to a folder of this run's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYCLMM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("PYCLMM_TRIAL", "off")  # a child process for each program would take long
         yield
 
 
