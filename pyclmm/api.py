@@ -11,6 +11,8 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from . import plan as planning
+from . import program, queues
+from .errors import DeviceLostError
 from .plan import Matmul, Operands, Options
 from .select import KernelChoice
 
@@ -61,7 +63,8 @@ def matmul(
     Raises
     ------
     ShapeError (a ValueError), DTypeError (a TypeError), ArgumentError (a ValueError),
-    UnsupportedError, BuildError, DeviceMemoryError, NoDeviceError; see :mod:`pyclmm.errors`.
+    UnsupportedError, BuildError, DeviceMemoryError, LaunchError, DeviceLostError, NoDeviceError, ForkError;
+    see :mod:`pyclmm.errors`.
     """
     operands = planning.collect(a, b, out=out)
     options = Options(kernel=kernel, precision=precision, dtype=_dtype(dtype))
@@ -125,17 +128,38 @@ def _run(
 ) -> Any:
     planning.check_numbers(alpha, beta)
     queue = planning.queue_of(operands, queue)
+    try:
+        plan = _plan(operands, options, queue, alpha, beta)
+        return plan.run(operands, queue, alpha, beta, wait_for)
+    except DeviceLostError:
+        _forget(queue.context)
+        raise
+
+
+def _plan(
+    operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
+) -> Matmul:
+    """The plan kept for such a call, or a new one."""
     key = (queue.context, queue.device, options, alpha == 0, beta == 0, planning.signature(operands))
     with _lock:
         plan = _plans.get(key)
         if plan is not None:
             _plans.move_to_end(key)
-    if plan is None:
-        plan = Matmul.of(operands, options, queue, alpha, beta)
-        with _lock:
-            _plans[key] = plan
-            while len(_plans) > _PLANS_KEPT:
-                _plans.popitem(last=False)
-    else:
+    if plan is not None:
         plan.check_scalars(alpha, beta)
-    return plan.run(operands, queue, alpha, beta, wait_for)
+        return plan
+    plan = Matmul.of(operands, options, queue, alpha, beta)
+    with _lock:
+        _plans[key] = plan
+        while len(_plans) > _PLANS_KEPT:
+            _plans.popitem(last=False)
+    return plan
+
+
+def _forget(context: cl.Context) -> None:
+    """Keep nothing of a lost context, so that the next call on NumPy arrays begins a new one."""
+    with _lock:
+        for key in [key for key in _plans if key[0] == context]:
+            del _plans[key]
+    program.forget(context)
+    queues.forget(context)

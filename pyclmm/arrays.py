@@ -10,8 +10,9 @@ import pyopencl as cl
 import pyopencl.array as cla
 
 from .device import DeviceInfo
+from .driver import out_of_memory
 from .errors import ArgumentError, UnsupportedError
-from .host import check_size, out_of_memory
+from .host import check_size
 from .problem import MAX_ALIGN, Operand, alignment
 
 Array = cla.Array
@@ -76,7 +77,7 @@ def overlaps(x: Array, y: Array) -> bool:
 def empty(
     queue: cl.CommandQueue, shape: tuple[int, ...], dtype: np.dtype[Any], like: Array, device: DeviceInfo
 ) -> Array:
-    """A new C-contiguous Array for the result, from *like*'s allocator where it has one."""
+    """A new C-contiguous Array, from *like*'s allocator where it has one. Raises DeviceMemoryError."""
     nbytes = math.prod(shape) * dtype.itemsize
     check_size(nbytes, device, "out")
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from . import host
+from . import driver, host
 from .device import DeviceInfo
 from .dtypes import COMPLEX, dtype_of
 from .kernels.base import Arg, Launch
@@ -40,14 +40,15 @@ class Binding:
     def __init__(self, queue: cl.CommandQueue, device: DeviceInfo, recipe: Recipe) -> None:
         context = queue.context
         self.queue = queue
+        self.device = device
         self.out_of_order = bool(queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
         self.last: list[cl.Event] = []
         fixed: dict[str, cl.Buffer] = {}
         for space in recipe.workspace:
             fixed[space.symbol] = host.allocate(context, space.nbytes, device, space.symbol)
         for name, table in recipe.tables.items():
-            flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-            fixed[name] = cl.Buffer(context, flags, hostbuf=table)
+            fixed[name] = host.filled(context, table, device, name)
+        self._workspace = [fixed[space.symbol] for space in recipe.workspace]
         self._fixed = fixed  # a kernel does not keep its arguments alive
         self.nothing = fixed["batch_offsets"]  # stands in for operands that are never read
         self._steps = [self._step(context, launch, fixed) for launch in recipe.launches]
@@ -70,15 +71,36 @@ class Binding:
             if name not in values:
                 values[name], values[f"{name}_offset"] = self.nothing, 0
 
+    def poison_workspace(self) -> None:
+        """Fill it with NaN (-1 for integers): what a kernel reads there it must have written."""
+        ones = np.full(1, 0xFF, np.uint8)
+        for buffer in self._workspace:
+            cl.enqueue_fill_buffer(self.queue, buffer, ones, 0, buffer.size)
+
     def enqueue(self, values: dict[str, Any], wait_for: list[cl.Event]) -> list[cl.Event]:
-        """Enqueue every launch; returns their events, the last of which ends the product."""
+        """Enqueue every launch; returns their events, the last of which ends the product.
+
+        Raises LaunchError, DeviceMemoryError or DeviceLostError where the driver takes one of them not.
+        """
         events: list[cl.Event] = []
         if self.out_of_order:  # the workspace is still the last call's until that has ended
             wait_for = wait_for + self.last
-        for step in self._steps:
-            args = step.args
-            for index, name in step.varying:
-                args[index] = step.scalar(values[name]) if name in _SCALARS else values[name]
+        try:
+            for step in self._steps:
+                self._enqueue_step(step, values, wait_for, events)
+        except BaseException:  # Ctrl-C too: whatever runs now must end before the workspace is used again
+            self.last = self._marker()
+            raise
+        self.last = events[-1:]
+        return events
+
+    def _enqueue_step(
+        self, step: _Step, values: dict[str, Any], wait_for: list[cl.Event], events: list[cl.Event]
+    ) -> None:
+        args = step.args
+        for index, name in step.varying:
+            args[index] = step.scalar(values[name]) if name in _SCALARS else values[name]
+        try:
             step.kernel.set_args(*args)
             for global_size, offset in step.parts:
                 after = wait_for if not events else events[-1:] if self.out_of_order else None
@@ -87,10 +109,21 @@ class Binding:
                         self.queue, step.kernel, global_size, step.local_size, offset, wait_for=after
                     )
                 )
+        except cl.Error as error:
+            what = f"kernel {step.kernel.function_name!r} with work-groups of {step.local_size}"
+            raise driver.refused(self.device, what, error) from error
+        finally:
             for index, _ in step.varying:  # the plan must not keep the caller's buffers alive
                 args[index] = None
-        self.last = events[-1:]
-        return events
+
+    def _marker(self) -> list[cl.Event]:
+        """An event that ends when all that is in an out-of-order queue by now has ended."""
+        if not self.out_of_order:
+            return []
+        try:
+            return [cl.enqueue_marker(self.queue)]
+        except cl.Error:  # a lost device: nothing runs
+            return []
 
 
 def _scalar_dtype(arg: Arg, acc_type: str) -> np.dtype[Any] | None:

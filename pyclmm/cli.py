@@ -18,7 +18,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from . import __version__, cold, demo, info, plots, report
+from . import __version__, cold, demo, info, plots, report, selftest
 from .bench import Rules, Rung, Track, kernel_names
 from .contest import Size, check_memory, dtype_named, ladder, random_pair
 from .device import DeviceInfo, device_info
@@ -159,6 +159,29 @@ def bench_command(
         console.print(f"drawn to {plot_file}")
     _exit_if_wrong(rungs)
     _exit_if_none(rungs, kernels)
+
+
+@main.command("selftest")
+@_device_option
+@click.option("--quick/--full", default=True, help="A minute, or every size and configuration [--quick].")
+@click.option("--report", "report_file", type=_file, help="Write a report fit for a bug report (JSON).")
+def selftest_command(device: str | None, quick: bool, report_file: Path | None) -> None:
+    """Test every kernel under every law on this device, each in a child process."""
+    _check_files(report_file, None)
+    own = device_info(find_device(device))
+    with _progress() as on_step:
+        tested = selftest.run(own, not quick, on_step)
+    console = report.new_console()
+    console.print(f"{own.name} ({own.platform}, driver {own.driver_version})")
+    console.print(selftest.table(tested))
+    console.print()
+    for line in selftest.notes(tested):
+        console.print(line)
+    _write(report_file, selftest.as_json(own, not quick, tested))
+    bad = [one.kernel for one in tested if one.is_bad]
+    if bad:
+        click.echo(f"Error: {', '.join(bad)} did not pass; please report it with --report's file", err=True)
+        raise SystemExit(_WRONG_RESULT)
 
 
 def _check_call(

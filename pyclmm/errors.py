@@ -9,6 +9,9 @@
     ├── UnsupportedError(RuntimeError)   no kernel can do this here; lists each kernel's reason
     ├── BuildError(RuntimeError)         the driver refused a program; has device, options and log
     ├── DeviceMemoryError(MemoryError)   names the bytes needed and the limit
+    ├── LaunchError(RuntimeError)        the driver refused to run a kernel; nothing was written
+    ├── DeviceLostError(RuntimeError)    the device stopped in mid-run, or its context is gone
+    ├── ForkError(RuntimeError)          forked after OpenCL was used; drivers do not survive that
     └── NoDeviceError(RuntimeError)      no OpenCL device; says what to install
 
 Every message names the argument, what was passed, and what would do.
@@ -56,6 +59,18 @@ class BuildError(PyclmmError, RuntimeError):
 
 class DeviceMemoryError(PyclmmError, MemoryError):
     """A buffer is larger than the device allows, or its memory is used up."""
+
+
+class LaunchError(PyclmmError, RuntimeError):
+    """The driver refused to run a kernel: out of resources, or a work-group it does not take."""
+
+
+class DeviceLostError(PyclmmError, RuntimeError):
+    """The device stopped before a result was there, or its context cannot be used any more."""
+
+
+class ForkError(PyclmmError, RuntimeError):
+    """This process was forked from one that had used OpenCL, where drivers would hang."""
 
 
 class NoDeviceError(PyclmmError, RuntimeError):

@@ -15,7 +15,7 @@ import pyopencl as cl
 from . import select, selfcheck
 from .binding import Binding
 from .device import device_info
-from .errors import BuildError, UnsupportedError
+from .errors import BuildError, LaunchError, UnsupportedError
 from .kernels.base import Work
 from .problem import Gemm, GemmProblem
 from .recipe import Recipe
@@ -69,14 +69,13 @@ class Executable:
             reason = self._over_limit(recipe)
             try:
                 if reason is None:
-                    self._bind(queue, recipe)
                     reason = selfcheck.refusal(queue, self.problem, choice.kernel, choice.config)
                 if reason is None:
+                    self._bind(queue, recipe)
                     if failures:
                         self._warn(failures, choice)
                     return choice, recipe
-                self.release()
-            except (BuildError, cl.Error) as error:
+            except (BuildError, LaunchError) as error:
                 if kernel != "auto":
                     raise
                 last, reason = error, _in_short(error)

@@ -6,6 +6,7 @@ On a device that shares the host's memory a buffer is laid around the array wher
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,9 @@ import numpy as np
 import pyopencl as cl
 from numpy.lib.stride_tricks import as_strided
 
+from . import driver
 from .device import DeviceInfo
+from .driver import out_of_memory
 from .errors import DeviceMemoryError
 from .problem import MAX_ALIGN, Operand, alignment
 from .transfer import download, upload
@@ -98,12 +101,13 @@ def allocate(context: cl.Context, nbytes: int, device: DeviceInfo, argument: str
         raise out_of_memory(nbytes, device, argument, error) from error
 
 
-def out_of_memory(nbytes: int, device: DeviceInfo, argument: str, error: Exception) -> DeviceMemoryError:
-    """The error for an allocation that the driver refused."""
-    return DeviceMemoryError(
-        f"device {device.name!r} refused {nbytes} bytes for {argument} ({error}); it has "
-        f"{device.global_mem_size} bytes in all: free some, or multiply in parts"
-    )
+def filled(context: cl.Context, content: Array, device: DeviceInfo, argument: str) -> cl.Buffer:
+    """A device buffer that holds a copy of *content*; errors as :func:`allocate`."""
+    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+    try:
+        return cl.Buffer(context, flags, hostbuf=content)
+    except cl.Error as error:
+        raise out_of_memory(content.nbytes, device, argument, error) from error
 
 
 class HostBuffers:
@@ -158,10 +162,19 @@ class HostBuffers:
         return buffer, span.start, span
 
     def bring_back(self, buffer: cl.Buffer, span: Span, after: list[cl.Event]) -> None:
-        """Wait for *after*, then make the result visible in the host array."""
-        if not self.device.unified_memory:
-            download(self.queue, span.memory, buffer, after)
-            return
+        """Wait for *after*, then make the result visible in the host array.
+
+        Raises DeviceLostError where the kernel did not come to its end.
+        """
+        try:
+            if self.device.unified_memory:
+                self._make_visible(buffer, span, after)
+            else:
+                download(self.queue, span.memory, buffer, after)
+        except cl.Error as error:
+            raise driver.lost(self.device, error) from error
+
+    def _make_visible(self, buffer: cl.Buffer, span: Span, after: list[cl.Event]) -> None:
         mapped, _ = cl.enqueue_map_buffer(
             self.queue,
             buffer,
@@ -173,3 +186,8 @@ class HostBuffers:
             is_blocking=True,
         )
         mapped.base.release(self.queue)
+
+    def settle(self) -> None:
+        """Wait until nothing uses the host arrays any more; a call that fails must not return before."""
+        with contextlib.suppress(cl.Error):
+            self.queue.finish()

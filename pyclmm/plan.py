@@ -12,7 +12,8 @@ import pyopencl as cl
 import pyopencl.array as cla
 from numpy.typing import DTypeLike
 
-from . import arrays, host
+from . import arrays, forks, host
+from .binding import Binding
 from .config import TileConfig
 from .device import device_info
 from .dtypes import dtype_of
@@ -103,6 +104,7 @@ def queue_of(operands: Operands, queue: cl.CommandQueue | None) -> cl.CommandQue
         queue = next((x.queue for x in operands.values() if x.queue is not None), None)
         if queue is None:
             raise ArgumentError("none of the Arrays has a queue; pass queue=")
+    forks.check_process()
     queue = queue or default_queue()
     if not on_host(operands):
         for name, x in operands.items():
@@ -502,9 +504,24 @@ class _HostWay:
         values: dict[str, Any],
         wait_for: list[cl.Event],
     ) -> None:
-        gemm = self.executable.gemm
         binding = self.executable.binding(queue)
         buffers = host.HostBuffers(queue, self._device)
+        try:
+            self._multiply(operands, target, binding, buffers, values, wait_for)
+        except BaseException:  # Ctrl-C too: the caller may free its arrays, or write to them
+            buffers.settle()
+            raise
+
+    def _multiply(
+        self,
+        operands: Operands,
+        target: Any,
+        binding: Binding,
+        buffers: host.HostBuffers,
+        values: dict[str, Any],
+        wait_for: list[cl.Event],
+    ) -> None:
+        gemm = self.executable.gemm
         for name in (n for n in operands if n != "out"):
             slot = _user_name(gemm, name)
             x = self._ready(name, operands[name])

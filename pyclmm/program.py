@@ -7,12 +7,16 @@ binaries on disk for drivers that do not.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import re
 import threading
 import warnings
 from collections import OrderedDict
 from functools import cache
 from importlib import resources
+from pathlib import Path
+from typing import Any
 
 import pyopencl as cl
 
@@ -24,6 +28,37 @@ _CACHE_SIZE = 512
 _programs: OrderedDict[tuple[cl.Context, Program], cl.Program] = OrderedDict()
 _lock = threading.Lock()
 _building: dict[tuple[cl.Context, Program], threading.Lock] = {}
+_cache_dir: Any = None  # PyOpenCL's own folder; False: none
+
+
+class _Quiet:
+    """Keeps the compiler's remarks from the user while any thread is building.
+
+    ``warnings.catch_warnings`` alone would leave its filter behind, or take it away too early, where
+    builds of several threads overlap.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._filters = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore", cl.CompilerWarning)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._filters.__exit__(None, None, None)
+
+
+_quiet = _Quiet()
 
 
 @cache
@@ -64,32 +99,70 @@ def built(context: cl.Context, program: Program) -> cl.Program:
                 return _programs[key]
         try:
             result = _build(context, program)
-        finally:
+            with _lock:
+                _programs[key] = result
+                while len(_programs) > _CACHE_SIZE:
+                    _programs.popitem(last=False)
+        finally:  # also where the build failed: who comes next tries again
             with _lock:
                 _building.pop(key, None)
-        with _lock:
-            _programs[key] = result
-            while len(_programs) > _CACHE_SIZE:
-                _programs.popitem(last=False)
     return result
 
 
+def forget(context: cl.Context) -> None:
+    """Keep nothing of a (lost) context."""
+    with _lock:
+        for key in [key for key in _programs if key[0] == context]:
+            del _programs[key]
+
+
 def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:
-    """A kernel object of its own: PyOpenCL's are not safe to share between threads."""
-    return cl.Kernel(built(context, program), name)
+    """A kernel object of its own: PyOpenCL's are not safe to share between threads. Raises BuildError."""
+    try:
+        return cl.Kernel(built(context, program), name)
+    except cl.Error as error:
+        raise _refused(context, program, f"{name}: {error}") from error
+
+
+def _refused(context: cl.Context, program: Program, log: str) -> BuildError:
+    if pocl_wheel.SYMPTOM in log:
+        log += "\nThis PoCL is older than the processor: `python -m pyclmm.pocl_wheel` mends PyPI's."
+    device = ", ".join(d.name.strip() for d in context.devices)
+    return BuildError(device, " ".join(build_options(program)), log)
 
 
 def _build(context: cl.Context, program: Program) -> cl.Program:
-    options = build_options(program)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", cl.CompilerWarning)
-            source = joined_source(program.sources)
-            result: cl.Program = cl.Program(context, source).build(list(options))
-            return result
+        with _quiet:
+            return _compiled(context, joined_source(program.sources), list(build_options(program)))
     except cl.Error as error:
-        device = ", ".join(d.name.strip() for d in context.devices)
-        log = str(error)
-        if pocl_wheel.SYMPTOM in log:
-            log += "\nThis PoCL is older than the processor: `python -m pyclmm.pocl_wheel` mends PyPI's."
-        raise BuildError(device, " ".join(options), log) from error
+        raise _refused(context, program, _without_file(str(error))) from error
+
+
+def _compiled(context: cl.Context, source: str, options: list[str]) -> cl.Program:
+    """Compile, through PyOpenCL's cache of binaries while that works.
+
+    It fails with whatever went wrong in it: a folder that cannot be written, or the lock that a
+    killed process left, for which it waits a minute.
+    """
+    global _cache_dir  # noqa: PLW0603 - once broken, not tried again
+    if _cache_dir is None:
+        try:
+            cached: cl.Program = cl.Program(context, source).build(options)
+            return cached
+        except cl.Error:
+            raise
+        except Exception:  # a cache may fail in any way
+            _cache_dir = False
+    uncached: cl.Program = cl.Program(context, source).build(options, cache_dir=_cache_dir)
+    return uncached
+
+
+def _without_file(log: str) -> str:
+    """*log* without the copy of the source that PyOpenCL leaves behind where a build fails."""
+    found = re.search(r"\n\(source saved as (.+\.cl)\)$", log)
+    if found is None:
+        return log
+    with contextlib.suppress(OSError):
+        Path(found[1]).unlink()
+    return log[: found.start()]

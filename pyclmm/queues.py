@@ -7,15 +7,17 @@ import threading
 
 import pyopencl as cl
 
+from . import forks
 from .errors import INSTALL_HINT, ArgumentError, NoDeviceError, unknown_name
 
 _lock = threading.Lock()
-_contexts: dict[tuple[int, cl.Device], cl.Context] = {}  # by process and device
-_default: dict[tuple[int, str], cl.CommandQueue] = {}  # by process and PYOPENCL_CTX
+_contexts: dict[cl.Device, cl.Context] = {}
+_default: dict[str, cl.CommandQueue] = {}  # by PYOPENCL_CTX
 
 
 def all_devices() -> list[cl.Device]:
     """Every device of every platform; NoDeviceError says what to install if there is none."""
+    forks.check_process()
     try:
         platforms = cl.get_platforms()
     except cl.Error as error:
@@ -51,11 +53,21 @@ def default_device() -> cl.Device:
 
 def default_queue() -> cl.CommandQueue:
     """The cached in-order queue on the default device, one a process."""
-    key = (os.getpid(), os.environ.get("PYOPENCL_CTX", ""))
+    forks.check_process()
+    key = os.environ.get("PYOPENCL_CTX", "")
     with _lock:
         if key not in _default:
             _default[key] = new_queue(default_device())
         return _default[key]
+
+
+def forget(context: cl.Context) -> None:
+    """Begin a new context next time, where the one kept is that (lost) one."""
+    with _lock:
+        for device in [device for device, kept in _contexts.items() if kept == context]:
+            del _contexts[device]
+        for key in [key for key, queue in _default.items() if queue.context == context]:
+            del _default[key]
 
 
 def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:
@@ -63,7 +75,7 @@ def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:
 
     The context is kept: Intel's CPU runtime lets go of one that only a queue refers to.
     """
-    context = _contexts.setdefault((os.getpid(), device), cl.Context([device]))
+    context = _contexts.get(device) or _contexts.setdefault(device, cl.Context([device]))
     if profiling:
         return cl.CommandQueue(context, device, cl.command_queue_properties.PROFILING_ENABLE)
     return cl.CommandQueue(context, device)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pyopencl as cl
 import pytest
 from hypothesis import HealthCheck, settings
 
+from pyclmm import api, queues, selfcheck
 from pyclmm.device import DeviceInfo, device_info
 from pyclmm.queues import default_queue
 
@@ -54,4 +57,18 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Files that pyclmm keeps go to a folder of this run's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYCLMM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("PYCLMM_TRIAL", "off")  # a child process for each program would take long
         yield
+
+
+@pytest.fixture
+def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No plan, verdict, context or default queue from before, and a cache folder of this test's own."""
+    folder = tmp_path / "caches"
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(folder))
+    monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
+    monkeypatch.setattr(selfcheck, "_known", {})
+    monkeypatch.setattr(queues, "_default", {})
+    monkeypatch.setattr(queues, "_contexts", {})
+    monkeypatch.setattr(api, "_plans", OrderedDict())
+    return folder

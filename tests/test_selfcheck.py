@@ -87,8 +87,8 @@ def test_when_every_kernel_is_wrong_the_call_raises(monkeypatch, queue):
 
 def count_checks(monkeypatch):
     calls = []
-    real = selfcheck._found_wrong
-    monkeypatch.setattr(selfcheck, "_found_wrong", lambda *args: calls.append(1) or real(*args))
+    real = selfcheck.found_wrong
+    monkeypatch.setattr(selfcheck, "found_wrong", lambda *args: calls.append(1) or real(*args))
     return calls
 
 

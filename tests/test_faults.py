@@ -1,0 +1,396 @@
+"""What a driver can do to a call: each fault is injected, and must lose nothing."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+from cases import fits
+from faults import (
+    ALLOCATION_FAILURE,
+    BUILD_FAILURE,
+    DEVICE_NOT_AVAILABLE,
+    EXECUTION_FAILED,
+    INVALID_COMMAND_QUEUE,
+    INVALID_WORK_GROUP_SIZE,
+    OUT_OF_RESOURCES,
+    Call,
+    Part,
+    check_caches,
+    cl_error,
+    failing,
+)
+
+import pyclmm
+from pyclmm import api, binding, cache, execute, host, plan, program, queues, selfcheck, transfer, verify
+from pyclmm.device import device_info
+from pyclmm.kernels import kernel_named
+
+REFUSALS = [OUT_OF_RESOURCES, INVALID_WORK_GROUP_SIZE]
+LOSSES = [DEVICE_NOT_AVAILABLE, INVALID_COMMAND_QUEUE]
+
+
+@pytest.fixture(autouse=True)
+def caches(own_caches):
+    yield own_caches
+    check_caches(own_caches)
+
+
+@pytest.fixture
+def discrete(monkeypatch):
+    """Devices as if they did not share the host's memory, with transfers in small chunks."""
+    for module in (plan, execute):
+        monkeypatch.setattr(module, "device_info", lambda d: replace(device_info(d), unified_memory=False))
+    monkeypatch.setattr(transfer, "CHUNK", 1024)
+    monkeypatch.setattr(transfer, "DIRECT", 64)
+
+
+@pytest.fixture
+def two_rungs(monkeypatch):
+    """A ladder of two kernels: naive comes after tiled."""
+    ladder = tuple(map(kernel_named, ("tiled", "naive")))
+    monkeypatch.setattr("pyclmm.select.KERNELS", ladder)
+
+
+# -- a build fails
+
+
+def test_a_build_failure_raises_for_a_kernel_asked_for(caches):
+    call = Call(kernel="tiled")
+    fault = cl_error(BUILD_FAILURE, text="tiled.cl:7: error: injected")
+    with failing(program, "Program", fault), pytest.raises(pyclmm.BuildError, match=r"tiled\.cl:7") as caught:
+        call()
+    assert "-DTW=" in caught.value.options
+    assert caught.value.device
+    call.check_untouched()
+    call.check_works()
+
+
+def test_a_build_failure_steps_down_the_ladder_with_one_warning(two_rungs):
+    call = Call()
+    with (
+        failing(program, "Program", cl_error(BUILD_FAILURE)),
+        pytest.warns(pyclmm.KernelWarning, match="'naive' is used instead") as caught,
+    ):
+        call()
+    assert len(caught) == 1
+    call.check_works()
+
+
+def test_a_failed_build_leaves_no_file_and_no_lock(tmp_path, monkeypatch):
+    source = tmp_path / "left.cl"
+    source.write_text("kernel")
+    fault = cl_error(BUILD_FAILURE, text=f"log\n(source saved as {source})")
+    call = Call(kernel="naive")
+    with failing(program, "Program", fault), pytest.raises(pyclmm.BuildError) as caught:
+        call()
+    assert not source.exists()
+    assert str(tmp_path) not in str(caught.value)
+    assert not program._building
+    call.check_works()
+
+
+@pytest.mark.parametrize("error", [KeyError("PYOPENCL_CACHE_FAILURE_FATAL"), OSError("read-only")])
+def test_a_broken_cache_of_binaries_does_not_stop_a_build(monkeypatch, error):
+    """PyOpenCL's own: a home that cannot be written, or the lock of a process that was killed."""
+    monkeypatch.setattr(program, "_cache_dir", None)
+    call = Call(kernel="naive")
+    with failing(program, "Program", error):
+        call()
+    assert program._cache_dir is False
+    call.check_works()
+
+
+# -- a launch is refused
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_refused_launch_steps_down_the_ladder(two_rungs, code):
+    call = Call()
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(code)),
+        pytest.warns(pyclmm.KernelWarning, match="'naive' is used instead"),
+    ):
+        call()
+    call.check_works()
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_launch_refused_in_a_call_leaves_everything_as_it_was(code):
+    call = Call(kernel="tiled")
+    call()
+    call.out[...] = 7
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(code)),
+        pytest.raises(pyclmm.LaunchError, match="call again, or with another kernel"),
+    ):
+        call()
+    call.check_untouched()
+    call.check_works()
+
+
+@pytest.mark.parametrize("launch", [1, 2, 3, 4])
+def test_any_launch_of_a_product_may_be_refused(launch):
+    """Copies of a, b and the product go to workspace; only the last launch writes out."""
+    queue = queues.default_queue()
+    x = np.arange(100, dtype=np.float32).reshape(10, 10)
+    a, out = cla.to_device(queue, x)[::2, ::2], cla.to_device(queue, np.full((5, 10), 7, np.float32))
+
+    def call():
+        return pyclmm.matmul(a, a, kernel="tiled", out=out[:, ::2])
+
+    call()
+    out.fill(7)
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES), at=launch) as fault,
+        pytest.raises(pyclmm.LaunchError, match="work-groups"),
+    ):
+        call()
+    assert fault.calls == launch
+    assert (out.get() == 7).all()
+    call()
+    assert np.array_equal(out.get()[:, ::2], x[::2, ::2] @ x[::2, ::2])
+
+
+# -- an allocation is refused
+
+
+@pytest.mark.parametrize(("number", "name"), [(1, "a"), (2, "b"), (3, "out")])
+@pytest.mark.parametrize("memory", ["shared", "own"])
+def test_a_refused_allocation_names_the_operand(request, number, name, memory):
+    if memory == "own":
+        request.getfixturevalue("discrete")
+    call = Call(kernel="tiled")
+    call()
+    call.out[...] = 7
+    with (
+        failing(host, "Buffer", cl_error(ALLOCATION_FAILURE), at=number),
+        pytest.raises(pyclmm.DeviceMemoryError, match=rf"refused \d+ bytes for {name} "),
+    ):
+        call()
+    call.check_untouched()
+    call.check_works()
+
+
+def test_a_refused_allocation_for_a_result_on_the_device():
+    queue = queues.default_queue()
+    a = cla.to_device(queue, np.ones((8, 8), np.float32))
+
+    def refuse(_size):
+        raise cl_error(ALLOCATION_FAILURE)
+
+    a.allocator = refuse
+    with pytest.raises(pyclmm.DeviceMemoryError, match=r"refused 256 bytes for out"):
+        pyclmm.matmul(a, a)
+    a.allocator = None
+    assert (pyclmm.matmul(a, a).get() == 8).all()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_a_refused_allocation_while_planning_keeps_no_verdict(caches, number):
+    """Workspace, offset tables, and the operands of the self-check."""
+    call = Call()
+    with (
+        failing(host, "Buffer", cl_error(ALLOCATION_FAILURE), at=number),
+        pytest.raises(pyclmm.DeviceMemoryError, match="free some, or multiply in parts"),
+    ):
+        call()
+    assert not selfcheck._known
+    assert not caches.exists()
+    call.check_untouched()
+    call.check_works()
+
+
+# -- the device is lost
+
+
+@pytest.mark.parametrize("code", LOSSES)
+def test_a_device_lost_at_a_launch(code):
+    call = Call(kernel="tiled")
+    call()
+    call.out[...] = 7
+    before = queues.default_queue()
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(code)),
+        pytest.raises(pyclmm.DeviceLostError, match="call again with NumPy arrays"),
+    ):
+        call()
+    call.check_untouched()
+    _check_new_context(call, before)
+
+
+@pytest.mark.parametrize("code", [*LOSSES, OUT_OF_RESOURCES, EXECUTION_FAILED, -9999])
+@pytest.mark.parametrize("memory", ["shared", "own"])
+def test_a_device_lost_in_mid_run(request, code, memory):
+    seam = (host, "enqueue_map_buffer")
+    if memory == "own":
+        request.getfixturevalue("discrete")
+        seam = (transfer, "enqueue_copy")
+    call = Call(kernel="tiled")
+    call()
+    before = queues.default_queue()
+    uploads = 0 if memory == "shared" else 2 * 6
+    with (
+        failing(*seam, cl_error(code), at=uploads + 1, always=True),
+        pytest.raises(pyclmm.PyclmmError, match=r"stopped before the result was there|refused"),
+    ):
+        call()
+    call.check_untouched(out=False)  # what the kernel has written by then cannot be taken back
+    if code != ALLOCATION_FAILURE:
+        _check_new_context(call, before)
+
+
+def _check_new_context(call, before):
+    """Nothing is kept of the lost context; the next call begins a new one and is right."""
+    assert not [key for key in api._plans if key[0] == before.context]
+    assert not [key for key in program._programs if key[0] == before.context]
+    call.check_works()
+    assert queues.default_queue().context != before.context
+
+
+def test_a_kernel_that_loses_the_device_in_its_check_is_not_tried_again(two_rungs, caches):
+    call = Call()
+    with (
+        failing(verify, "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
+        pytest.raises(pyclmm.DeviceLostError),
+    ):
+        call()
+    call.check_untouched()
+    assert not list(caches.rglob("*.json")), "it need not have been the kernel"
+    with pytest.warns(pyclmm.KernelWarning, match=r"tiled: the device was lost .* 'naive' is used"):
+        call()
+    call.check_works()
+
+
+# -- Ctrl-C
+
+MOMENTS = [
+    (program, "cl", "Program", {}),
+    (program, "cl", "Kernel", {}),
+    (host, "cl", "Buffer", {}),
+    (host, "cl", "Buffer", {"at": 3}),
+    (binding, "cl", "enqueue_nd_range_kernel", {}),
+    (binding, "cl", "enqueue_nd_range_kernel", {"after": True}),
+    (binding, "cl", "enqueue_nd_range_kernel", {"at": 13, "after": True}),
+    (verify, "cl", "enqueue_copy", {}),
+    (host, "cl", "enqueue_map_buffer", {}),
+    (host, "cl", "enqueue_map_buffer", {"after": True}),
+    (cache, "json", "dump", {}),
+    (cache, "json", "dump", {"after": True}),
+    (cache, "os", "replace", {}),
+    (cache, "os", "replace", {"after": True}),
+]
+
+
+def _three_times(call):
+    for _ in range(3):
+        call()
+
+
+@pytest.mark.parametrize(("module", "library", "name", "how"), MOMENTS)
+def test_ctrl_c_at_any_moment(module, library, name, how):
+    call = Call(kernel="tiled")
+    with (
+        failing(module, name, KeyboardInterrupt(), library, **how) as fault,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        _three_times(call)
+    assert fault.calls >= how.get("at", 1)
+    call.check_untouched(out=False)
+    call.check_works()
+
+
+def test_a_call_that_fails_waits_for_what_it_has_enqueued(monkeypatch):
+    """The caller may free or overwrite its arrays at once, which the kernel reads in place."""
+    call = Call(kernel="tiled")
+    call()
+    events = []
+
+    def enqueue(*args, **kwargs):
+        events.append(cl.enqueue_nd_range_kernel(*args, **kwargs))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(binding, "cl", Part(cl, enqueue_nd_range_kernel=enqueue))
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    [event] = events
+    assert event.command_execution_status == cl.command_execution_status.COMPLETE
+
+
+def test_workspace_is_not_used_again_before_a_failed_call_has_ended(monkeypatch):
+    """On an out-of-order queue, where only events keep calls apart."""
+    mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    queue = cl.CommandQueue(cl.Context([queues.default_device()]), properties=mode)
+    a = cla.to_device(queue, np.ones((64, 64), np.float32))
+    product = pyclmm.Matmul(a[::2, ::2], a[::2, ::2], kernel="naive")
+    bound = product._executable.binding(queue)
+    with (
+        failing(binding, "enqueue_nd_range_kernel", KeyboardInterrupt(), at=2, after=True),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        product(a[::2, ::2], a[::2, ::2])
+    assert len(bound.last) == 1
+    assert bound.last[0].command_type == cl.command_type.MARKER
+    assert (product(a[::2, ::2], a[::2, ::2]).get() == 32).all()
+
+
+# -- workspace
+
+
+@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
+def test_workspace_full_of_nan(monkeypatch, kernel):
+    """No kernel may read workspace that it has not written."""
+    real = host.allocate
+    filled = []
+
+    def allocate(context, nbytes, device, argument):
+        buffer = real(context, nbytes, device, argument)
+        queue = cl.CommandQueue(context)
+        cl.enqueue_fill_buffer(queue, buffer, np.full(1, 0xFF, np.uint8), 0, buffer.size).wait()
+        filled.append(argument)
+        return buffer
+
+    monkeypatch.setattr(host, "allocate", allocate)
+    queue = queues.default_queue()
+    rng = np.random.default_rng(5)
+    a = cla.to_device(queue, rng.integers(-3, 4, (10, 2 * 13)).astype(np.float32))
+    b = cla.to_device(queue, rng.integers(-3, 4, (13, 2 * 7)).astype(np.float32))
+    out = cla.to_device(queue, np.zeros((10, 14), np.float32))
+    pyclmm.matmul(a[:, ::2], b[:, ::2], out=out[:, 1::2], kernel=kernel.name)
+    assert np.array_equal(out.get()[:, 1::2], a.get()[:, ::2] @ b.get()[:, ::2])
+    assert {f"workspace:copy_{x}" for x in ("a", "b", "out")} <= set(filled)
+    for shape in ((70, 80, 300), (1, 90, 200)):
+        m, n, k = shape
+        x, y = rng.integers(-3, 4, (m, k)).astype("f4"), rng.integers(-3, 4, (k, n)).astype("f4")
+        if not fits(kernel, m, n, k):
+            continue
+        assert np.array_equal(pyclmm.matmul(x, y, kernel=kernel.name), x @ y), shape
+
+
+def test_the_self_check_poisons_workspace():
+    queue = queues.default_queue()
+    a = cla.to_device(queue, np.ones((8, 8), np.float32))
+    product = pyclmm.Matmul(a[::2, ::2], a[::2, ::2], kernel="naive")
+    bound = product._executable.binding(queue)
+    bound.poison_workspace()
+    assert bound._workspace
+    for buffer in bound._workspace:
+        content = np.zeros(buffer.size // 4, np.float32)
+        cl.enqueue_copy(queue, content, buffer)
+        assert np.isnan(content).all()
+
+
+# -- warnings
+
+
+def test_builds_in_many_threads_leave_the_warning_filters_as_they_were():
+    before = list(warnings.filters)
+    with program._quiet:
+        with program._quiet:
+            pass
+        warnings.warn("a remark", cl.CompilerWarning, stacklevel=1)
+    assert list(warnings.filters) == before
