@@ -13,9 +13,11 @@ import warnings
 from collections import OrderedDict
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import pyopencl as cl
 
+from . import ptx
 from .errors import BuildError
 from .kernels import Program
 
@@ -45,7 +47,8 @@ def build_options(program: Program) -> tuple[str, ...]:
 
 def source_hash(program: Program) -> str:
     """A digest of everything that decides what is compiled."""
-    text = "\n".join((joined_source(program.sources), *build_options(program)))
+    target = str(program.ptx_target)
+    text = "\n".join((joined_source(program.sources), *build_options(program), target))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -82,7 +85,16 @@ def _build(context: cl.Context, program: Program) -> cl.Program:
             warnings.simplefilter("ignore", cl.CompilerWarning)
             source = joined_source(program.sources)
             result: cl.Program = cl.Program(context, source).build(list(options))
-            return result
-    except cl.Error as error:
+            return result if program.ptx_target is None else _rewritten(context, result)
+    except (cl.Error, ValueError) as error:
         device = ", ".join(d.name.strip() for d in context.devices)
         raise BuildError(device, " ".join(options), str(error)) from error
+
+
+def _rewritten(context: cl.Context, compiled: cl.Program) -> cl.Program:
+    """The same program with the instructions in it that only ptx.TARGET has."""
+    binaries: Any = compiled.get_info(cl.program_info.BINARIES)
+    devices: Any = compiled.get_info(cl.program_info.DEVICES)
+    texts = [ptx.rewritten(binary) for binary in binaries]
+    result: cl.Program = cl.Program(context, devices, texts).build()
+    return result

@@ -5,12 +5,20 @@ from __future__ import annotations
 from ..errors import unknown_name
 from .base import Kernel, Launch, Program, Work, Workspace
 from .flat import Flat
+from .mma import Mma
+from .mma_double import MmaDouble
 from .naive import Naive
 from .sequential import Sequential
 from .single_group import SingleGroup
+from .split import Split
 from .tiled import Tiled
+from .wgmma import Wgmma
 
 KERNELS: tuple[Kernel, ...] = (
+    Wgmma(),
+    Split(),
+    MmaDouble(),
+    Mma(),
     Tiled(),
     Naive(),
     Flat(),
