@@ -44,7 +44,13 @@ inline uint4 transposed_quad(uint4 w)
 }
 
 #if EXPONENTS
-#define FRAGMENT(i, j, acc) ldexp((ACC_T)(acc), row_exponents[i] + column_exponents[j])
+/* x 2^e in two steps, because 2^e alone may leave float32's range: e is the sum of two exponents of
+ * split.h, and x, a sum of products of float16's, stays normal in the first. */
+inline float scaled(const float x, const int e)
+{
+  return x * as_float((127 + e / 2) << 23) * as_float((127 + e - e / 2) << 23);
+}
+#define FRAGMENT(i, j, acc) scaled((float)(acc), row_exponents[i] + column_exponents[j])
 #else
 #define FRAGMENT(i, j, acc) ((ACC_T)(acc))
 #endif

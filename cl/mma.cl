@@ -33,26 +33,25 @@
 #define STEPS 4
 #define STAGE_BYTES ((BM + BN) * 128)
 #define LINES_AT_ONCE (WORK_ITEMS / 8)
+#define COPIES_A (BM / LINES_AT_ONCE)
+#define COPIES (COPIES_A + BN / LINES_AT_ONCE)
 
-/* This work-item's chunks of one operand's block at k: chunk id % 8 of lines id / 8 + i LINES_AT_ONCE.
- * `source` is the chunk of the first line; `from` the operand's first row of the tile, of `limit`. */
-inline void fill(
-    const uint to, __global const uchar *source, const long pitch, const int across, const int extent,
+/* Copy i of this work-item's share of one operand's block at k: chunk id % 8 of line id / 8 + i
+ * LINES_AT_ONCE. `source` is the chunk of line id / 8; `from` the first row of the tile, of `limit`. */
+inline void copy_share(
+    const uint to, __global const uchar *source, const long pitch, const int across, const int i,
     const int limit, const int from, const int k, const int K)
 {
   const int id = get_local_id(0);
   const int line0 = id / 8;
+  const int line = i * LINES_AT_ONCE;
   const int c = id % 8 * (16 / ELEMENT_BYTES);
-  const uint to0 = to + line0 * 128 + ((id ^ line0) % 8) * 16;
-  #pragma unroll
-  for (int i = 0; i < extent / LINES_AT_ONCE; ++i) {
-    const int line = i * LINES_AT_ONCE;
-    const int x = across ? from + line / BK * 64 + c : k + c; /* along the line ... */
-    const int y = across ? k + line0 % BK + line % BK : from + line0 + line; /* ... and which one */
-    const int room = min(max(((across ? limit : K) - x) * ELEMENT_BYTES, 0), 16);
-    const long at = across ? line % BK * pitch + line / BK * 128 : line * pitch;
-    copy_16(to0 + line * 128, source + at, y < (across ? K : limit) ? room : 0);
-  }
+  const int x = across ? from + line / BK * 64 + c : k + c; /* along the line ... */
+  const int y = across ? k + line0 % BK + line % BK : from + line0 + line; /* ... and which one */
+  const int room = min(max(((across ? limit : K) - x) * ELEMENT_BYTES, 0), 16);
+  const long at = across ? line % BK * pitch + line / BK * 128 : line * pitch;
+  copy_16(to + (line0 + line) * 128 + ((id ^ line0) % 8) * 16, source + at,
+          y < (across ? K : limit) ? room : 0);
 }
 
 /* Where this work-item's first chunk of the operand's first block lies. */
@@ -97,14 +96,6 @@ inline void load_b(uint w[NT][2], const uint tile, const int column, const int s
   }
 }
 
-inline void multiply(mma_acc acc[MT][4 * NT], uint a[MT][4], uint b[NT][2])
-{
-  #pragma unroll
-  for (int i = 0; i < MT; ++i)
-    #pragma unroll
-    for (int j = 0; j < NT; ++j) mma(acc[i] + 4 * j, a[i], b[j]);
-}
-
 /* What is multiplied; packed_* are only read where PACKED_* is 1. */
 #define PACKED_ARGS __global const uchar *packed_a, __global const uchar *packed_b, const long pitch
 #define SOURCE_A (PACKED_A ? packed_a + z * M * pitch * ELEMENT_BYTES : (__global const uchar *)a)
@@ -133,21 +124,28 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
     #pragma unroll
     for (int j = 0; j < 4 * NT; ++j) acc[i][j] = 0;
 
-  /* Copies the block after the last one copied, if there is one; in any case closes a group. */
+  /* Copy c of the block that is `filled`; past the last block, of zeros that nobody reads. */
   int filled = 0;
-#define FILL_NEXT                                                                          \
-  do {                                                                                     \
-    if (filled < blocks) {                                                                 \
-      const uint to_ = tile0 + filled % STAGES * STAGE_BYTES;                              \
-      fill(to_, from_a, pitch_a, ACROSS_A, BM, M, origin.s0, filled * BK, K);              \
-      fill(to_ + BM * 128, from_b, pitch_b, ACROSS_B, BN, N, origin.s1, filled * BK, K);   \
-      from_a += block_a;                                                                   \
-      from_b += block_b;                                                                   \
-      ++filled;                                                                            \
-    }                                                                                      \
-    copies_commit();                                                                       \
+#define COPY(c)                                                                                    \
+  do {                                                                                             \
+    const uint to_ = tile0 + filled % STAGES * STAGE_BYTES;                                        \
+    if ((c) < COPIES_A)                                                                            \
+      copy_share(to_, from_a, pitch_a, ACROSS_A, c, M, origin.s0, filled * BK, K);                 \
+    else                                                                                           \
+      copy_share(to_ + BM * 128, from_b, pitch_b, ACROSS_B, (c) - COPIES_A, N, origin.s1, filled * BK, K); \
   } while (0)
-  for (int s = 0; s < STAGES - 1; ++s) FILL_NEXT;
+#define FILLED                                    \
+  do {                                            \
+    copies_commit();                              \
+    ++filled;                                     \
+    from_a += block_a;                            \
+    from_b += block_b;                            \
+  } while (0)
+  for (int s = 0; s < STAGES - 1; ++s) {
+    #pragma unroll
+    for (int c = 0; c < COPIES; ++c) COPY(c);
+    FILLED;
+  }
   for (int block = 0; block < blocks; ++block) {
     uint a_words[2][MT][4];
     uint b_words[2][NT][2];
@@ -157,15 +155,23 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
     barrier(CLK_LOCAL_MEM_FENCE);
     load_a(a_words[0], tile_a, row, 0);
     load_b(b_words[0], tile_b, column, 0);
-    FILL_NEXT;
     #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       if (step + 1 < STEPS) {
         load_a(a_words[(step + 1) % 2], tile_a, row, step + 1);
         load_b(b_words[(step + 1) % 2], tile_b, column, step + 1);
       }
-      multiply(acc, a_words[step % 2], b_words[step % 2]);
+      #pragma unroll
+      for (int i = 0; i < MT; ++i) {
+        #pragma unroll
+        for (int j = 0; j < NT; ++j) mma(acc[i] + 4 * j, a_words[step % 2][i], b_words[step % 2][j]);
+        /* the next block's copies, spread over this block's multiplications */
+        #pragma unroll
+        for (int c = 0; c < COPIES; ++c)
+          if (c * STEPS * MT / COPIES == step * MT + i) COPY(c);
+      }
     }
+    FILLED;
   }
   #pragma unroll
   for (int i = 0; i < MT; ++i)

@@ -30,6 +30,10 @@
 #define MT (SGM / 16)
 #define NT (SGN / 8)
 #define QUARTERS (MMA_K / 4)
+#define STEPS (BK / MMA_K)
+#define COPIES_A (LINES_A * LINE_A / VEC / WORK_ITEMS)
+#define COPIES_B (LINES_B * LINE_B / VEC / WORK_ITEMS)
+#define COPIES (COPIES_A + COPIES_B)
 
 inline void mma_double(double *d, const double *a, const double *b)
 {
@@ -51,26 +55,20 @@ inline void mma_double(double *d, const double *a, const double *b)
 #endif
 }
 
-/* This work-item's share of lines x length elements from line `y`, element `x` on; zeros outside of
- * limit_y x limit_x. */
-inline void fill(
-    const uint to, __global const double *from, const long ld, const int lines, const int length,
-    const int y, const int x, const int limit_y, const int limit_x)
+/* Copy i of this work-item's share of a tile of lines of `length` elements: VEC elements of line y + i
+ * WORK_ITEMS / (length / VEC), zeros where that is not under limit_y. `bytes` of a copy lie inside. */
+inline void copy_share(
+    const uint to, __global const double *source, const long ld, const int length, const int i, const int y,
+    const int limit_y, const int bytes)
 {
-  const int across = length / VEC; /* copies a line */
-  const int id = get_local_id(0);
-  const int c = id % across * VEC;
-  const int bytes = min(max((limit_x - x - c) * 8, 0), 8 * VEC);
-  __global const double *source = from + (y + id / across) * ld + x + c;
-  const uint to0 = to + (id / across * (length + 4) + c) * 8;
-  #pragma unroll
-  for (int i = 0; i < lines * across / WORK_ITEMS; ++i) {
-    const int line = i * (WORK_ITEMS / across);
-    const int inside = y + id / across + line < limit_y ? bytes : 0;
-    if (VEC == 2) copy_16(to0 + line * (length + 4) * 8, source + line * ld, inside);
-    else copy_8(to0 + line * (length + 4) * 8, source + line * ld, inside);
-  }
+  const int line = i * (WORK_ITEMS / (length / VEC));
+  const int inside = y + line < limit_y ? bytes : 0;
+  if (VEC == 2) copy_16(to + line * (length + 4) * 8, source + line * ld, inside);
+  else copy_8(to + line * (length + 4) * 8, source + line * ld, inside);
 }
+
+/* Bytes of a copy that begins at element x of a line of `limit`. */
+inline int bytes_inside(const int x, const int limit) { return min(max((limit - x) * 8, 0), 8 * VEC); }
 
 inline void load_fragments(
     double fa[MT][2 * QUARTERS], double fb[NT][QUARTERS], __local const double *tile_a,
@@ -105,37 +103,64 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
     #pragma unroll
     for (int j = 0; j < 4 * NT; ++j) acc[i][j] = 0;
 
+  /* Of each operand: the line and element of this work-item's first copy, in the tile and in all. */
+  const int id = get_local_id(0);
+  const int line_a = id / (LINE_A / VEC), line_b = id / (LINE_B / VEC);
+  const int at_a = id % (LINE_A / VEC) * VEC, at_b = id % (LINE_B / VEC) * VEC;
+  const uint to_a = (line_a * (LINE_A + 4) + at_a) * 8;
+  const uint to_b = (SIZE_A + line_b * (LINE_B + 4) + at_b) * 8;
+  __global const double *from_a = a + (TRANS_A ? line_a * lda + origin.s0 : (origin.s0 + line_a) * lda) + at_a;
+  __global const double *from_b = b + (TRANS_B ? (origin.s1 + line_b) * ldb : line_b * ldb + origin.s1) + at_b;
+
+  /* Copy c of the block that is `filled`; past the last block, of zeros that nobody reads. */
   int filled = 0;
-#define FILL_NEXT                                                                               \
-  do {                                                                                          \
-    if (filled < blocks) {                                                                      \
-      const uint to_ = tile0 + filled % STAGES * (STAGE * 8);                                   \
-      const int k_ = filled * BK;                                                               \
-      fill(to_, a, lda, LINES_A, LINE_A, TRANS_A ? k_ : origin.s0, TRANS_A ? origin.s0 : k_,    \
-           TRANS_A ? K : M, TRANS_A ? M : K);                                                   \
-      fill(to_ + SIZE_A * 8, b, ldb, LINES_B, LINE_B, TRANS_B ? origin.s1 : k_,                 \
-           TRANS_B ? k_ : origin.s1, TRANS_B ? N : K, TRANS_B ? K : N);                         \
-      ++filled;                                                                                 \
-    }                                                                                           \
-    copies_commit();                                                                            \
+#define COPY(c)                                                                                     \
+  do {                                                                                              \
+    const uint stage_ = tile0 + filled % STAGES * (STAGE * 8);                                      \
+    const int k_ = filled * BK;                                                                     \
+    if ((c) < COPIES_A)                                                                             \
+      copy_share(stage_ + to_a, from_a, lda, LINE_A, c, (TRANS_A ? k_ : origin.s0) + line_a,        \
+                 TRANS_A ? K : M, bytes_inside(at_a + (TRANS_A ? origin.s0 : k_), TRANS_A ? M : K)); \
+    else                                                                                            \
+      copy_share(stage_ + to_b, from_b, ldb, LINE_B, (c) - COPIES_A,                                \
+                 (TRANS_B ? origin.s1 : k_) + line_b, TRANS_B ? N : K,                               \
+                 bytes_inside(at_b + (TRANS_B ? k_ : origin.s1), TRANS_B ? K : N));                 \
   } while (0)
-  for (int s = 0; s < STAGES - 1; ++s) FILL_NEXT;
+#define FILLED                                    \
+  do {                                            \
+    copies_commit();                              \
+    ++filled;                                     \
+    from_a += TRANS_A ? BK * lda : BK;            \
+    from_b += TRANS_B ? BK : BK * ldb;            \
+  } while (0)
+  for (int s = 0; s < STAGES - 1; ++s) {
+    #pragma unroll
+    for (int c = 0; c < COPIES; ++c) COPY(c);
+    FILLED;
+  }
   for (int block = 0; block < blocks; ++block) {
     __local const double *tile_a = tiles + block % STAGES * STAGE;
     copies_wait(STAGES - 2);
     barrier(CLK_LOCAL_MEM_FENCE);
-    FILL_NEXT;
+    double fa[2][MT][2 * QUARTERS];
+    double fb[2][NT][QUARTERS];
+    load_fragments(fa[0], fb[0], tile_a, tile_a + SIZE_A, 0);
     #pragma unroll
-    for (int k = 0; k < BK; k += MMA_K) {
-      double fa[MT][2 * QUARTERS], fb[NT][QUARTERS];
-      load_fragments(fa, fb, tile_a, tile_a + SIZE_A, k);
+    for (int step = 0; step < STEPS; ++step) {
+      if (step + 1 < STEPS)
+        load_fragments(fa[(step + 1) % 2], fb[(step + 1) % 2], tile_a, tile_a + SIZE_A, (step + 1) * MMA_K);
       #pragma unroll
-      for (int i = 0; i < MT; ++i)
+      for (int i = 0; i < MT; ++i) {
         #pragma unroll
-        for (int j = 0; j < NT; ++j) mma_double(acc[i] + 4 * j, fa[i], fb[j]);
+        for (int j = 0; j < NT; ++j) mma_double(acc[i] + 4 * j, fa[step % 2][i], fb[step % 2][j]);
+        /* the next block's copies, spread over this block's multiplications */
+        #pragma unroll
+        for (int c = 0; c < COPIES; ++c)
+          if (c * STEPS * MT / COPIES == step * MT + i) COPY(c);
+      }
     }
+    FILLED;
   }
-  const int id = get_local_id(0);
   #pragma unroll
   for (int i = 0; i < MT; ++i)
     STORE_FRAGMENTS(origin.s0 + id / 32 / SG_COLUMNS * SGM + 16 * i + id % 32 / 4,

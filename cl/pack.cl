@@ -24,14 +24,16 @@ inline float tf32(const float x)
 }
 
 /* One line after the other of the group's LINES x LINES elements. `k_fast`: K is contiguous. */
-inline void pack_tile(
+__attribute__((always_inline)) inline void pack_tile(
     __local PACK_T *buffer, __global const PACK_T *from, const long ld, const bool k_fast,
     __global PACK_T *to, const long pitch, const int lines, const int K, const int tile)
 {
   const int tiles_k = (K + LINES - 1) / LINES;
   const int line0 = tile / tiles_k * LINES;
   const int k0 = tile % tiles_k * LINES;
-  for (int n = get_local_id(0); n < LINES * LINES; n += WORK_ITEMS) {
+  #pragma unroll 4
+  for (int i = 0; i < LINES * LINES / WORK_ITEMS; ++i) {
+    const int n = i * WORK_ITEMS + (int)get_local_id(0);
     const int fast = n % LINES;
     const int slow = n / LINES;
     const int line = line0 + (k_fast ? slow : fast);
@@ -40,7 +42,9 @@ inline void pack_tile(
       buffer[(line - line0) * (LINES + 1) + k - k0] = from[k_fast ? line * ld + k : k * ld + line];
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  for (int n = get_local_id(0); n < LINES * LINES; n += WORK_ITEMS) {
+  #pragma unroll 4
+  for (int i = 0; i < LINES * LINES / WORK_ITEMS; ++i) {
+    const int n = i * WORK_ITEMS + (int)get_local_id(0);
     const int line = line0 + n / LINES;
     const int k = k0 + n % LINES;
     if (line >= lines || k >= K) continue;

@@ -11,7 +11,7 @@
  * A and B lie as ptx_map.h's boxes: "along K", a box row holds 128 bytes of K of one row of A (one
  * column of B); "across K" (16-bit types only) 64 rows of A (columns of B) at one k.
  *
- * Macros: WGMMA_N 64, 128, 256
+ * Macros: WGMMA_N 64, 128, 192, 256
  *         WGMMA_TYPE 1 float16, 2 bfloat16, 3 TF32, 4 8-bit integers of PTX types WGMMA_A.WGMMA_B
  *         WGMMA_ACROSS_A WGMMA_ACROSS_B 0, 1
  */
@@ -29,12 +29,13 @@ inline ulong wgmma_tile(const uint address, const uint chunk_bytes)
 #define WGMMA_STEP_A (WGMMA_ACROSS_A ? 16 * 128 / 16 : 32 / 16)
 #define WGMMA_STEP_B (WGMMA_ACROSS_B ? 16 * 128 / 16 : 32 / 16)
 
-/* "%t0, %t1, .. %t9," and the names of the first 32, 64 and 128 operands. */
+/* "%t0, %t1, .. %t9," and the names of the first 32, 64, 96 and 128 operands. */
 #define TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
 #define NAMES_30 TEN() TEN(1) TEN(2)
 #define NAMES_60 NAMES_30 TEN(3) TEN(4) TEN(5)
 #define NAMES_32 NAMES_30 "%30,%31"
 #define NAMES_64 NAMES_60 "%60,%61,%62,%63"
+#define NAMES_96 NAMES_60 TEN(6) TEN(7) TEN(8) "%90,%91,%92,%93,%94,%95"
 #define NAMES_128 NAMES_60 TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) TEN(11) \
   "%120,%121,%122,%123,%124,%125,%126,%127"
 
@@ -53,13 +54,18 @@ inline ulong wgmma_tile(const uint address, const uint chunk_bytes)
 #define WGMMA_OPERANDS(v) ACC_64(v, 0)
 #define WGMMA_NAMES "{" NAMES_64 "}, %64, %65, p"
 #define WGMMA_KEEP "%66"
+#elif WGMMA_N == 192
+#define WGMMA_ACC 96
+#define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_16(v, 64), ACC_16(v, 80)
+#define WGMMA_NAMES "{" NAMES_96 "}, %96, %97, p"
+#define WGMMA_KEEP "%98"
 #elif WGMMA_N == 256
 #define WGMMA_ACC 128
 #define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_64(v, 64)
 #define WGMMA_NAMES "{" NAMES_128 "}, %128, %129, p"
 #define WGMMA_KEEP "%130"
 #else
-#error "WGMMA_N must be 64, 128 or 256"
+#error "WGMMA_N must be 64, 128, 192 or 256"
 #endif
 
 #define WGMMA_ACROSS ", 1, 1, " TEXT(WGMMA_ACROSS_A) ", " TEXT(WGMMA_ACROSS_B)

@@ -13,6 +13,8 @@
 #define WORK_ITEMS 256
 #define LINES 64
 #define LINES_E 8
+#define STEP_E (WORK_ITEMS / LINES_E)
+#define IN_FLIGHT 8 /* loads at once */
 
 inline uint magnitude(const float x) { return as_uint(x) & 0x7fffffff; }
 
@@ -39,9 +41,16 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_spl
   __global const float *from = (of_a ? a : b) + (k_fast ? i * ld : i);
   uint seen = 0;
   if (id < LINES_E) largest[id] = 0;
-  #pragma unroll 8
-  for (int k = k_fast ? id % 32 : id / LINES_E; k < K; k += WORK_ITEMS / LINES_E)
-    seen = max(seen, magnitude(from[k_fast ? k : k * ld]));
+  for (int k = k_fast ? id % 32 : id / LINES_E; k < K; k += IN_FLIGHT * STEP_E) {
+    uint some[IN_FLIGHT];
+    #pragma unroll
+    for (int u = 0; u < IN_FLIGHT; ++u) {
+      const int at = min(k + u * STEP_E, K - 1); /* the last one again, rather than none */
+      some[u] = magnitude(from[k_fast ? at : at * ld]);
+    }
+    #pragma unroll
+    for (int u = 0; u < IN_FLIGHT; ++u) seen = max(seen, some[u]);
+  }
   for (int k = get_group_id(0) * WORK_ITEMS + id; k < 2 * K; k += get_num_groups(0) * WORK_ITEMS)
     peaks[z * 2 * K + k] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -65,7 +74,7 @@ inline float half_value(const ushort bits)
   return x;
 }
 
-inline void split_tile(
+__attribute__((always_inline)) inline void split_tile(
     __local float *buffer, __local uint *most, __global const float *from, const long ld, const bool k_fast,
     __global ushort *to, const long pitch, __global const int *exponents, __global uint *peaks,
     const int lines, const int K, const int tile)
@@ -76,7 +85,8 @@ inline void split_tile(
   const int k0 = tile % tiles_k * LINES;
   if (id < LINES) most[id] = 0;
   #pragma unroll 4
-  for (int n = id; n < LINES * LINES; n += WORK_ITEMS) {
+  for (int i = 0; i < LINES * LINES / WORK_ITEMS; ++i) {
+    const int n = i * WORK_ITEMS + (int)get_local_id(0);
     const int fast = n % LINES;
     const int slow = n / LINES;
     const int line = line0 + (k_fast ? slow : fast);
@@ -87,7 +97,9 @@ inline void split_tile(
   barrier(CLK_LOCAL_MEM_FENCE);
   const int k = k0 + id % 32 * 2; /* two elements a work-item: 4-byte stores */
   uint seen[2] = {0, 0};
-  for (int l = id / 32; l < LINES; l += WORK_ITEMS / 32) {
+  #pragma unroll 2
+  for (int i = 0; i < LINES * 32 / WORK_ITEMS; ++i) {
+    const int l = id / 32 + i * (WORK_ITEMS / 32);
     const int line = line0 + l;
     if (line >= lines || k >= K) continue;
     const float scale = as_float((uint)(127 - exponents[line]) << 23);

@@ -36,7 +36,7 @@ inline bool half_parts_serve(__global const uint *peaks, const int K, __local ui
   }
   if (get_local_id(0) == 0) *best = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
-  atomic_max(best, mine);
+  if (mine > *best) atomic_max(best, mine); /* few are: a read costs less than waiting in line */
   barrier(CLK_LOCAL_MEM_FENCE);
   return *best >= as_uint(0x1p20f) && *best < 0x7f800000;
 }
@@ -62,8 +62,8 @@ inline bool tf32_parts_serve(
     mine[i >= M] = max(mine[i >= M], exponents[i]);
   if (get_local_id(0) < 2) top[get_local_id(0)] = ZERO_LINE;
   barrier(CLK_LOCAL_MEM_FENCE);
-  atomic_max(&top[0], mine[0]);
-  atomic_max(&top[1], mine[1]);
+  if (mine[0] > top[0]) atomic_max(&top[0], mine[0]);
+  if (mine[1] > top[1]) atomic_max(&top[1], mine[1]);
   barrier(CLK_LOCAL_MEM_FENCE);
   const int a = top[0] + 15, b = top[1] + 15; /* magnitudes are under 2^a, 2^b */
   const bool finite = a < 128 && b < 128 && a + b + 32 - (int)clz(K) < 127;

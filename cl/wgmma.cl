@@ -133,6 +133,10 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
   }
 
   const int lane = id % 32;
+  bool first = true;
+  /* Where blocks are added up, one quartet adds while the other multiplies: the second begins when the
+   * first has multiplied its first block, and from then on they stay half a block apart. */
+  if (PROMOTE && quartet == 2) asm volatile("bar.sync 1, 256;" ::: "memory");
 #define RELEASE(s) \
   do { if (lane == 0) mbarrier_arrive(empty + 8 * (s)); } while (0)
   for (int tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {
@@ -153,6 +157,8 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
       if (PROMOTE) {
         wgmma_wait(acc);
         RELEASE(stage);
+        if (first && QUARTETS == 2 && quartet == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");
+        first = false;
         #pragma unroll
         for (int i = 0; i < (PROMOTE ? WGMMA_ACC : 0); ++i) sum[i] += acc[i];
       } else {
