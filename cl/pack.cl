@@ -31,9 +31,7 @@ __attribute__((always_inline)) inline void pack_tile(
   const int tiles_k = (K + LINES - 1) / LINES;
   const int line0 = tile / tiles_k * LINES;
   const int k0 = tile % tiles_k * LINES;
-  #pragma unroll 4
-  for (int i = 0; i < LINES * LINES / WORK_ITEMS; ++i) {
-    const int n = i * WORK_ITEMS + (int)get_local_id(0);
+  for (int n = get_local_id(0); n < LINES * LINES; n += WORK_ITEMS) {
     const int fast = n % LINES;
     const int slow = n / LINES;
     const int line = line0 + (k_fast ? slow : fast);
@@ -42,9 +40,7 @@ __attribute__((always_inline)) inline void pack_tile(
       buffer[(line - line0) * (LINES + 1) + k - k0] = from[k_fast ? line * ld + k : k * ld + line];
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  #pragma unroll 4
-  for (int i = 0; i < LINES * LINES / WORK_ITEMS; ++i) {
-    const int n = i * WORK_ITEMS + (int)get_local_id(0);
+  for (int n = get_local_id(0); n < LINES * LINES; n += WORK_ITEMS) {
     const int line = line0 + n / LINES;
     const int k = k0 + n % LINES;
     if (line >= lines || k >= K) continue;

@@ -84,9 +84,7 @@ __attribute__((always_inline)) inline void split_tile(
   const int line0 = tile / tiles_k * LINES;
   const int k0 = tile % tiles_k * LINES;
   if (id < LINES) most[id] = 0;
-  #pragma unroll 4
-  for (int i = 0; i < LINES * LINES / WORK_ITEMS; ++i) {
-    const int n = i * WORK_ITEMS + (int)get_local_id(0);
+  for (int n = get_local_id(0); n < LINES * LINES; n += WORK_ITEMS) {
     const int fast = n % LINES;
     const int slow = n / LINES;
     const int line = line0 + (k_fast ? slow : fast);
@@ -97,9 +95,7 @@ __attribute__((always_inline)) inline void split_tile(
   barrier(CLK_LOCAL_MEM_FENCE);
   const int k = k0 + id % 32 * 2; /* two elements a work-item: 4-byte stores */
   uint seen[2] = {0, 0};
-  #pragma unroll 2
-  for (int i = 0; i < LINES * 32 / WORK_ITEMS; ++i) {
-    const int l = id / 32 + i * (WORK_ITEMS / 32);
+  for (int l = id / 32; l < LINES; l += WORK_ITEMS / 32) {
     const int line = line0 + l;
     if (line >= lines || k >= K) continue;
     const float scale = as_float((uint)(127 - exponents[line]) << 23);

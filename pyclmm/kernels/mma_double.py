@@ -27,10 +27,10 @@ SOURCES = (TYPES_H, GEMM_H, "ptx_copy.h", "fragment.h", "tile_order.h", "mma_dou
 _CAPABILITIES = ((8, 0), (9, 0))  # others have no float64 units to speak of, or were never seen
 # BM, BN, BK, SGM, SGN, STAGES
 _CONFIGS = (
+    (128, 128, 32, 32, 64, 3),
     (128, 128, 16, 64, 32, 3),
+    (64, 128, 16, 32, 32, 4),
     (64, 64, 16, 32, 32, 4),
-    (64, 128, 16, 32, 32, 3),
-    (128, 64, 16, 32, 32, 3),
 )
 
 
