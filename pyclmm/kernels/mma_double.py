@@ -34,6 +34,11 @@ _CONFIGS = (
 )
 
 
+def _aligned(problem: GemmProblem) -> bool:
+    """Whether copies of 16 bytes read both operands."""
+    return min(problem.a_align, problem.b_align) >= LINE_ALIGN
+
+
 def _stage_elements(config: TileConfig) -> int:
     """Elements of a block of A and B with their padding, whichever way the operands lie."""
     padding = 4 * (max(config.bm, config.bk) + max(config.bn, config.bk))
@@ -62,7 +67,10 @@ class MmaDouble(Kernel):
             for m, n, k, x, y, s in _CONFIGS
         ]
         found = [c for c in found if not self.violations(problem, c, device)]
-        return sorted(found, key=lambda c: self._waste(problem, c, device))
+        # copies of 8 bytes are twice as many, and leave long blocks too few registers
+        return sorted(
+            found, key=lambda c: (self._waste(problem, c, device), not _aligned(problem) and c.bk > 16)
+        )
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         mma_k = config.option("mma_k", 4)
@@ -82,11 +90,10 @@ class MmaDouble(Kernel):
         return config.violations(device, (items,), 0)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        aligned = min(problem.a_align, problem.b_align) >= LINE_ALIGN
         defines: Defines = (
             *(("BM", config.bm), ("BN", config.bn), ("BK", config.bk), ("SGM", config.sgm)),
             *(("SGN", config.sgn), ("STAGES", config.stages), ("GROUP", config.option("group", 8))),
-            *(("MMA_K", config.option("mma_k", 4)), ("VEC", 2 if aligned else 1), ("EXPONENTS", 0)),
+            *(("MMA_K", config.option("mma_k", 4)), ("VEC", 2 if _aligned(problem) else 1), ("EXPONENTS", 0)),
             *out_defines(problem),
         )
         tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)

@@ -42,7 +42,14 @@ CAPABILITY = (9, 0)  # sm_90a runs on no other
 _MAP_BYTES = 256  # the tensor maps of a work-group
 _OTHER_LOCAL_BYTES = 256 + 128 + 1024  # tensor maps, barriers, alignment
 # Tiles, and the share of the full rate that each reached on an H200 where it divides the work.
-_TILES = {(128, 256): 1.0, (128, 192): 0.97, (256, 128): 0.98, (128, 128): 0.94, (64, 256): 0.91, (64, 128): 0.86}
+_TILES = {
+    (128, 256): 1.0,
+    (128, 192): 0.97,
+    (256, 128): 0.98,
+    (128, 128): 0.94,
+    (64, 256): 0.91,
+    (64, 128): 0.86,
+}
 _TILES |= {(128, 64): 0.61, (64, 64): 0.5}
 _TILE_SECONDS = 2e-6  # a tile's start and end, beside its multiplications
 _RATE = 2.8e12  # float16 multiplications a second and compute unit, H200
