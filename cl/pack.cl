@@ -2,9 +2,9 @@
  *
  *   packed_a line m: A(m, 0), A(m, 1), ..       packed_b line n: B(0, n), B(1, n), ..
  *
- * whichever way an operand is stored and aligned; one launch packs both. Groups 0 .. groups_a - 1 take
- * A, the others B; a group moves LINES x LINES elements through local memory, reading along the
- * operand's contiguous axis and writing along K.
+ * whichever way an operand is stored and aligned; one launch packs both: tiles 0 .. tiles_a - 1 are A's,
+ * the next tiles_b B's, and group g takes tiles g, g + groups, ... A tile, LINES x LINES elements, goes
+ * through local memory, read along the operand's contiguous axis and written along K.
  *
  * Macros: PACK_T, the elements as an unsigned type of their size, moved as they are;
  *         SPLIT 0: that is all; 2: float32 x becomes two parts, TF32(x) and behind all lines
@@ -56,7 +56,8 @@ __attribute__((always_inline)) inline void pack_tile(
 }
 
 __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_pack(
-    GEMM_ARGS, __global PACK_T *packed_a, __global PACK_T *packed_b, const long pitch, const int groups_a
+    GEMM_ARGS, __global PACK_T *packed_a, __global PACK_T *packed_b, const long pitch, const int tiles_a,
+    const int tiles_b
 #if SPLIT == 2
     , __global const int *done
 #endif
@@ -68,11 +69,13 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_pac
 #if SPLIT == 2
   if (done[z]) return;
 #endif
-  const int group = get_group_id(0);
-  if (group < groups_a)
-    pack_tile(buffer, (__global const PACK_T *)a, lda, !TRANS_A, packed_a + z * parts * M * pitch, pitch, M, K,
-              group);
-  else
-    pack_tile(buffer, (__global const PACK_T *)b, ldb, TRANS_B, packed_b + z * parts * N * pitch, pitch, N, K,
-              group - groups_a);
+  for (int tile = get_group_id(0); tile < tiles_a + tiles_b; tile += get_num_groups(0)) {
+    if (tile < tiles_a)
+      pack_tile(buffer, (__global const PACK_T *)a, lda, !TRANS_A, packed_a + z * parts * M * pitch, pitch, M,
+                K, tile);
+    else
+      pack_tile(buffer, (__global const PACK_T *)b, ldb, TRANS_B, packed_b + z * parts * N * pitch, pitch, N,
+                K, tile - tiles_a);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
 }

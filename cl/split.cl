@@ -75,7 +75,7 @@ inline float half_value(const ushort bits)
 }
 
 __attribute__((always_inline)) inline void split_tile(
-    __local float *buffer, __local uint *most, __global const float *from, const long ld, const bool k_fast,
+    __local float *buffer, __local float *scales, __local uint *most, __global const float *from, const long ld, const bool k_fast,
     __global ushort *to, const long pitch, __global const int *exponents, __global uint *peaks,
     const int lines, const int K, const int tile)
 {
@@ -83,7 +83,10 @@ __attribute__((always_inline)) inline void split_tile(
   const int tiles_k = (K + LINES - 1) / LINES;
   const int line0 = tile / tiles_k * LINES;
   const int k0 = tile % tiles_k * LINES;
-  if (id < LINES) most[id] = 0;
+  if (id < LINES) {
+    most[id] = 0;
+    if (line0 + id < lines) scales[id] = as_float((uint)(127 - exponents[line0 + id]) << 23);
+  }
   for (int n = get_local_id(0); n < LINES * LINES; n += WORK_ITEMS) {
     const int fast = n % LINES;
     const int slow = n / LINES;
@@ -98,10 +101,9 @@ __attribute__((always_inline)) inline void split_tile(
   for (int l = id / 32; l < LINES; l += WORK_ITEMS / 32) {
     const int line = line0 + l;
     if (line >= lines || k >= K) continue;
-    const float scale = as_float((uint)(127 - exponents[line]) << 23);
     ushort2 hi = 0, lo = 0;
     for (int e = 0; e < 2 && k + e < K; ++e) {
-      const float x = buffer[l * (LINES + 1) + k - k0 + e] * scale;
+      const float x = buffer[l * (LINES + 1) + k - k0 + e] * scales[l];
       const ushort h = half_bits(x);
       const ushort rest = half_bits(x - half_value(h));
       if (e == 0) hi.x = h, lo.x = rest;
@@ -118,18 +120,22 @@ __attribute__((always_inline)) inline void split_tile(
 }
 
 __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_split_parts(
-    GEMM_ARGS, __global ushort *packed_a, __global ushort *packed_b, const long pitch, const int groups_a,
-    __global const int *exponents, __global uint *peaks)
+    GEMM_ARGS, __global ushort *packed_a, __global ushort *packed_b, const long pitch, const int tiles_a,
+    const int tiles_b, __global const int *exponents, __global uint *peaks)
 {
   __local float buffer[LINES * (LINES + 1)];
+  __local float scales[LINES];
   __local uint most[LINES];
   GEMM_BEGIN;
-  const int group = get_group_id(0);
   exponents += z * (M + N);
   peaks += z * 2 * K;
-  if (group < groups_a)
-    split_tile(buffer, most, a, lda, !TRANS_A, packed_a + z * 2 * M * pitch, pitch, exponents, peaks, M, K, group);
-  else
-    split_tile(buffer, most, b, ldb, TRANS_B, packed_b + z * 2 * N * pitch, pitch, exponents + M, peaks + K, N, K,
-               group - groups_a);
+  for (int tile = get_group_id(0); tile < tiles_a + tiles_b; tile += get_num_groups(0)) {
+    if (tile < tiles_a)
+      split_tile(buffer, scales, most, a, lda, !TRANS_A, packed_a + z * 2 * M * pitch, pitch, exponents, peaks,
+                 M, K, tile);
+    else
+      split_tile(buffer, scales, most, b, ldb, TRANS_B, packed_b + z * 2 * N * pitch, pitch, exponents + M,
+                 peaks + K, N, K, tile - tiles_a);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
 }

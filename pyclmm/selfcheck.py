@@ -107,8 +107,8 @@ def _found_wrong(
         work = kernel.launches(small, config, device)
         if not {x.program for x in work.launches} <= wanted:
             continue  # it would compile something that is not going to be used
-        for exact in (True, False):
-            reason = _wrong(queue, _case(small, rng, exact), work, device)
+        for exact, spread in _DATA.get(problem.precision, _DATA["highest"]):
+            reason = _wrong(queue, _case(small, rng, exact, spread), work, device)
             if reason is not None:
                 return f"wrong result in the self-check, {small}: {reason}"
     return None
@@ -166,12 +166,35 @@ def _numbers(rng: np.random.Generator, shape: tuple[int, ...], name: str, exact:
     return np.asarray(values.astype(dtype))
 
 
-def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool) -> _Case:
+# (small integers?, exponent that operands are spread around along K, if they are). Products of split
+# operands take another way on such data, and a third where it is large besides.
+_DATA: dict[str, tuple[tuple[bool, int | None], ...]] = {
+    "highest": ((True, None), (False, None)),
+    "high": ((True, None), (False, None), (False, 0), (False, 50)),
+}
+
+
+def _spread_along_k(a: Array, b: Array, p: GemmProblem, around: int, rng: np.random.Generator) -> None:
+    """Scale what is multiplied at each k by 2^s in A and 2^-s in B, and both by 2^around."""
+    s = rng.integers(-30, 31, p.k)
+    if p.trans_a:
+        a *= np.exp2(around + s).astype(a.dtype)[:, None]
+    else:
+        a[..., : p.k] *= np.exp2(around + s).astype(a.dtype)
+    if p.trans_b:
+        b[..., : p.k] *= np.exp2(around - s).astype(b.dtype)
+    else:
+        b *= np.exp2(around - s).astype(b.dtype)[:, None]
+
+
+def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool, spread: int | None = None) -> _Case:
     batch = problem.batch_shape
     a_rows = problem.k if problem.trans_a else problem.m
     b_rows = problem.n if problem.trans_b else problem.k
     a = _numbers(rng, (*batch, a_rows, problem.lda), problem.a_type, exact)
     b = _numbers(rng, (*batch, b_rows, problem.ldb), problem.b_type, exact)
+    if spread is not None and problem.a_type == problem.b_type == "float32":
+        _spread_along_k(a, b, problem, spread, rng)
     _poison(a[..., problem.m if problem.trans_a else problem.k :])
     _poison(b[..., problem.k if problem.trans_b else problem.n :])
     return _Case(

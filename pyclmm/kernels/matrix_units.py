@@ -32,6 +32,7 @@ Defines = tuple[tuple[str, int | str], ...]
 LINE_ALIGN = 16  # bytes: what copies to local memory need of every line
 PACK_TILE = 64  # LINES of cl/pack.cl and cl/split.cl
 PACK_ITEMS = 256
+PACK_GROUPS = 16  # work-groups a compute unit: twice what runs at once
 # Local memory of a work-group, by compute capability; the OpenCL limit is 48 KiB on all of them, but
 # arrays declared in a kernel may go up to these.
 _LOCAL_BYTES = {(8, 0): 166_912, (8, 7): 166_912, (9, 0): 232_448, (10, 0): 232_448, (10, 3): 232_448}
@@ -140,12 +141,13 @@ class Operands:
 
 
 def pack_tiles(lines: int, k: int) -> int:
-    """Work-groups that pack an operand of so many lines."""
+    """Tiles of an operand of so many lines that is packed."""
     return ceil(lines / PACK_TILE) * ceil(k / PACK_TILE)
 
 
 def packing(
     problem: GemmProblem,
+    device: DeviceInfo,
     operands: Operands,
     sources: tuple[str, ...],
     kernel: str,
@@ -153,24 +155,27 @@ def packing(
     extra: tuple[Arg, ...] = (),
 ) -> Launch:
     """The launch of a kernel that packs: cl/pack.cl, or cl/split.cl."""
-    groups_a = pack_tiles(problem.m, problem.k) if operands.pack_a else 0
-    groups_b = pack_tiles(problem.n, problem.k) if operands.pack_b else 0
-    args = (*gemm_args(problem), *operands.args(problem), np.int32(groups_a), *extra)
+    tiles_a = pack_tiles(problem.m, problem.k) if operands.pack_a else 0
+    tiles_b = pack_tiles(problem.n, problem.k) if operands.pack_b else 0
+    groups = min(tiles_a + tiles_b, PACK_GROUPS * device.compute_units)
+    args = (*gemm_args(problem), *operands.args(problem), np.int32(tiles_a), np.int32(tiles_b), *extra)
     return Launch(
         Program((TYPES_H, GEMM_H, *sources), (*gemm_defines(problem), *defines)),
         kernel,
-        ndrange(problem, (groups_a + groups_b) * PACK_ITEMS),
+        ndrange(problem, groups * PACK_ITEMS),
         local_range(problem, PACK_ITEMS),
         args,
     )
 
 
-def pack_launches(problem: GemmProblem, operands: Operands) -> tuple[Launch, ...]:
+def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) -> tuple[Launch, ...]:
     """The launch that packs what has to be, if anything has to be."""
     if not operands.any_packed:
         return ()
     element = {1: "uchar", 2: "ushort", 4: "uint"}[operands.unit.nbytes]
-    return (packing(problem, operands, ("pack.cl",), "matmul_pack", (("PACK_T", element), ("SPLIT", 0))),)
+    return (
+        packing(problem, device, operands, ("pack.cl",), "matmul_pack", (("PACK_T", element), ("SPLIT", 0))),
+    )
 
 
 def out_defines(problem: GemmProblem) -> Defines:

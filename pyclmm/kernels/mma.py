@@ -110,7 +110,7 @@ class Mma(Kernel):
             local_range(problem, work_items(config)),
             (*gemm_args(problem), *operands.args(problem)),
         )
-        return Work((*pack_launches(problem, operands), product), operands.workspace(problem))
+        return Work((*pack_launches(problem, device, operands), product), operands.workspace(problem))
 
     def _unit(self, problem: GemmProblem) -> Unit | str:
         return unit_for(problem, "MMA")

@@ -70,10 +70,10 @@ class Split(Kernel):
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         none = (("SPLIT", 0),)
         parts = packing(
-            problem, _HALF, ("split.h", "split.cl"), "matmul_split_parts", none, (_EXPONENTS, _PEAKS)
+            problem, device, _HALF, ("split.h", "split.cl"), "matmul_split_parts", none, (_EXPONENTS, _PEAKS)
         )
         tf32_parts = packing(
-            problem, _TF32, ("pack.cl",), "matmul_pack", (("PACK_T", "uint"), ("SPLIT", 2)), (_DONE,)
+            problem, device, _TF32, ("pack.cl",), "matmul_pack", (("PACK_T", "uint"), ("SPLIT", 2)), (_DONE,)
         )
         work = (
             self._exponents(problem),

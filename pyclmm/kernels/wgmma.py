@@ -169,7 +169,7 @@ class Wgmma(Kernel):
         operands = Operands.of(problem, unit)
         workspace = (maps_workspace(problem, config, device), *operands.workspace(problem))
         product = wgmma_launch(problem, config, device, operands)
-        return Work((*pack_launches(problem, operands), product), workspace)
+        return Work((*pack_launches(problem, device, operands), product), workspace)
 
     def _unit(self, problem: GemmProblem) -> Unit | str:
         return unit_for(problem, "WGMMA")
