@@ -9,6 +9,9 @@
  *     |      |    | quartet 2    |
  *     +------+    +--------------+         work-group g computes tiles g, g + groups, ...
  *
+ * SPLIT_K 1: K is cut into `shares`, and each share of a tile is a tile of its own, which is left in
+ * `partial` (share after share, rows of N rounded up to even) for reduce.cl.
+ *
  * Copies of a work-group's next tile run while the last one is stored. Each work-group writes the
  * tensor maps of A and B itself, in its slot of `maps` (32 longs).
  *
@@ -18,14 +21,15 @@
  *
  * Macros: BM a multiple of 64, BN = WGMMA_N, STAGES, GROUP; ELEMENT_BYTES of what is multiplied, its
  * MAP_TYPE (ptx_map.h); PACKED_A PACKED_B 0, 1: multiply packed_a (M rows along K, `pitch` elements
- * each, a part after the other) in place of a; PARTS 1, 2; PROMOTE 0, 1; SPLIT (split.h); those of
+ * each, a part after the other) in place of a; PARTS 1, 2; PROMOTE 0, 1; SPLIT_K 0, 1; SPLIT (split.h); those of
  * the headers.
  * Operands lie on multiples of 16 bytes, and so does each of their rows.
  * Technique: NVIDIA's description of wgmma and of the tensor memory accelerator in the PTX manual.
  */
 #if !defined(BM) || !defined(BN) || !defined(STAGES) || !defined(GROUP) || !defined(ELEMENT_BYTES) || \
-    !defined(MAP_TYPE) || !defined(PACKED_A) || !defined(PACKED_B) || !defined(PARTS) || !defined(PROMOTE)
-#error "wgmma.cl needs BM BN STAGES GROUP ELEMENT_BYTES MAP_TYPE PACKED_A PACKED_B PARTS PROMOTE"
+    !defined(MAP_TYPE) || !defined(PACKED_A) || !defined(PACKED_B) || !defined(PARTS) || !defined(PROMOTE) || \
+    !defined(SPLIT_K)
+#error "wgmma.cl needs BM BN STAGES GROUP ELEMENT_BYTES MAP_TYPE PACKED_A PACKED_B PARTS PROMOTE SPLIT_K"
 #endif
 #define BK (128 / ELEMENT_BYTES)
 #define QUARTETS (BM / 64)
@@ -68,19 +72,38 @@ __attribute__((always_inline)) inline void multiply_block(
 #define SOURCE_B (PACKED_B ? PACKED_AT(packed_b, N) : (__global const uchar *)b)
 #define PACKED_AT(p, rows) ((p) + z * PARTS * (rows) * pitch * ELEMENT_BYTES)
 
+/* This work-item's accumulators, as they are, into rows of `pitch` elements, an even number. */
+__attribute__((always_inline)) inline void store_partial(
+    __global ACC_T *to, const int M, const long pitch, const int row, const int column, const wgmma_acc *acc)
+{
+  #pragma unroll
+  for (int h = 0; h < 2; ++h)
+    #pragma unroll
+    for (int j = 0; j < BN / 8; ++j) {
+      const int at = column + 8 * j + (int)get_local_id(0) % 4 * 2;
+      if (row + 8 * h < M && at < pitch) {
+        to[(row + 8 * h) * pitch + at] = (ACC_T)acc[4 * j + 2 * h];
+        to[(row + 8 * h) * pitch + at + 1] = (ACC_T)acc[4 * j + 2 * h + 1];
+      }
+    }
+}
+
 __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgmma(
-    GEMM_ARGS, __global ulong *maps, PACKED_ARGS SPLIT_ARGS)
+    GEMM_ARGS, __global ulong *maps, __global ACC_T *partial, const int shares, PACKED_ARGS SPLIT_ARGS)
 {
   __local uchar tiles[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local ulong bars[2 * STAGES];
   __local uint scratch[64] __attribute__((aligned(128)));
   GEMM_BEGIN;
   SPLIT_BEGIN;
+  const long pitch_n = (N + 1) / 2 * 2;
   const int id = get_local_id(0);
   const int quartet = id / 128;
   const int tiles_m = (M + BM - 1) / BM;
   const int tiles_n = (N + BN - 1) / BN;
-  const int blocks = (K + BK - 1) / BK;
+  const int all_tiles = tiles_m * tiles_n;
+  const int all_blocks = (K + BK - 1) / BK;
+  const int share_blocks = SPLIT_K ? (all_blocks + shares - 1) / shares : all_blocks;
   const uint tile0 = local_address(tiles);
   const uint full = local_address(bars);
   const uint empty = full + 8 * STAGES;
@@ -106,6 +129,13 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
 
   int stage = 0;
   uint phase = 0;
+#define FOR_EACH_TILE \
+  for (int at_ = get_group_id(0); at_ < all_tiles * (SPLIT_K ? shares : 1); at_ += get_num_groups(0))
+#define TILE_BEGIN                                                                  \
+  const int share = SPLIT_K ? at_ / all_tiles : 0;                                  \
+  const int2 origin = tile_origin(at_ - share * all_tiles, tiles_m, tiles_n);       \
+  const int first_block = share * share_blocks;                                     \
+  const int end_block = min(first_block + share_blocks, all_blocks)
 #define NEXT_STAGE                            \
   do {                                        \
     if (++stage == STAGES) {                  \
@@ -117,9 +147,9 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
     if (id != 0) return;
     map_acquire(map_a);
     map_acquire(map_b);
-    for (int tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {
-      const int2 origin = tile_origin(tile, tiles_m, tiles_n);
-      for (int block = 0; block < blocks; ++block) {
+    FOR_EACH_TILE {
+      TILE_BEGIN;
+      for (int block = first_block; block < end_block; ++block) {
         const uint at = tile0 + stage * STAGE_BYTES;
         const uint bar = full + 8 * stage;
         mbarrier_wait(empty + 8 * stage, phase ^ 1);
@@ -139,8 +169,8 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
   if (PROMOTE && quartet == 2) asm volatile("bar.sync 1, 256;" ::: "memory");
 #define RELEASE(s) \
   do { if (lane == 0) mbarrier_arrive(empty + 8 * (s)); } while (0)
-  for (int tile = get_group_id(0); tile < tiles_m * tiles_n; tile += get_num_groups(0)) {
-    const int2 origin = tile_origin(tile, tiles_m, tiles_n);
+  FOR_EACH_TILE {
+    TILE_BEGIN;
     wgmma_acc acc[WGMMA_ACC];
     wgmma_acc sum[PROMOTE ? WGMMA_ACC : 1];
     #pragma unroll
@@ -148,7 +178,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
     #pragma unroll
     for (int i = 0; i < (PROMOTE ? WGMMA_ACC : 0); ++i) sum[i] = 0;
     int last = 0;
-    for (int block = 0; block < blocks; ++block) {
+    for (int block = first_block; block < end_block; ++block) {
       const uint at = tile0 + stage * STAGE_BYTES;
       mbarrier_wait(full + 8 * stage, phase);
       wgmma_fence();
@@ -163,16 +193,20 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
         for (int i = 0; i < (PROMOTE ? WGMMA_ACC : 0); ++i) sum[i] += acc[i];
       } else {
         wgmma_wait_previous();
-        if (block > 0) RELEASE(last);
+        if (block > first_block) RELEASE(last);
         last = stage;
       }
       NEXT_STAGE;
     }
     if (!PROMOTE) {
       wgmma_wait(acc);
-      if (blocks > 0) RELEASE(last);
+      if (first_block < end_block) RELEASE(last);
     }
     const int row = origin.s0 + (quartet - 1) * 64 + id % 128 / 32 * 16 + lane / 4;
+#if SPLIT_K
+    store_partial(partial + (z * shares + share) * M * pitch_n, M, pitch_n, row, origin.s1, acc);
+#else
     STORE_FRAGMENTS(row, origin.s1, PROMOTE ? sum : acc, BN / 8);
+#endif
   }
 }
