@@ -51,11 +51,14 @@ inline void fill(
   }
 }
 
-__attribute__((always_inline)) inline void multiply_block(
-    wgmma_acc *acc, const uint tile_a, const uint tile_b)
+#define PRODUCTS (2 * PARTS - 1)
+
+/* Issues products first .. end - 1 of a block's parts. */
+__attribute__((always_inline)) inline void multiply_parts(
+    wgmma_acc *acc, const uint tile_a, const uint tile_b, const int first, const int end)
 {
   #pragma unroll
-  for (int product = 0; product < 2 * PARTS - 1; ++product) {
+  for (int product = first; product < end; ++product) {
     const int lo_a = product == 1 ? PARTS - 1 : 0;
     const int lo_b = product == 0 ? PARTS - 1 : 0;
     const ulong a = wgmma_tile(tile_a + lo_a * PART_A, CHUNK);
@@ -71,6 +74,12 @@ __attribute__((always_inline)) inline void multiply_block(
 #define SOURCE_A (PACKED_A ? PACKED_AT(packed_a, M) : (__global const uchar *)a)
 #define SOURCE_B (PACKED_B ? PACKED_AT(packed_b, N) : (__global const uchar *)b)
 #define PACKED_AT(p, rows) ((p) + z * PARTS * (rows) * pitch * ELEMENT_BYTES)
+
+/* Where blocks are added up, one quartet adds while the other multiplies: quartets 1 and 2 take turns
+ * in issuing, and the turn passes on when the last of three products is still under way. */
+#define TAKE_TURNS (PROMOTE && PARTS == 2 && QUARTETS == 2)
+inline void wait_for_turn(const int quartet) { asm volatile("bar.sync %0, 256;" :: "r"(quartet) : "memory"); }
+inline void give_turn(const int quartet) { asm volatile("bar.arrive %0, 256;" :: "r"(quartet) : "memory"); }
 
 /* This work-item's accumulators, as they are, into rows of `pitch` elements, an even number. */
 __attribute__((always_inline)) inline void store_partial(
@@ -164,9 +173,6 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
 
   const int lane = id % 32;
   bool first = true;
-  /* Where blocks are added up, one quartet adds while the other multiplies: the second begins when the
-   * first has multiplied its first block, and from then on they stay half a block apart. */
-  if (PROMOTE && quartet == 2) asm volatile("bar.sync 1, 256;" ::: "memory");
 #define RELEASE(s) \
   do { if (lane == 0) mbarrier_arrive(empty + 8 * (s)); } while (0)
   FOR_EACH_TILE {
@@ -182,13 +188,21 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
       const uint at = tile0 + stage * STAGE_BYTES;
       mbarrier_wait(full + 8 * stage, phase);
       wgmma_fence();
-      multiply_block(acc, at + (quartet - 1) * CHUNK, at + PARTS * PART_A);
+      const uint mine = at + (quartet - 1) * CHUNK;
+      if (TAKE_TURNS && !(quartet == 1 && first)) wait_for_turn(quartet);
+      if (PARTS == 2) multiply_parts(acc, mine, at + PARTS * PART_A, 0, PRODUCTS - 1);
+      if (PARTS == 2) wgmma_commit();
+      multiply_parts(acc, mine, at + PARTS * PART_A, PRODUCTS - 1, PRODUCTS);
       wgmma_commit();
       if (PROMOTE) {
+        if (TAKE_TURNS) {
+          const bool last_block = block + 1 == end_block && at_ + (int)get_num_groups(0) >= all_tiles;
+          wgmma_wait_previous();
+          if (!(quartet == 2 && last_block)) give_turn(3 - quartet);
+          first = false;
+        }
         wgmma_wait(acc);
         RELEASE(stage);
-        if (first && QUARTETS == 2 && quartet == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");
-        first = false;
         #pragma unroll
         for (int i = 0; i < (PROMOTE ? WGMMA_ACC : 0); ++i) sum[i] += acc[i];
       } else {

@@ -36,8 +36,8 @@ SOURCES = (TYPES_H, GEMM_H, "ptx_copy.h", "ptx_mma.h", "fragment.h", "tile_order
 CAPABILITY = (8, 0)
 # BM, BN, SGM, SGN, STAGES
 _CONFIGS = (
-    (128, 256, 64, 64, 4),
-    (128, 256, 64, 64, 3),
+    (128, 256, 64, 32, 4),
+    (128, 256, 64, 32, 3),
     (128, 128, 64, 32, 3),
     (128, 128, 64, 32, 2),
     (64, 64, 32, 32, 4),
