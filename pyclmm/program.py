@@ -20,7 +20,7 @@ from typing import Any
 
 import pyopencl as cl
 
-from . import pocl_wheel
+from . import pocl_wheel, ptx
 from .errors import BuildError
 from .kernels import Program
 
@@ -134,9 +134,19 @@ def _refused(context: cl.Context, program: Program, log: str) -> BuildError:
 def _build(context: cl.Context, program: Program) -> cl.Program:
     try:
         with _quiet:
-            return _compiled(context, joined_source(program.sources), list(build_options(program)))
-    except cl.Error as error:
+            result = _compiled(context, joined_source(program.sources), list(build_options(program)))
+            return result if program.ptx_target is None else _rewritten(context, result)
+    except (cl.Error, ValueError) as error:
         raise _refused(context, program, _without_file(str(error))) from error
+
+
+def _rewritten(context: cl.Context, compiled: cl.Program) -> cl.Program:
+    """The same program with the instructions in it that only ptx.TARGET has."""
+    binaries: Any = compiled.get_info(cl.program_info.BINARIES)
+    devices: Any = compiled.get_info(cl.program_info.DEVICES)
+    texts = [ptx.rewritten(binary) for binary in binaries]
+    result: cl.Program = cl.Program(context, devices, texts).build()
+    return result
 
 
 def _compiled(context: cl.Context, source: str, options: list[str]) -> cl.Program:

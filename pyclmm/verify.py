@@ -45,9 +45,13 @@ def outcome(
     device: DeviceInfo,
     rng: np.random.Generator,
     exact: bool,
+    spread: int | None = None,
 ) -> Outcome:
-    """Run *problem* by *work* on small integers (*exact*) or random numbers, and judge the result."""
-    return _judged(queue, _case(problem, rng, exact), work, device)
+    """Run *problem* by *work* on small integers (*exact*) or random numbers, and judge the result.
+
+    *spread*: float32 operands are scaled by powers of two that differ along K, around this exponent.
+    """
+    return _judged(queue, _case(problem, rng, exact, spread), work, device)
 
 
 @dataclass(frozen=True)
@@ -106,12 +110,27 @@ def _numbers(rng: np.random.Generator, shape: tuple[int, ...], name: str, exact:
     return np.asarray(values.astype(dtype))
 
 
-def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool) -> _Case:
+def _spread_along_k(a: Array, b: Array, p: GemmProblem, around: int, rng: np.random.Generator) -> None:
+    """Scale what is multiplied at each k by 2^s in A and 2^-s in B, and both by 2^around."""
+    s = rng.integers(-30, 31, p.k)
+    if p.trans_a:
+        a *= np.exp2(around + s).astype(a.dtype)[:, None]
+    else:
+        a[..., : p.k] *= np.exp2(around + s).astype(a.dtype)
+    if p.trans_b:
+        b[..., : p.k] *= np.exp2(around - s).astype(b.dtype)
+    else:
+        b *= np.exp2(around - s).astype(b.dtype)[:, None]
+
+
+def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool, spread: int | None) -> _Case:
     batch = problem.batch_shape
     a_rows = problem.k if problem.trans_a else problem.m
     b_rows = problem.n if problem.trans_b else problem.k
     a = _numbers(rng, (*batch, a_rows, problem.lda), problem.a_type, exact)
     b = _numbers(rng, (*batch, b_rows, problem.ldb), problem.b_type, exact)
+    if spread is not None and problem.a_type == problem.b_type == "float32":
+        _spread_along_k(a, b, problem, spread, rng)
     _poison(a[..., problem.m if problem.trans_a else problem.k :])
     _poison(b[..., problem.k if problem.trans_b else problem.n :])
     c = _numbers(rng, (*batch, problem.m, problem.n), problem.c_type, exact)

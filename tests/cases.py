@@ -31,7 +31,10 @@ SAMPLE = GemmProblem(4, 4, 4, "float32", "float32", "float32", "float32", lda=4,
 
 
 def configs(kernel):
-    """The kernel's own candidates and the odd tiles, without those that launch the same."""
+    """The kernel's own candidates and the odd tiles, without those that launch the same; a kernel that
+    this device cannot run has one, in which its tests are skipped."""
+    if kernel.supports(SAMPLE, DEVICE) is not None:
+        return [TileConfig()]
     odd = [c for c in ODD_TILES if not kernel.violations(SAMPLE, c, DEVICE)]
     distinct = {}
     for config in (*kernel.configs(SAMPLE, DEVICE), *odd):
@@ -39,14 +42,17 @@ def configs(kernel):
     return list(distinct.values())
 
 
-def _case(kernel, config):
-    return pytest.param(kernel, config, id=f"{kernel.name}-{str(config).replace(' ', ',')}")
+def _case(kernel, *config):
+    reason = kernel.supports(SAMPLE, DEVICE)
+    marks = [] if reason is None or kernel.name in NEVER_SKIPPED else [pytest.mark.skip(reason=reason)]
+    name = "-".join([kernel.name, *(str(c).replace(" ", ",") for c in config)])
+    return pytest.param(kernel, *config, id=name, marks=marks)
 
 
 EVERY_CONFIG = [_case(k, c) for k in KERNELS for c in configs(k)]
 # The default, and the last odd tile as one that no shape divides.
 TWO_CONFIGS = [_case(k, c) for k in KERNELS for c in dict.fromkeys([configs(k)[0], configs(k)[-1]])]
-DEFAULTS = [pytest.param(k, id=k.name) for k in KERNELS]
+DEFAULTS = [_case(k) for k in KERNELS]
 
 
 def refused(kernel, reason):

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pyopencl as cl
 import pytest
+from cases import DEFAULTS
 
 import pyclmm
 from pyclmm import api, cache, program, selfcheck
@@ -161,7 +162,7 @@ def test_a_folder_that_cannot_be_written_is_not_fatal(monkeypatch, queue, tmp_pa
     assert pyclmm.reference.error_ratio(c, a, b) < pyclmm.reference.limit(21)
 
 
-@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize("kernel", DEFAULTS)
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "tanh"])
 def test_right_kernels_pass_with_everything_on(queue, kernel, activation):
     a, b = operands(6, 7, 5)

@@ -6,18 +6,26 @@ from ..errors import unknown_name
 from .base import Kernel, Launch, Program, Work, Workspace
 from .flat import Flat
 from .matvec import Matvec
+from .mma import Mma
+from .mma_double import MmaDouble
 from .naive import Naive
 from .packed import Packed
 from .register import Register
 from .sequential import Sequential
 from .single_group import SingleGroup
+from .split import Split
 from .thin import Thin
 from .tiled import Tiled
+from .wgmma import Wgmma
 
 KERNELS: tuple[Kernel, ...] = (
     Matvec(),
     Packed(),
     Thin(),
+    Wgmma(),
+    Split(),
+    MmaDouble(),
+    Mma(),
     Register(),
     Tiled(),
     Naive(),

@@ -22,11 +22,15 @@ GEMM_H = "gemm.h"
 
 @dataclass(frozen=True)
 class Program:
-    """What is compiled together: sources of cl/ joined in order, and ``-D`` macros."""
+    """What is compiled together: sources of cl/ joined in order, and ``-D`` macros.
+
+    ``ptx_target``: the compiled text is rewritten for that target of NVIDIA's (see ptx.py).
+    """
 
     sources: tuple[str, ...]
     defines: tuple[tuple[str, int | str], ...]
     options: tuple[str, ...] = ()
+    ptx_target: str | None = None
 
     def define(self, name: str) -> int | str | None:
         return dict(self.defines).get(name)

@@ -1,0 +1,68 @@
+/* mma.sync and ldmatrix (sm_80): the 32 work-items of a sub-group multiply fragments in registers,
+ * D (16 x 8) += A (16 x 32 bytes of K) B (32 bytes of K x 8). Work-item 4 g + t holds
+ *
+ *   a[h + 2 q]   A: row g + 8 h, bytes 4 t .. 4 t + 3 of half q of the 32 bytes
+ *   b[q]         B: column g,    bytes 4 t .. 4 t + 3 of half q
+ *   d[2 h + c]   D: row g + 8 h, column 2 t + c
+ *
+ *                 K: bytes 0 .. 15 | 16 .. 31                  columns 0 1 | 2 3 | 4 5 | 6 7
+ *     A row g            a[0]      |   a[2]         D row g          t = 0 |  1  |  2  |  3    d[0..1]
+ *       row g + 8        a[1]      |   a[3]           row g + 8      t = 0 |  1  |  2  |  3    d[2..3]
+ *
+ * Macros: MMA_TYPE 1 float16, 2 bfloat16, 3 TF32, 4 8-bit integers of PTX types MMA_A.MMA_B
+ */
+#ifndef MMA_TYPE
+#error "ptx_mma.h needs MMA_TYPE"
+#endif
+#if MMA_TYPE == 1
+#define MMA_KIND "m16n8k16.row.col.f32.f16.f16.f32"
+#elif MMA_TYPE == 2
+#define MMA_KIND "m16n8k16.row.col.f32.bf16.bf16.f32"
+#elif MMA_TYPE == 3
+#define MMA_KIND "m16n8k8.row.col.f32.tf32.tf32.f32"
+#elif MMA_TYPE == 4
+#define MMA_KIND "m16n8k32.row.col.s32." TEXT(MMA_A) "." TEXT(MMA_B) ".s32"
+#else
+#error "MMA_TYPE must be 1 to 4"
+#endif
+#if MMA_TYPE == 4
+typedef int mma_acc;
+#define MMA_REG(x) "+r"(x)
+#else
+typedef float mma_acc;
+#define MMA_REG(x) "+f"(x)
+#endif
+
+inline void mma(mma_acc *d, const uint *a, const uint *b)
+{
+  asm volatile("mma.sync.aligned." MMA_KIND " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : MMA_REG(d[0]), MMA_REG(d[1]), MMA_REG(d[2]), MMA_REG(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* float32 bits rounded to TF32, which the units would cut off; other types as they are. */
+inline uint mma_operand(const uint word)
+{
+#if MMA_TYPE == 3
+  uint rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(as_float(word)));
+  return rounded;
+#else
+  return word;
+#endif
+}
+
+/* Four matrices of 8 rows x 16 bytes: work-item l names row l % 8 of matrix l / 8, and gets of each
+ * matrix m, in w[m], bytes 4 (l % 4) .. + 3 of row l / 4. */
+inline void load_matrices(uint *w, const uint address)
+{
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");
+}
+
+/* The same of 16-bit elements, each 8 x 8 matrix transposed. */
+inline void load_matrices_transposed(uint *w, const uint address)
+{
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");
+}

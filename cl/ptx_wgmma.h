@@ -1,0 +1,124 @@
+/* wgmma (sm_90a): 128 work-items, four sub-groups in a row, multiply two tiles that lie in local
+ * memory, D (64 x WGMMA_N, in registers) += A (64 x 32 bytes of K) B (32 bytes of K x WGMMA_N).
+ * The instruction is asynchronous.
+ *
+ * D: work-item 32 s + 4 g + t holds acc[4 j + 2 h + c] = D(16 s + g + 8 h, 8 j + 2 t + c)
+ *
+ *     columns 8 j +       0     1   |  2     3   |  4     5   |  6     7
+ *     row 16 s + g        t = 0     |  t = 1     |  t = 2     |  t = 3       acc[4 j], acc[4 j + 1]
+ *     row 16 s + g + 8    t = 0     |  t = 1     |  t = 2     |  t = 3       acc[4 j + 2], [4 j + 3]
+ *
+ * A and B lie as ptx_map.h's boxes: "along K", a box row holds 128 bytes of K of one row of A (one
+ * column of B); "across K" (16-bit types only) 64 rows of A (columns of B) at one k.
+ *
+ * Macros: WGMMA_N 64, 128, 192, 256
+ *         WGMMA_TYPE 1 float16, 2 bfloat16, 3 TF32, 4 8-bit integers of PTX types WGMMA_A.WGMMA_B
+ *         WGMMA_ACROSS_A WGMMA_ACROSS_B 0, 1
+ */
+#if !defined(WGMMA_N) || !defined(WGMMA_TYPE) || !defined(WGMMA_ACROSS_A) || !defined(WGMMA_ACROSS_B)
+#error "ptx_wgmma.h needs WGMMA_N WGMMA_TYPE WGMMA_ACROSS_A WGMMA_ACROSS_B"
+#endif
+
+/* Where a tile lies, in units of 16 bytes: bits 0 to 13 its address, 16 to 29 the way to the next 64
+ * columns (across K), 32 to 45 the way to the next eight box rows; bits 62 and 63: swizzled over 128
+ * bytes. Moving on by 32 bytes of K adds WGMMA_STEP_A or _B. */
+inline ulong wgmma_tile(const uint address, const uint chunk_bytes)
+{
+  return (ulong)((address & 0x3ffff) >> 4) | (ulong)(chunk_bytes >> 4) << 16 | 64UL << 32 | 1UL << 62;
+}
+#define WGMMA_STEP_A (WGMMA_ACROSS_A ? 16 * 128 / 16 : 32 / 16)
+#define WGMMA_STEP_B (WGMMA_ACROSS_B ? 16 * 128 / 16 : 32 / 16)
+
+/* "%t0, %t1, .. %t9," and the names of the first 32, 64, 96 and 128 operands. */
+#define TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
+#define NAMES_30 TEN() TEN(1) TEN(2)
+#define NAMES_60 NAMES_30 TEN(3) TEN(4) TEN(5)
+#define NAMES_32 NAMES_30 "%30,%31"
+#define NAMES_64 NAMES_60 "%60,%61,%62,%63"
+#define NAMES_96 NAMES_60 TEN(6) TEN(7) TEN(8) "%90,%91,%92,%93,%94,%95"
+#define NAMES_128 NAMES_60 TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) TEN(11) \
+  "%120,%121,%122,%123,%124,%125,%126,%127"
+
+/* Accumulators as operands that are read and written. */
+#define ACC_4(v, i) WGMMA_REG(v[i]), WGMMA_REG(v[i + 1]), WGMMA_REG(v[i + 2]), WGMMA_REG(v[i + 3])
+#define ACC_16(v, i) ACC_4(v, i), ACC_4(v, i + 4), ACC_4(v, i + 8), ACC_4(v, i + 12)
+#define ACC_64(v, i) ACC_16(v, i), ACC_16(v, i + 16), ACC_16(v, i + 32), ACC_16(v, i + 48)
+
+#if WGMMA_N == 64
+#define WGMMA_ACC 32
+#define WGMMA_OPERANDS(v) ACC_16(v, 0), ACC_16(v, 16)
+#define WGMMA_NAMES "{" NAMES_32 "}, %32, %33, p"
+#define WGMMA_KEEP "%34"
+#elif WGMMA_N == 128
+#define WGMMA_ACC 64
+#define WGMMA_OPERANDS(v) ACC_64(v, 0)
+#define WGMMA_NAMES "{" NAMES_64 "}, %64, %65, p"
+#define WGMMA_KEEP "%66"
+#elif WGMMA_N == 192
+#define WGMMA_ACC 96
+#define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_16(v, 64), ACC_16(v, 80)
+#define WGMMA_NAMES "{" NAMES_96 "}, %96, %97, p"
+#define WGMMA_KEEP "%98"
+#elif WGMMA_N == 256
+#define WGMMA_ACC 128
+#define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_64(v, 64)
+#define WGMMA_NAMES "{" NAMES_128 "}, %128, %129, p"
+#define WGMMA_KEEP "%130"
+#else
+#error "WGMMA_N must be 64, 128, 192 or 256"
+#endif
+
+#define WGMMA_ACROSS ", 1, 1, " TEXT(WGMMA_ACROSS_A) ", " TEXT(WGMMA_ACROSS_B)
+#if WGMMA_TYPE == 1
+#define WGMMA_KIND "k16.f32.f16.f16 "
+#define WGMMA_TAIL WGMMA_ACROSS
+#elif WGMMA_TYPE == 2
+#define WGMMA_KIND "k16.f32.bf16.bf16 "
+#define WGMMA_TAIL WGMMA_ACROSS
+#elif WGMMA_TYPE == 3
+#define WGMMA_KIND "k8.f32.tf32.tf32 "
+#define WGMMA_TAIL ", 1, 1"
+#elif WGMMA_TYPE == 4
+#define WGMMA_KIND "k32.s32." TEXT(WGMMA_A) "." TEXT(WGMMA_B) " "
+#define WGMMA_TAIL ""
+#else
+#error "WGMMA_TYPE must be 1 to 4"
+#endif
+#if WGMMA_TYPE == 4
+typedef int wgmma_acc;
+#define WGMMA_REG(x) "+r"(x)
+#else
+typedef float wgmma_acc;
+#define WGMMA_REG(x) "+f"(x)
+#endif
+
+/* Issues D = A B + (keep ? D : 0). */
+__attribute__((always_inline)) inline void wgmma(
+    wgmma_acc *acc, const ulong a, const ulong b, const int keep)
+{
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " WGMMA_KEEP ", 0;\n\t"
+               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(WGMMA_N) WGMMA_KIND WGMMA_NAMES
+               WGMMA_TAIL ";\n\t}"
+               : WGMMA_OPERANDS(acc) : "l"(a), "l"(b), "r"(keep) : "memory");
+}
+
+/* Before a wgmma that uses registers which other instructions wrote. */
+inline void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned;" ::: "memory"); }
+
+/* Closes a group of the instructions issued. */
+inline void wgmma_commit(void)
+{
+  asm volatile("//@sm_90a wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Waits for all groups but the last. */
+inline void wgmma_wait_previous(void)
+{
+  asm volatile("//@sm_90a wgmma.wait_group.sync.aligned 1;" ::: "memory");
+}
+
+/* Waits for all. The accumulators are its operands, so that no use of them moves above it. */
+__attribute__((always_inline)) inline void wgmma_wait(wgmma_acc *acc)
+{
+  asm volatile("//@sm_90a wgmma.wait_group.sync.aligned 0;" : WGMMA_OPERANDS(acc) : : "memory");
+}

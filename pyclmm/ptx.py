@@ -1,0 +1,30 @@
+"""Instructions that the compiler of OpenCL C refuses: NVIDIA's program text, rewritten for sm_90a.
+
+NVIDIA's compiler turns OpenCL C into PTX, which is text, for ``.target sm_90``. The instructions of
+``sm_90a`` (wgmma, tensormap.replace) exist only for that target, and no compiler option names it. So
+sources write them as comments inside ``asm``, where operands are still filled in::
+
+    asm volatile("//@sm_90a wgmma.commit_group.sync.aligned;");
+
+and the compiled text is rewritten before it is loaded: the marks go, the target changes.
+"""
+
+from __future__ import annotations
+
+import re
+
+TARGET = "sm_90a"
+MARK = b"//@sm_90a "
+_TARGET_LINE = re.compile(rb"^(\.target[ \t]+)sm_90(?=[,\s])", re.MULTILINE)
+
+
+def rewritten(binary: bytes) -> bytes:
+    """The program text for sm_90a. Raises ValueError if *binary* is not what this module knows."""
+    if b".version" not in binary[:4096]:
+        raise ValueError("the program binary is not PTX text")
+    if MARK not in binary:
+        raise ValueError(f"the program text has no {MARK.decode().strip()} marks: the compiler dropped them")
+    text, targets = _TARGET_LINE.subn(rb"\1sm_90a", binary)
+    if targets != 1:
+        raise ValueError("the program text was not compiled for sm_90")
+    return text.replace(MARK, b"")

@@ -1,0 +1,192 @@
+"""NumPy models of how operands and results lie in local memory and registers on matrix units.
+
+Each model is written from the layout that a header of cl/ draws, in the header's own names, and put
+together with the others into a product that must be right: no device is needed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+LANES = np.arange(32)
+G, T = LANES // 4, LANES % 4  # work-item 4 g + t of a sub-group
+
+
+def box(matrix):
+    """ptx_map.h: rows of 128 bytes, 16-byte chunk c of row r at chunk c ^ (r % 8), as flat bytes."""
+    rows = np.ascontiguousarray(matrix).view(np.uint8).reshape(len(matrix), 8, 16)
+    placed = np.empty_like(rows)
+    for r, row in enumerate(rows):
+        placed[r, np.arange(8) ^ r % 8] = row
+    return placed.reshape(-1)
+
+
+def across(matrix):
+    """A tile across K: boxes of 64 columns, one after the other."""
+    columns = 128 // matrix.itemsize
+    return np.concatenate([box(matrix[:, i : i + columns]) for i in range(0, matrix.shape[1], columns)])
+
+
+def load_matrices(memory, address):
+    """ldmatrix: work-item l names 16 bytes, row l % 8 of matrix l / 8; words [matrix, work-item]."""
+    rows = memory[address[:, None] + np.arange(16)].reshape(4, 8, 16)
+    return rows.view(np.uint32)[:, G, T]
+
+
+def load_matrices_transposed(memory, address):
+    """ldmatrix.trans: the same of 8 x 8 matrices of 16-bit elements, transposed."""
+    rows = memory[address[:, None] + np.arange(16)].reshape(4, 8, 16).view(np.uint16)
+    return np.ascontiguousarray(rows.transpose(0, 2, 1)).view(np.uint32)[:, G, T]
+
+
+def a_words(lines):
+    """ptx_mma.h: a[h + 2 q] of a 16-row, 32-byte fragment: row g + 8 h, bytes 4 t .. of half q."""
+    words = np.ascontiguousarray(lines).view(np.uint32)
+    return np.array([words[G + 8 * h, T + 4 * q] for q in (0, 1) for h in (0, 1)])
+
+
+def b_words(lines):
+    """b[q] of an 8-column fragment: column g, bytes 4 t .. of half q."""
+    words = np.ascontiguousarray(lines).view(np.uint32)
+    return np.array([words[G, T + 4 * q] for q in (0, 1)])
+
+
+def mma(a, b, dtype):
+    """The product of two fragments, taken apart as mma.sync takes them: d[2 h + c], a work-item each."""
+    per_word = 4 // np.dtype(dtype).itemsize
+    left, right = np.empty((16, 8 * per_word), dtype), np.empty((8, 8 * per_word), dtype)
+    for q in (0, 1):
+        k = (T + 4 * q)[:, None] * per_word + np.arange(per_word)
+        right[G[:, None], k] = np.ascontiguousarray(b[q]).view(dtype).reshape(32, per_word)
+        for h in (0, 1):
+            left[(G + 8 * h)[:, None], k] = np.ascontiguousarray(a[h + 2 * q]).view(dtype).reshape(32, -1)
+    product = left.astype(np.float64) @ right.astype(np.float64).T
+    return np.array([product[G + 8 * h, 2 * T + c] for h in (0, 1) for c in (0, 1)])
+
+
+def small(shape, dtype, seed=0):
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
+
+
+def test_a_box_keeps_rows_and_columns_off_the_same_banks():
+    placed = box(np.arange(8 * 128, dtype=np.uint8).reshape(8, 128) // 16 % 8).reshape(8, 8, 16)[:, :, 0]
+    assert all(sorted(row) == list(range(8)) for row in placed)
+    assert all(sorted(column) == list(range(8)) for column in placed.T)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8])
+@pytest.mark.parametrize("step", range(4))
+def test_fragments_along_k_are_loaded_as_the_units_take_them(dtype, step):
+    """cl/mma.cl: load_a and load_b of an operand whose lines run along K."""
+    per_step = 32 // np.dtype(dtype).itemsize
+    lines = small((32, 4 * per_step), dtype)
+    memory = box(lines)
+    wanted = slice(step * per_step, (step + 1) * per_step)
+    for row in (0, 16):
+        m = row + LANES % 16
+        a = load_matrices(memory, m * 128 + ((step * 2 + LANES // 16) ^ LANES % 8) * 16)
+        assert np.array_equal(a, a_words(lines[row : row + 16, wanted]))
+        n = row + LANES // 16 * 8 + LANES % 8
+        b = load_matrices(memory, n * 128 + ((step * 2 + LANES // 8 % 2) ^ LANES % 8) * 16)
+        assert np.array_equal(b[:2], b_words(lines[row : row + 8, wanted]))
+        assert np.array_equal(b[2:], b_words(lines[row + 8 : row + 16, wanted]))
+
+
+@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("row", [0, 48, 64, 112])
+def test_fragments_across_k_are_loaded_as_the_units_take_them(step, row):
+    """The same of 16-bit elements whose lines run across K, 64 of them in a line."""
+    stored = small((64, 128), np.float16)  # (k, m)
+    memory, wanted = across(stored), slice(step * 16, step * 16 + 16)
+    k = step * 16 + LANES // 16 * 8 + LANES % 8
+    m = row + LANES // 8 % 2 * 8
+    a = load_matrices_transposed(memory, m // 64 * 64 * 128 + k * 128 + ((m // 8 % 8) ^ LANES % 8) * 16)
+    assert np.array_equal(a, a_words(stored[wanted, row : row + 16].T))
+    k = step * 16 + LANES // 8 % 2 * 8 + LANES % 8
+    n = row + LANES // 16 * 8
+    b = load_matrices_transposed(memory, n // 64 * 64 * 128 + k * 128 + ((n // 8 % 8) ^ LANES % 8) * 16)
+    assert np.array_equal(b[:2], b_words(stored[wanted, row : row + 8].T))
+    assert np.array_equal(b[2:], b_words(stored[wanted, row + 8 : row + 16].T))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8])
+def test_products_of_fragments_make_the_product(dtype):
+    per_step = 32 // np.dtype(dtype).itemsize
+    a, b = small((16, 4 * per_step), dtype), small((8, 4 * per_step), dtype, seed=1)
+    d = sum(
+        mma(a_words(a[:, k : k + per_step]), b_words(b[:, k : k + per_step]), dtype)
+        for k in range(0, 4 * per_step, per_step)
+    )
+    product = a.astype(np.float64) @ b.astype(np.float64).T
+    for h in (0, 1):
+        for c in (0, 1):
+            assert np.array_equal(d[2 * h + c], product[G + 8 * h, 2 * T + c])
+
+
+@pytest.mark.parametrize("n", [64, 128, 192, 256])
+def test_the_accumulators_of_a_quartet_cover_its_tile_once(n):
+    """ptx_wgmma.h: acc[4 j + 2 h + c] = D(16 s + g + 8 h, 8 j + 2 t + c)."""
+    times = np.zeros((64, n), int)
+    for s in range(4):
+        for j in range(n // 8):
+            for h in (0, 1):
+                for c in (0, 1):
+                    times[16 * s + G + 8 * h, 8 * j + 2 * T + c] += 1
+    assert (times == 1).all()
+
+
+@pytest.mark.parametrize("lines_across", [False, True])
+@pytest.mark.parametrize("step", range(4))
+def test_a_step_of_a_tile_is_found_where_its_descriptor_points(lines_across, step):
+    """wgmma_tile and WGMMA_STEP: atoms of eight rows every 1,024 bytes, chunks of 64 columns every
+    8,192; the swizzle is of the address, so that a step of 32 bytes along K stays inside of it."""
+    columns = 128
+    stored = small((64, columns) if lines_across else (columns, 64), np.float16)
+    memory = across(stored) if lines_across else box(stored)
+    start = step * (16 * 128 if lines_across else 32)
+    for n in (0, 7, 8, 63, 64, 127):
+        for k in (0, 1, 7, 8, 15):
+            if lines_across:
+                address = start + n // 64 * 8192 + k // 8 * 1024 + k % 8 * 128 + n % 64 * 2
+            else:
+                address = start + n // 8 * 1024 + n % 8 * 128 + k * 2
+            address ^= (address >> 7 & 7) << 4
+            wanted = stored[step * 16 + k, n] if lines_across else stored[n, step * 16 + k]
+            assert memory[address : address + 2].view(np.float16)[0] == wanted
+
+
+def test_four_work_items_exchange_their_words():
+    """fragment.h: transposed_quad, by exchanges with the neighbours at distance 1 and 2."""
+    words = np.arange(16).reshape(4, 4)  # [work-item t, word b]
+    w = words.copy()
+    odd, high = (np.arange(4) & 1).astype(bool), (np.arange(4) & 2).astype(bool)
+    p = np.where(odd, w[:, 0], w[:, 1])[np.arange(4) ^ 1]
+    q = np.where(odd, w[:, 2], w[:, 3])[np.arange(4) ^ 1]
+    w = np.where(odd[:, None], np.stack([p, w[:, 1], q, w[:, 3]], 1), np.stack([w[:, 0], p, w[:, 2], q], 1))
+    r = np.where(high, w[:, 0], w[:, 2])[np.arange(4) ^ 2]
+    s = np.where(high, w[:, 1], w[:, 3])[np.arange(4) ^ 2]
+    w = np.where(high[:, None], np.stack([r, s, w[:, 2], w[:, 3]], 1), np.stack([w[:, 0], w[:, 1], r, s], 1))
+    assert np.array_equal(w, words.T)
+
+
+@pytest.mark.parametrize("mma_k", [4, 8, 16])
+def test_float64_fragments_make_the_product(mma_k):
+    """mma_double.cl: a[h + 2 q] = A[g + 8 h][t + 4 q], b[q] = B[t + 4 q][g]."""
+    a, b = small((16, mma_k), np.float64), small((mma_k, 8), np.float64, seed=1)
+    left, right = np.empty_like(a), np.empty_like(b)
+    for q in range(mma_k // 4):
+        right[T + 4 * q, G] = b[T + 4 * q, G]
+        for h in (0, 1):
+            left[G + 8 * h, T + 4 * q] = a[G + 8 * h, T + 4 * q]
+    assert np.array_equal(left @ right, a @ b)
+
+
+@pytest.mark.parametrize("length", [16, 32, 64, 128])
+def test_padded_lines_of_float64_meet_sixteen_banks(length):
+    """16 work-items read at once: 4 rows x 4 elements of K, or 4 lines of K x 4 rows."""
+    for half in (0, 16):
+        lanes = slice(half, half + 16)
+        for line, element in ((G, T), (T, G)):
+            banks = (line[lanes] * (length + 4) + element[lanes]) % 16
+            assert len(set(banks)) == 16

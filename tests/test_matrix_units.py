@@ -1,0 +1,238 @@
+"""The kernel families for NVIDIA's matrix units, on made-up devices: nothing here needs a GPU."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyclmm import ptx
+from pyclmm.device import DeviceInfo
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.matrix_units import FLOAT16, TF32, Operands, local_bytes
+from pyclmm.problem import GemmProblem
+from pyclmm.program import build_options, joined_source, read_source
+
+H200 = DeviceInfo(
+    name="NVIDIA H200",
+    vendor="nvidia",
+    kind="gpu",
+    platform="NVIDIA CUDA",
+    platform_version="OpenCL 3.0 CUDA",
+    driver_version="580.159.04",
+    opencl_version=(3, 0),
+    compute_units=132,
+    max_work_group_size=1024,
+    max_work_item_sizes=(1024, 1024, 64),
+    local_mem_size=49152,
+    global_mem_size=140 << 30,
+    max_mem_alloc_size=35 << 30,
+    max_clock_mhz=1980,
+    float_vector_width=1,
+    has_fp64=True,
+    has_fp16=False,
+    unified_memory=False,
+    extensions=frozenset(),
+    compute_capability=(9, 0),
+)
+A100 = replace(H200, name="A100", compute_capability=(8, 0), compute_units=108)
+ADA = replace(H200, name="RTX 4090", compute_capability=(8, 9), compute_units=128)
+TURING = replace(H200, name="T4", compute_capability=(7, 5), compute_units=40)
+RADEON = replace(H200, name="gfx1100", vendor="amd", compute_capability=None)
+FAMILIES = tuple(kernel_named(name) for name in ("wgmma", "split", "mma", "mma_double"))
+
+ACCUMULATOR = {"int8": "uint32", "uint8": "uint32", "float64": "float64"}
+
+
+def problem(kind="float16", m=4096, n=4096, k=4096, trans="NN", **more):
+    out = more.pop("out_type", "int32" if kind.endswith("int8") else kind)
+    return GemmProblem(
+        m=m,
+        n=n,
+        k=k,
+        a_type=kind,
+        b_type=kind,
+        out_type=out,
+        c_type=out,
+        bias_type=out,
+        acc_type=ACCUMULATOR.get(kind, "float32"),
+        trans_a=trans[0] == "T",
+        trans_b=trans[1] == "T",
+        lda=m if trans[0] == "T" else k,
+        ldb=k if trans[1] == "T" else n,
+        ldo=n,
+        **more,
+    )
+
+
+FULL = {"has_c": True, "bias": "row", "activation": "gelu", "a_align": 2, "out_align": 2}
+TAKEN = [
+    ("wgmma", problem(), H200),
+    ("wgmma", problem("bfloat16", trans="TT", **FULL), H200),
+    ("wgmma", problem("int8"), H200),
+    ("wgmma", problem("float32", precision="medium"), H200),
+    ("split", problem("float32", precision="high"), H200),
+    ("mma", problem(), A100),
+    ("mma", problem(trans="TT", **FULL), ADA),
+    ("mma", problem("uint8", trans="NT"), A100),
+    ("mma", problem("float32", precision="medium"), H200),
+    ("mma_double", problem("float64"), A100),
+    ("mma_double", problem("float64", trans="TT", a_align=8), H200),
+]
+taken = pytest.mark.parametrize(("name", "given", "device"), TAKEN)
+
+
+@taken
+def test_what_they_take(name, given, device):
+    kernel = kernel_named(name)
+    assert kernel.supports(given, device) is None
+    configs = kernel.configs(given, device)
+    assert len(configs) > 1
+    assert len(set(configs)) == len(configs)
+    for config in configs:
+        assert kernel.violations(given, config, device) == []
+        assert kernel.launches(given, config, device).launches
+
+
+@pytest.mark.parametrize("kernel", FAMILIES, ids=lambda k: k.name)
+@pytest.mark.parametrize("device", [RADEON, TURING], ids=lambda d: d.name)
+@pytest.mark.parametrize("given", [p for _, p, _ in TAKEN[:5]] + [problem("float64")], ids=str)
+def test_devices_without_the_units_are_refused_with_a_reason(kernel, device, given):
+    assert "compute capability" in kernel.supports(given, device)
+
+
+@pytest.mark.parametrize("device", [H200, A100, ADA], ids=lambda d: d.name)
+def test_highest_float32_never_gets_them(device):
+    for kernel in FAMILIES:
+        assert kernel.supports(problem("float32"), device) is not None
+        assert kernel.supports(problem("complex64"), device) is not None
+
+
+@pytest.mark.parametrize("device", [A100, ADA], ids=lambda d: d.name)
+def test_only_sm_90_gets_rewritten_programs(device):
+    assert kernel_named("wgmma").supports(problem(), device) is not None
+    assert kernel_named("split").supports(problem("float32", precision="high"), device) is not None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        replace(problem(), k=0),
+        replace(problem(), b_type="bfloat16"),
+        replace(problem(), a_type="int16", b_type="int16", acc_type="uint32"),
+        replace(problem(), acc_type="float64"),
+        problem("float32", precision="high"),
+    ],
+    ids=str,
+)
+def test_what_the_one_pass_families_refuse(given):
+    for name in ("wgmma", "mma"):
+        assert kernel_named(name).supports(given, H200) is not None
+
+
+def test_a_split_product_is_float32_and_high():
+    split = kernel_named("split")
+    assert split.supports(problem("float32", precision="medium"), H200) is not None
+    assert split.supports(problem("float16", precision="high"), H200) is not None
+
+
+def test_a_new_shape_compiles_nothing_new():
+    for name, given, device in TAKEN:
+        kernel = kernel_named(name)
+        config = kernel.configs(given, device)[0]
+        other = replace(given, m=129, n=1000, k=77, a_align=given.a_align)
+        old, new = (kernel.launches(p, config, device).launches for p in (given, other))
+        assert {x.program for x in new} <= {x.program for x in old}, name
+
+
+def test_operands_are_packed_only_where_they_have_to_be():
+    def packed(given, unit=FLOAT16):
+        found = Operands.of(given, unit)
+        return found.pack_a, found.pack_b
+
+    assert packed(problem()) == packed(problem(trans="TT")) == (False, False)
+    assert packed(problem(a_align=8)) == (True, False)
+    assert packed(replace(problem(), lda=0)) == (True, False)
+    assert packed(problem("float32"), TF32) == (False, True)
+    assert packed(problem("float32", trans="TT"), TF32) == (True, False)
+
+
+def test_local_memory_follows_the_compute_capability():
+    assert local_bytes(H200) == 232_448
+    assert local_bytes(ADA) == local_bytes(RADEON) == 101_376
+
+
+@taken
+def test_every_argument_has_a_parameter(name, given, device):
+    """The launches' arguments are as many as the kernel functions' parameters."""
+    kernel = kernel_named(name)
+    work = kernel.launches(given, kernel.configs(given, device)[0], device)
+    spaces = {w.symbol for w in work.workspace}
+    for launch in work.launches:
+        assert {a for a in launch.args if isinstance(a, str) and a.startswith("workspace:")} <= spaces
+        assert np.prod(launch.global_size) % np.prod(launch.local_size) == 0
+
+
+# --- compiling offline -----------------------------------------------------------------------------
+
+CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
+PTXAS = shutil.which("ptxas")
+compilers = pytest.mark.skipif(CLANG is None or PTXAS is None, reason="needs clang and ptxas")
+CLANG_FLAGS = [
+    *("-x", "cl", "-target", "nvptx64-nvidia-nvcl", "-O3", "-S", "-o", "-", "-", "-Wno-unknown-pragmas"),
+    *("-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords", "-Dcl_khr_fp64=1"),
+    *("-Xclang", "-target-feature", "-Xclang", "+ptx70", "-Xclang", "-target-cpu", "-Xclang", "sm_80"),
+]
+
+
+def assembled(program, device, work_items, tmp_path):
+    """What ptxas reports of *program*: (registers, bytes of spills, everything)."""
+    source = Path(__file__).with_name("ptx_builtins.h").read_text() + joined_source(program.sources)
+    options = [o for o in build_options(program) if not o.startswith("-cl-std")]
+    built = subprocess.run(
+        [CLANG, *CLANG_FLAGS, *options], input=source, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr[-3000:]
+    major, minor = device.compute_capability
+    text = re.sub(r"\.target sm_\d+", f".target sm_{major}{minor}", built.stdout)
+    text = re.sub(r"\.version [\d.]+", ".version 8.6", text)
+    if program.ptx_target:
+        text = ptx.rewritten(text.encode()).decode()
+    # less local memory: the offline assembler refuses more than 48 KiB, the driver does not
+    text = re.sub(r"(tiles\[)\d+", r"\g<1>4096", text)
+    path = tmp_path / "program.ptx"
+    path.write_text(text)
+    most = min(255, 65536 // work_items // 8 * 8)
+    target = program.ptx_target or f"sm_{major}{minor}"
+    report = subprocess.run(
+        [PTXAS, f"-arch={target}", "-v", f"-maxrregcount={most}", "-o", str(tmp_path / "out"), str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    everything = report.stdout + report.stderr
+    assert report.returncode == 0, everything[-3000:]
+    spills = sum(int(n) for n in re.findall(r"(\d+) bytes spill stores", everything))
+    return max(int(n) for n in re.findall(r"Used (\d+) registers", everything)), spills, everything
+
+
+@compilers
+@taken
+def test_they_assemble_without_spills(name, given, device, tmp_path):
+    kernel = kernel_named(name)
+    work = kernel.launches(given, kernel.configs(given, device)[0], device)
+    for launch in work.launches:
+        _, spills, report = assembled(launch.program, device, int(np.prod(launch.local_size)), tmp_path)
+        assert "serialized" not in report, "wgmma instructions that wait for each other"
+        if given.activation == "none" and launch.kernel != "matmul_mma":
+            assert spills <= 8, report
+
+
+def test_sources_that_are_rewritten_carry_marks():
+    for name in ("ptx_wgmma.h", "ptx_map.h"):
+        assert ptx.MARK.decode().strip() in read_source(name)

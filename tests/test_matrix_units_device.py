@@ -1,0 +1,166 @@
+"""The laws of a right product on matrix units: run where the default device has some, skipped elsewhere.
+
+Integer data whose products and sums are exact in every type that takes part must come out exactly,
+whatever the unit, the packing and the order of the sums.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pyopencl.array as cla
+import pytest
+from cases import DEVICE
+
+import pyclmm
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.matrix_units import compute_capability
+from pyclmm.problem import GemmProblem
+
+pytestmark = pytest.mark.skipif(
+    compute_capability(DEVICE) < (8, 0), reason="needs an NVIDIA device of compute capability 8.0 or more"
+)
+
+BFLOAT16 = ml_dtypes.bfloat16
+# family, element type, precision, dtype of the result
+KINDS = [
+    ("wgmma", np.float16, "highest", None),
+    ("wgmma", BFLOAT16, "highest", None),
+    ("wgmma", np.float16, "highest", np.float32),
+    ("wgmma", np.int8, "highest", np.int32),
+    ("wgmma", np.uint8, "highest", None),
+    ("wgmma", np.float32, "medium", None),
+    ("mma", np.float16, "highest", None),
+    ("mma", BFLOAT16, "highest", np.float32),
+    ("mma", np.int8, "highest", np.int32),
+    ("mma", np.float32, "medium", None),
+    ("mma_double", np.float64, "highest", None),
+    ("split", np.float32, "high", None),
+]
+kinds = pytest.mark.parametrize(
+    ("name", "dtype", "precision", "result"), KINDS, ids=lambda x: getattr(x, "__name__", str(x))
+)
+SHAPES = [(200, 328, 456), (131, 77, 93), (1, 300, 64), (257, 1, 129), (64, 128, 32), (3, 2, 5), (1, 1, 1)]
+
+
+def run(name, *args, config=None, **kw):
+    try:
+        return pyclmm.gemm(*args, kernel=(name, config) if config else name, **kw)
+    except pyclmm.UnsupportedError as error:
+        pytest.skip(str(error))
+
+
+def integers(rng, shape, dtype):
+    return rng.integers(0 if np.dtype(dtype).kind == "u" else -2, 3, shape).astype(dtype)
+
+
+def padded(queue, x, pad):
+    """*x* on the device with *pad* elements behind each row, all of them 7."""
+    wide = np.full((*x.shape[:-1], x.shape[-1] + pad), 7).astype(x.dtype)
+    wide[..., : x.shape[-1]] = x
+    return cla.to_device(queue, wide)[..., : x.shape[-1]]
+
+
+def exact(a, b, dtype):
+    value = a.astype(np.float64) @ b.astype(np.float64)
+    return value.astype(np.int64).astype(dtype) if np.dtype(dtype).kind in "iu" else value.astype(dtype)
+
+
+@kinds
+@pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])
+def test_exact_whatever_the_layout(queue, rng, name, dtype, precision, result, trans):
+    for (m, n, k), pad in itertools.product(SHAPES, (0, 3, 16)):
+        a, b = integers(rng, (m, k), dtype), integers(rng, (k, n), dtype)
+        stored = [x.T.copy() if t == "T" else x for x, t in ((a, trans[0]), (b, trans[1]))]
+        on_device = [padded(queue, x, pad) for x in stored]
+        how = {"trans_a": trans[0], "trans_b": trans[1], "precision": precision, "dtype": result}
+        got = run(name, *on_device, queue=queue, **how).get()
+        assert np.array_equal(got, exact(a, b, got.dtype)), (m, n, k, pad)
+
+
+@kinds
+def test_exact_in_every_configuration(queue, rng, name, dtype, precision, result):
+    m, n, k = 700, 530, 520
+    a, b = integers(rng, (m, k), dtype), integers(rng, (k, n), dtype)
+    kind = np.dtype(dtype).name
+    acc = {"u": "uint32", "i": "uint32"}.get(np.dtype(dtype).kind, "float32")
+    acc = "float64" if kind == "float64" else acc
+    out = kind if result is None else np.dtype(result).name
+    problem = GemmProblem(m, n, k, kind, kind, out, acc, lda=k, ldb=n, ldo=n, precision=precision)
+    family = kernel_named(name)
+    for config in [] if family.supports(problem, DEVICE) else family.configs(problem, DEVICE):
+        got = run(name, a, b, config=config, precision=precision, dtype=result, queue=queue)
+        assert np.array_equal(got, exact(a, b, got.dtype)), config
+
+
+@kinds
+def test_epilogue_and_stacks(queue, rng, name, dtype, precision, result):
+    a, b = integers(rng, (3, 2, 67, 45), dtype), integers(rng, (2, 45, 83), dtype)
+    c, bias = integers(rng, (3, 2, 67, 83), result or dtype), integers(rng, (83,), result or dtype)
+    how = {"precision": precision, "dtype": result, "queue": queue}
+    got = run(name, a, b, c, alpha=2, beta=3, bias=bias, **how)
+    value = 2 * (a.astype("f8") @ b.astype("f8")) + 3 * c.astype("f8") + bias.astype("f8")
+    wanted = value.astype("i8").astype(got.dtype) if got.dtype.kind in "iu" else value.astype(got.dtype)
+    assert np.array_equal(got, wanted)
+    if got.dtype.kind == "f":
+        got = run(name, a, b, bias=bias[:1] - bias[1:2], activation="relu", **how)
+        wanted = np.maximum(a.astype("f8") @ b.astype("f8") + float(bias[0] - bias[1]), 0)
+        assert np.array_equal(got, wanted.astype(got.dtype))
+
+
+@kinds
+def test_c_may_be_out_and_nothing_else_is_written(queue, rng, name, dtype, precision, result):
+    m, n, k, ld = 70, 75, 40, 96
+    a, b = integers(rng, (m, k), dtype), integers(rng, (k, n), dtype)
+    memory = cla.to_device(queue, np.full(3 + m * ld + 127, 7).astype(result or dtype))
+    out = memory[3 : 3 + m * ld].reshape(m, ld)[:, :n]
+    on_device = [cla.to_device(queue, x) for x in (a, b)]
+    run(name, *on_device, out, beta=1.0, out=out, precision=precision, dtype=result, queue=queue)
+    after = memory.get()
+    rows = after[3 : 3 + m * ld].reshape(m, ld)
+    wanted = a.astype("f8") @ b.astype("f8") + 7
+    if rows.dtype.kind in "iu":
+        wanted = wanted.astype("i8")
+    assert np.array_equal(rows[:, :n], wanted.astype(rows.dtype))
+    assert (rows[:, n:] == 7).all()
+    assert (after[:3] == 7).all()
+    assert (after[3 + m * ld :] == 7).all()
+
+
+def classes(rng, m=300, n=260, k=400):
+    a, b = rng.standard_normal((m, k), dtype="f4"), rng.standard_normal((k, n), dtype="f4")
+    two, s = np.float32(2), rng.integers(0, 31, k)
+    spoiled = a.copy()
+    spoiled[3, 5], spoiled[7, 9] = np.inf, np.nan
+    return {
+        "normal": (a, b),
+        "uniform": (rng.random((m, k), dtype="f4"), rng.random((k, n), dtype="f4")),
+        "each element": (
+            a * two ** rng.integers(-20, 21, a.shape),
+            b * two ** rng.integers(-20, 21, b.shape),
+        ),
+        "rows, columns": (a * two ** rng.integers(-30, 31, (m, 1)), b * two ** rng.integers(-30, 31, (1, n))),
+        "along K": (a * two**s, b * two ** -s[:, None]),
+        "infinity and NaN": (spoiled, b),
+        "large": (a * np.float32(1e18), b * np.float32(1e18)),
+        "overflow": (abs(a) * np.float32(1e21), abs(b) * np.float32(1e19)),
+        "tiny": (a * np.float32(1e-37), b * np.float32(1e10)),
+        "denormal": (a * np.float32(1e-40), b),
+        "zeros": (a * 0, b),
+    }
+
+
+def test_high_is_as_accurate_as_float32(queue, rng):
+    for about, operands in classes(rng).items():
+        a, b = (x.astype("f4") for x in operands)
+        got = run("split", a, b, precision="high", queue=queue)
+        with np.errstate(all="ignore"):
+            one = sum(np.float32(a[:, i : i + 1] * b[i]) for i in range(a.shape[1]))  # one after the other
+            exactly = a.astype("f8") @ b.astype("f8")
+        assert np.array_equal(np.isnan(got), np.isnan(one)), about
+        assert np.array_equal(np.isinf(got), np.isinf(one)), about
+        finite = np.isfinite(one)
+        error, theirs = (np.linalg.norm((x - exactly)[finite].astype("f8")) for x in (got, one))
+        assert error <= theirs, about
