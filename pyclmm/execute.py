@@ -116,10 +116,3 @@ class Executable:
     def release(self) -> None:
         """Give back this thread's kernels and workspace."""
         self._bound.__dict__.pop("by_queue", None)
-
-
-def _in_short(error: Exception) -> str:
-    """One line that says why: of a build log the first that names an error."""
-    text = error.log if isinstance(error, BuildError) else str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
-    return next((line for line in lines if "error:" in line), lines[0])
