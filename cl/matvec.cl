@@ -44,7 +44,7 @@
 #define LOAD_VEC(p) (*(__global const LOOSE_VEC *)(p))
 
 #if SPLIT
-#define PUT_SUM(j, sum) shares[(z * splits + get_group_id(1)) * J + (j)] = (sum)
+#define PUT_SUM(j, sum) shares[(get_global_id(2) * splits + get_group_id(1)) * J + (j)] = (sum)
 #else
 #define PUT_SUM(j, sum) STORE_SUM(j, sum)
 #endif
@@ -130,7 +130,7 @@ __kernel ONE_ITEM void matvec_reduce(GEMM_ARGS, const int nc, const int splits, 
   const int j0 = get_group_id(0) * nc;
   for (int j = j0; j < min(J, j0 + nc); ++j) {
     REAL sum = 0;
-    for (int share = 0; share < splits; ++share) sum += shares[(z * splits + share) * J + j];
+    for (int share = 0; share < splits; ++share) sum += shares[(get_global_id(2) * splits + share) * J + j];
     STORE_SUM(j, sum);
   }
 }
