@@ -7,7 +7,7 @@
  *
  *        W            x                        x_k   W
  *     j +--------+   +-+                   k   [ ] +--------+    the sums of BN j wait in local
- *       |========| . |k|  four rows of W   k+1 [ ] |========|    memory; four rows of W are added
+ *       |========| . |k|  eight rows of W  k+1 [ ] |========|    memory; eight rows of W are added
  *       |========|   | |  at a time, each  k+2 [ ] |========|    to them at a time
  *       |========|   | |  one a dot        k+3 [ ] |========|
  *       +--------+   +-+  product                  +--------+
@@ -39,7 +39,7 @@
 #define X_STRIDE (TRANS_B ? 1 : ldb)
 #define STORE_SUM(j, sum) STORE_RESULT(j, 0, sum)
 #endif
-#define AT_ONCE 4 /* rows of W: streams that hide each other's latency */
+#define AT_ONCE 8 /* rows of W: streams that hide each other's latency */
 #define FOR_ROWS _Pragma("unroll") for (int r = 0; r < AT_ONCE; ++r)
 #define LOAD_VEC(p) (*(__global const LOOSE_VEC *)(p))
 

@@ -131,8 +131,9 @@ class HostBuffers:
         flags = cl.mem_flags
         where = flags.USE_HOST_PTR if self.device.unified_memory else 0
         try:
-            if where:
-                return cl.Buffer(self.queue.context, flags.READ_ONLY | where, hostbuf=memory)
+            if where:  # Intel's runtime copies an array that it is told is only read
+                access = flags.READ_WRITE if memory.flags.writeable else flags.READ_ONLY
+                return cl.Buffer(self.queue.context, access | where, hostbuf=memory)
             buffer = cl.Buffer(self.queue.context, flags.READ_ONLY, memory.nbytes)
             self.uploads += upload(self.queue, buffer, memory)
             return buffer
@@ -161,6 +162,9 @@ class HostBuffers:
         """Wait for *after*, then make the result visible in the host array."""
         if not self.device.unified_memory:
             download(self.queue, span.memory, buffer, after)
+            return
+        if self.device.in_place:
+            cl.wait_for_events(after)
             return
         mapped, _ = cl.enqueue_map_buffer(
             self.queue,
