@@ -65,7 +65,11 @@ def problem_of(shape: tuple[int, ...], layout: str, dtype: np.dtype[Any]) -> Gem
 
 
 def compile_all(
-    queue: cl.CommandQueue, products: list[tuple[tuple[int, ...], str]], dtype: np.dtype[Any], tuned: int
+    queue: cl.CommandQueue,
+    products: list[tuple[tuple[int, ...], str]],
+    dtype: np.dtype[Any],
+    kernel: str,
+    tuned: int,
 ) -> int:
     """Compile at once, in threads, what the contests will use: alone, each takes the driver seconds."""
     info = device_info(queue.device)
