@@ -105,6 +105,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
 {
   __local uchar tiles[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   GEMM_BEGIN;
+  const long z = BATCH_ENTRY;
   const int sub_group = get_local_id(0) / 32;
   const int row = sub_group / SG_COLUMNS * SGM;
   const int column = sub_group % SG_COLUMNS * SGN;

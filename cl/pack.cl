@@ -65,6 +65,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_pac
 {
   __local PACK_T buffer[LINES * (LINES + 1)];
   GEMM_BEGIN;
+  const long z = BATCH_ENTRY;
   const int parts = SPLIT == 2 ? 2 : 1;
 #if SPLIT == 2
   if (done[z]) return;

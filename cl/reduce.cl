@@ -9,6 +9,7 @@ __kernel void matmul_reduce(
     GEMM_ARGS, __global const ACC_T *partial, const int shares, const long pitch)
 {
   GEMM_BEGIN;
+  const long z = BATCH_ENTRY;
   const int j = get_global_id(0);
   const int i = get_global_id(1);
   if (i >= M || j >= N) return;

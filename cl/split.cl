@@ -29,6 +29,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_spl
 {
   __local uint largest[LINES_E];
   GEMM_BEGIN;
+  const long z = BATCH_ENTRY;
   const int id = get_local_id(0);
   const int groups_a = (M + LINES_E - 1) / LINES_E;
   const bool of_a = get_group_id(0) < groups_a;
@@ -127,6 +128,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_spl
   __local float scales[LINES];
   __local uint most[LINES];
   GEMM_BEGIN;
+  const long z = BATCH_ENTRY;
   exponents += z * (M + N);
   peaks += z * 2 * K;
   for (int tile = get_group_id(0); tile < tiles_a + tiles_b; tile += get_num_groups(0)) {

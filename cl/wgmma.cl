@@ -104,6 +104,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
   __local ulong bars[2 * STAGES];
   __local uint scratch[64] __attribute__((aligned(128)));
   GEMM_BEGIN;
+  const long z = BATCH_ENTRY;
   SPLIT_BEGIN;
   const long pitch_n = (N + 1) / 2 * 2;
   const int id = get_local_id(0);

@@ -81,7 +81,8 @@ def build_options(program: Program) -> tuple[str, ...]:
 
 def source_hash(program: Program) -> str:
     """A digest of everything that decides what is compiled."""
-    text = "\n".join((joined_source(program.sources), *build_options(program)))
+    target = str(program.ptx_target)
+    text = "\n".join((joined_source(program.sources), *build_options(program), target))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
