@@ -145,8 +145,6 @@ FAULTS = (
           laws(f"{EXACT} and packed")),
     Fault("packed_lost_sum", "the sums of earlier K blocks are lost", "cl/packed.cl",
           "if (k0 > k_begin) ADD_TILE(acc, sum);", "", laws("packed")),
-    Fault("packed_lost_share", "a share of a split K is lost", "cl/packed.cl",
-          "int share = 0; share < splits", "int share = 1; share < splits", laws("packed")),
     Fault("register_lost_share", "a share of a split K is lost", "cl/register_reduce.cl",
           "int s = 1; s < shares", "int s = 2; s < shares", laws("register")),
     Fault("register_fragments", "one k is multiplied twice, its neighbour never", "cl/register.cl",
