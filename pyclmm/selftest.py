@@ -190,7 +190,7 @@ def anonymous(text: str) -> str:
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     for secret, shown in _secrets():
         text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", shown, text, flags=re.IGNORECASE)
-    text = re.sub(r"(?<![\w.)])(?:[A-Za-z]:[\\/]|\\\\|~?/)[^\s'\"(),;:]+", "<path>", text)
+    text = re.sub(r"(?<![\w.)])(?:<path>|[A-Za-z]:[\\/]|\\\\|~?/)[^\s'\"(),;:]*", "<path>", text)
     return text[:_LONGEST]
 
 
