@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import re
-import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,41 +58,22 @@ def ladder(product: dict[str, Any]) -> str:
     return table(["kernel", "ms", "GFLOP/s", "times `sequential`"], rows)
 
 
-def geometric(values: list[float]) -> float:
-    return math.exp(statistics.fmean(map(math.log, values)))
-
-
 def cpu() -> str:
-    """Speed beside NumPy on CPU devices, from benchmarks/cpu.py."""
+    """Speed beside NumPy and CLBlast on CPU devices, from benchmarks/cpu.py."""
     rows = [row for file in sorted(RESULTS.glob("cpu_*.json")) for row in cpu_rows(file)]
-    head = ["driver", "dtype", "geometric mean", "least", "at", "times CLBlast", "date"]
-    return table(head, rows)
+    return table(["driver", "dtype", "times NumPy, mean", "least", "times CLBlast, mean", "date"], rows)
 
 
 def cpu_rows(file: Path) -> Iterator[list[str]]:
     content = json.loads(file.read_text())
-    by_dtype: dict[str, list[dict[str, Any]]] = {}
-    for row in content["rows"]:
-        by_dtype.setdefault(row["dtype"], []).append(row)
-    for dtype, measured in by_dtype.items():
-        ratios = {
-            r["shape"]: r["seconds"]["numpy"] / r["seconds"]["pyclmm"]
-            for r in measured
-            if "numpy" in r["seconds"]
-        }
-        peers = [
-            r["seconds"]["clblast"] / r["seconds"]["pyclmm"] for r in measured if "clblast" in r["seconds"]
-        ]
-        worst = min(ratios, key=lambda shape: ratios[shape])
-        driver = f"{content['device']['platform']} {content['device']['driver_version']}"
-        mean, least = f"{geometric(list(ratios.values())):.2f}", f"{ratios[worst]:.2f}"
+    device, summary = content["device"], content["summary"]
+    for dtype in dict.fromkeys(record["dtype"] for record in content["records"]):
+        numpy, peer = summary.get(f"{dtype} / numpy"), summary.get(f"{dtype} / clblast")
         yield [
-            driver,
+            f"{device['platform']} {device['driver_version']}",
             dtype,
-            mean,
-            least,
-            worst,
-            f"{geometric(peers):.1f}" if peers else "-",
+            *((f"{numpy['mean']:.2f}", f"{numpy['least']:.2f}") if numpy else ("-", "-")),
+            f"{peer['mean']:.1f}" if peer else "-",
             content["date"][:10],
         ]
 
@@ -105,8 +83,10 @@ PARTS = {"kernels": kernels, "bench": bench, "cpu": cpu}
 
 def rewritten(text: str) -> str:
     for name, part in PARTS.items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- end {name} -->)"
-        text = re.sub(pattern, lambda m, body=part(): f"{m[1]}{body}\n{m[2]}", text, flags=re.DOTALL)
+        start, end = f"<!-- {name} -->\n", f"<!-- end {name} -->"
+        before, found, rest = text.partition(start)
+        if found:
+            text = before + start + part() + "\n" + end + rest.partition(end)[2]
     return text
 
 

@@ -78,7 +78,7 @@ def collect(a: Any, b: Any, c: Any = None, bias: Any = None, out: Any = None) ->
     if out is not None:
         found["out"] = out
     kinds = {type(x) for x in found.values()}
-    return found if kinds == _DEVICE or kinds == _HOST else _converted(found)
+    return found if kinds in (_DEVICE, _HOST) else _converted(found)
 
 
 _DEVICE, _HOST = {cla.Array}, {np.ndarray}
