@@ -18,6 +18,8 @@ from pyclmm.queues import default_queue
 def test_bytes_survive_the_way_there_and_back(monkeypatch, chunks, extra):
     monkeypatch.setattr(transfer, "CHUNK", 4096)
     monkeypatch.setattr(transfer, "DIRECT", 16)
+    monkeypatch.setattr(transfer, "_PART", 512)
+    monkeypatch.setattr(transfer, "_THREADS", 3)
     queue = cl.CommandQueue(default_queue().context)
     size = 4096 * chunks + extra
     if size <= 0:
