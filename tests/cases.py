@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 
 import numpy as np
 import pytest
@@ -18,8 +19,9 @@ NEVER_SKIPPED = ("packed", "thin", "register", "tiled", "naive", "flat", "single
 
 # How many of a family's own configurations are tested: compiling them is what takes the time.
 # PYCLMM_TEST_CONFIGS=all takes all of them.
-SPREAD = 1000 if os.environ.get("PYCLMM_TEST_CONFIGS") == "all" else 3
-VARIANTS = 5  # programs, or sizes of work-groups, that one test may compile for different shapes
+ALL = os.environ.get("PYCLMM_TEST_CONFIGS") == "all"
+SPREAD = 1000 if ALL else 2
+VARIANTS = 3  # programs, or sizes of work-groups, that one test may compile for different shapes
 
 
 def _tile(*, options=(), **sizes):
@@ -61,6 +63,23 @@ def refused(kernel, reason):
     pytest.skip(reason)
 
 
+@cache
+def _takes(kernel, m, n, k):
+    return kernel.supports(problem_of(m, n, k), DEVICE) is None
+
+
+@cache
+def _variant(kernel, config, m, n, k):
+    """What is compiled for that shape: programs, and by some drivers each size of work-groups."""
+    if 0 in (m, n):
+        return ()  # nothing is launched
+    problem = problem_of(m, n, k)
+    if config is None or kernel.violations(problem, config, DEVICE):
+        config = kernel.configs(problem, DEVICE)[0]
+    launches = kernel.launches(problem, config, DEVICE).launches
+    return tuple((launch.program, launch.local_size) for launch in launches)
+
+
 class Subject:
     """A kernel in one configuration, ready to be tested; None is the one it takes by itself."""
 
@@ -89,7 +108,7 @@ class Subject:
 
     def takes(self, m, n, k):
         """Whether the kernel takes that shape at all."""
-        return self.kernel.supports(problem_of(m, n, k), DEVICE) is None
+        return _takes(self.kernel, m, n, k)
 
     def shape(self, m, n, k):
         """That shape, with fewer rows or columns where the kernel takes no more."""
@@ -98,21 +117,12 @@ class Subject:
                 return rows, columns, k
         return refused(self.kernel, f"{self} takes no shape like {m} x {n} x {k}")
 
-    def _variant(self, m, n, k):
-        """What is compiled for that shape: programs, and by some drivers each size of work-groups."""
-        problem = problem_of(m, n, k)
-        config = self.config
-        if config is None or self.kernel.violations(problem, config, DEVICE):
-            config = self.kernel.configs(problem, DEVICE)[0]
-        launches = self.kernel.launches(problem, config, DEVICE).launches
-        return tuple((launch.program, launch.local_size) for launch in launches)
-
     def shapes(self, wanted):
         """Those that the kernel takes, in at most VARIANTS variants, from all over the list."""
         mine = [s for s in dict.fromkeys(wanted) if self.takes(*s)]
-        variants = list(dict.fromkeys(self._variant(*s) for s in mine))
+        variants = list(dict.fromkeys(_variant(self.kernel, self.config, *s) for s in mine))
         kept = variants[:: max(1, -(-len(variants) // VARIANTS))]
-        found = [s for s in mine if self._variant(*s) in kept]
+        found = [s for s in mine if _variant(self.kernel, self.config, *s) in kept]
         assert found, "a kernel that takes none of the shapes is not tested"
         return found
 
@@ -135,7 +145,7 @@ def own_configs(kernel):
 def odd_configs(kernel):
     """The odd tiles that the kernel can use and its device would not."""
     own = _distinct(kernel, kernel.configs(SAMPLE, DEVICE))
-    return [c for c in _distinct(kernel, [*own, *ODD_TILES]) if c not in own][:3]
+    return [c for c in _distinct(kernel, [*own, *ODD_TILES]) if c not in own][:2]
 
 
 def _parameters(subjects):
@@ -149,6 +159,21 @@ every_config = _parameters(
 two_configs = _parameters([Subject(k, c) for k in KERNELS for c in (None, *odd_configs(k)[:1])])
 # The one of a family's that compiles fastest: for tests of types and epilogues, which share their code.
 every_kernel = _parameters([Subject(k, (*odd_configs(k)[:1], None)[0]) for k in KERNELS])
+
+
+def rotated(names, cases, by=3):
+    """Each case with a few kernels, a part *by* of them, and each kernel with as many: they share the
+    code that these cases test, and compiling all pairs takes too long."""
+    found = [
+        pytest.param(Subject(kernel, config), *case, id="-".join(map(str, (kernel.name, *case))))
+        for number, kernel in enumerate(KERNELS)
+        for config in [(*odd_configs(kernel)[:1], None)[0]]
+        for index, case in enumerate(cases)
+        if ALL or (number + index) % by == 0
+    ]
+    return pytest.mark.parametrize(("subject", *names), found)
+
+
 defaults = _parameters([Subject(k) for k in KERNELS])
 
 
