@@ -15,7 +15,17 @@ from pyclmm.problem import checked_gemm, dense
 from pyclmm.queues import default_device
 
 # On PoCL, the driver that CI uses, these must run: a skip there is a failure.
-NEVER_SKIPPED = ("packed", "thin", "register", "tiled", "naive", "flat", "single_group", "sequential")
+NEVER_SKIPPED = (
+    "matvec",
+    "packed",
+    "thin",
+    "register",
+    "tiled",
+    "naive",
+    "flat",
+    "single_group",
+    "sequential",
+)
 
 # How many of a family's own configurations are tested: compiling them is what takes the time.
 # PYCLMM_TEST_CONFIGS=all takes all of them.
@@ -127,34 +137,53 @@ class Subject:
         return found
 
 
+def sample(kernel):
+    """A small product that the kernel takes, if it takes any."""
+    problems = [SAMPLE, problem_of(4, 1, 4)]
+    return next((p for p in problems if kernel.supports(p, DEVICE) is None), SAMPLE)
+
+
+def missing(kernel):
+    """Why this device cannot run the kernel at all, or None."""
+    return kernel.supports(sample(kernel), DEVICE)
+
+
 def _distinct(kernel, configs):
     """Without those that launch the same."""
     found = {}
+    if missing(kernel):
+        return []
     for config in configs:
-        if not kernel.violations(SAMPLE, config, DEVICE):
-            found.setdefault(kernel.launches(SAMPLE, config, DEVICE), config)
+        if not kernel.violations(sample(kernel), config, DEVICE):
+            found.setdefault(kernel.launches(sample(kernel), config, DEVICE), config)
     return list(found.values())
 
 
 def own_configs(kernel):
     """The kernel's candidates, from first to last, a few of them."""
-    found = _distinct(kernel, kernel.configs(SAMPLE, DEVICE))
+    found = _distinct(kernel, kernel.configs(sample(kernel), DEVICE)) or [None]
     return found[:: max(1, -(-len(found) // SPREAD))]
 
 
 def odd_configs(kernel):
     """The odd tiles that the kernel can use and its device would not."""
-    own = _distinct(kernel, kernel.configs(SAMPLE, DEVICE))
+    own = _distinct(kernel, kernel.configs(sample(kernel), DEVICE))
     return [c for c in _distinct(kernel, [*own, *ODD_TILES]) if c not in own][:2]
 
 
+def _parameter(subject, *case):
+    """A parameter with its reason to be skipped, where there is one that may be."""
+    reason = missing(subject.kernel)
+    skipped = [pytest.mark.skip(reason=reason)] if reason and subject.kernel.name not in NEVER_SKIPPED else []
+    name = "-".join(map(str, (subject.kernel.name, *case))) if case else repr(subject)
+    return pytest.param(subject, *case, id=name, marks=skipped)
+
+
 def _parameters(subjects):
-    return pytest.mark.parametrize("subject", [pytest.param(s, id=repr(s)) for s in subjects])
+    return pytest.mark.parametrize("subject", [_parameter(s) for s in subjects])
 
 
-every_config = _parameters(
-    [Subject(k, c) for k in KERNELS for c in (*own_configs(k), *odd_configs(k)) or (None,)]
-)
+every_config = _parameters([Subject(k, c) for k in KERNELS for c in (*own_configs(k), *odd_configs(k))])
 # What the kernel takes by itself, and a tile that no shape divides.
 two_configs = _parameters([Subject(k, c) for k in KERNELS for c in (None, *odd_configs(k)[:1])])
 # The one of a family's that compiles fastest: for tests of types and epilogues, which share their code.
@@ -165,7 +194,7 @@ def rotated(names, cases, by=3):
     """Each case with a few kernels, a part *by* of them, and each kernel with as many: they share the
     code that these cases test, and compiling all pairs takes too long."""
     found = [
-        pytest.param(Subject(kernel, config), *case, id="-".join(map(str, (kernel.name, *case))))
+        _parameter(Subject(kernel, config), *case)
         for number, kernel in enumerate(KERNELS)
         for config in [(*odd_configs(kernel)[:1], None)[0]]
         for index, case in enumerate(cases)

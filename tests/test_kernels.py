@@ -321,6 +321,12 @@ def test_integer_epilogue_wraps(subject, rng):
 
 
 @every_kernel
+def test_bool_sum_of_256_is_true(subject):
+    m, n, k = subject.shape(3, 2, 256)
+    assert subject(np.ones((m, k), bool), np.ones((k, n), bool)).all()
+
+
+@every_kernel
 def test_complex_scalars(subject, rng):
     a, b, c = (numbers(rng, s, "c8") for s in ((5, 6), (6, 7), (5, 7)))
     want = expected(a, b, c, alpha=0.7 - 2j, beta=1j)
