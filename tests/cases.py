@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,12 +15,23 @@ from pyclmm.problem import checked_gemm, dense
 from pyclmm.queues import default_device
 
 # On PoCL, the driver that CI uses, these must run: a skip there is a failure.
-NEVER_SKIPPED = ("packed", "thin", "register", "tiled", "naive", "flat", "single_group", "sequential")
+NEVER_SKIPPED = (
+    "matvec",
+    "packed",
+    "thin",
+    "register",
+    "tiled",
+    "naive",
+    "flat",
+    "single_group",
+    "sequential",
+)
 
 # How many of a family's own configurations are tested: compiling them is what takes the time.
 # PYCLMM_TEST_CONFIGS=all takes all of them.
-SPREAD = 1000 if os.environ.get("PYCLMM_TEST_CONFIGS") == "all" else 3
-VARIANTS = 5  # programs, or sizes of work-groups, that one test may compile for different shapes
+ALL = os.environ.get("PYCLMM_TEST_CONFIGS") == "all"
+SPREAD = 1000 if ALL else 2
+VARIANTS = 3  # programs, or sizes of work-groups, that one test may compile for different shapes
 
 
 def _tile(*, options=(), **sizes):
@@ -61,6 +73,23 @@ def refused(kernel, reason):
     pytest.skip(reason)
 
 
+@cache
+def _takes(kernel, m, n, k):
+    return kernel.supports(problem_of(m, n, k), DEVICE) is None
+
+
+@cache
+def _variant(kernel, config, m, n, k):
+    """What is compiled for that shape: programs, and by some drivers each size of work-groups."""
+    if 0 in (m, n):
+        return ()  # nothing is launched
+    problem = problem_of(m, n, k)
+    if config is None or kernel.violations(problem, config, DEVICE):
+        config = kernel.configs(problem, DEVICE)[0]
+    launches = kernel.launches(problem, config, DEVICE).launches
+    return tuple((launch.program, launch.local_size) for launch in launches)
+
+
 class Subject:
     """A kernel in one configuration, ready to be tested; None is the one it takes by itself."""
 
@@ -89,7 +118,7 @@ class Subject:
 
     def takes(self, m, n, k):
         """Whether the kernel takes that shape at all."""
-        return self.kernel.supports(problem_of(m, n, k), DEVICE) is None
+        return _takes(self.kernel, m, n, k)
 
     def shape(self, m, n, k):
         """That shape, with fewer rows or columns where the kernel takes no more."""
@@ -98,57 +127,82 @@ class Subject:
                 return rows, columns, k
         return refused(self.kernel, f"{self} takes no shape like {m} x {n} x {k}")
 
-    def _variant(self, m, n, k):
-        """What is compiled for that shape: programs, and by some drivers each size of work-groups."""
-        problem = problem_of(m, n, k)
-        config = self.config
-        if config is None or self.kernel.violations(problem, config, DEVICE):
-            config = self.kernel.configs(problem, DEVICE)[0]
-        launches = self.kernel.launches(problem, config, DEVICE).launches
-        return tuple((launch.program, launch.local_size) for launch in launches)
-
     def shapes(self, wanted):
         """Those that the kernel takes, in at most VARIANTS variants, from all over the list."""
         mine = [s for s in dict.fromkeys(wanted) if self.takes(*s)]
-        variants = list(dict.fromkeys(self._variant(*s) for s in mine))
+        variants = list(dict.fromkeys(_variant(self.kernel, self.config, *s) for s in mine))
         kept = variants[:: max(1, -(-len(variants) // VARIANTS))]
-        found = [s for s in mine if self._variant(*s) in kept]
+        found = [s for s in mine if _variant(self.kernel, self.config, *s) in kept]
         assert found, "a kernel that takes none of the shapes is not tested"
         return found
+
+
+def sample(kernel):
+    """A small product that the kernel takes, if it takes any."""
+    problems = [SAMPLE, problem_of(4, 1, 4)]
+    return next((p for p in problems if kernel.supports(p, DEVICE) is None), SAMPLE)
+
+
+def missing(kernel):
+    """Why this device cannot run the kernel at all, or None."""
+    return kernel.supports(sample(kernel), DEVICE)
 
 
 def _distinct(kernel, configs):
     """Without those that launch the same."""
     found = {}
+    if missing(kernel):
+        return []
     for config in configs:
-        if not kernel.violations(SAMPLE, config, DEVICE):
-            found.setdefault(kernel.launches(SAMPLE, config, DEVICE), config)
+        if not kernel.violations(sample(kernel), config, DEVICE):
+            found.setdefault(kernel.launches(sample(kernel), config, DEVICE), config)
     return list(found.values())
 
 
 def own_configs(kernel):
     """The kernel's candidates, from first to last, a few of them."""
-    found = _distinct(kernel, kernel.configs(SAMPLE, DEVICE))
+    found = _distinct(kernel, kernel.configs(sample(kernel), DEVICE)) or [None]
     return found[:: max(1, -(-len(found) // SPREAD))]
 
 
 def odd_configs(kernel):
     """The odd tiles that the kernel can use and its device would not."""
-    own = _distinct(kernel, kernel.configs(SAMPLE, DEVICE))
-    return [c for c in _distinct(kernel, [*own, *ODD_TILES]) if c not in own][:3]
+    own = _distinct(kernel, kernel.configs(sample(kernel), DEVICE))
+    return [c for c in _distinct(kernel, [*own, *ODD_TILES]) if c not in own][:2]
+
+
+def _parameter(subject, *case):
+    """A parameter with its reason to be skipped, where there is one that may be."""
+    reason = missing(subject.kernel)
+    skipped = [pytest.mark.skip(reason=reason)] if reason and subject.kernel.name not in NEVER_SKIPPED else []
+    name = "-".join(map(str, (subject.kernel.name, *case))) if case else repr(subject)
+    return pytest.param(subject, *case, id=name, marks=skipped)
 
 
 def _parameters(subjects):
-    return pytest.mark.parametrize("subject", [pytest.param(s, id=repr(s)) for s in subjects])
+    return pytest.mark.parametrize("subject", [_parameter(s) for s in subjects])
 
 
-every_config = _parameters(
-    [Subject(k, c) for k in KERNELS for c in (*own_configs(k), *odd_configs(k)) or (None,)]
-)
+every_config = _parameters([Subject(k, c) for k in KERNELS for c in (*own_configs(k), *odd_configs(k))])
 # What the kernel takes by itself, and a tile that no shape divides.
 two_configs = _parameters([Subject(k, c) for k in KERNELS for c in (None, *odd_configs(k)[:1])])
 # The one of a family's that compiles fastest: for tests of types and epilogues, which share their code.
 every_kernel = _parameters([Subject(k, (*odd_configs(k)[:1], None)[0]) for k in KERNELS])
+
+
+def rotated(names, cases, by=3):
+    """Each case with a few kernels, a part *by* of them, and each kernel with as many: they share the
+    code that these cases test, and compiling all pairs takes too long."""
+    found = [
+        _parameter(Subject(kernel, config), *case)
+        for number, kernel in enumerate(KERNELS)
+        for config in [(*odd_configs(kernel)[:1], None)[0]]
+        for index, case in enumerate(cases)
+        if ALL or (number + index) % by == 0
+    ]
+    return pytest.mark.parametrize(("subject", *names), found)
+
+
 defaults = _parameters([Subject(k) for k in KERNELS])
 
 
