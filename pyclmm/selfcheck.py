@@ -12,13 +12,13 @@ the protection from a wrong driver: products may be wrong without a word.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from . import cache, trial
 from .config import TileConfig
 from .device import DeviceInfo, device_info
 from .errors import DeviceLostError
-from .kernels.base import Kernel, Work
+from .kernels.base import Kernel, Program, Work
 from .problem import GemmProblem
 from .program import source_hash
 from .verify import outcome, resized
@@ -37,7 +37,11 @@ from .verify import outcome, resized
 _SCHEMA = 1
 _LONGEST = 300  # characters of a reason
 _LARGEST = 300  # M, N and K of the check: a few work-groups of any tile, well under 50 ms
+_ALWAYS = 6  # small problems that are run in any case; more only until each program has run
+_CAPS = (_LARGEST, 1200, 5000, 40000)  # of M, N and K where programs depend on sizes, within:
+_MAX_ELEMENTS, _MAX_WORK = 1 << 25, 1 << 28
 _known: dict[str, str | None] = {}
+_checking: dict[str, threading.Lock] = {}
 _lock = threading.Lock()
 
 
@@ -50,6 +54,23 @@ def refusal(queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config
     with _lock:
         if digest in _known:
             return _known[digest]
+        mine = _checking.setdefault(digest, threading.Lock())
+    with mine:  # one thread checks, the others wait for its verdict
+        try:
+            with _lock:
+                if digest in _known:
+                    return _known[digest]
+            return _verdict(digest, queue, problem, kernel, config)
+        finally:
+            with _lock:
+                _checking.pop(digest, None)
+
+
+def _verdict(
+    digest: str, queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig
+) -> str | None:
+    """The verdict on disk, or a new one."""
+    device = device_info(queue.device)
     kept = cache.read_json(_path(digest), partial(_fault, device=device.name, kernel=kernel.name))
     if kept is not None:
         return _remember(digest, kept["reason"])
@@ -60,9 +81,7 @@ def refusal(queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config
     try:
         verdict = _plain(found_wrong(queue, problem, kernel, config))
     except DeviceLostError as error:  # not on disk: it need not have been the kernel
-        _keep(
-            digest, device, kernel, _plain(f"the device was lost in the self-check: {error}"), on_disk=False
-        )
+        _remember(digest, _plain(f"the device was lost in the self-check: {error}"))
         raise
     return _keep(digest, device, kernel, verdict, on_disk=True)
 
@@ -122,30 +141,54 @@ _DATA: dict[str, tuple[tuple[bool, int | None], ...]] = {
 def found_wrong(
     queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig
 ) -> str | None:
-    """Run the small problems; the first wrong answer in words, or None."""
+    """Run small problems with the programs of *problem*; the first wrong answer in words, or None."""
     device = device_info(queue.device)
-    wanted = {x.program for x in kernel.launches(problem, config, device).launches}
     rng = np.random.default_rng(20)
-    # A family that decides by size whether to cut K would not cut such small ones: it is asked to.
-    ways = (config, replace(config, split_k=2)) if config.split_k == 0 else (config,)
-    for small, way in product(_small_problems(problem, config), ways):
-        if kernel.supports(small, device) is not None or kernel.violations(small, way, device):
-            continue
-        work = kernel.launches(small, way, device)
-        if not {x.program for x in work.launches} <= wanted:
-            continue  # it would compile something that is not going to be used
+    missing = _programs(kernel.launches(problem, config, device))
+    for small, work in _cases(problem, kernel, config, device):
         for exact, spread in _DATA.get(problem.precision, _DATA["highest"]):
             reason = outcome(queue, small, work, device, rng, exact, spread).reason
             if reason is not None:
                 return f"wrong result in the self-check, {small}: {reason}"
-    return None
+        missing -= _programs(work)
+    return "no small problem runs all of its programs, so it cannot be checked" if missing else None
+
+
+def _programs(work: Work) -> set[Program]:
+    return {launch.program for launch in work.launches}
+
+
+def _cases(
+    problem: GemmProblem, kernel: Kernel, config: TileConfig, device: DeviceInfo
+) -> Iterator[tuple[GemmProblem, Work]]:
+    """Small problems that run no other programs than *problem*, until each of its programs was run."""
+    wanted = _programs(kernel.launches(problem, config, device))
+    missing = set(wanted)
+    # A family that decides by size whether to cut K would not cut such small ones: it is asked to.
+    ways = (config, replace(config, split_k=2)) if config.split_k == 0 else (config,)
+    for number, small in enumerate(_small_problems(problem, config)):
+        if number >= _ALWAYS and not missing:
+            return
+        for way in ways:
+            if kernel.supports(small, device) is not None or kernel.violations(small, way, device):
+                continue
+            work = kernel.launches(small, way, device)
+            if _programs(work) <= wanted:  # others are for other sizes, and not going to be used
+                missing -= _programs(work)
+                yield small, work
 
 
 def _small_problems(problem: GemmProblem, config: TileConfig) -> Iterator[GemmProblem]:
-    """Problems that differ from *problem* in sizes only: past a tile by a few, exact tiles, tiny."""
+    """Problems that differ from *problem* in sizes only: past a tile by a few, exact tiles, tiny.
+
+    After the first few come larger ones, for kernels whose programs depend on sizes.
+    """
     bm, bn, bk = (min(size, _LARGEST // 2) for size in (config.bm, config.bn, config.bk))
-    empty = problem.k == 0
     sizes = [(bm + 3, bn + 5, 2 * bk + 1), (bm, bn, 2 * bk), (2 * bm, 2 * bn, 4 * bk), (3, 2, 5), (1, 1, 1)]
-    for m, n, k in dict.fromkeys(sizes):
-        yield resized(problem, m, n, 0 if empty else k)
-    yield resized(problem, min(problem.m, _LARGEST), min(problem.n, _LARGEST), min(problem.k, _LARGEST))
+    for m, n, k in sizes:
+        yield resized(problem, m, n, k if problem.k else 0)
+    own = (problem.m, problem.n, problem.k)
+    near = {tuple(map(min, own, caps)) for caps in itertools.product(_CAPS, repeat=3)}
+    for m, n, k in sorted(near, key=lambda size: (size[0] * size[1] * (size[2] + 1), size)):
+        if max(m * n, m * k, k * n) <= _MAX_ELEMENTS and m * n * k <= _MAX_WORK:
+            yield resized(problem, m, n, k)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,7 @@ from . import child, queues, schema
 from .config import TileConfig
 from .device import DeviceInfo, device_info
 from .errors import NoDeviceError
-from .kernels import Kernel, kernel_named
+from .kernels import Kernel
 from .problem import GemmProblem
 
 LIMIT = 60.0  # seconds for a build and its check
@@ -49,7 +48,7 @@ def survived(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: T
         "config": schema.config_json(config),
     }
     answers: list[Any] = []
-    failure = child.ask("trial", request, LIMIT, answers.append)
+    failure = child.ask("trial_child", request, LIMIT, answers.append)
     if failure is not None:
         advice = "" if failure.crashed or failure.hung else " (PYCLMM_TRIAL=off does without)"
         text = f"tried in a child process, {failure.reason}{advice}"
@@ -78,26 +77,3 @@ def device_of(wanted: Any) -> cl.Device:
         if identity(device_info(device)) == wanted:
             return device
     raise NoDeviceError("the device is not there in the child process")
-
-
-def answers(request: Any) -> Iterator[dict[str, str | None]]:
-    """The child: ``{"reason": None}`` where the driver survives and the results are right.
-
-    An error that the driver raises is survived too: the parent gets the same one, with its log.
-    """
-    from . import selfcheck  # noqa: PLC0415 - it imports this module
-    from .errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError  # noqa: PLC0415
-
-    device = device_of(request["device"])
-    problem, config = schema.problem_from(request["problem"]), schema.config_from(request["config"])
-    kernel, info = kernel_named(request["kernel"]), device_info(device)
-    against = kernel.supports(problem, info) or "; ".join(kernel.violations(problem, config, info))
-    if against:
-        yield {"reason": against}
-        return
-    try:
-        yield {"reason": selfcheck.found_wrong(queues.new_queue(device), problem, kernel, config)}
-    except DeviceLostError as error:
-        yield {"reason": str(error)}
-    except (BuildError, LaunchError, DeviceMemoryError):
-        yield {"reason": None}

@@ -69,15 +69,20 @@ class _Case:
 
 
 def resized(problem: GemmProblem, m: int, n: int, k: int) -> GemmProblem:
-    """*problem* with other sizes, rows padded to its alignments and at least by one element."""
+    """*problem* with other sizes, rows padded to its alignments and at least by one element.
 
-    def leading(length: int, align: int, name: str) -> int:
+    A vector without gaps (a leading dimension of 1) stays one: some kernels take no other.
+    """
+
+    def leading(length: int, align: int, name: str, own: int) -> int:
+        if length == own == 1:
+            return 1
         per_line = max(1, align // dtypes.dtype_of(name).itemsize)
         return round_up(length + 1, per_line)
 
-    lda = leading(m if problem.trans_a else k, problem.a_align, problem.a_type)
-    ldb = leading(k if problem.trans_b else n, problem.b_align, problem.b_type)
-    ldo = leading(n, problem.out_align, problem.out_type)
+    lda = leading(m if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
+    ldb = leading(k if problem.trans_b else n, problem.b_align, problem.b_type, problem.ldb)
+    ldo = leading(n, problem.out_align, problem.out_type, problem.ldo)
     batch = (2,) if problem.batch_shape else ()
     rows = (k if problem.trans_a else m, n if problem.trans_b else k)
     strides = ((rows[0] * lda,), (rows[1] * ldb,), (m * n,), (m * ldo,)) if batch else ((),) * 4

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
@@ -11,7 +14,11 @@ from cases import DEFAULTS
 
 import pyclmm
 from pyclmm import api, cache, program, selfcheck
-from pyclmm.queues import default_queue
+from pyclmm.device import device_info
+from pyclmm.problem import checked_gemm, dense
+from pyclmm.queues import default_device, default_queue
+
+DEVICE = device_info(default_device())
 
 # What a driver could get wrong: (kernel's file, right text, what it computes instead)
 WRONG = {
@@ -115,6 +122,59 @@ def test_a_changed_source_is_checked_again(monkeypatch, queue):
     tamper(monkeypatch, "tiled.cl", "/* tiled:", "/* changed:")
     pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
     assert len(calls) == 2
+
+
+def test_threads_that_need_one_verdict_wait_for_one_check(monkeypatch, queue):
+    calls = count_checks(monkeypatch)
+    a, b = operands()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda m: pyclmm.matmul(a[:m], b, kernel="tiled", queue=queue), range(1, 9)))
+    assert len(calls) == 1
+    assert not selfcheck._checking
+
+
+H200 = replace(
+    DEVICE,
+    name="NVIDIA H200",
+    vendor="nvidia",
+    kind="gpu",
+    compute_units=132,
+    max_work_group_size=1024,
+    max_work_item_sizes=(1024, 1024, 64),
+    local_mem_size=48 << 10,
+    unified_memory=False,
+    compute_capability=(9, 0),
+)
+SHAPES = [
+    (64, 64, 64),
+    (1000, 1001, 999),
+    (1, 4096, 4096),
+    (4096, 1, 4096),
+    (7, 5000, 300),
+    (8192, 8192, 8192),
+]
+
+
+@pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
+@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
+def test_every_program_that_a_product_runs_is_checked(kernel, device):
+    """Macros may follow from sizes: then small problems are not enough, and larger ones are run."""
+    for (m, n, k), name, align in itertools.product(SHAPES, ("float32", "float64"), (64, 4)):
+        a, b = (replace(dense(s, np.dtype(name)), align=align) for s in ((m, k), (k, n)))
+        problem = checked_gemm(a, b).problem
+        configs = [] if kernel.supports(problem, device) else kernel.configs(problem, device)
+        for config in configs[:1]:
+            wanted = selfcheck._programs(kernel.launches(problem, config, device))
+            for _, work in selfcheck._cases(problem, kernel, config, device):
+                wanted -= selfcheck._programs(work)
+            assert not wanted, (problem, config)
+
+
+def test_a_kernel_that_cannot_be_checked_is_not_used(monkeypatch, queue):
+    monkeypatch.setattr(selfcheck, "_cases", lambda *_: iter(()))
+    a, b = operands()
+    with pytest.raises(pyclmm.UnsupportedError, match="cannot be checked"):
+        pyclmm.matmul(a, b, kernel="tiled", queue=queue)
 
 
 def test_the_check_can_be_turned_off(monkeypatch, queue):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_cache import json_values
 
 import pyclmm
-from pyclmm import TileConfig, child, schema, selfcheck, trial
+from pyclmm import TileConfig, child, schema, selfcheck, trial, trial_child
 from pyclmm.device import device_info
 from pyclmm.kernels import kernel_named
 from pyclmm.problem import GemmProblem
@@ -275,12 +275,12 @@ def test_a_child_refuses_a_hostile_request():
         "problem": schema.problem_json(PROBLEM),
         "config": schema.config_json(TileConfig.square(4)),
     }
-    assert list(trial.answers(good)) == [{"reason": None}]
-    [unfit] = trial.answers(good | {"config": schema.config_json(TileConfig(bm=3))})
+    assert list(trial_child.answers(good)) == [{"reason": None}]
+    [unfit] = trial_child.answers(good | {"config": schema.config_json(TileConfig(bm=3))})
     assert "one tile width" in unfit["reason"]
     for change in ({"kernel": "tiled.cl"}, {"problem": {}}, {"config": []}):
         with pytest.raises(pyclmm.ArgumentError):
-            list(trial.answers(good | change))
+            list(trial_child.answers(good | change))
 
 
 def test_a_lost_device_in_a_child_is_a_refusal(monkeypatch):
@@ -294,7 +294,7 @@ def test_a_lost_device_in_a_child_is_a_refusal(monkeypatch):
         "problem": schema.problem_json(PROBLEM),
         "config": schema.config_json(kernel_named("naive").configs(PROBLEM, DEVICE)[0]),
     }
-    assert list(trial.answers(request)) == [{"reason": "gone"}]
+    assert list(trial_child.answers(request)) == [{"reason": "gone"}]
 
 
 def test_children_end_with_all_that_they_started(monkeypatch, tmp_path):
@@ -308,7 +308,7 @@ def test_children_end_with_all_that_they_started(monkeypatch, tmp_path):
         "time.sleep(600)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    failure = child.ask("trial", {}, 1.5, lambda _: None)
+    failure = child.ask("trial_child", {}, 1.5, lambda _: None)
     assert failure.hung
     assert np.array_equal(pyclmm.matmul(np.eye(2), np.eye(2), queue=default_queue()), np.eye(2))
     status = subprocess.run(["ps", "-o", "stat=", "-p", pids.read_text()], capture_output=True, check=False)
@@ -317,6 +317,6 @@ def test_children_end_with_all_that_they_started(monkeypatch, tmp_path):
 
 def test_a_refused_process_is_an_answer(monkeypatch):
     with failing(child, "Popen", OSError(11, "Resource temporarily unavailable"), library="subprocess"):
-        failure = child.ask("trial", {}, 5.0, lambda _: None)
+        failure = child.ask("trial_child", {}, 5.0, lambda _: None)
     assert "could not be started: Resource" in failure.reason
     assert not failure.crashed

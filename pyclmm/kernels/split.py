@@ -48,6 +48,7 @@ class Split(Kernel):
 
     name = "split"
     summary = 'precision="high": float32 as two float16 or two TF32 parts on the matrix units of sm_90a'
+    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != CAPABILITY:
