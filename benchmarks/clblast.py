@@ -48,7 +48,7 @@ def gemm(
     Transposed operands must be transposed views of C-contiguous arrays.
     """
     found, dtype = library(), a.dtype.name
-    if found is None or dtype not in _NAMES or a.ndim != 2:
+    if found is None or dtype not in _NAMES or a.ndim != 2 or not _has_type(queue, dtype):
         return None
     function = getattr(found, f"CLBlast{_NAMES[dtype]}gemm")
     scalar, one, zero = _SCALARS[dtype]
