@@ -40,6 +40,10 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
+def _has_type(queue: cl.CommandQueue, dtype: str) -> bool:
+    return dtype != "float16" or "cl_khr_fp16" in queue.device.extensions
+
+
 def gemm(
     queue: cl.CommandQueue, a: np.ndarray, b: np.ndarray, out: np.ndarray
 ) -> Callable[[], object] | None:
