@@ -40,6 +40,10 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
+def _has_type(queue: cl.CommandQueue, dtype: str) -> bool:
+    return dtype != "float16" or "cl_khr_fp16" in queue.device.extensions
+
+
 def gemm(
     queue: cl.CommandQueue, a: np.ndarray, b: np.ndarray, out: np.ndarray
 ) -> Callable[[], object] | None:
@@ -48,7 +52,7 @@ def gemm(
     Transposed operands must be transposed views of C-contiguous arrays.
     """
     found, dtype = library(), a.dtype.name
-    if found is None or dtype not in _NAMES or a.ndim != 2:
+    if found is None or dtype not in _NAMES or a.ndim != 2 or not _has_type(queue, dtype):
         return None
     function = getattr(found, f"CLBlast{_NAMES[dtype]}gemm")
     scalar, one, zero = _SCALARS[dtype]

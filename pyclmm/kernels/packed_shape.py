@@ -19,12 +19,14 @@ from .base import round_up
 # either 32 (Neon) or 16 (SSE) of 128.
 _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (8, 2))}
 _SUM_BYTES = 1 << 17  # of sums that a work-group keeps: an eighth to a half of a core's second cache
-_KC = 1024  # steps of K between two visits of the same sums
+# Steps of K between two visits of the same sums: with B in panels; with B in place; and in place with
+# rows a multiple of a page apart, of which a cache holds few.
+_KC_PANELS, _KC_IN_PLACE, _KC_PAGES = 1024, 256, 64
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
 _SPLIT_K = 512  # fewest steps of K worth a share of their own
 _SHORT_K = 64  # up to here storing costs most: few rows at a time, so that each is written in a stream
 _PAGE = 4096  # rows this far apart fall into the same few lines of a cache
-_DIRECT_BYTES = 1 << 20  # a B up to this size is read where it lies
+_SMALL_BYTES = 1 << 20  # an operand up to this size stays in the second cache
 UNROLL = 4  # as in packed_tile.h
 
 
@@ -54,18 +56,22 @@ def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     if problem.n * parts <= lanes:  # one vector covers a row of out
         shapes = ((8, 1), *shapes)
     tiles = [_tile(rows // parts, vectors * lanes // parts, lanes, problem) for rows, vectors in shapes]
-    chosen = [_with_packing(t, _worth_packing_a(problem), _worth_packing_b(problem, t)) for t in tiles]
-    return [replace(c, split_k=shares(problem, c, device)) for c in (*chosen, _with_packing(tiles[0], 1, 1))]
+    chosen = [_packing(t, problem, _worth_packing_a(problem), _worth_packing_b(problem, t)) for t in tiles]
+    chosen.append(_packing(tiles[0], problem, True, True))
+    return [replace(c, split_k=shares(problem, c, device)) for c in chosen]
 
 
 def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem) -> TileConfig:
     bn = max(1, 256 // tn) * tn
     bm = max(1, _SUM_BYTES // sum_size(problem) // bn // tm) * tm
-    return TileConfig(bm=bm, bn=bn, bk=_KC, tm=tm, tn=tn, vec=lanes)
+    return TileConfig(bm=bm, bn=bn, bk=_KC_PANELS, tm=tm, tn=tn, vec=lanes)
 
 
-def _with_packing(config: TileConfig, pack_a: int, pack_b: int) -> TileConfig:
-    return replace(config, options=(("pack_a", int(pack_a)), ("pack_b", int(pack_b))))
+def _packing(config: TileConfig, problem: GemmProblem, a: bool, b: bool) -> TileConfig:
+    config = replace(config, options=(("pack_a", int(a)), ("pack_b", int(b))))
+    if packs_b(problem, config):
+        return config
+    return replace(config, bk=_KC_PAGES if _row_bytes(problem) % _PAGE == 0 else _KC_IN_PLACE)
 
 
 def packs_a(problem: GemmProblem, config: TileConfig) -> bool:
@@ -82,17 +88,22 @@ def packs_b(problem: GemmProblem, config: TileConfig) -> bool:
 
 def _worth_packing_a(problem: GemmProblem) -> bool:
     """A is read one number at a time: by rows that costs nothing extra."""
-    return problem.trans_a and _far_apart(problem.lda, problem.m, problem)
+    size = dtype_of(problem.acc_type).itemsize
+    far_apart = problem.lda * size % _PAGE == 0 or problem.m * problem.k * size > _SMALL_BYTES
+    return problem.trans_a and far_apart
 
 
 def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:
-    """Rows far apart are slow to read again and again."""
-    return problem.m > 4 * config.tm and problem.k > _SHORT_K and _far_apart(problem.ldb, problem.n, problem)
+    """Rows of B a page apart displace each other, and vectors across cache lines take two loads."""
+    if problem.m <= 4 * config.tm or problem.k <= _SHORT_K:  # used too seldom
+        return False
+    row = _row_bytes(problem)
+    return row % _PAGE == 0 or (row % 32 != 0 and row * problem.k > _SMALL_BYTES)
 
 
-def _far_apart(ld: int, width: int, problem: GemmProblem) -> bool:
-    size = dtype_of(problem.acc_type).itemsize
-    return ld * size % _PAGE == 0 or width * problem.k * size > _DIRECT_BYTES
+def _row_bytes(problem: GemmProblem) -> int:
+    """The distance of B's rows."""
+    return abs(problem.ldb) * dtype_of(problem.acc_type).itemsize
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,147 @@
+"""The kernels for CPU devices: what they copy, how they cut, and every way their operands can lie."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from cases import small_integers
+
+import pyclmm
+from pyclmm import TileConfig
+from pyclmm.device import DeviceInfo
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.packed_shape import cut, packs_a, packs_b, shares
+from pyclmm.problem import GemmProblem
+
+# (tm, tn, vec) that no device would be tuned to
+ODD = TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4)
+PACKING = [(("pack_a", a), ("pack_b", b)) for a, b in itertools.product((0, 1), repeat=2)]
+
+
+@pytest.fixture
+def cpu(device: DeviceInfo) -> DeviceInfo:
+    """The device under test as a CPU with four compute units and 256-bit vectors."""
+    return dataclasses.replace(
+        device, kind="cpu", compute_units=4, float_vector_width=8, local_mem_size=1 << 20
+    )
+
+
+@pytest.fixture
+def on_cpu(device: DeviceInfo) -> None:
+    if not device.is_cpu:
+        pytest.skip("a kernel for CPU devices")
+
+
+def problem(m, n, k, dtype="float32", **given):
+    acc = "float32" if dtype == "float16" else dtype
+    return GemmProblem(m, n, k, dtype, dtype, dtype, acc, **({"lda": k, "ldb": n, "ldo": n} | given))
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("split_k", [1, 3])
+@pytest.mark.parametrize("packing", PACKING)
+@pytest.mark.parametrize("trans", ["NN", "TN", "NT"])
+def test_every_packing_and_split_is_exact(packing, split_k, trans, rng):
+    config = dataclasses.replace(ODD, options=packing, split_k=split_k)
+    for m, n, k in [(3, 4, 4), (2, 3, 5), (7, 9, 21), (20, 17, 30)]:
+        a, b = small_integers(rng, (m, k), "f4"), small_integers(rng, (k, n), "f4")
+        c, bias = small_integers(rng, (m, n), "f4"), small_integers(rng, (n,), "f4")
+        x = np.ascontiguousarray(a.T).T if trans[0] == "T" else a
+        y = np.ascontiguousarray(b.T).T if trans[1] == "T" else b
+        got = pyclmm.gemm(x, y, c, beta=2.0, bias=bias, kernel=("packed", config))
+        assert np.array_equal(got, a @ b + 2 * c + bias), (m, n, k)
+        assert np.array_equal(pyclmm.matmul(x, y, kernel=("packed", config)), a @ b), (m, n, k)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("packing", PACKING)
+def test_complex_parts_meet_again(packing, rng):
+    config = dataclasses.replace(ODD, options=packing)
+    a, b = small_integers(rng, (7, 9), "c8"), small_integers(rng, (9, 10), "c8")
+    a, b = a + 1j * small_integers(rng, a.shape, "c8"), b + 1j * small_integers(rng, b.shape, "c8")
+    assert np.array_equal(pyclmm.matmul(a, b, kernel=("packed", config)), a @ b)
+    got = pyclmm.gemm(a, b.T, trans_b="C", kernel=("packed", config))
+    assert np.array_equal(got, a @ b.conj())
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u4"])
+@pytest.mark.parametrize("length", [1, 3, 8, 9, 40, 5000])
+def test_matvec_reads_either_operand_along_either_axis(dtype, length, rng):
+    for k, order in itertools.product((1, 7, 8, 65, 300), "CF"):
+        w, x = small_integers(rng, (length, k), dtype), small_integers(rng, (k,), dtype)
+        w = np.asarray(w, order=order)
+        assert np.array_equal(pyclmm.matmul(w, x, kernel="matvec"), w @ x)
+        assert np.array_equal(pyclmm.matmul(x, w.T, kernel="matvec"), x @ w.T)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_matvec_refuses_what_it_cannot_read(device):
+    matvec = kernel_named("matvec")
+    assert "neither" in matvec.supports(problem(2, 3, 4), device)
+    assert "float16" in matvec.supports(problem(1, 3, 4, "float16"), device)
+    assert "gaps" in matvec.supports(problem(3, 1, 4, ldb=2), device)
+    assert matvec.supports(problem(3, 1, 4), device) is None
+
+
+def test_only_cpu_devices_are_taken(cpu):
+    gpu = dataclasses.replace(cpu, kind="gpu")
+    for name in ("packed", "matvec"):
+        assert "CPU" in kernel_named(name).supports(problem(1, 64, 64), gpu)
+
+
+def test_conversion_always_packs(cpu):
+    config = kernel_named("packed").configs(problem(64, 64, 64, "float16"), cpu)[0]
+    assert packs_a(problem(64, 64, 64, "float16"), config)
+    assert packs_b(problem(64, 64, 64, "float16"), config)
+    assert packs_b(problem(64, 64, 64, trans_b=True), config)
+
+
+def test_rows_a_page_apart_are_packed_and_near_ones_are_not(cpu):
+    packed = kernel_named("packed")
+    assert packed.configs(problem(1024, 1024, 1024), cpu)[0].option("pack_b") == 1
+    assert packed.configs(problem(256, 256, 256), cpu)[0].option("pack_b") == 0
+    assert packed.configs(problem(16, 1024, 1024), cpu)[0].option("pack_b") == 0
+
+
+def test_macro_tiles_cover_the_result_and_keep_all_units_busy(cpu):
+    for m, n, k in [(1000, 1000, 100), (64, 4096, 64), (4096, 64, 64), (17, 3, 50), (2048, 2048, 16)]:
+        p = problem(m, n, k)
+        config = kernel_named("packed").configs(p, cpu)[0]
+        found = cut(p, config, cpu)
+        assert found.mc % config.tm == 0
+        assert found.nc % config.tn == 0
+        assert found.mc <= config.bm
+        assert found.nc <= config.bn
+        assert found.rows * found.mc >= m
+        assert found.columns * found.nc >= n
+        if m * n > 10**5:
+            assert found.rows * found.columns >= 2 * cpu.compute_units
+
+
+def test_long_k_is_shared_where_the_result_is_small(cpu):
+    p = problem(16, 16, 100_000)
+    config = kernel_named("packed").configs(p, cpu)[0]
+    assert config.split_k == shares(p, config, cpu) > 1
+    assert kernel_named("packed").configs(problem(2048, 2048, 4096), cpu)[0].split_k == 1
+
+
+def test_old_pocl_gets_vectors_its_compiler_can_handle(cpu):
+    wide = dataclasses.replace(cpu, float_vector_width=16)
+    assert dataclasses.replace(wide, platform_version="OpenCL 3.0 PoCL 3.0-rc2  Linux").vector_bits == 256
+    assert dataclasses.replace(wide, platform_version="OpenCL 3.0 PoCL 3.1+debian").vector_bits == 512
+    assert dataclasses.replace(wide, float_vector_width=1).vector_bits == 128
+
+
+def test_violations_are_reasons(cpu):
+    packed = kernel_named("packed")
+    wrong = TileConfig(bm=5, bn=4, bk=3, tm=2, tn=4, vec=3)
+    reasons = " ".join(packed.violations(problem(8, 8, 8), wrong, cpu))
+    assert "BM and BN" in reasons
+    assert "VEC" in reasons
+    assert "BK" in reasons
+    wide = TileConfig(bm=2, bn=16, bk=4, tm=2, tn=16, vec=16)
+    assert "wider" in " ".join(packed.violations(problem(8, 8, 8), wide, cpu))
