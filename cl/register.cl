@@ -13,20 +13,19 @@
  * A work-group reads A and B 2 BM BN / (BM + BN) times less often than a naive kernel; a work-item
  * reads local memory TM TN / (TM + TN) times less often.
  *
- * Macros: those of register_tile.h, types.h and gemm.h, and
+ * Macros: those of register_tile.h, tile_order.h, types.h and gemm.h, and
  *   STAGES   tiles in local memory: 2 and up (2 exactly with register_held.h)
- *   GROUP    rows of tiles that are walked together, so that work-groups running at one time share
- *            operands in the cache
+ *   FETCH_STEP_A FETCH_STEP_B   the k of a step before which the next tiles' loads are issued
  *   SPLIT    0: out is finished here; 1: K is cut into shares, dimension 1 of the NDRange, whose sums go
  *            to `partial`, share after share of a tile; register_reduce.cl adds them
- * Dimension 0 of the NDRange is WORK_ITEMS a tile; the first tile is `first_tile`. k_share is a multiple
- * of BK. Preconditions: 128 lda and 128 ldb below 2^31 / max(BM, BN, BK); VEC_A > 1 needs rows of A that start
- * on 16 bytes and a contiguous axis of whole chunks; B likewise.
+ * Dimension 0 of the NDRange is WORK_ITEMS a tile, the first of them number `first_tile`. k_share is a
+ * multiple of BK. Preconditions: BK / KS is even; VEC_A > 1 needs rows of A that start on 16 bytes and a
+ * contiguous axis of whole chunks, stored with the accumulator's bits; B likewise.
  * Technique: register tiling over software-pipelined local tiles, as in every vendor library; the order
  * of the products (see multiply) from measurements, docs/kernels/register.md.
  */
-#if !defined(STAGES) || !defined(GROUP) || !defined(SPLIT)
-#error "register.cl needs STAGES GROUP SPLIT"
+#if !defined(STAGES) || !defined(FETCH_STEP_A) || !defined(FETCH_STEP_B) || !defined(SPLIT)
+#error "register.cl needs STAGES FETCH_STEP_A FETCH_STEP_B SPLIT"
 #endif
 
 /* One k of the tiles into registers. */
@@ -76,6 +75,38 @@ INLINE void sum_slices(ACC_T (*acc)[TN], __local ACC_T *scratch, const Place p)
 }
 #endif
 
+/* acc += the products of this work-group's tiles over `depth` of K. */
+INLINE void accumulate(
+    ACC_T (*acc)[TN], Stream *stream, __local ACC_T *tiles, const Place p, const int depth)
+{
+  ACC_T fa[2][TM], fb[2][TN];
+  for (int stage = 0; stage < LEAD; ++stage) {
+    fetch_a(stream, tiles + stage * STAGE);
+    fetch_b(stream, tiles + stage * STAGE);
+  }
+  land_tile(stream, tiles);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const int at_a = p.slice * SLICE_K * LINE_A + p.row;
+  const int at_b = p.slice * SLICE_K * LINE_B + p.col + BK * LINE_A;
+  read_fragments(fa[0], fb[0], tiles + at_a, tiles + at_b, 0);
+  int now = 0, filled = LEAD * STAGE; /* the stage being multiplied, the one being filled */
+  for (int k = 0; k < depth; k += BK) {
+    UNROLL for (int kk = 0; kk < SLICE_K; ++kk) {
+      if (kk == FETCH_STEP_A) fetch_a(stream, tiles + filled);
+      if (kk == FETCH_STEP_B) fetch_b(stream, tiles + filled);
+      if (kk == SLICE_K - 1) {
+        now = next_stage(now);
+        filled = next_stage(filled);
+        land_tile(stream, tiles + now);
+        barrier(CLK_LOCAL_MEM_FENCE);
+      }
+      const int next = (kk + 1) % 2;
+      read_fragments(fa[next], fb[next], tiles + now + at_a, tiles + now + at_b, (kk + 1) % SLICE_K);
+      multiply(acc, fa[kk % 2], fb[kk % 2]);
+    }
+  }
+}
+
 __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_register(
     GEMM_ARGS, const int first_tile, const int k_share, __global ACC_T *partial)
 {
@@ -85,50 +116,29 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_reg
   const int2 tile = tile_at(first_tile + get_group_id(0), (M + BM - 1) / BM, (N + BN - 1) / BN);
   const int i0 = tile.x * BM, j0 = tile.y * BN;
   const int k0 = SPLIT ? get_group_id(1) * k_share : 0;
-  const int k_end = SPLIT ? min(K, k0 + k_share) : K;
+  const int depth = SPLIT ? min(K - k0, k_share) : K;
 
   Stream stream;
-  stream.a = walk_of((__global const uchar *)(a + A_INDEX(i0, k0)), sizeof(A_T), lda, M - i0, k_end - k0,
+  stream.a = walk_of((__global const uchar *)(a + A_INDEX(i0, k0)), sizeof(A_T), lda, M - i0, depth,
                      BM, LINE_A, VEC_A, !TRANS_A);
-  stream.b = walk_of((__global const uchar *)(b + B_INDEX(k0, j0)), sizeof(B_T), ldb, N - j0, k_end - k0,
+  stream.b = walk_of((__global const uchar *)(b + B_INDEX(k0, j0)), sizeof(B_T), ldb, N - j0, depth,
                      BN, LINE_B, VEC_B, TRANS_B);
-  ACC_T acc[TM][TN], fa[2][TM], fb[2][TN];
+  ACC_T acc[TM][TN];
   UNROLL for (int r = 0; r < TM; ++r) UNROLL for (int t = 0; t < TN; ++t) acc[r][t] = ACC_ZERO;
-
-  for (int stage = 0; stage < LEAD; ++stage) {
-    fetch_a(&stream, tiles + stage * STAGE);
-    fetch_b(&stream, tiles + stage * STAGE);
-  }
-  land_tile(&stream, tiles);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  const int at_a = p.slice * SLICE_K * LINE_A + p.row;
-  const int at_b = p.slice * SLICE_K * LINE_B + p.col + BK * LINE_A;
-  read_fragments(fa[0], fb[0], tiles + at_a, tiles + at_b, 0);
-  int now = 0, filled = LEAD * STAGE; /* the stage being multiplied, the one being filled */
-  for (int k = k0; k < k_end; k += BK) {
-    UNROLL for (int kk = 0; kk < SLICE_K; ++kk) {
-      if (kk == FETCH_STEP_A) fetch_a(&stream, tiles + filled);
-      if (kk == FETCH_STEP_B) fetch_b(&stream, tiles + filled);
-      if (kk == SLICE_K - 1) {
-        now = next_stage(now);
-        filled = next_stage(filled);
-        land_tile(&stream, tiles + now);
-        barrier(CLK_LOCAL_MEM_FENCE);
-      }
-      read_fragments(fa[(kk + 1) % 2], fb[(kk + 1) % 2], tiles + now + at_a, tiles + now + at_b, (kk + 1) % SLICE_K);
-      multiply(acc, fa[kk % 2], fb[kk % 2]);
-    }
-  }
+  accumulate(acc, &stream, tiles, p, depth);
 #if KS > 1
   DRAIN;
   sum_slices(acc, tiles, p);
   if (p.slice) return;
 #endif
+#if SPLIT
+  const long group = BATCH_ENTRY * get_num_groups(0) + get_group_id(0);
+  partial += (group * get_num_groups(1) + get_group_id(1)) * (BM * BN);
+#endif
   UNROLL for (int r = 0; r < TM; ++r) {
     UNROLL for (int t = 0; t < TN; ++t) {
 #if SPLIT
-      const long share = (BATCH_ENTRY * get_num_groups(0) + get_group_id(0)) * get_num_groups(1) + get_group_id(1);
-      partial[share * (BM * BN) + ROW_OF(p, r) * BN + COL_OF(p, t)] = acc[r][t];
+      partial[ROW_OF(p, r) * BN + COL_OF(p, t)] = acc[r][t];
 #else
       STORE_RESULT(i0 + ROW_OF(p, r), j0 + COL_OF(p, t), acc[r][t]);
 #endif

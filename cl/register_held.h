@@ -1,12 +1,14 @@
-/* How tiles reach local memory, in plain OpenCL C: through registers. The twin of nvidia_copy.h.
+/* How tiles reach local memory, in plain OpenCL C: through registers. The twin of register_nvidia.h.
  *
- *   fetch_tile(stream, ...)  starts the loads of the next tile
- *   land_tile(stream, ...)   waits for them and puts them into local memory
+ *   fetch_a, fetch_b   start the loads of the next tiles
+ *   land_tile          puts them into local memory
+ *   DRAIN              waits until nothing writes to local memory any more
  *
- * The loads are in flight while the work-items multiply the tile before. Element types convert on
- * the way, so local memory always holds ACC_T.
+ * The loads are in flight while the work-items multiply the tile before. Element types convert on the
+ * way, so local memory always holds ACC_T. `stage` is where the tiles of A and B go.
+ * Macros: those of register_tile.h.
  */
-#define LEAD 1 /* tiles in flight ahead of the one being multiplied */
+#define LEAD 1 /* tiles ahead of the one being multiplied */
 #define DRAIN
 
 typedef struct {
@@ -14,26 +16,24 @@ typedef struct {
   ACC_T held_a[PASSES(BM, VEC_A) * VEC_A], held_b[PASSES(BN, VEC_B) * VEC_B];
 } Stream;
 
-/* One access of VEC elements; zeros beyond the end of K. */
-#if VEC_A > 1
-#define READ_A(to, p, valid)                                                   \
-  do {                                                                         \
+/* One access of VEC elements; zeros where it is not valid. */
+#define READ_CHUNK(to, p, valid)                                                \
+  do {                                                                          \
     const chunk_t v_ = (valid) ? *(__global const chunk_t *)(p) : (chunk_t)(0); \
-    SPREAD(to, v_);                                                            \
+    SPREAD(to, v_);                                                             \
   } while (0)
+#if VEC_A > 1
+#define READ_A READ_CHUNK
 #else
 #define READ_A(to, p, valid) ((to)[0] = (valid) ? LOAD_A((__global const A_T *)(p), 0) : ACC_ZERO)
 #endif
 #if VEC_B > 1
-#define READ_B(to, p, valid)                                                   \
-  do {                                                                         \
-    const chunk_t v_ = (valid) ? *(__global const chunk_t *)(p) : (chunk_t)(0); \
-    SPREAD(to, v_);                                                            \
-  } while (0)
+#define READ_B READ_CHUNK
 #else
 #define READ_B(to, p, valid) ((to)[0] = (valid) ? LOAD_B((__global const B_T *)(p), 0) : ACC_ZERO)
 #endif
 
+/* A macro and not a function: what READ converts from differs between A and B. */
 #define FETCH_OPERAND(READ, w, held, width, vec, across)                                       \
   do {                                                                                         \
     const int pass_x = PASS_X(width, vec, across), pass_k = PASS_K(width, vec, across);        \

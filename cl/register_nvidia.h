@@ -1,11 +1,13 @@
-/* How tiles reach local memory on NVIDIA devices of compute capability 8.0 and up: `cp.async`, which
- * moves 4, 8 or 16 bytes from global to local memory past the registers. The twin of register_held.h.
+/* How tiles reach local memory on NVIDIA devices of compute capability 8.0 and up: `cp.async`, which moves
+ * 4, 8 or 16 bytes from global to local memory past the registers. The twin of register_held.h.
  *
- *   fetch_tile(stream, ...)  starts the copies of the next tile
- *   land_tile(stream, ...)   waits for the oldest tile still in flight
+ *   fetch_a, fetch_b   issue the copies of the next tiles; fetch_b, the second, closes the group
+ *   land_tile          waits for the oldest tiles still in flight
+ *   DRAIN              waits until nothing writes to local memory any more
  *
- * Needs A_TYPE = B_TYPE = ACC_TYPE, no conjugation. A tile with k as its contiguous axis is transposed
- * by copying single elements. Source: the PTX ISA manual, "Data Movement and Conversion Instructions".
+ * Needs A and B stored with the accumulator's bits, not conjugated. A tile with k as its contiguous axis
+ * is transposed by copying single elements. Macros: those of register_tile.h, and STAGES.
+ * Source: the PTX ISA manual, "Data Movement and Conversion Instructions".
  */
 #define LEAD (STAGES - 1)
 #define DRAIN asm volatile("cp.async.wait_all;" ::: "memory")
@@ -14,17 +16,22 @@ typedef struct {
   Walk a, b;
 } Stream;
 
+#define COPY_ASYNC(cache, bytes)                                                             \
+  asm volatile("cp.async." cache ".shared.global [%0], [%1], " bytes ", %2;" ::"r"(target), \
+               "l"(from), "r"(size)                                                         \
+               : "memory")
+
 /* A source size of 0 reads nothing and writes zeros. */
 INLINE void copy_async(__local ACC_T *to, __global const ACC_T *from, const int bytes, const bool valid)
 {
   const uint target = (uint)(size_t)to;
   const int size = valid ? bytes : 0;
   if (bytes == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(from), "r"(size) : "memory");
+    COPY_ASYNC("cg", "16");
   else if (bytes == 8)
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(target), "l"(from), "r"(size) : "memory");
+    COPY_ASYNC("ca", "8");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(from), "r"(size) : "memory");
+    COPY_ASYNC("ca", "4");
 }
 
 INLINE void fetch_operand(

@@ -55,8 +55,8 @@ INLINE Place place_of(const int lid)
 #define COL_OF(place, c) ((place).col + (c) / CHUNK * (SG_COLS * CHUNK) + (c) % CHUNK)
 
 /* A tile, WIDTH wide (BM or BN) and BK deep, is filled in passes of PASS_X x PASS_K elements, VEC a
- * work-item. `across` is 1 where k is the contiguous axis in global memory: then neighbouring
- * work-items walk along k first, where there are enough of them a 32-byte sector. Passes walk x first, then k. */
+ * work-item. `across` is 1 where k is the contiguous axis in global memory: then neighbouring work-items
+ * walk along k first, a 32-byte sector where there are enough of them. Passes walk x first, then k. */
 #define SMALLER(x, y) ((x) < (y) ? (x) : (y))
 #define RUN(vec) SMALLER(8, SMALLER(BK / (vec), WORK_ITEMS))
 #define PASS_K(width, vec, across) \

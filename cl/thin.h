@@ -58,9 +58,9 @@
 
 /* The sum of a tile's element (q, x), complete or a share of it. */
 #if SPLIT
-#define STORE_SUM(q, x, v)                                                                              \
-  partial[((BATCH_ENTRY * get_num_groups(0) + get_group_id(0)) * get_num_groups(1) + get_group_id(1)) * (BM * BN) + \
-          TILE_AT(q, (x) - x0)] = (v)
+#define GROUP_NUMBER (BATCH_ENTRY * get_num_groups(0) + get_group_id(0))
+#define SHARE_NUMBER (GROUP_NUMBER * get_num_groups(1) + get_group_id(1))
+#define STORE_SUM(q, x, v) partial[SHARE_NUMBER * (BM * BN) + TILE_AT(q, (x) - x0)] = (v)
 #else
 #define STORE_SUM(q, x, v) STORE_THIN(q, x, v)
 #endif

@@ -14,7 +14,8 @@
 #error "thin_walk.cl needs LANES SLICES AHEAD"
 #endif
 
-INLINE void multiply_column(ACC_T (*acc)[VEC], const ACC_T *column, __global const Y_T *y, const long step_q, const int rows)
+INLINE void multiply_column(
+    ACC_T (*acc)[VEC], const ACC_T *column, __global const Y_T *y, const long step_q, const int rows)
 {
   UNROLL for (int q = 0; q < Q; ++q) {
     const ACC_T value = LOAD_Y(y, min(q, rows - 1) * step_q);
