@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check conformance bench fuzz clean
+.PHONY: demo test check conformance faults bench fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/pyclmm demo
@@ -25,6 +25,9 @@ fuzz: $(VENV)/.installed-dev
 
 conformance: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance
+
+faults: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.seeded_faults
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)

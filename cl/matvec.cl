@@ -7,7 +7,7 @@
  *
  *        W            x                        x_k   W
  *     j +--------+   +-+                   k   [ ] +--------+    the sums of BN j wait in local
- *       |========| . |k|  four rows of W   k+1 [ ] |========|    memory; four rows of W are added
+ *       |========| . |k|  eight rows of W  k+1 [ ] |========|    memory; eight rows of W are added
  *       |========|   | |  at a time, each  k+2 [ ] |========|    to them at a time
  *       |========|   | |  one a dot        k+3 [ ] |========|
  *       +--------+   +-+  product                  +--------+
@@ -39,12 +39,12 @@
 #define X_STRIDE (TRANS_B ? 1 : ldb)
 #define STORE_SUM(j, sum) STORE_RESULT(j, 0, sum)
 #endif
-#define AT_ONCE 4 /* rows of W: streams that hide each other's latency */
+#define AT_ONCE 8 /* rows of W: streams that hide each other's latency */
 #define FOR_ROWS _Pragma("unroll") for (int r = 0; r < AT_ONCE; ++r)
 #define LOAD_VEC(p) (*(__global const LOOSE_VEC *)(p))
 
 #if SPLIT
-#define PUT_SUM(j, sum) shares[(z * splits + get_group_id(1)) * J + (j)] = (sum)
+#define PUT_SUM(j, sum) shares[(get_global_id(2) * splits + get_group_id(1)) * J + (j)] = (sum)
 #else
 #define PUT_SUM(j, sum) STORE_SUM(j, sum)
 #endif
@@ -130,7 +130,7 @@ __kernel ONE_ITEM void matvec_reduce(GEMM_ARGS, const int nc, const int splits, 
   const int j0 = get_group_id(0) * nc;
   for (int j = j0; j < min(J, j0 + nc); ++j) {
     REAL sum = 0;
-    for (int share = 0; share < splits; ++share) sum += shares[(z * splits + share) * J + j];
+    for (int share = 0; share < splits; ++share) sum += shares[(get_global_id(2) * splits + share) * J + j];
     STORE_SUM(j, sum);
   }
 }

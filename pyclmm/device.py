@@ -67,6 +67,15 @@ class DeviceInfo:
         widest = 256 if old_pocl else 512
         return max(128, min(widest, 32 * self.float_vector_width))
 
+    @property
+    def in_place(self) -> bool:
+        """Whether a buffer laid around an array is the array: what a kernel has written is there.
+
+        OpenCL only promises that after a map, which costs another wake-up of a thread. PoCL and
+        Intel's CPU runtime never copy; Oclgrind does, and so may others.
+        """
+        return self.is_cpu and self.unified_memory and self.vendor in ("pocl", "intel")
+
     def missing_type(self, dtypes: tuple[str, ...]) -> str | None:
         """Why this device cannot compute with one of *dtypes* (NumPy names), or None."""
         for name in dtypes:

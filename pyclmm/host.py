@@ -135,8 +135,9 @@ class HostBuffers:
         flags = cl.mem_flags
         where = flags.USE_HOST_PTR if self.device.unified_memory else 0
         try:
-            if where:
-                return cl.Buffer(self.queue.context, flags.READ_ONLY | where, hostbuf=memory)
+            if where:  # Intel's runtime copies an array that it is told is only read
+                access = flags.READ_WRITE if memory.flags.writeable else flags.READ_ONLY
+                return cl.Buffer(self.queue.context, access | where, hostbuf=memory)
             buffer = cl.Buffer(self.queue.context, flags.READ_ONLY, memory.nbytes)
             self.uploads += upload(self.queue, buffer, memory)
             return buffer
@@ -175,6 +176,9 @@ class HostBuffers:
             raise driver.lost(self.device, error) from error
 
     def _make_visible(self, buffer: cl.Buffer, span: Span, after: list[cl.Event]) -> None:
+        if self.device.in_place:
+            cl.wait_for_events(after)
+            return
         mapped, _ = cl.enqueue_map_buffer(
             self.queue,
             buffer,

@@ -29,6 +29,10 @@ LIMITS = {False: 180.0, True: 1800.0}  # seconds a kernel: --quick, --full
 PASSED, REFUSED, WRONG, FAILED, CRASHED, HUNG = "passed", "refused", "wrong", "failed", "crashed", "hung"
 _BAD = (WRONG, FAILED, CRASHED, HUNG)  # worst last
 _LONGEST = 2000  # characters of a reason
+# What is left of one already found, or begins with a drive, a host, ~ or / and not within a word (a/b).
+_PATH = re.compile(
+    r"<path>[^\s'\"(),;:]*|(?:(?<![\w.)])|(?<=-[IL]))(?:[A-Za-z]:[\\/]|\\\\|~?/)[^\s'\"(),;:]+"
+)
 
 
 @dataclass(frozen=True)
@@ -189,8 +193,9 @@ def anonymous(text: str) -> str:
     """*text* in one line of printable characters, without paths and the names of user and host."""
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     for secret, shown in _secrets():
-        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", shown, text, flags=re.IGNORECASE)
-    text = re.sub(r"(?<![\w.)])(?:[A-Za-z]:[\\/]|\\\\|~?/)[^\s'\"(),;:]+", "<path>", text)
+        within = "" if shown == "<path>" else r"(?<!\w)"
+        text = re.sub(rf"{within}{re.escape(secret)}(?!\w)", shown, text, flags=re.IGNORECASE)
+    text = _PATH.sub("<path>", text)
     return text[:_LONGEST]
 
 

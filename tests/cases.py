@@ -51,7 +51,7 @@ def _case(kernel, *config):
 
 EVERY_CONFIG = [_case(k, c) for k in KERNELS for c in configs(k)]
 # The default, and the last odd tile as one that no shape divides.
-TWO_CONFIGS = [_case(k, c) for k in KERNELS for c in dict.fromkeys([configs(k)[0], configs(k)[-1]])]
+TWO_CONFIGS = [_case(k, c) for k in KERNELS for c in dict.fromkeys(configs(k)[:1] + configs(k)[-1:])]
 DEFAULTS = [_case(k) for k in KERNELS]
 
 

@@ -1,6 +1,6 @@
 """Tests the tests: seeds one fault at a time into a copy of the project and demands a red run.
 
-    python tests/seeded_faults.py [NAME ...] [--list]      or: make faults
+    python -m tests.seeded_faults [NAME ...] [--list]      or: make faults
 
 Each fault is data: in a file, the first occurrence of a text (or the nth) becomes another, and the
 tests that must notice. The self-check is off: what has to notice is the suite. Ends with status 1 if
@@ -20,6 +20,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+from .conformance.implementations import HOME, IMPLEMENTATIONS
+from .conformance.prepare import prepare
+from .conformance.run import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "docs" / "seeded_faults.md"
@@ -41,6 +45,7 @@ class Fault:
     new: str
     tests: tuple[str, ...]
     nth: int = 0
+    on: str = ""  # the implementation of tests/conformance that shows it; usually the default device
 
     def apply(self, tree: Path) -> None:
         path = tree / self.file
@@ -56,13 +61,14 @@ def laws(words: str) -> tuple[str, ...]:
     return ("tests/test_kernels.py", "-k", words)
 
 
+DEVICE_VIEWS = ("tests/test_matmul.py", "-k", "any_shape_and_layout")
 EXACT = "small_integers_are_exact"
 FAULTS = (
     # OpenCL C: the kernels
     Fault("barrier_after_load", "tiles are read before they are whole", "cl/tiled.cl", BARRIER, "",
-          laws(f"{EXACT} and tiled")),
+          laws(f"{EXACT} and tiled"), on="rusticl"),
     Fault("barrier_after_multiply", "tiles are overwritten while they are read", "cl/tiled.cl", BARRIER,
-          "", laws(f"{EXACT} and tiled"), nth=1),
+          "", laws(f"{EXACT} and tiled"), nth=1, on="rusticl"),
     Fault("last_k_tile", "the last, partly filled K tile is dropped", "cl/tiled.cl", "t < K; t += TW",
           "t + TW <= K; t += TW", laws(f"{EXACT} and tiled")),
     Fault("padding_column", "tiles are indexed with the wrong width", "cl/tiled.cl", "tile_row[TW + 1]",
@@ -81,7 +87,7 @@ FAULTS = (
           laws(f"{EXACT} and naive")),
     Fault("naive_k_to_k_minus_one", "the last product is left out", "cl/naive.cl", "k < K", "k < K - 1",
           laws(f"{EXACT} and naive")),
-    Fault("flat_row", "rows are counted in M instead of N", "cl/flat.cl", "id / N", "id / M",
+    Fault("flat_row", "rows are counted in M instead of N", "cl/flat.cl", "int i = id / N", "int i = id / M",
           laws(f"{EXACT} and flat")),
     Fault("flat_bound", "the last element is not written", "cl/flat.cl", "id >= (size_t)M * N",
           "id >= (size_t)M * N - 1", laws(f"{EXACT} and flat")),
@@ -100,7 +106,7 @@ FAULTS = (
     Fault("batch_offset_of_out", "every product of a stack is written to the first", "cl/gemm.h",
           "out_offset + BATCH_OFFSET(3)", "out_offset", laws("stacks_broadcast and naive")),
     Fault("offset_of_a", "A's offset is ignored", "cl/gemm.h", "a += a_offset + ", "a += ",
-          laws("padding_of_operands and naive")),
+          DEVICE_VIEWS),
     # OpenCL C: the epilogue and the element types
     Fault("alpha", "alpha is ignored", "cl/gemm.h", "SCALE(alpha, acc)", "acc",
           laws("netlib_sizes and naive")),
@@ -128,9 +134,30 @@ FAULTS = (
     Fault("bfloat16_rounding", "bfloat16 results are cut, not rounded", "cl/types.h",
           "(bits + 0x7fff + (bits >> 16 & 1)) >> 16", "bits >> 16", laws("mixed_dtypes and bfloat16")),
     Fault("bool_result", "a sum of 256 trues is false", "cl/types.h", "((p)[i] = (v) != 0)",
-          "((p)[i] = (uchar)(v))", laws("every_dtype and naive and bool")),
+          "((p)[i] = (uchar)(v))", laws("bool_sum and naive")),
     Fault("packed_columns", "a packed operand loses its column stride", "cl/copy.cl",
-          "j * source_cs", "j", laws("keeps_its_strides and naive")),
+          "j * source_cs", "j", DEVICE_VIEWS),
+    # OpenCL C: the fast families
+    Fault("packed_k_tail", "the last steps of K, fewer than four, are left out", "cl/packed_tile.h",
+          "u < K - k; ++u", "u < K - k - 1; ++u", laws(f"{EXACT} and packed")),
+    Fault("packed_zero_fill", "panels of B are not filled with zeros", "cl/packed_panels.cl",
+          "j < cols ? LOAD_B(b, B_INDEX(k, j0 + j)) : ACC_ZERO", "LOAD_B(b, B_INDEX(k, j0 + min(j, 0)))",
+          laws(f"{EXACT} and packed")),
+    Fault("packed_lost_sum", "the sums of earlier K blocks are lost", "cl/packed.cl",
+          "if (k0 > k_begin) ADD_TILE(acc, sum);", "", laws("packed")),
+    Fault("register_lost_share", "a share of a split K is lost", "cl/register_reduce.cl",
+          "int s = 1; s < shares", "int s = 2; s < shares", laws("register")),
+    Fault("register_fragments", "one k is multiplied twice, its neighbour never", "cl/register.cl",
+          "multiply(acc, fa[kk % 2], fb[kk % 2]);", "multiply(acc, fa[0], fb[0]);",
+          laws(f"{EXACT} and register")),
+    Fault("register_edge_of_k", "tiles are not zero beyond K", "cl/register_tile.h", "k < w->k_left &&",
+          "", laws("padding_of_operands and register")),
+    Fault("register_columns", "a work-item stores beside its columns", "cl/register_tile.h",
+          "(SG_COLS * CHUNK) + (c) % CHUNK", "(SG_COLS * CHUNK)", laws(f"{EXACT} and register")),
+    Fault("thin_lanes", "half of the lanes' sums are lost", "cl/thin_dot.cl", "half_of = LANES / 2",
+          "half_of = LANES / 4", laws(f"{EXACT} and thin")),
+    Fault("thin_slices", "half of the slices' sums are lost", "cl/thin_walk.cl", "half_of = SLICES / 2",
+          "half_of = SLICES / 4", laws(f"{EXACT} and thin")),
     # Host: arguments, tables, canonical form
     Fault("lda_argument", "A's and B's leading dimensions are exchanged", "pyclmm/kernels/base.py",
           "np.int64(problem.lda)", "np.int64(problem.ldb)", laws(f"{EXACT} and naive")),
@@ -172,9 +199,14 @@ class Result:
     seconds: float
 
 
-def run_pytest(tree: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def run_pytest(tree: Path, tests: Sequence[str], on: str = "") -> subprocess.CompletedProcess[str]:
     """The tests of *tree* on the sources of *tree*, up to the first failure."""
-    env = os.environ | {"PYTHONPATH": str(tree), "PYCLMM_SELFCHECK": "off", "PYTHONDONTWRITEBYTECODE": "1"}
+    seen = [environment(i) for i in IMPLEMENTATIONS if i.name == on]
+    env = (seen[0] if seen else dict(os.environ)) | {
+        "PYTHONPATH": str(tree),
+        "PYCLMM_SELFCHECK": "off",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=line", *tests]
     return subprocess.run(
         command, cwd=tree, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
@@ -189,6 +221,7 @@ def copy_tree(target: Path) -> None:
         else:
             shutil.copy(source, target)
     (target / "pyclmm" / "cl").symlink_to(target / "cl")  # where setup.cfg installs it
+    (target / HOME.name).symlink_to(HOME)
 
 
 def seed(fault: Fault) -> Result:
@@ -199,7 +232,7 @@ def seed(fault: Fault) -> Result:
         copy_tree(tree)
         try:
             fault.apply(tree)
-            done = run_pytest(tree, fault.tests)
+            done = run_pytest(tree, fault.tests, fault.on)
             caught = done.returncode == TESTS_FAILED
             lines = [line for line in done.stdout.splitlines() if line.startswith(("E ", "/", "FAILED"))]
             said = lines[0] if caught and lines else done.stdout[-300:]
@@ -208,16 +241,19 @@ def seed(fault: Fault) -> Result:
     return Result(fault, caught, " ".join(said.split())[:200], time.monotonic() - started)
 
 
-def healthy() -> str:
-    """What the tests say without any fault; empty if they pass."""
+def healthy(chosen: Sequence[Fault]) -> str:
+    """What the tests of those faults say without any fault; empty if they pass."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         copy_tree(tree)
         where = "import pyclmm, sys; sys.exit(0 if pyclmm.__file__.startswith(sys.argv[1]) else 3)"
         env = os.environ | {"PYTHONPATH": folder}
         subprocess.run([sys.executable, "-c", where, folder], cwd=tree, env=env, check=True)
-        done = run_pytest(tree, ["tests/test_kernels.py"])
-    return "" if done.returncode == 0 else done.stdout[-2000:]
+        for tests, on in dict.fromkeys((f.tests, f.on) for f in chosen):
+            done = run_pytest(tree, tests, on)
+            if done.returncode:
+                return done.stdout[-2000:]
+    return ""
 
 
 def table(results: Sequence[Result]) -> str:
@@ -233,7 +269,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="seeded_faults.py")
+    parser = argparse.ArgumentParser(prog="python -m tests.seeded_faults")
     parser.add_argument("names", nargs="*", help="faults to seed; all of them by default")
     parser.add_argument("--list", action="store_true", help="only list the faults")
     options = parser.parse_args()
@@ -241,7 +277,9 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{f.name:24} {f.breaks}" for f in chosen))
         return 0
-    if trouble := healthy():
+    if any(f.on for f in chosen):
+        prepare()
+    if trouble := healthy(chosen):
         print(f"The tests are red without a fault:\n{trouble}", file=sys.stderr)
         return 1
     results = []

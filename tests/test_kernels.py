@@ -333,6 +333,12 @@ def test_integer_epilogue_wraps(kernel, rng):
 
 
 @every_kernel
+def test_bool_sum_of_256_is_true(kernel):
+    got = run(kernel, None, np.ones((3, 256), bool), np.ones((256, 2), bool))
+    assert got.all()
+
+
+@every_kernel
 def test_complex_scalars(kernel, rng):
     a, b, c = (numbers(rng, s, "c8") for s in ((5, 6), (6, 7), (5, 7)))
     want = expected(a, b, c, alpha=0.7 - 2j, beta=1j)

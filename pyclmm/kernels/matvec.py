@@ -16,8 +16,8 @@ from .base import Arg, Kernel, Launch, Work, Workspace, gemm_args, gemm_program,
 _SUM_BYTES = 1 << 14  # of sums that wait in local memory: a third of a first cache
 _GROUPS_A_UNIT = 4
 _LEAST_K = 64  # steps of K worth a share of their own
-_LEAST_J = 4  # results worth a work-group, as many as matvec_rows makes at once
-_AT_ONCE = 4  # as in matvec.cl
+_LEAST_J = 8  # results worth a work-group, as many as matvec_rows makes at once
+_AT_ONCE = 8  # as in matvec.cl
 
 
 class Matvec(Kernel):

@@ -22,6 +22,7 @@ _SUM_BYTES = 1 << 17  # of sums that a work-group keeps: an eighth to a half of 
 _KC = 1024  # steps of K between two visits of the same sums
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
 _SPLIT_K = 512  # fewest steps of K worth a share of their own
+_SHORT_K = 64  # up to here storing costs most: few rows at a time, so that each is written in a stream
 _PAGE = 4096  # rows this far apart fall into the same few lines of a cache
 _DIRECT_BYTES = 1 << 20  # a B up to this size is read where it lies
 UNROLL = 4  # as in packed_tile.h
@@ -86,7 +87,7 @@ def _worth_packing_a(problem: GemmProblem) -> bool:
 
 def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:
     """Rows far apart are slow to read again and again."""
-    return problem.m > 2 * config.tm and _far_apart(problem.ldb, problem.n, problem)
+    return problem.m > 4 * config.tm and problem.k > _SHORT_K and _far_apart(problem.ldb, problem.n, problem)
 
 
 def _far_apart(ld: int, width: int, problem: GemmProblem) -> bool:
@@ -108,7 +109,8 @@ def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Cut:
     """Macro-tiles, smaller than BM x BN where that keeps more compute units busy."""
     wanted = _groups_wanted(problem, device)
     columns = -(-problem.n // config.bn)
-    mc = _extent(problem.m, config.bm, 2 * config.tm, config.tm, -(-wanted // columns))
+    tallest = config.bm if problem.k > _SHORT_K else 2 * config.tm
+    mc = _extent(problem.m, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
     rows = -(-problem.m // mc)
     nc = _extent(problem.n, config.bn, config.tn, config.tn, -(-wanted // rows))
     return Cut(mc, nc, rows, -(-problem.n // nc))

@@ -81,13 +81,12 @@ def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
     """Every configuration of the family for accumulators of this type."""
     itemsize = dtype_of(problem.acc_type).itemsize
     widest = 1 if problem.acc_type in COMPLEX else 16 // itemsize
-    for *sizes, stages, k_slices, fetch_b in _ASYNC.get(itemsize, ()):
+    for bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices, fetch_b in _ASYNC.get(itemsize, ()):
         options = (("fetch_b", abs(fetch_b)), ("held", 0), ("slices", k_slices))
-        vec = 1 if fetch_b < 0 else widest
-        yield TileConfig(*sizes, vec=vec, stages=stages, split_k=0, options=options)
-    for *sizes, k_slices, vec in _HELD[itemsize]:
+        yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, 1 if fetch_b < 0 else widest, stages, 0, options)
+    for bm, bn, bk, sgm, sgn, tm, tn, k_slices, vec in _HELD[itemsize]:
         options = (("fetch_b", 0), ("held", 1), ("slices", k_slices))
-        yield TileConfig(*sizes, vec=vec or widest, stages=2, split_k=0, options=options)
+        yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec or widest, 2, 0, options)
 
 
 class Register(Kernel):
@@ -101,7 +100,9 @@ class Register(Kernel):
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         itemsize = dtype_of(problem.acc_type).itemsize
-        most = _CPU_TILE if device.is_cpu else math.inf  # a CPU pays for each work-item at each barrier
+        most: float = (
+            _CPU_TILE if device.is_cpu else math.inf
+        )  # a CPU pays for each work-item at each barrier
         small = (c for c in _candidates(problem) if c.bm * c.bn <= most)
         fitting = [c for c in small if not self.violations(problem, c, device)]
         without_spills = [c for c in fitting if resident(c, itemsize, device)] or fitting

@@ -135,7 +135,8 @@ def _launches(
     teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
     partial = workspace[0].symbol if workspace else "batch_offsets"  # never written then
     defines = [
-        ("BM", bm), ("BN", bn), ("GROUP", 1), ("THIN_ROWS", int(_thin_rows(problem))), ("Q", _thin_side(problem)),
+        ("BM", bm), ("BN", bn), ("GROUP", 1), ("Q", _thin_side(problem)),
+        ("THIN_ROWS", int(_thin_rows(problem))),
         ("VEC", _access(problem, config)), ("CHUNK", config.vec), ("SPLIT", int(part.shares > 1)),
         ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
     ]  # fmt: skip

@@ -16,6 +16,7 @@ is named (docs/kernels/register.md), and datasheet figures elsewhere: they rank,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -54,13 +55,16 @@ _FETCH_ELEMENTS = 14.0  # the same, an element at a time
 _HIDDEN = 0.12  # of what the slowest of the three hides, is seen all the same
 _HELD = 1.15  # tiles through registers: loads, conversions and stores are the work-items' own
 _NARROW = 2.0  # reads of local memory an element at a time, against 16 bytes
-_LATE = 1.02  # copies issued late in a step when they are many: single elements along a line
+# Copies of B late in a step suit a B that is transposed on its way, and hurt where alignment forces many.
+_UNSUITED = 1.02
 _START = 2000  # cycles until a work-group's first tile is there
 _STORE = 10.0  # bytes of out a cycle and unit, where a work-item's columns lie in chunks
 _STORE_LINES = 24.0  # the same, where neighbouring work-items store neighbouring columns
+_STORE_HIDDEN = 0.5  # of a store that another work-group on the unit computes under
 _EXCHANGE = 100, 6  # cycles for the slices' sums: a column of a work-item's, an element of it and slice
 _LAUNCH = 7000  # cycles that another launch costs: 4 us at 1.8 GHz
-_LATENCY = 160  # work-items that keep a unit busy; with fewer, its time grows with their lack's fourth root
+_LATENCY = 160  # work-items that keep a unit busy
+_LATENCY_ROOT = 0.25  # with fewer, its time grows with this power of what lacks
 
 
 def unit_of(device: DeviceInfo) -> Unit:
@@ -120,8 +124,10 @@ def step_cycles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) ->
     cycles = slowest + _HIDDEN * (products + local + fetched - slowest)
     if is_held(config):
         return cycles * _HELD
-    late = config.option("fetch_b", 1) > 1 and any(s.vec == 1 and not s.across for s in operands)
-    return cycles * (_LATE if late else 1)
+    late = config.option("fetch_b", 1) > 1
+    if any(side.vec == 1 and not side.across for side in operands):
+        return cycles * (_UNSUITED if late else 1)
+    return cycles * (_UNSUITED if operands[1].across and not late else 1)
 
 
 def store_cycles(config: TileConfig, itemsize: int) -> float:
@@ -190,8 +196,11 @@ class Tiling:
         rounds = -(-groups // units(self.device))
         steps = self.k_share(part.shares) // self.config.bk
         step = step_cycles(self.problem, self.config, self.device)
-        step *= max(1.0, _LATENCY / (work_items(self.config) * min(held, rounds))) ** 0.25
+        lack: float = _LATENCY / (work_items(self.config) * min(held, rounds))
+        step *= math.pow(max(1.0, lack), _LATENCY_ROOT)
         store = store_cycles(self.config, self.itemsize)
+        if held > 1 and rounds > 1:
+            store = max(store * _STORE_HIDDEN, store - steps * step)
         total = rounds * (steps * step + store) + start_cycles(self.config) * -(-rounds // held)
         if part.shares > 1:
             total += _LAUNCH + self._partial_bytes(part) / (units(self.device) * _FETCH)
@@ -209,8 +218,10 @@ class Tiling:
         slots = units(self.device) * max(1, resident(self.config, self.itemsize, self.device))
         whole_rounds = self.tiles // slots * slots if self.problem.batch == 1 else 0
         rest = self.tiles - whole_rounds
-        most = 2 * slots // max(1, rest * self.problem.batch)
-        for shares in sorted({self.whole(s) for s in _SHARES if s <= most}):
+        groups = max(1, rest * self.problem.batch)
+        full_rounds = (units(self.device) // groups, slots // groups, 2 * slots // groups)
+        wanted = {s for s in _SHARES if s <= full_rounds[2]} | set(full_rounds)
+        for shares in sorted({self.whole(s) for s in wanted if s > 1}):
             if rest and shares > 1:
                 full = (Part(0, whole_rounds),) if whole_rounds else ()
                 yield (*full, Part(whole_rounds, rest, shares))

@@ -20,7 +20,13 @@ from .run import Run, run
 
 GRID = "tests/conformance/grid.py"
 CHECKER = "tests/conformance/checker.py"
-SUITE = ("tests/test_kernels.py",)
+# Of the laws, those on which implementations differ; the others are about our own index arithmetic,
+# which the grid covers.
+SUITE = (
+    "tests/test_kernels.py",
+    "-k",
+    "error_bound or nan_and_infinity or denormals or beta_zero or extreme_values or nothing_but",
+)
 LIMIT_S = 25 * 60
 AT_ONCE = 2
 

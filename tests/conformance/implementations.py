@@ -46,6 +46,16 @@ class Implementation:
 
 
 NO_FP64 = r"needs cl_khr_fp64"
+# Reasons that are about the product asked for, or about hardware that none of these has.
+EVERYWHERE = (
+    r"work-items in one work-group",
+    r"neither M nor N is",
+    r"reads real numbers of the accumulator's type",
+    r"the vector has gaps",
+    r"is not thin",
+    r"is for CPU devices",
+    r"needs an NVIDIA",
+)
 
 IMPLEMENTATIONS = (
     Implementation(
@@ -78,7 +88,7 @@ IMPLEMENTATIONS = (
             "GALLIUM_PIPE_SEARCH_DIR": str(DEBIAN / DEBIAN_LIB / "gallium-pipe"),
         },
         library_path=(DEBIAN / DEBIAN_LIB,),
-        refusals=(NO_FP64,),
+        refusals=(NO_FP64, r"no configuration fits the device's limits"),  # no vectors: packed
     ),
     Implementation(
         "oclgrind",

@@ -27,7 +27,7 @@ from .implementations import DEBIAN, DEBIAN_LIB, NVIDIA
 
 _NVIDIA_CLC = DEBIAN / "usr/lib/clc/nvptx64--nvidiacl.bc"
 _COMMON = ("-x", "cl", "-O3", "-Wall", "-Werror")
-_CONFIGS = 2  # of each family's candidates: the default and one more
+_CONFIGS = {"float32": 3}  # of each family's candidates; for other dtypes the default alone
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def problems(dtype: str) -> Iterator[GemmProblem]:
         bias_stride=1,
         activation="gelu_tanh" if real_float else "none",
     )
-    if real_float:
+    if dtype == "float32":
         for activation in ("relu", "leaky_relu", "gelu", "sigmoid", "tanh", "silu"):
             yield replace(plain, bias="column", bias_stride=1, activation=activation)
 
@@ -129,7 +129,7 @@ def launches(target: Target) -> Iterator[tuple[str, str, Launch]]:
             for problem in problems(dtype):
                 if family.supports(problem, target.device):
                     continue
-                for config in family.configs(problem, target.device)[:_CONFIGS]:
+                for config in family.configs(problem, target.device)[: _CONFIGS.get(dtype, 1)]:
                     for launch in family.launches(problem, config, target.device).launches:
                         if (launch.program, launch.kernel) not in seen:
                             seen.add((launch.program, launch.kernel))

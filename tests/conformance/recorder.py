@@ -39,8 +39,8 @@ class Recorder:
 def labels(item: pytest.Item) -> dict[str, str]:
     """The kernel and dtype that a test is about, from its parameters."""
     params = getattr(getattr(item, "callspec", None), "params", {})
-    kernel, dtype = params.get("kernel"), params.get("dtype")
-    return {"kernel": getattr(kernel, "name", kernel) or "", "dtype": str(dtype or "")}
+    kernel, dtype = params.get("kernel"), params.get("dtype", "(laws)")
+    return {"kernel": getattr(kernel, "name", kernel) or "", "dtype": str(dtype)}
 
 
 def reason(report: pytest.TestReport) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .implementations import HOME, ROOT, Implementation
+from .implementations import EVERYWHERE, HOME, ROOT, Implementation
 from .recorder import LOG
 
 PACKAGE = __package__ or "tests.conformance"
@@ -123,4 +123,4 @@ def _outcome(start: dict[str, str], end: dict[str, str], implementation: Impleme
 
 
 def _explained(reason: str, implementation: Implementation) -> bool:
-    return any(re.search(known, reason) for known in implementation.refusals)
+    return any(re.search(known, reason) for known in (*EVERYWHERE, *implementation.refusals))

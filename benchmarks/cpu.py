@@ -1,0 +1,178 @@
+"""pyclmm on a CPU device beside numpy.matmul and CLBlast: host arrays in, host array out.
+
+    python benchmarks/cpu.py [--device NAME] [--dtypes float32,float64] [--json FILE] [--plot FILE]
+
+Interleaved rounds, medians. Before its turn each contestant gets a pause and one call that does not count:
+OpenBLAS's threads go on spinning for up to 0.1 s after a product, which would take a core from the next
+one. CLBlast uses the same device, with its buffers laid around the arrays beforehand.
+PoCL does not bind its threads; on few cores two of them then share one for milliseconds. POCL_AFFINITY=1
+in the environment binds them; the JSON says whether it was set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import clblast
+import numpy as np
+import pyopencl as cl
+
+import pyclmm
+from pyclmm.contest import dtype_named, random_matrix
+from pyclmm.device import device_info
+from pyclmm.queues import find_device, new_queue
+from pyclmm.report import header_json
+
+CUBES = (128, 256, 512, 1000, 1023, 1024, 1025, 2048, 4096)
+OTHERS = (
+    (16, 2048, 2048),
+    (2048, 16, 2048),
+    (2048, 2048, 16),
+    (1, 4096, 4096),
+    (256, 256, 16384),
+    (8192, 128, 128),
+)
+PAUSE = 0.11  # seconds
+SLICE = 0.05  # seconds of calls a contestant and round
+SLOW = {"numpy": 4e8, "clblast": 6e9}  # multiply-adds that take too long, for NumPy in float16
+Call = Callable[[], object]
+
+
+def operands(dtype: np.dtype, largest: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """A and B by the name of their shape, M x N x K."""
+    rng = np.random.default_rng(1)
+    pairs = {}
+    for m, n, k in [(n, n, n) for n in CUBES if n <= largest] + [*OTHERS]:
+        pairs[f"{m}x{n}x{k}"] = random_matrix(rng, (m, k), dtype), random_matrix(rng, (k, n), dtype)
+    a, b = (random_matrix(rng, (64 * 128, 128), dtype).reshape(64, 128, 128) for _ in "ab")
+    pairs["64 of 128x128x128"] = a, b
+    a, b = (random_matrix(rng, (1024, 1024), dtype) for _ in "ab")
+    return pairs | {"1024x1024x1024 A.T": (a.T, b), "1024x1024x1024 B.T": (a, b.T)}
+
+
+def contestants(queue: cl.CommandQueue, a: np.ndarray, b: np.ndarray) -> dict[str, Call]:
+    """Who computes a @ b; without those that would take minutes."""
+    out = np.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
+    work = out.size * a.shape[-1]
+    calls: dict[str, Call] = {"pyclmm": lambda: pyclmm.matmul(a, b, queue=queue)}
+    if a.dtype != np.float16 or work <= SLOW["numpy"]:
+        calls["numpy"] = lambda: np.matmul(a, b)
+    other = clblast.gemm(queue, a, b, out) if work <= SLOW["clblast"] else None
+    if other is not None:
+        calls["clblast"] = other
+    return calls
+
+
+def medians(calls: dict[str, Call], rounds: int) -> dict[str, float]:
+    """Seconds a call."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            time.sleep(PAUSE)
+            call()
+            end = time.perf_counter() + SLICE
+            while not times[name] or time.perf_counter() < end:
+                start = time.perf_counter()
+                call()
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def checked(a: np.ndarray, b: np.ndarray, got: np.ndarray) -> bool:
+    """Whether a few rows of *got* are right, to a tolerance that any wrong index exceeds."""
+    rows = slice(None, None, max(1, a.shape[-2] // 8))
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    right = a[..., rows, :].astype(wide) @ b.astype(wide)
+    return bool(np.abs(got[..., rows, :] - right).max() <= 1e-2 * np.abs(right).max())
+
+
+def measured(
+    queue: cl.CommandQueue, name: str, a: np.ndarray, b: np.ndarray, rounds: int
+) -> dict[str, object]:
+    """The record of one product."""
+    flops = 2 * a.shape[-1] * b.shape[-1] * a[..., 0].size * (4 if a.dtype.kind == "c" else 1)
+    right = checked(a, b, pyclmm.matmul(a, b, queue=queue))
+    seconds = medians(contestants(queue, a, b), rounds)
+    plan = pyclmm.Matmul(a, b, queue=queue)
+    return {
+        "shape": name,
+        "dtype": a.dtype.name,
+        "kernel": plan.kernel,
+        "config": str(plan.config),
+        "workspace_nbytes": plan.workspace_nbytes,
+        "right": right,
+        "seconds": seconds,
+        "gflops": {who: round(flops / s / 1e9, 1) for who, s in seconds.items()},
+    }
+
+
+def ratio(record: dict, peer: str) -> float | None:
+    """How many times the peer's speed."""
+    seconds = record["seconds"]
+    return seconds[peer] / seconds["pyclmm"] if peer in seconds else None
+
+
+def summary(records: list[dict]) -> dict[str, dict[str, float]]:
+    """Geometric mean and least ratio, by dtype and peer."""
+    found: dict[str, dict[str, float]] = {}
+    for dtype in dict.fromkeys(r["dtype"] for r in records):
+        for peer in ("numpy", "clblast"):
+            ratios = [x for r in records if r["dtype"] == dtype and (x := ratio(r, peer)) is not None]
+            if ratios:
+                mean = statistics.geometric_mean(ratios)
+                found[f"{dtype} / {peer}"] = {"mean": round(mean, 3), "least": round(min(ratios), 3)}
+    return found
+
+
+def plot(records: list[dict], title: str, path: Path) -> None:
+    """Bars of the speed relative to NumPy's, a row of axes for each dtype."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  an extra
+
+    names = list(dict.fromkeys(r["dtype"] for r in records))
+    figure = Figure(figsize=(11, 1 + 2.6 * len(names)), layout="constrained")
+    for axes, dtype in zip(figure.subplots(len(names), squeeze=False)[:, 0], names, strict=True):
+        mine = [r for r in records if r["dtype"] == dtype and "numpy" in r["seconds"]]
+        axes.bar([r["shape"] for r in mine], [ratio(r, "numpy") for r in mine], color="#4477aa")
+        axes.axhline(1, color="#333333", linewidth=1)
+        axes.set_ylabel(f"{dtype}\ntimes NumPy's speed")
+        axes.tick_params(axis="x", labelrotation=60, labelsize=7)
+    figure.suptitle(title)
+    figure.savefig(path, dpi=130)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--device")
+    parser.add_argument("--dtypes", default="float32,float64,complex64,float16")
+    parser.add_argument("--largest", type=int, default=4096, help="the largest cube")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    args = parser.parse_args()
+    queue = new_queue(find_device(args.device))
+    info = device_info(queue.device)
+    records: list[dict] = []
+    for dtype in map(dtype_named, args.dtypes.split(",")):
+        for name, (a, b) in operands(dtype, args.largest).items():
+            records.append(measured(queue, name, a, b, args.rounds))
+            shown = "  ".join(f"{who} {x:7.1f}" for who, x in records[-1]["gflops"].items())
+            wrong = "" if records[-1]["right"] else "  WRONG"
+            print(f"{dtype.name:10} {name:20} {shown} GFLOP/s  {records[-1]['kernel']}{wrong}", flush=True)
+    for name, values in summary(records).items():
+        print(f"{name}: geometric mean {values['mean']}, least {values['least']}")
+    if args.json:
+        header = header_json(info) | {"pocl_affinity": os.environ.get("POCL_AFFINITY")}
+        content = header | {"summary": summary(records), "records": records}
+        args.json.write_text(json.dumps(content, indent=1) + "\n")
+    if args.plot:
+        plot(records, f"{info.name}, {info.platform_version}", args.plot)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Made-up devices: what the choice of kernels is tested on without a driver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyclmm.device import DeviceInfo
+
+H200 = DeviceInfo(
+    name="NVIDIA H200",
+    vendor="nvidia",
+    kind="gpu",
+    platform="NVIDIA CUDA",
+    platform_version="OpenCL 3.0 CUDA",
+    driver_version="580.159.04",
+    opencl_version=(3, 0),
+    compute_units=132,
+    max_work_group_size=1024,
+    max_work_item_sizes=(1024, 1024, 64),
+    local_mem_size=49152,
+    global_mem_size=140 << 30,
+    max_mem_alloc_size=35 << 30,
+    max_clock_mhz=1980,
+    float_vector_width=1,
+    has_fp64=True,
+    has_fp16=False,
+    unified_memory=False,
+    extensions=frozenset({"cl_khr_fp64", "cl_nv_device_attribute_query"}),
+    compute_capability=(9, 0),
+)
+PASCAL = replace(H200, name="NVIDIA GP104", compute_units=20, compute_capability=(6, 1))
+MI250 = replace(
+    H200,
+    name="gfx90a",
+    vendor="amd",
+    platform="AMD Accelerated Parallel Processing",
+    compute_units=104,
+    max_work_group_size=256,
+    local_mem_size=65536,
+    extensions=frozenset({"cl_khr_fp64"}),
+    compute_capability=None,
+)
+ARC = replace(
+    MI250,
+    name="Intel Arc A770",
+    vendor="intel",
+    platform="Intel OpenCL Graphics",
+    compute_units=512,
+    max_work_group_size=1024,
+    has_fp64=False,
+    extensions=frozenset(),
+)
+MALI = replace(
+    ARC, name="Mali-G78", vendor="arm", compute_units=20, max_work_group_size=64, local_mem_size=32768
+)
+ONE_ITEM = replace(MALI, name="one work-item", vendor="other", compute_units=1, max_work_group_size=1)
+DEVICES = (H200, PASCAL, MI250, ARC, MALI, ONE_ITEM)

@@ -1,0 +1,76 @@
+"""`register` and `thin` in test-only tiles: every layout, edges, shares of K, conversions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm import TileConfig
+
+EDGES = ((1, 31, 1), (15, 33, 7), (16, 32, 8), (40, 36, 20))
+
+
+def tile(*sizes, vec=4, split_k=0, slices=1):
+    return TileConfig(*sizes, vec, 2, split_k, (("fetch_b", 0), ("held", 1), ("slices", slices)))
+
+
+WIDE = tile(16, 32, 8, 16, 16, 4, 8)  # two sub-groups of 4 x 2 work-items
+SLICED = tile(16, 32, 16, 8, 32, 4, 8, slices=2, split_k=2)
+NARROW = tile(8, 8, 4, 4, 8, 2, 4, vec=1, split_k=3)
+TILES = [WIDE, SLICED, NARROW]
+
+
+def operands(rng, m, n, k, trans, dtype="f4", stack=()):
+    a = rng.integers(-4, 5, (*stack, m, k)).astype(dtype)
+    b = rng.integers(-4, 5, (*stack, k, n)).astype(dtype)
+    return [
+        np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) if t == "T" else x
+        for x, t in zip((a, b), trans, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("config", TILES, ids=["wide", "sliced", "narrow"])
+def test_edges_in_every_layout(config, trans, rng):
+    for m, n, k in EDGES:
+        a, b = operands(rng, m, n, k, trans)
+        assert np.array_equal(pyclmm.matmul(a, b, kernel=("register", config)), a @ b), (m, n, k)
+
+
+@pytest.mark.parametrize("config", TILES, ids=["wide", "sliced", "narrow"])
+def test_epilogue_of_stacks(config, rng):
+    a, b = operands(rng, 17, 33, 20, "NT", stack=(3,))
+    c = rng.integers(-4, 5, (3, 17, 33)).astype("f4")
+    bias = np.arange(33, dtype="f4")
+    got = pyclmm.gemm(a, b, c, alpha=2, beta=3, bias=bias, activation="relu", kernel=("register", config))
+    assert np.array_equal(got, np.maximum(2 * (a @ b) + 3 * c + bias, 0))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i8", "c8"])
+def test_types_that_are_converted_or_have_no_wide_access(dtype, rng):
+    config = tile(8, 8, 4, 8, 8, 2, 2, vec=1)
+    a, b = operands(rng, 9, 10, 11, "NN", dtype)
+    assert np.array_equal(pyclmm.matmul(a, b, kernel=("register", config)), a @ b)
+
+
+@pytest.mark.parametrize("config", [WIDE, SLICED, NARROW], ids=["wide", "sliced", "narrow"])
+def test_same_bits_every_time(config, rng):
+    a, b = (rng.standard_normal(s).astype("f4") for s in ((40, 100), (100, 40)))
+    first = pyclmm.matmul(a, b, kernel=("register", config))
+    assert all(np.array_equal(pyclmm.matmul(a, b, kernel=("register", config)), first) for _ in range(3))
+
+
+@pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("split_k", [0, 3])
+@pytest.mark.parametrize("side", [1, 3])
+def test_thin_sides_in_every_layout(side, split_k, trans, rng):
+    config = TileConfig(vec=4, split_k=split_k, options=(("depth", 2), ("lanes", 4), ("teams", 4)))
+    for m, n, k in ((side, 50, 60), (64, side, 64), (side, side, 33), (side, 20, 1)):
+        a, b = operands(rng, m, n, k, trans)
+        assert np.array_equal(pyclmm.matmul(a, b, kernel=("thin", config)), a @ b), (m, n, k)
+
+
+def test_thin_refuses_what_is_not_thin(rng):
+    with pytest.raises(pyclmm.UnsupportedError, match="is not thin"):
+        pyclmm.matmul(np.ones((9, 4), "f4"), np.ones((4, 9), "f4"), kernel="thin")
