@@ -70,11 +70,23 @@ class Estimate:
 
 def collect(a: Any, b: Any, c: Any = None, bias: Any = None, out: Any = None) -> dict[str, Any]:
     """The operands that were given, by name. DTypeError for what is no array and for mixed kinds."""
-    given = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        if value is None and name not in ("a", "b"):
-            continue
+    found = {"a": a, "b": b}
+    if c is not None:
+        found["c"] = c
+    if bias is not None:
+        found["bias"] = bias
+    if out is not None:
+        found["out"] = out
+    kinds = {type(x) for x in found.values()}
+    return found if kinds == _DEVICE or kinds == _HOST else _converted(found)
+
+
+_DEVICE, _HOST = {cla.Array}, {np.ndarray}
+
+
+def _converted(found: dict[str, Any]) -> dict[str, Any]:
+    """:func:`collect` for what is not simply all of one kind."""
+    for name, value in found.items():
         x = np.asarray(value) if isinstance(value, np.generic) else value
         if not isinstance(x, np.ndarray | cla.Array):
             raise DTypeError(
@@ -82,8 +94,7 @@ def collect(a: Any, b: Any, c: Any = None, bias: Any = None, out: Any = None) ->
                 "pyopencl.array.Array"
             )
         found[name] = x
-    kinds = {isinstance(x, np.ndarray) for x in found.values()}
-    if len(kinds) > 1:
+    if len({isinstance(x, np.ndarray) for x in found.values()}) > 1:
         listed = ", ".join(
             f"{name} is a {type(x).__module__}.{type(x).__name__}" for name, x in found.items()
         )
@@ -390,6 +401,11 @@ def _user_name(gemm: Gemm, name: str) -> str:
     return {"a": "b", "b": "a"}.get(name, name) if gemm.swapped else name
 
 
+def _slots(gemm: Gemm) -> dict[str, str]:
+    """The problem's name of each of the user's operands."""
+    return {_user_name(gemm, name): name for name in ("a", "b", "c", "bias", "out")}
+
+
 class _DeviceWay:
     """A plan's way for pyopencl Arrays: no copies but those on the device, returns at once."""
 
@@ -407,6 +423,7 @@ class _DeviceWay:
         gemm = _checked(specs, options, alpha, beta, clash)
         check_scalars(gemm, alpha, beta)
         self.events: list[cl.Event] = []
+        self._slots = {name: (slot, f"{slot}_offset") for name, slot in _slots(gemm).items()}
         self.executable = Executable(queue, gemm, options.kernel, options.workspace_limit)
 
     def run(
@@ -420,15 +437,19 @@ class _DeviceWay:
         out = operands.get("out")
         if out is None:
             out = arrays.empty(queue, gemm.shape, gemm.dtype, operands["a"], self.executable.device)
+            operands = {**operands, "out": out}
         if gemm.is_empty:
             return out
         binding = self.executable.binding(queue)
-        for name, x in (*operands.items(), ("out", out)):
-            slot = _user_name(gemm, name)
+        for name, x in operands.items():
+            buffer, offset = self._slots[name]
             wait_for += x.events
-            empty = x.base_data is None or x.size == 0
-            values[slot] = binding.nothing if empty else x.base_data
-            values[f"{slot}_offset"] = 0 if empty else arrays.element_offset(x, name)
+            data = x.base_data
+            if data is None or not x.size:
+                values[buffer], values[offset] = binding.nothing, 0
+            else:
+                values[buffer] = data
+                values[offset] = arrays.element_offset(x, name) if x.offset else 0
         binding.fill_unused(values)
         events = binding.enqueue(values, wait_for)
         out.add_event(events[-1])

@@ -1,0 +1,101 @@
+"""What is installed: the wheel and the sdist hold everything, and work in a clean environment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("package")]
+
+
+def run(*command, **kwargs):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **kwargs)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """(sdist, wheel), the wheel built from the sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT))
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def clean(built, tmp_path_factory):
+    """A virtual environment with the wheel in it, and the packages that it needs by their path only."""
+    folder = tmp_path_factory.mktemp("clean")
+    run(sys.executable, "-m", "venv", "--without-pip", str(folder))
+    python = folder / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "-q", str(built[1]))
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder
+
+
+def sources():
+    """What a wheel must hold, by its name there."""
+    wanted = {f"pyclmm/{path.relative_to(ROOT / 'pyclmm')}" for path in (ROOT / "pyclmm").rglob("*.py")}
+    wanted |= {f"pyclmm/cl/{path.name}" for path in (ROOT / "cl").iterdir() if path.suffix in (".cl", ".h")}
+    wanted |= {f"pyclmm/tuned/{path.name}" for path in (ROOT / "pyclmm" / "tuned").glob("*.json")}
+    return wanted | {"pyclmm/py.typed", "pyclmm/cl/__init__.py"}
+
+
+def test_the_wheel_holds_everything(built):
+    names = set(zipfile.ZipFile(built[1]).namelist())
+    assert sources() <= names
+    assert any(name.endswith("LICENSE") for name in names)
+    assert not any(name.startswith("tests") for name in names)
+    assert built[1].name.endswith("-py3-none-any.whl")
+
+
+def test_the_sdist_holds_what_the_wheel_is_built_from(built):
+    with tarfile.open(built[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"README.md", "LICENSE", "setup.cfg", "pyproject.toml", "cl/gemm.h", "cl/tiled.cl"} <= names
+
+
+def test_the_wheel_works(clean, tmp_path):
+    code = (
+        "import json, numpy as np, pyclmm\n"
+        "from pyclmm.program import read_source\n"
+        "x = np.ones((3, 3), np.float32)\n"
+        "print(json.dumps([pyclmm.__file__, pyclmm.__version__, len(read_source('gemm.h')),\n"
+        "                  float(pyclmm.matmul(x, x).sum()), [k.name for k in pyclmm.KERNELS]]))"
+    )
+    output = run(str(clean / "bin" / "python"), "-W", "error", "-c", code, cwd=tmp_path)
+    path, version, length, total, names = json.loads(output)
+    assert Path(path).is_relative_to(clean), "not the one of this checkout"
+    assert version
+    assert length == len((ROOT / "cl" / "gemm.h").read_text())
+    assert total == 27
+    assert "tiled" in names
+
+
+@pytest.mark.parametrize("command", [["bin/pyclmm"], ["bin/python", "-m", "pyclmm"]])
+def test_the_command_works(clean, tmp_path, command):
+    output = run(str(clean / command[0]), *command[1:], "info", "--json", cwd=tmp_path)
+    assert json.loads(output)["platforms"]
+
+
+def test_metadata(built):
+    archive = zipfile.ZipFile(built[1])
+    (name,) = [n for n in archive.namelist() if n.endswith("METADATA")]
+    text = archive.read(name).decode()
+    for line in (
+        "Name: pyclmm",
+        "License-Expression: Apache-2.0",
+        "Provides-Extra: pocl",
+        "Requires-Dist: numpy",
+    ):
+        assert line in text

@@ -1,0 +1,97 @@
+"""Every command and every example in README.md and CONTRIBUTING.md does what it says."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("README.md", "CONTRIBUTING.md")
+BIN = Path(sys.executable).parent
+
+
+def blocks(page, language):
+    """The fenced blocks of that language in a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def commands():
+    """(page, command) of every line in the shell blocks, without comments."""
+    for page in PAGES:
+        for block in blocks(page, "sh"):
+            for line in block.splitlines():
+                words = shlex.split(line, comments=True)
+                if words:
+                    yield page, words
+
+
+COMMANDS = list(commands())
+
+
+def run(words, **kwargs):
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=False, cwd=ROOT, **kwargs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def follow_make(arguments):
+    """The target exists and its recipe starts programs that are there. CI runs it; here it would nest."""
+    recipe = run(["make", "--dry-run", *arguments])
+    started = re.findall(r"\.venv/bin/([\w-]+)", recipe)
+    assert started
+    assert all((BIN / program).exists() for program in started)
+
+
+def follow_pip(arguments):
+    """The extras exist (test_package.py installs)."""
+    assert arguments[0] == "install"
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = re.search(r"\[(.*)\]", arguments[1])[1].split(",")
+    assert all(extra in setup["options.extras_require"] for extra in extras)
+
+
+def follow_pyclmm(arguments):
+    assert run([BIN / "pyclmm", *arguments])
+
+
+def follow_python(arguments):
+    assert run([sys.executable, *arguments])
+
+
+FOLLOW = {"make": follow_make, "pip": follow_pip, "pyclmm": follow_pyclmm, "python": follow_python}
+
+
+@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[" ".join(words) for _, words in COMMANDS])
+def test_commands(page, words):
+    assert words[0] in FOLLOW, f"{page} has a command that nothing follows: say here how"
+    FOLLOW[words[0]](words[1:])
+
+
+def test_the_pages_have_commands():
+    texts = {" ".join(words) for _, words in COMMANDS}
+    assert {"make demo", "make test"} <= texts
+    assert any(text.startswith("pyclmm bench") for text in texts)
+
+
+def test_python_examples_run_as_they_stand():
+    examples = blocks("README.md", "python")
+    assert examples
+    names = {}
+    for number, example in enumerate(examples):
+        exec(compile(example, f"README.md, example {number}", "exec"), names)
+    assert names["c"].shape == (300, 100)
+
+
+@pytest.mark.parametrize("page", sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("*.md")))
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", (ROOT / page).read_text(encoding="utf-8"))
+    for link in links:
+        assert link.startswith("https://") or (ROOT / link).exists(), link
