@@ -58,8 +58,12 @@ inline float scaled(const float x, const int e)
   finished(FRAGMENT(i, j, acc), alpha, beta, c, (long)(i) * c_rs + (long)(j) * c_cs, bias, \
            (long)(BIAS == 1 ? (j) : (i)) * bias_stride)
 
-/* The value of (i, j); outside of out, where nothing is stored, neither C nor bias is read. */
+/* The value of (i, j); outside of out, where nothing is stored, nothing is read for it either. */
+#if HAS_C || BIAS || EXPONENTS
 #define VALUE(i, j, acc) ((i) < M && (j) < N ? FINISHED(i, j, acc) : ACC_ZERO)
+#else
+#define VALUE(i, j, acc) FINISHED(i, j, acc)
+#endif
 
 #define STORE_SINGLE(i, j, acc)                                                     \
   do {                                                                              \
