@@ -20,6 +20,7 @@ from .recipe import Recipe
 # is enqueued in parts, each with an offset in that dimension.
 _MAX_STACK = 65535
 _SCALARS = ("alpha", "beta")
+_OWN_EVENTS = 16  # PyOpenCL's Arrays keep at most 12
 
 
 @dataclass
@@ -28,10 +29,28 @@ class _Step:
 
     kernel: cl.Kernel
     args: list[Any]
-    varying: tuple[tuple[int, str], ...]
-    scalar: Callable[[Any], Any]
+    buffers: tuple[tuple[int, str], ...]  # arguments that vary: index and name
+    scalars: tuple[tuple[int, str], ...]
+    convert: Callable[[Any], Any]  # of alpha and beta
     parts: list[tuple[tuple[int, ...], tuple[int, ...] | None]]
     local_size: tuple[int, ...]
+    current: tuple[Any, ...] | None = None  # the scalars that are set
+
+    def set_args(self, values: dict[str, Any]) -> None:
+        """Set what varies: buffers alone, at a fraction of the cost, where no scalar has changed."""
+        wanted = tuple([values[name] for _, name in self.scalars])
+        if wanted == self.current:
+            for index, name in self.buffers:
+                self.kernel.set_arg(index, values[name])
+            return
+        args = self.args.copy()  # the plan must not keep the caller's buffers alive
+        for index, name in self.buffers:
+            args[index] = values[name]
+        for (index, name), value in zip(self.scalars, wanted, strict=True):
+            args[index] = self.convert(value) if name in _SCALARS else value
+        self.current = None
+        self.kernel.set_args(*args)
+        self.current = wanted
 
 
 class Binding:
@@ -43,6 +62,7 @@ class Binding:
         self.device = device
         self.out_of_order = bool(queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
         self.last: list[cl.Event] = []
+        self._own: dict[int, cl.Event] = {}
         fixed: dict[str, cl.Buffer] = {}
         for space in recipe.workspace:
             fixed[space.symbol] = host.allocate(context, space.nbytes, device, space.symbol)
@@ -58,11 +78,15 @@ class Binding:
         acc_type = str(launch.program.define("ACC_TYPE"))
         kernel.set_scalar_arg_dtypes([_scalar_dtype(arg, acc_type) for arg in launch.args])
         args: list[Any] = [fixed.get(arg) if isinstance(arg, str) else arg.item() for arg in launch.args]
-        varying = tuple(
-            (i, arg) for i, arg in enumerate(launch.args) if isinstance(arg, str) and arg not in fixed
-        )
+        varying = [(i, arg) for i, arg in enumerate(launch.args) if isinstance(arg, str) and arg not in fixed]
         return _Step(
-            kernel, args, varying, _converter(acc_type), _parts(launch.global_size), launch.local_size
+            kernel,
+            args,
+            tuple((i, name) for i, name in varying if not _is_scalar(name)),
+            tuple((i, name) for i, name in varying if _is_scalar(name)),
+            _converter(acc_type),
+            _parts(launch.global_size),
+            launch.local_size,
         )
 
     def fill_unused(self, values: dict[str, Any]) -> None:
@@ -85,6 +109,8 @@ class Binding:
         events: list[cl.Event] = []
         if self.out_of_order:  # the workspace is still the last call's until that has ended
             wait_for = wait_for + self.last
+        elif wait_for:  # what this queue runs before anyway need not be waited for
+            wait_for = [event for event in wait_for if id(event) not in self._own]
         try:
             for step in self._steps:
                 self._enqueue_step(step, values, wait_for, events)
@@ -92,16 +118,20 @@ class Binding:
             self.last = self._marker()
             raise
         self.last = events[-1:]
+        self._remember(events[-1])
         return events
+
+    def _remember(self, event: cl.Event) -> None:
+        """Keep the last few events: as long as one is kept, its id is no other's."""
+        self._own[id(event)] = event
+        if len(self._own) > _OWN_EVENTS:
+            del self._own[next(iter(self._own))]
 
     def _enqueue_step(
         self, step: _Step, values: dict[str, Any], wait_for: list[cl.Event], events: list[cl.Event]
     ) -> None:
-        args = step.args
-        for index, name in step.varying:
-            args[index] = step.scalar(values[name]) if name in _SCALARS else values[name]
         try:
-            step.kernel.set_args(*args)
+            step.set_args(values)
             for global_size, offset in step.parts:
                 after = wait_for if not events else events[-1:] if self.out_of_order else None
                 events.append(
@@ -112,9 +142,6 @@ class Binding:
         except cl.Error as error:
             what = f"kernel {step.kernel.function_name!r} with work-groups of {step.local_size}"
             raise driver.refused(self.device, what, error) from error
-        finally:
-            for index, _ in step.varying:  # the plan must not keep the caller's buffers alive
-                args[index] = None
 
     def _marker(self) -> list[cl.Event]:
         """An event that ends when all that is in an out-of-order queue by now has ended."""
@@ -124,6 +151,10 @@ class Binding:
             return [cl.enqueue_marker(self.queue)]
         except cl.Error:  # a lost device: nothing runs
             return []
+
+
+def _is_scalar(name: str) -> bool:
+    return name in _SCALARS or name.endswith("_offset")
 
 
 def _scalar_dtype(arg: Arg, acc_type: str) -> np.dtype[Any] | None:

@@ -204,6 +204,8 @@ def rotated(names, cases, by=3):
 
 
 defaults = _parameters([Subject(k) for k in KERNELS])
+# The families themselves.
+DEFAULTS = [pytest.param(k, id=k.name, marks=_parameter(Subject(k)).marks) for k in KERNELS]
 
 
 def numbers(rng, shape, dtype):
