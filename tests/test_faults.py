@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 import pytest
-from cases import DEFAULTS, refused
+from cases import refused
 from faults import (
     ALLOCATION_FAILURE,
     BUILD_FAILURE,
@@ -354,7 +354,7 @@ def test_workspace_is_not_used_again_before_a_failed_call_has_ended(monkeypatch)
 # -- workspace
 
 
-@pytest.mark.parametrize("kernel", DEFAULTS)
+@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_workspace_full_of_nan(monkeypatch, kernel):
     """No kernel may read workspace that it has not written; here a, b and out are copied besides."""
     info = device_info(queues.default_device())

@@ -24,7 +24,7 @@ LAYERS = (
     ("arrays", "binding"),
     ("verify", "trial"),
     ("selfcheck",),
-    ("execute",),
+    ("trial_child", "execute"),
     ("plan",),
     ("api",),
     ("",),  # pyclmm itself, the public names
