@@ -122,7 +122,7 @@ class Subject:
 
     def shape(self, m, n, k):
         """That shape, with fewer rows or columns where the kernel takes no more."""
-        for rows, columns in ((m, n), (m, 5), (5, n), (5, 5)):
+        for rows, columns in ((m, n), (m, 5), (5, n), (5, 5), (m, 1)):
             if self.takes(rows, columns, k):
                 return rows, columns, k
         return refused(self.kernel, f"{self} takes no shape like {m} x {n} x {k}")

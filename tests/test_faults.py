@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 import pytest
-from cases import refused
+from cases import DEVICE, refused
 from faults import (
     ALLOCATION_FAILURE,
     BUILD_FAILURE,
@@ -236,10 +236,14 @@ def test_a_device_lost_at_a_launch(code):
     _check_new_context(call, before)
 
 
+# How a call on NumPy arrays waits for its result on this device.
+BRINGS_BACK = "wait_for_events" if DEVICE.in_place else "enqueue_map_buffer"
+
+
 @pytest.mark.parametrize("code", [*LOSSES, OUT_OF_RESOURCES, EXECUTION_FAILED, -9999])
 @pytest.mark.parametrize("memory", ["shared", "own"])
 def test_a_device_lost_in_mid_run(request, code, memory):
-    seam = (host, "enqueue_map_buffer")
+    seam = (host, BRINGS_BACK)
     if memory == "own":
         request.getfixturevalue("discrete")
         seam = (transfer, "enqueue_copy")
@@ -290,8 +294,8 @@ MOMENTS = [
     (binding, "cl", "enqueue_nd_range_kernel", {"after": True}),
     (binding, "cl", "enqueue_nd_range_kernel", {"at": 13, "after": True}),
     (verify, "cl", "enqueue_copy", {}),
-    (host, "cl", "enqueue_map_buffer", {}),
-    (host, "cl", "enqueue_map_buffer", {"after": True}),
+    (host, "cl", BRINGS_BACK, {}),
+    (host, "cl", BRINGS_BACK, {"after": True}),
     (cache, "json", "dump", {}),
     (cache, "json", "dump", {"after": True}),
     (cache, "os", "replace", {}),
@@ -377,7 +381,8 @@ def test_workspace_full_of_nan(monkeypatch, kernel):
     rng = np.random.default_rng(5)
     for m, n, k in (shape, (shape[0], shape[1], 700)):
         a = cla.to_device(queue, rng.integers(-3, 4, (m, 2 * k)).astype(np.float32))
-        b = cla.to_device(queue, rng.integers(-3, 4, (k, 2 * n)).astype(np.float32))
+        wide = 2 * n if n > 1 else 1  # a vector with gaps is what matvec refuses
+        b = cla.to_device(queue, rng.integers(-3, 4, (k, wide)).astype(np.float32))
         out = cla.to_device(queue, np.zeros((m, 2 * n), np.float32))
         pyclmm.matmul(a[:, ::2], b[:, ::2], out=out[:, 1::2], kernel=kernel.name)
         assert np.array_equal(out.get()[:, 1::2], a.get()[:, ::2] @ b.get()[:, ::2]), (m, n, k)
