@@ -7,6 +7,7 @@ from math import ceil
 
 from ..config import TileConfig
 from ..device import DeviceInfo
+from ..errors import UnsupportedError
 from ..problem import GemmProblem
 from .base import (
     GEMM_H,
@@ -93,7 +94,8 @@ class Mma(Kernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         unit = self._unit(problem)
-        assert isinstance(unit, Unit), unit
+        if isinstance(unit, str):
+            raise UnsupportedError(unit)
         operands = Operands.of(problem, unit)
         defines: Defines = (
             *(("BM", config.bm), ("BN", config.bn), ("SGM", config.sgm), ("SGN", config.sgn)),

@@ -11,6 +11,7 @@ import numpy as np
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..dtypes import dtype_of
+from ..errors import UnsupportedError
 from ..problem import GemmProblem
 from .base import (
     GEMM_H,
@@ -209,7 +210,8 @@ class Wgmma(Kernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         unit = self._unit(problem)
-        assert isinstance(unit, Unit), unit
+        if isinstance(unit, str):
+            raise UnsupportedError(unit)
         operands = Operands.of(problem, unit)
         workspace = (maps_workspace(problem, config, device), *operands.workspace(problem))
         product = wgmma_launch(problem, config, device, operands)
