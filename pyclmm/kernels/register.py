@@ -124,7 +124,7 @@ class Register(Kernel):
         parts = tiling.parts()
         largest = max((p.tiles * p.shares for p in parts if p.shares > 1), default=0)
         nbytes = largest * problem.batch * config.bm * config.bn * tiling.itemsize
-        workspace = (Workspace("partial", nbytes),) if nbytes else ()
+        workspace = (Workspace("partial", nbytes),) if any(p.shares > 1 for p in parts) else ()
         return Work(tuple(_launches(tiling, parts, workspace)), workspace)
 
 

@@ -193,7 +193,7 @@ class Tiling:
     def _launch_cycles(self, part: Part) -> float:
         held = max(1, resident(self.config, self.itemsize, self.device))
         groups = part.tiles * part.shares * self.problem.batch
-        rounds = -(-groups // units(self.device))
+        rounds = max(1, -(-groups // units(self.device)))
         steps = self.k_share(part.shares) // self.config.bk
         step = step_cycles(self.problem, self.config, self.device)
         lack: float = _LATENCY / (work_items(self.config) * min(held, rounds))
