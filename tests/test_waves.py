@@ -87,7 +87,9 @@ def test_asynchronous_copies_are_for_new_nvidia_devices_and_plain_operands():
     assert "cannot convert b" in REGISTER.violations(replace(p, b_type="float16"), BIG, H200)[0]
 
 
-@pytest.mark.parametrize("shape", [(4096,) * 3, (4097, 4095, 1000), (64, 64, 100_000), (1, 1, 1), (5, 7, 0)])
+@pytest.mark.parametrize(
+    "shape", [(4096,) * 3, (4097, 4095, 1000), (64, 64, 100_000), (1, 1, 1), (5, 7, 0), (0, 4, 4)]
+)
 @pytest.mark.parametrize("device", [H200, MI250, MALI, ONE_ITEM], ids=lambda d: d.name)
 def test_parts_cover_every_tile_once_and_shares_cover_k(shape, device):
     p = problem(*shape)
@@ -141,3 +143,12 @@ def test_a_new_shape_compiles_nothing():
         for launch in REGISTER.launches(problem(*shape), whole, H200).launches
     }
     assert len(programs) == 1
+
+
+@pytest.mark.parametrize("shape", [(0, 0, 2), (1, 0, 5), (0, 1, 0)])
+def test_empty_products_have_launches_too(shape):
+    for family in (REGISTER, kernel_named("thin")):
+        p = problem(*shape)
+        for config in family.configs(p, H200):
+            for split_k in (0, 3):
+                assert family.launches(p, replace(config, split_k=split_k), H200).launches

@@ -119,7 +119,9 @@ def _steps(problem: GemmProblem, config: TileConfig) -> int:
 
 def _k_share(problem: GemmProblem, config: TileConfig, device: DeviceInfo, tiles: int) -> int:
     """K of a share: all of it where tiles fill the device, and never less than a few steps."""
-    shares = config.split_k or min(2 * units(device) // (tiles * problem.batch), _steps(problem, config) // 4)
+    shares = config.split_k or min(
+        2 * units(device) // max(1, tiles * problem.batch), _steps(problem, config) // 4
+    )
     return round_up(-(-max(1, problem.k) // max(1, shares)), ACCESS)
 
 

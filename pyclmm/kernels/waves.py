@@ -26,6 +26,8 @@ from ..dtypes import dtype_of
 from ..problem import GemmProblem
 from .tile import is_held, local_bytes, sides, slices, work_items
 
+_REGISTERS_NVIDIA = 255  # a work-item's, as `registers` counts them, before ptxas spills
+_REGISTERS = 216  # before clang 15 spills for gfx90a and gfx1030
 _SHARES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 
 
@@ -98,7 +100,7 @@ def resident(config: TileConfig, itemsize: int, device: DeviceInfo) -> int:
     """Work-groups that a unit holds at a time; 0 where registers spill."""
     unit = unit_of(device)
     items = work_items(config)
-    if registers(config, itemsize) > 255:
+    if registers(config, itemsize) > (_REGISTERS_NVIDIA if device.vendor == "nvidia" else _REGISTERS):
         return 0
     return min(
         unit.registers // (items * registers(config, itemsize)),
@@ -193,7 +195,7 @@ class Tiling:
     def _launch_cycles(self, part: Part) -> float:
         held = max(1, resident(self.config, self.itemsize, self.device))
         groups = part.tiles * part.shares * self.problem.batch
-        rounds = -(-groups // units(self.device))
+        rounds = max(1, -(-groups // units(self.device)))
         steps = self.k_share(part.shares) // self.config.bk
         step = step_cycles(self.problem, self.config, self.device)
         lack: float = _LATENCY / (work_items(self.config) * min(held, rounds))
