@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyopencl.array as cla
-from cases import numbers
+from cases import DEVICE, numbers, problem_of
 from oracle import gemm as expected
 
 import pyclmm
@@ -25,6 +25,8 @@ DEVICE_LAYOUTS = ("C", "C", "F", "reversed", "sliced", "zero", "permuted")
 HOST_LAYOUTS = (*DEVICE_LAYOUTS, "unaligned", "swapped", "readonly", "field")
 OUT_LAYOUTS = ("C", "F", "reversed", "sliced", "permuted")
 BLAS_TYPES = ("float32", "float64", "complex64", "complex128")
+# Kernels for some shapes or devices only: what they refuse is no failure.
+PARTIAL = [k.name for k in KERNELS if k.supports(problem_of(400, 400, 40), DEVICE) is not None]
 ACTIVATIONS = (None, None, "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
 
 
@@ -271,9 +273,13 @@ def _same_rest(mine, other):
     assert np.array_equal(mine.root, other.root), "bytes beside the elements have changed"
 
 
+def _excused(call, error):
+    """Whether a kernel asked for by name said that it does not take everything."""
+    return isinstance(error, pyclmm.UnsupportedError) and call["kernel"] in PARTIAL
+
+
 def _check_raised(call, error, numpys):
-    takes_all = call["kernel"] in ("auto", "tiled", "naive", "flat", "sequential")
-    if isinstance(error, pyclmm.UnsupportedError) and not takes_all:
+    if _excused(call, error):
         return True
     if isinstance(error, pyclmm.DTypeError) and "imaginary" in str(error):
         return True  # ml_dtypes lets NumPy drop imaginary parts; pyclmm does not
@@ -321,7 +327,7 @@ def judge_gemm(call, queue):
     """Compare a call of gemm with the same in NumPy's widest arithmetic."""
     mine, other = operands(call), operands(call)
     got, error = perform(call, mine, queue)
-    if isinstance(error, pyclmm.UnsupportedError) and call["kernel"] == "single_group":
+    if _excused(call, error):
         return
     assert error is None, repr(error)
     x = {n: built.view for n, built in other.items()}

@@ -16,7 +16,6 @@ from pyclmm.queues import default_device
 
 # On PoCL, the driver that CI uses, these must run: a skip there is a failure.
 NEVER_SKIPPED = (
-    "matvec",
     "packed",
     "thin",
     "register",

@@ -464,11 +464,9 @@ def test_float64_on_a_device_without_it(device_changed):
     with pytest.raises(errors.UnsupportedError) as caught:
         pyclmm.matmul(A.astype("f8"), B.astype("f8"))
     message = str(caught.value)
-    for kernel in (k for k in pyclmm.KERNELS if k.automatic):
-        assert (
-            f"{kernel.name}: float64 needs cl_khr_fp64, which device {changed.name!r} does not have"
-            in message
-        )
+    assert all(f"{k.name}: " in message for k in pyclmm.KERNELS if k.automatic), "each kernel's reason"
+    for name in ("tiled", "naive", "register"):
+        assert f"{name}: float64 needs cl_khr_fp64, which device {changed.name!r} does not have" in message
     with pytest.raises(errors.UnsupportedError, match=r"'flat' cannot compute.*complex128 needs cl_khr_fp64"):
         pyclmm.matmul(A.astype("c16"), B.astype("c16"), kernel="flat")
     assert (pyclmm.matmul(A, B) == 4).all()
@@ -564,7 +562,9 @@ def test_a_program_that_does_not_build(broken, monkeypatch):
     assert (pyclmm.matmul(a, b, kernel="naive", queue=queue) == 4).all(), "not kept as a failure"
 
 
-def test_auto_takes_the_next_kernel_with_a_warning(broken):
+def test_auto_takes_the_next_kernel_with_a_warning(broken, monkeypatch):
+    two = tuple(kernel for kernel in pyclmm.KERNELS if kernel.name in ("tiled", "naive"))
+    monkeypatch.setattr(select, "KERNELS", two)
     queue = broken("tiled.cl", "acc = multiply_tiles", "acc == multiply_tails")
     with pytest.warns(pyclmm.KernelWarning, match=r"tiled: .*'naive' is used instead"):
         planned = pyclmm.Matmul(A, B, queue=queue)
