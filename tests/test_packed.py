@@ -136,6 +136,12 @@ def test_old_pocl_gets_vectors_its_compiler_can_handle(cpu):
     assert dataclasses.replace(wide, float_vector_width=1).vector_bits == 128
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
+def test_little_local_memory_means_smaller_macro_tiles(cpu, dtype):
+    small = dataclasses.replace(cpu, local_mem_size=1 << 15)
+    assert kernel_named("packed").configs(problem(512, 512, 512, dtype), small)
+
+
 def test_violations_are_reasons(cpu):
     packed = kernel_named("packed")
     wrong = TileConfig(bm=5, bn=4, bk=3, tm=2, tn=4, vec=3)

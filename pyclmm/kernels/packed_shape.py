@@ -55,15 +55,17 @@ def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     shapes = _REGISTER_TILES[bits]
     if problem.n * parts <= lanes:  # one vector covers a row of out
         shapes = ((8, 1), *shapes)
-    tiles = [_tile(rows // parts, vectors * lanes // parts, lanes, problem) for rows, vectors in shapes]
+    room = min(_SUM_BYTES, device.local_mem_size) // sum_size(problem)
+    tiles = [_tile(rows // parts, vectors * lanes // parts, lanes, room) for rows, vectors in shapes]
     chosen = [_packing(t, problem, _worth_packing_a(problem), _worth_packing_b(problem, t)) for t in tiles]
     chosen.append(_packing(tiles[0], problem, True, True))
     return [replace(c, split_k=shares(problem, c, device)) for c in chosen]
 
 
-def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem) -> TileConfig:
-    bn = max(1, 256 // tn) * tn
-    bm = max(1, _SUM_BYTES // sum_size(problem) // bn // tm) * tm
+def _tile(tm: int, tn: int, lanes: int, room: int) -> TileConfig:
+    """The largest macro-tile, at most 256 columns wide, of which local memory has *room* for the sums."""
+    bn = max(1, min(256, room // tm) // tn) * tn
+    bm = max(1, room // bn // tm) * tm
     return TileConfig(bm=bm, bn=bn, bk=_KC_PANELS, tm=tm, tn=tn, vec=lanes)
 
 
