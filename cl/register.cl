@@ -112,18 +112,27 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_reg
 {
   __local ACC_T tiles[STAGES * STAGE] __attribute__((aligned(16)));
   GEMM_BEGIN;
-  const Place p = place_of(get_local_id(0));
+  Place p;
+  find_place(&p, get_local_id(0));
   const int2 tile = tile_at(first_tile + get_group_id(0), (M + BM - 1) / BM, (N + BN - 1) / BN);
   const int i0 = tile.x * BM, j0 = tile.y * BN;
   const int k0 = SPLIT ? get_group_id(1) * k_share : 0;
   const int depth = SPLIT ? min(K - k0, k_share) : K;
 
   Stream stream;
+<<<<<<< HEAD
   stream.a = walk_of((__global const uchar *)(a + A_INDEX(i0, k0)), sizeof(A_T), lda, M - i0, depth,
                      BM, LINE_A, VEC_A, !TRANS_A);
   stream.b = walk_of((__global const uchar *)(b + B_INDEX(k0, j0)), sizeof(B_T), ldb, N - j0, depth,
                      BN, LINE_B, VEC_B, TRANS_B);
   ACC_T acc[TM][TN];
+=======
+  begin_walk(&stream.a, (__global const uchar *)(a + A_INDEX(i0, k0)), sizeof(A_T), lda, M - i0,
+             k_end - k0, BM, LINE_A, VEC_A, !TRANS_A);
+  begin_walk(&stream.b, (__global const uchar *)(b + B_INDEX(k0, j0)), sizeof(B_T), ldb, N - j0,
+             k_end - k0, BN, LINE_B, VEC_B, TRANS_B);
+  ACC_T acc[TM][TN], fa[2][TM], fb[2][TN];
+>>>>>>> refs/heads/conf2
   UNROLL for (int r = 0; r < TM; ++r) UNROLL for (int t = 0; t < TN; ++t) acc[r][t] = ACC_ZERO;
   accumulate(acc, &stream, tiles, p, depth);
 #if KS > 1

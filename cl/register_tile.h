@@ -39,16 +39,16 @@ typedef struct {
   int item;     /* in its slice */
 } Place;
 
-INLINE Place place_of(const int lid)
+/* Structures go out through pointers: returned from an inlined function, Oclgrind's LLVM marks them with
+ * an intrinsic that it does not know. */
+INLINE void find_place(Place *p, const int lid)
 {
-  Place p;
-  p.slice = lid / SLICE_ITEMS;
-  p.item = lid % SLICE_ITEMS;
-  const int lane = p.item % (SG_ROWS * SG_COLS);
-  const int sub_group = p.item / (SG_ROWS * SG_COLS);
-  p.row = sub_group % (BM / SGM) * SGM + lane / SG_COLS * CHUNK;
-  p.col = sub_group / (BM / SGM) * SGN + lane % SG_COLS * CHUNK;
-  return p;
+  p->slice = lid / SLICE_ITEMS;
+  p->item = lid % SLICE_ITEMS;
+  const int lane = p->item % (SG_ROWS * SG_COLS);
+  const int sub_group = p->item / (SG_ROWS * SG_COLS);
+  p->row = sub_group % (BM / SGM) * SGM + lane / SG_COLS * CHUNK;
+  p->col = sub_group / (BM / SGM) * SGN + lane % SG_COLS * CHUNK;
 }
 
 #define ROW_OF(place, r) ((place).row + (r) / CHUNK * (SG_ROWS * CHUNK) + (r) % CHUNK)
@@ -73,22 +73,20 @@ typedef struct {
   int to;                   /* where the first pass of a tile goes, in the tile */
 } Walk;
 
-INLINE Walk walk_of(
-    __global const uchar *origin, const long bytes, const long ld, const int x_left, const int k_left,
+INLINE void begin_walk(
+    Walk *w, __global const uchar *origin, const long bytes, const long ld, const int x_left, const int k_left,
     const int width, const int line, const int vec, const int across)
 {
-  Walk w;
   const int lid = get_local_id(0);
   const int pass_x = PASS_X(width, vec, across), pass_k = PASS_K(width, vec, across);
   const int x = across ? lid / RUN(vec) : lid * vec % pass_x;
   const int k = across ? lid % RUN(vec) * vec : lid * vec / pass_x;
-  w.at = origin + bytes * (across ? x * ld + k : k * ld + x);
-  w.step_x = bytes * pass_x * (across ? ld : 1);
-  w.step_k = bytes * pass_k * (across ? 1 : ld) - (width / pass_x - 1) * w.step_x;
-  w.x_left = x_left - x;
-  w.k_left = width > pass_x || w.x_left > 0 ? k_left - k : 0;
-  w.to = k * line + x;
-  return w;
+  w->at = origin + bytes * (across ? x * ld + k : k * ld + x);
+  w->step_x = bytes * pass_x * (across ? ld : 1);
+  w->step_k = bytes * pass_k * (across ? 1 : ld) - (width / pass_x - 1) * w->step_x;
+  w->x_left = x_left - x;
+  w->k_left = width > pass_x || w->x_left > 0 ? k_left - k : 0;
+  w->to = k * line + x;
 }
 
 /* Whether the pass at (x, k) of a tile lies inside; the x that never moves was checked at the start. */
