@@ -120,19 +120,11 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_reg
   const int depth = SPLIT ? min(K - k0, k_share) : K;
 
   Stream stream;
-<<<<<<< HEAD
-  stream.a = walk_of((__global const uchar *)(a + A_INDEX(i0, k0)), sizeof(A_T), lda, M - i0, depth,
-                     BM, LINE_A, VEC_A, !TRANS_A);
-  stream.b = walk_of((__global const uchar *)(b + B_INDEX(k0, j0)), sizeof(B_T), ldb, N - j0, depth,
-                     BN, LINE_B, VEC_B, TRANS_B);
+  begin_walk(&stream.a, (__global const uchar *)(a + A_INDEX(i0, k0)), sizeof(A_T), lda, M - i0, depth,
+             BM, LINE_A, VEC_A, !TRANS_A);
+  begin_walk(&stream.b, (__global const uchar *)(b + B_INDEX(k0, j0)), sizeof(B_T), ldb, N - j0, depth,
+             BN, LINE_B, VEC_B, TRANS_B);
   ACC_T acc[TM][TN];
-=======
-  begin_walk(&stream.a, (__global const uchar *)(a + A_INDEX(i0, k0)), sizeof(A_T), lda, M - i0,
-             k_end - k0, BM, LINE_A, VEC_A, !TRANS_A);
-  begin_walk(&stream.b, (__global const uchar *)(b + B_INDEX(k0, j0)), sizeof(B_T), ldb, N - j0,
-             k_end - k0, BN, LINE_B, VEC_B, TRANS_B);
-  ACC_T acc[TM][TN], fa[2][TM], fb[2][TN];
->>>>>>> refs/heads/conf2
   UNROLL for (int r = 0; r < TM; ++r) UNROLL for (int t = 0; t < TN; ++t) acc[r][t] = ACC_ZERO;
   accumulate(acc, &stream, tiles, p, depth);
 #if KS > 1
