@@ -110,7 +110,7 @@ __kernel ONE_ITEM void packed_multiply(
 #endif
   GEMM_BEGIN;
   const int share = get_group_id(1) / tile_rows;
-  const int i0 = get_group_id(1) % tile_rows * mc;
+  const int i0 = ((int)get_group_id(1) - share * tile_rows) * mc;
   const int j0 = get_group_id(0) * nc;
   const int k_begin = share * split_k;
   const int k_end = min(K, k_begin + split_k);
