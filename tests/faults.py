@@ -58,11 +58,17 @@ class Failing:
 
 @contextmanager
 def failing(module, name, error, library="cl", **how):
-    """Within, ``library.name`` of that module raises *error*; gives the :class:`Failing`."""
-    real = getattr(module, library)
+    """Within, ``library.name`` of that module raises *error*; gives the :class:`Failing`.
+
+    *library* "": a function of the module's own.
+    """
+    real = getattr(module, library) if library else module
     fault = Failing(getattr(real, name), error, **how)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, library, Part(real, **{name: fault}))
+        if library:
+            patch.setattr(module, library, Part(real, **{name: fault}))
+        else:
+            patch.setattr(module, name, fault)
         yield fault
 
 
