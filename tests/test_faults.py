@@ -342,7 +342,7 @@ def test_ctrl_c_at_any_moment(request, module, library, name, how):
 
 def test_a_call_that_fails_waits_for_what_it_has_enqueued(monkeypatch):
     """The caller may free or overwrite its arrays at once, which the kernel reads in place."""
-    call = Call(kernel="tiled")
+    call = Call(kernel="naive", shape=(500, 500, 500))  # long enough to be seen running
     call()
     events = []
 

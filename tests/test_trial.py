@@ -237,6 +237,12 @@ def test_a_hostile_problem_is_refused_with_a_reason(name, value):
     _check_refused_or_same(name, content, schema.problem_from, schema.problem_json)
 
 
+def test_strides_for_another_number_of_axes_are_refused():
+    content = schema.problem_json(PROBLEM) | {"batch_shape": [2]}
+    with pytest.raises(pyclmm.ArgumentError, match="batch_strides and batch_shape"):
+        schema.problem_from(content)
+
+
 @given(st.sampled_from(sorted(schema.config_json(TileConfig()))), json_values)
 @example("bm", -1)
 @example("bm", 1 << 40)
