@@ -41,7 +41,7 @@ def header(content: dict[str, Any]) -> str:
 def bench() -> str:
     """One product by every kernel, as `pyclmm bench` measured it."""
     parts = []
-    for file in sorted(RESULTS.glob("bench_*.json")):
+    for file in sorted(RESULTS.glob("bench-*.json")):
         content = json.loads(file.read_text())
         for product in content["products"]:
             size = f"{product['m']} x {product['n']} x {product['k']} {product['dtype']}"
@@ -60,7 +60,7 @@ def ladder(product: dict[str, Any]) -> str:
 
 def cpu() -> str:
     """Speed beside NumPy and CLBlast on CPU devices, from benchmarks/cpu.py."""
-    rows = [row for file in sorted(RESULTS.glob("cpu_*.json")) for row in cpu_rows(file)]
+    rows = [row for file in sorted(RESULTS.glob("cpu-*.json")) for row in cpu_rows(file)]
     return table(["driver", "dtype", "times NumPy, mean", "least", "times CLBlast, mean", "date"], rows)
 
 
@@ -78,7 +78,41 @@ def cpu_rows(file: Path) -> Iterator[list[str]]:
         ]
 
 
-PARTS = {"kernels": kernels, "bench": bench, "cpu": cpu}
+def gpu() -> str:
+    """float32 products on a GPU beside cuBLAS and CLBlast, from benchmarks/gpu.py."""
+    parts = []
+    for file in sorted(RESULTS.glob("*-float32.json")):
+        content = json.loads(file.read_text())
+        parts += [
+            f"{content['device']}, driver {content['driver']}, {content['date']}:",
+            shapes(content["rows"]),
+        ]
+    return "\n\n".join(parts)
+
+
+def shapes(measured: list[dict[str, Any]]) -> str:
+    """A row a shape: TFLOP/s of NN, and the speed over the peers' of each layout."""
+    by_shape: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in measured:
+        batch, m, n, k = row["shape"]
+        name = f"{batch} of " * (batch > 1) + f"{m} x {n} x {k}"
+        by_shape.setdefault(name, {})[row["layout"]] = row
+    rows = []
+    for name, layouts in by_shape.items():
+        nn = layouts["NN"]
+        rate = nn["flops"] / nn["seconds"]["auto"] / 1e12
+        ratios = [over(layouts[layout], "cublas") for layout in ("NN", "NT", "TN")]
+        rows.append([name, nn["kernel"], f"{rate:.1f}", *ratios, over(nn, "clblast")])
+    head = ["M x N x K", "kernel", "TFLOP/s", "times cuBLAS: NN", "NT", "TN", "times CLBlast: NN"]
+    return table(head, rows)
+
+
+def over(row: dict[str, Any], peer: str) -> str:
+    seconds = row["seconds"]
+    return f"{seconds[peer] / seconds['auto']:.2f}" if peer in seconds else "-"
+
+
+PARTS = {"kernels": kernels, "bench": bench, "cpu": cpu, "gpu": gpu}
 
 
 def rewritten(text: str) -> str:
