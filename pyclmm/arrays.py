@@ -55,6 +55,12 @@ def _memory(x: Array) -> tuple[int, int]:
     return parent.int_ptr, offset
 
 
+def location(x: Array) -> tuple[int, int]:
+    """What tells *x*'s memory from another's: its allocation, and where it begins in it."""
+    root, at = _memory(x)
+    return root, at + x.offset
+
+
 def _byte_range(x: Array) -> tuple[int, int]:
     low = high = x.offset
     for length, stride in zip(x.shape, x.strides, strict=True):

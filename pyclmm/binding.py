@@ -20,6 +20,8 @@ from .recipe import Recipe
 # is enqueued in parts, each with an offset in that dimension.
 _MAX_STACK = 65535
 _SCALARS = ("alpha", "beta")
+# An operand that does not change between calls: the problem's name of it, and what tells it from others.
+Constant = tuple[str, Any]
 _OWN_EVENTS = 16  # PyOpenCL's Arrays keep at most 12
 
 
@@ -34,6 +36,7 @@ class _Step:
     convert: Callable[[Any], Any]  # of alpha and beta
     parts: list[tuple[tuple[int, ...], tuple[int, ...] | None]]
     local_size: tuple[int, ...]
+    packs: str
     current: tuple[Any, ...] | None = None  # the scalars that are set
 
     def set_args(self, values: dict[str, Any]) -> None:
@@ -63,6 +66,7 @@ class Binding:
         self.out_of_order = bool(queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
         self.last: list[cl.Event] = []
         self._own: dict[int, cl.Event] = {}
+        self._packed: Constant | None = None
         fixed: dict[str, cl.Buffer] = {}
         for space in recipe.workspace:
             fixed[space.symbol] = host.allocate(context, space.nbytes, device, space.symbol)
@@ -87,6 +91,7 @@ class Binding:
             _converter(acc_type),
             _parts(launch.global_size),
             launch.local_size,
+            launch.packs,
         )
 
     def fill_unused(self, values: dict[str, Any]) -> None:
@@ -101,8 +106,12 @@ class Binding:
         for buffer in self._workspace:
             cl.enqueue_fill_buffer(self.queue, buffer, ones, 0, buffer.size)
 
-    def enqueue(self, values: dict[str, Any], wait_for: list[cl.Event]) -> list[cl.Event]:
+    def enqueue(
+        self, values: dict[str, Any], wait_for: list[cl.Event], constant: Constant | None = None
+    ) -> list[cl.Event]:
         """Enqueue every launch; returns their events, the last of which ends the product.
+
+        What packs a *constant* operand is left out if the last call packed the same.
 
         Raises LaunchError, DeviceMemoryError or DeviceLostError where the driver takes one of them not.
         """
@@ -111,13 +120,18 @@ class Binding:
             wait_for = wait_for + self.last
         elif wait_for:  # what this queue runs before anyway need not be waited for
             wait_for = [event for event in wait_for if id(event) not in self._own]
+        there = constant[0] if constant is not None and constant == self._packed else None
+        self._packed = None  # until this call has packed it again
         try:
             for step in self._steps:
+                if step.packs and step.packs == there:
+                    continue
                 self._enqueue_step(step, values, wait_for, events)
         except BaseException:  # Ctrl-C too: whatever runs now must end before the workspace is used again
             self.last = self._marker()
             raise
         self.last = events[-1:]
+        self._packed = constant
         self._remember(events[-1])
         return events
 

@@ -37,6 +37,7 @@ class Options:
     precision: str = "highest"
     dtype: np.dtype[Any] | None = None
     workspace_limit: int | None = None
+    constant_b: bool = False
 
     def __post_init__(self) -> None:
         for name in ("trans_a", "trans_b", "precision"):
@@ -168,7 +169,9 @@ class Matmul:
 
     ``Matmul(a, b)`` checks, chooses a kernel, builds it and allocates workspace; ``plan(a, b)`` then
     only enqueues. Takes the arguments of :func:`pyclmm.gemm` (``wait_for`` belongs to the call), and
-    ``workspace_limit``, the most bytes of device memory the plan may add to the operands.
+    ``workspace_limit``, the most bytes of device memory the plan may add to the operands. With
+    ``constant_b=True`` you promise that the memory of b does not change while the plan lives: what
+    has to be packed of it is packed by the first call, and again only where another b is passed.
 
     A plan may be called from many threads at once. ``with Matmul(a, b) as plan:`` gives the
     workspace back at the end.
@@ -193,6 +196,7 @@ class Matmul:
         precision: str = "highest",
         dtype: DTypeLike | None = None,
         workspace_limit: int | None = None,
+        constant_b: bool = False,
     ) -> None:
         options = Options(
             trans_a,
@@ -202,6 +206,7 @@ class Matmul:
             precision,
             None if dtype is None else np.dtype(dtype),
             workspace_limit,
+            constant_b,
         )
         operands = collect(a, b, c, bias, out)
         self._prepare(operands, options, queue_of(operands, queue), alpha, beta)
@@ -423,6 +428,7 @@ class _DeviceWay:
         gemm = _checked(specs, options, alpha, beta, clash)
         check_scalars(gemm, alpha, beta)
         self.events: list[cl.Event] = []
+        self._constant_b = options.constant_b
         self._slots = {name: (slot, f"{slot}_offset") for name, slot in _slots(gemm).items()}
         self.executable = Executable(queue, gemm, options.kernel, options.workspace_limit)
 
@@ -451,7 +457,8 @@ class _DeviceWay:
                 values[buffer] = data
                 values[offset] = arrays.element_offset(x, name) if x.offset else 0
         binding.fill_unused(values)
-        events = binding.enqueue(values, wait_for)
+        constant = (self._slots["b"][0], arrays.location(operands["b"])) if self._constant_b else None
+        events = binding.enqueue(values, wait_for, constant)
         out.add_event(events[-1])
         self.events = events
         return out
@@ -473,6 +480,7 @@ class _HostWay:
         if out is not None:
             check_writeable(out.flags.writeable)
         self._convert: dict[str, np.dtype[Any]] = {}
+        self._constant_b = options.constant_b
         self._device = device_info(queue.device)
         gemm = _checked(self._specs(operands), options, alpha, beta, clash=False)
         check_scalars(gemm, alpha, beta)
@@ -551,5 +559,7 @@ class _HostWay:
         values["out"], start, span = buffers.write(target)
         values["out_offset"] = start
         binding.fill_unused(values)
-        events = binding.enqueue(values, wait_for + buffers.uploads)
+        b = operands["b"]
+        constant = (_user_name(gemm, "b"), host.location(b)) if self._constant_b else None
+        events = binding.enqueue(values, wait_for + buffers.uploads, constant)
         buffers.bring_back(values["out"], span, events[-1:])

@@ -66,4 +66,5 @@ class Recipe:
         table = f"copy_offsets_{name}"
         strides = (copy.source_strides[:-2], copy.target_strides[:-2])
         self.tables[table] = batch_table(copy.shape[:-2], strides)
-        self.launches.append(copy_launch(copy, source, target, table))
+        launch = copy_launch(copy, source, target, table)
+        self.launches.append(launch if name == "out" else replace(launch, packs=name))

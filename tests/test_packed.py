@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 
 import numpy as np
+import pyopencl.array as cla
 import pytest
 from cases import small_integers
 
@@ -151,3 +152,51 @@ def test_violations_are_reasons(cpu):
     assert "BK" in reasons
     wide = TileConfig(bm=2, bn=16, bk=4, tm=2, tn=16, vec=16)
     assert "wider" in " ".join(packed.violations(problem(8, 8, 8), wide, cpu))
+
+
+def with_gaps(queue, x):
+    """*x* on the device in every other column, so that it has to be copied."""
+    return cla.to_device(queue, np.repeat(x, 2, axis=1))[:, ::2]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_constant_b_is_packed_once(queue, rng, order):
+    """With a column-major out the product is the transposed one, and b its first operand."""
+    x, y = (small_integers(rng, (64, 64), "f4") for _ in range(2))
+    a, b = cla.to_device(queue, x), with_gaps(queue, y)
+    out = cla.Array(queue, (64, 64), np.float32, order=order)
+    plan = pyclmm.Matmul(a, b, out=out, constant_b=True, kernel="packed")
+    counts = []
+    for _ in range(3):
+        counts.append(len(plan.enqueue(a, b, out=out)))
+        assert np.array_equal(out.get(), x @ y)
+    assert counts[0] > counts[1] == counts[2] >= 1
+
+
+def test_another_b_than_the_constant_one_is_packed_again(queue, rng):
+    x, *ys = (small_integers(rng, (64, 64), "f4") for _ in range(3))
+    a, bs = cla.to_device(queue, x), [with_gaps(queue, y) for y in ys]
+    plan = pyclmm.Matmul(a, bs[0], constant_b=True, kernel="packed")
+    for i in (0, 1, 1, 0):
+        assert np.array_equal(plan(a, bs[i]).get(), x @ ys[i])
+
+
+def test_without_the_promise_a_changed_b_is_seen(queue, rng):
+    x = small_integers(rng, (64, 64), "f4")
+    a, whole = cla.to_device(queue, x), cla.to_device(queue, np.zeros((64, 128), np.float32))
+    plan = pyclmm.Matmul(a, whole[:, ::2], kernel="packed")
+    for _ in range(2):
+        y = small_integers(rng, (64, 128), "f4")
+        whole.set(y)
+        assert np.array_equal(plan(a, whole[:, ::2]).get(), x @ y[:, ::2])
+
+
+def test_a_constant_host_b_is_packed_once(rng):
+    """Big enough that B is packed; the promise is broken here to see that it is relied on."""
+    a, b = small_integers(rng, (300, 1100), "f4"), small_integers(rng, (1100, 900), "f4")
+    plan = pyclmm.Matmul(a, b, constant_b=True, kernel="packed")
+    right = a @ b
+    assert np.array_equal(plan(a, b), right)
+    if any(w.name == "b_panels" for w in plan._executable.recipe.workspace):
+        b[...] = 0
+        assert np.array_equal(plan(a, b), right)

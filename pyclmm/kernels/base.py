@@ -38,13 +38,18 @@ class Program:
 
 @dataclass(frozen=True)
 class Launch:
-    """One enqueue of a kernel function. Sizes are in work-items, dimension 0 first."""
+    """One enqueue of a kernel function. Sizes are in work-items, dimension 0 first.
+
+    ``packs`` names the operand ("a", "b") that this launch brings into workspace, reading nothing
+    else: while that operand stays as it is, so does what is there.
+    """
 
     program: Program
     kernel: str
     global_size: tuple[int, ...]
     local_size: tuple[int, ...]
     args: tuple[Arg, ...]
+    packs: str = ""
 
 
 @dataclass(frozen=True)

@@ -123,14 +123,16 @@ class _Builder:
         symbol = self._space(f"{name}_panels", stack * entries * element)
         distance = np.int64(stack if entries > 1 else 0)
         groups = (-(-length // tile), max(1, -(-self.problem.k // _CHUNK)))
-        self._launch(f"pack_{name}", groups, entries, (np.int32(_CHUNK), symbol, distance))
+        self._launch(f"pack_{name}", groups, entries, (np.int32(_CHUNK), symbol, distance), packs=name)
         return symbol, distance
 
     def _space(self, name: str, nbytes: int) -> str:
         self.workspace.append(Workspace(name, nbytes))
         return self.workspace[-1].symbol
 
-    def _launch(self, kernel: str, groups: tuple[int, int], entries: int, extra: tuple[Arg, ...]) -> None:
+    def _launch(
+        self, kernel: str, groups: tuple[int, int], entries: int, extra: tuple[Arg, ...], packs: str = ""
+    ) -> None:
         size = (*groups, entries) if self.problem.batch_shape else groups
         local = local_range(self.problem, 1, 1)
-        self.steps.append(Launch(self.program, kernel, size, local, (*self.args, *extra)))
+        self.steps.append(Launch(self.program, kernel, size, local, (*self.args, *extra), packs))
