@@ -92,7 +92,8 @@ IMPLEMENTATIONS = (
             "GALLIUM_PIPE_SEARCH_DIR": str(DEBIAN / DEBIAN_LIB / "gallium-pipe"),
         },
         library_path=(DEBIAN / DEBIAN_LIB,),
-        refusals=(NO_FP64, r"no configuration fits the device's limits"),  # no vectors: packed
+        refusals=(NO_FP64, r"no configuration fits the device's limits"),
+        without=("packed",),  # needs more local memory for its sums
     ),
     Implementation(
         "oclgrind",
@@ -103,6 +104,7 @@ IMPLEMENTATIONS = (
             "OCLGRIND_DATA_RACES": "1",
             "OCLGRIND_UNINITIALIZED": "1",
             "OCLGRIND_MAX_ERRORS": "10000",
+            "OCLGRIND_LOCAL_MEM_SIZE": str(256 << 10),  # for packed
             "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable",
             "OCLGRIND_LOG": str(HOME / "oclgrind.log"),
         },

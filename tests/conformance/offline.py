@@ -22,6 +22,7 @@ from pyclmm.kernels import KERNELS
 from pyclmm.kernels.base import Kernel, Launch
 from pyclmm.problem import ACTIVATIONS, Copy, GemmProblem
 from pyclmm.program import build_options, joined_source, source_hash
+from pyclmm.ptx import MARK
 
 from .implementations import DEBIAN, DEBIAN_LIB, MATRIX_UNITS, NVIDIA
 
@@ -203,11 +204,26 @@ def _nvidia(target: str, source: Path, options: Sequence[str]) -> str:
     machine = ("-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang", "sm_80")
     _clang(*machine, *builtins, *options, "-S", source, "-o", ptx)
     # The driver does the same: it names its own architecture, which clang 15 may not know.
-    text = ptx.read_text().replace(".target sm_80", f".target {target}")
-    ptx.write_text(text.replace(".version 7.5", ".version 8.0"))
+    text = ptx.read_text().replace(".target sm_80", f".target {target}").replace(MARK.decode(), "")
+    text, nbytes = _unlimited(text.replace(".version 7.5", ".version 8.3"))
+    ptx.write_text(text)
     output = str(source.with_suffix(".o"))
     command = [ptxas(), "-arch", target, "-v", "--warning-as-error", str(ptx), "-o", output]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    return f"{said}\n{nbytes} bytes smem" if nbytes else said
+
+
+def _unlimited(ptx: str) -> tuple[str, int]:
+    """Large local arrays of unknown length, and their bytes: the driver takes up to 227 KiB, ptxas 48."""
+    arrays = re.findall(r"^\s*\.shared .*\[(\d+)\];", ptx, re.M)
+    nbytes = sum(map(int, arrays))
+    if nbytes <= 48 << 10:
+        return ptx, 0
+    declared = re.compile(r"^\s*(\.shared .*)\[\d+\];\n", re.M)
+    outside = "".join(f".extern {array}[];\n" for array in declared.findall(ptx))
+    return re.sub(
+        r"(?=^\s*(?:\.visible )?\.entry )", outside, declared.sub("", ptx), count=1, flags=re.M
+    ), nbytes
 
 
 def ptxas() -> str:
