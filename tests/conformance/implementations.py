@@ -58,6 +58,7 @@ EVERYWHERE = (
     r"reads real numbers of the accumulator's type",
     r"the vector has gaps",
     r"is not thin",
+    r"takes no shape like",
     r"needs an NVIDIA",
 )
 
@@ -92,7 +93,7 @@ IMPLEMENTATIONS = (
             "GALLIUM_PIPE_SEARCH_DIR": str(DEBIAN / DEBIAN_LIB / "gallium-pipe"),
         },
         library_path=(DEBIAN / DEBIAN_LIB,),
-        refusals=(NO_FP64, r"no configuration fits the device's limits"),
+        refusals=(NO_FP64, r"no configuration fits the device's limits", r"it ends loops early"),
         without=("packed",),  # needs more local memory for its sums
     ),
     Implementation(
