@@ -25,7 +25,7 @@ CHECKER = "tests/conformance/checker.py"
 SUITE = (
     "tests/test_kernels.py",
     "-k",
-    "(error_bound or nan_and_infinity or denormals or beta_zero or nothing_but or "
+    "test_exact or (error_bound or nan_and_infinity or denormals or beta_zero or nothing_but or "
     "(extreme_values and naive)) and not (wgmma or split- or mma)",
 )
 LIMIT_S = 25 * 60
