@@ -106,7 +106,6 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
   SPLIT_BEGIN;
-  const long pitch_n = (N + 1) / 2 * 2;
   const int id = get_local_id(0);
   const int quartet = id / 128;
   const int tiles_m = (M + BM - 1) / BM;
@@ -219,6 +218,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
     }
     const int row = origin.s0 + (quartet - 1) * 64 + id % 128 / 32 * 16 + lane / 4;
 #if SPLIT_K
+    const long pitch_n = (N + 1) / 2 * 2;
     store_partial(partial + (z * shares + share) * M * pitch_n, M, pitch_n, row, origin.s1, acc);
 #else
     STORE_FRAGMENTS(row, origin.s1, PROMOTE ? sum : acc, BN / 8);

@@ -76,12 +76,24 @@ class DeviceInfo:
         """
         return self.is_cpu and self.unified_memory and self.vendor in ("pocl", "intel")
 
+    def too_many_steps(self, steps: int) -> str | None:
+        """Why a work-item of this device cannot go through *steps* of its loops, or None.
+
+        llvmpipe leaves loops after 21,845 steps, without a word and with a wrong result.
+        """
+        if "llvmpipe" in self.name and steps > _LLVMPIPE_STEPS:
+            return f"{steps} steps a work-item are too many for {self.name!r}: it ends loops early"
+        return None
+
     def missing_type(self, dtypes: tuple[str, ...]) -> str | None:
         """Why this device cannot compute with one of *dtypes* (NumPy names), or None."""
         for name in dtypes:
             if name in ("float64", "complex128") and not self.has_fp64:
                 return f"{name} needs cl_khr_fp64, which device {self.name!r} does not have"
         return None
+
+
+_LLVMPIPE_STEPS = 20_000
 
 
 def _version(text: str) -> tuple[int, int]:

@@ -191,3 +191,10 @@ def test_no_platform(monkeypatch):
     monkeypatch.setattr(queues.cl, "get_platforms", none)
     with pytest.raises(NoDeviceError, match="no OpenCL platform was found; install a driver"):
         queues.all_devices()
+
+
+def test_a_device_that_ends_loops_early_gets_no_long_ones():
+    llvmpipe = replace(DEVICE, name="llvmpipe (LLVM 15.0.6, 256 bits)")
+    assert DEVICE.too_many_steps(10**9) is None
+    assert llvmpipe.too_many_steps(20_000) is None
+    assert "ends loops early" in llvmpipe.too_many_steps(20_001)

@@ -18,7 +18,7 @@ class Flat(Kernel):
     automatic = False
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return device.missing_type(problem.types)
+        return device.missing_type(problem.types) or device.too_many_steps(problem.k)
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         candidates = [TileConfig(bn=size) for size in (256, 64, 16, 1)]

@@ -17,7 +17,7 @@ class Naive(Kernel):
     summary = "one work-item an element of the result, 2-D NDRange"
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return device.missing_type(problem.types)
+        return device.missing_type(problem.types) or device.too_many_steps(problem.k)
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         candidates = [TileConfig(bm=bm, bn=bn) for bm, bn in ((16, 16), (8, 8), (4, 4), (1, 1))]

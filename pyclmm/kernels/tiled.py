@@ -20,7 +20,7 @@ class Tiled(Kernel):
     summary = "TW x TW tiles of A and B in local memory, one element a work-item"
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return device.missing_type(problem.types)
+        return device.missing_type(problem.types) or device.too_many_steps(problem.k)
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         candidates = map(TileConfig.square, _WIDTHS)

@@ -1,7 +1,7 @@
 """Compiles every kernel for AMD and NVIDIA devices that are not there, warnings as errors.
 
-What is compiled is what a kernel family would launch on such a device: its own configurations and
-macros for a handful of problems that cover every conditional of the sources.
+What is compiled is what a kernel family would launch on such a device: its own configuration and
+macros for the few problems of asked(), its default for each: about 60 programs a target.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from pathlib import Path
 
 from pyclmm.copies import copy_launch
 from pyclmm.device import DeviceInfo
-from pyclmm.dtypes import ACCUMULATOR, ELEMENT_TYPES, dtype_of
+from pyclmm.dtypes import ACCUMULATOR, ELEMENT_TYPES
 from pyclmm.kernels import KERNELS
-from pyclmm.kernels.base import Launch
-from pyclmm.problem import Copy, GemmProblem
+from pyclmm.kernels.base import Kernel, Launch
+from pyclmm.problem import ACTIVATIONS, Copy, GemmProblem
 from pyclmm.program import build_options, joined_source, source_hash
+from pyclmm.ptx import MARK
 
-from .implementations import DEBIAN, DEBIAN_LIB, NVIDIA
+from .implementations import DEBIAN, DEBIAN_LIB, MATRIX_UNITS, NVIDIA
 
+SMALL = ("naive", "flat", "single_group", "sequential")  # a loop around gemm.h
 _NVIDIA_CLC = DEBIAN / "usr/lib/clc/nvptx64--nvidiacl.bc"
-_COMMON = ("-x", "cl", "-O3", "-Wall", "-Werror")
-_CONFIGS = {"float32": 3}  # of each family's candidates; for other dtypes the default alone
+_COMMON = ("-x", "cl", "-O3", "-Wall", "-Werror", "-fasm")
 
 
 @dataclass(frozen=True)
@@ -87,23 +88,23 @@ TARGETS = (
 )
 
 
-def problems(dtype: str) -> Iterator[GemmProblem]:
-    """Products in *dtype* that between them turn every conditional of the sources."""
+def problems(dtype: str) -> tuple[GemmProblem, GemmProblem]:
+    """A large product without anything, and a transposed stack with everything in the epilogue."""
     real_float = dtype in ("float16", "bfloat16", "float32", "float64")
     plain = GemmProblem(
-        *(1000, 1000, 1000),
+        *(4096, 4096, 4096),
         *(dtype, dtype, dtype, ACCUMULATOR[dtype]),
-        lda=1000,
-        ldb=1000,
-        ldo=1000,
+        lda=4096,
+        ldb=4096,
+        ldo=4096,
         c_type=dtype,
         bias_type=dtype,
     )
-    yield plain
-    yield replace(plain, m=4096, n=4096, k=4096, lda=4096, ldb=4096, ldo=4096)
-    yield replace(plain, m=1, k=4099, lda=4099, a_align=dtype_of(dtype).itemsize)
-    yield replace(
+    everything = replace(
         plain,
+        m=1000,
+        n=1000,
+        k=1000,
         trans_a=True,
         trans_b=True,
         conj_a=dtype.startswith("complex"),
@@ -116,29 +117,52 @@ def problems(dtype: str) -> Iterator[GemmProblem]:
         bias_stride=1,
         activation="gelu_tanh" if real_float else "none",
     )
-    if dtype == "float32":
-        for activation in ("relu", "leaky_relu", "gelu", "sigmoid", "tanh", "silu"):
-            yield replace(plain, bias="column", bias_stride=1, activation=activation)
+    return plain, everything
+
+
+def asked(place: int, family: Kernel) -> Iterator[tuple[str, GemmProblem]]:
+    """What the family at that place of KERNELS is compiled for.
+
+    Both products (one in turn, for the small families) in one type for each accumulator, in turn of
+    those that are stored differently; in every type for matrix units; every activation for one family,
+    as all share that code.
+    """
+    for number, accumulator in enumerate(dict.fromkeys(ACCUMULATOR.values())):
+        types = [t for t in ELEMENT_TYPES if ACCUMULATOR[t] == accumulator]
+        for turn in (0, 1):
+            if family.name in SMALL and turn != (number + place) % 2:
+                continue
+            every = family.name in MATRIX_UNITS
+            for dtype in types if every else [types[(place + turn) % len(types)]]:
+                yield dtype, problems(dtype)[turn]
+    if family.name == "naive":
+        for activation in ACTIVATIONS[1:]:
+            yield (
+                "float32",
+                replace(problems("float32")[0], bias="column", bias_stride=1, activation=activation),
+            )
 
 
 def launches(target: Target) -> Iterator[tuple[str, str, Launch]]:
     """(kernel family, dtype, launch) for every different program and entry on *target*."""
     seen = set()
-    for family in KERNELS:
-        for dtype in ELEMENT_TYPES:
-            for problem in problems(dtype):
-                if family.supports(problem, target.device):
-                    continue
-                for config in family.configs(problem, target.device)[: _CONFIGS.get(dtype, 1)]:
-                    for launch in family.launches(problem, config, target.device).launches:
-                        if (launch.program, launch.kernel) not in seen:
-                            seen.add((launch.program, launch.kernel))
-                            yield family.name, dtype, launch
+    for place, family in enumerate(KERNELS):
+        for dtype, wide in asked(place, family):
+            for problem in (wide, replace(wide, m=1)):
+                if family.supports(problem, target.device) is None:
+                    break
+            else:
+                continue
+            config = family.configs(problem, target.device)[0]
+            for launch in family.launches(problem, config, target.device).launches:
+                if (launch.program, launch.kernel) not in seen:
+                    seen.add((launch.program, launch.kernel))
+                    yield family.name, dtype, launch
 
 
 def copies() -> Iterator[tuple[str, str, Launch]]:
     """The kernel that packs operands which no family reads as they are."""
-    for dtype in ELEMENT_TYPES:
+    for dtype in ("int8", "bfloat16", "complex64"):
         copy = Copy((2, 100, 100), dtype, (10**6, 200, 2), dtype, (10**4, 100, 1))
         yield "copy", dtype, copy_launch(copy, ("a", "a_offset"), ("b", "b_offset"), "offsets")
 
@@ -180,11 +204,26 @@ def _nvidia(target: str, source: Path, options: Sequence[str]) -> str:
     machine = ("-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang", "sm_80")
     _clang(*machine, *builtins, *options, "-S", source, "-o", ptx)
     # The driver does the same: it names its own architecture, which clang 15 may not know.
-    text = ptx.read_text().replace(".target sm_80", f".target {target}")
-    ptx.write_text(text.replace(".version 7.5", ".version 8.0"))
+    text = ptx.read_text().replace(".target sm_80", f".target {target}").replace(MARK.decode(), "")
+    text, nbytes = _unlimited(text.replace(".version 7.5", ".version 8.3"))
+    ptx.write_text(text)
     output = str(source.with_suffix(".o"))
     command = [ptxas(), "-arch", target, "-v", "--warning-as-error", str(ptx), "-o", output]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    return f"{said}\n{nbytes} bytes smem" if nbytes else said
+
+
+def _unlimited(ptx: str) -> tuple[str, int]:
+    """Large local arrays of unknown length, and their bytes: the driver takes up to 227 KiB, ptxas 48."""
+    arrays = re.findall(r"^\s*\.shared .*\[(\d+)\];", ptx, re.M)
+    nbytes = sum(map(int, arrays))
+    if nbytes <= 48 << 10:
+        return ptx, 0
+    declared = re.compile(r"^\s*(\.shared .*)\[\d+\];\n", re.M)
+    outside = "".join(f".extern {array}[];\n" for array in declared.findall(ptx))
+    return re.sub(
+        r"(?=^\s*(?:\.visible )?\.entry )", outside, declared.sub("", ptx), count=1, flags=re.M
+    ), nbytes
 
 
 def ptxas() -> str:

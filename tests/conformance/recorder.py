@@ -37,9 +37,10 @@ class Recorder:
 
 
 def labels(item: pytest.Item) -> dict[str, str]:
-    """The kernel and dtype that a test is about, from its parameters."""
+    """The kernel and dtype that a test is about, from its parameters; a subject is tests/cases.py's."""
     params = getattr(getattr(item, "callspec", None), "params", {})
-    kernel, dtype = params.get("kernel"), params.get("dtype", "(laws)")
+    kernel = params.get("kernel") or getattr(params.get("subject"), "kernel", None)
+    dtype = params.get("dtype", "(laws)")
     return {"kernel": getattr(kernel, "name", kernel) or "", "dtype": str(dtype)}
 
 

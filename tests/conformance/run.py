@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .implementations import EVERYWHERE, HOME, ROOT, Implementation
+from pyclmm.kernels import KERNELS
+
+from .implementations import EVERYWHERE, HOME, MATRIX_UNITS, ROOT, Implementation
 from .recorder import LOG
 
 PACKAGE = __package__ or "tests.conformance"
@@ -38,6 +40,14 @@ class Run:
     outcomes: list[Outcome] = field(default_factory=list)
     trouble: str = ""
     seconds: float = 0.0
+
+    def demand_every_kernel(self) -> None:
+        """A kernel that had to pass here at least once and never did is trouble."""
+        passed = {o.kernel for o in self.outcomes if o.verdict == "passed"}
+        excused = {*MATRIX_UNITS, *self.implementation.without}
+        missing = [k.name for k in KERNELS if k.name not in passed | excused]
+        if missing and not self.trouble:
+            self.trouble = f"never passed: {', '.join(missing)}"
 
     @property
     def good(self) -> bool:
