@@ -318,7 +318,7 @@ def test_children_end_with_all_that_they_started(monkeypatch, tmp_path):
     assert failure.hung
     assert np.array_equal(pyclmm.matmul(np.eye(2), np.eye(2), queue=default_queue()), np.eye(2))
     status = subprocess.run(["ps", "-o", "stat=", "-p", pids.read_text()], capture_output=True, check=False)
-    assert status.stdout.strip() in (b"", b"Z"), "the grandchild still runs"
+    assert status.stdout.strip()[:1] in (b"", b"Z"), "the grandchild still runs"
 
 
 def test_a_refused_process_is_an_answer(monkeypatch):
