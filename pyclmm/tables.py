@@ -2,8 +2,8 @@
 
 A table is a JSON file about one device (name, platform, driver). Each of its entries is one product that
 `pyclmm tune` measured. An entry speaks for its :class:`Key`: element types, layout, precision, whether rows
-are aligned, and shape class, which is M, N and K rounded to half powers of two (4096 stands for 3445 to
-4870). Stacks of products have no entries; for them, and wherever no entry speaks, the model decides.
+are aligned, and shape class, which is M, N and K rounded to quarter powers of two (4096 stands for 3757 to
+4466). Stacks of products have no entries; for them, and wherever no entry speaks, the model decides.
 
 The user's own table, in the cache folder, comes before those that are shipped in ``pyclmm/tuned``. One of
 another driver is not used: the user's is set aside with a warning, a shipped one just does not count.
@@ -90,12 +90,12 @@ Table = Mapping[Key, Entry]
 
 
 def shape_class(m: int, n: int, k: int) -> tuple[int, int, int]:
-    """The class of a shape: 2 log2 of each length, rounded."""
-    return (_half_powers(m), _half_powers(n), _half_powers(k))
+    """The class of a shape: 4 log2 of each length, rounded."""
+    return (_quarter_powers(m), _quarter_powers(n), _quarter_powers(k))
 
 
-def _half_powers(length: int) -> int:
-    return round(2 * math.log2(length))
+def _quarter_powers(length: int) -> int:
+    return round(4 * math.log2(length))
 
 
 def layout_of(problem: GemmProblem) -> str:

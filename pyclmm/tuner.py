@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+import numpy as np
 import pyopencl as cl
 
-from . import child, schema, select, tables, trial
+from . import child, host, schema, select, tables, trial
 from .device import DeviceInfo, device_info
 from .dtypes import ELEMENT_TYPES, dtype_of
 from .errors import ArgumentError, unknown_name
@@ -67,6 +68,7 @@ class Search:
     """
 
     problem: GemmProblem
+    total: int = 0
     tried: list[Tried] = field(default_factory=list)
     entry: Entry | None = None
     reason: str | None = None
@@ -174,6 +176,22 @@ def choices(problem: GemmProblem, device: DeviceInfo) -> list[select.Choice]:
     return [incumbent, *(choice for _, _, choice in ranked if choice != incumbent)]
 
 
+def copy_bandwidth(queue: cl.CommandQueue) -> float:
+    """Bytes/s, read and written, of a copy within the device's memory. *queue* needs profiling."""
+    info = device_info(queue.device)
+    nbytes = min(1 << 28, info.max_mem_alloc_size // 4, info.global_mem_size // 8)
+    source, target = (host.allocate(queue.context, nbytes, info, name) for name in ("source", "target"))
+    cl.enqueue_fill_buffer(queue, source, np.zeros(1, np.uint8), 0, nbytes)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        event = cl.enqueue_copy(queue, target, source)
+        event.wait()
+        wall = time.perf_counter() - start
+        seconds.append((event.profile.end - event.profile.start) * 1e-9 or wall)
+    return 2 * nbytes / median(seconds)
+
+
 def median(samples: Sequence[float]) -> float:
     """Of times in seconds."""
     return statistics.median(samples)
@@ -220,8 +238,8 @@ class _Searching:
         end: float,
         on_progress: OnProgress,
     ) -> None:
-        self.search = Search(problem)
         self.choices = choices(problem, device)
+        self.search = Search(problem, len(self.choices))
         self.deadline, self.end, self.on_progress = deadline, end, on_progress
         self.waiting = list(range(len(self.choices)))
         self.incumbent: int | None = None

@@ -33,6 +33,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _ROUNDS = (5, 25)  # at least and at most
 _SECONDS = 0.3  # for the rounds of one candidate, if that is enough for the least
 _HOPELESS = 2.0  # times the incumbent's time: not worth more than one run
+_OUTCLASSED = 5.0  # times the incumbent's time: nor are the family's other configurations
 _LARGEST = 700  # M, N and K of the check at other shapes
 _RANDOM = 1 << 22  # random numbers of an operand; repeated from there on
 
@@ -53,6 +54,8 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
     for index in request["order"]:
         if time.monotonic() > deadline:
             return
+        if choices[index].kernel.name in ring.outclassed:
+            continue
         yield {"trying": index}
         faulthandler.dump_traceback_later(request["limit"], exit=True, file=sys.stderr)
         try:
@@ -84,6 +87,7 @@ class Ring:
         self.check = Check(a.T if problem.trans_a else a, b.T if problem.trans_b else b)
         self.incumbent: Binding | None = None
         self.to_beat = np.inf
+        self.outclassed: set[str] = set()
 
     def challenge(self, choice: Choice) -> dict[str, Any]:
         """Times in seconds, the incumbent's beside them (none for the first); or the reason for none."""
@@ -94,8 +98,10 @@ class Ring:
         first = self._checked_run(challenger)
         if first is None:
             return {"reason": f"wrong result at {self.problem}"}
-        if first > _HOPELESS * self.to_beat:
-            first = self._run(challenger)  # the first may have waited for a compiler
+        if _HOPELESS * self.to_beat < first < _OUTCLASSED * self.to_beat:
+            first = self._run(challenger)  # the first may have met with a cold device
+        if first > _OUTCLASSED * self.to_beat:
+            self.outclassed.add(choice.kernel.name)
         if first > _HOPELESS * self.to_beat:
             return {"seconds": [first], "incumbent": [self.to_beat]}
         return self._race(challenger, first)
