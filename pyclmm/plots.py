@@ -105,10 +105,11 @@ def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path
             label = f"{search.problem}: {search.entry.kernel}"
             order.axhline(rate / 1e9, color=style["color"], linewidth=0.8)
             roof.plot(intensity, rate / 1e9, **style, linestyle="none", markersize=8, label=label)
-    ends = [min(intensities, default=1.0) / 4, max(*intensities, 2 * best / bandwidth) * 4]
+    ends = [min(intensities, default=1.0) / 8, max([*intensities, 2 * best / bandwidth]) * 8]
     xs = sorted([*ends, best / bandwidth])
     roof.plot(xs, [attainable(best, bandwidth, x) / 1e9 for x in xs], color="black", linewidth=1)
     roof.set_xscale("log")
+    roof.tick_params(axis="x", which="minor", labelbottom=False)
     for axes in (order, roof):
         axes.set_yscale("log")
         axes.set_ylabel("GFLOP/s")
