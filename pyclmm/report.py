@@ -103,10 +103,8 @@ def tuning_table(searches: Sequence[Search]) -> Table:
             table.add_row(str(search.problem), tried, "-", search.reason or "nothing ran", "-", "-", "-")
             continue
         entry, seconds = search.entry, search.entry.seconds
-        before = search.tried[0].seconds
-        gain = significant(before / seconds) if before else "-"
         rate = significant(search.problem.flops / seconds / 1e9)
-        numbers = (_milliseconds(seconds), rate, gain)
+        numbers = (_milliseconds(seconds), rate, significant(search.gain))
         table.add_row(str(search.problem), tried, entry.kernel, str(entry.config), *numbers)
     return table
 

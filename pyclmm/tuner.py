@@ -10,6 +10,7 @@ before it goes into the user's table (tables.py).
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,10 +39,14 @@ _FAMILY = 4  # a family's best guess comes after that many of the family before 
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of one candidate: its median time in seconds, or the reason why it has none."""
+    """What became of one candidate: its median time in seconds, or the reason why it has none.
+
+    ``gain``: how many times as fast as the incumbent it was, in the same rounds.
+    """
 
     choice: select.Choice
     seconds: float | None = None
+    gain: float = 1.0
     reason: str | None = None
     won: bool = False
 
@@ -77,6 +82,11 @@ class Search:
     def best(self) -> Tried | None:
         """The last winner."""
         return next((t for t in reversed(self.tried) if t.won), None)
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast the last winner is as the first incumbent, from race to race."""
+        return math.prod(t.gain for t in self.tried if t.won)
 
 
 @dataclass
@@ -119,26 +129,34 @@ def tune(
         if now >= end or tuning.interrupted:
             break
         share = (end - now) / (len(problems) - number)
-        tuning.searches.append(_tuned(tuning, problem, now + share, end, on_progress))
+        searching = _Searching(problem, tuning.device, now + share, end, on_progress)
+        tuning.searches.append(searching.search)
+        try:
+            _tune(tuning, searching)
+        except KeyboardInterrupt:  # a second one: what is not checked is not kept
+            searching.search.reason = "interrupted"
     return tuning
 
 
-def _tuned(
-    tuning: Tuning, problem: GemmProblem, deadline: float, end: float, on_progress: OnProgress
-) -> Search:
-    """One product's search, its winner checked and stored."""
-    searching = _Searching(problem, tuning.device, deadline, end, on_progress)
+def _tune(tuning: Tuning, searching: _Searching) -> None:
+    """One product's search, its winner checked again and stored. The first Ctrl-C only ends the search."""
+    search = searching.search
     try:
         searching.run()
     except KeyboardInterrupt:
         tuning.interrupted = True
-    search = searching.search
-    if search.best is not None:
+    if search.best is None:
+        return
+    try:
         search.reason = searching.checked_again(search.best.choice)
-        if search.reason is None:
-            search.entry = _entry(problem, search.best)
-            tuning.stored &= tables.merge(tuning.device, [search.entry])
-    return search
+    except KeyboardInterrupt:
+        if tuning.interrupted:
+            raise
+        tuning.interrupted = True
+        search.reason = searching.checked_again(search.best.choice)
+    if search.reason is None:
+        search.entry = _entry(search.problem, search.best)
+        tuning.stored &= tables.merge(tuning.device, [search.entry])
 
 
 def _all_of(
@@ -305,7 +323,8 @@ class _Searching:
         won = not incumbent or beats(seconds, incumbent)
         if won:
             self.incumbent = index
-        self._add(index, Tried(self.choices[index], median(seconds), won=won))
+        gain = median(incumbent) / median(seconds) if incumbent else 1.0
+        self._add(index, Tried(self.choices[index], median(seconds), gain, won=won))
 
     def _add(self, index: int, tried: Tried) -> None:
         if index in self.waiting:

@@ -111,6 +111,7 @@ def test_the_fastest_is_kept(few, children):
     scripts.append((answers, None))
     tuning = tuned()
     assert [(t.seconds, t.won) for t in tuning.searches[0].tried] == [(1.0, True), (3.0, False), (0.5, True)]
+    assert tuning.searches[0].gain == 2.0
     assert kept() == tuning.entries
     assert kept()[0].config == TileConfig(bm=8, bn=8)
     problem = tuner.problem_of(SHAPE, "float32", "NN")
@@ -136,13 +137,14 @@ def test_a_lost_child_costs_its_candidate_only(few, children, failure, said):
 
 
 def test_an_incumbent_that_fails_later_is_not_relied_on(few, children):
-    scripts, _ = children
+    scripts, requests = children
     crash = Failure("gone", crashed=True)
     scripts.append(([*timed(0, [1.0]), {"trying": 1}], crash))
     scripts.append(([{"trying": 0}], crash))
     scripts.append((timed(2, [2.0]), None))
     search = tuned().searches[0]
     assert search.entry.config.bm == 8
+    assert [r["order"] for r in requests if "order" in r] == [[0, 1, 2], [0, 2], [2]]
     assert [(t.choice.config.bm, t.reason) for t in search.tried] == [(4, "gone"), (2, "gone"), (8, None)]
 
 
@@ -170,6 +172,24 @@ def test_ctrl_c_keeps_what_was_found(few, children):
     assert tuning.interrupted
     assert len(tuning.searches) == 2
     assert sorted((e.m, e.config.bm) for e in kept()) == [(24, 4), (50, 2)]
+
+
+@pytest.mark.parametrize(("presses", "entries"), [(1, 1), (2, 0)])
+def test_ctrl_c_in_the_last_check(few, children, monkeypatch, presses, entries):
+    """The first only ends the search; the second gives the unchecked winner up."""
+    scripts, _ = children
+    scripts.append((timed(0, [1.0]), None))
+    left = iter([KeyboardInterrupt] * presses)
+
+    def checked_again(*_):
+        for press in left:
+            raise press
+
+    monkeypatch.setattr(tuner._Searching, "checked_again", checked_again)
+    tuning = pyclmm.tune([SHAPE, (50, 50, 50)], layouts=["NN"], budget=60)
+    assert tuning.interrupted
+    assert len(tuning.searches) == 1
+    assert len(tuning.entries) == len(kept()) == entries
 
 
 def test_a_winner_that_is_wrong_elsewhere_is_not_kept(few, children, monkeypatch):

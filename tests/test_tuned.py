@@ -147,6 +147,7 @@ def test_a_configuration_with_violations_is_not_taken(monkeypatch):
 
 
 def test_what_is_stored_is_read_and_used(own, rng):
+    assert next(select.candidates(PROBLEM, HERE, "auto")) == first()
     assert tables.merge(HERE, [entry()])
     assert next(select.candidates(PROBLEM, HERE, "auto")).config == entry().config
     a, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((72, 40), (40, 64)))
@@ -213,9 +214,13 @@ def test_a_bad_file_is_set_aside_with_one_warning(own, content):
     assert path.with_suffix(".bad").exists()
 
 
-def test_another_driver_is_named(own):
-    put(BAD["another driver"])
-    with pytest.warns(cache.CacheWarning, match=r"driver '0\.1'.*pyclmm tune"):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("another driver", r"driver '0\.1'.*pyclmm tune"), ("another device", "about another device")],
+)
+def test_what_else_it_is_about_is_told(own, content, said):
+    put(BAD[content])
+    with pytest.warns(cache.CacheWarning, match=said):
         tables.tables_for(HERE)
 
 
