@@ -27,6 +27,7 @@ from .errors import (
 from .execute import KernelWarning
 from .kernels import KERNELS
 from .plan import Matmul
+from .tuner import tune
 
 __version__ = "0.1.0"
 
@@ -50,4 +51,5 @@ __all__ = [
     "gemm",
     "matmul",
     "reference",
+    "tune",
 ]

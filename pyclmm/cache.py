@@ -14,11 +14,16 @@ import os
 import stat
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import platformdirs
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes that write at once may lose what one of them wrote
+    fcntl = None  # type: ignore[assignment]
 
 MAX_BYTES = 1 << 22  # a larger file is not one of ours
 
@@ -52,6 +57,22 @@ def write_json(path: Path, content: Any) -> bool:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
     return True
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes that ask for the same out, to read, change and write *path*.
+
+    Where no lock can be had, go on without: what is written is whole in any case.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            _make_folder(path.parent)
+            handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+            stack.callback(os.close, handle)  # which unlocks it, as does the end of the process
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def _make_folder(path: Path) -> None:

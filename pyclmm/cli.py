@@ -18,7 +18,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from . import __version__, cold, demo, info, plots, report, selftest
+from . import __version__, cold, demo, info, plots, report, selftest, tables, tuner
 from .bench import Rules, Rung, Track, kernel_names
 from .contest import Size, check_memory, dtype_named, ladder, random_pair
 from .device import DeviceInfo, device_info
@@ -27,6 +27,7 @@ from .queues import device_labels, find_device, new_queue
 
 Step = Callable[[str], None]
 _WRONG_RESULT = 1
+_INTERRUPTED = 130
 
 
 class _Failure(click.ClickException):
@@ -182,6 +183,84 @@ def selftest_command(device: str | None, quick: bool, report_file: Path | None) 
     if bad:
         click.echo(f"Error: {', '.join(bad)} did not pass; please report it with --report's file", err=True)
         raise SystemExit(_WRONG_RESULT)
+
+
+def _names(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
+    """Names with commas between them."""
+    return [name.strip() for name in value.split(",") if name.strip()]
+
+
+def _shapes(ctx: click.Context, param: click.Parameter, value: str) -> list[tuple[int, int, int]]:
+    """ "1024x1024x64,..." as M, N and K."""
+    found = []
+    for name in _names(ctx, param, value):
+        lengths = re.fullmatch(r"([1-9][0-9]{0,9})x([1-9][0-9]{0,9})x([1-9][0-9]{0,9})", name, re.ASCII)
+        if lengths is None:
+            raise click.BadParameter(f"{name!r} is no MxNxK, such as 1024x1024x64")
+        m, n, k = map(int, lengths.groups())
+        found.append((m, n, k))
+    return found
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
+    """ "120", "120s" or "2m" in seconds."""
+    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([sm]?)", value, re.ASCII)
+    if match is None or float(match[1]) == 0:
+        raise click.BadParameter(f"{value!r} is no time, such as 120s or 2m")
+    return float(match[1]) * (60 if match[2] == "m" else 1)
+
+
+@main.command("tune")
+@click.option(
+    "--shapes",
+    callback=_shapes,
+    default=",".join("x".join(map(str, shape)) for shape in tuner.SHAPES),
+    show_default=True,
+    help="M, N and K of each product.",
+)
+@click.option("--dtype", "dtypes", callback=_names, default="float32", show_default=True)
+@click.option("--layout", "layouts", callback=_names, default="NN,NT,TN", show_default=True)
+@click.option("--budget", callback=_seconds, default="120s", show_default=True, help="Time in all.")
+@_device_option
+@click.option("--export", "export_file", type=_file, help="Write what was found as a table to contribute.")
+@click.option("--plot", "plot_file", type=_file, help="Draw to this file (.png, .svg, .pdf).")
+def tune_command(
+    shapes: list[tuple[int, int, int]],
+    dtypes: list[str],
+    layouts: list[str],
+    budget: float,
+    device: str | None,
+    export_file: Path | None,
+    plot_file: Path | None,
+) -> None:
+    """Find the fastest kernel for products like these on this device, and keep that for later calls.
+
+    Ctrl-C ends it and keeps what was found.
+    """
+    _check_files(export_file, plot_file)
+    found = find_device(device)
+    console = report.new_console()
+    with _progress() as on_step:
+        tuning = tuner.tune(shapes, dtypes, layouts, budget, found, lambda at: on_step(_tuning_step(at)))
+    own = tuning.device
+    console.print(f"{own.name} ({own.platform}, driver {own.driver_version})")
+    console.print(report.tuning_table(tuning.searches))
+    for line in report.tuning_notes(tuning.searches):
+        console.print(line)
+    _write(export_file, tables.table_json(own, tuning.entries))
+    if plot_file is not None:
+        bandwidth = tuner.copy_bandwidth(new_queue(found, profiling=True))
+        plots.tuning(tuning.searches, bandwidth, own.name, plot_file)
+        console.print(f"drawn to {plot_file}")
+    if not tuning.stored:
+        raise _Failure(f"cannot write {tables.own_path(own)}; nothing is kept")
+    if tuning.interrupted:
+        raise SystemExit(_INTERRUPTED)
+
+
+def _tuning_step(at: tuner.Progress) -> str:
+    best = "" if at.best is None else f", best {report.duration(at.best.seconds or 0)}"
+    return f"{at.problem}: {at.tried} of {at.total}{best}; {at.seconds_left:.0f} s left"
 
 
 def _check_call(

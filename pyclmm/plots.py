@@ -10,6 +10,8 @@ from typing import Any
 from .bench import BASELINE, Row, Rung
 from .contest import NUMPY
 from .errors import ArgumentError, unknown_name
+from .roofline import attainable
+from .tuner import Search
 
 _MARKERS = "os^vDPX*<>"
 _COLOURS = tuple(f"C{index}" for index in range(10))
@@ -83,6 +85,48 @@ def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
         speedups.set_title(f"hollow: {BASELINE} extrapolated", fontsize="small")
     figure.suptitle(f"{rungs[0].dtype}, {device}", fontsize="medium")
     figure.savefig(path, dpi=150)
+
+
+def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path) -> None:
+    """Left: each search's candidates in the order tried. Right: the winners under the roofline.
+
+    *bandwidth* is a copy's, in bytes/s; the flat part of the roof is the best rate seen in the searches.
+    """
+    figure = _figure(12, 5.5)
+    order, roof = figure.subplots(1, 2)
+    rates = [_rates(search) for search in searches]
+    best = max((rate for own in rates for _, rate in own), default=1.0)
+    intensities = [search.problem.flops / search.problem.nbytes for search in searches]
+    for index, (search, own, intensity) in enumerate(zip(searches, rates, intensities, strict=True)):
+        style = _style(index, str(search.problem))
+        order.plot([x for x, _ in own], [y / 1e9 for _, y in own], **style, linestyle="none", alpha=0.5)
+        if search.entry is not None:
+            rate = search.problem.flops / search.entry.seconds
+            label = f"{search.problem}: {search.entry.kernel}"
+            order.axhline(rate / 1e9, color=style["color"], linewidth=0.8)
+            roof.plot(intensity, rate / 1e9, **style, linestyle="none", markersize=8, label=label)
+    ends = [min(intensities, default=1.0) / 8, max([*intensities, 2 * best / bandwidth]) * 8]
+    xs = sorted([*ends, best / bandwidth])
+    roof.plot(xs, [attainable(best, bandwidth, x) / 1e9 for x in xs], color="black", linewidth=1)
+    roof.set_xscale("log")
+    roof.tick_params(axis="x", which="minor", labelbottom=False)
+    for axes in (order, roof):
+        axes.set_yscale("log")
+        axes.set_ylabel("GFLOP/s")
+        axes.grid(True, which="major", alpha=0.3)
+    order.set_xlabel("candidate, in the order tried (line: the winner)")
+    roof.set_xlabel("operations a byte that must be moved")
+    roof.set_title(f"roof: a copy's {bandwidth / 1e9:.3g} GB/s, and the best rate seen", fontsize="small")
+    if any(search.entry for search in searches):
+        roof.legend(fontsize="small")
+    figure.suptitle(f"tuning {device}", fontsize="medium")
+    figure.savefig(path, dpi=150)
+
+
+def _rates(search: Search) -> list[tuple[int, float]]:
+    """(number, operations/s) of the candidates that were timed."""
+    timed = ((number, one.seconds) for number, one in enumerate(search.tried, 1))
+    return [(number, search.problem.flops / seconds) for number, seconds in timed if seconds]
 
 
 def _line(axes: Any, rungs: Sequence[Rung], name: str, value: str, style: dict[str, Any]) -> None:

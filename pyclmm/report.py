@@ -20,6 +20,7 @@ from rich.table import Table
 
 from .bench import BASELINE, Row, Rules, Rung
 from .device import DeviceInfo
+from .tuner import Search
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 JSON_FORMAT = 1
@@ -90,6 +91,32 @@ def bench_table(rung: Rung) -> Table:
         if row.reason is None:
             table.add_row(row.kernel, _config(row), *measurements(row))
     return table
+
+
+def tuning_table(searches: Sequence[Search]) -> Table:
+    """A line for each product: what was taken before, what won, and by how much."""
+    columns = ("product", "tried", "kernel", "tile", "ms", "GFLOP/s", "speed-up")
+    table = new_table(*columns, text=("product", "kernel", "tile"))
+    for search in searches:
+        tried = f"{len(search.tried)} of {search.total}"
+        if search.entry is None:
+            table.add_row(str(search.problem), tried, "-", search.reason or "nothing ran", "-", "-", "-")
+            continue
+        entry, seconds = search.entry, search.entry.seconds
+        rate = significant(search.problem.flops / seconds / 1e9)
+        numbers = (_milliseconds(seconds), rate, significant(search.gain))
+        table.add_row(str(search.problem), tried, entry.kernel, str(entry.config), *numbers)
+    return table
+
+
+def tuning_notes(searches: Sequence[Search]) -> list[str]:
+    """Which candidates were left behind, and why."""
+    return [
+        f"{search.problem}: {one.choice.kernel.name} {one.choice.config}: {one.reason}"
+        for search in searches
+        for one in search.tried
+        if one.reason is not None
+    ]
 
 
 def notes(rungs: Sequence[Rung]) -> list[str]:

@@ -28,7 +28,8 @@ def _integer(low: int, high: int) -> Check:
     return lambda x: type(x) is int and low <= x <= high
 
 
-def _one_of(*values: object) -> Check:
+def one_of(*values: object) -> Check:
+    """A check for one of *values*, type and all."""
     return lambda x: any(type(x) is type(value) and x == value for value in values)
 
 
@@ -37,24 +38,25 @@ def _list_of(check: Check, least: int, most: int) -> Check:
 
 
 _dimension = _integer(0, MAX_DIMENSION)
+length = _integer(1, MAX_DIMENSION)
 _stride = _integer(-_MAX_STRIDE, _MAX_STRIDE)
-_boolean = _one_of(False, True)
-_element = _one_of(*ELEMENT_TYPES)
-_align = _one_of(*(1 << i for i in range(MAX_ALIGN.bit_length())))
+_boolean = one_of(False, True)
+_element = one_of(*ELEMENT_TYPES)
+_align = one_of(*(1 << i for i in range(MAX_ALIGN.bit_length())))
 
-_PROBLEM: Mapping[str, Check] = {
+PROBLEM: Mapping[str, Check] = {
     **dict.fromkeys(("m", "n", "k"), _dimension),
     **dict.fromkeys(("a_type", "b_type", "out_type", "c_type", "bias_type"), _element),
-    "acc_type": _one_of(*dict.fromkeys(ACCUMULATOR.values())),
+    "acc_type": one_of(*dict.fromkeys(ACCUMULATOR.values())),
     **dict.fromkeys(("trans_a", "trans_b", "conj_a", "conj_b", "has_c"), _boolean),
     **dict.fromkeys(("lda", "ldb", "ldo", "bias_stride"), _stride),
     **dict.fromkeys(("a_align", "b_align", "out_align"), _align),
     "batch_shape": _list_of(_dimension, 0, _MAX_AXES),
     "batch_strides": _list_of(_list_of(_stride, 0, _MAX_AXES), 4, 4),
     "c_strides": _list_of(_stride, 2, 2),
-    "bias": _one_of(*BIASES),
-    "activation": _one_of(*ACTIVATIONS),
-    "precision": _one_of(*PRECISIONS),
+    "bias": one_of(*BIASES),
+    "activation": one_of(*ACTIVATIONS),
+    "precision": one_of(*PRECISIONS),
 }
 _tile = _integer(0, _MAX_TILE)
 _CONFIG: Mapping[str, Check] = {f.name: _tile for f in fields(TileConfig) if f.name != "options"}
@@ -68,7 +70,7 @@ def problem_json(problem: GemmProblem) -> dict[str, Any]:
 
 def problem_from(content: Any) -> GemmProblem:
     """The problem of such JSON. ArgumentError says which value cannot be."""
-    checked = _checked("problem", content, _PROBLEM)
+    checked = values_of("problem", content, PROBLEM)
     axes = len(checked["batch_shape"])
     if any(len(strides) != axes for strides in checked["batch_strides"]):
         raise ArgumentError("problem: batch_strides and batch_shape have different lengths")
@@ -83,7 +85,7 @@ def config_json(config: TileConfig) -> dict[str, Any]:
 
 def config_from(content: Any) -> TileConfig:
     """The configuration of such JSON. ArgumentError says which value cannot be."""
-    checked = _checked("config", content, {**_CONFIG, "options": _are_options})
+    checked = values_of("config", content, {**_CONFIG, "options": _are_options})
     return TileConfig(**{name: _tupled(value) for name, value in checked.items()})
 
 
@@ -98,7 +100,8 @@ def _is_option(x: Any) -> bool:
     return re.fullmatch(r"[a-z][a-z0-9_]{0,31}", x[0]) is not None and _tile(x[1])
 
 
-def _checked(what: str, content: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
+def values_of(what: str, content: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
+    """*content* where it has just those keys and each value passes its check; ArgumentError otherwise."""
     if not isinstance(content, dict) or set(content) != set(checks):
         raise ArgumentError(f"{what}: its keys are not {', '.join(checks)}")
     for name, check in checks.items():

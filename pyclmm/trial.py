@@ -53,10 +53,10 @@ def survived(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: T
         advice = "" if failure.crashed or failure.hung else " (PYCLMM_TRIAL=off does without)"
         text = f"tried in a child process, {failure.reason}{advice}"
         return Result(text, lasting=failure.crashed or failure.hung)
-    return _result(answers)
+    return result(answers)
 
 
-def _result(answers: list[Any]) -> Result:
+def result(answers: list[Any]) -> Result:
     """What the child said; nothing else than what it may say is believed."""
     match answers:
         case [{"reason": None, **rest}] if not rest:

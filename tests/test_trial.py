@@ -267,7 +267,7 @@ def test_what_is_no_problem_at_all_is_refused(content):
 @example([{"reason": None, "more": 1}])
 @example([{"reason": False}])
 def test_only_one_plain_answer_of_a_child_is_believed(answers):
-    result = trial._result(answers)
+    result = trial.result(answers)
     if result.reason is None:
         assert answers == [{"reason": None}]
     else:
