@@ -59,7 +59,9 @@ class Expected:
             return 0.0 if np.array_equal(got, self.value) else np.inf
         own = reference.unit_roundoff(got.dtype)
         u = min(reference.unit_roundoff(summed or got.dtype), reference.unit_roundoff(np.float32))
-        error = abs(got.astype(self.value.dtype) - self.value)
+        wide = self.value.dtype  # a real product may stand in a complex out
+        wide = np.result_type(wide, np.complex64) if got.dtype.kind == "c" else wide
+        error = abs(got.astype(wide) - self.value)
         error = np.maximum(error - (own * abs(self.value) if own > u else 0), 0)
         tiny = np.finfo(np.float32 if u > 1e-10 else np.float64).tiny
         return float(np.max(error / (u * self.scale + tiny), initial=0.0))
