@@ -233,7 +233,8 @@ def seed(fault: Fault) -> Result:
         try:
             fault.apply(tree)
             done = run_pytest(tree, fault.tests, fault.on)
-            caught = done.returncode == TESTS_FAILED
+            # A fault that spoils memory may end the process after a test has failed.
+            caught = done.returncode == TESTS_FAILED or "\nFAILED " in done.stdout
             lines = [line for line in done.stdout.splitlines() if line.startswith(("E ", "/", "FAILED"))]
             said = lines[0] if caught and lines else done.stdout[-300:]
         except (LookupError, subprocess.TimeoutExpired) as error:
