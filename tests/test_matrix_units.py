@@ -10,36 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_up import H200
 
 from pyclmm import ptx
-from pyclmm.device import DeviceInfo
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.matrix_units import FLOAT16, TF32, Operands, local_bytes
 from pyclmm.problem import GemmProblem
 from pyclmm.program import build_options, joined_source, read_source
 
-H200 = DeviceInfo(
-    name="NVIDIA H200",
-    vendor="nvidia",
-    kind="gpu",
-    platform="NVIDIA CUDA",
-    platform_version="OpenCL 3.0 CUDA",
-    driver_version="580.159.04",
-    opencl_version=(3, 0),
-    compute_units=132,
-    max_work_group_size=1024,
-    max_work_item_sizes=(1024, 1024, 64),
-    local_mem_size=49152,
-    global_mem_size=140 << 30,
-    max_mem_alloc_size=35 << 30,
-    max_clock_mhz=1980,
-    float_vector_width=1,
-    has_fp64=True,
-    has_fp16=False,
-    unified_memory=False,
-    extensions=frozenset(),
-    compute_capability=(9, 0),
-)
 A100 = replace(H200, name="A100", compute_capability=(8, 0), compute_units=108)
 ADA = replace(H200, name="RTX 4090", compute_capability=(8, 9), compute_units=128)
 TURING = replace(H200, name="T4", compute_capability=(7, 5), compute_units=40)
