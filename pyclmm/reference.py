@@ -34,12 +34,15 @@ def matmul(a: Array, b: Array) -> Array:
     """
     if a.dtype.kind in "biu" and b.dtype.kind in "biu":
         return np.asarray(np.matmul(a, b))
-    return np.asarray(np.matmul(_wide(a), _wide(b)))
+    # What NaN and infinity do is part of the question; NumPy warns of it or not, by the processor.
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.matmul(_wide(a), _wide(b)))
 
 
 def magnitude(a: Array, b: Array) -> Array:
     """``|a| @ |b|``, what rounding errors are measured against. float64, or longdouble."""
-    return np.asarray(np.matmul(abs(_wide(a)), abs(_wide(b))))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.matmul(abs(_wide(a)), abs(_wide(b))))
 
 
 def unit_roundoff(dtype: Any) -> float:
