@@ -30,15 +30,14 @@ def cube(row: Content) -> int | None:
 
 
 def against_size(axes: Any, points: dict[str, dict[int, float]]) -> None:
-    """A line a contestant: TFLOP/s by size."""
+    """A line a contestant: TFLOP/s by size, sizes side by side, since 4095, 4096 and 4097 tell apart."""
+    sizes = sorted({size for rates in points.values() for size in rates})
     markers = iter("os^Dv*")
     for name, rates in points.items():
-        sizes = sorted(rates)
-        axes.plot(sizes, [rates[size] for size in sizes], marker=next(markers), label=name)
-    sizes = sorted({size for rates in points.values() for size in rates})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [str(size) for size in sizes], rotation=60, fontsize=7)
-    axes.minorticks_off()
+        at = [index for index, size in enumerate(sizes) if size in rates]
+        colour = {"cuBLAS": "black", "CLBlast": "#999999"}.get(name)
+        axes.plot(at, [rates[sizes[i]] for i in at], marker=next(markers), color=colour, label=name)
+    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], rotation=60, fontsize=8)
     axes.set_ylim(0)
     axes.set_xlabel("M = N = K")
     axes.set_ylabel("TFLOP/s")
@@ -53,10 +52,9 @@ def float32(content: Content, path: Path) -> None:
         points: dict[str, dict[int, float]] = {}
         for row in content["rows"]:
             if row["layout"] == layout and (size := cube(row)):
-                for name in ("auto", "cublas", "clblast"):
-                    if name in row["seconds"]:
-                        rate = row["flops"] / row["seconds"][name] / 1e12
-                        points.setdefault({"auto": "pyclmm"}.get(name, name), {})[size] = rate
+                for key, name in (("auto", "pyclmm"), ("cublas", "cuBLAS"), ("clblast", "CLBlast")):
+                    if key in row["seconds"]:
+                        points.setdefault(name, {})[size] = row["flops"] / row["seconds"][key] / 1e12
         against_size(axes, points)
         if content.get("float32_limit"):
             axes.axhline(content["float32_limit"] / 1e12, color=LIMIT, label="float32 units at full clock")
