@@ -44,7 +44,7 @@ def against_size(axes: Any, points: dict[str, dict[int, float]]) -> None:
     axes.grid(True, alpha=0.3)
 
 
-def float32(content: Content, path: Path) -> None:
+def float32(content: Content) -> Figure:
     """pyclmm, cuBLAS and CLBlast in float32, a picture a layout, with the device's limit."""
     layouts = list(dict.fromkeys(row["layout"] for row in content["rows"]))
     figure = Figure(figsize=(4.5 * len(layouts), 4.5), layout="constrained")
@@ -61,10 +61,10 @@ def float32(content: Content, path: Path) -> None:
         axes.set_title(layout)
         axes.legend(fontsize="small", loc="lower right")
     figure.suptitle(title(content, "float32"))
-    figure.savefig(path, dpi=110)
+    return figure
 
 
-def matrix_units(content: Content, path: Path) -> None:
+def matrix_units(content: Content) -> Figure:
     """A picture for each peer: pyclmm's kernels and cuBLAS by size."""
     peers = list(dict.fromkeys(row["peer"] for row in content["rows"]))
     figure = Figure(figsize=(13, 4.2 * -(-len(peers) // 3)), layout="constrained")
@@ -83,10 +83,10 @@ def matrix_units(content: Content, path: Path) -> None:
         axes.set_title(f'"high", beside cuBLAS {peer}' if high else peer)
         axes.legend(fontsize="small")
     figure.suptitle(title(content, "matrix units"))
-    figure.savefig(path, dpi=110)
+    return figure
 
 
-def ladder(content: Content, path: Path) -> None:
+def ladder(content: Content) -> Figure:
     """Bars on a log axis, from naive to matrix units, and cuBLAS."""
     own = {step["label"] for step in content["steps"]}
     rates = {name: content["flops"] / s / 1e12 for name, s in content["seconds"].items()}
@@ -104,10 +104,10 @@ def ladder(content: Content, path: Path) -> None:
         axes.set_title("line: float32 units at full clock", fontsize="small")
     axes.set_xlabel("TFLOP/s")
     figure.suptitle(title(content, f"{content['n']} cubed"))
-    figure.savefig(path, dpi=110)
+    return figure
 
 
-DRAWN: dict[str, Callable[[Content, Path], None]] = {
+DRAWN: dict[str, Callable[[Content], Figure]] = {
     "*-float32.json": float32,
     "*-matrix-units.json": matrix_units,
     "*-ladder.json": ladder,
@@ -117,7 +117,7 @@ DRAWN: dict[str, Callable[[Content, Path], None]] = {
 def main() -> None:
     for pattern, draw in DRAWN.items():
         for file in sorted(RESULTS.glob(pattern)):
-            draw(json.loads(file.read_text()), file.with_suffix(".png"))
+            draw(json.loads(file.read_text())).savefig(file.with_suffix(".png"), dpi=110)
             print(file.with_suffix(".png"))
 
 
