@@ -26,7 +26,7 @@ from .problem import Gemm, GemmProblem
 from .recipe import Recipe
 from .select import Choice
 from .tuner import beats, median
-from .verify import outcome, resized
+from .verify import operands_error, outcome, resized
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -84,7 +84,9 @@ class Ring:
             self.values[name] = host.filled(queue.context, content.view(np.uint8), self.device, name)
         self.values["out"] = host.allocate(queue.context, self.out.nbytes, self.device, "out")
         self.values |= {"a_offset": 0, "b_offset": 0, "out_offset": 0}
-        self.check = Check(a.T if problem.trans_a else a, b.T if problem.trans_b else b)
+        self.check = Check(
+            a.T if problem.trans_a else a, b.T if problem.trans_b else b, operands_error(problem)
+        )
         self.incumbent: Binding | None = None
         self.to_beat = np.inf
         self.outclassed: set[str] = set()

@@ -220,6 +220,7 @@ def test_the_budget_is_shared_and_ends(few, children):
         {"shapes": [(0, 1, 1)]},
         {"dtypes": ["float31"]},
         {"layouts": ["NX"]},
+        {"precisions": ["higher"]},
         {"budget": 0.0},
         {"budget": float("nan")},
     ],
@@ -227,6 +228,13 @@ def test_the_budget_is_shared_and_ends(few, children):
 def test_wrong_calls_are_refused(wrong):
     with pytest.raises(ArgumentError):
         pyclmm.tune(**wrong)
+
+
+def test_each_precision_is_tuned(few, children):
+    scripts, requests = children
+    scripts += [(timed(0, [1.0]), None)] * 2
+    tuned(precisions=["highest", "medium"])
+    assert [r["problem"]["precision"] for r in requests if "order" in r] == ["highest", "medium"]
 
 
 # the child's side, in this process
