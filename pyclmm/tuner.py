@@ -115,8 +115,8 @@ def tune(
     """Measure which kernel is fastest for M x N x K products, and keep that for products like them.
 
     *budget*: seconds, shared between the products. *device*: as ``pyclmm --device`` takes it, or a
-    PyOpenCL device. *precisions*: as :func:`pyclmm.matmul` takes them; a call uses what was found for its own.
-    Ctrl-C ends the run and keeps what was found. Plans that exist stay as they are.
+    PyOpenCL device. *precisions*: as :func:`pyclmm.matmul` takes them; a call uses what was found
+    for its own. Ctrl-C ends the run and keeps what was found. Plans that exist stay as they are.
 
     Raises ArgumentError for shapes, types, layouts and precisions that there are not.
     """
