@@ -124,7 +124,7 @@ class Contest:
 
     def plan(self, name: str, kernel: Any, precision: str = "highest") -> float:
         """Prepare a contestant; its error."""
-        self.out.fill(self.dtype.type(np.nan))
+        cl.enqueue_fill_buffer(self.queue, self.out.base_data, self.dtype.type(np.nan), 0, self.out.nbytes)
         self.plans[name] = pyclmm.Matmul(*self.views(), out=self.out, kernel=kernel, precision=precision)
         self.pyclmm(name)
         return self.error()
