@@ -152,7 +152,8 @@ class GemmProblem:
     def __str__(self) -> str:
         stack = f"{self.batch} x " if self.batch_shape else ""
         trans = ("T" if self.trans_a else "N") + ("T" if self.trans_b else "N")
-        return f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} {trans}"
+        precision = "" if self.precision == "highest" else f' "{self.precision}"'
+        return f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} {trans}{precision}"
 
 
 @dataclass(frozen=True)

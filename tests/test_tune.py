@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 
+import pyopencl as cl
 import pytest
 from click.testing import CliRunner
 
@@ -249,6 +250,22 @@ def ring(few):
 
 def choice(tile):
     return select.Choice(next(k for k in KERNELS if k.name == "naive"), TileConfig(bm=tile, bn=tile))
+
+
+def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
+    enqueued = []
+    real = tuner_child.Binding.enqueue
+
+    def enqueue(binding, values, wait_for):
+        events = real(binding, values, wait_for)
+        enqueued.append([e.command_execution_status for e in events])
+        return events
+
+    monkeypatch.setattr(tuner_child.Binding, "enqueue", enqueue)
+    ring._run(ring._bind(choice(2)))
+    waiting = (cl.command_execution_status.QUEUED, cl.command_execution_status.SUBMITTED)
+    assert enqueued
+    assert all(status in waiting for launches in enqueued for status in launches)
 
 
 def test_rounds_alternate_with_the_incumbent(ring, monkeypatch):
