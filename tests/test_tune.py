@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 
 import pyopencl as cl
 import pytest
@@ -258,6 +259,8 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
 
     def enqueue(binding, values, wait_for):
         events = real(binding, values, wait_for)
+        ring.queue.flush()
+        time.sleep(0.1)  # it would be done long before
         enqueued.append([e.command_execution_status for e in events])
         return events
 
