@@ -76,6 +76,14 @@ class DeviceInfo:
         """
         return self.is_cpu and self.unified_memory and self.vendor in ("pocl", "intel")
 
+    @property
+    def prefetches(self) -> bool:
+        """Whether clang's ``__builtin_prefetch`` works; OpenCL's own prefetch() does nothing on these.
+
+        Compilers that are clang know it; Oclgrind's interpreter behind one does not.
+        """
+        return self.is_cpu and self.vendor in ("pocl", "intel")
+
     def too_many_steps(self, steps: int) -> str | None:
         """Why a work-item of this device cannot go through *steps* of its loops, or None.
 
