@@ -50,6 +50,7 @@ _OPTIONS = frozenset(
         "pack_b",
         "slices",
         "teams",
+        "unit",
     )
 )
 
