@@ -129,10 +129,12 @@ def _steps(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def _k_share(problem: GemmProblem, config: TileConfig, device: DeviceInfo, tiles: int) -> int:
-    """K of a share: all of it where tiles fill the device, and never less than a few steps."""
-    shares = config.split_k or min(
-        2 * units(device) // max(1, tiles * problem.batch), _steps(problem, config) // 4
-    )
+    """K of a share: all of it where tiles fill the device, or nearly do, as adding shares up takes a launch;
+    never less than a few steps.
+    """
+    groups = max(1, tiles * problem.batch)
+    wanted = 2 * units(device) // groups if 8 * groups < 7 * units(device) else 1
+    shares = config.split_k or min(wanted, _steps(problem, config) // 4)
     return round_up(-(-max(1, problem.k) // max(1, shares)), ACCESS)
 
 
