@@ -135,7 +135,8 @@ class Matmul:
         will be. Raises ArgumentError for operands the plan was not made for.
         """
         operands = collect(a, b, c, bias, out)
-        return self._way.run(operands, *self._checked(operands, queue, alpha, beta), events_of(wait_for))
+        queue, alpha, beta = self._checked(operands, queue, alpha, beta)
+        return self._way.run(operands, queue, alpha, beta, events_of(wait_for))
 
     def enqueue(
         self,
@@ -155,7 +156,8 @@ class Matmul:
         if not isinstance(self._way, ArrayWay):
             raise DTypeError("enqueue takes pyopencl Arrays; a plan for NumPy arrays blocks")
         operands = collect(a, b, c, bias, out)
-        return self._way.enqueue(operands, *self._checked(operands, queue, alpha, beta), events_of(wait_for))
+        queue, alpha, beta = self._checked(operands, queue, alpha, beta)
+        return self._way.enqueue(operands, queue, alpha, beta, events_of(wait_for))
 
     def _checked(
         self,
@@ -193,12 +195,11 @@ class Matmul:
         return self._way.run(operands, queue, alpha, beta, events_of(wait_for))
 
     def _mismatch(self, operands: Operands) -> str:
-        kind, layouts, _ = signature(operands)
-        if kind is not self._signature[0]:
-            return (
-                f"a is a {kind.__name__}, the plan is for {self._signature[0].__name__}; make a plan for it"
-            )
-        planned = {name: rest for name, *rest in self._signature[1]}
+        kind, (layouts, _) = signature(operands)
+        its_kind, (its_layouts, _) = self._signature
+        if kind is not its_kind:
+            return f"a is a {kind.__name__}, the plan is for a {its_kind.__name__}; make a plan for it"
+        planned = {name: rest for name, *rest in its_layouts}
         given = {name: rest for name, *rest in layouts}
         for name in dict.fromkeys([*planned, *given]):
             if planned.get(name) != given.get(name):
