@@ -14,6 +14,7 @@ from . import plan as planning
 from . import program, queues
 from .errors import DeviceLostError
 from .plan import Matmul, Operands, Options
+from .precision import chosen
 from .select import KernelChoice
 
 _PLANS_KEPT = 256
@@ -29,7 +30,7 @@ def matmul(
     *,
     queue: cl.CommandQueue | None = None,
     kernel: KernelChoice = "auto",
-    precision: str = "highest",
+    precision: str | None = None,
     dtype: DTypeLike | None = None,
     wait_for: list[cl.Event] | None = None,
 ) -> Any:
@@ -49,7 +50,8 @@ def matmul(
     kernel
         "auto", or the name of a kernel (``pyclmm.KERNELS``), or ``(name, TileConfig)``.
     precision
-        "highest" (float32 products are IEEE float32 FMA), "high", "medium".
+        "highest" (float32 products are IEEE float32 FMA), "high", "medium"; see :mod:`pyclmm.precision`.
+        Default: that of the :func:`pyclmm.default_precision` block, else "highest".
     dtype
         The dtype to compute in, as for a NumPy ufunc.
     wait_for
@@ -67,7 +69,7 @@ def matmul(
     see :mod:`pyclmm.errors`.
     """
     operands = planning.collect(a, b, out=out)
-    options = Options(kernel=kernel, precision=precision, dtype=_dtype(dtype))
+    options = Options(kernel=kernel, precision=chosen(precision), dtype=_dtype(dtype))
     return _run(operands, options, queue, 1.0, 0.0, wait_for)
 
 
@@ -86,7 +88,7 @@ def gemm(
     out: Any = None,
     queue: cl.CommandQueue | None = None,
     kernel: KernelChoice = "auto",
-    precision: str = "highest",
+    precision: str | None = None,
     dtype: DTypeLike | None = None,
     wait_for: list[cl.Event] | None = None,
 ) -> Any:
@@ -110,7 +112,7 @@ def gemm(
     Returns the result, as :func:`matmul` does.
     """
     operands = planning.collect(a, b, c, bias, out)
-    options = Options(trans_a, trans_b, activation, kernel, precision, _dtype(dtype))
+    options = Options(trans_a, trans_b, activation, kernel, chosen(precision), _dtype(dtype))
     return _run(operands, options, queue, alpha, beta, wait_for)
 
 

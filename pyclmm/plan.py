@@ -19,6 +19,7 @@ from .device import device_info
 from .dtypes import dtype_of
 from .errors import ArgumentError, DTypeError
 from .execute import Executable
+from .precision import chosen
 from .problem import Epilogue, Gemm, Operand, check_writeable, checked_gemm, dense
 from .queues import default_queue
 from .select import KernelChoice
@@ -40,7 +41,7 @@ class Options:
     constant_b: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("trans_a", "trans_b", "precision"):
+        for name in ("trans_a", "trans_b"):
             _check_kind(name, getattr(self, name), isinstance(getattr(self, name), str), "a string")
         named = self.activation is None or isinstance(self.activation, str)
         _check_kind("activation", self.activation, named, "a string, or None")
@@ -193,7 +194,7 @@ class Matmul:
         out: Any = None,
         queue: cl.CommandQueue | None = None,
         kernel: KernelChoice = "auto",
-        precision: str = "highest",
+        precision: str | None = None,
         dtype: DTypeLike | None = None,
         workspace_limit: int | None = None,
         constant_b: bool = False,
@@ -203,7 +204,7 @@ class Matmul:
             trans_b,
             activation,
             kernel,
-            precision,
+            chosen(precision),
             None if dtype is None else np.dtype(dtype),
             workspace_limit,
             constant_b,
@@ -320,6 +321,11 @@ class Matmul:
         """The kernel's tile sizes."""
         choice = self._executable.choice
         return choice.config if choice else None
+
+    @property
+    def precision(self) -> str:
+        """What the plan was made with."""
+        return self._executable.gemm.problem.precision
 
     @property
     def workspace_nbytes(self) -> int:
