@@ -15,6 +15,7 @@ from .errors import DeviceLostError
 from .operands import Operands, collect, queue_of, signature
 from .options import Options, check_numbers
 from .plan import Matmul
+from .precision import chosen
 from .select import KernelChoice
 
 _PLANS_KEPT = 256
@@ -30,7 +31,7 @@ def matmul(
     *,
     queue: cl.CommandQueue | None = None,
     kernel: KernelChoice = "auto",
-    precision: str = "highest",
+    precision: str | None = None,
     dtype: DTypeLike | None = None,
     wait_for: list[cl.Event] | None = None,
 ) -> Any:
@@ -50,7 +51,8 @@ def matmul(
     kernel
         "auto", or the name of a kernel (``pyclmm.KERNELS``), or ``(name, TileConfig)``.
     precision
-        "highest" (float32 products are IEEE float32 FMA), "high", "medium".
+        "highest" (float32 products are IEEE float32 FMA), "high", "medium"; see :mod:`pyclmm.precision`.
+        Default: that of the :func:`pyclmm.default_precision` block, else "highest".
     dtype
         The dtype to compute in, as for a NumPy ufunc.
     wait_for
@@ -68,7 +70,7 @@ def matmul(
     see :mod:`pyclmm.errors`.
     """
     operands = collect(a, b, out=out)
-    asked = ("N", "N", None, kernel, precision, _dtype(dtype))
+    asked = ("N", "N", None, kernel, chosen(precision), _dtype(dtype))
     return _run(operands, asked, queue, 1.0, 0.0, wait_for)
 
 
@@ -87,7 +89,7 @@ def gemm(
     out: Any = None,
     queue: cl.CommandQueue | None = None,
     kernel: KernelChoice = "auto",
-    precision: str = "highest",
+    precision: str | None = None,
     dtype: DTypeLike | None = None,
     wait_for: list[cl.Event] | None = None,
 ) -> Any:
@@ -112,7 +114,7 @@ def gemm(
     """
     operands = collect(a, b, c, bias, out)
     check_numbers(alpha, beta)
-    asked = (trans_a, trans_b, activation, kernel, precision, _dtype(dtype))
+    asked = (trans_a, trans_b, activation, kernel, chosen(precision), _dtype(dtype))
     return _run(operands, asked, queue, alpha, beta, wait_for)
 
 

@@ -28,7 +28,7 @@ class Options:
     constant_b: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("trans_a", "trans_b", "precision"):
+        for name in ("trans_a", "trans_b"):
             _check_kind(name, getattr(self, name), isinstance(getattr(self, name), str), "a string")
         named = self.activation is None or isinstance(self.activation, str)
         _check_kind("activation", self.activation, named, "a string, or None")

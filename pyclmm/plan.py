@@ -16,6 +16,7 @@ from .errors import ArgumentError, DTypeError
 from .numpy_way import NumPyWay
 from .operands import Operands, Signature, collect, on_host, queue_of, signature
 from .options import Options, check_numbers, check_scalars, events_of
+from .precision import chosen
 from .select import KernelChoice
 
 
@@ -63,7 +64,7 @@ class Matmul:
         out: Any = None,
         queue: cl.CommandQueue | None = None,
         kernel: KernelChoice = "auto",
-        precision: str = "highest",
+        precision: str | None = None,
         dtype: DTypeLike | None = None,
         workspace_limit: int | None = None,
         constant_b: bool = False,
@@ -73,7 +74,7 @@ class Matmul:
             trans_b,
             activation,
             kernel,
-            precision,
+            chosen(precision),
             None if dtype is None else np.dtype(dtype),
             workspace_limit,
             constant_b,
@@ -220,6 +221,11 @@ class Matmul:
         """The kernel's tile sizes."""
         choice = self._executable.choice
         return choice.config if choice else None
+
+    @property
+    def precision(self) -> str:
+        """What the plan was made with."""
+        return self._executable.gemm.problem.precision
 
     @property
     def workspace_nbytes(self) -> int:

@@ -26,7 +26,7 @@ from .problem import Gemm, GemmProblem
 from .recipe import Recipe
 from .select import Choice
 from .tuner import beats, median
-from .verify import outcome, resized
+from .verify import operands_error, outcome, resized
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -84,7 +84,9 @@ class Ring:
             "b": host.filled(queue.context, b.view(np.uint8), self.device, "b"),
             "out": host.allocate(queue.context, self.out.nbytes, self.device, "out"),
         }
-        self.check = Check(a.T if problem.trans_a else a, b.T if problem.trans_b else b)
+        self.check = Check(
+            a.T if problem.trans_a else a, b.T if problem.trans_b else b, operands_error(problem)
+        )
         self.incumbent: Binding | None = None
         self.to_beat = np.inf
         self.outclassed: set[str] = set()
@@ -126,9 +128,18 @@ class Ring:
         return Binding(self.queue, self.device, Recipe(gemm, work), gemm.unread)
 
     def _run(self, binding: Binding) -> float:
-        """Seconds from the first launch's start to the last one's end."""
-        start = time.perf_counter()
-        events = binding.enqueue(self.buffers, scalars_of(1.0, 0.0), [])
+        """Seconds from the first launch's start to the last one's end.
+
+        Launches wait behind a gate until all are enqueued: a host that is slower than the device would
+        otherwise put gaps between them, and crown kernels of one launch.
+        """
+        gate = cl.UserEvent(self.queue.context)
+        try:
+            events = binding.enqueue(self.buffers, scalars_of(1.0, 0.0), [gate])
+            self.queue.flush()
+        finally:
+            start = time.perf_counter()
+            gate.set_status(cl.command_execution_status.COMPLETE)
         self.queue.finish()
         wall = time.perf_counter() - start
         return (events[-1].profile.end - events[0].profile.start) * 1e-9 or wall

@@ -210,16 +210,16 @@ def _compared(got: Array, expected: Array, scale: Array, case: _Case) -> Outcome
     limit = reference.limit(case.problem.k)
     if not np.isfinite(wide).all():
         return Outcome("a NaN or infinity in the result of finite data", np.inf, limit)
-    rounding = rounding + _operands_error(case) * scale
+    rounding = rounding + operands_error(case.problem) * scale
     excess = np.maximum(abs(wide - expected) - rounding, 0) / (u_sum * (scale + 1))
     ratio = float(np.max(excess, initial=0.0))
     return Outcome("random data came out outside the error bound" if ratio > limit else None, ratio, limit)
 
 
-def _operands_error(case: _Case) -> float:
-    """What a product may be off because precision="medium" rounds both operands to TF32 first."""
-    p = case.problem
-    return 2.0**-10 if p.precision == "medium" and "float32" == p.a_type == p.b_type else 0.0
+def operands_error(problem: GemmProblem) -> float:
+    """How far each product may be off, relative to itself, because "medium" rounds both operands to TF32."""
+    rounded = problem.precision == "medium" and "float32" == problem.a_type == problem.b_type
+    return 2.0**-10 if rounded else 0.0
 
 
 def _exactly(right: bool) -> Outcome:

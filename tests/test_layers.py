@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "pyclmm"
 # Each line may import from the lines above it, never from its own or those below.
 LAYERS = (
     ("errors", "child", "ptx", "pocl_wheel", "cache"),
-    ("device", "dtypes", "forks"),
+    ("device", "dtypes", "forks", "precision"),
     ("problem",),
     ("config",),
     ("kernels",),
@@ -44,6 +44,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 WITHOUT_OPENCL = (
     "errors",
     "dtypes",
+    "precision",
     "problem",
     "config",
     "kernels",
