@@ -27,6 +27,7 @@ from .errors import (
 from .execute import KernelWarning
 from .kernels import KERNELS
 from .plan import Matmul
+from .precision import default_precision
 from .tuner import tune
 
 __version__ = "0.1.0"
@@ -48,6 +49,7 @@ __all__ = [
     "TileConfig",
     "UnsupportedError",
     "__version__",
+    "default_precision",
     "gemm",
     "matmul",
     "reference",

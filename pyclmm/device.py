@@ -51,6 +51,13 @@ class DeviceInfo:
     unified_memory: bool
     extensions: frozenset[str]
     compute_capability: tuple[int, int] | None = None
+    sub_group_size: int = 0  # the least that the device has; asked where matrix instructions need it
+
+    @property
+    def gfx(self) -> str:
+        """AMD's name of the processor, as "gfx90a"; empty on other devices and drivers."""
+        found = re.match(r"gfx[0-9a-f]+", self.name) if self.vendor == "amd" else None
+        return found[0] if found else ""
 
     @property
     def is_cpu(self) -> bool:
@@ -84,12 +91,18 @@ class DeviceInfo:
         """
         return self.is_cpu and self.vendor in ("pocl", "intel")
 
+    @property
+    def ends_loops_early(self) -> bool:
+        """Whether long loops give wrong results, so that no work-item may do a whole work-group's work."""
+        return "llvmpipe" in self.name
+
     def too_many_steps(self, steps: int) -> str | None:
         """Why a work-item of this device cannot go through *steps* of its loops, or None.
 
-        llvmpipe leaves loops after 21,845 steps, without a word and with a wrong result.
+        llvmpipe leaves all loops of a work-item once they have made 65,535 rounds together (Mesa 22.3),
+        without a word and with a wrong result. *steps* need not count each of them: a third is allowed.
         """
-        if "llvmpipe" in self.name and steps > _LLVMPIPE_STEPS:
+        if self.ends_loops_early and steps > _LLVMPIPE_STEPS:
             return f"{steps} steps a work-item are too many for {self.name!r}: it ends loops early"
         return None
 
@@ -128,6 +141,14 @@ def _compute_capability(device: cl.Device, extensions: frozenset[str]) -> tuple[
     return (device.compute_capability_major_nv, device.compute_capability_minor_nv)
 
 
+def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
+    """Of Intel's drivers, which have no query of it that PyOpenCL knows: the most work-items of a work-group
+    over the most sub-groups, as they compute the latter."""
+    if "cl_intel_subgroup_matrix_multiply_accumulate" not in extensions:
+        return 0
+    return int(device.max_work_group_size // max(1, device.max_num_sub_groups))
+
+
 @lru_cache(maxsize=64)
 def device_info(device: cl.Device) -> DeviceInfo:
     """The :class:`DeviceInfo` of a PyOpenCL device; asked once a device and process."""
@@ -154,4 +175,5 @@ def device_info(device: cl.Device) -> DeviceInfo:
         unified_memory=bool(device.host_unified_memory),
         extensions=extensions,
         compute_capability=_compute_capability(device, extensions),
+        sub_group_size=_sub_group_size(device, extensions),
     )

@@ -22,10 +22,10 @@ from numpy.typing import DTypeLike
 
 from . import dtypes
 from .errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, unknown_name
+from .precision import checked
 
 ACTIVATIONS = ("none", "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
 TRANSPOSES = ("N", "T", "C")
-PRECISIONS = ("highest", "high", "medium")
 BIASES = ("none", "row", "column")  # a value for each column (one row of them); one for each row
 MAX_DIMENSION = 2**31 - 1  # M, N and K are 32-bit in kernels
 MAX_ALIGN = 64  # bytes; more than this no kernel asks for
@@ -152,7 +152,8 @@ class GemmProblem:
     def __str__(self) -> str:
         stack = f"{self.batch} x " if self.batch_shape else ""
         trans = ("T" if self.trans_a else "N") + ("T" if self.trans_b else "N")
-        return f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} {trans}"
+        precision = "" if self.precision == "highest" else f' "{self.precision}"'
+        return f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} {trans}{precision}"
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,13 @@ class Gemm:
     def is_empty(self) -> bool:
         """Whether the result has no element, so that there is nothing to enqueue."""
         return 0 in self.shape
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The problem's operands that nothing reads, so that no buffer is needed for them."""
+        p = self.problem
+        read = {"a": p.k > 0, "b": p.k > 0, "c": p.has_c, "bias": p.bias != "none"}
+        return tuple(name for name, is_read in read.items() if not is_read)
 
 
 @dataclass(frozen=True)
@@ -333,8 +341,6 @@ def checked_gemm(
     Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (names),
     UnsupportedError (dimensions over 2^31).
     """
-    if precision not in PRECISIONS:
-        raise unknown_name("precision", precision, PRECISIONS)
     computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, out.dtype if out else None)
     a2, b2 = _promoted(a, b)
     ma = _transposed(_matrix(a2, "a"), trans_a, "trans_a", len(a.shape) == 1)
@@ -347,7 +353,7 @@ def checked_gemm(
     if out is not None and out.shape != shape:
         raise ShapeError(f"out has shape {out.shape}, but a @ b has shape {shape}")
     target = _expanded(out if out is not None else dense(shape, computed), a, b)
-    builder = _Builder(computed, batch, precision, out_overlaps)
+    builder = _Builder(computed, batch, checked(precision), out_overlaps)
     builder.epilogue(epilogue or Epilogue(), a, b, full_shape, shape)
     return builder.build(ma, mb, _matrix(target, "out"), shape, alpha_is_zero)
 

@@ -14,7 +14,8 @@ from typing import Any
 from .config import TileConfig
 from .dtypes import ACCUMULATOR, ELEMENT_TYPES
 from .errors import ArgumentError
-from .problem import ACTIVATIONS, BIASES, MAX_ALIGN, MAX_DIMENSION, PRECISIONS, GemmProblem
+from .precision import PRECISIONS
+from .problem import ACTIVATIONS, BIASES, MAX_ALIGN, MAX_DIMENSION, GemmProblem
 
 _MAX_AXES = 64  # of a stack; NumPy's own limit
 _MAX_STRIDE = 1 << 62

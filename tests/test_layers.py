@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "pyclmm"
 # Each line may import from the lines above it, never from its own or those below.
 LAYERS = (
     ("errors", "child", "ptx", "pocl_wheel", "cache"),
-    ("device", "dtypes", "forks"),
+    ("device", "dtypes", "forks", "precision"),
     ("problem",),
     ("config",),
     ("kernels",),
@@ -26,7 +26,9 @@ LAYERS = (
     ("arrays", "binding"),
     ("verify", "trial"),
     ("selfcheck",),
-    ("trial_child", "execute"),
+    ("trial_child", "execute", "options"),
+    ("operands",),
+    ("array_way", "numpy_way"),
     ("plan",),
     ("api", "tuner"),
     ("",),  # pyclmm itself, the public names
@@ -42,6 +44,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 WITHOUT_OPENCL = (
     "errors",
     "dtypes",
+    "precision",
     "problem",
     "config",
     "kernels",

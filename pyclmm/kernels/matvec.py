@@ -44,6 +44,8 @@ class Matvec(Kernel):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not device.is_cpu:
             return f"matvec is for CPU devices, this is a {device.kind}"
+        if device.ends_loops_early:
+            return f"matvec is for CPU devices that run loops to their end, not for {device.name!r}"
         if problem.m > 1 and problem.n > 1:
             return f"neither M nor N is 1: {problem.m} x {problem.n}"
         if not problem.a_type == problem.b_type == problem.acc_type:
