@@ -177,6 +177,13 @@ class Gemm:
         """Whether the result has no element, so that there is nothing to enqueue."""
         return 0 in self.shape
 
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The problem's operands that nothing reads, so that no buffer is needed for them."""
+        p = self.problem
+        read = {"a": p.k > 0, "b": p.k > 0, "c": p.has_c, "bias": p.bias != "none"}
+        return tuple(name for name, is_read in read.items() if not is_read)
+
 
 @dataclass(frozen=True)
 class _Matrix:
