@@ -15,7 +15,7 @@ from .config import TileConfig
 from .errors import ArgumentError, DTypeError
 from .numpy_way import NumPyWay
 from .operands import Operands, Signature, collect, on_host, queue_of, signature
-from .options import Options, check_numbers, check_scalars, events_of
+from .options import Options, check_scalars, events_of, plain_numbers
 from .precision import chosen
 from .select import KernelChoice
 
@@ -104,7 +104,7 @@ class Matmul:
         alpha: complex,
         beta: complex,
     ) -> None:
-        check_numbers(alpha, beta)
+        alpha, beta = plain_numbers(alpha, beta)
         self._signature: Signature = signature(operands)
         self._alpha, self._beta = alpha, beta
         self._way: ArrayWay | NumPyWay
@@ -173,8 +173,9 @@ class Matmul:
         own = queue_of(operands, queue or self._queue)
         if alpha is None and beta is None:
             return own, self._alpha, self._beta
-        alpha = self._alpha if alpha is None else alpha
-        beta = self._beta if beta is None else beta
+        alpha, beta = plain_numbers(
+            self._alpha if alpha is None else alpha, self._beta if beta is None else beta
+        )
         self.check_scalars(alpha, beta)
         if (alpha == 0) != (self._alpha == 0) or (beta == 0) != (self._beta == 0):
             raise ArgumentError("a plan is made for zero or nonzero alpha and beta; make another plan")
