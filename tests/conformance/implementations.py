@@ -93,7 +93,12 @@ IMPLEMENTATIONS = (
             "GALLIUM_PIPE_SEARCH_DIR": str(DEBIAN / DEBIAN_LIB / "gallium-pipe"),
         },
         library_path=(DEBIAN / DEBIAN_LIB,),
-        refusals=(NO_FP64, r"no configuration fits the device's limits", r"ends loops early", r"loops to their end"),
+        refusals=(
+            NO_FP64,
+            r"no configuration fits the device's limits",
+            r"ends loops early",
+            r"loops to their end",
+        ),
         without=FOR_CPUS,
     ),
     Implementation(
