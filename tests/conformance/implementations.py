@@ -18,7 +18,10 @@ NVIDIA = HOME / "nvidia"
 DEBIAN_LIB = "usr/lib/x86_64-linux-gnu"
 
 # What each folder is filled with.
-DEBIAN_PACKAGES = ("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15", "rocm-device-libs")
+DEBIAN_PACKAGES = (
+    *("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15"),
+    *("clang-19", "rocm-device-libs", "intel-opencl-icd"),  # for AMD's devices and Intel's GPUs
+)
 WHEELS = {
     INTEL: ("intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"),
     POCL_WHEEL: ("pocl-binary-distribution==3.0",),
