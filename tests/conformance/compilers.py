@@ -9,19 +9,15 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from pyclmm.ptx import MARK
 
-from .implementations import DEBIAN, DEBIAN_LIB, HOME, NVIDIA
+from .implementations import AMD_LIBRARIES, DEBIAN, DEBIAN_LIB, NVIDIA
 
 _COMMON = ("-x", "cl", "-O3", "-Wall", "-Werror", "-fasm")
 _ENV = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB), "PATH": "/usr/bin:/bin"}
 _NVIDIA_CLC = DEBIAN / "usr/lib/clc/nvptx64--nvidiacl.bc"
-# Processors that are younger than Debian's device libraries, and one whose constants do for them: all that
-# is said of a processor there is its number.
-_NEAREST = {"942": "940", "1100": "1036"}
 DPAS = "cl_intel_subgroup_matrix_multiply_accumulate"
 _INTEL_REGISTERS = 128  # of every thread, whatever the program
 
@@ -55,24 +51,9 @@ def _clang(version: int, *arguments: str | Path) -> str:
     return _said([DEBIAN / f"usr/bin/clang-{version}", *_COMMON, *arguments], _ENV)
 
 
-@cache
-def _device_libraries() -> Path:
-    """A folder of AMD's device libraries that knows the processors of _NEAREST too."""
-    folder = HOME / "amdgcn"
-    folder.mkdir(exist_ok=True)
-    there = DEBIAN / DEBIAN_LIB / "amdgcn/bitcode"
-    named = {file.name: file for file in there.glob("*.bc")}
-    for new, old in _NEAREST.items():
-        named[f"oclc_isa_version_{new}.bc"] = there / f"oclc_isa_version_{old}.bc"
-    for name, file in named.items():
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).symlink_to(file)
-    return folder
-
-
 def _amd(target: str, source: Path, options: Sequence[str], kernel: str) -> Resources:
     machine = ("-target", "amdgcn-amd-amdhsa", f"-mcpu={target}")
-    libraries = f"--rocm-device-lib-path={_device_libraries()}"
+    libraries = f"--rocm-device-lib-path={AMD_LIBRARIES}"
     remarks = "-Rpass-analysis=kernel-resource-usage"
     said = _clang(19, *machine, libraries, remarks, *options, "-c", source, "-o", source.with_suffix(".o"))
     part = re.split(rf"Function Name: {kernel}\b", said)[-1]

@@ -16,6 +16,7 @@ INTEL = HOME / "intel"
 POCL_WHEEL = HOME / "pocl-wheel"
 NVIDIA = HOME / "nvidia"
 DEBIAN_LIB = "usr/lib/x86_64-linux-gnu"
+AMD_LIBRARIES = DEBIAN / DEBIAN_LIB / "amdgcn/bitcode"
 
 # What each folder is filled with.
 DEBIAN_PACKAGES = (
