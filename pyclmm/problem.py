@@ -31,6 +31,10 @@ MAX_DIMENSION = 2**31 - 1  # M, N and K are 32-bit in kernels
 MAX_ALIGN = 64  # bytes; more than this no kernel asks for
 
 
+# What a plan depends on of its operands: (argument, shape, strides, dtype, alignment) of each.
+Layouts = tuple[tuple[Any, ...], ...]
+
+
 def alignment(*byte_counts: int) -> int:
     """The largest power of two, at most 64, that divides all of *byte_counts*."""
     together = MAX_ALIGN
@@ -176,6 +180,13 @@ class Gemm:
     def is_empty(self) -> bool:
         """Whether the result has no element, so that there is nothing to enqueue."""
         return 0 in self.shape
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The problem's operands that nothing reads, so that no buffer is needed for them."""
+        p = self.problem
+        read = {"a": p.k > 0, "b": p.k > 0, "c": p.has_c, "bias": p.bias != "none"}
+        return tuple(name for name, is_read in read.items() if not is_read)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 import pyopencl as cl
 
 from . import host, queues, schema, selfcheck, trial
-from .binding import Binding
+from .binding import Binding, scalars_of
 from .contest import Check, random_matrix
 from .device import device_info
 from .dtypes import dtype_of
@@ -79,11 +79,11 @@ class Ring:
         a = _matrix(rng, rows[0], problem.lda, problem.a_type)
         b = _matrix(rng, rows[1], problem.ldb, problem.b_type)
         self.out = np.empty((problem.m, problem.ldo), dtype_of(problem.out_type))
-        self.values: dict[str, Any] = {"alpha": 1.0, "beta": 0.0}
-        for name, content in (("a", a), ("b", b)):
-            self.values[name] = host.filled(queue.context, content.view(np.uint8), self.device, name)
-        self.values["out"] = host.allocate(queue.context, self.out.nbytes, self.device, "out")
-        self.values |= {"a_offset": 0, "b_offset": 0, "out_offset": 0}
+        self.buffers = {
+            "a": host.filled(queue.context, a.view(np.uint8), self.device, "a"),
+            "b": host.filled(queue.context, b.view(np.uint8), self.device, "b"),
+            "out": host.allocate(queue.context, self.out.nbytes, self.device, "out"),
+        }
         self.check = Check(
             a.T if problem.trans_a else a, b.T if problem.trans_b else b, operands_error(problem)
         )
@@ -125,7 +125,7 @@ class Ring:
     def _bind(self, choice: Choice) -> Binding:
         work = choice.kernel.launches(self.problem, choice.config, self.device)
         gemm = Gemm(self.problem, (self.problem.m, self.problem.n), self.out.dtype)
-        return Binding(self.queue, self.device, Recipe(gemm, work))
+        return Binding(self.queue, self.device, Recipe(gemm, work), gemm.unread)
 
     def _run(self, binding: Binding) -> float:
         """Seconds from the first launch's start to the last one's end.
@@ -133,10 +133,9 @@ class Ring:
         Launches wait behind a gate until all are enqueued: a host that is slower than the device would
         otherwise put gaps between them, and crown kernels of one launch.
         """
-        binding.fill_unused(self.values)
         gate = cl.UserEvent(self.queue.context)
         try:
-            events = binding.enqueue(self.values, [gate])
+            events = binding.enqueue(self.buffers, scalars_of(1.0, 0.0), [gate])
             self.queue.flush()
         finally:
             start = time.perf_counter()
@@ -147,7 +146,7 @@ class Ring:
 
     def _checked_run(self, binding: Binding) -> float | None:
         """The first run's seconds; None where its result is wrong."""
-        memory = self.values["out"]
+        memory = self.buffers["out"]
         cl.enqueue_fill_buffer(self.queue, memory, np.full(1, 255, np.uint8), 0, self.out.nbytes)
         seconds = self._run(binding)
         cl.enqueue_copy(self.queue, self.out, memory)

@@ -257,8 +257,8 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
     enqueued = []
     real = tuner_child.Binding.enqueue
 
-    def enqueue(binding, values, wait_for):
-        events = real(binding, values, wait_for)
+    def enqueue(binding, buffers, scalars, wait_for):
+        events = real(binding, buffers, scalars, wait_for)
         ring.queue.flush()
         time.sleep(0.1)  # it would be done long before
         enqueued.append([e.command_execution_status for e in events])

@@ -54,10 +54,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Device memory that a plan owns, named "workspace:<name>" in arguments."""
+    """Device memory that a plan owns, named "workspace:<name>" in arguments.
+
+    ``zeroed``: zeros when it is new, and then what the last call left there.
+    """
 
     name: str
     nbytes: int
+    zeroed: bool = False
 
     @property
     def symbol(self) -> str:
@@ -122,6 +126,15 @@ def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> tuple[tup
         ("HAS_C", int(problem.has_c)),
         ("BIAS", BIASES.index(problem.bias)),
         ("ACTIVATION", ACTIVATIONS.index(problem.activation)),
+    )
+
+
+def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, int], ...]:
+    """The macros that vectors.h asks for."""
+    return (
+        ("LANES", config.vec),
+        ("VECTOR_BITS", device.vector_bits),
+        ("PREFETCHES", int(device.prefetches)),
     )
 
 
