@@ -473,7 +473,8 @@ def test_the_self_check_poisons_workspace():
     bound = product._executable.binding(queue)
     bound.poison_workspace()
     assert bound._workspace
-    for buffer in bound._workspace:
+    for buffer, zeroed in bound._workspace:
+        assert not zeroed
         content = np.zeros(buffer.size // 4, np.float32)
         cl.enqueue_copy(queue, content, buffer)
         assert np.isnan(content).all()
