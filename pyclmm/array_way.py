@@ -20,8 +20,8 @@ class ArrayWay:
         self, operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
     ) -> None:
         specs = {name: arrays.operand(x, name) for name, x in operands.items()}
-        clash = "out" in operands and bool(arrays.clashes(operands))
-        gemm = checked(specs, options, alpha, beta, clash)
+        _, clashing = arrays.signature(operands)
+        gemm = checked(specs, options, alpha, beta, clash=bool(clashing))
         check_scalars(gemm, alpha, beta)
         self.executable = Executable(queue, gemm, options.kernel, options.workspace_limit)
         self._is_empty = gemm.is_empty
@@ -70,5 +70,5 @@ class ArrayWay:
             constant = Constant(self._constant, arrays.location(b), b.base_data)
         binding = self.executable.binding(queue)
         events = binding.enqueue(buffers, scalars_of(alpha, beta, offsets), wait_for, constant)
-        operands["out"].add_event(events[-1])
+        arrays.add_event(operands["out"], events[-1], wait_for)
         return events

@@ -203,7 +203,7 @@ FAULTS = (
           "0 if length == 1 else stride", "stride", laws("stacks_broadcast and naive")),
     Fault("float64_in_float32", "float64 products are summed in float32", "pyclmm/dtypes.py",
           '"float64": "float64"', '"float64": "float32"', laws("every_dtype and float64")),
-    Fault("beta_zero_reads_c", "C is read although beta is 0", "pyclmm/plan.py",
+    Fault("beta_zero_reads_c", "C is read although beta is 0", "pyclmm/operands.py",
           'specs.get("c") if beta != 0 else None', 'specs.get("c")', laws("beta_zero_never and naive")),
     Fault("alpha_zero_reads_a", "0 times NaN gets into the result", "pyclmm/problem.py",
           "k=0 if alpha_is_zero else a.cols", "k=a.cols", laws("alpha_zero_never and naive")),
