@@ -4,10 +4,10 @@
 
 Both sides are a call's share of a burst of calls that follow each other on the device without a pause and
 without their host: pyclmm's calls are piled up behind a kernel that spins (burst.py), cuBLAS's are a CUDA
-graph, piled up behind one, too. ``seconds`` is a call as a user makes it, whose launches have events; the
-nodes of a graph have none, and ``silent_seconds`` is the same launches without. Interleaved rounds, medians,
-random data; results are compared with a float64 product on the device. PYCLMM_TRIAL=off spares the child
-process that each new program is tried in.
+graph, piled up behind one, too. ``seconds`` is a call whose launches have events; the nodes of a graph have
+none, and ``silent_seconds`` is ``plan.enqueue(..., events=False)``. Interleaved rounds, medians, random data;
+results are compared with a float64 product on the device. PYCLMM_TRIAL=off spares the child process that
+each new program is tried in.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 import torch
-from burst import MOST_LAUNCHES, Burst, silent
+from burst import MOST_LAUNCHES, Burst
 from gpu import problem_of
 
 import pyclmm
@@ -126,7 +126,6 @@ class Product:
         self.calls = max(2, int(BURST / max(self.flops / 500e12, moved / 4e12)))
         self.graph_calls = min(60, self.calls)
         self.graph = self._graph()
-        self.silent_call = silent(self.plan, queue)
 
     def _graph(self) -> Any:
         torch.backends.cuda.matmul.allow_tf32 = self.case.peer == "tf32"
@@ -145,6 +144,9 @@ class Product:
 
     def call(self) -> list[cl.Event]:
         return self.plan.enqueue(*self.operands, out=self.out)
+
+    def silent_call(self) -> None:
+        self.plan.enqueue(*self.operands, out=self.out, events=False)
 
     def error(self) -> float:
         want = self.a.double() @ self.b.double()

@@ -151,13 +151,19 @@ class Matmul:
         beta: complex | None = None,
         queue: cl.CommandQueue | None = None,
         wait_for: list[cl.Event] | None = None,
+        events: bool = True,
     ) -> list[cl.Event]:
-        """Enqueue on pyopencl Arrays and return the launches' events in order, for profiling."""
+        """Enqueue on pyopencl Arrays and return the launches' events in order, for profiling.
+
+        ``events=False``: none are made, which saves the device time (1.6 us a launch on an NVIDIA H200). Then
+        ``out`` gets no event either: the product is for what comes later on the same queue, which must be
+        in order (ArgumentError); anything else waits for that queue or for a marker on it.
+        """
         if not isinstance(self._way, ArrayWay):
             raise DTypeError("enqueue takes pyopencl Arrays; a plan for NumPy arrays blocks")
         operands = collect(a, b, c, bias, out)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return self._way.enqueue(operands, queue, alpha, beta, events_of(wait_for))
+        return self._way.enqueue(operands, queue, alpha, beta, events_of(wait_for), events)
 
     def _checked(
         self,

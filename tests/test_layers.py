@@ -20,7 +20,7 @@ LAYERS = (
     ("copies", "schema"),
     ("tables",),
     ("select",),
-    ("recipe", "program", "driver"),
+    ("recipe", "program", "driver", "silent"),
     ("transfer", "queues", "reference"),
     ("host",),
     ("arrays", "binding"),
