@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from .array_way import ArrayWay
 from .config import TileConfig
-from .errors import ArgumentError, DTypeError
+from .errors import ArgumentError, DTypeError, LaunchError
 from .numpy_way import NumPyWay
 from .operands import Operands, Signature, collect, on_host, queue_of, signature
 from .options import Options, check_scalars, events_of, plain_numbers
@@ -136,8 +136,7 @@ class Matmul:
         will be. Raises ArgumentError for operands the plan was not made for.
         """
         operands = collect(a, b, c, bias, out)
-        queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return self._way.run(operands, queue, alpha, beta, events_of(wait_for))
+        return self.run(operands, *self._checked(operands, queue, alpha, beta), wait_for)
 
     def enqueue(
         self,
@@ -194,7 +193,12 @@ class Matmul:
         wait_for: list[cl.Event] | None,
     ) -> Any:
         """:meth:`__call__` on operands known to fit the plan."""
-        return self._way.run(operands, queue, alpha, beta, events_of(wait_for))
+        while True:
+            choice = self._executable.choice
+            try:
+                return self._way.run(operands, queue, alpha, beta, events_of(wait_for))
+            except LaunchError as error:
+                self._executable.step_down(choice, queue, error)
 
     def _mismatch(self, operands: Operands) -> str:
         kind, (layouts, _) = signature(operands)

@@ -17,7 +17,7 @@ from .base import round_up
 # Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits:
 # accumulators, a row of B and one number of A must fit 32 registers of 512 bits, 16 of 256, and
 # either 32 (Neon) or 16 (SSE) of 128.
-_REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (8, 2))}
+_REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (8, 2), (8, 3))}
 _SUM_BYTES = 1 << 17  # of sums that a work-group keeps: an eighth to a half of a core's second cache
 # Steps of K between two visits of the same sums: with B in panels; with B in place; in place with
 # rows a multiple of a page apart, of which a cache holds few.
@@ -63,7 +63,7 @@ def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     tiles = [
         _tile(rows // parts, vectors * lanes // parts, lanes, problem, device) for rows, vectors in shapes
     ]
-    chosen = [_packing(t, problem, _worth_packing_a(problem), _worth_packing_b(problem, t)) for t in tiles]
+    chosen = [_packing(t, problem, _worth_packing_a(problem, t), _worth_packing_b(problem, t)) for t in tiles]
     chosen.append(_packing(tiles[0], problem, True, True))
     return [replace(c, split_k=shares(problem, c, device)) for c in chosen]
 
@@ -114,11 +114,16 @@ def packs_b(problem: GemmProblem, config: TileConfig) -> bool:
     return unreadable or problem.n < config.tn or config.option("pack_b", 1) != 0
 
 
-def _worth_packing_a(problem: GemmProblem) -> bool:
-    """A is read one number at a time: by rows that costs nothing extra."""
+def _worth_packing_a(problem: GemmProblem, config: TileConfig) -> bool:
+    """A is read one number at a time: by rows that costs nothing extra, but where rows are pages apart
+    and a step of K is pages long.
+    """
     size = dtype_of(problem.acc_type).itemsize
-    far_apart = problem.lda * size % _PAGE == 0 or problem.m * problem.k * size > _SMALL_BYTES
-    return problem.trans_a and far_apart
+    far_apart = problem.lda * size % _PAGE == 0
+    if problem.trans_a:
+        return far_apart or problem.m * problem.k * size > _SMALL_BYTES
+    long = min(problem.k, config.bk) * size >= 2 * _PAGE
+    return far_apart and long and _worth_packing_b(problem, config)
 
 
 def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:
