@@ -43,7 +43,7 @@ SOURCES = (
     *("units.h", "shares.h", "wgmma.cl"),
 )
 CAPABILITY = (9, 0)  # sm_90a runs on no other
-_MAP_BYTES = 384  # MAP_SLOT of cl/ptx_map.h
+MAP_BYTES = 384  # MAP_SLOT of cl/ptx_map.h
 _OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
 # Tiles, and the share of the full rate that each reached on an H200 where it divides the work.
 _TILES = {
@@ -227,7 +227,7 @@ def _shares_workspace(problem: GemmProblem, config: TileConfig, device: DeviceIn
 def maps_workspace(problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int = 1) -> Workspace:
     """The tensor maps of all work-groups, one set of which goes through `stack` products."""
     sets = problem.batch // stack
-    each = groups(Division.of(problem, config, device, stack), device) * _MAP_BYTES
+    each = groups(Division.of(problem, config, device, stack), device) * MAP_BYTES
     return Workspace("maps", sets * each, zeroed=True)
 
 
