@@ -19,10 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 LANES = 32
-_STORED = {"f64": "F64", "64": "U64", "32": "U32"}  # the codec of a type's width
 _CODECS = {name: struct.Struct(code) for name, code in (("F64", "<d"), ("U64", "<Q"), ("U32", "<I"))}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_BINARY = {"add": "+", "sub": "-", "and": "&", "or": "|", "xor": "^", "shl": "<<"}
 _SPECIAL = re.compile(r"%(tid|ctaid|nctaid|ntid)\.([xyz])")
 
 
@@ -71,11 +69,59 @@ def _signed(expression, n):
     return f"(({_unsigned(expression, n)}^{1 << (n - 1)})-{1 << (n - 1)})"
 
 
-def _memory_access(op, ops):
+def _multiplication(op, ops, place):
+    d, *inputs = (_names(x) for x in ops)
+    registers = ",".join(x for operand in inputs for x in operand)
+    return [f'{",".join(d)}=yield "mma",{place},({registers})']
+
+
+def _group_barrier(op, ops, place):
+    count = _name(ops[1]) if len(ops) > 1 else 'special["ntid"][0]'
+    return [f'yield "group",{_name(ops[0])},{count}']
+
+
+def _publication(op, ops, place):
+    return [f'yield "warp",{place},None', f"group.publish({_address(ops[0])},{_address(ops[1])})"]
+
+
+def _replacement(op, ops, place):
+    values = ",".join(map(_name, ops[1:]))
+    return [f'group.replace({_address(ops[0])},"{op.split(".")[3]}",{values})']
+
+
+def _copy(op, ops, place):
+    at = re.fullmatch(r"\[(\S+), \{(.*)\}\]", ops[1])
+    start = ",".join(_signed(_name(x.strip()), 32) for x in at[2].split(","))
+    return [f"group.copy({_address(ops[0])},{_name(at[1])},({start}),{_address(ops[2])})"]
+
+
+def _arrival(op, ops, place):
+    announced = _name(ops[2]) if "expect_tx" in op else "0"
+    return [f"group.bars[{_address(ops[1])}].arrive({announced})"]
+
+
+def _wait(op, ops, place):
+    ended = _name(ops[0])
+    test = f"{ended}=group.bars[{_address(ops[1])}].phase!={_name(ops[2])}&1"
+    return [test, f'if not {ended}: yield "again",0,None']
+
+
+def _atomic_add(op, ops, place):
+    old, at, more = _name(ops[0]), _address(ops[1]), _name(ops[2])
+    return [
+        f"{old}=U32.unpack_from(memory,{at})[0]",
+        f"U32.pack_into(memory,{at},({old}+{more})&0xffffffff)",
+    ]
+
+
+def _argument(op, ops, place):
+    return [f'{_name(ops[0])}=arguments["{ops[1].strip("[]")}"]']
+
+
+def _memory_access(op, ops, place):
     parts = op.split(".")
     memory = "local" if "shared" in parts else "memory"
-    kind = parts[-1]
-    codec = _STORED["f64" if kind == "f64" else str(_bits(kind))]
+    codec = "F64" if parts[-1] == "f64" else f"U{_bits(parts[-1])}"
     at, values = (ops[1], ops[0]) if parts[0] == "ld" else (ops[0], ops[1])
     lines = []
     for i, value in enumerate(_names(values) if "v2" in parts else [_name(values)]):
@@ -89,92 +135,74 @@ def _memory_access(op, ops):
     return lines
 
 
-def _special_instruction(op, ops, place):
-    """Barriers, copies, multiplications; None for what is arithmetic."""
-    if op.startswith("mma.sync.aligned.m16n8k8.row.col.f64"):
-        d, *inputs = (_names(x) for x in ops)
-        return [f'{",".join(d)}=yield "mma",{place},({",".join(sum(inputs, []))})']
-    if op.startswith("bar.warp.sync"):
-        return [f'yield "warp",{place},None']
-    if op.startswith("bar.sync"):
-        count = _name(ops[1]) if len(ops) > 1 else 'special["ntid"][0]'
-        return [f'yield "group",{_name(ops[0])},{count}']
-    if op.startswith("tensormap.cp_fenceproxy"):
-        to, draft = map(_address, ops[:2])
-        return [f'yield "warp",{place},None', f"group.publish({to},{draft})"]
-    if op.startswith("tensormap.replace"):
-        what = op.split(".")[3]
-        return [f'group.replace({_address(ops[0])},"{what}",{",".join(map(_name, ops[1:]))})']
-    if op.startswith("cp.async.bulk.tensor.3d"):
-        at = re.fullmatch(r"\[(\S+), \{(.*)\}\]", ops[1])
-        start = ",".join(_signed(_name(x.strip()), 32) for x in at[2].split(","))
-        return [f"group.copy({_address(ops[0])},{_name(at[1])},({start}),{_address(ops[2])})"]
-    if op.startswith("mbarrier.init"):
-        return [f"group.bars[{_address(ops[0])}]=Bar({_name(ops[1])})"]
-    if op.startswith("mbarrier.arrive"):
-        announced = _name(ops[2]) if "expect_tx" in op else "0"
-        return [f"group.bars[{_address(ops[1])}].arrive({announced})"]
-    if op.startswith("mbarrier.try_wait"):
-        ended = f"{_name(ops[0])}=group.bars[{_address(ops[1])}].phase!={_name(ops[2])}&1"
-        return [ended, f'if not {_name(ops[0])}: yield "again",0,None']
-    if op.startswith("atom.acq_rel.gpu.global.add.u32"):
-        old, at, more = _name(ops[0]), _address(ops[1]), _name(ops[2])
-        return [f"{old}=U32.unpack_from(memory,{at})[0]",
-                f"U32.pack_into(memory,{at},({old}+{more})&0xffffffff)"]  # fmt: skip
-    return ["pass"] if op.startswith("fence") else None
+# What is not arithmetic, by how its name begins; the first that fits.
+_SPECIAL_FORMS = {
+    "mma.sync.aligned.m16n8k8.row.col.f64": _multiplication,
+    "bar.warp.sync": lambda op, ops, place: [f'yield "warp",{place},None'],
+    "bar.sync": _group_barrier,
+    "tensormap.cp_fenceproxy": _publication,
+    "tensormap.replace": _replacement,
+    "cp.async.bulk.tensor.3d": _copy,
+    "mbarrier.init": lambda op, ops, place: [f"group.bars[{_address(ops[0])}]=Bar({_name(ops[1])})"],
+    "mbarrier.arrive": _arrival,
+    "mbarrier.try_wait": _wait,
+    "atom.acq_rel.gpu.global.add.u32": _atomic_add,
+    "fence": lambda op, ops, place: ["pass"],
+    "ld.param": _argument,
+    "ld.": _memory_access,
+    "st.": _memory_access,
+}
+# {a}, {b}: operands read with the operation's sign; {x[1]}, ..: as they are.
+_FLOAT_FORMS = {
+    "mov": "{x[1]}", "neg": "-{x[1]}", "add": "{x[1]}+{x[2]}", "sub": "{x[1]}-{x[2]}", "mul": "{x[1]}*{x[2]}",
+    "fma": "{x[1]}*{x[2]}+{x[3]}", "selp": "{x[1]} if {x[3]} else {x[2]}",
+}  # fmt: skip
+_INTEGER_FORMS = {
+    "mov": "{x[1]}", "neg": "-{x[1]}", "not": "~{x[1]}", "add": "{x[1]}+{x[2]}", "sub": "{x[1]}-{x[2]}",
+    "and": "{x[1]}&{x[2]}", "or": "{x[1]}|{x[2]}", "xor": "{x[1]}^{x[2]}", "shl": "{x[1]}<<{x[2]}",
+    "shr": "{a}>>{x[2]}", "mul": "{a}*{b}", "mad": "{a}*{b}+{x[3]}", "div": "quotient({a},{b})",
+    "rem": "{a}-quotient({a},{b})*{b}", "min": "min({a},{b})", "max": "max({a},{b})", "cvt": "{a}",
+    "selp": "{x[1]} if {x[3]} else {x[2]}", "bfe": "({x[1]}>>{x[2]})&((1<<{x[3]})-1)",
+}  # fmt: skip
+_PREDICATE_FORMS = {
+    "mov": "bool({x[1]})",
+    "and": "{x[1]} and {x[2]}",
+    "or": "{x[1]} or {x[2]}",
+    "not": "not {x[1]}",
+}
 
 
-def _float_instruction(op, x):
-    kind = op.split(".")[0]
-    forms = {"mov": "{1}", "neg": "-{1}", "add": "{1}+{2}", "sub": "{1}-{2}", "mul": "{1}*{2}",
-             "fma": "{1}*{2}+{3}", "selp": "{1} if {3} else {2}"}  # fmt: skip
-    return [f"{x[0]}=" + forms[kind].format(*x)]
+def _written_bits(words, n):
+    """Width of what an integer operation writes."""
+    if words[0] == "cvt":
+        return _bits(words[-2])
+    return 2 * n if words[1] == "wide" else n
 
 
-def _integer_instruction(op, x):
-    kind, *words = op.split(".")
-    form = words[-1]
+def _arithmetic(op, x):
+    """A float64, integer or predicate operation on the expressions *x*, the first of which it writes."""
+    words = op.split(".")
+    kind, form = words[0], words[-1]
     if form == "pred":
-        return [f"{x[0]}=" + (f"bool({x[1]})" if kind == "mov" else f"bool({x[1]}) {kind} bool({x[2]})")]
+        return [f"{x[0]}=" + _PREDICATE_FORMS[kind].format(x=x)]
+    if form == "f64" and kind != "setp":
+        return [f"{x[0]}=" + _FLOAT_FORMS[kind].format(x=x)]
     n = _bits(form)
     read = _signed if form[0] == "s" else _unsigned
-    a, b = (read(v, n) for v in (*x[1:3], "0")[:2])
+    a, b = ((v if form == "f64" else read(v, n)) for v in [*x[1:3], "0"][:2])
     if kind == "setp":
-        return [f"{x[0]}={a}{_COMPARE[words[0]]}{b}"]
-    if kind == "cvt":
-        return [f"{x[0]}={_unsigned(a, _bits(words[-2]))}"]
-    product = {"lo": n, "wide": 2 * n}.get(words[0], n)
-    expressions = {
-        "mov": x[1], "neg": f"-{x[1]}", "not": f"~{x[1]}", "mul": f"{a}*{b}", "shr": f"{a}>>{x[2:3] and x[2]}",
-        "div": f"quotient({a},{b})", "rem": f"{a}-quotient({a},{b})*{b}",
-        "min": f"min({a},{b})", "max": f"max({a},{b})",
-    }  # fmt: skip
-    if kind in _BINARY:
-        return [f"{x[0]}={_unsigned(x[1] + _BINARY[kind] + x[2], n)}"]
-    if kind == "selp":
-        return [f"{x[0]}={x[1]} if {x[3]} else {x[2]}"]
-    if kind == "mad":
-        return [f"{x[0]}={_unsigned(f'{a}*{b}+{x[3]}', product)}"]
-    if kind == "bfe":
-        return [f"{x[0]}=({x[1]}>>{x[2]})&((1<<{x[3]})-1)"]
-    if kind not in expressions:
+        return [f"{x[0]}={a}{_COMPARE[words[1]]}{b}"]
+    if kind not in _INTEGER_FORMS:
         raise NotImplementedError(op)
-    return [f"{x[0]}={_unsigned(expressions[kind], product)}"]
+    return [f"{x[0]}={_unsigned(_INTEGER_FORMS[kind].format(x=x, a=a, b=b), _written_bits(words, n))}"]
 
 
 def _instruction(op, ops, place):
     """The Python lines of an instruction."""
-    special = _special_instruction(op, ops, place)
-    if special is not None:
-        return special
-    if op.startswith("ld.param"):
-        return [f'{_name(ops[0])}=arguments["{ops[1].strip("[]")}"]']
-    if op.startswith(("ld.", "st.")):
-        return _memory_access(op, ops)
-    names = [_name(x) for x in ops]
-    if op.endswith(".f64") and not op.startswith("setp"):
-        return _float_instruction(op, names)
-    return _integer_instruction(op, names)
+    for begins, form in _SPECIAL_FORMS.items():
+        if op.startswith(begins):
+            return form(op, ops, place)
+    return _arithmetic(op, [_name(x) for x in ops])
 
 
 def _blocks(body):
@@ -182,14 +210,14 @@ def _blocks(body):
     blocks, labels = [[]], {}
     for line in body.split("\n"):
         for statement in re.findall(r"[$\w]+:|[^;{}]*(?:\{[^}]*\}[^;{}]*)*;", re.sub(r"//.*", "", line)):
-            statement = statement.strip(" \t;")
             if statement.endswith(":"):
                 labels[statement[:-1]] = len(blocks)
                 blocks.append([])
                 continue
-            if not statement or statement.startswith("."):
+            bare = statement.strip(" \t;")
+            if not bare or bare.startswith("."):
                 continue
-            found = re.match(r"(?:@(!?)(\S+)\s+)?(\S+)\s*(.*)$", statement)
+            found = re.match(r"(?:@(!?)(\S+)\s+)?(\S+)\s*(.*)$", bare)
             blocks[-1].append((found[1], found[2], found[3], _operands(found[4])))
             if found[3].startswith(("bra", "ret")):
                 blocks.append([])
@@ -247,7 +275,7 @@ class Kernel:
         source = ["def body(machine, group, memory, local, arguments, symbols, special):", " block=0",
                   " while True:", *_chosen(lines, 0, len(lines), 2)]  # fmt: skip
         space = {"quotient": quotient, "Bar": Bar, **_CODECS}
-        exec(compile("\n".join(source), name, "exec"), space)  # noqa: S102
+        exec(compile("\n".join(source), name, "exec"), space)
         return cls(space["body"], re.findall(r"\w+_param_\d+", head), symbols, end)
 
 
@@ -293,9 +321,11 @@ class Group:
         of = self.machine.maps[at]
         box, size = ([of[what, i] for i in range(3)] for what in ("box_dim", "global_dim"))
         pitches = 8, of["global_stride", 0], of["global_stride", 1]
-        base = of["global_address",]
-        assert of["rank",] == 2 and of["elemtype",] == 9 and of["swizzle_mode",] == 3
-        assert box[0] == 16 and all(1 <= n <= 256 for n in box) and to % 1024 == 0
+        base = of[("global_address",)]
+        assert [of[(what,)] for what in ("rank", "elemtype", "swizzle_mode")] == [2, 9, 3]
+        assert box[0] == 16
+        assert all(1 <= n <= 256 for n in box)
+        assert to % 1024 == 0
         assert all(n % 16 == 0 for n in (base, *pitches[1:]))
         lines = []
         for z in range(start[2], start[2] + box[2]):

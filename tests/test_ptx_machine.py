@@ -61,10 +61,11 @@ def test_the_product_is_exact_whatever_runs_first(tile, shape, layout, units, ba
     a, b = rng.integers(-3, 4, (batch, m, k)), rng.integers(-3, 4, (batch, k, n))
     stored_a, stored_b = (stored(x, turned) for x, turned in ((a, layout[0] == "T"), (b, layout[1] == "T")))
     out = np.full((batch, m, n + n % 2), 7.0)
-    strides = tuple((x[0].size,) for x in (stored_a, stored_b)) + ((0,), (out[0].size,))
+    strides = ((stored_a[0].size,), (stored_b[0].size,), (0,), (out[0].size,))
     problem = GemmProblem(
         *(m, n, k), *("float64",) * 4, trans_a=layout[0] == "T", trans_b=layout[1] == "T",
-        lda=stored_a.shape[-1], ldb=stored_b.shape[-1], ldo=out.shape[-1], c_type="float64", bias_type="float64",
+        lda=stored_a.shape[-1], ldb=stored_b.shape[-1], ldo=out.shape[-1],
+        c_type="float64", bias_type="float64",
         **({"batch_shape": (batch,), "batch_strides": strides} if batch > 1 else {}),
     )  # fmt: skip
     device = replace(H200, compute_units=units)
