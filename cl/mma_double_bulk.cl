@@ -11,12 +11,13 @@
  *    +----+   +-----+-----+           tile run while one is stored
  *
  * SLICES of the sub-groups share each block's K, and are summed through local memory.
- * SPLIT_K 1: K is cut into `shares`, each of which is a tile of its own; they are summed by shares.h.
+ * SPLIT_K 1: K is cut into `shares`, each of which is a tile of its own, left in `partial`, share after share
+ * of a tile, for register_reduce.cl.
  *
  * A block of an operand lies in local memory as BK / 16 slices of BM / 16 (BN / 16) strips (ptx_strips.h).
  *
  * Macros: BM BN BK SGM SGN, multiples of 16; 4 or 8 sub-groups, SLICES of which divide them and BK / 16;
- * STAGES 2 and up; GROUP (tile_order.h); PACKED_A PACKED_B 0, 1: multiply packed_a (M rows along K, `pitch`
+ * STAGES 2 and up; PACKED_A PACKED_B 0, 1: multiply packed_a (M rows along K, `pitch`
  * elements each) in place of a; SPLIT_K 0, 1; those of the headers.
  * Operands lie on multiples of 16 bytes, and so does each of their rows.
  * Technique: NVIDIA's description of mma and of the tensor memory accelerator in the PTX manual.
@@ -92,17 +93,13 @@ ALWAYS_INLINE void sum_slices(double *acc, __local double *sums, const int slice
 #endif
 
 __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma_double_bulk(
-    GEMM_ARGS, __global ulong *maps, __global double *partial, __global uint *arrivals, const int shares,
-    PACKED_ARGS)
+    GEMM_ARGS, __global ulong *maps, __global double *partial, const int shares, PACKED_ARGS)
 {
   __local uchar tiles[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local ulong bars[2 * STAGES];
   __local uint scratch[64] __attribute__((aligned(128)));
 #if SLICES > 1
   __local double sums[ACCS * 32 * SLICE_GROUPS];
-#endif
-#if SPLIT_K
-  __local uint heard[4];
 #endif
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
@@ -212,25 +209,24 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
     if (slice) continue;
 #endif
 #if SPLIT_K
-    const int pitch_of_shares = work.tiles_m * work.tiles_n * (SLICE_GROUPS / 4);
-    const int share = now.tile / (work.tiles_m * work.tiles_n);
-    const long place = z * shares * pitch_of_shares + now.tile % (work.tiles_m * work.tiles_n) * (SLICE_GROUPS / 4)
-                       + sub_group / 4;
-    if (!add_shares(acc, partial + place * ACCS * 128, arrivals + place, pitch_of_shares, share, shares,
-                    1 + sub_group / 4, heard))
-      continue;
+    const int all = work.tiles_m * work.tiles_n, share = now.tile / all;
+    __global double *to = partial + ((z * all + now.tile - share * all) * shares + share) * (BM * BN);
 #endif
     #pragma unroll
     for (int i = 0; i < STRIPS_A; ++i)
       #pragma unroll
       for (int r = 0; r < 4 * STRIPS_B; ++r) {
         const int j = r / 4, h = r / 2 % 2, e = r % 2;
-        const int m = now.origin.s0 + row + 16 * i + ROW_OF(g) + h;
-        const int n = now.origin.s1 + column + 16 * j + PAIR_OF(t, e);
+        const int m = row + 16 * i + ROW_OF(g) + h;
+        const int n = column + 16 * j + PAIR_OF(t, e);
         const double *d = acc + (i * STRIPS_B + j) * 8;
         const double pair[2] = {d[4 * PAIR_FRAGMENT(e, 0) + PAIR_ELEMENT(h, e, 0)],
                                 d[4 * PAIR_FRAGMENT(e, 1) + PAIR_ELEMENT(h, e, 1)]};
-        STORE_PAIR(m, n, pair);
+#if SPLIT_K
+        *(__global double2 *)(to + m * BN + n) = (double2)(pair[0], pair[1]);
+#else
+        STORE_PAIR(now.origin.s0 + m, now.origin.s1 + n, pair);
+#endif
       }
   }
 }

@@ -16,10 +16,7 @@
 #if !defined(ACROSS_A) || !defined(ACROSS_B) || !defined(SGM) || !defined(SGN)
 #error "strip_fragments.h needs ACROSS_A ACROSS_B SGM SGN"
 #endif
-/* What shares.h adds up. */
-#define ACCS (SGM * SGN / 32)
-typedef double wgmma_acc;
-typedef double4 wgmma_acc4;
+#define ACCS (SGM * SGN / 32) /* sums a work-item */
 
 #if ACROSS_A
 #define LOAD_STRIP_A load_across_a

@@ -25,8 +25,7 @@ FAMILY = kernel_named("mma_double_bulk")
 
 
 def config(bm, bn, bk, sgm, sgn, stages, slices=1, split_k=1):
-    options = (("group", 8), ("slices", slices))
-    return TileConfig(bm, bn, bk, sgm, sgn, stages=stages, split_k=split_k, options=options)
+    return TileConfig(bm, bn, bk, sgm, sgn, stages=stages, split_k=split_k, options=(("slices", slices),))
 
 
 @cache

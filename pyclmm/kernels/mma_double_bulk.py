@@ -35,14 +35,17 @@ from .matrix_units import (
     pack_launches,
     too_long,
 )
+from .register import reduction
 from .tile import slices
+from .waves import Part
 from .wgmma import CAPABILITY, MAP_BYTES
 
 SOURCES = (
     *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_strips.h", "strip_fragments.h", "fragment.h"),
-    *("tile_order.h", "shares.h", "mma_double_bulk.cl"),
+    *("tile_order.h", "mma_double_bulk.cl"),
 )
 _OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
+_GROUP = 8  # rows of tiles that are walked together, as register_reduce.cl walks them
 _REGISTERS = 65536  # of a compute unit
 _REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; others' at most 128
 # BM, BN, BK, SGM, SGN, STAGES, slices -> the share of the full rate on a compute unit that holds as many
@@ -64,7 +67,7 @@ _RATE = 128 * 1.96e9  # multiplications a second and compute unit
 _STREAM = 4e12  # bytes a second from device memory
 _START_SECONDS = 6e-6  # a launch, the first blocks' way
 _TILE_SECONDS = 3e-6  # the end of a tile and the start of the next; twice that for a work-group's start
-_SHARE_SECONDS, _SHARE_STREAM = 1e-6, 1.2e11  # two sums meet; bytes a second that a work-group leaves, reads
+_SUMS_SECONDS, _SUMS_STREAM = 4.5e-6, 2e12  # one more launch; bytes a second of sums, there and back
 
 
 def slice_groups(config: TileConfig) -> int:
@@ -102,8 +105,7 @@ def groups(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
 
 class MmaDoubleBulk(Kernel):
     """See cl/mma_double_bulk.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's; SPLIT_K shares
-    of K; options ``group``: rows of tiles that are computed together, ``slices``: parts of a block's K that
-    sub-groups share.
+    of K, added by cl/register_reduce.cl; option ``slices``: parts of a block's K that sub-groups share.
     """
 
     name = "mma_double_bulk"
@@ -127,8 +129,8 @@ class MmaDoubleBulk(Kernel):
             return [f"sgm and sgn must be multiples of 16 that divide bm, bn, at most 256: {config}"]
         if c.bk % (16 * slices(c)) or work_items(c) not in (128, 256):
             return [f"bk must be a multiple of 16 for each slice, sub-groups 4 or 8: {config}"]
-        if not 1 <= c.split_k <= 64 or (c.split_k > 1 and slice_groups(c) % 4):
-            return [f"split_k must be 1 to 64, and 1 where a slice has less than 4 sub-groups: {config}"]
+        if not 1 <= c.split_k <= 64:
+            return [f"split_k must be 1 to 64: {config}"]
         needed = local_bytes_of(c)
         if c.stages < 2 or needed > local_bytes(device):
             return [f"{c.stages} stages take {needed} bytes of local memory: 2 to as many as fit"]
@@ -138,6 +140,10 @@ class MmaDoubleBulk(Kernel):
         operands = Operands.of(problem, FLOAT64)
         count = groups(problem, config, device)
         split = config.split_k > 1
+        workspace = (
+            Workspace("maps", count * problem.batch * MAP_BYTES, zeroed=True),
+            *operands.workspace(problem),
+        )
         product = Launch(
             Program(
                 SOURCES, (*gemm_defines(problem), *_defines(problem, config, operands)), ptx_target="sm_90a"
@@ -148,28 +154,24 @@ class MmaDoubleBulk(Kernel):
             (
                 *gemm_args(problem),
                 "workspace:maps",
-                *(("workspace:partial", "workspace:arrivals") if split else ("workspace:maps",) * 2),
+                "workspace:partial" if split else "workspace:maps",  # never written then
                 np.int32(config.split_k),
                 *operands.args(problem),
             ),
         )
-        workspace = (
-            Workspace("maps", count * problem.batch * MAP_BYTES, zeroed=True),
-            *operands.workspace(problem),
-        )
+        launches = (*pack_launches(problem, device, operands), product)
         if split:
-            tiles = tiles_of(problem, config) * problem.batch
-            workspace += (
-                Workspace("partial", 8 * config.bm * config.bn * tiles),
-                Workspace("arrivals", 4 * (slice_groups(config) // 4) * tiles, zeroed=True),
-            )
-        return Work((*pack_launches(problem, device, operands), product), workspace)
+            tiles = tiles_of(problem, config)
+            partial = Workspace("partial", 8 * config.bm * config.bn * tiles * problem.batch)
+            part = Part(0, tiles // config.split_k, config.split_k)
+            launches += (reduction(problem, config.bm, config.bn, part, partial.symbol),)
+            workspace += (partial,)
+        return Work(launches, workspace)
 
 
 def _candidates(problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig]:
     for bm, bn, bk, sgm, sgn, stages, parts in _CONFIGS:
-        options = (("group", 8), ("slices", parts))
-        config = TileConfig(bm, bn, bk, sgm, sgn, stages=stages, options=options)
+        config = TileConfig(bm, bn, bk, sgm, sgn, stages=stages, options=(("slices", parts),))
         yield config
         slots = device.compute_units * resident(config, device)
         shares = min(slots // (tiles_of(problem, config) * problem.batch), problem.k // (4 * bk), 64)
@@ -181,7 +183,7 @@ def _defines(problem: GemmProblem, config: TileConfig, operands: Operands) -> De
     pairs = problem.out_align >= LINE_ALIGN and dtype_of(problem.out_type).itemsize in (4, 8)
     return (
         *(("BM", config.bm), ("BN", config.bn), ("BK", config.bk), ("SGM", config.sgm), ("SGN", config.sgn)),
-        *(("STAGES", config.stages), ("SLICES", slices(config)), ("GROUP", config.option("group", 8))),
+        *(("STAGES", config.stages), ("SLICES", slices(config)), ("GROUP", _GROUP)),
         *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
         *(("PACKED_A", int(operands.pack_a)), ("PACKED_B", int(operands.pack_b))),
         *(("SPLIT_K", int(config.split_k > 1)), ("OUT_VECTOR", int(pairs)), ("EXPONENTS", 0)),
@@ -198,6 +200,5 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     depth = ceil(ceil(problem.k / c.bk) / shares) * c.bk
     each = c.bm * c.bn * depth / (_RATE * rates[together < resident(c, device)])
     each += _TILE_SECONDS * (2 if problem.batch > 1 and together == 1 else 1) / together
-    meeting = _SHARE_SECONDS + 2 * 8 * c.bm * c.bn / _SHARE_STREAM
-    sums = meeting * (shares - 1).bit_length()
-    return _START_SECONDS + max(tiles * each, problem.nbytes / _STREAM) + sums
+    sums = 2 * 8 * c.bm * c.bn * tiles_of(problem, c) * problem.batch / _SUMS_STREAM + _SUMS_SECONDS
+    return _START_SECONDS + max(tiles * each, problem.nbytes / _STREAM) + (sums if shares > 1 else 0)
