@@ -30,9 +30,6 @@ ERROR = (
 DIES = '@about("tiled")\ndef test_dies(kernel, dtype): os.abort()\n'
 HANGS = '@about("tiled")\ndef test_hangs(kernel, dtype): time.sleep(600)\n'
 KNOWN = (
-    '@about("tiled", "float64")\n'
-    'def test_known(kernel, dtype): pytest.skip("float64 needs cl_khr_fp64")\n'
-)
     '@about("tiled", "float64")\ndef test_known(kernel, dtype): pytest.skip("float64 needs cl_khr_fp64")\n'
 )
 UNKNOWN = '@about("tiled")\ndef test_unknown(kernel, dtype): pytest.skip("not today")\n'
