@@ -58,13 +58,15 @@ class ArrayWay:
             return []
         buffers: dict[str, Any] = {}
         offsets: dict[str, int] = {}
+        out = operands["out"]
+        earlier = out.events.copy()
         for name, own in self._passed:
             x = operands[name]
             buffers[own] = x.base_data
             if x.offset:
                 offsets[own] = x.offset // x.dtype.itemsize
             if x.events:
-                wait_for += x.events
+                wait_for += earlier if x is out else x.events
         constant = None
         if self._constant is not None:
             b = operands["b"]
@@ -73,5 +75,5 @@ class ArrayWay:
         scalars = scalars_of(alpha, beta, offsets)
         events = binding.enqueue(buffers, scalars, wait_for, constant, with_events)
         if events:
-            arrays.add_event(operands["out"], events[-1], wait_for)
+            arrays.add_event(out, events[-1], earlier)
         return events

@@ -169,7 +169,7 @@ FAULTS = (
           "half_of = SLICES / 4", laws(f"{EXACT} and thin")),
     # OpenCL C: AMD's and Intel's matrix units, by emulation
     Fault("unit_barrier", "tiles are multiplied before they are whole", "cl/unit.cl", BARRIER, "",
-          units("gfx90a")),
+          units("gfx90a and bfloat16 and split_k"), on="rusticl"),
     Fault("unit_edge_of_k", "tiles are not zero beyond K", "cl/unit_tile.h", "inside && k < k_left",
           "inside", units("gfx90a")),
     Fault("unit_cells", "neighbouring lines of an operand across K are the same", "cl/unit_tile.h",

@@ -23,7 +23,7 @@ A100 = replace(H200, name="A100", compute_capability=(8, 0), compute_units=108)
 ADA = replace(H200, name="RTX 4090", compute_capability=(8, 9), compute_units=128)
 TURING = replace(H200, name="T4", compute_capability=(7, 5), compute_units=40)
 RADEON = replace(H200, name="gfx1100", vendor="amd", compute_capability=None)
-FAMILIES = tuple(kernel_named(name) for name in ("wgmma", "split", "mma", "mma_double"))
+FAMILIES = tuple(kernel_named(name) for name in ("wgmma", "split", "mma", "mma_double", "mma_double_bulk"))
 
 ACCUMULATOR = {"int8": "uint32", "uint8": "uint32", "float64": "float64"}
 
@@ -62,6 +62,9 @@ TAKEN = [
     ("mma", problem("float32", precision="medium"), H200),
     ("mma_double", problem("float64"), A100),
     ("mma_double", problem("float64", trans="TT", a_align=8), H200),
+    ("mma_double_bulk", problem("float64"), H200),
+    ("mma_double_bulk", problem("float64", trans="NT", m=512, n=512, k=512), H200),
+    ("mma_double_bulk", problem("float64", trans="TN", m=1024, n=1024, k=65536, **FULL), H200),
 ]
 taken = pytest.mark.parametrize(("name", "given", "device"), TAKEN)
 

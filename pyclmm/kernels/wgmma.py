@@ -45,7 +45,7 @@ SOURCES = (
     *("units.h", "shares.h", "wgmma.cl"),
 )
 CAPABILITY = (9, 0)  # sm_90a runs on no other
-_MAP_BYTES = 384  # MAP_SLOT of cl/ptx_map.h
+MAP_BYTES = 384  # MAP_SLOT of cl/ptx_map.h
 _OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
 # Tiles, and by how much each is slower on an H200 than the arithmetic below says.
 _TILES = {
@@ -281,7 +281,7 @@ def _adding(
 def maps_workspace(problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int = 1) -> Workspace:
     """The tensor maps of all work-groups, one set of which goes through `stack` products."""
     sets = problem.batch // stack
-    each = Division.of(problem, config, device, stack).groups(device) * _MAP_BYTES
+    each = Division.of(problem, config, device, stack).groups(device) * MAP_BYTES
     return Workspace("maps", sets * each, zeroed=True)
 
 
