@@ -64,6 +64,8 @@ CASES = (
     Case("wgmma", "float32", "tf32", "medium"),
     Case("wgmma", "float32", "tf32", "medium", "NT"),
     Case("mma", "float32", "tf32", "medium"),
+    Case("mma_double_bulk", "float64", "float64", sizes=(512, *FEW)),
+    Case("mma_double_bulk", "float64", "float64", layout="NT"),
     Case("mma_double", "float64", "float64"),
     Case("wgmma", "int8", "int8"),
     Case("wgmma", "int8", "int8", layout="NT"),
