@@ -19,6 +19,7 @@ __kernel __attribute__((reqd_work_group_size(128, 1, 1))) void matmul_shares(
   const int owner = get_group_id(0) / (ACCS / 4) % OWNERS;
   const int tile = get_group_id(0) / (ACCS / 4) / OWNERS;
   ACC_T acc[4] = {ACC_ZERO, ACC_ZERO, ACC_ZERO, ACC_ZERO};
+  #pragma unroll 8
   for (int share = 0; share < shares; ++share) {
     __global const ACC_T *from = partial + slot_at(BATCH_ENTRY, share, tile, owner, work) + 4 * (128 * quad + w);
     #pragma unroll

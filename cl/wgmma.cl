@@ -232,7 +232,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
     if (!PROMOTE) {
       #pragma unroll
       for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
-      RELEASE(last);
+      if (unit.first < unit.end) RELEASE(last);
     }
     if (SPLIT_K && unit.share >= 0) {
       leave_sums(partial + slot_at(z, unit.share, unit.tile - whole, part_of_tile, work), acc);

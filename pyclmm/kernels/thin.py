@@ -55,7 +55,9 @@ class Thin(Kernel):
         if config.vec not in (1, _widest(problem)):
             return [f"vec {config.vec}: the big operand is read in accesses of {_widest(problem)} or 1"]
         nbytes = _items(config) * dtype_of(problem.acc_type).itemsize
-        return config.violations(device, (_items(config),), nbytes)
+        reasons = config.violations(device, (_items(config),), nbytes)
+        too_many = device.too_many_steps(_steps(problem, config) * depth)
+        return [*reasons, too_many] if too_many else reasons
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         rows, q, tile = _thin_rows(problem), _thin_side(problem), _tile(problem, config)
@@ -129,10 +131,12 @@ def _steps(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def _k_share(problem: GemmProblem, config: TileConfig, device: DeviceInfo, tiles: int) -> int:
-    """K of a share: all of it where tiles fill the device, and never less than a few steps."""
-    shares = config.split_k or min(
-        2 * units(device) // max(1, tiles * problem.batch), _steps(problem, config) // 4
-    )
+    """K of a share: all of it where tiles fill the device, or nearly do, as adding shares up takes a launch;
+    never less than a few steps.
+    """
+    groups = max(1, tiles * problem.batch)
+    wanted = 2 * units(device) // groups if 8 * groups < 7 * units(device) else 1
+    shares = config.split_k or min(wanted, _steps(problem, config) // 4)
     return round_up(-(-max(1, problem.k) // max(1, shares)), ACCESS)
 
 

@@ -139,12 +139,12 @@ def estimated_seconds(
     division = Division.of(problem, config, device, problem.batch)
     blocks = ceil(problem.k * nbytes / 128)
     block = block_seconds(problem, config, parts)
-    quartets = 1 if config.option("alternate") else config.bm // 64
+    quartets = 1 if config.option("alternate") else min(2, config.bm // 64)  # more do not store faster
     store = _STORE + _STORE_ELEMENT * config.bm * config.bn / quartets
     main = blocks * block
     waves = ceil(division.whole / device.compute_units)
     if config.option("alternate"):  # while one quartet stores, the other multiplies
-        seconds = waves * max(main, (main + store) / 2) + store
+        seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0
     else:
         seconds = waves * (main + store)
     if division.cut:

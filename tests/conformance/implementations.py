@@ -16,9 +16,13 @@ INTEL = HOME / "intel"
 POCL_WHEEL = HOME / "pocl-wheel"
 NVIDIA = HOME / "nvidia"
 DEBIAN_LIB = "usr/lib/x86_64-linux-gnu"
+AMD_LIBRARIES = DEBIAN / DEBIAN_LIB / "amdgcn/bitcode"
 
 # What each folder is filled with.
-DEBIAN_PACKAGES = ("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15", "rocm-device-libs")
+DEBIAN_PACKAGES = (
+    *("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15"),
+    *("clang-19", "rocm-device-libs", "intel-opencl-icd"),  # for AMD's devices and Intel's GPUs
+)
 WHEELS = {
     INTEL: ("intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"),
     POCL_WHEEL: ("pocl-binary-distribution==3.0",),
@@ -55,7 +59,7 @@ NO_FP64 = r"needs cl_khr_fp64"
 EVERYWHERE = (
     r"work-items in one work-group",
     r"neither M nor N is",
-    r"reads real numbers of the accumulator's type",
+    r"reads numbers of the accumulator's type",
     r"the vector has gaps",
     r"is not thin",
     r"takes no shape like",
@@ -93,8 +97,13 @@ IMPLEMENTATIONS = (
             "GALLIUM_PIPE_SEARCH_DIR": str(DEBIAN / DEBIAN_LIB / "gallium-pipe"),
         },
         library_path=(DEBIAN / DEBIAN_LIB,),
-        refusals=(NO_FP64, r"no configuration fits the device's limits", r"it ends loops early"),
-        without=("packed",),  # needs more local memory for its sums
+        refusals=(
+            NO_FP64,
+            r"no configuration fits the device's limits",
+            r"ends loops early",
+            r"loops to their end",
+        ),
+        without=FOR_CPUS,
     ),
     Implementation(
         "oclgrind",
