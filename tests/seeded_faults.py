@@ -68,6 +68,7 @@ def units(words: str) -> tuple[str, ...]:
 
 DEVICE_VIEWS = ("tests/test_matmul.py", "-k", "any_shape_and_layout")
 EXACT = "small_integers_are_exact"
+PTX_MACHINE = ("tests/test_ptx_machine.py",)
 FAULTS = (
     # OpenCL C: the kernels
     Fault("barrier_after_load", "tiles are read before they are whole", "cl/tiled.cl", BARRIER, "",
@@ -163,6 +164,11 @@ FAULTS = (
           "", laws("padding_of_operands and register")),
     Fault("register_columns", "a work-item stores beside its columns", "cl/register_tile.h",
           "(SG_COLS * CHUNK) + (c) % CHUNK", "(SG_COLS * CHUNK)", laws(f"{EXACT} and register")),
+    Fault("bulk_released_early", "a stage is given back before it was read", "cl/mma_double_bulk.cl",
+          "if (read && id % 32 == 0) mbarrier_arrive(read);",
+          "if (id % 32 == 0) mbarrier_arrive(empty + 8 * stage);", PTX_MACHINE),
+    Fault("bulk_lost_slice", "the sums of a slice of K are lost", "cl/mma_double_bulk.cl",
+          "acc[i] += sums", "acc[i] = sums", PTX_MACHINE),
     Fault("thin_lanes", "half of the lanes' sums are lost", "cl/thin_dot.cl", "half_of = LANES / 2",
           "half_of = LANES / 4", laws(f"{EXACT} and thin")),
     Fault("thin_slices", "half of the slices' sums are lost", "cl/thin_walk.cl", "half_of = SLICES / 2",
