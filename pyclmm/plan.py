@@ -136,7 +136,8 @@ class Matmul:
         will be. Raises ArgumentError for operands the plan was not made for.
         """
         operands = collect(a, b, c, bias, out)
-        return self.run(operands, *self._checked(operands, queue, alpha, beta), wait_for)
+        queue, alpha, beta = self._checked(operands, queue, alpha, beta)
+        return self.run(operands, queue, alpha, beta, wait_for)
 
     def enqueue(
         self,

@@ -14,8 +14,9 @@ from cases import refused
 
 import pyclmm
 from pyclmm import api, cache, program, selfcheck
+from pyclmm.canonical import checked_gemm
 from pyclmm.device import device_info
-from pyclmm.problem import checked_gemm, dense
+from pyclmm.problem import dense
 from pyclmm.queues import default_device, default_queue
 
 DEVICE = device_info(default_device())
