@@ -69,6 +69,13 @@ def test_complex_parts_meet_again(packing, rng):
 
 
 @pytest.mark.usefixtures("on_cpu")
+def test_every_half_is_widened_exactly():
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:, None]
+    got = pyclmm.matmul(x, np.ones((1, 16), np.float16), kernel="packed")
+    assert np.array_equal(got, np.repeat(x, 16, axis=1), equal_nan=True)
+
+
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("dtype", ["f4", "f8", "u4"])
 @pytest.mark.parametrize("length", [1, 3, 8, 9, 40, 5000])
 def test_matvec_reads_either_operand_along_either_axis(dtype, length, rng):
