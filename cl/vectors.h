@@ -14,6 +14,7 @@
 #error "vectors.h needs LANES VECTOR_BITS PREFETCHES"
 #endif
 
+#define INLINE inline __attribute__((always_inline))
 #define planes_real 1
 #define planes_pair 2
 #define PLANES CAT(planes_, class_acc)
@@ -24,6 +25,18 @@
 #define real_complex64 float
 #define real_complex128 double
 #define REAL_NAME CAT(real_, ACC_TYPE)
+
+/* float16 by integers: compilers make vectors of that, and calls of vload_half. Exact, no denormal floats. */
+INLINE float widened(const ushort x)
+{
+  const uint bits = (uint)(x & 0x7fff) << 13;
+  const float tiny = as_float(bits + (113u << 23)) - as_float(113u << 23);
+  const float other = as_float(bits + (bits < 31u << 23 ? 112u << 23 : 224u << 23));
+  const uint value = as_uint(bits < 1u << 23 ? tiny : other);
+  return as_float(value | (uint)(x & 0x8000) << 16);
+}
+#undef fetch_float16
+#define fetch_float16(p, i) widened(((__global const ushort *)(p))[i])
 
 typedef REAL_NAME REAL;
 typedef CAT(REAL_NAME, LANES) VEC;
@@ -45,4 +58,3 @@ typedef VEC LOOSE_VEC __attribute__((aligned(4)));
 #define PREFETCH(p)
 #endif
 #define ONE_ITEM __attribute__((reqd_work_group_size(1, 1, 1))) FULL_WIDTH
-#define INLINE inline __attribute__((always_inline))
