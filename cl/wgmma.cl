@@ -32,6 +32,7 @@
 #define WORK_ITEMS (128 * (QUARTETS + 1))
 #define PART_A (BM * 128)
 #define PART_B (BN * 128)
+#define PART(which) ((which) ? PART_B : PART_A)
 #define STAGE_BYTES ((PART_A + PART_B) * PARTS)
 #define CHUNK (64 * 128) /* 64 rows of A along K, or BK = 64 rows of 64 columns across K */
 
@@ -47,10 +48,10 @@ inline ring_t advanced(ring_t ring, const int blocks)
 
 #define FOR_EACH_UNIT for (int n_ = get_group_id(0); n_ < units; n_ += get_num_groups(0))
 
-/* Asks for all blocks of one operand that this work-group needs: boxes of `extent` rows (columns of B), of
- * `limit`; `which` 0: A, 1: B, whose blocks lie behind A's. */
+/* Asks for all blocks of one operand that this work-group needs: of `lines` rows (columns of B), of `limit`
+ * in all; `which` 0: A, 1: B, whose blocks lie behind A's. */
 __attribute__((always_inline)) inline void feed(
-    const int which, __global const ulong *map, const int layered, const int across, const int extent,
+    const int which, __global const ulong *map, const int layered, const int across, const int lines,
     const int limit, const work_t work, const uint tile0, const uint full)
 {
   const uint empty = full + 8 * STAGES;
@@ -65,10 +66,11 @@ __attribute__((always_inline)) inline void feed(
       const uint to = tile0 + ring.stage * STAGE_BYTES + which * PARTS * PART_A;
       const uint bar = full + 8 * ring.stage;
       mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
-      mbarrier_expect(bar, PARTS * extent * 128);
+      const int chunks = (lines + 63) / 64; /* across K: of 64 columns each */
+      mbarrier_expect(bar, PARTS * (across ? chunks * 64 : lines) * 128);
       for (int p = 0; p < PARTS; ++p) {
-        if (!across) copy_box(to + p * extent * 128, map, block * BK, p * limit + row, layer, bar);
-        for (int i = 0; i < (across ? extent / 64 : 0); ++i)
+        if (!across) copy_box(to + p * PART(which), map, block * BK, p * limit + row, layer, bar);
+        for (int i = 0; i < (across ? chunks : 0); ++i)
           copy_box(to + i * CHUNK, map, row + 64 * i, block * BK, layer, bar);
       }
       ring = advanced(ring, 1);
@@ -121,27 +123,35 @@ inline void give_turn(const int quartet) { asm volatile("bar.arrive %0, 256;" ::
 /* One sub-group of quartet 0 sees to operand `which`: `length` rows of A, columns of B, `ld` apart. */
 #define FEED(which, source, across, length, ld, extent)                                                    \
   do {                                                                                                     \
+    const int lines_ = min(extent, ((length) + 7) / 8 * 8); /* nothing is stored of what is beyond */      \
     const long row_ = (ld) * ELEMENT_BYTES;                                                                \
     const long layer_ = stack == 1 ? 0 : PACKED_##which ? PARTS * (length) * row_ : LAYER_PITCH(OPERAND_##which); \
     KEEP_MAP(slot, OPERAND_##which, scratch + 32 * OPERAND_##which, source, (across) ? K : PARTS * (length),           \
              (across) ? (length) : K, row_, layer_ ? stack : 1, layer_ ? layer_ : row_,                    \
-             (across) ? BK : (extent), (across) ? 64 : BK, MAP_TYPE);                                      \
+             (across) ? BK : lines_, (across) ? 64 : BK, MAP_TYPE);                                      \
     if (id % 32 == 0)                                                                                      \
-      feed(OPERAND_##which, slot + 16 * OPERAND_##which, layer_ != 0, across, extent, length, work, tile0, full);      \
+      feed(OPERAND_##which, slot + 16 * OPERAND_##which, layer_ != 0, across, lines_, length, work, tile0, full);      \
   } while (0)
 #define OPERAND_A 0
 #define OPERAND_B 1
 
+/* This work-item's sums, into its quartet's slot. */
+__attribute__((always_inline)) inline void leave_sums(__global wgmma_acc *slot, const wgmma_acc *acc)
+{
+  __global wgmma_acc4 *to = (__global wgmma_acc4 *)slot + get_local_id(0) % 128;
+  #pragma unroll
+  for (int i = 0; i < ACCS / 4; ++i)
+    to[128 * i] = (wgmma_acc4)(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
+}
+
 __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgmma(
-    GEMM_ARGS, __global ulong *maps, __global wgmma_acc *partial, __global uint *arrivals, const int whole,
-    const int shares, const int stack, PACKED_ARGS SPLIT_ARGS)
+    GEMM_ARGS, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int shares,
+    const int stack, PACKED_ARGS SPLIT_ARGS)
 {
   __local uchar tiles[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local ulong bars[2 * STAGES];
   __local uint scratch[64] __attribute__((aligned(128)));
-  __local uint heard[4];
-  __global OUT_T *const all_out = out + out_offset;
-  __global const C_T *const all_c = c + c_offset;
+  KEEP_STACK;
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
   SPLIT_BEGIN;
@@ -222,21 +232,13 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
     if (!PROMOTE) {
       #pragma unroll
       for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
-      RELEASE(last);
+      if (unit.first < unit.end) RELEASE(last);
     }
-#if SPLIT_K
-    if (unit.share >= 0) {
-      const int pitch_of_shares = (work.tiles - whole) * OWNERS;
-      const long place = z * shares * pitch_of_shares + (unit.tile - whole) * OWNERS + part_of_tile;
-      if (!add_shares(acc, partial + place * ACCS * 128, arrivals + place, pitch_of_shares, unit.share,
-                      shares, quartet, heard))
-        continue;
+    if (SPLIT_K && unit.share >= 0) {
+      leave_sums(partial + slot_at(z, unit.share, unit.tile - whole, part_of_tile, work), acc);
+      continue;
     }
-#endif
-#if BATCHED
-    out = all_out + batch_offsets[4 * (z + unit.layer) + 3];
-    c = all_c + batch_offsets[4 * (z + unit.layer) + 2];
-#endif
+    MOVE_IN_STACK(unit.layer);
     const int row = unit.origin.s0 + part_of_tile * 64 + id % 128 / 32 * 16 + lane / 4;
     #pragma unroll
     for (int f = 0; f < FRAGMENTS; ++f)

@@ -57,18 +57,20 @@ class ArrayWay:
             return []
         buffers: dict[str, Any] = {}
         offsets: dict[str, int] = {}
+        out = operands["out"]
+        earlier = out.events.copy()
         for name, own in self._passed:
             x = operands[name]
             buffers[own] = x.base_data
             if x.offset:
                 offsets[own] = x.offset // x.dtype.itemsize
             if x.events:
-                wait_for += x.events
+                wait_for += earlier if x is out else x.events
         constant = None
         if self._constant is not None:
             b = operands["b"]
             constant = Constant(self._constant, arrays.location(b), b.base_data)
         binding = self.executable.binding(queue)
         events = binding.enqueue(buffers, scalars_of(alpha, beta, offsets), wait_for, constant)
-        arrays.add_event(operands["out"], events[-1], wait_for)
+        arrays.add_event(out, events[-1], earlier)
         return events

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 from collections.abc import Mapping, Sequence
@@ -121,16 +120,17 @@ def _same_view(x: Array, y: Array) -> bool:
     return mine == other
 
 
-def add_event(x: Array, event: cl.Event, after: Sequence[cl.Event]) -> None:
-    """Note that *event* writes *x*, and that it comes *after* those of x's events, which can go.
+def add_event(x: Array, event: cl.Event, earlier: Sequence[cl.Event]) -> None:
+    """Note that *event* writes *x*, and that it comes after *earlier* ones of x's events, which can go.
 
     So the list stays short: PyOpenCL waits for some of its events when it grows long. They are taken out
     one by one, because other threads may be adding to it.
     """
-    if x.events:
-        for earlier in after:
-            with contextlib.suppress(ValueError):
-                x.events.remove(earlier)
+    for one in earlier:
+        try:  # noqa: SIM105 - suppress() takes as long as the rest of this function
+            x.events.remove(one)
+        except ValueError:  # another thread was here
+            pass
     x.add_event(event)
 
 

@@ -12,10 +12,10 @@ from numpy.typing import DTypeLike
 
 from .array_way import ArrayWay
 from .config import TileConfig
-from .errors import ArgumentError, DTypeError
+from .errors import ArgumentError, DTypeError, LaunchError
 from .numpy_way import NumPyWay
 from .operands import Operands, Signature, collect, on_host, queue_of, signature
-from .options import Options, check_numbers, check_scalars, events_of
+from .options import Options, check_scalars, events_of, plain_numbers
 from .precision import chosen
 from .select import KernelChoice
 
@@ -104,7 +104,7 @@ class Matmul:
         alpha: complex,
         beta: complex,
     ) -> None:
-        check_numbers(alpha, beta)
+        alpha, beta = plain_numbers(alpha, beta)
         self._signature: Signature = signature(operands)
         self._alpha, self._beta = alpha, beta
         self._way: ArrayWay | NumPyWay
@@ -136,8 +136,7 @@ class Matmul:
         will be. Raises ArgumentError for operands the plan was not made for.
         """
         operands = collect(a, b, c, bias, out)
-        queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return self._way.run(operands, queue, alpha, beta, events_of(wait_for))
+        return self.run(operands, *self._checked(operands, queue, alpha, beta), wait_for)
 
     def enqueue(
         self,
@@ -173,8 +172,9 @@ class Matmul:
         own = queue_of(operands, queue or self._queue)
         if alpha is None and beta is None:
             return own, self._alpha, self._beta
-        alpha = self._alpha if alpha is None else alpha
-        beta = self._beta if beta is None else beta
+        alpha, beta = plain_numbers(
+            self._alpha if alpha is None else alpha, self._beta if beta is None else beta
+        )
         self.check_scalars(alpha, beta)
         if (alpha == 0) != (self._alpha == 0) or (beta == 0) != (self._beta == 0):
             raise ArgumentError("a plan is made for zero or nonzero alpha and beta; make another plan")
@@ -193,7 +193,12 @@ class Matmul:
         wait_for: list[cl.Event] | None,
     ) -> Any:
         """:meth:`__call__` on operands known to fit the plan."""
-        return self._way.run(operands, queue, alpha, beta, events_of(wait_for))
+        while True:
+            choice = self._executable.choice
+            try:
+                return self._way.run(operands, queue, alpha, beta, events_of(wait_for))
+            except LaunchError as error:
+                self._executable.step_down(choice, queue, error)
 
     def _mismatch(self, operands: Operands) -> str:
         kind, (layouts, _) = signature(operands)

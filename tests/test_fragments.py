@@ -303,3 +303,87 @@ def test_dpas_fragments_make_the_product(lanes, word_k):
         *(lambda i, j: (j, i), 8),
     )
     assert np.array_equal(d, (a @ b).T)
+
+
+# --- strips of float64: cl/ptx_strips.h and cl/strip_fragments.h ---------------------------------------
+
+STEPS = np.arange(2)
+
+
+def weighed(w0, w1, w2):
+    """Bits 0, 1, 2 of g, each with its weight."""
+    return (G & 1) * w0 + (G >> 1 & 1) * w1 + (G >> 2) * w2
+
+
+STANDS_FOR = {
+    "along": (weighed(4, 2, 8), 1),
+    "across_a": (weighed(8, 4, 2), 1),
+    "across_b": (weighed(1, 8, 2), 4),
+}
+
+
+def reads(lie, step):
+    """Of a strip, the byte address of each read of f[h + 2 q]: [q, h, work-item]."""
+    g, _ = STANDS_FOR[lie]
+    h, q = np.arange(2)[None, :, None], np.arange(2)[:, None, None]
+    if lie == "along":
+        place = g * 128 + (T // 2 ^ g % 8) * 16 + T % 2 * 8
+        return h * 128 + (place ^ (h * 16 + q * 32 + step * 64))
+    place = T * 128 + (g // 2 ^ T) * 16 + g % 2 * 8
+    if lie == "across_a":  # both h in one read
+        return step * 1024 + q * 512 + (place ^ q * 64) + h * 8
+    return step * 1024 + q * 512 + (place ^ (h * 32 + q * 64))
+
+
+def stands_for(lie):
+    """Rows (columns of B) of the strip that g and h stand for: [h, work-item]."""
+    g, h_weight = STANDS_FOR[lie]
+    return np.array([g, g + h_weight])
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("lie", ["along", "across_a", "across_b"])
+def test_strips_are_read_as_they_lie(lie, step):
+    rows = small((16, 16), np.float64)  # 16 rows of A or columns of B, 16 of K
+    memory = box(rows if lie == "along" else rows.T).view(np.float64)
+    for q in (0, 1):
+        for h in (0, 1):
+            got = memory[reads(lie, step)[q, h] // 8]
+            assert np.array_equal(got, rows[stands_for(lie)[h], 8 * step + T + 4 * q])
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("lie", ["along", "across_a", "across_b"])
+def test_no_two_reads_of_strips_meet_a_bank(lie, step):
+    """16 work-items read 8 bytes at once, 8 of them 16 bytes: across K, A's h = 0 and 1 together."""
+    at_once, nbytes = (8, 16) if lie == "across_a" else (16, 8)
+    for address in reads(lie, step)[:, : 1 if lie == "across_a" else 2].reshape(-1, 32):
+        assert (address % nbytes == 0).all()
+        for part in address.reshape(-1, at_once):
+            assert len(set(part // nbytes % (128 // nbytes))) == at_once
+
+
+@pytest.mark.parametrize("across_a", [False, True])
+@pytest.mark.parametrize("across_b", [False, True])
+def test_strips_make_the_product_and_results_lie_in_pairs(across_a, across_b):
+    rows, columns = small((16, 8), np.float64), small((16, 8), np.float64, seed=1)
+    row = stands_for("across_a" if across_a else "along")
+    column = stands_for("across_b" if across_b else "along")
+    left = np.zeros((16, 8))
+    for h in (0, 1):
+        left[G + 8 * h] = rows[row[h]]
+    out = np.full((16, 16), np.nan)
+    d = []  # [fragment][2 h + e], a work-item each
+    for fragment in (0, 1):
+        right = np.zeros((8, 8))
+        right[G] = columns[column[fragment]]
+        product = left @ right.T
+        d.append([product[G + 8 * h, 2 * T + e] for h in (0, 1) for e in (0, 1)])
+    for h in (0, 1):
+        for e in (0, 1):
+            pair = 4 * e + (T & 1) * (8 if across_b else 2) + T // 2 * (2 if across_b else 8)
+            for c in (0, 1):
+                out[row[h], pair + c] = d[e if across_b else c][2 * h + (c if across_b else e)]
+            sectors = pair.reshape(8, 4) // 4  # of 32 bytes: two work-items fill each
+            assert all(sorted(s) == [s.min(), s.min(), s.max(), s.max()] for s in sectors)
+    assert np.array_equal(out, rows @ columns.T)

@@ -299,7 +299,8 @@ def test_the_events_of_out_do_not_pile_up(own_queue, held, rng):
     plan = pyclmm.Matmul(a[0], a[0], out=out)
     for _ in range(30):  # would block in the 13th call if all events were kept
         plan(a[0], a[0], out=out)
-        assert len(out.events) == 1
+        kept = len(out.events)
+        assert kept == 1
     assert is_waiting(own_queue, out.events[0])
     held.set_status(COMPLETE)
     assert np.array_equal(out.get(), x[0] @ x[0])
@@ -448,3 +449,16 @@ def test_nothing_is_copied_that_nothing_reads(queue, rng):
     plan = pyclmm.Matmul(a, a, c, alpha=0.0, beta=2.0, out=out, kernel="naive")
     assert len(plan.enqueue(a, a, c, out=out)) == 1
     assert np.array_equal(out.get(), 2 * x[0][: N // 2, : N // 2])
+
+
+# ---- scalars ------------------------------------------------------------------------------------
+
+
+def test_a_scalar_is_not_taken_for_one_that_rounds_to_it(queue, rng):
+    """NumPy's np.float32(0.1) == 0.1 is true, and the two are different numbers."""
+    whole, x = stack(queue, rng, 2)
+    a, b = whole[0].astype(np.float64), whole[1].astype(np.float64)
+    plan = pyclmm.Matmul(a, b, alpha=0.1)
+    results = [plan(a, b, alpha=alpha).get() for alpha in (0.1, np.float32(0.1), 0.1)]
+    for alpha, got in zip((0.1, float(np.float32(0.1)), 0.1), results, strict=True):
+        assert np.allclose(got, alpha * (x[0] @ x[1]).astype("f8"), rtol=1e-12, atol=0)
