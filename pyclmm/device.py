@@ -84,17 +84,17 @@ class DeviceInfo:
         return self.is_cpu and self.unified_memory and self.vendor in ("pocl", "intel")
 
     @property
-    def ends_loops_early(self) -> bool:
-        """Whether long loops give wrong results, so that no work-item may do a whole work-group's work."""
-        return "llvmpipe" in self.name
-
-    @property
     def prefetches(self) -> bool:
         """Whether clang's ``__builtin_prefetch`` works; OpenCL's own prefetch() does nothing on these.
 
         Compilers that are clang know it; Oclgrind's interpreter behind one does not.
         """
         return self.is_cpu and self.vendor in ("pocl", "intel")
+
+    @property
+    def ends_loops_early(self) -> bool:
+        """Whether long loops give wrong results, so that no work-item may do a whole work-group's work."""
+        return "llvmpipe" in self.name
 
     def too_many_steps(self, steps: int) -> str | None:
         """Why a work-item of this device cannot go through *steps* of its loops, or None.

@@ -40,8 +40,9 @@ from pyclmm import (
     transfer,
     verify,
 )
+from pyclmm.binding import Binding
 from pyclmm.device import device_info
-from pyclmm.kernels import kernel_named
+from pyclmm.kernels import Workspace, kernel_named
 
 REFUSALS = [OUT_OF_RESOURCES, INVALID_WORK_GROUP_SIZE]
 LOSSES = [DEVICE_NOT_AVAILABLE, INVALID_COMMAND_QUEUE]
@@ -473,10 +474,25 @@ def test_the_self_check_poisons_workspace():
     bound = product._executable.binding(queue)
     bound.poison_workspace()
     assert bound._workspace
-    for buffer in bound._workspace:
+    for buffer, zeroed in bound._workspace:
+        assert not zeroed
         content = np.zeros(buffer.size // 4, np.float32)
         cl.enqueue_copy(queue, content, buffer)
         assert np.isnan(content).all()
+
+
+def test_workspace_that_a_kernel_finds_zeroed_is_zero_when_new_and_after_poison():
+    queue = queues.default_queue()
+    a = cla.to_device(queue, np.ones((8, 8), np.float32))
+    product = pyclmm.Matmul(a, a, kernel="naive")._executable
+    recipe = product.recipe
+    recipe.workspace.append(Workspace("kept", 64, zeroed=True))
+    bound = Binding(queue, product.device, recipe)
+    for _ in range(2):
+        content = np.ones(64, np.uint8)
+        cl.enqueue_copy(queue, content, bound._workspace[-1][0])
+        assert not content.any()
+        bound.poison_workspace()
 
 
 # -- warnings

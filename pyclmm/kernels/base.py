@@ -13,7 +13,7 @@ from ..device import DeviceInfo
 from ..problem import ACTIVATIONS, BIASES, GemmProblem
 
 # An argument of a launch: a NumPy scalar known when the plan is made, or the name of something that
-# the plan fills in for each call (see Binding in plan.py).
+# the plan fills in for each call (see binding.py).
 Arg = np.generic | str
 
 TYPES_H = "types.h"
@@ -54,10 +54,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Device memory that a plan owns, named "workspace:<name>" in arguments."""
+    """Device memory that a plan owns, named "workspace:<name>" in arguments.
+
+    ``zeroed``: zeros when it is new, and then what the last call left there.
+    """
 
     name: str
     nbytes: int
+    zeroed: bool = False
 
     @property
     def symbol(self) -> str:

@@ -16,9 +16,13 @@ INTEL = HOME / "intel"
 POCL_WHEEL = HOME / "pocl-wheel"
 NVIDIA = HOME / "nvidia"
 DEBIAN_LIB = "usr/lib/x86_64-linux-gnu"
+AMD_LIBRARIES = DEBIAN / DEBIAN_LIB / "amdgcn/bitcode"
 
 # What each folder is filled with.
-DEBIAN_PACKAGES = ("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15", "rocm-device-libs")
+DEBIAN_PACKAGES = (
+    *("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15"),
+    *("clang-19", "rocm-device-libs", "intel-opencl-icd"),  # for AMD's devices and Intel's GPUs
+)
 WHEELS = {
     INTEL: ("intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"),
     POCL_WHEEL: ("pocl-binary-distribution==3.0",),
@@ -49,13 +53,13 @@ class Implementation:
 
 FOR_CPUS = ("packed", "matvec")
 # Kernels for matrix units of GPUs, the only ones that no implementation here has to run.
-MATRIX_UNITS = ("wgmma", "split", "mma_double", "mma", "mfma", "wmma", "dpas")
+MATRIX_UNITS = ("wgmma", "split", "mma_double", "mma_double_bulk", "mma", "mfma", "wmma", "dpas")
 NO_FP64 = r"needs cl_khr_fp64"
 # Reasons that are about the product asked for, or about hardware that none of these has.
 EVERYWHERE = (
     r"work-items in one work-group",
     r"neither M nor N is",
-    r"reads real numbers of the accumulator's type",
+    r"reads numbers of the accumulator's type",
     r"the vector has gaps",
     r"is not thin",
     r"takes no shape like",
