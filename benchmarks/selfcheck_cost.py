@@ -45,7 +45,7 @@ def problems() -> Iterator[GemmProblem]:
 
 
 def measured(queue: cl.CommandQueue) -> Iterator[dict[str, Any]]:
-    """Kernel, problem and milliseconds of each check: of the clock, and of the processor on a busy machine."""
+    """Kernel, problem and milliseconds of each check: by the clock, and of the processor."""
     device = device_info(queue.device)
     for problem in problems():
         for kernel in (k for k in KERNELS if k.automatic and refusal(k, problem, device) is None):
