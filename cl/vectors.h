@@ -3,7 +3,7 @@
  * Macros: LANES, reals a vector: 2, 4, 8, 16; VECTOR_BITS, the width of a vector register. Those of
  * types.h, which comes before.
  *
- * Gives REAL, the accumulator's type or that of its parts, and PLANES, how many it has; VEC and
+ * Gives REAL, the accumulator's type or that of its parts (PLANES of them); VEC and
  * LOOSE_VEC, LANES of them, aligned and anywhere; ONE_ITEM for entries, INLINE for functions.
  *
  * Vectors are read and written through pointers: vload and vstore stay calls on some drivers, and a
@@ -13,9 +13,6 @@
 #error "vectors.h needs LANES VECTOR_BITS"
 #endif
 
-#define planes_real 1
-#define planes_pair 2
-#define PLANES CAT(planes_, class_acc)
 #define real_uint32 uint
 #define real_uint64 ulong
 #define real_float32 float
