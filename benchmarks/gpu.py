@@ -50,6 +50,15 @@ BURST = 0.4e-3  # seconds of calls between two CUDA events
 TOLERANCE = 1e-5  # of the norm; float32 sums of random data are near 1e-6
 
 
+def about(device: cl.Device) -> dict[str, Any]:
+    """What a file of results says of the device. ``float32_limit``: its float32 units at the reported clock,
+    operations/s, for NVIDIA's devices of compute capability 8.6 and later, which have 128 a compute unit."""
+    known = (device_info(device).compute_capability or (0, 0)) >= (8, 6)
+    limit = 256e6 * device.max_compute_units * device.max_clock_frequency if known else None
+    return {"device": device.name, "driver": device.driver_version, "pyclmm": pyclmm.__version__,
+            "float32_limit": limit}  # fmt: skip
+
+
 def problem_of(shape: tuple[int, ...], layout: str, dtype: np.dtype[Any]) -> GemmProblem:
     """The product as kernels see it."""
     z, m, n, k = shape
@@ -113,10 +122,10 @@ class Contest:
         pairs = zip(self.stored, self.layout, strict=True)
         return [x.transpose(axes) if t == "T" else x for x, t in pairs]
 
-    def plan(self, name: str, kernel: Any) -> float:
+    def plan(self, name: str, kernel: Any, precision: str = "highest") -> float:
         """Prepare a contestant; its error."""
-        self.out.fill(self.dtype.type(np.nan))
-        self.plans[name] = pyclmm.Matmul(*self.views(), out=self.out, kernel=kernel)
+        cl.enqueue_fill_buffer(self.queue, self.out.base_data, self.dtype.type(np.nan), 0, self.out.nbytes)
+        self.plans[name] = pyclmm.Matmul(*self.views(), out=self.out, kernel=kernel, precision=precision)
         self.pyclmm(name)
         return self.error()
 
@@ -253,9 +262,8 @@ def main() -> None:
     queue = new_queue(find_device("nvidia"), profiling=True)
     numbers = np.random.default_rng(0).random(8192 * 8192 + 4096, dtype=np.dtype(options.dtype))
     numbers -= 0.5
-    about = {"device": queue.device.name, "driver": queue.device.driver_version,
-             "date": datetime.date.today().isoformat(), "pyclmm": pyclmm.__version__}  # fmt: skip
-    print(about, flush=True)
+    heading = {**about(queue.device), "date": datetime.date.today().isoformat()}
+    print(heading, flush=True)
     products = [(shape, layout) for shape in SHAPES[: options.shapes] for layout in LAYOUTS]
     count = compile_all(queue, products, numbers.dtype, options.kernel, options.tuned)
     print(f"{count} programs compiled after {time.perf_counter() - start:.0f} s", flush=True)
@@ -270,7 +278,7 @@ def main() -> None:
         )
         print(line(rows[-1]), flush=True)
         if options.json:
-            options.json.write_text(json.dumps({**about, "rows": rows}, indent=1))
+            options.json.write_text(json.dumps({**heading, "rows": rows}, indent=1))
     ratios = [r["seconds"]["cublas"] / r["seconds"]["auto"] for r in rows]
     print(f"over cuBLAS: geometric mean {mean(ratios):.3f}, least {min(ratios):.3f}")
     if library:

@@ -25,6 +25,7 @@
 #error "packed.cl needs BM BN SPLIT VECTOR_STORE"
 #endif
 
+#define FEW_STEPS 16 /* kc up to here: B is read once, from memory */
 #define OUT_ARGS                                                                              \
   const int M, const int N, __global OUT_T *out, const long ldo, __global const C_T *c,       \
   const long c_rs, const long c_cs, __global const BIAS_T *bias, const long bias_stride,      \
@@ -58,6 +59,14 @@
 #define SUM_SPACE __local
 #define SUM_AT(i, j) (sums + (((i) - i0) / MR * (BN / NR) + ((j) - j0) / NR) * TILE_VECS)
 #endif
+
+/* Ask for what is read next: NR columns of `steps` rows of B. Rows a page apart are no stream to a
+ * processor that looks for one, so what it would fetch unasked has to be asked for. */
+INLINE void prefetch_rows(__global const REAL *b, const long ldb, const int steps)
+{
+  for (int k = 0; k < steps; ++k)
+    for (int at = 0; at < NR * PLANES; at += CACHE_LINE / sizeof(REAL)) PREFETCH(b + k * B_STEP + at);
+}
 
 INLINE void store_vectors(
     VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha)
@@ -124,6 +133,8 @@ __kernel ONE_ITEM void packed_multiply(
         SUM_SPACE VEC *sum = SUM_AT(i, j);
         VEC acc[ROWS][NV];
         clear_tile(acc);
+        if (i == i0 && kc <= FEW_STEPS)
+          prefetch_rows((__global const REAL *)B_START(k0 + kc, tj), ldb, min(kc, k_end - k0 - kc));
         multiply_tile(
             acc, (__global const REAL *)A_START(ti, k0), lda, (__global const REAL *)B_START(k0, tj),
             ldb, steps);

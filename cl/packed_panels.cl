@@ -1,83 +1,104 @@
 /* packed, first step: copy A and B into the panels that packed_tile.h describes.
  *
  *        K                       panel p = rows p*MR .. p*MR + MR - 1, PADDED_K * MR elements long
- *   +---------+                  work-group (p, q, z): steps q*chunk .. of panel p, batch entry z
- *   | panel 0 | MR rows
- *   +---------+                  B likewise: panel p = columns p*NR .., K * NR elements long
- *   | panel 1 |
+ *   +---------+                  work-group (q, r, z): steps r*chunk .. of panels q*span .., batch
+ *   | panel 0 | MR rows          entry z, STEPS at a time into one panel after the other
+ *   +---------+
+ *   | panel 1 |                  B likewise: panel p = columns p*NR .., K * NR elements long
  *   +---------+                  what sticks out of the matrix is filled with zeros
  *
+ * With many panels to a work-group, rows of an operand that lies across them are read on, from panel
+ * to panel; with one, an operand that lies along K is read on.
  * Transposes, strides, conjugation and conversion to ACC_T end here: later steps see one layout.
  *
  * Macros: those of packed_tile.h, which comes before.
  */
+#define STEPS 16 /* a multiple of UNROLL; a cache line of float32 */
 #define PADDED_K ((K + UNROLL - 1) / UNROLL * UNROLL)
 
-/* Steps k0..k1 of the rows from i0 on, of which `rows` exist. */
+#define PACK_ARGS \
+  GEMM_ARGS, const int chunk, const int span, __global ACC_T *panels, const long stack
+#define PACK_BEGIN                                       \
+  GEMM_BEGIN;                                            \
+  const int first = get_group_id(0) * span;              \
+  const int k_begin = get_group_id(1) * chunk;           \
+  const int k_end = min(K, k_begin + chunk);             \
+  panels += get_global_id(2) * stack
+/* for every STEPS of K, for every panel that begins at line `at` of `lines` */
+#define FOR_PANELS(at, tile, lines)                      \
+  for (int k = k_begin; k < k_end; k += STEPS)           \
+    for (int at = first * (tile); at < min(lines, (first + span) * (tile)); at += (tile))
+
+/* Where step k of row i has its place in a panel of A. */
+#if TRANS_A
+#define PLACE_A(i, k) ((k) * MR + (i))
+#else
+#define PLACE_A(i, k) ((k) / UNROLL * UNROLL * MR + (i) * UNROLL + (k) % UNROLL)
+#endif
+
 INLINE void pack_rows(
     __global ACC_T *to, __global const A_T *a, const long lda, const int i0, const int rows,
-    const int k0, const int k1)
+    const int k, const int steps)
 {
-#if TRANS_A
-  for (int k = k0; k < k1; ++k)
+  for (int u = 0; u < (steps + UNROLL - 1) / UNROLL * UNROLL; ++u)
     for (int i = 0; i < MR; ++i)
-      to[(long)k * MR + i] = i < rows ? LOAD_A(a, A_INDEX(i0 + i, k)) : ACC_ZERO;
-#else
-  for (int k = k0; k < k1; k += UNROLL)
-    for (int i = 0; i < MR; ++i)
-      for (int u = 0; u < UNROLL; ++u)
-        to[(long)k * MR + i * UNROLL + u] =
-            i < rows && k + u < k1 ? LOAD_A(a, A_INDEX(i0 + i, k + u)) : ACC_ZERO;
-#endif
+      to[PLACE_A(i, u)] = i < rows && u < steps ? LOAD_A(a, A_INDEX(i0 + i, k + u)) : ACC_ZERO;
 }
 
-/* The same where nothing needs a guard: the compiler makes vectors of it. */
+/* The same for MR rows and STEPS without a guard, in the order in which A lies. */
 INLINE void pack_full_rows(
-    __global ACC_T *to, __global const A_T *a, const long lda, const int i0, const int k0,
-    const int k1)
+    __global ACC_T *to, __global const A_T *a, const long lda, const int i0, const int k)
 {
 #if TRANS_A
-  for (int k = k0; k < k1; ++k)
+  for (int u = 0; u < STEPS; ++u)
     _Pragma("unroll") for (int i = 0; i < MR; ++i)
-      to[(long)k * MR + i] = LOAD_A(a, A_INDEX(i0 + i, k));
 #else
-  for (int k = k0; k < k1; k += UNROLL)
-    for (int i = 0; i < MR; ++i)
-      _Pragma("unroll") for (int u = 0; u < UNROLL; ++u)
-        to[(long)k * MR + i * UNROLL + u] = LOAD_A(a, A_INDEX(i0 + i, k + u));
+  for (int i = 0; i < MR; ++i)
+    _Pragma("unroll") for (int u = 0; u < STEPS; ++u)
 #endif
+      to[PLACE_A(i, u)] = LOAD_A(a, A_INDEX(i0 + i, k + u));
 }
 
-__kernel ONE_ITEM void pack_a(
-    GEMM_ARGS, const int chunk, __global ACC_T *panels, const long stack)
+__kernel ONE_ITEM void pack_a(PACK_ARGS)
 {
-  GEMM_BEGIN;
-  const int i0 = get_group_id(0) * MR;
-  const int k0 = get_group_id(1) * chunk;
-  const int k1 = min(K, k0 + chunk);
-  const int rows = min(MR, M - i0);
-  __global ACC_T *to = panels + get_global_id(2) * stack + (long)i0 * PADDED_K;
-  const int full = rows < MR ? k0 : k1 - (k1 - k0) % UNROLL;
-  pack_full_rows(to, a, lda, i0, k0, full);
-  pack_rows(to, a, lda, i0, rows, full, k1);
+  PACK_BEGIN;
+  FOR_PANELS(i0, MR, M)
+  {
+    __global ACC_T *to = panels + (long)i0 * PADDED_K + (long)k * MR;
+    if (i0 + MR <= M && k + STEPS <= k_end) pack_full_rows(to, a, lda, i0, k);
+    else pack_rows(to, a, lda, i0, min(MR, M - i0), k, min(STEPS, k_end - k));
+  }
 }
 
-__kernel ONE_ITEM void pack_b(
-    GEMM_ARGS, const int chunk, __global ACC_T *panels, const long stack)
+INLINE void pack_columns(
+    __global ACC_T *to, __global const B_T *b, const long ldb, const int j0, const int cols,
+    const int k, const int steps)
 {
-  GEMM_BEGIN;
-  const int j0 = get_group_id(0) * NR;
-  const int k0 = get_group_id(1) * chunk;
-  const int k1 = min(K, k0 + chunk);
-  const int cols = min(NR, N - j0);
-  __global ACC_T *to = panels + get_global_id(2) * stack + (long)j0 * K;
-  if (cols == NR) {
-    for (int k = k0; k < k1; ++k)
-      _Pragma("unroll") for (int j = 0; j < NR; ++j)
-        to[(long)k * NR + j] = LOAD_B(b, B_INDEX(k, j0 + j));
-  } else {
-    for (int k = k0; k < k1; ++k)
-      for (int j = 0; j < NR; ++j)
-        to[(long)k * NR + j] = j < cols ? LOAD_B(b, B_INDEX(k, j0 + j)) : ACC_ZERO;
+  for (int u = 0; u < steps; ++u)
+    for (int j = 0; j < NR; ++j)
+      to[u * NR + j] = j < cols ? LOAD_B(b, B_INDEX(k + u, j0 + j)) : ACC_ZERO;
+}
+
+INLINE void pack_full_columns(
+    __global ACC_T *to, __global const B_T *b, const long ldb, const int j0, const int k)
+{
+#if TRANS_B
+  for (int j = 0; j < NR; ++j)
+    _Pragma("unroll") for (int u = 0; u < STEPS; ++u)
+#else
+  for (int u = 0; u < STEPS; ++u)
+    _Pragma("unroll") for (int j = 0; j < NR; ++j)
+#endif
+      to[u * NR + j] = LOAD_B(b, B_INDEX(k + u, j0 + j));
+}
+
+__kernel ONE_ITEM void pack_b(PACK_ARGS)
+{
+  PACK_BEGIN;
+  FOR_PANELS(j0, NR, N)
+  {
+    __global ACC_T *to = panels + (long)j0 * K + (long)k * NR;
+    if (j0 + NR <= N && k + STEPS <= k_end) pack_full_columns(to, b, ldb, j0, k);
+    else pack_columns(to, b, ldb, j0, min(NR, N - j0), k, min(STEPS, k_end - k));
   }
 }

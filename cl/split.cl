@@ -19,12 +19,11 @@
  *      +------------------     time, in registers. Once over them for the largest magnitudes, and back to
  *   8  | 0  1  2  3            split: the last ones are still there, the others in the cache.
  *
- * Macros: those of types.h, gemm.h and split.h; REDUX 1: the device adds over 32 work-items by NVIDIA's
- * redux.sync (sm_80), 0: it does not; WIDE_A WIDE_B 1: each row of the operand starts on
+ * Macros: those of types.h, gemm.h and split.h; WIDE_A WIDE_B 1: each row of the operand starts on
  * a multiple of 16 bytes.
  */
-#if !defined(REDUX) || !defined(WIDE_A) || !defined(WIDE_B)
-#error "split.cl needs REDUX WIDE_A WIDE_B"
+#if !defined(WIDE_A) || !defined(WIDE_B)
+#error "split.cl needs WIDE_A WIDE_B"
 #endif
 #define WORK_ITEMS 256
 #define RUN 4 /* k */
@@ -142,27 +141,6 @@ INLINED void store_parts(__global uchar *to, const float x[RUN])
 }
 
 #if SPLIT == 1
-/* What the work-items of a sub-group have, together: SUB_GROUP of them. */
-#if REDUX
-#define SUB_GROUP 32
-inline uint most(const uint x)
-{
-  uint y;
-  asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
-inline int total(const int x)
-{
-  int y;
-  asm volatile("redux.sync.add.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
-#else
-#define SUB_GROUP 1
-#define most(x) (x)
-#define total(x) (x)
-#endif
-
 inline uint magnitude(const float x) { return as_uint(x) & 0x7fffffff; }
 
 /* 2^-e, and e into `exponent`; both so that a line's largest magnitude comes to lie in [2^14, 2^15). */

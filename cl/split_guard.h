@@ -13,13 +13,6 @@
   if (get_group_id(0) == 0 && get_local_id(0) == 0) done[z] = serves;             \
   if (!serves) return
 
-inline int least(const int x)
-{
-  int y;
-  asm volatile("redux.sync.min.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
-  return y;
-}
-
 inline bool half_parts_serve(
     __global const int2 *quality, const long z, const int rows, const int columns, const int depth,
     __local int *worst)
@@ -37,7 +30,7 @@ inline bool half_parts_serve(
   #pragma unroll
   for (int i = 0; i < 3; ++i) {
     const int found = least(mine[i]);
-    if (get_local_id(0) % 32 == i) atomic_min(&worst[i], found);
+    if (get_local_id(0) % SUB_GROUP == i) atomic_min(&worst[i], found);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   return worst[2] == 0 || worst[0] + worst[1] >= depth;

@@ -1,16 +1,17 @@
 /* Vectors for CPU devices, where one work-item does a whole work-group's work with vector registers.
  *
- * Macros: LANES, reals a vector: 2, 4, 8, 16; VECTOR_BITS, the width of a vector register. Those of
- * types.h, which comes before.
+ * Macros: LANES, reals a vector: 2, 4, 8, 16; VECTOR_BITS, the width of a vector register;
+ * PREFETCHES, 1: the compiler has clang's __builtin_prefetch. Those of types.h, which comes before.
  *
  * Gives REAL, the accumulator's type or that of its parts (PLANES of them); VEC and
- * LOOSE_VEC, LANES of them, aligned and anywhere; ONE_ITEM for entries, INLINE for functions.
+ * LOOSE_VEC, LANES of them, aligned and anywhere; ONE_ITEM for entries, INLINE for functions;
+ * PREFETCH(p) for the cache line that p points into.
  *
  * Vectors are read and written through pointers: vload and vstore stay calls on some drivers, and a
  * call in an inner loop spills every register.
  */
-#if !defined(LANES) || !defined(VECTOR_BITS)
-#error "vectors.h needs LANES VECTOR_BITS"
+#if !defined(LANES) || !defined(VECTOR_BITS) || !defined(PREFETCHES)
+#error "vectors.h needs LANES VECTOR_BITS PREFETCHES"
 #endif
 
 #define real_uint32 uint
@@ -33,6 +34,12 @@ typedef VEC LOOSE_VEC __attribute__((aligned(4)));
 #endif
 #ifndef FULL_WIDTH
 #define FULL_WIDTH
+#endif
+#define CACHE_LINE 64
+#if PREFETCHES
+#define PREFETCH(p) __builtin_prefetch((const void *)(ulong)(p))
+#else
+#define PREFETCH(p)
 #endif
 #define ONE_ITEM __attribute__((reqd_work_group_size(1, 1, 1))) FULL_WIDTH
 #define INLINE inline __attribute__((always_inline))

@@ -50,11 +50,9 @@ __attribute__((always_inline)) inline void multiply(
   }
 }
 
-/* Barriers of both quartets: 1 and 2, a quartet's turn; 3, sums are handed over; 4, they are taken. */
-inline void meet(const int bar) { asm volatile("bar.sync %0, 256;" :: "r"(bar) : "memory"); }
-inline void announce(const int bar) { asm volatile("bar.arrive %0, 256;" :: "r"(bar) : "memory"); }
-
-/* Quartet 1 gets the sum of both quartets' sums. */
+/* Barriers of both quartets: 1 and 2, a quartet's turn; 3, sums are handed over; 4, they are taken.
+ *
+ * Quartet 1 gets the sum of both quartets' sums. */
 __attribute__((always_inline)) inline void add_up(
     float *sum, __local float *handed, const int quartet, const bool again)
 {

@@ -10,10 +10,11 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import DTypeLike
 
-from . import plan as planning
 from . import program, queues
 from .errors import DeviceLostError
-from .plan import Matmul, Operands, Options
+from .operands import Operands, collect, queue_of, signature
+from .options import Options, check_numbers
+from .plan import Matmul
 from .precision import chosen
 from .select import KernelChoice
 
@@ -68,9 +69,9 @@ def matmul(
     UnsupportedError, BuildError, DeviceMemoryError, LaunchError, DeviceLostError, NoDeviceError, ForkError;
     see :mod:`pyclmm.errors`.
     """
-    operands = planning.collect(a, b, out=out)
-    options = Options(kernel=kernel, precision=chosen(precision), dtype=_dtype(dtype))
-    return _run(operands, options, queue, 1.0, 0.0, wait_for)
+    operands = collect(a, b, out=out)
+    asked = ("N", "N", None, kernel, chosen(precision), _dtype(dtype))
+    return _run(operands, asked, queue, 1.0, 0.0, wait_for)
 
 
 def gemm(
@@ -111,9 +112,10 @@ def gemm(
 
     Returns the result, as :func:`matmul` does.
     """
-    operands = planning.collect(a, b, c, bias, out)
-    options = Options(trans_a, trans_b, activation, kernel, chosen(precision), _dtype(dtype))
-    return _run(operands, options, queue, alpha, beta, wait_for)
+    operands = collect(a, b, c, bias, out)
+    check_numbers(alpha, beta)
+    asked = (trans_a, trans_b, activation, kernel, chosen(precision), _dtype(dtype))
+    return _run(operands, asked, queue, alpha, beta, wait_for)
 
 
 def _dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
@@ -122,16 +124,16 @@ def _dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
 
 def _run(
     operands: Operands,
-    options: Options,
+    asked: tuple[Any, ...],
     queue: cl.CommandQueue | None,
     alpha: complex,
     beta: complex,
     wait_for: list[cl.Event] | None,
 ) -> Any:
-    planning.check_numbers(alpha, beta)
-    queue = planning.queue_of(operands, queue)
+    """The product of *operands*; *asked*: the first fields of Options."""
+    queue = queue_of(operands, queue)
     try:
-        plan = _plan(operands, options, queue, alpha, beta)
+        plan = _plan(operands, asked, queue, alpha, beta)
         return plan.run(operands, queue, alpha, beta, wait_for)
     except DeviceLostError:
         _forget(queue.context)
@@ -139,23 +141,31 @@ def _run(
 
 
 def _plan(
-    operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
+    operands: Operands, asked: tuple[Any, ...], queue: cl.CommandQueue, alpha: complex, beta: complex
 ) -> Matmul:
     """The plan kept for such a call, or a new one."""
-    key = (queue.context, queue.device, options, alpha == 0, beta == 0, planning.signature(operands))
-    with _lock:
-        plan = _plans.get(key)
-        if plan is not None:
-            _plans.move_to_end(key)
+    key = (queue.context, queue.device, asked, alpha == 0, beta == 0, signature(operands))
+    plan = _kept(key)
     if plan is not None:
         plan.check_scalars(alpha, beta)
         return plan
-    plan = Matmul.of(operands, options, queue, alpha, beta)
+    plan = Matmul.of(operands, Options(*asked), queue, alpha, beta)
     with _lock:
         _plans[key] = plan
         while len(_plans) > _PLANS_KEPT:
             _plans.popitem(last=False)
     return plan
+
+
+def _kept(key: Any) -> Matmul | None:
+    try:
+        with _lock:
+            plan = _plans.get(key)
+            if plan is not None:
+                _plans.move_to_end(key)
+            return plan
+    except TypeError:  # not hashable: what is none of the types that Options takes
+        return None
 
 
 def _forget(context: cl.Context) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,22 +18,33 @@ from .host import check_size
 from .problem import MAX_ALIGN, Operand, alignment
 
 Array = cla.Array
+Operands = Mapping[str, Array]
+
+_PARENT = cl.mem_info.ASSOCIATED_MEMOBJECT
 
 
-def operand(x: Array) -> Operand:
+def operand(x: Array, argument: str) -> Operand:
     """What the checks need to know of a pyopencl Array."""
-    return Operand(tuple(x.shape), tuple(x.strides), x.dtype, alignment(x.offset) if x.offset else MAX_ALIGN)
-
-
-def element_offset(x: Array, argument: str) -> int:
-    """Where in its buffer *x* begins, in elements."""
-    offset, rest = divmod(x.offset, x.dtype.itemsize)
-    if rest:
+    if x.offset % x.dtype.itemsize:
         raise UnsupportedError(
             f"{argument} begins {x.offset} bytes into its buffer, not at a whole element of {x.dtype}; "
             "copy it first"
         )
-    return int(offset)
+    return Operand(tuple(x.shape), tuple(x.strides), x.dtype, alignment(x.offset) if x.offset else MAX_ALIGN)
+
+
+def layouts(operands: Operands) -> tuple[tuple[Any, ...], ...]:
+    """What a plan depends on of each Array."""
+    own = [(name, x.shape, x.strides, x.dtype, x.offset % MAX_ALIGN) for name, x in operands.items()]
+    return tuple(own)
+
+
+def own_queue(operands: Operands) -> cl.CommandQueue | None:
+    """The first queue that one of them has."""
+    for x in operands.values():
+        if x.queue is not None:
+            return x.queue
+    return None
 
 
 def check_context(x: Array, context: cl.Context, argument: str) -> None:
@@ -43,12 +56,11 @@ def check_context(x: Array, context: cl.Context, argument: str) -> None:
         )
 
 
-def _memory(x: Array) -> tuple[int, int]:
-    """(identity of the allocation, byte offset of the array's buffer in it)."""
-    base = x.base_data
-    if not isinstance(base, cl.MemoryObjectHolder):
-        return int(getattr(base, "svm_ptr", id(base))), 0
-    parent: Any = base.get_info(cl.mem_info.ASSOCIATED_MEMOBJECT)
+def _memory(base: Any) -> tuple[int, int]:
+    """(identity of the allocation that a buffer is of, where in it the buffer begins in bytes)."""
+    if not isinstance(base, cl.MemoryObjectHolder):  # shared virtual memory is all one address space
+        return 0, int(getattr(base, "svm_ptr", id(base)))
+    parent: Any = base.get_info(_PARENT)
     if parent is None:
         return base.int_ptr, 0
     offset: Any = base.get_info(cl.mem_info.OFFSET)
@@ -57,7 +69,7 @@ def _memory(x: Array) -> tuple[int, int]:
 
 def location(x: Array) -> tuple[int, int]:
     """What tells *x*'s memory from another's: its allocation, and where it begins in it."""
-    root, at = _memory(x)
+    root, at = _memory(x.base_data)
     return root, at + x.offset
 
 
@@ -69,24 +81,73 @@ def _byte_range(x: Array) -> tuple[int, int]:
     return low, high + x.dtype.itemsize
 
 
-def overlaps(x: Array, y: Array) -> bool:
-    """Whether the two share a byte, by the ranges of their bytes (as ``np.may_share_memory``)."""
+def clashes(operands: Operands) -> tuple[str, ...]:
+    """The operands that writing ``out`` would spoil. C in place is no clash: a kernel reads
+    C(i, j) only where it is about to write out(i, j)."""
+    out = operands["out"]
+    memory = out.base_data
+    whole = _is_whole(memory)
+    clashing: tuple[str, ...] = ()
+    for name, x in operands.items():
+        its = x.base_data
+        if x is out and name == "out":
+            continue
+        if whole and its != memory and _is_whole(its):  # two allocations: the usual case
+            continue
+        if _overlap(x, out) and not (name == "c" and _same_view(x, out)):
+            clashing += (name,)
+    return clashing
+
+
+def _is_whole(base: Any) -> bool:
+    """Whether a buffer is known to be an allocation of its own, and no part of another."""
+    return type(base) is cl.Buffer and base.get_info(_PARENT) is None
+
+
+def _overlap(x: Array, y: Array) -> bool:
+    """Whether the two share a byte, by the ranges of their bytes."""
     if x.size == 0 or y.size == 0:
         return False
-    (x_root, x_at), (y_root, y_at) = _memory(x), _memory(y)
+    (x_root, x_at), (y_root, y_at) = _memory(x.base_data), _memory(y.base_data)
     if x_root != y_root:
         return False
     (x_low, x_high), (y_low, y_high) = _byte_range(x), _byte_range(y)
     return x_low + x_at < y_high + y_at and y_low + y_at < x_high + x_at
 
 
-def empty(
-    queue: cl.CommandQueue, shape: tuple[int, ...], dtype: np.dtype[Any], like: Array, device: DeviceInfo
-) -> Array:
-    """A new C-contiguous Array, from *like*'s allocator where it has one. Raises DeviceMemoryError."""
-    nbytes = math.prod(shape) * dtype.itemsize
-    check_size(nbytes, device, "out")
-    try:
-        return cla.Array(queue, shape, dtype, allocator=like.allocator)
-    except cl.Error as error:
-        raise out_of_memory(nbytes, device, "out", error) from error
+def _same_view(x: Array, y: Array) -> bool:
+    mine, other = ((v.shape, v.strides, v.dtype, v.offset, v.base_data) for v in (x, y))
+    return mine == other
+
+
+class Results:
+    """Makes new C-contiguous Arrays of one shape and dtype, faster than their constructor does."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo) -> None:
+        self._shape, self._dtype, self._device = shape, dtype, device
+        self._nbytes = math.prod(shape) * dtype.itemsize
+        self._blank: Array | None = None
+
+    def new(self, queue: cl.CommandQueue, allocator: Any) -> Array:
+        """One in *queue*'s context, from *allocator* if that is given. Raises DeviceMemoryError."""
+        if self._blank is None:
+            check_size(self._nbytes, self._device, "out")
+            self._blank = cla.Array(queue.context, self._shape, self._dtype, allocator=_no_memory)
+        made = copy.copy(self._blank)
+        made.queue, made.context, made.allocator, made.events = queue, queue.context, allocator, []
+        if self._nbytes:
+            made.base_data = self._allocated(made.context, allocator)
+        return made
+
+    def _allocated(self, context: cl.Context, allocator: Any) -> Any:
+        try:
+            if allocator is not None:
+                return allocator(self._nbytes)
+            return cl.Buffer(context, cl.mem_flags.READ_WRITE, self._nbytes)
+        except cl.Error as error:
+            raise out_of_memory(self._nbytes, self._device, "out", error) from error
+
+
+def _no_memory(_nbytes: int) -> Any:
+    """An allocator that allocates nothing."""
+    return None

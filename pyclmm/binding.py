@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyopencl as cl
 from . import driver, host
 from .device import DeviceInfo
 from .dtypes import COMPLEX, dtype_of
+from .errors import PyclmmError
 from .kernels.base import Arg, Launch
 from .program import new_kernel
 from .recipe import Recipe
@@ -19,10 +20,33 @@ from .recipe import Recipe
 # Work-groups that a launch may have in dimension 2: CUDA's grid is narrow there, so a longer stack
 # is enqueued in parts, each with an offset in that dimension.
 _MAX_STACK = 65535
-_SCALARS = ("alpha", "beta")
-# An operand that does not change between calls: the problem's name of it, and what tells it from others.
-Constant = tuple[str, Any]
-_OWN_EVENTS = 16  # PyOpenCL's Arrays keep at most 12
+_EVENTS_KEPT = 16  # PyOpenCL's Arrays keep at most 12
+Buffers = Mapping[str, Any]  # what kernels read and write, by the problem's names
+
+
+# What varies between calls besides buffers: alpha, beta, and offsets in elements, by operand.
+SCALARS = ("alpha", "beta", "a_offset", "b_offset", "c_offset", "bias_offset", "out_offset")
+Scalars = tuple[Any, ...]
+_SCALES = 2  # alpha and beta come first
+
+
+def scalars_of(alpha: complex, beta: complex, offsets: Mapping[str, int] | None = None) -> Scalars:
+    """The scalars of a call, where *offsets* has those that are not 0, by operand."""
+    if not offsets:
+        return alpha, beta, 0, 0, 0, 0, 0
+    return alpha, beta, *(offsets.get(name.removesuffix("_offset"), 0) for name in SCALARS[_SCALES:])
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An operand that does not change between calls: its problem's name, and what tells it from others.
+
+    *memory* is only held: as long as it is, nothing else can lie where it lies.
+    """
+
+    name: str
+    where: Any
+    memory: Any = field(compare=False)
 
 
 @dataclass
@@ -32,40 +56,45 @@ class _Step:
     kernel: cl.Kernel
     args: list[Any]
     buffers: tuple[tuple[int, str], ...]  # arguments that vary: index and name
-    scalars: tuple[tuple[int, str], ...]
+    scalars: tuple[tuple[int, int], ...]  # index, and which of SCALARS
     convert: Callable[[Any], Any]  # of alpha and beta
-    parts: list[tuple[tuple[int, ...], tuple[int, ...] | None]]
+    parts: tuple[tuple[tuple[int, ...], tuple[int, ...] | None], ...]
     local_size: tuple[int, ...]
     packs: str
-    current: tuple[Any, ...] | None = None  # the scalars that are set
+    current: Scalars | None = None  # those that are set
 
-    def set_args(self, values: dict[str, Any]) -> None:
+    def set_args(self, buffers: Buffers, scalars: Scalars) -> None:
         """Set what varies: buffers alone, at a fraction of the cost, where no scalar has changed."""
-        wanted = tuple([values[name] for _, name in self.scalars])
-        if wanted == self.current:
+        if scalars == self.current:
+            set_arg = self.kernel.set_arg
             for index, name in self.buffers:
-                self.kernel.set_arg(index, values[name])
+                set_arg(index, buffers[name])
             return
         args = self.args.copy()  # the plan must not keep the caller's buffers alive
         for index, name in self.buffers:
-            args[index] = values[name]
-        for (index, name), value in zip(self.scalars, wanted, strict=True):
-            args[index] = self.convert(value) if name in _SCALARS else value
+            args[index] = buffers[name]
+        for index, which in self.scalars:
+            args[index] = self.convert(scalars[which]) if which < _SCALES else scalars[which]
         self.current = None
         self.kernel.set_args(*args)
-        self.current = wanted
+        self.current = scalars
 
 
 class Binding:
-    """Kernel objects and workspace of one thread and queue, ready to be enqueued."""
+    """Kernel objects and workspace of one thread and queue, ready to be enqueued.
 
-    def __init__(self, queue: cl.CommandQueue, device: DeviceInfo, recipe: Recipe) -> None:
+    *absent*: operands (the problem's names) that the caller has no buffers for, as no kernel reads them.
+    """
+
+    def __init__(
+        self, queue: cl.CommandQueue, device: DeviceInfo, recipe: Recipe, absent: Collection[str] = ()
+    ) -> None:
         context = queue.context
         self.queue = queue
         self.device = device
         self.out_of_order = bool(queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
         self.last: list[cl.Event] = []
-        self._own: dict[int, cl.Event] = {}
+        self._behind: dict[int, cl.Event] = {}
         self._packed: Constant | None = None
         fixed: dict[str, cl.Buffer] = {}
         for space in recipe.workspace:
@@ -73,32 +102,25 @@ class Binding:
         for name, table in recipe.tables.items():
             fixed[name] = host.filled(context, table, device, name)
         self._workspace = [fixed[space.symbol] for space in recipe.workspace]
+        fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any buffer does: it is never read
         self._fixed = fixed  # a kernel does not keep its arguments alive
-        self.nothing = fixed["batch_offsets"]  # stands in for operands that are never read
-        self._steps = [self._step(context, launch, fixed) for launch in recipe.launches]
+        self._steps = [self._step(launch) for launch in recipe.launches]
 
-    def _step(self, context: cl.Context, launch: Launch, fixed: dict[str, cl.Buffer]) -> _Step:
-        kernel = new_kernel(context, launch.program, launch.kernel)
+    def _step(self, launch: Launch) -> _Step:
+        kernel = new_kernel(self.queue.context, launch.program, launch.kernel)
         acc_type = str(launch.program.define("ACC_TYPE"))
         kernel.set_scalar_arg_dtypes([_scalar_dtype(arg, acc_type) for arg in launch.args])
-        args: list[Any] = [fixed.get(arg) if isinstance(arg, str) else arg.item() for arg in launch.args]
-        varying = [(i, arg) for i, arg in enumerate(launch.args) if isinstance(arg, str) and arg not in fixed]
+        named = [(index, arg) for index, arg in enumerate(launch.args) if isinstance(arg, str)]
         return _Step(
             kernel,
-            args,
-            tuple((i, name) for i, name in varying if not _is_scalar(name)),
-            tuple((i, name) for i, name in varying if _is_scalar(name)),
+            [self._fixed.get(arg) if isinstance(arg, str) else arg.item() for arg in launch.args],
+            tuple((i, name) for i, name in named if name not in self._fixed and name not in SCALARS),
+            tuple((i, SCALARS.index(name)) for i, name in named if name in SCALARS),
             _converter(acc_type),
             _parts(launch.global_size),
             launch.local_size,
             launch.packs,
         )
-
-    def fill_unused(self, values: dict[str, Any]) -> None:
-        """Give C and bias, where the product has none, a buffer that is never read."""
-        for name in ("c", "bias"):
-            if name not in values:
-                values[name], values[f"{name}_offset"] = self.nothing, 0
 
     def poison_workspace(self) -> None:
         """Fill it with NaN (-1 for integers): what a kernel reads there it must have written."""
@@ -107,7 +129,7 @@ class Binding:
             cl.enqueue_fill_buffer(self.queue, buffer, ones, 0, buffer.size)
 
     def enqueue(
-        self, values: dict[str, Any], wait_for: list[cl.Event], constant: Constant | None = None
+        self, buffers: Buffers, scalars: Scalars, wait_for: list[cl.Event], constant: Constant | None = None
     ) -> list[cl.Event]:
         """Enqueue every launch; returns their events, the last of which ends the product.
 
@@ -115,47 +137,59 @@ class Binding:
 
         Raises LaunchError, DeviceMemoryError or DeviceLostError where the driver takes one of them not.
         """
-        events: list[cl.Event] = []
-        if self.out_of_order:  # the workspace is still the last call's until that has ended
-            wait_for = wait_for + self.last
-        elif wait_for:  # what this queue runs before anyway need not be waited for
-            wait_for = [event for event in wait_for if id(event) not in self._own]
-        there = constant[0] if constant is not None and constant == self._packed else None
+        there = constant.name if constant is not None and constant == self._packed else None
         self._packed = None  # until this call has packed it again
+        first = self._to_wait_for(wait_for) if wait_for or self.out_of_order else wait_for
+        after: list[cl.Event] | None = first or None
+        events: list[cl.Event] = []
+        step: _Step | None = None
         try:
             for step in self._steps:
-                if step.packs and step.packs == there:
+                if there is not None and step.packs == there:
                     continue
-                self._enqueue_step(step, values, wait_for, events)
-        except BaseException:  # Ctrl-C too: whatever runs now must end before the workspace is used again
-            self.last = self._marker()
+                step.set_args(buffers, scalars)
+                for global_size, offset in step.parts:  # by position: PyOpenCL takes names more slowly
+                    event = cl.enqueue_nd_range_kernel(
+                        self.queue, step.kernel, global_size, step.local_size, offset, after
+                    )
+                    events.append(event)
+                    after = [event] if self.out_of_order else None
+        except BaseException as error:  # Ctrl-C too
+            self.last = self._marker()  # whatever runs now must end before the workspace is used again
+            if isinstance(error, cl.Error):
+                raise self._refused(step, error) from error
             raise
-        self.last = events[-1:]
         self._packed = constant
-        self._remember(events[-1])
+        if self.out_of_order:
+            self.last = events[-1:]
+        else:
+            self._remember(first, event)
         return events
 
-    def _remember(self, event: cl.Event) -> None:
-        """Keep the last few events: as long as one is kept, its id is no other's."""
-        self._own[id(event)] = event
-        if len(self._own) > _OWN_EVENTS:
-            del self._own[next(iter(self._own))]
+    def _to_wait_for(self, wait_for: list[cl.Event]) -> list[cl.Event]:
+        """The events that the first launch has to wait for."""
+        if self.out_of_order:  # the workspace is still the last call's until that has ended
+            return wait_for + self.last
+        behind = self._behind
+        return [event for event in wait_for if id(event) not in behind]
 
-    def _enqueue_step(
-        self, step: _Step, values: dict[str, Any], wait_for: list[cl.Event], events: list[cl.Event]
-    ) -> None:
-        try:
-            step.set_args(values)
-            for global_size, offset in step.parts:
-                after = wait_for if not events else events[-1:] if self.out_of_order else None
-                events.append(
-                    cl.enqueue_nd_range_kernel(
-                        self.queue, step.kernel, global_size, step.local_size, offset, wait_for=after
-                    )
-                )
-        except cl.Error as error:
+    def _remember(self, waited_for: list[cl.Event], event: cl.Event) -> None:
+        """Keep events that whatever an in-order queue runs from now on comes after anyway.
+
+        Only the last few: as long as one is kept, its id is no other's.
+        """
+        behind = self._behind
+        for other in waited_for:
+            behind[id(other)] = other
+        behind[id(event)] = event
+        while len(behind) > _EVENTS_KEPT:
+            del behind[next(iter(behind))]
+
+    def _refused(self, step: _Step | None, error: cl.Error) -> PyclmmError:
+        what = "the arguments of a product"
+        if step is not None:
             what = f"kernel {step.kernel.function_name!r} with work-groups of {step.local_size}"
-            raise driver.refused(self.device, what, error) from error
+        return driver.refused(self.device, what, error)
 
     def _marker(self) -> list[cl.Event]:
         """An event that ends when all that is in an out-of-order queue by now has ended."""
@@ -167,17 +201,15 @@ class Binding:
             return []
 
 
-def _is_scalar(name: str) -> bool:
-    return name in _SCALARS or name.endswith("_offset")
-
-
 def _scalar_dtype(arg: Arg, acc_type: str) -> np.dtype[Any] | None:
     """How PyOpenCL packs an argument; None for buffers, and for pairs, which it takes as they are."""
     if not isinstance(arg, str):
         return arg.dtype
-    if arg.endswith("_offset"):
+    if arg not in SCALARS:
+        return None
+    if SCALARS.index(arg) >= _SCALES:
         return np.dtype(np.int64)
-    return dtype_of(acc_type) if arg in _SCALARS and acc_type not in COMPLEX else None
+    return None if acc_type in COMPLEX else dtype_of(acc_type)
 
 
 def _converter(acc_type: str) -> Callable[[Any], Any]:
@@ -188,9 +220,11 @@ def _converter(acc_type: str) -> Callable[[Any], Any]:
     return dtype_of(acc_type).type if acc_type in COMPLEX else float
 
 
-def _parts(global_size: tuple[int, ...]) -> list[tuple[tuple[int, ...], tuple[int, ...] | None]]:
+def _parts(
+    global_size: tuple[int, ...],
+) -> tuple[tuple[tuple[int, ...], tuple[int, ...] | None], ...]:
     """(global size, offset) of the enqueues that cover *global_size*."""
     if len(global_size) < 3 or global_size[2] <= _MAX_STACK:
-        return [(global_size, None)]
+        return ((global_size, None),)
     starts = range(0, global_size[2], _MAX_STACK)
-    return [((*global_size[:2], min(_MAX_STACK, global_size[2] - at)), (0, 0, at)) for at in starts]
+    return tuple(((*global_size[:2], min(_MAX_STACK, global_size[2] - at)), (0, 0, at)) for at in starts)

@@ -220,6 +220,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
 )
 @click.option("--dtype", "dtypes", callback=_names, default="float32", show_default=True)
 @click.option("--layout", "layouts", callback=_names, default="NN,NT,TN", show_default=True)
+@click.option("--precision", "precisions", callback=_names, default="highest", show_default=True)
 @click.option("--budget", callback=_seconds, default="120s", show_default=True, help="Time in all.")
 @_device_option
 @click.option("--export", "export_file", type=_file, help="Write what was found as a table to contribute.")
@@ -228,6 +229,7 @@ def tune_command(
     shapes: list[tuple[int, int, int]],
     dtypes: list[str],
     layouts: list[str],
+    precisions: list[str],
     budget: float,
     device: str | None,
     export_file: Path | None,
@@ -241,7 +243,9 @@ def tune_command(
     found = find_device(device)
     console = report.new_console()
     with _progress() as on_step:
-        tuning = tuner.tune(shapes, dtypes, layouts, budget, found, lambda at: on_step(_tuning_step(at)))
+        tuning = tuner.tune(
+            shapes, dtypes, layouts, budget, found, lambda at: on_step(_tuning_step(at)), precisions
+        )
     own = tuning.device
     console.print(f"{own.name} ({own.platform}, driver {own.driver_version})")
     console.print(report.tuning_table(tuning.searches))

@@ -97,20 +97,25 @@ def random_pair(size: Size, dtype: np.dtype[Any], seed: int = 0) -> tuple[Array,
 
 
 class Check:
-    """The right result of one product, of all its rows or as many as are cheap to compute."""
+    """The right result of one product, of all its rows or as many as are cheap to compute.
 
-    def __init__(self, a: Array, b: Array) -> None:
+    *operands*: as :func:`reference.error_ratio` takes it.
+    """
+
+    def __init__(self, a: Array, b: Array, operands: float = 0.0) -> None:
         fast = a.dtype.kind in "fcV" and a.dtype not in (np.dtype(np.float64), np.dtype(np.complex128))
         budget = _CHECK_FAST if fast else _CHECK_SLOW
         (m, k), n = a.shape, b.shape[1]
         count = min(m, max(1, budget // (k * n)))
         self.rows = np.unique(np.linspace(0, m - 1, count).astype(np.int64))
-        self.a, self.b = a[self.rows], b
+        self.a, self.b, self.operands = a[self.rows], b, operands
         self.right = reference.matmul(self.a, b)
         self.limit = reference.limit(k) * (2 if a.dtype.kind == "c" else 1)
 
     def ratio(self, got: Array) -> float:
-        return reference.error_ratio(got[self.rows], self.a, self.b, result=self.right)
+        return reference.error_ratio(
+            got[self.rows], self.a, self.b, result=self.right, operands=self.operands
+        )
 
 
 class Contestant(Protocol):

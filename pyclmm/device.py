@@ -51,6 +51,13 @@ class DeviceInfo:
     unified_memory: bool
     extensions: frozenset[str]
     compute_capability: tuple[int, int] | None = None
+    sub_group_size: int = 0  # the least that the device has; asked where matrix instructions need it
+
+    @property
+    def gfx(self) -> str:
+        """AMD's name of the processor, as "gfx90a"; empty on other devices and drivers."""
+        found = re.match(r"gfx[0-9a-f]+", self.name) if self.vendor == "amd" else None
+        return found[0] if found else ""
 
     @property
     def is_cpu(self) -> bool:
@@ -75,6 +82,14 @@ class DeviceInfo:
         Intel's CPU runtime never copy; Oclgrind does, and so may others.
         """
         return self.is_cpu and self.unified_memory and self.vendor in ("pocl", "intel")
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether clang's ``__builtin_prefetch`` works; OpenCL's own prefetch() does nothing on these.
+
+        Compilers that are clang know it; Oclgrind's interpreter behind one does not.
+        """
+        return self.is_cpu and self.vendor in ("pocl", "intel")
 
     def too_many_steps(self, steps: int) -> str | None:
         """Why a work-item of this device cannot go through *steps* of its loops, or None.
@@ -120,6 +135,14 @@ def _compute_capability(device: cl.Device, extensions: frozenset[str]) -> tuple[
     return (device.compute_capability_major_nv, device.compute_capability_minor_nv)
 
 
+def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
+    """Of Intel's drivers, which have no query of it that PyOpenCL knows: the most work-items of a work-group
+    over the most sub-groups, as they compute the latter."""
+    if "cl_intel_subgroup_matrix_multiply_accumulate" not in extensions:
+        return 0
+    return int(device.max_work_group_size // max(1, device.max_num_sub_groups))
+
+
 @lru_cache(maxsize=64)
 def device_info(device: cl.Device) -> DeviceInfo:
     """The :class:`DeviceInfo` of a PyOpenCL device; asked once a device and process."""
@@ -146,4 +169,5 @@ def device_info(device: cl.Device) -> DeviceInfo:
         unified_memory=bool(device.host_unified_memory),
         extensions=extensions,
         compute_capability=_compute_capability(device, extensions),
+        sub_group_size=_sub_group_size(device, extensions),
     )

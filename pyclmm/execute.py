@@ -109,7 +109,7 @@ class Executable:
         bindings = self._bound.__dict__.setdefault("by_queue", {})
         while len(bindings) >= _BINDINGS_KEPT:
             bindings.pop(next(iter(bindings)))
-        binding = Binding(queue, self.device, recipe)
+        binding = Binding(queue, self.device, recipe, self.gemm.unread)
         bindings[queue] = binding
         return binding
 

@@ -7,6 +7,7 @@ On a device that shares the host's memory a buffer is laid around the array wher
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,11 @@ from .transfer import download, upload
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+Operands = Mapping[str, Array]
+
+_IN_BUFFER_PROTOCOL = "biufc"  # kinds of dtypes; bfloat16 (V) is not
+_READ_HERE = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
+_READ_WRITE_HERE = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
 HOST_ALIGN = 16  # bytes: what every allocator of a 64-bit machine gives, so plans may count on it
 
 
@@ -47,9 +53,26 @@ def operand(x: Array, device: DeviceInfo) -> Operand:
     return Operand(x.shape, x.strides, x.dtype, alignment(start) if start else MAX_ALIGN)
 
 
-def overlaps(x: Array, y: Array) -> bool:
-    """Whether the two may share a byte, by the ranges of their bytes."""
-    return bool(np.may_share_memory(x, y))
+def layouts(operands: Operands) -> tuple[tuple[Any, ...], ...]:
+    """What a plan depends on of each array."""
+    return tuple([(name, x.shape, x.strides, x.dtype, _low_bits(x)) for name, x in operands.items()])
+
+
+def _low_bits(x: Array) -> int:
+    """Where *x* begins, as far as alignment goes; asking for an address takes NumPy a microsecond."""
+    return 0 if x.flags.owndata else _address(x) % HOST_ALIGN
+
+
+def clashes(operands: Operands) -> tuple[str, ...]:
+    """The operands that writing ``out`` would spoil. C in place is no clash: a kernel reads
+    C(i, j) only where it is about to write out(i, j)."""
+    out = operands["out"]
+    sharing = [n for n, x in operands.items() if n != "out" and np.may_share_memory(x, out)]
+    return tuple([n for n in sharing if n != "c" or not _same_view(operands[n], out)])
+
+
+def _same_view(x: Array, y: Array) -> bool:
+    return x is y or bool(x.__array_interface__ == y.__array_interface__)
 
 
 @dataclass(frozen=True)
@@ -115,6 +138,25 @@ def filled(context: cl.Context, content: Array, device: DeviceInfo, argument: st
         raise out_of_memory(content.nbytes, device, argument, error) from error
 
 
+@dataclass(frozen=True)
+class Form:
+    """How the memory of arrays of one layout is handed to OpenCL."""
+
+    plain: bool  # the array itself can be
+    start: int  # how many elements into that memory the array's first one lies
+
+    def memory(self, x: Array) -> Array:
+        return x if self.plain else Span.around(x).memory
+
+
+def form_of(x: Array, device: DeviceInfo, argument: str) -> Form:
+    """The form of *x* and every array with its layout. Raises DeviceMemoryError where it is too large."""
+    span = Span.around(x)
+    check_size(span.memory.nbytes, device, argument)
+    plain = device.unified_memory and x.flags.forc and x.dtype.kind in _IN_BUFFER_PROTOCOL
+    return Form(plain, span.start)
+
+
 class HostBuffers:
     """The buffers of one call on NumPy arrays, and the way of the result back to the host."""
 
@@ -122,77 +164,67 @@ class HostBuffers:
         self.queue = queue
         self.device = device
         self.uploads: list[cl.Event] = []  # what a kernel must wait for
-        self._inputs: list[tuple[int, int, cl.Buffer, int]] = []  # address range, buffer, itemsize
+        self._inputs: list[tuple[Array, int, cl.Buffer]] = []  # memory, size of an element, buffer
+        self._out: tuple[Array, cl.Buffer] | None = None
 
-    def read(self, x: Array, argument: str) -> tuple[cl.Buffer, int]:
+    def read(self, x: Array, form: Form, argument: str) -> tuple[cl.Buffer, int]:
         """(buffer, offset in elements) through which kernels read *x*."""
-        span = Span.around(x)
-        low, high = _address(span.memory), _address(span.memory) + span.memory.nbytes
-        for start, end, buffer, size in self._inputs:  # A @ A.T: one buffer, not two on one memory
-            if start <= low and high <= end and size == x.itemsize:
-                return buffer, span.start + (low - start) // size
-        check_size(span.memory.nbytes, self.device, argument)
-        buffer = self._input_buffer(span.memory, argument)
-        self._inputs.append((low, high, buffer, x.itemsize))
-        return buffer, span.start
+        memory = form.memory(x)
+        for other, size, buffer in self._inputs:  # A @ A.T: one buffer, not two on one memory
+            if size == x.itemsize and np.may_share_memory(memory, other) and _within(memory, other):
+                return buffer, form.start + (_address(memory) - _address(other)) // size
+        buffer = self._input_buffer(memory, argument)
+        self._inputs.append((memory, x.itemsize, buffer))
+        return buffer, form.start
 
     def _input_buffer(self, memory: Array, argument: str) -> cl.Buffer:
-        flags = cl.mem_flags
-        where = flags.USE_HOST_PTR if self.device.unified_memory else 0
         try:
-            if where:  # Intel's runtime copies an array that it is told is only read
-                access = flags.READ_WRITE if memory.flags.writeable else flags.READ_ONLY
-                return cl.Buffer(self.queue.context, access | where, hostbuf=memory)
-            buffer = cl.Buffer(self.queue.context, flags.READ_ONLY, memory.nbytes)
+            if self.device.unified_memory:  # Intel's runtime copies an array that it is told is only read
+                flags = _READ_WRITE_HERE if memory.flags.writeable else _READ_HERE
+                return cl.Buffer(self.queue.context, flags, 0, memory)
+            buffer = cl.Buffer(self.queue.context, cl.mem_flags.READ_ONLY, memory.nbytes)
             self.uploads += upload(self.queue, buffer, memory)
             return buffer
         except cl.Error as error:
             raise out_of_memory(memory.nbytes, self.device, argument, error) from error
 
-    def write(self, x: Array) -> tuple[cl.Buffer, int, Span]:
-        """(buffer, offset, span) through which kernels write *x*."""
-        span = Span.around(x)
-        check_size(span.memory.nbytes, self.device, "out")
-        flags = cl.mem_flags
+    def write(self, x: Array, form: Form) -> tuple[cl.Buffer, int]:
+        """(buffer, offset in elements) through which kernels write *x*."""
+        memory = form.memory(x)
         try:
             if self.device.unified_memory:
-                buffer = cl.Buffer(
-                    self.queue.context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=span.memory
-                )
+                buffer = cl.Buffer(self.queue.context, _READ_WRITE_HERE, 0, memory)
             else:
-                buffer = cl.Buffer(self.queue.context, flags.READ_WRITE, span.memory.nbytes)
-                if span.memory.nbytes != x.nbytes:  # gaps come back with the result
-                    self.uploads += upload(self.queue, buffer, span.memory)
+                buffer = cl.Buffer(self.queue.context, cl.mem_flags.READ_WRITE, memory.nbytes)
+                if memory.nbytes != x.nbytes:  # gaps come back with the result
+                    self.uploads += upload(self.queue, buffer, memory)
         except cl.Error as error:
-            raise out_of_memory(span.memory.nbytes, self.device, "out", error) from error
-        return buffer, span.start, span
+            raise out_of_memory(memory.nbytes, self.device, "out", error) from error
+        self._out = memory, buffer
+        return buffer, form.start
 
-    def bring_back(self, buffer: cl.Buffer, span: Span, after: list[cl.Event]) -> None:
-        """Wait for *after*, then make the result visible in the host array.
+    def bring_back(self, after: list[cl.Event]) -> None:
+        """Wait for *after*, then make what was written visible in its array.
 
         Raises DeviceLostError where the kernel did not come to its end.
         """
+        if self._out is None:
+            return
+        memory, buffer = self._out
         try:
-            if self.device.unified_memory:
-                self._make_visible(buffer, span, after)
+            if self.device.in_place:
+                cl.wait_for_events(after)
+            elif self.device.unified_memory:
+                self._map(buffer, memory.nbytes, after)
             else:
-                download(self.queue, span.memory, buffer, after)
+                download(self.queue, memory, buffer, after)
         except cl.Error as error:
             raise driver.lost(self.device, error) from error
 
-    def _make_visible(self, buffer: cl.Buffer, span: Span, after: list[cl.Event]) -> None:
-        if self.device.in_place:
-            cl.wait_for_events(after)
-            return
+    def _map(self, buffer: cl.Buffer, nbytes: int, after: list[cl.Event]) -> None:
+        uint8: Any = np.dtype(np.uint8)
         mapped, _ = cl.enqueue_map_buffer(
-            self.queue,
-            buffer,
-            cl.map_flags.READ,
-            0,
-            span.memory.shape,
-            span.memory.dtype,
-            wait_for=after,
-            is_blocking=True,
+            self.queue, buffer, cl.map_flags.READ, 0, (nbytes,), uint8, wait_for=after, is_blocking=True
         )
         mapped.base.release(self.queue)
 
@@ -200,3 +232,9 @@ class HostBuffers:
         """Wait until nothing uses the host arrays any more; a call that fails must not return before."""
         with contextlib.suppress(cl.Error):
             self.queue.finish()
+
+
+def _within(x: Array, y: Array) -> bool:
+    """Whether all bytes of the one lie in those of the other."""
+    ahead = _address(x) - _address(y)
+    return 0 <= ahead <= y.nbytes - x.nbytes

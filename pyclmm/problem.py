@@ -152,7 +152,8 @@ class GemmProblem:
     def __str__(self) -> str:
         stack = f"{self.batch} x " if self.batch_shape else ""
         trans = ("T" if self.trans_a else "N") + ("T" if self.trans_b else "N")
-        return f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} {trans}"
+        precision = "" if self.precision == "highest" else f' "{self.precision}"'
+        return f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} {trans}{precision}"
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,13 @@ class Gemm:
     def is_empty(self) -> bool:
         """Whether the result has no element, so that there is nothing to enqueue."""
         return 0 in self.shape
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The problem's operands that nothing reads, so that no buffer is needed for them."""
+        p = self.problem
+        read = {"a": p.k > 0, "b": p.k > 0, "c": p.has_c, "bias": p.bias != "none"}
+        return tuple(name for name, is_read in read.items() if not is_read)
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,9 @@ def default_queue() -> cl.CommandQueue:
     """The cached in-order queue on the default device, one a process."""
     forks.check_process()
     key = os.environ.get("PYOPENCL_CTX", "")
+    queue = _default.get(key)
+    if queue is not None:
+        return queue
     with _lock:
         if key not in _default:
             _default[key] = new_queue(default_device())

@@ -38,6 +38,8 @@ class Recipe:
             self.tables["batch_offsets"] = batch_table(problem.batch_shape, problem.batch_strides)
         renamed: dict[Arg, Arg] = {}
         for name, copy in gemm.copies:
+            if name in gemm.unread:
+                continue
             symbol = self._temporary(name, copy.elements * dtype_of(copy.target_type).itemsize)
             self._add_copy(name, copy, (name, f"{name}_offset"), (symbol, np.int64(0)))
             renamed |= {name: symbol, f"{name}_offset": np.int64(0)}
@@ -61,8 +63,6 @@ class Recipe:
         return self.workspace[-1].symbol
 
     def _add_copy(self, name: str, copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg]) -> None:
-        if copy.elements == 0:  # K is 0; an NDRange of nothing is an error before OpenCL 2.1
-            return
         table = f"copy_offsets_{name}"
         strides = (copy.source_strides[:-2], copy.target_strides[:-2])
         self.tables[table] = batch_table(copy.shape[:-2], strides)

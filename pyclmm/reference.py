@@ -81,12 +81,16 @@ def _erf(x: Array) -> Array:
     return np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x
 
 
-def error_ratio(got: Array, a: Array, b: Array, *, result: Array | None = None) -> float:
+def error_ratio(
+    got: Array, a: Array, b: Array, *, result: Array | None = None, operands: float = 0.0
+) -> float:
     """The largest element error in units of roundoff; a right product stays under :func:`limit`.
 
-    *result* is the exact result where it is not ``a @ b`` alone. Sums are in float32 or wider, so for
-    narrower results the rounding of the result itself is added. Infinite where a NaN or infinity
-    is not where it belongs. Integers: 0 or infinity.
+    *result* is the exact result where it is not ``a @ b`` alone. *operands*: how far, relative to
+    itself, each product of two elements may be off because they were rounded first
+    (precision="medium"). Sums are in float32 or wider, so for narrower results the rounding of the
+    result itself is added. Infinite where a NaN or infinity is not where it belongs. Integers: 0 or
+    infinity.
     """
     reference = matmul(a, b) if result is None else result
     if got.shape != reference.shape:
@@ -101,7 +105,7 @@ def error_ratio(got: Array, a: Array, b: Array, *, result: Array | None = None) 
     own = unit_roundoff(got.dtype) if unit_roundoff(got.dtype) > u_sum else 0.0
     scale = magnitude(a, b) + np.finfo(np.float64).tiny
     with np.errstate(invalid="ignore", over="ignore"):
-        excess = np.maximum(abs(wide - reference) - own * abs(reference), 0)
+        excess = np.maximum(abs(wide - reference) - own * abs(reference) - operands * scale, 0)
         ratio = np.where(finite, excess / (u_sum * scale), 0)
     worst = float(np.max(ratio, initial=0.0))
     return float("inf") if np.isnan(worst) else worst  # NaN where a number belongs

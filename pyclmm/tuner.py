@@ -110,19 +110,21 @@ def tune(
     budget: float = 120.0,
     device: cl.Device | str | None = None,
     on_progress: OnProgress = lambda _: None,
+    precisions: Sequence[str] = ("highest",),
 ) -> Tuning:
     """Measure which kernel is fastest for M x N x K products, and keep that for products like them.
 
     *budget*: seconds, shared between the products. *device*: as ``pyclmm --device`` takes it, or a
-    PyOpenCL device. Ctrl-C ends the run and keeps what was found. Plans that exist stay as they are.
+    PyOpenCL device. *precisions*: as :func:`pyclmm.matmul` takes them; a call uses what was found
+    for its own. Ctrl-C ends the run and keeps what was found. Plans that exist stay as they are.
 
-    Raises ArgumentError for shapes, types and layouts that there are not.
+    Raises ArgumentError for shapes, types, layouts and precisions that there are not.
     """
     if not budget > 0:
         raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
     found = find_device(device) if device is None or isinstance(device, str) else device
     tuning = Tuning(device_info(found))
-    problems = [problem_of(*one) for one in _all_of(shapes, dtypes, layouts)]
+    problems = list(_all_of(shapes, dtypes, layouts, precisions))
     end = time.monotonic() + budget
     for number, problem in enumerate(problems):
         now = time.monotonic()
@@ -160,15 +162,21 @@ def _tune(tuning: Tuning, searching: _Searching) -> None:
 
 
 def _all_of(
-    shapes: Sequence[tuple[int, int, int]], dtypes: Sequence[str], layouts: Sequence[str]
-) -> Iterator[tuple[tuple[int, int, int], str, str]]:
+    shapes: Sequence[tuple[int, int, int]],
+    dtypes: Sequence[str],
+    layouts: Sequence[str],
+    precisions: Sequence[str],
+) -> Iterator[GemmProblem]:
     for dtype in dtypes:
         for shape in shapes:
             for layout in layouts:
-                yield shape, dtype, layout
+                for precision in precisions:
+                    yield problem_of(shape, dtype, layout, precision)
 
 
-def problem_of(shape: tuple[int, int, int], dtype: str, layout: str) -> GemmProblem:
+def problem_of(
+    shape: tuple[int, int, int], dtype: str, layout: str, precision: str = "highest"
+) -> GemmProblem:
     """The product of two dense matrices, stored transposed where *layout* says T."""
     if len(shape) != 3 or min(shape) < 1:
         raise ArgumentError(f"a shape is {shape}; pass M, N and K of 1 or more")
@@ -179,7 +187,7 @@ def problem_of(shape: tuple[int, int, int], dtype: str, layout: str) -> GemmProb
     m, n, k = shape
     a = dense((m, k) if layout[0] == "N" else (k, m), dtype_of(dtype))
     b = dense((k, n) if layout[1] == "N" else (n, k), dtype_of(dtype))
-    return checked_gemm(a, b, trans_a=layout[0], trans_b=layout[1]).problem
+    return checked_gemm(a, b, trans_a=layout[0], trans_b=layout[1], precision=precision).problem
 
 
 def choices(problem: GemmProblem, device: DeviceInfo) -> list[select.Choice]:

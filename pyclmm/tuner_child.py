@@ -16,7 +16,7 @@ import numpy as np
 import pyopencl as cl
 
 from . import host, queues, schema, selfcheck, trial
-from .binding import Binding
+from .binding import Binding, scalars_of
 from .contest import Check, random_matrix
 from .device import device_info
 from .dtypes import dtype_of
@@ -26,7 +26,7 @@ from .problem import Gemm, GemmProblem
 from .recipe import Recipe
 from .select import Choice
 from .tuner import beats, median
-from .verify import outcome, resized
+from .verify import operands_error, outcome, resized
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -79,12 +79,14 @@ class Ring:
         a = _matrix(rng, rows[0], problem.lda, problem.a_type)
         b = _matrix(rng, rows[1], problem.ldb, problem.b_type)
         self.out = np.empty((problem.m, problem.ldo), dtype_of(problem.out_type))
-        self.values: dict[str, Any] = {"alpha": 1.0, "beta": 0.0}
-        for name, content in (("a", a), ("b", b)):
-            self.values[name] = host.filled(queue.context, content.view(np.uint8), self.device, name)
-        self.values["out"] = host.allocate(queue.context, self.out.nbytes, self.device, "out")
-        self.values |= {"a_offset": 0, "b_offset": 0, "out_offset": 0}
-        self.check = Check(a.T if problem.trans_a else a, b.T if problem.trans_b else b)
+        self.buffers = {
+            "a": host.filled(queue.context, a.view(np.uint8), self.device, "a"),
+            "b": host.filled(queue.context, b.view(np.uint8), self.device, "b"),
+            "out": host.allocate(queue.context, self.out.nbytes, self.device, "out"),
+        }
+        self.check = Check(
+            a.T if problem.trans_a else a, b.T if problem.trans_b else b, operands_error(problem)
+        )
         self.incumbent: Binding | None = None
         self.to_beat = np.inf
         self.outclassed: set[str] = set()
@@ -123,20 +125,28 @@ class Ring:
     def _bind(self, choice: Choice) -> Binding:
         work = choice.kernel.launches(self.problem, choice.config, self.device)
         gemm = Gemm(self.problem, (self.problem.m, self.problem.n), self.out.dtype)
-        return Binding(self.queue, self.device, Recipe(gemm, work))
+        return Binding(self.queue, self.device, Recipe(gemm, work), gemm.unread)
 
     def _run(self, binding: Binding) -> float:
-        """Seconds from the first launch's start to the last one's end."""
-        binding.fill_unused(self.values)
-        start = time.perf_counter()
-        events = binding.enqueue(self.values, [])
+        """Seconds from the first launch's start to the last one's end.
+
+        Launches wait behind a gate until all are enqueued: a host that is slower than the device would
+        otherwise put gaps between them, and crown kernels of one launch.
+        """
+        gate = cl.UserEvent(self.queue.context)
+        try:
+            events = binding.enqueue(self.buffers, scalars_of(1.0, 0.0), [gate])
+            self.queue.flush()
+        finally:
+            start = time.perf_counter()
+            gate.set_status(cl.command_execution_status.COMPLETE)
         self.queue.finish()
         wall = time.perf_counter() - start
         return (events[-1].profile.end - events[0].profile.start) * 1e-9 or wall
 
     def _checked_run(self, binding: Binding) -> float | None:
         """The first run's seconds; None where its result is wrong."""
-        memory = self.values["out"]
+        memory = self.buffers["out"]
         cl.enqueue_fill_buffer(self.queue, memory, np.full(1, 255, np.uint8), 0, self.out.nbytes)
         seconds = self._run(binding)
         cl.enqueue_copy(self.queue, self.out, memory)

@@ -14,7 +14,7 @@ import numpy as np
 import pyopencl as cl
 
 from . import driver, dtypes, host, reference
-from .binding import Binding
+from .binding import Binding, scalars_of
 from .device import DeviceInfo
 from .kernels.base import Work, round_up
 from .problem import ACTIVATIONS, Gemm, GemmProblem
@@ -210,16 +210,16 @@ def _compared(got: Array, expected: Array, scale: Array, case: _Case) -> Outcome
     limit = reference.limit(case.problem.k)
     if not np.isfinite(wide).all():
         return Outcome("a NaN or infinity in the result of finite data", np.inf, limit)
-    rounding = rounding + _operands_error(case) * scale
+    rounding = rounding + operands_error(case.problem) * scale
     excess = np.maximum(abs(wide - expected) - rounding, 0) / (u_sum * (scale + 1))
     ratio = float(np.max(excess, initial=0.0))
     return Outcome("random data came out outside the error bound" if ratio > limit else None, ratio, limit)
 
 
-def _operands_error(case: _Case) -> float:
-    """What a product may be off because precision="medium" rounds both operands to TF32 first."""
-    p = case.problem
-    return 2.0**-10 if p.precision == "medium" and "float32" == p.a_type == p.b_type else 0.0
+def operands_error(problem: GemmProblem) -> float:
+    """How far each product may be off, relative to itself, because "medium" rounds both operands to TF32."""
+    rounded = problem.precision == "medium" and "float32" == problem.a_type == problem.b_type
+    return 2.0**-10 if rounded else 0.0
 
 
 def _exactly(right: bool) -> Outcome:
@@ -234,15 +234,15 @@ def _run(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) ->
     binding.poison_workspace()
     size = p.batch * p.m * p.ldo * dtype.itemsize
     memory = np.full(size + _CANARY * dtype.itemsize, _FILL, np.uint8)
-    values: dict[str, Any] = {"alpha": case.alpha, "beta": case.beta}
+    buffers: dict[str, cl.Buffer] = {}
     for name in ("a", "b", "c", "bias", "out"):
         data = memory if name == "out" else getattr(case, name)
         content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        values[name] = host.filled(queue.context, content, device, name) if data.size else binding.nothing
-        values[f"{name}_offset"] = 0
+        content = content if data.size else np.zeros(1, np.uint8)
+        buffers[name] = host.filled(queue.context, content, device, name)
     try:
-        events = binding.enqueue(values, [])
-        cl.enqueue_copy(queue, memory, values["out"], wait_for=events[-1:], is_blocking=True)
+        events = binding.enqueue(buffers, scalars_of(case.alpha, case.beta), [])
+        cl.enqueue_copy(queue, memory, buffers["out"], wait_for=events[-1:], is_blocking=True)
     except cl.Error as error:
         raise driver.lost(device, error) from error
     return memory[:size].view(dtype), bool((memory[size:] == _FILL).all())

@@ -61,6 +61,11 @@ def laws(words: str) -> tuple[str, ...]:
     return ("tests/test_kernels.py", "-k", words)
 
 
+def units(words: str) -> tuple[str, ...]:
+    """Those products by emulated matrix instructions whose names match *words*."""
+    return ("tests/test_units.py", "-k", f"emulated_product and ({words})")
+
+
 DEVICE_VIEWS = ("tests/test_matmul.py", "-k", "any_shape_and_layout")
 EXACT = "small_integers_are_exact"
 FAULTS = (
@@ -158,6 +163,25 @@ FAULTS = (
           "half_of = LANES / 4", laws(f"{EXACT} and thin")),
     Fault("thin_slices", "half of the slices' sums are lost", "cl/thin_walk.cl", "half_of = SLICES / 2",
           "half_of = SLICES / 4", laws(f"{EXACT} and thin")),
+    # OpenCL C: AMD's and Intel's matrix units, by emulation
+    Fault("unit_barrier", "tiles are multiplied before they are whole", "cl/unit.cl", BARRIER, "",
+          units("gfx90a")),
+    Fault("unit_edge_of_k", "tiles are not zero beyond K", "cl/unit_tile.h", "inside && k < k_left",
+          "inside", units("gfx90a")),
+    Fault("unit_cells", "neighbouring lines of an operand across K are the same", "cl/unit_tile.h",
+          ">> c * bits & mask", "& mask", units("gfx942")),
+    Fault("unit_shares", "every share of K is the first", "cl/unit.cl", "get_group_id(1) * k_share", "0",
+          units("split_k")),
+    Fault("mfma_rows", "rows of a result are exchanged", "cl/amd_mfma.h", "4 * (lane / UNIT_M) + (e) % 4",
+          "4 * (lane / UNIT_M) + 3 - (e) % 4", units("gfx90a")),
+    Fault("mfma_double_rows", "float64 results lie as float32's", "cl/amd_mfma.h",
+          "4 * (e) + lane / UNIT_M", "(e) + 4 * (lane / UNIT_M)", units("float64")),
+    Fault("wmma_rows", "every second row of a result is lost", "cl/amd_wmma.h", "2 * (e) + lane / 16",
+          "2 * (e)", units("gfx110")),
+    Fault("wmma_words", "the second half of K is the first", "cl/amd_wmma.h", "(word) + 1", "(word)",
+          units("gfx110")),
+    Fault("dpas_halves", "odd work-items hold the elements of even ones", "cl/intel_dpas.h",
+          "lane % 2 * 16", "0", units("Intel")),
     # Host: arguments, tables, canonical form
     Fault("lda_argument", "A's and B's leading dimensions are exchanged", "pyclmm/kernels/base.py",
           "np.int64(problem.lda)", "np.int64(problem.ldb)", laws(f"{EXACT} and naive")),

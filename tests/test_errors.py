@@ -13,7 +13,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import TileConfig, api, errors, plan, program, queues, select
+from pyclmm import TileConfig, api, errors, options, program, queues, select
 from pyclmm.problem import GemmProblem
 
 
@@ -450,7 +450,7 @@ def device_changed(monkeypatch, device):
 
     def change(**limits):
         changed = replace(device, **limits)
-        for module in ("plan", "execute", "selfcheck"):
+        for module in ("numpy_way", "execute", "selfcheck"):
             monkeypatch.setattr(f"pyclmm.{module}.device_info", lambda _: changed)
         return changed
 
@@ -589,4 +589,4 @@ def test_unknown_name_without_a_near_one():
 def test_alpha_beyond_float32_is_infinity():
     with np.errstate(over="ignore"):
         assert (pyclmm.gemm(A, B, alpha=1e300) == np.inf).all()
-    assert plan.Options().kernel == "auto"
+    assert options.Options().kernel == "auto"

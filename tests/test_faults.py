@@ -33,7 +33,7 @@ from pyclmm import (
     execute,
     host,
     laws,
-    plan,
+    numpy_way,
     program,
     queues,
     selfcheck,
@@ -55,7 +55,7 @@ def caches(own_caches):
 
 def _devices(patch, **facts):
     """Devices as if these were their facts."""
-    for module in (plan, execute):
+    for module in (numpy_way, execute):
         patch.setattr(module, "device_info", lambda d: replace(device_info(d), **facts))
 
 

@@ -26,7 +26,9 @@ LAYERS = (
     ("arrays", "binding"),
     ("verify", "trial"),
     ("selfcheck",),
-    ("trial_child", "execute"),
+    ("trial_child", "execute", "options"),
+    ("operands",),
+    ("array_way", "numpy_way"),
     ("plan",),
     ("api", "tuner"),
     ("",),  # pyclmm itself, the public names

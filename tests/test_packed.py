@@ -47,7 +47,7 @@ def problem(m, n, k, dtype="float32", **given):
 @pytest.mark.parametrize("trans", ["NN", "TN", "NT"])
 def test_every_packing_and_split_is_exact(packing, split_k, trans, rng):
     config = dataclasses.replace(ODD, options=packing, split_k=split_k)
-    for m, n, k in [(3, 4, 4), (2, 3, 5), (7, 9, 21), (20, 17, 30)]:
+    for m, n, k in [(3, 4, 4), (2, 3, 5), (7, 9, 21), (20, 17, 30), (5, 140, 150)]:
         a, b = small_integers(rng, (m, k), "f4"), small_integers(rng, (k, n), "f4")
         c, bias = small_integers(rng, (m, n), "f4"), small_integers(rng, (n,), "f4")
         x = np.ascontiguousarray(a.T).T if trans[0] == "T" else a
@@ -128,6 +128,27 @@ def test_long_k_is_shared_where_the_result_is_small(cpu):
     config = kernel_named("packed").configs(p, cpu)[0]
     assert config.split_k == shares(p, config, cpu) > 1
     assert kernel_named("packed").configs(problem(2048, 2048, 4096), cpu)[0].split_k == 1
+
+
+def test_long_k_is_shared_before_macro_tiles_shrink(cpu):
+    """Smaller macro-tiles would read each operand as many times."""
+    p = problem(256, 256, 16384)
+    config = kernel_named("packed").configs(p, cpu)[0]
+    found = cut(p, config, cpu)
+    assert found.rows * found.columns <= 2
+    assert found.rows * found.columns * config.split_k >= 2 * cpu.compute_units
+
+
+def test_a_large_b_used_a_few_times_is_read_in_streams(cpu):
+    def chosen(m, **given):
+        return kernel_named("packed").configs(problem(m, 2048, 2048, **given), cpu)[0]
+
+    for config in (chosen(16), chosen(24)):
+        assert config.bn * 4 == 4096
+        assert config.bk <= 16
+        assert config.split_k > 1
+    assert chosen(64).bk > 16
+    assert chosen(16, trans_b=True).bk > 16
 
 
 def test_old_pocl_gets_vectors_its_compiler_can_handle(cpu):

@@ -161,3 +161,13 @@ def test_activations_of_reference_and_tests_agree(name):
     from oracle import activated  # noqa: PLC0415
 
     assert np.allclose(got, activated(x, None if name == "none" else name), rtol=1e-9, atol=1e-15)
+
+
+def test_operands_rounded_first_are_allowed_for():
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal((50, 50)).astype("f4") for _ in "ab")
+    half = np.float32(1 + 2.0**-11)  # off by half of TF32's last place
+    got = ((a * half).astype("f8") @ b).astype("f4")
+    assert reference.error_ratio(got, a, b) > reference.limit(50)
+    assert reference.error_ratio(got, a, b, operands=2.0**-10) < reference.limit(50)
+    assert reference.error_ratio(got * 2, a, b, operands=2.0**-10) > reference.limit(50)

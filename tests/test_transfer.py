@@ -9,7 +9,7 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm import device, plan, transfer
+from pyclmm import device, numpy_way, transfer
 from pyclmm.queues import default_queue
 
 
@@ -36,7 +36,7 @@ def test_bytes_survive_the_way_there_and_back(monkeypatch, chunks, extra):
 def discrete(monkeypatch):
     """The default device, as if it did not share the host's memory."""
     info = replace(device.device_info(default_queue().device), unified_memory=False)
-    monkeypatch.setattr(plan, "device_info", lambda _: info)
+    monkeypatch.setattr(numpy_way, "device_info", lambda _: info)
     monkeypatch.setattr(transfer, "CHUNK", 4096)
     monkeypatch.setattr(transfer, "DIRECT", 64)
     context = cl.Context([default_queue().device])  # Intel's runtime frees one that only a queue holds

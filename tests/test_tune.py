@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 
+import pyopencl as cl
 import pytest
 from click.testing import CliRunner
 
@@ -220,6 +222,7 @@ def test_the_budget_is_shared_and_ends(few, children):
         {"shapes": [(0, 1, 1)]},
         {"dtypes": ["float31"]},
         {"layouts": ["NX"]},
+        {"precisions": ["higher"]},
         {"budget": 0.0},
         {"budget": float("nan")},
     ],
@@ -227,6 +230,13 @@ def test_the_budget_is_shared_and_ends(few, children):
 def test_wrong_calls_are_refused(wrong):
     with pytest.raises(ArgumentError):
         pyclmm.tune(**wrong)
+
+
+def test_each_precision_is_tuned(few, children):
+    scripts, requests = children
+    scripts += [(timed(0, [1.0]), None)] * 2
+    tuned(precisions=["highest", "medium"])
+    assert [r["problem"]["precision"] for r in requests if "order" in r] == ["highest", "medium"]
 
 
 # the child's side, in this process
@@ -241,6 +251,24 @@ def ring(few):
 
 def choice(tile):
     return select.Choice(next(k for k in KERNELS if k.name == "naive"), TileConfig(bm=tile, bn=tile))
+
+
+def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
+    enqueued = []
+    real = tuner_child.Binding.enqueue
+
+    def enqueue(binding, buffers, scalars, wait_for):
+        events = real(binding, buffers, scalars, wait_for)
+        ring.queue.flush()
+        time.sleep(0.1)  # it would be done long before
+        enqueued.append([e.command_execution_status for e in events])
+        return events
+
+    monkeypatch.setattr(tuner_child.Binding, "enqueue", enqueue)
+    ring._run(ring._bind(choice(2)))
+    waiting = (cl.command_execution_status.QUEUED, cl.command_execution_status.SUBMITTED)
+    assert enqueued
+    assert all(status in waiting for launches in enqueued for status in launches)
 
 
 def test_rounds_alternate_with_the_incumbent(ring, monkeypatch):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ..errors import unknown_name
 from .base import Kernel, Launch, Program, Work, Workspace
+from .dpas import Dpas
 from .flat import Flat
 from .matvec import Matvec
+from .mfma import Mfma
 from .mma import Mma
 from .mma_double import MmaDouble
 from .naive import Naive
@@ -17,6 +19,7 @@ from .split import Split
 from .thin import Thin
 from .tiled import Tiled
 from .wgmma import Wgmma
+from .wmma import Wmma
 
 KERNELS: tuple[Kernel, ...] = (
     Matvec(),
@@ -26,6 +29,9 @@ KERNELS: tuple[Kernel, ...] = (
     Split(),
     MmaDouble(),
     Mma(),
+    Mfma(),
+    Wmma(),
+    Dpas(),
     Register(),
     Tiled(),
     Naive(),

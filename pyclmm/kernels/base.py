@@ -125,6 +125,15 @@ def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> tuple[tup
     )
 
 
+def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, int], ...]:
+    """The macros that vectors.h asks for."""
+    return (
+        ("LANES", config.vec),
+        ("VECTOR_BITS", device.vector_bits),
+        ("PREFETCHES", int(device.prefetches)),
+    )
+
+
 def gemm_args(problem: GemmProblem) -> tuple[Arg, ...]:
     """The arguments of GEMM_ARGS in cl/gemm.h, in its order."""
     return (

@@ -11,7 +11,18 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..dtypes import COMPLEX, dtype_of
 from ..problem import GemmProblem
-from .base import Arg, Kernel, Launch, Work, Workspace, gemm_args, gemm_program, local_range, round_up
+from .base import (
+    Arg,
+    Kernel,
+    Launch,
+    Work,
+    Workspace,
+    gemm_args,
+    gemm_program,
+    local_range,
+    round_up,
+    vector_defines,
+)
 
 _SUM_BYTES = 1 << 14  # of sums that wait in local memory: a third of a first cache
 _GROUPS_A_UNIT = 4
@@ -58,8 +69,7 @@ class Matvec(Kernel):
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         splits, length = config.split_k, max(problem.m, problem.n)
         defines = [
-            ("LANES", config.vec),
-            ("VECTOR_BITS", device.vector_bits),
+            *vector_defines(config, device),
             ("X_IS_A", int(problem.m == 1)),
             ("BN", config.bn),
             ("SPLIT", int(splits > 1)),

@@ -24,11 +24,13 @@ from .base import (
     gemm_defines,
     local_range,
     round_up,
+    vector_defines,
 )
 from .packed_shape import UNROLL, candidates, cut, packs_a, packs_b, planes, real_size, sum_size
 
 _SOURCES = (TYPES_H, GEMM_H, "vectors.h", "packed_tile.h", "packed_panels.cl", "packed.cl")
-_CHUNK = 512  # steps of K that one work-group packs
+# What a work-group packs, steps of K and panels, of an operand that lies along K, and of one across.
+_ALONG, _ACROSS = (512, 1), (128, 32)
 
 
 class Packed(Kernel):
@@ -58,7 +60,7 @@ class Packed(Kernel):
             reasons.append(f"BK must be a multiple of {UNROLL}, SPLIT_K at least 1: {config}")
         if config.vec * real_size(problem) * 8 > device.vector_bits:
             reasons.append(f"vectors of {config.vec} are wider than the device's {device.vector_bits} bits")
-        local_bytes = config.bm * config.bn * sum_size(problem)
+        local_bytes = config.bm * config.bn * sum_size(problem) if config.split_k == 1 else 0
         return reasons + config.violations(device, (1,), local_bytes)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
@@ -85,8 +87,7 @@ class _Builder:
         return [
             ("MR", c.tm),
             ("NR", c.tn),
-            ("LANES", c.vec),
-            ("VECTOR_BITS", device.vector_bits),
+            *vector_defines(c, device),
             ("PACK_A", int(self.pack_a)),
             ("PACK_B", int(self.pack_b)),
             ("BM", c.bm),
@@ -122,8 +123,11 @@ class _Builder:
         element = dtype_of(self.problem.acc_type).itemsize
         symbol = self._space(f"{name}_panels", stack * entries * element)
         distance = np.int64(stack if entries > 1 else 0)
-        groups = (-(-length // tile), max(1, -(-self.problem.k // _CHUNK)))
-        self._launch(f"pack_{name}", groups, entries, (np.int32(_CHUNK), symbol, distance), packs=name)
+        along = not self.problem.trans_a if name == "a" else self.problem.trans_b
+        chunk, span = _ALONG if along else _ACROSS
+        groups = (-(-length // (tile * span)), max(1, -(-self.problem.k // chunk)))
+        args = (np.int32(chunk), np.int32(span), symbol, distance)
+        self._launch(f"pack_{name}", groups, entries, args, packs=name)
         return symbol, distance
 
     def _space(self, name: str, nbytes: int) -> str:

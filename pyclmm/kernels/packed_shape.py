@@ -19,11 +19,16 @@ from .base import round_up
 # either 32 (Neon) or 16 (SSE) of 128.
 _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (8, 2))}
 _SUM_BYTES = 1 << 17  # of sums that a work-group keeps: an eighth to a half of a core's second cache
-# Steps of K between two visits of the same sums: with B in panels; with B in place; and in place with
+# Steps of K between two visits of the same sums: with B in panels; with B in place; in place with
 # rows a multiple of a page apart, of which a cache holds few.
 _KC_PANELS, _KC_IN_PLACE, _KC_PAGES = 1024, 256, 64
+# The same where B comes from memory: as many rows of it are read on side by side. Of rows a page apart the
+# first cache keeps eight for the next tile.
+_KC_STREAM, _KC_STREAM_KEPT = 16, 8
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
 _SPLIT_K = 512  # fewest steps of K worth a share of their own
+_LONG_K = 4  # K this many times M and N: shares of it before smaller macro-tiles, which read more
+_FEW_TILES = 4  # rows of tiles up to which packing B costs more than it saves
 _SHORT_K = 64  # up to here storing costs most: few rows at a time, so that each is written in a stream
 _PAGE = 4096  # rows this far apart fall into the same few lines of a cache
 _SMALL_BYTES = 1 << 20  # an operand up to this size stays in the second cache
@@ -55,25 +60,46 @@ def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     shapes = _REGISTER_TILES[bits]
     if problem.n * parts <= lanes:  # one vector covers a row of out
         shapes = ((8, 1), *shapes)
-    room = min(_SUM_BYTES, device.local_mem_size) // sum_size(problem)
-    tiles = [_tile(rows // parts, vectors * lanes // parts, lanes, room) for rows, vectors in shapes]
+    tiles = [
+        _tile(rows // parts, vectors * lanes // parts, lanes, problem, device) for rows, vectors in shapes
+    ]
     chosen = [_packing(t, problem, _worth_packing_a(problem), _worth_packing_b(problem, t)) for t in tiles]
     chosen.append(_packing(tiles[0], problem, True, True))
     return [replace(c, split_k=shares(problem, c, device)) for c in chosen]
 
 
-def _tile(tm: int, tn: int, lanes: int, room: int) -> TileConfig:
-    """The largest macro-tile, at most 256 columns wide, of which local memory has *room* for the sums."""
-    bn = max(1, min(256, room // tm) // tn) * tn
-    bm = max(1, room // bn // tm) * tm
-    return TileConfig(bm=bm, bn=bn, bk=_KC_PANELS, tm=tm, tn=tn, vec=lanes)
+def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
+    """The largest macro-tile, at most 256 columns wide, of which local memory has room for the sums;
+    twice as large where K is shared, because shares are summed in workspace.
+    """
+
+    def of_size(nbytes: int) -> TileConfig:
+        room = nbytes // sum_size(problem)
+        bn = max(1, min(256, room // tm) // tn) * tn
+        bm = max(1, room // bn // tm) * tm
+        return TileConfig(bm=bm, bn=bn, bk=_KC_PANELS, tm=tm, tn=tn, vec=lanes)
+
+    shared = of_size(2 * _SUM_BYTES)
+    if _long_k(problem) and shares(problem, shared, device) > 1:
+        return shared
+    return of_size(min(_SUM_BYTES, device.local_mem_size))
 
 
 def _packing(config: TileConfig, problem: GemmProblem, a: bool, b: bool) -> TileConfig:
     config = replace(config, options=(("pack_a", int(a)), ("pack_b", int(b))))
     if packs_b(problem, config):
         return config
+    if _streams(problem, config):
+        bn = max(1, _PAGE // dtype_of(problem.acc_type).itemsize // config.tn) * config.tn
+        bm = max(1, config.bm * config.bn // bn // config.tm) * config.tm
+        return replace(config, bm=bm, bn=bn, bk=_KC_STREAM if problem.m <= 2 * config.tm else _KC_STREAM_KEPT)
     return replace(config, bk=_KC_PAGES if _row_bytes(problem) % _PAGE == 0 else _KC_IN_PLACE)
+
+
+def _streams(problem: GemmProblem, config: TileConfig) -> bool:
+    """Whether B is used a few times, in place, and comes from memory: reading it decides."""
+    few = problem.m <= _FEW_TILES * config.tm and not packs_b(problem, config)
+    return few and _row_bytes(problem) * problem.k > _SMALL_BYTES
 
 
 def packs_a(problem: GemmProblem, config: TileConfig) -> bool:
@@ -97,10 +123,11 @@ def _worth_packing_a(problem: GemmProblem) -> bool:
 
 def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:
     """Rows of B a page apart displace each other, and vectors across cache lines take two loads."""
-    if problem.m <= 4 * config.tm or problem.k <= _SHORT_K:  # used too seldom
+    if problem.m <= _FEW_TILES * config.tm or problem.k <= _SHORT_K:  # used too seldom
         return False
     row = _row_bytes(problem)
-    return row % _PAGE == 0 or (row % 32 != 0 and row * problem.k > _SMALL_BYTES)
+    crossing = row % (config.vec * real_size(problem)) != 0
+    return row % _PAGE == 0 or (crossing and row * problem.k > _SMALL_BYTES)
 
 
 def _row_bytes(problem: GemmProblem) -> int:
@@ -121,12 +148,18 @@ class Cut:
 def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Cut:
     """Macro-tiles, smaller than BM x BN where that keeps more compute units busy."""
     wanted = _groups_wanted(problem, device)
+    if _long_k(problem) or _streams(problem, config):
+        wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # the rest are shares of K
     columns = -(-problem.n // config.bn)
     tallest = config.bm if problem.k > _SHORT_K else 2 * config.tm
     mc = _extent(problem.m, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
     rows = -(-problem.m // mc)
     nc = _extent(problem.n, config.bn, config.tn, config.tn, -(-wanted // rows))
     return Cut(mc, nc, rows, -(-problem.n // nc))
+
+
+def _long_k(problem: GemmProblem) -> bool:
+    return problem.k >= _LONG_K * max(problem.m, problem.n)
 
 
 def shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:

@@ -39,7 +39,7 @@ from .matrix_units import (
 from .wgmma import CAPABILITY
 
 SOURCES = (
-    *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "split.h", "split_guard.h"),
+    *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "ptx_group.h", "split.h", "split_guard.h"),
     *("fragment.h", "tile_order.h"),
     "wgmma_split.cl",
 )
@@ -176,9 +176,9 @@ def _line_groups(real: GemmProblem) -> int:
 def _splitting(problem: GemmProblem, split: int, extra: tuple[Arg, ...]) -> Launch:
     """The launch of cl/split.cl."""
     wide = (("WIDE_A", problem.a_align), ("WIDE_B", problem.b_align))
-    defines = (("SPLIT", split), ("REDUX", 1), *((name, int(align >= LINE_ALIGN)) for name, align in wide))
+    defines = (("SPLIT", split), *((name, int(align >= LINE_ALIGN)) for name, align in wide))
     return Launch(
-        Program((TYPES_H, GEMM_H, "split.h", "split.cl"), (*gemm_defines(problem), *defines), _TWO_GROUPS),
+        Program((TYPES_H, GEMM_H, "ptx_group.h", "split.h", "split.cl"), (*gemm_defines(problem), *defines), _TWO_GROUPS),
         "matmul_split",
         ndrange(problem, _line_groups(as_real(problem)) * SPLIT_ITEMS),
         local_range(problem, SPLIT_ITEMS),

@@ -48,8 +48,8 @@ class Implementation:
 
 
 FOR_CPUS = ("packed", "matvec")
-# Kernels for NVIDIA's matrix units, the only ones that no implementation here has to run.
-MATRIX_UNITS = ("wgmma", "split", "mma_double", "mma")
+# Kernels for matrix units of GPUs, the only ones that no implementation here has to run.
+MATRIX_UNITS = ("wgmma", "split", "mma_double", "mma", "mfma", "wmma", "dpas")
 NO_FP64 = r"needs cl_khr_fp64"
 # Reasons that are about the product asked for, or about hardware that none of these has.
 EVERYWHERE = (
@@ -59,7 +59,7 @@ EVERYWHERE = (
     r"the vector has gaps",
     r"is not thin",
     r"takes no shape like",
-    r"needs an NVIDIA",
+    r"needs an (NVIDIA|AMD|Intel) device",
 )
 
 IMPLEMENTATIONS = (

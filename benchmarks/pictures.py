@@ -1,0 +1,125 @@
+"""Draws the results of GPU benchmarks: speed against size, and the ladder from naive to matrix units.
+
+    python benchmarks/pictures.py
+
+Reads benchmarks/results/*.json, writes a .png beside each file it knows how to draw. No number is made here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+RESULTS = Path(__file__).resolve().parent / "results"
+OWN, PEER, LIMIT = "#4477aa", "#bbbbbb", "#aa3377"
+Content = dict[str, Any]
+
+
+def title(content: Content, what: str) -> str:
+    return f"{what}: {content['device']}, driver {content['driver']}, {content['date']}"
+
+
+def cube(row: Content) -> int | None:
+    """N of a product of two square matrices; None for any other."""
+    *stack, m, n, k = row["shape"]
+    return int(m) if m == n == k and set(stack) <= {1} else None
+
+
+def against_size(axes: Any, points: dict[str, dict[int, float]]) -> None:
+    """A line a contestant: TFLOP/s by size, sizes side by side, since 4095, 4096 and 4097 tell apart."""
+    sizes = sorted({size for rates in points.values() for size in rates})
+    markers = iter("os^Dv*")
+    for name, rates in points.items():
+        at = [index for index, size in enumerate(sizes) if size in rates]
+        colour = {"cuBLAS": "black", "CLBlast": "#999999"}.get(name)
+        axes.plot(at, [rates[sizes[i]] for i in at], marker=next(markers), color=colour, label=name)
+    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], rotation=60, fontsize=8)
+    axes.set_ylim(0)
+    axes.set_xlabel("M = N = K")
+    axes.set_ylabel("TFLOP/s")
+    axes.grid(True, alpha=0.3)
+
+
+def float32(content: Content) -> Figure:
+    """pyclmm, cuBLAS and CLBlast in float32, a picture a layout, with the device's limit."""
+    layouts = list(dict.fromkeys(row["layout"] for row in content["rows"]))
+    figure = Figure(figsize=(4.5 * len(layouts), 4.5), layout="constrained")
+    for axes, layout in zip(figure.subplots(1, len(layouts), squeeze=False)[0], layouts, strict=True):
+        points: dict[str, dict[int, float]] = {}
+        for row in content["rows"]:
+            if row["layout"] == layout and (size := cube(row)):
+                for key, name in (("auto", "pyclmm"), ("cublas", "cuBLAS"), ("clblast", "CLBlast")):
+                    if key in row["seconds"]:
+                        points.setdefault(name, {})[size] = row["flops"] / row["seconds"][key] / 1e12
+        against_size(axes, points)
+        if content.get("float32_limit"):
+            axes.axhline(content["float32_limit"] / 1e12, color=LIMIT, label="float32 units at full clock")
+        axes.set_title(layout)
+        axes.legend(fontsize="small", loc="lower right")
+    figure.suptitle(title(content, "float32"))
+    return figure
+
+
+def matrix_units(content: Content) -> Figure:
+    """A picture for each peer: pyclmm's kernels and cuBLAS by size."""
+    peers = list(dict.fromkeys(row["peer"] for row in content["rows"]))
+    figure = Figure(figsize=(13, 4.2 * -(-len(peers) // 3)), layout="constrained")
+    for number, peer in enumerate(peers, 1):
+        axes = figure.add_subplot(-(-len(peers) // 3), 3, number)
+        points: dict[str, dict[int, float]] = {}
+        for row in content["rows"]:
+            if row["peer"] == peer and (size := cube(row)):
+                flops = 2.0 * size**3
+                points.setdefault(f"{row['kernel']} {row['layout']}", {})[size] = (
+                    flops / row["seconds"] / 1e12
+                )
+                points.setdefault("cuBLAS", {})[size] = flops / row["cublas_seconds"] / 1e12
+        against_size(axes, points)
+        high = any(row["peer"] == peer and row["precision"] == "high" for row in content["rows"])
+        axes.set_title(f'"high", beside cuBLAS {peer}' if high else peer)
+        axes.legend(fontsize="small")
+    figure.suptitle(title(content, "matrix units"))
+    return figure
+
+
+def ladder(content: Content) -> Figure:
+    """Bars on a log axis, from naive to matrix units, and cuBLAS."""
+    own = {step["label"] for step in content["steps"]}
+    rates = {name: content["flops"] / s / 1e12 for name, s in content["seconds"].items()}
+    figure = Figure(figsize=(10, 1.2 + 0.38 * len(rates)), layout="constrained")
+    axes = figure.add_subplot()
+    bars = axes.barh(
+        list(rates), list(rates.values()), color=[OWN if name in own else PEER for name in rates]
+    )
+    axes.bar_label(bars, [f"{rate:.3g}" for rate in rates.values()], padding=3)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlim(min(rates.values()) / 2, max(rates.values()) * 2.5)
+    if content.get("float32_limit"):
+        axes.axvline(content["float32_limit"] / 1e12, color=LIMIT, linewidth=1)
+        axes.set_title("line: float32 units at full clock", fontsize="small")
+    axes.set_xlabel("TFLOP/s")
+    figure.suptitle(title(content, f"{content['n']} cubed"))
+    return figure
+
+
+DRAWN: dict[str, Callable[[Content], Figure]] = {
+    "*-float32.json": float32,
+    "*-matrix-units.json": matrix_units,
+    "*-ladder.json": ladder,
+}
+
+
+def main() -> None:
+    for pattern, draw in DRAWN.items():
+        for file in sorted(RESULTS.glob(pattern)):
+            draw(json.loads(file.read_text())).savefig(file.with_suffix(".png"), dpi=110)
+            print(file.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

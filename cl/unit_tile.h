@@ -1,0 +1,149 @@
+/* Tiles of words for matrix units: from an operand in device memory, through registers, to local memory.
+ *
+ * A word is WORD_K neighbours along K of one row of A, or column of B: what a work-item hands to a matrix
+ * instruction. Whichever way the operand lies, its tile lies like this, in local memory:
+ *
+ *   word w of line x, elements k = WORD_K w .. WORD_K w + WORD_K - 1, at  w * width + (x ^ w * SWIZZLE % 16)
+ *
+ * so that the work-items of an instruction, a line each, read neighbouring words, and those that fill a line
+ * along K do not all meet the same banks. A work-item fills cells:
+ *
+ *   along K   one word: one access where it is wide, else WORD_K accesses of an element;
+ *             neighbouring work-items take neighbouring words of a line
+ *   across K  the words of CELL_X neighbouring lines: WORD_K accesses of CELL_X elements (4 bytes where it is
+ *             wide), shuffled in registers; neighbouring work-items take neighbouring cells at one k
+ *
+ * What lies beyond an edge is not read, and is zero. Elements are moved as bits.
+ *
+ * Macros: BM BN BK; ELEMENT_BYTES 1, 2, 4, 8; WORD_K, with WORD_K * ELEMENT_BYTES 4, 8 or 16; WORK_ITEMS
+ *   WIDE_A WIDE_B   1: lines along K start on a multiple of a word, and K is one of WORD_K; lines across K
+ *                   start on multiples of 4 bytes, and are as long. 0: anything
+ *   SWIZZLE         1 and up: lines that one sub-group fills at a time
+ * BM and BN are multiples of 16; cells divide WORK_ITEMS or are divided by them.
+ */
+#if !defined(BM) || !defined(BN) || !defined(BK) || !defined(ELEMENT_BYTES) || !defined(WORD_K) || \
+    !defined(WORK_ITEMS) || !defined(WIDE_A) || !defined(WIDE_B) || !defined(SWIZZLE)
+#error "unit_tile.h needs BM BN BK ELEMENT_BYTES WORD_K WORK_ITEMS WIDE_A WIDE_B SWIZZLE"
+#endif
+
+#define WORD_UINTS (WORD_K * ELEMENT_BYTES / 4)
+#if WORD_K * ELEMENT_BYTES == 4
+typedef uint word_t;
+#define WORD(u) ((u)[0])
+#elif WORD_K * ELEMENT_BYTES == 8
+typedef uint2 word_t;
+#define WORD(u) ((uint2)((u)[0], (u)[1]))
+#else
+typedef uint4 word_t;
+#define WORD(u) ((uint4)((u)[0], (u)[1], (u)[2], (u)[3]))
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#ifndef UNROLL
+#define UNROLL _Pragma("unroll")
+#endif
+#define WORDS (BK / WORD_K) /* of a line of a tile */
+#define STAGE (WORDS * (BM + BN)) /* words of both tiles */
+#define PLACE(width, w, x) ((w) * (width) + ((x) ^ (w) * SWIZZLE % 16))
+#define CELL_X(across, wide) ((across) && (wide) && ELEMENT_BYTES < 4 ? 4 / ELEMENT_BYTES : 1)
+/* Cells side by side, and passes of all work-items over a tile. */
+#define CELLS_X(width, across, wide) ((across) ? (width) / CELL_X(across, wide) : WORDS)
+#define CELLS(width, across, wide) ((width) * WORDS / CELL_X(across, wide))
+#define PASSES(width, across, wide) ((CELLS(width, across, wide) + WORK_ITEMS - 1) / WORK_ITEMS)
+#define HELD_UINTS(width, across, wide) \
+  (PASSES(width, across, wide) * CELL_X(across, wide) * WORD_UINTS)
+
+/* A work-item's way through an operand. */
+typedef struct {
+  __global const uchar *at; /* the first element of its first cell, of the tile that is fetched next */
+  long ld;                  /* bytes between lines */
+  int x_left, k_left;       /* elements from there to the edges */
+  int x, word;              /* its first cell, in a tile; x is -1 where it has none */
+} Walk;
+
+INLINE void begin_walk(
+    Walk *w, __global const uchar *origin, const long ld, const int x_left, const int k_left, const int width,
+    const int across, const int wide)
+{
+  const int id = get_local_id(0);
+  const int cells = CELLS_X(width, across, wide);
+  const int x = across ? id % cells * CELL_X(across, wide) : id / cells;
+  const int word = across ? id / cells : id % cells;
+  const bool idle = x >= width || word >= WORDS;
+  w->ld = ld * ELEMENT_BYTES;
+  w->at = origin + (across ? word * WORD_K * w->ld + x * ELEMENT_BYTES
+                           : x * w->ld + word * WORD_K * ELEMENT_BYTES);
+  w->x_left = idle ? 0 : x_left - x;
+  w->k_left = k_left - word * WORD_K;
+  w->x = idle ? -1 : x;
+  w->word = word;
+}
+
+/* CELL_X elements as bits. */
+INLINE uint read_bits(__global const uchar *p, const int elements)
+{
+  if (elements * ELEMENT_BYTES == 4) return *(__global const uint *)p;
+  if (ELEMENT_BYTES == 2) return *(__global const ushort *)p;
+  return *p;
+}
+
+/* Lines of WORD_K k, `cell` elements each, to `cell` words. */
+INLINE void shuffle_cell(uint *words, const uint *lines, const int cell)
+{
+#if ELEMENT_BYTES < 4
+  const int bits = 8 * ELEMENT_BYTES, mask = (1 << bits) - 1;
+  UNROLL for (int c = 0; c < cell; ++c)
+    UNROLL for (int u = 0; u < WORD_UINTS; ++u) {
+      uint word = 0;
+      UNROLL for (int e = 0; e < 4 / ELEMENT_BYTES; ++e)
+        word |= (lines[u * (4 / ELEMENT_BYTES) + e] >> c * bits & mask) << e * bits;
+      words[c * WORD_UINTS + u] = word;
+    }
+#else
+  UNROLL for (int u = 0; u < WORD_UINTS; ++u) words[u] = lines[u];
+#endif
+}
+
+INLINE void read_cell(
+    uint *held, __global const uchar *p, const long ld, const bool inside, const int k_left, const int across,
+    const int wide)
+{
+  if (WORD_K == 1 || (wide && !across)) {
+    union { word_t word; uint u[WORD_UINTS]; } v;
+    v.word = inside && k_left > 0 ? *(__global const word_t *)p : (word_t)(0);
+    UNROLL for (int u = 0; u < WORD_UINTS; ++u) held[u] = v.u[u];
+    return;
+  }
+  uint lines[WORD_K];
+  UNROLL for (int k = 0; k < WORD_K; ++k) {
+    __global const uchar *from = p + k * (across ? ld : ELEMENT_BYTES);
+    lines[k] = inside && k < k_left ? read_bits(from, CELL_X(across, wide)) : 0;
+  }
+  shuffle_cell(held, lines, CELL_X(across, wide));
+}
+
+/* Starts the loads of a tile, and goes on to the next. */
+INLINE void fetch(uint *held, Walk *w, const int width, const int across, const int wide)
+{
+  const int cell = CELL_X(across, wide), step = WORK_ITEMS / CELLS_X(width, across, wide);
+  UNROLL for (int pass = 0; pass < PASSES(width, across, wide); ++pass) {
+    const int x = across ? 0 : pass * step, k = across ? pass * step * WORD_K : 0;
+    read_cell(held + pass * cell * WORD_UINTS, w->at + (across ? k : x) * w->ld, w->ld, x < w->x_left,
+              w->k_left - k, across, wide);
+  }
+  w->at += across ? BK * w->ld : BK * ELEMENT_BYTES;
+  w->k_left -= BK;
+}
+
+/* What was fetched, to its tile. */
+INLINE void land(
+    __local word_t *tile, const uint *held, const Walk *w, const int width, const int across, const int wide)
+{
+  const int cell = CELL_X(across, wide), step = WORK_ITEMS / CELLS_X(width, across, wide);
+  if (CELLS(width, across, wide) < WORK_ITEMS && w->x < 0) return;
+  UNROLL for (int pass = 0; pass < PASSES(width, across, wide); ++pass)
+    UNROLL for (int c = 0; c < cell; ++c) {
+      const int word = w->word + (across ? pass * step : 0), x = w->x + (across ? c : pass * step);
+      tile[PLACE(width, word, x)] = WORD(held + (pass * cell + c) * WORD_UINTS);
+    }
+}
