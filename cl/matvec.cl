@@ -15,9 +15,12 @@
  * Work-group (piece of J, share of K, z). With SPLIT the shares' sums go to `shares`, (z, share, j), and
  * matvec_reduce adds them up in order.
  *
+ * Complex numbers: PLANES = 2 reals side by side, and all four products of the parts of w and x are
+ * summed, each as it falls out of vectors of reals; `element` combines them and conjugates.
+ *
  * Macros: X_IS_A 1: M is 1 and A the vector, 0: N is 1 and B is; BN, the most j a work-group has in
- * matvec_columns, a multiple of LANES; SPLIT 0, 1. Those of types.h, gemm.h and vectors.h.
- * Preconditions: W and x hold ACC_T, real, not conjugated; in matvec_rows x has unit stride.
+ * matvec_columns (LANES divides BN * PLANES); SPLIT 0, 1. Those of types.h, gemm.h and vectors.h.
+ * Preconditions: W and x hold ACC_T; in matvec_rows x has unit stride.
  * Technique: the level-2 BLAS.
  */
 #if !defined(X_IS_A) || !defined(BN) || !defined(SPLIT)
@@ -28,19 +31,24 @@
 #define J N
 #define W b
 #define W_LD ldb
+#define W_SIGN (CONJ_B ? -1 : 1)
 #define X a
 #define X_STRIDE (TRANS_A ? lda : 1)
+#define X_SIGN (CONJ_A ? -1 : 1)
 #define STORE_SUM(j, sum) STORE_RESULT(0, j, sum)
 #else
 #define J M
 #define W a
 #define W_LD lda
+#define W_SIGN (CONJ_A ? -1 : 1)
 #define X b
 #define X_STRIDE (TRANS_B ? 1 : ldb)
+#define X_SIGN (CONJ_B ? -1 : 1)
 #define STORE_SUM(j, sum) STORE_RESULT(j, 0, sum)
 #endif
 #define AT_ONCE 8 /* rows of W: streams that hide each other's latency */
 #define FOR_ROWS _Pragma("unroll") for (int r = 0; r < AT_ONCE; ++r)
+#define FOR_PLANES _Pragma("unroll") for (int p = 0; p < PLANES; ++p)
 #define LOAD_VEC(p) (*(__global const LOOSE_VEC *)(p))
 
 #if SPLIT
@@ -49,7 +57,7 @@
 #define PUT_SUM(j, sum) STORE_SUM(j, sum)
 #endif
 
-#define MATVEC_ARGS GEMM_ARGS, const int nc, const int splits, const int split_k, __global REAL *shares
+#define MATVEC_ARGS GEMM_ARGS, const int nc, const int splits, const int split_k, __global ACC_T *shares
 #define MATVEC_BEGIN                              \
   GEMM_BEGIN;                                     \
   const int j0 = get_group_id(0) * nc;            \
@@ -57,25 +65,48 @@
   const int k0 = get_group_id(1) * split_k;       \
   const int k1 = min(K, k0 + split_k)
 
-/* sums[r] = rows[r] . x over `count` elements: vectors first, then what is left. */
+#if PLANES == 2
+/* The sum of w x from the sums of the products of their parts, named w's part first. */
+INLINE ACC_T element(const REAL re_re, const REAL re_im, const REAL im_re, const REAL im_im)
+{
+  return (ACC_T)(re_re - (W_SIGN * X_SIGN) * im_im, X_SIGN * re_im + W_SIGN * im_re);
+}
+#endif
+
+/* sums[r] = rows[r] . x over `count` reals: vectors first, then what is left. The second plane is x with
+ * its parts exchanged. */
 INLINE void dot_rows(
-    REAL sums[AT_ONCE], __global const REAL *const rows[AT_ONCE], __global const REAL *x,
+    ACC_T sums[AT_ONCE], __global const REAL *const rows[AT_ONCE], __global const REAL *x,
     const int count)
 {
-  VEC acc[AT_ONCE];
-  FOR_ROWS acc[r] = (VEC)(0);
+  VEC acc[PLANES][AT_ONCE];
+  FOR_PLANES FOR_ROWS acc[p][r] = (VEC)(0);
   int k = 0;
   for (; k <= count - LANES; k += LANES) {
-    const VEC part = LOAD_VEC(x + k);
-    FOR_ROWS acc[r] = LOAD_VEC(rows[r] + k) * part + acc[r];
+    VEC part[PLANES];
+    part[0] = LOAD_VEC(x + k);
+#if PLANES == 2
+    part[1].even = part[0].odd;
+    part[1].odd = part[0].even;
+#endif
+    FOR_PLANES FOR_ROWS acc[p][r] = LOAD_VEC(rows[r] + k) * part[p] + acc[p][r];
   }
   FOR_ROWS
   {
-    const REAL *lanes = (const REAL *)&acc[r];
-    REAL sum = 0;
-    for (int l = 0; l < LANES; ++l) sum += lanes[l];
-    for (int rest = k; rest < count; ++rest) sum += rows[r][rest] * x[rest];
-    sums[r] = sum;
+    REAL sum[PLANES][PLANES] = {{0}}; /* by the part of x relative to w's, and the part of w */
+    FOR_PLANES
+    {
+      const REAL *lanes = (const REAL *)&acc[p][r];
+      for (int l = 0; l < LANES; ++l) sum[p][l % PLANES] += lanes[l];
+    }
+    for (int rest = k; rest < count; rest += PLANES)
+      FOR_PLANES _Pragma("unroll") for (int q = 0; q < PLANES; ++q)
+        sum[p][q] += rows[r][rest + q] * x[rest + (p ^ q)];
+#if PLANES == 2
+    sums[r] = element(sum[0][0], sum[1][0], sum[1][1], sum[0][1]);
+#else
+    sums[r] = sum[0][0];
+#endif
   }
 }
 
@@ -84,52 +115,70 @@ __kernel ONE_ITEM void matvec_rows(MATVEC_ARGS)
   MATVEC_BEGIN;
   for (int j = j0; j < j1; j += AT_ONCE) {
     __global const REAL *rows[AT_ONCE];
-    REAL sums[AT_ONCE];
-    FOR_ROWS rows[r] = W + min(j + r, J - 1) * W_LD + k0;
-    dot_rows(sums, rows, X + k0, k1 - k0);
+    ACC_T sums[AT_ONCE];
+    FOR_ROWS rows[r] = (__global const REAL *)(W + min(j + r, J - 1) * W_LD + k0);
+    dot_rows(sums, rows, (__global const REAL *)(X + k0), (k1 - k0) * PLANES);
     for (int r = 0; r < min(AT_ONCE, j1 - j); ++r) PUT_SUM(j + r, sums[r]);
   }
 }
 
-/* sums += x[0] row 0 + x[1] row 1 + ..., `count` elements of each row. */
+/* sums[p] += part p of x[0] times row 0 + of x[1] times row 1 + ..., `count` reals of each row. */
 INLINE void add_rows(
-    __local VEC *sums, __global const REAL *w, const long ld, const REAL x[AT_ONCE], const int count)
+    __local VEC (*sums)[BN * PLANES / LANES], __global const REAL *w, const long ld,
+    const REAL x[PLANES][AT_ONCE], const int count)
 {
   const int vectors = count / LANES;
   for (int v = 0; v < vectors; ++v) {
-    VEC sum = sums[v];
-    FOR_ROWS sum = x[r] * LOAD_VEC(w + r * ld + v * LANES) + sum;
-    sums[v] = sum;
+    VEC sum[PLANES];
+    FOR_PLANES sum[p] = sums[p][v];
+    FOR_ROWS FOR_PLANES sum[p] = x[p][r] * LOAD_VEC(w + r * ld + v * LANES) + sum[p];
+    FOR_PLANES sums[p][v] = sum[p];
   }
-  __local REAL *rest = (__local REAL *)sums;
-  for (int j = vectors * LANES; j < count; ++j) FOR_ROWS rest[j] += x[r] * w[r * ld + j];
+  FOR_PLANES
+  {
+    __local REAL *rest = (__local REAL *)sums[p];
+    for (int j = vectors * LANES; j < count; ++j) FOR_ROWS rest[j] += x[p][r] * w[r * ld + j];
+  }
 }
 
 __kernel ONE_ITEM void matvec_columns(MATVEC_ARGS)
 {
-  __local VEC sums[BN / LANES];
+  __local VEC sums[PLANES][BN * PLANES / LANES];
   MATVEC_BEGIN;
-  for (int v = 0; v < BN / LANES; ++v) sums[v] = (VEC)(0);
+  const int count = (j1 - j0) * PLANES;
+  __global const REAL *w = (__global const REAL *)(W + j0);
+  __global const REAL *x_reals = (__global const REAL *)X;
+  for (int v = 0; v < BN * PLANES / LANES; ++v) FOR_PLANES sums[p][v] = (VEC)(0);
   int k = k0;
   for (; k <= k1 - AT_ONCE; k += AT_ONCE) {
-    REAL x[AT_ONCE];
-    FOR_ROWS x[r] = X[(k + r) * X_STRIDE];
-    add_rows(sums, W + k * W_LD + j0, W_LD, x, j1 - j0);
+    REAL x[PLANES][AT_ONCE];
+    FOR_ROWS FOR_PLANES x[p][r] = x_reals[(k + r) * X_STRIDE * PLANES + p];
+    add_rows(sums, w + k * W_LD * PLANES, W_LD * PLANES, x, count);
   }
-  __local REAL *sum = (__local REAL *)sums;
   for (; k < k1; ++k)
-    for (int j = j0; j < j1; ++j) sum[j - j0] += X[k * X_STRIDE] * W[k * W_LD + j];
-  for (int j = j0; j < j1; ++j) PUT_SUM(j, sum[j - j0]);
+    FOR_PLANES
+    {
+      __local REAL *sum = (__local REAL *)sums[p];
+      for (int j = 0; j < count; ++j)
+        sum[j] += x_reals[k * X_STRIDE * PLANES + p] * w[k * W_LD * PLANES + j];
+    }
+  __local const REAL *s = (__local const REAL *)sums[0];
+#if PLANES == 2
+  __local const REAL *t = (__local const REAL *)sums[1];
+  for (int j = 0; j < j1 - j0; ++j) PUT_SUM(j0 + j, element(s[2 * j], t[2 * j], s[2 * j + 1], t[2 * j + 1]));
+#else
+  for (int j = 0; j < j1 - j0; ++j) PUT_SUM(j0 + j, s[j]);
+#endif
 }
 
 #if SPLIT
 /* Adds the shares of nc results, in their order, and stores them. */
-__kernel ONE_ITEM void matvec_reduce(GEMM_ARGS, const int nc, const int splits, __global REAL *shares)
+__kernel ONE_ITEM void matvec_reduce(GEMM_ARGS, const int nc, const int splits, __global ACC_T *shares)
 {
   GEMM_BEGIN;
   const int j0 = get_group_id(0) * nc;
   for (int j = j0; j < min(J, j0 + nc); ++j) {
-    REAL sum = 0;
+    ACC_T sum = ACC_ZERO;
     for (int share = 0; share < splits; ++share) sum += shares[(get_global_id(2) * splits + share) * J + j];
     STORE_SUM(j, sum);
   }

@@ -86,9 +86,11 @@ inline ulong wgmma_tile(const uint address, const uint chunk_bytes)
 #endif
 #if WGMMA_TYPE == 4
 typedef int wgmma_acc;
+typedef int4 wgmma_acc4;
 #define WGMMA_REG(x) "+r"(x)
 #else
 typedef float wgmma_acc;
+typedef float4 wgmma_acc4;
 #define WGMMA_REG(x) "+f"(x)
 #endif
 

@@ -99,9 +99,11 @@ class Binding:
         fixed: dict[str, cl.Buffer] = {}
         for space in recipe.workspace:
             fixed[space.symbol] = host.allocate(context, space.nbytes, device, space.symbol)
+            if space.zeroed:
+                self._fill(fixed[space.symbol], 0).wait()
         for name, table in recipe.tables.items():
             fixed[name] = host.filled(context, table, device, name)
-        self._workspace = [fixed[space.symbol] for space in recipe.workspace]
+        self._workspace = [(fixed[space.symbol], space.zeroed) for space in recipe.workspace]
         fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any buffer does: it is never read
         self._fixed = fixed  # a kernel does not keep its arguments alive
         self._steps = [self._step(launch) for launch in recipe.launches]
@@ -123,10 +125,15 @@ class Binding:
         )
 
     def poison_workspace(self) -> None:
-        """Fill it with NaN (-1 for integers): what a kernel reads there it must have written."""
-        ones = np.full(1, 0xFF, np.uint8)
-        for buffer in self._workspace:
-            cl.enqueue_fill_buffer(self.queue, buffer, ones, 0, buffer.size)
+        """Fill it with NaN (-1 for integers): what a kernel reads there it must have written.
+
+        What is zero when it is new becomes zero again.
+        """
+        for buffer, zeroed in self._workspace:
+            self._fill(buffer, 0 if zeroed else 0xFF)
+
+    def _fill(self, buffer: cl.Buffer, byte: int) -> cl.Event:
+        return cl.enqueue_fill_buffer(self.queue, buffer, np.full(1, byte, np.uint8), 0, buffer.size)
 
     def enqueue(
         self, buffers: Buffers, scalars: Scalars, wait_for: list[cl.Event], constant: Constant | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from .device import DeviceInfo
@@ -31,7 +31,7 @@ class TileConfig:
     options: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
-        for name, value in (*asdict(self).items(), *self.options):
+        for name, value in (*vars(self).items(), *self.options):
             if name != "options" and (not isinstance(value, int) or value < 0):
                 raise ArgumentError(f"TileConfig.{name} must be an integer of 0 or more, not {value!r}")
 

@@ -91,12 +91,18 @@ class DeviceInfo:
         """
         return self.is_cpu and self.vendor in ("pocl", "intel")
 
+    @property
+    def ends_loops_early(self) -> bool:
+        """Whether long loops give wrong results, so that no work-item may do a whole work-group's work."""
+        return "llvmpipe" in self.name
+
     def too_many_steps(self, steps: int) -> str | None:
         """Why a work-item of this device cannot go through *steps* of its loops, or None.
 
-        llvmpipe leaves loops after 21,845 steps, without a word and with a wrong result.
+        llvmpipe leaves all loops of a work-item once they have made 65,535 rounds together (Mesa 22.3),
+        without a word and with a wrong result. *steps* need not count each of them: a third is allowed.
         """
-        if "llvmpipe" in self.name and steps > _LLVMPIPE_STEPS:
+        if self.ends_loops_early and steps > _LLVMPIPE_STEPS:
             return f"{steps} steps a work-item are too many for {self.name!r}: it ends loops early"
         return None
 

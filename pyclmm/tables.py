@@ -38,7 +38,20 @@ _IDENTITY = ("name", "platform", "driver_version")
 _ROW_ALIGN = 16  # bytes: what wide loads and copies ask of the rows of A and B
 _MAX_ENTRIES = 4096
 _OPTIONS = frozenset(
-    ("depth", "fetch_b", "group", "held", "lanes", "mma_k", "pack_a", "pack_b", "slices", "teams", "unit")
+    (
+        "alternate",
+        "depth",
+        "fetch_b",
+        "group",
+        "held",
+        "lanes",
+        "mma_k",
+        "pack_a",
+        "pack_b",
+        "slices",
+        "teams",
+        "unit",
+    )
 )
 
 

@@ -68,60 +68,76 @@ def _layout(r, place, names=None):
     return r.choice(names or (HOST_LAYOUTS if place == "host" else DEVICE_LAYOUTS))
 
 
-def draw_matmul(r, place, types=ELEMENT_TYPES):
-    """A call of matmul on operands of *types*; some of them are wrong, as numpy.matmul would say."""
-    a, b = _shapes(r)
+def matmul_kind(r, types=ELEMENT_TYPES):
+    """What of a call of matmul decides on the programs it runs, but for shapes and layouts."""
     left = r.choice(types)
-    right = left if r.random() < 0.6 else r.choice(types)
-    call = {
+    kind = {
         "name": "matmul",
-        "place": place,
-        "a": {"shape": a, "dtype": left, "layout": _layout(r, place)},
-        "b": {"shape": b, "dtype": right, "layout": _layout(r, place)},
+        "a": left,
+        "b": left if r.random() < 0.6 else r.choice(types),
         "dtype": r.choice(types) if r.random() < 0.15 else None,
-        "kernel": "auto" if r.random() < 0.7 else r.choice([k.name for k in KERNELS]),
-        "seed": r.randint(0, 1 << 16),
+        "kernel": _kernel(r),
     }
-    if call["dtype"] == "bfloat16":  # numpy.matmul has none
-        call["dtype"] = None
+    if kind["dtype"] == "bfloat16":  # numpy.matmul has none
+        kind["dtype"] = None
     if r.random() < 0.4:
+        kind["out"] = left if r.random() < 0.7 else r.choice(types)
+    return kind
+
+
+def _kernel(r):
+    return "auto" if r.random() < 0.7 else r.choice([k.name for k in KERNELS])
+
+
+def draw_matmul(r, place, types=ELEMENT_TYPES, kind=None):
+    """A call of matmul on operands of *types*; some of them are wrong, as numpy.matmul would say."""
+    call = dict(kind or matmul_kind(r, types)) | {"place": place, "seed": r.randint(0, 1 << 16)}
+    a, b = _shapes(r)
+    call["a"] = {"shape": a, "dtype": call["a"], "layout": _layout(r, place)}
+    call["b"] = {"shape": b, "dtype": call["b"], "layout": _layout(r, place)}
+    if "out" in call:
         shape = _result_shape(a, b)
         if r.random() < 0.1:
             shape = [*shape, 2] if r.random() < 0.5 else [2, *shape]
         names = (*OUT_LAYOUTS, *(("unaligned", "swapped", "readonly", "field") if place == "host" else ()))
-        dtype = left if r.random() < 0.7 else r.choice(types)
-        call["out"] = {"shape": shape, "dtype": dtype, "layout": _layout(r, place, names)}
+        call["out"] = {"shape": shape, "dtype": call["out"], "layout": _layout(r, place, names)}
     return call
 
 
-def draw_gemm(r, place, types=BLAS_TYPES):
-    """A right call of gemm on matrices of one type."""
-    m, n, k = (r.choice(SIZES[1:]) for _ in "mnk")
-    trans_a, trans_b = r.choice("NTC"), r.choice("NTC")
+def gemm_kind(r, types=BLAS_TYPES):
+    """What of a call of gemm decides on the programs it runs, but for shapes and layouts."""
     dtype = r.choice(types)
+    kind = {
+        "name": "gemm",
+        "dtype": dtype,
+        "trans_a": r.choice("NTC"),
+        "trans_b": r.choice("NTC"),
+        "kernel": _kernel(r),
+        "has": [n for n, often in (("c", 0.6), ("bias", 0.3), ("out", 0.5)) if r.random() < often],
+    }
+    if not dtype.startswith("complex"):
+        kind["activation"] = r.choice(ACTIVATIONS)
+    return kind
+
+
+def draw_gemm(r, place, types=BLAS_TYPES, kind=None):
+    """A right call of gemm on matrices of one type."""
+    call = dict(kind or gemm_kind(r, types)) | {"place": place, "seed": r.randint(0, 1 << 16)}
+    dtype, has = call.pop("dtype"), call.pop("has")
+    m, n, k = (r.choice(SIZES[1:]) for _ in "mnk")
 
     def matrix(rows, cols, names=None):
         return {"shape": [rows, cols], "dtype": dtype, "layout": _layout(r, place, names)}
 
-    call = {
-        "name": "gemm",
-        "place": place,
-        "a": matrix(*((m, k) if trans_a == "N" else (k, m))),
-        "b": matrix(*((k, n) if trans_b == "N" else (n, k))),
-        "trans_a": trans_a,
-        "trans_b": trans_b,
-        "alpha": r.choice((0, 1, 0.7, -2)),
-        "beta": r.choice((0, 0, 1, 1.3)),
-        "kernel": "auto" if r.random() < 0.7 else r.choice([k.name for k in KERNELS]),
-        "seed": r.randint(0, 1 << 16),
-    }
-    if call["beta"] or r.random() < 0.3:
+    call["a"] = matrix(*((m, k) if call["trans_a"] == "N" else (k, m)))
+    call["b"] = matrix(*((k, n) if call["trans_b"] == "N" else (n, k)))
+    call["alpha"] = r.choice((0, 1, 0.7, -2))
+    call["beta"] = r.choice((0, 1, 1.3)) if "c" in has else 0
+    if "c" in has:
         call["c"] = matrix(m, n)
-    if r.random() < 0.3:
+    if "bias" in has:
         call["bias"] = matrix(*r.choice(((1, n), (m, 1), (1, 1))))
-    if not dtype.startswith("complex"):
-        call["activation"] = r.choice(ACTIVATIONS)
-    if r.random() < 0.5:
+    if "out" in has:
         call["out"] = matrix(m, n, OUT_LAYOUTS)
     return call
 
@@ -292,7 +308,10 @@ def _check_raised(call, error, numpys):
 
 
 def judge_matmul(call, queue):
-    """Compare a call of matmul with numpy.matmul: value, dtype, shape, flags, exception, bytes around."""
+    """Compare a call of matmul with numpy.matmul: value, dtype, shape, flags, exception, bytes around.
+
+    Returns whether it gave a product, and no exception.
+    """
     mine, other = operands(call), operands(call)
     kwargs = {"out": other["out"].view} if "out" in other else {}
     if call.get("dtype"):
@@ -301,7 +320,7 @@ def judge_matmul(call, queue):
     want, numpys = _outcome(np.matmul, a, b, **kwargs)
     got, error = perform(call, mine, queue)
     if _check_raised(call, error, numpys):
-        return
+        return False
     assert got.dtype == want.dtype
     assert got.shape == want.shape
     if not call.get("out"):
@@ -321,14 +340,15 @@ def judge_matmul(call, queue):
         expected(a.astype(computed), b.astype(computed)).over(want.shape).check(native, summed=computed)
     for name in mine:
         _same_rest(mine[name], other[name])
+    return True
 
 
 def judge_gemm(call, queue):
-    """Compare a call of gemm with the same in NumPy's widest arithmetic."""
+    """Compare a call of gemm with the same in NumPy's widest arithmetic; False if the kernel refused it."""
     mine, other = operands(call), operands(call)
     got, error = perform(call, mine, queue)
     if _excused(call, error):
-        return
+        return False
     assert error is None, repr(error)
     x = {n: built.view for n, built in other.items()}
     scalars = {n: call[n] for n in ("alpha", "beta", "trans_a", "trans_b")}
@@ -338,11 +358,15 @@ def judge_gemm(call, queue):
     want.check(got)
     for name in mine:
         _same_rest(mine[name], other[name])
+    return True
 
 
 def judge(call, queue):
-    """Compare *call* with NumPy; AssertionError has the call as JSON, to be kept in failed_calls/."""
+    """Compare *call* with NumPy; AssertionError has the call as JSON, to be kept in failed_calls/.
+
+    Returns whether it gave a product; otherwise it was refused, as it had to be.
+    """
     try:
-        {"matmul": judge_matmul, "gemm": judge_gemm}[call["name"]](call, queue)
+        return {"matmul": judge_matmul, "gemm": judge_gemm}[call["name"]](call, queue)
     except Exception as error:
         raise AssertionError(f"{error}\nin the call {json.dumps(call)}") from error

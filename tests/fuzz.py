@@ -1,31 +1,51 @@
 """Draws calls without end and compares each with NumPy: ``make fuzz``.
 
-    python tests/fuzz.py [--seconds 60] [--seed N] [--keep tests/failed_calls]
+    python tests/fuzz.py [--seconds 60] [--calls N] [--kinds N] [--seed N] [--keep tests/failed_calls]
+                         [--record FILE.json]
 
 Prints its seed; a call that fails is written to a JSON file, which `make test` replays from then on.
+
+Almost every combination of types, kernel and layout is a program of its own, and compiling those takes
+most of the time. ``--kinds`` draws that many combinations of types, kernel and epilogue first and then
+every call from these, so that a long search spends its time on shapes, layouts, views and values.
+``tests/searches/`` has the records of the long searches.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import secrets
+import sys
 import time
 import traceback
 import zlib
+from collections import Counter
 from pathlib import Path
 
-from calls import draw_gemm, draw_matmul, judge
+from calls import draw_gemm, draw_matmul, gemm_kind, judge, matmul_kind
 
+from pyclmm.device import device_info
 from pyclmm.queues import default_queue
+from pyclmm.report import header_json
 
 KEPT = Path(__file__).parent / "failed_calls"
+DRAWN = {"matmul": draw_matmul, "gemm": draw_gemm}
+PROGRESS = 1000  # calls between lines of progress
+_SETTINGS = ("PYCLMM_SELFCHECK", "PYCLMM_TRIAL")  # what a record says of the environment
 
 
-def draw(r):
-    """Any call of any function, on host arrays or Arrays."""
-    return r.choice((draw_matmul, draw_matmul, draw_gemm))(r, r.choice(("host", "device")))
+def draw_kind(r):
+    """Any kind of call of any function."""
+    return r.choice((matmul_kind, matmul_kind, gemm_kind))(r)
+
+
+def draw(r, kinds=()):
+    """Any call, of one of *kinds* or any kind, on host arrays or Arrays."""
+    kind = r.choice(kinds) if kinds else draw_kind(r)
+    return DRAWN[kind["name"]](r, r.choice(("host", "device")), kind=kind)
 
 
 def keep(call, folder):
@@ -37,27 +57,48 @@ def keep(call, folder):
     return path
 
 
+def search(options, r, queue):
+    """Draw and judge until time or calls are up; how many calls had which end."""
+    kinds = [draw_kind(r) for _ in range(options.kinds)]
+    ends = Counter(products=0, refused=0, failed=0)
+    end = time.monotonic() + options.seconds
+    while time.monotonic() < end and ends.total() < options.calls:
+        call = draw(r, kinds)
+        try:
+            ends["products" if judge(call, queue) else "refused"] += 1
+        except Exception:
+            ends["failed"] += 1
+            print(traceback.format_exc(limit=-3), keep(call, options.keep), sep="", flush=True)
+        if ends.total() % PROGRESS == 0:
+            print(*(f"{count} {what}" for what, count in ends.items()), sep=", ", flush=True)
+    return dict(ends)
+
+
 def main(arguments=None):
     """Draw for a while; returns how many calls failed."""
     parser = argparse.ArgumentParser(description="compare random calls with NumPy")
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seconds", type=float, default=None, help="at most; 60 without --calls")
+    parser.add_argument("--calls", type=int, default=sys.maxsize, help="at most")
+    parser.add_argument("--kinds", type=int, default=0, help="draw calls of that many kinds only")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--keep", type=Path, default=KEPT, help="folder for the calls that fail")
+    parser.add_argument("--record", type=Path, help="write seed, counts, device and versions to this file")
     options = parser.parse_args(arguments)
+    if options.seconds is None:
+        options.seconds = 60 if options.calls == sys.maxsize else float("inf")
     seed = secrets.randbelow(1 << 32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    r, queue, drawn, failed = random.Random(seed), default_queue(), 0, 0
-    end = time.monotonic() + options.seconds
-    while time.monotonic() < end:
-        call = draw(r)
-        drawn += 1
-        try:
-            judge(call, queue)
-        except Exception:
-            failed += 1
-            print(traceback.format_exc(limit=-3), keep(call, options.keep), sep="", flush=True)
-    print(f"{drawn} calls, {failed} failed")
-    return failed
+    queue, start = default_queue(), time.monotonic()
+    ends = search(options, random.Random(seed), queue)
+    calls = sum(ends.values())
+    print(f"{calls} calls, {ends['failed']} failed")
+    if options.record:
+        found = {"seed": seed, "kinds": options.kinds or None, "calls": calls, **ends}
+        found |= {"minutes": round((time.monotonic() - start) / 60, 1)}
+        found |= {name: os.environ.get(name, "on") for name in _SETTINGS}
+        record = header_json(device_info(queue.device)) | found
+        options.record.write_text(json.dumps(record, indent=1) + "\n")
+    return ends["failed"]
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ MALI = replace(
 ONE_ITEM = replace(MALI, name="one work-item", vendor="other", compute_units=1, max_work_group_size=1)
 DEVICES = (H200, PASCAL, MI250, ARC, MALI, ONE_ITEM)
 
+LLVMPIPE = replace(ONE_ITEM, name="llvmpipe (LLVM 15.0.6, 256 bits)", kind="cpu", max_work_group_size=1024)
+
 # Small in every way, of no vendor: for what must be the same on any device.
 DEVICE = DeviceInfo(
     name="made-up",

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pyopencl as cl
 import pytest
-from made_up import DEVICE
+from cases import problem_of
+from made_up import DEVICE, LLVMPIPE
 
 import pyclmm
-from pyclmm import ArgumentError, NoDeviceError, queues
+from pyclmm import KERNELS, ArgumentError, NoDeviceError, queues
 from pyclmm.device import device_info
+from pyclmm.select import candidates, refusal
 
 TYPES = cl.device_type
 
@@ -194,7 +196,26 @@ def test_no_platform(monkeypatch):
 
 
 def test_a_device_that_ends_loops_early_gets_no_long_ones():
-    llvmpipe = replace(DEVICE, name="llvmpipe (LLVM 15.0.6, 256 bits)")
     assert DEVICE.too_many_steps(10**9) is None
-    assert llvmpipe.too_many_steps(20_000) is None
-    assert "ends loops early" in llvmpipe.too_many_steps(20_001)
+    assert LLVMPIPE.too_many_steps(20_000) is None
+    assert "ends loops early" in LLVMPIPE.too_many_steps(20_001)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("shape", [(8, 8), (1, 64), (64, 1), (300, 200)], ids=str)
+def test_no_kernel_takes_a_product_whose_loops_end_early(kernel, shape):
+    """Silence there would be a wrong result: 4 x 10^8 steps of K are too many for any kernel."""
+    long, short = (problem_of(*shape, k) for k in (4 * 10**8, 100))
+    assert refusal(kernel, long, LLVMPIPE)
+    if kernel.name in ("register", "tiled", "naive", "flat"):
+        assert refusal(kernel, short, LLVMPIPE) is None
+
+
+def test_kernels_that_work_for_a_group_alone_leave_such_a_device_to_others():
+    """1024 x 1024 x 4096 was wrong by `packed` on llvmpipe, 1 x 4000 x 4000 by `matvec`."""
+    assert {c.kernel.name for c in candidates(problem_of(1024, 1024, 4096), LLVMPIPE, "auto")} == {
+        "register",
+        "tiled",
+        "naive",
+    }
+    assert next(candidates(problem_of(1, 4000, 4000), LLVMPIPE, "auto")).kernel.name == "thin"

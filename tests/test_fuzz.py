@@ -26,7 +26,7 @@ def test_a_search_with_a_seed_draws_the_same_calls():
 
 def test_a_failing_call_is_kept_and_fails_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(fuzz, "judge", lambda call, queue: (_ for _ in ()).throw(AssertionError("wrong")))
-    monkeypatch.setattr(fuzz, "draw", lambda r: draw_matmul(r, "host"))
+    monkeypatch.setattr(fuzz, "draw", lambda r, kinds: draw_matmul(r, "host"))
     assert fuzz.main(["--seconds", "0.01", "--seed", "3", "--keep", str(tmp_path)]) > 0
     assert "seed 3" in capsys.readouterr().out
     kept = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
@@ -56,3 +56,23 @@ def test_a_wrong_product_is_found(queue, monkeypatch):
     monkeypatch.setattr(pyclmm, "matmul", wrong)
     with pytest.raises(AssertionError, match="error ratio"):
         judge(right, queue)
+
+
+def test_a_search_of_a_few_kinds_is_recorded(tmp_path, monkeypatch):
+    """A count of calls ends it; they vary in all but what is compiled; the record says what was run."""
+    drawn = []
+    monkeypatch.setattr(fuzz, "judge", lambda call, queue: drawn.append(call) or len(drawn) % 2)
+    record = tmp_path / "search.json"
+    assert fuzz.main(["--calls", "40", "--kinds", "2", "--seed", "3", "--record", str(record)]) == 0
+    types = {(call["name"], call["a"]["dtype"], call["b"]["dtype"], call["kernel"]) for call in drawn}
+    assert len(types) <= 2 < len({str(call) for call in drawn})
+    found = json.loads(record.read_text())
+    assert {n: found[n] for n in ("seed", "kinds", "calls", "products", "refused", "failed")} == {
+        "seed": 3,
+        "kinds": 2,
+        "calls": 40,
+        "products": 20,
+        "refused": 20,
+        "failed": 0,
+    }
+    assert found["device"]["name"]

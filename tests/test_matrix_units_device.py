@@ -103,6 +103,66 @@ def test_exact_in_every_configuration(queue, rng, name, dtype, precision, result
         assert np.array_equal(got, exact(a, b, got.dtype)), config
 
 
+ONE_PASS = [kind for kind in KINDS if kind[0] == "wgmma"]
+
+
+def wgmma_configs(m, n, k, dtype, **more):
+    """Every configuration of wgmma for such a product, of operands without padding."""
+    name = np.dtype(dtype).name
+    problem = GemmProblem(m, n, k, name, name, name, "float32", lda=k, ldb=n, ldo=n, **more)
+    family = kernel_named("wgmma")
+    return [] if family.supports(problem, DEVICE) else family.configs(problem, DEVICE)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BFLOAT16])
+def test_more_tiles_than_compute_units_whole_and_cut(queue, rng, dtype):
+    m, n, k = 1500, 3000, 520
+    a, b = (cla.to_device(queue, integers(rng, shape, dtype)) for shape in ((m, k), (k, n)))
+    wanted = exact(a.get(), b.get(), dtype)
+    for config in wgmma_configs(m, n, k, dtype):
+        for _ in range(2):  # the second call finds what the first left in its workspace
+            got = run("wgmma", a, b, config=config, queue=queue)
+            assert np.array_equal(got.get(), wanted), config
+
+
+def test_shares_of_k_are_added_in_the_same_order_in_every_call(queue, rng):
+    a, b = (cla.to_device(queue, rng.standard_normal(s).astype("f2")) for s in ((300, 4000), (4000, 300)))
+    for config in (c for c in wgmma_configs(300, 300, 4000, np.float16) if c.split_k > 1):
+        results = {run("wgmma", a, b, config=config, queue=queue).get().tobytes() for _ in range(20)}
+        assert len(results) == 1, config
+
+
+@pytest.mark.parametrize("shared", ["", "a", "b"])
+def test_one_set_of_work_groups_goes_through_a_stack(queue, rng, shared):
+    z, m, n, k = 40, 200, 136, 152
+    a = integers(rng, (m, k) if shared == "a" else (z, m, k), np.float16)
+    b = integers(rng, (k, n) if shared == "b" else (z, k, n), np.float16)
+    strides = ((0 if shared == "a" else m * k,), (0 if shared == "b" else k * n,), (0,), (m * n,))
+    c, bias = integers(rng, (z, m, n), np.float16), integers(rng, (n,), np.float16)
+    on_device = [cla.to_device(queue, x) for x in (a, b)]
+    for config in wgmma_configs(m, n, k, np.float16, batch_shape=(z,), batch_strides=strides):
+        got = run("wgmma", *on_device, config=config, queue=queue).get()
+        assert np.array_equal(got, exact(a, b, np.float16)), config
+    got = run("wgmma", a, b, c, beta=1.0, bias=bias, queue=queue)
+    wanted = a.astype("f8") @ b.astype("f8") + c.astype("f8") + bias.astype("f8")
+    assert np.array_equal(got, wanted.astype("f2"))
+
+
+@pytest.mark.parametrize(("name", "dtype", "precision", "result"), ONE_PASS, ids=str)
+def test_a_plan_finds_other_operands_where_they_are(queue, rng, name, dtype, precision, result):
+    shape = (96, 96)
+    operands = [cla.to_device(queue, integers(rng, shape, dtype)) for _ in range(3)]
+    out = cla.empty(queue, shape, np.dtype(result or dtype))
+    try:
+        how = {"out": out, "kernel": name, "precision": precision, "dtype": result}
+        plan = pyclmm.Matmul(operands[0], operands[1], **how)
+    except pyclmm.UnsupportedError as error:
+        pytest.skip(str(error))
+    for i, j in ((0, 1), (0, 2), (0, 2), (1, 0), (1, 0), (0, 1)):
+        got = plan(operands[i], operands[j], out=out).get()
+        assert np.array_equal(got, exact(operands[i].get(), operands[j].get(), got.dtype)), (i, j)
+
+
 @kinds
 def test_epilogue_and_stacks(queue, rng, name, dtype, precision, result):
     a, b = integers(rng, (3, 2, 67, 45), dtype), integers(rng, (2, 45, 83), dtype)

@@ -80,6 +80,27 @@ def test_matvec_reads_either_operand_along_either_axis(dtype, length, rng):
 
 
 @pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("trans", ["N", "T", "C"])
+@pytest.mark.parametrize("length", [1, 9, 40, 3000])
+def test_a_complex_matvec_is_exact_conjugated_or_not(length, trans, rng):
+    def complex_integers(*shape):
+        return small_integers(rng, shape, "c8") + 1j * small_integers(rng, shape, "c8")
+
+    ops = {"N": lambda x: x, "T": lambda x: x.T, "C": lambda x: x.conj().T}
+    for k in (1, 8, 65, 300):
+        row, matrix = complex_integers(1, k), complex_integers(length, k)
+        w = matrix if trans != "N" else np.ascontiguousarray(matrix.T)
+        for row_trans in "NC":
+            x = row if row_trans == "N" else np.ascontiguousarray(row.conj().T)
+            options = {"trans_a": row_trans, "trans_b": trans, "kernel": "matvec"}
+            assert np.array_equal(pyclmm.gemm(x, w, **options), row @ ops[trans](w)), k
+            turned = {"trans_a": trans, "trans_b": row_trans, "kernel": "matvec"}
+            v = matrix if trans == "N" else np.ascontiguousarray(matrix.T)
+            y = np.ascontiguousarray(row.T) if row_trans == "N" else row.conj()
+            assert np.array_equal(pyclmm.gemm(v, y, **turned), ops[trans](v) @ row.T), k
+
+
+@pytest.mark.usefixtures("on_cpu")
 def test_matvec_refuses_what_it_cannot_read(device):
     matvec = kernel_named("matvec")
     assert "neither" in matvec.supports(problem(2, 3, 4), device)

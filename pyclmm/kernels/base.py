@@ -54,10 +54,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Device memory that a plan owns, named "workspace:<name>" in arguments."""
+    """Device memory that a plan owns, named "workspace:<name>" in arguments.
+
+    ``zeroed``: zeros when it is new, and then what the last call left there.
+    """
 
     name: str
     nbytes: int
+    zeroed: bool = False
 
     @property
     def symbol(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..dtypes import COMPLEX, dtype_of
+from ..dtypes import dtype_of
 from ..problem import GemmProblem
 from .base import (
     Arg,
@@ -23,9 +23,10 @@ from .base import (
     round_up,
     vector_defines,
 )
+from .packed_shape import planes, real_size, sum_size
 
-_SUM_BYTES = 1 << 14  # of sums that wait in local memory: a third of a first cache
-_GROUPS_A_UNIT = 4
+_SUM_BYTES = 1 << 14  # of a row of the matrix whose sums wait in local memory, in a first cache
+_GROUPS_A_UNIT = 2
 _LEAST_K = 64  # steps of K worth a share of their own
 _LEAST_J = 8  # results worth a work-group, as many as matvec_rows makes at once
 _AT_ONCE = 8  # as in matvec.cl
@@ -43,28 +44,29 @@ class Matvec(Kernel):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not device.is_cpu:
             return f"matvec is for CPU devices, this is a {device.kind}"
+        if device.ends_loops_early:
+            return f"matvec is for CPU devices that run loops to their end, not for {device.name!r}"
         if problem.m > 1 and problem.n > 1:
             return f"neither M nor N is 1: {problem.m} x {problem.n}"
-        if not problem.a_type == problem.b_type == problem.acc_type or problem.acc_type in COMPLEX:
-            return f"matvec reads real numbers of the accumulator's type, not {problem.a_type}"
+        if not problem.a_type == problem.b_type == problem.acc_type:
+            return f"matvec reads numbers of the accumulator's type, not {problem.a_type}"
         if _by_rows(problem) and _x_stride(problem) != 1:
             return "the vector has gaps, and the matrix lies along K"
         return device.missing_type(problem.types)
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         size = dtype_of(problem.acc_type).itemsize
-        config = TileConfig(bn=_SUM_BYTES // size, vec=device.vector_bits // 8 // size)
+        config = TileConfig(bn=_SUM_BYTES // size, vec=device.vector_bits // 8 // real_size(problem))
         config = replace(config, split_k=_shares(problem, config, device))
         return [] if self.violations(problem, config, device) else [config]
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        size = dtype_of(problem.acc_type).itemsize
         reasons = []
-        if config.vec not in (2, 4, 8, 16) or config.vec * size * 8 > device.vector_bits:
+        if config.vec not in (2, 4, 8, 16) or config.vec * real_size(problem) * 8 > device.vector_bits:
             reasons.append(f"VEC must be 2, 4, 8 or 16 and fit {device.vector_bits} bits: {config}")
-        if config.bn % config.vec or config.split_k < 1:
-            reasons.append(f"BN must be a multiple of VEC, SPLIT_K at least 1: {config}")
-        return reasons + config.violations(device, (1,), config.bn * size)
+        if config.bn * planes(problem) % config.vec or config.split_k < 1:
+            reasons.append(f"BN reals must be a multiple of VEC, SPLIT_K at least 1: {config}")
+        return reasons + config.violations(device, (1,), config.bn * sum_size(problem))
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         splits, length = config.split_k, max(problem.m, problem.n)

@@ -45,6 +45,8 @@ class Packed(Kernel):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not device.is_cpu:
             return f"packed is for CPU devices, this is a {device.kind}"
+        if device.ends_loops_early:
+            return f"packed is for CPU devices that run loops to their end, not for {device.name!r}"
         return device.missing_type(problem.types)
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:

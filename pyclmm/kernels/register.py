@@ -119,7 +119,9 @@ class Register(Kernel):
             reasons += _not_asynchronous(problem, device)
         nbytes = local_bytes(config, dtype_of(problem.acc_type).itemsize)
         able = replace(device, local_mem_size=static_local_bytes(device))
-        return reasons + config.violations(able, (work_items(config),), nbytes)
+        reasons += config.violations(able, (work_items(config),), nbytes)
+        too_many = device.too_many_steps(problem.k // config.bk)
+        return [*reasons, too_many] if too_many else reasons
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         tiling = Tiling(problem, config, device)

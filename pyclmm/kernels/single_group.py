@@ -25,7 +25,8 @@ class SingleGroup(Kernel):
                 f"the device's limit is {device.max_work_group_size}"
             )
         reasons = self.violations(problem, TileConfig(), device)
-        return device.missing_type(problem.types) or (reasons[0] if reasons else None)
+        unable = device.missing_type(problem.types) or device.too_many_steps(problem.k)
+        return unable or (reasons[0] if reasons else None)
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [TileConfig()]

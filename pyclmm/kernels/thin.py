@@ -55,7 +55,9 @@ class Thin(Kernel):
         if config.vec not in (1, _widest(problem)):
             return [f"vec {config.vec}: the big operand is read in accesses of {_widest(problem)} or 1"]
         nbytes = _items(config) * dtype_of(problem.acc_type).itemsize
-        return config.violations(device, (_items(config),), nbytes)
+        reasons = config.violations(device, (_items(config),), nbytes)
+        too_many = device.too_many_steps(_steps(problem, config) * depth)
+        return [*reasons, too_many] if too_many else reasons
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         rows, q, tile = _thin_rows(problem), _thin_side(problem), _tile(problem, config)

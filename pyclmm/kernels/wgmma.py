@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..dtypes import dtype_of
 from ..errors import UnsupportedError
 from ..problem import GemmProblem
 from .base import (
@@ -24,10 +23,8 @@ from .base import (
     Workspace,
     gemm_args,
     gemm_defines,
-    gemm_program,
     local_range,
     ndrange,
-    round_up,
 )
 from .matrix_units import (
     Defines,
@@ -43,11 +40,11 @@ from .matrix_units import (
 
 SOURCES = (
     *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "split.h", "fragment.h", "tile_order.h"),
-    "wgmma.cl",
+    *("units.h", "shares.h", "wgmma.cl"),
 )
 CAPABILITY = (9, 0)  # sm_90a runs on no other
-_MAP_BYTES = 256  # the tensor maps of a work-group
-_OTHER_LOCAL_BYTES = 256 + 128 + 1024  # tensor maps, barriers, alignment
+_MAP_BYTES = 384  # MAP_SLOT of cl/ptx_map.h
+_OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
 # Tiles, and the share of the full rate that each reached on an H200 where it divides the work.
 _TILES = {
     (128, 256): 1.0,
@@ -58,8 +55,9 @@ _TILES = {
     (64, 128): 0.86,
 }
 _TILES |= {(128, 64): 0.61, (64, 64): 0.5}
+_ALTERNATE_TILES = ((128, 128), (64, 256), (64, 128))  # those of which a quartet can hold one by itself
 _TILE_SECONDS = 2e-6  # a tile's start and end, beside its multiplications
-_REDUCE_SECONDS, _REDUCE_RATE = 5e-6, 2e12  # one more launch; bytes a second of partial sums
+_SHARE_SECONDS = 1.5e-6  # two sums meet
 _RATE = 2.8e12  # float16 multiplications a second and compute unit, H200
 
 
@@ -68,10 +66,47 @@ def stage_bytes(config: TileConfig, parts: int = 1) -> int:
     return (config.bm + config.bn) * 128 * parts
 
 
-def groups(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Work-groups of one product: each computes tiles until there are no more."""
-    tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * config.split_k
-    return min(tiles, device.compute_units)
+@dataclass(frozen=True)
+class Division:
+    """How tiles are dealt out (cl/units.h): ``whole`` of ``tiles`` are not cut, the others into ``shares``."""
+
+    tiles: int
+    whole: int
+    shares: int
+
+    @property
+    def units(self) -> int:
+        return self.whole + (self.tiles - self.whole) * self.shares
+
+    @classmethod
+    def of(cls, problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int) -> Division:
+        """Whole tiles in full waves of work-groups; with SPLIT_K over 1, what is left of them is cut."""
+        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * stack
+        whole = tiles // device.compute_units * device.compute_units if config.split_k > 1 else tiles
+        return cls(tiles, whole, config.split_k)
+
+
+def stacked(problem: GemmProblem) -> int:
+    """Products of a stack that one set of work-groups goes through; 1 where each has its own."""
+    even = all(_evenly_apart(problem, problem.batch_strides[which]) for which in (0, 1))
+    return problem.batch if even and problem.m * problem.n * problem.batch < 2**40 else 1
+
+
+def _evenly_apart(problem: GemmProblem, strides: tuple[int, ...]) -> bool:
+    """Whether operand z of a stack lies z times some distance behind the first."""
+    axes = [(n, s) for n, s in zip(problem.batch_shape, strides, strict=True) if n > 1]
+    last = axes[-1][1] if axes else 0
+    counted = 1
+    for length, stride in reversed(axes):
+        if stride != last * counted:
+            return False
+        counted *= length
+    return 0 <= last < 2**32
+
+
+def groups(division: Division, device: DeviceInfo) -> int:
+    """Work-groups: each computes tiles until there are no more."""
+    return min(division.units, device.compute_units)
 
 
 def estimated_seconds(
@@ -84,7 +119,7 @@ def estimated_seconds(
     rate = _RATE * _TILES[config.bm, config.bn] * 2 / nbytes / (2 * parts - 1)
     seconds = waves * (config.bm * config.bn * problem.k / shares / rate + _TILE_SECONDS)
     if shares > 1:
-        seconds += _REDUCE_SECONDS + 8 * shares * problem.m * problem.n * problem.batch / _REDUCE_RATE
+        seconds += _SHARE_SECONDS * (shares - 1).bit_length()
     return seconds
 
 
@@ -95,20 +130,29 @@ def tile_configs(
     room = local_bytes(device) - _OTHER_LOCAL_BYTES
     found = []
     for bm, bn in tiles:
-        config = TileConfig(bm=bm, bn=bn, bk=128 // nbytes, options=(("group", 8),))
-        stages = min(8, room // stage_bytes(config, parts))
-        if stages >= 2:
-            found.append(replace(config, stages=stages))
-            shares = _shares(problem, config, device) if parts == 1 else 1
-            if shares > 1:
-                found.append(replace(config, stages=stages, split_k=shares))
+        config = TileConfig(bm=bm, bn=bn, bk=128 // nbytes, options=(("alternate", 0), ("group", 8)))
+        config = replace(config, stages=min(8, room // stage_bytes(config, parts)))
+        if config.stages >= 2:
+            found.append(config)
+            found += [] if parts > 1 else _variants(problem, config, device)
     return sorted(found, key=lambda c: estimated_seconds(problem, c, device, nbytes, parts))
 
 
+def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Iterator[TileConfig]:
+    """The same tile with quartets that alternate, and with K in shares."""
+    ways = [config]
+    if (config.bm, config.bn) in _ALTERNATE_TILES:
+        ways.append(replace(config, options=(("alternate", 1), ("group", 8))))
+    yield from ways[1:]
+    shares = _shares(problem, config, device)
+    if shares > 1:
+        yield from (replace(c, split_k=shares) for c in ways)
+
+
 def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Shares of K that give every compute unit a tile, of four blocks or more."""
-    tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
-    return min(device.compute_units // tiles, problem.k // (4 * config.bk), 16)
+    """Shares of K, of two blocks or more, that give every compute unit one in the last wave."""
+    left = Division.of(problem, config, device, stacked(problem)).tiles % device.compute_units
+    return min(device.compute_units // left, problem.k // (2 * config.bk), 64) if left else 1
 
 
 def tile_violations(config: TileConfig, device: DeviceInfo, nbytes: int, parts: int = 1) -> list[str]:
@@ -118,6 +162,8 @@ def tile_violations(config: TileConfig, device: DeviceInfo, nbytes: int, parts: 
         reasons.append(f"wgmma has tiles of {list(_TILES)} x {128 // nbytes}, not {config}")
     if not 1 <= config.split_k <= (1 if parts > 1 else 64):
         reasons.append(f"split_k must be 1 to 64, and 1 for split operands: {config}")
+    if config.option("alternate") and ((config.bm, config.bn) not in _ALTERNATE_TILES or parts > 1):
+        reasons.append(f"quartets alternate on tiles of {_ALTERNATE_TILES}, not {config}")
     needed = config.stages * stage_bytes(config, parts) + _OTHER_LOCAL_BYTES
     if config.stages < 2 or needed > local_bytes(device):
         reasons.append(f"{config.stages} stages take {needed} bytes of local memory: 2 to as many as fit")
@@ -125,8 +171,8 @@ def tile_violations(config: TileConfig, device: DeviceInfo, nbytes: int, parts: 
 
 
 def work_items(config: TileConfig) -> int:
-    """A work-group's size: a quartet of sub-groups that copies, one for each 64 rows."""
-    return 128 * (config.bm // 64 + 1)
+    """A work-group's size: a quartet of sub-groups that copies, and those that multiply."""
+    return 128 * (1 + (2 if config.option("alternate") else config.bm // 64))
 
 
 def wgmma_launch(
@@ -146,46 +192,49 @@ def wgmma_launch(
         *(("WGMMA_ACROSS_A", int(operands.across_a)), ("WGMMA_ACROSS_B", int(operands.across_b))),
         *(("PACKED_A", int(operands.pack_a)), ("PACKED_B", int(operands.pack_b))),
         *(("PARTS", 2 if split else 1), ("PROMOTE", int(split > 0)), ("SPLIT", split)),
-        ("SPLIT_K", int(config.split_k > 1)),
+        *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
         *out_defines(problem),
     )
+    stack = stacked(problem) if not split else 1
+    division = Division.of(problem, config, device, stack)
+    over = groups(division, device) * work_items(config)
     return Launch(
         Program(SOURCES, (*gemm_defines(problem), *defines), ptx_target="sm_90a"),
         "matmul_wgmma",
-        ndrange(problem, groups(problem, config, device) * work_items(config)),
-        local_range(problem, work_items(config)),
-        (*gemm_args(problem), "workspace:maps", *_shares_args(config), *operands.args(problem), *extra),
+        (over,) if stack > 1 else ndrange(problem, over),
+        (work_items(config),) if stack > 1 else local_range(problem, work_items(config)),
+        (
+            *gemm_args(problem),
+            "workspace:maps",
+            *(("workspace:partial", "workspace:arrivals") if config.split_k > 1 else ("workspace:maps",) * 2),
+            *map(np.int32, (division.whole, division.shares, stack)),
+            *operands.args(problem),
+            *extra,
+        ),
     )
 
 
-def _shares_args(config: TileConfig) -> tuple[Arg, ...]:
-    """Where shares of K go, and how many there are; out stands in where nothing is cut."""
-    return ("workspace:partial" if config.split_k > 1 else "out", np.int32(config.split_k))
+def _shares_workspace(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tuple[Workspace, ...]:
+    """Sums on their way to other work-groups, and how many have come to each node of cl/shares.h."""
+    division = Division.of(problem, config, device, stacked(problem))
+    if config.split_k == 1:
+        return ()
+    slots = max(1, (division.tiles - division.whole) * division.shares * (problem.batch // stacked(problem)))
+    sums = Workspace("partial", 4 * config.bm * config.bn * slots)
+    return sums, Workspace("arrivals", 4 * (config.bm // 64) * slots, zeroed=True)
 
 
-def _reduce(problem: GemmProblem, config: TileConfig) -> tuple[Launch, Workspace]:
-    """The launch of cl/reduce.cl, and what it reads."""
-    pitch = round_up(problem.n, 2)
-    size = dtype_of(problem.acc_type).itemsize * problem.m * pitch * config.split_k * problem.batch
-    partial = Workspace("partial", size)
-    launch = Launch(
-        gemm_program(problem, "reduce.cl"),
-        "matmul_reduce",
-        ndrange(problem, round_up(problem.n, 64), round_up(problem.m, 4)),
-        local_range(problem, 64, 4),
-        (*gemm_args(problem), partial.symbol, np.int32(config.split_k), np.int64(pitch)),
-    )
-    return launch, partial
-
-
-def maps_workspace(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Workspace:
-    """The tensor maps of all work-groups."""
-    return Workspace("maps", groups(problem, config, device) * problem.batch * _MAP_BYTES)
+def maps_workspace(problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int = 1) -> Workspace:
+    """The tensor maps of all work-groups, one set of which goes through `stack` products."""
+    sets = problem.batch // stack
+    each = groups(Division.of(problem, config, device, stack), device) * _MAP_BYTES
+    return Workspace("maps", sets * each, zeroed=True)
 
 
 class Wgmma(Kernel):
-    """See cl/wgmma.cl. BM x BN is a work-group's tile, BK 128 bytes of K; SPLIT_K shares of K, added by
-    cl/reduce.cl; option ``group``: rows of tiles that are computed together.
+    """See cl/wgmma.cl. BM x BN is a tile, BK 128 bytes of K; SPLIT_K: into how many shares K is cut where
+    tiles are too few for a wave; options ``group``: rows of tiles that are computed together, ``alternate``:
+    quartets of sub-groups have tiles of their own.
     """
 
     name = "wgmma"
@@ -213,13 +262,12 @@ class Wgmma(Kernel):
         if isinstance(unit, str):
             raise UnsupportedError(unit)
         operands = Operands.of(problem, unit)
-        workspace = (maps_workspace(problem, config, device), *operands.workspace(problem))
+        maps = maps_workspace(problem, config, device, stacked(problem))
         product = wgmma_launch(problem, config, device, operands)
-        launches = (*pack_launches(problem, device, operands), product)
-        if config.split_k > 1:
-            reduction, partial = _reduce(problem, config)
-            launches, workspace = (*launches, reduction), (*workspace, partial)
-        return Work(launches, workspace)
+        return Work(
+            (*pack_launches(problem, device, operands), product),
+            (maps, *_shares_workspace(problem, config, device), *operands.workspace(problem)),
+        )
 
     def _unit(self, problem: GemmProblem) -> Unit | str:
         return unit_for(problem, "WGMMA")

@@ -55,7 +55,7 @@ NO_FP64 = r"needs cl_khr_fp64"
 EVERYWHERE = (
     r"work-items in one work-group",
     r"neither M nor N is",
-    r"reads real numbers of the accumulator's type",
+    r"reads numbers of the accumulator's type",
     r"the vector has gaps",
     r"is not thin",
     r"takes no shape like",
@@ -93,8 +93,8 @@ IMPLEMENTATIONS = (
             "GALLIUM_PIPE_SEARCH_DIR": str(DEBIAN / DEBIAN_LIB / "gallium-pipe"),
         },
         library_path=(DEBIAN / DEBIAN_LIB,),
-        refusals=(NO_FP64, r"no configuration fits the device's limits", r"it ends loops early"),
-        without=("packed",),  # needs more local memory for its sums
+        refusals=(NO_FP64, r"no configuration fits the device's limits", r"ends loops early", r"loops to their end"),
+        without=FOR_CPUS,
     ),
     Implementation(
         "oclgrind",

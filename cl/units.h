@@ -1,0 +1,58 @@
+/* How the tiles of a launch are dealt out to work-groups and, in them, to quartets of sub-groups.
+ *
+ * A unit is what a work-group computes at a time: a tile of one of `stack` products, or a share of the K of
+ * one. The first `whole` tiles are not cut, the others are, into `shares`:
+ *
+ *     units    0 .. whole - 1  tiles 0 .. whole - 1
+ *              then            share 0 of each tile from `whole` on, share 1 of each, ..
+ *
+ * Macros: BM BN of a tile (tile_order.h); SPLIT_K 0: no tile is cut; ALTERNATE 0: a quartet for each 64 rows
+ * of a tile, 1: two quartets, each has all of every other unit; ELEMENT_BYTES of what is multiplied; WGMMA_ACC
+ * (ptx_wgmma.h).
+ */
+#if !defined(SPLIT_K) || !defined(ALTERNATE) || !defined(ELEMENT_BYTES)
+#error "units.h needs SPLIT_K ALTERNATE ELEMENT_BYTES"
+#endif
+#define BK (128 / ELEMENT_BYTES)
+#define QUARTETS (ALTERNATE ? 2 : BM / 64)
+#define OWNERS (ALTERNATE ? 1 : QUARTETS) /* quartets of one tile */
+#define FRAGMENTS (ALTERNATE ? BM / 64 : 1) /* of 64 rows, a quartet */
+#define ACCS (FRAGMENTS * WGMMA_ACC)
+
+/* What a launch computes: `tiles` of tiles_m x tiles_n a product, `blocks` of K each. */
+typedef struct { int tiles_m, tiles_n, tiles, blocks, whole, shares; } work_t;
+
+/* Blocks first .. end - 1 of a tile of product `layer` of the stack; share -1: all of them. */
+typedef struct { int tile, layer, share, first, end; int2 origin; } unit_t;
+
+inline work_t work_of(
+    const int M, const int N, const int K, const int stack, const int whole, const int shares)
+{
+  const int tiles_m = (M + BM - 1) / BM;
+  const int tiles_n = (N + BN - 1) / BN;
+  return (work_t){tiles_m, tiles_n, tiles_m * tiles_n * stack, (K + BK - 1) / BK, whole, shares};
+}
+
+inline int units_of(const work_t work)
+{
+  return SPLIT_K ? work.whole + (work.tiles - work.whole) * work.shares : work.tiles;
+}
+
+inline unit_t unit_at(const int number, const work_t work)
+{
+  unit_t unit = {number, 0, -1, 0, work.blocks, (int2)(0, 0)};
+#if SPLIT_K
+  const int after = number - work.whole;
+  const int cut = work.tiles - work.whole;
+  if (after >= 0) {
+    unit.share = after / cut;
+    unit.tile = work.whole + after % cut;
+    unit.first = (int)((long)work.blocks * unit.share / work.shares);
+    unit.end = (int)((long)work.blocks * (unit.share + 1) / work.shares);
+  }
+#endif
+  const int per_layer = work.tiles_m * work.tiles_n;
+  unit.layer = unit.tile / per_layer;
+  unit.origin = tile_at(unit.tile - unit.layer * per_layer, work.tiles_m, work.tiles_n) * (int2)(BM, BN);
+  return unit;
+}
