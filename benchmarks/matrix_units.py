@@ -1,6 +1,7 @@
 """Products on NVIDIA's matrix units beside cuBLAS (through PyTorch), in one run.
 
     python benchmarks/matrix_units.py [--json FILE] [--rounds 9] [--limit 120] [--largest 8192]
+        [--kernels split ..]
 
 pyclmm's time is by profiling events, from the start of a product's first launch to the end of its last, all
 launches enqueued before the first begins. cuBLAS's is a replay of a CUDA graph of as many calls as fill
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import statistics
 import time
@@ -33,7 +35,7 @@ OBLONG = ((512, 512, 16384), (4096, 128, 4096), (8192, 8192, 256))
 FEW = (1024, 2048, 4096, 8192)
 BURST = 0.4e-3  # seconds of cuBLAS's calls between two CUDA events
 TORCH = {"float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8, "float32": torch.float32,
-         "float64": torch.float64}  # fmt: skip
+         "float64": torch.float64, "complex64": torch.complex64}  # fmt: skip
 # dtype -> the error, relative by norm, that a right product stays under
 TOLERANCE = {"float16": 1e-3, "bfloat16": 5e-3, "int8": 0, "medium": 1e-3, "high": 2e-6, "float64": 1e-14}
 
@@ -51,7 +53,9 @@ class Case:
 
     @property
     def title(self) -> str:
-        word = self.precision if self.dtype == "float32" else self.dtype
+        word = {"float32": self.precision, "complex64": f"complex64 {self.precision}"}.get(
+            self.dtype, self.dtype
+        )
         return f"{self.kernel} {word} {self.layout}"
 
 
@@ -61,6 +65,8 @@ CASES = (
     Case("mma", "float16", "float16"),
     Case("mma", "bfloat16", "bfloat16"),
     Case("split", "float32", "float32", "high"),
+    Case("split", "complex64", "float32", "high"),
+    Case("split", "complex64", "tf32", "medium"),
     Case("wgmma", "float32", "tf32", "medium"),
     Case("wgmma", "float32", "tf32", "medium", "NT"),
     Case("mma", "float32", "tf32", "medium"),
@@ -77,6 +83,7 @@ def numbers(shape: tuple[int, int], dtype: str, seed: int) -> np.ndarray[Any, An
     rows, columns = shape
     narrow = (rows, min(columns, 4096))
     x = rng.integers(-128, 128, narrow) if dtype == "int8" else rng.standard_normal(narrow, dtype=np.float32)
+    x = x + 1j * rng.standard_normal(narrow, dtype=np.float32) if dtype == "complex64" else x
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     return np.ascontiguousarray(np.tile(x.astype(kind), -(-columns // narrow[1]))[:, :columns])
 
@@ -93,6 +100,10 @@ class Product:
     def __init__(self, queue: cl.CommandQueue, case: Case, shape: tuple[int, int, int]):
         m, n, k = shape
         self.queue, self.case, self.flops = queue, case, 2.0 * m * n * k
+        self.flops *= 4 if case.dtype == "complex64" else 1
+        self.launches: list[
+            float
+        ] = []  # of the last call, in microseconds, each to the end of the one before
         a, b = (
             numbers((m, k), case.dtype, 1),
             numbers((n, k) if case.layout == "NT" else (k, n), case.dtype, 2),
@@ -123,8 +134,9 @@ class Product:
         return graph, calls
 
     def error(self) -> float:
-        want = self.a.double() @ self.b.double()
-        return float((on_gpu(self.out.get()).double() - want).norm() / want.norm())
+        wide = torch.complex128 if self.case.dtype == "complex64" else torch.float64
+        want = self.a.to(wide) @ self.b.to(wide)
+        return float((on_gpu(self.out.get()).to(wide) - want).norm() / want.norm())
 
     def pyclmm(self) -> float:
         gate = cl.UserEvent(self.queue.context)
@@ -132,6 +144,8 @@ class Product:
         self.queue.flush()
         gate.set_status(cl.command_execution_status.COMPLETE)
         events[-1].wait()
+        times = [events[0].profile.start, *(e.profile.end for e in events)]
+        self.launches = [(end - start) * 1e-3 for start, end in itertools.pairwise(times)]
         return float(events[-1].profile.end - events[0].profile.start) * 1e-9
 
     def cublas(self) -> float:
@@ -149,13 +163,13 @@ def measured(product: Product, shape: tuple[int, int, int], rounds: int) -> dict
     mine, theirs = (statistics.median(column) for column in zip(*times, strict=True))
     error = product.error() if max(shape) <= 4096 else None
     case = product.case
-    allowed = TOLERANCE.get(case.precision if case.dtype == "float32" else case.dtype, 0)
+    allowed = TOLERANCE.get(case.precision if case.dtype in ("float32", "complex64") else case.dtype, 0)
     if error is not None and not error <= allowed:
         raise SystemExit(f"{case.title} {shape}: error {error}")
     print(
         f"{case.title:24} {'x'.join(map(str, dict.fromkeys(shape))):>16} {mine * 1e6:10.1f} us"
         f" {product.flops / mine * 1e-12:7.1f} TFLOP/s  {theirs / mine:6.3f} of cuBLAS {case.peer}"
-        f"  {product.plan.config}",
+        f"  {product.plan.config}  launches {' '.join(f'{t:.1f}' for t in product.launches)} us",
         flush=True,
     )
     times_of = {"seconds": mine, "cublas_seconds": theirs, "error": error}
@@ -168,13 +182,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--limit", type=float, default=120, help="seconds; what does not fit is left out")
     parser.add_argument("--largest", type=int, default=16384)
+    parser.add_argument("--kernels", nargs="+", help="only these")
     options = parser.parse_args()
     queue = new_queue(find_device("nvidia"), profiling=True)
     about = {"device": queue.device.name, "driver": queue.device.driver_version, "pyclmm": pyclmm.__version__}
     about["date"] = datetime.date.today().isoformat()
     print(about, flush=True)
     started, rows = time.perf_counter(), []
-    for case in CASES:
+    for case in (c for c in CASES if not options.kernels or c.kernel in options.kernels):
         oblong = OBLONG if case.sizes is CUBES else ()
         for shape in (*((n, n, n) for n in case.sizes if n <= options.largest), *oblong):
             if time.perf_counter() - started > options.limit:

@@ -30,7 +30,7 @@ inline bool half_parts_serve(
   #pragma unroll
   for (int i = 0; i < 3; ++i) {
     const int found = least(mine[i]);
-    if (get_local_id(0) % SUB_GROUP == i) atomic_min(&worst[i], found);
+    if (get_local_id(0) % SUB_GROUP == i % SUB_GROUP) atomic_min(&worst[i], found);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   return worst[2] == 0 || worst[0] + worst[1] >= depth;

@@ -91,15 +91,13 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
   const uint tile0 = local_address(tiles);
   const uint full = local_address(bars);
   const uint empty = full + 8 * STAGES;
-  __global ulong *map_a = maps + 32 * (get_group_id(2) * get_num_groups(0) + get_group_id(0));
-  __global ulong *map_b = map_a + 16;
+  __global ulong *slot = maps + MAP_SLOT * (get_group_id(2) * get_num_groups(0) + get_group_id(0));
 
-  if (id / 32 == 0)
-    WRITE_MAP(map_a, scratch, packed_a + z * M * pitch * ELEMENT_BYTES, M, min(line, (int)pitch),
-              pitch * ELEMENT_BYTES, BM, BLOCK, MAP_TYPE);
-  if (id / 32 == 1)
-    WRITE_MAP(map_b, scratch + 32, packed_b + z * columns * pitch * ELEMENT_BYTES, columns, min(line, (int)pitch),
-              pitch * ELEMENT_BYTES, BN, BLOCK, MAP_TYPE);
+#define KEEP_LINES(n, packed, lines, box)                                                             \
+  KEEP_MAP(slot, n, scratch + 32 * (n), (packed) + z * (lines) * pitch * ELEMENT_BYTES, lines, min(line, (int)pitch), \
+           pitch * ELEMENT_BYTES, 1, pitch * ELEMENT_BYTES, box, BLOCK, MAP_TYPE)
+  if (id / 32 == 0) KEEP_LINES(0, packed_a, M, BM);
+  if (id / 32 == 1) KEEP_LINES(1, packed_b, columns, BN);
   if (id == 64) {
     for (int s = 0; s < STAGES; ++s) {
       mbarrier_init(full + 8 * s, 1);
@@ -117,8 +115,8 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
 #define PHASE(block) ((before + (block)) / STAGES & 1)
   if (quartet == 0) {
     if (id != 0) return;
-    map_acquire(map_a);
-    map_acquire(map_b);
+    map_acquire(slot);
+    map_acquire(slot + 16);
     FOR_EACH_TILE {
       const int2 origin = ORIGIN;
       for (int block = 0; block < blocks; ++block) {
@@ -126,8 +124,8 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
         const uint bar = full + 8 * STAGE(block);
         mbarrier_wait(empty + 8 * STAGE(block), PHASE(block) ^ 1);
         mbarrier_expect(bar, STAGE_BYTES);
-        copy_box(at, map_a, block * BLOCK, origin.s0, bar);
-        copy_box(at + TILE_A, map_b, block * BLOCK, origin.s1, bar);
+        copy_box(at, slot, block * BLOCK, origin.s0, 0, bar);
+        copy_box(at + TILE_A, slot + 16, block * BLOCK, origin.s1, 0, bar);
       }
     }
     return;

@@ -243,9 +243,9 @@ def classes_of_rows(rng, m=300, n=260, k=400):
     """Products of which single rows, columns or elements live on k that do not matter to the others."""
     a, b = rng.standard_normal((m, k), dtype="f4"), rng.standard_normal((k, n), dtype="f4")
     one_large, small = a.copy(), b.copy()
-    one_large[7] *= np.float32(2.0**-22)
+    one_large[7] *= np.float32(2.0**-26)
     one_large[7, 0] = 1  # row 7 lives on k = 0 alone where b is not small there ...
-    small[0] *= np.float32(2.0**-30)  # ... but it is
+    small[0] *= np.float32(2.0**-34)  # ... but it is
     column = b.copy()
     column[:, 9] *= np.float32(2.0) ** -rng.integers(0, 40, k)
     triangle = np.triu(a[:, :m])

@@ -1,5 +1,5 @@
-"""Kernels that need a device's copy engine, its asynchronous matrix units and work-items that wait for each other,
-run without the device: OpenCL C compiled for the host by clang, a thread a work-item (threaded_units.c)."""
+"""Kernels that need a device's copy engine, its asynchronous matrix units and work-items that wait for each
+other, run without the device: OpenCL C compiled for the host, a thread a work-item (threaded_units.c)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def _library(launch, alpha_type, folder):
     path = folder / f"{hashlib.sha256((text + str(options)).encode()).hexdigest()[:20]}.so"
     if not path.exists():
         kernel, runtime = path.with_suffix(".kernel.o"), folder / "runtime.o"
-        subprocess.run([CLANG, *_FLAGS, *_CL, *options, "-c", "-", "-o", kernel], input=text, text=True, check=True)
+        subprocess.run(
+            [CLANG, *_FLAGS, *_CL, *options, "-c", "-", "-o", kernel], input=text, text=True, check=True
+        )
         if not runtime.exists():
             source = HERE / "threaded_units.c"
             subprocess.run([CLANG, *_FLAGS, "-O2", "-c", source, "-o", runtime], check=True)
@@ -53,8 +55,8 @@ def _library(launch, alpha_type, folder):
 
 
 def run(work, arrays, folder):
-    """All launches of *work*. *arrays*: by argument name, among them "alpha" and "beta"; workspace is made here,
-    full of NaN, and returned by name."""
+    """All launches of *work*. *arrays*: by argument name, among them "alpha" and "beta"; workspace is made here
+    (full of NaN where it is not there) and returned by name."""
     spaces = {w.symbol: np.full(-(-w.nbytes // 4) + 32, np.nan, np.float32) for w in work.workspace}
     alpha_type = "float2" if arrays["alpha"].dtype.kind == "c" else "float"
     for launch in work.launches:
@@ -65,7 +67,7 @@ def run(work, arrays, folder):
             elif arg in ("alpha", "beta"):
                 words[i : i + 1].view(arrays[arg].dtype)[0] = arrays[arg]
             elif not arg.endswith("_offset"):
-                words[i] = (spaces[arg] if arg in spaces else arrays[arg]).ctypes.data
+                words[i] = (arrays[arg] if arg in arrays else spaces[arg]).ctypes.data
         library = _library(launch, alpha_type, folder)
         size = launch.local_size[0]
         layers = launch.global_size[2] if len(launch.global_size) > 2 else 1

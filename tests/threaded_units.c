@@ -20,11 +20,10 @@ uint emu_group(void) { return group; }
 uint emu_groups(void) { return groups; }
 uint emu_layer(void) { return layer; }
 
-/* Barriers: every wait and every arrival takes the one lock; all of them look again when anything changes. */
+/* Barriers: every wait and every arrival takes the one lock. A condition of glibc's is ready when it is all zero. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
-struct named { uint come, round; };
+struct named { uint come, round; pthread_cond_t changed; };
 static struct named named[16 + 12]; /* and one for each sub-group */
 
 /* `count` work-items meet at barrier `n`; those that only announce do not wait. */
@@ -35,16 +34,16 @@ void emu_named(uint n, uint count, int wait)
   if (++named[n].come == count) {
     named[n].come = 0;
     ++named[n].round;
-    pthread_cond_broadcast(&changed);
+    pthread_cond_broadcast(&named[n].changed);
   }
-  while (wait && named[n].round == round) pthread_cond_wait(&changed, &lock);
+  while (wait && named[n].round == round) pthread_cond_wait(&named[n].changed, &lock);
   pthread_mutex_unlock(&lock);
 }
 
 /* The instructions that are sync.aligned: a sub-group's work-items wait for each other. */
 void emu_converge(void) { emu_named(16 + item / 32, 32, 1); }
 
-struct mbarrier { uint address; int wanted, pending, bytes; uint phase; };
+struct mbarrier { uint address; int wanted, pending, bytes; uint phase; pthread_cond_t changed; };
 static struct mbarrier bars[64];
 static uint known;
 
@@ -61,7 +60,7 @@ static void settled(struct mbarrier *b)
   if (b->pending == 0 && b->bytes == 0) {
     b->pending = b->wanted;
     ++b->phase;
-    pthread_cond_broadcast(&changed);
+    pthread_cond_broadcast(&b->changed);
   }
 }
 
@@ -90,7 +89,7 @@ void emu_mbarrier_wait(uint address, uint parity)
 {
   pthread_mutex_lock(&lock);
   struct mbarrier *b = found(address);
-  while ((b->phase & 1) == parity) pthread_cond_wait(&changed, &lock);
+  while ((b->phase & 1) == parity) pthread_cond_wait(&b->changed, &lock);
   pthread_mutex_unlock(&lock);
 }
 
@@ -162,6 +161,7 @@ void run(ulong *args, uint all_groups, uint layers, uint group_size)
   for (layer = 0; layer < layers; ++layer)
     for (group = 0; group < groups; ++group) {
       memset(named, 0, sizeof named);
+      memset(bars, 0, sizeof bars);
       known = 0;
       for (uintptr_t i = 0; i < items; ++i) pthread_create(threads + i, &small, run_item, (void *)i);
       for (uintptr_t i = 0; i < items; ++i) pthread_join(threads[i], 0);

@@ -56,13 +56,14 @@ HALVES(__private)
 #define mbarrier_arrive(bar) emu_mbarrier_change(bar, 1, 0)
 #define mbarrier_expect(bar, bytes) emu_mbarrier_change(bar, 1, bytes)
 #define mbarrier_wait(bar, parity) emu_mbarrier_wait(bar, parity)
-#define copy_box(to, map, x, y, bar) emu_copy_box(to, map, x, y, bar)
+#define copy_box(to, map, x, y, layer, bar) emu_copy_box(to, map, x, y, bar)
 #define map_acquire(map) ((void)0)
-#define WRITE_MAP(map, scratch, base, rows, columns, pitch, box_rows, box_columns, type)     \
-  do {                                                                                       \
-    const ulong words_[7] = {(ulong)(base), rows, columns, pitch, box_rows, box_columns, type}; \
-    if (get_local_id(0) % 32 == 0)                                                           \
-      for (int w_ = 0; w_ < 7; ++w_) (map)[w_] = words_[w_];                                 \
+#define MAP_SLOT 48
+#define KEEP_MAP(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type) \
+  do {                                                                                                        \
+    const ulong words_[7] = {(ulong)(base), rows, columns, pitch, box_rows, box_columns, type};               \
+    if (get_local_id(0) % 32 == 0)                                                                            \
+      for (int w_ = 0; w_ < 7; ++w_) ((slot) + 16 * (n))[w_] = words_[w_];                                    \
   } while (0)
 /* ptx_wgmma.h: a tile is its address, in units of 16 bytes */
 typedef float wgmma_acc;

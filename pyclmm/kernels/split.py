@@ -52,12 +52,13 @@ _RATE = 0.9e12  # multiplications of float32 by three of float16, a second and c
 _TILE_SECONDS = 2e-6  # a tile's start and end, beside its multiplications
 _BLOCK_BYTES = 128
 _TWO_GROUPS = ("-cl-nv-maxrregcount=128",)  # of cl/split.cl at a time on a compute unit
-_MAP_BYTES = 256  # the tensor maps of a work-group
+_MAP_BYTES = 384  # MAP_SLOT of cl/ptx_map.h, of a work-group
 _OTHER_LOCAL_BYTES = 256 + 128 + 1024  # tensor maps, barriers, alignment
 _SAME_ROWS = 64  # BM at which both quartets have the same rows, and sums to hand over
 
 
 def is_complex(problem: GemmProblem) -> bool:
+    """Whether it is a product of complex numbers."""
     return problem.acc_type == "complex64"
 
 
@@ -110,10 +111,10 @@ class Split(Kernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         real = as_real(problem)
-        maps = Workspace("maps", groups(problem, config, device) * problem.batch * _MAP_BYTES)
+        maps = Workspace("maps", groups(problem, config, device) * problem.batch * _MAP_BYTES, zeroed=True)
         if problem.precision == "medium":
-            work = (_splitting(problem, 0, ()), _product(problem, config, device, 0, ()))
-            return Work(work, (maps, *_packed(real, TF32, 1)))
+            one_pass = (_splitting(problem, 0, ()), _product(problem, config, device, 0, ()))
+            return Work(one_pass, (maps, *_packed(real, TF32, 1)))
         exponents = Workspace("exponents", 4 * (real.m + real.n) * problem.batch)
         quality = Workspace("quality", 8 * _line_groups(real) * problem.batch)
         done = Workspace("done", 4 * problem.batch)
@@ -178,7 +179,11 @@ def _splitting(problem: GemmProblem, split: int, extra: tuple[Arg, ...]) -> Laun
     wide = (("WIDE_A", problem.a_align), ("WIDE_B", problem.b_align))
     defines = (("SPLIT", split), *((name, int(align >= LINE_ALIGN)) for name, align in wide))
     return Launch(
-        Program((TYPES_H, GEMM_H, "ptx_group.h", "split.h", "split.cl"), (*gemm_defines(problem), *defines), _TWO_GROUPS),
+        Program(
+            (TYPES_H, GEMM_H, "ptx_group.h", "split.h", "split.cl"),
+            (*gemm_defines(problem), *defines),
+            _TWO_GROUPS,
+        ),
         "matmul_split",
         ndrange(problem, _line_groups(as_real(problem)) * SPLIT_ITEMS),
         local_range(problem, SPLIT_ITEMS),
