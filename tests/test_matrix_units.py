@@ -22,7 +22,7 @@ A100 = replace(H200, name="A100", compute_capability=(8, 0), compute_units=108)
 ADA = replace(H200, name="RTX 4090", compute_capability=(8, 9), compute_units=128)
 TURING = replace(H200, name="T4", compute_capability=(7, 5), compute_units=40)
 RADEON = replace(H200, name="gfx1100", vendor="amd", compute_capability=None)
-FAMILIES = tuple(kernel_named(name) for name in ("wgmma", "split", "mma", "mma_double"))
+FAMILIES = tuple(kernel_named(name) for name in ("wgmma", "split", "mma_split", "mma", "mma_double"))
 
 ACCUMULATOR = {"int8": "uint32", "uint8": "uint32", "float64": "float64", "complex64": "complex64"}
 
@@ -59,6 +59,8 @@ TAKEN = [
     ("split", problem("complex64", precision="high"), H200),
     ("split", problem("complex64", precision="high", trans="TT", conj_a=True, conj_b=True), H200),
     ("split", problem("complex64", precision="medium"), H200),
+    ("mma_split", problem("float32", precision="high"), A100),
+    ("mma_split", problem("complex64", precision="high", trans="TT", a_align=8), A100),
     ("mma", problem(), A100),
     ("mma", problem(trans="TT", **FULL), ADA),
     ("mma", problem("uint8", trans="NT"), A100),
@@ -213,7 +215,7 @@ def test_they_assemble_without_spills(name, given, device, tmp_path):
         _, spills, report = assembled(launch.program, device, int(np.prod(launch.local_size)), tmp_path)
         assert "serialized" not in report, "wgmma instructions that wait for each other"
         if given.activation == "none" and launch.kernel != "matmul_mma":
-            assert spills <= 8, report
+            assert spills <= (16 if launch.kernel == "matmul_split" else 8), report  # that has a limit of 128
 
 
 def test_sources_that_are_rewritten_carry_marks():

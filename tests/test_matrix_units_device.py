@@ -40,6 +40,8 @@ KINDS = [
     ("split", np.float32, "high", None),
     ("split", np.complex64, "high", None),
     ("split", np.complex64, "medium", None),
+    ("mma_split", np.float32, "high", None),
+    ("mma_split", np.complex64, "high", None),
 ]
 kinds = pytest.mark.parametrize(
     ("name", "dtype", "precision", "result"), KINDS, ids=lambda x: getattr(x, "__name__", str(x))

@@ -12,12 +12,12 @@ from made_up import H200
 
 from pyclmm.kernels import Work, kernel_named
 from pyclmm.kernels.matrix_units import FLOAT16, TF32
-from pyclmm.kernels.split import LINES, as_real, pitch
+from pyclmm.kernels.parts import LINES, as_real, pitch
 from pyclmm.problem import GemmProblem, alignment
 
 ZERO_LINE = -127  # of cl/split.h
 CHUNK = 64  # bytes of hi, then of lo
-SPLIT = kernel_named("split")
+SPLIT, MMA_SPLIT = kernel_named("split"), kernel_named("mma_split")
 runs_kernels = pytest.mark.skipif(
     threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
 )
@@ -188,12 +188,12 @@ class Call:
                        "batch_offsets": np.zeros(4, np.int64), "alpha": np.asarray(1, a.dtype),
                        "beta": np.asarray(0, a.dtype)}  # fmt: skip
 
-    def run(self, folder, tile=(128, 128), units=132, launches=slice(None)):
+    def run(self, folder, tile=(128, 128), units=132, launches=slice(None), family=SPLIT):
         """The result, and workspace by name."""
         device = replace(H200, compute_units=units)
-        config = next(c for c in SPLIT.configs(self.problem, device) if (c.bm, c.bn) == tile)
-        assert not SPLIT.violations(self.problem, config, device)
-        work = SPLIT.launches(self.problem, config, device)
+        config = next(c for c in family.configs(self.problem, device) if (c.bm, c.bn) == tile)
+        assert not family.violations(self.problem, config, device)
+        work = family.launches(self.problem, config, device)
         spaces = threaded.run(Work(work.launches[launches], work.workspace), self.arrays, folder)
         return self.out, {name.removeprefix("workspace:"): x for name, x in spaces.items()}
 
@@ -322,3 +322,22 @@ def test_epilogue_and_stack(folder, rng, dtype):
                     "beta": np.asarray(beta, dtype)}  # fmt: skip
     got, _ = call.run(folder, (64, 128))
     assert np.array_equal(got, (alpha * (a @ b) + beta * c + bias).astype(dtype))
+
+
+@runs_kernels
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+@pytest.mark.parametrize("tile", [(128, 128), (64, 64)])
+def test_mma_split_is_exact_on_integers(folder, rng, dtype, tile):
+    a, b = small_integers(rng, (70, 145), dtype), small_integers(rng, (145, 67), dtype)
+    got, spaces = Call(a, b, trans="TN").run(folder, tile, family=MMA_SPLIT)
+    assert spaces["done"].view(np.int32)[0] == 1
+    assert np.array_equal(got, a @ b)
+
+
+@runs_kernels
+@pytest.mark.parametrize("name", ["normal", "along K"])
+def test_mma_split_bounds_each_element(folder, name):
+    a, b = CLASSES[name]
+    got, spaces = Call(a, b).run(folder, (64, 64), family=MMA_SPLIT)
+    assert spaces["done"].view(np.int32)[0] == (name == "normal")
+    assert worst(got, a, b) < BOUND + 2.0**-22

@@ -15,7 +15,7 @@ from pyclmm.program import build_options, read_source
 
 HERE = Path(__file__).parent
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
-REPLACED = ("ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "ptx_group.h")
+REPLACED = ("ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "ptx_mma.h", "ptx_group.h")
 _FLAGS = ("-O1", "-fPIC", "-mf16c", "-w")
 _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords")
 

@@ -93,15 +93,13 @@ void emu_mbarrier_wait(uint address, uint parity)
   pthread_mutex_unlock(&lock);
 }
 
+/* Local memory at one of a kernel's addresses, which are the lower halves of what is near `bars`. */
+static char *local(uint address) { return (char *)bars + (int)(address - (uint)(ulong)bars); }
+
 /* A tensor map, where WRITE_MAP has left it. */
 struct map { const char *base; long rows, columns, pitch, box_rows, box_columns, type; };
 
-/* Kernels know local memory by the lower half of its addresses, which are all near the one of `bars`. */
-static char *swizzled(uint address)
-{
-  const uint at = address ^ (address >> 7 & 7) << 4;
-  return (char *)bars + (int)(at - (uint)(ulong)bars);
-}
+static char *swizzled(uint address) { return local(address ^ (address >> 7 & 7) << 4); }
 
 void emu_copy_box(uint to, const struct map *map, int x, int y, uint bar)
 {
@@ -136,6 +134,48 @@ void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size)
           sum += element(a, 16 * s + g + 8 * h, k, size) * element(b, 8 * j + 2 * t + c, k, size);
         acc[4 * j + 2 * h + c] = sum;
       }
+}
+
+/* ptx_copy.h and ptx_mma.h: copies land at once; what a sub-group's work-items exchange lies in `words`. */
+void emu_copy_16(uint to, const void *from, int bytes)
+{
+  memset(local(to), 0, 16);
+  memcpy(local(to), from, bytes);
+}
+
+static uint words[384][6];
+
+void emu_load_matrices(uint *w, uint address)
+{
+  const uint first = item / 32 * 32;
+  words[item][0] = address;
+  emu_converge();
+  for (uint m = 0; m < 4; ++m) w[m] = *(uint *)local(words[first + 8 * m + item % 32 / 4][0] + 4 * (item % 4));
+  emu_converge();
+}
+
+static float in_word(uint word, int e, int size)
+{
+  float x;
+  if (size == 2) return _cvtsh_ss((unsigned short)(word >> 16 * e));
+  memcpy(&x, &word, 4);
+  return x;
+}
+
+void emu_mma(float *d, const uint *a, const uint *b, int size)
+{
+  const uint first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
+  memcpy(words[item], a, 16);
+  memcpy(words[item] + 4, b, 8);
+  emu_converge();
+  for (uint h = 0; h < 2; ++h)
+    for (uint c = 0; c < 2; ++c)
+      for (uint q = 0; q < 2; ++q)
+        for (uint from = 0; from < 4; ++from)
+          for (int e = 0; e < 4 / size; ++e)
+            d[2 * h + c] += in_word(words[first + 4 * g + from][h + 2 * q], e, size) *
+                            in_word(words[first + 4 * (2 * t + c) + from][4 + q], e, size);
+  emu_converge();
 }
 
 float emu_float_of_half(unsigned short x) { return _cvtsh_ss(x); }

@@ -1,4 +1,4 @@
-/* In the place of cl/ptx_copy.h, ptx_map.h, ptx_wgmma.h and ptx_group.h where tests/threaded.py runs a kernel as
+/* In the place of cl/ptx_copy.h, ptx_map.h, ptx_wgmma.h, ptx_mma.h and ptx_group.h where tests/threaded.py runs a kernel as
  * threads: the same functions, by those of threaded_units.c; and the builtins that clang alone does not have. */
 #define inline static
 uint emu_item(void);
@@ -13,6 +13,9 @@ void emu_mbarrier_change(uint address, int arrivals, int bytes);
 void emu_mbarrier_wait(uint address, uint parity);
 void emu_copy_box(uint to, __global const ulong *map, int x, int y, uint bar);
 void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size);
+void emu_copy_16(uint to, __global const void *from, int bytes);
+void emu_load_matrices(uint *w, uint address);
+void emu_mma(float *d, const uint *a, const uint *b, int size);
 float emu_float_of_half(ushort x);
 ushort emu_half_of_float(float x);
 
@@ -43,6 +46,13 @@ HALVES(__private)
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define local_address(p) ((uint)(ulong)(p))
+#define copy_16(to, from, bytes) emu_copy_16(to, from, bytes)
+#define copies_commit() ((void)0)
+#define copies_wait(pending) ((void)0)
+/* ptx_mma.h */
+typedef float mma_acc;
+#define mma(d, a, b) emu_mma(d, a, b, MMA_TYPE == 3 ? 4 : 2)
+#define load_matrices(w, address) emu_load_matrices(w, address)
 /* ptx_group.h: a sub-group of one */
 #define SUB_GROUP 1
 #define most(x) (x)

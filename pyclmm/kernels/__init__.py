@@ -10,6 +10,7 @@ from .matvec import Matvec
 from .mfma import Mfma
 from .mma import Mma
 from .mma_double import MmaDouble
+from .mma_split import MmaSplit
 from .naive import Naive
 from .packed import Packed
 from .register import Register
@@ -27,6 +28,7 @@ KERNELS: tuple[Kernel, ...] = (
     Thin(),
     Wgmma(),
     Split(),
+    MmaSplit(),
     MmaDouble(),
     Mma(),
     Mfma(),
