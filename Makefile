@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check conformance faults bench fuzz clean
+.PHONY: demo test check conformance offline faults bench fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/pyclmm demo
@@ -25,6 +25,10 @@ fuzz: $(VENV)/.installed-dev
 
 conformance: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance
+
+# Registers and spills of the kernels for AMD's and Intel's GPUs, compiled without one.
+offline: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.conformance.resources
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.seeded_faults

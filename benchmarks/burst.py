@@ -1,19 +1,25 @@
-"""A call's share of a burst of calls, by the device's own clock: what a launch costs where launches follow
-each other without a pause, as in a CUDA graph.
+"""A call's share of a burst of calls, by the device's own clock: what a call costs where calls follow each
+other without a pause, as in a CUDA graph.
 
     spin | stamp | call, call, ... call | stamp
 
 The first kernel keeps the device busy until the host has enqueued all the others, so that no call waits for
-its host; the stamps are the device's nanoseconds. No profiling: its events put a pause between launches.
+its host; the stamps are the device's nanoseconds. No profiling: it puts a pause between launches.
+
+PyOpenCL makes an event of every launch, and an event costs the device some time, too (1.6 us on an H200).
+The nodes of a CUDA graph have none. ``silent`` gives the launches of a call without events.
 """
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable
 
 import numpy as np
 import pyopencl as cl
+
+import pyclmm
 
 SOURCE = r"""
 inline ulong nanoseconds(void)
@@ -29,7 +35,8 @@ __kernel void spin(const ulong duration)
 }
 __kernel void stamp(__global ulong *to) { *to = nanoseconds(); }
 """
-_HOST_SECONDS = 40e-6  # more than a call takes its host
+MOST_LAUNCHES = 10  # in flight: with 13 events pending, NVIDIA's driver 580 makes its host wait
+_HOST_SECONDS = 40e-6  # more than a launch takes its host
 
 
 class Burst:
@@ -45,10 +52,13 @@ class Burst:
             self._run(self._stamp, buffer)
         queue.finish()
 
-    def seconds(self, enqueue: Callable[[], object], calls: int) -> float:
-        """Device seconds of one of so many calls. Raises RuntimeError if the device had to wait for its host."""
-        for patience in (1, 4):
-            spin = (200e-6 + calls * _HOST_SECONDS) * patience
+    def seconds(self, enqueue: Callable[[], object], calls: int, launches: int = 1) -> float:
+        """Device seconds of one of so many calls, each of so many launches.
+
+        Raises RuntimeError if the device had to wait for its host.
+        """
+        for patience in (1, 4, 16):
+            spin = (200e-6 + calls * launches * _HOST_SECONDS) * patience
             started = time.perf_counter()
             self._run(self._spin, np.uint64(spin * 1e9))
             self.queue.flush()
@@ -64,36 +74,37 @@ class Burst:
                 return (last - first) * 1e-9 / calls
         raise RuntimeError("the host enqueues more slowly than the device works")
 
-    def diagnose(self, enqueue: Callable[[], object], calls: int, spin: float) -> None:
-        t = [time.perf_counter()]
-        self._run(self._spin, np.uint64(spin * 1e9))
-        t.append(time.perf_counter())
-        self.queue.flush()
-        t.append(time.perf_counter())
-        self._run(self._stamp, self._stamps[0])
-        t.append(time.perf_counter())
-        kept = []
-        for _ in range(calls):
-            kept.append(enqueue())
-            t.append(time.perf_counter())
-        self._run(self._stamp, self._stamps[1])
-        t.append(time.perf_counter())
-        self.queue.finish()
-        t.append(time.perf_counter())
-        first, last = (self._read(buffer) for buffer in self._stamps)
-        print(
-            "spun",
-            spin,
-            [round((y - x) * 1e6) for x, y in zip(t, t[1:])],
-            (last - first) * 1e-3 / calls,
-            flush=True,
-        )
-
-    def _run(self, kernel: cl.Kernel, argument: object, wait_for=None) -> None:
+    def _run(self, kernel: cl.Kernel, argument: object) -> None:
         kernel.set_args(argument)
-        cl.enqueue_nd_range_kernel(self.queue, kernel, (1,), (1,), wait_for=wait_for)
+        cl.enqueue_nd_range_kernel(self.queue, kernel, (1,), (1,))
 
     def _read(self, buffer: cl.Buffer) -> int:
         value = np.empty(1, np.uint64)
         cl.enqueue_copy(self.queue, value, buffer)
         return int(value[0])
+
+
+def silent(plan: pyclmm.Matmul, queue: cl.CommandQueue) -> Callable[[], None]:
+    """The launches of *plan*'s last call on *queue* again, without events."""
+    # PyOpenCL's own library finds the driver's loader, whatever its name
+    function = ctypes.CDLL(cl._cl.__file__).clEnqueueNDRangeKernel
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, *[ctypes.c_void_p] * 3,
+                         ctypes.c_uint, *[ctypes.c_void_p] * 2]  # fmt: skip
+
+    def sizes(values: tuple[int, ...] | None) -> object:
+        return None if values is None else (ctypes.c_size_t * len(values))(*values)
+
+    steps = plan._executable.binding(queue)._steps
+    launches = [
+        (step.kernel.int_ptr, len(size), sizes(offset), sizes(size), sizes(step.local_size))
+        for step in steps
+        for size, offset in step.parts
+    ]
+
+    def enqueue() -> None:
+        for kernel, dimensions, offset, size, local in launches:
+            code = function(queue.int_ptr, kernel, dimensions, offset, size, local, 0, None, None)
+            if code:
+                raise RuntimeError(f"clEnqueueNDRangeKernel: {code}")
+
+    return enqueue

@@ -1,12 +1,24 @@
 """pyclmm on a CPU device beside numpy.matmul and CLBlast: host arrays in, host array out.
 
-    python benchmarks/cpu.py [--device NAME] [--dtypes float32,float64] [--json FILE] [--plot FILE]
+    python benchmarks/cpu.py [--device NAME] [--dtypes float32,float64] [--save NAME]
+
+All that benchmarks/results/ has of a driver, one command each, about six minutes:
+
+    export POCL_AFFINITY=1 OUT=benchmarks/results/cpu
+    OCL_ICD_VENDORS=pocl-3.1.icd python benchmarks/cpu.py --save $OUT-pocl-3.1
+    OCL_ICD_VENDORS=pocl-3.0.icd python benchmarks/cpu.py --save $OUT-pocl-3.0
+    OCL_ICD_VENDORS=intel.icd LD_LIBRARY_PATH=... python benchmarks/cpu.py --save $OUT-intel-2026.2
+
+where each .icd file is one line, the path of that driver's library (`make conformance` unpacks them below
+.conformance/; for Intel's, LD_LIBRARY_PATH is the library's folder). With other work on the machine put
+`chrt -f 5` before it (real-time priority, needs root) and say so with --conditions.
 
 Interleaved rounds, medians. Before its turn each contestant gets a pause and one call that does not count:
 OpenBLAS's threads go on spinning for up to 0.1 s after a product, which would take a core from the next
 one. CLBlast uses the same device, with its buffers laid around the arrays beforehand.
 PoCL does not bind its threads; on few cores two of them then share one for milliseconds. POCL_AFFINITY=1
-in the environment binds them; the JSON says whether it was set.
+in the environment binds them; the JSON says whether it was set, and how loaded the machine was.
+The peak is that of a loop of nothing but multiply-adds (peak.py), on the same device before anything else.
 """
 
 from __future__ import annotations
@@ -21,6 +33,7 @@ from pathlib import Path
 
 import clblast
 import numpy as np
+import peak
 import pyopencl as cl
 
 import pyclmm
@@ -40,6 +53,13 @@ OTHERS = (
 )
 PAUSE = 0.11  # seconds
 SLICE = 0.05  # seconds of calls a contestant and round
+REAL = {
+    "float16": "float",
+    "float32": "float",
+    "complex64": "float",
+    "float64": "double",
+    "complex128": "double",
+}
 SLOW = {"numpy": 4e8, "clblast": 6e9}  # multiply-adds that take too long, for NumPy in float16
 Call = Callable[[], object]
 
@@ -118,15 +138,18 @@ def ratio(record: dict, peer: str) -> float | None:
     return seconds[peer] / seconds["pyclmm"] if peer in seconds else None
 
 
-def summary(records: list[dict]) -> dict[str, dict[str, float]]:
-    """Geometric mean and least ratio, by dtype and peer."""
-    found: dict[str, dict[str, float]] = {}
+def summary(records: list[dict], peaks: dict[str, float]) -> dict[str, dict[str, float | str]]:
+    """Geometric mean and least ratio, by dtype and peer; the best product's share of the peak, by dtype."""
+    found: dict[str, dict[str, float | str]] = {}
     for dtype in dict.fromkeys(r["dtype"] for r in records):
         for peer in ("numpy", "clblast"):
             ratios = [x for r in records if r["dtype"] == dtype and (x := ratio(r, peer)) is not None]
             if ratios:
                 mean = statistics.geometric_mean(ratios)
                 found[f"{dtype} / {peer}"] = {"mean": round(mean, 3), "least": round(min(ratios), 3)}
+        best = max((r for r in records if r["dtype"] == dtype), key=lambda r: r["gflops"]["pyclmm"])
+        share = best["gflops"]["pyclmm"] / peaks[REAL[dtype]]
+        found[f"{dtype} / peak"] = {"share": round(share, 3), "shape": best["shape"]}
     return found
 
 
@@ -151,12 +174,15 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--dtypes", default="float32,float64,complex64,float16")
     parser.add_argument("--largest", type=int, default=4096, help="the largest cube")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--conditions", default="", help="what the JSON should say of this run")
+    parser.add_argument("--save", metavar="NAME", help="write NAME.json and NAME.png")
     args = parser.parse_args()
     queue = new_queue(find_device(args.device))
     info = device_info(queue.device)
+    load = [os.getloadavg()[0]]
+    peaks = {real: round(peak.peak_gflops(queue, real), 1) for real in sorted(set(REAL.values()))}
+    print("peak", "  ".join(f"{real} {rate} GFLOP/s" for real, rate in peaks.items()))
     records: list[dict] = []
     for dtype in map(dtype_named, args.dtypes.split(",")):
         for name, (a, b) in operands(dtype, args.largest).items():
@@ -164,14 +190,19 @@ def main() -> None:
             shown = "  ".join(f"{who} {x:7.1f}" for who, x in records[-1]["gflops"].items())
             wrong = "" if records[-1]["right"] else "  WRONG"
             print(f"{dtype.name:10} {name:20} {shown} GFLOP/s  {records[-1]['kernel']}{wrong}", flush=True)
-    for name, values in summary(records).items():
-        print(f"{name}: geometric mean {values['mean']}, least {values['least']}")
-    if args.json:
-        header = header_json(info) | {"pocl_affinity": os.environ.get("POCL_AFFINITY")}
-        content = header | {"summary": summary(records), "records": records}
-        args.json.write_text(json.dumps(content, indent=1) + "\n")
-    if args.plot:
-        plot(records, f"{info.name}, {info.platform_version}", args.plot)
+    found = summary(records, peaks)
+    for name, values in found.items():
+        print(f"{name}: {', '.join(f'{what} {value}' for what, value in values.items())}")
+    if args.save:
+        load.append(os.getloadavg()[0])
+        about = {
+            "pocl_affinity": os.environ.get("POCL_AFFINITY"),
+            "load": load,
+            "conditions": args.conditions,
+        }
+        content = header_json(info) | about | {"peak_gflops": peaks, "summary": found, "records": records}
+        Path(f"{args.save}.json").write_text(json.dumps(content, indent=1) + "\n")
+        plot(records, f"{info.name}, {info.platform_version}", Path(f"{args.save}.png"))
 
 
 if __name__ == "__main__":

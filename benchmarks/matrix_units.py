@@ -1,22 +1,25 @@
 """Products on NVIDIA's matrix units beside cuBLAS (through PyTorch), in one run.
 
-    python benchmarks/matrix_units.py [--json FILE] [--rounds 9] [--limit 120] [--largest 8192]
-        [--kernels split ..]
+    python benchmarks/matrix_units.py [--json FILE] [--rounds 9] [--limit 120] [--largest 8192] [--only wgmma]
 
-pyclmm's time is by profiling events, from the start of a product's first launch to the end of its last, all
-launches enqueued before the first begins. cuBLAS's is a replay of a CUDA graph of as many calls as fill
-0.4 ms, a call's share of it, so that its launches overlap: the harder peer. Interleaved rounds, medians,
-random data; every result is compared with a float64 product on the device.
+Both sides are a call's share of a burst of calls that follow each other on the device without a pause and
+without their host: pyclmm's calls are piled up behind a kernel that spins (burst.py), cuBLAS's are a CUDA
+graph, piled up behind one, too. ``seconds`` is a call as a user makes it, whose launches have events; the
+nodes of a graph have none, and ``silent_seconds`` is the same launches without. Interleaved rounds, medians,
+random data; results are compared with a float64 product on the device. PYCLMM_TRIAL=off spares the child
+process that each new program is tried in.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import itertools
 import json
+import math
+import os
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,14 +29,24 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 import torch
+from burst import MOST_LAUNCHES, Burst, silent
+from gpu import problem_of
 
 import pyclmm
+from pyclmm.device import device_info
+from pyclmm.kernels.base import Program
+from pyclmm.program import built
 from pyclmm.queues import find_device, new_queue
+from pyclmm.select import candidates
 
-CUBES = (1024, 1536, 2048, 3072, 4096, 4100, 5120, 8192, 16384)
-OBLONG = ((512, 512, 16384), (4096, 128, 4096), (8192, 8192, 256))
-FEW = (1024, 2048, 4096, 8192)
-BURST = 0.4e-3  # seconds of cuBLAS's calls between two CUDA events
+Shape = tuple[int, ...]  # M, N, K, and in front of them, where there are many, how many products
+CUBES = tuple((n, n, n) for n in (512, 1024, 2048, 4096, 8192, 1000, 4095, 4097, 16384))
+OBLONG = ((16, 4096, 4096), (4096, 16, 4096), (4096, 4096, 16), (1, 8192, 8192), (256, 256, 65536),
+          (65536, 256, 256), (64, 512, 512, 512), (1024, 128, 128, 128))  # fmt: skip
+OTHERS = (*((n, n, n) for n in (1536, 3072, 5120)), (512, 512, 16384), (4096, 128, 4096), (8192, 8192, 256))
+MANY = CUBES + OBLONG
+FEW = tuple((n, n, n) for n in (1024, 2048, 4096, 8192))
+BURST = 0.3e-3  # seconds of calls in a burst
 TORCH = {"float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8, "float32": torch.float32,
          "float64": torch.float64, "complex64": torch.complex64}  # fmt: skip
 # dtype -> the error, relative by norm, that a right product stays under
@@ -49,22 +62,22 @@ class Case:
     peer: str
     precision: str = "highest"
     layout: str = "NN"
-    sizes: tuple[int, ...] = FEW
+    shapes: tuple[Shape, ...] = FEW
 
     @property
     def title(self) -> str:
-        word = {"float32": self.precision, "complex64": f"complex64 {self.precision}"}.get(
-            self.dtype, self.dtype
-        )
+        word = {"float32": self.precision, "complex64": f"c64 {self.precision}"}.get(self.dtype, self.dtype)
         return f"{self.kernel} {word} {self.layout}"
 
 
 CASES = (
-    Case("wgmma", "float16", "float16", sizes=CUBES),
-    Case("wgmma", "bfloat16", "bfloat16"),
+    *(Case("auto", "float16", "float16", layout=layout, shapes=MANY) for layout in ("NN", "NT", "TN")),
+    *(Case("auto", "bfloat16", "bfloat16", layout=layout, shapes=MANY) for layout in ("NN", "NT", "TN")),
+    Case("wgmma", "float16", "float16", shapes=OTHERS),
     Case("mma", "float16", "float16"),
     Case("mma", "bfloat16", "bfloat16"),
     Case("split", "float32", "float32", "high"),
+    Case("mma_split", "float32", "float32", "high"),
     Case("split", "complex64", "float32", "high"),
     Case("split", "complex64", "tf32", "medium"),
     Case("wgmma", "float32", "tf32", "medium"),
@@ -77,15 +90,14 @@ CASES = (
 )
 
 
-def numbers(shape: tuple[int, int], dtype: str, seed: int) -> np.ndarray[Any, Any]:
-    """Random operands; large ones repeat a block of 4096 columns, which a product does not notice."""
+def numbers(shape: Shape, dtype: str, seed: int) -> np.ndarray[Any, Any]:
+    """Random operands; large ones repeat a block, which a product does not notice."""
     rng = np.random.default_rng(seed)
-    rows, columns = shape
-    narrow = (rows, min(columns, 4096))
-    x = rng.integers(-128, 128, narrow) if dtype == "int8" else rng.standard_normal(narrow, dtype=np.float32)
-    x = x + 1j * rng.standard_normal(narrow, dtype=np.float32) if dtype == "complex64" else x
+    few = min(math.prod(shape), 2**24 - 3)  # prime to the lengths of rows: no two rows are the same
+    x = rng.integers(-128, 128, few) if dtype == "int8" else rng.standard_normal(few, dtype=np.float32)
+    x = x + 1j * x[::-1] if dtype == "complex64" else x
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
-    return np.ascontiguousarray(np.tile(x.astype(kind), -(-columns // narrow[1]))[:, :columns])
+    return np.resize(x.astype(kind), shape)
 
 
 def on_gpu(x: np.ndarray[Any, Any]) -> Any:
@@ -97,41 +109,47 @@ def on_gpu(x: np.ndarray[Any, Any]) -> Any:
 class Product:
     """One product in pyclmm and in PyTorch, on the same numbers."""
 
-    def __init__(self, queue: cl.CommandQueue, case: Case, shape: tuple[int, int, int]):
-        m, n, k = shape
-        self.queue, self.case, self.flops = queue, case, 2.0 * m * n * k
+    def __init__(self, burst: Burst, case: Case, shape: Shape):
+        *stack, m, n, k = shape
+        self.burst, self.case, self.flops = burst, case, 2.0 * math.prod(shape)
         self.flops *= 4 if case.dtype == "complex64" else 1
-        self.launches: list[
-            float
-        ] = []  # of the last call, in microseconds, each to the end of the one before
-        a, b = (
-            numbers((m, k), case.dtype, 1),
-            numbers((n, k) if case.layout == "NT" else (k, n), case.dtype, 2),
+        queue = burst.queue
+        stored = [(k, m) if case.layout[0] == "T" else (m, k), (n, k) if case.layout[1] == "T" else (k, n)]
+        host = [numbers((*stack, *s), case.dtype, seed) for seed, s in enumerate(stored)]
+        self.operands = [cla.to_device(queue, x) for x in host]
+        result = np.dtype(np.int32) if case.dtype == "int8" else host[0].dtype
+        self.out = cla.to_device(queue, np.full((*stack, m, n), 7).astype(result))
+        trans_a, trans_b = case.layout
+        self.plan = pyclmm.Matmul(*self.operands, out=self.out, trans_a=trans_a, trans_b=trans_b,
+                                  kernel=case.kernel, precision=case.precision, dtype=result)  # fmt: skip
+        self.launches = len(self.call())
+        self.a, self.b = (
+            x.transpose(-1, -2) if trans == "T" else x
+            for x, trans in zip(map(on_gpu, host), case.layout, strict=True)
         )
-        self.operands = [cla.to_device(queue, a), cla.to_device(queue, b)]
-        result = np.dtype(np.int32) if case.dtype == "int8" else a.dtype
-        self.out = cla.to_device(queue, np.full((m, n), 7).astype(result))
-        self.plan = pyclmm.Matmul(*self.operands, out=self.out, trans_b=case.layout[1], kernel=case.kernel,
-                                  precision=case.precision, dtype=result)  # fmt: skip
-        self.a, self.b = on_gpu(a), on_gpu(b)
-        self.b = self.b.T if case.layout == "NT" else self.b
-        self.graph, self.calls = self._graph()
+        moved = sum(x.nbytes for x in (*host, self.out))
+        self.calls = max(2, int(BURST / max(self.flops / 500e12, moved / 4e12)))
+        self.graph_calls = min(60, self.calls)
+        self.graph = self._graph()
+        self.silent_call = silent(self.plan, queue)
 
-    def _graph(self) -> tuple[Any, int]:
+    def _graph(self) -> Any:
         torch.backends.cuda.matmul.allow_tf32 = self.case.peer == "tf32"
         a, b = self.a, self.b
         if self.case.dtype == "int8":
             b = b.T.contiguous().T  # as cuBLAS wants it
-        multiply = (lambda: torch._int_mm(a, b)) if self.case.dtype == "int8" else (lambda: torch.mm(a, b))
+        multiply = torch._int_mm if self.case.dtype == "int8" else torch.matmul
         for _ in range(3):
-            multiply()
+            multiply(a, b)
         torch.cuda.synchronize()
-        calls = max(1, int(BURST / (self.flops / 500e12 + 5e-6)))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            for _ in range(calls):
-                multiply()
-        return graph, calls
+            for _ in range(self.graph_calls):
+                multiply(a, b)
+        return graph
+
+    def call(self) -> list[cl.Event]:
+        return self.plan.enqueue(*self.operands, out=self.out)
 
     def error(self) -> float:
         wide = torch.complex128 if self.case.dtype == "complex64" else torch.float64
@@ -139,41 +157,73 @@ class Product:
         return float((on_gpu(self.out.get()).to(wide) - want).norm() / want.norm())
 
     def pyclmm(self) -> float:
-        gate = cl.UserEvent(self.queue.context)
-        events = self.plan.enqueue(*self.operands, out=self.out, wait_for=[gate])
-        self.queue.flush()
-        gate.set_status(cl.command_execution_status.COMPLETE)
-        events[-1].wait()
-        times = [events[0].profile.start, *(e.profile.end for e in events)]
-        self.launches = [(end - start) * 1e-3 for start, end in itertools.pairwise(times)]
-        return float(events[-1].profile.end - events[0].profile.start) * 1e-9
+        calls = max(1, min(self.calls, MOST_LAUNCHES // self.launches))
+        return self.burst.seconds(self.call, calls, self.launches)
+
+    def silent(self) -> float:
+        calls = max(1, min(self.calls, 40 // self.launches))
+        return self.burst.seconds(self.silent_call, calls, self.launches)
 
     def cublas(self) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(500_000)  # cycles: longer than the host takes to launch the graph
         start.record()
         self.graph.replay()
         end.record()
         end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3 / self.calls
+        return float(start.elapsed_time(end)) * 1e-3 / self.graph_calls
 
 
-def measured(product: Product, shape: tuple[int, int, int], rounds: int) -> dict[str, Any]:
+def measured(product: Product, shape: Shape, rounds: int) -> dict[str, Any]:
     """A row of the table: medians of interleaved rounds, the first left out."""
-    times = [(product.pyclmm(), product.cublas()) for _ in range(rounds + 1)][1:]
-    mine, theirs = (statistics.median(column) for column in zip(*times, strict=True))
-    error = product.error() if max(shape) <= 4096 else None
+    times = [(product.pyclmm(), product.silent(), product.cublas()) for _ in range(rounds + 1)][1:]
+    mine, unheard, theirs = (statistics.median(column) for column in zip(*times, strict=True))
+    error = product.error() if product.flops <= 2.0 * 4100**3 else None
     case = product.case
     allowed = TOLERANCE.get(case.precision if case.dtype in ("float32", "complex64") else case.dtype, 0)
     if error is not None and not error <= allowed:
         raise SystemExit(f"{case.title} {shape}: error {error}")
     print(
-        f"{case.title:24} {'x'.join(map(str, dict.fromkeys(shape))):>16} {mine * 1e6:10.1f} us"
-        f" {product.flops / mine * 1e-12:7.1f} TFLOP/s  {theirs / mine:6.3f} of cuBLAS {case.peer}"
-        f"  {product.plan.config}  launches {' '.join(f'{t:.1f}' for t in product.launches)} us",
+        f"{case.title:20} {'x'.join(map(str, shape)):>16} {mine * 1e6:9.1f} us"
+        f" {product.flops / mine * 1e-12:7.1f} TFLOP/s  {theirs / mine:6.3f} ({theirs / unheard:.3f} silent)"
+        f" of cuBLAS {case.peer}  {product.plan.kernel} {product.plan.config}",
         flush=True,
     )
-    times_of = {"seconds": mine, "cublas_seconds": theirs, "error": error}
-    return {**asdict(case), "shape": shape, "config": str(product.plan.config), **times_of}
+    about = {name: value for name, value in asdict(case).items() if name != "shapes"}
+    about |= {
+        "asked_for": case.kernel,
+        "kernel": product.plan.kernel,
+        "shape": shape,
+        "config": str(product.plan.config),
+    }
+    return {**about, "seconds": mine, "silent_seconds": unheard, "cublas_seconds": theirs, "error": error}
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """Geometric mean and least of the ratios to cuBLAS over the shapes of MANY, for each element type."""
+    lines = []
+    for peer in ("float16", "bfloat16"):
+        own = [row for row in rows if row["peer"] == peer and row["asked_for"] == "auto"]
+        for key in ("seconds", "silent_seconds") if own else ():
+            ratios = [row["cublas_seconds"] / row[key] for row in own]
+            mean = statistics.geometric_mean(ratios)
+            lines.append(f"{peer} {key}: mean {mean:.3f}, least {min(ratios):.3f}, of {len(ratios)}")
+    return "\n".join(lines)
+
+
+def compile_all(queue: cl.CommandQueue, cases: list[Case], largest: int) -> None:
+    """Compile at once, in threads, what 16-bit products will use: alone, each takes the driver seconds."""
+    info = device_info(queue.device)
+    programs: dict[Program, None] = {}
+    for case in (c for c in cases if c.dtype in ("float16", "bfloat16")):
+        dtype = np.dtype(ml_dtypes.bfloat16 if case.dtype == "bfloat16" else case.dtype)
+        for shape in (s for s in case.shapes if max(s) <= largest or len(set(s)) > 1):
+            problem = problem_of((1, *shape)[-4:], case.layout, dtype)
+            choice = next(candidates(problem, info, case.kernel))
+            launches = choice.kernel.launches(problem, choice.config, info).launches
+            programs |= {launch.program: None for launch in launches}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda program: built(queue.context, program), programs))
 
 
 def main() -> None:
@@ -182,23 +232,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--limit", type=float, default=120, help="seconds; what does not fit is left out")
     parser.add_argument("--largest", type=int, default=16384)
-    parser.add_argument("--kernels", nargs="+", help="only these")
+    parser.add_argument("--only", help="cases whose title starts so")
     options = parser.parse_args()
-    queue = new_queue(find_device("nvidia"), profiling=True)
+    queue = new_queue(find_device("nvidia"))
     about = {"device": queue.device.name, "driver": queue.device.driver_version, "pyclmm": pyclmm.__version__}
     about["date"] = datetime.date.today().isoformat()
     print(about, flush=True)
+    burst = Burst(queue)
     started, rows = time.perf_counter(), []
-    for case in (c for c in CASES if not options.kernels or c.kernel in options.kernels):
-        oblong = OBLONG if case.sizes is CUBES else ()
-        for shape in (*((n, n, n) for n in case.sizes if n <= options.largest), *oblong):
+    cases = [c for c in CASES if c.title.startswith(options.only or "")]
+    compile_all(queue, cases, options.largest)
+    for case in cases:
+        for shape in (s for s in case.shapes if len(set(s)) > 1 or s[0] <= options.largest):
             if time.perf_counter() - started > options.limit:
                 print("out of time before", case.title, shape)
                 break
             rounds = options.rounds if max(shape) < 8192 else max(3, options.rounds // 3)
-            rows.append(measured(Product(queue, case, shape), shape, rounds))
+            rows.append(measured(Product(burst, case, shape), shape, rounds))
             if options.json:
                 options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    print(summary(rows))
 
 
 if __name__ == "__main__":

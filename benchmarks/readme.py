@@ -61,19 +61,29 @@ def ladder(product: dict[str, Any]) -> str:
 def cpu() -> str:
     """Speed beside NumPy and CLBlast on CPU devices, from benchmarks/cpu.py."""
     rows = [row for file in sorted(RESULTS.glob("cpu-*.json")) for row in cpu_rows(file)]
-    return table(["driver", "dtype", "times NumPy, mean", "least", "times CLBlast, mean", "date"], rows)
+    head = [
+        "driver",
+        "dtype",
+        "times NumPy, mean",
+        "least",
+        "times CLBlast, mean",
+        "best, of the peak",
+        "date",
+    ]
+    return table(head, rows)
 
 
 def cpu_rows(file: Path) -> Iterator[list[str]]:
     content = json.loads(file.read_text())
     device, summary = content["device"], content["summary"]
     for dtype in dict.fromkeys(record["dtype"] for record in content["records"]):
-        numpy, peer = summary.get(f"{dtype} / numpy"), summary.get(f"{dtype} / clblast")
+        numpy, peer, peak = (summary.get(f"{dtype} / {other}") for other in ("numpy", "clblast", "peak"))
         yield [
             f"{device['platform']} {device['driver_version']}",
             dtype,
             *((f"{numpy['mean']:.2f}", f"{numpy['least']:.2f}") if numpy else ("-", "-")),
             f"{peer['mean']:.1f}" if peer else "-",
+            f"{peak['share']:.0%}" if peak else "-",
             content["date"][:10],
         ]
 

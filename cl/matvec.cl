@@ -99,6 +99,7 @@ INLINE void dot_rows(
       const REAL *lanes = (const REAL *)&acc[p][r];
       for (int l = 0; l < LANES; ++l) sum[p][l % PLANES] += lanes[l];
     }
+    /* an element at a time: of x[rest ^ p] over single reals Intel's compiler makes wrong vectors */
     for (int rest = k; rest < count; rest += PLANES)
       FOR_PLANES _Pragma("unroll") for (int q = 0; q < PLANES; ++q)
         sum[p][q] += rows[r][rest + q] * x[rest + (p ^ q)];

@@ -39,28 +39,26 @@ inline ulong wgmma_tile(const uint address, const uint chunk_bytes)
 #define NAMES_128 NAMES_60 TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) TEN(11) \
   "%120,%121,%122,%123,%124,%125,%126,%127"
 
+#define WGMMA_ACC (WGMMA_N / 2) /* a work-item */
+
 /* Accumulators as operands that are read and written. */
 #define ACC_4(v, i) WGMMA_REG(v[i]), WGMMA_REG(v[i + 1]), WGMMA_REG(v[i + 2]), WGMMA_REG(v[i + 3])
 #define ACC_16(v, i) ACC_4(v, i), ACC_4(v, i + 4), ACC_4(v, i + 8), ACC_4(v, i + 12)
 #define ACC_64(v, i) ACC_16(v, i), ACC_16(v, i + 16), ACC_16(v, i + 32), ACC_16(v, i + 48)
 
 #if WGMMA_N == 64
-#define WGMMA_ACC 32
 #define WGMMA_OPERANDS(v) ACC_16(v, 0), ACC_16(v, 16)
 #define WGMMA_NAMES "{" NAMES_32 "}, %32, %33, p"
 #define WGMMA_KEEP "%34"
 #elif WGMMA_N == 128
-#define WGMMA_ACC 64
 #define WGMMA_OPERANDS(v) ACC_64(v, 0)
 #define WGMMA_NAMES "{" NAMES_64 "}, %64, %65, p"
 #define WGMMA_KEEP "%66"
 #elif WGMMA_N == 192
-#define WGMMA_ACC 96
 #define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_16(v, 64), ACC_16(v, 80)
 #define WGMMA_NAMES "{" NAMES_96 "}, %96, %97, p"
 #define WGMMA_KEEP "%98"
 #elif WGMMA_N == 256
-#define WGMMA_ACC 128
 #define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_64(v, 64)
 #define WGMMA_NAMES "{" NAMES_128 "}, %128, %129, p"
 #define WGMMA_KEEP "%130"

@@ -5,10 +5,11 @@
  *   THIN_ROWS 1: X(k, x) = B(k, x), Y(q, k) = A(q, k)     0: X(k, x) = A(x, k), Y(q, k) = B(k, q)
  *
  * Such a product does 2 Q operations for each element of X it reads: memory bandwidth is all.
- * Macros: THIN_ROWS, Q, SPLIT (register.cl), those of tile_order.h, whose tile is the work-group's.
+ * Macros: THIN_ROWS, Q, SPLIT (register.cl), SHORT_X 1: X has elements of 16 bits, of which an access takes
+ * 4 or 8; those of tile_order.h, whose tile is the work-group's.
  */
-#if !defined(THIN_ROWS) || !defined(Q) || !defined(VEC) || !defined(SPLIT)
-#error "thin.h needs THIN_ROWS Q VEC SPLIT"
+#if !defined(THIN_ROWS) || !defined(Q) || !defined(VEC) || !defined(SPLIT) || !defined(SHORT_X)
+#error "thin.h needs THIN_ROWS Q VEC SPLIT SHORT_X"
 #endif
 
 #if THIN_ROWS
@@ -45,8 +46,26 @@
 #define TILE_AT(q, x) ((x) * BN + (q))
 #endif
 
-/* One access of VEC elements of X. */
-#if VEC > 1
+/* One access of VEC elements of X: accumulators as they are, or 16-bit elements, converted. */
+#if VEC > 1 && SHORT_X
+#if VEC == 8
+typedef uint4 words_t;
+#define SPREAD_WORDS(to, v) ((to)[0] = (v).x, (to)[1] = (v).y, (to)[2] = (v).z, (to)[3] = (v).w)
+#else
+typedef uint2 words_t;
+#define SPREAD_WORDS(to, v) ((to)[0] = (v).x, (to)[1] = (v).y)
+#endif
+#define READ_X(to, p)                                                \
+  do {                                                               \
+    const words_t v_ = *(__global const words_t *)(p);               \
+    uint words_[VEC / 2];                                            \
+    SPREAD_WORDS(words_, v_);                                        \
+    UNROLL for (int e_ = 0; e_ < VEC; ++e_) {                        \
+      const ushort bits_ = (ushort)(words_[e_ / 2] >> e_ % 2 * 16);  \
+      (to)[e_] = LOAD_X((const X_T *)&bits_, 0);                     \
+    }                                                                \
+  } while (0)
+#elif VEC > 1
 #define READ_X(to, p)                                      \
   do {                                                     \
     const chunk_t v_ = *(__global const chunk_t *)(p);     \

@@ -7,8 +7,8 @@
  *              then            share 0 of each tile from `whole` on, share 1 of each, ..
  *
  * Macros: BM BN of a tile (tile_order.h); SPLIT_K 0: no tile is cut; ALTERNATE 0: a quartet for each 64 rows
- * of a tile, 1: two quartets, each has all of every other unit; ELEMENT_BYTES of what is multiplied; WGMMA_ACC
- * (ptx_wgmma.h).
+ * of a tile, 1: two quartets, each has all of every other unit; ELEMENT_BYTES of what is multiplied;
+ * BATCHED (gemm.h).
  */
 #if !defined(SPLIT_K) || !defined(ALTERNATE) || !defined(ELEMENT_BYTES)
 #error "units.h needs SPLIT_K ALTERNATE ELEMENT_BYTES"
@@ -17,7 +17,21 @@
 #define QUARTETS (ALTERNATE ? 2 : BM / 64)
 #define OWNERS (ALTERNATE ? 1 : QUARTETS) /* quartets of one tile */
 #define FRAGMENTS (ALTERNATE ? BM / 64 : 1) /* of 64 rows, a quartet */
+#define WGMMA_ACC (WGMMA_N / 2) /* as ptx_wgmma.h: accumulators that a work-item has of a fragment */
 #define ACCS (FRAGMENTS * WGMMA_ACC)
+
+/* Before GEMM_BEGIN, and then, for each tile, to its product of a stack that work-groups go through. */
+#if BATCHED
+#define KEEP_STACK                            \
+  __global OUT_T *const all_out_ = out + out_offset; \
+  __global const C_T *const all_c_ = c + c_offset
+#define MOVE_IN_STACK(layer)                                             \
+  (out = all_out_ + batch_offsets[4 * (BATCH_ENTRY + (layer)) + 3],      \
+   c = all_c_ + batch_offsets[4 * (BATCH_ENTRY + (layer)) + 2])
+#else
+#define KEEP_STACK
+#define MOVE_IN_STACK(layer)
+#endif
 
 /* What a launch computes: `tiles` of tiles_m x tiles_n a product, `blocks` of K each. */
 typedef struct { int tiles_m, tiles_n, tiles, blocks, whole, shares; } work_t;

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from . import program, queues
 from .errors import DeviceLostError
 from .operands import Operands, collect, queue_of, signature
-from .options import Options, check_numbers
+from .options import Options, plain_numbers
 from .plan import Matmul
 from .precision import chosen
 from .select import KernelChoice
@@ -113,7 +113,7 @@ def gemm(
     Returns the result, as :func:`matmul` does.
     """
     operands = collect(a, b, c, bias, out)
-    check_numbers(alpha, beta)
+    alpha, beta = plain_numbers(alpha, beta)
     asked = (trans_a, trans_b, activation, kernel, chosen(precision), _dtype(dtype))
     return _run(operands, asked, queue, alpha, beta, wait_for)
 

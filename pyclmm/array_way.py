@@ -20,8 +20,8 @@ class ArrayWay:
         self, operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
     ) -> None:
         specs = {name: arrays.operand(x, name) for name, x in operands.items()}
-        clash = "out" in operands and bool(arrays.clashes(operands))
-        gemm = checked(specs, options, alpha, beta, clash)
+        _, clashing = arrays.signature(operands)
+        gemm = checked(specs, options, alpha, beta, clash=bool(clashing))
         check_scalars(gemm, alpha, beta)
         self.executable = Executable(queue, gemm, options.kernel, options.workspace_limit)
         self._is_empty = gemm.is_empty
@@ -57,18 +57,20 @@ class ArrayWay:
             return []
         buffers: dict[str, Any] = {}
         offsets: dict[str, int] = {}
+        out = operands["out"]
+        earlier = out.events.copy()
         for name, own in self._passed:
             x = operands[name]
             buffers[own] = x.base_data
             if x.offset:
                 offsets[own] = x.offset // x.dtype.itemsize
             if x.events:
-                wait_for += x.events
+                wait_for += earlier if x is out else x.events
         constant = None
         if self._constant is not None:
             b = operands["b"]
             constant = Constant(self._constant, arrays.location(b), b.base_data)
         binding = self.executable.binding(queue)
         events = binding.enqueue(buffers, scalars_of(alpha, beta, offsets), wait_for, constant)
-        operands["out"].add_event(events[-1])
+        arrays.add_event(out, events[-1], earlier)
         return events

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from .device import DeviceInfo
 from .driver import out_of_memory
 from .errors import ArgumentError, UnsupportedError
 from .host import check_size
-from .problem import MAX_ALIGN, Operand, alignment
+from .problem import MAX_ALIGN, Layouts, Operand, alignment
 
 Array = cla.Array
 Operands = Mapping[str, Array]
@@ -33,27 +33,24 @@ def operand(x: Array, argument: str) -> Operand:
     return Operand(tuple(x.shape), tuple(x.strides), x.dtype, alignment(x.offset) if x.offset else MAX_ALIGN)
 
 
-def layouts(operands: Operands) -> tuple[tuple[Any, ...], ...]:
-    """What a plan depends on of each Array."""
-    own = [(name, x.shape, x.strides, x.dtype, x.offset % MAX_ALIGN) for name, x in operands.items()]
-    return tuple(own)
+def common_queue(operands: Operands, queue: cl.CommandQueue | None) -> cl.CommandQueue:
+    """*queue*, or the first that one of them has. Raises ArgumentError unless all are in its context."""
+    if queue is None:
+        queue = operands["a"].queue or _other_queue(operands)
+    for name, x in operands.items():
+        if x.queue is not queue and x.context != queue.context:  # this very queue is in its context
+            raise ArgumentError(
+                f"{name} is in another OpenCL context than the queue; allocate all operands and out "
+                "in one context"
+            )
+    return queue
 
 
-def own_queue(operands: Operands) -> cl.CommandQueue | None:
-    """The first queue that one of them has."""
+def _other_queue(operands: Operands) -> cl.CommandQueue:
     for x in operands.values():
         if x.queue is not None:
             return x.queue
-    return None
-
-
-def check_context(x: Array, context: cl.Context, argument: str) -> None:
-    """Raise ArgumentError unless *x* is in *context*."""
-    if x.context != context:
-        raise ArgumentError(
-            f"{argument} is in another OpenCL context than the queue; allocate all operands and out "
-            "in one context"
-        )
+    raise ArgumentError("none of the Arrays has a queue; pass queue=")
 
 
 def _memory(base: Any) -> tuple[int, int]:
@@ -81,22 +78,25 @@ def _byte_range(x: Array) -> tuple[int, int]:
     return low, high + x.dtype.itemsize
 
 
-def clashes(operands: Operands) -> tuple[str, ...]:
-    """The operands that writing ``out`` would spoil. C in place is no clash: a kernel reads
-    C(i, j) only where it is about to write out(i, j)."""
-    out = operands["out"]
-    memory = out.base_data
+def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
+    """What a plan depends on: the layouts, and the operands that writing ``out`` would spoil.
+
+    C in place is no clash: a kernel reads C(i, j) only where it is about to write out(i, j).
+    """
+    layouts, clashing = [], []
+    out = operands.get("out")
+    memory = None if out is None else out.base_data
     whole = _is_whole(memory)
-    clashing: tuple[str, ...] = ()
     for name, x in operands.items():
+        layouts.append((name, x.shape, x.strides, x.dtype, x.offset % MAX_ALIGN))
+        if out is None or name == "out":
+            continue
         its = x.base_data
-        if x is out and name == "out":
-            continue
-        if whole and its != memory and _is_whole(its):  # two allocations: the usual case
-            continue
+        if whole and its != memory and type(its) is cl.Buffer and its.get_info(_PARENT) is None:
+            continue  # two allocations, and neither a part of another one: the usual case
         if _overlap(x, out) and not (name == "c" and _same_view(x, out)):
-            clashing += (name,)
-    return clashing
+            clashing.append(name)
+    return tuple(layouts), tuple(clashing)
 
 
 def _is_whole(base: Any) -> bool:
@@ -118,6 +118,20 @@ def _overlap(x: Array, y: Array) -> bool:
 def _same_view(x: Array, y: Array) -> bool:
     mine, other = ((v.shape, v.strides, v.dtype, v.offset, v.base_data) for v in (x, y))
     return mine == other
+
+
+def add_event(x: Array, event: cl.Event, earlier: Sequence[cl.Event]) -> None:
+    """Note that *event* writes *x*, and that it comes after *earlier* ones of x's events, which can go.
+
+    So the list stays short: PyOpenCL waits for some of its events when it grows long. They are taken out
+    one by one, because other threads may be adding to it.
+    """
+    for one in earlier:
+        try:  # noqa: SIM105 - suppress() takes as long as the rest of this function
+            x.events.remove(one)
+        except ValueError:  # another thread was here
+            pass
+    x.add_event(event)
 
 
 class Results:

@@ -12,7 +12,7 @@ import pyopencl as cl
 from . import driver, host
 from .device import DeviceInfo
 from .dtypes import COMPLEX, dtype_of
-from .errors import PyclmmError
+from .errors import LaunchError, PyclmmError
 from .kernels.base import Arg, Launch
 from .program import new_kernel
 from .recipe import Recipe
@@ -164,7 +164,7 @@ class Binding:
         except BaseException as error:  # Ctrl-C too
             self.last = self._marker()  # whatever runs now must end before the workspace is used again
             if isinstance(error, cl.Error):
-                raise self._refused(step, error) from error
+                raise self._refused(step, error, begun=bool(events)) from error
             raise
         self._packed = constant
         if self.out_of_order:
@@ -192,11 +192,14 @@ class Binding:
         while len(behind) > _EVENTS_KEPT:
             del behind[next(iter(behind))]
 
-    def _refused(self, step: _Step | None, error: cl.Error) -> PyclmmError:
+    def _refused(self, step: _Step | None, error: cl.Error, begun: bool) -> PyclmmError:
         what = "the arguments of a product"
         if step is not None:
             what = f"kernel {step.kernel.function_name!r} with work-groups of {step.local_size}"
-        return driver.refused(self.device, what, error)
+        refusal = driver.refused(self.device, what, error)
+        if isinstance(refusal, LaunchError):
+            refusal.begun = begun
+        return refusal
 
     def _marker(self) -> list[cl.Event]:
         """An event that ends when all that is in an out-of-order queue by now has ended."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -282,8 +283,13 @@ def _check_call(
 def _check_files(json_file: Path | None, plot_file: Path | None) -> None:
     """Find out before measuring what could not be written after it."""
     for path in (json_file, plot_file):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise _Failure(f"{path}: there is no folder {path.absolute().parent}")
+        if path is None:
+            continue
+        folder = path.absolute().parent
+        if not folder.is_dir():
+            raise _Failure(f"{path}: there is no folder {folder}")
+        if not os.access(path if path.exists() else folder, os.W_OK):
+            raise _Failure(f"{path}: it cannot be written; name another file")
     if plot_file is not None:
         plots.check(plot_file)
 

@@ -62,7 +62,12 @@ class DeviceMemoryError(PyclmmError, MemoryError):
 
 
 class LaunchError(PyclmmError, RuntimeError):
-    """The driver refused to run a kernel: out of resources, or a work-group it does not take."""
+    """The driver refused to run a kernel: out of resources, or a work-group it does not take.
+
+    ``begun``: whether it had taken an earlier launch of the same product.
+    """
+
+    begun = False
 
 
 class DeviceLostError(PyclmmError, RuntimeError):

@@ -6,15 +6,16 @@ executable may be shared between threads without a lock.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import warnings
 from dataclasses import replace
 
 import pyopencl as cl
 
-from . import select, selfcheck
+from . import driver, select, selfcheck
 from .binding import Binding
-from .device import device_info
+from .device import DeviceInfo, device_info
 from .errors import BuildError, LaunchError, UnsupportedError
 from .kernels.base import Work
 from .problem import Gemm, GemmProblem
@@ -35,6 +36,14 @@ def _in_short(error: Exception) -> str:
     return f"does not build: {complaints[0] if complaints else 'see the log'}"
 
 
+def _finish(queue: cl.CommandQueue, device: DeviceInfo) -> None:
+    """Wait for all that is in *queue*."""
+    try:
+        queue.finish()
+    except cl.Error as error:
+        raise driver.lost(device, error) from error
+
+
 class Executable:
     """A checked product with its kernel built for one device and context."""
 
@@ -48,22 +57,31 @@ class Executable:
         self.device = device_info(queue.device)
         self.gemm = gemm
         self.workspace_limit = workspace_limit
+        self._asked = kernel
         self._bound = threading.local()
-        self.choice, self.recipe = self._choose(kernel, queue)
+        self._stepping = threading.Lock()
+        self._top = self.choice, self.recipe = self._choose(queue)
 
     @property
     def problem(self) -> GemmProblem:
         return self.gemm.problem
 
     def _choose(
-        self, kernel: select.KernelChoice, queue: cl.CommandQueue
+        self, queue: cl.CommandQueue, below: select.Choice | None = None, reason: str | None = None
     ) -> tuple[select.Choice | None, Recipe]:
-        """The first choice that builds; steps down the ladder with a warning for each that fails."""
+        """The first choice that builds; steps down the ladder with one warning for those that fail.
+
+        Only those *below* one, where it was left for that *reason*.
+        """
         if self.gemm.is_empty:
             return None, Recipe(replace(self.gemm, copies=(), out_copy=None), Work(()))
         failures: list[str] = []
         last: Exception | None = None
-        for choice in select.candidates(self.problem, self.device, kernel):
+        ladder = select.candidates(self.problem, self.device, self._asked)
+        if below is not None:
+            failures.append(f"{below.kernel.name}: {reason}")
+            ladder = itertools.islice(itertools.dropwhile(lambda choice: choice != below, ladder), 1, None)
+        for choice in ladder:
             work = choice.kernel.launches(self.problem, choice.config, self.device)
             recipe = Recipe(self.gemm, work)
             reason = self._over_limit(recipe)
@@ -76,13 +94,38 @@ class Executable:
                         self._warn(failures, choice)
                     return choice, recipe
             except (BuildError, LaunchError) as error:
-                if kernel != "auto":
+                if self._asked != "auto":
                     raise
                 last, reason = error, _in_short(error)
             failures.append(f"{choice.kernel.name}: {reason}")
         raise UnsupportedError(
             f"no kernel could be used for {self.problem} on {self.device.name!r}: {'; '.join(failures)}"
         ) from last
+
+    def step_down(self, left: select.Choice | None, queue: cl.CommandQueue, error: LaunchError) -> None:
+        """Take the next kernel of the ladder, because the driver refused to launch the one *left* in a call.
+
+        Raises *error* where the kernel was asked for by name, where none is left (the next call begins at
+        the top again), and where what ran before it may have overwritten C.
+        """
+        if self._asked != "auto" or left is None or (error.begun and self.problem.has_c):
+            raise error
+        if error.begun:
+            _finish(queue, self.device)
+        with self._stepping:
+            if self.choice != left:  # another thread has stepped down
+                return
+            try:
+                self._take(self._choose(queue, left, _in_short(error)))
+            except UnsupportedError:
+                self._take(self._top)
+                raise error from None
+
+    def _take(self, rung: tuple[select.Choice | None, Recipe]) -> None:
+        """Use that from now on, in every thread. The choice last: who sees it runs it."""
+        choice, self.recipe = rung
+        self._bound = threading.local()
+        self.choice = choice
 
     def _warn(self, failures: list[str], choice: select.Choice) -> None:
         warnings.warn(

@@ -19,7 +19,7 @@ from . import driver
 from .device import DeviceInfo
 from .driver import out_of_memory
 from .errors import DeviceMemoryError
-from .problem import MAX_ALIGN, Operand, alignment
+from .problem import MAX_ALIGN, Layouts, Operand, alignment
 from .transfer import download, upload
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -53,22 +53,22 @@ def operand(x: Array, device: DeviceInfo) -> Operand:
     return Operand(x.shape, x.strides, x.dtype, alignment(start) if start else MAX_ALIGN)
 
 
-def layouts(operands: Operands) -> tuple[tuple[Any, ...], ...]:
-    """What a plan depends on of each array."""
-    return tuple([(name, x.shape, x.strides, x.dtype, _low_bits(x)) for name, x in operands.items()])
+def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
+    """What a plan depends on: the layouts, and the operands that writing ``out`` would spoil.
 
-
-def _low_bits(x: Array) -> int:
-    """Where *x* begins, as far as alignment goes; asking for an address takes NumPy a microsecond."""
-    return 0 if x.flags.owndata else _address(x) % HOST_ALIGN
-
-
-def clashes(operands: Operands) -> tuple[str, ...]:
-    """The operands that writing ``out`` would spoil. C in place is no clash: a kernel reads
-    C(i, j) only where it is about to write out(i, j)."""
-    out = operands["out"]
+    C in place is no clash: a kernel reads C(i, j) only where it is about to write out(i, j). What an
+    array has allocated itself is aligned to HOST_ALIGN; asking for an address takes NumPy a microsecond.
+    """
+    layouts = [
+        (name, x.shape, x.strides, x.dtype, 0 if x.flags.owndata else _address(x) % HOST_ALIGN)
+        for name, x in operands.items()
+    ]
+    out = operands.get("out")
+    if out is None:
+        return tuple(layouts), ()
     sharing = [n for n, x in operands.items() if n != "out" and np.may_share_memory(x, out)]
-    return tuple([n for n in sharing if n != "c" or not _same_view(operands[n], out)])
+    clashing = [n for n in sharing if n != "c" or not _same_view(operands[n], out)]
+    return tuple(layouts), tuple(clashing)
 
 
 def _same_view(x: Array, y: Array) -> bool:
@@ -163,6 +163,7 @@ class HostBuffers:
     def __init__(self, queue: cl.CommandQueue, device: DeviceInfo) -> None:
         self.queue = queue
         self.device = device
+        self._context = queue.context
         self.uploads: list[cl.Event] = []  # what a kernel must wait for
         self._inputs: list[tuple[Array, int, cl.Buffer]] = []  # memory, size of an element, buffer
         self._out: tuple[Array, cl.Buffer] | None = None
@@ -181,8 +182,8 @@ class HostBuffers:
         try:
             if self.device.unified_memory:  # Intel's runtime copies an array that it is told is only read
                 flags = _READ_WRITE_HERE if memory.flags.writeable else _READ_HERE
-                return cl.Buffer(self.queue.context, flags, 0, memory)
-            buffer = cl.Buffer(self.queue.context, cl.mem_flags.READ_ONLY, memory.nbytes)
+                return cl.Buffer(self._context, flags, 0, memory)
+            buffer = cl.Buffer(self._context, cl.mem_flags.READ_ONLY, memory.nbytes)
             self.uploads += upload(self.queue, buffer, memory)
             return buffer
         except cl.Error as error:
@@ -193,9 +194,9 @@ class HostBuffers:
         memory = form.memory(x)
         try:
             if self.device.unified_memory:
-                buffer = cl.Buffer(self.queue.context, _READ_WRITE_HERE, 0, memory)
+                buffer = cl.Buffer(self._context, _READ_WRITE_HERE, 0, memory)
             else:
-                buffer = cl.Buffer(self.queue.context, cl.mem_flags.READ_WRITE, memory.nbytes)
+                buffer = cl.Buffer(self._context, cl.mem_flags.READ_WRITE, memory.nbytes)
                 if memory.nbytes != x.nbytes:  # gaps come back with the result
                     self.uploads += upload(self.queue, buffer, memory)
         except cl.Error as error:

@@ -43,8 +43,10 @@ class NumPyWay:
         gemm = checked(self._specs(operands), options, alpha, beta, clash=False)
         check_scalars(gemm, alpha, beta)
         self._convert = {slot(gemm, n): dtype_of(copy.target_type) for n, copy in gemm.copies}
-        clash = out is not None and bool(host.clashes(operands))
-        self._in_place = out is not None and not clash and gemm.out_copy is None and host.is_addressable(out)
+        _, clashing = host.signature(operands)
+        self._in_place = (
+            out is not None and not clashing and gemm.out_copy is None and host.is_addressable(out)
+        )
         kept = {n: x for n, x in operands.items() if n != "out" or self._in_place}
         specs = self._specs(kept)
         if not self._in_place:

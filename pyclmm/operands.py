@@ -7,40 +7,40 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array as cla
+from pyopencl.array import Array
 
 from . import arrays, forks, host
 from .errors import ArgumentError, DTypeError
 from .options import Options
-from .problem import Epilogue, Gemm, Operand, checked_gemm
+from .problem import Epilogue, Gemm, Layouts, Operand, checked_gemm
 from .queues import default_queue
 
 Operands = Mapping[str, Any]  # by argument name: "a", "b", and where given "c", "bias", "out"
-Layouts = tuple[tuple[Any, ...], ...]  # (argument, shape, strides, dtype, alignment) of each
-Signature = tuple[type, Layouts, tuple[str, ...]]
+Signature = tuple[type, tuple[Layouts, tuple[str, ...]]]
 
 
 def collect(a: Any, b: Any, c: Any = None, bias: Any = None, out: Any = None) -> dict[str, Any]:
     """The operands that were given, by name. DTypeError for what is no array and for mixed kinds."""
+    kind = type(a)
+    uniform = type(b) is kind and (kind is Array or kind is np.ndarray)
     found = {"a": a, "b": b}
     if c is not None:
         found["c"] = c
+        uniform = uniform and type(c) is kind
     if bias is not None:
         found["bias"] = bias
+        uniform = uniform and type(bias) is kind
     if out is not None:
         found["out"] = out
-    kinds = {*map(type, found.values())}
-    return found if kinds in (_DEVICE, _HOST) else _converted(found)
-
-
-_DEVICE, _HOST = {cla.Array}, {np.ndarray}
+        uniform = uniform and type(out) is kind
+    return found if uniform else _converted(found)
 
 
 def _converted(found: dict[str, Any]) -> dict[str, Any]:
     """:func:`collect` for what is not simply all of one kind."""
     for name, value in found.items():
         x = np.asarray(value) if isinstance(value, np.generic) else value
-        if not isinstance(x, np.ndarray | cla.Array):
+        if not isinstance(x, np.ndarray | Array):
             raise DTypeError(
                 f"{name} is a {type(x).__name__}; pass a NumPy array (np.asarray({name})) or a "
                 "pyopencl.array.Array"
@@ -60,12 +60,10 @@ def on_host(operands: Operands) -> bool:
 
 
 def signature(operands: Operands) -> Signature:
-    """What must stay the same for a plan to be used again: kind of arrays, their layouts, clashes."""
-    if isinstance(operands["a"], np.ndarray):
-        clashing = host.clashes(operands) if "out" in operands else ()
-        return np.ndarray, host.layouts(operands), clashing
-    clashing = arrays.clashes(operands) if "out" in operands else ()
-    return cla.Array, arrays.layouts(operands), clashing
+    """What must stay the same for a plan to be used again: the kind of arrays, layouts and clashes."""
+    if isinstance(operands["a"], Array):
+        return Array, arrays.signature(operands)
+    return np.ndarray, host.signature(operands)
 
 
 def queue_of(operands: Operands, queue: cl.CommandQueue | None) -> cl.CommandQueue:
@@ -73,16 +71,9 @@ def queue_of(operands: Operands, queue: cl.CommandQueue | None) -> cl.CommandQue
     forks.check_process()
     if queue is not None and not isinstance(queue, cl.CommandQueue):
         raise DTypeError(f"queue is a {type(queue).__name__}; pass a pyopencl.CommandQueue")
-    if isinstance(operands["a"], np.ndarray):
-        return queue or default_queue()
-    if queue is None:
-        queue = arrays.own_queue(operands)
-        if queue is None:
-            raise ArgumentError("none of the Arrays has a queue; pass queue=")
-    for name, x in operands.items():
-        if x.queue is not queue:  # what has this very queue is in its context
-            arrays.check_context(x, queue.context, name)
-    return queue
+    if isinstance(operands["a"], Array):
+        return arrays.common_queue(operands, queue)
+    return queue or default_queue()
 
 
 def checked(

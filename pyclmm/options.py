@@ -43,21 +43,30 @@ def _check_kind(name: str, value: Any, fits: bool, wanted: str) -> None:
         raise DTypeError(f"{name} is {value!r}; pass {wanted}")
 
 
-def check_numbers(alpha: Any, beta: Any) -> None:
-    """alpha and beta must be numbers."""
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if not isinstance(value, int | float | complex | np.number):
-            raise DTypeError(f"{name} is a {type(value).__name__}; pass a number")
+def plain_numbers(alpha: Any, beta: Any) -> tuple[complex, complex]:
+    """alpha and beta as Python's numbers. NumPy's are equal to others that they round to, so they could
+    not be told from them: ``np.float32(0.1) == 0.1``."""
+    if type(alpha) is float and type(beta) is float:
+        return alpha, beta
+    return _plain("alpha", alpha), _plain("beta", beta)
+
+
+def _plain(name: str, value: Any) -> complex:
+    for kind, plain in ((np.integer, int), (np.floating, float), (np.complexfloating, complex)):
+        if isinstance(value, kind):
+            return plain(value)
+    if not isinstance(value, int | float | complex):
+        raise DTypeError(f"{name} is a {type(value).__name__}; pass a number")
+    return value
 
 
 def check_scalars(gemm: Gemm, alpha: complex, beta: complex) -> None:
-    """alpha and beta must be representable in the result's type."""
+    """alpha and beta, Python's numbers, must be representable in the result's type."""
     kind = gemm.dtype.kind
     if type(alpha) is float and type(beta) is float and kind not in "biu":
         return
-    check_numbers(alpha, beta)
     for name, value in (("alpha", alpha), ("beta", beta)):
-        if kind != "c" and isinstance(value, complex | np.complexfloating):
+        if kind != "c" and isinstance(value, complex):
             raise DTypeError(f"{name} is complex, but the result is {gemm.dtype}; pass a real number")
         if kind in "biu" and not (isinstance(value, int) or float(value.real).is_integer()):
             raise DTypeError(f"{name} is {value}, but the result is {gemm.dtype}; pass a whole number")

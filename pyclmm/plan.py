@@ -12,10 +12,10 @@ from numpy.typing import DTypeLike
 
 from .array_way import ArrayWay
 from .config import TileConfig
-from .errors import ArgumentError, DTypeError
+from .errors import ArgumentError, DTypeError, LaunchError
 from .numpy_way import NumPyWay
 from .operands import Operands, Signature, collect, on_host, queue_of, signature
-from .options import Options, check_numbers, check_scalars, events_of
+from .options import Options, check_scalars, events_of, plain_numbers
 from .precision import chosen
 from .select import KernelChoice
 
@@ -104,7 +104,7 @@ class Matmul:
         alpha: complex,
         beta: complex,
     ) -> None:
-        check_numbers(alpha, beta)
+        alpha, beta = plain_numbers(alpha, beta)
         self._signature: Signature = signature(operands)
         self._alpha, self._beta = alpha, beta
         self._way: ArrayWay | NumPyWay
@@ -136,7 +136,7 @@ class Matmul:
         will be. Raises ArgumentError for operands the plan was not made for.
         """
         operands = collect(a, b, c, bias, out)
-        return self._way.run(operands, *self._checked(operands, queue, alpha, beta), events_of(wait_for))
+        return self.run(operands, *self._checked(operands, queue, alpha, beta), wait_for)
 
     def enqueue(
         self,
@@ -156,7 +156,8 @@ class Matmul:
         if not isinstance(self._way, ArrayWay):
             raise DTypeError("enqueue takes pyopencl Arrays; a plan for NumPy arrays blocks")
         operands = collect(a, b, c, bias, out)
-        return self._way.enqueue(operands, *self._checked(operands, queue, alpha, beta), events_of(wait_for))
+        queue, alpha, beta = self._checked(operands, queue, alpha, beta)
+        return self._way.enqueue(operands, queue, alpha, beta, events_of(wait_for))
 
     def _checked(
         self,
@@ -171,8 +172,9 @@ class Matmul:
         own = queue_of(operands, queue or self._queue)
         if alpha is None and beta is None:
             return own, self._alpha, self._beta
-        alpha = self._alpha if alpha is None else alpha
-        beta = self._beta if beta is None else beta
+        alpha, beta = plain_numbers(
+            self._alpha if alpha is None else alpha, self._beta if beta is None else beta
+        )
         self.check_scalars(alpha, beta)
         if (alpha == 0) != (self._alpha == 0) or (beta == 0) != (self._beta == 0):
             raise ArgumentError("a plan is made for zero or nonzero alpha and beta; make another plan")
@@ -191,15 +193,19 @@ class Matmul:
         wait_for: list[cl.Event] | None,
     ) -> Any:
         """:meth:`__call__` on operands known to fit the plan."""
-        return self._way.run(operands, queue, alpha, beta, events_of(wait_for))
+        while True:
+            choice = self._executable.choice
+            try:
+                return self._way.run(operands, queue, alpha, beta, events_of(wait_for))
+            except LaunchError as error:
+                self._executable.step_down(choice, queue, error)
 
     def _mismatch(self, operands: Operands) -> str:
-        kind, layouts, _ = signature(operands)
-        if kind is not self._signature[0]:
-            return (
-                f"a is a {kind.__name__}, the plan is for {self._signature[0].__name__}; make a plan for it"
-            )
-        planned = {name: rest for name, *rest in self._signature[1]}
+        kind, (layouts, _) = signature(operands)
+        its_kind, (its_layouts, _) = self._signature
+        if kind is not its_kind:
+            return f"a is a {kind.__name__}, the plan is for a {its_kind.__name__}; make a plan for it"
+        planned = {name: rest for name, *rest in its_layouts}
         given = {name: rest for name, *rest in layouts}
         for name in dict.fromkeys([*planned, *given]):
             if planned.get(name) != given.get(name):

@@ -31,6 +31,10 @@ MAX_DIMENSION = 2**31 - 1  # M, N and K are 32-bit in kernels
 MAX_ALIGN = 64  # bytes; more than this no kernel asks for
 
 
+# What a plan depends on of its operands: (argument, shape, strides, dtype, alignment) of each.
+Layouts = tuple[tuple[Any, ...], ...]
+
+
 def alignment(*byte_counts: int) -> int:
     """The largest power of two, at most 64, that divides all of *byte_counts*."""
     together = MAX_ALIGN

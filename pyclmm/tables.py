@@ -153,14 +153,22 @@ def forget() -> None:
     _tables_for.cache_clear()
 
 
-def identity(device: DeviceInfo) -> tuple[str, ...]:
-    """What a table says it is about."""
-    return tuple(getattr(device, name) for name in _IDENTITY)
+def identity(device: DeviceInfo) -> tuple[str, str, str]:
+    """What a table says it is about: name, platform, driver version.
+
+    A CPU's name says little: a virtual machine calls itself alike with two cores and with sixty. So its
+    compute units and the width of its vectors are added to it.
+    """
+    name = device.name
+    if device.is_cpu:
+        name = f"{name}, {device.compute_units} units of {device.vector_bits} bits"
+    return name, device.platform, device.driver_version
 
 
 def own_path(device: DeviceInfo) -> Path:
     """Where the user's own table about *device* lies."""
-    digest = hashlib.sha256("\n".join((device.platform, device.name)).encode()).hexdigest()[:8]
+    about, platform, _ = identity(device)
+    digest = hashlib.sha256("\n".join((platform, about)).encode()).hexdigest()[:8]
     name = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")[:40]
     return cache.folder("tuned", f"{name}-{digest}.json")
 

@@ -40,8 +40,9 @@ from pyclmm import (
     transfer,
     verify,
 )
+from pyclmm.binding import Binding
 from pyclmm.device import device_info
-from pyclmm.kernels import kernel_named
+from pyclmm.kernels import Workspace, kernel_named
 
 REFUSALS = [OUT_OF_RESOURCES, INVALID_WORK_GROUP_SIZE]
 LOSSES = [DEVICE_NOT_AVAILABLE, INVALID_COMMAND_QUEUE]
@@ -161,6 +162,65 @@ def test_a_launch_refused_in_a_call_leaves_everything_as_it_was(code):
         call()
     call.check_untouched()
     call.check_works()
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_launch_refused_in_a_call_steps_down_the_ladder(two_rungs, code):
+    """Long after the self-check; with one warning, and for the calls that follow too."""
+    call = Call()
+    call()
+    call.out[...] = 7
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(code)),
+        pytest.warns(
+            pyclmm.KernelWarning, match="device .*: tiled: .* refused kernel .*'naive' is used"
+        ) as told,
+    ):
+        call()
+    assert len(told) == 1
+    call.check_works()
+    with failing(binding, "enqueue_nd_range_kernel", cl_error(code)), pytest.raises(pyclmm.LaunchError):
+        call()  # naive now, and nothing comes after it
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(code)),
+        pytest.warns(pyclmm.KernelWarning, match="tiled: .*'naive' is used instead"),
+    ):
+        call()  # from the top again
+    call.check_works()
+
+
+@pytest.mark.parametrize("out_of_order", [False, True])
+def test_a_plan_on_arrays_steps_down_from_any_of_its_launches(two_rungs, out_of_order):
+    """a is copied first; what that still writes must not meet what the next kernel does."""
+    flag = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    queue = cl.CommandQueue(queues.default_queue().context, properties=flag * out_of_order)
+    x = np.arange(100, dtype=np.float32).reshape(10, 10)
+    a = cla.to_device(queue, x)[::2, ::2]
+    for launch in (1, 2, 3):
+        plan = pyclmm.Matmul(a, a)
+        with (
+            failing(binding, "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES), at=launch),
+            pytest.warns(pyclmm.KernelWarning, match="tiled: .*'naive' is used instead"),
+        ):
+            result = plan(a, a)
+        assert plan.kernel == "naive"
+        assert np.array_equal(result.get(), x[::2, ::2] @ x[::2, ::2])
+
+
+def test_a_product_that_may_have_overwritten_c_is_not_begun_again(two_rungs, monkeypatch):
+    """A long stack is enqueued in parts: the first has updated its C when the second is refused."""
+    monkeypatch.setattr(binding, "_MAX_STACK", 1)
+    queue = queues.default_queue()
+    a, c = (cla.to_device(queue, np.ones((2, 4, 4), np.float32)) for _ in range(2))
+    plan = pyclmm.Matmul(a, a, c, beta=1.0, out=c)
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES), at=2),
+        pytest.raises(pyclmm.LaunchError),
+    ):
+        plan(a, a, c, out=c)
+    assert plan.kernel == "tiled"
+    c.fill(1)
+    assert (plan(a, a, c, out=c).get() == 5).all()
 
 
 @pytest.mark.parametrize("launch", [1, 2, 3, 4])
@@ -414,10 +474,25 @@ def test_the_self_check_poisons_workspace():
     bound = product._executable.binding(queue)
     bound.poison_workspace()
     assert bound._workspace
-    for buffer in bound._workspace:
+    for buffer, zeroed in bound._workspace:
+        assert not zeroed
         content = np.zeros(buffer.size // 4, np.float32)
         cl.enqueue_copy(queue, content, buffer)
         assert np.isnan(content).all()
+
+
+def test_workspace_that_a_kernel_finds_zeroed_is_zero_when_new_and_after_poison():
+    queue = queues.default_queue()
+    a = cla.to_device(queue, np.ones((8, 8), np.float32))
+    product = pyclmm.Matmul(a, a, kernel="naive")._executable
+    recipe = product.recipe
+    recipe.workspace.append(Workspace("kept", 64, zeroed=True))
+    bound = Binding(queue, product.device, recipe)
+    for _ in range(2):
+        content = np.ones(64, np.uint8)
+        cl.enqueue_copy(queue, content, bound._workspace[-1][0])
+        assert not content.any()
+        bound.poison_workspace()
 
 
 # -- warnings

@@ -190,3 +190,200 @@ def test_padded_lines_of_float64_meet_sixteen_banks(length):
         for line, element in ((G, T), (T, G)):
             banks = (line[lanes] * (length + 4) + element[lanes]) % 16
             assert len(set(banks)) == 16
+
+
+# --- AMD's and Intel's units: cl/unit_tile.h, cl/amd_mfma.h, cl/amd_wmma.h, cl/intel_dpas.h ------------
+
+
+def place(width, word, x, swizzle):
+    """unit_tile.h: PLACE, where a word lies in a tile."""
+    return word * width + (x ^ (word * swizzle % 16))
+
+
+@pytest.mark.parametrize("width", [16, 32, 128])
+@pytest.mark.parametrize("swizzle", [1, 2, 4, 8, 16])
+def test_every_word_of_a_tile_has_a_place_of_its_own(width, swizzle):
+    word, x = np.meshgrid(np.arange(16), np.arange(width), indexing="ij")
+    assert sorted(place(width, word, x, swizzle).reshape(-1)) == list(range(16 * width))
+
+
+@pytest.mark.parametrize(("lanes", "words", "nbytes"), [(64, 8, 8), (64, 16, 4), (64, 8, 4), (32, 4, 16)])
+def test_words_of_a_sub_group_meet_different_banks(lanes, words, nbytes):
+    """Whether it fills a tile along K or reads a fragment: of 32 banks of 4 bytes each as often as any, or
+    (words of 4 bytes, which 16 places tell apart) twice as often."""
+    lane, swizzle = np.arange(lanes), lanes // words
+    fills = place(128, lane % words, lane // words, swizzle)
+    reads = place(128, 2 + lane // 32, lane % 32, swizzle)
+    for places, times in ((fills, 2 if nbytes == 4 else 1), (reads, 1)):
+        banks = (places[:, None] * (nbytes // 4) + np.arange(nbytes // 4)) % 32
+        assert np.bincount(banks.reshape(-1), minlength=32).max() <= times * lanes * nbytes // 4 // 32
+
+
+def fragments(a, b, lanes, row, column, k_of_a, k_of_b):
+    """What the work-items hold of A and of B: a(row(l, e), k), b(k, column(l, e)) -> registers [l, e]."""
+    lane = np.arange(lanes)[:, None]
+    return a[row(lane), k_of_a(lane)], b[k_of_b(lane), column(lane)]
+
+
+def told(a, b, m, n, k, where_a, where_b, where_d, elements):
+    """The product as the vendor's table says: each function gives (lane, element) of its element."""
+    lanes = len(a)
+    d = np.zeros((lanes, elements))
+    left = np.array([[a[where_a(i, q)] for q in range(k)] for i in range(m)])
+    right = np.array([[b[where_b(q, j)] for j in range(n)] for q in range(k)])
+    for i in range(m):
+        for j in range(n):
+            d[where_d(i, j)] = left[i] @ right[:, j]
+    return d
+
+
+@pytest.mark.parametrize(
+    ("rows", "word_k", "double"),
+    [(16, 1, True), *((rows, word_k, False) for rows in (16, 32) for word_k in (1, 2, 4, 8))],
+)
+def test_mfma_fragments_make_the_product(rows, word_k, double):
+    """amd_mfma.h against the tables of AMD's matrix instruction calculator (element -> register)."""
+    k, e = 64 // rows * word_k, np.arange(word_k)
+    a, b = small((rows, k), np.float64), small((k, rows), np.float64, seed=1)
+
+    def line(lane):
+        return lane % rows + 0 * e
+
+    def ks(lane):
+        return word_k * (lane // rows) + e
+
+    held_a, held_b = fragments(a, b, 64, line, line, ks, ks)
+
+    def where(i, q):
+        return rows * (q // word_k) + i, q % word_k
+
+    def where_d(i, j):
+        if double:
+            return 16 * (i % 4) + j, i // 4
+        if rows == 16:
+            return 16 * (i // 4) + j, i % 4
+        return 32 * (i // 4) % 64 + j, 4 * (i // 8) + i % 4
+
+    elements = rows * rows // 64
+    d = told(held_a, held_b, rows, rows, k, where, lambda q, j: where(j, q), where_d, elements)
+    lane, n = np.arange(64)[:, None], np.arange(elements)
+    d_row = 4 * n + lane // rows if double else 256 // rows * (n // 4) + 4 * (lane // rows) + n % 4
+    assert np.array_equal(d, (a @ b)[d_row, lane % rows + 0 * n])
+
+
+def test_wmma_fragments_make_the_product():
+    """amd_wmma.h against the same tables: both halves of a sub-group hold all of A and B."""
+    e = np.arange(16)
+    a, b = small((16, 16), np.float64), small((16, 16), np.float64, seed=1)
+    held_a, held_b = fragments(
+        a, b, 32, lambda x: x % 16 + 0 * e, lambda x: x % 16 + 0 * e, lambda x: 0 * x + e, lambda x: 0 * x + e
+    )
+    for half in (0, 16):
+        d = told(
+            *(held_a, held_b, 16, 16, 16, lambda i, q, h=half: (i + h, q), lambda q, j, h=half: (j + h, q)),
+            *(lambda i, j: (16 * i % 32 + j, i // 2), 8),
+        )
+        lane, n = np.arange(32)[:, None], np.arange(8)
+        assert np.array_equal(d, (a @ b)[2 * n + lane // 16, lane % 16 + 0 * n])
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("word_k", [2, 4])
+def test_dpas_fragments_make_the_product(lanes, word_k):
+    """intel_dpas.h against the extension's text: a work-item has the same part of K of every row of A, a
+    column of B and of D."""
+    k, per_lane = 8 * word_k, 8 * word_k // lanes
+    a, b = small((8, k), np.float64), small((k, lanes), np.float64, seed=1)
+    e = np.arange(8 * per_lane)  # element number of a work-item: row by row
+    held_a = a[e // per_lane, per_lane * np.arange(lanes)[:, None] + e % per_lane]
+    held_b = b.T
+    d = told(
+        *(held_a, held_b, 8, lanes, k),
+        *(lambda i, q: (q // per_lane, i * per_lane + q % per_lane), lambda q, j: (j, q)),
+        *(lambda i, j: (j, i), 8),
+    )
+    assert np.array_equal(d, (a @ b).T)
+
+
+# --- strips of float64: cl/ptx_strips.h and cl/strip_fragments.h ---------------------------------------
+
+STEPS = np.arange(2)
+
+
+def weighed(w0, w1, w2):
+    """Bits 0, 1, 2 of g, each with its weight."""
+    return (G & 1) * w0 + (G >> 1 & 1) * w1 + (G >> 2) * w2
+
+
+STANDS_FOR = {
+    "along": (weighed(4, 2, 8), 1),
+    "across_a": (weighed(8, 4, 2), 1),
+    "across_b": (weighed(1, 8, 2), 4),
+}
+
+
+def reads(lie, step):
+    """Of a strip, the byte address of each read of f[h + 2 q]: [q, h, work-item]."""
+    g, _ = STANDS_FOR[lie]
+    h, q = np.arange(2)[None, :, None], np.arange(2)[:, None, None]
+    if lie == "along":
+        place = g * 128 + (T // 2 ^ g % 8) * 16 + T % 2 * 8
+        return h * 128 + (place ^ (h * 16 + q * 32 + step * 64))
+    place = T * 128 + (g // 2 ^ T) * 16 + g % 2 * 8
+    if lie == "across_a":  # both h in one read
+        return step * 1024 + q * 512 + (place ^ q * 64) + h * 8
+    return step * 1024 + q * 512 + (place ^ (h * 32 + q * 64))
+
+
+def stands_for(lie):
+    """Rows (columns of B) of the strip that g and h stand for: [h, work-item]."""
+    g, h_weight = STANDS_FOR[lie]
+    return np.array([g, g + h_weight])
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("lie", ["along", "across_a", "across_b"])
+def test_strips_are_read_as_they_lie(lie, step):
+    rows = small((16, 16), np.float64)  # 16 rows of A or columns of B, 16 of K
+    memory = box(rows if lie == "along" else rows.T).view(np.float64)
+    for q in (0, 1):
+        for h in (0, 1):
+            got = memory[reads(lie, step)[q, h] // 8]
+            assert np.array_equal(got, rows[stands_for(lie)[h], 8 * step + T + 4 * q])
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("lie", ["along", "across_a", "across_b"])
+def test_no_two_reads_of_strips_meet_a_bank(lie, step):
+    """16 work-items read 8 bytes at once, 8 of them 16 bytes: across K, A's h = 0 and 1 together."""
+    at_once, nbytes = (8, 16) if lie == "across_a" else (16, 8)
+    for address in reads(lie, step)[:, : 1 if lie == "across_a" else 2].reshape(-1, 32):
+        assert (address % nbytes == 0).all()
+        for part in address.reshape(-1, at_once):
+            assert len(set(part // nbytes % (128 // nbytes))) == at_once
+
+
+@pytest.mark.parametrize("across_a", [False, True])
+@pytest.mark.parametrize("across_b", [False, True])
+def test_strips_make_the_product_and_results_lie_in_pairs(across_a, across_b):
+    rows, columns = small((16, 8), np.float64), small((16, 8), np.float64, seed=1)
+    row = stands_for("across_a" if across_a else "along")
+    column = stands_for("across_b" if across_b else "along")
+    left = np.zeros((16, 8))
+    for h in (0, 1):
+        left[G + 8 * h] = rows[row[h]]
+    out = np.full((16, 16), np.nan)
+    d = []  # [fragment][2 h + e], a work-item each
+    for fragment in (0, 1):
+        right = np.zeros((8, 8))
+        right[G] = columns[column[fragment]]
+        product = left @ right.T
+        d.append([product[G + 8 * h, 2 * T + e] for h in (0, 1) for e in (0, 1)])
+    for h in (0, 1):
+        for e in (0, 1):
+            pair = 4 * e + (T & 1) * (8 if across_b else 2) + T // 2 * (2 if across_b else 8)
+            for c in (0, 1):
+                out[row[h], pair + c] = d[e if across_b else c][2 * h + (c if across_b else e)]
+            sectors = pair.reshape(8, 4) // 4  # of 32 bytes: two work-items fill each
+            assert all(sorted(s) == [s.min(), s.min(), s.max(), s.max()] for s in sectors)
+    assert np.array_equal(out, rows @ columns.T)

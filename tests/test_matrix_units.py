@@ -15,6 +15,7 @@ from made_up import H200
 from pyclmm import ptx
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.matrix_units import FLOAT16, TF32, Operands, local_bytes
+from pyclmm.kernels.wgmma import stacked
 from pyclmm.problem import GemmProblem
 from pyclmm.program import build_options, joined_source, read_source
 
@@ -22,7 +23,9 @@ A100 = replace(H200, name="A100", compute_capability=(8, 0), compute_units=108)
 ADA = replace(H200, name="RTX 4090", compute_capability=(8, 9), compute_units=128)
 TURING = replace(H200, name="T4", compute_capability=(7, 5), compute_units=40)
 RADEON = replace(H200, name="gfx1100", vendor="amd", compute_capability=None)
-FAMILIES = tuple(kernel_named(name) for name in ("wgmma", "split", "mma_split", "mma", "mma_double"))
+FAMILIES = tuple(
+    kernel_named(name) for name in ("wgmma", "split", "mma_split", "mma", "mma_double", "mma_double_bulk")
+)
 
 ACCUMULATOR = {"int8": "uint32", "uint8": "uint32", "float64": "float64", "complex64": "complex64"}
 
@@ -67,6 +70,9 @@ TAKEN = [
     ("mma", problem("float32", precision="medium"), H200),
     ("mma_double", problem("float64"), A100),
     ("mma_double", problem("float64", trans="TT", a_align=8), H200),
+    ("mma_double_bulk", problem("float64"), H200),
+    ("mma_double_bulk", problem("float64", trans="NT", m=512, n=512, k=512), H200),
+    ("mma_double_bulk", problem("float64", trans="TN", m=1024, n=1024, k=65536, **FULL), H200),
 ]
 taken = pytest.mark.parametrize(("name", "given", "device"), TAKEN)
 
@@ -160,6 +166,55 @@ def test_every_argument_has_a_parameter(name, given, device):
     for launch in work.launches:
         assert {a for a in launch.args if isinstance(a, str) and a.startswith("workspace:")} <= spaces
         assert np.prod(launch.global_size) % np.prod(launch.local_size) == 0
+
+
+FASTEST = [  # on an H200, see docs/kernels/matrix_units.md
+    ((1, 512, 512, 512), (64, 64), 0),
+    ((1, 1024, 1024, 1024), (128, 64), 0),
+    ((1, 2048, 2048, 2048), (128, 256), 0),
+    ((1, 4096, 4096, 4096), (128, 256), 0),
+    ((1, 1536, 1536, 1536), (128, 192), 0),
+    ((1, 65536, 256, 256), (128, 128), 1),
+    ((64, 512, 512, 512), (128, 128), 1),
+]
+
+
+def stack_of(z, m, n, k, strides):
+    return problem(m=m, n=n, k=k, batch_shape=z, batch_strides=(*strides, (0,) * len(z), (m * n,) * len(z)))
+
+
+@pytest.mark.parametrize(("shape", "tile", "alternate"), FASTEST, ids=str)
+def test_the_model_chooses_what_was_measured_to_be_fastest(shape, tile, alternate):
+    z, m, n, k = shape
+    given = stack_of((z,), m, n, k, ((m * k,), (k * n,))) if z > 1 else problem(m=m, n=n, k=k)
+    chosen = kernel_named("wgmma").configs(given, H200)[0]
+    assert (chosen.bm, chosen.bn, chosen.option("alternate"), chosen.split_k) == (*tile, alternate, 1)
+
+
+def test_few_tiles_and_a_long_k_are_cut():
+    chosen = kernel_named("wgmma").configs(problem(m=256, n=256, k=65536), H200)[0]
+    assert chosen.split_k > 8
+
+
+@pytest.mark.parametrize(
+    ("z", "strides", "at_once"),
+    [
+        ((6,), ((100,), (200,)), 6),
+        ((6,), ((0,), (200,)), 6),
+        ((2, 3), ((300, 100), (600, 200)), 6),
+        ((2, 1, 3), ((300, 5, 100), (0, 0, 0)), 6),
+        ((2, 3), ((0, 100), (600, 200)), 1),
+        ((6,), ((-100,), (200,)), 1),
+        ((), ((), ()), 1),
+    ],
+    ids=str,
+)
+def test_a_stack_at_even_distances_is_gone_through_at_once(z, strides, at_once):
+    given = stack_of(z, 64, 64, 64, strides)
+    assert stacked(given) == at_once
+    kernel = kernel_named("wgmma")
+    work = kernel.launches(given, kernel.configs(given, H200)[0], H200)
+    assert len(work.launches[0].global_size) == (1 if at_once > 1 or not z else 3)
 
 
 # --- compiling offline -----------------------------------------------------------------------------

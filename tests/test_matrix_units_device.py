@@ -37,6 +37,7 @@ KINDS = [
     ("mma", np.int8, "highest", np.int32),
     ("mma", np.float32, "medium", None),
     ("mma_double", np.float64, "highest", None),
+    ("mma_double_bulk", np.float64, "highest", None),
     ("split", np.float32, "high", None),
     ("split", np.complex64, "high", None),
     ("split", np.complex64, "medium", None),

@@ -129,6 +129,43 @@ def test_rows_a_page_apart_are_packed_and_near_ones_are_not(cpu):
     assert packed.configs(problem(16, 1024, 1024), cpu)[0].option("pack_b") == 0
 
 
+def test_the_tile_that_leaves_least_over_is_taken(cpu):
+    """Of 16 lanes, at equal waste three vectors a row before two; where B is read once, two."""
+    wide = dataclasses.replace(cpu, float_vector_width=16)
+
+    def columns(m, n, k):
+        return kernel_named("packed").configs(problem(m, n, k), wide)[0].tn
+
+    assert columns(1000, 1000, 1000) == columns(2048, 2048, 2048) == 48
+    assert columns(512, 512, 512) == columns(16, 2048, 2048) == columns(2048, 2048, 16) == 32
+
+
+def test_rows_of_a_pages_apart_are_packed(cpu):
+    packed = kernel_named("packed")
+    assert packed.configs(problem(2048, 2048, 2048), cpu)[0].option("pack_a") == 1
+    assert packed.configs(problem(1024, 1024, 1024), cpu)[0].option("pack_a") == 0
+    assert packed.configs(problem(1024, 1024, 1024, "float64"), cpu)[0].option("pack_a") == 1
+    assert packed.configs(problem(1000, 1000, 1000, "float64"), cpu)[0].option("pack_a") == 0
+    assert packed.configs(problem(1024, 16, 1024, "float64"), cpu)[0].option("pack_a") == 0
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize(("bits", "dtype"), [(128, "f4"), (128, "c8"), (256, "f8")])
+def test_tiles_for_narrower_vectors_are_exact(device, bits, dtype, rng):
+    """What a Neon or an AVX2 machine would be given, run here: the arithmetic is that of wider vectors."""
+    if device.vector_bits < bits:
+        pytest.skip(f"vectors of {device.vector_bits} bits")
+    narrow = dataclasses.replace(device, float_vector_width=bits // 32)
+    for m, n, k in [(37, 29, 50), (1, 40, 300)]:
+        a, b = small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)
+        p = problem(m, n, k, a.dtype.name)
+        for name in ("packed", "matvec"):
+            if kernel_named(name).supports(p, narrow) is None:
+                for config in kernel_named(name).configs(p, narrow):
+                    assert config.vec * a.real.itemsize * 8 == bits
+                    assert np.array_equal(pyclmm.matmul(a, b, kernel=(name, config)), a @ b), config
+
+
 def test_macro_tiles_cover_the_result_and_keep_all_units_busy(cpu):
     for m, n, k in [(1000, 1000, 100), (64, 4096, 64), (4096, 64, 64), (17, 3, 50), (2048, 2048, 16)]:
         p = problem(m, n, k)

@@ -61,12 +61,13 @@ a = np.ones((20, 20), np.float32)
 used, how = sys.argv[1] == "used", sys.argv[2]
 if used:
     pyclmm.matmul(a, a)
+    before = pyclmm.Matmul(a, a)
 child = os.fork()
 if child == 0:
     signal.alarm(60)
     try:
         call = {"matmul": lambda: pyclmm.matmul(a, a), "devices": queues.all_devices,
-                "plan": lambda: pyclmm.Matmul(a, a)(a, a)}[how]
+                "plan": lambda: pyclmm.Matmul(a, a)(a, a), "plan made before": lambda: before(a, a)}[how]
         call()
         print("worked", flush=True)
     except pyclmm.ForkError as error:
@@ -147,7 +148,7 @@ def test_ctrl_c_in_earnest(environment):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.parametrize("how", ["matmul", "plan", "devices"])
+@pytest.mark.parametrize("how", ["matmul", "plan", "plan made before", "devices"])
 def test_fork_after_use_is_refused_with_advice(environment, how):
     done = run(environment, FORKED, "used", how)
     assert done.returncode == 0, done.stderr

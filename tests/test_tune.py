@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import sys
 import time
+from pathlib import Path
 
 import pyopencl as cl
 import pytest
@@ -391,6 +394,30 @@ def test_wrong_calls_say_what_would_do(arguments, said):
     shown = run(*arguments)
     assert shown.exit_code == 2
     assert said in shown.output
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "said"),
+    [
+        ("--export", "absent/table.json", "there is no folder"),
+        ("--plot", "absent/plot.png", "there is no folder"),
+        ("--export", "locked.json", "it cannot be written"),
+        ("--plot", "locked/plot.png", "it cannot be written"),
+        ("--plot", "plot.png", r'pip install "pyclmm[plot]"'),
+    ],
+)
+def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, option, file, said):
+    monkeypatch.setattr(tuner, "tune", lambda *_, **__: pytest.fail("measuring has begun"))
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "locked.json").touch()
+    monkeypatch.setattr(
+        cli.os, "access", lambda path, mode: mode != os.W_OK or "locked" not in Path(path).name
+    )
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    shown = run("--shapes", "24x20x16", option, tmp_path / file)
+    assert shown.exit_code == 2
+    assert said in shown.output
+    assert [p.name for p in tmp_path.rglob("*")] == ["locked", "locked.json"]
 
 
 def test_a_table_that_cannot_be_written_is_told(few, children, monkeypatch):

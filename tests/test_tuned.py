@@ -316,3 +316,13 @@ def test_two_processes_lose_nothing(own):
     ]
     assert [process.wait(60) for process in running] == [0, 0]
     assert len(tables.own_table(tables.identity(HERE), tables.own_path(HERE))) == 80
+
+
+def test_a_table_about_a_cpu_is_about_its_units_and_vectors():
+    """Machines that call themselves alike keep tables apart."""
+    cpu = replace(HERE, kind="cpu", float_vector_width=8)
+    for other in (replace(cpu, compute_units=cpu.compute_units + 1), replace(cpu, float_vector_width=4)):
+        assert tables.identity(other) != tables.identity(cpu)
+        assert tables.own_path(other) != tables.own_path(cpu)
+    more = replace(HERE, kind="gpu", compute_units=HERE.compute_units + 1)
+    assert tables.identity(more) == tables.identity(replace(HERE, kind="gpu"))

@@ -55,8 +55,8 @@ def _library(launch, alpha_type, folder):
 
 
 def run(work, arrays, folder):
-    """All launches of *work*. *arrays*: by argument name, among them "alpha" and "beta"; workspace is made here
-    (full of NaN where it is not there) and returned by name."""
+    """All launches of *work*. *arrays*: by argument name, "alpha" and "beta" too; workspace that is not
+    there is made here, full of NaN. Returns it by name."""
     spaces = {w.symbol: np.full(-(-w.nbytes // 4) + 32, np.nan, np.float32) for w in work.workspace}
     alpha_type = "float2" if arrays["alpha"].dtype.kind == "c" else "float"
     for launch in work.launches:

@@ -10,6 +10,7 @@ from .matvec import Matvec
 from .mfma import Mfma
 from .mma import Mma
 from .mma_double import MmaDouble
+from .mma_double_bulk import MmaDoubleBulk
 from .mma_split import MmaSplit
 from .naive import Naive
 from .packed import Packed
@@ -29,6 +30,7 @@ KERNELS: tuple[Kernel, ...] = (
     Wgmma(),
     Split(),
     MmaSplit(),
+    MmaDoubleBulk(),
     MmaDouble(),
     Mma(),
     Mfma(),

@@ -13,7 +13,7 @@ from ..device import DeviceInfo
 from ..problem import ACTIVATIONS, BIASES, GemmProblem
 
 # An argument of a launch: a NumPy scalar known when the plan is made, or the name of something that
-# the plan fills in for each call (see Binding in plan.py).
+# the plan fills in for each call (see binding.py).
 Arg = np.generic | str
 
 TYPES_H = "types.h"

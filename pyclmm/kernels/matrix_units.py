@@ -57,6 +57,7 @@ class Unit:
 FLOAT16 = Unit(1, 2, 1)
 BFLOAT16 = Unit(2, 2, 1)
 TF32 = Unit(3, 4, 11)
+FLOAT64 = Unit(0, 8, 9)  # by an instruction that has no code
 _INTEGERS = {"int8": "s8", "uint8": "u8"}
 
 
@@ -97,8 +98,10 @@ def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
 
 
 def _readable(trans_lines: bool, line: int, ld: int, align: int, nbytes: int) -> bool:
-    """Whether an operand is read where it is. *trans_lines*: its lines run across K."""
-    return align >= LINE_ALIGN and ld >= line and ld * nbytes < 2**40 and (not trans_lines or nbytes == 2)
+    """Whether an operand is read where it is. *trans_lines*: its lines run across K, which the
+    instructions for elements of 1 and 4 bytes do not take."""
+    lies_well = not trans_lines or nbytes in (2, 8)
+    return align >= LINE_ALIGN and ld >= line and ld * nbytes < 2**40 and lies_well
 
 
 @dataclass(frozen=True)
@@ -134,8 +137,8 @@ class Operands:
         b = "workspace:packed_b" if self.pack_b else "b"
         return (a, b, np.int64(self.pitch(problem)))
 
-    def workspace(self, problem: GemmProblem, parts: int = 1) -> tuple[Workspace, ...]:
-        line = self.pitch(problem) * self.unit.nbytes * parts * problem.batch
+    def workspace(self, problem: GemmProblem) -> tuple[Workspace, ...]:
+        line = self.pitch(problem) * self.unit.nbytes * problem.batch
         packed = (("packed_a", problem.m, self.pack_a), ("packed_b", problem.n, self.pack_b))
         return tuple(Workspace(name, lines * line) for name, lines, wanted in packed if wanted)
 
@@ -172,7 +175,7 @@ def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) 
     """The launch that packs what has to be, if anything has to be."""
     if not operands.any_packed:
         return ()
-    element = {1: "uchar", 2: "ushort", 4: "uint"}[operands.unit.nbytes]
+    element = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}[operands.unit.nbytes]
     return (packing(problem, device, operands, ("pack.cl",), "matmul_pack", (("PACK_T", element),)),)
 
 

@@ -17,7 +17,8 @@ from .base import round_up
 # Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits:
 # accumulators, a row of B and one number of A must fit 32 registers of 512 bits, 16 of 256, and
 # either 32 (Neon) or 16 (SSE) of 128.
-_REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (8, 2))}
+_REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (8, 2), (8, 3))}
+_WIDE_GAIN = 0.97  # time of a multiply-add in a tile of 8 x 3 vectors, of that in one of 8 x 2 (Zen 4)
 _SUM_BYTES = 1 << 17  # of sums that a work-group keeps: an eighth to a half of a core's second cache
 # Steps of K between two visits of the same sums: with B in panels; with B in place; in place with
 # rows a multiple of a page apart, of which a cache holds few.
@@ -58,14 +59,21 @@ def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     parts = planes(problem)
     lanes = bits // 8 // real_size(problem)
     shapes = _REGISTER_TILES[bits]
+    if bits == 512 and problem.m > _FEW_TILES * 8 // parts and problem.k > _SHORT_K:
+        shapes = tuple(sorted(shapes, key=lambda shape: _cost(problem.n * parts, shape[1] * lanes, shape)))
     if problem.n * parts <= lanes:  # one vector covers a row of out
         shapes = ((8, 1), *shapes)
     tiles = [
         _tile(rows // parts, vectors * lanes // parts, lanes, problem, device) for rows, vectors in shapes
     ]
-    chosen = [_packing(t, problem, _worth_packing_a(problem), _worth_packing_b(problem, t)) for t in tiles]
+    chosen = [_packing(t, problem, _worth_packing_a(problem, t), _worth_packing_b(problem, t)) for t in tiles]
     chosen.append(_packing(tiles[0], problem, True, True))
     return [replace(c, split_k=shares(problem, c, device)) for c in chosen]
+
+
+def _cost(columns: int, width: int, shape: tuple[int, int]) -> float:
+    """Relative time of a tile of that shape: what columns that are not there cost, too."""
+    return round_up(columns, width) * (_WIDE_GAIN if shape == (8, 3) else 1)
 
 
 def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
@@ -114,11 +122,13 @@ def packs_b(problem: GemmProblem, config: TileConfig) -> bool:
     return unreadable or problem.n < config.tn or config.option("pack_b", 1) != 0
 
 
-def _worth_packing_a(problem: GemmProblem) -> bool:
-    """A is read one number at a time: by rows that costs nothing extra."""
+def _worth_packing_a(problem: GemmProblem, config: TileConfig) -> bool:
+    """A is read one number at a time: by rows that costs nothing extra, but where they are pages apart."""
     size = dtype_of(problem.acc_type).itemsize
-    far_apart = problem.lda * size % _PAGE == 0 or problem.m * problem.k * size > _SMALL_BYTES
-    return problem.trans_a and far_apart
+    apart = abs(problem.lda) * size
+    if problem.trans_a:
+        return apart % _PAGE == 0 or problem.m * problem.k * size > _SMALL_BYTES
+    return apart % _PAGE == 0 and apart > _PAGE and _worth_packing_b(problem, config)
 
 
 def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:

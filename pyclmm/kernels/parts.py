@@ -1,4 +1,4 @@
-"""Operands as sums of parts, and complex ones as real ones: cl/split.cl, for families that multiply what it makes."""
+"""Operands as sums of parts, complex ones as real ones: cl/split.cl, for families that multiply those."""
 
 from __future__ import annotations
 

@@ -76,6 +76,9 @@ _HELD = {
     ),
 }
 
+# Through registers on AMD: clang 19 spills for gfx1030 (bm, bn, bk, tm, tn).
+_CROWDED = ((64, 64, 16, 8, 8), (64, 128, 16, 8, 16))
+
 
 def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
     """Every configuration of the family for accumulators of this type."""
@@ -133,10 +136,14 @@ class Register(Kernel):
 
 
 def _spills(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """Whether converting elements on their way takes the registers that 8 x 16 sums leave: clang 15 spills
-    there for gfx90a, ptxas does not."""
+    """Whether clang spills, which ptxas does not (`make offline`): converting elements on their way, or
+    multiplying integers, takes the registers that 8 x 16 sums leave; some tiles spill anyway."""
+    if device.vendor == "nvidia":
+        return False
+    if device.vendor == "amd" and (config.bm, config.bn, config.bk, config.tm, config.tn) in _CROWDED:
+        return True
     converted = not all(stored_as_summed(problem, t) for t in (problem.a_type, problem.b_type))
-    return converted and device.vendor != "nvidia" and config.tm * config.tn > 64
+    return (converted or problem.acc_type == "uint32") and config.tm * config.tn > 64
 
 
 def _least_cycles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:

@@ -89,21 +89,32 @@ def _items(config: TileConfig) -> int:
     return config.option("lanes") * config.option("teams")
 
 
+def _big(problem: GemmProblem) -> tuple[str, bool, int]:
+    """Type, conjugation and alignment of the big operand."""
+    if _thin_rows(problem):
+        return problem.b_type, problem.conj_b, problem.b_align
+    return problem.a_type, problem.conj_a, problem.a_align
+
+
+def _is_short(problem: GemmProblem) -> bool:
+    """Whether the big operand's elements are half as wide as what they are summed in."""
+    return _big(problem)[0] in ("float16", "bfloat16") and problem.acc_type == "float32"
+
+
 def _widest(problem: GemmProblem) -> int:
-    """Elements of the widest access."""
+    """Elements of the widest access; half of it where there are many accumulators for each."""
+    if _is_short(problem):
+        return ACCESS // 2 if _thin_side(problem) <= 2 else ACCESS // 4
     return 1 if problem.acc_type in COMPLEX else ACCESS // dtype_of(problem.acc_type).itemsize
 
 
 def _access(problem: GemmProblem, config: TileConfig) -> int:
     """Elements of the big operand an access: ``vec`` where its type and alignment allow that, else 1."""
-    stored, conj, align = (
-        (problem.b_type, problem.conj_b, problem.b_align)
-        if _thin_rows(problem)
-        else (problem.a_type, problem.conj_a, problem.a_align)
-    )
+    stored, conj, align = _big(problem)
     contiguous = problem.k if _along_k(problem) else max(problem.m, problem.n)
     whole = align % ACCESS == 0 and contiguous % config.vec == 0
-    return config.vec if whole and not conj and stored_as_summed(problem, stored) else 1
+    readable = _is_short(problem) or stored_as_summed(problem, stored)
+    return config.vec if whole and not conj and readable else 1
 
 
 def _tile(problem: GemmProblem, config: TileConfig) -> int:
@@ -120,10 +131,12 @@ def _steps(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def _k_share(problem: GemmProblem, config: TileConfig, device: DeviceInfo, tiles: int) -> int:
-    """K of a share: all of it where tiles fill the device, and never less than a few steps."""
-    shares = config.split_k or min(
-        2 * units(device) // max(1, tiles * problem.batch), _steps(problem, config) // 4
-    )
+    """K of a share: all of it where tiles fill the device, or nearly do, as adding shares up takes a launch;
+    never less than a few steps.
+    """
+    groups = max(1, tiles * problem.batch)
+    wanted = 2 * units(device) // groups if 8 * groups < 7 * units(device) else 1
+    shares = config.split_k or min(wanted, _steps(problem, config) // 4)
     return round_up(-(-max(1, problem.k) // max(1, shares)), ACCESS)
 
 
@@ -142,7 +155,8 @@ def _launches(
     defines = [
         ("BM", bm), ("BN", bn), ("GROUP", 1), ("Q", _thin_side(problem)),
         ("THIN_ROWS", int(_thin_rows(problem))),
-        ("VEC", _access(problem, config)), ("CHUNK", config.vec), ("SPLIT", int(part.shares > 1)),
+        ("VEC", _access(problem, config)), ("CHUNK", min(4, config.vec)), ("SPLIT", int(part.shares > 1)),
+        ("SHORT_X", int(_is_short(problem))),
         ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
     ]  # fmt: skip
     yield Launch(

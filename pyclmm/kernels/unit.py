@@ -105,12 +105,15 @@ class UnitKernel(Kernel):
     risky = True
     header: str  # of cl/: the instruction
     tiles: tuple[tuple[int, int, int, int, int], ...]  # BM, BN, SGM, SGN, rows of an instruction
-    bk_bytes = 64  # of K in a tile
     most_sums = 128  # 32-bit registers of a work-item's sums: with more, clang 19 spills
 
     @abstractmethod
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction | str:
         """The instruction of so many rows that multiplies these operands there, or why none does."""
+
+    def depth(self, one: Instruction) -> int:
+        """BK of its configurations: 64 bytes of K."""
+        return max(one.k, 64 // one.nbytes)
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         one = self.instruction(problem, device, self.tiles[0][4])
@@ -175,7 +178,7 @@ class UnitKernel(Kernel):
             one = self.instruction(problem, device, rows)
             if isinstance(one, str):
                 continue
-            bk = max(one.k, self.bk_bytes // one.nbytes)
+            bk = self.depth(one)
             whole = TileConfig(bm=bm, bn=bn, bk=bk, sgm=sgm, sgn=sgn, options=(("unit", one.m),))
             tiles = ceil(problem.m / bm) * ceil(problem.n / bn) * problem.batch
             shares = min(device.compute_units // tiles, problem.k // (4 * bk), _MOST_SHARES)

@@ -23,8 +23,10 @@ from .base import (
     Workspace,
     gemm_args,
     gemm_defines,
+    gemm_program,
     local_range,
     ndrange,
+    round_up,
 )
 from .matrix_units import (
     Defines,
@@ -39,51 +41,69 @@ from .matrix_units import (
 )
 
 SOURCES = (
-    *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "split.h", "fragment.h", "tile_order.h"),
+    *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "fragment.h", "tile_order.h"),
     *("units.h", "shares.h", "wgmma.cl"),
 )
 CAPABILITY = (9, 0)  # sm_90a runs on no other
-_MAP_BYTES = 384  # MAP_SLOT of cl/ptx_map.h
+MAP_BYTES = 384  # MAP_SLOT of cl/ptx_map.h
 _OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
-# Tiles, and the share of the full rate that each reached on an H200 where it divides the work.
+# Tiles, and by how much each is slower on an H200 than the arithmetic below says.
 _TILES = {
     (128, 256): 1.0,
-    (128, 192): 0.97,
-    (256, 128): 0.98,
-    (128, 128): 0.94,
-    (64, 256): 0.91,
-    (64, 128): 0.86,
+    (128, 192): 1.15,
+    (256, 128): 1.06,
+    (128, 128): 1.15,
+    (64, 256): 1.05,
+    (64, 128): 1.08,
+    (128, 64): 1.03,
+    (64, 64): 1.08,
 }
-_TILES |= {(128, 64): 0.61, (64, 64): 0.5}
 _ALTERNATE_TILES = ((128, 128), (64, 256), (64, 128))  # those of which a quartet can hold one by itself
-_TILE_SECONDS = 2e-6  # a tile's start and end, beside its multiplications
-_SHARE_SECONDS = 1.5e-6  # two sums meet
-_RATE = 2.8e12  # float16 multiplications a second and compute unit, H200
+# The arithmetic's constants, in seconds of an H200 with all compute units at work (driver 580.159.04):
+_MULTIPLY = 0.68e-6 / (128 * 256)  # a block of 128 bytes of K, an element of the tile
+_COPY_A, _COPY_B = 1.5e-9, 1.1e-9  # 128 bytes of a line on their way to local memory
+_STORE, _STORE_ELEMENT = 0.3e-6, 1.7e-6 / 16384  # a tile's end; an element that a quartet stores
+_START = 1.3e-6  # until the first block has come
+_LAUNCH = 3.3e-6  # a launch with nothing in it
+_READ, _WRITE = 1 / 4.3e12, 1 / 2.3e12  # a byte of the operands, of the result
+_PARTIAL = 1 / 4e12  # a byte of shares of K, there or back
 
 
-def stage_bytes(config: TileConfig, parts: int = 1) -> int:
+def stage_bytes(config: TileConfig) -> int:
     """Local memory of one block of A and B."""
-    return (config.bm + config.bn) * 128 * parts
+    return (config.bm + config.bn) * 128
 
 
 @dataclass(frozen=True)
 class Division:
-    """How tiles are dealt out (cl/units.h): ``whole`` of ``tiles`` are not cut, the others into ``shares``."""
+    """How the tiles of a stack are dealt out (cl/units.h): ``whole`` of them are not cut, the others are,
+    into ``shares``.
+    """
 
     tiles: int
     whole: int
     shares: int
+    stack: int
 
     @property
-    def units(self) -> int:
-        return self.whole + (self.tiles - self.whole) * self.shares
+    def cut(self) -> int:
+        return self.tiles - self.whole
+
+    @property
+    def args(self) -> tuple[Arg, ...]:
+        """The kernels' whole, shares and stack."""
+        return (np.int32(self.whole), np.int32(self.shares), np.int32(self.stack))
+
+    def groups(self, device: DeviceInfo) -> int:
+        """Work-groups: each computes units until there are no more."""
+        return min(self.whole + self.cut * self.shares, device.compute_units)
 
     @classmethod
     def of(cls, problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int) -> Division:
         """Whole tiles in full waves of work-groups; with SPLIT_K over 1, what is left of them is cut."""
         tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * stack
         whole = tiles // device.compute_units * device.compute_units if config.split_k > 1 else tiles
-        return cls(tiles, whole, config.split_k)
+        return cls(tiles, whole, config.split_k, stack)
 
 
 def stacked(problem: GemmProblem) -> int:
@@ -104,38 +124,49 @@ def _evenly_apart(problem: GemmProblem, strides: tuple[int, ...]) -> bool:
     return 0 <= last < 2**32
 
 
-def groups(division: Division, device: DeviceInfo) -> int:
-    """Work-groups: each computes tiles until there are no more."""
-    return min(division.units, device.compute_units)
+def block_seconds(problem: GemmProblem, config: TileConfig) -> float:
+    """Multiplying a block of K of a tile, or bringing it there, whichever takes longer."""
+    lines_a, lines_b = (min(x, round_up(n, 8)) for x, n in ((config.bm, problem.m), (config.bn, problem.n)))
+    copies = lines_a * _COPY_A + lines_b * _COPY_B
+    products = config.bm * config.bn * _MULTIPLY
+    return max(copies, products) * _TILES[config.bm, config.bn]
 
 
-def estimated_seconds(
-    problem: GemmProblem, config: TileConfig, device: DeviceInfo, nbytes: int, parts: int = 1
-) -> float:
-    """The model that orders tiles: waves of work-groups, each at its tile's rate."""
-    shares = config.split_k
-    tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch * shares
-    waves = ceil(tiles / device.compute_units)
-    rate = _RATE * _TILES[config.bm, config.bn] * 2 / nbytes / (2 * parts - 1)
-    seconds = waves * (config.bm * config.bn * problem.k / shares / rate + _TILE_SECONDS)
-    if shares > 1:
-        seconds += _SHARE_SECONDS * (shares - 1).bit_length()
-    return seconds
+def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, nbytes: int) -> float:
+    """The model that orders tiles: waves of work-groups, and the bytes of operands and result."""
+    division = Division.of(problem, config, device, problem.batch)
+    blocks = ceil(problem.k * nbytes / 128)
+    block = block_seconds(problem, config)
+    quartets = 1 if config.option("alternate") else min(2, config.bm // 64)  # more do not store faster
+    store = _STORE + _STORE_ELEMENT * config.bm * config.bn / quartets
+    main = blocks * block
+    waves = ceil(division.whole / device.compute_units)
+    if config.option("alternate"):  # while one quartet stores, the other multiplies
+        seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0
+    else:
+        seconds = waves * (main + store)
+    if division.cut:
+        seconds += ceil(blocks / division.shares) * block + store
+    moved = (problem.m + problem.n) * problem.k * nbytes * _READ + problem.m * problem.n * nbytes * _WRITE
+    seconds = float((seconds**4 + (moved * problem.batch) ** 4) ** 0.25)  # the longer, and some of the other
+    if division.cut:
+        seconds += _LAUNCH + 8 * division.cut * division.shares * config.bm * config.bn * _PARTIAL
+    return seconds + _START + _LAUNCH
 
 
 def tile_configs(
-    problem: GemmProblem, device: DeviceInfo, nbytes: int, tiles: Sequence[tuple[int, int]], parts: int = 1
+    problem: GemmProblem, device: DeviceInfo, nbytes: int, tiles: Sequence[tuple[int, int]]
 ) -> list[TileConfig]:
     """A configuration for each tile that fits, the one that the model likes best first."""
     room = local_bytes(device) - _OTHER_LOCAL_BYTES
     found = []
     for bm, bn in tiles:
         config = TileConfig(bm=bm, bn=bn, bk=128 // nbytes, options=(("alternate", 0), ("group", 8)))
-        config = replace(config, stages=min(8, room // stage_bytes(config, parts)))
+        config = replace(config, stages=min(8, room // stage_bytes(config)))
         if config.stages >= 2:
             found.append(config)
-            found += [] if parts > 1 else _variants(problem, config, device)
-    return sorted(found, key=lambda c: estimated_seconds(problem, c, device, nbytes, parts))
+            found += _variants(problem, config, device)
+    return sorted(found, key=lambda c: estimated_seconds(problem, c, device, nbytes))
 
 
 def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Iterator[TileConfig]:
@@ -151,20 +182,22 @@ def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> I
 
 def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     """Shares of K, of two blocks or more, that give every compute unit one in the last wave."""
-    left = Division.of(problem, config, device, stacked(problem)).tiles % device.compute_units
-    return min(device.compute_units // left, problem.k // (2 * config.bk), 64) if left else 1
+    left = Division.of(problem, config, device, problem.batch).tiles % device.compute_units
+    if not left or (problem.batch > 1 and stacked(problem) == 1):
+        return 1
+    return min(device.compute_units // left, problem.k // (2 * config.bk), 64)
 
 
-def tile_violations(config: TileConfig, device: DeviceInfo, nbytes: int, parts: int = 1) -> list[str]:
+def tile_violations(config: TileConfig, device: DeviceInfo, nbytes: int) -> list[str]:
     """Why cl/wgmma.cl cannot be built with *config*."""
     reasons = config.violations(device, (work_items(config),), 0)
     if (config.bm, config.bn) not in _TILES or config.bk != 128 // nbytes:
         reasons.append(f"wgmma has tiles of {list(_TILES)} x {128 // nbytes}, not {config}")
-    if not 1 <= config.split_k <= (1 if parts > 1 else 64):
-        reasons.append(f"split_k must be 1 to 64, and 1 for split operands: {config}")
-    if config.option("alternate") and ((config.bm, config.bn) not in _ALTERNATE_TILES or parts > 1):
+    if not 1 <= config.split_k <= 64:
+        reasons.append(f"split_k must be 1 to 64: {config}")
+    if config.option("alternate") and (config.bm, config.bn) not in _ALTERNATE_TILES:
         reasons.append(f"quartets alternate on tiles of {_ALTERNATE_TILES}, not {config}")
-    needed = config.stages * stage_bytes(config, parts) + _OTHER_LOCAL_BYTES
+    needed = config.stages * stage_bytes(config) + _OTHER_LOCAL_BYTES
     if config.stages < 2 or needed > local_bytes(device):
         reasons.append(f"{config.stages} stages take {needed} bytes of local memory: 2 to as many as fit")
     return reasons
@@ -180,24 +213,21 @@ def wgmma_launch(
     config: TileConfig,
     device: DeviceInfo,
     operands: Operands,
-    split: int = 0,
-    extra: tuple[Arg, ...] = (),
 ) -> Launch:
     """The launch of cl/wgmma.cl over operands that are packed where they have to be."""
     unit = operands.unit
     defines: Defines = (
-        *(("BM", config.bm), ("BN", config.bn), ("WGMMA_N", config.bn), ("STAGES", config.stages)),
-        *(("GROUP", config.option("group", 8)), ("ELEMENT_BYTES", unit.nbytes), ("MAP_TYPE", unit.map_type)),
+        *_unit_defines(config),
+        *(("STAGES", config.stages), ("ELEMENT_BYTES", unit.nbytes), ("MAP_TYPE", unit.map_type)),
         *(("WGMMA_TYPE", unit.code), *unit.defines),
         *(("WGMMA_ACROSS_A", int(operands.across_a)), ("WGMMA_ACROSS_B", int(operands.across_b))),
         *(("PACKED_A", int(operands.pack_a)), ("PACKED_B", int(operands.pack_b))),
-        *(("PARTS", 2 if split else 1), ("PROMOTE", int(split > 0)), ("SPLIT", split)),
-        *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
+        ("EXPONENTS", 0),
         *out_defines(problem),
     )
-    stack = stacked(problem) if not split else 1
+    stack = stacked(problem)
     division = Division.of(problem, config, device, stack)
-    over = groups(division, device) * work_items(config)
+    over = division.groups(device) * work_items(config)
     return Launch(
         Program(SOURCES, (*gemm_defines(problem), *defines), ptx_target="sm_90a"),
         "matmul_wgmma",
@@ -206,35 +236,54 @@ def wgmma_launch(
         (
             *gemm_args(problem),
             "workspace:maps",
-            *(("workspace:partial", "workspace:arrivals") if config.split_k > 1 else ("workspace:maps",) * 2),
-            *map(np.int32, (division.whole, division.shares, stack)),
+            "workspace:partial" if config.split_k > 1 else "workspace:maps",  # never written then
+            *division.args,
             *operands.args(problem),
-            *extra,
         ),
     )
 
 
-def _shares_workspace(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tuple[Workspace, ...]:
-    """Sums on their way to other work-groups, and how many have come to each node of cl/shares.h."""
-    division = Division.of(problem, config, device, stacked(problem))
+def _unit_defines(config: TileConfig) -> Defines:
+    """The macros of cl/units.h that the configuration decides."""
+    return (
+        *(("BM", config.bm), ("BN", config.bn), ("WGMMA_N", config.bn), ("GROUP", config.option("group", 8))),
+        *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
+    )
+
+
+def _adding(
+    problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit
+) -> tuple[tuple[Launch, ...], tuple[Workspace, ...]]:
+    """The launch of cl/shares.cl, and what it reads."""
+    stack = stacked(problem)
+    division = Division.of(problem, config, device, stack)
     if config.split_k == 1:
-        return ()
-    slots = max(1, (division.tiles - division.whole) * division.shares * (problem.batch // stacked(problem)))
-    sums = Workspace("partial", 4 * config.bm * config.bn * slots)
-    return sums, Workspace("arrivals", 4 * (config.bm // 64) * slots, zeroed=True)
+        return (), ()
+    sets = problem.batch // stack
+    elements = config.bm * config.bn * division.cut
+    partial = Workspace("partial", max(1, 4 * elements * division.shares * sets))
+    defines = (*_unit_defines(config), ("ELEMENT_BYTES", unit.nbytes))
+    launch = Launch(
+        gemm_program(problem, ("tile_order.h", "units.h", "shares.h", "shares.cl"), defines),
+        "matmul_shares",
+        ndrange(problem, elements // 4) if sets > 1 else (elements // 4,),
+        local_range(problem, 128) if sets > 1 else (128,),
+        (*gemm_args(problem), partial.symbol, *division.args),
+    )
+    return (launch,) if division.cut else (), (partial,)
 
 
 def maps_workspace(problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int = 1) -> Workspace:
     """The tensor maps of all work-groups, one set of which goes through `stack` products."""
     sets = problem.batch // stack
-    each = groups(Division.of(problem, config, device, stack), device) * _MAP_BYTES
+    each = Division.of(problem, config, device, stack).groups(device) * MAP_BYTES
     return Workspace("maps", sets * each, zeroed=True)
 
 
 class Wgmma(Kernel):
     """See cl/wgmma.cl. BM x BN is a tile, BK 128 bytes of K; SPLIT_K: into how many shares K is cut where
-    tiles are too few for a wave; options ``group``: rows of tiles that are computed together, ``alternate``:
-    quartets of sub-groups have tiles of their own.
+    tiles are too few for a wave, added by cl/shares.cl; options ``group``: rows of tiles that are computed
+    together, ``alternate``: quartets of sub-groups have tiles of their own.
     """
 
     name = "wgmma"
@@ -264,9 +313,10 @@ class Wgmma(Kernel):
         operands = Operands.of(problem, unit)
         maps = maps_workspace(problem, config, device, stacked(problem))
         product = wgmma_launch(problem, config, device, operands)
+        adding, partial = _adding(problem, config, device, unit)
         return Work(
-            (*pack_launches(problem, device, operands), product),
-            (maps, *_shares_workspace(problem, config, device), *operands.workspace(problem)),
+            (*pack_launches(problem, device, operands), product, *adding),
+            (maps, *partial, *operands.workspace(problem)),
         )
 
     def _unit(self, problem: GemmProblem) -> Unit | str:

@@ -33,3 +33,7 @@ class Wmma(UnitKernel):
         nbytes = dtype_of(problem.a_type).itemsize
         defines = (("WMMA_TYPE", CODES[problem.a_type]), *signs("WMMA", problem))
         return Instruction(32, 16, 16, 16, nbytes, 16 // nbytes, defines)
+
+    def depth(self, one: Instruction) -> int:
+        """Two instructions: with more of 8-bit types, clang 19 spills."""
+        return 2 * one.k

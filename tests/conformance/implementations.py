@@ -16,9 +16,13 @@ INTEL = HOME / "intel"
 POCL_WHEEL = HOME / "pocl-wheel"
 NVIDIA = HOME / "nvidia"
 DEBIAN_LIB = "usr/lib/x86_64-linux-gnu"
+AMD_LIBRARIES = DEBIAN / DEBIAN_LIB / "amdgcn/bitcode"
 
 # What each folder is filled with.
-DEBIAN_PACKAGES = ("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15", "rocm-device-libs")
+DEBIAN_PACKAGES = (
+    *("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15"),
+    *("clang-19", "rocm-device-libs", "intel-opencl-icd"),  # for AMD's devices and Intel's GPUs
+)
 WHEELS = {
     INTEL: ("intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"),
     POCL_WHEEL: ("pocl-binary-distribution==3.0",),
@@ -49,7 +53,7 @@ class Implementation:
 
 FOR_CPUS = ("packed", "matvec")
 # Kernels for matrix units of GPUs, the only ones that no implementation here has to run.
-MATRIX_UNITS = ("wgmma", "split", "mma_double", "mma", "mfma", "wmma", "dpas")
+MATRIX_UNITS = ("wgmma", "split", "mma_double", "mma_double_bulk", "mma", "mfma", "wmma", "dpas")
 NO_FP64 = r"needs cl_khr_fp64"
 # Reasons that are about the product asked for, or about hardware that none of these has.
 EVERYWHERE = (
@@ -93,7 +97,12 @@ IMPLEMENTATIONS = (
             "GALLIUM_PIPE_SEARCH_DIR": str(DEBIAN / DEBIAN_LIB / "gallium-pipe"),
         },
         library_path=(DEBIAN / DEBIAN_LIB,),
-        refusals=(NO_FP64, r"no configuration fits the device's limits", r"ends loops early", r"loops to their end"),
+        refusals=(
+            NO_FP64,
+            r"no configuration fits the device's limits",
+            r"ends loops early",
+            r"loops to their end",
+        ),
         without=FOR_CPUS,
     ),
     Implementation(

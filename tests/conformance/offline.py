@@ -1,4 +1,4 @@
-"""Compiles every kernel for AMD and NVIDIA devices that are not there, warnings as errors.
+"""Compiles every kernel for AMD, Intel and NVIDIA devices that are not there, warnings as errors.
 
 What is compiled is what a kernel family would launch on such a device: its own configuration and
 macros for the few problems of asked(), its default for each: about 60 programs a target.
@@ -6,11 +6,9 @@ macros for the few problems of asked(), its default for each: about 60 programs 
 
 from __future__ import annotations
 
-import re
-import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,21 +20,21 @@ from pyclmm.kernels import KERNELS
 from pyclmm.kernels.base import Kernel, Launch
 from pyclmm.problem import ACTIVATIONS, Copy, GemmProblem
 from pyclmm.program import build_options, joined_source, source_hash
-from pyclmm.ptx import MARK
 
-from .implementations import DEBIAN, DEBIAN_LIB, MATRIX_UNITS, NVIDIA
+from .compilers import DPAS, NOTHING, Resources, compiled
+from .implementations import MATRIX_UNITS
 
 SMALL = ("naive", "flat", "single_group", "sequential")  # a loop around gemm.h
-_NVIDIA_CLC = DEBIAN / "usr/lib/clc/nvptx64--nvidiacl.bc"
-_COMMON = ("-x", "cl", "-O3", "-Wall", "-Werror", "-fasm")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A processor to compile for, and the device that kernel families are asked about."""
+    """A processor to compile for, the device that kernel families are asked about, and the families that
+    are compiled: all, where there are none."""
 
     name: str
     device: DeviceInfo
+    families: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,9 +44,8 @@ class Compiled:
     kernel: str
     dtype: str
     target: str
-    registers: int = 0
-    spilled: int = 0  # bytes or registers, as the compiler counts; 0 is what matters
-    local_bytes: int = 0
+    config: str = ""
+    resources: Resources = NOTHING
     error: str = ""
 
 
@@ -79,10 +76,15 @@ def _device(name: str, vendor: str, **limits: object) -> DeviceInfo:
 
 
 _AMD = {"max_work_group_size": 256, "has_fp16": True}
+_INTEL = {"platform": "Intel(R) OpenCL Graphics", "extensions": frozenset({DPAS})}
 _NV = {"local_mem_size": 48 << 10, "platform": "NVIDIA CUDA", "driver_version": "580.159"}
 TARGETS = (
     Target("gfx90a", _device("gfx90a", "amd", **_AMD)),
+    Target("gfx942", _device("gfx942", "amd", **_AMD), MATRIX_UNITS),
     Target("gfx1030", _device("gfx1030", "amd", **_AMD)),
+    Target("gfx1100", _device("gfx1100", "amd", **_AMD), MATRIX_UNITS),
+    Target("dg2-g10", _device("Intel Arc A770", "intel", has_fp64=False, sub_group_size=8, **_INTEL)),
+    Target("pvc", _device("Intel GPU Max", "intel", sub_group_size=16, **_INTEL), MATRIX_UNITS),
     Target("sm_80", _device("NVIDIA A100", "nvidia", compute_capability=(8, 0), **_NV)),
     Target("sm_90a", _device("NVIDIA H100", "nvidia", compute_capability=(9, 0), **_NV)),
 )
@@ -147,6 +149,8 @@ def launches(target: Target) -> Iterator[tuple[str, str, Launch]]:
     """(kernel family, dtype, launch) for every different program and entry on *target*."""
     seen = set()
     for place, family in enumerate(KERNELS):
+        if target.families and family.name not in target.families:
+            continue
         for dtype, wide in asked(place, family):
             for problem in (wide, replace(wide, m=1)):
                 if family.supports(problem, target.device) is None:
@@ -172,82 +176,23 @@ def compile_launch(target: Target, family: str, dtype: str, launch: Launch, fold
     source = folder / f"{name}.cl"
     source.write_text(joined_source(launch.program.sources))
     options = [o for o in build_options(launch.program) if not o.startswith("-cl-nv-")]
-    compiler = _amd if target.device.vendor == "amd" else _nvidia
     row = Compiled(f"{family}: {launch.kernel}", dtype, target.name)
     try:
-        said = compiler(target.name, source, options)
+        needed = compiled(target.device.vendor, target.name, source, options, launch.kernel)
     except subprocess.CalledProcessError as error:
         log = f"{error.stderr or ''}{error.stdout or ''}".strip()
         return replace(row, error=f"{' '.join(options)}\n{log[:3000]}")
-    registers, spilled, local_bytes = _resources(said, launch.kernel)
-    return replace(row, registers=registers, spilled=spilled, local_bytes=local_bytes)
+    return replace(row, resources=needed)
 
 
-def _clang(*arguments: str | Path) -> str:
-    command = [DEBIAN / "usr/bin/clang-15", *_COMMON, *arguments]
-    env = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
-    return done.stderr
-
-
-def _amd(target: str, source: Path, options: Sequence[str]) -> str:
-    libraries = f"--rocm-device-lib-path={DEBIAN / DEBIAN_LIB}/amdgcn/bitcode"
-    remarks = "-Rpass-analysis=kernel-resource-usage"
-    output = source.with_suffix(".o")
-    machine = ("-target", "amdgcn-amd-amdhsa", f"-mcpu={target}")
-    return _clang(*machine, libraries, remarks, *options, "-c", source, "-o", output)
-
-
-def _nvidia(target: str, source: Path, options: Sequence[str]) -> str:
-    ptx = source.with_suffix(".ptx")
-    builtins = ("-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(_NVIDIA_CLC), "-Wno-linker-warnings")
-    machine = ("-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang", "sm_80")
-    _clang(*machine, *builtins, *options, "-S", source, "-o", ptx)
-    # The driver does the same: it names its own architecture, which clang 15 may not know.
-    text = ptx.read_text().replace(".target sm_80", f".target {target}").replace(MARK.decode(), "")
-    text, nbytes = _unlimited(text.replace(".version 7.5", ".version 8.3"))
-    ptx.write_text(text)
-    output = str(source.with_suffix(".o"))
-    command = [ptxas(), "-arch", target, "-v", "--warning-as-error", str(ptx), "-o", output]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    return f"{said}\n{nbytes} bytes smem" if nbytes else said
-
-
-def _unlimited(ptx: str) -> tuple[str, int]:
-    """Large local arrays of unknown length, and their bytes: the driver takes up to 227 KiB, ptxas 48."""
-    arrays = re.findall(r"^\s*\.shared .*\[(\d+)\];", ptx, re.M)
-    nbytes = sum(map(int, arrays))
-    if nbytes <= 48 << 10:
-        return ptx, 0
-    declared = re.compile(r"^\s*(\.shared .*)\[\d+\];\n", re.M)
-    outside = "".join(f".extern {array}[];\n" for array in declared.findall(ptx))
-    return re.sub(
-        r"(?=^\s*(?:\.visible )?\.entry )", outside, declared.sub("", ptx), count=1, flags=re.M
-    ), nbytes
-
-
-def ptxas() -> str:
-    ours = NVIDIA.glob("lib/python3*/site-packages/nvidia/cuda_nvcc/bin/ptxas")
-    return str(next(ours, None) or shutil.which("ptxas") or "ptxas")
-
-
-def _resources(said: str, kernel: str) -> tuple[int, ...]:
-    """Registers, spills and local memory of *kernel* from either compiler's messages."""
-    part = re.split(rf"Function Name: {kernel}\b|Function properties for {kernel}\b", said)[-1]
-    patterns = (
-        r"VGPRs: (\d+)|Used (\d+) registers",
-        r"VGPRs Spill: (\d+)|(\d+) bytes spill stores",
-        r"LDS Size \[bytes/block\]: (\d+)|(\d+) bytes smem",
-    )
-    return tuple(int(m[1] or m[2]) if (m := re.search(p, part)) else 0 for p in patterns)
+def compile_jobs(jobs: Iterable[tuple[Target, str, str, Launch]], workers: int = 2) -> list[Compiled]:
+    """Those (target, family, dtype, launch), in their order."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(lambda job: compile_launch(*job, Path(folder)), jobs))
 
 
 def compile_all(workers: int = 2) -> list[Compiled]:
     """Every launch on every target, in the order of KERNELS."""
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
-        jobs = [
-            pool.submit(compile_launch, target, *job, Path(folder))
-            for target in TARGETS
-            for job in (*launches(target), *copies())
-        ]
-        return [job.result() for job in jobs]
+    return compile_jobs(
+        ((target, *job) for target in TARGETS for job in (*launches(target), *copies())), workers
+    )

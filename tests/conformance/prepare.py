@@ -15,7 +15,16 @@ from pathlib import Path
 
 from pyclmm import pocl_wheel
 
-from .implementations import DEBIAN, DEBIAN_LIB, DEBIAN_PACKAGES, HOME, POCL_WHEEL, ROOT, WHEELS
+from .implementations import (
+    AMD_LIBRARIES,
+    DEBIAN,
+    DEBIAN_LIB,
+    DEBIAN_PACKAGES,
+    HOME,
+    POCL_WHEEL,
+    ROOT,
+    WHEELS,
+)
 
 APT = HOME / "apt"
 # Belong to the running system: a process cannot have two C libraries.
@@ -83,6 +92,7 @@ def debian() -> None:
             _run(["dpkg", "-x", package, DEBIAN], advice)
     shutil.rmtree(APT)
     relocate_rusticl()
+    name_younger_processors()
     stamp.write_text(text)
 
 
@@ -99,6 +109,14 @@ def relocate_rusticl() -> None:
     library.write_bytes(content.replace(MESA_DATA, here))
     for data in (DEBIAN / "usr/lib/clc").glob("spirv*-mesa3d-.spv"):
         shutil.copy(data, HOME)
+
+
+def name_younger_processors() -> None:
+    """AMD's device libraries say a number of each processor and nothing else: older ones do for younger."""
+    for younger, older in (("942", "940"), ("1100", "1036")):
+        link = AMD_LIBRARIES / f"oclc_isa_version_{younger}.bc"
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"oclc_isa_version_{older}.bc")
 
 
 def pocl_of_pypi() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import date
 
+from .compilers import Resources
 from .offline import Compiled
 from .run import Outcome, Run
 
@@ -84,11 +85,17 @@ def offline_table(compiled: Sequence[Compiled]) -> list[list[str]]:
         groups.setdefault((c.kernel, c.target), []).append(c)
     rows = [["kernel", "target", "programs", "failed", "registers", "spilled", "local bytes"]]
     for (kernel, target), group in groups.items():
-        most = [max(c.registers for c in group), max(c.spilled for c in group)]
         failed = sum(bool(c.error) for c in group)
-        local = max(c.local_bytes for c in group)
-        rows.append([kernel, target, *map(str, (len(group), failed, *most, local))])
+        rows.append([kernel, target, str(len(group)), str(failed), *most(c.resources for c in group)])
     return rows
+
+
+def most(needs: Iterable[Resources]) -> list[str]:
+    """The largest registers, spills and local memory; - where a compiler does not say."""
+    found = list(needs)
+    local = [n.local_bytes for n in found if n.local_bytes is not None]
+    sums = (max(n.registers for n in found), max(n.spilled for n in found), max(local, default="-"))
+    return list(map(str, sums))
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -119,8 +126,10 @@ process of its own; *refused* means that the kernel said why it cannot, in the l
 
 ## Compiled for devices that were not there
 
-clang 15 for AMD (gfx90a, gfx1030); clang 15 to PTX and ptxas for NVIDIA (sm_80, sm_90a); warnings are
-errors. The numbers are the largest over all dtypes and configurations of an entry.
+clang 19 for AMD, Intel's ocloc (22.43) for Intel, clang 15 to PTX and ptxas for NVIDIA; warnings are errors,
+but on Intel. Of gfx942, gfx1100 and pvc only the kernels for matrix units. The numbers are the largest over
+all dtypes of an entry; a thread of Intel's always has 128 registers.
+[kernels/offline.md](kernels/offline.md) has every configuration of the kernels for GPUs.
 
 {markdown(offline_table(compiled))}
 

@@ -1,0 +1,94 @@
+/* float64 on the matrix units of sm_90: what a sub-group reads of strips (ptx_strips.h) and multiplies.
+ *
+ * A fragment of mma.sync, work-item 4 g + t of a sub-group (A: 16 x 8, B: 8 x 8, D: 16 x 8):
+ *   a[h + 2 q]  A: row g + 8 h, k = t + 4 q       b[q]  B: k = t + 4 q, column g
+ *   d[2 h + e]  D: row g + 8 h, column 2 t + e
+ *
+ * Which row or column of a strip stands for g and h is free, as long as D follows; B's strip is two
+ * fragments, h = 0 and 1. So that no two of the work-items that read at once, 16 of 8 bytes or 8 of 16,
+ * meet a bank, and that results lie in pairs that fill sectors (g = 4 g2 + 2 g1 + g0):
+ *   lines along K     row or column   4 g0 + 2 g1 + 8 g2 + h
+ *   A, across K       row             8 g0 + 4 g1 + 2 g2 + h      h = 0, 1 in one read
+ *   B, across K       column            g0 + 8 g1 + 2 g2 + 4 h
+ *
+ * Macros: ACROSS_A ACROSS_B 0, 1: lines run across K; SGM x SGN, a sub-group's tile.
+ */
+#if !defined(ACROSS_A) || !defined(ACROSS_B) || !defined(SGM) || !defined(SGN)
+#error "strip_fragments.h needs ACROSS_A ACROSS_B SGM SGN"
+#endif
+#define ACCS (SGM * SGN / 32) /* sums a work-item */
+
+#if ACROSS_A
+#define LOAD_STRIP_A load_across_a
+#define PLACE_A place_across_a
+#else
+#define LOAD_STRIP_A load_along
+#define PLACE_A place_along
+#endif
+#if ACROSS_B
+#define LOAD_STRIP_B load_across_b
+#define PLACE_B place_across_b
+#else
+#define LOAD_STRIP_B load_along
+#define PLACE_B place_along
+#endif
+#define ALWAYS_INLINE __attribute__((always_inline)) inline
+
+/* D (16 x 8) += A B, k = 0 .. 7. */
+ALWAYS_INLINE void mma_double(double *d, const double *a, const double b0, const double b1)
+{
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9},"
+               " {%0,%1,%2,%3};"
+               : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+               : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b0), "d"(b1));
+}
+
+/* Bits 0, 1, 2 of g, each with the weight that it is given. */
+ALWAYS_INLINE int weighed(const int g, const int w0, const int w1, const int w2)
+{
+  return (g & 1) * w0 + (g >> 1 & 1) * w1 + (g >> 2) * w2;
+}
+
+/* Of D: the row for h = 0; and where a pair of neighbouring columns begins: d[0], d[1] of fragment e
+ * (across K), or d[e] of fragments 0 and 1 (along K). */
+#define ROW_OF(g) (ACROSS_A ? weighed(g, 8, 4, 2) : weighed(g, 4, 2, 8))
+#define PAIR_OF(t, e) (4 * (e) + ((t) & 1) * (ACROSS_B ? 8 : 2) + (t) / 2 * (ACROSS_B ? 2 : 8))
+/* Fragment and element of D for column c of that pair, of row h. */
+#define PAIR_FRAGMENT(e, c) (ACROSS_B ? (e) : (c))
+#define PAIR_ELEMENT(h, e, c) (2 * (h) + (ACROSS_B ? (c) : (e)))
+
+/* Where a work-item reads in a strip for h = q = step = 0. */
+ALWAYS_INLINE int place_along(const int g, const int t)
+{
+  const int line = weighed(g, 4, 2, 8);
+  return line * 128 + (t / 2 ^ line % 8) * 16 + t % 2 * 8;
+}
+ALWAYS_INLINE int place_across_a(const int g, const int t) { return t * 128 + (weighed(g, 4, 2, 1) ^ t) * 16; }
+ALWAYS_INLINE int place_across_b(const int g, const int t)
+{
+  const int column = weighed(g, 1, 8, 2);
+  return t * 128 + (column / 2 ^ t) * 16 + column % 2 * 8;
+}
+
+/* f[h + 2 q] of a strip, k = 8 step .. 8 step + 7; step 0, 1. */
+ALWAYS_INLINE void load_along(double *f, __local const uchar *strip, const int place, const int step)
+{
+  #pragma unroll
+  for (int e = 0; e < 4; ++e)
+    f[e] = *(__local const double *)(strip + e % 2 * 128 + (place ^ (e % 2 * 16 + e / 2 * 32 + step * 64)));
+}
+ALWAYS_INLINE void load_across_a(double *f, __local const uchar *strip, const int place, const int step)
+{
+  #pragma unroll
+  for (int q = 0; q < 2; ++q) {
+    const double2 rows = *(__local const double2 *)(strip + step * 1024 + q * 512 + (place ^ q * 64));
+    f[2 * q] = rows.s0;
+    f[2 * q + 1] = rows.s1;
+  }
+}
+ALWAYS_INLINE void load_across_b(double *f, __local const uchar *strip, const int place, const int step)
+{
+  #pragma unroll
+  for (int e = 0; e < 4; ++e)
+    f[e] = *(__local const double *)(strip + step * 1024 + e / 2 * 512 + (place ^ (e % 2 * 32 + e / 2 * 64)));
+}

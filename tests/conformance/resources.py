@@ -1,0 +1,109 @@
+"""Registers, spills and local memory of every configuration that the kernels for GPUs ship for AMD and Intel.
+
+    python -m tests.conformance.resources        (`make offline`)
+
+Writes docs/kernels/offline.md. Ends with status 1 where a program does not compile or spills.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import date
+
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.base import Launch
+
+from .implementations import ROOT
+from .offline import TARGETS, Compiled, Target, compile_jobs, problems
+from .prepare import SetupError, prepare
+from .report import markdown, most
+
+# What each family is compiled for: targets, and a type for each way in which elements are stored and summed.
+_REGISTER = ("float32", "float16", "float64", "int32", "complex64")
+_UNITS = ("float16", "bfloat16", "float32", "float64", "int8")
+SHIPPED = {
+    "register": (("gfx90a", "gfx1030"), _REGISTER),
+    "mfma": (("gfx90a", "gfx942"), _UNITS),
+    "wmma": (("gfx1100",), _UNITS),
+    "dpas": (("dg2-g10", "pvc"), _UNITS),
+}
+TABLE = ROOT / "docs" / "kernels" / "offline.md"
+Job = tuple[Target, str, str, Launch]
+
+
+def jobs() -> Iterator[tuple[str, Job]]:
+    """(configuration, what to compile), each for the product with everything in its epilogue."""
+    for name, (targets, dtypes) in SHIPPED.items():
+        family = kernel_named(name)
+        for target in (t for t in TARGETS if t.name in targets):
+            for dtype in dtypes:
+                problem = replace(problems(dtype)[1], precision="medium")  # every type of the units
+                if family.supports(problem, target.device) is not None:
+                    continue
+                for config in family.configs(problem, target.device):
+                    if config.split_k > 1:
+                        continue  # the same main loop, and a plainer end
+                    work = family.launches(problem, config, target.device)
+                    yield str(config), (target, name, dtype, work.launches[0])
+
+
+def compile_shipped(workers: int = 2) -> list[Compiled]:
+    """All of them, in their order."""
+    named = list(jobs())
+    rows = compile_jobs((job for _, job in named), workers)
+    return [replace(row, config=config) for row, (config, _) in zip(rows, named, strict=True)]
+
+
+def table(rows: Sequence[Compiled]) -> list[list[str]]:
+    """A row for each family, type and configuration; a column for each target."""
+    targets = [t.name for t in TARGETS if any(r.target == t.name for r in rows)]
+    groups: dict[tuple[str, str, str], dict[str, Compiled]] = {}
+    for row in rows:
+        groups.setdefault((row.kernel, row.dtype, row.config), {})[row.target] = row
+    found = [["kernel", "type", "configuration", *targets]]
+    for (kernel, dtype, config), by_target in groups.items():
+        found.append([kernel.split(":")[0], dtype, config, *(_cell(by_target.get(t)) for t in targets)])
+    return found
+
+
+def _cell(row: Compiled | None) -> str:
+    if row is None:
+        return ""
+    return "FAILED" if row.error else " / ".join(most([row.resources]))
+
+
+def document(rows: Sequence[Compiled]) -> str:
+    """docs/kernels/offline.md."""
+    bad = [r for r in rows if r.error or r.resources.spilled]
+    return f"""# Compiled offline
+
+Written by `make offline` on {date.today()}: every configuration that the kernels for GPUs ship for AMD and
+Intel, compiled for a transposed stack with C, bias and an activation. Each cell: registers of a work-item
+(of a thread on Intel, always 128), spills, bytes of local memory. clang 19 for AMD, ocloc 22.43 for Intel (it
+does not say how much local memory). {len(rows)} programs, {len(bad)} of them spill or fail.
+
+No AMD or Intel GPU has run any of them.
+
+{markdown(table(rows))}
+"""
+
+
+def main() -> int:
+    try:
+        prepare()
+    except SetupError as error:
+        print(error, file=sys.stderr)
+        return 2
+    rows = compile_shipped()
+    TABLE.write_text(document(rows), encoding="utf-8")
+    bad = [r for r in rows if r.error or r.resources.spilled]
+    for row in bad:
+        print(f"{row.kernel} {row.dtype} {row.config} on {row.target}: {row.error or row.resources}")
+    print(f"{len(rows)} programs, {len(bad)} spill or fail")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
