@@ -49,7 +49,8 @@ def outcome(
 ) -> Outcome:
     """Run *problem* by *work* on small integers (*exact*) or random numbers, and judge the result.
 
-    *spread*: operands are scaled by powers of two that differ along K, around this exponent.
+    *spread*: operands that precision speaks of are scaled by powers of two that differ along K, around this
+    exponent.
     """
     return _judged(queue, _case(problem, rng, exact, spread), work, device)
 
@@ -134,7 +135,7 @@ def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool, spread: i
     b_rows = problem.n if problem.trans_b else problem.k
     a = _numbers(rng, (*batch, a_rows, problem.lda), problem.a_type, exact)
     b = _numbers(rng, (*batch, b_rows, problem.ldb), problem.b_type, exact)
-    if spread is not None and problem.acc_type in ("float32", "complex64"):
+    if spread is not None and _is_split(problem):
         _spread_along_k(a, b, problem, spread, rng)
     _poison(a[..., problem.m if problem.trans_a else problem.k :])
     _poison(b[..., problem.k if problem.trans_b else problem.n :])
@@ -223,10 +224,14 @@ def _compared(got: Array, expected: Array, scale: Array, case: _Case) -> Outcome
     return Outcome("random data came out outside the error bound" if ratio > limit else None, ratio, limit)
 
 
+def _is_split(problem: GemmProblem) -> bool:
+    """Whether its operands are of a type that precision speaks of."""
+    return problem.a_type == problem.b_type and problem.a_type in ("float32", "complex64")
+
+
 def operands_error(problem: GemmProblem) -> float:
     """How far each product may be off, relative to itself, because "medium" rounds both operands to TF32."""
-    rounded = problem.precision == "medium" and problem.a_type == problem.b_type in ("float32", "complex64")
-    return 2.0**-10 if rounded else 0.0
+    return 2.0**-10 if problem.precision == "medium" and _is_split(problem) else 0.0
 
 
 def _exactly(right: bool) -> Outcome:
