@@ -1,7 +1,7 @@
 /* packed: out = A B for CPU devices, a register tile at a time, one work-item a work-group.
  *
- *                 j0    nc                 work-group (tile column, share * tile_rows + tile row, z)
- *              +-----+------+---+
+ *                 j0    nc                 work-group (tile column, share * tile_rows + tile row, z),
+ *              +-----+------+---+          the first two exchanged with rows_first:
  *              |  B  |//////|   | kc       for k0 in this share of K, in steps of kc:
  *              +-----+------+---+            for each NR columns, for each MR rows of the nc x mc tile:
  *       kc                                     acc  = A(MR rows, kc) B(kc, NR columns)
@@ -110,17 +110,18 @@ INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, OUT_ARGS)
 }
 
 __kernel ONE_ITEM void packed_multiply(
-    GEMM_ARGS, const int mc, const int nc, const int kc, const int tile_rows, const int splits,
-    const int split_k, __global const ACC_T *a_panels, const long a_stack,
+    GEMM_ARGS, const int mc, const int nc, const int kc, const int tile_rows, const int rows_first,
+    const int splits, const int split_k, __global const ACC_T *a_panels, const long a_stack,
     __global const ACC_T *b_panels, const long b_stack, __global VEC *shares)
 {
 #if !SPLIT
   __local VEC sums[(BM / MR) * (BN / NR) * TILE_VECS];
 #endif
   GEMM_BEGIN;
-  const int share = get_group_id(1) / tile_rows;
-  const int i0 = ((int)get_group_id(1) - share * tile_rows) * mc;
-  const int j0 = get_group_id(0) * nc;
+  const int down = get_group_id(!rows_first);
+  const int share = down / tile_rows;
+  const int i0 = (down - share * tile_rows) * mc;
+  const int j0 = get_group_id(rows_first) * nc;
   const int k_begin = share * split_k;
   const int k_end = min(K, k_begin + split_k);
   int k0 = k_begin;

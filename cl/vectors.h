@@ -3,7 +3,7 @@
  * Macros: LANES, reals a vector: 2, 4, 8, 16; VECTOR_BITS, the width of a vector register;
  * PREFETCHES, 1: the compiler has clang's __builtin_prefetch. Those of types.h, which comes before.
  *
- * Gives REAL, the accumulator's type or that of its parts, and PLANES, how many it has; VEC and
+ * Gives REAL, the accumulator's type or that of its parts (PLANES of them); VEC and
  * LOOSE_VEC, LANES of them, aligned and anywhere; ONE_ITEM for entries, INLINE for functions;
  * PREFETCH(p) for the cache line that p points into.
  *
@@ -14,9 +14,7 @@
 #error "vectors.h needs LANES VECTOR_BITS PREFETCHES"
 #endif
 
-#define planes_real 1
-#define planes_pair 2
-#define PLANES CAT(planes_, class_acc)
+#define INLINE inline __attribute__((always_inline))
 #define real_uint32 uint
 #define real_uint64 ulong
 #define real_float32 float
@@ -24,6 +22,18 @@
 #define real_complex64 float
 #define real_complex128 double
 #define REAL_NAME CAT(real_, ACC_TYPE)
+
+/* float16 by integers: compilers make vectors of that, and calls of vload_half. Exact, no denormal floats. */
+INLINE float widened(const ushort x)
+{
+  const uint bits = (uint)(x & 0x7fff) << 13;
+  const float tiny = as_float(bits + (113u << 23)) - as_float(113u << 23);
+  const float other = as_float(bits + (bits < 31u << 23 ? 112u << 23 : 224u << 23));
+  const uint value = as_uint(bits < 1u << 23 ? tiny : other);
+  return as_float(value | (uint)(x & 0x8000) << 16);
+}
+#undef fetch_float16
+#define fetch_float16(p, i) widened(((__global const ushort *)(p))[i])
 
 typedef REAL_NAME REAL;
 typedef CAT(REAL_NAME, LANES) VEC;
@@ -45,4 +55,3 @@ typedef VEC LOOSE_VEC __attribute__((aligned(4)));
 #define PREFETCH(p)
 #endif
 #define ONE_ITEM __attribute__((reqd_work_group_size(1, 1, 1))) FULL_WIDTH
-#define INLINE inline __attribute__((always_inline))

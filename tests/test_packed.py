@@ -47,7 +47,7 @@ def problem(m, n, k, dtype="float32", **given):
 @pytest.mark.parametrize("trans", ["NN", "TN", "NT"])
 def test_every_packing_and_split_is_exact(packing, split_k, trans, rng):
     config = dataclasses.replace(ODD, options=packing, split_k=split_k)
-    for m, n, k in [(3, 4, 4), (2, 3, 5), (7, 9, 21), (20, 17, 30), (5, 140, 150)]:
+    for m, n, k in [(3, 4, 4), (2, 3, 5), (7, 9, 21), (20, 17, 30), (5, 140, 150), (20, 30, 70)]:
         a, b = small_integers(rng, (m, k), "f4"), small_integers(rng, (k, n), "f4")
         c, bias = small_integers(rng, (m, n), "f4"), small_integers(rng, (n,), "f4")
         x = np.ascontiguousarray(a.T).T if trans[0] == "T" else a
@@ -66,6 +66,13 @@ def test_complex_parts_meet_again(packing, rng):
     assert np.array_equal(pyclmm.matmul(a, b, kernel=("packed", config)), a @ b)
     got = pyclmm.gemm(a, b.T, trans_b="C", kernel=("packed", config))
     assert np.array_equal(got, a @ b.conj())
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_every_half_is_widened_exactly():
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:, None]
+    got = pyclmm.matmul(x, np.ones((1, 16), np.float16), kernel="packed")
+    assert np.array_equal(got, np.repeat(x, 16, axis=1), equal_nan=True)
 
 
 @pytest.mark.usefixtures("on_cpu")

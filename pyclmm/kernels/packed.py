@@ -26,7 +26,7 @@ from .base import (
     round_up,
     vector_defines,
 )
-from .packed_shape import UNROLL, candidates, cut, packs_a, packs_b, planes, real_size, sum_size
+from .packed_shape import SHORT_K, UNROLL, candidates, cut, packs_a, packs_b, planes, real_size, sum_size
 
 _SOURCES = (TYPES_H, GEMM_H, "vectors.h", "packed_tile.h", "packed_panels.cl", "packed.cl")
 # What a work-group packs, steps of K and panels, of an operand that lies along K, and of one across.
@@ -108,8 +108,11 @@ class _Builder:
             elements = math.prod(register_tiles) * c.tm * c.tn * c.split_k * p.batch
             shares = self._space("shares", elements * sum_size(p))
         steps = round_up(-(-p.k // c.split_k), UNROLL)
-        sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, tiles.rows, c.split_k, steps))
+        rows_first = tiles.rows_first and p.k > SHORT_K
+        sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, tiles.rows, rows_first, c.split_k, steps))
         groups = (tiles.columns, tiles.rows * c.split_k)
+        if rows_first:
+            groups = groups[::-1]
         self._launch("packed_multiply", groups, p.batch, (*sizes, *a_panels, *b_panels, shares))
         if c.split_k > 1:
             self._launch("packed_reduce", register_tiles, p.batch, (np.int32(c.split_k), shares))

@@ -30,7 +30,7 @@ _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at abou
 _SPLIT_K = 512  # fewest steps of K worth a share of their own
 _LONG_K = 4  # K this many times M and N: shares of it before smaller macro-tiles, which read more
 _FEW_TILES = 4  # rows of tiles up to which packing B costs more than it saves
-_SHORT_K = 64  # up to here storing costs most: few rows at a time, so that each is written in a stream
+SHORT_K = 64  # up to here storing costs most: few rows at a time, so that each is written in a stream
 _PAGE = 4096  # rows this far apart fall into the same few lines of a cache
 _SMALL_BYTES = 1 << 20  # an operand up to this size stays in the second cache
 UNROLL = 4  # as in packed_tile.h
@@ -59,7 +59,7 @@ def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     parts = planes(problem)
     lanes = bits // 8 // real_size(problem)
     shapes = _REGISTER_TILES[bits]
-    if bits == 512 and problem.m > _FEW_TILES * 8 // parts and problem.k > _SHORT_K:
+    if bits == 512 and problem.m > _FEW_TILES * 8 // parts and problem.k > SHORT_K:
         shapes = tuple(sorted(shapes, key=lambda shape: _cost(problem.n * parts, shape[1] * lanes, shape)))
     if problem.n * parts <= lanes:  # one vector covers a row of out
         shapes = ((8, 1), *shapes)
@@ -133,7 +133,7 @@ def _worth_packing_a(problem: GemmProblem, config: TileConfig) -> bool:
 
 def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:
     """Rows of B a page apart displace each other, and vectors across cache lines take two loads."""
-    if problem.m <= _FEW_TILES * config.tm or problem.k <= _SHORT_K:  # used too seldom
+    if problem.m <= _FEW_TILES * config.tm or problem.k <= SHORT_K:  # used too seldom
         return False
     row = _row_bytes(problem)
     crossing = row % (config.vec * real_size(problem)) != 0
@@ -154,6 +154,13 @@ class Cut:
     rows: int
     columns: int
 
+    @property
+    def rows_first(self) -> bool:
+        """Whether work-groups go down the result first, so that those at work at the same time share
+        columns of B: that reads less than sharing rows of A where a macro-tile is wider than high.
+        """
+        return self.nc > self.mc and self.rows > 1
+
 
 def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Cut:
     """Macro-tiles, smaller than BM x BN where that keeps more compute units busy."""
@@ -161,7 +168,7 @@ def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Cut:
     if _long_k(problem) or _streams(problem, config):
         wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # the rest are shares of K
     columns = -(-problem.n // config.bn)
-    tallest = config.bm if problem.k > _SHORT_K else 2 * config.tm
+    tallest = config.bm if problem.k > SHORT_K else 2 * config.tm
     mc = _extent(problem.m, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
     rows = -(-problem.m // mc)
     nc = _extent(problem.n, config.bn, config.tn, config.tn, -(-wanted // rows))
