@@ -53,7 +53,10 @@ class Implementation:
 
 FOR_CPUS = ("packed", "matvec")
 # Kernels for matrix units of GPUs, the only ones that no implementation here has to run.
-MATRIX_UNITS = ("wgmma", "split", "mma_double", "mma_double_bulk", "mma", "mfma", "wmma", "dpas")
+MATRIX_UNITS = (
+    *("wgmma", "split", "mma_split", "mma_double", "mma_double_bulk", "mma"),  # NVIDIA
+    *("mfma", "wmma", "dpas"),  # AMD, Intel
+)
 NO_FP64 = r"needs cl_khr_fp64"
 # Reasons that are about the product asked for, or about hardware that none of these has.
 EVERYWHERE = (
