@@ -271,7 +271,7 @@ def test_options_of_every_kernel_are_known():
 
 
 def test_shipped_tables_are_sound_and_offered():
-    """Each file passes the check and is about one of these, and each of its entries is what that would get."""
+    """Each file passes the check and is about one of these; each of its entries is what that would get."""
     assert tables.shipped()
     for table in tables.shipped():
         device = next(
