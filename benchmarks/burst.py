@@ -6,20 +6,17 @@ other without a pause, as in a CUDA graph.
 The first kernel keeps the device busy until the host has enqueued all the others, so that no call waits for
 its host; the stamps are the device's nanoseconds. No profiling: it puts a pause between launches.
 
-PyOpenCL makes an event of every launch, and an event costs the device some time, too (1.6 us on an H200).
-The nodes of a CUDA graph have none. ``silent`` gives the launches of a call without events.
+PyOpenCL makes an event of every launch, which costs the device some time, too (1.6 us on an H200). The nodes
+of a CUDA graph have none: the like of it is ``plan.enqueue(..., events=False)``.
 """
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable
 
 import numpy as np
 import pyopencl as cl
-
-import pyclmm
 
 SOURCE = r"""
 inline ulong nanoseconds(void)
@@ -82,29 +79,3 @@ class Burst:
         value = np.empty(1, np.uint64)
         cl.enqueue_copy(self.queue, value, buffer)
         return int(value[0])
-
-
-def silent(plan: pyclmm.Matmul, queue: cl.CommandQueue) -> Callable[[], None]:
-    """The launches of *plan*'s last call on *queue* again, without events."""
-    # PyOpenCL's own library finds the driver's loader, whatever its name
-    function = ctypes.CDLL(cl._cl.__file__).clEnqueueNDRangeKernel
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, *[ctypes.c_void_p] * 3,
-                         ctypes.c_uint, *[ctypes.c_void_p] * 2]  # fmt: skip
-
-    def sizes(values: tuple[int, ...] | None) -> object:
-        return None if values is None else (ctypes.c_size_t * len(values))(*values)
-
-    steps = plan._executable.binding(queue)._steps
-    launches = [
-        (step.kernel.int_ptr, len(size), sizes(offset), sizes(size), sizes(step.local_size))
-        for step in steps
-        for size, offset in step.parts
-    ]
-
-    def enqueue() -> None:
-        for kernel, dimensions, offset, size, local in launches:
-            code = function(queue.int_ptr, kernel, dimensions, offset, size, local, 0, None, None)
-            if code:
-                raise RuntimeError(f"clEnqueueNDRangeKernel: {code}")
-
-    return enqueue

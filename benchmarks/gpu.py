@@ -32,10 +32,11 @@ import pyopencl.array as cla
 import torch
 
 import pyclmm
+from pyclmm.canonical import checked_gemm
 from pyclmm.device import device_info
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.base import Program
-from pyclmm.problem import GemmProblem, Operand, checked_gemm, dense
+from pyclmm.problem import GemmProblem, Operand, dense
 from pyclmm.program import built
 from pyclmm.queues import find_device, new_queue
 from pyclmm.select import candidates

@@ -23,9 +23,10 @@ import pyopencl as cl
 import pyopencl.array as cla
 
 import pyclmm
+from pyclmm.canonical import checked_gemm
 from pyclmm.device import device_info
 from pyclmm.kernels.base import gemm_args
-from pyclmm.problem import checked_gemm, dense
+from pyclmm.problem import dense
 from pyclmm.program import new_kernel
 from pyclmm.queues import find_device, new_queue
 

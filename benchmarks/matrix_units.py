@@ -4,10 +4,10 @@
 
 Both sides are a call's share of a burst of calls that follow each other on the device without a pause and
 without their host: pyclmm's calls are piled up behind a kernel that spins (burst.py), cuBLAS's are a CUDA
-graph, piled up behind one, too. ``seconds`` is a call as a user makes it, whose launches have events; the
-nodes of a graph have none, and ``silent_seconds`` is the same launches without. Interleaved rounds, medians,
-random data; results are compared with a float64 product on the device. PYCLMM_TRIAL=off spares the child
-process that each new program is tried in.
+graph, piled up behind one, too. ``seconds`` is a call whose launches have events; the nodes of a graph have
+none, and ``silent_seconds`` is ``plan.enqueue(..., events=False)``. Interleaved rounds, medians, random data;
+results are compared with a float64 product on the device. PYCLMM_TRIAL=off spares the child process that
+each new program is tried in.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 import torch
-from burst import MOST_LAUNCHES, Burst, silent
+from burst import MOST_LAUNCHES, Burst
 from gpu import problem_of
 
 import pyclmm
@@ -48,7 +48,7 @@ MANY = CUBES + OBLONG
 FEW = tuple((n, n, n) for n in (1024, 2048, 4096, 8192))
 BURST = 0.3e-3  # seconds of calls in a burst
 TORCH = {"float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8, "float32": torch.float32,
-         "float64": torch.float64}  # fmt: skip
+         "float64": torch.float64, "complex64": torch.complex64}  # fmt: skip
 # dtype -> the error, relative by norm, that a right product stays under
 TOLERANCE = {"float16": 1e-3, "bfloat16": 5e-3, "int8": 0, "medium": 1e-3, "high": 2e-6, "float64": 1e-14}
 
@@ -66,19 +66,22 @@ class Case:
 
     @property
     def title(self) -> str:
-        word = self.precision if self.dtype == "float32" else self.dtype
+        word = {"float32": self.precision, "complex64": f"c64 {self.precision}"}.get(self.dtype, self.dtype)
         return f"{self.kernel} {word} {self.layout}"
 
 
 CASES = (
     *(Case("auto", "float16", "float16", layout=layout, shapes=MANY) for layout in ("NN", "NT", "TN")),
     *(Case("auto", "bfloat16", "bfloat16", layout=layout, shapes=MANY) for layout in ("NN", "NT", "TN")),
-    *(Case("auto", "float64", "float64", layout=layout, shapes=MANY) for layout in ("NN", "NT", "TN")),
-    *(Case("auto", "float32", "tf32", "medium", layout, MANY) for layout in ("NN", "NT", "TN")),
     Case("wgmma", "float16", "float16", shapes=OTHERS),
     Case("mma", "float16", "float16"),
     Case("mma", "bfloat16", "bfloat16"),
     Case("split", "float32", "float32", "high"),
+    Case("mma_split", "float32", "float32", "high"),
+    Case("split", "complex64", "float32", "high"),
+    Case("split", "complex64", "tf32", "medium"),
+    Case("wgmma", "float32", "tf32", "medium"),
+    Case("wgmma", "float32", "tf32", "medium", "NT"),
     Case("mma", "float32", "tf32", "medium"),
     Case("mma_double", "float64", "float64"),
     Case("wgmma", "int8", "int8"),
@@ -92,6 +95,7 @@ def numbers(shape: Shape, dtype: str, seed: int) -> np.ndarray[Any, Any]:
     rng = np.random.default_rng(seed)
     few = min(math.prod(shape), 2**24 - 3)  # prime to the lengths of rows: no two rows are the same
     x = rng.integers(-128, 128, few) if dtype == "int8" else rng.standard_normal(few, dtype=np.float32)
+    x = x + 1j * x[::-1] if dtype == "complex64" else x
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     return np.resize(x.astype(kind), shape)
 
@@ -108,6 +112,7 @@ class Product:
     def __init__(self, burst: Burst, case: Case, shape: Shape):
         *stack, m, n, k = shape
         self.burst, self.case, self.flops = burst, case, 2.0 * math.prod(shape)
+        self.flops *= 4 if case.dtype == "complex64" else 1
         queue = burst.queue
         stored = [(k, m) if case.layout[0] == "T" else (m, k), (n, k) if case.layout[1] == "T" else (k, n)]
         host = [numbers((*stack, *s), case.dtype, seed) for seed, s in enumerate(stored)]
@@ -126,7 +131,6 @@ class Product:
         self.calls = max(2, int(BURST / max(self.flops / 500e12, moved / 4e12)))
         self.graph_calls = min(60, self.calls)
         self.graph = self._graph()
-        self.silent_call = silent(self.plan, queue)
 
     def _graph(self) -> Any:
         torch.backends.cuda.matmul.allow_tf32 = self.case.peer == "tf32"
@@ -146,9 +150,13 @@ class Product:
     def call(self) -> list[cl.Event]:
         return self.plan.enqueue(*self.operands, out=self.out)
 
+    def silent_call(self) -> None:
+        self.plan.enqueue(*self.operands, out=self.out, events=False)
+
     def error(self) -> float:
-        want = self.a.double() @ self.b.double()
-        return float((on_gpu(self.out.get()).double() - want).norm() / want.norm())
+        wide = torch.complex128 if self.case.dtype == "complex64" else torch.float64
+        want = self.a.to(wide) @ self.b.to(wide)
+        return float((on_gpu(self.out.get()).to(wide) - want).norm() / want.norm())
 
     def pyclmm(self) -> float:
         calls = max(1, min(self.calls, MOST_LAUNCHES // self.launches))
@@ -174,7 +182,7 @@ def measured(product: Product, shape: Shape, rounds: int) -> dict[str, Any]:
     mine, unheard, theirs = (statistics.median(column) for column in zip(*times, strict=True))
     error = product.error() if product.flops <= 2.0 * 4100**3 else None
     case = product.case
-    allowed = TOLERANCE.get(case.precision if case.dtype == "float32" else case.dtype, 0)
+    allowed = TOLERANCE.get(case.precision if case.dtype in ("float32", "complex64") else case.dtype, 0)
     if error is not None and not error <= allowed:
         raise SystemExit(f"{case.title} {shape}: error {error}")
     print(
@@ -196,7 +204,7 @@ def measured(product: Product, shape: Shape, rounds: int) -> dict[str, Any]:
 def summary(rows: list[dict[str, Any]]) -> str:
     """Geometric mean and least of the ratios to cuBLAS over the shapes of MANY, for each element type."""
     lines = []
-    for peer in ("float16", "bfloat16", "float64", "tf32"):
+    for peer in ("float16", "bfloat16"):
         own = [row for row in rows if row["peer"] == peer and row["asked_for"] == "auto"]
         for key in ("seconds", "silent_seconds") if own else ():
             ratios = [row["cublas_seconds"] / row[key] for row in own]
@@ -206,10 +214,10 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 
 def compile_all(queue: cl.CommandQueue, cases: list[Case], largest: int) -> None:
-    """Compile at once, in threads, what most products will use: alone, each takes the driver seconds."""
+    """Compile at once, in threads, what 16-bit products will use: alone, each takes the driver seconds."""
     info = device_info(queue.device)
     programs: dict[Program, None] = {}
-    for case in (c for c in cases if c.dtype in ("float16", "bfloat16", "float64")):
+    for case in (c for c in cases if c.dtype in ("float16", "bfloat16")):
         dtype = np.dtype(ml_dtypes.bfloat16 if case.dtype == "bfloat16" else case.dtype)
         for shape in (s for s in case.shapes if max(s) <= largest or len(set(s)) > 1):
             problem = problem_of((1, *shape)[-4:], case.layout, dtype)

@@ -7,6 +7,8 @@
  *   before   t: columns 2t, 2t+1 of blocks 0, 1, 2, 3
  *   after    t: columns 0 .. 7 of block t, one 16-byte store
  *
+ * Where sums are complex (types.h), columns are those of the real product: 2 j and 2 j + 1 make the result's j.
+ *
  * Macros: OUT_VECTOR 1: every row of out starts on a multiple of 16 bytes; 0: element by element.
  *         EXPONENTS 1: a result is multiplied by 2^(exponent of its row + exponent of its column).
  */
@@ -52,10 +54,10 @@ inline float scaled(const float x, const int e)
 }
 #define FRAGMENT(i, j, acc) scaled((float)(acc), row_exponents[i] + column_exponents[j])
 #else
-#define FRAGMENT(i, j, acc) ((ACC_T)(acc))
+#define FRAGMENT(i, j, acc) (acc)
 #endif
 #define FINISHED(i, j, acc)                                                       \
-  finished(FRAGMENT(i, j, acc), alpha, beta, c, (long)(i) * c_rs + (long)(j) * c_cs, bias, \
+  finished((ACC_T)(FRAGMENT(i, j, acc)), alpha, beta, c, (long)(i) * c_rs + (long)(j) * c_cs, bias, \
            (long)(BIAS == 1 ? (j) : (i)) * bias_stride)
 
 /* The value of (i, j); outside of out, where nothing is stored, nothing is read for it either. */
@@ -70,7 +72,7 @@ inline float scaled(const float x, const int e)
     if ((i) < M && (j) < N) STORE_OUT(out, (long)(i) * ldo + (j), FINISHED(i, j, acc)); \
   } while (0)
 
-#if OUT_VECTOR && OUT_WIDTH == 2
+#if OUT_VECTOR && OUT_WIDTH == 2 && PLANES == 1
 /* Two floats as two 16-bit elements, rounded to nearest even. */
 inline uint packed_float16(const float low, const float high)
 {
@@ -113,7 +115,17 @@ inline void store_words(__global OUT_T *row, const int j, const int N, const uin
   } while (0)
 #define BLOCKS_AT_ONCE 4
 #else
-#if OUT_VECTOR && (OUT_WIDTH == 4 || OUT_WIDTH == 8)
+#if PLANES == 2 /* a pair is the two parts of a complex number, of column j / 2 */
+#define STORE_PAIR(i, j, v)                                                                       \
+  do {                                                                                            \
+    if ((i) < M && (j) / 2 < N) {                                                                 \
+      const ACC_T both_ = (ACC_T)(FRAGMENT(i, j, (v)[0]), FRAGMENT(i, (j) + 1, (v)[1]));          \
+      STORE_OUT(out, (long)(i) * ldo + (j) / 2,                                                   \
+                finished(both_, alpha, beta, c, (long)(i) * c_rs + (long)((j) / 2) * c_cs, bias,  \
+                         (long)(BIAS == 1 ? (j) / 2 : (i)) * bias_stride));                       \
+    }                                                                                             \
+  } while (0)
+#elif OUT_VECTOR && (OUT_WIDTH == 4 || OUT_WIDTH == 8)
 typedef struct { OUT_T low, high; } __attribute__((aligned(2 * OUT_WIDTH))) out_pair;
 #define STORE_PAIR(i, j, v)                                                  \
   do {                                                                       \

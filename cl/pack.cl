@@ -6,22 +6,13 @@
  * the next tiles_b B's, and group g takes tiles g, g + groups, ... A tile, LINES x LINES elements, goes
  * through local memory, read along the operand's contiguous axis and written along K.
  *
- * Macros: PACK_T, the elements as an unsigned type of their size, moved as they are;
- *         SPLIT 0: that is all; 2: float32 x becomes two parts, TF32(x) and behind all lines
- *         TF32(x - TF32(x)), unless done[z] says that another way has been found.
+ * Macros: PACK_T, the elements as an unsigned type of their size, moved as they are.
  */
-#if !defined(PACK_T) || !defined(SPLIT)
-#error "pack.cl needs PACK_T SPLIT"
+#if !defined(PACK_T)
+#error "pack.cl needs PACK_T"
 #endif
 #define LINES 64
 #define WORK_ITEMS 256
-
-inline float tf32(const float x)
-{
-  uint word;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(x));
-  return as_float(word);
-}
 
 /* One line after the other of the group's LINES x LINES elements. `k_fast`: K is contiguous. */
 __attribute__((always_inline)) inline void pack_tile(
@@ -45,37 +36,23 @@ __attribute__((always_inline)) inline void pack_tile(
     const int k = k0 + n % LINES;
     if (line >= lines || k >= K) continue;
     const PACK_T x = buffer[n / LINES * (LINES + 1) + n % LINES];
-#if SPLIT == 2
-    const float hi = tf32(as_float(x));
-    to[line * pitch + k] = as_uint(hi);
-    to[(lines + line) * pitch + k] = as_uint(tf32(as_float(x) - hi));
-#else
     to[line * pitch + k] = x;
-#endif
   }
 }
 
 __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_pack(
     GEMM_ARGS, __global PACK_T *packed_a, __global PACK_T *packed_b, const long pitch, const int tiles_a,
-    const int tiles_b
-#if SPLIT == 2
-    , __global const int *done
-#endif
-    )
+    const int tiles_b)
 {
   __local PACK_T buffer[LINES * (LINES + 1)];
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
-  const int parts = SPLIT == 2 ? 2 : 1;
-#if SPLIT == 2
-  if (done[z]) return;
-#endif
   for (int tile = get_group_id(0); tile < tiles_a + tiles_b; tile += get_num_groups(0)) {
     if (tile < tiles_a)
-      pack_tile(buffer, (__global const PACK_T *)a, lda, !TRANS_A, packed_a + z * parts * M * pitch, pitch, M,
+      pack_tile(buffer, (__global const PACK_T *)a, lda, !TRANS_A, packed_a + z * M * pitch, pitch, M,
                 K, tile);
     else
-      pack_tile(buffer, (__global const PACK_T *)b, ldb, TRANS_B, packed_b + z * parts * N * pitch, pitch, N,
+      pack_tile(buffer, (__global const PACK_T *)b, ldb, TRANS_B, packed_b + z * N * pitch, pitch, N,
                 K, tile - tiles_a);
     barrier(CLK_LOCAL_MEM_FENCE);
   }

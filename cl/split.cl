@@ -1,143 +1,279 @@
-/* split: float32 operands as sums of two float16 parts, in two launches.
+/* split: operands as the matrix units multiply them, in one launch: lines along K, whichever way they lie
+ * in memory, each element as a sum of parts, complex numbers as real ones.
  *
- *   x 2^-e = hi + lo + an error of at most 2^-22 |x 2^-e| or 2^-25
+ *   packed_a line i, packed_b line j:  | hi of 64 bytes' k | lo of the same k | hi | lo | ..
  *
- * with e of the row of A (the column of B), see split.h: the largest magnitude of a row comes to lie in
- * [2^14, 2^15). The parts lie as pack.cl's: lines along K, hi's of all lines, then lo's.
+ *   SPLIT 0  one part: the element itself, k after k
+ *         1  two float16: x 2^-e = hi + lo, e of the line (exponents), see split.h
+ *         2  two TF32: x = hi + lo; nothing is done where done[z]
  *
- *   split_exponents  a work-group finds e of LINES_E rows of A or columns of B; clears peaks
- *   split_parts      a work-group splits LINES x LINES elements through local memory, and raises peaks
+ * Of complex operands the product is the real one of M x 2N x 2K,
  *
- * Macros: those of types.h and gemm.h, with A_TYPE and B_TYPE float32.
+ *   A' line i                      re A(i,0)   im A(i,0)  re A(i,1)   im A(i,1) ..
+ *   B' lines 2j, 2j+1 (columns)    re B(0,j)  -im B(0,j)  re B(1,j)  -im B(1,j) ..
+ *                                  im B(0,j)   re B(0,j)  im B(1,j)   re B(1,j) ..
+ *
+ * whose columns 2j, 2j+1 are the parts of the complex result's column j.
+ *
+ *        k: 4  4  4  4 ..      A work-group has LINES lines, a work-item LINES x RUN elements of them at a
+ *      +------------------     time, in registers. Once over them for the largest magnitudes, and back to
+ *   8  | 0  1  2  3            split: the last ones are still there, the others in the cache.
+ *
+ * Macros: those of types.h, gemm.h and split.h; WIDE_A WIDE_B 1: each row of the operand starts on
+ * a multiple of 16 bytes.
  */
+#if !defined(WIDE_A) || !defined(WIDE_B)
+#error "split.cl needs WIDE_A WIDE_B"
+#endif
 #define WORK_ITEMS 256
-#define LINES 64
-#define LINES_E 8
-#define STEP_E (WORK_ITEMS / LINES_E)
-#define IN_FLIGHT 8 /* loads at once */
+#define RUN 4 /* k */
+#define PART_BYTES (SPLIT == 1 ? 2 : 4)
+#define PARTS (SPLIT ? 2 : 1)
+#define INLINED __attribute__((always_inline)) inline
 
-inline uint magnitude(const float x) { return as_uint(x) & 0x7fffffff; }
+/* Where an operand lies, as float32: `ld` of them between its rows or columns. Lines and k as of the real product. */
+typedef struct {
+  __global const float *from;
+  long ld;
+  int lines, depth;
+  bool wide, k_fast, of_b, conj;
+} Source;
 
-inline int exponent_of(const uint largest)
+/* The first n of four floats, zeros for the rest. */
+INLINED float4 some(__global const float *from, const long at, const int n)
 {
-  if (largest == 0) return ZERO_LINE;
-  return max((int)(largest >> 23) - 127 - 14, ZERO_LINE + 1);
+  float4 v = 0.0f;
+  if (n > 0) v.x = from[at];
+  if (n > 1) v.y = from[at + 1];
+  if (n > 2) v.z = from[at + 2];
+  if (n > 3) v.w = from[at + 3];
+  return v;
 }
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_split_exponents(
-    GEMM_ARGS, __global int *exponents, __global uint *peaks)
+/* Float `f` of run `run` as the elements that it is: runs are contiguous, along k or along lines. */
+INLINED void place(float x[LINES][RUN], const Source s, const int run, const int f, const float value)
 {
-  __local uint largest[LINES_E];
-  GEMM_BEGIN;
-  const long z = BATCH_ENTRY;
-  const int id = get_local_id(0);
-  const int groups_a = (M + LINES_E - 1) / LINES_E;
-  const bool of_a = get_group_id(0) < groups_a;
-  const int first = (get_group_id(0) - (of_a ? 0 : groups_a)) * LINES_E;
-  const bool k_fast = of_a ? !TRANS_A : TRANS_B;
-  const int lines = of_a ? M : N;
-  const long ld = of_a ? lda : ldb;
-  const int line = k_fast ? id / 32 : id % LINES_E;
-  const int i = min(first + line, lines - 1);
-  __global const float *from = (of_a ? a : b) + (k_fast ? i * ld : i);
-  uint seen = 0;
-  if (id < LINES_E) largest[id] = 0;
-  for (int k = k_fast ? id % 32 : id / LINES_E; k < K; k += IN_FLIGHT * STEP_E) {
-    uint some[IN_FLIGHT];
-    #pragma unroll
-    for (int u = 0; u < IN_FLIGHT; ++u) {
-      const int at = min(k + u * STEP_E, K - 1); /* the last one again, rather than none */
-      some[u] = magnitude(from[k_fast ? at : at * ld]);
-    }
-    #pragma unroll
-    for (int u = 0; u < IN_FLIGHT; ++u) seen = max(seen, some[u]);
+#if COMPLEX
+  const float v = s.conj && f % 2 ? -value : value;
+  if (!s.of_b) {
+    if (s.k_fast) x[run][f] = v;
+    else x[f / 2][2 * run + f % 2] = v;
+  } else {
+    const int line = s.k_fast ? 2 * run : f / 2 * 2;
+    const int k = s.k_fast ? f / 2 * 2 : 2 * run;
+    x[line][k + f % 2] = f % 2 ? -v : v;
+    x[line + 1][k + 1 - f % 2] = v;
   }
-  for (int k = get_group_id(0) * WORK_ITEMS + id; k < 2 * K; k += get_num_groups(0) * WORK_ITEMS)
-    peaks[z * 2 * K + k] = 0;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  atomic_max(&largest[line], seen);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (id < LINES_E && first + id < lines)
-    exponents[z * (M + N) + (of_a ? 0 : M) + first + id] = exponent_of(largest[id]);
+#else
+  if (s.k_fast) x[run][f] = value;
+  else x[f][run] = value;
+#endif
 }
 
+/* LINES x RUN elements from `line` and `k` on; zeros outside. `whole`: none is outside, and accesses are wide. */
+INLINED void load_runs(float x[LINES][RUN], const Source s, const int line, const int k, const bool whole)
+{
+  const int step = COMPLEX && (s.of_b || !s.k_fast) ? 2 : 1; /* lines or k from run to run */
+  const int runs = (s.k_fast ? LINES : RUN) / step;
+  const int wider = COMPLEX && !s.of_b && !s.k_fast ? 2 : 1; /* floats of a line in a run */
+  const int length = s.k_fast ? RUN : LINES * wider;
+  const int first = s.k_fast ? line : k;
+  const int limit = s.k_fast ? s.lines : s.depth;
+  const long at = (s.k_fast ? k : (long)line * wider) + first / step * s.ld;
+  const int end = s.k_fast ? s.depth - k : (s.lines - line) * wider;
+  #pragma unroll
+  for (int run = 0; run < runs; ++run)
+    #pragma unroll
+    for (int f = 0; f < length; f += 4) {
+      const long here = at + run * s.ld + f;
+      const float4 v = whole ? *(__global const float4 *)(s.from + here)
+                             : some(s.from, here, first + run * step < limit ? end - f : 0);
+      place(x, s, run, f, v.x);
+      place(x, s, run, f + 1, v.y);
+      place(x, s, run, f + 2, v.z);
+      place(x, s, run, f + 3, v.w);
+    }
+}
+
+INLINED void load_block(float x[LINES][RUN], const Source s, const int line, const int k)
+{
+  if (s.wide && line + LINES <= s.lines && k + RUN <= s.depth) load_runs(x, s, line, k, true);
+  else load_runs(x, s, line, k, false);
+}
+
+#if SPLIT == 1
 /* float16 bits of x, to nearest even, and back. */
 inline ushort half_bits(const float x)
 {
   ushort bits;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  vstore_half_rte(x, 0, (half *)&bits);
   return bits;
 }
-inline float half_value(const ushort bits)
+inline float half_value(const ushort bits) { return vload_half(0, (const half *)&bits); }
+#elif SPLIT == 2
+/* To ten bits of fraction, ties away from zero. */
+inline float tf32(const float x) { return as_float(as_uint(x) + 0x1000 & 0xffffe000); }
+#endif
+
+/* RUN elements of a line, as parts, to where the first one's hi goes. */
+INLINED void store_parts(__global uchar *to, const float x[RUN])
 {
-  float x;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
-  return x;
+#if SPLIT == 1
+  ushort hi[RUN], lo[RUN];
+  #pragma unroll
+  for (int i = 0; i < RUN; ++i) {
+    hi[i] = half_bits(x[i]);
+    lo[i] = half_bits(x[i] - half_value(hi[i]));
+  }
+  *(__global ushort4 *)to = (ushort4)(hi[0], hi[1], hi[2], hi[3]);
+  *(__global ushort4 *)(to + 64) = (ushort4)(lo[0], lo[1], lo[2], lo[3]);
+#else
+  const float4 v = (float4)(x[0], x[1], x[2], x[3]);
+#if SPLIT == 2
+  const float4 hi = (float4)(tf32(v.x), tf32(v.y), tf32(v.z), tf32(v.w));
+  const float4 lo = v - hi;
+  *(__global float4 *)to = hi;
+  *(__global float4 *)(to + 64) = (float4)(tf32(lo.x), tf32(lo.y), tf32(lo.z), tf32(lo.w));
+#else
+  *(__global float4 *)to = v;
+#endif
+#endif
 }
 
-__attribute__((always_inline)) inline void split_tile(
-    __local float *buffer, __local float *scales, __local uint *most, __global const float *from, const long ld, const bool k_fast,
-    __global ushort *to, const long pitch, __global const int *exponents, __global uint *peaks,
-    const int lines, const int K, const int tile)
+#if SPLIT == 1
+inline uint magnitude(const float x) { return as_uint(x) & 0x7fffffff; }
+
+/* 2^-e, and e into `exponent`; both so that a line's largest magnitude comes to lie in [2^14, 2^15). */
+inline float scale_of(const uint largest, int *exponent)
+{
+  *exponent = largest ? max((int)(largest >> 23) - 127 - 14, ZERO_LINE + 1) : ZERO_LINE;
+  return as_float((uint)(127 - *exponent) << 23);
+}
+
+/* How well scaled elements suit float16 parts: see split.h. */
+INLINED int score(const float x[RUN], int *lossy)
+{
+  int points = 0;
+  #pragma unroll
+  for (int i = 0; i < RUN; ++i) {
+    const uint m = magnitude(x[i]);
+    const int small = m - 1 < SMALL - 1; /* not zero */
+    points += (m >= LARGE) - LOSS * small;
+    *lossy |= small;
+  }
+  return points;
+}
+
+/* Splits LINES lines; exponents and `*quality` are theirs. Local memory: for each line, and one of `lossy`. */
+INLINED void split_lines(
+    const Source s, __global uchar *to, const long pitch, const int line, __global int *exponents,
+    __global int2 *quality, __local uint *largest, __local int *points, __local int *lossy)
 {
   const int id = get_local_id(0);
-  const int tiles_k = (K + LINES - 1) / LINES;
-  const int line0 = tile / tiles_k * LINES;
-  const int k0 = tile % tiles_k * LINES;
-  if (id < LINES) {
-    most[id] = 0;
-    if (line0 + id < lines) scales[id] = as_float((uint)(127 - exponents[line0 + id]) << 23);
+  const int end = (s.depth + 31) / 32 * 8; /* in runs: whole 64 bytes */
+  const int last = id + (max(end - 1 - id, 0) / WORK_ITEMS) * WORK_ITEMS;
+  float x[LINES][RUN];
+  uint seen[LINES];
+  if (id < LINES) largest[id] = points[id] = *lossy = 0;
+  #pragma unroll
+  for (int l = 0; l < LINES; ++l) seen[l] = 0;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int block = id; block <= last; block += WORK_ITEMS) {
+    load_block(x, s, line, RUN * block);
+    #pragma unroll
+    for (int l = 0; l < LINES; ++l)
+      #pragma unroll
+      for (int i = 0; i < RUN; ++i) seen[l] = max(seen[l], magnitude(x[l][i]));
   }
-  for (int n = get_local_id(0); n < LINES * LINES; n += WORK_ITEMS) {
-    const int fast = n % LINES;
-    const int slow = n / LINES;
-    const int line = line0 + (k_fast ? slow : fast);
-    const int k = k0 + (k_fast ? fast : slow);
-    if (line < lines && k < K)
-      buffer[(line - line0) * (LINES + 1) + k - k0] = from[k_fast ? line * ld + k : k * ld + line];
+  #pragma unroll
+  for (int l = 0; l < LINES; ++l) {
+    const uint found = most(seen[l]);
+    if (id % SUB_GROUP == l % SUB_GROUP) atomic_max(&largest[l], found);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  const int k = k0 + id % 32 * 2; /* two elements a work-item: 4-byte stores */
-  uint seen[2] = {0, 0};
-  for (int l = id / 32; l < LINES; l += WORK_ITEMS / 32) {
-    const int line = line0 + l;
-    if (line >= lines || k >= K) continue;
-    ushort2 hi = 0, lo = 0;
-    for (int e = 0; e < 2 && k + e < K; ++e) {
-      const float x = buffer[l * (LINES + 1) + k - k0 + e] * scales[l];
-      const ushort h = half_bits(x);
-      const ushort rest = half_bits(x - half_value(h));
-      if (e == 0) hi.x = h, lo.x = rest;
-      else hi.y = h, lo.y = rest;
-      seen[e] = max(seen[e], magnitude(x));
+  int mine[LINES], lost = 0;
+  #pragma unroll
+  for (int l = 0; l < LINES; ++l) mine[l] = 0;
+  for (int block = last; block >= id; block -= WORK_ITEMS) {
+    if (block != last) load_block(x, s, line, RUN * block);
+    #pragma unroll
+    for (int l = 0; l < LINES; ++l) {
+      int e;
+      const float scale = scale_of(largest[l], &e);
+      #pragma unroll
+      for (int i = 0; i < RUN; ++i) x[l][i] *= scale;
+      mine[l] += score(x[l], &lost);
+      if (line + l < s.lines && block < end)
+        store_parts(to + (line + l) * pitch * PART_BYTES + block / 8 * 128 + block % 8 * 8, x[l]);
     }
-    *(__global ushort2 *)(to + line * pitch + k) = hi;
-    *(__global ushort2 *)(to + (lines + line) * pitch + k) = lo;
   }
-  atomic_max(&most[k - k0], seen[0]);
-  atomic_max(&most[k - k0 + 1], seen[1]);
+  #pragma unroll
+  for (int l = 0; l < LINES; ++l) {
+    const int sum = total(mine[l]);
+    if (id % SUB_GROUP == l % SUB_GROUP && sum) atomic_add(&points[l], sum);
+  }
+  if (lost) *lossy = 1;
   barrier(CLK_LOCAL_MEM_FENCE);
-  if (id < LINES && k0 + id < K) atomic_max(&peaks[k0 + id], most[id]);
+  if (id == 0) {
+    int2 worst = (int2)(s.depth, *lossy);
+    for (int l = 0; l < LINES && line + l < s.lines; ++l) {
+      int e;
+      scale_of(largest[l], &e);
+      exponents[line + l] = e;
+      if (largest[l] >= 0x7f800000) worst = (int2)(NEVER, 1);
+      else if (largest[l]) worst.x = min(worst.x, max(points[l], NEVER));
+    }
+    *quality = worst;
+  }
 }
-
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_split_parts(
-    GEMM_ARGS, __global ushort *packed_a, __global ushort *packed_b, const long pitch, const int tiles_a,
-    const int tiles_b, __global const int *exponents, __global uint *peaks)
+#else
+/* Splits LINES lines. */
+INLINED void split_lines(const Source s, __global uchar *to, const long pitch, const int line)
 {
-  __local float buffer[LINES * (LINES + 1)];
-  __local float scales[LINES];
-  __local uint most[LINES];
+  const int end = (s.depth + 15) / 16 * 4; /* in runs: whole 64 bytes */
+  for (int block = get_local_id(0); block < end; block += WORK_ITEMS) {
+    float x[LINES][RUN];
+    load_block(x, s, line, RUN * block);
+    #pragma unroll
+    for (int l = 0; l < LINES; ++l)
+      if (line + l < s.lines)
+        store_parts(to + (line + l) * pitch * PART_BYTES + block / 4 * (64 * PARTS) + block % 4 * 16, x[l]);
+  }
+}
+#endif
+
+#if SPLIT == 1
+#define MORE_ARGS , __global int *exponents, __global int2 *quality
+#define MORE(rows) , exponents + z * (M + columns) + (rows), quality + z * get_num_groups(0) + group, \
+  largest, points, &lossy
+#elif SPLIT == 2
+#define MORE_ARGS , __global const int *done
+#define MORE(rows)
+#else
+#define MORE_ARGS
+#define MORE(rows)
+#endif
+
+__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_split(
+    GEMM_ARGS, __global uchar *packed_a, __global uchar *packed_b, const long pitch MORE_ARGS)
+{
+#if SPLIT == 1
+  __local uint largest[LINES];
+  __local int points[LINES], lossy;
+#endif
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
-  exponents += z * (M + N);
-  peaks += z * 2 * K;
-  for (int tile = get_group_id(0); tile < tiles_a + tiles_b; tile += get_num_groups(0)) {
-    if (tile < tiles_a)
-      split_tile(buffer, scales, most, a, lda, !TRANS_A, packed_a + z * 2 * M * pitch, pitch, exponents, peaks,
-                 M, K, tile);
-    else
-      split_tile(buffer, scales, most, b, ldb, TRANS_B, packed_b + z * 2 * N * pitch, pitch, exponents + M,
-                 peaks + K, N, K, tile - tiles_a);
-    barrier(CLK_LOCAL_MEM_FENCE);
+  const int columns = COLUMNS, depth = DEPTH;
+  const int groups_a = (M + LINES - 1) / LINES;
+  const int group = get_group_id(0);
+#if SPLIT == 2
+  if (done[z]) return;
+#endif
+  if (group < groups_a) {
+    const Source s = {(__global const float *)a, lda * PLANES, M, depth, WIDE_A, !TRANS_A, false, CONJ_A};
+    split_lines(s, packed_a + z * M * pitch * PART_BYTES, pitch, group * LINES MORE(0));
+  } else {
+    const Source s = {(__global const float *)b, ldb * PLANES, columns, depth, WIDE_B, TRANS_B, true, CONJ_B};
+    split_lines(s, packed_b + z * columns * pitch * PART_BYTES, pitch, (group - groups_a) * LINES MORE(M));
   }
 }

@@ -145,6 +145,9 @@ inline ushort to_bfloat16(float x)
 #define times_real(x, y) ((x) * (y))
 #define mac_real(acc, x, y) ((acc) + (x) * (y))
 #define class_acc CAT(class_, ACC_TYPE)
+#define planes_real 1
+#define planes_pair 2
+#define PLANES CAT(planes_, class_acc) /* real numbers in an accumulator */
 #define MUL(x, y) CAT(times_, class_acc)(x, y)
 #define SCALE(s, v) CAT(scale_, class_acc)(s, v)
 #define MAC(acc, x, y) CAT(mac_, class_acc)(acc, x, y)

@@ -3,7 +3,7 @@
  * Macros: LANES, reals a vector: 2, 4, 8, 16; VECTOR_BITS, the width of a vector register;
  * PREFETCHES, 1: the compiler has clang's __builtin_prefetch. Those of types.h, which comes before.
  *
- * Gives REAL, the accumulator's type or that of its parts, and PLANES, how many it has; VEC and
+ * Gives REAL, the accumulator's type or that of its parts (PLANES of them); VEC and
  * LOOSE_VEC, LANES of them, aligned and anywhere; ONE_ITEM for entries, INLINE for functions;
  * PREFETCH(p) for the cache line that p points into.
  *
@@ -15,9 +15,6 @@
 #endif
 
 #define INLINE inline __attribute__((always_inline))
-#define planes_real 1
-#define planes_pair 2
-#define PLANES CAT(planes_, class_acc)
 #define real_uint32 uint
 #define real_uint64 ulong
 #define real_float32 float

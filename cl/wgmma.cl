@@ -14,26 +14,20 @@
  * slot of `maps`. Products of a stack are layers of the maps, or, where they do not lie at equal
  * distances, each has work-groups of its own, in dimension 2.
  *
- * PARTS 2: the packed operands are sums of two parts, hi and lo (pack.cl, split.cl); a block adds
- * hi lo + lo hi + hi hi. PROMOTE 1: each block is summed from zero, and blocks in float32 registers,
- * because the units truncate where they accumulate.
- *
  * Macros: BM a multiple of 64, BN = WGMMA_N, STAGES, GROUP; ELEMENT_BYTES of what is multiplied, its
  * MAP_TYPE (ptx_map.h); PACKED_A PACKED_B 0, 1: multiply packed_a (M rows along K, `pitch` elements
- * each, a part after the other) in place of a; PARTS 1, 2; PROMOTE 0, 1 (1: SPLIT_K
- * and ALTERNATE are 0); SPLIT (split.h); those of the headers.
+ * each) in place of a; those of the headers.
  * Operands lie on multiples of 16 bytes, and so does each of their rows.
  * Technique: NVIDIA's description of wgmma and of the tensor memory accelerator in the PTX manual.
  */
 #if !defined(BM) || !defined(BN) || !defined(STAGES) || !defined(GROUP) || !defined(ELEMENT_BYTES) || \
-    !defined(MAP_TYPE) || !defined(PACKED_A) || !defined(PACKED_B) || !defined(PARTS) || !defined(PROMOTE)
-#error "wgmma.cl needs BM BN STAGES GROUP ELEMENT_BYTES MAP_TYPE PACKED_A PACKED_B PARTS PROMOTE"
+    !defined(MAP_TYPE) || !defined(PACKED_A) || !defined(PACKED_B)
+#error "wgmma.cl needs BM BN STAGES GROUP ELEMENT_BYTES MAP_TYPE PACKED_A PACKED_B"
 #endif
 #define WORK_ITEMS (128 * (QUARTETS + 1))
-#define PART_A (BM * 128)
-#define PART_B (BN * 128)
-#define PART(which) ((which) ? PART_B : PART_A)
-#define STAGE_BYTES ((PART_A + PART_B) * PARTS)
+#define TILE_A (BM * 128)
+#define TILE_B (BN * 128)
+#define STAGE_BYTES (TILE_A + TILE_B)
 #define CHUNK (64 * 128) /* 64 rows of A along K, or BK = 64 rows of 64 columns across K */
 
 /* A place in the ring of stages; `phase` is the parity of the laps. */
@@ -48,11 +42,11 @@ inline ring_t advanced(ring_t ring, const int blocks)
 
 #define FOR_EACH_UNIT for (int n_ = get_group_id(0); n_ < units; n_ += get_num_groups(0))
 
-/* Asks for all blocks of one operand that this work-group needs: of `lines` rows (columns of B), of `limit`
- * in all; `which` 0: A, 1: B, whose blocks lie behind A's. */
+/* Asks for all blocks of one operand that this work-group needs: of `lines` rows (columns of B);
+ * `which` 0: A, 1: B, whose blocks lie behind A's. */
 __attribute__((always_inline)) inline void feed(
     const int which, __global const ulong *map, const int layered, const int across, const int lines,
-    const int limit, const work_t work, const uint tile0, const uint full)
+    const work_t work, const uint tile0, const uint full)
 {
   const uint empty = full + 8 * STAGES;
   const int units = units_of(work);
@@ -63,40 +57,29 @@ __attribute__((always_inline)) inline void feed(
     const int row = which ? unit.origin.s1 : unit.origin.s0;
     const int layer = layered ? unit.layer : 0;
     for (int block = unit.first; block < unit.end; ++block) {
-      const uint to = tile0 + ring.stage * STAGE_BYTES + which * PARTS * PART_A;
+      const uint to = tile0 + ring.stage * STAGE_BYTES + which * TILE_A;
       const uint bar = full + 8 * ring.stage;
       mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
       const int chunks = (lines + 63) / 64; /* across K: of 64 columns each */
-      mbarrier_expect(bar, PARTS * (across ? chunks * 64 : lines) * 128);
-      for (int p = 0; p < PARTS; ++p) {
-        if (!across) copy_box(to + p * PART(which), map, block * BK, p * limit + row, layer, bar);
-        for (int i = 0; i < (across ? chunks : 0); ++i)
-          copy_box(to + i * CHUNK, map, row + 64 * i, block * BK, layer, bar);
-      }
+      mbarrier_expect(bar, (across ? chunks * 64 : lines) * 128);
+      if (!across) copy_box(to, map, block * BK, row, layer, bar);
+      for (int i = 0; i < (across ? chunks : 0); ++i)
+        copy_box(to + i * CHUNK, map, row + 64 * i, block * BK, layer, bar);
       ring = advanced(ring, 1);
     }
   }
 }
 
-#define PRODUCTS (2 * PARTS - 1)
-
-/* Issues products first .. end - 1 of a block's parts. */
-__attribute__((always_inline)) inline void multiply_parts(
-    wgmma_acc *acc, const uint tile_a, const uint tile_b, const int first, const int end)
+/* Issues the products of a block. */
+__attribute__((always_inline)) inline void multiply(wgmma_acc *acc, const uint tile_a, const uint tile_b)
 {
+  const ulong a = wgmma_tile(tile_a, CHUNK);
+  const ulong b = wgmma_tile(tile_b, CHUNK);
   #pragma unroll
-  for (int product = first; product < end; ++product) {
-    const int lo_a = product == 1 ? PARTS - 1 : 0;
-    const int lo_b = product == 0 ? PARTS - 1 : 0;
-    const ulong a = wgmma_tile(tile_a + lo_a * PART_A, CHUNK);
-    const ulong b = wgmma_tile(tile_b + lo_b * PART_B, CHUNK);
+  for (int step = 0; step < 4; ++step) {
     #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      #pragma unroll
-      for (int f = 0; f < FRAGMENTS; ++f)
-        wgmma(acc + f * WGMMA_ACC, a + f * (CHUNK / 16) + step * WGMMA_STEP_A, b + step * WGMMA_STEP_B,
-              !PROMOTE || product || step);
-    }
+    for (int f = 0; f < FRAGMENTS; ++f)
+      wgmma(acc + f * WGMMA_ACC, a + f * (CHUNK / 16) + step * WGMMA_STEP_A, b + step * WGMMA_STEP_B, 1);
   }
 }
 
@@ -104,12 +87,10 @@ __attribute__((always_inline)) inline void multiply_parts(
 #define PACKED_ARGS __global const uchar *packed_a, __global const uchar *packed_b, const long pitch
 #define SOURCE_A (PACKED_A ? PACKED_AT(packed_a, M) : (__global const uchar *)a)
 #define SOURCE_B (PACKED_B ? PACKED_AT(packed_b, N) : (__global const uchar *)b)
-#define PACKED_AT(p, rows) ((p) + z * PARTS * (rows) * pitch * ELEMENT_BYTES)
+#define PACKED_AT(p, rows) ((p) + z * (rows) * pitch * ELEMENT_BYTES)
 
-/* Two quartets take turns in issuing multiplications. Where blocks are added up, one adds while the other
- * multiplies: the turn passes on when the last of three products is still under way. Where quartets have
- * tiles of their own, one stores while the other multiplies: the turn passes on with the tile. */
-#define TAKE_TURNS (PROMOTE && PARTS == 2 && QUARTETS == 2)
+/* Two quartets that have tiles of their own take turns in issuing multiplications: one stores while the
+ * other multiplies, and the turn passes on with the tile. */
 inline void wait_for_turn(const int quartet) { asm volatile("bar.sync %0, 256;" :: "r"(4 + quartet) : "memory"); }
 inline void give_turn(const int quartet) { asm volatile("bar.arrive %0, 256;" :: "r"(4 + quartet) : "memory"); }
 
@@ -125,12 +106,12 @@ inline void give_turn(const int quartet) { asm volatile("bar.arrive %0, 256;" ::
   do {                                                                                                     \
     const int lines_ = min(extent, ((length) + 7) / 8 * 8); /* nothing is stored of what is beyond */      \
     const long row_ = (ld) * ELEMENT_BYTES;                                                                \
-    const long layer_ = stack == 1 ? 0 : PACKED_##which ? PARTS * (length) * row_ : LAYER_PITCH(OPERAND_##which); \
-    KEEP_MAP(slot, OPERAND_##which, scratch + 32 * OPERAND_##which, source, (across) ? K : PARTS * (length),           \
+    const long layer_ = stack == 1 ? 0 : PACKED_##which ? (length) * row_ : LAYER_PITCH(OPERAND_##which); \
+    KEEP_MAP(slot, OPERAND_##which, scratch + 32 * OPERAND_##which, source, (across) ? K : (length),                   \
              (across) ? (length) : K, row_, layer_ ? stack : 1, layer_ ? layer_ : row_,                    \
              (across) ? BK : lines_, (across) ? 64 : BK, MAP_TYPE);                                      \
     if (id % 32 == 0)                                                                                      \
-      feed(OPERAND_##which, slot + 16 * OPERAND_##which, layer_ != 0, across, lines_, length, work, tile0, full);      \
+      feed(OPERAND_##which, slot + 16 * OPERAND_##which, layer_ != 0, across, lines_, work, tile0, full);              \
   } while (0)
 #define OPERAND_A 0
 #define OPERAND_B 1
@@ -146,7 +127,7 @@ __attribute__((always_inline)) inline void leave_sums(__global wgmma_acc *slot, 
 
 __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgmma(
     GEMM_ARGS, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int shares,
-    const int stack, PACKED_ARGS SPLIT_ARGS)
+    const int stack, PACKED_ARGS)
 {
   __local uchar tiles[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   __local ulong bars[2 * STAGES];
@@ -154,7 +135,6 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
   KEEP_STACK;
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
-  SPLIT_BEGIN;
   const int id = get_local_id(0);
   const int quartet = id / 128;
   const work_t work = work_of(M, N, K, stack, whole, shares);
@@ -182,7 +162,6 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
   const int lane = id % 32;
   const int part_of_tile = ALTERNATE ? 0 : quartet - 1;
   bool mine = !ALTERNATE || quartet == 2;
-  bool first = true;
 #define RELEASE(s) \
   do { if (lane == 0) mbarrier_arrive(empty + 8 * (s)); } while (0)
   FOR_EACH_UNIT {
@@ -193,11 +172,8 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
       continue;
     }
     wgmma_acc acc[ACCS];
-    wgmma_acc sum[PROMOTE ? ACCS : 1];
     #pragma unroll
     for (int i = 0; i < ACCS; ++i) acc[i] = 0;
-    #pragma unroll
-    for (int i = 0; i < (PROMOTE ? ACCS : 0); ++i) sum[i] = 0;
     int last = 0;
     if (ALTERNATE && n_ != (int)get_group_id(0)) wait_for_turn(quartet);
     for (int block = unit.first; block < unit.end; ++block) {
@@ -205,35 +181,17 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
       mbarrier_wait(full + 8 * ring.stage, ring.phase);
       wgmma_fence();
       const uint rows = at + part_of_tile * CHUNK;
-      if (TAKE_TURNS && !(quartet == 1 && first)) wait_for_turn(quartet);
-      if (PARTS == 2) multiply_parts(acc, rows, at + PARTS * PART_A, 0, PRODUCTS - 1);
-      if (PARTS == 2) wgmma_commit();
-      multiply_parts(acc, rows, at + PARTS * PART_A, PRODUCTS - 1, PRODUCTS);
+      multiply(acc, rows, at + TILE_A);
       wgmma_commit();
-      if (PROMOTE) {
-        if (TAKE_TURNS) {
-          const bool last_block = block + 1 == unit.end && n_ + (int)get_num_groups(0) >= units;
-          wgmma_wait_previous();
-          if (!(quartet == 2 && last_block)) give_turn(3 - quartet);
-          first = false;
-        }
-        wgmma_wait(acc);
-        RELEASE(ring.stage);
-        #pragma unroll
-        for (int i = 0; i < (PROMOTE ? ACCS : 0); ++i) sum[i] += acc[i];
-      } else {
-        wgmma_wait_previous();
-        if (block > unit.first) RELEASE(last);
-        last = ring.stage;
-      }
+      wgmma_wait_previous();
+      if (block > unit.first) RELEASE(last);
+      last = ring.stage;
       ring = advanced(ring, 1);
     }
     if (ALTERNATE && n_ + (int)get_num_groups(0) < units) give_turn(3 - quartet);
-    if (!PROMOTE) {
-      #pragma unroll
-      for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
-      if (unit.first < unit.end) RELEASE(last);
-    }
+    #pragma unroll
+    for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
+    if (unit.first < unit.end) RELEASE(last);
     if (SPLIT_K && unit.share >= 0) {
       leave_sums(partial + slot_at(z, unit.share, unit.tile - whole, part_of_tile, work), acc);
       continue;
@@ -242,6 +200,6 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
     const int row = unit.origin.s0 + part_of_tile * 64 + id % 128 / 32 * 16 + lane / 4;
     #pragma unroll
     for (int f = 0; f < FRAGMENTS; ++f)
-      STORE_FRAGMENTS(row + 64 * f, unit.origin.s1, (PROMOTE ? sum : acc) + f * WGMMA_ACC, BN / 8);
+      STORE_FRAGMENTS(row + 64 * f, unit.origin.s1, acc + f * WGMMA_ACC, BN / 8);
   }
 }

@@ -51,8 +51,9 @@ class ArrayWay:
         alpha: complex,
         beta: complex,
         wait_for: list[cl.Event],
+        with_events: bool = True,
     ) -> list[cl.Event]:
-        """Enqueue the product into ``out``; the events of its launches."""
+        """Enqueue the product into ``out``; the events of its launches, if it is to have some."""
         if self._is_empty:
             return []
         buffers: dict[str, Any] = {}
@@ -71,6 +72,8 @@ class ArrayWay:
             b = operands["b"]
             constant = Constant(self._constant, arrays.location(b), b.base_data)
         binding = self.executable.binding(queue)
-        events = binding.enqueue(buffers, scalars_of(alpha, beta, offsets), wait_for, constant)
-        arrays.add_event(out, events[-1], earlier)
+        scalars = scalars_of(alpha, beta, offsets)
+        events = binding.enqueue(buffers, scalars, wait_for, constant, with_events)
+        if events:
+            arrays.add_event(out, events[-1], earlier)
         return events

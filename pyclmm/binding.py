@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from . import driver, host
+from . import driver, host, silent
 from .device import DeviceInfo
 from .dtypes import COMPLEX, dtype_of
-from .errors import LaunchError, PyclmmError
+from .errors import ArgumentError, LaunchError, PyclmmError
 from .kernels.base import Arg, Launch
 from .program import new_kernel
 from .recipe import Recipe
@@ -136,41 +136,54 @@ class Binding:
         return cl.enqueue_fill_buffer(self.queue, buffer, np.full(1, byte, np.uint8), 0, buffer.size)
 
     def enqueue(
-        self, buffers: Buffers, scalars: Scalars, wait_for: list[cl.Event], constant: Constant | None = None
+        self,
+        buffers: Buffers,
+        scalars: Scalars,
+        wait_for: list[cl.Event],
+        constant: Constant | None = None,
+        with_events: bool = True,
     ) -> list[cl.Event]:
         """Enqueue every launch; returns their events, the last of which ends the product.
 
-        What packs a *constant* operand is left out if the last call packed the same.
+        What packs a *constant* operand is left out if the last call packed the same. Without events nothing
+        tells when the product ends but the order of the queue, which must have one.
 
-        Raises LaunchError, DeviceMemoryError or DeviceLostError where the driver takes one of them not.
+        Raises LaunchError, DeviceMemoryError or DeviceLostError where the driver takes one of them not, and
+        ArgumentError where the queue keeps no order.
         """
+        if self.out_of_order and not with_events:
+            raise ArgumentError(
+                "events=False: the queue is out of order, so only events tell when a product ends"
+            )
         there = constant.name if constant is not None and constant == self._packed else None
         self._packed = None  # until this call has packed it again
         first = self._to_wait_for(wait_for) if wait_for or self.out_of_order else wait_for
         after: list[cl.Event] | None = first or None
         events: list[cl.Event] = []
         step: _Step | None = None
+        begun = False
         try:
             for step in self._steps:
                 if there is not None and step.packs == there:
                     continue
                 step.set_args(buffers, scalars)
                 for global_size, offset in step.parts:  # by position: PyOpenCL takes names more slowly
-                    event = cl.enqueue_nd_range_kernel(
-                        self.queue, step.kernel, global_size, step.local_size, offset, after
-                    )
-                    events.append(event)
-                    after = [event] if self.out_of_order else None
+                    launch = (self.queue, step.kernel, global_size, step.local_size, offset, after)
+                    if with_events or not silent.enqueue(*launch):  # PyOpenCL says what is wrong
+                        event = cl.enqueue_nd_range_kernel(*launch)
+                        events += [event] if with_events else []
+                    begun = True
+                    after = events[-1:] if self.out_of_order else None
         except BaseException as error:  # Ctrl-C too
             self.last = self._marker()  # whatever runs now must end before the workspace is used again
             if isinstance(error, cl.Error):
-                raise self._refused(step, error, begun=bool(events)) from error
+                raise self._refused(step, error, begun=begun) from error
             raise
         self._packed = constant
         if self.out_of_order:
             self.last = events[-1:]
         else:
-            self._remember(first, event)
+            self._remember([*first, *events[-1:]])
         return events
 
     def _to_wait_for(self, wait_for: list[cl.Event]) -> list[cl.Event]:
@@ -180,15 +193,14 @@ class Binding:
         behind = self._behind
         return [event for event in wait_for if id(event) not in behind]
 
-    def _remember(self, waited_for: list[cl.Event], event: cl.Event) -> None:
+    def _remember(self, events: list[cl.Event]) -> None:
         """Keep events that whatever an in-order queue runs from now on comes after anyway.
 
         Only the last few: as long as one is kept, its id is no other's.
         """
         behind = self._behind
-        for other in waited_for:
-            behind[id(other)] = other
-        behind[id(event)] = event
+        for event in events:
+            behind[id(event)] = event
         while len(behind) > _EVENTS_KEPT:
             del behind[next(iter(behind))]
 

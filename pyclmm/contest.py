@@ -11,13 +11,14 @@ import pyopencl as cl
 import pyopencl.array as cla
 
 from . import reference
+from .canonical import checked_gemm
 from .config import TileConfig
 from .device import DeviceInfo, device_info
 from .dtypes import ELEMENT_TYPES, dtype_of
 from .errors import DeviceMemoryError, unknown_name
 from .host import allocate, check_size
 from .plan import Matmul
-from .problem import GemmProblem, checked_gemm, dense
+from .problem import GemmProblem, dense
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

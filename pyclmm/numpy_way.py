@@ -10,13 +10,14 @@ import pyopencl as cl
 
 from . import host
 from .binding import Constant, scalars_of
+from .canonical import check_writeable
 from .device import device_info
 from .dtypes import dtype_of
 from .execute import Executable
 from .host import Array
 from .operands import Operands, checked, passed, slot
 from .options import Options, check_scalars
-from .problem import Operand, check_writeable, dense
+from .problem import Operand, dense
 
 
 @dataclass(frozen=True)

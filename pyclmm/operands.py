@@ -10,9 +10,10 @@ import pyopencl as cl
 from pyopencl.array import Array
 
 from . import arrays, forks, host
+from .canonical import Epilogue, checked_gemm
 from .errors import ArgumentError, DTypeError
 from .options import Options
-from .problem import Epilogue, Gemm, Layouts, Operand, checked_gemm
+from .problem import Gemm, Layouts, Operand
 from .queues import default_queue
 
 Operands = Mapping[str, Any]  # by argument name: "a", "b", and where given "c", "bias", "out"

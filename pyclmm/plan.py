@@ -136,7 +136,8 @@ class Matmul:
         will be. Raises ArgumentError for operands the plan was not made for.
         """
         operands = collect(a, b, c, bias, out)
-        return self.run(operands, *self._checked(operands, queue, alpha, beta), wait_for)
+        queue, alpha, beta = self._checked(operands, queue, alpha, beta)
+        return self.run(operands, queue, alpha, beta, wait_for)
 
     def enqueue(
         self,
@@ -151,13 +152,19 @@ class Matmul:
         beta: complex | None = None,
         queue: cl.CommandQueue | None = None,
         wait_for: list[cl.Event] | None = None,
+        events: bool = True,
     ) -> list[cl.Event]:
-        """Enqueue on pyopencl Arrays and return the launches' events in order, for profiling."""
+        """Enqueue on pyopencl Arrays and return the launches' events in order, for profiling.
+
+        ``events=False``: none are made, which saves the device time (1.6 us a launch on an NVIDIA H200). Then
+        ``out`` gets no event either: the product is for what comes later on the same queue, which must be
+        in order (ArgumentError); anything else waits for that queue or for a marker on it.
+        """
         if not isinstance(self._way, ArrayWay):
             raise DTypeError("enqueue takes pyopencl Arrays; a plan for NumPy arrays blocks")
         operands = collect(a, b, c, bias, out)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return self._way.enqueue(operands, queue, alpha, beta, events_of(wait_for))
+        return self._way.enqueue(operands, queue, alpha, beta, events_of(wait_for), events)
 
     def _checked(
         self,

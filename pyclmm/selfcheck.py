@@ -36,9 +36,10 @@ from .verify import outcome, resized
 
 _SCHEMA = 1
 _LONGEST = 300  # characters of a reason
-_LARGEST = 300  # M, N and K of the check: a few work-groups of any tile, well under 50 ms
+_LARGEST = 300  # M and N of the check: past the edge of a few work-groups of any tile
+_LONGEST_STEP = 64  # of BK that counts there: K costs time, and blocks of it are all alike
 _ALWAYS = 6  # small problems that are run in any case; more only until each program has run
-_CAPS = (_LARGEST, 1200, 5000, 40000)  # of M, N and K where programs depend on sizes, within:
+_CAPS = (160, 1200, 5000, 40000)  # of M, N and K where programs depend on sizes, within:
 _MAX_ELEMENTS, _MAX_WORK = 1 << 25, 1 << 28
 _known: dict[str, str | None] = {}
 _checking: dict[str, threading.Lock] = {}
@@ -183,7 +184,8 @@ def _small_problems(problem: GemmProblem, config: TileConfig) -> Iterator[GemmPr
 
     After the first few come larger ones, for kernels whose programs depend on sizes.
     """
-    bm, bn, bk = (min(size, _LARGEST // 2) for size in (config.bm, config.bn, config.bk))
+    bm, bn = (min(size, _LARGEST // 2) for size in (config.bm, config.bn))
+    bk = min(config.bk, _LONGEST_STEP)
     sizes = [(bm + 3, bn + 5, 2 * bk + 1), (bm, bn, 2 * bk), (2 * bm, 2 * bn, 4 * bk), (3, 2, 5), (1, 1, 1)]
     for m, n, k in sizes:
         yield resized(problem, m, n, k if problem.k else 0)

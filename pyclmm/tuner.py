@@ -22,11 +22,12 @@ import numpy as np
 import pyopencl as cl
 
 from . import child, host, schema, select, tables, trial
+from .canonical import checked_gemm
 from .device import DeviceInfo, device_info
 from .dtypes import ELEMENT_TYPES, dtype_of
 from .errors import ArgumentError, unknown_name
 from .kernels import KERNELS
-from .problem import GemmProblem, checked_gemm, dense
+from .problem import GemmProblem, dense
 from .queues import find_device
 from .tables import Entry
 

@@ -49,7 +49,7 @@ def outcome(
 ) -> Outcome:
     """Run *problem* by *work* on small integers (*exact*) or random numbers, and judge the result.
 
-    *spread*: float32 operands are scaled by powers of two that differ along K, around this exponent.
+    *spread*: operands are scaled by powers of two that differ along K, around this exponent.
     """
     return _judged(queue, _case(problem, rng, exact, spread), work, device)
 
@@ -134,7 +134,7 @@ def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool, spread: i
     b_rows = problem.n if problem.trans_b else problem.k
     a = _numbers(rng, (*batch, a_rows, problem.lda), problem.a_type, exact)
     b = _numbers(rng, (*batch, b_rows, problem.ldb), problem.b_type, exact)
-    if spread is not None and problem.a_type == problem.b_type == "float32":
+    if spread is not None and problem.acc_type in ("float32", "complex64"):
         _spread_along_k(a, b, problem, spread, rng)
     _poison(a[..., problem.m if problem.trans_a else problem.k :])
     _poison(b[..., problem.k if problem.trans_b else problem.n :])
@@ -174,7 +174,7 @@ def _expected(case: _Case) -> tuple[Array, Array]:
     a = _operand(case.a, p.trans_a, p.conj_a, (p.m, p.k)).astype(wide)
     b = _operand(case.b, p.trans_b, p.conj_b, (p.k, p.n)).astype(wide)
     alpha, beta = wide(case.alpha), wide(case.beta)
-    value, scale = alpha * (a @ b), abs(alpha) * (abs(a) @ abs(b))
+    value, scale = alpha * _product(a, b), abs(alpha) * _product(abs(a), abs(b))
     if p.has_c:
         value, scale = value + beta * case.c.astype(wide), scale + abs(beta * case.c.astype(wide))
     if p.bias != "none":
@@ -182,6 +182,13 @@ def _expected(case: _Case) -> tuple[Array, Array]:
         bias = bias if p.bias == "row" else bias[:, None]
         value, scale = value + bias, scale + abs(bias)
     return reference.activate(value, ACTIVATIONS.index(p.activation)), scale
+
+
+def _product(a: Array, b: Array) -> Array:
+    """a @ b; of the small integers here through float64, which is exact for them and much faster."""
+    if a.dtype.kind != "i":
+        return np.asarray(a @ b)
+    return np.asarray((a.astype(np.float64) @ b.astype(np.float64)).astype(a.dtype))
 
 
 def _judged(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) -> Outcome:
@@ -218,7 +225,7 @@ def _compared(got: Array, expected: Array, scale: Array, case: _Case) -> Outcome
 
 def operands_error(problem: GemmProblem) -> float:
     """How far each product may be off, relative to itself, because "medium" rounds both operands to TF32."""
-    rounded = problem.precision == "medium" and "float32" == problem.a_type == problem.b_type
+    rounded = problem.precision == "medium" and problem.a_type == problem.b_type in ("float32", "complex64")
     return 2.0**-10 if rounded else 0.0
 
 

@@ -10,8 +10,9 @@ import pytest
 
 import pyclmm
 from pyclmm import KERNELS, TileConfig
+from pyclmm.canonical import checked_gemm
 from pyclmm.device import device_info
-from pyclmm.problem import checked_gemm, dense
+from pyclmm.problem import dense
 from pyclmm.queues import default_device
 
 # On PoCL, the driver that CI uses, these must run: a skip there is a failure.

@@ -8,7 +8,7 @@ Prints its seed; a call that fails is written to a JSON file, which `make test` 
 Almost every combination of types, kernel and layout is a program of its own, and compiling those takes
 most of the time. ``--kinds`` draws that many combinations of types, kernel and epilogue first and then
 every call from these, so that a long search spends its time on shapes, layouts, views and values.
-``tests/searches/`` has the records of the long searches.
+``--record`` is for the long searches, whose seeds and counts are kept.
 """
 
 from __future__ import annotations

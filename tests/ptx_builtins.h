@@ -8,6 +8,7 @@ BUILTIN size_t get_local_id(uint d) { return OF_AXIS(tid, d); }
 BUILTIN size_t get_group_id(uint d) { return OF_AXIS(ctaid, d); }
 BUILTIN size_t get_num_groups(uint d) { return OF_AXIS(nctaid, d); }
 BUILTIN size_t get_local_size(uint d) { return OF_AXIS(ntid, d); }
+BUILTIN size_t get_global_size(uint d) { return get_num_groups(d) * get_local_size(d); }
 BUILTIN size_t get_global_id(uint d) { return get_group_id(d) * get_local_size(d) + get_local_id(d); }
 BUILTIN void barrier(cl_mem_fence_flags flags) { __syncthreads(); }
 BUILTIN int min(int x, int y) { return x < y ? x : y; }
@@ -17,32 +18,35 @@ BUILTIN int isnan(float x) { return x != x; }
 BUILTIN int clz(int x) { return __builtin_clz(x); }
 BUILTIN float erf(float x) { return x * 0.5f + x * x; }
 BUILTIN float exp(float x) { return x * x + 1.0f; }
-#define LOCAL_MAX(type, ptx)                                                                     \
-  BUILTIN type atomic_max(volatile __local type *p, type v)                                      \
+#define LOCAL_ATOMIC(name, type, ptx)                                                            \
+  BUILTIN type atomic_##name(volatile __local type *p, type v)                                   \
   {                                                                                              \
     type old;                                                                                    \
-    __asm__ volatile("atom.shared.max." ptx " %0, [%1], %2;"                                     \
+    __asm__ volatile("atom.shared." #name "." ptx " %0, [%1], %2;"                               \
                      : "=r"(old) : "r"((uint)(size_t)p), "r"(v) : "memory");                     \
     return old;                                                                                  \
   }
-LOCAL_MAX(uint, "u32")
-LOCAL_MAX(int, "s32")
-BUILTIN uint atomic_max(volatile __global uint *p, uint v)
-{
-  uint old;
-  __asm__ volatile("atom.global.max.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
-  return old;
-}
+LOCAL_ATOMIC(max, uint, "u32")
+LOCAL_ATOMIC(max, int, "s32")
+LOCAL_ATOMIC(min, int, "s32")
+LOCAL_ATOMIC(add, int, "s32")
+BUILTIN float2 convert_float2(float2 x) { return x; }
 inline float float_of_half(const ushort bits)
 {
   float x;
   __asm__("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
   return x;
 }
-BUILTIN float vload_half(size_t i, const __global half *p) { return float_of_half(((const __global ushort *)p)[i]); }
-BUILTIN void vstore_half_rte(float x, size_t i, __global half *p)
-{
-  ushort bits;
-  __asm__("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-  ((__global ushort *)p)[i] = bits;
-}
+#define HALVES(space)                                                                            \
+  BUILTIN float vload_half(size_t i, const space half *p)                                        \
+  {                                                                                              \
+    return float_of_half(((const space ushort *)p)[i]);                                          \
+  }                                                                                              \
+  BUILTIN void vstore_half_rte(float x, size_t i, space half *p)                                 \
+  {                                                                                              \
+    ushort bits;                                                                                 \
+    __asm__("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));                                     \
+    ((space ushort *)p)[i] = bits;                                                               \
+  }
+HALVES(__global)
+HALVES(__private)

@@ -450,10 +450,13 @@ class Machine:
                         for n in range(first, first + LANES)
                     ]  # fmt: skip
                     running.append(SubGroup(group, items))
-        still = 0
+        still, rounds, asleep = 0, 0, set()
         while running:
+            if rounds % 150 == 0 or still > 20:  # some fall far behind; never all that could go on
+                asleep = set(random.sample(running, len(running) // 3)) if still <= 20 else set()
+            rounds += 1
             self._let_land()
-            chosen = random.sample(running, max(1, len(running) // 2))
+            chosen = [x for x in running if x not in asleep and random.random() < 0.5]
             happened = [sub_group.step() for sub_group in chosen]
             for sub_group in chosen:
                 sub_group.meet()

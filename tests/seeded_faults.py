@@ -68,6 +68,7 @@ def units(words: str) -> tuple[str, ...]:
 
 DEVICE_VIEWS = ("tests/test_matmul.py", "-k", "any_shape_and_layout")
 EXACT = "small_integers_are_exact"
+PTX_MACHINE = ("tests/test_ptx_machine.py",)
 FAULTS = (
     # OpenCL C: the kernels
     Fault("barrier_after_load", "tiles are read before they are whole", "cl/tiled.cl", BARRIER, "",
@@ -146,7 +147,7 @@ FAULTS = (
     Fault("packed_k_tail", "the last steps of K, fewer than four, are left out", "cl/packed_tile.h",
           "u < K - k; ++u", "u < K - k - 1; ++u", laws(f"{EXACT} and packed")),
     Fault("packed_zero_fill", "panels of B are not filled with zeros", "cl/packed_panels.cl",
-          "j < cols ? LOAD_B(b, B_INDEX(k, j0 + j)) : ACC_ZERO", "LOAD_B(b, B_INDEX(k, j0 + min(j, 0)))",
+          "j < cols ? LOAD_B(b, B_INDEX(k + u, j0 + j)) : ACC_ZERO", "LOAD_B(b, B_INDEX(k + u, j0 + min(j, 0)))",
           laws(f"{EXACT} and packed")),
     Fault("packed_lost_sum", "the sums of earlier K blocks are lost", "cl/packed.cl",
           "if (k0 > k_begin) ADD_TILE(acc, sum);", "", laws("packed")),
@@ -163,6 +164,11 @@ FAULTS = (
           "", laws("padding_of_operands and register")),
     Fault("register_columns", "a work-item stores beside its columns", "cl/register_tile.h",
           "(SG_COLS * CHUNK) + (c) % CHUNK", "(SG_COLS * CHUNK)", laws(f"{EXACT} and register")),
+    Fault("bulk_released_early", "a stage is given back before it was read", "cl/mma_double_bulk.cl",
+          "if (read && id % 32 == 0) mbarrier_arrive(read);",
+          "if (id % 32 == 0) mbarrier_arrive(empty + 8 * stage);", PTX_MACHINE),
+    Fault("bulk_lost_slice", "the sums of a slice of K are lost", "cl/mma_double_bulk.cl",
+          "acc[i] += sums", "acc[i] = sums", PTX_MACHINE),
     Fault("thin_lanes", "half of the lanes' sums are lost", "cl/thin_dot.cl", "half_of = LANES / 2",
           "half_of = LANES / 4", laws(f"{EXACT} and thin")),
     Fault("thin_slices", "half of the slices' sums are lost", "cl/thin_walk.cl", "half_of = SLICES / 2",
@@ -199,19 +205,19 @@ FAULTS = (
     Fault("batch_stride", "the stack's stride is one element short", "pyclmm/recipe.py",
           "np.arange(length, dtype=np.int64) * step", "np.arange(length, dtype=np.int64) * (step - 1)",
           laws("stacks_broadcast and naive")),
-    Fault("broadcast_stride", "a broadcast axis is walked", "pyclmm/problem.py",
+    Fault("broadcast_stride", "a broadcast axis is walked", "pyclmm/canonical.py",
           "0 if length == 1 else stride", "stride", laws("stacks_broadcast and naive")),
     Fault("float64_in_float32", "float64 products are summed in float32", "pyclmm/dtypes.py",
           '"float64": "float64"', '"float64": "float32"', laws("every_dtype and float64")),
     Fault("beta_zero_reads_c", "C is read although beta is 0", "pyclmm/operands.py",
           'specs.get("c") if beta != 0 else None', 'specs.get("c")', laws("beta_zero_never and naive")),
-    Fault("alpha_zero_reads_a", "0 times NaN gets into the result", "pyclmm/problem.py",
+    Fault("alpha_zero_reads_a", "0 times NaN gets into the result", "pyclmm/canonical.py",
           "k=0 if alpha_is_zero else a.cols", "k=a.cols", laws("alpha_zero_never and naive")),
-    Fault("conj_flag", "A's conjugation is lost on the way", "pyclmm/problem.py", "conj_a=a.conj",
+    Fault("conj_flag", "A's conjugation is lost on the way", "pyclmm/canonical.py", "conj_a=a.conj",
           "conj_a=False", laws("conjugate_transposes and naive")),
     Fault("scalar_wraps", "negative scalars of integer products", "pyclmm/binding.py",
           "int(value) % (1 << bits)", "abs(int(value))", laws("integer_epilogue and naive")),
-    Fault("column_major_operands", "a column-major out does not exchange A and B", "pyclmm/problem.py",
+    Fault("column_major_operands", "a column-major out does not exchange A and B", "pyclmm/canonical.py",
           "a, b, out = b.T, a.T, out.T", "a, b, out = a.T, b.T, out.T", laws("transposes and naive")),
     Fault("program_cache_key", "programs with other macros are taken from the cache",
           "pyclmm/program.py", "key = (context, program)",

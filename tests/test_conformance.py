@@ -42,7 +42,7 @@ def ran(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "HOME", tmp_path)
     (tmp_path / "driver.so").touch()
 
-    def ran(text, name="fake", limit_s=60.0):
+    def ran(text, name="fake", limit_s=600.0):
         module = tmp_path / f"test_{name}.py"
         module.write_text(HEAD + text)
         fake = Implementation(name, name, tmp_path, "driver.so", refusals=(r"needs cl_khr_fp64",))
@@ -89,9 +89,10 @@ def test_a_process_that_dies_is_told_with_its_test_and_ends_no_other(ran):
     assert well.good
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_ended(ran):
-    found = ran(RIGHT + HANGS, limit_s=4.0)
-    assert found.trouble == "not finished after 4 s"
+    found = ran(RIGHT + HANGS, limit_s=20.0)  # by then it has begun, on a busy machine too
+    assert found.trouble == "not finished after 20 s"
     assert verdicts(found)["test_hangs"] == "FAILED"
     assert not found.good
 

@@ -219,3 +219,25 @@ def test_kernels_that_work_for_a_group_alone_leave_such_a_device_to_others():
         "naive",
     }
     assert next(candidates(problem_of(1, 4000, 4000), LLVMPIPE, "auto")).kernel.name == "thin"
+
+
+@pytest.mark.parametrize(
+    ("answers", "gfx"),
+    [
+        ({"vendor": "Advanced Micro Devices, Inc.", "name": "gfx90a:sramecc+:xnack-"}, "gfx90a"),
+        ({"vendor": "Advanced Micro Devices, Inc.", "name": "gfx1100"}, "gfx1100"),
+        ({"vendor": "Advanced Micro Devices, Inc.", "name": "Tahiti"}, ""),
+        ({"platform": "rusticl", "maker": "Mesa/X.org", "name": "gfx1100"}, ""),
+        ({"name": "gfx90a"}, ""),
+    ],
+)
+def test_the_processor_of_amds_devices_is_read_off_their_name(answers, gfx):
+    assert device_info(fake(**answers)).gfx == gfx
+
+
+@pytest.mark.parametrize(("most", "size"), [(128, 8), (64, 16), (0, 1024)])
+def test_the_least_sub_group_is_asked_of_devices_with_matrix_instructions(most, size):
+    extension = "cl_intel_subgroup_matrix_multiply_accumulate"
+    given = {"vendor": "Intel(R) Corporation", "max_work_group_size": 1024, "max_num_sub_groups": most}
+    assert device_info(fake(extensions=extension, **given)).sub_group_size == size
+    assert device_info(fake(**given)).sub_group_size == 0

@@ -408,11 +408,12 @@ def test_no_platform_says_what_to_install(no_driver):
 def test_what_needs_no_driver_works_without_one(no_driver):
     code = """
 import numpy as np
-from pyclmm import errors, device, dtypes, problem, config, kernels, copies, recipe, select, reference
+from pyclmm import errors, device, dtypes, problem, canonical, config, kernels, copies
+from pyclmm import recipe, select, reference
 x = problem.dense((4, 4), np.dtype("f4"))
 made_up = device.DeviceInfo("d", "other", "gpu", "p", "1", "1", (1, 2), 1, 256, (256, 256, 64), 1 << 15,
     1 << 30, 1 << 28, 1000, 1, False, False, False, frozenset())
-gemm = problem.checked_gemm(x, x)
+gemm = canonical.checked_gemm(x, x)
 choice = next(select.candidates(gemm.problem, made_up, "auto"))
 print(len(recipe.Recipe(gemm, choice.kernel.launches(gemm.problem, choice.config, made_up)).launches))
 """

@@ -23,9 +23,11 @@ A100 = replace(H200, name="A100", compute_capability=(8, 0), compute_units=108)
 ADA = replace(H200, name="RTX 4090", compute_capability=(8, 9), compute_units=128)
 TURING = replace(H200, name="T4", compute_capability=(7, 5), compute_units=40)
 RADEON = replace(H200, name="gfx1100", vendor="amd", compute_capability=None)
-FAMILIES = tuple(kernel_named(name) for name in ("wgmma", "split", "mma", "mma_double", "mma_double_bulk"))
+FAMILIES = tuple(
+    kernel_named(name) for name in ("wgmma", "split", "mma_split", "mma", "mma_double", "mma_double_bulk")
+)
 
-ACCUMULATOR = {"int8": "uint32", "uint8": "uint32", "float64": "float64"}
+ACCUMULATOR = {"int8": "uint32", "uint8": "uint32", "float64": "float64", "complex64": "complex64"}
 
 
 def problem(kind="float16", m=4096, n=4096, k=4096, trans="NN", **more):
@@ -56,6 +58,12 @@ TAKEN = [
     ("wgmma", problem("int8"), H200),
     ("wgmma", problem("float32", precision="medium"), H200),
     ("split", problem("float32", precision="high"), H200),
+    ("split", problem("float32", precision="high", trans="TT", a_align=4, b_align=4), H200),
+    ("split", problem("complex64", precision="high"), H200),
+    ("split", problem("complex64", precision="high", trans="TT", conj_a=True, conj_b=True), H200),
+    ("split", problem("complex64", precision="medium"), H200),
+    ("mma_split", problem("float32", precision="high"), A100),
+    ("mma_split", problem("complex64", precision="high", trans="TT", a_align=8), A100),
     ("mma", problem(), A100),
     ("mma", problem(trans="TT", **FULL), ADA),
     ("mma", problem("uint8", trans="NT"), A100),
@@ -224,7 +232,7 @@ CLANG_FLAGS = [
 def assembled(program, device, work_items, tmp_path):
     """What ptxas reports of *program*: (registers, bytes of spills, everything)."""
     source = Path(__file__).with_name("ptx_builtins.h").read_text() + joined_source(program.sources)
-    options = [o for o in build_options(program) if not o.startswith("-cl-std")]
+    options = [o for o in build_options(program) if not o.startswith("-cl-")]
     built = subprocess.run(
         [CLANG, *CLANG_FLAGS, *options], input=source, capture_output=True, text=True, check=False
     )
@@ -238,7 +246,8 @@ def assembled(program, device, work_items, tmp_path):
     text = re.sub(r"(tiles\[)\d+", r"\g<1>4096", text)
     path = tmp_path / "program.ptx"
     path.write_text(text)
-    most = min(255, 65536 // work_items // 8 * 8)
+    asked = [int(o.split("=")[1]) for o in program.options if o.startswith("-cl-nv-maxrregcount=")]
+    most = min(255, 65536 // work_items // 8 * 8, *asked)
     target = program.ptx_target or f"sm_{major}{minor}"
     report = subprocess.run(
         [PTXAS, f"-arch={target}", "-v", f"-maxrregcount={most}", "-o", str(tmp_path / "out"), str(path)],
@@ -261,7 +270,7 @@ def test_they_assemble_without_spills(name, given, device, tmp_path):
         _, spills, report = assembled(launch.program, device, int(np.prod(launch.local_size)), tmp_path)
         assert "serialized" not in report, "wgmma instructions that wait for each other"
         if given.activation == "none" and launch.kernel != "matmul_mma":
-            assert spills <= 8, report
+            assert spills <= (16 if launch.kernel == "matmul_split" else 8), report  # that has a limit of 128
 
 
 def test_sources_that_are_rewritten_carry_marks():

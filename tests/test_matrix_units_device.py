@@ -39,6 +39,10 @@ KINDS = [
     ("mma_double", np.float64, "highest", None),
     ("mma_double_bulk", np.float64, "highest", None),
     ("split", np.float32, "high", None),
+    ("split", np.complex64, "high", None),
+    ("split", np.complex64, "medium", None),
+    ("mma_split", np.float32, "high", None),
+    ("mma_split", np.complex64, "high", None),
 ]
 kinds = pytest.mark.parametrize(
     ("name", "dtype", "precision", "result"), KINDS, ids=lambda x: getattr(x, "__name__", str(x))
@@ -54,7 +58,8 @@ def run(name, *args, config=None, **kw):
 
 
 def integers(rng, shape, dtype):
-    return rng.integers(0 if np.dtype(dtype).kind == "u" else -2, 3, shape).astype(dtype)
+    x = rng.integers(0 if np.dtype(dtype).kind == "u" else -2, 3, shape)
+    return (x + 1j * rng.integers(-2, 3, shape) if np.dtype(dtype).kind == "c" else x).astype(dtype)
 
 
 def padded(queue, x, pad):
@@ -64,17 +69,22 @@ def padded(queue, x, pad):
     return cla.to_device(queue, wide)[..., : x.shape[-1]]
 
 
+def wide(x):
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
 def exact(a, b, dtype):
-    value = a.astype(np.float64) @ b.astype(np.float64)
+    value = wide(a) @ wide(b)
     return value.astype(np.int64).astype(dtype) if np.dtype(dtype).kind in "iu" else value.astype(dtype)
 
 
 @kinds
-@pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT", "CC"])
 def test_exact_whatever_the_layout(queue, rng, name, dtype, precision, result, trans):
     for (m, n, k), pad in itertools.product(SHAPES, (0, 3, 16)):
         a, b = integers(rng, (m, k), dtype), integers(rng, (k, n), dtype)
-        stored = [x.T.copy() if t == "T" else x for x, t in ((a, trans[0]), (b, trans[1]))]
+        as_stored = {"N": lambda x: x, "T": lambda x: x.T.copy(), "C": lambda x: x.conj().T.copy()}
+        stored = [as_stored[t](x) for x, t in ((a, trans[0]), (b, trans[1]))]
         on_device = [padded(queue, x, pad) for x in stored]
         how = {"trans_a": trans[0], "trans_b": trans[1], "precision": precision, "dtype": result}
         got = run(name, *on_device, queue=queue, **how).get()
@@ -87,7 +97,7 @@ def test_exact_in_every_configuration(queue, rng, name, dtype, precision, result
     a, b = integers(rng, (m, k), dtype), integers(rng, (k, n), dtype)
     kind = np.dtype(dtype).name
     acc = {"u": "uint32", "i": "uint32"}.get(np.dtype(dtype).kind, "float32")
-    acc = "float64" if kind == "float64" else acc
+    acc = kind if kind in ("float64", "complex64") else acc
     out = kind if result is None else np.dtype(result).name
     problem = GemmProblem(m, n, k, kind, kind, out, acc, lda=k, ldb=n, ldo=n, precision=precision)
     family = kernel_named(name)
@@ -162,7 +172,7 @@ def test_epilogue_and_stacks(queue, rng, name, dtype, precision, result):
     c, bias = integers(rng, (3, 2, 67, 83), result or dtype), integers(rng, (83,), result or dtype)
     how = {"precision": precision, "dtype": result, "queue": queue}
     got = run(name, a, b, c, alpha=2, beta=3, bias=bias, **how)
-    value = 2 * (a.astype("f8") @ b.astype("f8")) + 3 * c.astype("f8") + bias.astype("f8")
+    value = 2 * (wide(a) @ wide(b)) + 3 * wide(c) + wide(bias)
     wanted = value.astype("i8").astype(got.dtype) if got.dtype.kind in "iu" else value.astype(got.dtype)
     assert np.array_equal(got, wanted)
     if got.dtype.kind == "f":
@@ -181,7 +191,7 @@ def test_c_may_be_out_and_nothing_else_is_written(queue, rng, name, dtype, preci
     run(name, *on_device, out, beta=1.0, out=out, precision=precision, dtype=result, queue=queue)
     after = memory.get()
     rows = after[3 : 3 + m * ld].reshape(m, ld)
-    wanted = a.astype("f8") @ b.astype("f8") + 7
+    wanted = wide(a) @ wide(b) + 7
     if rows.dtype.kind in "iu":
         wanted = wanted.astype("i8")
     assert np.array_equal(rows[:, :n], wanted.astype(rows.dtype))
@@ -213,15 +223,84 @@ def classes(rng, m=300, n=260, k=400):
     }
 
 
+def one_by_one(a, b):
+    """Each element's products added one after the other, as float32 FMA's are but for one rounding more."""
+    with np.errstate(all="ignore"):
+        return sum(a[:, i : i + 1] * b[i] for i in range(a.shape[1]))
+
+
 def test_high_is_as_accurate_as_float32(queue, rng):
     for about, operands in classes(rng).items():
         a, b = (x.astype("f4") for x in operands)
-        got = run("split", a, b, precision="high", queue=queue)
+        got, one = run("split", a, b, precision="high", queue=queue), one_by_one(a, b)
         with np.errstate(all="ignore"):
-            one = sum(np.float32(a[:, i : i + 1] * b[i]) for i in range(a.shape[1]))  # one after the other
             exactly = a.astype("f8") @ b.astype("f8")
         assert np.array_equal(np.isnan(got), np.isnan(one)), about
         assert np.array_equal(np.isinf(got), np.isinf(one)), about
         finite = np.isfinite(one)
         error, theirs = (np.linalg.norm(x[finite] - exactly[finite]) for x in (got, one))
         assert error <= 1.001 * theirs, about  # where rounding of the result is all: the same
+
+
+def classes_of_rows(rng, m=300, n=260, k=400):
+    """Products of which single rows, columns or elements live on k that do not matter to the others."""
+    a, b = rng.standard_normal((m, k), dtype="f4"), rng.standard_normal((k, n), dtype="f4")
+    one_large, small = a.copy(), b.copy()
+    one_large[7] *= np.float32(2.0**-26)
+    one_large[7, 0] = 1  # row 7 lives on k = 0 alone where b is not small there ...
+    small[0] *= np.float32(2.0**-34)  # ... but it is
+    column = b.copy()
+    column[:, 9] *= np.float32(2.0) ** -rng.integers(0, 40, k)
+    triangle = np.triu(a[:, :m])
+    return {
+        "a row": (one_large, small),
+        "a column": (a, column),
+        "a triangle": (triangle, b[:m]),
+        "two triangles": (triangle, np.tril(b[:m, :m])),
+        "each element": (
+            a * np.exp2(rng.integers(-20, 21, a.shape)),
+            b * np.exp2(rng.integers(-20, 21, b.shape)),
+        ),
+        "sparse": (a * (rng.random(a.shape) < 0.1), b * (rng.random(b.shape) < 0.1)),
+        "few values": (np.round(a * 4) / 4 * (rng.random(a.shape) < 0.5), np.round(b * 4) / 4),
+        "normal": (a, b),
+    }
+
+
+def test_high_bounds_the_error_of_each_element(queue, rng):
+    for about, operands in classes_of_rows(rng).items():
+        a, b = (x.astype("f4") for x in operands)
+        got = run("split", a, b, precision="high", queue=queue)
+        exactly, scale = a.astype("f8") @ b.astype("f8"), abs(a.astype("f8")) @ abs(b.astype("f8"))
+        assert (abs(got - exactly) <= (2.0**-20 + 2.0**-23) * scale).all(), about
+        one = one_by_one(a, b)
+        rows, theirs = (np.linalg.norm(x - exactly, axis=1) for x in (got, one))
+        assert (rows <= 2 * theirs + 2.0**-23 * np.linalg.norm(scale, axis=1)).all(), about
+
+
+def test_complex_high_is_as_accurate_as_float32(queue, rng):
+    for about, operands in classes(rng).items():
+        a, b = ((x + 1j * rng.permuted(x, axis=1)).astype("c8") for x in operands)
+        got, one = run("split", a, b, precision="high", queue=queue), one_by_one(a, b)
+        with np.errstate(all="ignore"):
+            exactly = a.astype("c16") @ b.astype("c16")
+        finite = np.isfinite(one)
+        assert np.array_equal(np.isfinite(got), finite), about
+        error, theirs = (np.linalg.norm(x[finite] - exactly[finite]) for x in (got, one))
+        assert error <= 1.001 * theirs, about
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_complex_infinities_and_nan_go_where_other_kernels_send_them(queue, rng, precision):
+    a, b = integers(rng, (70, 40), "c8"), integers(rng, (40, 90), "c8")
+    a[3, 5], a[7, 9], b[11, 13] = np.inf, complex(1, np.nan), complex(0, -np.inf)
+    got = run("split", a, b, precision=precision, queue=queue)
+    want = pyclmm.matmul(a, b, kernel="naive", queue=queue)
+    assert np.array_equal(got, want, equal_nan=True)
+
+
+def test_complex_medium_is_as_accurate_as_its_operands(queue, rng):
+    a, b = (rng.standard_normal((*s, 2), dtype="f4").view("c8")[..., 0] for s in ((300, 400), (400, 260)))
+    got = run("split", a, b, precision="medium", queue=queue)
+    exactly = a.astype("c16") @ b.astype("c16")
+    assert np.linalg.norm(got - exactly) < 5e-4 * np.linalg.norm(exactly)

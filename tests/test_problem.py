@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclmm import ShapeError, UnsupportedError
-from pyclmm.problem import Epilogue, Operand, alignment, checked_gemm, dense
+from pyclmm.canonical import Epilogue, checked_gemm
+from pyclmm.problem import Operand, alignment, dense
 from pyclmm.recipe import batch_table
 
 F4, F8, C8 = np.dtype("f4"), np.dtype("f8"), np.dtype("c8")

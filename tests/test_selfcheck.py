@@ -10,12 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pyopencl as cl
 import pytest
-from cases import refused
+from cases import problem_of, refused
 
 import pyclmm
 from pyclmm import api, cache, program, selfcheck
+from pyclmm.canonical import checked_gemm
 from pyclmm.device import device_info
-from pyclmm.problem import checked_gemm, dense
+from pyclmm.problem import dense
 from pyclmm.queues import default_device, default_queue
 
 DEVICE = device_info(default_device())
@@ -153,6 +154,19 @@ SHAPES = [
     (7, 5000, 300),
     (8192, 8192, 8192),
 ]
+
+
+@pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
+@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
+def test_a_check_takes_little_arithmetic(kernel, device):
+    """A check must end in 50 ms, in which `naive` makes 50 million products on a CPU."""
+    problem = problem_of(1 if kernel.name == "matvec" else 1000, 777, 513)
+    if kernel.supports(problem, device) is not None or not kernel.configs(problem, device):
+        pytest.skip("not for that device")
+    config = kernel.configs(problem, device)[0]
+    work = [small.m * small.n * small.k for small, _ in selfcheck._cases(problem, kernel, config, device)]
+    data = len(selfcheck._DATA["highest"])
+    assert 0 < data * sum(work) <= (20e6 if kernel.name == "naive" else 70e6)
 
 
 @pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])

@@ -11,6 +11,7 @@ from .mfma import Mfma
 from .mma import Mma
 from .mma_double import MmaDouble
 from .mma_double_bulk import MmaDoubleBulk
+from .mma_split import MmaSplit
 from .naive import Naive
 from .packed import Packed
 from .register import Register
@@ -28,6 +29,7 @@ KERNELS: tuple[Kernel, ...] = (
     Thin(),
     Wgmma(),
     Split(),
+    MmaSplit(),
     MmaDoubleBulk(),
     MmaDouble(),
     Mma(),

@@ -30,7 +30,7 @@ from .base import (
 Defines = tuple[tuple[str, int | str], ...]
 
 LINE_ALIGN = 16  # bytes: what copies to local memory need of every line
-PACK_TILE = 64  # LINES of cl/pack.cl and cl/split.cl
+PACK_TILE = 64  # LINES of cl/pack.cl
 PACK_ITEMS = 256
 PACK_GROUPS = 16  # work-groups a compute unit: twice what runs at once
 # Local memory of a work-group, by compute capability; the OpenCL limit is 48 KiB on all of them, but
@@ -137,8 +137,8 @@ class Operands:
         b = "workspace:packed_b" if self.pack_b else "b"
         return (a, b, np.int64(self.pitch(problem)))
 
-    def workspace(self, problem: GemmProblem, parts: int = 1) -> tuple[Workspace, ...]:
-        line = self.pitch(problem) * self.unit.nbytes * parts * problem.batch
+    def workspace(self, problem: GemmProblem) -> tuple[Workspace, ...]:
+        line = self.pitch(problem) * self.unit.nbytes * problem.batch
         packed = (("packed_a", problem.m, self.pack_a), ("packed_b", problem.n, self.pack_b))
         return tuple(Workspace(name, lines * line) for name, lines, wanted in packed if wanted)
 
@@ -157,7 +157,7 @@ def packing(
     defines: Defines,
     extra: tuple[Arg, ...] = (),
 ) -> Launch:
-    """The launch of a kernel that packs: cl/pack.cl, or cl/split.cl."""
+    """The launch of a kernel that packs, cl/pack.cl."""
     tiles_a = pack_tiles(problem.m, problem.k) if operands.pack_a else 0
     tiles_b = pack_tiles(problem.n, problem.k) if operands.pack_b else 0
     groups = min(tiles_a + tiles_b, PACK_GROUPS * device.compute_units)
@@ -176,9 +176,7 @@ def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) 
     if not operands.any_packed:
         return ()
     element = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}[operands.unit.nbytes]
-    return (
-        packing(problem, device, operands, ("pack.cl",), "matmul_pack", (("PACK_T", element), ("SPLIT", 0))),
-    )
+    return (packing(problem, device, operands, ("pack.cl",), "matmul_pack", (("PACK_T", element),)),)
 
 
 def out_defines(problem: GemmProblem) -> Defines:

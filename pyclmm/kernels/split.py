@@ -1,4 +1,4 @@
-"""`split`: float32 products on matrix units, with float32's accuracy: precision="high"."""
+"""`split`: float32's accuracy and complex numbers on matrix units: operands split into parts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..problem import GemmProblem
 from .base import (
     GEMM_H,
     TYPES_H,
+    Arg,
     Kernel,
     Launch,
     Program,
@@ -21,84 +22,106 @@ from .base import (
     local_range,
     ndrange,
 )
-from .matrix_units import (
-    FLOAT16,
-    PACK_ITEMS,
-    TF32,
-    Operands,
-    compute_capability,
-    packing,
-    too_long,
-)
-from .wgmma import CAPABILITY, maps_workspace, tile_configs, tile_violations, wgmma_launch
+from .matrix_units import compute_capability, local_bytes, out_defines
+from .parts import BLOCK_BYTES, as_real, in_parts, one_pass, packed_args, refusal, unit_of
+from .wgmma import CAPABILITY
 
-_TILES = ((128, 128), (64, 128), (128, 64))  # two sets of accumulators: 256 columns do not fit
-_PARTS = 2
-_LINES_A_GROUP = 8  # LINES_E of cl/split.cl
-_HALF = Operands(FLOAT16, True, True, False, False)
-_TF32 = Operands(TF32, True, True, False, False)
-_EXPONENTS, _PEAKS, _DONE = "workspace:exponents", "workspace:peaks", "workspace:done"
+SOURCES = (
+    *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "ptx_group.h", "split.h", "split_guard.h"),
+    *("fragment.h", "tile_order.h"),
+    "wgmma_split.cl",
+)
+WORK_ITEMS = 384  # of cl/wgmma_split.cl
+# Tiles, and the share of the full rate that each reached on an H200.
+_TILES = {(128, 128): 1.0, (64, 128): 0.9, (128, 64): 0.65}
+_RATE = 0.9e12  # multiplications of float32 by three of float16, a second and compute unit, H200
+_TILE_SECONDS = 2e-6  # a tile's start and end, beside its multiplications
+_MAP_BYTES = 384  # MAP_SLOT of cl/ptx_map.h, of a work-group
+_OTHER_LOCAL_BYTES = 256 + 128 + 1024  # tensor maps, barriers, alignment
+_SAME_ROWS = 64  # BM at which both quartets have the same rows, and sums to hand over
 
 
 class Split(Kernel):
-    """See cl/split.h. Five launches: the exponents of rows and columns; scaled float16 parts; their
-    product, if they serve; else TF32 parts and their product. The last two return at once if the
-    float16 parts did.
+    """See cl/split.h. "high": scaled float16 parts, their product if they serve, else TF32 parts and theirs:
+    four launches, of which the last two return at once if the float16 parts did. "medium", complex64 only:
+    the real operands, and their product in TF32.
     """
 
     name = "split"
-    summary = 'precision="high": float32 as two float16 or two TF32 parts on the matrix units of sm_90a'
+    summary = (
+        'float32 with precision="high", complex64 with "high" and "medium", in parts on the units of sm_90a'
+    )
     risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != CAPABILITY:
             return "split needs an NVIDIA device of compute capability 9.0"
-        if (problem.a_type, problem.b_type, problem.acc_type) != ("float32",) * 3:
-            return "split multiplies float32 by float32"
-        if problem.precision != "high":
-            return f'split is for precision="high", not {problem.precision!r}'
-        return too_long(problem, 2**29)
+        return refusal(problem, ("high",), ("high", "medium")) or device.missing_type(problem.types)
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        return tile_configs(problem, device, FLOAT16.nbytes, _TILES, _PARTS)
+        found = [_config(bm, bn, device) for bm, bn in _TILES]
+        return sorted(found, key=lambda c: estimated_seconds(problem, c, device))
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        reasons = tile_violations(config, device, FLOAT16.nbytes, _PARTS)
-        if config.bn > 128 or config.bm > 128:
-            reasons.append(f"split has tiles of {_TILES}, not {config}")
+        reasons = config.violations(device, (WORK_ITEMS,), 0)
+        if (config.bm, config.bn) not in _TILES or config.split_k != 1:
+            reasons.append(f"split has tiles of {list(_TILES)} and no shares of K, not {config}")
+        elif not 2 <= config.stages <= _most_stages(config.bm, config.bn, device):
+            reasons.append(f"{config.stages} stages: 2 to as many as fit in local memory")
         return reasons
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        none = (("SPLIT", 0),)
-        parts = packing(
-            problem, device, _HALF, ("split.h", "split.cl"), "matmul_split_parts", none, (_EXPONENTS, _PEAKS)
-        )
-        tf32_parts = packing(
-            problem, device, _TF32, ("pack.cl",), "matmul_pack", (("PACK_T", "uint"), ("SPLIT", 2)), (_DONE,)
-        )
-        work = (
-            self._exponents(problem),
-            parts,
-            wgmma_launch(problem, config, device, _HALF, 1, (_EXPONENTS, _PEAKS, _DONE)),
-            tf32_parts,
-            wgmma_launch(problem, config, device, _TF32, 2, (_EXPONENTS, _DONE)),
-        )
-        batch = problem.batch
-        workspace = (
-            maps_workspace(problem, config, device),
-            *_TF32.workspace(problem, _PARTS),  # the float16 parts lie there first; they are smaller
-            Workspace("exponents", 4 * (problem.m + problem.n) * batch),
-            Workspace("peaks", 8 * problem.k * batch),
-            Workspace("done", 4 * batch),
-        )
-        return Work(work, workspace)
+        maps = Workspace("maps", groups(problem, config, device) * problem.batch * _MAP_BYTES, zeroed=True)
 
-    def _exponents(self, problem: GemmProblem) -> Launch:
-        groups = ceil(problem.m / _LINES_A_GROUP) + ceil(problem.n / _LINES_A_GROUP)
-        return Launch(
-            Program((TYPES_H, GEMM_H, "split.h", "split.cl"), (*gemm_defines(problem), ("SPLIT", 0))),
-            "matmul_split_exponents",
-            ndrange(problem, groups * PACK_ITEMS),
-            local_range(problem, PACK_ITEMS),
-            (*gemm_args(problem), _EXPONENTS, _PEAKS),
-        )
+        def product(split: int, extra: tuple[Arg, ...]) -> Launch:
+            return _product(problem, config, device, split, extra)
+
+        if problem.precision == "medium":
+            return one_pass(problem, product(0, ()), (maps,))
+        return in_parts(problem, product, (maps,))
+
+
+def _most_stages(bm: int, bn: int, device: DeviceInfo) -> int:
+    handed = 128 * bn * 2 if bm == _SAME_ROWS else 0
+    return min(8, (local_bytes(device) - _OTHER_LOCAL_BYTES - handed) // ((bm + bn) * BLOCK_BYTES))
+
+
+def _config(bm: int, bn: int, device: DeviceInfo) -> TileConfig:
+    stages = _most_stages(bm, bn, device)
+    return TileConfig(bm=bm, bn=bn, bk=BLOCK_BYTES // 4, stages=stages, options=(("group", 8),))
+
+
+def groups(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Work-groups of one product: each computes tiles until there are no more."""
+    return min(_tiles(problem, config), device.compute_units)
+
+
+def _tiles(problem: GemmProblem, config: TileConfig) -> int:
+    return ceil(problem.m / config.bm) * ceil(as_real(problem).n / config.bn)
+
+
+def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+    """The model that orders tiles: waves of work-groups, each at its tile's rate."""
+    waves = ceil(_tiles(problem, config) * problem.batch / device.compute_units)
+    work = config.bm * config.bn * as_real(problem).k
+    return waves * (work / (_RATE * _TILES[config.bm, config.bn]) + _TILE_SECONDS)
+
+
+def _product(
+    problem: GemmProblem, config: TileConfig, device: DeviceInfo, split: int, extra: tuple[Arg, ...]
+) -> Launch:
+    """The launch of cl/wgmma_split.cl."""
+    unit = unit_of(split)
+    defines = (
+        *(("BM", config.bm), ("BN", config.bn), ("WGMMA_N", config.bn), ("STAGES", config.stages)),
+        *(("GROUP", config.option("group", 8)), ("ELEMENT_BYTES", unit.nbytes), ("MAP_TYPE", unit.map_type)),
+        *(("WGMMA_TYPE", unit.code), ("WGMMA_ACROSS_A", 0), ("WGMMA_ACROSS_B", 0), ("SPLIT", split)),
+        *out_defines(problem),
+    )
+    return Launch(
+        Program(SOURCES, (*gemm_defines(problem), *defines), ptx_target="sm_90a"),
+        "matmul_wgmma_split",
+        ndrange(problem, groups(problem, config, device) * WORK_ITEMS),
+        local_range(problem, WORK_ITEMS),
+        (*gemm_args(problem), "workspace:maps", *packed_args(problem, split), *extra),
+    )

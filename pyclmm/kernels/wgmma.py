@@ -41,7 +41,7 @@ from .matrix_units import (
 )
 
 SOURCES = (
-    *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "split.h", "fragment.h", "tile_order.h"),
+    *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "fragment.h", "tile_order.h"),
     *("units.h", "shares.h", "wgmma.cl"),
 )
 CAPABILITY = (9, 0)  # sm_90a runs on no other
@@ -69,9 +69,9 @@ _READ, _WRITE = 1 / 4.3e12, 1 / 2.3e12  # a byte of the operands, of the result
 _PARTIAL = 1 / 4e12  # a byte of shares of K, there or back
 
 
-def stage_bytes(config: TileConfig, parts: int = 1) -> int:
+def stage_bytes(config: TileConfig) -> int:
     """Local memory of one block of A and B."""
-    return (config.bm + config.bn) * 128 * parts
+    return (config.bm + config.bn) * 128
 
 
 @dataclass(frozen=True)
@@ -124,21 +124,19 @@ def _evenly_apart(problem: GemmProblem, strides: tuple[int, ...]) -> bool:
     return 0 <= last < 2**32
 
 
-def block_seconds(problem: GemmProblem, config: TileConfig, parts: int = 1) -> float:
+def block_seconds(problem: GemmProblem, config: TileConfig) -> float:
     """Multiplying a block of K of a tile, or bringing it there, whichever takes longer."""
     lines_a, lines_b = (min(x, round_up(n, 8)) for x, n in ((config.bm, problem.m), (config.bn, problem.n)))
-    copies = parts * (lines_a * _COPY_A + lines_b * _COPY_B)
-    products = (2 * parts - 1) * config.bm * config.bn * _MULTIPLY
+    copies = lines_a * _COPY_A + lines_b * _COPY_B
+    products = config.bm * config.bn * _MULTIPLY
     return max(copies, products) * _TILES[config.bm, config.bn]
 
 
-def estimated_seconds(
-    problem: GemmProblem, config: TileConfig, device: DeviceInfo, nbytes: int, parts: int = 1
-) -> float:
+def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, nbytes: int) -> float:
     """The model that orders tiles: waves of work-groups, and the bytes of operands and result."""
     division = Division.of(problem, config, device, problem.batch)
     blocks = ceil(problem.k * nbytes / 128)
-    block = block_seconds(problem, config, parts)
+    block = block_seconds(problem, config)
     quartets = 1 if config.option("alternate") else min(2, config.bm // 64)  # more do not store faster
     store = _STORE + _STORE_ELEMENT * config.bm * config.bn / quartets
     main = blocks * block
@@ -157,18 +155,18 @@ def estimated_seconds(
 
 
 def tile_configs(
-    problem: GemmProblem, device: DeviceInfo, nbytes: int, tiles: Sequence[tuple[int, int]], parts: int = 1
+    problem: GemmProblem, device: DeviceInfo, nbytes: int, tiles: Sequence[tuple[int, int]]
 ) -> list[TileConfig]:
     """A configuration for each tile that fits, the one that the model likes best first."""
     room = local_bytes(device) - _OTHER_LOCAL_BYTES
     found = []
     for bm, bn in tiles:
         config = TileConfig(bm=bm, bn=bn, bk=128 // nbytes, options=(("alternate", 0), ("group", 8)))
-        config = replace(config, stages=min(8, room // stage_bytes(config, parts)))
+        config = replace(config, stages=min(8, room // stage_bytes(config)))
         if config.stages >= 2:
             found.append(config)
-            found += [] if parts > 1 else _variants(problem, config, device)
-    return sorted(found, key=lambda c: estimated_seconds(problem, c, device, nbytes, parts))
+            found += _variants(problem, config, device)
+    return sorted(found, key=lambda c: estimated_seconds(problem, c, device, nbytes))
 
 
 def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Iterator[TileConfig]:
@@ -190,16 +188,16 @@ def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int
     return min(device.compute_units // left, problem.k // (2 * config.bk), 64)
 
 
-def tile_violations(config: TileConfig, device: DeviceInfo, nbytes: int, parts: int = 1) -> list[str]:
+def tile_violations(config: TileConfig, device: DeviceInfo, nbytes: int) -> list[str]:
     """Why cl/wgmma.cl cannot be built with *config*."""
     reasons = config.violations(device, (work_items(config),), 0)
     if (config.bm, config.bn) not in _TILES or config.bk != 128 // nbytes:
         reasons.append(f"wgmma has tiles of {list(_TILES)} x {128 // nbytes}, not {config}")
-    if not 1 <= config.split_k <= (1 if parts > 1 else 64):
-        reasons.append(f"split_k must be 1 to 64, and 1 for split operands: {config}")
-    if config.option("alternate") and ((config.bm, config.bn) not in _ALTERNATE_TILES or parts > 1):
+    if not 1 <= config.split_k <= 64:
+        reasons.append(f"split_k must be 1 to 64: {config}")
+    if config.option("alternate") and (config.bm, config.bn) not in _ALTERNATE_TILES:
         reasons.append(f"quartets alternate on tiles of {_ALTERNATE_TILES}, not {config}")
-    needed = config.stages * stage_bytes(config, parts) + _OTHER_LOCAL_BYTES
+    needed = config.stages * stage_bytes(config) + _OTHER_LOCAL_BYTES
     if config.stages < 2 or needed > local_bytes(device):
         reasons.append(f"{config.stages} stages take {needed} bytes of local memory: 2 to as many as fit")
     return reasons
@@ -215,8 +213,6 @@ def wgmma_launch(
     config: TileConfig,
     device: DeviceInfo,
     operands: Operands,
-    split: int = 0,
-    extra: tuple[Arg, ...] = (),
 ) -> Launch:
     """The launch of cl/wgmma.cl over operands that are packed where they have to be."""
     unit = operands.unit
@@ -226,10 +222,10 @@ def wgmma_launch(
         *(("WGMMA_TYPE", unit.code), *unit.defines),
         *(("WGMMA_ACROSS_A", int(operands.across_a)), ("WGMMA_ACROSS_B", int(operands.across_b))),
         *(("PACKED_A", int(operands.pack_a)), ("PACKED_B", int(operands.pack_b))),
-        *(("PARTS", 2 if split else 1), ("PROMOTE", int(split > 0)), ("SPLIT", split)),
+        ("EXPONENTS", 0),
         *out_defines(problem),
     )
-    stack = stacked(problem) if not split else 1
+    stack = stacked(problem)
     division = Division.of(problem, config, device, stack)
     over = division.groups(device) * work_items(config)
     return Launch(
@@ -243,7 +239,6 @@ def wgmma_launch(
             "workspace:partial" if config.split_k > 1 else "workspace:maps",  # never written then
             *division.args,
             *operands.args(problem),
-            *extra,
         ),
     )
 

@@ -175,7 +175,7 @@ def compile_launch(target: Target, family: str, dtype: str, launch: Launch, fold
     name = f"{target.name}-{launch.kernel}-{source_hash(launch.program)}"
     source = folder / f"{name}.cl"
     source.write_text(joined_source(launch.program.sources))
-    options = build_options(launch.program)
+    options = [o for o in build_options(launch.program) if not o.startswith("-cl-nv-")]
     row = Compiled(f"{family}: {launch.kernel}", dtype, target.name)
     try:
         needed = compiled(target.device.vendor, target.name, source, options, launch.kernel)

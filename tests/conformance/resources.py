@@ -81,8 +81,9 @@ def document(rows: Sequence[Compiled]) -> str:
 
 Written by `make offline` on {date.today()}: every configuration that the kernels for GPUs ship for AMD and
 Intel, compiled for a transposed stack with C, bias and an activation. Each cell: registers of a work-item
-(of a thread on Intel, always 128), spills, bytes of local memory. clang 19 for AMD, ocloc 22.43 for Intel (it
-does not say how much local memory). {len(rows)} programs, {len(bad)} of them spill or fail.
+(gfx90a and gfx942: both kinds together; Intel: of a thread, always 128), spills, bytes of local memory. clang
+19 for AMD, ocloc 22.43 for Intel (it does not say how much local memory). {len(rows)} programs, {len(bad)} of
+them spill or fail.
 
 No AMD or Intel GPU has run any of them.
 

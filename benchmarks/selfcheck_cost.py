@@ -1,0 +1,86 @@
+"""What the self-check of a kernel costs beyond its compilation.
+
+    python benchmarks/selfcheck_cost.py [--device NAME] [--json FILE]
+
+Each kernel that `kernel="auto"` may choose, in the configuration it would be used in, for a few element
+types and shapes: checked once, which compiles, and then again, timed (the median of five). What a user
+waits for in a first call is this and the compilation, once a driver and program: the verdict is kept.
+Ends with status 1 where a check takes more than 50 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from pyclmm import KERNELS, selfcheck
+from pyclmm.device import device_info
+from pyclmm.problem import GemmProblem, checked_gemm, dense
+from pyclmm.queues import find_device, new_queue
+from pyclmm.report import header_json
+from pyclmm.select import refusal
+
+LIMIT_MS = 50.0
+ROUNDS = 5
+TYPES = ("float32", "float64", "complex64", "int8")
+SHAPES = ((1000, 777, 513), (1, 4096, 4096), (4096, 4, 300))
+
+
+def problems() -> Iterator[GemmProblem]:
+    """Products of each type and shape, of float32 in both precisions."""
+    for dtype in TYPES:
+        for m, n, k in SHAPES:
+            a, b = dense((m, k), np.dtype(dtype)), dense((k, n), np.dtype(dtype))
+            yield checked_gemm(a, b).problem
+            if dtype == "float32":
+                yield checked_gemm(a, b, precision="high").problem
+
+
+def measured(queue: cl.CommandQueue) -> Iterator[dict[str, Any]]:
+    """Kernel, problem and milliseconds of each check: by the clock, and of the processor."""
+    device = device_info(queue.device)
+    for problem in problems():
+        for kernel in (k for k in KERNELS if k.automatic and refusal(k, problem, device) is None):
+            config = kernel.configs(problem, device)[0]
+            reason = selfcheck.found_wrong(queue, problem, kernel, config)
+            wall, work = [], []
+            for _ in range(ROUNDS):
+                start, begun = time.perf_counter(), time.process_time()
+                selfcheck.found_wrong(queue, problem, kernel, config)
+                wall.append(time.perf_counter() - start)
+                work.append(time.process_time() - begun)
+            ms, cpu_ms = (round(1e3 * statistics.median(x), 1) for x in (wall, work))
+            row = {"kernel": kernel.name, "problem": str(problem), "ms": ms, "cpu_ms": cpu_ms}
+            yield row | {"wrong": reason}
+
+
+def main() -> int:
+    """Print and write what was measured."""
+    parser = argparse.ArgumentParser(description="the cost of the self-check beyond compilation")
+    parser.add_argument("--device")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    queue = new_queue(find_device(options.device))
+    rows = []
+    for row in measured(queue):
+        shown = f"{row['kernel']:12} {row['ms']:6.1f} ms, of the processor {row['cpu_ms']:6.1f}"
+        print(f"{shown}  {row['problem']}  {row['wrong'] or ''}", flush=True)
+        rows.append(row)
+    times = [row["ms"] for row in rows]
+    print(f"{len(rows)} checks: median {statistics.median(times):.1f} ms, most {max(times):.1f} ms")
+    if options.json:
+        content = header_json(device_info(queue.device)) | {"limit_ms": LIMIT_MS, "checks": rows}
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    return int(max(times) > LIMIT_MS)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

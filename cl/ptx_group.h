@@ -1,0 +1,26 @@
+/* What sub-groups and quartets of them do together on NVIDIA devices from sm_80 on, as inline PTX. */
+#define SUB_GROUP 32
+
+/* The largest, the least and the sum of what a sub-group's work-items have. */
+inline uint most(const uint x)
+{
+  uint y;
+  asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+inline int least(const int x)
+{
+  int y;
+  asm volatile("redux.sync.min.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+inline int total(const int x)
+{
+  int y;
+  asm volatile("redux.sync.add.s32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+/* Barriers 1 to 15 of two quartets, besides OpenCL's: one waits for what the other announces. */
+inline void meet(const int bar) { asm volatile("bar.sync %0, 256;" :: "r"(bar) : "memory"); }
+inline void announce(const int bar) { asm volatile("bar.arrive %0, 256;" :: "r"(bar) : "memory"); }
