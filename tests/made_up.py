@@ -80,3 +80,27 @@ DEVICE = DeviceInfo(
     unified_memory=False,
     extensions=frozenset(),
 )
+
+# CPU devices that shipped tables are about.
+EPYC_POCL = replace(
+    DEVICE,
+    name="pthread-skylake-avx512-AMD EPYC",
+    vendor="pocl",
+    kind="cpu",
+    platform="Portable Computing Language",
+    platform_version="OpenCL 3.0 PoCL 3.1+debian",
+    driver_version="3.1+debian",
+    compute_units=2,
+    local_mem_size=1 << 20,
+    float_vector_width=16,
+    unified_memory=True,
+)
+EPYC_INTEL = replace(
+    EPYC_POCL,
+    name="AMD EPYC",
+    vendor="intel",
+    platform="Intel(R) OpenCL",
+    platform_version="OpenCL 3.1 LINUX",
+    driver_version="2026.22.10.0.01_160000",
+    local_mem_size=1 << 18,
+)
