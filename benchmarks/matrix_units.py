@@ -73,6 +73,8 @@ class Case:
 CASES = (
     *(Case("auto", "float16", "float16", layout=layout, shapes=MANY) for layout in ("NN", "NT", "TN")),
     *(Case("auto", "bfloat16", "bfloat16", layout=layout, shapes=MANY) for layout in ("NN", "NT", "TN")),
+    *(Case("auto", "float64", "float64", layout=layout, shapes=MANY) for layout in ("NN", "NT", "TN")),
+    *(Case("auto", "float32", "tf32", "medium", layout, MANY) for layout in ("NN", "NT", "TN")),
     Case("wgmma", "float16", "float16", shapes=OTHERS),
     Case("mma", "float16", "float16"),
     Case("mma", "bfloat16", "bfloat16"),
@@ -80,8 +82,6 @@ CASES = (
     Case("mma_split", "float32", "float32", "high"),
     Case("split", "complex64", "float32", "high"),
     Case("split", "complex64", "tf32", "medium"),
-    Case("wgmma", "float32", "tf32", "medium"),
-    Case("wgmma", "float32", "tf32", "medium", "NT"),
     Case("mma", "float32", "tf32", "medium"),
     Case("mma_double", "float64", "float64"),
     Case("wgmma", "int8", "int8"),
@@ -204,7 +204,7 @@ def measured(product: Product, shape: Shape, rounds: int) -> dict[str, Any]:
 def summary(rows: list[dict[str, Any]]) -> str:
     """Geometric mean and least of the ratios to cuBLAS over the shapes of MANY, for each element type."""
     lines = []
-    for peer in ("float16", "bfloat16"):
+    for peer in ("float16", "bfloat16", "float64", "tf32"):
         own = [row for row in rows if row["peer"] == peer and row["asked_for"] == "auto"]
         for key in ("seconds", "silent_seconds") if own else ():
             ratios = [row["cublas_seconds"] / row[key] for row in own]
@@ -214,10 +214,10 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 
 def compile_all(queue: cl.CommandQueue, cases: list[Case], largest: int) -> None:
-    """Compile at once, in threads, what 16-bit products will use: alone, each takes the driver seconds."""
+    """Compile at once, in threads, what most products will use: alone, each takes the driver seconds."""
     info = device_info(queue.device)
     programs: dict[Program, None] = {}
-    for case in (c for c in cases if c.dtype in ("float16", "bfloat16")):
+    for case in (c for c in cases if c.dtype in ("float16", "bfloat16", "float64")):
         dtype = np.dtype(ml_dtypes.bfloat16 if case.dtype == "bfloat16" else case.dtype)
         for shape in (s for s in case.shapes if max(s) <= largest or len(set(s)) > 1):
             problem = problem_of((1, *shape)[-4:], case.layout, dtype)
