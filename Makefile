@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check conformance offline faults bench fuzz clean
+.PHONY: demo test lint check conformance offline faults bench fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/pyclmm demo
@@ -12,11 +12,12 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/pytest -n 2 --dist worksteal
 
-check: $(VENV)/.installed-dev
+lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist worksteal
+
+check: lint test
 
 # Random calls against NumPy for SECONDS; those that fail are kept in tests/failed_calls/ and replayed by test.
 SECONDS ?= 120
