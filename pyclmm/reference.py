@@ -53,6 +53,13 @@ def unit_roundoff(dtype: Any) -> float:
     return float(np.finfo(dtype).eps) / 2 if dtype.kind in "fc" else 0.0
 
 
+def rounding(values: Array, dtype: Any) -> Array:
+    """How far rounding to *dtype* may move each of *values*: u of itself, or half the least subnormal."""
+    dtype = np.dtype(dtype)
+    least = 0.0 if dtype.name == "bfloat16" else float(np.finfo(dtype).smallest_subnormal) / 2
+    return np.asarray(np.maximum(unit_roundoff(dtype) * abs(values), least))
+
+
 def limit(k: int) -> float:
     """What :func:`error_ratio` may reach for a sum of *k* products."""
     return max(NETLIB_RATIO, float(k + 2))
@@ -102,10 +109,10 @@ def error_ratio(
     if not np.array_equal(wide[~finite], reference[~finite], equal_nan=True):
         return float("inf")
     u_sum = min(unit_roundoff(got.dtype), unit_roundoff(np.float32))
-    own = unit_roundoff(got.dtype) if unit_roundoff(got.dtype) > u_sum else 0.0
+    own = rounding(reference, got.dtype) if unit_roundoff(got.dtype) > u_sum else 0.0
     scale = magnitude(a, b) + np.finfo(np.float64).tiny
     with np.errstate(invalid="ignore", over="ignore"):
-        excess = np.maximum(abs(wide - reference) - own * abs(reference) - operands * scale, 0)
+        excess = np.maximum(abs(wide - reference) - own - operands * scale, 0)
         ratio = np.where(finite, excess / (u_sum * scale), 0)
     worst = float(np.max(ratio, initial=0.0))
     return float("inf") if np.isnan(worst) else worst  # NaN where a number belongs

@@ -62,7 +62,7 @@ class Expected:
         wide = self.value.dtype  # a real product may stand in a complex out
         wide = np.result_type(wide, np.complex64) if got.dtype.kind == "c" else wide
         error = abs(got.astype(wide) - self.value)
-        error = np.maximum(error - (own * abs(self.value) if own > u else 0), 0)
+        error = np.maximum(error - (reference.rounding(self.value, got.dtype) if own > u else 0), 0)
         tiny = np.finfo(np.float32 if u > 1e-10 else np.float64).tiny
         return float(np.max(error / (u * self.scale + tiny), initial=0.0))
 

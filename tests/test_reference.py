@@ -171,3 +171,10 @@ def test_operands_rounded_first_are_allowed_for():
     assert reference.error_ratio(got, a, b) > reference.limit(50)
     assert reference.error_ratio(got, a, b, operands=2.0**-10) < reference.limit(50)
     assert reference.error_ratio(got * 2, a, b, operands=2.0**-10) > reference.limit(50)
+
+
+def test_results_that_are_subnormal_are_rounded_further():
+    """Found by a search: float16 keeps no more than 2^-25 of numbers under 2^-14."""
+    a, b = np.full((1, 1), 2.0**-10, "f4"), np.full((1, 1), 3.3 * 2.0**-10, "f4")
+    assert reference.error_ratio((a @ b).astype("f2"), a, b) < reference.limit(1)
+    assert reference.error_ratio(((a @ b) * 1.02).astype("f2"), a, b) > reference.limit(1)
