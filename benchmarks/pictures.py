@@ -64,23 +64,28 @@ def float32(content: Content) -> Figure:
     return figure
 
 
+def beside(row: Content) -> str:
+    """The title of the picture that a product of matrix units belongs to."""
+    if row["dtype"] == "complex64":
+        return f'complex64 "{row["precision"]}", beside cuBLAS'
+    return f'"high", beside cuBLAS {row["peer"]}' if row["precision"] == "high" else str(row["peer"])
+
+
 def matrix_units(content: Content) -> Figure:
     """A picture for each peer: pyclmm's kernels and cuBLAS by size."""
-    peers = list(dict.fromkeys(row["peer"] for row in content["rows"]))
-    figure = Figure(figsize=(13, 4.2 * -(-len(peers) // 3)), layout="constrained")
-    for number, peer in enumerate(peers, 1):
-        axes = figure.add_subplot(-(-len(peers) // 3), 3, number)
+    titles = list(dict.fromkeys(map(beside, content["rows"])))
+    figure = Figure(figsize=(13, 4.2 * -(-len(titles) // 3)), layout="constrained")
+    for number, name in enumerate(titles, 1):
+        axes = figure.add_subplot(-(-len(titles) // 3), 3, number)
         points: dict[str, dict[int, float]] = {}
         for row in content["rows"]:
-            if row["peer"] == peer and (size := cube(row)):
-                flops = 2.0 * size**3
-                points.setdefault(f"{row['kernel']} {row['layout']}", {})[size] = (
-                    flops / row["seconds"] / 1e12
-                )
+            if beside(row) == name and (size := cube(row)):
+                flops = (8.0 if row["dtype"] == "complex64" else 2.0) * size**3
+                own = f"{row['kernel']} {row['layout']}"
+                points.setdefault(own, {})[size] = flops / row["seconds"] / 1e12
                 points.setdefault("cuBLAS", {})[size] = flops / row["cublas_seconds"] / 1e12
         against_size(axes, points)
-        high = any(row["peer"] == peer and row["precision"] == "high" for row in content["rows"])
-        axes.set_title(f'"high", beside cuBLAS {peer}' if high else peer)
+        axes.set_title(name)
         axes.legend(fontsize="small")
     figure.suptitle(title(content, "matrix units"))
     return figure

@@ -1,4 +1,4 @@
-"""Rewrites the tables of README.md from KERNELS and from the files in benchmarks/results/.
+"""Rewrites the tables of README.md and docs/kernels/matrix_units.md from KERNELS and benchmarks/results/.
 
     python benchmarks/readme.py [--check]
 
@@ -18,6 +18,7 @@ import pyclmm
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+CUBES = (1024, 2048, 4096, 8192)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -122,7 +123,51 @@ def over(row: dict[str, Any], peer: str) -> str:
     return f"{seconds[peer] / seconds['auto']:.2f}" if peer in seconds else "-"
 
 
-PARTS = {"kernels": kernels, "bench": bench, "cpu": cpu, "gpu": gpu}
+def units(measured: list[dict[str, Any]]) -> str:
+    """A row a kernel and type: TFLOP/s of cubes, in parentheses the speed over cuBLAS."""
+    by_name: dict[str, dict[int, str]] = {}
+    for row in measured:
+        m, *others = row["shape"]
+        if len(others) == 2 and set(others) == {m} and m in CUBES:
+            flops = (8.0 if row["dtype"] == "complex64" else 2.0) * m**3
+            rate, ratio = flops / row["seconds"] / 1e12, row["cublas_seconds"] / row["seconds"]
+            word = row["dtype"] + f' "{row["precision"]}"' * (row["precision"] != "highest")
+            by_name.setdefault(f"`{row['kernel']}`, {word}, {row['layout']}", {})[m] = (
+                f"{rate:.0f} ({ratio:.2f})"
+            )
+    rows = [[name, *(cells.get(n, "") for n in CUBES)] for name, cells in by_name.items()]
+    return table(["product", *map(str, CUBES)], rows)
+
+
+def units_shapes(measured: list[dict[str, Any]]) -> str:
+    """A row a shape: what "auto" takes of cuBLAS's speed, by type and layout."""
+    by_shape: dict[str, dict[str, str]] = {}
+    for row in (r for r in measured if r["asked_for"] == "auto"):
+        *stack, m, n, k = row["shape"]
+        name = "".join(f"{z} of " for z in stack) + f"{m} x {n} x {k}"
+        ratio = f"{row['cublas_seconds'] / row['seconds']:.2f}"
+        by_shape.setdefault(name, {})[f"{row['dtype']} {row['layout']}"] = ratio
+    columns = list(dict.fromkeys(column for cells in by_shape.values() for column in cells))
+    rows = [[name, *(cells.get(column, "") for column in columns)] for name, cells in by_shape.items()]
+    return table(["M x N x K", *columns], rows)
+
+
+def matrix_units() -> str:
+    """Matrix units of GPUs beside cuBLAS, from benchmarks/matrix_units.py."""
+    parts = []
+    for file in sorted(RESULTS.glob("*-matrix-units.json")):
+        content = json.loads(file.read_text())
+        parts += [
+            f"{content['device']}, driver {content['driver']}, {content['date']}:",
+            units(content["rows"]),
+            'What `kernel="auto"` takes of cuBLAS\'s speed:',
+            units_shapes(content["rows"]),
+        ]
+    return "\n\n".join(parts)
+
+
+PARTS = {"kernels": kernels, "bench": bench, "cpu": cpu, "gpu": gpu, "matrix units": matrix_units}
+PAGES = (ROOT / "README.md", ROOT / "docs" / "kernels" / "matrix_units.md")
 
 
 def rewritten(text: str) -> str:
@@ -136,13 +181,14 @@ def rewritten(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="only say whether README.md is up to date")
-    readme = ROOT / "README.md"
-    old = readme.read_text()
-    new = rewritten(old)
-    if parser.parse_args().check:
-        sys.exit(0 if new == old else "README.md is not what benchmarks/readme.py makes of the results")
-    readme.write_text(new)
+    parser.add_argument("--check", action="store_true", help="only say whether the pages are up to date")
+    check = parser.parse_args().check
+    for page in PAGES:
+        old = page.read_text()
+        new = rewritten(old)
+        if check and new != old:
+            sys.exit(f"{page.name} is not what benchmarks/readme.py makes of the results")
+        page.write_text(new)
 
 
 if __name__ == "__main__":

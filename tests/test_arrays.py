@@ -138,6 +138,7 @@ def test_sub_buffers_that_overlap(queue, rng):
     a.set(x)
     pyclmm.matmul(a, cla.to_device(queue, b), out=out)
     assert np.array_equal(out.get(), x @ b)
+    del out, second, a, first, whole  # in this order: docs/faults.md, "Limits"
 
 
 def test_an_array_without_a_queue_uses_the_one_given(queue, pair):

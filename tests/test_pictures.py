@@ -47,12 +47,13 @@ def test_float32_is_drawn_by_layout_and_size(pictures):
 
 def test_matrix_units_have_a_picture_a_peer(pictures):
     common = {"kernel": "wgmma", "layout": "NN", "precision": "highest", "cublas_seconds": 1e-6}
-    rows = [
-        {**common, "peer": peer, "shape": [100, 100, 100], "seconds": 2e-6} for peer in ("float16", "int8")
-    ]
+    common |= {"shape": [100, 100, 100], "seconds": 2e-6}
+    rows = [{**common, "peer": peer, "dtype": peer} for peer in ("float16", "int8")]
+    rows.append({**common, "peer": "float32", "dtype": "complex64", "precision": "high"})
     axes = pictures.matrix_units(ABOUT | {"rows": rows}).axes
-    assert [one.get_title() for one in axes] == ["float16", "int8"]
+    assert [one.get_title() for one in axes] == ["float16", "int8", 'complex64 "high", beside cuBLAS']
     assert lines(axes[0]) == {"wgmma NN": pytest.approx([1.0]), "cuBLAS": pytest.approx([2.0])}
+    assert lines(axes[2]) == {"wgmma NN": pytest.approx([4.0]), "cuBLAS": pytest.approx([8.0])}
 
 
 def test_the_ladder_has_a_bar_a_step(pictures):
