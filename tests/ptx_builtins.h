@@ -10,7 +10,6 @@ BUILTIN size_t get_num_groups(uint d) { return OF_AXIS(nctaid, d); }
 BUILTIN size_t get_local_size(uint d) { return OF_AXIS(ntid, d); }
 BUILTIN size_t get_global_size(uint d) { return get_num_groups(d) * get_local_size(d); }
 BUILTIN size_t get_global_id(uint d) { return get_group_id(d) * get_local_size(d) + get_local_id(d); }
-BUILTIN size_t get_global_size(uint d) { return get_num_groups(d) * get_local_size(d); }
 BUILTIN void barrier(cl_mem_fence_flags flags) { __syncthreads(); }
 BUILTIN int min(int x, int y) { return x < y ? x : y; }
 BUILTIN int max(int x, int y) { return x > y ? x : y; }

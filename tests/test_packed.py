@@ -138,7 +138,8 @@ def test_rows_a_page_apart_are_packed_and_near_ones_are_not(cpu):
 
 def test_the_tile_that_leaves_least_over_is_taken(cpu):
     """Of 16 lanes, at equal waste three vectors a row before two; where B is read once, two."""
-    wide = dataclasses.replace(cpu, float_vector_width=16)
+    version = "OpenCL 3.0 PoCL 3.1"  # the compiler of 3.0 gets narrower vectors
+    wide = dataclasses.replace(cpu, float_vector_width=16, platform_version=version)
 
     def columns(m, n, k):
         return kernel_named("packed").configs(problem(m, n, k), wide)[0].tn

@@ -113,7 +113,7 @@ def _splitting(problem: GemmProblem, split: int, extra: tuple[Arg, ...]) -> Laun
     defines = (("SPLIT", split), *((name, int(align >= LINE_ALIGN)) for name, align in wide))
     return Launch(
         Program(
-            (TYPES_H, GEMM_H, "ptx_group.h", "split.h", "split.cl"),
+            (TYPES_H, GEMM_H, "ptx_group.h", "split.h", "split_read.h", "split.cl"),
             (*gemm_defines(problem), *defines),
             _TWO_GROUPS,
         ),

@@ -1,0 +1,81 @@
+/* split_read: LINES x RUN elements of an operand into registers, whichever way it lies in memory, complex numbers
+ * as real ones; for split.cl, which draws the lines. Needs LINES and COMPLEX of split.h.
+ *
+ * A run is what is contiguous: RUN elements along k, or LINES across it. load_block reads runs in accesses of 16
+ * bytes where they are whole and aligned, else element by element with zeros outside.
+ */
+#if !defined(LINES) || !defined(COMPLEX)
+#error "split_read.h needs LINES COMPLEX"
+#endif
+#define RUN 4 /* k */
+#define INLINED __attribute__((always_inline)) inline
+
+/* Where an operand lies, as float32: `ld` of them between its rows or columns. Lines and k as of the real product. */
+typedef struct {
+  __global const float *from;
+  long ld;
+  int lines, depth;
+  bool wide, k_fast, of_b, conj;
+} Source;
+
+/* The first n of four floats, zeros for the rest. */
+INLINED float4 some(__global const float *from, const long at, const int n)
+{
+  float4 v = 0.0f;
+  if (n > 0) v.x = from[at];
+  if (n > 1) v.y = from[at + 1];
+  if (n > 2) v.z = from[at + 2];
+  if (n > 3) v.w = from[at + 3];
+  return v;
+}
+
+/* Float `f` of run `run` as the elements that it is: runs are contiguous, along k or along lines. */
+INLINED void place(float x[LINES][RUN], const Source s, const int run, const int f, const float value)
+{
+#if COMPLEX
+  const float v = s.conj && f % 2 ? -value : value;
+  if (!s.of_b) {
+    if (s.k_fast) x[run][f] = v;
+    else x[f / 2][2 * run + f % 2] = v;
+  } else {
+    const int line = s.k_fast ? 2 * run : f / 2 * 2;
+    const int k = s.k_fast ? f / 2 * 2 : 2 * run;
+    x[line][k + f % 2] = f % 2 ? -v : v;
+    x[line + 1][k + 1 - f % 2] = v;
+  }
+#else
+  if (s.k_fast) x[run][f] = value;
+  else x[f][run] = value;
+#endif
+}
+
+/* LINES x RUN elements from `line` and `k` on; zeros outside. `whole`: none is outside, and accesses are wide. */
+INLINED void load_runs(float x[LINES][RUN], const Source s, const int line, const int k, const bool whole)
+{
+  const int step = COMPLEX && (s.of_b || !s.k_fast) ? 2 : 1; /* lines or k from run to run */
+  const int runs = (s.k_fast ? LINES : RUN) / step;
+  const int wider = COMPLEX && !s.of_b && !s.k_fast ? 2 : 1; /* floats of a line in a run */
+  const int length = s.k_fast ? RUN : LINES * wider;
+  const int first = s.k_fast ? line : k;
+  const int limit = s.k_fast ? s.lines : s.depth;
+  const long at = (s.k_fast ? k : (long)line * wider) + first / step * s.ld;
+  const int end = s.k_fast ? s.depth - k : (s.lines - line) * wider;
+  #pragma unroll
+  for (int run = 0; run < runs; ++run)
+    #pragma unroll
+    for (int f = 0; f < length; f += 4) {
+      const long here = at + run * s.ld + f;
+      const float4 v = whole ? *(__global const float4 *)(s.from + here)
+                             : some(s.from, here, first + run * step < limit ? end - f : 0);
+      place(x, s, run, f, v.x);
+      place(x, s, run, f + 1, v.y);
+      place(x, s, run, f + 2, v.z);
+      place(x, s, run, f + 3, v.w);
+    }
+}
+
+INLINED void load_block(float x[LINES][RUN], const Source s, const int line, const int k)
+{
+  if (s.wide && line + LINES <= s.lines && k + RUN <= s.depth) load_runs(x, s, line, k, true);
+  else load_runs(x, s, line, k, false);
+}
