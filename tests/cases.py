@@ -129,11 +129,15 @@ class Subject:
 
     def shapes(self, wanted):
         """Those that the kernel takes, in at most VARIANTS variants, from all over the list."""
-        mine = [s for s in dict.fromkeys(wanted) if self.takes(*s)]
+        every = list(dict.fromkeys(wanted))
+        mine = [s for s in every if self.takes(*s)]
         variants = list(dict.fromkeys(_variant(self.kernel, self.config, *s) for s in mine))
         kept = variants[:: max(1, -(-len(variants) // VARIANTS))]
         found = [s for s in mine if _variant(self.kernel, self.config, *s) in kept]
-        return found or refused(self.kernel, f"{self} takes none of these shapes")
+        if found:
+            return found
+        why = self.kernel.supports(problem_of(*every[0]), DEVICE)
+        return refused(self.kernel, f"{self} takes none of these shapes: {why}")
 
 
 def sample(kernel):
