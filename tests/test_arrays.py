@@ -117,6 +117,8 @@ def test_results_come_from_the_operands_allocator(queue, pair):
 def test_arrays_in_shared_virtual_memory(queue, pair):
     if not getattr(queue.device, "svm_capabilities", 0):
         pytest.skip("the driver has no shared virtual memory")
+    if "PoCL 3.0" in queue.device.platform.version:
+        pytest.skip("PoCL 3.0 may end the process over shared virtual memory (docs/faults.md)")
     flags = cl.svm_mem_flags.READ_WRITE
     allocator = cl.tools.SVMAllocator(queue.context, alignment=0, flags=flags, queue=queue)
     a, b = (cla.to_device(queue, x, allocator=allocator) for x in pair)
