@@ -6,7 +6,7 @@ overwritten before it was read, comes out wrong: memory under way to is NaN. Rea
 was allocated, a sub-group that parts at a multiplication, and a standstill are AssertionErrors.
 
 It knows the instructions of cl/mma_double_bulk.cl (float64 mma.sync, tensor maps, mbarriers); others raise
-NotImplementedError. Semantics: NVIDIA's PTX manual. Registers hold unsigned integers, masked where written.
+LookupError. Semantics: NVIDIA's PTX manual. Registers hold unsigned integers, masked where written.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _arithmetic(op, x):
     if kind == "setp":
         return [f"{x[0]}={a}{_COMPARE[words[1]]}{b}"]
     if kind not in _INTEGER_FORMS:
-        raise NotImplementedError(op)
+        raise LookupError(f"{op}: no rule for this instruction")
     return [f"{x[0]}={_unsigned(_INTEGER_FORMS[kind].format(x=x, a=a, b=b), _written_bits(words, n))}"]
 
 
