@@ -18,7 +18,8 @@ from .base import round_up
 # accumulators, a row of B and one number of A must fit 32 registers of 512 bits, 16 of 256, and
 # either 32 (Neon) or 16 (SSE) of 128.
 _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (8, 2), (8, 3))}
-_WIDE_GAIN = 0.97  # time of a multiply-add in a tile of 8 x 3 vectors, of that in one of 8 x 2 (Zen 4)
+# Time of a multiply-add in a tile of 8 x 3 vectors, of that in one of 8 x 2 (Zen 4), by the driver's vendor.
+_WIDE_GAIN = {"intel": 0.97, "pocl": 1.06}
 _SUM_BYTES = 1 << 17  # of sums that a work-group keeps: an eighth to a half of a core's second cache
 # Steps of K between two visits of the same sums: with B in panels; with B in place; in place with
 # rows a multiple of a page apart, of which a cache holds few.
@@ -60,7 +61,7 @@ def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     lanes = bits // 8 // real_size(problem)
     shapes = _REGISTER_TILES[bits]
     if bits == 512 and problem.m > _FEW_TILES * 8 // parts and problem.k > SHORT_K:
-        shapes = tuple(sorted(shapes, key=lambda shape: _cost(problem.n * parts, shape[1] * lanes, shape)))
+        shapes = tuple(sorted(shapes, key=lambda s: _cost(problem.n * parts, s, lanes, device)))
     if problem.n * parts <= lanes:  # one vector covers a row of out
         shapes = ((8, 1), *shapes)
     tiles = [
@@ -71,9 +72,10 @@ def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     return [replace(c, split_k=shares(problem, c, device)) for c in chosen]
 
 
-def _cost(columns: int, width: int, shape: tuple[int, int]) -> float:
+def _cost(columns: int, shape: tuple[int, int], lanes: int, device: DeviceInfo) -> float:
     """Relative time of a tile of that shape: what columns that are not there cost, too."""
-    return round_up(columns, width) * (_WIDE_GAIN if shape == (8, 3) else 1)
+    wide = _WIDE_GAIN.get(device.vendor, 1.0) if shape == (8, 3) else 1.0
+    return round_up(columns, shape[1] * lanes) * wide
 
 
 def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
