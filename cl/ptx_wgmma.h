@@ -9,7 +9,7 @@
  *     row 16 s + g + 8    t = 0     |  t = 1     |  t = 2     |  t = 3       acc[4 j + 2], [4 j + 3]
  *
  * A and B lie as ptx_map.h's boxes: "along K", a box row holds 128 bytes of K of one row of A (one
- * column of B); "across K" (16-bit types only) 64 rows of A (columns of B) at one k. TF32's A may come from
+ * column of B); "across K" (16-bit types only) 64 rows of A (64 columns of B, or 32 of 32) at one k. TF32's A may come from
  * registers instead, as ptx_mma.h draws it: work-item 32 s + 4 g + t holds a[h + 2 q] = A(16 s + g + 8 h, t + 4 q).
  *
  * Macros: WGMMA_N 32, 64, 128, 192, 256
@@ -28,7 +28,16 @@ inline ulong wgmma_tile(const uint address, const uint chunk_bytes)
   return (ulong)((address & 0x3ffff) >> 4) | (ulong)(chunk_bytes >> 4) << 16 | 64UL << 32 | 1UL << 62;
 }
 #define WGMMA_STEP_A (WGMMA_ACROSS_A ? 16 * 128 / 16 : 32 / 16)
+#if WGMMA_ACROSS_B && WGMMA_N == 32 /* boxes of 64 bytes */
+inline ulong wgmma_right(const uint address, const uint chunk_bytes)
+{
+  return (ulong)((address & 0x3ffff) >> 4) | 32UL << 32 | 2UL << 62;
+}
+#define WGMMA_STEP_B (16 * 64 / 16)
+#else
+#define wgmma_right(address, chunk_bytes) wgmma_tile(address, chunk_bytes)
 #define WGMMA_STEP_B (WGMMA_ACROSS_B ? 16 * 128 / 16 : 32 / 16)
+#endif
 
 /* "%t0, %t1, .. %t9," and the names of the first 16, 32, 64, 96 and 128 operands. */
 #define TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"

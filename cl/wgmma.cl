@@ -33,8 +33,15 @@
 #define TILE_B (BN * 128)
 #define STAGE_BYTES (TILE_A + TILE_B)
 #define CHUNK (64 * 128) /* 64 rows of A */
-#define BOX (BK * 128) /* of an operand across K: BK of K, 128 bytes of rows of A or columns of B */
-#define ACROSS_LINES(lines) (((lines) + BK - 1) / BK * BK) /* of those, what boxes hold */
+/* A box of an operand across K: BK of K by so many rows of A, columns of B. */
+#define BOX_A BK
+#define BOX_B (BN < BK ? BN : BK)
+#define BOX_WIDTH_A BYTES_128
+#if BN < BK && WGMMA_ACROSS_B
+#define BOX_WIDTH_B BYTES_64
+#else
+#define BOX_WIDTH_B BYTES_128
+#endif
 
 /* A place in the ring of stages; `phase` is the parity of the laps. */
 typedef struct { int stage; uint phase; } ring_t;
@@ -53,11 +60,11 @@ inline ring_t advanced(ring_t ring, const int blocks)
 #endif
 #define FOR_EACH_UNIT for (int n_ = get_group_id(0); n_ < units; n_ += get_num_groups(0))
 
-/* Asks for all blocks of one operand that this work-group needs: of `lines` rows (columns of B);
- * `which` 0: A, 1: B, whose blocks lie behind A's. */
+/* Asks for all blocks of one operand that this work-group needs: of `lines` rows (columns of B), across K
+ * in boxes of `box`; `which` 0: A, 1: B, whose blocks lie behind A's. */
 __attribute__((always_inline)) inline void feed(
-    const int which, __global const ulong *map, const int layered, const int across, const int lines,
-    const work_t work, const uint tile0, const uint full)
+    const int which, __global const ulong *map, const int layered, const int across, const int box,
+    const int lines, const work_t work, const uint tile0, const uint full)
 {
   const uint empty = full + 8 * STAGES;
   const int units = units_of(work);
@@ -71,10 +78,11 @@ __attribute__((always_inline)) inline void feed(
       const uint to = tile0 + ring.stage * STAGE_BYTES + which * TILE_A;
       const uint bar = full + 8 * ring.stage;
       mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
-      mbarrier_expect(bar, (across ? ACROSS_LINES(lines) : lines) * 128);
+      const int boxes = (lines + box - 1) / box;
+      mbarrier_expect(bar, (across ? boxes * box : lines) * 128);
       if (!across) copy_box(to, map, block * BK, row, layer, bar);
-      for (int i = 0; i < (across ? ACROSS_LINES(lines) / BK : 0); ++i)
-        copy_box(to + i * BOX, map, row + BK * i, block * BK, layer, bar);
+      for (int i = 0; i < (across ? boxes : 0); ++i)
+        copy_box(to + i * box * 128, map, row + box * i, block * BK, layer, bar);
       ring = advanced(ring, 1);
     }
   }
@@ -102,7 +110,7 @@ __attribute__((always_inline)) inline void load_left(uint *words, const uint pla
 __attribute__((always_inline)) inline void multiply(wgmma_acc *acc, const uint tile_a, const uint tile_b)
 {
   const ulong a = wgmma_tile(tile_a, CHUNK);
-  const ulong b = wgmma_tile(tile_b, CHUNK);
+  const ulong b = wgmma_right(tile_b, CHUNK);
   #pragma unroll
   for (int step = 0; step < 4; ++step) {
     #pragma unroll
@@ -135,11 +143,12 @@ inline void give_turn(const int quartet) { asm volatile("bar.arrive %0, 256;" ::
     const int lines_ = min(extent, ((length) + 7) / 8 * 8); /* nothing is stored of what is beyond */      \
     const long row_ = (ld) * ELEMENT_BYTES;                                                                \
     const long layer_ = stack == 1 ? 0 : PACKED_##which ? (length) * row_ : LAYER_PITCH(OPERAND_##which); \
-    KEEP_MAP(slot, OPERAND_##which, scratch + 32 * OPERAND_##which, source, (across) ? K : (length),                   \
-             (across) ? (length) : K, row_, layer_ ? stack : 1, layer_ ? layer_ : row_,                    \
-             (across) ? BK : lines_, BK, MAP_TYPE);                                                      \
+    KEEP_MAP_OF(slot, OPERAND_##which, scratch + 32 * OPERAND_##which, source, (across) ? K : (length),    \
+                (across) ? (length) : K, row_, layer_ ? stack : 1, layer_ ? layer_ : row_,                 \
+                (across) ? BK : lines_, (across) ? BOX_##which : BK, MAP_TYPE, BOX_WIDTH_##which);         \
     if (id % 32 == 0)                                                                                      \
-      feed(OPERAND_##which, slot + 16 * OPERAND_##which, layer_ != 0, across, lines_, work, tile0, full);              \
+      feed(OPERAND_##which, slot + 16 * OPERAND_##which, layer_ != 0, across, BOX_##which, lines_, work, tile0, \
+           full);                                                                                          \
   } while (0)
 #define OPERAND_A 0
 #define OPERAND_B 1
@@ -212,7 +221,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
       const uint at = tile0 + ring.stage * STAGE_BYTES;
       mbarrier_wait(full + 8 * ring.stage, ring.phase);
 #if LEFT_REGISTERS
-      const ulong right = wgmma_tile(at + TILE_A, CHUNK);
+      const ulong right = wgmma_right(at + TILE_A, CHUNK);
       #pragma unroll
       for (int step = 0; step < 4; ++step) {
         uint *words = left[step % 2];

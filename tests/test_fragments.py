@@ -124,7 +124,7 @@ def test_products_of_fragments_make_the_product(dtype):
             assert np.array_equal(d[2 * h + c], product[G + 8 * h, 2 * T + c])
 
 
-@pytest.mark.parametrize("n", [64, 128, 192, 256])
+@pytest.mark.parametrize("n", [32, 64, 128, 192, 256])
 def test_the_accumulators_of_a_quartet_cover_its_tile_once(n):
     """ptx_wgmma.h: acc[4 j + 2 h + c] = D(16 s + g + 8 h, 8 j + 2 t + c)."""
     times = np.zeros((64, n), int)
@@ -154,6 +154,21 @@ def test_a_step_of_a_tile_is_found_where_its_descriptor_points(lines_across, ste
             address ^= (address >> 7 & 7) << 4
             wanted = stored[step * 16 + k, n] if lines_across else stored[n, step * 16 + k]
             assert memory[address : address + 2].view(np.float16)[0] == wanted
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_step_of_32_columns_across_k_is_found_where_its_descriptor_points(step):
+    """wgmma_right: boxes of 64 bytes, atoms of eight rows every 512; chunk c of row r at c ^ (r / 2 % 4)."""
+    stored = small((64, 32), np.float16)  # (k, column)
+    memory = np.empty((64, 4, 8), np.float16)
+    for r, row in enumerate(stored.reshape(64, 4, 8)):
+        memory[r, np.arange(4) ^ r // 2 % 4] = row
+    memory = memory.reshape(-1)
+    for n in (0, 7, 8, 15, 31):
+        for k in (0, 1, 7, 8, 15):
+            address = step * 16 * 64 + k // 8 * 512 + k % 8 * 64 + n * 2
+            address ^= (address >> 7 & 3) << 4
+            assert memory[address // 2] == stored[step * 16 + k, n]
 
 
 W = np.arange(128)

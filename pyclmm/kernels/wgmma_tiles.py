@@ -25,6 +25,7 @@ _TILES = {
     (64, 128): 1.08,
     (128, 64): 1.03,
     (64, 64): 1.08,
+    (64, 32): 1.08,
 }
 _LEAST_ROWS = min(bm for bm, _ in _TILES)
 _ALTERNATE_TILES = ((128, 128), (64, 256), (64, 128))  # those of which a quartet can hold one by itself
@@ -106,9 +107,9 @@ def operands_of(problem: GemmProblem, unit: Unit) -> Operands:
 
 
 def _copied_lines(tile: int, length: int, across: bool, unit: Unit) -> int:
-    """Lines of 128 bytes that a block of one operand takes: of K, or across it, in boxes of `unit.block`."""
+    """Lines of 128 bytes that a block of one operand takes: of K, or across it, in boxes of as many rows."""
     lines = min(tile, round_up(length, 8))
-    return round_up(lines, unit.block) if across else lines
+    return round_up(lines, min(tile, unit.block)) if across else lines
 
 
 def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit) -> float:
