@@ -149,6 +149,10 @@ inline void wgmma_wait_previous(void)
   asm volatile("//@sm_90a wgmma.wait_group.sync.aligned 1;" ::: "memory");
 }
 
+/* Waits for all groups but the last `pending`, a constant. */
+#define wgmma_wait_all_but(pending) \
+  asm volatile("//@sm_90a wgmma.wait_group.sync.aligned %0;" :: "n"(pending) : "memory")
+
 /* Waits for all. The accumulators are its operands, so that no use of them moves above it. */
 __attribute__((always_inline)) inline void wgmma_wait(wgmma_acc *acc)
 {

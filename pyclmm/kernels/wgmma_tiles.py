@@ -14,7 +14,7 @@ from ..problem import GemmProblem
 from .base import Arg, round_up
 from .matrix_units import Operands, Unit, local_bytes
 
-_OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
+_OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
 # Tiles, and by how much each is slower on an H200 than the arithmetic below says.
 _TILES = {
     (128, 256): 1.0,
@@ -27,9 +27,14 @@ _TILES = {
     (64, 64): 1.08,
     (64, 32): 1.08,
 }
+_SMALL_TILE = 64 * 64
 _LEAST_ROWS = min(bm for bm, _ in _TILES)
 _ALTERNATE_TILES = ((128, 128), (64, 256), (64, 128))  # those of which a quartet can hold one by itself
-_NO_REGISTERS_LEFT = ((256, 128, 0), (128, 128, 1))  # BM, BN, alternate: none for A beside the sums
+_NO_REGISTERS_LEFT = (
+    (256, 128, 0),
+    (128, 128, 1),
+    (64, 256, 1),
+)  # BM, BN, alternate: none for A beside the sums
 # The arithmetic's constants, in seconds of an H200 with all compute units at work (driver 580.159.04):
 _MULTIPLY = 0.68e-6 / (128 * 256)  # a block of 128 bytes of K, an element of the tile
 _COPY_A, _COPY_B = 1.5e-9, 1.1e-9  # 128 bytes of a line on their way to local memory
@@ -217,6 +222,13 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     if config.stages < 2 or needed > local_bytes(device):
         reasons.append(f"{config.stages} stages take {needed} bytes of local memory: 2 to as many as fit")
     return reasons
+
+
+def feeders(config: TileConfig) -> int:
+    """Sub-groups that take turns in asking for an operand's copies: two where a block takes less time than
+    one of them needs to ask for it, some 0.17 us.
+    """
+    return 2 if config.bm * config.bn <= _SMALL_TILE else 1
 
 
 def work_items(config: TileConfig) -> int:
