@@ -1,4 +1,5 @@
-/* What a product of split operands asks before it starts: whether it is its turn. Bounds in split.h.
+/* What a product of split operands asks before it starts: whether it is its turn. Bounds in split.h. The product of
+ * float16 parts, where they do not serve, makes TF32 parts instead, for the next launch (split_tf32.h).
  *
  * Macros: those of split.h. SPLIT_BEGIN stands after z, columns and depth are known; WORK_ITEMS by then.
  */
@@ -6,12 +7,15 @@
 #define SPLIT_ARGS , __global const int *exponents, __global const int2 *quality, __global int *done
 
 #define SPLIT_BEGIN                                                               \
-  __global const int *row_exponents = exponents + z * (M + columns);              \
-  __global const int *column_exponents = row_exponents + M;                       \
+  exponents += z * (M + columns);                                                 \
   __local int worst[3];                                                           \
   const bool serves = half_parts_serve(quality, z, M, columns, depth, worst);     \
   if (get_group_id(0) == 0 && get_local_id(0) == 0) done[z] = serves;             \
-  if (!serves) return
+  if (!serves) {                                                                  \
+    const Source s_a_ = SOURCE_A, s_b_ = SOURCE_B;                                \
+    split_all_to_tf32(s_a_, s_b_, packed_a, packed_b, z, WORK_ITEMS);             \
+    return;                                                                       \
+  }
 
 inline bool half_parts_serve(
     __global const int2 *quality, const long z, const int rows, const int columns, const int depth,

@@ -1,11 +1,12 @@
 /* split_read: LINES x RUN elements of an operand into registers, whichever way it lies in memory, complex numbers
- * as real ones; for split.cl, which draws the lines. Needs LINES and COMPLEX of split.h.
+ * as real ones; for split.cl, which draws the lines. Needs LINES and COMPLEX of split.h, the macros of gemm.h,
+ * and WIDE_A WIDE_B 1: each row of the operand starts on a multiple of 16 bytes.
  *
  * A run is what is contiguous: RUN elements along k, or LINES across it. load_block reads runs in accesses of 16
  * bytes where they are whole and aligned, else element by element with zeros outside.
  */
-#if !defined(LINES) || !defined(COMPLEX)
-#error "split_read.h needs LINES COMPLEX"
+#if !defined(LINES) || !defined(COMPLEX) || !defined(WIDE_A) || !defined(WIDE_B)
+#error "split_read.h needs LINES COMPLEX WIDE_A WIDE_B"
 #endif
 #define RUN 4 /* k */
 #define INLINED __attribute__((always_inline)) inline
@@ -17,6 +18,13 @@ typedef struct {
   int lines, depth;
   bool wide, k_fast, of_b, conj;
 } Source;
+
+/* A and B in a kernel with GEMM_ARGS. */
+#define SOURCE_A {(__global const float *)a, lda * PLANES, M, DEPTH, WIDE_A, !TRANS_A, false, CONJ_A}
+#define SOURCE_B {(__global const float *)b, ldb * PLANES, COLUMNS, DEPTH, WIDE_B, TRANS_B, true, CONJ_B}
+
+/* Groups of LINES lines, those of A and then those of B. */
+inline int line_groups(const int lines) { return (lines + LINES - 1) / LINES; }
 
 /* The first n of four floats, zeros for the rest. */
 INLINED float4 some(__global const float *from, const long at, const int n)
