@@ -111,8 +111,8 @@ def real_lines(a, b):
 
 
 def one_by_one(a, b):
-    """Each element's products added one after the other, as float32 FMA's are but for one rounding more; complex
-    ones by real and imaginary parts, of which each has two products a step.
+    """Each element's products added one after the other, as float32 FMA's are but for one rounding more;
+    complex ones by real and imaginary parts, of which each has two products a step.
     """
     with np.errstate(all="ignore"):
         if a.dtype.kind == "c":

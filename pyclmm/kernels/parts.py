@@ -69,7 +69,7 @@ def one_pass(problem: GemmProblem, product: Launch, more: tuple[Workspace, ...])
 def in_parts(
     problem: GemmProblem, product: Callable[[int, tuple[Arg, ...]], Launch], more: tuple[Workspace, ...]
 ) -> Work:
-    """float16 parts; their product, or TF32 parts where they do not serve; the product of those: see cl/split.h.
+    """float16 parts; their product, or TF32 parts where they do not serve; the product of those (cl/split.h).
 
     *product*: the launch for a SPLIT, given its further arguments.
     """

@@ -52,9 +52,9 @@ _SAME_ROWS = 64  # BM at which both quartets have the same rows, and sums to han
 
 
 class Split(Kernel):
-    """See cl/split.h. "high": scaled float16 parts; their product if they serve, else TF32 parts; the product of
-    those: three launches, of which the last returns at once if the float16 parts did. "medium", complex64
-    only: the real operands, and their product in TF32.
+    """See cl/split.h. "high": scaled float16 parts; their product if they serve, else TF32 parts; the product
+    of those: three launches, of which the last returns at once if the float16 parts did. "medium",
+    complex64 only: the real operands, and their product in TF32.
     """
 
     name = "split"
