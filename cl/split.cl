@@ -14,9 +14,10 @@
  *
  * whose columns 2j, 2j+1 are the parts of the complex result's column j.
  *
- *        k: 4  4  4  4 ..      A work-group has LINES lines, a work-item LINES x RUN elements of them at a
- *      +------------------     time, in registers.
- *   8  | 0  1  2  3
+ *        k: 4   4   4   4 ..    A work-group has LINES lines, a work-item HELD x RUN elements of them at a
+ *      +-------------------     time, in registers.
+ *   4  |  0   1   2   3
+ *   4  | 256 257 258 259
  *
  * A line's exponent should bring its largest magnitude to the top of float16's range, but who asks for the largest
  * first must read all twice. So it is guessed, from the elements that a work-group takes at once, with ROOM for
@@ -24,7 +25,8 @@
  *
  * Macros: those of types.h, gemm.h, split.h and split_read.h.
  */
-#define WORK_ITEMS 256
+#define WORK_ITEMS 512
+#define STEP (WORK_ITEMS / TEAMS) /* runs of a line that a work-group takes at once */
 #define ROOM 2 /* powers of two that an element may exceed the largest of the first */
 
 #if SPLIT == 1
@@ -88,21 +90,21 @@ INLINED int lossy_among(const float x[RUN])
 /* What the work-items of a group find out of its lines. */
 typedef struct { uint largest[LINES]; int points[LINES], lossy, over; } Found;
 
-/* The largest magnitudes of work-items' elements into `found`. */
-INLINED void find_largest(__local Found *found, const uint seen[LINES])
+/* The largest magnitudes of work-items' elements into `found`; theirs are lines from `own` on. */
+INLINED void find_largest(__local Found *found, const int own, const uint seen[HELD])
 {
   #pragma unroll
-  for (int l = 0; l < LINES; ++l) {
+  for (int l = 0; l < HELD; ++l) {
     const uint all = most(seen[l]);
-    if (get_local_id(0) % SUB_GROUP == l % SUB_GROUP) atomic_max(&found->largest[l], all);
+    if (get_local_id(0) % SUB_GROUP == l % SUB_GROUP) atomic_max(&found->largest[own + l], all);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-INLINED void see(uint seen[LINES], const float x[LINES][RUN])
+INLINED void see(uint seen[HELD], const float x[HELD][RUN])
 {
   #pragma unroll
-  for (int l = 0; l < LINES; ++l) seen[l] = max(seen[l], largest_of(x[l]));
+  for (int l = 0; l < HELD; ++l) seen[l] = max(seen[l], largest_of(x[l]));
 }
 
 /* Splits LINES lines; exponents and `*quality` are theirs. */
@@ -111,27 +113,28 @@ INLINED void split_lines(
     __global int2 *quality, __local Found *found)
 {
   const int id = get_local_id(0);
+  const int own = id / STEP * HELD, mine = line + own;
   const int end = (s.depth + 31) / 32 * 8; /* in runs: whole 64 bytes */
-  float x[LINES][RUN];
-  uint seen[LINES] = {0};
+  float x[HELD][RUN];
+  uint seen[HELD] = {0};
   if (id < LINES) found->largest[id] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
-  load_block(x, s, line, RUN * id);
+  load_block(x, s, mine, RUN * (id % STEP));
   see(seen, x);
-  find_largest(found, seen);
+  find_largest(found, own, seen);
   bool held = true; /* x: this work-item's first block */
-  int room = end > WORK_ITEMS ? ROOM : 0;
+  int room = end > STEP ? ROOM : 0;
   for (;;) {
-    int points[LINES] = {0}, lossy = 0, over = 0;
+    int points[HELD] = {0}, lossy = 0, over = 0;
     if (id < LINES) found->points[id] = found->lossy = found->over = 0;
-    for (int block = id; block < end; block += WORK_ITEMS) {
-      if (!held) load_block(x, s, line, RUN * block);
+    for (int block = id % STEP; block < end; block += STEP) {
+      if (!held) load_block(x, s, mine, RUN * block);
       held = false;
       uint smallest = SMALL;
-      __global uchar *at = to + line * pitch * 2 + block / 8 * 128 + block % 8 * 8;
+      __global uchar *at = to + mine * pitch * 2 + block / 8 * 128 + block % 8 * 8;
       #pragma unroll
-      for (int l = 0; l < LINES; ++l, at += pitch * 2) {
-        const uint largest = found->largest[l];
+      for (int l = 0; l < HELD; ++l, at += pitch * 2) {
+        const uint largest = found->largest[own + l];
         int e;
         const float scale = scale_of(largest, room, &e);
         #pragma unroll
@@ -139,30 +142,30 @@ INLINED void split_lines(
         points[l] += points_of(x[l]);
         over |= largest_of(x[l]) >= (largest ? TOP : 1);
         smallest = min(smallest, smallest_of(x[l]));
-        if (line + l < s.lines) store_parts(at, x[l]);
+        if (mine + l < s.lines) store_parts(at, x[l]);
       }
       if (smallest < SMALL - 1) { /* seldom */
         lossy = 1;
         #pragma unroll
-        for (int l = 0; l < LINES; ++l) points[l] -= LOSS * lossy_among(x[l]);
+        for (int l = 0; l < HELD; ++l) points[l] -= LOSS * lossy_among(x[l]);
       }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     #pragma unroll
-    for (int l = 0; l < LINES; ++l) {
+    for (int l = 0; l < HELD; ++l) {
       const int sum = total(points[l]);
-      if (id % SUB_GROUP == l % SUB_GROUP && sum) atomic_add(&found->points[l], sum);
+      if (id % SUB_GROUP == l % SUB_GROUP && sum) atomic_add(&found->points[own + l], sum);
     }
     if (lossy) found->lossy = 1;
     if (over) found->over = 1;
     barrier(CLK_LOCAL_MEM_FENCE);
     if (!room || !found->over) break;
     room = 0;
-    for (int block = id; block < end; block += WORK_ITEMS) {
-      load_block(x, s, line, RUN * block);
+    for (int block = id % STEP; block < end; block += STEP) {
+      load_block(x, s, mine, RUN * block);
       see(seen, x);
     }
-    find_largest(found, seen);
+    find_largest(found, own, seen);
   }
   if (id == 0) {
     int2 worst = (int2)(s.depth, found->lossy);
@@ -182,13 +185,14 @@ INLINED void split_lines(
 INLINED void split_lines(const Source s, __global uchar *to, const long pitch, const int line)
 {
   const int end = (s.depth + 15) / 16 * 4; /* in runs: whole 64 bytes */
-  for (int block = get_local_id(0); block < end; block += WORK_ITEMS) {
-    float x[LINES][RUN];
-    load_block(x, s, line, RUN * block);
+  const int mine = line + get_local_id(0) / STEP * HELD;
+  for (int block = get_local_id(0) % STEP; block < end; block += STEP) {
+    float x[HELD][RUN];
+    load_block(x, s, mine, RUN * block);
     #pragma unroll
-    for (int l = 0; l < LINES; ++l)
-      if (line + l < s.lines)
-        *(__global float4 *)(to + (line + l) * pitch * 4 + block * 16) = (float4)(x[l][0], x[l][1], x[l][2], x[l][3]);
+    for (int l = 0; l < HELD; ++l)
+      if (mine + l < s.lines)
+        *(__global float4 *)(to + (mine + l) * pitch * 4 + block * 16) = (float4)(x[l][0], x[l][1], x[l][2], x[l][3]);
   }
 }
 #endif

@@ -11,16 +11,18 @@ INLINED void split_to_tf32(
     const Source s, __global uchar *to, const long pitch_bytes, const int line, const int work_items)
 {
   const int end = (s.depth + 15) / 16 * 4; /* in runs: whole 64 bytes */
-  for (int block = get_local_id(0); block < end; block += work_items) {
-    float x[LINES][RUN];
-    load_block(x, s, line, RUN * block);
+  const int step = work_items / TEAMS;
+  const int mine = line + get_local_id(0) / step * HELD;
+  for (int block = get_local_id(0) % step; block < end; block += step) {
+    float x[HELD][RUN];
+    load_block(x, s, mine, RUN * block);
     #pragma unroll
-    for (int l = 0; l < LINES; ++l) {
+    for (int l = 0; l < HELD; ++l) {
       const float4 v = (float4)(x[l][0], x[l][1], x[l][2], x[l][3]);
       const float4 hi = (float4)(tf32(v.x), tf32(v.y), tf32(v.z), tf32(v.w));
       const float4 lo = v - hi;
-      __global float4 *at = (__global float4 *)(to + (line + l) * pitch_bytes + block / 4 * 128 + block % 4 * 16);
-      if (line + l >= s.lines) continue;
+      __global float4 *at = (__global float4 *)(to + (mine + l) * pitch_bytes + block / 4 * 128 + block % 4 * 16);
+      if (mine + l >= s.lines) continue;
       at[0] = hi;
       at[4] = (float4)(tf32(lo.x), tf32(lo.y), tf32(lo.z), tf32(lo.w));
     }

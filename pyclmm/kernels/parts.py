@@ -29,8 +29,8 @@ SPLIT_SOURCES = ("split.h", "split_read.h")
 PRODUCT_SOURCES = (*SPLIT_SOURCES, "split_tf32.h", "split_guard.h")  # what a product of parts begins with
 LINES = 8  # of cl/split.h: what a work-group splits
 BLOCK_BYTES = 128  # of a packed line: 64 of hi, 64 of lo
-_ITEMS = 256  # WORK_ITEMS of cl/split.cl
-_TWO_GROUPS = ("-cl-nv-maxrregcount=128",)  # of cl/split.cl at a time on a compute unit
+_ITEMS = 512  # WORK_ITEMS of cl/split.cl
+_TWO_GROUPS = ("-cl-nv-maxrregcount=64",)  # of cl/split.cl at a time on a compute unit
 
 
 def is_complex(problem: GemmProblem) -> bool:
