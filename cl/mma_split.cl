@@ -79,7 +79,8 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
   const int columns = COLUMNS, depth = DEPTH;
-  SPLIT_BEGIN;
+  SPLIT_FIRST;
+  SPLIT_THEN(;);
   const int sub_group = get_local_id(0) / 32;
   const int row = sub_group / SG_COLUMNS * SGM;
   const int column = sub_group % SG_COLUMNS * SGN;

@@ -73,24 +73,23 @@ __attribute__((always_inline)) inline void multiply(
 #define HAVE_EXPONENTS
 #endif
 
-/* Barriers of both quartets: 1 and 2, a quartet's turn; 3, sums are handed over; 4, they are taken. Of one: 5, 6.
+/* Barriers of both quartets: 1 and 2, a quartet's turn; 3, sums are handed over. Of one: 5, 6.
  *
- * Quartet 1 gets the sum of both quartets' sums. */
-__attribute__((always_inline)) inline void add_up(
-    float *sum, __local float *handed, const int quartet, const bool again)
+ * Of two quartets with the same rows each gets the sum of both for its half of the columns, in the first half of `sum`. */
+#define HALF (WGMMA_ACC / 2)
+__attribute__((always_inline)) inline void add_up(float *sum, __local float *handed, const int quartet)
 {
   __local float *mine = handed + get_local_id(0) % 128;
-  if (quartet == 2) {
-    if (again) meet(4);
-    #pragma unroll
-    for (int i = 0; i < WGMMA_ACC; ++i) mine[128 * i] = sum[i];
-    announce(3);
-  } else {
-    meet(3);
-    #pragma unroll
-    for (int i = 0; i < WGMMA_ACC; ++i) sum[i] += mine[128 * i];
-    announce(4);
+  const bool right = quartet == 2;
+  meet(3); /* what was handed over before is taken */
+  #pragma unroll
+  for (int i = 0; i < HALF; ++i) {
+    mine[128 * (right * HALF + i)] = right ? sum[i] : sum[HALF + i];
+    sum[i] = right ? sum[HALF + i] : sum[i];
   }
+  meet(3);
+  #pragma unroll
+  for (int i = 0; i < HALF; ++i) sum[i] += mine[128 * (!right * HALF + i)];
 }
 
 __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgmma_split(
@@ -105,7 +104,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
   const int columns = COLUMNS, depth = DEPTH;
-  SPLIT_BEGIN;
+  SPLIT_FIRST;
   const int id = get_local_id(0);
   const int quartet = id / 128;
   const int tiles_m = (M + BM - 1) / BM;
@@ -137,23 +136,34 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
 #define ORIGIN (tile_at(t_, tiles_m, tiles_n) * (int2)(BM, BN))
 #define PLACE(stage) ((before + (stage)) % STAGES)
 #define PHASE(stage) ((before + (stage)) / STAGES & 1)
-  if (quartet == 0) {
-    if (id != 0) return;
+#define COPY_STAGE(origin, stage)                                                                 \
+  do {                                                                                            \
+    const uint at_ = tile0 + PLACE(stage) * STAGE_BYTES, bar_ = full + 8 * PLACE(stage);          \
+    mbarrier_expect(bar_, STAGE_BYTES);                                                           \
+    _Pragma("unroll") for (int block_ = 0; block_ < BLOCKS; ++block_) {                           \
+      const uint to_ = at_ + block_ * BLOCK_BYTES;                                                \
+      copy_box(to_, slot, (BLOCKS * (stage) + block_) * BLOCK, (origin).s0, 0, bar_);             \
+      copy_box(to_ + TILE_A, slot + 16, (BLOCKS * (stage) + block_) * BLOCK, (origin).s1, 0, bar_); \
+    }                                                                                             \
+  } while (0)
+  /* The first copies run while it is judged whether they serve. */
+  const int ahead = min(stages, STAGES);
+  if (id == 0) {
+    const int2 origin = tile_at(get_group_id(0), tiles_m, tiles_n) * (int2)(BM, BN);
     map_acquire(slot);
     map_acquire(slot + 16);
+    for (int stage = 0; stage < ahead; ++stage) COPY_STAGE(origin, stage);
+  }
+#define LEAVE \
+  for (int stage = 0; id == 0 && stage < ahead; ++stage) mbarrier_wait(full + 8 * PLACE(stage), PHASE(stage))
+  SPLIT_THEN(LEAVE);
+  if (quartet == 0) {
+    if (id != 0) return;
     FOR_EACH_TILE {
       const int2 origin = ORIGIN;
-      for (int stage = 0; stage < stages; ++stage) {
-        const uint at = tile0 + PLACE(stage) * STAGE_BYTES;
-        const uint bar = full + 8 * PLACE(stage);
+      for (int stage = before ? 0 : ahead; stage < stages; ++stage) {
         mbarrier_wait(empty + 8 * PLACE(stage), PHASE(stage) ^ 1);
-        mbarrier_expect(bar, STAGE_BYTES);
-        #pragma unroll
-        for (int block = 0; block < BLOCKS; ++block) {
-          const int k = (BLOCKS * stage + block) * BLOCK;
-          copy_box(at + block * BLOCK_BYTES, slot, k, origin.s0, 0, bar);
-          copy_box(at + block * BLOCK_BYTES + TILE_A, slot + 16, k, origin.s1, 0, bar);
-        }
+        COPY_STAGE(origin, stage);
       }
     }
     return;
@@ -192,10 +202,10 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
       #pragma unroll
       for (int i = 0; i < WGMMA_ACC; ++i) sum[i] += acc[i];
     }
-    if (SAME_ROWS) add_up(sum, handed, quartet, again);
+    if (SAME_ROWS) add_up(sum, handed, quartet);
     again = true;
-    if (SAME_ROWS && quartet == 2) continue;
     HAVE_EXPONENTS;
-    STORE_FRAGMENTS(origin.s0 + my_rows * 64 + id % 128 / 32 * 16 + lane / 4, origin.s1, sum, BN / 8);
+    const int column = origin.s1 + (SAME_ROWS && quartet == 2 ? BN / 2 : 0);
+    STORE_FRAGMENTS(origin.s0 + my_rows * 64 + id % 128 / 32 * 16 + lane / 4, column, sum, BN / 8 / owners);
   }
 }

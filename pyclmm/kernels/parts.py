@@ -30,7 +30,6 @@ PRODUCT_SOURCES = (*SPLIT_SOURCES, "split_tf32.h", "split_guard.h")  # what a pr
 LINES = 8  # of cl/split.h: what a work-group splits
 BLOCK_BYTES = 128  # of a packed line: 64 of hi, 64 of lo
 _ITEMS = 512  # WORK_ITEMS of cl/split.cl
-_TWO_GROUPS = ("-cl-nv-maxrregcount=64",)  # of cl/split.cl at a time on a compute unit
 
 
 def is_complex(problem: GemmProblem) -> bool:
@@ -120,7 +119,6 @@ def _splitting(problem: GemmProblem, split: int, extra: tuple[Arg, ...]) -> Laun
         Program(
             (TYPES_H, GEMM_H, "ptx_group.h", *SPLIT_SOURCES, "split.cl"),
             (*gemm_defines(problem), *split_defines(problem, split)),
-            _TWO_GROUPS,
         ),
         "matmul_split",
         ndrange(problem, _line_groups(as_real(problem)) * _ITEMS),
