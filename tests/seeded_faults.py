@@ -154,6 +154,8 @@ FAULTS = (
           "if (k0 > k_begin) ADD_TILE(acc, sum);", "", laws("packed")),
     Fault("wgmma_lost_share", "a share of a split K is lost", "cl/shares.cl",
           "share < shares", "share < shares - 1", ("tests/test_shares.py",)),
+    Fault("wgmma_lost_team", "the shares of a team are lost", "cl/shares.cl",
+          "int t = 1; t < TEAMS", "int t = 2; t < TEAMS", ("tests/test_shares.py",)),
     Fault("thin_short_order", "16-bit elements of one access change places", "cl/thin.h",
           "e_ % 2 * 16", "(1 - e_ % 2) * 16", ("tests/test_thin.py",)),
     Fault("register_lost_share", "a share of a split K is lost", "cl/register_reduce.cl",

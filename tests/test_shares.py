@@ -71,9 +71,9 @@ def run(queue, launch, partial, out, table):
 
 @pytest.mark.parametrize("alternate", [0, 1])
 @pytest.mark.parametrize("stack", [0, 3, -3], ids=["one", "even", "uneven"])
-@pytest.mark.parametrize("tile", [(128, 128), (64, 256)], ids=str)
-def test_shares_are_added_where_they_belong(queue, rng, alternate, stack, tile):
-    m, n, k, shares = 300, 410, 1024, 3
+@pytest.mark.parametrize(("tile", "shares"), [((128, 128), 3), ((64, 256), 13), ((64, 128), 64)], ids=str)
+def test_shares_are_added_where_they_belong(queue, rng, alternate, stack, tile, shares):
+    m, n, k = 300, 410, 8192
     given = problem("float16", m=m, n=n, k=k, out_type="float32")
     if stack:
         far = (0,) if stack > 0 else (-8,)  # a stack that runs backwards has work-groups of its own

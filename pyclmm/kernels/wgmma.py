@@ -67,6 +67,8 @@ _START = 1.3e-6  # until the first block has come
 _LAUNCH = 3.3e-6  # a launch with nothing in it
 _READ, _WRITE = 1 / 4.3e12, 1 / 2.3e12  # a byte of the operands, of the result
 _PARTIAL = 1 / 4e12  # a byte of shares of K, there or back
+_MOST_SHARES = 64
+_SHARES_EACH = 8  # that a work-item adds in cl/shares.cl: so many accesses are in flight
 
 
 def stage_bytes(config: TileConfig) -> int:
@@ -185,7 +187,7 @@ def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int
     left = Division.of(problem, config, device, problem.batch).tiles % device.compute_units
     if not left or (problem.batch > 1 and stacked(problem) == 1):
         return 1
-    return min(device.compute_units // left, problem.k // (2 * config.bk), 64)
+    return min(device.compute_units // left, problem.k // (2 * config.bk), _MOST_SHARES)
 
 
 def tile_violations(config: TileConfig, device: DeviceInfo, nbytes: int) -> list[str]:
@@ -193,8 +195,8 @@ def tile_violations(config: TileConfig, device: DeviceInfo, nbytes: int) -> list
     reasons = config.violations(device, (work_items(config),), 0)
     if (config.bm, config.bn) not in _TILES or config.bk != 128 // nbytes:
         reasons.append(f"wgmma has tiles of {list(_TILES)} x {128 // nbytes}, not {config}")
-    if not 1 <= config.split_k <= 64:
-        reasons.append(f"split_k must be 1 to 64: {config}")
+    if not 1 <= config.split_k <= _MOST_SHARES:
+        reasons.append(f"split_k must be 1 to {_MOST_SHARES}: {config}")
     if config.option("alternate") and (config.bm, config.bn) not in _ALTERNATE_TILES:
         reasons.append(f"quartets alternate on tiles of {_ALTERNATE_TILES}, not {config}")
     needed = config.stages * stage_bytes(config) + _OTHER_LOCAL_BYTES
@@ -251,6 +253,11 @@ def _unit_defines(config: TileConfig) -> Defines:
     )
 
 
+def _teams(shares: int) -> int:
+    """Into how many parts cl/shares.cl divides the shares that it adds: 1, 2, 4 or 8."""
+    return 1 << (ceil(shares / _SHARES_EACH) - 1).bit_length()
+
+
 def _adding(
     problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit
 ) -> tuple[tuple[Launch, ...], tuple[Workspace, ...]]:
@@ -262,12 +269,17 @@ def _adding(
     sets = problem.batch // stack
     elements = config.bm * config.bn * division.cut
     partial = Workspace("partial", max(1, 4 * elements * division.shares * sets))
-    defines = (*_unit_defines(config), ("ELEMENT_BYTES", unit.nbytes))
+    teams = _teams(division.shares)
+    defines = (
+        *(*_unit_defines(config), ("ELEMENT_BYTES", unit.nbytes)),
+        *(("CHUNK", 4), ("TEAMS", teams), ("EACH", _SHARES_EACH)),
+    )
+    items = elements // 4 * teams
     launch = Launch(
-        gemm_program(problem, ("tile_order.h", "units.h", "shares.h", "shares.cl"), defines),
+        gemm_program(problem, ("chunk.h", "tile_order.h", "units.h", "shares.h", "shares.cl"), defines),
         "matmul_shares",
-        ndrange(problem, elements // 4) if sets > 1 else (elements // 4,),
-        local_range(problem, 128) if sets > 1 else (128,),
+        ndrange(problem, items) if sets > 1 else (items,),
+        local_range(problem, 128 * teams) if sets > 1 else (128 * teams,),
         (*gemm_args(problem), partial.symbol, *division.args),
     )
     return (launch,) if division.cut else (), (partial,)
