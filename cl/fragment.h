@@ -155,10 +155,13 @@ typedef struct { OUT_T low, high; } __attribute__((aligned(2 * OUT_WIDTH))) out_
 #endif
 
 /* All fragments of rows i and i + 8: `blocks` blocks from column j on. */
-#define STORE_FRAGMENTS(i, j, acc, blocks)                                          \
+#define STORE_FRAGMENTS(i, j, acc, blocks) STORE_FRAGMENT_ROWS(i, 8, j, acc, blocks)
+
+/* The same of rows i and i + row_step. */
+#define STORE_FRAGMENT_ROWS(i, row_step, j, acc, blocks)                            \
   do {                                                                              \
     _Pragma("unroll") for (int h_ = 0; h_ < 2; ++h_) {                              \
-      const int i_ = (i) + 8 * h_;                                                  \
+      const int i_ = (i) + (row_step) * h_;                                         \
       _Pragma("unroll") for (int b_ = 0; b_ < (blocks); b_ += BLOCKS_AT_ONCE)       \
         STORE_BLOCKS(i_, (j) + 8 * b_, (acc) + 4 * b_ + 2 * h_);                    \
     }                                                                               \
