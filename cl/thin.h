@@ -46,33 +46,34 @@
 #define TILE_AT(q, x) ((x) * BN + (q))
 #endif
 
-/* One access of VEC elements of X: accumulators as they are, or 16-bit elements, converted. */
+/* access_t: VEC elements of X as FETCH_X reads them, and SPREAD_X(to, v), those as accumulators. 16-bit elements stay
+ * as they are until they are multiplied, so that many accesses in flight take few registers. */
 #if VEC > 1 && SHORT_X
 #if VEC == 8
-typedef uint4 words_t;
+typedef uint4 access_t;
 #define SPREAD_WORDS(to, v) ((to)[0] = (v).x, (to)[1] = (v).y, (to)[2] = (v).z, (to)[3] = (v).w)
 #else
-typedef uint2 words_t;
+typedef uint2 access_t;
 #define SPREAD_WORDS(to, v) ((to)[0] = (v).x, (to)[1] = (v).y)
 #endif
-#define READ_X(to, p)                                                \
+#define FETCH_X(p) (*(__global const access_t *)(p))
+#define SPREAD_X(to, v)                                              \
   do {                                                               \
-    const words_t v_ = *(__global const words_t *)(p);               \
     uint words_[VEC / 2];                                            \
-    SPREAD_WORDS(words_, v_);                                        \
+    SPREAD_WORDS(words_, v);                                         \
     UNROLL for (int e_ = 0; e_ < VEC; ++e_) {                        \
       const ushort bits_ = (ushort)(words_[e_ / 2] >> e_ % 2 * 16);  \
       (to)[e_] = LOAD_X((const X_T *)&bits_, 0);                     \
     }                                                                \
   } while (0)
 #elif VEC > 1
-#define READ_X(to, p)                                      \
-  do {                                                     \
-    const chunk_t v_ = *(__global const chunk_t *)(p);     \
-    SPREAD(to, v_);                                        \
-  } while (0)
+typedef chunk_t access_t;
+#define FETCH_X(p) (*(__global const access_t *)(p))
+#define SPREAD_X(to, v) SPREAD(to, v)
 #else
-#define READ_X(to, p) ((to)[0] = LOAD_X(p, 0))
+typedef ACC_T access_t;
+#define FETCH_X(p) LOAD_X(p, 0)
+#define SPREAD_X(to, v) ((to)[0] = (v))
 #endif
 
 /* The sum of a tile's element (q, x), complete or a share of it. */

@@ -13,21 +13,27 @@
 #error "thin_dot.cl needs LANES LINES TEAMS"
 #endif
 
-INLINE ACC_T sum_of_lanes(ACC_T value, __local ACC_T *scratch, const int lane, const int team)
+#define ITEMS (LANES * TEAMS)
+
+/* The sums over lanes of a work-item's LINES values, for lane 0: at each level the upper half of the lanes hands
+ * its values to the lower half, each in its own place, so that a level takes one barrier. */
+INLINE void sum_over_lanes(ACC_T *value, __local ACC_T *scratch, const int lane)
 {
+  const int item = get_local_id(0);
   for (int half_of = LANES / 2; half_of > 0; half_of /= 2) {
-    if (lane >= half_of && lane < 2 * half_of) scratch[team * LANES + lane] = value;
+    if (lane >= half_of && lane < 2 * half_of)
+      UNROLL for (int l = 0; l < LINES; ++l) scratch[l * ITEMS + item] = value[l];
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (lane < half_of) value = value + scratch[team * LANES + lane + half_of];
-    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lane < half_of)
+      UNROLL for (int l = 0; l < LINES; ++l) value[l] = value[l] + scratch[l * ITEMS + item + half_of];
   }
-  return value;
+  barrier(CLK_LOCAL_MEM_FENCE); /* before the next values come */
 }
 
-__kernel __attribute__((reqd_work_group_size(LANES * TEAMS, 1, 1))) void thin_dot(
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void thin_dot(
     GEMM_ARGS, const int first_tile, const int k_share, __global ACC_T *partial)
 {
-  __local ACC_T scratch[LANES * TEAMS];
+  __local ACC_T scratch[ITEMS * LINES];
   GEMM_BEGIN;
   const int lane = get_local_id(0) % LANES, team = get_local_id(0) / LANES;
   const int x0 = (first_tile + get_group_id(0)) * TILE_X;
@@ -35,23 +41,24 @@ __kernel __attribute__((reqd_work_group_size(LANES * TEAMS, 1, 1))) void thin_do
   const int k_end = SPLIT ? min(K, k0 + k_share) : K;
   const long step_x = X_STEP_X, y_step_k = Y_STEP_K, step_q = Y_STEP_Q;
 
-  ACC_T acc[LINES][Q];
-  UNROLL for (int l = 0; l < LINES; ++l) UNROLL for (int q = 0; q < Q; ++q) acc[l][q] = ACC_ZERO;
+  ACC_T acc[Q][LINES];
+  UNROLL for (int q = 0; q < Q; ++q) UNROLL for (int l = 0; l < LINES; ++l) acc[q][l] = ACC_ZERO;
   for (int k = k0 + lane * VEC; k < k_end; k += LANES * VEC) {
-    ACC_T x[LINES][VEC];
+    access_t lines[LINES];
     UNROLL for (int l = 0; l < LINES; ++l)
-      READ_X(x[l], X_BASE + min(x0 + l * TEAMS + team, X_EXTENT - 1) * step_x + k);
+      lines[l] = FETCH_X(X_BASE + min(x0 + l * TEAMS + team, X_EXTENT - 1) * step_x + k);
+    ACC_T x[LINES][VEC];
+    UNROLL for (int l = 0; l < LINES; ++l) SPREAD_X(x[l], lines[l]);
     UNROLL for (int q = 0; q < Q; ++q) {
       UNROLL for (int e = 0; e < VEC; ++e) {
         const ACC_T y = LOAD_Y(Y_BASE, min(q, Y_EXTENT - 1) * step_q + (k + e) * y_step_k);
-        UNROLL for (int l = 0; l < LINES; ++l) acc[l][q] = MAC(acc[l][q], x[l][e], y);
+        UNROLL for (int l = 0; l < LINES; ++l) acc[q][l] = MAC(acc[q][l], x[l][e], y);
       }
     }
   }
-  UNROLL for (int l = 0; l < LINES; ++l) {
-    UNROLL for (int q = 0; q < Q; ++q) {
-      const ACC_T sum = sum_of_lanes(acc[l][q], scratch, lane, team);
-      if (lane == 0 && q < Y_EXTENT) STORE_SUM(q, x0 + l * TEAMS + team, sum);
-    }
+  UNROLL for (int q = 0; q < Q; ++q) {
+    sum_over_lanes(acc[q], scratch, lane);
+    if (lane == 0 && q < Y_EXTENT)
+      UNROLL for (int l = 0; l < LINES; ++l) STORE_SUM(q, x0 + l * TEAMS + team, acc[q][l]);
   }
 }

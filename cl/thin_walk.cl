@@ -7,38 +7,51 @@
  *          |      |s0 s0 s0 |
  *          +------+---------+
  *
- * Macros: LANES, SLICES (a power of two), AHEAD; those of thin.h. The work-group is LANES * SLICES.
+ * Macros: LANES, SLICES (a power of two), AHEAD; those of thin.h. The work-group has ITEMS = LANES * SLICES.
  * Work-group (tile, share): columns from tile * LANES * VEC, K from share * k_share.
  */
 #if !defined(LANES) || !defined(SLICES) || !defined(AHEAD)
 #error "thin_walk.cl needs LANES SLICES AHEAD"
 #endif
+#define ITEMS (LANES * SLICES)
 
-INLINE void multiply_column(
-    ACC_T (*acc)[VEC], const ACC_T *column, __global const Y_T *y, const long step_q, const int rows)
+/* acc += an access to a row of X, times that row of Y; nothing where the row is not `there`. */
+INLINE void multiply_access(
+    ACC_T (*acc)[VEC], const access_t access, __global const Y_T *y, const long step_q, const int rows,
+    const bool there)
 {
+  ACC_T x[VEC];
+  SPREAD_X(x, there ? access : (access_t)(0));
   UNROLL for (int q = 0; q < Q; ++q) {
-    const ACC_T value = LOAD_Y(y, min(q, rows - 1) * step_q);
-    UNROLL for (int e = 0; e < VEC; ++e) acc[q][e] = MAC(acc[q][e], value, column[e]);
+    const ACC_T loaded = LOAD_Y(y, min(q, rows - 1) * step_q);
+    const ACC_T value = there ? loaded : ACC_ZERO;
+    UNROLL for (int e = 0; e < VEC; ++e) acc[q][e] = MAC(acc[q][e], value, x[e]);
   }
 }
 
-/* The sum over slices of one value a work-item, for slice 0. */
-INLINE ACC_T sum_of_slices(ACC_T value, __local ACC_T *scratch, const int lane, const int slice)
+/* The sums over slices of a work-item's VEC values, for slice 0: at each level the upper half of the slices hands
+ * its values to the lower half, each in its own place, so that a level takes one barrier. */
+INLINE void sum_over_slices(ACC_T *value, __local ACC_T *scratch, const int slice)
 {
+  const int item = get_local_id(0);
   for (int half_of = SLICES / 2; half_of > 0; half_of /= 2) {
-    if (slice >= half_of && slice < 2 * half_of) scratch[(slice - half_of) * LANES + lane] = value;
+    if (slice >= half_of && slice < 2 * half_of)
+      UNROLL for (int e = 0; e < VEC; ++e) scratch[e * ITEMS + item] = value[e];
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (slice < half_of) value = value + scratch[slice * LANES + lane];
-    barrier(CLK_LOCAL_MEM_FENCE);
+    if (slice < half_of)
+      UNROLL for (int e = 0; e < VEC; ++e) value[e] = value[e] + scratch[e * ITEMS + item + half_of * LANES];
   }
-  return value;
+  barrier(CLK_LOCAL_MEM_FENCE); /* before the next values come */
 }
 
-__kernel __attribute__((reqd_work_group_size(LANES * SLICES, 1, 1))) void thin_walk(
+/* Row k of the columns and of Y; the last one stands in for those beyond. */
+#define ROW_X(k) (column + min(k, k_end - 1) * step_k)
+#define ROW_Y(k) (Y_BASE + min(k, k_end - 1) * y_step_k)
+
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void thin_walk(
     GEMM_ARGS, const int first_tile, const int k_share, __global ACC_T *partial)
 {
-  __local ACC_T scratch[LANES * SLICES];
+  __local ACC_T scratch[ITEMS * VEC];
   GEMM_BEGIN;
   const int lane = get_local_id(0) % LANES, slice = get_local_id(0) / LANES;
   const int x0 = (first_tile + get_group_id(0)) * TILE_X;
@@ -47,26 +60,26 @@ __kernel __attribute__((reqd_work_group_size(LANES * SLICES, 1, 1))) void thin_w
   const int k_end = SPLIT ? min(K, k0 + k_share) : K;
   const long step_k = X_STEP_K, y_step_k = Y_STEP_K, step_q = Y_STEP_Q;
   __global const X_T *column = X_BASE + min(x, X_EXTENT - VEC);
-  __global const Y_T *y = Y_BASE;
 
   ACC_T acc[Q][VEC];
   UNROLL for (int q = 0; q < Q; ++q) UNROLL for (int e = 0; e < VEC; ++e) acc[q][e] = ACC_ZERO;
-  int k = k0 + slice;
-  for (; k + (AHEAD - 1) * SLICES < k_end; k += AHEAD * SLICES) {
-    ACC_T ahead[AHEAD][VEC];
-    UNROLL for (int u = 0; u < AHEAD; ++u) READ_X(ahead[u], column + (k + u * SLICES) * step_k);
+  if (k0 < k_end) {
+    int k = k0 + slice;
+    access_t ahead[AHEAD];
+    UNROLL for (int u = 0; u < AHEAD; ++u) ahead[u] = FETCH_X(ROW_X(k + u * SLICES));
+    for (; k + (AHEAD - 1) * SLICES < k_end; k += AHEAD * SLICES) {
+      UNROLL for (int u = 0; u < AHEAD; ++u) {
+        const access_t access = ahead[u];
+        ahead[u] = FETCH_X(ROW_X(k + (AHEAD + u) * SLICES));
+        multiply_access(acc, access, Y_BASE + (k + u * SLICES) * y_step_k, step_q, Y_EXTENT, true);
+      }
+    }
     UNROLL for (int u = 0; u < AHEAD; ++u)
-      multiply_column(acc, ahead[u], y + (k + u * SLICES) * y_step_k, step_q, Y_EXTENT);
-  }
-  for (; k < k_end; k += SLICES) {
-    ACC_T one[VEC];
-    READ_X(one, column + k * step_k);
-    multiply_column(acc, one, y + k * y_step_k, step_q, Y_EXTENT);
+      multiply_access(acc, ahead[u], ROW_Y(k + u * SLICES), step_q, Y_EXTENT, k + u * SLICES < k_end);
   }
   UNROLL for (int q = 0; q < Q; ++q) {
-    UNROLL for (int e = 0; e < VEC; ++e) {
-      const ACC_T sum = sum_of_slices(acc[q][e], scratch, lane, slice);
-      if (slice == 0 && q < Y_EXTENT) STORE_SUM(q, x + e, sum);
-    }
+    sum_over_slices(acc[q], scratch, slice);
+    if (slice == 0 && q < Y_EXTENT)
+      UNROLL for (int e = 0; e < VEC; ++e) STORE_SUM(q, x + e, acc[q][e]);
   }
 }

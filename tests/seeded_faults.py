@@ -154,6 +154,8 @@ FAULTS = (
           "if (k0 > k_begin) ADD_TILE(acc, sum);", "", laws("packed")),
     Fault("wgmma_lost_share", "a share of a split K is lost", "cl/shares.cl",
           "share < shares", "share < shares - 1", ("tests/test_shares.py",)),
+    Fault("wgmma_lost_team", "the shares of a team are lost", "cl/shares.cl",
+          "int t = 1; t < TEAMS", "int t = 2; t < TEAMS", ("tests/test_shares.py",)),
     Fault("wgmma_rows", "rows of a result change places", "cl/fragment_rows.h", "(w >> 5 & 1) * 8 +",
           "(w >> 5 & 1) * 4 +", ("tests/test_shares.py",)),
     Fault("wgmma_swapped", "a swapped result is stored as if it were not", "cl/units.h",

@@ -78,9 +78,13 @@ def run(queue, launch, partial, out, table):
     ("kind", "trans"), [("float16", "NN"), ("float32", "TT"), ("float32", "NN")], ids=str
 )
 @pytest.mark.parametrize("stack", [0, 3, -3], ids=["one", "even", "uneven"])
-@pytest.mark.parametrize(("tile", "alternate"), [((128, 128), 0), ((64, 256), 0), ((64, 128), 1)], ids=str)
-def test_shares_are_added_where_they_belong(queue, rng, alternate, stack, tile, kind, trans):
-    m, n, k, shares = 300, 450, 1024, 3
+@pytest.mark.parametrize(
+    ("tile", "alternate", "shares"),
+    [((128, 128), 0, 3), ((64, 256), 0, 13), ((64, 128), 1, 3), ((128, 64), 0, 64)],
+    ids=str,
+)
+def test_shares_are_added_where_they_belong(queue, rng, tile, alternate, shares, stack, kind, trans):
+    m, n, k = 300, 450, 8192
     registers = kind == "float32"
     precision = "medium" if registers else "highest"
     given = problem(kind, m=m, n=n, k=k, out_type="float32", trans=trans, precision=precision)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from made_up import DEVICES, H200
+from test_matrix_units import problem
 
 import pyclmm
 from pyclmm.kernels import kernel_named
@@ -30,3 +32,36 @@ def test_short_elements_keep_their_specials(queue, unchecked):
     a[0, 3], b[3] = 1, np.tile(values, 8)
     got = pyclmm.matmul(a, b, kernel="thin", queue=queue)
     assert np.array_equal(got, b[3:4], equal_nan=True)
+
+
+# Shapes whose configurations were timed on an H200 (docs/kernels/register.md), and the fastest of them or one
+# within 2 % of it: lanes, teams, depth.
+FASTEST = [
+    ("float16", (1, 8192, 8192), [(8, 64, 6), (8, 128, 4)]),
+    ("float16", (1, 4096, 4096), [(4, 128, 4), (8, 64, 6)]),
+    ("float16", (1, 16384, 4096), [(8, 64, 4)]),
+    ("float16", (1, 10000, 8000), [(8, 64, 4)]),
+    ("float32", (1, 8192, 8192), [(8, 64, 4)]),
+    ("float64", (1, 8192, 8192), [(8, 32, 4)]),
+]
+
+
+@pytest.mark.parametrize(("kind", "shape", "fastest"), FASTEST, ids=str)
+def test_the_model_chooses_what_was_measured_to_be_fastest(kind, shape, fastest):
+    given = problem(kind, *shape)
+    chosen = THIN.configs(given, H200)[0]
+    assert tuple(chosen.option(name) for name in ("lanes", "teams", "depth")) in fastest
+    assert len(THIN.launches(given, chosen, H200).launches) == 1
+
+
+def test_few_columns_and_a_long_k_are_cut():
+    given = problem("float16", 1, 512, 65536)
+    assert len(THIN.launches(given, THIN.configs(given, H200)[0], H200).launches) == 2
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+@pytest.mark.parametrize("align", [16, 2])
+def test_small_products_have_small_work_groups(device, align):
+    given = problem("float16", 1, 8, 20, a_align=align, b_align=align)
+    chosen = THIN.configs(given, device)[0]
+    assert chosen.option("lanes") * chosen.option("teams") <= 32

@@ -11,6 +11,7 @@ from ..device import DeviceInfo
 from ..dtypes import COMPLEX, dtype_of
 from ..problem import GemmProblem
 from .base import Kernel, Launch, Work, Workspace, gemm_args, gemm_program, local_range, ndrange, round_up
+from .reading import Reading
 from .register import reduction
 from .tile import ACCESS, stored_as_summed
 from .waves import Part, units
@@ -18,7 +19,8 @@ from .waves import Part, units
 _WIDEST = 8  # the longest thin side
 _SOURCES = ("chunk.h", "tile_order.h", "thin.h")
 # (lanes, teams, depth) where the big operand's contiguous axis is the long side, and where it is K.
-_WALK = ((8, 64, 4), (8, 16, 4), (4, 4, 2), (1, 1, 1))
+_WALK = ((8, 64, 6), (8, 64, 4), (8, 32, 4), (8, 16, 4), (4, 128, 4), (4, 4, 2), (1, 1, 1))
+_WALK_ELEMENTS = ((32, 16, 8), *_WALK)  # where an access is an element
 _DOT = ((64, 4, 2), (32, 2, 2), (4, 1, 1), (1, 1, 1))
 
 
@@ -43,10 +45,10 @@ class Thin(Kernel):
                 split_k=0,
                 options=(("depth", depth), ("lanes", lanes), ("teams", teams)),
             )
-            for lanes, teams, depth in (_DOT if _along_k(problem) else _WALK)
+            for lanes, teams, depth in _shapes(problem)
         ]
         fitting = [c for c in found if not self.violations(problem, c, device)]
-        return sorted(fitting, key=lambda c: _items(c) > 32 and _steps(problem, c) < 1)
+        return sorted(fitting, key=lambda c: _order(problem, c, device))
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         lanes, teams, depth = (config.option(name) for name in ("lanes", "teams", "depth"))
@@ -54,7 +56,8 @@ class Thin(Kernel):
             return ["lanes and teams must be powers of two, depth 1 or more"]
         if config.vec not in (1, _widest(problem)):
             return [f"vec {config.vec}: the big operand is read in accesses of {_widest(problem)} or 1"]
-        nbytes = _items(config) * dtype_of(problem.acc_type).itemsize
+        handed = config.option("depth") if _along_k(problem) else config.vec  # sums a work-item, at the end
+        nbytes = _items(config) * handed * dtype_of(problem.acc_type).itemsize
         reasons = config.violations(device, (_items(config),), nbytes)
         too_many = device.too_many_steps(_steps(problem, config) * depth)
         return [*reasons, too_many] if too_many else reasons
@@ -63,7 +66,8 @@ class Thin(Kernel):
         rows, q, tile = _thin_rows(problem), _thin_side(problem), _tile(problem, config)
         bm, bn = (q, tile) if rows else (tile, q)
         tiles = -(-max(problem.m, problem.n) // tile)
-        k_share = _k_share(problem, config, device, tiles)
+        shares = _shares(problem, config, device)
+        k_share = round_up(-(-max(1, problem.k) // shares), ACCESS)
         part = Part(0, tiles, max(1, -(-problem.k // k_share)))
         nbytes = bm * bn * tiles * part.shares * problem.batch * dtype_of(problem.acc_type).itemsize
         workspace = (Workspace("partial", nbytes),) if part.shares > 1 else ()
@@ -117,6 +121,13 @@ def _access(problem: GemmProblem, config: TileConfig) -> int:
     return config.vec if whole and not conj and readable else 1
 
 
+def _shapes(problem: GemmProblem) -> tuple[tuple[int, int, int], ...]:
+    """Lanes, teams and depth of the configurations."""
+    if _along_k(problem):
+        return _DOT
+    return _WALK if _access(problem, TileConfig(vec=_widest(problem))) > 1 else _WALK_ELEMENTS
+
+
 def _tile(problem: GemmProblem, config: TileConfig) -> int:
     """The long side of a work-group's tile."""
     if _along_k(problem):
@@ -130,14 +141,48 @@ def _steps(problem: GemmProblem, config: TileConfig) -> int:
     return problem.k // (along * config.option("depth"))
 
 
-def _k_share(problem: GemmProblem, config: TileConfig, device: DeviceInfo, tiles: int) -> int:
-    """K of a share: all of it where tiles fill the device, or nearly do, as adding shares up takes a launch;
-    never less than a few steps.
+def _tiles(problem: GemmProblem, config: TileConfig) -> int:
+    """Work-groups side by side along the long side, of all products of a stack."""
+    return max(1, -(-max(problem.m, problem.n) // _tile(problem, config)) * problem.batch)
+
+
+def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Into how many shares K is cut: 1 where tiles fill the device, or nearly do, as adding shares up takes a
+    launch; never less than a few steps each.
     """
-    groups = max(1, tiles * problem.batch)
-    wanted = 2 * units(device) // groups if 8 * groups < 7 * units(device) else 1
-    shares = config.split_k or min(wanted, _steps(problem, config) // 4)
-    return round_up(-(-max(1, problem.k) // max(1, shares)), ACCESS)
+    if config.split_k:
+        return config.split_k
+    tiles = _tiles(problem, config)
+    wanted = 2 * units(device) // tiles if 8 * tiles < 7 * units(device) else 1
+    wanted = max(1, min(wanted, _steps(problem, config) // 4))
+    if _along_k(problem):
+        return wanted
+    return min((1, wanted), key=lambda shares: _reading(problem, config, shares).cycles(device))
+
+
+def _reading(problem: GemmProblem, config: TileConfig, shares: int) -> Reading:
+    """The launch of thin_walk as its model sees it."""
+    itemsize = dtype_of(_big(problem)[0]).itemsize
+    access = _access(problem, config) * itemsize
+    sums = _thin_side(problem) * _access(problem, config) * dtype_of(problem.acc_type).itemsize // 4
+    return Reading(
+        nbytes=max(problem.m, problem.n) * problem.k * problem.batch * itemsize,
+        tiles=_tiles(problem, config),
+        shares=shares,
+        items=_items(config),
+        depth=config.option("depth"),
+        access=access,
+        line=config.option("lanes") * access,
+        sums=sums,
+    )
+
+
+def _order(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tuple[bool, float]:
+    """The fastest first; last those of which K does not keep all work-items busy."""
+    idle = _items(config) > 32 and _steps(problem, config) < 1
+    if _along_k(problem):
+        return idle, 0.0
+    return idle, _reading(problem, config, _shares(problem, config, device)).cycles(device)
 
 
 def _launches(

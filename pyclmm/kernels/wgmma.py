@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from ..config import TileConfig
 from ..device import DeviceInfo
@@ -56,11 +57,12 @@ SOURCES = (
     ),
     *("fragment.h", "fragment_columns.h", "shares.h", "wgmma.cl"),
 )
-ADDING_SOURCES = ("tile_order.h", "units.h", "fragment_rows.h", "shares.h", "shares.cl")
+ADDING_SOURCES = ("chunk.h", "tile_order.h", "units.h", "fragment_rows.h", "shares.h", "shares.cl")
 _OF_OTHER = {"a": "b", "a_offset": "b_offset", "workspace:packed_a": "workspace:packed_b"}
 _OF_OTHER |= {b: a for a, b in _OF_OTHER.items()}
 CAPABILITY = (9, 0)  # sm_90a runs on no other
 MAP_BYTES = 384  # MAP_SLOT of cl/ptx_map.h
+_SHARES_EACH = 8  # that a work-item adds in cl/shares.cl: so many accesses are in flight
 
 
 def wgmma_launch(
@@ -111,6 +113,11 @@ def _unit_defines(config: TileConfig, operands: Operands) -> Defines:
     )
 
 
+def _teams(shares: int) -> int:
+    """Into how many parts cl/shares.cl divides the shares that it adds: 1, 2, 4 or 8."""
+    return 1 << (ceil(shares / _SHARES_EACH) - 1).bit_length()
+
+
 def _adding(
     problem: GemmProblem, config: TileConfig, device: DeviceInfo, operands: Operands
 ) -> tuple[tuple[Launch, ...], tuple[Workspace, ...]]:
@@ -122,11 +129,14 @@ def _adding(
     sets = problem.batch // stack
     elements = config.bm * config.bn * division.cut
     partial = Workspace("partial", max(1, 4 * elements * division.shares * sets))
+    teams = _teams(division.shares)
+    more = (("CHUNK", 4), ("TEAMS", teams), ("EACH", _SHARES_EACH))
+    items = elements // 4 * teams
     launch = Launch(
-        gemm_program(problem, ADDING_SOURCES, _unit_defines(config, operands)),
+        gemm_program(problem, ADDING_SOURCES, (*_unit_defines(config, operands), *more)),
         "matmul_shares",
-        ndrange(problem, elements // 4) if sets > 1 else (elements // 4,),
-        local_range(problem, 128) if sets > 1 else (128,),
+        ndrange(problem, items) if sets > 1 else (items,),
+        local_range(problem, 128 * teams) if sets > 1 else (128 * teams,),
         (*gemm_args(problem), partial.symbol, *division.args),
     )
     return (launch,) if division.cut else (), (partial,)

@@ -43,6 +43,7 @@ _START = 1.3e-6  # until the first block has come
 _LAUNCH = 3.3e-6  # a launch with nothing in it
 _READ, _WRITE = 1 / 4.3e12, 1 / 2.3e12  # a byte of the operands, of the result
 _PARTIAL = 1 / 4e12  # a byte of shares of K, there or back
+_MOST_SHARES = 64
 _PACKED = 1 / 2.8e12  # a byte of an operand that is packed, there or back
 
 
@@ -202,7 +203,7 @@ def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int
     left = Division.of(problem, config, device, problem.batch).tiles % device.compute_units
     if not left or (problem.batch > 1 and stacked(problem) == 1):
         return 1
-    return min(device.compute_units // left, problem.k // (2 * config.bk), 64)
+    return min(device.compute_units // left, problem.k // (2 * config.bk), _MOST_SHARES)
 
 
 def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> list[str]:
@@ -210,8 +211,8 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     reasons = config.violations(device, (work_items(config),), 0)
     if (config.bm, config.bn) not in _TILES or config.bk != unit.block:
         reasons.append(f"wgmma has tiles of {list(_TILES)} x {unit.block}, not {config}")
-    if not 1 <= config.split_k <= 64:
-        reasons.append(f"split_k must be 1 to 64: {config}")
+    if not 1 <= config.split_k <= _MOST_SHARES:
+        reasons.append(f"split_k must be 1 to {_MOST_SHARES}: {config}")
     if config.option("alternate") and (config.bm, config.bn) not in _ALTERNATE_TILES:
         reasons.append(f"quartets alternate on tiles of {_ALTERNATE_TILES}, not {config}")
     if config.option("swapped") not in (0, 1):
