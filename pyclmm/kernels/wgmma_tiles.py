@@ -25,7 +25,7 @@ _TILES = {
     (64, 128): 1.08,
     (128, 64): 1.03,
     (64, 64): 1.08,
-    (64, 32): 1.08,
+    (64, 32): 1.3,
 }
 _SMALL_TILE = 64 * 64
 _LEAST_ROWS = min(bm for bm, _ in _TILES)
@@ -39,7 +39,8 @@ _NO_REGISTERS_LEFT = (
 _MULTIPLY = 0.68e-6 / (128 * 256)  # a block of 128 bytes of K, an element of the tile
 _COPY_A, _COPY_B = 1.5e-9, 1.1e-9  # 128 bytes of a line on their way to local memory
 _STORE, _STORE_ELEMENT = 0.3e-6, 1.7e-6 / 16384  # a tile's end; an element that a quartet stores
-_START = 1.3e-6  # until the first block has come
+_BLOCK, _LEFT_BLOCK = 0.13e-6, 0.2e-6  # no block takes less, with A through registers
+_START, _START_GROUP = 0.65e-6, 5e-9  # until the first block has come; for each work-group
 _LAUNCH = 3.3e-6  # a launch with nothing in it
 _READ, _WRITE = 1 / 4.3e12, 1 / 2.3e12  # a byte of the operands, of the result
 _PARTIAL = 1 / 4e12  # a byte of shares of K, there or back
@@ -125,7 +126,8 @@ def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit) -> float
     lines_b = _copied_lines(config.bn, problem.n, operands.across_b, unit)
     copies = lines_a * _COPY_A + lines_b * _COPY_B
     products = config.bm * config.bn * _MULTIPLY
-    return max(copies, products) * _TILES[config.bm, config.bn]
+    least = _LEFT_BLOCK if operands.left_registers else _BLOCK
+    return max(max(copies, products) * _TILES[config.bm, config.bn], least)
 
 
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> float:
@@ -151,7 +153,7 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     packed = operands_of(problem, unit).packed_elements(problem)
     if packed:
         seconds += _LAUNCH + 2 * packed * nbytes * _PACKED
-    return seconds + _START + _LAUNCH
+    return seconds + _START + _START_GROUP * division.groups(device) + _LAUNCH
 
 
 def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[TileConfig]:
