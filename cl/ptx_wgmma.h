@@ -124,6 +124,12 @@ __attribute__((always_inline)) inline void wgmma(
 }
 
 #if WGMMA_TYPE == 3
+/* Two words of A, from local memory. */
+inline void load_pair(uint *words, const uint from)
+{
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(from) : "memory");
+}
+
 /* Issues D += A B, where A is in registers: they stay as they are until it is done. */
 __attribute__((always_inline)) inline void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)
 {

@@ -60,14 +60,6 @@ inline ring_t advanced(ring_t ring, const int blocks)
 #endif
 #define FOR_EACH_UNIT for (int n_ = get_group_id(0); n_ < units; n_ += get_num_groups(0))
 
-/* The value of a sub-group's first work-item, of which the compiler knows that all of them have it. */
-inline int first_ones(const int value)
-{
-  int first;
-  asm volatile("shfl.sync.idx.b32 %0, %1, 0, 0x1f, 0xffffffff;" : "=r"(first) : "r"(value));
-  return first;
-}
-
 /* Asks for every FEEDERS-th block of one operand that this work-group needs, from number `feeder` on: of `lines`
  * rows (columns of B), no more than `most`, across K in boxes of `box`; `which` 0: A, 1: B, whose blocks lie
  * behind A's.
@@ -115,11 +107,6 @@ __attribute__((always_inline)) inline void feed(
  * more than two, and two quartets, of which one multiplies meanwhile. */
 #define LEFT_SETS (ACCS > 96 && WORK_ITEMS > 256 ? 2 : 4)
 #define AHEAD (LEFT_SETS == 4)
-inline void load_pair(uint *w, const uint from)
-{
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "r"(from) : "memory");
-}
-
 /* A step of 8 of K: this work-item's words of A, all fragments. */
 __attribute__((always_inline)) inline void load_left(uint *words, const uint place, const int step)
 {
@@ -153,8 +140,7 @@ __attribute__((always_inline)) inline void multiply(wgmma_acc *acc, const uint t
 
 /* Two quartets that have tiles of their own take turns in issuing multiplications: one stores while the
  * other multiplies, and the turn passes on with the tile. */
-inline void wait_for_turn(const int quartet) { asm volatile("bar.sync %0, 256;" :: "r"(4 + quartet) : "memory"); }
-inline void give_turn(const int quartet) { asm volatile("bar.arrive %0, 256;" :: "r"(4 + quartet) : "memory"); }
+#define TURN_OF(quartet) (4 + (quartet)) /* a barrier */
 
 /* From one product's operand to the next one's in a stack, in bytes. */
 #if BATCHED
@@ -246,7 +232,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
     #pragma unroll
     for (int i = 0; i < ACCS; ++i) acc[i] = 0;
     int last = 0;
-    if (ALTERNATE && n_ != (int)get_group_id(0)) wait_for_turn(quartet);
+    if (ALTERNATE && n_ != (int)get_group_id(0)) meet(TURN_OF(quartet));
     for (int block = unit.first; block < unit.end; ++block) {
       const uint at = tile0 + ring.stage * STAGE_BYTES;
 #if LEFT_REGISTERS
@@ -279,7 +265,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
       last = ring.stage;
       ring = advanced(ring, 1);
     }
-    if (ALTERNATE && n_ + (int)get_num_groups(0) < units) give_turn(3 - quartet);
+    if (ALTERNATE && n_ + (int)get_num_groups(0) < units) announce(TURN_OF(3 - quartet));
     #pragma unroll
     for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
     if (unit.first < unit.end) RELEASE(last);
