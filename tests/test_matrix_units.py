@@ -186,7 +186,7 @@ def test_few_rows_or_columns_are_tried_either_way(shape, both):
     assert {c.option("swapped") for c in found} == ({0, 1} if both else {0})
     for config in found:
         launches = kernel_named("wgmma").launches(problem(m=m, n=n), config, H200).launches
-        assert [x.kernel for x in launches][0] == "matmul_wgmma"  # nothing is packed
+        assert launches[0].kernel == "matmul_wgmma"  # nothing is packed
 
 
 def test_a_swapped_launch_has_its_operands_exchanged():
