@@ -10,9 +10,10 @@
  *     +------+    +--------------+         work-group g computes units g, g + groups, ...
  *
  * Units and quartets are described in units.h, the sums of shares of K in shares.h. With ALTERNATE 1 a
- * quartet multiplies while the other one stores. Copies of the next unit run while one is stored. Each work-group keeps the tensor maps of A and B, for each
- * feeder, in its slots of `maps`. Products of a stack are layers of the maps, or, where they do not lie at equal
- * distances, each has work-groups of its own, in dimension 2.
+ * quartet multiplies while the other one stores. Copies of the next unit run while one is stored. Each
+ * work-group keeps the tensor maps of A and B, for each feeder, in its slots of `maps`. Products of a stack are
+ * layers of the maps, or, where they do not lie at equal distances, each has work-groups of its own, in
+ * dimension 2.
  *
  * With SWAPPED this computes out^T = B^T A^T, and its a is the caller's b. TF32's units take operands along K from
  * local memory, but the left one, A, from registers, too, where it may lie across K (LEFT_REGISTERS). So of the
@@ -82,8 +83,9 @@ __attribute__((always_inline)) inline void feed(
     const int row = which ? unit.origin.s1 : unit.origin.s0;
     const int layer = layered ? unit.layer : 0;
     const int blocks = unit.end - unit.first;
+    const int number = unit.origin.s0 / BM + unit.origin.s1 / BN; /* of the tile, in its row or column */
     const bool turned = min(work.tiles_m, work.tiles_n) == 1 && blocks;
-    int k = (unit.first + n + (turned ? unit.tile % blocks : 0)) * BK;
+    int k = (unit.first + n + (turned ? number % blocks : 0)) * BK;
     for (; n < blocks; n += FEEDERS) {
       if (k >= unit.end * BK) k -= blocks * BK;
       const uint to = tile0 + ring.stage * STAGE_BYTES + which * TILE_A;
