@@ -66,7 +66,7 @@ _STORE, _STORE_ELEMENT = 0.3e-6, 1.7e-6 / 16384  # a tile's end; an element that
 _START = 1.3e-6  # until the first block has come
 _LAUNCH = 3.3e-6  # a launch with nothing in it
 _READ, _WRITE = 1 / 4.3e12, 1 / 2.3e12  # a byte of the operands, of the result
-_PARTIAL = 1 / 4e12  # a byte of shares of K, there or back
+_PARTIAL = 1 / 3e12  # a byte of shares of K, there or back
 _MOST_SHARES = 64
 _SHARES_EACH = 8  # that a work-item adds in cl/shares.cl: so many accesses are in flight
 
