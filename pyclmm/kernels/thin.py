@@ -135,10 +135,12 @@ def _access(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def _shapes(problem: GemmProblem) -> tuple[tuple[int, int, int], ...]:
-    """Lanes, teams and depth of the configurations."""
+    """Lanes, teams and depth of the configurations; many sums leave no registers for a depth over 4."""
     if _along_k(problem):
         return _DOT
-    return _WALK if _access(problem, TileConfig(vec=_widest(problem))) > 1 else _WALK_ELEMENTS
+    if _access(problem, TileConfig(vec=_widest(problem))) == 1:
+        return _WALK_ELEMENTS
+    return tuple(shape for shape in _WALK if shape[2] <= 4 or _thin_side(problem) <= 2)
 
 
 def _tile(problem: GemmProblem, config: TileConfig) -> int:
