@@ -123,17 +123,22 @@ def over(row: dict[str, Any], peer: str) -> str:
     return f"{seconds[peer] / seconds['auto']:.2f}" if peer in seconds else "-"
 
 
+def ratios(row: dict[str, Any]) -> str:
+    """Speed over cuBLAS's, with an event of each launch and without."""
+    return ", ".join(f"{row['cublas_seconds'] / row[key]:.2f}" for key in ("seconds", "silent_seconds"))
+
+
 def units(measured: list[dict[str, Any]]) -> str:
-    """A row a kernel and type: TFLOP/s of cubes, in parentheses the speed over cuBLAS."""
+    """A row a kernel and type: TFLOP/s of cubes, in parentheses the speed over cuBLAS's."""
     by_name: dict[str, dict[int, str]] = {}
     for row in measured:
         m, *others = row["shape"]
         if len(others) == 2 and set(others) == {m} and m in CUBES:
             flops = (8.0 if row["dtype"] == "complex64" else 2.0) * m**3
-            rate, ratio = flops / row["seconds"] / 1e12, row["cublas_seconds"] / row["seconds"]
+            rate = flops / row["seconds"] / 1e12
             word = row["dtype"] + f' "{row["precision"]}"' * (row["precision"] != "highest")
             by_name.setdefault(f"`{row['kernel']}`, {word}, {row['layout']}", {})[m] = (
-                f"{rate:.0f} ({ratio:.2f})"
+                f"{rate:.0f} ({ratios(row)})"
             )
     rows = [[name, *(cells.get(n, "") for n in CUBES)] for name, cells in by_name.items()]
     return table(["product", *map(str, CUBES)], rows)
@@ -145,8 +150,8 @@ def units_shapes(measured: list[dict[str, Any]]) -> str:
     for row in (r for r in measured if r["asked_for"] == "auto"):
         *stack, m, n, k = row["shape"]
         name = "".join(f"{z} of " for z in stack) + f"{m} x {n} x {k}"
-        ratio = f"{row['cublas_seconds'] / row['seconds']:.2f}"
-        by_shape.setdefault(name, {})[f"{row['dtype']} {row['layout']}"] = ratio
+        word = {"medium": "TF32"}.get(row["precision"], row["dtype"])
+        by_shape.setdefault(name, {})[f"{word} {row['layout']}"] = ratios(row)
     columns = list(dict.fromkeys(column for cells in by_shape.values() for column in cells))
     rows = [[name, *(cells.get(column, "") for column in columns)] for name, cells in by_shape.items()]
     return table(["M x N x K", *columns], rows)
@@ -166,7 +171,25 @@ def matrix_units() -> str:
     return "\n\n".join(parts)
 
 
-PARTS = {"kernels": kernels, "bench": bench, "cpu": cpu, "gpu": gpu, "matrix units": matrix_units}
+def accuracy() -> str:
+    """Errors of float32 products by data and precision, from benchmarks/accuracy.py."""
+    parts = []
+    for file in sorted(RESULTS.glob("*-accuracy.json")):
+        content = json.loads(file.read_text())
+        columns = {"cuBLAS float32": "cublas", '"highest"': "highest", '"high"': "high", '"medium"': "medium"}
+        rows = [
+            [row["data"], *(f"{row[c][0]:.1e}" for c in columns.values()), f"{row['high'][1] * 2**20:.2f}"]
+            for row in content["rows"]
+        ]
+        parts += [
+            f"{content['device']}, driver {content['driver']}, {content['date']}, N = {content['size']}:",
+            table(["data", *columns, '"high", worst element, of 2^-20'], rows),
+        ]
+    return "\n\n".join(parts)
+
+
+PARTS = {"kernels": kernels, "bench": bench, "cpu": cpu, "gpu": gpu, "matrix units": matrix_units,
+         "accuracy": accuracy}  # fmt: skip
 PAGES = (ROOT / "README.md", ROOT / "docs" / "kernels" / "matrix_units.md")
 
 

@@ -10,7 +10,8 @@
  * Where sums are complex (types.h), columns are those of the real product: 2 j and 2 j + 1 make the result's j.
  *
  * Macros: OUT_VECTOR 1: every row of out starts on a multiple of 16 bytes; 0: element by element.
- *         EXPONENTS 1: a result is multiplied by 2^(exponent of its row + exponent of its column).
+ *         EXPONENTS 1: a result is multiplied by 2^(ROW_EXPONENT(i) + COLUMN_EXPONENT(j)), which the kernel has at
+ *         hand, in local memory: read from global memory one by one they would take longer than all the rest.
  */
 #if !defined(OUT_VECTOR) || !defined(EXPONENTS)
 #error "fragment.h needs OUT_VECTOR EXPONENTS"
@@ -52,7 +53,7 @@ inline float scaled(const float x, const int e)
 {
   return x * as_float((127 + e / 2) << 23) * as_float((127 + e - e / 2) << 23);
 }
-#define FRAGMENT(i, j, acc) scaled((float)(acc), row_exponents[i] + column_exponents[j])
+#define FRAGMENT(i, j, acc) scaled((float)(acc), ROW_EXPONENT(i) + COLUMN_EXPONENT(j))
 #else
 #define FRAGMENT(i, j, acc) (acc)
 #endif
@@ -61,7 +62,7 @@ inline float scaled(const float x, const int e)
            (long)(BIAS == 1 ? (j) : (i)) * bias_stride)
 
 /* The value of (i, j); outside of out, where nothing is stored, nothing is read for it either. */
-#if HAS_C || BIAS || EXPONENTS
+#if HAS_C || BIAS
 #define VALUE(i, j, acc) ((i) < M && (j) < N ? FINISHED(i, j, acc) : ACC_ZERO)
 #else
 #define VALUE(i, j, acc) FINISHED(i, j, acc)
@@ -154,10 +155,13 @@ typedef struct { OUT_T low, high; } __attribute__((aligned(2 * OUT_WIDTH))) out_
 #endif
 
 /* All fragments of rows i and i + 8: `blocks` blocks from column j on. */
-#define STORE_FRAGMENTS(i, j, acc, blocks)                                          \
+#define STORE_FRAGMENTS(i, j, acc, blocks) STORE_FRAGMENT_ROWS(i, 8, j, acc, blocks)
+
+/* The same of rows i and i + row_step. */
+#define STORE_FRAGMENT_ROWS(i, row_step, j, acc, blocks)                            \
   do {                                                                              \
     _Pragma("unroll") for (int h_ = 0; h_ < 2; ++h_) {                              \
-      const int i_ = (i) + 8 * h_;                                                  \
+      const int i_ = (i) + (row_step) * h_;                                         \
       _Pragma("unroll") for (int b_ = 0; b_ < (blocks); b_ += BLOCKS_AT_ONCE)       \
         STORE_BLOCKS(i_, (j) + 8 * b_, (acc) + 4 * b_ + 2 * h_);                    \
     }                                                                               \

@@ -38,9 +38,12 @@
 
 /* Moves the pointers to this work-item's products; stands first in an entry. The batch entry is a
  * global id, not a group id, so that the host may enqueue a long stack in parts. */
-#define GEMM_BEGIN                                      \
-  a += a_offset + BATCH_OFFSET(0);                      \
-  b += b_offset + BATCH_OFFSET(1);                      \
+#define GEMM_BEGIN GEMM_BEGIN_OF(0, 1)
+
+/* The same where what is called a here is operand `of_a` of a batch entry, 0 or 1. */
+#define GEMM_BEGIN_OF(of_a, of_b)                       \
+  a += a_offset + BATCH_OFFSET(of_a);                   \
+  b += b_offset + BATCH_OFFSET(of_b);                   \
   c += c_offset + BATCH_OFFSET(2);                      \
   out += out_offset + BATCH_OFFSET(3);                  \
   bias += bias_offset
@@ -102,12 +105,14 @@ inline ACC_T finished(
   return ACTIVATE(value);
 }
 
-/* The one guarded store: the whole epilogue for element (i, j). */
-#define STORE_RESULT(i, j, acc)                                                          \
+/* The one guarded store: the whole epilogue for element (i, j), which lies at `at(i, j)` of out. */
+#define STORE_RESULT(i, j, acc) STORE_RESULT_AT(ROW_MAJOR, i, j, acc)
+#define ROW_MAJOR(i, j) ((long)(i) * ldo + (j))
+#define STORE_RESULT_AT(at, i, j, acc)                                                   \
   do {                                                                                   \
     if ((i) < M && (j) < N) {                                                            \
       const ACC_T value_ = finished(acc, alpha, beta, c, (long)(i) * c_rs + (long)(j) * c_cs, \
                                     bias, (long)(BIAS == 1 ? (j) : (i)) * bias_stride);  \
-      STORE_OUT(out, (long)(i) * ldo + (j), value_);                                     \
+      STORE_OUT(out, at(i, j), value_);                                                  \
     }                                                                                    \
   } while (0)

@@ -73,17 +73,28 @@ __attribute__((always_inline)) inline void multiply(mma_acc acc[MT][4 * NT], uin
 }
 
 __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma_split(
-    GEMM_ARGS, __global const uchar *packed_a, __global const uchar *packed_b, const long pitch SPLIT_ARGS)
+    GEMM_ARGS, __global uchar *packed_a, __global uchar *packed_b, const long pitch SPLIT_ARGS)
 {
   __local uchar tiles[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
   const int columns = COLUMNS, depth = DEPTH;
-  SPLIT_BEGIN;
+  SPLIT_FIRST;
+  SPLIT_THEN(;);
   const int sub_group = get_local_id(0) / 32;
   const int row = sub_group / SG_COLUMNS * SGM;
   const int column = sub_group % SG_COLUMNS * SGN;
   const int2 origin = tile_at(get_group_id(0), (M + BM - 1) / BM, (columns + BN - 1) / BN) * (int2)(BM, BN);
+#if EXPONENTS
+  __local int near[BM + BN];
+  for (int i = get_local_id(0); i < BM + BN; i += WORK_ITEMS) {
+    const int at = i < BM ? origin.s0 + i : origin.s1 + i - BM;
+    near[i] = at < (i < BM ? M : columns) ? exponents[i < BM ? at : M + at] : 0;
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+#define ROW_EXPONENT(i) near[(i) - origin.s0]
+#define COLUMN_EXPONENT(j) near[BM + (j) - origin.s1]
+#endif
   const int blocks = (depth + BK - 1) / BK;
   const uint tile0 = local_address(tiles);
   const long pitch_bytes = pitch * ELEMENT_BYTES;

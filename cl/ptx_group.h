@@ -21,6 +21,9 @@ inline int total(const int x)
   return y;
 }
 
+/* The quartet of four sub-groups in a row waits for each other at a barrier of its own, 1 to 15. */
+inline void quartet_barrier(const int bar) { asm volatile("bar.sync %0, 128;" :: "r"(bar) : "memory"); }
+
 /* Barriers 1 to 15 of two quartets, besides OpenCL's: one waits for what the other announces. */
 inline void meet(const int bar) { asm volatile("bar.sync %0, 256;" :: "r"(bar) : "memory"); }
 inline void announce(const int bar) { asm volatile("bar.arrive %0, 256;" :: "r"(bar) : "memory"); }

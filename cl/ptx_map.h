@@ -8,6 +8,8 @@
  *     row 0 | 0 1 2 3 4 5 6 7 |        row 2 | 2 3 0 1 6 7 4 5 |       eight rows: an atom of
  *     row 1 | 1 0 3 2 5 4 7 6 |        row 3 | 3 2 1 0 7 6 5 4 |       1,024 bytes, aligned to it
  *
+ * Or it is 64 bytes wide: row r at 64 r, chunk c at chunk c ^ (r / 2 % 4), an atom of 512 bytes.
+ *
  * A line that begins with //@sm_90a is a comment until pyclmm/ptx.py rewrites the program for the
  * target sm_90a, which the compiler of OpenCL C does not offer. Joined after ptx_copy.h.
  */
@@ -67,10 +69,12 @@ inline void copy_box(
   asm volatile(MAP_REPLACE field ", %1;" :: "r"(map), "l"(value) : "memory")
 
 /* Writes the tensor map of `layers` matrices of rows x columns elements, a row every `pitch` bytes, a
- * matrix every `layer_pitch`, read in boxes of box_rows x box_columns. The element type's code is the
- * constant `type`: 0 for 8 bits, 1 for 16 bits, 11 for float32 rounded to TF32. All 32 work-items of one
- * sub-group call it; `scratch` is 128 bytes of local memory, aligned to 128. */
-#define WRITE_MAP(map, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type) \
+ * matrix every `layer_pitch`, read in boxes of box_rows x box_columns, which `width` says is of 128 or 64 bytes.
+ * The element type's code is the constant `type`: 0 for 8 bits, 1 for 16 bits, 11 for float32 rounded to TF32.
+ * All 32 work-items of one sub-group call it; `scratch` is 128 bytes of local memory, aligned to 128. */
+#define BYTES_128 "3"
+#define BYTES_64 "2"
+#define WRITE_MAP(map, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, width) \
   do {                                                                                                \
     const uint draft_ = local_address(scratch);                                                       \
     (scratch)[get_local_id(0) % 32] = 0;                                                              \
@@ -91,7 +95,7 @@ inline void copy_box(
       MAP_CONSTANT(draft_, "element_stride", "2, 1");                                                 \
       MAP_CONSTANT(draft_, "elemtype", TEXT(type));                                                   \
       MAP_CONSTANT(draft_, "interleave_layout", "0");                                                 \
-      MAP_CONSTANT(draft_, "swizzle_mode", "3"); /* over 128 bytes */                                 \
+      MAP_CONSTANT(draft_, "swizzle_mode", width);                                                    \
       MAP_CONSTANT(draft_, "fill_mode", "0");                                                         \
     }                                                                                                 \
     asm volatile("bar.warp.sync 0xffffffff;\n\t"                                                      \
@@ -116,6 +120,9 @@ inline bool describes(__global const ulong *about, const ulong *wanted)
 
 /* Map `n` of a slot describes the matrix after it. Arguments as WRITE_MAP's. */
 #define KEEP_MAP(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type) \
+  KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, BYTES_128)
+#define KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, \
+                    width)                                                                            \
   do {                                                                                                \
     __global ulong *about_ = (slot) + 32 + 8 * (n);                                                   \
     const ulong wanted_[5] = {                                                                        \
@@ -123,7 +130,7 @@ inline bool describes(__global const ulong *about, const ulong *wanted)
         (ulong)(layers) << 32 | (uint)((type) << 24 | (box_rows) << 12 | (box_columns))};             \
     if (!describes(about_, wanted_)) {                                                                \
       WRITE_MAP((slot) + 16 * (n), scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, \
-                box_columns, type);                                                                   \
+                box_columns, type, width);                                                            \
       _Pragma("unroll") for (int i_ = 0; i_ < 5; ++i_) about_[i_] = wanted_[i_];                      \
     }                                                                                                 \
   } while (0)

@@ -9,9 +9,10 @@
  *     row 16 s + g + 8    t = 0     |  t = 1     |  t = 2     |  t = 3       acc[4 j + 2], [4 j + 3]
  *
  * A and B lie as ptx_map.h's boxes: "along K", a box row holds 128 bytes of K of one row of A (one
- * column of B); "across K" (16-bit types only) 64 rows of A (columns of B) at one k.
+ * column of B); "across K" (16-bit types only) 64 rows of A (64 columns of B, or 32 of 32) at one k. TF32's A may come from
+ * registers instead, as ptx_mma.h draws it: work-item 32 s + 4 g + t holds a[h + 2 q] = A(16 s + g + 8 h, t + 4 q).
  *
- * Macros: WGMMA_N 64, 128, 192, 256
+ * Macros: WGMMA_N 32, 64, 128, 192, 256
  *         WGMMA_TYPE 1 float16, 2 bfloat16, 3 TF32, 4 8-bit integers of PTX types WGMMA_A.WGMMA_B
  *         WGMMA_ACROSS_A WGMMA_ACROSS_B 0, 1
  */
@@ -27,12 +28,22 @@ inline ulong wgmma_tile(const uint address, const uint chunk_bytes)
   return (ulong)((address & 0x3ffff) >> 4) | (ulong)(chunk_bytes >> 4) << 16 | 64UL << 32 | 1UL << 62;
 }
 #define WGMMA_STEP_A (WGMMA_ACROSS_A ? 16 * 128 / 16 : 32 / 16)
+#if WGMMA_ACROSS_B && WGMMA_N == 32 /* boxes of 64 bytes */
+inline ulong wgmma_right(const uint address, const uint chunk_bytes)
+{
+  return (ulong)((address & 0x3ffff) >> 4) | 32UL << 32 | 2UL << 62;
+}
+#define WGMMA_STEP_B (16 * 64 / 16)
+#else
+#define wgmma_right(address, chunk_bytes) wgmma_tile(address, chunk_bytes)
 #define WGMMA_STEP_B (WGMMA_ACROSS_B ? 16 * 128 / 16 : 32 / 16)
+#endif
 
-/* "%t0, %t1, .. %t9," and the names of the first 32, 64, 96 and 128 operands. */
+/* "%t0, %t1, .. %t9," and the names of the first 16, 32, 64, 96 and 128 operands. */
 #define TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
 #define NAMES_30 TEN() TEN(1) TEN(2)
 #define NAMES_60 NAMES_30 TEN(3) TEN(4) TEN(5)
+#define NAMES_16 TEN() "%10,%11,%12,%13,%14,%15"
 #define NAMES_32 NAMES_30 "%30,%31"
 #define NAMES_64 NAMES_60 "%60,%61,%62,%63"
 #define NAMES_96 NAMES_60 TEN(6) TEN(7) TEN(8) "%90,%91,%92,%93,%94,%95"
@@ -46,24 +57,34 @@ inline ulong wgmma_tile(const uint address, const uint chunk_bytes)
 #define ACC_16(v, i) ACC_4(v, i), ACC_4(v, i + 4), ACC_4(v, i + 8), ACC_4(v, i + 12)
 #define ACC_64(v, i) ACC_16(v, i), ACC_16(v, i + 16), ACC_16(v, i + 32), ACC_16(v, i + 48)
 
-#if WGMMA_N == 64
+/* The names of: accumulators, two tiles and `keep`; a tile whose left operand is in registers. */
+#if WGMMA_N == 32
+#define WGMMA_OPERANDS(v) ACC_16(v, 0)
+#define WGMMA_NAMES "{" NAMES_16 "}, %16, %17, p"
+#define WGMMA_KEEP "%18"
+#define WGMMA_LEFT_NAMES "{" NAMES_16 "}, {%16,%17,%18,%19}, %20, p"
+#elif WGMMA_N == 64
 #define WGMMA_OPERANDS(v) ACC_16(v, 0), ACC_16(v, 16)
 #define WGMMA_NAMES "{" NAMES_32 "}, %32, %33, p"
 #define WGMMA_KEEP "%34"
+#define WGMMA_LEFT_NAMES "{" NAMES_32 "}, {%32,%33,%34,%35}, %36, p"
 #elif WGMMA_N == 128
 #define WGMMA_OPERANDS(v) ACC_64(v, 0)
 #define WGMMA_NAMES "{" NAMES_64 "}, %64, %65, p"
 #define WGMMA_KEEP "%66"
+#define WGMMA_LEFT_NAMES "{" NAMES_64 "}, {%64,%65,%66,%67}, %68, p"
 #elif WGMMA_N == 192
 #define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_16(v, 64), ACC_16(v, 80)
 #define WGMMA_NAMES "{" NAMES_96 "}, %96, %97, p"
 #define WGMMA_KEEP "%98"
+#define WGMMA_LEFT_NAMES "{" NAMES_96 "}, {%96,%97,%98,%99}, %100, p"
 #elif WGMMA_N == 256
 #define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_64(v, 64)
 #define WGMMA_NAMES "{" NAMES_128 "}, %128, %129, p"
 #define WGMMA_KEEP "%130"
+#define WGMMA_LEFT_NAMES "{" NAMES_128 "}, {%128,%129,%130,%131}, %132, p"
 #else
-#error "WGMMA_N must be 64, 128, 192 or 256"
+#error "WGMMA_N must be 32, 64, 128, 192 or 256"
 #endif
 
 #define WGMMA_ACROSS ", 1, 1, " TEXT(WGMMA_ACROSS_A) ", " TEXT(WGMMA_ACROSS_B)
@@ -101,6 +122,17 @@ __attribute__((always_inline)) inline void wgmma(
                WGMMA_TAIL ";\n\t}"
                : WGMMA_OPERANDS(acc) : "l"(a), "l"(b), "r"(keep) : "memory");
 }
+
+#if WGMMA_TYPE == 3
+/* Issues D += A B, where A is in registers: they stay as they are until it is done. */
+__attribute__((always_inline)) inline void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)
+{
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"
+               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(WGMMA_N) WGMMA_KIND WGMMA_LEFT_NAMES
+               WGMMA_TAIL ";\n\t}"
+               : WGMMA_OPERANDS(acc) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b) : "memory");
+}
+#endif
 
 /* Before a wgmma that uses registers which other instructions wrote. */
 inline void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned;" ::: "memory"); }

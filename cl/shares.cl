@@ -7,7 +7,7 @@
  * all of its shares, at most EACH, before it adds the first, and teams share the shares.
  *
  * 128 work-items are a team and stand in for one quartet and four of its accumulators (shares.h): work-item
- * 32 s + 4 g + t of a team adds those of rows 16 s + g and 16 s + g + 8, columns 8 j + 2 t and 8 j + 2 t + 1.
+ * 32 s + 4 g + t of a team adds those of two rows (fragment_rows.h), columns 8 j + 2 t and 8 j + 2 t + 1.
  * Group number: (cut tile, quartet, j), the last fastest.
  *
  * Macros: TEAMS, at least shares / EACH; EACH; CHUNK 4 (chunk.h); those of the headers.
@@ -52,7 +52,7 @@ __kernel __attribute__((reqd_work_group_size(128 * TEAMS, 1, 1))) void matmul_sh
   const unit_t unit = unit_at(whole + tile, work);
   MOVE_IN_STACK(unit.layer);
   const int fragment = owner + quad / (WGMMA_ACC / 4);
-  const int row = unit.origin.s0 + 64 * fragment + w / 32 * 16 + w % 32 / 4;
+  const int row = unit.origin.s0 + 64 * fragment + fragment_row(w);
   const int column = unit.origin.s1 + quad % (WGMMA_ACC / 4) * 8 + w % 4 * 2;
-  UNROLL for (int e = 0; e < 4; ++e) STORE_RESULT(row + e / 2 * 8, column + e % 2, acc[e]);
+  UNROLL for (int e = 0; e < 4; ++e) STORE_RESULT_AT(OUT_AT, row + e / 2 * ROW_STEP, column + e % 2, acc[e]);
 }

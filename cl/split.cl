@@ -5,7 +5,6 @@
  *
  *   SPLIT 0  one part: the element itself, k after k
  *         1  two float16: x 2^-e = hi + lo, e of the line (exponents), see split.h
- *         2  two TF32: x = hi + lo; nothing is done where done[z]
  *
  * Of complex operands the product is the real one of M x 2N x 2K,
  *
@@ -15,19 +14,20 @@
  *
  * whose columns 2j, 2j+1 are the parts of the complex result's column j.
  *
- *        k: 4  4  4  4 ..      A work-group has LINES lines, a work-item LINES x RUN elements of them at a
- *      +------------------     time, in registers. Once over them for the largest magnitudes, and back to
- *   8  | 0  1  2  3            split: the last ones are still there, the others in the cache.
+ *        k: 4   4   4   4 ..    A work-group has LINES lines, a work-item HELD x RUN elements of them at a
+ *      +-------------------     time, in registers.
+ *   4  |  0   1   2   3
+ *   4  | 256 257 258 259
  *
- * Macros: those of types.h, gemm.h and split.h; WIDE_A WIDE_B 1: each row of the operand starts on
- * a multiple of 16 bytes.
+ * A line's exponent should bring its largest magnitude to the top of float16's range, but who asks for the largest
+ * first must read all twice. So it is guessed, from the elements that a work-group takes at once, with ROOM for
+ * larger ones; where one is larger still, the work-group begins again with the largest of all.
+ *
+ * Macros: those of types.h, gemm.h, split.h and split_read.h.
  */
-#if !defined(WIDE_A) || !defined(WIDE_B)
-#error "split.cl needs WIDE_A WIDE_B"
-#endif
-#define WORK_ITEMS 256
-#define PART_BYTES (SPLIT == 1 ? 2 : 4)
-#define PARTS (SPLIT ? 2 : 1)
+#define WORK_ITEMS 512
+#define STEP (WORK_ITEMS / TEAMS) /* runs of a line that a work-group takes at once */
+#define ROOM 2 /* powers of two that an element may exceed the largest of the first */
 
 #if SPLIT == 1
 /* float16 bits of x, to nearest even, and back. */
@@ -38,15 +38,10 @@ inline ushort half_bits(const float x)
   return bits;
 }
 inline float half_value(const ushort bits) { return vload_half(0, (const half *)&bits); }
-#elif SPLIT == 2
-/* To ten bits of fraction, ties away from zero. */
-inline float tf32(const float x) { return as_float(as_uint(x) + 0x1000 & 0xffffe000); }
-#endif
 
 /* RUN elements of a line, as parts, to where the first one's hi goes. */
 INLINED void store_parts(__global uchar *to, const float x[RUN])
 {
-#if SPLIT == 1
   ushort hi[RUN], lo[RUN];
   #pragma unroll
   for (int i = 0; i < RUN; ++i) {
@@ -55,129 +50,159 @@ INLINED void store_parts(__global uchar *to, const float x[RUN])
   }
   *(__global ushort4 *)to = (ushort4)(hi[0], hi[1], hi[2], hi[3]);
   *(__global ushort4 *)(to + 64) = (ushort4)(lo[0], lo[1], lo[2], lo[3]);
-#else
-  const float4 v = (float4)(x[0], x[1], x[2], x[3]);
-#if SPLIT == 2
-  const float4 hi = (float4)(tf32(v.x), tf32(v.y), tf32(v.z), tf32(v.w));
-  const float4 lo = v - hi;
-  *(__global float4 *)to = hi;
-  *(__global float4 *)(to + 64) = (float4)(tf32(lo.x), tf32(lo.y), tf32(lo.z), tf32(lo.w));
-#else
-  *(__global float4 *)to = v;
-#endif
-#endif
 }
 
-#if SPLIT == 1
 inline uint magnitude(const float x) { return as_uint(x) & 0x7fffffff; }
-
-/* 2^-e, and e into `exponent`; both so that a line's largest magnitude comes to lie in [2^14, 2^15). */
-inline float scale_of(const uint largest, int *exponent)
+INLINED uint largest_of(const float x[RUN])
 {
-  *exponent = largest ? max((int)(largest >> 23) - 127 - 14, ZERO_LINE + 1) : ZERO_LINE;
+  return max(max(magnitude(x[0]), magnitude(x[1])), max(magnitude(x[2]), magnitude(x[3])));
+}
+/* Of those that are not zero, less 1. */
+INLINED uint smallest_of(const float x[RUN])
+{
+  return min(min(magnitude(x[0]) - 1, magnitude(x[1]) - 1), min(magnitude(x[2]) - 1, magnitude(x[3]) - 1));
+}
+
+/* 2^-e, and e into `exponent`, so that a line's largest magnitude comes to lie in [2^14, 2^15), or `room` powers
+ * of two under that. */
+inline float scale_of(const uint largest, const int room, int *exponent)
+{
+  *exponent = largest ? max((int)(largest >> 23) - 127 - 14 + room, ZERO_LINE + 1) : ZERO_LINE;
   return as_float((uint)(127 - *exponent) << 23);
 }
 
-/* How well scaled elements suit float16 parts: see split.h. */
-INLINED int score(const float x[RUN], int *lossy)
+/* Points for scaled elements by how well they suit float16 parts: see split.h. */
+INLINED int points_of(const float x[RUN])
 {
   int points = 0;
   #pragma unroll
-  for (int i = 0; i < RUN; ++i) {
-    const uint m = magnitude(x[i]);
-    const int small = m - 1 < SMALL - 1; /* not zero */
-    points += (m >= LARGE) - LOSS * small;
-    *lossy |= small;
-  }
+  for (int i = 0; i < RUN; ++i) points += fabs(x[i]) >= LARGE;
   return points;
 }
+INLINED int lossy_among(const float x[RUN])
+{
+  int lossy = 0;
+  #pragma unroll
+  for (int i = 0; i < RUN; ++i) lossy += magnitude(x[i]) - 1 < SMALL - 1;
+  return lossy;
+}
 
-/* Splits LINES lines; exponents and `*quality` are theirs. Local memory: for each line, and one of `lossy`. */
+/* What the work-items of a group find out of its lines. */
+typedef struct { uint largest[LINES]; int points[LINES], lossy, over; } Found;
+
+/* The largest magnitudes of work-items' elements into `found`; theirs are lines from `own` on. */
+INLINED void find_largest(__local Found *found, const int own, const uint seen[HELD])
+{
+  #pragma unroll
+  for (int l = 0; l < HELD; ++l) {
+    const uint all = most(seen[l]);
+    if (get_local_id(0) % SUB_GROUP == l % SUB_GROUP) atomic_max(&found->largest[own + l], all);
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+INLINED void see(uint seen[HELD], const float x[HELD][RUN])
+{
+  #pragma unroll
+  for (int l = 0; l < HELD; ++l) seen[l] = max(seen[l], largest_of(x[l]));
+}
+
+/* Splits LINES lines; exponents and `*quality` are theirs. */
 INLINED void split_lines(
     const Source s, __global uchar *to, const long pitch, const int line, __global int *exponents,
-    __global int2 *quality, __local uint *largest, __local int *points, __local int *lossy)
+    __global int2 *quality, __local Found *found)
 {
   const int id = get_local_id(0);
+  const int own = id / STEP * HELD, mine = line + own;
   const int end = (s.depth + 31) / 32 * 8; /* in runs: whole 64 bytes */
-  const int last = id + (max(end - 1 - id, 0) / WORK_ITEMS) * WORK_ITEMS;
-  float x[LINES][RUN];
-  uint seen[LINES];
-  if (id < LINES) largest[id] = points[id] = *lossy = 0;
-  #pragma unroll
-  for (int l = 0; l < LINES; ++l) seen[l] = 0;
+  float x[HELD][RUN];
+  uint seen[HELD] = {0};
+  if (id < LINES) found->largest[id] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
-  for (int block = id; block <= last; block += WORK_ITEMS) {
-    load_block(x, s, line, RUN * block);
-    #pragma unroll
-    for (int l = 0; l < LINES; ++l)
+  load_block(x, s, mine, RUN * (id % STEP));
+  see(seen, x);
+  find_largest(found, own, seen);
+  bool held = true; /* x: this work-item's first block */
+  int room = end > STEP ? ROOM : 0;
+  for (;;) {
+    int points[HELD] = {0}, lossy = 0, over = 0;
+    if (id < LINES) found->points[id] = found->lossy = found->over = 0;
+    for (int block = id % STEP; block < end; block += STEP) {
+      if (!held) load_block(x, s, mine, RUN * block);
+      held = false;
+      uint smallest = SMALL;
+      __global uchar *at = to + mine * pitch * 2 + block / 8 * 128 + block % 8 * 8;
       #pragma unroll
-      for (int i = 0; i < RUN; ++i) seen[l] = max(seen[l], magnitude(x[l][i]));
-  }
-  #pragma unroll
-  for (int l = 0; l < LINES; ++l) {
-    const uint found = most(seen[l]);
-    if (id % SUB_GROUP == l % SUB_GROUP) atomic_max(&largest[l], found);
-  }
-  barrier(CLK_LOCAL_MEM_FENCE);
-  int mine[LINES], lost = 0;
-  #pragma unroll
-  for (int l = 0; l < LINES; ++l) mine[l] = 0;
-  for (int block = last; block >= id; block -= WORK_ITEMS) {
-    if (block != last) load_block(x, s, line, RUN * block);
-    #pragma unroll
-    for (int l = 0; l < LINES; ++l) {
-      int e;
-      const float scale = scale_of(largest[l], &e);
-      #pragma unroll
-      for (int i = 0; i < RUN; ++i) x[l][i] *= scale;
-      mine[l] += score(x[l], &lost);
-      if (line + l < s.lines && block < end)
-        store_parts(to + (line + l) * pitch * PART_BYTES + block / 8 * 128 + block % 8 * 8, x[l]);
+      for (int l = 0; l < HELD; ++l, at += pitch * 2) {
+        const uint largest = found->largest[own + l];
+        int e;
+        const float scale = scale_of(largest, room, &e);
+        #pragma unroll
+        for (int i = 0; i < RUN; ++i) x[l][i] *= scale;
+        points[l] += points_of(x[l]);
+        over |= largest_of(x[l]) >= (largest ? TOP : 1);
+        smallest = min(smallest, smallest_of(x[l]));
+        if (mine + l < s.lines) store_parts(at, x[l]);
+      }
+      if (smallest < SMALL - 1) { /* seldom */
+        lossy = 1;
+        #pragma unroll
+        for (int l = 0; l < HELD; ++l) points[l] -= LOSS * lossy_among(x[l]);
+      }
     }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    #pragma unroll
+    for (int l = 0; l < HELD; ++l) {
+      const int sum = total(points[l]);
+      if (id % SUB_GROUP == l % SUB_GROUP && sum) atomic_add(&found->points[own + l], sum);
+    }
+    if (lossy) found->lossy = 1;
+    if (over) found->over = 1;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (!room || !found->over) break;
+    room = 0;
+    for (int block = id % STEP; block < end; block += STEP) {
+      load_block(x, s, mine, RUN * block);
+      see(seen, x);
+    }
+    find_largest(found, own, seen);
   }
-  #pragma unroll
-  for (int l = 0; l < LINES; ++l) {
-    const int sum = total(mine[l]);
-    if (id % SUB_GROUP == l % SUB_GROUP && sum) atomic_add(&points[l], sum);
-  }
-  if (lost) *lossy = 1;
-  barrier(CLK_LOCAL_MEM_FENCE);
   if (id == 0) {
-    int2 worst = (int2)(s.depth, *lossy);
+    int2 worst = (int2)(s.depth, found->lossy);
     for (int l = 0; l < LINES && line + l < s.lines; ++l) {
+      const uint largest = found->largest[l];
       int e;
-      scale_of(largest[l], &e);
+      scale_of(largest, room, &e);
       exponents[line + l] = e;
-      if (largest[l] >= 0x7f800000) worst = (int2)(NEVER, 1);
-      else if (largest[l]) worst.x = min(worst.x, max(points[l], NEVER));
+      if (largest >= 0x7f800000) worst = (int2)(NEVER, 1);
+      else if (largest) worst.x = min(worst.x, max(found->points[l], NEVER));
     }
     *quality = worst;
   }
 }
 #else
-/* Splits LINES lines. */
+/* LINES lines as they are. */
 INLINED void split_lines(const Source s, __global uchar *to, const long pitch, const int line)
 {
   const int end = (s.depth + 15) / 16 * 4; /* in runs: whole 64 bytes */
-  for (int block = get_local_id(0); block < end; block += WORK_ITEMS) {
-    float x[LINES][RUN];
-    load_block(x, s, line, RUN * block);
+  const int mine = line + get_local_id(0) / STEP * HELD;
+  for (int block = get_local_id(0) % STEP; block < end; block += STEP) {
+    float x[HELD][RUN];
+    load_block(x, s, mine, RUN * block);
     #pragma unroll
-    for (int l = 0; l < LINES; ++l)
-      if (line + l < s.lines)
-        store_parts(to + (line + l) * pitch * PART_BYTES + block / 4 * (64 * PARTS) + block % 4 * 16, x[l]);
+    for (int l = 0; l < HELD; ++l)
+      if (mine + l < s.lines)
+        *(__global float4 *)(to + (mine + l) * pitch * 4 + block * 16) = (float4)(x[l][0], x[l][1], x[l][2], x[l][3]);
   }
 }
 #endif
 
 #if SPLIT == 1
+#define PART_BYTES 2
 #define MORE_ARGS , __global int *exponents, __global int2 *quality
-#define MORE(rows) , exponents + z * (M + columns) + (rows), quality + z * get_num_groups(0) + group, \
-  largest, points, &lossy
-#elif SPLIT == 2
-#define MORE_ARGS , __global const int *done
-#define MORE(rows)
+#define MORE(rows) , exponents + z * (M + columns) + (rows), quality + z * get_num_groups(0) + group, &found
 #else
+#define PART_BYTES 4
 #define MORE_ARGS
 #define MORE(rows)
 #endif
@@ -186,22 +211,18 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_spl
     GEMM_ARGS, __global uchar *packed_a, __global uchar *packed_b, const long pitch MORE_ARGS)
 {
 #if SPLIT == 1
-  __local uint largest[LINES];
-  __local int points[LINES], lossy;
+  __local Found found;
 #endif
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
-  const int columns = COLUMNS, depth = DEPTH;
-  const int groups_a = (M + LINES - 1) / LINES;
+  const int columns = COLUMNS;
+  const int groups_a = line_groups(M);
   const int group = get_group_id(0);
-#if SPLIT == 2
-  if (done[z]) return;
-#endif
   if (group < groups_a) {
-    const Source s = {(__global const float *)a, lda * PLANES, M, depth, WIDE_A, !TRANS_A, false, CONJ_A};
+    const Source s = SOURCE_A;
     split_lines(s, packed_a + z * M * pitch * PART_BYTES, pitch, group * LINES MORE(0));
   } else {
-    const Source s = {(__global const float *)b, ldb * PLANES, columns, depth, WIDE_B, TRANS_B, true, CONJ_B};
+    const Source s = SOURCE_B;
     split_lines(s, packed_b + z * columns * pitch * PART_BYTES, pitch, (group - groups_a) * LINES MORE(M));
   }
 }

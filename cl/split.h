@@ -1,7 +1,7 @@
 /* float32 operands as sums of two parts: what split.cl makes, what split_guard.h judges, and why.
  *
- * A line (a row of A, a column of B) whose largest magnitude lies in [2^(e + 14), 2^(e + 15)) has exponent e in
- * `exponents` (M of A, then those of B); ZERO_LINE if it is all zero. NaN and infinity count as 2^128.
+ * A line (a row of A, a column of B) has an exponent e in `exponents` (M of A, then those of B): its magnitudes lie
+ * under 2^(e + 15), the largest, as a rule, over 2^(e + 12). ZERO_LINE: it is all zero. NaN and infinity count as 2^128.
  *
  * Macros: SPLIT 0: the operands are not split
  *               1: as sums of two float16, each line scaled by 2^-e; quality: see below
@@ -26,8 +26,9 @@
 #endif
 #define ZERO_LINE (-127)
 #define NEVER (-(1 << 30))
+#define TOP as_uint(0x1p15f)
 #define SMALL as_uint(0x1p-3f)
-#define LARGE as_uint(0x1p5f)
+#define LARGE 0x1p5f
 #define LOSS 4
 #define LINES 8
 #define EXPONENTS (SPLIT == 1)

@@ -1,17 +1,23 @@
-/* What a product of split operands asks before it starts: whether it is its turn. Bounds in split.h.
+/* What a product of split operands asks before it starts: whether it is its turn. Bounds in split.h. The product of
+ * float16 parts, where they do not serve, makes TF32 parts instead, for the next launch (split_tf32.h).
  *
- * Macros: those of split.h. SPLIT_BEGIN stands after z, columns and depth are known; WORK_ITEMS by then.
+ * Macros: those of split.h. z, columns and depth are known before, and WORK_ITEMS. A kernel begins with SPLIT_FIRST;
+ * SPLIT_THEN comes before its products, and may come after it has begun to copy: it ends that by `leave`.
  */
 #if SPLIT == 1
 #define SPLIT_ARGS , __global const int *exponents, __global const int2 *quality, __global int *done
 
-#define SPLIT_BEGIN                                                               \
-  __global const int *row_exponents = exponents + z * (M + columns);              \
-  __global const int *column_exponents = row_exponents + M;                       \
+#define SPLIT_FIRST exponents += z * (M + columns)
+#define SPLIT_THEN(leave)                                                         \
   __local int worst[3];                                                           \
   const bool serves = half_parts_serve(quality, z, M, columns, depth, worst);     \
   if (get_group_id(0) == 0 && get_local_id(0) == 0) done[z] = serves;             \
-  if (!serves) return
+  if (!serves) {                                                                  \
+    leave;                                                                        \
+    const Source s_a_ = SOURCE_A, s_b_ = SOURCE_B;                                \
+    split_all_to_tf32(s_a_, s_b_, packed_a, packed_b, z, WORK_ITEMS);             \
+    return;                                                                       \
+  }
 
 inline bool half_parts_serve(
     __global const int2 *quality, const long z, const int rows, const int columns, const int depth,
@@ -40,7 +46,7 @@ inline bool half_parts_serve(
 
 /* TF32 parts have float32's exponents. They serve unless a sum could overflow, an operand is not
  * finite, or a line is so small that its low parts vanish; float32 multiplies and adds do the rest. */
-#define SPLIT_BEGIN                                                                              \
+#define SPLIT_FIRST                                                                              \
   __local int ends[3];                                                                           \
   if (done[z]) return;                                                                           \
   if (!tf32_parts_serve(exponents + z * (M + columns), M, columns, depth, ends)) {               \
@@ -48,6 +54,7 @@ inline bool half_parts_serve(
       PLAIN_PRODUCTS(tile);                                                                      \
     return;                                                                                      \
   }
+#define SPLIT_THEN(leave)
 
 inline bool tf32_parts_serve(
     __global const int *exponents, const int rows, const int columns, const int depth, __local int *ends)
@@ -81,5 +88,6 @@ inline bool tf32_parts_serve(
   } while (0)
 #else
 #define SPLIT_ARGS
-#define SPLIT_BEGIN
+#define SPLIT_FIRST
+#define SPLIT_THEN(leave)
 #endif

@@ -1,13 +1,16 @@
-/* split_read: LINES x RUN elements of an operand into registers, whichever way it lies in memory, complex numbers
- * as real ones; for split.cl, which draws the lines. Needs LINES and COMPLEX of split.h.
+/* split_read: HELD x RUN elements of an operand into registers, whichever way it lies in memory, complex numbers
+ * as real ones; for split.cl, which draws the lines. Needs LINES and COMPLEX of split.h, the macros of gemm.h,
+ * and WIDE_A WIDE_B 1: each row of the operand starts on a multiple of 16 bytes.
  *
- * A run is what is contiguous: RUN elements along k, or LINES across it. load_block reads runs in accesses of 16
+ * A run is what is contiguous: RUN elements along k, or HELD across it. load_block reads runs in accesses of 16
  * bytes where they are whole and aligned, else element by element with zeros outside.
  */
-#if !defined(LINES) || !defined(COMPLEX)
-#error "split_read.h needs LINES COMPLEX"
+#if !defined(LINES) || !defined(COMPLEX) || !defined(WIDE_A) || !defined(WIDE_B)
+#error "split_read.h needs LINES COMPLEX WIDE_A WIDE_B"
 #endif
 #define RUN 4 /* k */
+#define HELD 4 /* lines: a work-item has those of its team */
+#define TEAMS (LINES / HELD)
 #define INLINED __attribute__((always_inline)) inline
 
 /* Where an operand lies, as float32: `ld` of them between its rows or columns. Lines and k as of the real product. */
@@ -17,6 +20,13 @@ typedef struct {
   int lines, depth;
   bool wide, k_fast, of_b, conj;
 } Source;
+
+/* A and B in a kernel with GEMM_ARGS. */
+#define SOURCE_A {(__global const float *)a, lda * PLANES, M, DEPTH, WIDE_A, !TRANS_A, false, CONJ_A}
+#define SOURCE_B {(__global const float *)b, ldb * PLANES, COLUMNS, DEPTH, WIDE_B, TRANS_B, true, CONJ_B}
+
+/* Groups of LINES lines, those of A and then those of B. */
+inline int line_groups(const int lines) { return (lines + LINES - 1) / LINES; }
 
 /* The first n of four floats, zeros for the rest. */
 INLINED float4 some(__global const float *from, const long at, const int n)
@@ -30,7 +40,7 @@ INLINED float4 some(__global const float *from, const long at, const int n)
 }
 
 /* Float `f` of run `run` as the elements that it is: runs are contiguous, along k or along lines. */
-INLINED void place(float x[LINES][RUN], const Source s, const int run, const int f, const float value)
+INLINED void place(float x[HELD][RUN], const Source s, const int run, const int f, const float value)
 {
 #if COMPLEX
   const float v = s.conj && f % 2 ? -value : value;
@@ -49,13 +59,13 @@ INLINED void place(float x[LINES][RUN], const Source s, const int run, const int
 #endif
 }
 
-/* LINES x RUN elements from `line` and `k` on; zeros outside. `whole`: none is outside, and accesses are wide. */
-INLINED void load_runs(float x[LINES][RUN], const Source s, const int line, const int k, const bool whole)
+/* HELD x RUN elements from `line` and `k` on; zeros outside. `whole`: none is outside, and accesses are wide. */
+INLINED void load_runs(float x[HELD][RUN], const Source s, const int line, const int k, const bool whole)
 {
   const int step = COMPLEX && (s.of_b || !s.k_fast) ? 2 : 1; /* lines or k from run to run */
-  const int runs = (s.k_fast ? LINES : RUN) / step;
+  const int runs = (s.k_fast ? HELD : RUN) / step;
   const int wider = COMPLEX && !s.of_b && !s.k_fast ? 2 : 1; /* floats of a line in a run */
-  const int length = s.k_fast ? RUN : LINES * wider;
+  const int length = s.k_fast ? RUN : HELD * wider;
   const int first = s.k_fast ? line : k;
   const int limit = s.k_fast ? s.lines : s.depth;
   const long at = (s.k_fast ? k : (long)line * wider) + first / step * s.ld;
@@ -74,8 +84,8 @@ INLINED void load_runs(float x[LINES][RUN], const Source s, const int line, cons
     }
 }
 
-INLINED void load_block(float x[LINES][RUN], const Source s, const int line, const int k)
+INLINED void load_block(float x[HELD][RUN], const Source s, const int line, const int k)
 {
-  if (s.wide && line + LINES <= s.lines && k + RUN <= s.depth) load_runs(x, s, line, k, true);
+  if (s.wide && line + HELD <= s.lines && k + RUN <= s.depth) load_runs(x, s, line, k, true);
   else load_runs(x, s, line, k, false);
 }

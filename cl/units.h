@@ -6,13 +6,16 @@
  *     units    0 .. whole - 1  tiles 0 .. whole - 1
  *              then            share 0 of each tile from `whole` on, share 1 of each, ..
  *
+ * With SWAPPED the product is out^T = B^T A^T, M x N of it, and what is called a here is the caller's b.
+ *
  * Macros: BM BN of a tile (tile_order.h); SPLIT_K 0: no tile is cut; ALTERNATE 0: a quartet for each 64 rows
  * of a tile, 1: two quartets, each has all of every other unit; ELEMENT_BYTES of what is multiplied;
- * BATCHED (gemm.h).
+ * SWAPPED 0, 1; BATCHED (gemm.h).
  */
-#if !defined(SPLIT_K) || !defined(ALTERNATE) || !defined(ELEMENT_BYTES)
-#error "units.h needs SPLIT_K ALTERNATE ELEMENT_BYTES"
+#if !defined(SPLIT_K) || !defined(ALTERNATE) || !defined(ELEMENT_BYTES) || !defined(SWAPPED)
+#error "units.h needs SPLIT_K ALTERNATE ELEMENT_BYTES SWAPPED"
 #endif
+#define OUT_AT(i, j) (SWAPPED ? (long)(j) * ldo + (i) : (long)(i) * ldo + (j))
 #define BK (128 / ELEMENT_BYTES)
 #define QUARTETS (ALTERNATE ? 2 : BM / 64)
 #define OWNERS (ALTERNATE ? 1 : QUARTETS) /* quartets of one tile */

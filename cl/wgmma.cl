@@ -14,6 +14,10 @@
  * slot of `maps`. Products of a stack are layers of the maps, or, where they do not lie at equal
  * distances, each has work-groups of its own, in dimension 2.
  *
+ * With SWAPPED this computes out^T = B^T A^T, and its a is the caller's b. TF32's units take operands along K from
+ * local memory, but the left one, A, from registers, too, where it may lie across K (LEFT_REGISTERS). So of the
+ * caller's operands the one across K becomes A.
+ *
  * Macros: BM a multiple of 64, BN = WGMMA_N, STAGES, GROUP; ELEMENT_BYTES of what is multiplied, its
  * MAP_TYPE (ptx_map.h); PACKED_A PACKED_B 0, 1: multiply packed_a (M rows along K, `pitch` elements
  * each) in place of a; those of the headers.
@@ -28,7 +32,16 @@
 #define TILE_A (BM * 128)
 #define TILE_B (BN * 128)
 #define STAGE_BYTES (TILE_A + TILE_B)
-#define CHUNK (64 * 128) /* 64 rows of A along K, or BK = 64 rows of 64 columns across K */
+#define CHUNK (64 * 128) /* 64 rows of A */
+/* A box of an operand across K: BK of K by so many rows of A, columns of B. */
+#define BOX_A BK
+#define BOX_B (BN < BK ? BN : BK)
+#define BOX_WIDTH_A BYTES_128
+#if BN < BK && WGMMA_ACROSS_B
+#define BOX_WIDTH_B BYTES_64
+#else
+#define BOX_WIDTH_B BYTES_128
+#endif
 
 /* A place in the ring of stages; `phase` is the parity of the laps. */
 typedef struct { int stage; uint phase; } ring_t;
@@ -40,13 +53,18 @@ inline ring_t advanced(ring_t ring, const int blocks)
   return ring;
 }
 
+#if SWAPPED
+#define STORE_TILE(i, j, acc, blocks) STORE_FRAGMENT_COLUMNS(i, j, acc, blocks)
+#else
+#define STORE_TILE(i, j, acc, blocks) STORE_FRAGMENT_ROWS(i, ROW_STEP, j, acc, blocks)
+#endif
 #define FOR_EACH_UNIT for (int n_ = get_group_id(0); n_ < units; n_ += get_num_groups(0))
 
-/* Asks for all blocks of one operand that this work-group needs: of `lines` rows (columns of B);
- * `which` 0: A, 1: B, whose blocks lie behind A's. */
+/* Asks for all blocks of one operand that this work-group needs: of `lines` rows (columns of B), across K
+ * in boxes of `box`; `which` 0: A, 1: B, whose blocks lie behind A's. */
 __attribute__((always_inline)) inline void feed(
-    const int which, __global const ulong *map, const int layered, const int across, const int lines,
-    const work_t work, const uint tile0, const uint full)
+    const int which, __global const ulong *map, const int layered, const int across, const int box,
+    const int lines, const work_t work, const uint tile0, const uint full)
 {
   const uint empty = full + 8 * STAGES;
   const int units = units_of(work);
@@ -60,21 +78,39 @@ __attribute__((always_inline)) inline void feed(
       const uint to = tile0 + ring.stage * STAGE_BYTES + which * TILE_A;
       const uint bar = full + 8 * ring.stage;
       mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
-      const int chunks = (lines + 63) / 64; /* across K: of 64 columns each */
-      mbarrier_expect(bar, (across ? chunks * 64 : lines) * 128);
+      const int boxes = (lines + box - 1) / box;
+      mbarrier_expect(bar, (across ? boxes * box : lines) * 128);
       if (!across) copy_box(to, map, block * BK, row, layer, bar);
-      for (int i = 0; i < (across ? chunks : 0); ++i)
-        copy_box(to + i * CHUNK, map, row + 64 * i, block * BK, layer, bar);
+      for (int i = 0; i < (across ? boxes : 0); ++i)
+        copy_box(to + i * box * 128, map, row + box * i, block * BK, layer, bar);
       ring = advanced(ring, 1);
     }
   }
 }
 
+#if LEFT_REGISTERS
+inline void load_pair(uint *w, const uint from)
+{
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "r"(from) : "memory");
+}
+
+/* A step of 8 of K: this work-item's words of A, all fragments. */
+__attribute__((always_inline)) inline void load_left(uint *words, const uint place, const int step)
+{
+  #pragma unroll
+  for (int f = 0; f < FRAGMENTS; ++f) {
+    uint *w = words + 4 * f;
+    load_pair(w, place + f * CHUNK + step * 1024);
+    load_pair(w + 2, (place ^ 64) + f * CHUNK + step * 1024 + 512);
+  }
+}
+#endif
+
 /* Issues the products of a block. */
 __attribute__((always_inline)) inline void multiply(wgmma_acc *acc, const uint tile_a, const uint tile_b)
 {
   const ulong a = wgmma_tile(tile_a, CHUNK);
-  const ulong b = wgmma_tile(tile_b, CHUNK);
+  const ulong b = wgmma_right(tile_b, CHUNK);
   #pragma unroll
   for (int step = 0; step < 4; ++step) {
     #pragma unroll
@@ -96,7 +132,7 @@ inline void give_turn(const int quartet) { asm volatile("bar.arrive %0, 256;" ::
 
 /* From one product's operand to the next one's in a stack, in bytes. */
 #if BATCHED
-#define LAYER_PITCH(which) ((batch_offsets[4 + (which)] - batch_offsets[which]) * ELEMENT_BYTES)
+#define LAYER_PITCH(which) ((batch_offsets[4 + ((which) ^ SWAPPED)] - batch_offsets[(which) ^ SWAPPED]) * ELEMENT_BYTES)
 #else
 #define LAYER_PITCH(which) 0L
 #endif
@@ -107,11 +143,12 @@ inline void give_turn(const int quartet) { asm volatile("bar.arrive %0, 256;" ::
     const int lines_ = min(extent, ((length) + 7) / 8 * 8); /* nothing is stored of what is beyond */      \
     const long row_ = (ld) * ELEMENT_BYTES;                                                                \
     const long layer_ = stack == 1 ? 0 : PACKED_##which ? (length) * row_ : LAYER_PITCH(OPERAND_##which); \
-    KEEP_MAP(slot, OPERAND_##which, scratch + 32 * OPERAND_##which, source, (across) ? K : (length),                   \
-             (across) ? (length) : K, row_, layer_ ? stack : 1, layer_ ? layer_ : row_,                    \
-             (across) ? BK : lines_, (across) ? 64 : BK, MAP_TYPE);                                      \
+    KEEP_MAP_OF(slot, OPERAND_##which, scratch + 32 * OPERAND_##which, source, (across) ? K : (length),    \
+                (across) ? (length) : K, row_, layer_ ? stack : 1, layer_ ? layer_ : row_,                 \
+                (across) ? BK : lines_, (across) ? BOX_##which : BK, MAP_TYPE, BOX_WIDTH_##which);         \
     if (id % 32 == 0)                                                                                      \
-      feed(OPERAND_##which, slot + 16 * OPERAND_##which, layer_ != 0, across, lines_, work, tile0, full);              \
+      feed(OPERAND_##which, slot + 16 * OPERAND_##which, layer_ != 0, across, BOX_##which, lines_, work, tile0, \
+           full);                                                                                          \
   } while (0)
 #define OPERAND_A 0
 #define OPERAND_B 1
@@ -133,7 +170,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
   __local ulong bars[2 * STAGES];
   __local uint scratch[64] __attribute__((aligned(128)));
   KEEP_STACK;
-  GEMM_BEGIN;
+  GEMM_BEGIN_OF(SWAPPED, !SWAPPED);
   const long z = BATCH_ENTRY;
   const int id = get_local_id(0);
   const int quartet = id / 128;
@@ -162,6 +199,10 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
   const int lane = id % 32;
   const int part_of_tile = ALTERNATE ? 0 : quartet - 1;
   bool mine = !ALTERNATE || quartet == 2;
+#if LEFT_REGISTERS
+  uint left[2][4 * FRAGMENTS]; /* A of two steps: one is multiplied, one on its way */
+  const uint place = fragment_place(id % 128);
+#endif
 #define RELEASE(s) \
   do { if (lane == 0) mbarrier_arrive(empty + 8 * (s)); } while (0)
   FOR_EACH_UNIT {
@@ -179,12 +220,27 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
     for (int block = unit.first; block < unit.end; ++block) {
       const uint at = tile0 + ring.stage * STAGE_BYTES;
       mbarrier_wait(full + 8 * ring.stage, ring.phase);
+#if LEFT_REGISTERS
+      const ulong right = wgmma_right(at + TILE_A, CHUNK);
+      #pragma unroll
+      for (int step = 0; step < 4; ++step) {
+        uint *words = left[step % 2];
+        wgmma_wait_previous(); /* who read them before is done */
+        if (step == 1 && block > unit.first) RELEASE(last);
+        load_left(words, at + part_of_tile * CHUNK + place, step);
+        wgmma_fence();
+        #pragma unroll
+        for (int f = 0; f < FRAGMENTS; ++f)
+          wgmma_left(acc + f * WGMMA_ACC, words + 4 * f, right + step * WGMMA_STEP_B);
+        wgmma_commit();
+      }
+#else
       wgmma_fence();
-      const uint rows = at + part_of_tile * CHUNK;
-      multiply(acc, rows, at + TILE_A);
+      multiply(acc, at + part_of_tile * CHUNK, at + TILE_A);
       wgmma_commit();
       wgmma_wait_previous();
       if (block > unit.first) RELEASE(last);
+#endif
       last = ring.stage;
       ring = advanced(ring, 1);
     }
@@ -197,9 +253,9 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
       continue;
     }
     MOVE_IN_STACK(unit.layer);
-    const int row = unit.origin.s0 + part_of_tile * 64 + id % 128 / 32 * 16 + lane / 4;
+    const int row = unit.origin.s0 + part_of_tile * 64 + fragment_row(id % 128);
     #pragma unroll
     for (int f = 0; f < FRAGMENTS; ++f)
-      STORE_FRAGMENTS(row + 64 * f, unit.origin.s1, acc + f * WGMMA_ACC, BN / 8);
+      STORE_TILE(row + 64 * f, unit.origin.s1, acc + f * WGMMA_ACC, BN / 8);
   }
 }

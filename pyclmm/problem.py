@@ -11,7 +11,7 @@ brings what users pass into this form.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -146,6 +146,29 @@ class GemmProblem:
             + self.m * self.n * (size[self.out_type] + (size[self.c_type] if self.has_c else 0))
         )
         return one * self.batch
+
+    @property
+    def transposed(self) -> GemmProblem:
+        """The product out^T = B^T A^T, whose A is this one's B. ``ldo`` stays that of out's rows."""
+        a, b, *others = self.batch_strides
+        return replace(
+            self,
+            m=self.n,
+            n=self.m,
+            a_type=self.b_type,
+            b_type=self.a_type,
+            trans_a=not self.trans_b,
+            trans_b=not self.trans_a,
+            conj_a=self.conj_b,
+            conj_b=self.conj_a,
+            lda=self.ldb,
+            ldb=self.lda,
+            a_align=self.b_align,
+            b_align=self.a_align,
+            batch_strides=(b, a, *others),
+            c_strides=self.c_strides[::-1],
+            bias={"row": "column", "column": "row"}.get(self.bias, self.bias),
+        )
 
     def __str__(self) -> str:
         stack = f"{self.batch} x " if self.batch_shape else ""

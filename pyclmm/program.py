@@ -76,7 +76,7 @@ def joined_source(names: tuple[str, ...]) -> str:
 def build_options(program: Program) -> tuple[str, ...]:
     """The compiler's options: OpenCL C 1.2, and the macros in their order."""
     macros = [f"-D{name}={value}" for name, value in program.defines]
-    return ("-cl-std=CL1.2", *program.options, *macros)
+    return ("-cl-std=CL1.2", *macros)
 
 
 def source_hash(program: Program) -> str:

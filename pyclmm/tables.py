@@ -49,6 +49,7 @@ _OPTIONS = frozenset(
         "pack_a",
         "pack_b",
         "slices",
+        "swapped",
         "teams",
         "unit",
     )

@@ -98,3 +98,24 @@ def gemm(a, b, c=None, *, alpha=1, beta=0, trans_a="N", trans_b="N", bias=None, 
         return Expected(value, scale, reference.limit(k))
     result = activated(value, activation)
     return Expected(result, scale + abs(value) + abs(result), ACTIVATION_LIMIT)
+
+
+def real_lines(a, b):
+    """Lines along K of the real product that a complex one is (cl/split.cl): A' and B'^T."""
+    if a.dtype.kind != "c":
+        return a, b.T
+    left = np.stack([a.real, a.imag], -1).reshape(len(a), -1)
+    re, im = b.real.T, b.imag.T
+    right = np.stack([np.stack([re, -im], -1), np.stack([im, re], -1)], 1)
+    return left, right.reshape(2 * b.shape[1], -1)
+
+
+def one_by_one(a, b):
+    """Each element's products added one after the other, as float32 FMA's are but for one rounding more;
+    complex ones by real and imaginary parts, of which each has two products a step.
+    """
+    with np.errstate(all="ignore"):
+        if a.dtype.kind == "c":
+            left, right = real_lines(a, b)
+            return one_by_one(left, right.T).copy().view(a.dtype)
+        return sum(a[:, i : i + 1] * b[i] for i in range(a.shape[1]))

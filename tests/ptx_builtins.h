@@ -15,6 +15,7 @@ BUILTIN int min(int x, int y) { return x < y ? x : y; }
 BUILTIN int max(int x, int y) { return x > y ? x : y; }
 BUILTIN uint max(uint x, uint y) { return x > y ? x : y; }
 BUILTIN int isnan(float x) { return x != x; }
+float __attribute__((overloadable)) fabs(float x) { return __builtin_fabsf(x); }
 BUILTIN int clz(int x) { return __builtin_clz(x); }
 BUILTIN float erf(float x) { return x * 0.5f + x * x; }
 BUILTIN float exp(float x) { return x * x + 1.0f; }

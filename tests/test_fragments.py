@@ -124,7 +124,7 @@ def test_products_of_fragments_make_the_product(dtype):
             assert np.array_equal(d[2 * h + c], product[G + 8 * h, 2 * T + c])
 
 
-@pytest.mark.parametrize("n", [64, 128, 192, 256])
+@pytest.mark.parametrize("n", [32, 64, 128, 192, 256])
 def test_the_accumulators_of_a_quartet_cover_its_tile_once(n):
     """ptx_wgmma.h: acc[4 j + 2 h + c] = D(16 s + g + 8 h, 8 j + 2 t + c)."""
     times = np.zeros((64, n), int)
@@ -154,6 +154,66 @@ def test_a_step_of_a_tile_is_found_where_its_descriptor_points(lines_across, ste
             address ^= (address >> 7 & 7) << 4
             wanted = stored[step * 16 + k, n] if lines_across else stored[n, step * 16 + k]
             assert memory[address : address + 2].view(np.float16)[0] == wanted
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_step_of_32_columns_across_k_is_found_where_its_descriptor_points(step):
+    """wgmma_right: boxes of 64 bytes, atoms of eight rows every 512; chunk c of row r at c ^ (r / 2 % 4)."""
+    stored = small((64, 32), np.float16)  # (k, column)
+    memory = np.empty((64, 4, 8), np.float16)
+    for r, row in enumerate(stored.reshape(64, 4, 8)):
+        memory[r, np.arange(4) ^ r // 2 % 4] = row
+    memory = memory.reshape(-1)
+    for n in (0, 7, 8, 15, 31):
+        for k in (0, 1, 7, 8, 15):
+            address = step * 16 * 64 + k // 8 * 512 + k % 8 * 64 + n * 2
+            address ^= (address >> 7 & 3) << 4
+            assert memory[address // 2] == stored[step * 16 + k, n]
+
+
+W = np.arange(128)
+
+
+def left_row(w):
+    """cl/fragment_rows.h, LEFT_REGISTERS 1: fragment_row; row h is the next one."""
+    return (w >> 6) * 32 + (w >> 3 & 1) * 16 + (w >> 5 & 1) * 8 + (w >> 4 & 1) * 4 + (w >> 2 & 1) * 2
+
+
+def left_places(step):
+    """wgmma.cl, load_left: the address of each work-item's pairs, [q, work-item]."""
+    row, t = left_row(W), W % 4
+    place = row // 32 * 4096 + t * 128 + (row % 32 // 4 ^ t) * 16 + row % 4 * 4
+    return np.array([place, place ^ 64]) + step * 1024 + np.array([[0], [512]])
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_tf32_across_k_goes_through_registers(step):
+    """ptx_wgmma.h: row 16 s + g + 8 h of the instruction's A is (t + 4 q) of a[h + 2 q]; it may stand for any
+    row of the tile, which only decides where results go."""
+    stored = small((32, 64), np.float32)  # (k, row): two boxes
+    memory = across(stored).view(np.float32)
+    instruction = np.empty((64, 8), np.float32)
+    stands_for = np.empty(64, int)
+    for q in (0, 1):
+        for h in (0, 1):
+            line = W // 32 * 16 + W % 32 // 4 + 8 * h
+            instruction[line, W % 4 + 4 * q] = memory[left_places(step)[q] // 4 + h]
+            stands_for[line] = left_row(W) + h
+    assert sorted(stands_for) == list(range(64))
+    assert np.array_equal(instruction, stored[8 * step : 8 * step + 8].T[stands_for])
+
+
+def test_sixteen_work_items_read_their_pairs_from_different_banks():
+    for address in left_places(0).reshape(-1, 16):
+        assert (address % 8 == 0).all()
+        assert len(set(address // 8 % 16)) == 16
+
+
+def test_four_work_items_store_a_sector_of_a_swapped_result():
+    """cl/fragment_columns.h: of one column of a sub-group's fragments, pairs h = 0 and 1 of 4 bytes."""
+    for s in range(4):
+        sectors = left_row(32 * s + 4 * np.arange(8)) // 8
+        assert np.unique(sectors, return_counts=True)[1].tolist() == [4, 4]
 
 
 def test_four_work_items_exchange_their_words():

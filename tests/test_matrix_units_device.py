@@ -13,6 +13,7 @@ import numpy as np
 import pyopencl.array as cla
 import pytest
 from cases import DEVICE
+from oracle import one_by_one
 
 import pyclmm
 from pyclmm.kernels import kernel_named
@@ -221,12 +222,6 @@ def classes(rng, m=300, n=260, k=400):
         "denormal": (a * np.float32(1e-40), b),
         "zeros": (a * 0, b),
     }
-
-
-def one_by_one(a, b):
-    """Each element's products added one after the other, as float32 FMA's are but for one rounding more."""
-    with np.errstate(all="ignore"):
-        return sum(a[:, i : i + 1] * b[i] for i in range(a.shape[1]))
 
 
 def test_high_is_as_accurate_as_float32(queue, rng):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyclmm import ShapeError, UnsupportedError
 from pyclmm.canonical import Epilogue, checked_gemm
-from pyclmm.problem import Operand, alignment, dense
+from pyclmm.problem import GemmProblem, Operand, alignment, dense
 from pyclmm.recipe import batch_table
 
 F4, F8, C8 = np.dtype("f4"), np.dtype("f8"), np.dtype("c8")
@@ -189,3 +189,16 @@ def test_bias_kinds():
     assert bias_of((5, 1)) == ("column", 1)
     assert bias_of((1, 1)) == ("row", 0), "one value for all"
     assert checked(A, B).problem.bias == "none"
+
+
+def test_the_transposed_product_exchanges_everything_but_out():
+    given = GemmProblem(
+        *(5, 3, 7, "int8", "uint8", "int32", "uint32", False, False, True, False, 11, 13, 17, 4, 8, 16),
+        *((2,), ((1,), (2,), (3,), (4,)), True, "int16", (19, 23), "row"),
+    )
+    wanted = GemmProblem(
+        *(3, 5, 7, "uint8", "int8", "int32", "uint32", True, True, False, True, 13, 11, 17, 8, 4, 16),
+        *((2,), ((2,), (1,), (3,), (4,)), True, "int16", (23, 19), "column"),
+    )
+    assert given.transposed == wanted
+    assert wanted.transposed == given

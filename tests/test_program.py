@@ -78,10 +78,8 @@ def test_a_missing_macro_is_an_error(missing, own_queue):
 
 
 def test_options():
-    options = program.build_options(
-        Program(("x.cl",), (("TW", 8), ("A_TYPE", "float32")), ("-cl-mad-enable",))
-    )
-    assert options == ("-cl-std=CL1.2", "-cl-mad-enable", "-DTW=8", "-DA_TYPE=float32")
+    options = program.build_options(Program(("x.cl",), (("TW", 8), ("A_TYPE", "float32"))))
+    assert options == ("-cl-std=CL1.2", "-DTW=8", "-DA_TYPE=float32")
 
 
 def test_a_digest_of_what_is_compiled():

@@ -1,6 +1,7 @@
 """cl/shares.cl: sums that lie as wgmma's quartets leave them, added up on any device.
 
-The layout of a slot is written down here once more, from the drawings in cl/ptx_wgmma.h and cl/shares.h.
+The layout of a slot is written down here once more, from the drawings in cl/ptx_wgmma.h,
+cl/fragment_rows.h and cl/shares.h.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from made_up import H200
 from test_matrix_units import problem
 
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.wgmma import Division, stacked
+from pyclmm.kernels.wgmma_tiles import Division, seen, stacked
 from pyclmm.program import new_kernel
 from pyclmm.recipe import batch_table
 
@@ -23,7 +24,7 @@ DEVICE = replace(H200, compute_units=7)
 WGMMA = kernel_named("wgmma")
 
 
-def slot_of(tile, alternate):
+def slot_of(tile, alternate, registers):
     """A tile's sums as its quartets hold them: [quartet, accumulators / 4, work-item, 4], flat."""
     quartets = []
     for fragment in tile.reshape(-1, 64, tile.shape[1]):
@@ -33,6 +34,9 @@ def slot_of(tile, alternate):
             for h in (0, 1):
                 for c in (0, 1):
                     rows, columns = w // 32 * 16 + w % 32 // 4 + 8 * h, 8 * j + w % 4 * 2 + c
+                    if registers:  # bits of w, from the top: s1 s0 g2 g1 g0 t1 t0
+                        s1, s0, g2, g1, g0 = (w >> bit & 1 for bit in (6, 5, 4, 3, 2))
+                        rows = 32 * s1 + 16 * g1 + 8 * s0 + 4 * g2 + 2 * g0 + h
                     acc[4 * j + 2 * h + c] = fragment[rows, columns]
         quartets.append(acc)
     held = [np.concatenate(quartets)] if alternate else quartets
@@ -69,12 +73,21 @@ def run(queue, launch, partial, out, table):
     return result
 
 
-@pytest.mark.parametrize("alternate", [0, 1])
+# float32 across K goes through registers, as A; where it is B, as A of the transposed product.
+@pytest.mark.parametrize(
+    ("kind", "trans"), [("float16", "NN"), ("float32", "TT"), ("float32", "NN")], ids=str
+)
 @pytest.mark.parametrize("stack", [0, 3, -3], ids=["one", "even", "uneven"])
-@pytest.mark.parametrize(("tile", "shares"), [((128, 128), 3), ((64, 256), 13), ((64, 128), 64)], ids=str)
-def test_shares_are_added_where_they_belong(queue, rng, alternate, stack, tile, shares):
-    m, n, k = 300, 410, 8192
-    given = problem("float16", m=m, n=n, k=k, out_type="float32")
+@pytest.mark.parametrize(
+    ("tile", "alternate", "shares"),
+    [((128, 128), 0, 3), ((64, 256), 0, 13), ((64, 256), 1, 3), ((128, 64), 0, 64)],
+    ids=str,
+)
+def test_shares_are_added_where_they_belong(queue, rng, tile, alternate, shares, stack, kind, trans):
+    m, n, k = 300, 450, 8192
+    registers = kind == "float32"
+    precision = "medium" if registers else "highest"
+    given = problem(kind, m=m, n=n, k=k, out_type="float32", trans=trans, precision=precision)
     if stack:
         far = (0,) if stack > 0 else (-8,)  # a stack that runs backwards has work-groups of its own
         strides = (far, far, (0,), (m * n + 5,))
@@ -87,12 +100,14 @@ def test_shares_are_added_where_they_belong(queue, rng, alternate, stack, tile, 
     config = replace(config, split_k=shares)
     launch = WGMMA.launches(given, config, DEVICE).launches[-1]
     assert launch.kernel == "matmul_shares"
-    division = Division.of(given, config, DEVICE, stacked(given))
+    view = seen(given, config)
+    assert (view is not given) == ((kind, trans) == ("float32", "NN"))
+    division = Division.of(view, config, DEVICE, stacked(view))
     assert (stack > 0) == (division.stack > 1)
 
     batch = given.batch
     sets = batch // division.stack
-    rows, cols = -(-m // config.bm), -(-n // config.bn)
+    rows, cols = -(-view.m // config.bm), -(-view.n // config.bn)
     partial = np.empty((sets, shares, division.cut, config.bm * config.bn), "f4")
     out = np.full(batch * (m * n + 5), 7, "f4")
     wanted = out.copy()
@@ -102,10 +117,10 @@ def test_shares_are_added_where_they_belong(queue, rng, alternate, stack, tile, 
             i, j = tile_origin(at, rows, cols, config)
             sums = rng.integers(-9, 10, (shares, config.bm, config.bn)).astype("f4")
             for share in range(shares):
-                partial[z, share, number] = slot_of(sums[share], alternate)
+                partial[z, share, number] = slot_of(sums[share], alternate, registers)
             start = (z + inside) * (m * n + 5)
-            view = wanted[start : start + m * n].reshape(m, n)
-            part = view[i : i + config.bm, j : j + config.bn]
+            whole = wanted[start : start + m * n].reshape(m, n)
+            part = (whole if view is given else whole.T)[i : i + config.bm, j : j + config.bn]
             part[:] = 2 * sums.sum(0)[: part.shape[0], : part.shape[1]]
     table = batch_table(given.batch_shape, given.batch_strides) if stack else np.zeros((1, 4), "i8")
     table[:, :2] = 0

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import threaded
 from made_up import H200
+from oracle import one_by_one, real_lines
 
 from pyclmm.kernels import Work, kernel_named
 from pyclmm.kernels.matrix_units import FLOAT16, TF32
@@ -16,6 +17,8 @@ from pyclmm.kernels.parts import LINES, as_real, pitch
 from pyclmm.problem import GemmProblem, alignment
 
 ZERO_LINE = -127  # of cl/split.h
+ROOM, GUESSED = 2, 1024  # of cl/split.cl: powers of two left free; elements of which the largest is guessed
+NEVER = -(1 << 30)  # of cl/split.h
 CHUNK = 64  # bytes of hi, then of lo
 SPLIT, MMA_SPLIT = kernel_named("split"), kernel_named("mma_split")
 runs_kernels = pytest.mark.skipif(
@@ -26,26 +29,32 @@ runs_kernels = pytest.mark.skipif(
 # --- models ---------------------------------------------------------------------------------------
 
 
-def real_lines(a, b):
-    """Lines along K of the real product: A' and B'^T."""
-    if a.dtype.kind != "c":
-        return a, b.T
-    left = np.stack([a.real, a.imag], -1).reshape(len(a), -1)
-    re, im = b.real.T, b.imag.T
-    right = np.stack([np.stack([re, -im], -1), np.stack([im, re], -1)], 1)
-    return left, right.reshape(2 * b.shape[1], -1)
-
-
 def tf32(x):
     """cvt.rna.tf32: ten bits of fraction, to nearest, ties away from zero."""
     bits = np.asarray(x, np.float32).view(np.uint32)
     return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
+def top_exponents(largest, room):
+    """Each magnitude, times 2^-e, lies in [2^14, 2^15), or *room* powers of two under that."""
+    e = np.maximum((largest.view(np.uint32) >> 23).astype(int) - 127 - 14 + room, -126)
+    return np.where(largest == 0, ZERO_LINE, e)
+
+
+def guessed_exponents(lines):
+    """Those of one work-group's lines, and whether its guess did."""
+    x = np.abs(lines)
+    if lines.shape[1] > GUESSED:
+        first = x[:, :GUESSED].max(1)
+        guess = top_exponents(first, ROOM)
+        if (np.ldexp(x.max(1).astype(np.float64), -guess) < np.where(first > 0, 2.0**15, 2.0**-200)).all():
+            return guess, True
+    return top_exponents(x.max(1), 0), lines.shape[1] <= GUESSED
+
+
 def exponents(lines):
-    """Each line's largest magnitude, times 2^-e, lies in [2^14, 2^15)."""
-    largest = np.abs(lines).max(1).view(np.uint32)
-    return np.where(largest == 0, ZERO_LINE, np.maximum((largest >> 23).astype(int) - 127 - 14, -126))
+    groups = [lines[i : i + LINES] for i in range(0, len(lines), LINES)]
+    return np.concatenate([guessed_exponents(group)[0] for group in groups])
 
 
 def scaled(lines):
@@ -227,9 +236,9 @@ def test_lines_and_parts(folder, rng, dtype, split, trans, conj, pad):
     for m, n, k in ((16, 24, 64), (13, 9, 70), (3, 10, 1030)):
         a, b = wide_range(rng, (m, k), dtype), wide_range(rng, (k, n), dtype)
         call = Call(a, b, "high" if split else "medium", trans, conj, pad)
-        if split == 2:  # asks whether the product of float16 parts has been made
-            call.arrays["workspace:done"] = np.zeros(1, np.int32)
-        _, spaces = call.run(folder, launches=slice(2, 3) if split == 2 else slice(1))
+        if split == 2:  # made by the product of float16 parts where they do not serve
+            call.arrays["workspace:quality"] = np.tile(np.array([NEVER, 1], np.int32), (m + 2 * n, 1))
+        _, spaces = call.run(folder, launches=slice(1, 2) if split == 2 else slice(1))
         want = real_lines(*(x.conj() if c else x for x, c in zip((a, b), conj, strict=True)))
         line = pitch(call.problem, FLOAT16 if split == 1 else TF32, 2 if split else 1)
         for name, lines in zip(("packed_a", "packed_b"), want, strict=True):
@@ -247,6 +256,35 @@ def test_lines_and_parts(folder, rng, dtype, split, trans, conj, pad):
             groups = [x[i : i + LINES] for x in want for i in range(0, len(x), LINES)]
             quality = spaces["quality"].view(np.int32)[: 2 * len(groups)].reshape(-1, 2)
             assert np.array_equal(quality, [(scores(g)[0].min(), scores(g)[1]) for g in groups])
+
+
+GUESSES = {  # 1500 elements a line, of which 1024 are seen first -> whether the guess does
+    "normal": (lambda x: x, True),
+    "three times as large later": (lambda x: x * np.where(np.arange(1500) < 1300, 1, 3), True),
+    "much larger later": (lambda x: x * np.where(np.arange(1500) < 1300, 1, 50), False),
+    "zeros first": (lambda x: x * (np.arange(1500) >= 1300), False),
+    "zeros only": (lambda x: 0 * x, True),
+    "tiny after zeros": (lambda x: x * 1e-38 * (np.arange(1500) >= 1300), False),
+    "infinity later": (lambda x: np.where(np.arange(1500) == 1400, np.inf, x), False),
+}
+
+
+@runs_kernels
+@pytest.mark.parametrize("name", GUESSES)
+def test_exponents_are_guessed_and_guessed_again(folder, rng, name):
+    change, does = GUESSES[name]
+    a = np.clip(rng.standard_normal((LINES, 1500)), -3, 3)
+    a[:, 0] = 2.5  # so that three times as large is less than ROOM
+    a = change(a).astype(np.float32)
+    _, spaces = Call(a, a.T[:, :1]).run(folder, launches=slice(1))
+    got = spaces["exponents"].view(np.int32)[:LINES]
+    want, did = guessed_exponents(a)
+    assert did == does
+    assert np.array_equal(got, want)
+    if np.isfinite(a).all():
+        line = spaces["packed_a"].view(np.float16)[: LINES * 47 * 64].reshape(LINES, 47, 2, 32)
+        hi = line[:, :, 0].reshape(LINES, -1)[:, :1500]
+        assert np.array_equal(hi, half_parts(a)[0])
 
 
 PRODUCTS = [
@@ -276,15 +314,6 @@ def test_each_element_is_within_the_bound(folder, name):
     got, spaces = Call(a, b).run(folder)
     assert spaces["done"].view(np.int32)[0] == (name not in REFUSED)
     assert worst(got, a, b) < BOUND + 2.0**-22
-
-
-def one_by_one(a, b):
-    """Each element's products added one after the other; complex ones by real and imaginary parts."""
-    with np.errstate(invalid="ignore"):
-        if a.dtype.kind == "c":
-            left, right = real_lines(a, b)
-            return one_by_one(left, right.T).copy().view(a.dtype)
-        return sum(a[:, i : i + 1] * b[i] for i in range(a.shape[1]))
 
 
 @runs_kernels

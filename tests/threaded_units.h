@@ -29,6 +29,8 @@ BUILTIN void barrier(cl_mem_fence_flags flags) { emu_named(0, emu_items(), 1); }
 BUILTIN int min(int x, int y) { return x < y ? x : y; }
 BUILTIN int max(int x, int y) { return x > y ? x : y; }
 BUILTIN uint max(uint x, uint y) { return x > y ? x : y; }
+BUILTIN uint min(uint x, uint y) { return x < y ? x : y; }
+BUILTIN float fabs(float x) { return __builtin_fabsf(x); }
 BUILTIN int isnan(float x) { return x != x; }
 BUILTIN int clz(int x) { return __builtin_clz(x); }
 BUILTIN float2 convert_float2(float2 x) { return x; }
@@ -58,6 +60,7 @@ typedef float mma_acc;
 #define most(x) (x)
 #define least(x) (x)
 #define total(x) (x)
+#define quartet_barrier(bar) emu_named(bar, 128, 1)
 #define meet(bar) emu_named(bar, 256, 1)
 #define announce(bar) emu_named(bar, 256, 0)
 /* ptx_map.h */

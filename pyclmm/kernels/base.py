@@ -29,7 +29,6 @@ class Program:
 
     sources: tuple[str, ...]
     defines: tuple[tuple[str, int | str], ...]
-    options: tuple[str, ...] = ()
     ptx_target: str | None = None
 
     def define(self, name: str) -> int | str | None:

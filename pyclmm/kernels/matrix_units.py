@@ -97,11 +97,9 @@ def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
     return None
 
 
-def _readable(trans_lines: bool, line: int, ld: int, align: int, nbytes: int) -> bool:
-    """Whether an operand is read where it is. *trans_lines*: its lines run across K, which the
-    instructions for elements of 1 and 4 bytes do not take."""
-    lies_well = not trans_lines or nbytes in (2, 8)
-    return align >= LINE_ALIGN and ld >= line and ld * nbytes < 2**40 and lies_well
+def _readable(line: int, ld: int, align: int, nbytes: int) -> bool:
+    """Whether the lines of an operand lie where they can be copied from."""
+    return align >= LINE_ALIGN and ld >= line and ld * nbytes < 2**40
 
 
 @dataclass(frozen=True)
@@ -115,12 +113,15 @@ class Operands:
     across_b: bool
 
     @classmethod
-    def of(cls, problem: GemmProblem, unit: Unit) -> Operands:
+    def of(cls, problem: GemmProblem, unit: Unit, through_registers: bool = False) -> Operands:
+        """Instructions take elements of 2 and 8 bytes across K, and of 4 bytes A's *through_registers*."""
         across_a, across_b = problem.trans_a, not problem.trans_b
         length_a = problem.m if across_a else problem.k
         length_b = problem.n if across_b else problem.k
-        pack_a = not _readable(across_a, length_a, problem.lda, problem.a_align, unit.nbytes)
-        pack_b = not _readable(across_b, length_b, problem.ldb, problem.b_align, unit.nbytes)
+        across = (2, 4, 8) if through_registers else (2, 8)
+        lies_well = not across_a or unit.nbytes in across, not across_b or unit.nbytes in (2, 8)
+        pack_a = not (lies_well[0] and _readable(length_a, problem.lda, problem.a_align, unit.nbytes))
+        pack_b = not (lies_well[1] and _readable(length_b, problem.ldb, problem.b_align, unit.nbytes))
         return cls(unit, pack_a, pack_b, across_a and not pack_a, across_b and not pack_b)
 
     def pitch(self, problem: GemmProblem) -> int:
@@ -130,6 +131,21 @@ class Operands:
     @property
     def any_packed(self) -> bool:
         return self.pack_a or self.pack_b
+
+    @property
+    def left_registers(self) -> bool:
+        """Whether A goes through registers."""
+        return self.across_a and self.unit.nbytes == 4
+
+    @property
+    def exchanged(self) -> Operands:
+        """The same operands, of the transposed product's names."""
+        return Operands(self.unit, self.pack_b, self.pack_a, self.across_b, self.across_a)
+
+    def packed_elements(self, problem: GemmProblem) -> int:
+        """Of all products of a stack."""
+        lines = problem.m * self.pack_a + problem.n * self.pack_b
+        return lines * problem.k * problem.batch
 
     def args(self, problem: GemmProblem) -> tuple[Arg, ...]:
         """PACKED_ARGS of the kernels."""

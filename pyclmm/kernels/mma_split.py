@@ -22,10 +22,19 @@ from .base import (
     ndrange,
 )
 from .matrix_units import compute_capability, local_bytes, out_defines
-from .parts import BLOCK_BYTES, as_real, in_parts, packed_args, refusal, unit_of
+from .parts import (
+    BLOCK_BYTES,
+    PRODUCT_SOURCES,
+    as_real,
+    in_parts,
+    packed_args,
+    refusal,
+    split_defines,
+    unit_of,
+)
 
 SOURCES = (
-    *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_mma.h", "ptx_group.h", "split.h", "split_guard.h"),
+    *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_mma.h", "ptx_group.h", *PRODUCT_SOURCES),
     *("fragment.h", "tile_order.h", "mma_split.cl"),
 )
 # Elsewhere float32 units are no slower than three passes of the matrix units.
@@ -86,7 +95,8 @@ def _product(problem: GemmProblem, config: TileConfig, split: int, extra: tuple[
     defines = (
         *(("BM", config.bm), ("BN", config.bn), ("SGM", config.sgm), ("SGN", config.sgn)),
         *(("STAGES", config.stages), ("GROUP", config.option("group", 8))),
-        *(("ELEMENT_BYTES", unit.nbytes), ("MMA_TYPE", unit.code), ("SPLIT", split)),
+        *(("ELEMENT_BYTES", unit.nbytes), ("MMA_TYPE", unit.code)),
+        *split_defines(problem, split),
         *out_defines(problem),
     )
     return Launch(

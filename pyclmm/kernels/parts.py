@@ -25,10 +25,11 @@ from .base import (
 )
 from .matrix_units import FLOAT16, LINE_ALIGN, TF32, Unit, too_long
 
+SPLIT_SOURCES = ("split.h", "split_read.h")
+PRODUCT_SOURCES = (*SPLIT_SOURCES, "split_tf32.h", "split_guard.h")  # what a product of parts begins with
 LINES = 8  # of cl/split.h: what a work-group splits
 BLOCK_BYTES = 128  # of a packed line: 64 of hi, 64 of lo
-_ITEMS = 256  # WORK_ITEMS of cl/split.cl
-_TWO_GROUPS = ("-cl-nv-maxrregcount=128",)  # of cl/split.cl at a time on a compute unit
+_ITEMS = 512  # WORK_ITEMS of cl/split.cl
 
 
 def is_complex(problem: GemmProblem) -> bool:
@@ -67,7 +68,7 @@ def one_pass(problem: GemmProblem, product: Launch, more: tuple[Workspace, ...])
 def in_parts(
     problem: GemmProblem, product: Callable[[int, tuple[Arg, ...]], Launch], more: tuple[Workspace, ...]
 ) -> Work:
-    """float16 parts and their product, then TF32 parts and theirs; see cl/split.h.
+    """float16 parts; their product, or TF32 parts where they do not serve; the product of those (cl/split.h).
 
     *product*: the launch for a SPLIT, given its further arguments.
     """
@@ -79,7 +80,6 @@ def in_parts(
     work = (
         _splitting(problem, 1, known),
         product(1, (*known, done.symbol)),
-        _splitting(problem, 2, (done.symbol,)),
         product(2, (exponents.symbol, done.symbol)),
     )
     # TF32 parts go where the float16 parts, which are smaller, have been
@@ -102,6 +102,12 @@ def packed_args(problem: GemmProblem, split: int) -> tuple[Arg, ...]:
     return ("workspace:packed_a", "workspace:packed_b", np.int64(line))
 
 
+def split_defines(problem: GemmProblem, split: int) -> tuple[tuple[str, int], ...]:
+    """The macros of cl/split.h and cl/split_read.h."""
+    wide = (("WIDE_A", problem.a_align), ("WIDE_B", problem.b_align))
+    return (("SPLIT", split), *((name, int(align >= LINE_ALIGN)) for name, align in wide))
+
+
 def _line_groups(real: GemmProblem) -> int:
     """Work-groups that split one product's operands."""
     return ceil(real.m / LINES) + ceil(real.n / LINES)
@@ -109,13 +115,10 @@ def _line_groups(real: GemmProblem) -> int:
 
 def _splitting(problem: GemmProblem, split: int, extra: tuple[Arg, ...]) -> Launch:
     """The launch of cl/split.cl."""
-    wide = (("WIDE_A", problem.a_align), ("WIDE_B", problem.b_align))
-    defines = (("SPLIT", split), *((name, int(align >= LINE_ALIGN)) for name, align in wide))
     return Launch(
         Program(
-            (TYPES_H, GEMM_H, "ptx_group.h", "split.h", "split_read.h", "split.cl"),
-            (*gemm_defines(problem), *defines),
-            _TWO_GROUPS,
+            (TYPES_H, GEMM_H, "ptx_group.h", *SPLIT_SOURCES, "split.cl"),
+            (*gemm_defines(problem), *split_defines(problem, split)),
         ),
         "matmul_split",
         ndrange(problem, _line_groups(as_real(problem)) * _ITEMS),

@@ -23,15 +23,25 @@ from .base import (
     ndrange,
 )
 from .matrix_units import compute_capability, local_bytes, out_defines
-from .parts import BLOCK_BYTES, as_real, in_parts, one_pass, packed_args, refusal, unit_of
+from .parts import (
+    BLOCK_BYTES,
+    PRODUCT_SOURCES,
+    as_real,
+    in_parts,
+    one_pass,
+    packed_args,
+    refusal,
+    split_defines,
+    unit_of,
+)
 from .wgmma import CAPABILITY
 
 SOURCES = (
-    *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "ptx_group.h", "split.h", "split_guard.h"),
-    *("fragment.h", "tile_order.h"),
-    "wgmma_split.cl",
+    *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "ptx_group.h", *PRODUCT_SOURCES),
+    *("fragment.h", "tile_order.h", "wgmma_split.cl"),
 )
 WORK_ITEMS = 384  # of cl/wgmma_split.cl
+_BLOCKS = 2  # of K in a stage
 # Tiles, and the share of the full rate that each reached on an H200.
 _TILES = {(128, 128): 1.0, (64, 128): 0.9, (128, 64): 0.65}
 _RATE = 0.9e12  # multiplications of float32 by three of float16, a second and compute unit, H200
@@ -42,9 +52,9 @@ _SAME_ROWS = 64  # BM at which both quartets have the same rows, and sums to han
 
 
 class Split(Kernel):
-    """See cl/split.h. "high": scaled float16 parts, their product if they serve, else TF32 parts and theirs:
-    four launches, of which the last two return at once if the float16 parts did. "medium", complex64 only:
-    the real operands, and their product in TF32.
+    """See cl/split.h. "high": scaled float16 parts; their product if they serve, else TF32 parts; the product
+    of those: three launches, of which the last returns at once if the float16 parts did. "medium",
+    complex64 only: the real operands, and their product in TF32.
     """
 
     name = "split"
@@ -83,7 +93,7 @@ class Split(Kernel):
 
 def _most_stages(bm: int, bn: int, device: DeviceInfo) -> int:
     handed = 128 * bn * 2 if bm == _SAME_ROWS else 0
-    return min(8, (local_bytes(device) - _OTHER_LOCAL_BYTES - handed) // ((bm + bn) * BLOCK_BYTES))
+    return min(4, (local_bytes(device) - _OTHER_LOCAL_BYTES - handed) // (_BLOCKS * (bm + bn) * BLOCK_BYTES))
 
 
 def _config(bm: int, bn: int, device: DeviceInfo) -> TileConfig:
@@ -115,7 +125,8 @@ def _product(
     defines = (
         *(("BM", config.bm), ("BN", config.bn), ("WGMMA_N", config.bn), ("STAGES", config.stages)),
         *(("GROUP", config.option("group", 8)), ("ELEMENT_BYTES", unit.nbytes), ("MAP_TYPE", unit.map_type)),
-        *(("WGMMA_TYPE", unit.code), ("WGMMA_ACROSS_A", 0), ("WGMMA_ACROSS_B", 0), ("SPLIT", split)),
+        *(("WGMMA_TYPE", unit.code), ("WGMMA_ACROSS_A", 0), ("WGMMA_ACROSS_B", 0)),
+        *split_defines(problem, split),
         *out_defines(problem),
     )
     return Launch(
