@@ -21,6 +21,14 @@ inline int total(const int x)
   return y;
 }
 
+/* The value of a sub-group's first work-item, of which the compiler knows that all of them have it. */
+inline int first_ones(const int value)
+{
+  int first;
+  asm volatile("shfl.sync.idx.b32 %0, %1, 0, 0x1f, 0xffffffff;" : "=r"(first) : "r"(value));
+  return first;
+}
+
 /* The quartet of four sub-groups in a row waits for each other at a barrier of its own, 1 to 15. */
 inline void quartet_barrier(const int bar) { asm volatile("bar.sync %0, 128;" :: "r"(bar) : "memory"); }
 

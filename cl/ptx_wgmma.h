@@ -124,6 +124,12 @@ __attribute__((always_inline)) inline void wgmma(
 }
 
 #if WGMMA_TYPE == 3
+/* Two words of A, from local memory. */
+inline void load_pair(uint *words, const uint from)
+{
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(from) : "memory");
+}
+
 /* Issues D += A B, where A is in registers: they stay as they are until it is done. */
 __attribute__((always_inline)) inline void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)
 {
@@ -148,6 +154,10 @@ inline void wgmma_wait_previous(void)
 {
   asm volatile("//@sm_90a wgmma.wait_group.sync.aligned 1;" ::: "memory");
 }
+
+/* Waits for all groups but the last `pending`, a constant. */
+#define wgmma_wait_all_but(pending) \
+  asm volatile("//@sm_90a wgmma.wait_group.sync.aligned %0;" :: "n"(pending) : "memory")
 
 /* Waits for all. The accumulators are its operands, so that no use of them moves above it. */
 __attribute__((always_inline)) inline void wgmma_wait(wgmma_acc *acc)

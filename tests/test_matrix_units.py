@@ -177,6 +177,29 @@ def test_tf32_across_k_goes_through_registers(trans, more, swapped, packs):
     assert in_registers(given) == (["matmul_pack"] * packs + ["matmul_wgmma"], swapped, 1)
 
 
+@pytest.mark.parametrize(
+    ("shape", "both"), [((16, 4096), True), ((4096, 16), True), ((64, 4096), False)], ids=str
+)
+def test_few_rows_or_columns_are_tried_either_way(shape, both):
+    m, n = shape
+    found = kernel_named("wgmma").configs(problem(m=m, n=n), H200)
+    assert {c.option("swapped") for c in found} == ({0, 1} if both else {0})
+    for config in found:
+        launches = kernel_named("wgmma").launches(problem(m=m, n=n), config, H200).launches
+        assert launches[0].kernel == "matmul_wgmma"  # nothing is packed
+
+
+def test_a_swapped_launch_has_its_operands_exchanged():
+    given = problem("float32", m=512, n=256, k=1024, precision="medium", a_align=4)
+    pack, product = (
+        kernel_named("wgmma").launches(given, kernel_named("wgmma").configs(given, H200)[0], H200).launches
+    )
+    assert product.args[:3] == (256, 512, 1024)
+    assert product.args[3:9] == ("b", "b_offset", 256, "a", "a_offset", 1024)
+    assert product.args[-3:-1] == ("b", "workspace:packed_a")
+    assert "workspace:packed_a" in pack.args
+
+
 def test_tf32_along_k_needs_no_registers():
     given = problem("float32", trans="NT", precision="medium")
     assert in_registers(given) == (["matmul_wgmma"], 0, 0)

@@ -113,7 +113,7 @@ ONE_PASS = [kind for kind in KINDS if kind[0] == "wgmma"]
 def wgmma_configs(m, n, k, dtype, **more):
     """Every configuration of wgmma for such a product, of operands without padding."""
     name = np.dtype(dtype).name
-    problem = GemmProblem(m, n, k, name, name, name, "float32", lda=k, ldb=n, ldo=n, **more)
+    problem = GemmProblem(m, n, k, name, name, name, "float32", **({"lda": k, "ldb": n, "ldo": n} | more))
     family = kernel_named("wgmma")
     return [] if family.supports(problem, DEVICE) else family.configs(problem, DEVICE)
 
@@ -127,6 +127,23 @@ def test_more_tiles_than_compute_units_whole_and_cut(queue, rng, dtype):
         for _ in range(2):  # the second call finds what the first left in its workspace
             got = run("wgmma", a, b, config=config, queue=queue)
             assert np.array_equal(got.get(), wanted), config
+
+
+@pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize(("m", "n"), [(16, 300), (300, 16)])
+@pytest.mark.parametrize(("dtype", "precision"), [(np.float16, "highest"), (np.float32, "medium")], ids=str)
+def test_few_rows_or_columns_by_narrow_and_by_swapped_tiles(queue, rng, dtype, precision, m, n, trans):
+    k = 1032
+    a, b = integers(rng, (m, k), dtype), integers(rng, (k, n), dtype)
+    stored = [x.T.copy() if t == "T" else x for x, t in ((a, trans[0]), (b, trans[1]))]
+    operands = [cla.to_device(queue, x) for x in stored]
+    flags = {"trans_a": trans[0] == "T", "trans_b": trans[1] == "T", "precision": precision}
+    lines = {"lda": stored[0].shape[1], "ldb": stored[1].shape[1]}
+    words = {"trans_a": trans[0], "trans_b": trans[1], "precision": precision}
+    for config in wgmma_configs(m, n, k, dtype, **flags, **lines):
+        if max(config.bm, config.bn) <= 64:
+            got = run("wgmma", *operands, config=config, queue=queue, **words).get()
+            assert np.array_equal(got, exact(a, b, dtype)), config
 
 
 def test_shares_of_k_are_added_in_the_same_order_in_every_call(queue, rng):

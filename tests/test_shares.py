@@ -80,7 +80,7 @@ def run(queue, launch, partial, out, table):
 @pytest.mark.parametrize("stack", [0, 3, -3], ids=["one", "even", "uneven"])
 @pytest.mark.parametrize(
     ("tile", "alternate", "shares"),
-    [((128, 128), 0, 3), ((64, 256), 0, 13), ((64, 256), 1, 3), ((128, 64), 0, 64)],
+    [((128, 128), 0, 3), ((64, 256), 0, 13), ((64, 128), 1, 3), ((128, 64), 0, 64)],
     ids=str,
 )
 def test_shares_are_added_where_they_belong(queue, rng, tile, alternate, shares, stack, kind, trans):

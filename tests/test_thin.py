@@ -11,6 +11,7 @@ from made_up import DEVICES, H200
 from test_matrix_units import problem
 
 import pyclmm
+from pyclmm.device import DeviceInfo
 from pyclmm.kernels import kernel_named
 from pyclmm.select import candidates
 
@@ -75,7 +76,7 @@ def test_few_columns_and_a_long_k_are_cut():
         (H200, problem("float32", 8, 8192, 8192), "thin"),
         (replace(H200, compute_capability=(8, 0)), problem("float16", 8, 8192, 8192), "thin"),
     ],
-    ids=str,
+    ids=lambda x: f"{x.name} {x.compute_capability}" if isinstance(x, DeviceInfo) else str(x),
 )
 def test_auto_leaves_several_rows_to_matrix_units(device, given, taken):
     found = [choice.kernel.name for choice in candidates(given, device, "auto", ())]

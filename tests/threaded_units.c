@@ -97,33 +97,44 @@ void emu_mbarrier_wait(uint address, uint parity)
 static char *local(uint address) { return (char *)bars + (int)(address - (uint)(ulong)bars); }
 
 /* A tensor map, where WRITE_MAP has left it. */
-struct map { const char *base; long rows, columns, pitch, box_rows, box_columns, type; };
+struct map { const char *base; long rows, columns, pitch, box_rows, box_columns, type, layers, layer_pitch, width; };
 
-static char *swizzled(uint address) { return local(address ^ (address >> 7 & 7) << 4); }
+/* Where an address of a box lies, whose rows are of 128 or 64 bytes. */
+static char *swizzled(uint address, long width)
+{
+  return local(address ^ (address >> 7 & (width == 128 ? 7 : 3)) << 4);
+}
 
-void emu_copy_box(uint to, const struct map *map, int x, int y, uint bar)
+void emu_copy_box(uint to, const struct map *map, int x, int y, int z, uint bar)
 {
   const int size = map->type == 1 ? 2 : 4;
   for (int r = 0; r < map->box_rows; ++r)
     for (int c = 0; c < map->box_columns; ++c) {
       uint value = 0;
-      if (y + r < map->rows && x + c < map->columns)
-        memcpy(&value, map->base + (y + r) * map->pitch + (x + c) * size, size);
+      if (y + r < map->rows && x + c < map->columns && z < map->layers)
+        memcpy(&value, map->base + z * map->layer_pitch + (y + r) * map->pitch + (x + c) * size, size);
       if (map->type == 11) value = value + 0x1000 & 0xffffe000; /* to TF32 */
-      memcpy(swizzled(to + r * 128 + c * size), &value, size);
+      memcpy(swizzled(to + r * map->width + c * size, map->width), &value, size);
     }
   emu_mbarrier_change(bar, 0, -(int)(map->box_rows * map->box_columns * size));
 }
 
-static float element(uint tile, int line, int k, int size)
+static char *place(uint tile, int line, int k, int size, int lie)
 {
-  const char *at = swizzled(tile + line * 128 + k * size);
+  if (lie == 0) return swizzled(tile + line * 128 + k * size, 128);
+  if (lie == 1) return swizzled(tile + line / 64 * 8192 + k * 128 + line % 64 * size, 128);
+  return swizzled(tile + k * 64 + line * size, 64);
+}
+
+static float element(uint tile, int line, int k, int size, int lie)
+{
+  const char *at = place(tile, line, k, size, lie);
   if (size == 2) return _cvtsh_ss(*(const unsigned short *)at);
   return *(const float *)at;
 }
 
 /* This work-item's part of D (64 x columns) = A B + (keep ? D : 0), over 32 bytes of K. */
-void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size)
+void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int lie_a, int lie_b)
 {
   const int s = item % 128 / 32, g = item % 32 / 4, t = item % 4;
   for (int j = 0; j < columns / 8; ++j)
@@ -131,19 +142,38 @@ void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size)
       for (int c = 0; c < 2; ++c) {
         float sum = keep ? acc[4 * j + 2 * h + c] : 0;
         for (int k = 0; k < 32 / size; ++k)
-          sum += element(a, 16 * s + g + 8 * h, k, size) * element(b, 8 * j + 2 * t + c, k, size);
+          sum += element(a, 16 * s + g + 8 * h, k, size, lie_a) * element(b, 8 * j + 2 * t + c, k, size, lie_b);
         acc[4 * j + 2 * h + c] = sum;
       }
 }
 
-/* ptx_copy.h and ptx_mma.h: copies land at once; what a sub-group's work-items exchange lies in `words`. */
+static uint words[640][6]; /* what a sub-group's work-items exchange */
+
+void emu_load_pair(uint *to, uint from) { memcpy(to, local(from), 8); }
+
+/* The same where A, TF32, is in the sub-group's registers: a[h + 2 q] of work-item 4 g + t is (g + 8 h, t + 4 q). */
+void emu_wgmma_left(float *acc, const uint *a, uint b, int columns)
+{
+  const int first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
+  memcpy(words[item], a, 16);
+  emu_converge();
+  for (int j = 0; j < columns / 8; ++j)
+    for (int h = 0; h < 2; ++h)
+      for (int c = 0; c < 2; ++c)
+        for (int k = 0; k < 8; ++k) {
+          float left;
+          memcpy(&left, &words[first + 4 * g + k % 4][h + 2 * (k / 4)], 4);
+          acc[4 * j + 2 * h + c] += left * element(b, 8 * j + 2 * t + c, k, 4, 0);
+        }
+  emu_converge();
+}
+
+/* ptx_copy.h and ptx_mma.h: copies land at once. */
 void emu_copy_16(uint to, const void *from, int bytes)
 {
   memset(local(to), 0, 16);
   memcpy(local(to), from, bytes);
 }
-
-static uint words[384][6];
 
 void emu_load_matrices(uint *w, uint address)
 {

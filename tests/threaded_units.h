@@ -11,8 +11,10 @@ void emu_converge(void);
 void emu_mbarrier_init(uint address, uint arrivals);
 void emu_mbarrier_change(uint address, int arrivals, int bytes);
 void emu_mbarrier_wait(uint address, uint parity);
-void emu_copy_box(uint to, __global const ulong *map, int x, int y, uint bar);
-void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size);
+void emu_copy_box(uint to, __global const ulong *map, int x, int y, int layer, uint bar);
+void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int lie_a, int lie_b);
+void emu_wgmma_left(float *acc, const uint *a, uint b, int columns);
+void emu_load_pair(uint *words, uint from);
 void emu_copy_16(uint to, __global const void *from, int bytes);
 void emu_load_matrices(uint *w, uint address);
 void emu_mma(float *d, const uint *a, const uint *b, int size);
@@ -60,6 +62,7 @@ typedef float mma_acc;
 #define most(x) (x)
 #define least(x) (x)
 #define total(x) (x)
+#define first_ones(x) (x)
 #define quartet_barrier(bar) emu_named(bar, 128, 1)
 #define meet(bar) emu_named(bar, 256, 1)
 #define announce(bar) emu_named(bar, 256, 0)
@@ -69,23 +72,37 @@ typedef float mma_acc;
 #define mbarrier_arrive(bar) emu_mbarrier_change(bar, 1, 0)
 #define mbarrier_expect(bar, bytes) emu_mbarrier_change(bar, 1, bytes)
 #define mbarrier_wait(bar, parity) emu_mbarrier_wait(bar, parity)
-#define copy_box(to, map, x, y, layer, bar) emu_copy_box(to, map, x, y, bar)
+#define copy_box(to, map, x, y, layer, bar) emu_copy_box(to, map, x, y, layer, bar)
 #define map_acquire(map) ((void)0)
 #define MAP_SLOT 48
+#define BYTES_128 128
+#define BYTES_64 64
 #define KEEP_MAP(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type) \
+  KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, BYTES_128)
+#define KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, \
+                    width)                                                                                    \
   do {                                                                                                        \
-    const ulong words_[7] = {(ulong)(base), rows, columns, pitch, box_rows, box_columns, type};               \
+    const ulong words_[10] = {(ulong)(base), rows, columns, pitch, box_rows, box_columns, type, layers,       \
+                              layer_pitch, width};                                                            \
     if (get_local_id(0) % 32 == 0)                                                                            \
-      for (int w_ = 0; w_ < 7; ++w_) ((slot) + 16 * (n))[w_] = words_[w_];                                    \
+      for (int w_ = 0; w_ < 10; ++w_) ((slot) + 16 * (n))[w_] = words_[w_];                                    \
   } while (0)
 /* ptx_wgmma.h: a tile is its address, in units of 16 bytes */
 typedef float wgmma_acc;
+typedef float4 wgmma_acc4;
 #define WGMMA_ACC (WGMMA_N / 2)
-#define WGMMA_STEP_A 2
-#define WGMMA_STEP_B 2
+#define LIE_A WGMMA_ACROSS_A /* 0: along K, 1: across, 2: across in boxes of 64 bytes */
+#define LIE_B (WGMMA_ACROSS_B ? (WGMMA_N == 32 ? 2 : 1) : 0)
+#define WGMMA_STEP_A (LIE_A ? 128 : 2)
+#define WGMMA_STEP_B (LIE_B == 2 ? 64 : LIE_B ? 128 : 2)
+#define wgmma_right(address, chunk) wgmma_tile(address, chunk)
 #define wgmma_tile(address, chunk) ((ulong)(address) / 16)
-#define wgmma(acc, a, b, keep) emu_wgmma(acc, (a) * 16, (b) * 16, keep, WGMMA_N, WGMMA_TYPE == 3 ? 4 : 2)
+#define wgmma(acc, a, b, keep) \
+  emu_wgmma(acc, (a) * 16, (b) * 16, keep, WGMMA_N, WGMMA_TYPE == 3 ? 4 : 2, LIE_A, LIE_B)
+#define wgmma_left(acc, a, b) emu_wgmma_left(acc, a, (b) * 16, WGMMA_N)
+#define load_pair(words, from) emu_load_pair(words, from)
 #define wgmma_fence() ((void)0)
 #define wgmma_commit() ((void)0)
-#define wgmma_wait_previous() ((void)0)
+#define wgmma_wait_previous() emu_converge()
+#define wgmma_wait_all_but(pending) emu_converge()
 #define wgmma_wait(acc) emu_converge()

@@ -33,20 +33,20 @@ from .matrix_units import (
     too_long,
     unit_for,
 )
-from .wgmma_tiles import Division, operands_of, seen, stacked, tile_configs, tile_violations, work_items
+from .wgmma_tiles import (
+    Division,
+    feeders,
+    operands_of,
+    seen,
+    stacked,
+    tile_configs,
+    tile_violations,
+    work_items,
+)
 
 SOURCES = (
-    *(
-        TYPES_H,
-        GEMM_H,
-        "ptx_copy.h",
-        "ptx_map.h",
-        "ptx_wgmma.h",
-        "tile_order.h",
-        "units.h",
-        "fragment_rows.h",
-    ),
-    *("fragment.h", "fragment_columns.h", "shares.h", "wgmma.cl"),
+    *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "ptx_group.h", "tile_order.h"),
+    *("units.h", "fragment_rows.h", "fragment.h", "fragment_columns.h", "shares.h", "wgmma.cl"),
 )
 ADDING_SOURCES = ("chunk.h", "tile_order.h", "units.h", "fragment_rows.h", "shares.h", "shares.cl")
 _OF_OTHER = {"a": "b", "a_offset": "b_offset", "workspace:packed_a": "workspace:packed_b"}
@@ -66,7 +66,7 @@ def wgmma_launch(
     unit = operands.unit
     defines: Defines = (
         *_unit_defines(config, operands),
-        *(("STAGES", config.stages), ("MAP_TYPE", unit.map_type)),
+        *(("STAGES", config.stages), ("FEEDERS", feeders(config)), ("MAP_TYPE", unit.map_type)),
         *(("WGMMA_TYPE", unit.code), *unit.defines),
         *(("WGMMA_ACROSS_A", int(operands.across_a)), ("WGMMA_ACROSS_B", int(operands.across_b))),
         *(("PACKED_A", int(operands.pack_a)), ("PACKED_B", int(operands.pack_b))),
@@ -136,7 +136,7 @@ def _adding(
 def maps_workspace(problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int = 1) -> Workspace:
     """The tensor maps of all work-groups, one set of which goes through `stack` products."""
     sets = problem.batch // stack
-    each = Division.of(problem, config, device, stack).groups(device) * MAP_BYTES
+    each = Division.of(problem, config, device, stack).groups(device) * MAP_BYTES * feeders(config)
     return Workspace("maps", sets * each, zeroed=True)
 
 

@@ -14,7 +14,7 @@ from ..problem import GemmProblem
 from .base import Arg, round_up
 from .matrix_units import Operands, Unit, local_bytes
 
-_OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
+_OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
 # Tiles, and by how much each is slower on an H200 than the arithmetic below says.
 _TILES = {
     (128, 256): 1.0,
@@ -25,16 +25,22 @@ _TILES = {
     (64, 128): 1.08,
     (128, 64): 1.03,
     (64, 64): 1.08,
-    (64, 32): 1.08,
+    (64, 32): 1.3,
 }
+_SMALL_TILE = 64 * 64
 _LEAST_ROWS = min(bm for bm, _ in _TILES)
 _ALTERNATE_TILES = ((128, 128), (64, 256), (64, 128))  # those of which a quartet can hold one by itself
-_NO_REGISTERS_LEFT = ((256, 128, 0), (128, 128, 1))  # BM, BN, alternate: none for A beside the sums
+_NO_REGISTERS_LEFT = (
+    (256, 128, 0),
+    (128, 128, 1),
+    (64, 256, 1),
+)  # BM, BN, alternate: none for A beside the sums
 # The arithmetic's constants, in seconds of an H200 with all compute units at work (driver 580.159.04):
 _MULTIPLY = 0.68e-6 / (128 * 256)  # a block of 128 bytes of K, an element of the tile
 _COPY_A, _COPY_B = 1.5e-9, 1.1e-9  # 128 bytes of a line on their way to local memory
 _STORE, _STORE_ELEMENT = 0.3e-6, 1.7e-6 / 16384  # a tile's end; an element that a quartet stores
-_START = 1.3e-6  # until the first block has come
+_BLOCK, _LEFT_BLOCK = 0.13e-6, 0.2e-6  # no block takes less, with A through registers
+_START, _START_GROUP = 0.65e-6, 5e-9  # until the first block has come; for each work-group
 _LAUNCH = 3.3e-6  # a launch with nothing in it
 _READ, _WRITE = 1 / 4.3e12, 1 / 2.3e12  # a byte of the operands, of the result
 _PARTIAL = 1 / 3e12  # a byte of shares of K, there or back
@@ -120,7 +126,8 @@ def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit) -> float
     lines_b = _copied_lines(config.bn, problem.n, operands.across_b, unit)
     copies = lines_a * _COPY_A + lines_b * _COPY_B
     products = config.bm * config.bn * _MULTIPLY
-    return max(copies, products) * _TILES[config.bm, config.bn]
+    least = _LEFT_BLOCK if operands.left_registers else _BLOCK
+    return max(max(copies, products) * _TILES[config.bm, config.bn], least)
 
 
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> float:
@@ -146,7 +153,7 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     packed = operands_of(problem, unit).packed_elements(problem)
     if packed:
         seconds += _LAUNCH + 2 * packed * nbytes * _PACKED
-    return seconds + _START + _LAUNCH
+    return seconds + _START + _START_GROUP * division.groups(device) + _LAUNCH
 
 
 def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[TileConfig]:
@@ -218,6 +225,13 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     if config.stages < 2 or needed > local_bytes(device):
         reasons.append(f"{config.stages} stages take {needed} bytes of local memory: 2 to as many as fit")
     return reasons
+
+
+def feeders(config: TileConfig) -> int:
+    """Sub-groups that take turns in asking for an operand's copies: two where a block takes less time than
+    one of them needs to ask for it, some 0.17 us.
+    """
+    return 2 if config.bm * config.bn <= _SMALL_TILE else 1
 
 
 def work_items(config: TileConfig) -> int:
