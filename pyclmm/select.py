@@ -70,7 +70,8 @@ def _measured(problem: GemmProblem, device: DeviceInfo, tables: Sequence[Table])
 def _modelled(problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice]:
     reasons = {}
     found = False
-    for family in (k for k in KERNELS if k.automatic):
+    families = (k for k in KERNELS if k.automatic)
+    for family in sorted(families, key=lambda k: k.yields(problem, device)):  # those that yield come last
         reason = refusal(family, problem, device)
         if reason is None:
             found = True

@@ -184,6 +184,8 @@ FAULTS = (
           "half_of = LANES / 4", laws(f"{EXACT} and thin")),
     Fault("thin_slices", "half of the slices' sums are lost", "cl/thin_walk.cl", "half_of = SLICES / 2",
           "half_of = SLICES / 4", laws(f"{EXACT} and thin")),
+    Fault("thin_rows_beyond", "the last row of K is multiplied again for those that are not there",
+          "cl/thin_walk.cl", "Y_EXTENT, k + u * SLICES < k_end)", "Y_EXTENT, true)", ("tests/test_thin.py",)),
     # OpenCL C: AMD's and Intel's matrix units, by emulation
     Fault("unit_barrier", "tiles are multiplied before they are whole", "cl/unit.cl", BARRIER, "",
           units("gfx90a and bfloat16 and split_k"), on="rusticl"),

@@ -245,8 +245,10 @@ def test_the_model_chooses_what_was_measured_to_be_fastest(shape, tile, alternat
 
 
 def test_few_tiles_and_a_long_k_are_cut():
-    chosen = kernel_named("wgmma").configs(problem(m=256, n=256, k=65536), H200)[0]
-    assert chosen.split_k > 8
+    for shape, cut in (((256, 256, 65536), (64, 128, 16)), ((512, 512, 16384), (128, 128, 8))):  # as measured
+        m, n, k = shape
+        chosen = kernel_named("wgmma").configs(problem(m=m, n=n, k=k), H200)[0]
+        assert (chosen.bm, chosen.bn, chosen.split_k) == cut
 
 
 @pytest.mark.parametrize(

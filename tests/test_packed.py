@@ -132,6 +132,8 @@ def test_conversion_always_packs(cpu):
 def test_rows_a_page_apart_are_packed_and_near_ones_are_not(cpu):
     packed = kernel_named("packed")
     assert packed.configs(problem(1024, 1024, 1024), cpu)[0].option("pack_b") == 1
+    assert packed.configs(problem(2000, 2000, 2000), cpu)[0].option("pack_b") == 1  # large, rows far apart
+    assert packed.configs(problem(256, 256, 16384), cpu)[0].option("pack_b") == 0  # large, four rows a page
     assert packed.configs(problem(256, 256, 256), cpu)[0].option("pack_b") == 0
     assert packed.configs(problem(16, 1024, 1024), cpu)[0].option("pack_b") == 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from made_up import DEVICES, H200
 from test_matrix_units import problem
 
 import pyclmm
+from pyclmm.device import DeviceInfo
 from pyclmm.kernels import kernel_named
+from pyclmm.select import candidates
 
 THIN = kernel_named("thin")
 SHAPES = [(1, 256, 512), (2, 264, 520), (8, 128, 256), (200, 7, 96), (256, 1, 64)]
@@ -57,6 +61,27 @@ def test_the_model_chooses_what_was_measured_to_be_fastest(kind, shape, fastest)
 def test_few_columns_and_a_long_k_are_cut():
     given = problem("float16", 1, 512, 65536)
     assert len(THIN.launches(given, THIN.configs(given, H200)[0], H200).launches) == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "taken"),
+    [
+        (H200, problem("float16", 1, 8192, 8192), "thin"),
+        (H200, problem("float16", 2, 8192, 8192), "thin"),
+        (H200, problem("float16", 3, 8192, 8192), "wgmma"),
+        (H200, problem("bfloat16", 2, 8192, 8192, "NT"), "wgmma"),
+        (H200, problem("float16", 8, 8191, 8191, a_align=2, b_align=2), "thin"),
+        (H200, problem("float64", 4, 8192, 8192), "thin"),
+        (H200, problem("float64", 8, 8192, 8192), "mma_double_bulk"),
+        (H200, problem("float32", 8, 8192, 8192), "thin"),
+        (replace(H200, compute_capability=(8, 0)), problem("float16", 8, 8192, 8192), "thin"),
+    ],
+    ids=lambda x: f"{x.name} {x.compute_capability}" if isinstance(x, DeviceInfo) else str(x),
+)
+def test_auto_leaves_several_rows_to_matrix_units(device, given, taken):
+    found = [choice.kernel.name for choice in candidates(given, device, "auto", ())]
+    assert found[0] == taken
+    assert "thin" in found
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)

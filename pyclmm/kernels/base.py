@@ -90,6 +90,10 @@ class Kernel(ABC):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         """Why this family cannot compute *problem* on *device*, or None if it can."""
 
+    def yields(self, problem: GemmProblem, device: DeviceInfo) -> bool:
+        """Whether kernel="auto" leaves *problem* to the families after this one, which are faster at it."""
+        return False
+
     @abstractmethod
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         """Candidates for the tuner; the first is a sound default. Empty: nothing fits the device."""

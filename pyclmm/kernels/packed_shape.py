@@ -33,6 +33,7 @@ _LONG_K = 4  # K this many times M and N: shares of it before smaller macro-tile
 _FEW_TILES = 4  # rows of tiles up to which packing B costs more than it saves
 SHORT_K = 64  # up to here storing costs most: few rows at a time, so that each is written in a stream
 _PAGE = 4096  # rows this far apart fall into the same few lines of a cache
+_NEAR = 2048  # rows no further apart share pages
 _SMALL_BYTES = 1 << 20  # an operand up to this size stays in the second cache
 UNROLL = 4  # as in packed_tile.h
 
@@ -134,12 +135,14 @@ def _worth_packing_a(problem: GemmProblem, config: TileConfig) -> bool:
 
 
 def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:
-    """Rows of B a page apart displace each other, and vectors across cache lines take two loads."""
+    """Rows of B a page apart displace each other, vectors across cache lines take two loads, and a B larger
+    than a cache, its rows far apart, takes a page for each of them.
+    """
     if problem.m <= _FEW_TILES * config.tm or problem.k <= SHORT_K:  # used too seldom
         return False
     row = _row_bytes(problem)
     crossing = row % (config.vec * real_size(problem)) != 0
-    return row % _PAGE == 0 or (crossing and row * problem.k > _SMALL_BYTES)
+    return row % _PAGE == 0 or ((crossing or row > _NEAR) and row * problem.k > _SMALL_BYTES)
 
 
 def _row_bytes(problem: GemmProblem) -> int:

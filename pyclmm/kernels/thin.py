@@ -11,6 +11,7 @@ from ..device import DeviceInfo
 from ..dtypes import COMPLEX, dtype_of
 from ..problem import GemmProblem
 from .base import Kernel, Launch, Work, Workspace, gemm_args, gemm_program, local_range, ndrange, round_up
+from .matrix_units import compute_capability
 from .reading import Reading
 from .register import reduction
 from .tile import ACCESS, stored_as_summed
@@ -19,7 +20,7 @@ from .waves import Part, units
 _WIDEST = 8  # the longest thin side
 _SOURCES = ("chunk.h", "tile_order.h", "thin.h")
 # (lanes, teams, depth) where the big operand's contiguous axis is the long side, and where it is K.
-_WALK = ((8, 64, 6), (8, 64, 4), (8, 32, 4), (8, 16, 4), (4, 128, 4), (4, 4, 2), (1, 1, 1))
+_WALK = ((8, 16, 4), (8, 32, 4), (8, 64, 4), (8, 64, 6), (4, 128, 4), (4, 4, 2), (1, 1, 1))
 _WALK_ELEMENTS = ((32, 16, 8), *_WALK)  # where an access is an element
 _DOT = ((64, 4, 2), (32, 2, 2), (4, 1, 1), (1, 1, 1))
 
@@ -37,6 +38,18 @@ class Thin(Kernel):
         if min(problem.m, problem.n) > _WIDEST:
             return f"{problem.m} x {problem.n} is not thin: one side must be at most {_WIDEST}"
         return device.missing_type(problem.types)
+
+    def yields(self, problem: GemmProblem, device: DeviceInfo) -> bool:
+        """Each row of the thin operand costs a read beside every access to the big one; the matrix units of
+        compute capability 9.0, fed by the copy engine, soon take no longer than the big operand takes to come
+        (docs/kernels/register.md).
+        """
+        wide = _access(problem, TileConfig(vec=_widest(problem))) > 1
+        if compute_capability(device) != (9, 0) or not wide:
+            return False
+        if _is_short(problem):
+            return _thin_side(problem) > (1 if _along_k(problem) else 2)
+        return problem.acc_type == "float64" and _thin_side(problem) > 4
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = [
@@ -122,10 +135,12 @@ def _access(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def _shapes(problem: GemmProblem) -> tuple[tuple[int, int, int], ...]:
-    """Lanes, teams and depth of the configurations."""
+    """Lanes, teams and depth of the configurations; many sums leave no registers for a depth over 4."""
     if _along_k(problem):
         return _DOT
-    return _WALK if _access(problem, TileConfig(vec=_widest(problem))) > 1 else _WALK_ELEMENTS
+    if _access(problem, TileConfig(vec=_widest(problem))) == 1:
+        return _WALK_ELEMENTS
+    return tuple(shape for shape in _WALK if shape[2] <= 4 or _thin_side(problem) <= 2)
 
 
 def _tile(problem: GemmProblem, config: TileConfig) -> int:

@@ -43,7 +43,7 @@ _BLOCK, _LEFT_BLOCK = 0.13e-6, 0.2e-6  # no block takes less, with A through reg
 _START, _START_GROUP = 0.65e-6, 5e-9  # until the first block has come; for each work-group
 _LAUNCH = 3.3e-6  # a launch with nothing in it
 _READ, _WRITE = 1 / 4.3e12, 1 / 2.3e12  # a byte of the operands, of the result
-_PARTIAL = 1 / 4e12  # a byte of shares of K, there or back
+_PARTIAL = 1 / 3e12  # a byte of shares of K, there or back
 _MOST_SHARES = 64
 _PACKED = 1 / 2.8e12  # a byte of an operand that is packed, there or back
 
