@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,14 +145,33 @@ def units(measured: list[dict[str, Any]]) -> str:
     return table(["product", *map(str, CUBES)], rows)
 
 
+def type_of(row: dict[str, Any]) -> str:
+    """What is multiplied, in a word."""
+    return "TF32" if row["precision"] == "medium" else str(row["dtype"])
+
+
+def units_means(measured: list[dict[str, Any]]) -> str:
+    """A row a type: how what "auto" takes compares with cuBLAS over all shapes and layouts."""
+    by_type: dict[str, list[dict[str, Any]]] = {}
+    for row in (r for r in measured if r["asked_for"] == "auto"):
+        by_type.setdefault(type_of(row), []).append(row)
+    rows = []
+    for name, own in by_type.items():
+        cells = []
+        for key in ("seconds", "silent_seconds"):
+            found = [row["cublas_seconds"] / row[key] for row in own]
+            cells += [f"{statistics.geometric_mean(found):.2f}", f"{min(found):.2f}"]
+        rows.append([name, str(len(own)), *cells])
+    return table(["type", "products", "mean", "least", "mean without events", "least"], rows)
+
+
 def units_shapes(measured: list[dict[str, Any]]) -> str:
     """A row a shape: what "auto" takes of cuBLAS's speed, by type and layout."""
     by_shape: dict[str, dict[str, str]] = {}
     for row in (r for r in measured if r["asked_for"] == "auto"):
         *stack, m, n, k = row["shape"]
         name = "".join(f"{z} of " for z in stack) + f"{m} x {n} x {k}"
-        word = {"medium": "TF32"}.get(row["precision"], row["dtype"])
-        by_shape.setdefault(name, {})[f"{word} {row['layout']}"] = ratios(row)
+        by_shape.setdefault(name, {})[f"{type_of(row)} {row['layout']}"] = ratios(row)
     columns = list(dict.fromkeys(column for cells in by_shape.values() for column in cells))
     rows = [[name, *(cells.get(column, "") for column in columns)] for name, cells in by_shape.items()]
     return table(["M x N x K", *columns], rows)
@@ -165,6 +185,9 @@ def matrix_units() -> str:
         parts += [
             f"{content['device']}, driver {content['driver']}, {content['date']}:",
             units(content["rows"]),
+            'Geometric means and leasts of `kernel="auto"` over the shapes below, as launches are made by '
+            "default, and without events:",
+            units_means(content["rows"]),
             'What `kernel="auto"` takes of cuBLAS\'s speed:',
             units_shapes(content["rows"]),
         ]

@@ -3,9 +3,9 @@
  *                        BN                quartet 0: FEEDERS work-items ask for A's copies in
  *                 +--------------+         turn, as many for B's; quartets 1 .. : multiply
  *      K: 128     | B            |
- *      bytes      +--------------+         STAGES blocks of K are in flight; of stage s
- *     +------+    +--------------+           full[s]  completes when its copies have landed,
- *  BM | A    |    | quartet 1    |           empty[s] when every sub-group has multiplied it
+ *      bytes      +--------------+         STAGES blocks of K are in flight (wgmma_stages.h)
+ *     +------+    +--------------+
+ *  BM | A    |    | quartet 1    |
  *     |      |    | quartet 2    |
  *     +------+    +--------------+         work-group g computes units g, g + groups, ...
  *
@@ -19,89 +19,22 @@
  * local memory, but the left one, A, from registers, too, where it may lie across K (LEFT_REGISTERS). So of the
  * caller's operands the one across K becomes A.
  *
- * Macros: BM a multiple of 64, BN = WGMMA_N, STAGES, GROUP, FEEDERS 1, 2; ELEMENT_BYTES of what is multiplied, its
- * MAP_TYPE (ptx_map.h); PACKED_A PACKED_B 0, 1: multiply packed_a (M rows along K, `pitch` elements
- * each) in place of a; those of the headers.
+ * Macros: BM a multiple of 64, BN = WGMMA_N, GROUP, FEEDERS 1, 2; ELEMENT_BYTES of what is multiplied; PACKED_A
+ * PACKED_B 0, 1: multiply packed_a (M rows along K, `pitch` elements each) in place of a; those of the headers.
  * Operands lie on multiples of 16 bytes, and so does each of their rows.
  * Technique: NVIDIA's description of wgmma and of the tensor memory accelerator in the PTX manual.
  */
-#if !defined(BM) || !defined(BN) || !defined(STAGES) || !defined(GROUP) || !defined(ELEMENT_BYTES) || \
-    !defined(MAP_TYPE) || !defined(PACKED_A) || !defined(PACKED_B) || !defined(FEEDERS)
-#error "wgmma.cl needs BM BN STAGES GROUP ELEMENT_BYTES MAP_TYPE PACKED_A PACKED_B FEEDERS"
+#if !defined(BM) || !defined(BN) || !defined(GROUP) || !defined(ELEMENT_BYTES) || !defined(PACKED_A) || \
+    !defined(PACKED_B)
+#error "wgmma.cl needs BM BN GROUP ELEMENT_BYTES PACKED_A PACKED_B"
 #endif
 #define WORK_ITEMS (128 * (QUARTETS + 1))
-#define TILE_A (BM * 128)
-#define TILE_B (BN * 128)
-#define STAGE_BYTES (TILE_A + TILE_B)
-#define CHUNK (64 * 128) /* 64 rows of A */
-/* A box of an operand across K: BK of K by so many rows of A, columns of B. */
-#define BOX_A BK
-#define BOX_B (BN < BK ? BN : BK)
-#define BOX_WIDTH_A BYTES_128
-#if BN < BK && WGMMA_ACROSS_B
-#define BOX_WIDTH_B BYTES_64
-#else
-#define BOX_WIDTH_B BYTES_128
-#endif
-
-/* A place in the ring of stages; `phase` is the parity of the laps. */
-typedef struct { int stage; uint phase; } ring_t;
-inline ring_t advanced(ring_t ring, const int blocks)
-{
-  ring.stage += blocks;
-  ring.phase ^= (uint)(ring.stage / STAGES) & 1;
-  ring.stage %= STAGES;
-  return ring;
-}
 
 #if SWAPPED
 #define STORE_TILE(i, j, acc, blocks) STORE_FRAGMENT_COLUMNS(i, j, acc, blocks)
 #else
 #define STORE_TILE(i, j, acc, blocks) STORE_FRAGMENT_ROWS(i, ROW_STEP, j, acc, blocks)
 #endif
-#define FOR_EACH_UNIT for (int n_ = get_group_id(0); n_ < units; n_ += get_num_groups(0))
-
-/* Asks for every FEEDERS-th block of one operand that this work-group needs, from number `feeder` on: of `lines`
- * rows (columns of B), no more than `most`, across K in boxes of `box`; `which` 0: A, 1: B, whose blocks lie
- * behind A's.
- *
- * Work-groups that all share one row of tiles, or one column, start at different blocks: at the same time they
- * would all want the same lines from the cache. */
-__attribute__((always_inline)) inline void feed(
-    const int which, const int feeder, __global const ulong *map, const int layered, const int across, const int box,
-    const int most, const int lines, const work_t work, const uint tile0, const uint full)
-{
-  const uint empty = full + 8 * STAGES;
-  const int units = units_of(work);
-  const int boxes = (lines + box - 1) / box;
-  const uint bytes = (across ? boxes * box : lines) * 128;
-  ring_t ring = {feeder, 0};
-  int n = feeder; /* of this unit's blocks */
-  map_acquire(map);
-  FOR_EACH_UNIT {
-    const unit_t unit = unit_at(n_, work);
-    const int row = which ? unit.origin.s1 : unit.origin.s0;
-    const int layer = layered ? unit.layer : 0;
-    const int blocks = unit.end - unit.first;
-    const int number = unit.origin.s0 / BM + unit.origin.s1 / BN; /* of the tile, in its row or column */
-    const bool turned = min(work.tiles_m, work.tiles_n) == 1 && blocks;
-    int k = (unit.first + n + (turned ? number % blocks : 0)) * BK;
-    for (; n < blocks; n += FEEDERS) {
-      if (k >= unit.end * BK) k -= blocks * BK;
-      const uint to = tile0 + ring.stage * STAGE_BYTES + which * TILE_A;
-      const uint bar = full + 8 * ring.stage;
-      mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
-      mbarrier_expect(bar, bytes);
-      if (!across) copy_box(to, map, k, row, layer, bar);
-      #pragma unroll
-      for (int i = 0; i < (across ? (most + box - 1) / box : 0); ++i)
-        if (i == 0 || i < boxes) copy_box(to + i * box * 128, map, row + box * i, k, layer, bar);
-      k += FEEDERS * BK;
-      ring = advanced(ring, FEEDERS);
-    }
-    n -= blocks;
-  }
-}
 
 #if LEFT_REGISTERS
 /* Steps of 8 of K whose words of A are in registers, and by how many their loads are ahead of the instruction: it
@@ -143,30 +76,6 @@ __attribute__((always_inline)) inline void multiply(wgmma_acc *acc, const uint t
 /* Two quartets that have tiles of their own take turns in issuing multiplications: one stores while the
  * other multiplies, and the turn passes on with the tile. */
 #define TURN_OF(quartet) (4 + (quartet)) /* a barrier */
-
-/* From one product's operand to the next one's in a stack, in bytes. */
-#if BATCHED
-#define LAYER_PITCH(which) ((batch_offsets[4 + ((which) ^ SWAPPED)] - batch_offsets[(which) ^ SWAPPED]) * ELEMENT_BYTES)
-#else
-#define LAYER_PITCH(which) 0L
-#endif
-
-/* A sub-group of quartet 0 sees to operand `which`: `length` rows of A, columns of B, `ld` apart. */
-#define FEED(which, source, across, length, ld, extent)                                                    \
-  do {                                                                                                     \
-    __global ulong *const slot_ = slot + MAP_SLOT * feeder;                                                \
-    const int lines_ = min(extent, ((length) + 7) / 8 * 8); /* nothing is stored of what is beyond */      \
-    const long row_ = (ld) * ELEMENT_BYTES;                                                                \
-    const long layer_ = stack == 1 ? 0 : PACKED_##which ? (length) * row_ : LAYER_PITCH(OPERAND_##which); \
-    KEEP_MAP_OF(slot_, OPERAND_##which, scratch + 32 * sub_group, source, (across) ? K : (length),         \
-                (across) ? (length) : K, row_, layer_ ? stack : 1, layer_ ? layer_ : row_,                 \
-                (across) ? BK : lines_, (across) ? BOX_##which : BK, MAP_TYPE, BOX_WIDTH_##which);         \
-    if (id % 32 == 0)                                                                                      \
-      feed(OPERAND_##which, feeder, slot_ + 16 * OPERAND_##which, layer_ != 0, across, BOX_##which, extent, lines_, \
-           work, tile0, full);                                                                             \
-  } while (0)
-#define OPERAND_A 0
-#define OPERAND_B 1
 
 /* This work-item's sums, into its quartet's slot. */
 __attribute__((always_inline)) inline void leave_sums(__global wgmma_acc *slot, const wgmma_acc *acc)

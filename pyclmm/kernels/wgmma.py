@@ -46,7 +46,8 @@ from .wgmma_tiles import (
 
 SOURCES = (
     *(TYPES_H, GEMM_H, "ptx_copy.h", "ptx_map.h", "ptx_wgmma.h", "ptx_group.h", "tile_order.h"),
-    *("units.h", "fragment_rows.h", "fragment.h", "fragment_columns.h", "shares.h", "wgmma.cl"),
+    *("units.h", "fragment_rows.h", "fragment.h", "fragment_columns.h", "shares.h", "wgmma_stages.h"),
+    "wgmma.cl",
 )
 ADDING_SOURCES = ("chunk.h", "tile_order.h", "units.h", "fragment_rows.h", "shares.h", "shares.cl")
 _OF_OTHER = {"a": "b", "a_offset": "b_offset", "workspace:packed_a": "workspace:packed_b"}
