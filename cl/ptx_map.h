@@ -104,6 +104,18 @@ inline void copy_box(
                  :: "l"(map), "r"(draft_) : "memory");                                                \
   } while (0)
 
+/* Before the first copy by a map in global memory, by the work-item that asks for copies. */
+inline void map_acquire(__global const ulong *map)
+{
+  asm volatile("//@sm_90a fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(map) : "memory");
+}
+
+/* Begins to fetch a map by which copies may be asked for soon. */
+inline void map_prefetch(__global const ulong *map)
+{
+  asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
+}
+
 /* Map slots: a work-group keeps the maps of two operands from call to call, and behind them what each was
  * written for, which is looked at before it is written again: that costs 1.5 us. New slots are zero.
  *
@@ -118,7 +130,8 @@ inline bool describes(__global const ulong *about, const ulong *wanted)
   return same;
 }
 
-/* Map `n` of a slot describes the matrix after it. Arguments as WRITE_MAP's. */
+/* Map `n` of a slot describes the matrix after it, and this sub-group has acquired it if it was written. Arguments as
+ * WRITE_MAP's. */
 #define KEEP_MAP(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type) \
   KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, BYTES_128)
 #define KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, \
@@ -131,12 +144,7 @@ inline bool describes(__global const ulong *about, const ulong *wanted)
     if (!describes(about_, wanted_)) {                                                                \
       WRITE_MAP((slot) + 16 * (n), scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, \
                 box_columns, type, width);                                                            \
+      map_acquire((slot) + 16 * (n));                                                                 \
       _Pragma("unroll") for (int i_ = 0; i_ < 5; ++i_) about_[i_] = wanted_[i_];                      \
     }                                                                                                 \
   } while (0)
-
-/* Before the first copy by a map in global memory. */
-inline void map_acquire(__global const ulong *map)
-{
-  asm volatile("//@sm_90a fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(map) : "memory");
-}

@@ -53,7 +53,6 @@ __attribute__((always_inline)) inline void feed(
   const uint bytes = (across ? boxes * box : lines) * 128;
   ring_t ring = {feeder, 0};
   int n = feeder; /* of this unit's blocks */
-  map_acquire(map);
   FOR_EACH_UNIT {
     const unit_t unit = unit_at(n_, work);
     const int row = which ? unit.origin.s1 : unit.origin.s0;
@@ -93,6 +92,10 @@ __attribute__((always_inline)) inline void feed(
     const int lines_ = min(extent, ((length) + 7) / 8 * 8); /* nothing is stored of what is beyond */      \
     const long row_ = (ld) * ELEMENT_BYTES;                                                                \
     const long layer_ = stack == 1 ? 0 : PACKED_##which ? (length) * row_ : LAYER_PITCH(OPERAND_##which); \
+    if (id % 32 == 0) { /* as a rule it is the map of the last call, so that it may be fetched while that is found out */ \
+      map_acquire(slot_ + 16 * OPERAND_##which);                                                           \
+      map_prefetch(slot_ + 16 * OPERAND_##which);                                                          \
+    }                                                                                                      \
     KEEP_MAP_OF(slot_, OPERAND_##which, scratch + 32 * sub_group, source, (across) ? K : (length),         \
                 (across) ? (length) : K, row_, layer_ ? stack : 1, layer_ ? layer_ : row_,                 \
                 (across) ? BK : lines_, (across) ? BOX_##which : BK, MAP_TYPE, BOX_WIDTH_##which);         \

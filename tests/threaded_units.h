@@ -74,6 +74,7 @@ typedef float mma_acc;
 #define mbarrier_wait(bar, parity) emu_mbarrier_wait(bar, parity)
 #define copy_box(to, map, x, y, layer, bar) emu_copy_box(to, map, x, y, layer, bar)
 #define map_acquire(map) ((void)0)
+#define map_prefetch(map) ((void)0)
 #define MAP_SLOT 48
 #define BYTES_128 128
 #define BYTES_64 64
