@@ -206,7 +206,8 @@ def main() -> None:
         }
         content = header_json(info) | about | {"peak_gflops": peaks, "summary": found, "records": records}
         Path(f"{args.save}.json").write_text(json.dumps(content, indent=1) + "\n")
-        plot(records, f"{info.name}, {info.platform_version}", Path(f"{args.save}.png"))
+        driver = f"{info.platform} {info.driver_version}, {info.compute_units} compute units"
+        plot(records, f"{driver}, {str(content['date'])[:10]}", Path(f"{args.save}.png"))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,21 @@ from matplotlib.figure import Figure
 RESULTS = Path(__file__).resolve().parent / "results"
 OWN, PEER, LIMIT = "#4477aa", "#bbbbbb", "#aa3377"
 Content = dict[str, Any]
+# Operations a second of a device's matrix units at full clock (NVIDIA H200: 132 compute units, 1980 MHz; those
+# of a clock are in "NVIDIA H100 Tensor Core GPU Architecture"), and how many passes a product of parts takes.
+UNIT_RATES = {
+    "NVIDIA H200": {
+        peer: 132 * 1.98e9 * each
+        for peer, each in {
+            "float16": 4096,
+            "bfloat16": 4096,
+            "tf32": 2048,
+            "float64": 256,
+            "int8": 8192,
+        }.items()
+    }
+}
+PARTS = {"high": ("float16", 3), "medium": ("tf32", 1)}
 
 
 def title(content: Content, what: str) -> str:
@@ -71,8 +86,15 @@ def beside(row: Content) -> str:
     return f'"high", beside cuBLAS {row["peer"]}' if row["precision"] == "high" else str(row["peer"])
 
 
+def limit(device: str, row: Content) -> float | None:
+    """Operations a second of the units that make a product, at full clock."""
+    peer, passes = PARTS.get(row["precision"], (row["peer"], 1))
+    rate = UNIT_RATES.get(device, {}).get(peer)
+    return rate / passes if rate else None
+
+
 def matrix_units(content: Content) -> Figure:
-    """A picture for each peer: pyclmm's kernels and cuBLAS by size."""
+    """A picture for each peer: pyclmm's kernels and cuBLAS by size, and the limit."""
     titles = list(dict.fromkeys(map(beside, content["rows"])))
     figure = Figure(figsize=(13, 4.2 * -(-len(titles) // 3)), layout="constrained")
     for number, name in enumerate(titles, 1):
@@ -85,6 +107,10 @@ def matrix_units(content: Content) -> Figure:
                 points.setdefault(own, {})[size] = flops / row["seconds"] / 1e12
                 points.setdefault("cuBLAS", {})[size] = flops / row["cublas_seconds"] / 1e12
         against_size(axes, points)
+        most = limit(content["device"], next(row for row in content["rows"] if beside(row) == name))
+        if most:
+            axes.axhline(most / 1e12, color=LIMIT, label="units at full clock")
+            axes.set_ylim(0, 1.05 * most / 1e12)
         axes.set_title(name)
         axes.legend(fontsize="small")
     figure.suptitle(title(content, "matrix units"))
