@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 RESULTS = Path(__file__).resolve().parent / "results"
 OWN, PEER, LIMIT = "#4477aa", "#bbbbbb", "#aa3377"
 Content = dict[str, Any]
-# Operations a second of a device's matrix units at full clock (NVIDIA H200: 132 compute units, 1980 MHz; those
-# of a clock are in "NVIDIA H100 Tensor Core GPU Architecture"), and how many passes a product of parts takes.
+# Operations a second of a device's matrix units at full clock (NVIDIA H200: 132 compute units, 1980 MHz; a
+# clock's are in "NVIDIA H100 Tensor Core GPU Architecture"), and how many passes a product of parts takes.
 UNIT_RATES = {
     "NVIDIA H200": {
         peer: 132 * 1.98e9 * each
