@@ -2,7 +2,7 @@
 
     python benchmarks/cpu.py [--device NAME] [--dtypes float32,float64] [--save NAME]
 
-All that benchmarks/results/ has of a driver, one command each, about six minutes:
+All that benchmarks/results/ has of a driver, one command each, about four minutes:
 
     export POCL_AFFINITY=1 OUT=benchmarks/results/cpu
     OCL_ICD_VENDORS=pocl-3.1.icd python benchmarks/cpu.py --save $OUT-pocl-3.1

@@ -23,8 +23,7 @@ inline bool half_parts_serve(
     __global const int2 *quality, const long z, const int rows, const int columns, const int depth,
     __local int *worst)
 {
-  const int groups_a = (rows + LINES - 1) / LINES;
-  const int groups = groups_a + (columns + LINES - 1) / LINES;
+  const int groups_a = line_groups(rows), groups = groups_a + line_groups(columns);
   int mine[3] = {depth, depth, 0}; /* the scores of A and of B, and whether nothing (0) is lossy */
   for (int g = get_local_id(0); g < groups; g += get_local_size(0)) {
     const int2 found = quality[z * groups + g];

@@ -1,6 +1,6 @@
 /* split_tf32: operands as sums of two TF32, x = hi + lo, unscaled, by the product that finds that float16 parts do not
  * serve; the next launch multiplies them. split.cl draws the lines. They go where the float16 parts, which are
- * smaller, have been. Joined after split_read.h; needs WORK_ITEMS when it is used.
+ * smaller, have been. Joined after split_read.h. `work_items`: those of a work-group.
  */
 
 /* To ten bits of fraction, ties away from zero. */

@@ -56,6 +56,19 @@ def test_matrix_units_have_a_picture_a_peer(pictures):
     assert lines(axes[2]) == {"wgmma NN": pytest.approx([4.0]), "cuBLAS": pytest.approx([8.0])}
 
 
+def test_the_limit_of_parts_is_a_third_and_unknown_devices_have_none(pictures):
+    about = {"peer": "float32", "precision": "high"}
+    device = "NVIDIA H200"
+    whole = pictures.limit(device, {"peer": "float16", "precision": "highest"})
+    assert pictures.limit(device, about) == pytest.approx(whole / 3)
+    assert pictures.limit("some device", about) is None
+    row = {"kernel": "split", "layout": "NN", "dtype": "float32", "shape": [100, 100, 100], **about}
+    rows = [{**row, "seconds": 2e-6, "cublas_seconds": 1e-6}]
+    (axes,) = pictures.matrix_units(ABOUT | {"device": device, "rows": rows}).axes
+    assert lines(axes)["units at full clock"] == pytest.approx([whole / 3e12] * 2)
+    assert axes.get_ylim()[1] > whole / 3e12
+
+
 def test_the_ladder_has_a_bar_a_step(pictures):
     content = {
         "n": 100,

@@ -47,7 +47,7 @@ _TILES = {(128, 128): 1.0, (64, 128): 0.9, (128, 64): 0.65}
 _RATE = 0.9e12  # multiplications of float32 by three of float16, a second and compute unit, H200
 _TILE_SECONDS = 2e-6  # a tile's start and end, beside its multiplications
 _MAP_BYTES = 384  # MAP_SLOT of cl/ptx_map.h, of a work-group
-_OTHER_LOCAL_BYTES = 256 + 128 + 1024  # tensor maps, barriers, alignment
+_OTHER_LOCAL_BYTES = 256 + 128 + 1536 + 1024  # tensor maps, barriers, exponents, alignment
 _SAME_ROWS = 64  # BM at which both quartets have the same rows, and sums to hand over
 
 

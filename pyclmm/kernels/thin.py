@@ -69,7 +69,7 @@ class Thin(Kernel):
             return ["lanes and teams must be powers of two, depth 1 or more"]
         if config.vec not in (1, _widest(problem)):
             return [f"vec {config.vec}: the big operand is read in accesses of {_widest(problem)} or 1"]
-        handed = config.option("depth") if _along_k(problem) else config.vec  # sums a work-item, at the end
+        handed = depth if _along_k(problem) else config.vec  # sums a work-item, at the end
         nbytes = _items(config) * handed * dtype_of(problem.acc_type).itemsize
         reasons = config.violations(device, (_items(config),), nbytes)
         too_many = device.too_many_steps(_steps(problem, config) * depth)
