@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint check conformance offline faults bench fuzz clean
 
 demo: $(VENV)/.installed
-	$(BIN)/pyclmm demo
+	$(BIN)/python -m examples.demo
 
 test: $(VENV)/.installed-dev
 	$(BIN)/pytest -n 2 --dist worksteal
@@ -19,10 +19,10 @@ lint: $(VENV)/.installed-dev
 
 check: lint test
 
-# Random calls against NumPy for SECONDS; those that fail are kept in tests/failed_calls/ and replayed by test.
+# Random calls against NumPy for SECONDS; those that fail are kept in tests/campaigns/failed_calls/ and replayed by test.
 SECONDS ?= 120
 fuzz: $(VENV)/.installed-dev
-	$(BIN)/python -W error tests/fuzz.py --seconds $(SECONDS)
+	$(BIN)/python -W error tests/campaigns/fuzz.py --seconds $(SECONDS)
 
 conformance: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance
@@ -32,16 +32,16 @@ offline: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance.resources
 
 faults: $(VENV)/.installed-dev
-	$(BIN)/python -m tests.seeded_faults
+	$(BIN)/python -m tests.campaigns.seeded_faults
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[pocl,plot]"
-	$(BIN)/python -m pyclmm.pocl_wheel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[pocl,plot]" --config-settings editable_mode=compat
+	$(BIN)/python -m pyclmm.tools.pocl_wheel
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" --config-settings editable_mode=compat
 	touch $@
 
 clean:

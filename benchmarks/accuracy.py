@@ -22,7 +22,8 @@ import pyopencl.array as cla
 import torch
 
 import pyclmm
-from pyclmm.queues import find_device, new_queue
+from pyclmm.opencl.devices import find_device
+from pyclmm.opencl.queues import new_queue
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 PRECISIONS = ("highest", "high", "medium")

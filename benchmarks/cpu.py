@@ -41,10 +41,10 @@ import peak
 import pyopencl as cl
 
 import pyclmm
-from pyclmm.contest import dtype_named, random_matrix
-from pyclmm.device import device_info
-from pyclmm.queues import find_device, new_queue
-from pyclmm.report import header_json
+from pyclmm.opencl.devices import device_info, find_device
+from pyclmm.opencl.queues import new_queue
+from pyclmm.tools.contest import dtype_named, random_matrix
+from pyclmm.tools.report import header_json
 
 CUBES = (128, 256, 512, 1000, 1023, 1024, 1025, 2048, 4096)
 OTHERS = (

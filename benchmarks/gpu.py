@@ -32,14 +32,14 @@ import pyopencl.array as cla
 import torch
 
 import pyclmm
-from pyclmm.canonical import checked_gemm
-from pyclmm.device import device_info
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.base import Program
-from pyclmm.problem import GemmProblem, Operand, dense
-from pyclmm.program import built
-from pyclmm.queues import find_device, new_queue
-from pyclmm.select import candidates
+from pyclmm.kernels.interface import Program
+from pyclmm.opencl.devices import device_info, find_device
+from pyclmm.opencl.program import built
+from pyclmm.opencl.queues import new_queue
+from pyclmm.problem.canonical import checked_gemm
+from pyclmm.problem.gemm import GemmProblem, Operand, dense
+from pyclmm.selection.select import candidates
 
 CUBES = (512, 1024, 2048, 4096, 8192, 1000, 4095, 4097)
 SHAPES = [(1, n, n, n) for n in CUBES] + [

@@ -23,12 +23,12 @@ import pyopencl as cl
 import pyopencl.array as cla
 
 import pyclmm
-from pyclmm.canonical import checked_gemm
-from pyclmm.device import device_info
-from pyclmm.kernels.base import gemm_args
-from pyclmm.problem import dense
-from pyclmm.program import new_kernel
-from pyclmm.queues import find_device, new_queue
+from pyclmm.kernels.interface import gemm_args
+from pyclmm.opencl.devices import device_info, find_device
+from pyclmm.opencl.program import new_kernel
+from pyclmm.opencl.queues import new_queue
+from pyclmm.problem.canonical import checked_gemm
+from pyclmm.problem.gemm import dense
 
 BURST = 8  # calls between drains; PyOpenCL's Arrays keep at most 12 events
 ROUNDS = 400

@@ -22,8 +22,9 @@ import gpu
 import numpy as np
 import torch
 
-from pyclmm.config import TileConfig
-from pyclmm.queues import find_device, new_queue
+from pyclmm.kernels.config import TileConfig
+from pyclmm.opencl.devices import find_device
+from pyclmm.opencl.queues import new_queue
 
 
 def _tile(bm: int, bn: int, tn: int, stages: int, **options: int) -> TileConfig:

@@ -33,11 +33,11 @@ from burst import MOST_LAUNCHES, Burst
 from gpu import problem_of
 
 import pyclmm
-from pyclmm.device import device_info
-from pyclmm.kernels.base import Program
-from pyclmm.program import built
-from pyclmm.queues import find_device, new_queue
-from pyclmm.select import candidates
+from pyclmm.kernels.interface import Program
+from pyclmm.opencl.devices import device_info, find_device
+from pyclmm.opencl.program import built
+from pyclmm.opencl.queues import new_queue
+from pyclmm.selection.select import candidates
 
 Shape = tuple[int, ...]  # M, N, K, and in front of them, where there are many, how many products
 CUBES = tuple((n, n, n) for n in (512, 1024, 2048, 4096, 8192, 1000, 4095, 4097, 16384))

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pyopencl as cl
 
-from pyclmm.device import device_info
+from pyclmm.opencl.devices import device_info
 
 CHAINS = 12  # independent sums: latency x units is 8 to 10, and 16 registers hold them
 _STEPS = 1 << 20

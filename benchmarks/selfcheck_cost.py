@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from pyclmm import KERNELS, selfcheck
-from pyclmm.device import device_info
-from pyclmm.problem import GemmProblem, checked_gemm, dense
-from pyclmm.queues import find_device, new_queue
-from pyclmm.report import header_json
-from pyclmm.select import refusal
+from pyclmm import KERNELS
+from pyclmm.checks import selfcheck
+from pyclmm.opencl.devices import device_info, find_device
+from pyclmm.opencl.queues import new_queue
+from pyclmm.problem.gemm import GemmProblem, checked_gemm, dense
+from pyclmm.selection.select import refusal
+from pyclmm.tools.report import header_json
 
 LIMIT_MS = 50.0
 ROUNDS = 5

@@ -5,7 +5,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 
 import pyclmm
-from pyclmm.queues import default_queue
+from pyclmm.opencl.queues import default_queue
 
 queue = default_queue()
 other = cl.CommandQueue(queue.context, queue.device)  # a second queue: only events order the two

@@ -3,8 +3,8 @@
 import numpy as np
 
 import pyclmm
-from pyclmm.device import device_info
-from pyclmm.queues import default_device, device_labels, find_device, new_queue
+from pyclmm.opencl.devices import default_device, device_info, device_labels, find_device
+from pyclmm.opencl.queues import new_queue
 
 for label, device in device_labels().items():
     info = device_info(device)

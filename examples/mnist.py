@@ -9,8 +9,9 @@ the digits are drawn by the script.
 import sys
 from pathlib import Path
 
+from demo import digits
+
 import pyclmm
-from pyclmm import digits
 
 if len(sys.argv) > 1:
     pictures, source = digits.load(Path(sys.argv[1])), "MNIST"

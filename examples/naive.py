@@ -10,6 +10,6 @@ b = rng.standard_normal((70, 50), dtype=np.float32)
 
 c = pyclmm.matmul(a, b, kernel="naive")
 
-ratio = pyclmm.reference.error_ratio(c, a, b)
+ratio = pyclmm.checks.reference.error_ratio(c, a, b)
 print(f"130 x 50 elements, each the sum of 70 products; error {ratio:.2f} roundoffs")
-assert ratio < pyclmm.reference.limit(70)
+assert ratio < pyclmm.checks.reference.limit(70)

@@ -4,8 +4,8 @@ import numpy as np
 import pyopencl.array as cla
 
 import pyclmm
-from pyclmm.queues import default_queue
-from pyclmm.workloads import markov_chain
+from examples.demo.workloads import markov_chain
+from pyclmm.opencl.queues import default_queue
 
 states = 50
 chain = markov_chain(states).astype(np.float32)

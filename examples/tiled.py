@@ -3,7 +3,7 @@
 import numpy as np
 
 import pyclmm
-from pyclmm import roofline
+from benchmarks import roofline
 
 m, n, k = 130, 50, 70  # not divisible by any of the tiles: they are filled up with zeros
 rng = np.random.default_rng(1)

@@ -8,9 +8,8 @@ np.float32(3.0)
 
 from __future__ import annotations
 
-from . import reference
 from .api import gemm, matmul
-from .config import TileConfig
+from .checks import reference
 from .errors import (
     ArgumentError,
     BuildError,
@@ -18,17 +17,18 @@ from .errors import (
     DeviceMemoryError,
     DTypeError,
     ForkError,
+    KernelWarning,
     LaunchError,
     NoDeviceError,
     PyclmmError,
     ShapeError,
     UnsupportedError,
 )
-from .execute import KernelWarning
 from .kernels import KERNELS
+from .kernels.config import TileConfig
 from .plan import Matmul
-from .precision import default_precision
-from .tuner import tune
+from .problem.precision import default_precision
+from .tools.tuner import tune
 
 __version__ = "0.1.0"
 

@@ -1,5 +1,5 @@
 """``python -m pyclmm``: the command line."""
 
-from .cli import main
+from .tools.cli import main
 
 main(prog_name="pyclmm")

@@ -10,13 +10,13 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import DTypeLike
 
-from . import program, queues
 from .errors import DeviceLostError
-from .operands import Operands, collect, queue_of, signature
-from .options import Options, plain_numbers
+from .execution.operands import Operands, collect, queue_of, signature
+from .execution.options import Options, plain_numbers
+from .opencl import program, queues
 from .plan import Matmul
-from .precision import chosen
-from .select import KernelChoice
+from .problem.precision import chosen
+from .selection.select import KernelChoice
 
 _PLANS_KEPT = 256
 _plans: OrderedDict[Any, Matmul] = OrderedDict()
@@ -51,7 +51,7 @@ def matmul(
     kernel
         "auto", or the name of a kernel (``pyclmm.KERNELS``), or ``(name, TileConfig)``.
     precision
-        "highest" (float32 products are IEEE float32 FMA), "high", "medium"; see :mod:`pyclmm.precision`.
+        "highest" (float32 products are IEEE float32 FMA), "high", "medium"; see :mod:`pyclmm.problem.precision`.
         Default: that of the :func:`pyclmm.default_precision` block, else "highest".
     dtype
         The dtype to compute in, as for a NumPy ufunc.

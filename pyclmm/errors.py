@@ -23,6 +23,14 @@ import difflib
 from collections.abc import Iterable
 
 
+class KernelWarning(RuntimeWarning):
+    """A kernel could not be used on this device, and the next one was taken."""
+
+
+class CacheWarning(UserWarning):
+    """A cache file was not usable and has been set aside."""
+
+
 class PyclmmError(Exception):
     """Base of everything pyclmm raises on purpose."""
 

@@ -10,14 +10,14 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import DTypeLike
 
-from .array_way import ArrayWay
-from .config import TileConfig
 from .errors import ArgumentError, DTypeError, LaunchError
-from .numpy_way import NumPyWay
-from .operands import Operands, Signature, collect, on_host, queue_of, signature
-from .options import Options, check_scalars, events_of, plain_numbers
-from .precision import chosen
-from .select import KernelChoice
+from .execution.device_path import ArrayWay
+from .execution.host_path import NumPyWay
+from .execution.operands import Operands, Signature, collect, on_host, queue_of, signature
+from .execution.options import Options, check_scalars, events_of, plain_numbers
+from .kernels.config import TileConfig
+from .problem.precision import chosen
+from .selection.select import KernelChoice
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,12 @@ import pyopencl as cl
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pyclmm import api, queues, selfcheck
-from pyclmm.device import DeviceInfo, device_info
-from pyclmm.queues import default_queue
+from pyclmm import api
+from pyclmm.checks import selfcheck
+from pyclmm.kernels.device import DeviceInfo
+from pyclmm.opencl import queues
+from pyclmm.opencl.devices import device_info
+from pyclmm.opencl.queues import default_queue
 
 # A slow build is no reason for a test to fail, and the same examples are drawn in each run;
 # `make fuzz` is what looks for new ones.

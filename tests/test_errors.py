@@ -13,8 +13,11 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import TileConfig, api, errors, options, program, queues, select
-from pyclmm.problem import GemmProblem
+from pyclmm import TileConfig, api, errors
+from pyclmm.execution import options
+from pyclmm.opencl import program, queues
+from pyclmm.problem.gemm import GemmProblem
+from pyclmm.selection import select
 
 
 def ones(*shape, dtype="f4"):
@@ -547,12 +550,12 @@ def broken(monkeypatch):
 
 
 def test_a_program_that_does_not_build(broken, monkeypatch):
-    queue = broken("naive.cl", "int j = get_global_id(0);", "int j = get_global_it(0) @;")
+    queue = broken("textbook/naive.cl", "int j = get_global_id(0);", "int j = get_global_it(0) @;")
     a, b, out = ones(3, 4), ones(4, 5), np.full((3, 5), 7, "f4")
     with pytest.raises(errors.BuildError) as caught:
         pyclmm.matmul(a, b, kernel="naive", queue=queue, out=out)
     error = caught.value
-    line = 1 + program.read_source("naive.cl").split("get_global_it")[0].count("\n")
+    line = 1 + program.read_source("textbook/naive.cl").split("get_global_it")[0].count("\n")
     assert error.device == queue.device.name.strip()
     assert "-DA_TYPE=float32" in error.options
     assert f"naive.cl:{line}" in error.log, "the file and line that the user can open"
@@ -566,7 +569,7 @@ def test_a_program_that_does_not_build(broken, monkeypatch):
 def test_auto_takes_the_next_kernel_with_a_warning(broken, monkeypatch):
     two = tuple(kernel for kernel in pyclmm.KERNELS if kernel.name in ("tiled", "naive"))
     monkeypatch.setattr(select, "KERNELS", two)
-    queue = broken("tiled.cl", "acc = multiply_tiles", "acc == multiply_tails")
+    queue = broken("textbook/tiled.cl", "acc = multiply_tiles", "acc == multiply_tails")
     with pytest.warns(pyclmm.KernelWarning, match=r"tiled: .*'naive' is used instead"):
         planned = pyclmm.Matmul(A, B, queue=queue)
     assert planned.kernel == "naive"
@@ -574,7 +577,7 @@ def test_auto_takes_the_next_kernel_with_a_warning(broken, monkeypatch):
 
 
 def test_no_kernel_builds(broken):
-    queue = broken("gemm.h", "#define GEMM_BEGIN", "#define GEMM_BEGUN")
+    queue = broken("include/gemm.h", "#define GEMM_BEGIN", "#define GEMM_BEGUN")
     with pytest.raises(
         errors.UnsupportedError, match=r"no kernel could be used for.*tiled: .*; naive: "
     ) as caught:

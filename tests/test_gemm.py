@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.linalg.blas
-from calls import draw_gemm, judge, operands
-from cases import numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import gemm as expected
-from oracle import operated
 
 import pyclmm
+from tests.support.calls import draw_gemm, judge, operands
+from tests.support.cases import numbers
+from tests.support.oracle import gemm as expected
+from tests.support.oracle import operated
 
 randoms = st.randoms(use_true_random=False)
 BLAS = {"float32": "sgemm", "float64": "dgemm", "complex64": "cgemm", "complex128": "zgemm"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyopencl.array as cla
 import pytest
-from calls import draw_matmul, judge
-from cases import numbers, small_integers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyclmm
+from tests.support.calls import draw_matmul, judge
+from tests.support.cases import numbers, small_integers
 
 randoms = st.randoms(use_true_random=False)
 
@@ -126,7 +126,7 @@ def test_subclasses_are_read_as_arrays(kind, rng, tmp_path):
 
 
 def test_a_stack_longer_than_one_launch(rng, monkeypatch):
-    monkeypatch.setattr("pyclmm.binding._MAX_STACK", 4)
+    monkeypatch.setattr("pyclmm.opencl.binding._MAX_STACK", 4)
     a, b = small_integers(rng, (11, 3, 5), "f4"), small_integers(rng, (5, 2), "f4")
     assert np.array_equal(pyclmm.matmul(a, b), a @ b)
 

@@ -47,9 +47,13 @@ def clean(built, tmp_path_factory):
 def sources():
     """What a wheel must hold, by its name there."""
     wanted = {f"pyclmm/{path.relative_to(ROOT / 'pyclmm')}" for path in (ROOT / "pyclmm").rglob("*.py")}
-    wanted |= {f"pyclmm/cl/{path.name}" for path in (ROOT / "cl").iterdir() if path.suffix in (".cl", ".h")}
-    wanted |= {f"pyclmm/tuned/{path.name}" for path in (ROOT / "pyclmm" / "tuned").glob("*.json")}
-    return wanted | {"pyclmm/py.typed", "pyclmm/cl/__init__.py"}
+    wanted |= {
+        f"pyclmm/cl/{path.relative_to(ROOT / 'cl')}" for path in (ROOT / "cl").rglob("*") if path.is_file()
+    }
+    wanted |= {
+        f"pyclmm/selection/tuned/{path.name}" for path in (ROOT / "pyclmm/selection/tuned").glob("*.json")
+    }
+    return wanted | {"pyclmm/py.typed"}
 
 
 def test_the_wheel_holds_everything(built):
@@ -63,22 +67,29 @@ def test_the_wheel_holds_everything(built):
 def test_the_sdist_holds_what_the_wheel_is_built_from(built):
     with tarfile.open(built[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"README.md", "LICENSE", "setup.cfg", "pyproject.toml", "cl/gemm.h", "cl/tiled.cl"} <= names
+    assert {
+        "README.md",
+        "LICENSE",
+        "setup.cfg",
+        "pyproject.toml",
+        "cl/include/gemm.h",
+        "cl/textbook/tiled.cl",
+    } <= names
 
 
 def test_the_wheel_works(clean, tmp_path):
     code = (
         "import json, numpy as np, pyclmm\n"
-        "from pyclmm.program import read_source\n"
+        "from pyclmm.opencl.program import read_source\n"
         "x = np.ones((3, 3), np.float32)\n"
-        "print(json.dumps([pyclmm.__file__, pyclmm.__version__, len(read_source('gemm.h')),\n"
+        "print(json.dumps([pyclmm.__file__, pyclmm.__version__, len(read_source('include/gemm.h')),\n"
         "                  float(pyclmm.matmul(x, x).sum()), [k.name for k in pyclmm.KERNELS]]))"
     )
     output = run(str(clean / "bin" / "python"), "-W", "error", "-c", code, cwd=tmp_path)
     path, version, length, total, names = json.loads(output)
     assert Path(path).is_relative_to(clean), "not the one of this checkout"
     assert version
-    assert length == len((ROOT / "cl" / "gemm.h").read_text())
+    assert length == len((ROOT / "cl/include/gemm.h").read_text())
     assert total == 27
     assert "tiled" in names
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from ..errors import unknown_name
-from .base import Kernel, Launch, Program, Work, Workspace
-from .dpas import Dpas
-from .flat import Flat
-from .matvec import Matvec
-from .mfma import Mfma
-from .mma import Mma
-from .mma_double import MmaDouble
-from .mma_double_bulk import MmaDoubleBulk
-from .mma_split import MmaSplit
-from .naive import Naive
-from .packed import Packed
-from .register import Register
-from .sequential import Sequential
-from .single_group import SingleGroup
-from .split import Split
-from .thin import Thin
-from .tiled import Tiled
-from .wgmma import Wgmma
-from .wmma import Wmma
+from .cpu.matvec import Matvec
+from .cpu.packed import Packed
+from .gpu.register import Register
+from .gpu.thin import Thin
+from .interface import Kernel, Launch, Program, Work, Workspace
+from .nvidia.mma import Mma
+from .nvidia.mma_double import MmaDouble
+from .nvidia.mma_double_bulk import MmaDoubleBulk
+from .nvidia.mma_split import MmaSplit
+from .nvidia.split import Split
+from .nvidia.wgmma import Wgmma
+from .textbook.flat import Flat
+from .textbook.naive import Naive
+from .textbook.sequential import Sequential
+from .textbook.single_group import SingleGroup
+from .textbook.tiled import Tiled
+from .units.dpas import Dpas
+from .units.mfma import Mfma
+from .units.wmma import Wmma
 
 KERNELS: tuple[Kernel, ...] = (
     Matvec(),

@@ -23,7 +23,7 @@ CHECKER = "tests/conformance/checker.py"
 # Of the laws, those on which implementations differ; the others are about our own index arithmetic,
 # which the grid covers. All kernels share the epilogue.
 SUITE = (
-    "tests/test_kernels.py",
+    "tests/kernels/test_every_kernel.py",
     "-k",
     "test_exact or (error_bound or nan_and_infinity or denormals or beta_zero or nothing_but or "
     "(extreme_values and naive)) and not (wgmma or split- or mma or mfma or wmma or dpas)",

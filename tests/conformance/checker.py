@@ -14,8 +14,8 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import program
-from pyclmm.config import TileConfig
+from pyclmm.kernels.config import TileConfig
+from pyclmm.opencl import program
 
 from .grid import OCLGRIND_LOG
 from .oclgrind_log import Log
@@ -42,11 +42,13 @@ class Seeded:
 
 
 SEEDED = (
-    Seeded("no_barrier_after_load", "race", "tiled.cl", BARRIER, "", 0),
-    Seeded("no_barrier_after_multiply", "race", "tiled.cl", BARRIER, "", 1),
-    Seeded("no_store_guard", "invalid access", "gemm.h", "if ((i) < M && (j) < N) {", "if (1) {"),
-    Seeded("no_load_guard", "invalid access", "gemm.h", "(i) < M && (k) < K ?", "1 ?"),
-    Seeded("sum_not_zeroed", "uninitialized read", "tiled.cl", "ACC_T acc = ACC_ZERO;", "ACC_T acc;"),
+    Seeded("no_barrier_after_load", "race", "textbook/tiled.cl", BARRIER, "", 0),
+    Seeded("no_barrier_after_multiply", "race", "textbook/tiled.cl", BARRIER, "", 1),
+    Seeded("no_store_guard", "invalid access", "include/gemm.h", "if ((i) < M && (j) < N) {", "if (1) {"),
+    Seeded("no_load_guard", "invalid access", "include/gemm.h", "(i) < M && (k) < K ?", "1 ?"),
+    Seeded(
+        "sum_not_zeroed", "uninitialized read", "textbook/tiled.cl", "ACC_T acc = ACC_ZERO;", "ACC_T acc;"
+    ),
 )
 
 

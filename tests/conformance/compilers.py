@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyclmm.ptx import MARK
+from pyclmm.opencl.ptx import MARK
 
 from .implementations import AMD_LIBRARIES, DEBIAN, DEBIAN_LIB, NVIDIA
 

@@ -26,8 +26,8 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm.dtypes import ELEMENT_TYPES, dtype_of
 from pyclmm.kernels import KERNELS, Kernel
+from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 
 from . import simulator
 from .implementations import FOR_CPUS

@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyclmm.copies import copy_launch
-from pyclmm.device import DeviceInfo
-from pyclmm.dtypes import ACCUMULATOR, ELEMENT_TYPES
 from pyclmm.kernels import KERNELS
-from pyclmm.kernels.base import Kernel, Launch
-from pyclmm.problem import ACTIVATIONS, Copy, GemmProblem
-from pyclmm.program import build_options, joined_source, source_hash
+from pyclmm.kernels.device import DeviceInfo
+from pyclmm.kernels.interface import Kernel, Launch
+from pyclmm.opencl.launches import copy_launch
+from pyclmm.opencl.program import build_options, joined_source, source_hash
+from pyclmm.problem.dtypes import ACCUMULATOR, ELEMENT_TYPES
+from pyclmm.problem.gemm import ACTIVATIONS, Copy, GemmProblem
 
 from .compilers import DPAS, NOTHING, Resources, compiled
 from .implementations import MATRIX_UNITS

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import date
 
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.base import Launch
+from pyclmm.kernels.interface import Launch
 
 from .implementations import ROOT
 from .offline import TARGETS, Compiled, Target, compile_jobs, problems

@@ -15,7 +15,7 @@ from typing import Any
 import pyopencl as cl
 import pytest
 
-from pyclmm import device
+from pyclmm.opencl import devices
 
 _kept: list[cl.Buffer] = []
 
@@ -38,7 +38,7 @@ def buffers_are_kept() -> Iterator[None]:
 def called_a_cpu() -> Iterator[None]:
     """Within, pyclmm takes the device for a CPU: Oclgrind calls itself a GPU, and runs CPU kernels too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device, "_kind", lambda _: "cpu")
-        device.device_info.cache_clear()
+        patch.setattr(devices, "_kind", lambda _: "cpu")
+        devices.device_info.cache_clear()
         yield
-    device.device_info.cache_clear()
+    devices.device_info.cache_clear()

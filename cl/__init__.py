@@ -1,1 +1,0 @@
-"""OpenCL C sources, installed as package data."""

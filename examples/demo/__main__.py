@@ -1,0 +1,116 @@
+"""Products that mean something, by every kernel, each checked against float64, with times side by side.
+
+    python -m examples.demo [--device DEVICE] [--data FOLDER]
+
+DEVICE is a number or a name that `pyclmm info` lists; FOLDER holds MNIST's test files (t10k-*.gz), whose digits
+are used in place of drawn ones. Exit code 1: a kernel's result was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pyopencl as cl
+from rich.console import Console
+
+from pyclmm.errors import PyclmmError
+from pyclmm.opencl.devices import device_info, device_labels, find_device
+from pyclmm.opencl.queues import new_queue
+from pyclmm.plan import Matmul
+from pyclmm.tools import report
+from pyclmm.tools.bench import Rules, Rung, Track, kernel_names
+from pyclmm.tools.contest import NUMPY, Size
+
+from . import digits, workloads
+from .workloads import Workload
+
+# In a demo nothing takes long: runs a kernel, and seconds a kernel and product.
+RULES = Rules(rounds=3, limit=2.0)
+_KNOWN, _ASKED = 2000, 500
+
+
+def products(data: Path | None) -> list[Workload]:
+    """What is multiplied: with *data*, a folder of MNIST's files, digits from there.
+
+    Raises ArgumentError where the folder does not hold them.
+    """
+    if data is None:
+        pictures, source = digits.draw(_KNOWN + _ASKED), "drawn"
+    else:
+        pictures, source = digits.load(data), "MNIST"
+    return [
+        workloads.jpeg_block(),
+        workloads.dct(),
+        workloads.turned_points(),
+        workloads.two_steps(),
+        workloads.nearest_digits(pictures, source, _KNOWN, _ASKED),
+    ]
+
+
+def list_devices(console: Console, chosen: cl.Device) -> None:
+    """A line for each device, the one that is used marked."""
+    for label, device in device_labels().items():
+        info = device_info(device)
+        mark = "*" if device == chosen else " "
+        line = f"{mark} {label}  {info.name} ({info.kind}, {info.compute_units} compute units), "
+        console.print(line + f"{info.platform}, driver {info.driver_version}")
+    console.print()
+
+
+def run(console: Console, queue: cl.CommandQueue, data: Path | None) -> list[Rung]:
+    """Multiply, print as it goes, and return what was measured.
+
+    Raises ArgumentError where *data* does not hold MNIST's files.
+    """
+    work = products(data)
+    list_devices(console, queue.device)
+    track = Track(queue, kernel_names([]), RULES)
+    rungs = []
+    for workload in work:
+        size = Size(workload.a.shape[0], workload.b.shape[1], workload.a.shape[1])
+        track.probe(size, workload.a.dtype)
+        rung = track.race(workload.a, workload.b)
+        rungs.append(rung)
+        console.print(f"{workload.title}: {rung.size} {rung.dtype}")
+        console.print(report.bench_table(rung))
+        for line in report.notes([rung]):
+            console.print(f"  {line}")
+        console.print(f"  {_finding(workload, queue)}")
+        console.print()
+    _summary(console, rungs)
+    return rungs
+
+
+def _finding(workload: Workload, queue: cl.CommandQueue) -> str:
+    plan = Matmul(workload.a, workload.b, queue=queue)
+    found = workload.finding(plan(workload.a, workload.b))
+    return f"{found} (by {plan.kernel}, which kernel='auto' picks)"
+
+
+def _summary(console: Console, rungs: list[Rung]) -> None:
+    ran = [row for rung in rungs for row in rung.rows if row.reason is None and row.kernel != NUMPY]
+    wrong = [row for rung in rungs for row in rung.wrong]
+    names = ", ".join(dict.fromkeys(row.kernel for row in ran))
+    console.print(f"{len(ran)} products by {names}: {len(ran) - len(wrong)} right, {len(wrong)} wrong")
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        "python -m examples.demo", description="Multiply real matrices by every kernel."
+    )
+    parser.add_argument("--device", help="a number or a name, as `pyclmm info` lists them")
+    parser.add_argument("--data", type=Path, help="a folder with MNIST's test files (t10k-*.gz)")
+    given = parser.parse_args()
+    try:
+        queue = new_queue(find_device(given.device), profiling=True)
+        rungs = run(report.new_console(), queue, given.data)
+    except PyclmmError as error:
+        sys.exit(f"Error: {error}")
+    return int(any(rung.wrong for rung in rungs))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Is it right here: the reference, known answers, the self-check, and child processes that may crash."""

@@ -1,0 +1,82 @@
+"""Trials: what a driver was never seen to compile is compiled and run in a child process first.
+
+A compiler may abort its process, or never end; then the child is lost, and not the user's work. Only
+families that say ``risky`` are tried, because a child costs about half a second. What passes is checked
+again in this process (see selfcheck), where it is the verdict that is kept, so a trial comes once a
+driver and program. ``PYCLMM_TRIAL=off`` leaves trials out and gives that protection up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pyopencl as cl
+
+from ..errors import NoDeviceError
+from ..kernels import Kernel
+from ..kernels.config import TileConfig
+from ..kernels.device import DeviceInfo
+from ..opencl import devices
+from ..opencl.devices import device_info
+from ..problem.gemm import GemmProblem
+from ..selection import schema
+from . import worker
+
+LIMIT = 60.0  # seconds for a build and its check
+_IDENTITY = ("platform", "platform_version", "name", "driver_version")
+
+
+@dataclass(frozen=True)
+class Result:
+    """``reason``: why the program must not be used here, or None. ``lasting``: it would be so again."""
+
+    reason: str | None
+    lasting: bool = True
+
+
+def is_on() -> bool:
+    """Whether trials are made."""
+    return os.environ.get("PYCLMM_TRIAL", "").lower() != "off"
+
+
+def survived(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: TileConfig) -> Result:
+    """Build and check in a child process."""
+    request = {
+        "device": identity(device),
+        "kernel": kernel.name,
+        "problem": schema.problem_json(problem),
+        "config": schema.config_json(config),
+    }
+    answers: list[Any] = []
+    failure = worker.ask("checks.isolation_child", request, LIMIT, answers.append)
+    if failure is not None:
+        advice = "" if failure.crashed or failure.hung else " (PYCLMM_TRIAL=off does without)"
+        text = f"tried in a child process, {failure.reason}{advice}"
+        return Result(text, lasting=failure.crashed or failure.hung)
+    return result(answers)
+
+
+def result(answers: list[Any]) -> Result:
+    """What the child said; nothing else than what it may say is believed."""
+    match answers:
+        case [{"reason": None, **rest}] if not rest:
+            return Result(None)
+        case [{"reason": str(reason), **rest}] if not rest:
+            return Result(re.sub(r"[^ -~]+", " ", reason)[:300])
+    return Result("tried in a child process, it gave no answer", lasting=False)
+
+
+def identity(device: DeviceInfo) -> dict[str, str]:
+    """What tells a device from others to another process."""
+    return {name: getattr(device, name) for name in _IDENTITY}
+
+
+def device_of(wanted: Any) -> cl.Device:
+    """The device with that identity. Raises NoDeviceError."""
+    for device in devices.all_devices():
+        if identity(device_info(device)) == wanted:
+            return device
+    raise NoDeviceError("the device is not there in the child process")

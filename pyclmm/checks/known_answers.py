@@ -1,0 +1,262 @@
+"""Small problems with known answers: run one by one kernel, and say how far from right it came out.
+
+The operands are made so that a mistake shows: integer data must come out exactly, random data within the
+error bound; padding, workspace, and operands that must not be read are poisoned; the memory behind and
+between the rows of the result must stay as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from ..kernels.device import DeviceInfo
+from ..kernels.interface import Work, round_up
+from ..opencl import host_memory, status
+from ..opencl.binding import Binding, scalars_of
+from ..opencl.launches import Recipe
+from ..problem import dtypes
+from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
+from . import reference
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_CANARY = 127  # elements behind the result that must stay as they are
+_FILL = 0xA5  # what the result's memory holds before; whatever a kernel does not write keeps it
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run came out: what is wrong in words, or None; the largest error in units of its bound.
+
+    ``ratio`` over ``limit`` is what Netlib's tests call the test ratio; 0 where the answer is exact.
+    """
+
+    reason: str | None
+    ratio: float = 0.0
+    limit: float = reference.NETLIB_RATIO
+
+
+def outcome(
+    queue: cl.CommandQueue,
+    problem: GemmProblem,
+    work: Work,
+    device: DeviceInfo,
+    rng: np.random.Generator,
+    exact: bool,
+    spread: int | None = None,
+) -> Outcome:
+    """Run *problem* by *work* on small integers (*exact*) or random numbers, and judge the result.
+
+    *spread*: operands that precision speaks of are scaled by powers of two that differ along K, around this
+    exponent.
+    """
+    return _judged(queue, _case(problem, rng, exact, spread), work, device)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Operands of a small problem, host side, and what must come out."""
+
+    problem: GemmProblem
+    a: Array
+    b: Array
+    c: Array
+    bias: Array
+    alpha: float
+    beta: float
+    exact: bool
+
+
+def resized(problem: GemmProblem, m: int, n: int, k: int) -> GemmProblem:
+    """*problem* with other sizes, rows padded to its alignments and at least by one element.
+
+    A vector without gaps (a leading dimension of 1) stays one: some kernels take no other.
+    """
+
+    def leading(length: int, align: int, name: str, own: int) -> int:
+        if length == own == 1:
+            return 1
+        per_line = max(1, align // dtypes.dtype_of(name).itemsize)
+        return round_up(length + 1, per_line)
+
+    lda = leading(m if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
+    ldb = leading(k if problem.trans_b else n, problem.b_align, problem.b_type, problem.ldb)
+    ldo = leading(n, problem.out_align, problem.out_type, problem.ldo)
+    batch = (2,) if problem.batch_shape else ()
+    rows = (k if problem.trans_a else m, n if problem.trans_b else k)
+    strides = ((rows[0] * lda,), (rows[1] * ldb,), (m * n,), (m * ldo,)) if batch else ((),) * 4
+    return replace(
+        problem,
+        m=m,
+        n=n,
+        k=k,
+        lda=lda,
+        ldb=ldb,
+        ldo=ldo,
+        batch_shape=batch,
+        batch_strides=strides,
+        c_strides=(n, 1),
+        bias_stride=1,
+    )
+
+
+def _numbers(rng: np.random.Generator, shape: tuple[int, ...], name: str, exact: bool) -> Array:
+    dtype = dtypes.dtype_of(name)
+    if dtype.kind in "biu" or exact:
+        low = 0 if dtype.kind in "bu" else -3
+        values: Array = rng.integers(low, 4, shape).astype(np.float64)
+        if dtype.kind == "c":
+            values = values + 1j * rng.integers(-3, 4, shape)
+        return np.asarray(values.astype(dtype))
+    values = rng.standard_normal(shape)
+    if dtype.kind == "c":
+        values = values + 1j * rng.standard_normal(shape)
+    return np.asarray(values.astype(dtype))
+
+
+def _spread_along_k(a: Array, b: Array, p: GemmProblem, around: int, rng: np.random.Generator) -> None:
+    """Scale what is multiplied at each k by 2^s in A and 2^-s in B, and both by 2^around."""
+    s = rng.integers(-30, 31, p.k)
+    if p.trans_a:
+        a *= np.exp2(around + s).astype(a.dtype)[:, None]
+    else:
+        a[..., : p.k] *= np.exp2(around + s).astype(a.dtype)
+    if p.trans_b:
+        b[..., : p.k] *= np.exp2(around - s).astype(b.dtype)
+    else:
+        b *= np.exp2(around - s).astype(b.dtype)[:, None]
+
+
+def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool, spread: int | None) -> _Case:
+    batch = problem.batch_shape
+    a_rows = problem.k if problem.trans_a else problem.m
+    b_rows = problem.n if problem.trans_b else problem.k
+    a = _numbers(rng, (*batch, a_rows, problem.lda), problem.a_type, exact)
+    b = _numbers(rng, (*batch, b_rows, problem.ldb), problem.b_type, exact)
+    if spread is not None and _is_split(problem):
+        _spread_along_k(a, b, problem, spread, rng)
+    _poison(a[..., problem.m if problem.trans_a else problem.k :])
+    _poison(b[..., problem.k if problem.trans_b else problem.n :])
+    c = _numbers(rng, (*batch, problem.m, problem.n), problem.c_type, exact)
+    bias = _numbers(rng, (problem.n if problem.bias == "row" else problem.m,), problem.bias_type, exact)
+    for unread in ([] if problem.has_c else [c]) + ([bias] if problem.bias == "none" else []):
+        _poison(unread)
+    return _Case(
+        problem,
+        a=a,
+        b=b,
+        c=c,
+        bias=bias,
+        alpha=2.0,
+        beta=3.0 if problem.has_c else 0.0,
+        exact=exact and problem.activation in ("none", "relu"),
+    )
+
+
+def _poison(padding: Array) -> None:
+    """Make padding that is read show in the result, even where it is multiplied by zero."""
+    padding[...] = 99 if padding.dtype.kind in "biu" else np.nan
+
+
+def _operand(stored: Array, trans: bool, conj: bool, shape: tuple[int, int]) -> Array:
+    """op(X) of a stored, padded stack."""
+    x = np.swapaxes(stored, -1, -2) if trans else stored
+    x = x[..., : shape[0], : shape[1]]
+    return x.conj() if conj else x
+
+
+def _expected(case: _Case) -> tuple[Array, Array]:
+    """(the exact result before its rounding, what its rounding errors are measured against)."""
+    p = case.problem
+    wide: Any = np.int64 if p.acc_type.startswith("uint") else np.float64
+    wide = np.complex128 if p.acc_type in dtypes.COMPLEX else wide
+    a = _operand(case.a, p.trans_a, p.conj_a, (p.m, p.k)).astype(wide)
+    b = _operand(case.b, p.trans_b, p.conj_b, (p.k, p.n)).astype(wide)
+    alpha, beta = wide(case.alpha), wide(case.beta)
+    value, scale = alpha * _product(a, b), abs(alpha) * _product(abs(a), abs(b))
+    if p.has_c:
+        value, scale = value + beta * case.c.astype(wide), scale + abs(beta * case.c.astype(wide))
+    if p.bias != "none":
+        bias = case.bias.astype(wide)
+        bias = bias if p.bias == "row" else bias[:, None]
+        value, scale = value + bias, scale + abs(bias)
+    return reference.activate(value, ACTIVATIONS.index(p.activation)), scale
+
+
+def _product(a: Array, b: Array) -> Array:
+    """a @ b; of the small integers here through float64, which is exact for them and much faster."""
+    if a.dtype.kind != "i":
+        return np.asarray(a @ b)
+    return np.asarray((a.astype(np.float64) @ b.astype(np.float64)).astype(a.dtype))
+
+
+def _judged(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) -> Outcome:
+    p = case.problem
+    flat, clean = _run(queue, case, work, device)
+    if not clean:
+        return Outcome("memory behind the result was written", np.inf)
+    got = flat.reshape(*p.batch_shape, p.m, p.ldo)
+    if (got[..., p.n :].view(np.uint8) != _FILL).any():
+        return Outcome("the padding between rows was written", np.inf)
+    expected, scale = _expected(case)
+    return _compared(got[..., : p.n], expected, scale, case)
+
+
+def _compared(got: Array, expected: Array, scale: Array, case: _Case) -> Outcome:
+    dtype = got.dtype
+    if dtype.kind in "biu":
+        right = np.array_equal(got, expected.astype(dtype) if dtype.kind != "b" else expected != 0)
+        return _exactly(right)
+    wide = got.astype(np.complex128 if dtype.kind == "c" else np.float64)
+    u_out = reference.unit_roundoff(dtype)
+    if case.exact and abs(expected).max(initial=0) < 1 / u_out:
+        return _exactly(np.array_equal(wide, expected))
+    u_sum = reference.unit_roundoff(dtypes.dtype_of(case.problem.acc_type))
+    rounding = 2 * u_out * (abs(expected) + 1e-30)  # of the result itself
+    limit = reference.limit(case.problem.k)
+    if not np.isfinite(wide).all():
+        return Outcome("a NaN or infinity in the result of finite data", np.inf, limit)
+    rounding = rounding + operands_error(case.problem) * scale
+    excess = np.maximum(abs(wide - expected) - rounding, 0) / (u_sum * (scale + 1))
+    ratio = float(np.max(excess, initial=0.0))
+    return Outcome("random data came out outside the error bound" if ratio > limit else None, ratio, limit)
+
+
+def _is_split(problem: GemmProblem) -> bool:
+    """Whether its operands are of a type that precision speaks of."""
+    return problem.a_type == problem.b_type and problem.a_type in ("float32", "complex64")
+
+
+def operands_error(problem: GemmProblem) -> float:
+    """How far each product may be off, relative to itself, because "medium" rounds both operands to TF32."""
+    return 2.0**-10 if problem.precision == "medium" and _is_split(problem) else 0.0
+
+
+def _exactly(right: bool) -> Outcome:
+    return Outcome(None) if right else Outcome("integer data did not come out exactly", np.inf)
+
+
+def _run(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) -> tuple[Array, bool]:
+    """(the result's memory with padding, whether the canary behind it is untouched)."""
+    p = case.problem
+    dtype = dtypes.dtype_of(p.out_type)
+    binding = Binding(queue, device, Recipe(Gemm(p, (p.m, p.n), dtype), work))
+    binding.poison_workspace()
+    size = p.batch * p.m * p.ldo * dtype.itemsize
+    memory = np.full(size + _CANARY * dtype.itemsize, _FILL, np.uint8)
+    buffers: dict[str, cl.Buffer] = {}
+    for name in ("a", "b", "c", "bias", "out"):
+        data = memory if name == "out" else getattr(case, name)
+        content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        content = content if data.size else np.zeros(1, np.uint8)
+        buffers[name] = host_memory.filled(queue.context, content, device, name)
+    try:
+        events = binding.enqueue(buffers, scalars_of(case.alpha, case.beta), [])
+        cl.enqueue_copy(queue, memory, buffers["out"], wait_for=events[-1:], is_blocking=True)
+    except cl.Error as error:
+        raise status.lost(device, error) from error
+    return memory[:size].view(dtype), bool((memory[size:] == _FILL).all())

@@ -1,0 +1,138 @@
+"""Child processes: what may crash or hang runs in one, with a time limit; JSON in, lines of JSON out.
+
+The child gets this process's search path and environment, a session of its own (a Ctrl-C on the terminal
+is for the parent, which then ends the child), and nothing of what drivers print gets between its answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+_START = "import sys; sys.path[:] = sys.argv[2:]; from pyclmm.checks import worker; worker.serve(sys.argv[1])"
+_MAX_LINE = 1 << 20  # characters; a longer answer is none of ours
+# How a process ends by its own fault, and not because somebody ended it.
+_CRASHES = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a child gave no (further) answer, in words.
+
+    ``crashed``: it died by its own fault; asking again would most likely end as this did.
+    ``hung``: it was ended because its time was up.
+    """
+
+    reason: str
+    crashed: bool = False
+    hung: bool = False
+
+
+def can_start() -> bool:
+    """Whether there is a Python to start: a frozen program would start itself."""
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
+
+
+def ask(
+    module: str,
+    request: Any,
+    limit: float,
+    on_answer: Callable[[Any], None],
+    environment: Mapping[str, str] | None = None,
+) -> Failure | None:
+    """Call ``answers(request)`` of that module of pyclmm's in a child, *limit* seconds at most.
+
+    *on_answer* gets each thing that it yields, as soon as it does. Returns None where it came to its end.
+    """
+    if not can_start():
+        return Failure("there is no Python interpreter to start a child process with")
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _START, module, *sys.path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=os.environ | (environment or {}),
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Failure(f"a child process could not be started: {error.strerror}")
+        late = threading.Event()
+        timer = threading.Timer(limit, _end_late, (process, late))
+        timer.start()
+        try:
+            _converse(process, request, on_answer)
+            code = process.wait()
+        finally:  # also after Ctrl-C
+            timer.cancel()
+            _end(process)
+        if late.is_set():
+            return Failure(f"it did not end within {limit:g} seconds", hung=True)
+        return _failure(code, _last_line(errors)) if code else None
+
+
+def _converse(process: subprocess.Popen[bytes], request: Any, on_answer: Callable[[Any], None]) -> None:
+    if process.stdin is None or process.stdout is None:
+        return
+    with process.stdout, contextlib.suppress(OSError, ValueError, RecursionError):
+        # It died before it had read everything, or sent what is no JSON.
+        with process.stdin:
+            process.stdin.write(json.dumps(request).encode())
+        for line in _lines(process.stdout):
+            on_answer(json.loads(line))
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    while line := stream.readline(_MAX_LINE):
+        yield line
+
+
+def _end_late(process: subprocess.Popen[bytes], late: threading.Event) -> None:
+    late.set()
+    _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End it with all that it has started."""
+    with contextlib.suppress(OSError):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+        process.wait()
+
+
+def _last_line(errors: IO[bytes]) -> str:
+    errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, errors.tell() - 4096))
+    lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def _failure(code: int, last_line: str) -> Failure:
+    try:
+        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    except ValueError:
+        name = f"signal {-code}"
+    said = f", saying {last_line!r}" if last_line else ""
+    return Failure(f"it ended its process ({name}){said}", crashed=name in _CRASHES)
+
+
+def serve(module: str) -> None:
+    """The child: answer the request on standard input, each answer a line on standard output."""
+    from importlib import import_module  # noqa: PLC0415
+
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+        os.dup2(2, 1)  # what drivers print is no answer
+        answers = import_module(f"pyclmm.{module}").answers
+        for answer in answers(json.loads(sys.stdin.read())):
+            out.write(json.dumps(answer) + "\n")
+            out.flush()

@@ -1,0 +1,1 @@
+"""One planned product, carried out on host arrays or on device arrays."""

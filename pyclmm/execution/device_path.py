@@ -1,0 +1,79 @@
+"""A plan's way for pyopencl Arrays: no copies but those on the device, and it returns at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyopencl as cl
+
+from ..opencl import arrays
+from ..opencl.binding import Constant, scalars_of
+from .execute import Executable
+from .operands import Operands, checked, passed, slot
+from .options import Options, check_scalars
+
+
+class ArrayWay:
+    """Enqueues one planned product on Arrays."""
+
+    def __init__(
+        self, operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
+    ) -> None:
+        specs = {name: arrays.operand(x, name) for name, x in operands.items()}
+        _, clashing = arrays.signature(operands)
+        gemm = checked(specs, options, alpha, beta, clash=bool(clashing))
+        check_scalars(gemm, alpha, beta)
+        self.executable = Executable(queue, gemm, options.kernel, options.workspace_limit)
+        self._is_empty = gemm.is_empty
+        self._results = arrays.Results(gemm.shape, gemm.dtype, self.executable.device)
+        self._passed = [*passed(gemm, operands), ("out", "out")]
+        self._constant = slot(gemm, "b") if options.constant_b else None
+
+    def run(
+        self,
+        operands: Operands,
+        queue: cl.CommandQueue,
+        alpha: complex,
+        beta: complex,
+        wait_for: list[cl.Event],
+    ) -> arrays.Array:
+        """The result, whose events say when it will be there."""
+        if "out" not in operands:
+            operands = {**operands, "out": self._results.new(queue, operands["a"].allocator)}
+        self.enqueue(operands, queue, alpha, beta, wait_for)
+        result: arrays.Array = operands["out"]
+        return result
+
+    def enqueue(
+        self,
+        operands: Operands,
+        queue: cl.CommandQueue,
+        alpha: complex,
+        beta: complex,
+        wait_for: list[cl.Event],
+        with_events: bool = True,
+    ) -> list[cl.Event]:
+        """Enqueue the product into ``out``; the events of its launches, if it is to have some."""
+        if self._is_empty:
+            return []
+        buffers: dict[str, Any] = {}
+        offsets: dict[str, int] = {}
+        out = operands["out"]
+        earlier = out.events.copy()
+        for name, own in self._passed:
+            x = operands[name]
+            buffers[own] = x.base_data
+            if x.offset:
+                offsets[own] = x.offset // x.dtype.itemsize
+            if x.events:
+                wait_for += earlier if x is out else x.events
+        constant = None
+        if self._constant is not None:
+            b = operands["b"]
+            constant = Constant(self._constant, arrays.location(b), b.base_data)
+        binding = self.executable.binding(queue)
+        scalars = scalars_of(alpha, beta, offsets)
+        events = binding.enqueue(buffers, scalars, wait_for, constant, with_events)
+        if events:
+            arrays.add_event(out, events[-1], earlier)
+        return events

@@ -1,0 +1,160 @@
+"""Executable: a checked product with its kernel chosen, built and found right on one device.
+
+What is written during a call (kernel objects, workspace) belongs to one thread and queue, so an
+executable may be shared between threads without a lock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import warnings
+from dataclasses import replace
+
+import pyopencl as cl
+
+from ..checks import selfcheck
+from ..errors import BuildError, KernelWarning, LaunchError, UnsupportedError
+from ..kernels.device import DeviceInfo
+from ..kernels.interface import Work
+from ..opencl import status
+from ..opencl.binding import Binding
+from ..opencl.devices import device_info
+from ..opencl.launches import Recipe
+from ..problem.gemm import Gemm, GemmProblem
+from ..selection import select
+
+_BINDINGS_KEPT = 8  # queues a thread may use one executable on before workspace is given back
+
+
+def _in_short(error: Exception) -> str:
+    """One line of an error: for a failed build, the compiler's first complaint."""
+    if not isinstance(error, BuildError):
+        return str(error).splitlines()[0]
+    complaints = [line.strip() for line in error.log.splitlines() if "error:" in line]
+    return f"does not build: {complaints[0] if complaints else 'see the log'}"
+
+
+def _finish(queue: cl.CommandQueue, device: DeviceInfo) -> None:
+    """Wait for all that is in *queue*."""
+    try:
+        queue.finish()
+    except cl.Error as error:
+        raise status.lost(device, error) from error
+
+
+class Executable:
+    """A checked product with its kernel built for one device and context."""
+
+    def __init__(
+        self,
+        queue: cl.CommandQueue,
+        gemm: Gemm,
+        kernel: select.KernelChoice = "auto",
+        workspace_limit: int | None = None,
+    ) -> None:
+        self.device = device_info(queue.device)
+        self.gemm = gemm
+        self.workspace_limit = workspace_limit
+        self._asked = kernel
+        self._bound = threading.local()
+        self._stepping = threading.Lock()
+        self._top = self.choice, self.recipe = self._choose(queue)
+
+    @property
+    def problem(self) -> GemmProblem:
+        return self.gemm.problem
+
+    def _choose(
+        self, queue: cl.CommandQueue, below: select.Choice | None = None, reason: str | None = None
+    ) -> tuple[select.Choice | None, Recipe]:
+        """The first choice that builds; steps down the ladder with one warning for those that fail.
+
+        Only those *below* one, where it was left for that *reason*.
+        """
+        if self.gemm.is_empty:
+            return None, Recipe(replace(self.gemm, copies=(), out_copy=None), Work(()))
+        failures: list[str] = []
+        last: Exception | None = None
+        ladder = select.candidates(self.problem, self.device, self._asked)
+        if below is not None:
+            failures.append(f"{below.kernel.name}: {reason}")
+            ladder = itertools.islice(itertools.dropwhile(lambda choice: choice != below, ladder), 1, None)
+        for choice in ladder:
+            work = choice.kernel.launches(self.problem, choice.config, self.device)
+            recipe = Recipe(self.gemm, work)
+            reason = self._over_limit(recipe)
+            try:
+                if reason is None:
+                    reason = selfcheck.refusal(queue, self.problem, choice.kernel, choice.config)
+                if reason is None:
+                    self._bind(queue, recipe)
+                    if failures:
+                        self._warn(failures, choice)
+                    return choice, recipe
+            except (BuildError, LaunchError) as error:
+                if self._asked != "auto":
+                    raise
+                last, reason = error, _in_short(error)
+            failures.append(f"{choice.kernel.name}: {reason}")
+        raise UnsupportedError(
+            f"no kernel could be used for {self.problem} on {self.device.name!r}: {'; '.join(failures)}"
+        ) from last
+
+    def step_down(self, left: select.Choice | None, queue: cl.CommandQueue, error: LaunchError) -> None:
+        """Take the next kernel of the ladder, because the driver refused to launch the one *left* in a call.
+
+        Raises *error* where the kernel was asked for by name, where none is left (the next call begins at
+        the top again), and where what ran before it may have overwritten C.
+        """
+        if self._asked != "auto" or left is None or (error.begun and self.problem.has_c):
+            raise error
+        if error.begun:
+            _finish(queue, self.device)
+        with self._stepping:
+            if self.choice != left:  # another thread has stepped down
+                return
+            try:
+                self._take(self._choose(queue, left, _in_short(error)))
+            except UnsupportedError:
+                self._take(self._top)
+                raise error from None
+
+    def _take(self, rung: tuple[select.Choice | None, Recipe]) -> None:
+        """Use that from now on, in every thread. The choice last: who sees it runs it."""
+        choice, self.recipe = rung
+        self._bound = threading.local()
+        self.choice = choice
+
+    def _warn(self, failures: list[str], choice: select.Choice) -> None:
+        warnings.warn(
+            f"device {self.device.name!r}: {'; '.join(failures)}; {choice.kernel.name!r} is used instead",
+            KernelWarning,
+            stacklevel=2,
+        )
+
+    def _over_limit(self, recipe: Recipe) -> str | None:
+        limit = self.workspace_limit
+        if limit is None or recipe.workspace_nbytes <= limit:
+            return None
+        return f"needs {recipe.workspace_nbytes} bytes of workspace, workspace_limit is {limit}"
+
+    def binding(self, queue: cl.CommandQueue) -> Binding:
+        """This thread's kernels and workspace for *queue*."""
+        bindings = getattr(self._bound, "by_queue", None)
+        if bindings is None:
+            bindings = self._bound.by_queue = {}
+        found: Binding | None = bindings.get(queue)
+        return found if found is not None else self._bind(queue, self.recipe)
+
+    def _bind(self, queue: cl.CommandQueue, recipe: Recipe) -> Binding:
+        bindings = self._bound.__dict__.setdefault("by_queue", {})
+        while len(bindings) >= _BINDINGS_KEPT:
+            bindings.pop(next(iter(bindings)))
+        binding = Binding(queue, self.device, recipe, self.gemm.unread)
+        bindings[queue] = binding
+        return binding
+
+    def release(self) -> None:
+        """Give back this thread's kernels and workspace."""
+        self._bound.__dict__.pop("by_queue", None)

@@ -1,0 +1,118 @@
+"""Operands as the user passed them: all NumPy arrays or all pyopencl Arrays, and what they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+from pyopencl.array import Array
+
+from ..errors import ArgumentError, DTypeError
+from ..opencl import arrays, forks, host_memory
+from ..opencl.queues import default_queue
+from ..problem.canonical import Epilogue, checked_gemm
+from ..problem.gemm import Gemm, Layouts, Operand
+from .options import Options
+
+Operands = Mapping[str, Any]  # by argument name: "a", "b", and where given "c", "bias", "out"
+Signature = tuple[type, tuple[Layouts, tuple[str, ...]]]
+
+
+def collect(a: Any, b: Any, c: Any = None, bias: Any = None, out: Any = None) -> dict[str, Any]:
+    """The operands that were given, by name. DTypeError for what is no array and for mixed kinds."""
+    kind = type(a)
+    uniform = type(b) is kind and (kind is Array or kind is np.ndarray)
+    found = {"a": a, "b": b}
+    if c is not None:
+        found["c"] = c
+        uniform = uniform and type(c) is kind
+    if bias is not None:
+        found["bias"] = bias
+        uniform = uniform and type(bias) is kind
+    if out is not None:
+        found["out"] = out
+        uniform = uniform and type(out) is kind
+    return found if uniform else _converted(found)
+
+
+def _converted(found: dict[str, Any]) -> dict[str, Any]:
+    """:func:`collect` for what is not simply all of one kind."""
+    for name, value in found.items():
+        x = np.asarray(value) if isinstance(value, np.generic) else value
+        if not isinstance(x, np.ndarray | Array):
+            raise DTypeError(
+                f"{name} is a {type(x).__name__}; pass a NumPy array (np.asarray({name})) or a "
+                "pyopencl.array.Array"
+            )
+        found[name] = x
+    if len({isinstance(x, np.ndarray) for x in found.values()}) > 1:
+        listed = ", ".join(
+            f"{name} is a {type(x).__module__}.{type(x).__name__}" for name, x in found.items()
+        )
+        raise DTypeError(f"{listed}: pass all NumPy arrays or all pyopencl Arrays")
+    return found
+
+
+def on_host(operands: Operands) -> bool:
+    """Whether these are NumPy arrays."""
+    return isinstance(operands["a"], np.ndarray)
+
+
+def signature(operands: Operands) -> Signature:
+    """What must stay the same for a plan to be used again: the kind of arrays, layouts and clashes."""
+    if isinstance(operands["a"], Array):
+        return Array, arrays.signature(operands)
+    return np.ndarray, host_memory.signature(operands)
+
+
+def queue_of(operands: Operands, queue: cl.CommandQueue | None) -> cl.CommandQueue:
+    """The queue to use: the one given, else the arrays' own, else the default."""
+    forks.check_process()
+    if queue is not None and not isinstance(queue, cl.CommandQueue):
+        raise DTypeError(f"queue is a {type(queue).__name__}; pass a pyopencl.CommandQueue")
+    if isinstance(operands["a"], Array):
+        return arrays.common_queue(operands, queue)
+    return queue or default_queue()
+
+
+def checked(
+    specs: Mapping[str, Operand], options: Options, alpha: complex, beta: complex, clash: bool
+) -> Gemm:
+    """The checked product of operands with these layouts; *clash*: out overlaps one of them."""
+    if beta != 0 and "c" not in specs:
+        raise ArgumentError(f"beta is {beta} but there is no c to multiply it with; pass c, or beta=0")
+    epilogue = Epilogue(specs.get("c") if beta != 0 else None, specs.get("bias"), options.activation)
+    if "c" in specs and beta == 0:  # checked all the same, never read
+        _gemm(specs, options, Epilogue(specs["c"], specs.get("bias"), options.activation), alpha, clash)
+    return _gemm(specs, options, epilogue, alpha, clash)
+
+
+def _gemm(
+    specs: Mapping[str, Operand], options: Options, epilogue: Epilogue, alpha: complex, clash: bool
+) -> Gemm:
+    return checked_gemm(
+        specs["a"],
+        specs["b"],
+        out=specs.get("out"),
+        dtype=options.dtype,
+        trans_a=options.trans_a,
+        trans_b=options.trans_b,
+        epilogue=epilogue,
+        alpha_is_zero=alpha == 0,
+        out_overlaps=clash,
+        precision=options.precision,
+    )
+
+
+def slot(gemm: Gemm, name: str) -> str:
+    """The problem's name of the user's operand, or the other way round: a transposed product
+    exchanges a and b."""
+    return {"a": "b", "b": "a"}.get(name, name) if gemm.swapped else name
+
+
+def passed(gemm: Gemm, operands: Operands) -> list[tuple[str, str]]:
+    """(the user's name, the problem's name) of the operands that something reads."""
+    pairs = [(name, slot(gemm, name)) for name in operands if name != "out"]
+    return [(name, problem_name) for name, problem_name in pairs if problem_name not in gemm.unread]

@@ -1,0 +1,81 @@
+"""What a product depends on besides its operands: options, scalars, events; and the checks of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from ..errors import DTypeError
+from ..kernels.config import TileConfig
+from ..problem.gemm import Gemm
+from ..selection.select import KernelChoice
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a plan depends on besides its operands; :func:`pyclmm.gemm` says what each means."""
+
+    trans_a: str = "N"
+    trans_b: str = "N"
+    activation: str | None = None
+    kernel: KernelChoice = "auto"
+    precision: str = "highest"
+    dtype: np.dtype[Any] | None = None
+    workspace_limit: int | None = None
+    constant_b: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("trans_a", "trans_b"):
+            _check_kind(name, getattr(self, name), isinstance(getattr(self, name), str), "a string")
+        named = self.activation is None or isinstance(self.activation, str)
+        _check_kind("activation", self.activation, named, "a string, or None")
+        if not isinstance(self.kernel, str):
+            kinds = [type(part) for part in self.kernel] if isinstance(self.kernel, tuple) else []
+            fits = kinds == [str, TileConfig]
+            _check_kind("kernel", self.kernel, fits, "a kernel's name, or (name, TileConfig)")
+
+
+def _check_kind(name: str, value: Any, fits: bool, wanted: str) -> None:
+    if not fits:
+        raise DTypeError(f"{name} is {value!r}; pass {wanted}")
+
+
+def plain_numbers(alpha: Any, beta: Any) -> tuple[complex, complex]:
+    """alpha and beta as Python's numbers. NumPy's are equal to others that they round to, so they could
+    not be told from them: ``np.float32(0.1) == 0.1``."""
+    if type(alpha) is float and type(beta) is float:
+        return alpha, beta
+    return _plain("alpha", alpha), _plain("beta", beta)
+
+
+def _plain(name: str, value: Any) -> complex:
+    for kind, plain in ((np.integer, int), (np.floating, float), (np.complexfloating, complex)):
+        if isinstance(value, kind):
+            return plain(value)
+    if not isinstance(value, int | float | complex):
+        raise DTypeError(f"{name} is a {type(value).__name__}; pass a number")
+    return value
+
+
+def check_scalars(gemm: Gemm, alpha: complex, beta: complex) -> None:
+    """alpha and beta, Python's numbers, must be representable in the result's type."""
+    kind = gemm.dtype.kind
+    if type(alpha) is float and type(beta) is float and kind not in "biu":
+        return
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if kind != "c" and isinstance(value, complex):
+            raise DTypeError(f"{name} is complex, but the result is {gemm.dtype}; pass a real number")
+        if kind in "biu" and not (isinstance(value, int) or float(value.real).is_integer()):
+            raise DTypeError(f"{name} is {value}, but the result is {gemm.dtype}; pass a whole number")
+
+
+def events_of(wait_for: Any) -> list[cl.Event]:
+    """A list of its own of the events to wait for."""
+    if wait_for is None:
+        return []
+    if not isinstance(wait_for, list | tuple) or not all(isinstance(e, cl.Event) for e in wait_for):
+        raise DTypeError(f"wait_for is {wait_for!r}; pass a list of pyopencl.Event")
+    return list(wait_for)

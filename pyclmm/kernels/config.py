@@ -1,0 +1,70 @@
+"""TileConfig: the sizes that a kernel is built with, and why a device cannot take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..errors import ArgumentError
+from .device import DeviceInfo
+
+
+@dataclass(frozen=True)
+class TileConfig:
+    """Tile sizes in elements; each kernel family says which of them it uses, the rest stay 1.
+
+    BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's, TM x TN a work-item's, VEC the
+    vector width, STAGES how many tiles are in flight, SPLIT_K the shares that K is cut into.
+    ``options`` are further integers of one family, sorted by name.
+    """
+
+    bm: int = 1
+    bn: int = 1
+    bk: int = 1
+    sgm: int = 1
+    sgn: int = 1
+    tm: int = 1
+    tn: int = 1
+    vec: int = 1
+    stages: int = 1
+    split_k: int = 1
+    options: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in (*vars(self).items(), *self.options):
+            if name != "options" and (not isinstance(value, int) or value < 0):
+                raise ArgumentError(f"TileConfig.{name} must be an integer of 0 or more, not {value!r}")
+
+    @classmethod
+    def square(cls, tw: int) -> TileConfig:
+        """A TW x TW x TW tile of the textbook kernel, an element a work-item."""
+        return cls(bm=tw, bn=tw, bk=tw)
+
+    def option(self, name: str, default: int = 0) -> int:
+        return dict(self.options).get(name, default)
+
+    def violations(self, device: DeviceInfo, local_size: tuple[int, ...], local_bytes: int) -> list[str]:
+        """Why *device* cannot run work-groups of *local_size* that use *local_bytes*; empty if it can."""
+        reasons = []
+        work_items = 1
+        for axis, (size, limit) in enumerate(zip(local_size, device.max_work_item_sizes, strict=False)):
+            work_items *= size
+            if size < 1:
+                reasons.append(f"{size} work-items in dimension {axis}, at least 1 is needed")
+            if size > limit:
+                reasons.append(f"{size} work-items in dimension {axis}, the device allows {limit}")
+        if work_items > device.max_work_group_size:
+            reasons.append(
+                f"{work_items} work-items a work-group, the device allows {device.max_work_group_size}"
+            )
+        if local_bytes > device.local_mem_size:
+            reasons.append(f"{local_bytes} bytes of local memory, the device has {device.local_mem_size}")
+        return reasons
+
+    def as_dict(self) -> dict[str, Any]:
+        """Only what differs from the defaults, for tables and files."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "options"}
+        return {k: v for k, v in given.items() if v != 1} | dict(self.options)
+
+    def __str__(self) -> str:
+        return " ".join(f"{k}={v}" for k, v in self.as_dict().items()) or "-"

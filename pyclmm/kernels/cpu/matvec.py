@@ -1,0 +1,135 @@
+"""`matvec`: a matrix times a vector on CPU devices, at the speed of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...problem.dtypes import dtype_of
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import (
+    Arg,
+    Kernel,
+    Launch,
+    Work,
+    Workspace,
+    gemm_args,
+    gemm_program,
+    local_range,
+    round_up,
+    vector_defines,
+)
+from .packed_shape import planes, real_size, sum_size
+
+_SUM_BYTES = 1 << 14  # of a row of the matrix whose sums wait in local memory, in a first cache
+_GROUPS_A_UNIT = 2
+_LEAST_K = 64  # steps of K worth a share of their own
+_LEAST_J = 8  # results worth a work-group, as many as matvec_rows makes at once
+_AT_ONCE = 8  # as in matvec.cl
+
+
+class Matvec(Kernel):
+    """See cl/cpu/matvec.cl. BN is the most results a work-group sums in local memory, VEC a vector's length,
+    SPLIT_K the shares of K.
+    """
+
+    name = "matvec"
+    summary = "a matrix times a vector, each element read once, for CPU devices"
+    risky = True  # wide vectors
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if not device.is_cpu:
+            return f"matvec is for CPU devices, this is a {device.kind}"
+        if device.ends_loops_early:
+            return f"matvec is for CPU devices that run loops to their end, not for {device.name!r}"
+        if problem.m > 1 and problem.n > 1:
+            return f"neither M nor N is 1: {problem.m} x {problem.n}"
+        if not problem.a_type == problem.b_type == problem.acc_type:
+            return f"matvec reads numbers of the accumulator's type, not {problem.a_type}"
+        if _by_rows(problem) and _x_stride(problem) != 1:
+            return "the vector has gaps, and the matrix lies along K"
+        return device.missing_type(problem.types)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        size = dtype_of(problem.acc_type).itemsize
+        config = TileConfig(bn=_SUM_BYTES // size, vec=device.vector_bits // 8 // real_size(problem))
+        config = replace(config, split_k=_shares(problem, config, device))
+        return [] if self.violations(problem, config, device) else [config]
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        reasons = []
+        if config.vec not in (2, 4, 8, 16) or config.vec * real_size(problem) * 8 > device.vector_bits:
+            reasons.append(f"VEC must be 2, 4, 8 or 16 and fit {device.vector_bits} bits: {config}")
+        if config.bn * planes(problem) % config.vec or config.split_k < 1:
+            reasons.append(f"BN reals must be a multiple of VEC, SPLIT_K at least 1: {config}")
+        return reasons + config.violations(device, (1,), config.bn * sum_size(problem))
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        splits, length = config.split_k, max(problem.m, problem.n)
+        defines = [
+            *vector_defines(config, device),
+            ("X_IS_A", int(problem.m == 1)),
+            ("BN", config.bn),
+            ("SPLIT", int(splits > 1)),
+        ]
+        program = gemm_program(problem, ("cpu/vectors.h", "cpu/matvec.cl"), defines)
+        nc = np.int32(_piece(problem, config, device))
+        pieces = -(-length // int(nc))
+        shares: Arg = "out"  # any pointer: never used
+        workspace = []
+        if splits > 1:
+            nbytes = problem.batch * splits * length * dtype_of(problem.acc_type).itemsize
+            workspace.append(Workspace("shares", nbytes))
+            shares = workspace[0].symbol
+        split_k = np.int32(-(-problem.k // splits))
+        entry = "matvec_rows" if _by_rows(problem) else "matvec_columns"
+        steps: list[tuple[str, int, tuple[Arg, ...]]] = [
+            (entry, splits, (nc, np.int32(splits), split_k, shares))
+        ]
+        if splits > 1:
+            steps.append(("matvec_reduce", 1, (nc, np.int32(splits), shares)))
+        stack = (problem.batch,) if problem.batch_shape else ()
+        launches = [
+            Launch(
+                program,
+                name,
+                (pieces, count, *stack),
+                local_range(problem, 1, 1),
+                (*gemm_args(problem), *args),
+            )
+            for name, count, args in steps
+        ]
+        return Work(tuple(launches), tuple(workspace))
+
+
+def _by_rows(problem: GemmProblem) -> bool:
+    """Whether the matrix lies along K."""
+    return problem.trans_b if problem.m == 1 else not problem.trans_a
+
+
+def _x_stride(problem: GemmProblem) -> int:
+    if problem.m == 1:
+        return problem.lda if problem.trans_a else 1
+    return 1 if problem.trans_b else problem.ldb
+
+
+def _wanted(problem: GemmProblem, device: DeviceInfo) -> int:
+    return -(-_GROUPS_A_UNIT * device.compute_units // problem.batch)
+
+
+def _piece(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Results a work-group: as many as fit where they are summed in memory, else a share for all."""
+    length = max(problem.m, problem.n)
+    if not _by_rows(problem):
+        return min(config.bn, length)
+    count = max(1, min(_wanted(problem, device), length // _LEAST_J))
+    return round_up(-(-length // count), _AT_ONCE)
+
+
+def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    pieces = -(-max(problem.m, problem.n) // _piece(problem, config, device))
+    return max(1, min(_wanted(problem, device) // pieces, problem.k // _LEAST_K))

@@ -1,0 +1,99 @@
+"""DeviceInfo: what kernel families know of an OpenCL device. Plain data: nothing here asks a driver."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_LLVMPIPE_STEPS = 20_000
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """The facts of one device that choose kernels; plain data, so tests can make devices up.
+
+    Sizes are in bytes, ``max_clock_mhz`` in MHz. ``vendor`` is one of the short names in
+    opencl/devices.py or "other"; ``kind`` is "cpu", "gpu", "accelerator" or "other".
+    """
+
+    name: str
+    vendor: str
+    kind: str
+    platform: str
+    platform_version: str
+    driver_version: str
+    opencl_version: tuple[int, int]
+    compute_units: int
+    max_work_group_size: int
+    max_work_item_sizes: tuple[int, int, int]
+    local_mem_size: int
+    global_mem_size: int
+    max_mem_alloc_size: int
+    max_clock_mhz: int
+    float_vector_width: int
+    has_fp64: bool
+    has_fp16: bool
+    unified_memory: bool
+    extensions: frozenset[str]
+    compute_capability: tuple[int, int] | None = None
+    sub_group_size: int = 0  # the least that the device has; asked where matrix instructions need it
+
+    @property
+    def gfx(self) -> str:
+        """AMD's name of the processor, as "gfx90a"; empty on other devices and drivers."""
+        found = re.match(r"gfx[0-9a-f]+", self.name) if self.vendor == "amd" else None
+        return found[0] if found else ""
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.kind == "cpu"
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of the widest vector registers to compile for: 128, 256 or 512.
+
+        PoCL before 3.1 reports 512 where its compiler stops at 256, and some wider vectors make it
+        end the process.
+        """
+        old_pocl = re.search(r"PoCL ([012]\.|3\.0)", self.platform_version) is not None
+        widest = 256 if old_pocl else 512
+        return max(128, min(widest, 32 * self.float_vector_width))
+
+    @property
+    def in_place(self) -> bool:
+        """Whether a buffer laid around an array is the array: what a kernel has written is there.
+
+        OpenCL only promises that after a map, which costs another wake-up of a thread. PoCL and
+        Intel's CPU runtime never copy; Oclgrind does, and so may others.
+        """
+        return self.is_cpu and self.unified_memory and self.vendor in ("pocl", "intel")
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether clang's ``__builtin_prefetch`` works; OpenCL's own prefetch() does nothing on these.
+
+        Compilers that are clang know it; Oclgrind's interpreter behind one does not.
+        """
+        return self.is_cpu and self.vendor in ("pocl", "intel")
+
+    @property
+    def ends_loops_early(self) -> bool:
+        """Whether long loops give wrong results, so that no work-item may do a whole work-group's work."""
+        return "llvmpipe" in self.name
+
+    def too_many_steps(self, steps: int) -> str | None:
+        """Why a work-item of this device cannot go through *steps* of its loops, or None.
+
+        llvmpipe leaves all loops of a work-item once they have made 65,535 rounds together (Mesa 22.3),
+        without a word and with a wrong result. *steps* need not count each of them: a third is allowed.
+        """
+        if self.ends_loops_early and steps > _LLVMPIPE_STEPS:
+            return f"{steps} steps a work-item are too many for {self.name!r}: it ends loops early"
+        return None
+
+    def missing_type(self, dtypes: tuple[str, ...]) -> str | None:
+        """Why this device cannot compute with one of *dtypes* (NumPy names), or None."""
+        for name in dtypes:
+            if name in ("float64", "complex128") and not self.has_fp64:
+                return f"{name} needs cl_khr_fp64, which device {self.name!r} does not have"
+        return None

@@ -1,0 +1,1 @@
+"""Kernels for any GPU, in plain OpenCL C with optional asynchronous copies."""

@@ -1,0 +1,194 @@
+"""`register`: three levels of tiles, local memory, sub-groups and registers; the kernel for GPUs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...problem.dtypes import COMPLEX, dtype_of
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import Kernel, Launch, Work, Workspace, gemm_args, gemm_program, local_range, ndrange
+from ..split_k import Part, reduction
+from .tile import is_held, local_bytes, misfits, sides, slices, stored_as_summed, work_items
+from .waves import Tiling, resident, static_local_bytes
+
+_CPU_TILE = 32 * 32  # elements of the largest tile for a CPU
+_GROUP = 8  # rows of tiles that are walked together
+_TILE_SOURCES = ("include/chunk.h", "include/tile_order.h", "gpu/register_tile.h")
+_REDUCE_SOURCES = ("include/chunk.h", "include/tile_order.h", "split_k.cl")
+
+# (bm, bn, bk, sgm, sgn, tm, tn, stages, slices, fetch_b) with asynchronous copies, for accumulators of
+# 4 and of 8 bytes. A negative fetch_b marks vec = 1: columns stored side by side, for small K.
+_ASYNC = {
+    4: (
+        (128, 256, 8, 32, 128, 8, 16, 3, 1, 2),
+        (128, 256, 8, 32, 128, 8, 16, 3, 1, 1),
+        (128, 128, 8, 32, 128, 8, 16, 3, 1, 1),
+        (128, 128, 8, 32, 128, 8, 16, 3, 1, 2),
+        (128, 128, 16, 32, 128, 8, 16, 3, 2, 1),
+        (64, 128, 32, 32, 128, 8, 16, 3, 4, 2),
+        (64, 128, 16, 32, 128, 8, 16, 3, 2, 2),
+        (32, 64, 32, 32, 64, 8, 8, 3, 4, 2),
+        (16, 128, 32, 16, 128, 8, 8, 3, 4, 1),
+        (128, 16, 16, 128, 16, 8, 8, 3, 2, 1),
+        (64, 16, 32, 64, 16, 8, 8, 3, 4, 1),
+        (64, 128, 8, 16, 128, 8, 8, 2, 1, -1),
+    ),
+    8: (
+        (128, 128, 8, 32, 64, 8, 8, 3, 1, 1),
+        (64, 128, 8, 32, 64, 8, 8, 3, 1, 1),
+        (64, 64, 16, 32, 64, 8, 8, 3, 2, 1),
+        (32, 64, 16, 32, 32, 4, 8, 3, 2, 1),
+        (16, 64, 16, 16, 64, 4, 8, 3, 4, 1),
+    ),
+}
+# The same through registers: (bm, bn, bk, sgm, sgn, tm, tn, slices, vec or 0 for the widest).
+_HELD = {
+    4: (
+        (128, 128, 8, 32, 128, 8, 16, 1, 0),
+        (128, 128, 8, 32, 64, 8, 8, 1, 0),
+        (64, 128, 16, 32, 128, 8, 16, 2, 0),
+        (64, 64, 16, 32, 64, 8, 8, 1, 0),
+        (64, 64, 16, 32, 32, 4, 8, 1, 0),
+        (32, 32, 16, 16, 32, 4, 4, 1, 0),
+        (16, 128, 32, 16, 128, 8, 8, 4, 0),
+        (128, 16, 32, 128, 16, 8, 8, 4, 0),
+        (128, 128, 8, 16, 128, 8, 8, 1, 1),
+        (16, 16, 8, 16, 16, 4, 4, 1, 0),
+        (4, 4, 4, 4, 4, 4, 4, 1, 0),
+    ),
+    8: (
+        (64, 128, 8, 32, 64, 8, 8, 1, 0),
+        (64, 64, 8, 32, 32, 4, 8, 1, 0),
+        (32, 32, 16, 16, 32, 4, 4, 1, 0),
+        (16, 16, 8, 16, 16, 4, 4, 1, 0),
+        (4, 4, 4, 4, 4, 4, 4, 1, 0),
+    ),
+    16: (
+        (64, 64, 8, 16, 32, 4, 4, 1, 0),
+        (32, 32, 8, 16, 32, 4, 4, 1, 0),
+        (16, 16, 8, 16, 16, 4, 4, 1, 0),
+        (2, 2, 2, 2, 2, 2, 2, 1, 0),
+    ),
+}
+
+# Through registers on AMD: clang 19 spills for gfx1030 (bm, bn, bk, tm, tn).
+_CROWDED = ((64, 64, 16, 8, 8), (64, 128, 16, 8, 16))
+
+
+def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
+    """Every configuration of the family for accumulators of this type."""
+    itemsize = dtype_of(problem.acc_type).itemsize
+    widest = 1 if problem.acc_type in COMPLEX else 16 // itemsize
+    for bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices, fetch_b in _ASYNC.get(itemsize, ()):
+        options = (("fetch_b", abs(fetch_b)), ("held", 0), ("slices", k_slices))
+        yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, 1 if fetch_b < 0 else widest, stages, 0, options)
+    for bm, bn, bk, sgm, sgn, tm, tn, k_slices, vec in _HELD[itemsize]:
+        options = (("fetch_b", 0), ("held", 1), ("slices", k_slices))
+        yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec or widest, 2, 0, options)
+
+
+class Register(Kernel):
+    """See cl/gpu/register.cl. ``split_k`` 0 leaves the shares of K to the arithmetic of :mod:`.waves`."""
+
+    name = "register"
+    summary = "tiles in local memory, sub-groups and registers, K in shares where tiles are few"
+    risky = True
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return device.missing_type(problem.types)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        itemsize = dtype_of(problem.acc_type).itemsize
+        most: float = (
+            _CPU_TILE if device.is_cpu else math.inf
+        )  # a CPU pays for each work-item at each barrier
+        small = (c for c in _candidates(problem) if c.bm * c.bn <= most)
+        fitting = [c for c in small if not self.violations(problem, c, device)]
+        without_spills = [
+            c for c in fitting if resident(c, itemsize, device) and not _spills(problem, c, device)
+        ]
+        return sorted(without_spills or fitting, key=lambda c: _least_cycles(problem, c, device))
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        reasons = list(misfits(config, problem.acc_type))
+        if reasons:
+            return reasons
+        if not is_held(config):
+            reasons += _not_asynchronous(problem, device)
+        nbytes = local_bytes(config, dtype_of(problem.acc_type).itemsize)
+        able = replace(device, local_mem_size=static_local_bytes(device))
+        reasons += config.violations(able, (work_items(config),), nbytes)
+        too_many = device.too_many_steps(problem.k // config.bk)
+        return [*reasons, too_many] if too_many else reasons
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        tiling = Tiling(problem, config, device)
+        parts = tiling.parts()
+        largest = max((p.tiles * p.shares for p in parts if p.shares > 1), default=0)
+        nbytes = largest * problem.batch * config.bm * config.bn * tiling.itemsize
+        workspace = (Workspace("partial", nbytes),) if any(p.shares > 1 for p in parts) else ()
+        return Work(tuple(_launches(tiling, parts, workspace)), workspace)
+
+
+def _spills(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
+    """Whether clang spills, which ptxas does not (`make offline`): converting elements on their way, or
+    multiplying integers, takes the registers that 8 x 16 sums leave; some tiles spill anyway."""
+    if device.vendor == "nvidia":
+        return False
+    if device.vendor == "amd" and (config.bm, config.bn, config.bk, config.tm, config.tn) in _CROWDED:
+        return True
+    converted = not all(stored_as_summed(problem, t) for t in (problem.a_type, problem.b_type))
+    return (converted or problem.acc_type == "uint32") and config.tm * config.tn > 64
+
+
+def _least_cycles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+    tiling = Tiling(problem, config, device)
+    return tiling.cycles(tiling.parts())
+
+
+def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]:
+    """Why tiles cannot be copied past the registers."""
+    if device.vendor != "nvidia" or (device.compute_capability or (0, 0)) < (8, 0):
+        yield "asynchronous copies need an NVIDIA device of compute capability 8.0 or more"
+    for name, stored, conj in (("a", problem.a_type, problem.conj_a), ("b", problem.b_type, problem.conj_b)):
+        if conj or not stored_as_summed(problem, stored):
+            yield f"asynchronous copies cannot convert {name} from {stored}" + " conjugated" * conj
+    if dtype_of(problem.acc_type).itemsize > 8:
+        yield f"asynchronous copies of single elements are 4 or 8 bytes, not {problem.acc_type}"
+
+
+def _launches(tiling: Tiling, parts: tuple[Part, ...], workspace: tuple[Workspace, ...]) -> Iterator[Launch]:
+    problem, config = tiling.problem, tiling.config
+    items = work_items(config)
+    for part in parts:
+        k_share = tiling.k_share(part.shares)
+        partial = workspace[0].symbol if part.shares > 1 else "batch_offsets"  # never written then
+        source = "gpu/register_held.h" if is_held(config) else "gpu/register_nvidia.h"
+        yield Launch(
+            gemm_program(problem, (*_TILE_SOURCES, source, "gpu/register.cl"),
+                         _defines(problem, config, split=part.shares > 1)),
+            "matmul_register",
+            ndrange(problem, part.tiles * items, part.shares),
+            local_range(problem, items, 1),
+            (*gemm_args(problem), np.int32(part.first), np.int32(k_share), partial),
+        )  # fmt: skip
+        if part.shares > 1:
+            yield reduction(problem, config.bm, config.bn, part, partial)
+
+
+def _defines(problem: GemmProblem, config: TileConfig, split: bool) -> list[tuple[str, int | str]]:
+    a, b = sides(problem, config)
+    last = config.bk // slices(config) - 1
+    steps = (0, 0) if is_held(config) else (min(1, last), min(config.option("fetch_b", 1), last))
+    return [
+        *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn", "tm", "tn")),
+        ("CHUNK", config.vec), ("STAGES", config.stages), ("KS", slices(config)), ("GROUP", _GROUP),
+        ("VEC_A", a.vec), ("VEC_B", b.vec), ("PAD_A", a.pad), ("PAD_B", b.pad),
+        ("FETCH_STEP_A", steps[0]), ("FETCH_STEP_B", steps[1]), ("SPLIT", int(split)),
+    ]  # fmt: skip

@@ -1,0 +1,240 @@
+"""`thin`: products with a side of at most 8, matrix-vector ones among them, at memory bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ...problem.dtypes import COMPLEX, dtype_of
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import (
+    Kernel,
+    Launch,
+    Work,
+    Workspace,
+    gemm_args,
+    gemm_program,
+    local_range,
+    ndrange,
+    round_up,
+)
+from ..nvidia.matrix_units import compute_capability
+from ..split_k import Part, reduction
+from .reading import Reading
+from .tile import ACCESS, stored_as_summed
+from .waves import units
+
+_WIDEST = 8  # the longest thin side
+_SOURCES = ("include/chunk.h", "include/tile_order.h", "gpu/thin.h")
+# (lanes, teams, depth) where the big operand's contiguous axis is the long side, and where it is K.
+_WALK = ((8, 16, 4), (8, 32, 4), (8, 64, 4), (8, 64, 6), (4, 128, 4), (4, 4, 2), (1, 1, 1))
+_WALK_ELEMENTS = ((32, 16, 8), *_WALK)  # where an access is an element
+_DOT = ((64, 4, 2), (32, 2, 2), (4, 1, 1), (1, 1, 1))
+
+
+class Thin(Kernel):
+    """See cl/gpu/thin_walk.cl and cl/gpu/thin_dot.cl: ``lanes`` and ``teams`` make the work-group, ``depth`` is
+    how many accesses a work-item has in flight; ``vec`` is an access, ``split_k`` 0 lets K be cut into
+    as many shares as fill the device."""
+
+    name = "thin"
+    summary = "at most 8 rows or columns: reads the big operand once, at memory bandwidth"
+    risky = True
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if min(problem.m, problem.n) > _WIDEST:
+            return f"{problem.m} x {problem.n} is not thin: one side must be at most {_WIDEST}"
+        return device.missing_type(problem.types)
+
+    def yields(self, problem: GemmProblem, device: DeviceInfo) -> bool:
+        """Each row of the thin operand costs a read beside every access to the big one; the matrix units of
+        compute capability 9.0, fed by the copy engine, soon take no longer than the big operand takes to come
+        (docs/kernels/register.md).
+        """
+        wide = _access(problem, TileConfig(vec=_widest(problem))) > 1
+        if compute_capability(device) != (9, 0) or not wide:
+            return False
+        if _is_short(problem):
+            return _thin_side(problem) > (1 if _along_k(problem) else 2)
+        return problem.acc_type == "float64" and _thin_side(problem) > 4
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        found = [
+            TileConfig(
+                vec=_widest(problem),
+                split_k=0,
+                options=(("depth", depth), ("lanes", lanes), ("teams", teams)),
+            )
+            for lanes, teams, depth in _shapes(problem)
+        ]
+        fitting = [c for c in found if not self.violations(problem, c, device)]
+        return sorted(fitting, key=lambda c: _order(problem, c, device))
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        lanes, teams, depth = (config.option(name) for name in ("lanes", "teams", "depth"))
+        if min(lanes, teams, depth) < 1 or lanes & (lanes - 1) or teams & (teams - 1):
+            return ["lanes and teams must be powers of two, depth 1 or more"]
+        if config.vec not in (1, _widest(problem)):
+            return [f"vec {config.vec}: the big operand is read in accesses of {_widest(problem)} or 1"]
+        handed = depth if _along_k(problem) else config.vec  # sums a work-item, at the end
+        nbytes = _items(config) * handed * dtype_of(problem.acc_type).itemsize
+        reasons = config.violations(device, (_items(config),), nbytes)
+        too_many = device.too_many_steps(_steps(problem, config) * depth)
+        return [*reasons, too_many] if too_many else reasons
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        rows, q, tile = _thin_rows(problem), _thin_side(problem), _tile(problem, config)
+        bm, bn = (q, tile) if rows else (tile, q)
+        tiles = -(-max(problem.m, problem.n) // tile)
+        shares = _shares(problem, config, device)
+        k_share = round_up(-(-max(1, problem.k) // shares), ACCESS)
+        part = Part(0, tiles, max(1, -(-problem.k // k_share)))
+        nbytes = bm * bn * tiles * part.shares * problem.batch * dtype_of(problem.acc_type).itemsize
+        workspace = (Workspace("partial", nbytes),) if part.shares > 1 else ()
+        return Work(tuple(_launches(problem, config, part, (bm, bn, k_share), workspace)), workspace)
+
+
+def _thin_rows(problem: GemmProblem) -> bool:
+    """Whether the rows of out are few, so that B is the big operand; its columns else, and A."""
+    return problem.m <= problem.n
+
+
+def _along_k(problem: GemmProblem) -> bool:
+    """Whether K is the big operand's contiguous axis."""
+    return problem.trans_b if _thin_rows(problem) else not problem.trans_a
+
+
+def _thin_side(problem: GemmProblem) -> int:
+    """The thin side, rounded up to a size that is compiled: 1, 2, 4 or 8."""
+    return 1 << (max(1, min(problem.m, problem.n)) - 1).bit_length()
+
+
+def _items(config: TileConfig) -> int:
+    return config.option("lanes") * config.option("teams")
+
+
+def _big(problem: GemmProblem) -> tuple[str, bool, int]:
+    """Type, conjugation and alignment of the big operand."""
+    if _thin_rows(problem):
+        return problem.b_type, problem.conj_b, problem.b_align
+    return problem.a_type, problem.conj_a, problem.a_align
+
+
+def _is_short(problem: GemmProblem) -> bool:
+    """Whether the big operand's elements are half as wide as what they are summed in."""
+    return _big(problem)[0] in ("float16", "bfloat16") and problem.acc_type == "float32"
+
+
+def _widest(problem: GemmProblem) -> int:
+    """Elements of the widest access; half of it where there are many accumulators for each."""
+    if _is_short(problem):
+        return ACCESS // 2 if _thin_side(problem) <= 2 else ACCESS // 4
+    return 1 if problem.acc_type in COMPLEX else ACCESS // dtype_of(problem.acc_type).itemsize
+
+
+def _access(problem: GemmProblem, config: TileConfig) -> int:
+    """Elements of the big operand an access: ``vec`` where its type and alignment allow that, else 1."""
+    stored, conj, align = _big(problem)
+    contiguous = problem.k if _along_k(problem) else max(problem.m, problem.n)
+    whole = align % ACCESS == 0 and contiguous % config.vec == 0
+    readable = _is_short(problem) or stored_as_summed(problem, stored)
+    return config.vec if whole and not conj and readable else 1
+
+
+def _shapes(problem: GemmProblem) -> tuple[tuple[int, int, int], ...]:
+    """Lanes, teams and depth of the configurations; many sums leave no registers for a depth over 4."""
+    if _along_k(problem):
+        return _DOT
+    if _access(problem, TileConfig(vec=_widest(problem))) == 1:
+        return _WALK_ELEMENTS
+    return tuple(shape for shape in _WALK if shape[2] <= 4 or _thin_side(problem) <= 2)
+
+
+def _tile(problem: GemmProblem, config: TileConfig) -> int:
+    """The long side of a work-group's tile."""
+    if _along_k(problem):
+        return config.option("teams") * config.option("depth")
+    return config.option("lanes") * _access(problem, config)
+
+
+def _steps(problem: GemmProblem, config: TileConfig) -> int:
+    """How often a work-group's accesses along K fit into K."""
+    along = config.option("lanes") * _access(problem, config) if _along_k(problem) else config.option("teams")
+    return problem.k // (along * config.option("depth"))
+
+
+def _tiles(problem: GemmProblem, config: TileConfig) -> int:
+    """Work-groups side by side along the long side, of all products of a stack."""
+    return max(1, -(-max(problem.m, problem.n) // _tile(problem, config)) * problem.batch)
+
+
+def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Into how many shares K is cut: 1 where tiles fill the device, or nearly do, as adding shares up takes a
+    launch; never less than a few steps each.
+    """
+    if config.split_k:
+        return config.split_k
+    tiles = _tiles(problem, config)
+    wanted = 2 * units(device) // tiles if 8 * tiles < 7 * units(device) else 1
+    wanted = max(1, min(wanted, _steps(problem, config) // 4))
+    if _along_k(problem):
+        return wanted
+    return min((1, wanted), key=lambda shares: _reading(problem, config, shares).cycles(device))
+
+
+def _reading(problem: GemmProblem, config: TileConfig, shares: int) -> Reading:
+    """The launch of thin_walk as its model sees it."""
+    itemsize = dtype_of(_big(problem)[0]).itemsize
+    access = _access(problem, config) * itemsize
+    sums = _thin_side(problem) * _access(problem, config) * dtype_of(problem.acc_type).itemsize // 4
+    return Reading(
+        nbytes=max(problem.m, problem.n) * problem.k * problem.batch * itemsize,
+        tiles=_tiles(problem, config),
+        shares=shares,
+        items=_items(config),
+        depth=config.option("depth"),
+        access=access,
+        line=config.option("lanes") * access,
+        sums=sums,
+    )
+
+
+def _order(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tuple[bool, float]:
+    """The fastest first; last those of which K does not keep all work-items busy."""
+    idle = _items(config) > 32 and _steps(problem, config) < 1
+    if _along_k(problem):
+        return idle, 0.0
+    return idle, _reading(problem, config, _shares(problem, config, device)).cycles(device)
+
+
+def _launches(
+    problem: GemmProblem,
+    config: TileConfig,
+    part: Part,
+    tile: tuple[int, int, int],
+    workspace: tuple[Workspace, ...],
+) -> Iterator[Launch]:
+    bm, bn, k_share = tile
+    along_k = _along_k(problem)
+    name = "thin_dot" if along_k else "thin_walk"
+    teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
+    partial = workspace[0].symbol if workspace else "batch_offsets"  # never written then
+    defines = [
+        ("BM", bm), ("BN", bn), ("GROUP", 1), ("Q", _thin_side(problem)),
+        ("THIN_ROWS", int(_thin_rows(problem))),
+        ("VEC", _access(problem, config)), ("CHUNK", min(4, config.vec)), ("SPLIT", int(part.shares > 1)),
+        ("SHORT_X", int(_is_short(problem))),
+        ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
+    ]  # fmt: skip
+    yield Launch(
+        gemm_program(problem, (*_SOURCES, f"gpu/{name}.cl"), defines),
+        name,
+        ndrange(problem, part.tiles * _items(config), part.shares),
+        local_range(problem, _items(config), 1),
+        (*gemm_args(problem), np.int32(part.first), np.int32(k_share), partial),
+    )
+    if part.shares > 1:
+        yield reduction(problem, bm, bn, part, partial)

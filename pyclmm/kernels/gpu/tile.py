@@ -1,0 +1,116 @@
+"""The geometry of the `register` family's tiles: what cl/gpu/register_tile.h computes, for the host.
+
+Options of a configuration, besides the fields of TileConfig (``vec`` is CHUNK):
+    held     1: tiles go through registers, in plain OpenCL C; 0: NVIDIA's asynchronous copies
+    slices   groups of work-items that share a step's K
+    fetch_b  the k of a step at which the copies of B are issued (asynchronous copies only)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from ...problem.dtypes import dtype_of
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+
+ACCESS = 16  # bytes of the widest access
+
+
+def is_held(config: TileConfig) -> bool:
+    """Whether tiles go through registers."""
+    return config.option("held", 1) == 1
+
+
+def slices(config: TileConfig) -> int:
+    """Groups of work-items that share a step's K."""
+    return config.option("slices", 1)
+
+
+def work_items(config: TileConfig) -> int:
+    """The work-group's size."""
+    return (config.bm // config.tm) * (config.bn // config.tn) * slices(config)
+
+
+def local_bytes(config: TileConfig, itemsize: int) -> int:
+    """Local memory of a work-group's tiles, both padded; no layout of the operands needs more."""
+    return config.stages * config.bk * (config.bm + config.bn + 2 * config.vec) * itemsize
+
+
+def stored_as_summed(problem: GemmProblem, stored: str) -> bool:
+    """Whether elements have the accumulator's bits, so that they need no conversion on their way."""
+    integers = stored[-5:] == problem.acc_type[-5:] and problem.acc_type.startswith("uint")
+    return stored == problem.acc_type or (integers and dtype_of(stored).kind in "iu")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand's tile: *width* lines (BM or BN), *vec* elements an access.
+
+    *across*: k is the contiguous axis in device memory, so that the tile is transposed on its way.
+    """
+
+    width: int
+    vec: int
+    across: bool
+    pad: int
+
+    def passes(self, config: TileConfig) -> tuple[int, int]:
+        """The lines and the k that all work-items together fill in a pass."""
+        items = work_items(config)
+        if self.across:
+            run = min(8, config.bk // self.vec, items)
+            return items // run, run * self.vec
+        k = max(1, items * self.vec // self.width)
+        return items * self.vec // k, k
+
+
+def sides(problem: GemmProblem, config: TileConfig) -> tuple[Side, Side]:
+    """The tiles of A and B."""
+    a = _side(problem, config, config.bm, problem.a_type, problem.conj_a, not problem.trans_a,
+              problem.k if not problem.trans_a else problem.m, problem.a_align)  # fmt: skip
+    b = _side(problem, config, config.bn, problem.b_type, problem.conj_b, problem.trans_b,
+              problem.k if problem.trans_b else problem.n, problem.b_align)  # fmt: skip
+    return a, b
+
+
+def _side(
+    problem: GemmProblem,
+    config: TileConfig,
+    width: int,
+    stored: str,
+    conj: bool,
+    across: bool,
+    contiguous: int,
+    align: int,
+) -> Side:
+    """An access is as wide as every line allows: whole accesses from an aligned start, nothing to convert.
+    An asynchronous copy across moves single elements: it could not transpose more."""
+    wide = config.vec > 1 and not conj and stored_as_summed(problem, stored)
+    wide = wide and contiguous % config.vec == 0 and align % ACCESS == 0
+    wide = wide and (is_held(config) or not across)
+    return Side(width, config.vec if wide else 1, across, config.vec if across else 0)
+
+
+def misfits(config: TileConfig, acc_type: str) -> Iterator[str]:
+    """What in *config* does not divide, whatever the operands' layout and alignment."""
+    c = config
+    pairs = [("bm", c.bm, "sgm", c.sgm), ("sgm", c.sgm, "tm", c.tm), ("tm", c.tm, "vec", c.vec),
+             ("bn", c.bn, "sgn", c.sgn), ("sgn", c.sgn, "tn", c.tn), ("tn", c.tn, "vec", c.vec),
+             ("bk", c.bk, "2 slices", 2 * slices(c)), ("bk", c.bk, "vec", c.vec)]  # fmt: skip
+    broken = [f"{x} {n} is no multiple of {y} {d}" for x, n, y, d in pairs if d < 1 or n < 1 or n % d]
+    itemsize = dtype_of(acc_type).itemsize
+    if c.vec not in (1, 2, 4) or c.vec * itemsize > ACCESS or (c.vec > 1 and c.vec * itemsize != ACCESS):
+        broken.append(f"vec {c.vec} elements of {itemsize} bytes are no access of {ACCESS} bytes, nor one")
+    if c.stages < 2 or (is_held(c) and c.stages != 2):
+        broken.append(f"stages {c.stages}: 2 through registers, 2 or more with asynchronous copies")
+    yield from broken
+    if broken:
+        return
+    for width, vec, across in product((c.bm, c.bn), {1, c.vec}, (False, True)):
+        lines, k = Side(width, vec, across, 0).passes(c)
+        if width % lines or c.bk % k:
+            yield f"{work_items(c)} work-items do not fill a tile of {width} x {c.bk} evenly"
+            return

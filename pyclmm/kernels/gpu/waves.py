@@ -1,0 +1,225 @@
+"""How long a tiled product takes on a device, from arithmetic alone: the choice without tuning.
+
+A work-group of the `register` family computes a BM x BN tile of out in K / BK steps. What it costs is
+counted in cycles of one compute unit:
+
+    step     the largest of: products BM BN BK / (fused multiply-adds a cycle),
+                             reads of local memory, (TM + TN) elements a work-item and k,
+                             reads of global memory, (BM + BN) BK elements
+    group    start + steps * step + store, where other work-groups on the unit hide the start
+    rest     tiles that do not fill the device once more take a whole round all the same, unless K is cut
+             into shares for them; then every share writes its sums, and another launch adds them
+
+Everything here is a pure function of plain data. The constants are NVIDIA H200 measurements where one
+is named (docs/kernels/register.md), and datasheet figures elsewhere: they rank, they do not promise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ...problem.dtypes import dtype_of
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..split_k import Part
+from .tile import is_held, local_bytes, sides, slices, work_items
+
+_REGISTERS_NVIDIA = 255  # a work-item's, as `registers` counts them, before ptxas spills
+_REGISTERS = 216  # before clang 15 spills for gfx90a and gfx1030
+_SHARES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a work-group shares with others: a compute unit, or several where the vendor counts smaller ones.
+
+    ``fma`` is float32 fused multiply-adds a cycle, ``registers`` 32-bit ones, ``stream`` bytes a cycle
+    from device memory.
+    """
+
+    fma: int
+    registers: int
+    work_items: int
+    counted: int = 1  # compute units of the vendor's that make one of these
+    stream: float = 16.0
+
+
+_UNITS = {
+    "nvidia": Unit(128, 65536, 2048),
+    "amd": Unit(64, 65536, 2048),
+    "intel": Unit(128, 131072, 1024, counted=16),
+}
+_OTHER_UNIT = Unit(64, 32768, 1024, stream=8.0)
+_FETCH = 24.0  # bytes a cycle and unit from the last cache, in wide accesses: 5 TB/s on an H200
+_FETCH_ELEMENTS = 14.0  # the same, an element at a time
+_HIDDEN = 0.12  # of what the slowest of the three hides, is seen all the same
+_HELD = 1.15  # tiles through registers: loads, conversions and stores are the work-items' own
+_NARROW = 2.0  # reads of local memory an element at a time, against 16 bytes
+# Copies of B late in a step suit a B that is transposed on its way, and hurt where alignment forces many.
+_UNSUITED = 1.02
+_TRANSPOSED_ALONE = 1.05  # float64, A alone transposed, one work-group a unit: 24.6 TFLOP/s against 25.8
+_START = 2000  # cycles until a work-group's first tile is there
+_STORE = 10.0  # bytes of out a cycle and unit, where a work-item's columns lie in chunks
+_STORE_LINES = 24.0  # the same, where neighbouring work-items store neighbouring columns
+_STORE_HIDDEN = 0.5  # of a store that another work-group on the unit computes under
+_EXCHANGE = 100, 6  # cycles for the slices' sums: a column of a work-item's, an element of it and slice
+_LAUNCH = 7000  # cycles that another launch costs: 4 us at 1.8 GHz
+_LATENCY = 160  # work-items that keep a unit busy
+_LATENCY_ROOT = 0.25  # with fewer, its time grows with this power of what lacks
+
+
+def unit_of(device: DeviceInfo) -> Unit:
+    """The compute unit that the model counts for this vendor."""
+    unit = _UNITS.get(device.vendor, _OTHER_UNIT)
+    if device.vendor == "nvidia" and device.compute_capability in ((7, 0), (7, 5), (8, 0)):
+        return replace(unit, fma=64)
+    return unit
+
+
+def units(device: DeviceInfo) -> int:
+    """How many of them it has."""
+    return max(1, device.compute_units // unit_of(device).counted)
+
+
+def static_local_bytes(device: DeviceInfo) -> int:
+    """Local memory that a kernel may declare. NVIDIA's driver reports 48 KiB but takes arrays as large as
+    the hardware's; seen on compute capability 9.0, so only there is it used."""
+    if device.vendor == "nvidia" and device.compute_capability == (9, 0):
+        return max(device.local_mem_size, 226 * 1024)
+    return device.local_mem_size
+
+
+def registers(config: TileConfig, itemsize: int) -> int:
+    """32-bit registers a work-item, about: sums, two sets of fragments, addresses."""
+    words = max(1, itemsize // 4)
+    return (config.tm * config.tn + 2 * (config.tm + config.tn)) * words + 32
+
+
+def resident(config: TileConfig, itemsize: int, device: DeviceInfo) -> int:
+    """Work-groups that a unit holds at a time; 0 where registers spill."""
+    unit = unit_of(device)
+    items = work_items(config)
+    if registers(config, itemsize) > (_REGISTERS_NVIDIA if device.vendor == "nvidia" else _REGISTERS):
+        return 0
+    return min(
+        unit.registers // (items * registers(config, itemsize)),
+        static_local_bytes(device) // local_bytes(config, itemsize),
+        unit.work_items // items,
+    )
+
+
+def step_cycles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+    """Cycles of one BK step of one work-group that has a unit to itself."""
+    itemsize = dtype_of(problem.acc_type).itemsize
+    per_product = {"float64": 2, "complex64": 4, "complex128": 8, "uint32": 2, "uint64": 8}
+    products = config.bm * config.bn * config.bk * per_product.get(problem.acc_type, 1) / unit_of(device).fma
+    readers = (config.bm // config.tm) * (config.bn // config.tn) / 32
+    local = readers * config.bk * (config.tm + config.tn) * itemsize / 4
+    if config.vec * itemsize < 8:
+        local *= _NARROW
+    operands = sides(problem, config)
+    fetched = sum(
+        side.width * config.bk * itemsize / (_FETCH if side.vec > 1 else _FETCH_ELEMENTS) for side in operands
+    )
+    slowest = max(products, local, fetched)
+    cycles = slowest + _HIDDEN * (products + local + fetched - slowest)
+    if is_held(config):
+        return cycles * _HELD
+    late = config.option("fetch_b", 1) > 1
+    a, b = operands
+    if itemsize == 8 and a.across and b.vec > 1 and not b.across and resident(config, itemsize, device) == 1:
+        cycles *= _TRANSPOSED_ALONE
+    if any(side.vec == 1 and not side.across for side in operands):
+        return cycles * (_UNSUITED if late else 1)
+    return cycles * (_UNSUITED if operands[1].across and not late else 1)
+
+
+def store_cycles(config: TileConfig, itemsize: int) -> float:
+    """Cycles that a unit takes to store a tile of out."""
+    return config.bm * config.bn * itemsize / (_STORE_LINES if config.vec == 1 else _STORE)
+
+
+def start_cycles(config: TileConfig) -> float:
+    """Cycles of a work-group that others on the same unit can hide: the first tile, the slices' sums."""
+    column, element = _EXCHANGE
+    others = slices(config) - 1
+    return _START + (config.tn * (column + element * others * config.tm) if others else 0)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A problem cut into a configuration's tiles, on a device."""
+
+    problem: GemmProblem
+    config: TileConfig
+    device: DeviceInfo
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of one product."""
+        return -(-self.problem.m // self.config.bm) * -(-self.problem.n // self.config.bn)
+
+    @property
+    def itemsize(self) -> int:
+        return dtype_of(self.problem.acc_type).itemsize
+
+    def k_share(self, shares: int) -> int:
+        """K of a share, whole steps; the last one may be shorter."""
+        steps = -(-self.problem.k // self.config.bk)
+        return -(-steps // shares) * self.config.bk
+
+    def whole(self, shares: int) -> int:
+        """*shares*, or as many as are left of it when each has a whole number of steps."""
+        return max(1, -(-self.problem.k // self.k_share(shares))) if self.problem.k else 1
+
+    def cycles(self, parts: tuple[Part, ...]) -> float:
+        """Cycles from the first launch's start to the last one's end."""
+        unit = unit_of(self.device)
+        moved = self.problem.nbytes + sum(self._partial_bytes(p) for p in parts)
+        streamed = moved / (units(self.device) * unit.stream)
+        return max(streamed, sum(self._launch_cycles(p) for p in parts)) + _LAUNCH * (len(parts) - 1)
+
+    def _partial_bytes(self, part: Part) -> int:
+        if part.shares == 1:
+            return 0
+        elements = self.config.bm * self.config.bn * part.tiles * self.problem.batch
+        return 2 * elements * part.shares * self.itemsize
+
+    def _launch_cycles(self, part: Part) -> float:
+        held = max(1, resident(self.config, self.itemsize, self.device))
+        groups = part.tiles * part.shares * self.problem.batch
+        rounds = max(1, -(-groups // units(self.device)))
+        steps = self.k_share(part.shares) // self.config.bk
+        step = step_cycles(self.problem, self.config, self.device)
+        lack: float = _LATENCY / (work_items(self.config) * min(held, rounds))
+        step *= math.pow(max(1.0, lack), _LATENCY_ROOT)
+        store = store_cycles(self.config, self.itemsize)
+        if held > 1 and rounds > 1:
+            store = max(store * _STORE_HIDDEN, store - steps * step)
+        total = rounds * (steps * step + store) + start_cycles(self.config) * -(-rounds // held)
+        if part.shares > 1:
+            total += _LAUNCH + self._partial_bytes(part) / (units(self.device) * _FETCH)
+        return total
+
+    def parts(self) -> tuple[Part, ...]:
+        """The launches that the product takes, the fastest by this count."""
+        if self.config.split_k > 0:
+            return (Part(0, self.tiles, self.whole(self.config.split_k)),)
+        return min(self._ways(), key=self.cycles)
+
+    def _ways(self) -> Iterator[tuple[Part, ...]]:
+        """Everything at once; with K in shares; or whole rounds, and shares for the rest."""
+        yield (Part(0, self.tiles),)
+        slots = units(self.device) * max(1, resident(self.config, self.itemsize, self.device))
+        whole_rounds = self.tiles // slots * slots if self.problem.batch == 1 else 0
+        rest = self.tiles - whole_rounds
+        groups = max(1, rest * self.problem.batch)
+        full_rounds = (units(self.device) // groups, slots // groups, 2 * slots // groups)
+        wanted = {s for s in _SHARES if s <= full_rounds[2]} | set(full_rounds)
+        for shares in sorted({self.whole(s) for s in wanted if s > 1}):
+            if rest and shares > 1:
+                full = (Part(0, whole_rounds),) if whole_rounds else ()
+                yield (*full, Part(whole_rounds, rest, shares))

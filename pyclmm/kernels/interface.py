@@ -1,0 +1,192 @@
+"""The interface of a kernel family, and the argument list that every GEMM entry shares."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..problem.gemm import ACTIVATIONS, BIASES, GemmProblem
+from .config import TileConfig
+from .device import DeviceInfo
+
+# An argument of a launch: a NumPy scalar known when the plan is made, or the name of something that
+# the plan fills in for each call (see binding.py).
+Arg = np.generic | str
+
+TYPES_H = "include/types.h"
+GEMM_H = "include/gemm.h"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is compiled together: sources of cl/ joined in order, and ``-D`` macros.
+
+    ``ptx_target``: the compiled text is rewritten for that target of NVIDIA's (see ptx.py).
+    """
+
+    sources: tuple[str, ...]
+    defines: tuple[tuple[str, int | str], ...]
+    ptx_target: str | None = None
+
+    def define(self, name: str) -> int | str | None:
+        return dict(self.defines).get(name)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One enqueue of a kernel function. Sizes are in work-items, dimension 0 first.
+
+    ``packs`` names the operand ("a", "b") that this launch brings into workspace, reading nothing
+    else: while that operand stays as it is, so does what is there.
+    """
+
+    program: Program
+    kernel: str
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    args: tuple[Arg, ...]
+    packs: str = ""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Device memory that a plan owns, named "workspace:<name>" in arguments.
+
+    ``zeroed``: zeros when it is new, and then what the last call left there.
+    """
+
+    name: str
+    nbytes: int
+    zeroed: bool = False
+
+    @property
+    def symbol(self) -> str:
+        return f"workspace:{self.name}"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a family enqueues for one problem, in order, and the workspace that it needs."""
+
+    launches: tuple[Launch, ...]
+    workspace: tuple[Workspace, ...] = ()
+
+
+class Kernel(ABC):
+    """A kernel family: its name, and four questions about a problem on a device.
+
+    All of them are pure functions of their arguments; none needs an OpenCL driver.
+    """
+
+    name: str
+    summary: str
+    automatic = True  # whether kernel="auto" may choose it
+    risky = False  # whether a compiler might die of it, so that it is tried in a child process first
+
+    @abstractmethod
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        """Why this family cannot compute *problem* on *device*, or None if it can."""
+
+    def yields(self, problem: GemmProblem, device: DeviceInfo) -> bool:
+        """Whether kernel="auto" leaves *problem* to the families after this one, which are faster at it."""
+        return False
+
+    @abstractmethod
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        """Candidates for the tuner; the first is a sound default. Empty: nothing fits the device."""
+
+    @abstractmethod
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        """Why *config* cannot be used here; empty if it can."""
+
+    @abstractmethod
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        """What to enqueue. Only called when nothing speaks against it."""
+
+
+def round_up(value: int, multiple: int) -> int:
+    """The next multiple of *multiple* that is not under *value*."""
+    return -(-value // multiple) * multiple
+
+
+def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> tuple[tuple[str, int | str], ...]:
+    """The macros that types.h and gemm.h ask for."""
+    return (
+        ("A_TYPE", problem.a_type),
+        ("B_TYPE", problem.b_type),
+        ("C_TYPE", problem.c_type),
+        ("OUT_TYPE", problem.out_type),
+        ("BIAS_TYPE", problem.bias_type),
+        ("ACC_TYPE", acc_type or problem.acc_type),
+        ("TRANS_A", int(problem.trans_a)),
+        ("TRANS_B", int(problem.trans_b)),
+        ("CONJ_A", int(problem.conj_a)),
+        ("CONJ_B", int(problem.conj_b)),
+        ("BATCHED", int(bool(problem.batch_shape))),
+        ("HAS_C", int(problem.has_c)),
+        ("BIAS", BIASES.index(problem.bias)),
+        ("ACTIVATION", ACTIVATIONS.index(problem.activation)),
+    )
+
+
+def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, int], ...]:
+    """The macros that vectors.h asks for."""
+    return (
+        ("LANES", config.vec),
+        ("VECTOR_BITS", device.vector_bits),
+        ("PREFETCHES", int(device.prefetches)),
+    )
+
+
+def gemm_args(problem: GemmProblem) -> tuple[Arg, ...]:
+    """The arguments of GEMM_ARGS in cl/include/gemm.h, in its order."""
+    return (
+        np.int32(problem.m),
+        np.int32(problem.n),
+        np.int32(problem.k),
+        "a",
+        "a_offset",
+        np.int64(problem.lda),
+        "b",
+        "b_offset",
+        np.int64(problem.ldb),
+        "out",
+        "out_offset",
+        np.int64(problem.ldo),
+        "c",
+        "c_offset",
+        np.int64(problem.c_strides[0]),
+        np.int64(problem.c_strides[1]),
+        "bias",
+        "bias_offset",
+        np.int64(problem.bias_stride),
+        "alpha",
+        "beta",
+        "batch_offsets",
+    )
+
+
+def gemm_program(
+    problem: GemmProblem,
+    source: str | Iterable[str],
+    defines: Iterable[tuple[str, int | str]] = (),
+    acc_type: str | None = None,
+) -> Program:
+    """A program of the shared headers and one kernel's sources."""
+    own = (source,) if isinstance(source, str) else tuple(source)
+    return Program((TYPES_H, GEMM_H, *own), (*gemm_defines(problem, acc_type), *defines))
+
+
+def ndrange(problem: GemmProblem, *size: int) -> tuple[int, ...]:
+    """*size* as a global size with the stack in dimension 2, where there is one."""
+    if not problem.batch_shape:
+        return size
+    return (*size, *(1,) * (2 - len(size)), problem.batch)
+
+
+def local_range(problem: GemmProblem, *size: int) -> tuple[int, ...]:
+    """*size* as a local size that goes with :func:`ndrange`."""
+    return (*size, *(1,) * (3 - len(size))) if problem.batch_shape else size

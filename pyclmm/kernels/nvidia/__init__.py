@@ -1,0 +1,1 @@
+"""Kernels for the matrix units of NVIDIA GPUs."""

@@ -1,0 +1,200 @@
+"""What the families for NVIDIA's matrix units share: element types, limits, and packed operands.
+
+A packed operand lies as the units read it best, in lines along K that start on multiples of 16 bytes
+(cl/nvidia/pack.cl). The others are read where they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from ...problem.gemm import GemmProblem
+from ..device import DeviceInfo
+from ..interface import (
+    GEMM_H,
+    TYPES_H,
+    Arg,
+    Launch,
+    Program,
+    Workspace,
+    gemm_args,
+    gemm_defines,
+    local_range,
+    ndrange,
+    round_up,
+)
+
+Defines = tuple[tuple[str, int | str], ...]
+
+LINE_ALIGN = 16  # bytes: what copies to local memory need of every line
+PACK_TILE = 64  # LINES of cl/nvidia/pack.cl
+PACK_ITEMS = 256
+PACK_GROUPS = 16  # work-groups a compute unit: twice what runs at once
+# Local memory of a work-group, by compute capability; the OpenCL limit is 48 KiB on all of them, but
+# arrays declared in a kernel may go up to these.
+_LOCAL_BYTES = {(8, 0): 166_912, (8, 7): 166_912, (9, 0): 232_448, (10, 0): 232_448, (10, 3): 232_448}
+_LOCAL_BYTES_OTHERS = 101_376
+
+
+@dataclass(frozen=True)
+class Unit:
+    """An element type of the matrix units: its code and size in cl/, its type in a tensor map."""
+
+    code: int
+    nbytes: int
+    map_type: int
+    defines: Defines = ()
+
+    @property
+    def block(self) -> int:
+        """Elements of K in a block of 128 bytes."""
+        return 128 // self.nbytes
+
+
+FLOAT16 = Unit(1, 2, 1)
+BFLOAT16 = Unit(2, 2, 1)
+TF32 = Unit(3, 4, 11)
+FLOAT64 = Unit(0, 8, 9)  # by an instruction that has no code
+_INTEGERS = {"int8": "s8", "uint8": "u8"}
+
+
+def compute_capability(device: DeviceInfo) -> tuple[int, int]:
+    """NVIDIA's, or (0, 0) on other devices."""
+    return (device.vendor == "nvidia" and device.compute_capability) or (0, 0)
+
+
+def local_bytes(device: DeviceInfo) -> int:
+    """What arrays declared in one kernel may take."""
+    return _LOCAL_BYTES.get(compute_capability(device), _LOCAL_BYTES_OTHERS)
+
+
+def unit_for(problem: GemmProblem, prefix: str) -> Unit | str:
+    """The unit that multiplies this product's operands in one pass, or why none does.
+
+    *prefix* is that of the macros which name 8-bit types to an instruction header.
+    """
+    a, b = problem.a_type, problem.b_type
+    if a in _INTEGERS and b in _INTEGERS and problem.acc_type == "uint32":
+        return Unit(4, 1, 0, ((f"{prefix}_A", _INTEGERS[a]), (f"{prefix}_B", _INTEGERS[b])))
+    if a != b or problem.acc_type != "float32" or a not in ("float16", "bfloat16", "float32"):
+        return f"the matrix units do not multiply {a} by {b} summed in {problem.acc_type}"
+    if a == "float32":
+        if problem.precision != "medium":
+            return f"TF32 is not float32: precision={problem.precision!r} asks for more"
+        return TF32
+    return FLOAT16 if a == "float16" else BFLOAT16
+
+
+def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
+    """Why the indices of these kernels do not reach all of the product, or None."""
+    if problem.k == 0:
+        return "K is 0: there is nothing to multiply"
+    if max(problem.m, problem.n, problem.k) >= limit:
+        return f"M, N and K must stay under {limit}"
+    return None
+
+
+def _readable(line: int, ld: int, align: int, nbytes: int) -> bool:
+    """Whether the lines of an operand lie where they can be copied from."""
+    return align >= LINE_ALIGN and ld >= line and ld * nbytes < 2**40
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Which operands are packed for a unit, and where their lines run."""
+
+    unit: Unit
+    pack_a: bool
+    pack_b: bool
+    across_a: bool
+    across_b: bool
+
+    @classmethod
+    def of(cls, problem: GemmProblem, unit: Unit, through_registers: bool = False) -> Operands:
+        """Instructions take elements of 2 and 8 bytes across K, and of 4 bytes A's *through_registers*."""
+        across_a, across_b = problem.trans_a, not problem.trans_b
+        length_a = problem.m if across_a else problem.k
+        length_b = problem.n if across_b else problem.k
+        across = (2, 4, 8) if through_registers else (2, 8)
+        lies_well = not across_a or unit.nbytes in across, not across_b or unit.nbytes in (2, 8)
+        pack_a = not (lies_well[0] and _readable(length_a, problem.lda, problem.a_align, unit.nbytes))
+        pack_b = not (lies_well[1] and _readable(length_b, problem.ldb, problem.b_align, unit.nbytes))
+        return cls(unit, pack_a, pack_b, across_a and not pack_a, across_b and not pack_b)
+
+    def pitch(self, problem: GemmProblem) -> int:
+        """Elements between packed lines."""
+        return round_up(problem.k, LINE_ALIGN // self.unit.nbytes)
+
+    @property
+    def any_packed(self) -> bool:
+        return self.pack_a or self.pack_b
+
+    @property
+    def left_registers(self) -> bool:
+        """Whether A goes through registers."""
+        return self.across_a and self.unit.nbytes == 4
+
+    @property
+    def exchanged(self) -> Operands:
+        """The same operands, of the transposed product's names."""
+        return Operands(self.unit, self.pack_b, self.pack_a, self.across_b, self.across_a)
+
+    def packed_elements(self, problem: GemmProblem) -> int:
+        """Of all products of a stack."""
+        lines = problem.m * self.pack_a + problem.n * self.pack_b
+        return lines * problem.k * problem.batch
+
+    def args(self, problem: GemmProblem) -> tuple[Arg, ...]:
+        """PACKED_ARGS of the kernels."""
+        a = "workspace:packed_a" if self.pack_a else "a"
+        b = "workspace:packed_b" if self.pack_b else "b"
+        return (a, b, np.int64(self.pitch(problem)))
+
+    def workspace(self, problem: GemmProblem) -> tuple[Workspace, ...]:
+        line = self.pitch(problem) * self.unit.nbytes * problem.batch
+        packed = (("packed_a", problem.m, self.pack_a), ("packed_b", problem.n, self.pack_b))
+        return tuple(Workspace(name, lines * line) for name, lines, wanted in packed if wanted)
+
+
+def pack_tiles(lines: int, k: int) -> int:
+    """Tiles of an operand of so many lines that is packed."""
+    return ceil(lines / PACK_TILE) * ceil(k / PACK_TILE)
+
+
+def packing(
+    problem: GemmProblem,
+    device: DeviceInfo,
+    operands: Operands,
+    sources: tuple[str, ...],
+    kernel: str,
+    defines: Defines,
+    extra: tuple[Arg, ...] = (),
+) -> Launch:
+    """The launch of a kernel that packs, cl/nvidia/pack.cl."""
+    tiles_a = pack_tiles(problem.m, problem.k) if operands.pack_a else 0
+    tiles_b = pack_tiles(problem.n, problem.k) if operands.pack_b else 0
+    groups = min(tiles_a + tiles_b, PACK_GROUPS * device.compute_units)
+    args = (*gemm_args(problem), *operands.args(problem), np.int32(tiles_a), np.int32(tiles_b), *extra)
+    return Launch(
+        Program((TYPES_H, GEMM_H, *sources), (*gemm_defines(problem), *defines)),
+        kernel,
+        ndrange(problem, groups * PACK_ITEMS),
+        local_range(problem, PACK_ITEMS),
+        args,
+    )
+
+
+def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) -> tuple[Launch, ...]:
+    """The launch that packs what has to be, if anything has to be."""
+    if not operands.any_packed:
+        return ()
+    element = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}[operands.unit.nbytes]
+    return (packing(problem, device, operands, ("nvidia/pack.cl",), "matmul_pack", (("PACK_T", element),)),)
+
+
+def out_defines(problem: GemmProblem) -> Defines:
+    """The macros of cl/nvidia/fragment.h that the product decides."""
+    return (("OUT_VECTOR", int(problem.out_align >= LINE_ALIGN)),)

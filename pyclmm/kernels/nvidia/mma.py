@@ -1,0 +1,132 @@
+"""`mma`: the matrix units of NVIDIA's sm_80 and later, by instructions that need no rewriting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from ...errors import UnsupportedError
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import (
+    GEMM_H,
+    TYPES_H,
+    Kernel,
+    Launch,
+    Program,
+    Work,
+    gemm_args,
+    gemm_defines,
+    local_range,
+    ndrange,
+)
+from .matrix_units import (
+    Defines,
+    Operands,
+    Unit,
+    compute_capability,
+    local_bytes,
+    out_defines,
+    pack_launches,
+    too_long,
+    unit_for,
+)
+
+SOURCES = (
+    TYPES_H,
+    GEMM_H,
+    "nvidia/ptx_copy.h",
+    "nvidia/ptx_mma.h",
+    "nvidia/fragment.h",
+    "include/tile_order.h",
+    "nvidia/mma.cl",
+)
+CAPABILITY = (8, 0)
+# BM, BN, SGM, SGN, STAGES
+_CONFIGS = (
+    (128, 256, 64, 32, 4),
+    (128, 256, 64, 32, 3),
+    (128, 128, 64, 32, 3),
+    (128, 128, 64, 32, 2),
+    (64, 64, 32, 32, 4),
+    (64, 64, 32, 32, 2),
+)
+
+
+def work_items(config: TileConfig) -> int:
+    """A work-group's size: 32 work-items a sub-group."""
+    return 32 * (config.bm // config.sgm) * (config.bn // config.sgn)
+
+
+class Mma(Kernel):
+    """See cl/nvidia/mma.cl. BM x BN is a work-group's tile, SGM x SGN a sub-group's, BK 128 bytes of K;
+    option ``group``: rows of tiles that are computed together.
+    """
+
+    name = "mma"
+    summary = "matrix units of sm_80 and later (mma.sync), tiles of local memory filled by cp.async"
+    risky = True
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if compute_capability(device) < CAPABILITY:
+            return "mma needs an NVIDIA device of compute capability 8.0 or more"
+        unit = self._unit(problem)
+        if isinstance(unit, str):
+            return unit
+        return too_long(problem) or device.missing_type(problem.types)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        unit = self._unit(problem)
+        if isinstance(unit, str):
+            return []
+        found = [
+            TileConfig(bm=m, bn=n, bk=unit.block, sgm=x, sgn=y, stages=s, options=(("group", 8),))
+            for m, n, x, y, s in _CONFIGS
+        ]
+        found = [c for c in found if not self.violations(problem, c, device)]
+        return sorted(found, key=lambda c: self._idle(problem, c, device))
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        if config.sgm % 16 or config.sgn % 32 or config.bm % config.sgm or config.bn % config.sgn:
+            return [f"sgm must be a multiple of 16, sgn of 32, and divide bm, bn: {config}"]
+        if config.bm % 64 or config.bn % 64 or config.stages < 2:
+            return [f"bm and bn must be multiples of 64, stages 2 or more: {config}"]
+        items = work_items(config)
+        if items & (items - 1) or not 64 <= items <= min(512, 8 * config.bm, 8 * config.bn):
+            return [f"a work-group of {items} work-items does not fill these tiles: {config}"]
+        needed = config.stages * (config.bm + config.bn) * 128 + 1024
+        if needed > local_bytes(device):
+            return [f"{config.stages} stages take {needed} bytes of local memory"]
+        return config.violations(device, (items,), 0)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        unit = self._unit(problem)
+        if isinstance(unit, str):
+            raise UnsupportedError(unit)
+        operands = Operands.of(problem, unit)
+        defines: Defines = (
+            *(("BM", config.bm), ("BN", config.bn), ("SGM", config.sgm), ("SGN", config.sgn)),
+            *(("STAGES", config.stages), ("GROUP", config.option("group", 8))),
+            *(("ELEMENT_BYTES", unit.nbytes), ("MMA_TYPE", unit.code), *unit.defines),
+            *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
+            *(("PACKED_A", int(operands.pack_a)), ("PACKED_B", int(operands.pack_b)), ("EXPONENTS", 0)),
+            *out_defines(problem),
+        )
+        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
+        product = Launch(
+            Program(SOURCES, (*gemm_defines(problem), *defines)),
+            "matmul_mma",
+            ndrange(problem, tiles * work_items(config)),
+            local_range(problem, work_items(config)),
+            (*gemm_args(problem), *operands.args(problem)),
+        )
+        return Work((*pack_launches(problem, device, operands), product), operands.workspace(problem))
+
+    def _unit(self, problem: GemmProblem) -> Unit | str:
+        return unit_for(problem, "MMA")
+
+    def _idle(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
+        """Whether tiles this large leave half of the device without work."""
+        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
+        return 2 * tiles <= device.compute_units

@@ -1,0 +1,121 @@
+"""`mma_double`: float64 on the matrix units of NVIDIA's data-centre devices, sm_80 and later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import (
+    GEMM_H,
+    TYPES_H,
+    Kernel,
+    Launch,
+    Program,
+    Work,
+    gemm_args,
+    gemm_defines,
+    local_range,
+    ndrange,
+)
+from .matrix_units import LINE_ALIGN, Defines, compute_capability, local_bytes, out_defines, too_long
+from .mma import work_items
+
+SOURCES = (
+    TYPES_H,
+    GEMM_H,
+    "nvidia/ptx_copy.h",
+    "nvidia/fragment.h",
+    "include/tile_order.h",
+    "nvidia/mma_double.cl",
+)
+_CAPABILITIES = ((8, 0), (9, 0))  # others have no float64 units to speak of, or were never seen
+# BM, BN, BK, SGM, SGN, STAGES
+_CONFIGS = (
+    (128, 128, 32, 32, 64, 3),
+    (128, 128, 16, 64, 32, 3),
+    (64, 128, 16, 32, 32, 4),
+    (64, 64, 16, 32, 32, 4),
+)
+
+
+def _aligned(problem: GemmProblem) -> bool:
+    """Whether copies of 16 bytes read both operands."""
+    return min(problem.a_align, problem.b_align) >= LINE_ALIGN
+
+
+def _stage_elements(config: TileConfig) -> int:
+    """Elements of a block of A and B with their padding, whichever way the operands lie."""
+    padding = 4 * (max(config.bm, config.bk) + max(config.bn, config.bk))
+    return (config.bm + config.bn) * config.bk + padding
+
+
+class MmaDouble(Kernel):
+    """See cl/nvidia/mma_double.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's; options
+    ``mma_k``: K of one instruction, ``group``: rows of tiles that are computed together.
+    """
+
+    name = "mma_double"
+    summary = "float64 matrix units of sm_80 and sm_90 (mma.sync)"
+    risky = True
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if compute_capability(device) not in _CAPABILITIES:
+            return "mma_double needs an NVIDIA device of compute capability 8.0 or 9.0"
+        if (problem.a_type, problem.b_type, problem.acc_type) != ("float64",) * 3:
+            return "mma_double multiplies float64 by float64"
+        return too_long(problem) or device.missing_type(problem.types)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        mma_k = 4 if compute_capability(device) < (9, 0) else 8
+        found = [
+            TileConfig(bm=m, bn=n, bk=k, sgm=x, sgn=y, stages=s, options=(("group", 8), ("mma_k", mma_k)))
+            for m, n, k, x, y, s in _CONFIGS
+        ]
+        found = [c for c in found if not self.violations(problem, c, device)]
+        # copies of 8 bytes are twice as many, and leave long blocks too few registers
+        return sorted(
+            found, key=lambda c: (self._waste(problem, c, device), not _aligned(problem) and c.bk > 16)
+        )
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        mma_k = config.option("mma_k", 4)
+        if config.sgm % 16 or config.sgn % 8 or config.bm % config.sgm or config.bn % config.sgn:
+            return [f"sgm must be a multiple of 16, sgn of 8, and divide bm, bn: {config}"]
+        allowed = (4,) if compute_capability(device) < (9, 0) else (4, 8, 16)
+        if mma_k not in allowed or config.bk % mma_k or config.stages < 2:
+            return [f"mma_k is one of {allowed} and divides bk; stages 2 or more: {config}"]
+        items = work_items(config)
+        for lines in ((config.bk, config.bm), (config.bk, config.bn)):
+            for length in lines:
+                if length % 2 or items % length or (lines[0] * lines[1]) % (2 * items):
+                    return [f"{items} work-items do not fill tiles of {lines}: {config}"]
+        needed = 8 * config.stages * _stage_elements(config)
+        if needed > local_bytes(device):
+            return [f"{config.stages} stages take {needed} bytes of local memory"]
+        return config.violations(device, (items,), 0)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        defines: Defines = (
+            *(("BM", config.bm), ("BN", config.bn), ("BK", config.bk), ("SGM", config.sgm)),
+            *(("SGN", config.sgn), ("STAGES", config.stages), ("GROUP", config.option("group", 8))),
+            *(("MMA_K", config.option("mma_k", 4)), ("VEC", 2 if _aligned(problem) else 1), ("EXPONENTS", 0)),
+            *out_defines(problem),
+        )
+        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
+        product = Launch(
+            Program(SOURCES, (*gemm_defines(problem), *defines)),
+            "matmul_mma_double",
+            ndrange(problem, tiles * work_items(config)),
+            local_range(problem, work_items(config)),
+            gemm_args(problem),
+        )
+        return Work((product,))
+
+    def _waste(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        """Work that the last wave of work-groups leaves undone, over all work; ties keep their order."""
+        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
+        waves = ceil(tiles / device.compute_units)
+        return round(waves * device.compute_units * config.bm * config.bn / (problem.m * problem.n), 1)

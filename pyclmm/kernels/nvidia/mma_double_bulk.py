@@ -1,0 +1,211 @@
+"""`mma_double_bulk`: float64 on the matrix units of NVIDIA's sm_90, fed by the copy engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import ceil
+
+import numpy as np
+
+from ...problem.dtypes import dtype_of
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..gpu.tile import slices
+from ..interface import (
+    GEMM_H,
+    TYPES_H,
+    Kernel,
+    Launch,
+    Program,
+    Work,
+    Workspace,
+    gemm_args,
+    gemm_defines,
+    local_range,
+    ndrange,
+)
+from ..split_k import Part, reduction
+from .matrix_units import (
+    FLOAT64,
+    LINE_ALIGN,
+    Defines,
+    Operands,
+    compute_capability,
+    local_bytes,
+    pack_launches,
+    too_long,
+)
+from .wgmma import CAPABILITY, MAP_BYTES
+
+SOURCES = (
+    *(
+        TYPES_H,
+        GEMM_H,
+        "nvidia/ptx_copy.h",
+        "nvidia/ptx_map.h",
+        "nvidia/ptx_strips.h",
+        "nvidia/strip_fragments.h",
+        "nvidia/fragment.h",
+    ),
+    *("include/tile_order.h", "nvidia/mma_double_bulk.cl"),
+)
+_OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
+_GROUP = 8  # rows of tiles that are walked together, as register_reduce.cl walks them
+_REGISTERS = 65536  # of a compute unit
+_REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; others' at most 128
+# BM, BN, BK, SGM, SGN, STAGES, slices -> the share of the full rate on a compute unit that holds as many
+# work-groups as it can, and on one that holds one: fitted to an H200 (those with slices: a guess).
+_CONFIGS = {
+    (128, 128, 32, 32, 64, 3, 1): (0.94, 0.94),
+    (64, 128, 16, 32, 64, 4, 1): (0.84, 0.62),
+    (64, 128, 32, 32, 32, 4, 1): (0.87, 0.87),
+    (64, 64, 32, 32, 32, 3, 1): (0.80, 0.59),
+    (64, 64, 16, 32, 32, 4, 1): (0.77, 0.45),
+    (64, 32, 32, 32, 16, 4, 1): (0.76, 0.45),
+    (64, 32, 32, 32, 16, 6, 2): (0.65, 0.65),
+    (32, 16, 128, 32, 16, 4, 8): (0.4, 0.4),
+    (16, 32, 128, 16, 32, 4, 8): (0.4, 0.4),
+    (128, 16, 16, 32, 16, 4, 1): (0.4, 0.3),
+    (16, 128, 16, 16, 32, 4, 1): (0.4, 0.3),
+}
+_RATE = 128 * 1.96e9  # multiplications a second and compute unit
+_STREAM = 4e12  # bytes a second from device memory
+_START_SECONDS = 6e-6  # a launch, the first blocks' way
+_TILE_SECONDS = 3e-6  # the end of a tile and the start of the next; twice that for a work-group's start
+_SUMS_SECONDS, _SUMS_STREAM = 4.5e-6, 2e12  # one more launch; bytes a second of sums, there and back
+
+
+def slice_groups(config: TileConfig) -> int:
+    """Sub-groups that each have a part of the tile."""
+    return (config.bm // config.sgm) * (config.bn // config.sgn)
+
+
+def work_items(config: TileConfig) -> int:
+    """A work-group's size."""
+    return 32 * slice_groups(config) * slices(config)
+
+
+def local_bytes_of(config: TileConfig) -> int:
+    """Local memory of a work-group."""
+    sums = 8 * config.bm * config.bn if slices(config) > 1 else 0
+    return config.stages * (config.bm + config.bn) * config.bk * 8 + sums + _OTHER_LOCAL_BYTES
+
+
+def resident(config: TileConfig, device: DeviceInfo) -> int:
+    """Work-groups that a compute unit holds at a time."""
+    registers = _REGISTERS_OF.get((config.sgm, config.sgn), 128)
+    by_registers = _REGISTERS // (registers * work_items(config))
+    return max(1, min(local_bytes(device) // local_bytes_of(config), by_registers))
+
+
+def tiles_of(problem: GemmProblem, config: TileConfig) -> int:
+    """Tiles of one product, each share of K one of its own."""
+    return ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * config.split_k
+
+
+def groups(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Work-groups of one product: each computes tiles until there are no more."""
+    return min(tiles_of(problem, config), device.compute_units * resident(config, device))
+
+
+class MmaDoubleBulk(Kernel):
+    """See cl/nvidia/mma_double_bulk.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's; SPLIT_K shares
+    of K, added by cl/split_k.cl; option ``slices``: parts of a block's K that sub-groups share.
+    """
+
+    name = "mma_double_bulk"
+    summary = "float64 matrix units of sm_90 (mma.sync), tiles of local memory filled by the copy engine"
+    risky = True
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if compute_capability(device) != CAPABILITY:
+            return "mma_double_bulk needs an NVIDIA device of compute capability 9.0"
+        if (problem.a_type, problem.b_type, problem.acc_type) != ("float64",) * 3:
+            return "mma_double_bulk multiplies float64 by float64"
+        return too_long(problem) or device.missing_type(problem.types)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        found = [c for c in _candidates(problem, device) if not self.violations(problem, c, device)]
+        return sorted(found, key=lambda c: estimated_seconds(problem, c, device))
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        c = config
+        if c.sgm % 16 or c.sgn % 16 or c.bm % c.sgm or c.bn % c.sgn or max(c.bm, c.bn) > 256:
+            return [f"sgm and sgn must be multiples of 16 that divide bm, bn, at most 256: {config}"]
+        if c.bk % (16 * slices(c)) or work_items(c) not in (128, 256):
+            return [f"bk must be a multiple of 16 for each slice, sub-groups 4 or 8: {config}"]
+        if not 1 <= c.split_k <= 64:
+            return [f"split_k must be 1 to 64: {config}"]
+        needed = local_bytes_of(c)
+        if c.stages < 2 or needed > local_bytes(device):
+            return [f"{c.stages} stages take {needed} bytes of local memory: 2 to as many as fit"]
+        return c.violations(device, (work_items(c),), 0)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        operands = Operands.of(problem, FLOAT64)
+        count = groups(problem, config, device)
+        split = config.split_k > 1
+        workspace = (
+            Workspace("maps", count * problem.batch * MAP_BYTES, zeroed=True),
+            *operands.workspace(problem),
+        )
+        product = Launch(
+            Program(
+                SOURCES, (*gemm_defines(problem), *_defines(problem, config, operands)), ptx_target="sm_90a"
+            ),
+            "matmul_mma_double_bulk",
+            ndrange(problem, count * work_items(config)),
+            local_range(problem, work_items(config)),
+            (
+                *gemm_args(problem),
+                "workspace:maps",
+                "workspace:partial" if split else "workspace:maps",  # never written then
+                np.int32(config.split_k),
+                *operands.args(problem),
+            ),
+        )
+        launches = (*pack_launches(problem, device, operands), product)
+        if split:
+            tiles = tiles_of(problem, config)
+            partial = Workspace("partial", 8 * config.bm * config.bn * tiles * problem.batch)
+            part = Part(0, tiles // config.split_k, config.split_k)
+            launches += (reduction(problem, config.bm, config.bn, part, partial.symbol),)
+            workspace += (partial,)
+        return Work(launches, workspace)
+
+
+def _candidates(problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig]:
+    for bm, bn, bk, sgm, sgn, stages, parts in _CONFIGS:
+        config = TileConfig(bm, bn, bk, sgm, sgn, stages=stages, options=(("slices", parts),))
+        yield config
+        slots = device.compute_units * resident(config, device)
+        shares = min(slots // (tiles_of(problem, config) * problem.batch), problem.k // (4 * bk), 64)
+        if shares > 1:
+            yield replace(config, split_k=shares)
+
+
+def _defines(problem: GemmProblem, config: TileConfig, operands: Operands) -> Defines:
+    pairs = problem.out_align >= LINE_ALIGN and dtype_of(problem.out_type).itemsize in (4, 8)
+    return (
+        *(("BM", config.bm), ("BN", config.bn), ("BK", config.bk), ("SGM", config.sgm), ("SGN", config.sgn)),
+        *(("STAGES", config.stages), ("SLICES", slices(config)), ("GROUP", _GROUP)),
+        *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
+        *(("PACKED_A", int(operands.pack_a)), ("PACKED_B", int(operands.pack_b))),
+        *(("SPLIT_K", int(config.split_k > 1)), ("OUT_VECTOR", int(pairs)), ("EXPONENTS", 0)),
+    )
+
+
+def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+    """The model that orders configurations: what a compute unit's tiles take one after the other, or what
+    reading the operands takes."""
+    c, shares = config, config.split_k
+    tiles = ceil(tiles_of(problem, c) * problem.batch / device.compute_units)  # of one compute unit
+    together = min(tiles, resident(c, device))
+    rates = _CONFIGS[c.bm, c.bn, c.bk, c.sgm, c.sgn, c.stages, slices(c)]
+    depth = ceil(ceil(problem.k / c.bk) / shares) * c.bk
+    each = c.bm * c.bn * depth / (_RATE * rates[together < resident(c, device)])
+    each += _TILE_SECONDS * (2 if problem.batch > 1 and together == 1 else 1) / together
+    sums = 2 * 8 * c.bm * c.bn * tiles_of(problem, c) * problem.batch / _SUMS_STREAM + _SUMS_SECONDS
+    return _START_SECONDS + max(tiles * each, problem.nbytes / _STREAM) + (sums if shares > 1 else 0)

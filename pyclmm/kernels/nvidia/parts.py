@@ -1,0 +1,131 @@
+"""Operands as sums of parts, complex ones as real ones: cl/nvidia/split.cl, for families that multiply those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import ceil
+
+import numpy as np
+
+from ...problem.gemm import GemmProblem
+from ..interface import (
+    GEMM_H,
+    TYPES_H,
+    Arg,
+    Launch,
+    Program,
+    Work,
+    Workspace,
+    gemm_args,
+    gemm_defines,
+    local_range,
+    ndrange,
+    round_up,
+)
+from .matrix_units import FLOAT16, LINE_ALIGN, TF32, Unit, too_long
+
+SPLIT_SOURCES = ("nvidia/split.h", "nvidia/split_read.h")
+PRODUCT_SOURCES = (
+    *SPLIT_SOURCES,
+    "nvidia/split_tf32.h",
+    "nvidia/split_guard.h",
+)  # what a product of parts begins with
+LINES = 8  # of cl/nvidia/split.h: what a work-group splits
+BLOCK_BYTES = 128  # of a packed line: 64 of hi, 64 of lo
+_ITEMS = 512  # WORK_ITEMS of cl/nvidia/split.cl
+
+
+def is_complex(problem: GemmProblem) -> bool:
+    """Whether it is a product of complex numbers."""
+    return problem.acc_type == "complex64"
+
+
+def as_real(problem: GemmProblem) -> GemmProblem:
+    """The real product that *problem* is computed as: M x 2N x 2K of a complex one, see cl/nvidia/split.cl."""
+    return replace(problem, n=2 * problem.n, k=2 * problem.k) if is_complex(problem) else problem
+
+
+def pitch(problem: GemmProblem, unit: Unit, parts: int) -> int:
+    """Elements of a packed line: whole blocks of both parts, or whole accesses of one."""
+    if parts == 1:
+        return round_up(as_real(problem).k, 64 // unit.nbytes)
+    return round_up(as_real(problem).k * parts, BLOCK_BYTES // unit.nbytes)
+
+
+def refusal(problem: GemmProblem, words: tuple[str, ...], complex_words: tuple[str, ...]) -> str | None:
+    """Why a family with these precisions for float32, and for complex64, does not take *problem*."""
+    types = {problem.a_type, problem.b_type, problem.acc_type}
+    if types not in ({"float32"}, {"complex64"}):
+        return "parts are of float32 by float32 or complex64 by complex64"
+    asked = complex_words if is_complex(problem) else words
+    if problem.precision not in asked:
+        return f"parts are for precision={' or '.join(asked)}, not {problem.precision!r}"
+    return too_long(as_real(problem), 2**29)
+
+
+def one_pass(problem: GemmProblem, product: Launch, more: tuple[Workspace, ...]) -> Work:
+    """The operands as they are, in lines, and their product."""
+    return Work((_splitting(problem, 0, ()), product), (*more, *_packed(as_real(problem), TF32, 1)))
+
+
+def in_parts(
+    problem: GemmProblem, product: Callable[[int, tuple[Arg, ...]], Launch], more: tuple[Workspace, ...]
+) -> Work:
+    """float16 parts; their product, or TF32 parts where they do not serve; the product of those (cl/nvidia/split.h).
+
+    *product*: the launch for a SPLIT, given its further arguments.
+    """
+    real = as_real(problem)
+    exponents = Workspace("exponents", 4 * (real.m + real.n) * problem.batch)
+    quality = Workspace("quality", 8 * _line_groups(real) * problem.batch)
+    done = Workspace("done", 4 * problem.batch)
+    known = (exponents.symbol, quality.symbol)
+    work = (
+        _splitting(problem, 1, known),
+        product(1, (*known, done.symbol)),
+        product(2, (exponents.symbol, done.symbol)),
+    )
+    # TF32 parts go where the float16 parts, which are smaller, have been
+    return Work(work, (*more, *_packed(real, TF32, 2), exponents, quality, done))
+
+
+def unit_of(split: int) -> Unit:
+    """What SPLIT multiplies."""
+    return FLOAT16 if split == 1 else TF32
+
+
+def _packed(real: GemmProblem, unit: Unit, parts: int) -> tuple[Workspace, ...]:
+    line = round_up(real.k * parts, BLOCK_BYTES // unit.nbytes) * unit.nbytes * real.batch
+    return (Workspace("packed_a", real.m * line), Workspace("packed_b", real.n * line))
+
+
+def packed_args(problem: GemmProblem, split: int) -> tuple[Arg, ...]:
+    """packed_a, packed_b and pitch of the kernels."""
+    line = pitch(problem, unit_of(split), 2 if split else 1)
+    return ("workspace:packed_a", "workspace:packed_b", np.int64(line))
+
+
+def split_defines(problem: GemmProblem, split: int) -> tuple[tuple[str, int], ...]:
+    """The macros of cl/nvidia/split.h and cl/nvidia/split_read.h."""
+    wide = (("WIDE_A", problem.a_align), ("WIDE_B", problem.b_align))
+    return (("SPLIT", split), *((name, int(align >= LINE_ALIGN)) for name, align in wide))
+
+
+def _line_groups(real: GemmProblem) -> int:
+    """Work-groups that split one product's operands."""
+    return ceil(real.m / LINES) + ceil(real.n / LINES)
+
+
+def _splitting(problem: GemmProblem, split: int, extra: tuple[Arg, ...]) -> Launch:
+    """The launch of cl/nvidia/split.cl."""
+    return Launch(
+        Program(
+            (TYPES_H, GEMM_H, "nvidia/ptx_group.h", *SPLIT_SOURCES, "nvidia/split.cl"),
+            (*gemm_defines(problem), *split_defines(problem, split)),
+        ),
+        "matmul_split",
+        ndrange(problem, _line_groups(as_real(problem)) * _ITEMS),
+        local_range(problem, _ITEMS),
+        (*gemm_args(problem), *packed_args(problem, split), *extra),
+    )

@@ -1,0 +1,146 @@
+"""`split`: float32's accuracy and complex numbers on matrix units: operands split into parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import (
+    GEMM_H,
+    TYPES_H,
+    Arg,
+    Kernel,
+    Launch,
+    Program,
+    Work,
+    Workspace,
+    gemm_args,
+    gemm_defines,
+    local_range,
+    ndrange,
+)
+from .matrix_units import compute_capability, local_bytes, out_defines
+from .parts import (
+    BLOCK_BYTES,
+    PRODUCT_SOURCES,
+    as_real,
+    in_parts,
+    one_pass,
+    packed_args,
+    refusal,
+    split_defines,
+    unit_of,
+)
+from .wgmma import CAPABILITY
+
+SOURCES = (
+    *(
+        TYPES_H,
+        GEMM_H,
+        "nvidia/ptx_copy.h",
+        "nvidia/ptx_map.h",
+        "nvidia/ptx_wgmma.h",
+        "nvidia/ptx_group.h",
+        *PRODUCT_SOURCES,
+    ),
+    *("nvidia/fragment.h", "include/tile_order.h", "nvidia/wgmma_split.cl"),
+)
+WORK_ITEMS = 384  # of cl/nvidia/wgmma_split.cl
+_BLOCKS = 2  # of K in a stage
+# Tiles, and the share of the full rate that each reached on an H200.
+_TILES = {(128, 128): 1.0, (64, 128): 0.9, (128, 64): 0.65}
+_RATE = 0.9e12  # multiplications of float32 by three of float16, a second and compute unit, H200
+_TILE_SECONDS = 2e-6  # a tile's start and end, beside its multiplications
+_MAP_BYTES = 384  # MAP_SLOT of cl/nvidia/ptx_map.h, of a work-group
+_OTHER_LOCAL_BYTES = 256 + 128 + 1536 + 1024  # tensor maps, barriers, exponents, alignment
+_SAME_ROWS = 64  # BM at which both quartets have the same rows, and sums to hand over
+
+
+class Split(Kernel):
+    """See cl/nvidia/split.h. "high": scaled float16 parts; their product if they serve, else TF32 parts; the product
+    of those: three launches, of which the last returns at once if the float16 parts did. "medium",
+    complex64 only: the real operands, and their product in TF32.
+    """
+
+    name = "split"
+    summary = (
+        'float32 with precision="high", complex64 with "high" and "medium", in parts on the units of sm_90a'
+    )
+    risky = True
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if compute_capability(device) != CAPABILITY:
+            return "split needs an NVIDIA device of compute capability 9.0"
+        return refusal(problem, ("high",), ("high", "medium")) or device.missing_type(problem.types)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        found = [_config(bm, bn, device) for bm, bn in _TILES]
+        return sorted(found, key=lambda c: estimated_seconds(problem, c, device))
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        reasons = config.violations(device, (WORK_ITEMS,), 0)
+        if (config.bm, config.bn) not in _TILES or config.split_k != 1:
+            reasons.append(f"split has tiles of {list(_TILES)} and no shares of K, not {config}")
+        elif not 2 <= config.stages <= _most_stages(config.bm, config.bn, device):
+            reasons.append(f"{config.stages} stages: 2 to as many as fit in local memory")
+        return reasons
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        maps = Workspace("maps", groups(problem, config, device) * problem.batch * _MAP_BYTES, zeroed=True)
+
+        def product(split: int, extra: tuple[Arg, ...]) -> Launch:
+            return _product(problem, config, device, split, extra)
+
+        if problem.precision == "medium":
+            return one_pass(problem, product(0, ()), (maps,))
+        return in_parts(problem, product, (maps,))
+
+
+def _most_stages(bm: int, bn: int, device: DeviceInfo) -> int:
+    handed = 128 * bn * 2 if bm == _SAME_ROWS else 0
+    return min(4, (local_bytes(device) - _OTHER_LOCAL_BYTES - handed) // (_BLOCKS * (bm + bn) * BLOCK_BYTES))
+
+
+def _config(bm: int, bn: int, device: DeviceInfo) -> TileConfig:
+    stages = _most_stages(bm, bn, device)
+    return TileConfig(bm=bm, bn=bn, bk=BLOCK_BYTES // 4, stages=stages, options=(("group", 8),))
+
+
+def groups(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Work-groups of one product: each computes tiles until there are no more."""
+    return min(_tiles(problem, config), device.compute_units)
+
+
+def _tiles(problem: GemmProblem, config: TileConfig) -> int:
+    return ceil(problem.m / config.bm) * ceil(as_real(problem).n / config.bn)
+
+
+def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+    """The model that orders tiles: waves of work-groups, each at its tile's rate."""
+    waves = ceil(_tiles(problem, config) * problem.batch / device.compute_units)
+    work = config.bm * config.bn * as_real(problem).k
+    return waves * (work / (_RATE * _TILES[config.bm, config.bn]) + _TILE_SECONDS)
+
+
+def _product(
+    problem: GemmProblem, config: TileConfig, device: DeviceInfo, split: int, extra: tuple[Arg, ...]
+) -> Launch:
+    """The launch of cl/nvidia/wgmma_split.cl."""
+    unit = unit_of(split)
+    defines = (
+        *(("BM", config.bm), ("BN", config.bn), ("WGMMA_N", config.bn), ("STAGES", config.stages)),
+        *(("GROUP", config.option("group", 8)), ("ELEMENT_BYTES", unit.nbytes), ("MAP_TYPE", unit.map_type)),
+        *(("WGMMA_TYPE", unit.code), ("WGMMA_ACROSS_A", 0), ("WGMMA_ACROSS_B", 0)),
+        *split_defines(problem, split),
+        *out_defines(problem),
+    )
+    return Launch(
+        Program(SOURCES, (*gemm_defines(problem), *defines), ptx_target="sm_90a"),
+        "matmul_wgmma_split",
+        ndrange(problem, groups(problem, config, device) * WORK_ITEMS),
+        local_range(problem, WORK_ITEMS),
+        (*gemm_args(problem), "workspace:maps", *packed_args(problem, split), *extra),
+    )

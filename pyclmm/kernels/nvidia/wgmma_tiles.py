@@ -1,0 +1,239 @@
+"""The configurations of `wgmma`: how tiles are dealt out to work-groups, and which are fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+
+import numpy as np
+
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import Arg, round_up
+from .matrix_units import Operands, Unit, local_bytes
+
+_OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
+# Tiles, and by how much each is slower on an H200 than the arithmetic below says.
+_TILES = {
+    (128, 256): 1.0,
+    (128, 192): 1.15,
+    (256, 128): 1.06,
+    (128, 128): 1.15,
+    (64, 256): 1.05,
+    (64, 128): 1.08,
+    (128, 64): 1.03,
+    (64, 64): 1.08,
+    (64, 32): 1.3,
+}
+_SMALL_TILE = 64 * 64
+_LEAST_ROWS = min(bm for bm, _ in _TILES)
+_ALTERNATE_TILES = ((128, 128), (64, 256), (64, 128))  # those of which a quartet can hold one by itself
+_NO_REGISTERS_LEFT = (
+    (256, 128, 0),
+    (128, 128, 1),
+    (64, 256, 1),
+)  # BM, BN, alternate: none for A beside the sums
+# The arithmetic's constants, in seconds of an H200 with all compute units at work (driver 580.159.04):
+_MULTIPLY = 0.68e-6 / (128 * 256)  # a block of 128 bytes of K, an element of the tile
+_COPY_A, _COPY_B = 1.5e-9, 1.1e-9  # 128 bytes of a line on their way to local memory
+_STORE, _STORE_ELEMENT = 0.3e-6, 1.7e-6 / 16384  # a tile's end; an element that a quartet stores
+_BLOCK, _LEFT_BLOCK = 0.13e-6, 0.2e-6  # no block takes less, with A through registers
+_START, _START_GROUP = 0.65e-6, 5e-9  # until the first block has come; for each work-group
+_LAUNCH = 3.3e-6  # a launch with nothing in it
+_READ, _WRITE = 1 / 4.3e12, 1 / 2.3e12  # a byte of the operands, of the result
+_PARTIAL = 1 / 3e12  # a byte of shares of K, there or back
+_MOST_SHARES = 64
+_PACKED = 1 / 2.8e12  # a byte of an operand that is packed, there or back
+
+
+def stage_bytes(config: TileConfig) -> int:
+    """Local memory of one block of A and B."""
+    return (config.bm + config.bn) * 128
+
+
+@dataclass(frozen=True)
+class Division:
+    """How the tiles of a stack are dealt out (cl/nvidia/units.h): ``whole`` of them are not cut, the others are,
+    into ``shares``.
+    """
+
+    tiles: int
+    whole: int
+    shares: int
+    stack: int
+
+    @property
+    def cut(self) -> int:
+        return self.tiles - self.whole
+
+    @property
+    def args(self) -> tuple[Arg, ...]:
+        """The kernels' whole, shares and stack."""
+        return (np.int32(self.whole), np.int32(self.shares), np.int32(self.stack))
+
+    def groups(self, device: DeviceInfo) -> int:
+        """Work-groups: each computes units until there are no more."""
+        return min(self.whole + self.cut * self.shares, device.compute_units)
+
+    @classmethod
+    def of(cls, problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int) -> Division:
+        """Whole tiles in full waves of work-groups; with SPLIT_K over 1, what is left of them is cut."""
+        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * stack
+        whole = tiles // device.compute_units * device.compute_units if config.split_k > 1 else tiles
+        return cls(tiles, whole, config.split_k, stack)
+
+
+def stacked(problem: GemmProblem) -> int:
+    """Products of a stack that one set of work-groups goes through; 1 where each has its own."""
+    even = all(_evenly_apart(problem, problem.batch_strides[which]) for which in (0, 1))
+    return problem.batch if even and problem.m * problem.n * problem.batch < 2**40 else 1
+
+
+def _evenly_apart(problem: GemmProblem, strides: tuple[int, ...]) -> bool:
+    """Whether operand z of a stack lies z times some distance behind the first."""
+    axes = [(n, s) for n, s in zip(problem.batch_shape, strides, strict=True) if n > 1]
+    last = axes[-1][1] if axes else 0
+    counted = 1
+    for length, stride in reversed(axes):
+        if stride != last * counted:
+            return False
+        counted *= length
+    return 0 <= last < 2**32
+
+
+def seen(problem: GemmProblem, config: TileConfig) -> GemmProblem:
+    """The product that cl/nvidia/wgmma.cl is told of: the transposed one, with the option ``swapped``."""
+    return problem.transposed if config.option("swapped") else problem
+
+
+def operands_of(problem: GemmProblem, unit: Unit) -> Operands:
+    """How the kernel reads the operands of a product as :func:`seen`."""
+    return Operands.of(problem, unit, through_registers=True)
+
+
+def _copied_lines(tile: int, length: int, across: bool, unit: Unit) -> int:
+    """Lines of 128 bytes that a block of one operand takes: of K, or across it, in boxes of as many rows."""
+    lines = min(tile, round_up(length, 8))
+    return round_up(lines, min(tile, unit.block)) if across else lines
+
+
+def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit) -> float:
+    """Multiplying a block of K of a tile, or bringing it there, whichever takes longer."""
+    operands = operands_of(problem, unit)
+    lines_a = _copied_lines(config.bm, problem.m, operands.across_a, unit)
+    lines_b = _copied_lines(config.bn, problem.n, operands.across_b, unit)
+    copies = lines_a * _COPY_A + lines_b * _COPY_B
+    products = config.bm * config.bn * _MULTIPLY
+    least = _LEFT_BLOCK if operands.left_registers else _BLOCK
+    return max(max(copies, products) * _TILES[config.bm, config.bn], least)
+
+
+def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> float:
+    """The model that orders tiles: waves of work-groups, and the bytes of operands and result."""
+    problem, nbytes = seen(problem, config), unit.nbytes
+    division = Division.of(problem, config, device, problem.batch)
+    blocks = ceil(problem.k * nbytes / 128)
+    block = block_seconds(problem, config, unit)
+    quartets = 1 if config.option("alternate") else min(2, config.bm // 64)  # more do not store faster
+    store = _STORE + _STORE_ELEMENT * config.bm * config.bn / quartets
+    main = blocks * block
+    waves = ceil(division.whole / device.compute_units)
+    if config.option("alternate"):  # while one quartet stores, the other multiplies
+        seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0
+    else:
+        seconds = waves * (main + store)
+    if division.cut:
+        seconds += ceil(blocks / division.shares) * block + store
+    moved = (problem.m + problem.n) * problem.k * nbytes * _READ + problem.m * problem.n * nbytes * _WRITE
+    seconds = float((seconds**4 + (moved * problem.batch) ** 4) ** 0.25)  # the longer, and some of the other
+    if division.cut:
+        seconds += _LAUNCH + 8 * division.cut * division.shares * config.bm * config.bn * _PARTIAL
+    packed = operands_of(problem, unit).packed_elements(problem)
+    if packed:
+        seconds += _LAUNCH + 2 * packed * nbytes * _PACKED
+    return seconds + _START + _START_GROUP * division.groups(device) + _LAUNCH
+
+
+def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[TileConfig]:
+    """A configuration for each tile that fits, the one that the model likes best first."""
+    room = local_bytes(device) - _OTHER_LOCAL_BYTES
+    found: list[TileConfig] = []
+    for swapped in _orientations(problem, unit):
+        for bm, bn in _TILES:
+            config = TileConfig(bm=bm, bn=bn, bk=unit.block, options=_options(0, swapped))
+            config = replace(config, stages=min(8, room // stage_bytes(config)))
+            if config.stages >= 2:
+                found += _variants(seen(problem, config), config, device)
+    found = [c for c in found if not _starved(problem, c, unit)]
+    return sorted(found, key=lambda c: estimated_seconds(problem, c, device, unit))
+
+
+def _starved(problem: GemmProblem, config: TileConfig, unit: Unit) -> bool:
+    """Whether A would go through registers that there are none of."""
+    where = (config.bm, config.bn, config.option("alternate"))
+    return where in _NO_REGISTERS_LEFT and operands_of(seen(problem, config), unit).left_registers
+
+
+def _options(alternate: int, swapped: int) -> tuple[tuple[str, int], ...]:
+    return (("alternate", alternate), ("group", 8), *((("swapped", 1),) if swapped else ()))
+
+
+def _orientations(problem: GemmProblem, unit: Unit) -> tuple[int, ...]:
+    """``swapped``: whichever packs less; both where that is the same and tiles have rows to spare."""
+    views = (problem, problem.transposed)
+    straight, swapped = (operands_of(view, unit).packed_elements(view) for view in views)
+    if straight == swapped:
+        return (0, 1) if min(problem.m, problem.n) < _LEAST_ROWS else (0,)
+    return (int(swapped < straight),)
+
+
+def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Iterator[TileConfig]:
+    """The tile, the same with quartets that alternate, and with K in shares."""
+    ways = [config]
+    if (config.bm, config.bn) in _ALTERNATE_TILES:
+        ways.append(replace(config, options=_options(1, config.option("swapped"))))
+    yield from ways
+    shares = _shares(problem, config, device)
+    if shares > 1:
+        yield from (replace(c, split_k=shares) for c in ways)
+
+
+def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Shares of K, of two blocks or more, that give every compute unit one in the last wave."""
+    left = Division.of(problem, config, device, problem.batch).tiles % device.compute_units
+    if not left or (problem.batch > 1 and stacked(problem) == 1):
+        return 1
+    return min(device.compute_units // left, problem.k // (2 * config.bk), _MOST_SHARES)
+
+
+def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> list[str]:
+    """Why cl/nvidia/wgmma.cl cannot be built with *config*."""
+    reasons = config.violations(device, (work_items(config),), 0)
+    if (config.bm, config.bn) not in _TILES or config.bk != unit.block:
+        reasons.append(f"wgmma has tiles of {list(_TILES)} x {unit.block}, not {config}")
+    if not 1 <= config.split_k <= _MOST_SHARES:
+        reasons.append(f"split_k must be 1 to {_MOST_SHARES}: {config}")
+    if config.option("alternate") and (config.bm, config.bn) not in _ALTERNATE_TILES:
+        reasons.append(f"quartets alternate on tiles of {_ALTERNATE_TILES}, not {config}")
+    if config.option("swapped") not in (0, 1):
+        reasons.append(f"swapped must be 0 or 1: {config}")
+    elif _starved(problem, config, unit):
+        reasons.append(f"no registers are left for an operand across K: {config}")
+    needed = config.stages * stage_bytes(config) + _OTHER_LOCAL_BYTES
+    if config.stages < 2 or needed > local_bytes(device):
+        reasons.append(f"{config.stages} stages take {needed} bytes of local memory: 2 to as many as fit")
+    return reasons
+
+
+def feeders(config: TileConfig) -> int:
+    """Sub-groups that take turns in asking for an operand's copies: two where a block takes less time than
+    one of them needs to ask for it, some 0.17 us.
+    """
+    return 2 if config.bm * config.bn <= _SMALL_TILE else 1
+
+
+def work_items(config: TileConfig) -> int:
+    """A work-group's size: a quartet of sub-groups that copies, and those that multiply."""
+    return 128 * (1 + (2 if config.option("alternate") else config.bm // 64))

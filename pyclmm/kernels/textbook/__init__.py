@@ -1,0 +1,1 @@
+"""The textbook kernels: one technique each."""

@@ -1,0 +1,41 @@
+"""`flat`: a 1-D NDRange over the elements of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
+
+
+class Flat(Kernel):
+    """See cl/textbook/flat.cl."""
+
+    name = "flat"
+    summary = "1-D NDRange in work-groups of 256: row = id / N, column = id % N"
+    automatic = False
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return device.missing_type(problem.types) or device.too_many_steps(problem.k)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        candidates = [TileConfig(bn=size) for size in (256, 64, 16, 1)]
+        return [c for c in candidates if not self.violations(problem, c, device)]
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        return config.violations(device, (config.bn,), 0)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        return Work(
+            (
+                Launch(
+                    gemm_program(problem, "textbook/flat.cl"),
+                    "matmul_flat",
+                    ndrange(problem, round_up(problem.m * problem.n, config.bn)),
+                    local_range(problem, config.bn),
+                    gemm_args(problem),
+                ),
+            )
+        )

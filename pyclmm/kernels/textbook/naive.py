@@ -1,0 +1,41 @@
+"""`naive`: a work-item an element, a 2-D NDRange. The last rung of the ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
+
+
+class Naive(Kernel):
+    """See cl/textbook/naive.cl."""
+
+    name = "naive"
+    summary = "one work-item an element of the result, 2-D NDRange"
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return device.missing_type(problem.types) or device.too_many_steps(problem.k)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        candidates = [TileConfig(bm=bm, bn=bn) for bm, bn in ((16, 16), (8, 8), (4, 4), (1, 1))]
+        return [c for c in candidates if not self.violations(problem, c, device)]
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        return config.violations(device, (config.bn, config.bm), 0)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        size = (round_up(problem.n, config.bn), round_up(problem.m, config.bm))
+        return Work(
+            (
+                Launch(
+                    gemm_program(problem, "textbook/naive.cl"),
+                    "matmul_naive",
+                    ndrange(problem, *size),
+                    local_range(problem, config.bn, config.bm),
+                    gemm_args(problem),
+                ),
+            )
+        )

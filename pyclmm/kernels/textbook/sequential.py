@@ -1,0 +1,42 @@
+"""`sequential`: the triple loop in a single work-item, the baseline that speed-ups are quoted against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
+
+
+class Sequential(Kernel):
+    """See cl/textbook/sequential.cl."""
+
+    name = "sequential"
+    summary = "the triple loop in a single work-item, summed in double where the device has it"
+    automatic = False
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return device.missing_type(problem.types) or device.too_many_steps(problem.m * problem.n * problem.k)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        return [TileConfig()]
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        return []
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        wide = {"float32": "float64", "complex64": "complex128"} if device.has_fp64 else {}
+        acc_type = wide.get(problem.acc_type, problem.acc_type)
+        return Work(
+            (
+                Launch(
+                    gemm_program(problem, "textbook/sequential.cl", acc_type=acc_type),
+                    "matmul_sequential",
+                    ndrange(problem, 1),
+                    local_range(problem, 1),
+                    gemm_args(problem),
+                ),
+            )
+        )

@@ -1,0 +1,49 @@
+"""`single_group`: the whole product in one work-group; small shapes only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
+
+
+class SingleGroup(Kernel):
+    """See cl/textbook/single_group.cl."""
+
+    name = "single_group"
+    summary = "the whole product in one work-group of M x N work-items"
+    automatic = False
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        items = problem.m * problem.n
+        if items > device.max_work_group_size:
+            return (
+                f"M x N is {problem.m} x {problem.n}, {items} work-items in one work-group; "
+                f"the device's limit is {device.max_work_group_size}"
+            )
+        reasons = self.violations(problem, TileConfig(), device)
+        unable = device.missing_type(problem.types) or device.too_many_steps(problem.k)
+        return unable or (reasons[0] if reasons else None)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        return [TileConfig()]
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        return config.violations(device, (problem.n, problem.m), 0)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        size = (problem.n, problem.m)
+        return Work(
+            (
+                Launch(
+                    gemm_program(problem, "textbook/single_group.cl"),
+                    "matmul_single_group",
+                    ndrange(problem, *size),
+                    local_range(problem, *size),
+                    gemm_args(problem),
+                ),
+            )
+        )

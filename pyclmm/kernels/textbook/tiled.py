@@ -1,0 +1,48 @@
+"""`tiled`: the textbook kernel with TW x TW tiles of A and B in local memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...problem.dtypes import dtype_of
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
+
+_WIDTHS = (16, 32, 8, 4, 2, 1)  # 16 is the sound default, 32 a candidate where it fits
+
+
+class Tiled(Kernel):
+    """See cl/textbook/tiled.cl. BM = BN = BK is TW, the tile width."""
+
+    name = "tiled"
+    summary = "TW x TW tiles of A and B in local memory, one element a work-item"
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return device.missing_type(problem.types) or device.too_many_steps(problem.k)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        candidates = map(TileConfig.square, _WIDTHS)
+        return [c for c in candidates if not self.violations(problem, c, device)]
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        tw = config.bm
+        if not tw == config.bn == config.bk or tw < 1:
+            return [f"tiled has one tile width, so bm, bn and bk must be equal: {config}"]
+        local_bytes = 2 * tw * (tw + 1) * dtype_of(problem.acc_type).itemsize
+        return config.violations(device, (tw, tw), local_bytes)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        tw = config.bm
+        return Work(
+            (
+                Launch(
+                    gemm_program(problem, "textbook/tiled.cl", [("TW", tw)]),
+                    "matmul_tiled",
+                    ndrange(problem, round_up(problem.n, tw), round_up(problem.m, tw)),
+                    local_range(problem, tw, tw),
+                    gemm_args(problem),
+                ),
+            )
+        )

@@ -1,0 +1,1 @@
+"""Kernels for the matrix instructions of AMD's and Intel's GPUs, behind one interface."""

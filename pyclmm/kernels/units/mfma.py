@@ -1,0 +1,52 @@
+"""`mfma`: the matrix units of AMD's gfx90a and gfx942, through the compiler's builtins."""
+
+from __future__ import annotations
+
+from ...problem.dtypes import dtype_of
+from ...problem.gemm import GemmProblem
+from ..device import DeviceInfo
+from .unit import CODES, TF32_CODE, Instruction, UnitKernel, one_pass
+
+# k's a work-item hands over, by element type.
+_WORD_K = {
+    "gfx90a": {"float16": 4, "bfloat16": 4, "float32": 1, "float64": 1, "int8": 4},
+    "gfx942": {"float16": 4, "bfloat16": 4, "float32": 1, "float64": 1, "int8": 8},
+}
+_LANES = 64
+
+
+class Mfma(UnitKernel):
+    """See cl/units/amd_mfma.h. float32 is summed by fused multiply-adds in the order of K, as precision="highest"
+    wants (arXiv 2511.10909, measured on both devices); with "medium", gfx942 multiplies TF32.
+    """
+
+    name = "mfma"
+    summary = "matrix units of AMD's gfx90a and gfx942 (MFMA); never run by us"
+    header = "units/amd_mfma.h"
+    tiles = (
+        (128, 128, 64, 64, 32),
+        (256, 128, 128, 64, 32),
+        (128, 64, 64, 32, 32),
+        (64, 64, 32, 32, 32),
+        (128, 128, 64, 64, 16),
+        (64, 128, 32, 64, 16),
+        (64, 64, 32, 32, 16),
+        (32, 32, 16, 16, 16),
+    )
+
+    def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction | str:
+        types = _WORD_K.get(device.gfx)
+        if types is None:
+            return "mfma needs an AMD device of gfx90a or gfx942"
+        if reason := one_pass(problem, tuple(types)):
+            return f"mfma: {reason}"
+        name = problem.a_type
+        medium = problem.precision == "medium"
+        if name == "float16" and device.gfx == "gfx90a" and not medium:
+            return "mfma on gfx90a takes float16 denormals for zero: precision='medium' allows that"
+        tf32 = name == "float32" and device.gfx == "gfx942" and medium
+        word_k, code = (2, TF32_CODE) if tf32 else (types[name], CODES[name])
+        rows = 16 if name == "float64" or rows == 16 else 32
+        defines = (("MFMA_TYPE", code), ("UNIT_M", rows))
+        k = word_k * _LANES // rows
+        return Instruction(_LANES, rows, rows, k, dtype_of(name).itemsize, word_k, defines)

@@ -1,0 +1,222 @@
+"""What the families for AMD's and Intel's matrix instructions share: cl/units/unit.cl over an instruction."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...problem.dtypes import dtype_of
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import (
+    GEMM_H,
+    TYPES_H,
+    Kernel,
+    Launch,
+    Program,
+    Work,
+    Workspace,
+    gemm_args,
+    gemm_defines,
+    local_range,
+    ndrange,
+    round_up,
+)
+from ..nvidia.matrix_units import Defines, too_long
+from ..split_k import Part, reduction
+
+CODES = {"float16": 1, "bfloat16": 2, "float32": 3, "float64": 4, "int8": 5, "uint8": 5}
+TF32_CODE = 6
+_GROUP = 8  # rows of tiles that are walked together, as register_reduce.cl walks them
+_MOST_SHARES = 16
+_ALONE = 1.25  # a work-group that has a compute unit to itself waits at its barriers
+_TILE_START = 256  # what a tile's start and store cost, in steps of K
+_SHARE_COST = 8  # what a share costs an element of out, in steps of K
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A matrix instruction: what its header in cl/ draws, for the host.
+
+    ``lanes`` work-items multiply ``m`` x ``k`` by ``k`` x ``n`` elements of ``nbytes``; a word of ``word_k``
+    elements along K is what a work-item hands over at once.
+    """
+
+    lanes: int
+    m: int
+    n: int
+    k: int
+    nbytes: int
+    word_k: int
+    defines: Defines
+
+
+def one_pass(problem: GemmProblem, types: Sequence[str]) -> str | None:
+    """Why none of *types* multiplies this product's operands in one pass, or None."""
+    a, b = problem.a_type, problem.b_type
+    integers = {"int8", "uint8"} & set(types)
+    sums = "uint32" if a in integers else "float64" if a == "float64" else "float32"
+    same = a == b or (a in integers and b in integers)
+    if same and a in types and problem.acc_type == sums:
+        return None
+    return f"its instructions do not multiply {a} by {b} summed in {problem.acc_type}"
+
+
+def signs(prefix: str, problem: GemmProblem) -> Defines:
+    """Which 8-bit operands have a sign; of other types nothing."""
+    if CODES[problem.a_type] != CODES["int8"]:
+        return ()
+    return (
+        (f"{prefix}_SIGNED_A", int(problem.a_type == "int8")),
+        (f"{prefix}_SIGNED_B", int(problem.b_type == "int8")),
+    )
+
+
+def _side_by_side(one: Instruction) -> int:
+    """Elements of one access to an operand whose lines run across K."""
+    return max(1, 4 // one.nbytes)
+
+
+def _wide(one: Instruction, across: bool, length: int, align: int) -> bool:
+    """Whether an operand with lines of that length is read in accesses of several elements."""
+    elements = _side_by_side(one) if across else one.word_k
+    return elements > 1 and length % elements == 0 and align % (elements * one.nbytes) == 0
+
+
+def _fills(width: int, words: int, cell: int, items: int) -> bool:
+    """Whether passes of so many work-items fill a tile of *width* lines evenly, or a part of them does,
+    along K and across, *cell* lines at a time."""
+    cells = width // cell * words
+    return max(words, width // cell) <= items and (cells % items == 0 or items % cells == 0)
+
+
+class UnitKernel(Kernel):
+    """See cl/units/unit.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's; SPLIT_K shares of K,
+    added by cl/split_k.cl; option ``unit``: rows of an instruction.
+    """
+
+    risky = True
+    header: str  # of cl/: the instruction
+    tiles: tuple[tuple[int, int, int, int, int], ...]  # BM, BN, SGM, SGN, rows of an instruction
+    most_sums = 128  # 32-bit registers of a work-item's sums: with more, clang 19 spills
+
+    @abstractmethod
+    def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction | str:
+        """The instruction of so many rows that multiplies these operands there, or why none does."""
+
+    def depth(self, one: Instruction) -> int:
+        """BK of its configurations: 64 bytes of K."""
+        return max(one.k, 64 // one.nbytes)
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        one = self.instruction(problem, device, self.tiles[0][4])
+        if isinstance(one, str):
+            return one
+        return too_long(problem) or device.missing_type(problem.types)
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        found = dict(self._candidates(problem, device))
+        fitting = [c for c in found if not self.violations(problem, c, device)]
+        return sorted(fitting, key=lambda c: _cost(problem, c, found[c], device))
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        one = self.instruction(problem, device, config.option("unit"))
+        if isinstance(one, str):
+            return [one]
+        c = config
+        pairs = (("bm", c.bm, c.sgm), ("bn", c.bn, c.sgn), ("sgm", c.sgm, one.m), ("sgn", c.sgn, one.n))
+        reasons = [f"{name} {size} is no multiple of {of}" for name, size, of in pairs if not of or size % of]
+        if reasons or c.bm % 16 or c.bn % 16 or c.bk < 1 or c.bk % one.k or not 1 <= c.split_k <= 64:
+            return [*reasons, f"bm, bn must be multiples of 16, bk of {one.k}, split_k 1 to 64: {config}"]
+        items = work_items(config, one)
+        sums = c.sgm * c.sgn * dtype_of(problem.acc_type).itemsize // 4 // one.lanes
+        if sums > self.most_sums:
+            return [f"{sums} registers a work-item for its sums, at most {self.most_sums} spill nothing"]
+        tiles = [(width, cell) for width in (c.bm, c.bn) for cell in (1, _side_by_side(one))]
+        if items & (items - 1) or not all(_fills(w, c.bk // one.word_k, cell, items) for w, cell in tiles):
+            return [f"{items} work-items do not fill these tiles evenly: {config}"]
+        return config.violations(device, (items,), local_bytes(config, one))
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        one = self.instruction(problem, device, config.option("unit"))
+        if isinstance(one, str):
+            raise UnsupportedError(one)
+        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
+        k_share = round_up(ceil(problem.k / config.split_k), config.bk)
+        shares = ceil(problem.k / k_share)
+        items = work_items(config, one)
+        nbytes = tiles * shares * problem.batch * config.bm * config.bn * dtype_of(problem.acc_type).itemsize
+        partial = Workspace("partial", nbytes)
+        split = config.split_k > 1
+        product = Launch(
+            Program(self.sources, (*gemm_defines(problem), *_defines(problem, config, one))),
+            "matmul_unit",
+            ndrange(problem, tiles * items, shares),
+            local_range(problem, items, 1),
+            (*gemm_args(problem), np.int32(k_share), partial.symbol if split else "batch_offsets"),
+        )
+        if not split:
+            return Work((product,))
+        added = reduction(problem, config.bm, config.bn, Part(0, tiles, shares), partial.symbol)
+        return Work((product, added), (partial,))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (TYPES_H, GEMM_H, "include/tile_order.h", "units/unit_tile.h", self.header, "units/unit.cl")
+
+    def _candidates(
+        self, problem: GemmProblem, device: DeviceInfo
+    ) -> Iterator[tuple[TileConfig, Instruction]]:
+        for bm, bn, sgm, sgn, rows in self.tiles:
+            one = self.instruction(problem, device, rows)
+            if isinstance(one, str):
+                continue
+            bk = self.depth(one)
+            whole = TileConfig(bm=bm, bn=bn, bk=bk, sgm=sgm, sgn=sgn, options=(("unit", one.m),))
+            tiles = ceil(problem.m / bm) * ceil(problem.n / bn) * problem.batch
+            shares = min(device.compute_units // tiles, problem.k // (4 * bk), _MOST_SHARES)
+            yield whole, one
+            if shares > 1:
+                yield replace(whole, split_k=shares), one
+
+
+def work_items(config: TileConfig, one: Instruction) -> int:
+    """A work-group's size."""
+    return one.lanes * (config.bm // config.sgm) * (config.bn // config.sgn)
+
+
+def local_bytes(config: TileConfig, one: Instruction) -> int:
+    """Local memory of a work-group: two stages of both tiles."""
+    return 2 * config.bk * (config.bm + config.bn) * one.nbytes
+
+
+def _cost(problem: GemmProblem, config: TileConfig, one: Instruction, device: DeviceInfo) -> float:
+    """What orders configurations: rounds of tiles, each with what it reads. Never measured."""
+    shares = config.split_k
+    tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
+    rounds = ceil(tiles * shares / device.compute_units)
+    reads = 1 + 32 / config.bm + 32 / config.bn
+    added = _SHARE_COST * shares * problem.m * problem.n * problem.batch / device.compute_units
+    steps = problem.k / shares + _TILE_START
+    alone = _ALONE if 2 * local_bytes(config, one) > device.local_mem_size else 1
+    return rounds * config.bm * config.bn * steps * reads * alone + (added if shares > 1 else 0)
+
+
+def _defines(problem: GemmProblem, config: TileConfig, one: Instruction) -> Defines:
+    p = problem
+    wide_a = _wide(one, p.trans_a, p.m if p.trans_a else p.k, p.a_align)
+    wide_b = _wide(one, not p.trans_b, p.k if p.trans_b else p.n, p.b_align)
+    return (
+        *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn")),
+        *(("GROUP", _GROUP), ("WORK_ITEMS", work_items(config, one)), ("SPLIT", int(config.split_k > 1))),
+        *(("ELEMENT_BYTES", one.nbytes), ("WORD_K", one.word_k)),
+        *(("WIDE_A", int(wide_a)), ("WIDE_B", int(wide_b))),
+        ("SWIZZLE", max(1, one.lanes * one.word_k // config.bk)),
+        *one.defines,
+    )

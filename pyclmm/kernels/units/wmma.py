@@ -1,0 +1,39 @@
+"""`wmma`: the matrix units of AMD's RDNA 3 (gfx11..), through the compiler's builtins."""
+
+from __future__ import annotations
+
+import re
+
+from ...problem.dtypes import dtype_of
+from ...problem.gemm import GemmProblem
+from ..device import DeviceInfo
+from .unit import CODES, Instruction, UnitKernel, one_pass, signs
+
+_TYPES = ("float16", "bfloat16", "int8", "uint8")
+
+
+class Wmma(UnitKernel):
+    """See cl/units/amd_wmma.h."""
+
+    name = "wmma"
+    summary = "matrix units of AMD's RDNA 3, gfx11 (WMMA); never run by us"
+    header = "units/amd_wmma.h"
+    tiles = (
+        (128, 128, 64, 32, 16),
+        (128, 64, 32, 32, 16),
+        (64, 64, 32, 16, 16),
+        (32, 32, 16, 16, 16),
+    )
+
+    def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction | str:
+        if not re.fullmatch(r"gfx11\d\d", device.gfx):
+            return "wmma needs an AMD device of RDNA 3, gfx1100 to gfx1199"
+        if reason := one_pass(problem, _TYPES):
+            return f"wmma: {reason}"
+        nbytes = dtype_of(problem.a_type).itemsize
+        defines = (("WMMA_TYPE", CODES[problem.a_type]), *signs("WMMA", problem))
+        return Instruction(32, 16, 16, 16, nbytes, 16 // nbytes, defines)
+
+    def depth(self, one: Instruction) -> int:
+        """Two instructions: with more of 8-bit types, clang 19 spills."""
+        return 2 * one.k

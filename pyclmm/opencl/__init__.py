@@ -1,0 +1,1 @@
+"""Everything that talks to a driver: devices, queues, programs, memory, launches."""

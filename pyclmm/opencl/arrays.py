@@ -1,0 +1,167 @@
+"""pyopencl Arrays as operands: their strides, offsets, events, and whether two share memory."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+
+from ..errors import ArgumentError, UnsupportedError
+from ..kernels.device import DeviceInfo
+from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment
+from .host_memory import check_size
+from .status import out_of_memory
+
+Array = cla.Array
+Operands = Mapping[str, Array]
+
+_PARENT = cl.mem_info.ASSOCIATED_MEMOBJECT
+
+
+def operand(x: Array, argument: str) -> Operand:
+    """What the checks need to know of a pyopencl Array."""
+    if x.offset % x.dtype.itemsize:
+        raise UnsupportedError(
+            f"{argument} begins {x.offset} bytes into its buffer, not at a whole element of {x.dtype}; "
+            "copy it first"
+        )
+    return Operand(tuple(x.shape), tuple(x.strides), x.dtype, alignment(x.offset) if x.offset else MAX_ALIGN)
+
+
+def common_queue(operands: Operands, queue: cl.CommandQueue | None) -> cl.CommandQueue:
+    """*queue*, or the first that one of them has. Raises ArgumentError unless all are in its context."""
+    if queue is None:
+        queue = operands["a"].queue or _other_queue(operands)
+    for name, x in operands.items():
+        if x.queue is not queue and x.context != queue.context:  # this very queue is in its context
+            raise ArgumentError(
+                f"{name} is in another OpenCL context than the queue; allocate all operands and out "
+                "in one context"
+            )
+    return queue
+
+
+def _other_queue(operands: Operands) -> cl.CommandQueue:
+    for x in operands.values():
+        if x.queue is not None:
+            return x.queue
+    raise ArgumentError("none of the Arrays has a queue; pass queue=")
+
+
+def _memory(base: Any) -> tuple[int, int]:
+    """(identity of the allocation that a buffer is of, where in it the buffer begins in bytes)."""
+    if not isinstance(base, cl.MemoryObjectHolder):  # shared virtual memory is all one address space
+        return 0, int(getattr(base, "svm_ptr", id(base)))
+    parent: Any = base.get_info(_PARENT)
+    if parent is None:
+        return base.int_ptr, 0
+    offset: Any = base.get_info(cl.mem_info.OFFSET)
+    return parent.int_ptr, offset
+
+
+def location(x: Array) -> tuple[int, int]:
+    """What tells *x*'s memory from another's: its allocation, and where it begins in it."""
+    root, at = _memory(x.base_data)
+    return root, at + x.offset
+
+
+def _byte_range(x: Array) -> tuple[int, int]:
+    low = high = x.offset
+    for length, stride in zip(x.shape, x.strides, strict=True):
+        reach = (length - 1) * stride
+        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+    return low, high + x.dtype.itemsize
+
+
+def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
+    """What a plan depends on: the layouts, and the operands that writing ``out`` would spoil.
+
+    C in place is no clash: a kernel reads C(i, j) only where it is about to write out(i, j).
+    """
+    layouts, clashing = [], []
+    out = operands.get("out")
+    memory = None if out is None else out.base_data
+    whole = _is_whole(memory)
+    for name, x in operands.items():
+        layouts.append((name, x.shape, x.strides, x.dtype, x.offset % MAX_ALIGN))
+        if out is None or name == "out":
+            continue
+        its = x.base_data
+        if whole and its != memory and type(its) is cl.Buffer and its.get_info(_PARENT) is None:
+            continue  # two allocations, and neither a part of another one: the usual case
+        if _overlap(x, out) and not (name == "c" and _same_view(x, out)):
+            clashing.append(name)
+    return tuple(layouts), tuple(clashing)
+
+
+def _is_whole(base: Any) -> bool:
+    """Whether a buffer is known to be an allocation of its own, and no part of another."""
+    return type(base) is cl.Buffer and base.get_info(_PARENT) is None
+
+
+def _overlap(x: Array, y: Array) -> bool:
+    """Whether the two share a byte, by the ranges of their bytes."""
+    if x.size == 0 or y.size == 0:
+        return False
+    (x_root, x_at), (y_root, y_at) = _memory(x.base_data), _memory(y.base_data)
+    if x_root != y_root:
+        return False
+    (x_low, x_high), (y_low, y_high) = _byte_range(x), _byte_range(y)
+    return x_low + x_at < y_high + y_at and y_low + y_at < x_high + x_at
+
+
+def _same_view(x: Array, y: Array) -> bool:
+    mine, other = ((v.shape, v.strides, v.dtype, v.offset, v.base_data) for v in (x, y))
+    return mine == other
+
+
+def add_event(x: Array, event: cl.Event, earlier: Sequence[cl.Event]) -> None:
+    """Note that *event* writes *x*, and that it comes after *earlier* ones of x's events, which can go.
+
+    So the list stays short: PyOpenCL waits for some of its events when it grows long. They are taken out
+    one by one, because other threads may be adding to it.
+    """
+    for one in earlier:
+        try:  # noqa: SIM105 - suppress() takes as long as the rest of this function
+            x.events.remove(one)
+        except ValueError:  # another thread was here
+            pass
+    x.add_event(event)
+
+
+class Results:
+    """Makes new C-contiguous Arrays of one shape and dtype, faster than their constructor does."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo) -> None:
+        self._shape, self._dtype, self._device = shape, dtype, device
+        self._nbytes = math.prod(shape) * dtype.itemsize
+        self._blank: Array | None = None
+
+    def new(self, queue: cl.CommandQueue, allocator: Any) -> Array:
+        """One in *queue*'s context, from *allocator* if that is given. Raises DeviceMemoryError."""
+        if self._blank is None:
+            check_size(self._nbytes, self._device, "out")
+            self._blank = cla.Array(queue.context, self._shape, self._dtype, allocator=_no_memory)
+        made = copy.copy(self._blank)
+        made.queue, made.context, made.allocator, made.events = queue, queue.context, allocator, []
+        if self._nbytes:
+            made.base_data = self._allocated(made.context, allocator)
+        return made
+
+    def _allocated(self, context: cl.Context, allocator: Any) -> Any:
+        try:
+            if allocator is not None:
+                return allocator(self._nbytes)
+            return cl.Buffer(context, cl.mem_flags.READ_WRITE, self._nbytes)
+        except cl.Error as error:
+            raise out_of_memory(self._nbytes, self._device, "out", error) from error
+
+
+def _no_memory(_nbytes: int) -> Any:
+    """An allocator that allocates nothing."""
+    return None

@@ -1,0 +1,192 @@
+"""Programs and kernels: the only caller of ``cl.Program``.
+
+Sources of cl/ are joined with ``#line`` marks, so that a build error names the real file and line.
+A program is compiled once a context and set of macros, whatever the shapes; PyOpenCL keeps compiled
+binaries on disk for drivers that do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import threading
+import warnings
+from collections import OrderedDict
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyopencl as cl
+
+from ..errors import BuildError
+from ..kernels import Program
+from . import ptx
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+OLD_POCL = "unknown target CPU"  # what PyPI's PoCL 3.0 says of processors that are younger than its compiler
+
+_CACHE_SIZE = 512
+_programs: OrderedDict[tuple[cl.Context, Program], cl.Program] = OrderedDict()
+_lock = threading.Lock()
+_building: dict[tuple[cl.Context, Program], threading.Lock] = {}
+_cache_dir: Any = None  # PyOpenCL's own folder; False: none
+
+
+class _Quiet:
+    """Keeps the compiler's remarks from the user while any thread is building.
+
+    ``warnings.catch_warnings`` alone would leave its filter behind, or take it away too early, where
+    builds of several threads overlap.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._filters = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore", cl.CompilerWarning)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._filters.__exit__(None, None, None)
+
+
+_quiet = _Quiet()
+
+
+@cache
+def _folder() -> Traversable:
+    """cl/ as it is installed, or beside the package in a clone."""
+    package = resources.files("pyclmm")
+    installed = package.joinpath("cl")
+    return installed if installed.is_dir() else Path(str(package)).parent / "cl"
+
+
+@cache
+def read_source(name: str) -> str:
+    """The text of one file of cl/."""
+    return _folder().joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def joined_source(names: tuple[str, ...]) -> str:
+    """Those files, one after the other, each with its own line numbers in messages."""
+    return "\n".join(f'#line 1 "{name}"\n{read_source(name)}' for name in names)
+
+
+def build_options(program: Program) -> tuple[str, ...]:
+    """The compiler's options: OpenCL C 1.2, and the macros in their order."""
+    macros = [f"-D{name}={value}" for name, value in program.defines]
+    return ("-cl-std=CL1.2", *macros)
+
+
+def source_hash(program: Program) -> str:
+    """A digest of everything that decides what is compiled."""
+    target = str(program.ptx_target)
+    text = "\n".join((joined_source(program.sources), *build_options(program), target))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def built(context: cl.Context, program: Program) -> cl.Program:
+    """The compiled program, from the cache or built now. Raises BuildError."""
+    key = (context, program)
+    with _lock:
+        if key in _programs:
+            _programs.move_to_end(key)
+            return _programs[key]
+        mine = _building.setdefault(key, threading.Lock())
+    with mine:  # one thread compiles, the others wait for it; other programs go on
+        with _lock:
+            if key in _programs:
+                return _programs[key]
+        try:
+            result = _build(context, program)
+            with _lock:
+                _programs[key] = result
+                while len(_programs) > _CACHE_SIZE:
+                    _programs.popitem(last=False)
+        finally:  # also where the build failed: who comes next tries again
+            with _lock:
+                _building.pop(key, None)
+    return result
+
+
+def forget(context: cl.Context) -> None:
+    """Keep nothing of a (lost) context."""
+    with _lock:
+        for key in [key for key in _programs if key[0] == context]:
+            del _programs[key]
+
+
+def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:
+    """A kernel object of its own: PyOpenCL's are not safe to share between threads. Raises BuildError."""
+    try:
+        return cl.Kernel(built(context, program), name)
+    except cl.Error as error:
+        raise _refused(context, program, f"{name}: {error}") from error
+
+
+def _refused(context: cl.Context, program: Program, log: str) -> BuildError:
+    if OLD_POCL in log:
+        log += "\nThis PoCL is older than the processor: `python -m pyclmm.tools.pocl_wheel` mends PyPI's."
+    device = ", ".join(d.name.strip() for d in context.devices)
+    return BuildError(device, " ".join(build_options(program)), log)
+
+
+def _build(context: cl.Context, program: Program) -> cl.Program:
+    try:
+        with _quiet:
+            result = _compiled(context, joined_source(program.sources), list(build_options(program)))
+            return result if program.ptx_target is None else _rewritten(context, result)
+    except (cl.Error, ValueError) as error:
+        raise _refused(context, program, _without_file(str(error))) from error
+
+
+def _rewritten(context: cl.Context, compiled: cl.Program) -> cl.Program:
+    """The same program with the instructions in it that only ptx.TARGET has."""
+    binaries: Any = compiled.get_info(cl.program_info.BINARIES)
+    devices: Any = compiled.get_info(cl.program_info.DEVICES)
+    texts = [ptx.rewritten(binary) for binary in binaries]
+    result: cl.Program = cl.Program(context, devices, texts).build()
+    return result
+
+
+def _compiled(context: cl.Context, source: str, options: list[str]) -> cl.Program:
+    """Compile, through PyOpenCL's cache of binaries while that works.
+
+    It fails with whatever went wrong in it: a folder that cannot be written, or the lock that a
+    killed process left, for which it waits a minute.
+    """
+    global _cache_dir  # noqa: PLW0603 - once broken, not tried again
+    if _cache_dir is None:
+        try:
+            cached: cl.Program = cl.Program(context, source).build(options)
+            return cached
+        except cl.Error:
+            raise
+        except Exception:  # a cache may fail in any way
+            _cache_dir = False
+    uncached: cl.Program = cl.Program(context, source).build(options, cache_dir=_cache_dir)
+    return uncached
+
+
+def _without_file(log: str) -> str:
+    """*log* without the copy of the source that PyOpenCL leaves behind where a build fails."""
+    found = re.search(r"\n\(source saved as (.+\.cl)\)$", log)
+    if found is None:
+        return log
+    with contextlib.suppress(OSError):
+        Path(found[1]).unlink()
+    return log[: found.start()]

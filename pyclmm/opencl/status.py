@@ -1,0 +1,67 @@
+"""What a driver's error means: the only module that knows OpenCL's error codes.
+
+Three things can be wrong: memory is used up, the device (or its context) is gone, or the driver refuses
+what it was told to do. Each becomes an error of pyclmm's that says what happened and what to do.
+"""
+
+from __future__ import annotations
+
+import pyopencl as cl
+
+from ..errors import DeviceLostError, DeviceMemoryError, LaunchError, PyclmmError
+from ..kernels.device import DeviceInfo
+
+_MEMORY = (
+    cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE,
+    cl.status_code.OUT_OF_HOST_MEMORY,
+    cl.status_code.INVALID_BUFFER_SIZE,
+)
+# What later commands get once a context is gone; -9999 is NVIDIA's for an illegal access.
+_LOST = (
+    cl.status_code.DEVICE_NOT_AVAILABLE,
+    cl.status_code.INVALID_CONTEXT,
+    cl.status_code.INVALID_COMMAND_QUEUE,
+    -9999,
+)
+
+
+def code_of(error: cl.Error) -> int | None:
+    """OpenCL's code of *error*, where it has one."""
+    try:
+        return int(error.code)
+    except AttributeError:  # raised by hand, with a text only
+        return None
+
+
+def out_of_memory(nbytes: int, device: DeviceInfo, argument: str, error: cl.Error) -> PyclmmError:
+    """The error for an allocation that the driver refused."""
+    if code_of(error) in _LOST:
+        return lost(device, error)
+    return DeviceMemoryError(
+        f"device {device.name!r} refused {nbytes} bytes for {argument} ({error}); it has "
+        f"{device.global_mem_size} bytes in all: free some, or multiply in parts"
+    )
+
+
+def refused(device: DeviceInfo, what: str, error: cl.Error) -> PyclmmError:
+    """The error for a command that was not taken: nothing of it has run."""
+    code = code_of(error)
+    if code in _LOST:
+        return lost(device, error)
+    if code in _MEMORY:
+        return DeviceMemoryError(
+            f"device {device.name!r} had no memory for {what} ({error}): free some, or multiply in parts"
+        )
+    return LaunchError(
+        f"device {device.name!r} refused {what} ({error}); call again, or with another kernel= "
+        "(`pyclmm info` lists them); `pyclmm selftest` tells which ones are right on this device"
+    )
+
+
+def lost(device: DeviceInfo, error: cl.Error) -> DeviceLostError:
+    """The error for a command that was taken and did not come to its end."""
+    return DeviceLostError(
+        f"device {device.name!r} stopped before the result was there ({error}); nothing in its context can "
+        "be used again: call again with NumPy arrays, or make a new context and new Arrays; "
+        "`pyclmm selftest` tells whether a kernel does this"
+    )

@@ -1,0 +1,358 @@
+"""Every check of operands, and the way of a call into the canonical form of :mod:`pyclmm.problem`.
+
+Operands come as :class:`Operand` (shape, strides, dtype), so nothing here depends on where the data
+are, and nothing needs an OpenCL driver. What does not fit the canonical form is either turned into it (a
+column-major ``out`` is the transposed product) or listed as a :class:`Copy` that comes before or after the
+product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, unknown_name
+from . import dtypes
+from .gemm import (
+    ACTIVATIONS,
+    MAX_ALIGN,
+    MAX_DIMENSION,
+    Copy,
+    Gemm,
+    GemmProblem,
+    Operand,
+    alignment,
+    dense,
+    dense_strides,
+)
+from .precision import checked
+
+TRANSPOSES = ("N", "T", "C")
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A stack of matrices: element type, rows x cols, strides in elements, conjugation pending."""
+
+    type: str
+    rows: int
+    cols: int
+    rs: int
+    cs: int
+    batch_shape: tuple[int, ...]
+    batch_strides: tuple[int, ...]
+    align: int
+    conj: bool = False
+
+    @property
+    def T(self) -> _Matrix:
+        return replace(self, rows=self.cols, cols=self.rows, rs=self.cs, cs=self.rs)
+
+    @property
+    def itemsize(self) -> int:
+        return dtypes.dtype_of(self.type).itemsize
+
+    @property
+    def row_contiguous(self) -> bool:
+        return self.cs == 1 or self.cols == 1
+
+    def over(self, batch_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The batch strides after broadcasting to *batch_shape*."""
+        missing = len(batch_shape) - len(self.batch_shape)
+        own = tuple(
+            0 if length == 1 else stride
+            for length, stride in zip(self.batch_shape, self.batch_strides, strict=True)
+        )
+        return (0,) * missing + own
+
+    def leading(self) -> tuple[bool, int]:
+        """(transposed, leading dimension) of a matrix with a unit stride."""
+        if self.row_contiguous:
+            return False, self.rs if self.rows > 1 else self.cols
+        return True, self.cs if self.cols > 1 else self.rows
+
+    def line_align(self, ld: int) -> int:
+        return alignment(self.align, *(s * self.itemsize for s in (ld, *self.batch_strides)))
+
+
+def _matrix(operand: Operand, argument: str) -> _Matrix:
+    name = dtypes.type_name(operand.dtype, argument)
+    strides = operand.element_strides
+    if any(s % operand.dtype.itemsize for s in operand.strides):
+        raise UnsupportedError(
+            f"{argument} has strides {operand.strides} in bytes, not whole elements of "
+            f"{operand.dtype}; copy it first"
+        )
+    shape = operand.shape
+    return _Matrix(
+        name, shape[-2], shape[-1], strides[-2], strides[-1], shape[:-2], strides[:-2], operand.align
+    )
+
+
+def _promoted(a: Operand, b: Operand) -> tuple[Operand, Operand]:
+    """1-D operands as a row (of A) and a column (of B); 0-D ones are refused."""
+    for argument, x in (("a", a), ("b", b)):
+        if not x.shape:
+            raise ShapeError(f"{argument} is 0-dimensional; matmul takes 1 or more, use * to scale")
+    if len(a.shape) == 1:
+        a = replace(a, shape=(1, *a.shape), strides=(0, *a.strides))
+    if len(b.shape) == 1:
+        b = replace(b, shape=(*b.shape, 1), strides=(*b.strides, 0))
+    return a, b
+
+
+def _transposed(x: _Matrix, trans: str, argument: str, vector: bool) -> _Matrix:
+    """op(x). A *vector* is its own transpose, as in NumPy."""
+    if trans not in TRANSPOSES:
+        raise unknown_name(argument, trans, TRANSPOSES)
+    if trans == "N":
+        return x
+    conj = trans == "C" and x.type in dtypes.COMPLEX
+    return replace(x if vector else x.T, conj=conj)
+
+
+def _result_shape(a: Operand, b: Operand, ma: _Matrix, mb: _Matrix) -> tuple[int, ...]:
+    if ma.cols != mb.rows:
+        raise ShapeError(
+            f"a of shape {a.shape} and b of shape {b.shape} do not multiply: "
+            f"K is {ma.cols} in a and {mb.rows} in b"
+        )
+    try:
+        batch = np.broadcast_shapes(ma.batch_shape, mb.batch_shape)
+    except ValueError as error:
+        raise ShapeError(
+            f"the stacks of a {ma.batch_shape} and b {mb.batch_shape} do not broadcast: "
+            f"a of shape {a.shape}, b of shape {b.shape}"
+        ) from error
+    if max(ma.rows, ma.cols, mb.cols) > MAX_DIMENSION:
+        raise UnsupportedError(f"M, N and K must stay under 2^31: {ma.rows}, {mb.cols}, {ma.cols}")
+    return batch
+
+
+def _stack_of(out: Operand, batch: tuple[int, ...], core_axes: int) -> tuple[int, ...]:
+    """The stack that ``out`` holds, where *batch* broadcasts to it: NumPy repeats products there."""
+    wanted = out.shape[: max(0, len(out.shape) - core_axes)]
+    try:
+        return wanted if np.broadcast_shapes(batch, wanted) == wanted else batch
+    except ValueError:
+        return batch
+
+
+def _squeezed(shape: tuple[int, ...], a: Operand, b: Operand) -> tuple[int, ...]:
+    """The user's result shape: without the axes that 1-D operands do not have."""
+    *batch, m, n = shape
+    return (*batch, *([m] if len(a.shape) > 1 else []), *([n] if len(b.shape) > 1 else []))
+
+
+def _expanded(x: Operand, a: Operand, b: Operand) -> Operand:
+    """A result-shaped operand with the axes that 1-D operands squeezed put back."""
+    shape, strides = list(x.shape), list(x.strides)
+    if len(b.shape) == 1:
+        shape.append(1)
+        strides.append(0)
+    if len(a.shape) == 1:
+        at = len(shape) - 1
+        shape.insert(at, 1)
+        strides.insert(at, 0)
+    return replace(x, shape=tuple(shape), strides=tuple(strides))
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What follows the product: C, bias and activation, as the user passed them."""
+
+    c: Operand | None = None
+    bias: Operand | None = None
+    activation: str | None = None
+
+
+def checked_gemm(
+    a: Operand,
+    b: Operand,
+    *,
+    out: Operand | None = None,
+    dtype: DTypeLike | None = None,
+    trans_a: str = "N",
+    trans_b: str = "N",
+    epilogue: Epilogue | None = None,
+    alpha_is_zero: bool = False,
+    out_overlaps: bool = False,
+    precision: str = "highest",
+) -> Gemm:
+    """Check a call and bring it into canonical form.
+
+    *out_overlaps*: writing out would spoil an operand, so the product goes to a temporary first.
+
+    Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (names),
+    UnsupportedError (dimensions over 2^31).
+    """
+    computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, out.dtype if out else None)
+    a2, b2 = _promoted(a, b)
+    ma = _transposed(_matrix(a2, "a"), trans_a, "trans_a", len(a.shape) == 1)
+    mb = _transposed(_matrix(b2, "b"), trans_b, "trans_b", len(b.shape) == 1)
+    batch = _result_shape(a, b, ma, mb)
+    if out is not None:
+        batch = _stack_of(out, batch, min(1, len(a.shape) - 1) + min(1, len(b.shape) - 1))
+    full_shape = (*batch, ma.rows, mb.cols)
+    shape = _squeezed(full_shape, a, b)
+    if out is not None and out.shape != shape:
+        raise ShapeError(f"out has shape {out.shape}, but a @ b has shape {shape}")
+    target = _expanded(out if out is not None else dense(shape, computed), a, b)
+    builder = _Builder(computed, batch, checked(precision), out_overlaps)
+    builder.epilogue(epilogue or Epilogue(), a, b, full_shape, shape)
+    return builder.build(ma, mb, _matrix(target, "out"), shape, alpha_is_zero)
+
+
+class _Builder:
+    """Collects the parts of a :class:`Gemm`: copies for what kernels cannot read, C and bias."""
+
+    def __init__(
+        self, computed: np.dtype[Any], batch: tuple[int, ...], precision: str, out_overlaps: bool
+    ) -> None:
+        self.dtype = computed
+        self.computed = dtypes.type_name(computed, "result")
+        self.batch = batch
+        self.precision = precision
+        self.out_overlaps = out_overlaps
+        self.copies: list[tuple[str, Copy]] = []
+        self.c: _Matrix | None = None
+        self.bias: _Matrix | None = None
+        self.activation = "none"
+
+    def epilogue(
+        self,
+        given: Epilogue,
+        a: Operand,
+        b: Operand,
+        full_shape: tuple[int, ...],
+        shape: tuple[int, ...],
+    ) -> None:
+        activation = given.activation or "none"
+        if activation not in ACTIVATIONS:
+            raise unknown_name("activation", given.activation, ACTIVATIONS)
+        if (activation != "none" and self.dtype.kind in "biu") or (
+            activation != "none" and (self.computed in dtypes.COMPLEX)
+        ):
+            raise DTypeError(f"activation {activation!r} needs a real float result, not {self.dtype}")
+        self.activation = activation
+        if given.c is not None:
+            self._check_cast(given.c, "c")
+            if given.c.shape != shape:
+                raise ShapeError(f"c has shape {given.c.shape}, but the result has shape {shape}")
+            self.c = self._readable("c", _matrix(_expanded(given.c, a, b), "c"), unit=False)
+        if given.bias is not None:
+            self._check_cast(given.bias, "bias")
+            self.bias = self._readable("bias", self._bias(given.bias, a, b, full_shape), unit=False)
+
+    def _check_cast(self, x: Operand, argument: str) -> None:
+        dtypes.type_name(x.dtype, argument)
+        dtypes.check_cast(x.dtype, self.dtype, argument)
+
+    def _bias(self, bias: Operand, a: Operand, b: Operand, full: tuple[int, ...]) -> _Matrix:
+        m, n = full[-2:]
+        x = bias
+        if len(x.shape) < 2:
+            missing_column = len(b.shape) == 1 and len(x.shape) == 1
+            shape = (*x.shape, 1) if missing_column else (1,) * (2 - len(x.shape)) + x.shape
+            strides = (*x.strides, 0) if missing_column else (0,) * (2 - len(x.strides)) + x.strides
+            x = replace(x, shape=shape, strides=strides)
+        if x.shape not in ((1, n), (m, 1), (1, 1)):
+            raise ShapeError(
+                f"bias has shape {bias.shape}; for a result of {m} x {n} it must be ({n},) or "
+                f"(1, {n}), a value a column, or ({m}, 1), a value a row"
+            )
+        return _matrix(x, "bias")
+
+    def _readable(self, name: str, x: _Matrix, unit: bool = True) -> _Matrix:
+        """*x*, or the dense copy of it that a kernel can read."""
+        direct = dtypes.loads_directly(x.type, self.computed)
+        has_unit = x.row_contiguous or x.T.row_contiguous
+        if direct and (has_unit or not unit):
+            return x
+        shape = (*x.batch_shape, x.rows, x.cols)
+        target = x.type if direct else self.computed
+        strides = dense_strides(shape)
+        source = (*x.batch_strides, x.rs, x.cs)
+        self.copies.append((name, Copy(shape, x.type, source, target, strides)))
+        return replace(x, type=target, rs=strides[-2], cs=1, batch_strides=strides[:-2], align=MAX_ALIGN)
+
+    def build(
+        self, a: _Matrix, b: _Matrix, target: _Matrix, shape: tuple[int, ...], alpha_is_zero: bool
+    ) -> Gemm:
+        out, out_copy = self._writable(target)
+        swapped = not out.row_contiguous
+        if swapped:  # C^T = B^T A^T: the transposed product has a row-major out
+            a, b, out = b.T, a.T, out.T
+            self.c = self.c.T if self.c else None
+            self.bias = self.bias.T if self.bias else None
+        a, b = self._readable("a", a), self._readable("b", b)
+        problem = self._problem(a, b, out, alpha_is_zero)
+        return Gemm(problem, shape, self.dtype, swapped, tuple(self.copies), out_copy)
+
+    def _writable(self, target: _Matrix) -> tuple[_Matrix, Copy | None]:
+        """Where the kernel writes: the user's out, or a dense temporary and the copy from it."""
+        unit = target.row_contiguous or target.T.row_contiguous
+        if unit and not self.out_overlaps and dtypes.stores_directly(self.computed, target.type):
+            return target, None
+        shape = (*target.batch_shape, target.rows, target.cols)
+        strides = dense_strides(shape)
+        back = (*target.batch_strides, target.rs, target.cs)
+        temporary = replace(target, type=self.computed, rs=strides[-2], cs=1, batch_strides=strides[:-2])
+        return temporary, Copy(shape, self.computed, strides, target.type, back)
+
+    def _problem(self, a: _Matrix, b: _Matrix, out: _Matrix, alpha_is_zero: bool) -> GemmProblem:
+        trans_a, lda = a.leading()
+        trans_b, ldb = b.leading()
+        ldo = out.rs if out.rows > 1 else out.cols
+        c, bias = self.c, self.bias
+        c_batch = c.over(self.batch) if c else (0,) * len(self.batch)
+        return GemmProblem(
+            m=a.rows,
+            n=b.cols,
+            k=0 if alpha_is_zero else a.cols,
+            a_type=a.type,
+            b_type=b.type,
+            out_type=out.type,
+            acc_type=dtypes.ACCUMULATOR[self.computed],
+            trans_a=trans_a,
+            trans_b=trans_b,
+            conj_a=a.conj,
+            conj_b=b.conj,
+            lda=lda,
+            ldb=ldb,
+            ldo=ldo,
+            a_align=a.line_align(lda),
+            b_align=b.line_align(ldb),
+            out_align=out.line_align(ldo),
+            batch_shape=self.batch,
+            batch_strides=(a.over(self.batch), b.over(self.batch), c_batch, out.over(self.batch)),
+            has_c=c is not None,
+            c_type=c.type if c else out.type,
+            c_strides=(c.rs, c.cs) if c else (0, 0),
+            bias=_bias_kind(bias),
+            bias_type=bias.type if bias else out.type,
+            bias_stride=_bias_stride(bias),
+            activation=self.activation,
+            precision=self.precision,
+        )
+
+
+def _bias_kind(bias: _Matrix | None) -> str:
+    if bias is None:
+        return "none"
+    return "row" if bias.rows == 1 else "column"
+
+
+def _bias_stride(bias: _Matrix | None) -> int:
+    if bias is None or bias.rows == bias.cols == 1:
+        return 0
+    return bias.cs if bias.rows == 1 else bias.rs
+
+
+def check_writeable(writeable: bool) -> None:
+    """Raise ArgumentError unless ``out`` may be written."""
+    if not writeable:
+        raise ArgumentError("out is read-only; pass a writeable array, or none to get a new one")

@@ -1,0 +1,1 @@
+"""Which kernel computes a product: the choice, tables of measured choices, and the user's store. Pure."""

@@ -1,0 +1,303 @@
+"""Tables of measured choices: which kernel and configuration was fastest, on one device and driver.
+
+A table is a JSON file about one device (name, platform, driver). Each of its entries is one product that
+`pyclmm tune` measured. An entry speaks for its :class:`Key`: element types, layout, precision, whether rows
+are aligned, and shape class, which is M, N and K rounded to quarter powers of two (4096 stands for 3757 to
+4466). Stacks of products have no entries; for them, and wherever no entry speaks, the model decides.
+
+The user's own table, in the cache folder, comes before those that are shipped in ``pyclmm/tuned``. One of
+another driver is not used: the user's is set aside with a warning, a shipped one just does not count.
+Nothing in a table is trusted: see :func:`fault` for the file, and select for what may come of an entry.
+``PYCLMM_TUNED=off`` leaves all tables out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError, CacheWarning
+from ..kernels import KERNELS
+from ..kernels.config import TileConfig
+from ..kernels.device import DeviceInfo
+from ..problem.gemm import GemmProblem
+from . import schema, store
+
+SCHEMA = 1
+_IDENTITY = ("name", "platform", "driver_version")
+_ROW_ALIGN = 16  # bytes: what wide loads and copies ask of the rows of A and B
+_MAX_ENTRIES = 4096
+_OPTIONS = frozenset(
+    (
+        "alternate",
+        "depth",
+        "fetch_b",
+        "group",
+        "held",
+        "lanes",
+        "mma_k",
+        "pack_a",
+        "pack_b",
+        "slices",
+        "swapped",
+        "teams",
+        "unit",
+    )
+)
+
+
+@dataclass(frozen=True)
+class Key:
+    """What an entry speaks for."""
+
+    a_type: str
+    b_type: str
+    out_type: str
+    layout: str
+    precision: str
+    aligned: bool
+    shape_class: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One measured winner: seconds of device time at M x N x K, on that day (UTC)."""
+
+    a_type: str
+    b_type: str
+    out_type: str
+    layout: str
+    precision: str
+    aligned: bool
+    m: int
+    n: int
+    k: int
+    kernel: str
+    config: TileConfig
+    seconds: float
+    date: str
+
+    @property
+    def key(self) -> Key:
+        return Key(
+            self.a_type,
+            self.b_type,
+            self.out_type,
+            self.layout,
+            self.precision,
+            self.aligned,
+            shape_class(self.m, self.n, self.k),
+        )
+
+
+Table = Mapping[Key, Entry]
+
+
+def shape_class(m: int, n: int, k: int) -> tuple[int, int, int]:
+    """The class of a shape: 4 log2 of each length, rounded."""
+    return (_quarter_powers(m), _quarter_powers(n), _quarter_powers(k))
+
+
+def _quarter_powers(length: int) -> int:
+    return round(4 * math.log2(length))
+
+
+def layout_of(problem: GemmProblem) -> str:
+    """ "NN", "NT", "TN" or "TT"."""
+    return "NT"[problem.trans_a] + "NT"[problem.trans_b]
+
+
+def is_aligned(problem: GemmProblem) -> bool:
+    """Whether rows of both operands start where wide accesses may."""
+    return min(problem.a_align, problem.b_align) >= _ROW_ALIGN
+
+
+def key_of(problem: GemmProblem) -> Key | None:
+    """What an entry for *problem* would be kept under; None for stacks and for what has no K."""
+    if problem.batch_shape or min(problem.m, problem.n, problem.k) < 1:
+        return None
+    return Key(
+        problem.a_type,
+        problem.b_type,
+        problem.out_type,
+        layout_of(problem),
+        problem.precision,
+        is_aligned(problem),
+        shape_class(problem.m, problem.n, problem.k),
+    )
+
+
+def tables_for(device: DeviceInfo) -> tuple[Table, ...]:
+    """The tables about *device*, the user's own first. Read once a process."""
+    if os.environ.get("PYCLMM_TUNED", "").lower() == "off":
+        return ()
+    return _tables_for(identity(device), own_path(device))
+
+
+@lru_cache(maxsize=64)
+def _tables_for(device: tuple[str, ...], path: Path) -> tuple[Table, ...]:
+    return (own_table(device, path), _by_key(e for table in shipped() for e in _entries(table, device)))
+
+
+def forget() -> None:
+    """Read tables again when they are next asked for."""
+    _tables_for.cache_clear()
+
+
+def identity(device: DeviceInfo) -> tuple[str, str, str]:
+    """What a table says it is about: name, platform, driver version.
+
+    A CPU's name says little: a virtual machine calls itself alike with two cores and with sixty. So its
+    compute units and the width of its vectors are added to it.
+    """
+    name = device.name
+    if device.is_cpu:
+        name = f"{name}, {device.compute_units} units of {device.vector_bits} bits"
+    return name, device.platform, device.driver_version
+
+
+def own_path(device: DeviceInfo) -> Path:
+    """Where the user's own table about *device* lies."""
+    about, platform, _ = identity(device)
+    digest = hashlib.sha256("\n".join((platform, about)).encode()).hexdigest()[:8]
+    name = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")[:40]
+    return store.folder("tuned", f"{name}-{digest}.json")
+
+
+def own_table(device: tuple[str, ...], path: Path) -> Table:
+    """The user's table at *path*, empty where there is none; one that is not about *device* is set aside."""
+    content = store.read_json(path, partial(_fault_for, device=device))
+    return {} if content is None else _by_key(_entries(content, device))
+
+
+@lru_cache(maxsize=1)
+def shipped() -> tuple[dict[str, Any], ...]:
+    """The tables in ``pyclmm/tuned``; a warning for one that is faulty, which is left out."""
+    found = []
+    for file in sorted(resources.files("pyclmm.selection.tuned").iterdir(), key=lambda file: file.name):
+        if not file.name.endswith(".json"):
+            continue
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            reason = fault(content)
+        except (OSError, ValueError, RecursionError) as error:
+            reason = str(error)
+        if reason is None:
+            found.append(content)
+        else:
+            warnings.warn(f"{file.name} is left out: {reason}", CacheWarning, stacklevel=2)
+    return tuple(found)
+
+
+def merge(device: DeviceInfo, entries: Iterable[Entry]) -> bool:
+    """Put *entries* into the user's table, over those for the same; False where it cannot be written.
+
+    Two processes may do so at once: neither's entries are lost.
+    """
+    path = own_path(device)
+    with store.locked(path):
+        merged = {**own_table(identity(device), path), **_by_key(entries)}
+        latest = sorted(merged.values(), key=lambda entry: entry.date)[-_MAX_ENTRIES:]
+        written = store.write_json(path, table_json(device, latest))
+    forget()
+    return written
+
+
+def table_json(device: DeviceInfo, entries: Iterable[Entry]) -> dict[str, Any]:
+    """A table as its file holds it."""
+    listed = [asdict(entry) | {"config": schema.config_json(entry.config)} for entry in entries]
+    about = dict(zip(_IDENTITY, identity(device), strict=True))
+    return {"schema": SCHEMA, "device": about, "entries": listed}
+
+
+def fault(content: Any) -> str | None:
+    """What is wrong with a table read from a file, or None."""
+    if not isinstance(content, dict) or set(content) != {"schema", "device", "entries"}:
+        return "it does not have a table's keys"
+    if type(content["schema"]) is not int or content["schema"] != SCHEMA:
+        return f"its schema is not {SCHEMA}"
+    device = content["device"]
+    if (
+        not isinstance(device, dict)
+        or set(device) != set(_IDENTITY)
+        or not all(map(_is_text, device.values()))
+    ):
+        return "it does not say which device it is about"
+    entries = content["entries"]
+    if not isinstance(entries, list) or len(entries) > _MAX_ENTRIES:
+        return f"its entries are not a list of at most {_MAX_ENTRIES}"
+    try:
+        for entry in entries:
+            _entry_from(entry)
+    except ArgumentError as error:
+        return str(error)
+    return None
+
+
+def _fault_for(content: Any, device: tuple[str, ...]) -> str | None:
+    reason = fault(content)
+    if reason is not None:
+        return reason
+    about = tuple(content["device"][name] for name in _IDENTITY)
+    if about[:2] != device[:2]:
+        return "it is about another device"
+    if about != device:
+        return f"it was measured with driver {about[2]!r}, this is {device[2]!r}: run `pyclmm tune` again"
+    return None
+
+
+def _entries(content: Mapping[str, Any], device: tuple[str, ...]) -> Iterable[Entry]:
+    """The entries of a checked table, none where it is about something else."""
+    if tuple(content["device"][name] for name in _IDENTITY) == device:
+        yield from map(_entry_from, content["entries"])
+
+
+def _by_key(entries: Iterable[Entry]) -> Table:
+    return {entry.key: entry for entry in entries}
+
+
+def _entry_from(content: Any) -> Entry:
+    """The entry of such JSON. ArgumentError says which value cannot be."""
+    checked = dict(schema.values_of("entry", content, _ENTRY))
+    config = schema.config_from(checked["config"])
+    sizes = {**asdict(config), "options": 1}
+    if any(size < 1 for name, size in sizes.items() if name != "split_k"):
+        raise ArgumentError(f"entry: a tile of nothing, {config}")
+    unknown = {name for name, _ in config.options} - _OPTIONS
+    if unknown:
+        raise ArgumentError(f"entry: no kernel has the options {', '.join(sorted(unknown))}")
+    return Entry(**{**checked, "config": config})
+
+
+def _is_text(x: Any) -> bool:
+    return isinstance(x, str) and len(x) <= 200 and x.isprintable()
+
+
+def _is_date(x: Any) -> bool:
+    return isinstance(x, str) and re.fullmatch(r"\d{4}-\d{2}-\d{2}", x, re.ASCII) is not None
+
+
+def _is_time(x: Any) -> bool:
+    return type(x) is float and 0 < x < math.inf
+
+
+_ENTRY: Mapping[str, schema.Check] = {
+    **{name: schema.PROBLEM[name] for name in ("a_type", "b_type", "out_type", "precision")},
+    **dict.fromkeys(("m", "n", "k"), schema.length),
+    "layout": schema.one_of("NN", "NT", "TN", "TT"),
+    "aligned": schema.PROBLEM["trans_a"],
+    "kernel": schema.one_of(*(kernel.name for kernel in KERNELS)),
+    "config": lambda x: isinstance(x, dict),
+    "seconds": _is_time,
+    "date": _is_date,
+}

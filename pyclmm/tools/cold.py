@@ -1,0 +1,108 @@
+"""What a first call costs: fresh processes, with empty and with warm caches of compiled kernels."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..errors import UnsupportedError
+from .contest import Size, dtype_named, random_pair
+
+# Where PyOpenCL, pyclmm and drivers keep compiled kernels. A directory of our own makes them empty;
+# a driver that keeps them elsewhere starts warm.
+CACHE_VARIABLES = (
+    "PYCLMM_CACHE_DIR",
+    "XDG_CACHE_HOME",
+    "POCL_CACHE_DIR",
+    "CUDA_CACHE_PATH",
+    "NEO_CACHE_DIR",
+    "MESA_SHADER_CACHE_DIR",
+    "AMD_COMGR_CACHE_DIR",
+)
+REPEATS = 3  # fresh processes for each state of the caches
+_CHILD = "import time; start = time.perf_counter(); import pyclmm.tools.cold; pyclmm.tools.cold.child(start)"
+
+
+@dataclass(frozen=True)
+class Cold:
+    """Seconds of a fresh process: importing pyclmm, the first call, the second, and the whole process."""
+
+    imports: float
+    first: float
+    second: float
+    process: float
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the process multiplies, and on which device ("platform:device", or None: the default)."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    kernel: str
+    device: str | None
+
+
+def child(start: float) -> None:
+    """The process that is measured: *start* is the clock before it imported anything."""
+    from .. import matmul  # noqa: PLC0415 - part of what is measured
+    from ..opencl.devices import find_device  # noqa: PLC0415
+    from ..opencl.queues import new_queue  # noqa: PLC0415
+
+    imported = time.perf_counter()
+    request = Request(**json.loads(sys.stdin.read()))
+    a, b = random_pair(Size(request.m, request.n, request.k), dtype_named(request.dtype))
+    ready = time.perf_counter()
+    queue = None if request.device is None else new_queue(find_device(request.device))
+    matmul(a, b, kernel=request.kernel, queue=queue)
+    first = time.perf_counter()
+    matmul(a, b, kernel=request.kernel, queue=queue)
+    second = time.perf_counter()
+    print(json.dumps([imported - start, first - ready, second - first]))
+
+
+def measure(request: Request, on_step: Callable[[str], None] = lambda _: None) -> dict[str, Cold]:
+    """Medians over REPEATS processes: "empty" caches, and "warm" ones that the process before filled.
+
+    Raises UnsupportedError with the child's last line where it fails.
+    """
+    runs: dict[str, list[Cold]] = {"empty": [], "warm": []}
+    for _ in range(REPEATS):
+        with tempfile.TemporaryDirectory(prefix="pyclmm-cold-") as folder:
+            for state, found in runs.items():
+                on_step(f"{request.kernel}, {state} caches")
+                found.append(_process(request, Path(folder)))
+    return {state: _median(found) for state, found in runs.items()}
+
+
+def _median(runs: list[Cold]) -> Cold:
+    return Cold(**{name: statistics.median(asdict(run)[name] for run in runs) for name in asdict(runs[0])})
+
+
+def _process(request: Request, folder: Path) -> Cold:
+    environment = os.environ | dict.fromkeys(CACHE_VARIABLES, str(folder))
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD],
+        input=json.dumps(asdict(request)),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    elapsed = time.perf_counter() - start
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise UnsupportedError(f"a fresh process failed: {last}")
+    imports, first, second = json.loads(done.stdout.splitlines()[-1])
+    return Cold(imports, first, second, elapsed)

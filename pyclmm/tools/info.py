@@ -1,0 +1,154 @@
+"""What `pyclmm info` tells: platforms, devices, their limits, and the kernels that each can run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+from rich.console import Console
+
+from ..errors import NoDeviceError
+from ..kernels import KERNELS, Kernel
+from ..kernels.device import DeviceInfo
+from ..opencl.devices import all_devices, default_device, device_info, device_labels
+from ..selection.select import refusal
+from . import report
+from .contest import Size, problem_of
+
+# What kernels are asked about: a product that fits a work-group of any device, and one that fits none.
+SIZES = (Size(16, 16, 16), Size(1024, 1024, 1024))
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether one kernel computes one problem: *refusal* is the reason why not, *config* its tile."""
+
+    size: Size
+    dtype: str
+    refusal: str | None
+    config: dict[str, Any]
+
+
+def answers(kernel: Kernel, device: DeviceInfo) -> list[Answer]:
+    """What *kernel* says to every size and dtype."""
+    found = []
+    for size in SIZES:
+        for dtype in DTYPES:
+            problem = problem_of(size, np.dtype(dtype))
+            reason = refusal(kernel, problem, device)
+            config = {} if reason else kernel.configs(problem, device)[0].as_dict()
+            found.append(Answer(size, dtype, reason, config))
+    return found
+
+
+def _default() -> tuple[cl.Device | None, str | None]:
+    """The default device, or the reason why PYOPENCL_CTX names none."""
+    try:
+        return default_device(), None
+    except NoDeviceError as error:
+        return None, str(error)
+
+
+def as_json() -> dict[str, Any]:
+    """Everything, for programs. Raises NoDeviceError."""
+    all_devices()
+    default, problem = _default()
+    platforms = []
+    labels = device_labels()
+    for index, platform in enumerate(cl.get_platforms()):
+        own = {label: d for label, d in labels.items() if label.startswith(f"{index}:")}
+        platforms.append(
+            {
+                "name": platform.name.strip(),
+                "vendor": platform.vendor.strip(),
+                "version": platform.version.strip(),
+                "devices": [_device_json(label, d, d == default) for label, d in own.items()],
+            }
+        )
+    return {"host": report.host_json(), "platforms": platforms, "default_problem": problem}
+
+
+def _device_json(label: str, device: cl.Device, default: bool) -> dict[str, Any]:
+    info = device_info(device)
+    kernels = [
+        {
+            "name": kernel.name,
+            "summary": kernel.summary,
+            "automatic": kernel.automatic,
+            "problems": [
+                {"m": x.size.m, "n": x.size.n, "k": x.size.k, "dtype": x.dtype}
+                | {"refusal": x.refusal, "config": x.config}
+                for x in answers(kernel, info)
+            ],
+        }
+        for kernel in KERNELS
+    ]
+    return {"label": label, "default": default} | report.device_json(info) | {"kernels": kernels}
+
+
+def show(console: Console) -> None:
+    """Everything, for people. Raises NoDeviceError."""
+    everything = as_json()
+    for platform in everything["platforms"]:
+        console.print(f"{platform['name']} ({platform['version']})")
+        if not platform["devices"]:
+            console.print("  no device")
+        for device in platform["devices"]:
+            _show_device(console, device)
+    if everything["default_problem"]:
+        console.print(f"no default device: {everything['default_problem']}")
+
+
+def _bytes(count: int) -> str:
+    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >> shift:
+            return f"{count / (1 << shift):.4g} {unit}"
+    return f"{count} bytes"
+
+
+def _show_device(console: Console, d: dict[str, Any]) -> None:
+    capability = d["compute_capability"]
+    lines = {
+        "kind": f"{d['kind']}, vendor {d['vendor']}"
+        + (f", compute capability {capability[0]}.{capability[1]}" if capability else ""),
+        "driver": f"{d['driver_version']}, OpenCL {d['opencl_version'][0]}.{d['opencl_version'][1]}",
+        "compute units": f"{d['compute_units']} at {d['max_clock_mhz']} MHz",
+        "work-group": f"{d['max_work_group_size']} work-items, "
+        + " x ".join(map(str, d["max_work_item_sizes"]))
+        + " at most",
+        "memory": f"local {_bytes(d['local_mem_size'])}, global {_bytes(d['global_mem_size'])}, "
+        f"one buffer {_bytes(d['max_mem_alloc_size'])}"
+        + (", shared with the host" if d["unified_memory"] else ""),
+        "vector width": f"{d['float_vector_width']} floats",
+        "types": f"float64 {_yes(d['has_fp64'])}, float16 arithmetic {_yes(d['has_fp16'])}",
+    }
+    console.print(f"  {d['label']}  {d['name']}{'  (default)' if d['default'] else ''}")
+    for name, text in lines.items():
+        console.print(f"       {name:14} {text}")
+    for kernel in d["kernels"]:
+        _show_kernel(console, kernel)
+    console.print()
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _show_kernel(console: Console, kernel: dict[str, Any]) -> None:
+    """One line where a kernel says the same to everything, else one for each thing it refuses."""
+    problems = kernel["problems"]
+    refused = [p for p in problems if p["refusal"]]
+    if not refused:
+        console.print(f"       kernel         {kernel['name']}: yes; {kernel['summary']}")
+        return
+    able = [p for p in problems if not p["refusal"]]
+    shown = "for some" if able else "no"
+    console.print(f"       kernel         {kernel['name']}: {shown}; {kernel['summary']}")
+    by_reason: dict[str, list[str]] = {}
+    for p in refused:
+        by_reason.setdefault(p["refusal"], []).append(f"{p['m']} x {p['n']} x {p['k']} {p['dtype']}")
+    for reason, which in by_reason.items():
+        console.print(f"                        not {', '.join(which)}: {reason}")

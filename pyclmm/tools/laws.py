@@ -1,0 +1,241 @@
+"""The laws that a matrix product obeys, each as small problems with known answers.
+
+In every one of them padding, workspace and what must not be read are poisoned, and the memory behind and
+between the rows of the result must stay as it is (see verify).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyopencl as cl
+
+from ..api import gemm
+from ..checks import reference
+from ..checks.known_answers import Outcome, outcome, resized
+from ..kernels import Kernel
+from ..kernels.config import TileConfig
+from ..kernels.device import DeviceInfo
+from ..opencl.devices import device_info
+from ..problem import dtypes
+from ..problem.gemm import ACTIVATIONS, GemmProblem
+
+SEED = 20
+Shape = tuple[int, int, int]  # M, N, K
+# Past one tile of most kernels by a few; thin ones for kernels that take nothing else.
+_SHAPES: tuple[Shape, ...] = ((19, 21, 33), (19, 4, 33), (4, 21, 33), (19, 1, 33), (1, 21, 33), (1, 1, 33))
+_LARGEST = 160  # M, N and K around a tile
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem to run with small integers (*exact*), or with random numbers."""
+
+    problem: GemmProblem
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a kernel made of a law: *cases* it ran, the first that went *wrong*, why it *refused* others."""
+
+    cases: int
+    wrong: str | None
+    refused: str | None
+    ratio: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What cases are made for: a configuration, a shape that the kernel takes, and many or a few."""
+
+    config: TileConfig
+    shape: Shape
+    full: bool
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law by name, and its cases."""
+
+    name: str
+    cases: Callable[[Setting], Iterator[Case]]
+
+
+def _problem(m: int, n: int, k: int, a: str = "float32", b: str | None = None, **rest: object) -> GemmProblem:
+    b = b or a
+    computed = dtypes.type_name(np.matmul.resolve_dtypes((_plain(a), _plain(b), None))[2], "the result")
+    out = computed if a != "bfloat16" else "bfloat16"
+    own = GemmProblem(m, n, k, a, b, out, dtypes.ACCUMULATOR[out], c_type=out, bias_type=out)
+    dense = replace(own, lda=m if rest.get("trans_a") else k, ldb=k if rest.get("trans_b") else n, ldo=n)
+    return resized(replace(dense, **rest), m, n, k)  # type: ignore[arg-type]
+
+
+def _plain(name: str) -> np.dtype[np.generic]:
+    """The dtype to ask NumPy about: it does not know bfloat16's products."""
+    return np.dtype(np.float32) if name == "bfloat16" else dtypes.dtype_of(name)
+
+
+def _sizes(config: TileConfig, full: bool) -> list[tuple[int, int, int]]:
+    """Each tile size and one off it, 1 in each place, primes, K = 0, long and thin."""
+    bm, bn, bk = (min(size, _LARGEST) for size in (config.bm, config.bn, config.bk))
+    around = [(bm + d, bn + d, bk + d) for d in (-1, 0, 1)] + [(2 * bm, 2 * bn, 2 * bk), (bm, bn, 4 * bk)]
+    rest = [(1, 9, 9), (9, 1, 9), (9, 9, 1), (1, 1, 1), (13, 17, 31), (37, 29, 41), (4, 5, 0)]
+    thin = [(1, 200, 1), (200, 1, 3), (3, 2, 301), (1, 64, 64), (150, 2, 1)]
+    alone = [(bm + d, 7, 5) for d in (-1, 1)] + [(6, bn + d, 5) for d in (-1, 1)]
+    alone += [(6, 7, bk + d) for d in (-1, 1)]
+    sizes = [*around, *rest, *thin, *alone] if full else [*around, *rest[:7:2], *thin[:3]]
+    return list(dict.fromkeys(s for s in sizes if s[0] > 0 and s[1] > 0))
+
+
+def _exact(at: Setting) -> Iterator[Case]:
+    for m, n, k in _sizes(at.config, at.full):
+        yield Case(_problem(m, n, k), exact=True)
+
+
+def _bounded(at: Setting) -> Iterator[Case]:
+    for m, n, k in [(33, 35, 67), (5, 4, 1000), (1, 17, 300), (18, 1, 129)][: 4 if at.full else 2]:
+        yield Case(_problem(m, n, k), exact=False)
+
+
+def _transposed(at: Setting) -> Iterator[Case]:
+    for trans_a, trans_b in ((False, True), (True, False), (True, True)):
+        for shape in [at.shape, (5, 17, 33), (19, 1, 2)][: 3 if at.full else 1]:
+            yield Case(_problem(*shape, trans_a=trans_a, trans_b=trans_b), exact=True)
+    if at.full:
+        yield Case(_problem(*at.shape, "complex64", trans_a=True, conj_a=True), exact=True)
+        yield Case(_problem(*at.shape, "complex64", trans_b=True, conj_b=True), exact=True)
+
+
+def _typed(at: Setting) -> Iterator[Case]:
+    names = dtypes.ELEMENT_TYPES if at.full else ("float64", "float16", "int8", "int32", "complex64")
+    for name in names:
+        if name == "bfloat16" and dtypes.BFLOAT16 is None:
+            continue
+        for exact in (True, False):
+            yield Case(_problem(*at.shape, name), exact)
+
+
+def _stacked(at: Setting) -> Iterator[Case]:
+    for exact in (True, False)[: 2 if at.full else 1]:
+        yield Case(resized(_problem(*at.shape, batch_shape=(2,)), *at.shape), exact)
+
+
+def _scaled(at: Setting) -> Iterator[Case]:
+    """C is added with its factor; where there is no C, a C full of NaN is there and must not be read."""
+    for has_c in (True, False):
+        yield Case(_problem(*at.shape, has_c=has_c), exact=True)
+    if at.full:
+        yield Case(_problem(*at.shape, "float64", has_c=True), exact=False)
+        yield Case(_problem(*at.shape, "int32", has_c=True), exact=True)
+
+
+def _epilogues(at: Setting) -> Iterator[Case]:
+    chosen = ACTIVATIONS if at.full else ("relu", "gelu")
+    for number, activation in enumerate(chosen):
+        bias = ("row", "column")[number % 2]
+        for exact in (True, False):
+            yield Case(_problem(*at.shape, bias=bias, activation=activation, has_c=number % 2 == 1), exact)
+
+
+LAWS = (
+    Law("exact integers, at the edges of tiles", _exact),
+    Law("error bound of random numbers", _bounded),
+    Law("transposes", _transposed),
+    Law("element types", _typed),
+    Law("stacks", _stacked),
+    Law("beta, and C not read where it is 0", _scaled),
+    Law("bias and activation", _epilogues),
+)
+INTERFACE = "NumPy interface"
+
+
+def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, full: bool) -> Found:
+    """Run the law's cases in the kernel's default configuration; in all of them where *full*."""
+    device = device_info(queue.device)
+    rng = np.random.default_rng(SEED)
+    tally = _Tally()
+    shape = _shape(kernel, device)
+    for config in kernel.configs(_problem(*shape), device)[: None if full else 1]:
+        for case in law.cases(Setting(config, shape, full)):
+            tally.add(case.problem, *_run(queue, kernel, config, case, device, rng))
+    return tally.found()
+
+
+def _shape(kernel: Kernel, device: DeviceInfo) -> Shape:
+    """The first shape that the kernel takes."""
+    taken = (shape for shape in _SHAPES if kernel.supports(_problem(*shape), device) is None)
+    return next(taken, _SHAPES[0])
+
+
+def _run(
+    queue: cl.CommandQueue,
+    kernel: Kernel,
+    config: TileConfig,
+    case: Case,
+    device: DeviceInfo,
+    rng: np.random.Generator,
+) -> tuple[Outcome | None, str | None]:
+    """(how it came out, or None; why the kernel does not take it, or None)."""
+    problem = case.problem
+    reason = kernel.supports(problem, device)
+    if reason is not None:
+        return None, reason
+    if kernel.violations(problem, config, device):  # that tile is not for this element type
+        fitting = kernel.configs(problem, device)
+        if not fitting:
+            return None, "no configuration fits the device's limits"
+        config = fitting[0]
+    work = kernel.launches(problem, config, device)
+    return outcome(queue, problem, work, device, rng, case.exact), None
+
+
+class _Tally:
+    """Outcomes of one law, added up."""
+
+    def __init__(self) -> None:
+        self.cases = 0
+        self.wrong: str | None = None
+        self.refused: str | None = None
+        self.worst = Outcome(None)
+
+    def add(self, problem: GemmProblem, outcome: Outcome | None, refused: str | None) -> None:
+        self.refused = self.refused or refused
+        if outcome is None:
+            return
+        self.cases += 1
+        if outcome.reason is not None and self.wrong is None:
+            self.wrong = f"{problem}: {outcome.reason}"
+        if outcome.ratio / outcome.limit > self.worst.ratio / self.worst.limit:
+            self.worst = outcome
+
+    def found(self) -> Found:
+        return Found(self.cases, self.wrong, self.refused, self.worst.ratio, self.worst.limit)
+
+
+def check_interface(queue: cl.CommandQueue, kernel: Kernel) -> Found:
+    """Products through :func:`pyclmm.gemm`: strided views, IEEE's specials, C full of NaN in place.
+
+    Raises what gemm raises.
+    """
+    rng = np.random.default_rng(SEED)
+    m, n, k = _shape(kernel, device_info(queue.device))
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((m, 2 * k), (k, 2 * n)))
+    special = a[:, :k].copy()
+    special[0, 3], special[-1, 5] = np.nan, np.inf
+    products = {
+        "views of every second column": (a[:, ::2], b[:, ::2]),
+        "views turned round": (a[::-1, k - 1 :: -1], b[:, n - 1 :: -1]),
+        "NaN and infinity": (special, np.ones((k, n), np.float32)),
+    }
+    tally = _Tally()
+    for name, (x, y) in products.items():
+        out = np.full((m, n), np.nan, np.float32)
+        gemm(x, y, out, out=out, kernel=kernel.name, queue=queue)
+        tally.cases += 1
+        if not np.array_equal(out, reference.matmul(x, y).astype(np.float32), equal_nan=True):
+            tally.wrong = tally.wrong or f"{name}: a wrong result"
+    return tally.found()

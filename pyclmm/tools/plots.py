@@ -1,0 +1,145 @@
+"""Measurements as pictures. matplotlib is an extra: ``pip install "pyclmm[plot]"``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.roofline import attainable
+
+from ..errors import ArgumentError, unknown_name
+from .bench import BASELINE, Row, Rung
+from .contest import NUMPY
+from .tuner import Search
+
+_MARKERS = "os^vDPX*<>"
+_COLOURS = tuple(f"C{index}" for index in range(10))
+
+
+def _figure(width: float, height: float) -> Any:
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError as error:
+        raise ArgumentError('plots need matplotlib: pip install "pyclmm[plot]"') from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def check(path: Path) -> None:
+    """Raise ArgumentError where *path* could not be drawn to: better before than after measuring."""
+    formats = _figure(1, 1).canvas.get_supported_filetypes()
+    suffix = path.suffix.removeprefix(".").lower()
+    if suffix not in formats:
+        raise unknown_name("picture format", path.suffix, [f".{name}" for name in sorted(formats)])
+
+
+def _style(index: int, name: str) -> dict[str, Any]:
+    if name == NUMPY:
+        return {"color": "black", "marker": "p"}
+    return {"color": _COLOURS[index % len(_COLOURS)], "marker": _MARKERS[index % len(_MARKERS)]}
+
+
+def bench(rung: Rung, device: str, path: Path) -> None:
+    """GFLOP/s at one size on a log axis, with speed-ups over the baseline."""
+    rows = [row for row in rung.rows if row.gflops]
+    figure = _figure(8, 1.6 + 0.4 * max(1, len(rows)))
+    axes = figure.add_subplot()
+    for index, row in enumerate(rows):
+        style = _style(index, row.kernel)
+        axes.plot(row.gflops, index, **style, markersize=8)
+        axes.annotate(_label(row), (row.gflops, index), (10, -4), textcoords="offset points")
+    axes.set_yticks(range(len(rows)), [row.kernel for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    rates = [row.gflops for row in rows if row.gflops] or [1.0]
+    axes.set_xscale("log")
+    # whole decades, and room for the labels
+    axes.set_xlim(10 ** math.floor(math.log10(min(rates))), 10 ** math.ceil(math.log10(max(rates)) + 0.6))
+    axes.grid(True, which="major", alpha=0.3)
+    axes.tick_params(axis="x", which="minor", labelbottom=False)
+    axes.set_xlabel(f"GFLOP/s (speed-up over {BASELINE})")
+    axes.set_title(f"{rung.size} {rung.dtype}, {device}", fontsize="medium")
+    figure.savefig(path, dpi=150)
+
+
+def _label(row: Row) -> str:
+    if row.speedup is None:
+        return f"{row.gflops:.3g}"
+    return f"{row.gflops:.3g} ({'~' if row.extrapolated else ''}{row.speedup:.3g}x)"
+
+
+def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
+    """Time and speed-up against work, on log axes; hollow marks where the baseline is extrapolated."""
+    figure = _figure(12, 5.5)
+    times, speedups = figure.subplots(1, 2)
+    for index, name in enumerate(row.kernel for row in rungs[0].rows):
+        _line(times, rungs, name, "seconds", _style(index, name))
+        _line(speedups, rungs, name, "speedup", _style(index, name))
+    for axes, label in ((times, "time, seconds"), (speedups, f"speed-up over {BASELINE}")):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("work, M N K")
+        axes.set_ylabel(label)
+        axes.grid(True, which="major", alpha=0.3)
+    times.legend(fontsize="small")
+    if any(row.extrapolated for rung in rungs for row in rung.rows):
+        speedups.set_title(f"hollow: {BASELINE} extrapolated", fontsize="small")
+    figure.suptitle(f"{rungs[0].dtype}, {device}", fontsize="medium")
+    figure.savefig(path, dpi=150)
+
+
+def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path) -> None:
+    """Left: each search's candidates in the order tried. Right: the winners under the roofline.
+
+    *bandwidth* is a copy's, in bytes/s; the flat part of the roof is the best rate seen in the searches.
+    """
+    figure = _figure(12, 5.5)
+    order, roof = figure.subplots(1, 2)
+    rates = [_rates(search) for search in searches]
+    best = max((rate for own in rates for _, rate in own), default=1.0)
+    intensities = [search.problem.flops / search.problem.nbytes for search in searches]
+    for index, (search, own, intensity) in enumerate(zip(searches, rates, intensities, strict=True)):
+        style = _style(index, str(search.problem))
+        order.plot([x for x, _ in own], [y / 1e9 for _, y in own], **style, linestyle="none", alpha=0.5)
+        if search.entry is not None:
+            rate = search.problem.flops / search.entry.seconds
+            label = f"{search.problem}: {search.entry.kernel}"
+            order.axhline(rate / 1e9, color=style["color"], linewidth=0.8)
+            roof.plot(intensity, rate / 1e9, **style, linestyle="none", markersize=8, label=label)
+    ends = [min(intensities, default=1.0) / 8, max([*intensities, 2 * best / bandwidth]) * 8]
+    xs = sorted([*ends, best / bandwidth])
+    roof.plot(xs, [attainable(best, bandwidth, x) / 1e9 for x in xs], color="black", linewidth=1)
+    roof.set_xscale("log")
+    roof.tick_params(axis="x", which="minor", labelbottom=False)
+    for axes in (order, roof):
+        axes.set_yscale("log")
+        axes.set_ylabel("GFLOP/s")
+        axes.grid(True, which="major", alpha=0.3)
+    order.set_xlabel("candidate, in the order tried (line: the winner)")
+    roof.set_xlabel("operations a byte that must be moved")
+    roof.set_title(f"roof: a copy's {bandwidth / 1e9:.3g} GB/s, and the best rate seen", fontsize="small")
+    if any(search.entry for search in searches):
+        roof.legend(fontsize="small")
+    figure.suptitle(f"tuning {device}", fontsize="medium")
+    figure.savefig(path, dpi=150)
+
+
+def _rates(search: Search) -> list[tuple[int, float]]:
+    """(number, operations/s) of the candidates that were timed."""
+    timed = ((number, one.seconds) for number, one in enumerate(search.tried, 1))
+    return [(number, search.problem.flops / seconds) for number, seconds in timed if seconds]
+
+
+def _line(axes: Any, rungs: Sequence[Rung], name: str, value: str, style: dict[str, Any]) -> None:
+    measured = [(rung.size.work, rung.row(name)) for rung in rungs]
+    points = [(work, row, getattr(row, value)) for work, row in measured if getattr(row, value)]
+    if not points:
+        return
+    axes.plot([p[0] for p in points], [p[2] for p in points], color=style["color"], linewidth=1.2)
+    for hollow in (False, True):
+        some = [p for p in points if (value == "speedup" and p[1].extrapolated) == hollow]
+        if some:
+            face = "white" if hollow else style["color"]
+            label = None if hollow else name
+            x, y = [p[0] for p in some], [p[2] for p in some]
+            axes.plot(x, y, linestyle="none", **style, markerfacecolor=face, label=label)

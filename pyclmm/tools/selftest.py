@@ -1,0 +1,216 @@
+"""`pyclmm selftest`: every kernel under every law on the user's device, and a report of it.
+
+Each kernel runs in a child process with a time limit, so that a driver that crashes or hangs is reported
+and the next kernel goes on. The report is fit for a bug report: no user name, host name or path is in it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import math
+import re
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from ..checks import isolation, worker
+from ..errors import BuildError, PyclmmError, UnsupportedError
+from ..kernels import KERNELS, Kernel, kernel_named
+from ..kernels.device import DeviceInfo
+from ..opencl.queues import new_queue
+from . import laws, report
+
+LIMITS = {False: 180.0, True: 1800.0}  # seconds a kernel: --quick, --full
+PASSED, REFUSED, WRONG, FAILED, CRASHED, HUNG = "passed", "refused", "wrong", "failed", "crashed", "hung"
+_BAD = (WRONG, FAILED, CRASHED, HUNG)  # worst last
+_LONGEST = 2000  # characters of a reason
+# What is left of one already found, or begins with a drive, a host, ~ or / and not within a word (a/b).
+_PATH = re.compile(
+    r"<path>[^\s'\"(),;:]*|(?:(?<![\w.)])|(?<=-[IL]))(?:[A-Za-z]:[\\/]|\\\\|~?/)[^\s'\"(),;:]+"
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one law: one of the words above, cases run, error in units of its bound, reason."""
+
+    law: str
+    verdict: str
+    cases: int = 0
+    error_ratio: float | None = 0.0  # None: no finite number
+    error_limit: float = 0.0
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Tested:
+    """One kernel and its laws."""
+
+    kernel: str
+    seconds: float
+    laws: tuple[Verdict, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The worst of the laws'; refused where nothing ran."""
+        found = [v.verdict for v in self.laws]
+        worst = [word for word in _BAD if word in found]
+        if worst:
+            return worst[-1]
+        return PASSED if PASSED in found else REFUSED
+
+    @property
+    def is_bad(self) -> bool:
+        return self.verdict in _BAD
+
+    @property
+    def worst(self) -> float:
+        """The largest error as a share of its bound."""
+        return max((v.error_ratio / v.error_limit for v in self.laws if v.error_ratio), default=0.0)
+
+
+def answers(request: Any) -> Iterator[dict[str, Any]]:
+    """The child: the law that begins as ``{"begins": name}``, then its :class:`Verdict`."""
+    queue = new_queue(isolation.device_of(request["device"]))
+    kernel, full = kernel_named(request["kernel"]), bool(request["full"])
+    for law in laws.LAWS:
+        yield {"begins": law.name}
+        yield _judged(law.name, lambda law=law: laws.check(queue, kernel, law, full))  # type: ignore[misc]
+    yield {"begins": laws.INTERFACE}
+    yield _judged(laws.INTERFACE, lambda: laws.check_interface(queue, kernel))
+
+
+def _judged(law: str, check: Callable[[], laws.Found]) -> dict[str, Any]:
+    try:
+        found = check()
+    except UnsupportedError as error:
+        return asdict(Verdict(law, REFUSED, reason=str(error)))
+    except BuildError as error:
+        return asdict(Verdict(law, FAILED, reason=f"BuildError: {error.log}; options: {error.options}"))
+    except (PyclmmError, MemoryError) as error:
+        return asdict(Verdict(law, FAILED, reason=f"{type(error).__name__}: {error}"))
+    ratio = found.ratio if math.isfinite(found.ratio) else None
+    if found.wrong is not None:
+        return asdict(Verdict(law, WRONG, found.cases, ratio, found.limit, found.wrong))
+    verdict = PASSED if found.cases else REFUSED
+    return asdict(Verdict(law, verdict, found.cases, ratio, found.limit, found.refused))
+
+
+def run(
+    device: DeviceInfo, full: bool, on_step: Callable[[str], None], limit: float | None = None
+) -> list[Tested]:
+    """Test every kernel, each in a child of its own."""
+    with tempfile.TemporaryDirectory(prefix="pyclmm-selftest-") as folder:
+        environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off"}
+        return [_tested(k, device, full, on_step, limit or LIMITS[full], environment) for k in KERNELS]
+
+
+def _tested(
+    kernel: Kernel,
+    device: DeviceInfo,
+    full: bool,
+    on_step: Callable[[str], None],
+    limit: float,
+    environment: dict[str, str],
+) -> Tested:
+    found: list[Verdict] = []
+    begun = ["start of the child process"]
+
+    def on_answer(answer: Any) -> None:
+        match answer:
+            case {"begins": str(name)}:
+                begun.append(name)
+                on_step(f"{kernel.name}: {name}")
+            case {"law": str(), "verdict": str()}:
+                found.append(Verdict(**answer))
+
+    request = {"device": isolation.identity(device), "kernel": kernel.name, "full": full}
+    start = time.perf_counter()
+    failure = worker.ask("tools.selftest", request, limit, on_answer, environment)
+    if failure is not None:
+        word = HUNG if failure.hung else CRASHED if failure.crashed else FAILED
+        found.append(Verdict(begun[-1], word, reason=failure.reason))
+    cleaned = tuple(Verdict(**_clean(asdict(v))) for v in found)
+    return Tested(kernel.name, time.perf_counter() - start, cleaned)
+
+
+def table(tested: list[Tested]) -> Table:
+    """A line for each kernel."""
+    columns = ("kernel", "verdict", "laws", "cases", "error/bound", "seconds")
+    result = report.new_table(*columns, text=columns[:2])
+    for one in tested:
+        passed = sum(v.verdict == PASSED for v in one.laws)
+        cases = sum(v.cases for v in one.laws)
+        word = one.verdict.upper() if one.is_bad else one.verdict
+        result.add_row(
+            one.kernel,
+            word,
+            f"{passed} of {len(laws.LAWS) + 1}",
+            str(cases),
+            f"{one.worst:.2g}",
+            f"{one.seconds:.1f}",
+        )
+    return result
+
+
+def notes(tested: list[Tested]) -> list[str]:
+    """A line for each law that did not pass, with its reason."""
+    return [
+        f"{one.kernel}: {v.law}: {v.verdict}: {v.reason}"
+        for one in tested
+        for v in one.laws
+        if v.verdict != PASSED
+    ]
+
+
+def as_json(device: DeviceInfo, full: bool, tested: list[Tested]) -> dict[str, Any]:
+    """The report: versions, device, verdicts."""
+    kernels = [
+        {"kernel": one.kernel, "verdict": one.verdict, "worst_error_to_bound": one.worst}
+        | {"seconds": round(one.seconds, 2), "laws": [asdict(v) for v in one.laws]}
+        for one in tested
+    ]
+    content = report.header_json(device) | {"full": full, "kernels": kernels}
+    cleaned: dict[str, Any] = _clean(content)
+    return cleaned
+
+
+def _clean(value: Any) -> Any:
+    """*value* with every text in it :func:`anonymous`."""
+    if isinstance(value, dict):
+        return {name: _clean(x) for name, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(x) for x in value]
+    return anonymous(value) if isinstance(value, str) else value
+
+
+def anonymous(text: str) -> str:
+    """*text* in one line of printable characters, without paths and the names of user and host."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    for secret, shown in _secrets():
+        within = "" if shown == "<path>" else r"(?<!\w)"
+        text = re.sub(rf"{within}{re.escape(secret)}(?!\w)", shown, text, flags=re.IGNORECASE)
+    text = _PATH.sub("<path>", text)
+    return text[:_LONGEST]
+
+
+def _secrets() -> Iterator[tuple[str, str]]:
+    """What must not be told, longest first, and what stands in its place."""
+    host = socket.gethostname()
+    named = [(str(path), "<path>") for path in (_known(Path.home), _known(Path.cwd), tempfile.gettempdir())]
+    named += [(host, "<host>"), (host.split(".")[0], "<host>"), (_known(getpass.getuser), "<user>")]
+    yield from sorted(((s, shown) for s, shown in named if len(s) > 1), key=lambda pair: -len(pair[0]))
+
+
+def _known(what: Callable[[], object]) -> str:
+    """What it returns; nothing for a user without a name or home, or a folder that is gone."""
+    try:
+        return str(what())
+    except (OSError, KeyError, ImportError, RuntimeError):
+        return ""

@@ -1,0 +1,183 @@
+"""The tuner's side in a child process: check candidates, and time each in turn with the incumbent.
+
+A candidate that does not come to an end is ended from within: faulthandler's watchdog needs neither this
+process's Python nor its driver to be alive.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from ..checks import isolation, selfcheck
+from ..checks.known_answers import operands_error, outcome, resized
+from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
+from ..kernels import kernel_named
+from ..opencl import host_memory, queues
+from ..opencl.binding import Binding, scalars_of
+from ..opencl.devices import device_info
+from ..opencl.launches import Recipe
+from ..problem.dtypes import dtype_of
+from ..problem.gemm import Gemm, GemmProblem
+from ..selection import schema
+from ..selection.select import Choice
+from .contest import Check, random_matrix
+from .tuner import beats, median
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_ROUNDS = (5, 25)  # at least and at most
+_SECONDS = 0.3  # for the rounds of one candidate, if that is enough for the least
+_HOPELESS = 2.0  # times the incumbent's time: not worth more than one run
+_OUTCLASSED = 5.0  # times the incumbent's time: nor are the family's other configurations
+_LARGEST = 700  # M, N and K of the check at other shapes
+_RANDOM = 1 << 22  # random numbers of an operand; repeated from there on
+
+
+def answers(request: Any) -> Iterator[dict[str, Any]]:
+    """What :mod:`pyclmm.tools.tuner` asks: "order", candidates to try, or "verify", one to check again."""
+    device = isolation.device_of(request["device"])
+    problem = schema.problem_from(request["problem"])
+    choices = [
+        Choice(kernel_named(one["kernel"]), schema.config_from(one["config"])) for one in request["choices"]
+    ]
+    queue = queues.new_queue(device, profiling=True)
+    if "verify" in request:
+        yield {"reason": wrong_elsewhere(queue, problem, choices[request["verify"]])}
+        return
+    ring = Ring(queue, problem)
+    deadline = time.monotonic() + request["seconds"]
+    for index in request["order"]:
+        if time.monotonic() > deadline:
+            return
+        if choices[index].kernel.name in ring.outclassed:
+            continue
+        yield {"trying": index}
+        faulthandler.dump_traceback_later(request["limit"], exit=True, file=sys.stderr)
+        try:
+            answer = ring.challenge(choices[index])
+        except DeviceLostError:  # nothing more runs in this process: its parent starts another
+            raise
+        except (BuildError, LaunchError, DeviceMemoryError, cl.Error) as error:
+            answer = {"reason": str(error).splitlines()[0]}
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        yield {"index": index} | answer
+
+
+class Ring:
+    """One product's operands on the device, and the incumbent that challengers are timed against."""
+
+    def __init__(self, queue: cl.CommandQueue, problem: GemmProblem) -> None:
+        self.queue, self.problem, self.device = queue, problem, device_info(queue.device)
+        rng = np.random.default_rng(0)
+        rows = (problem.k if problem.trans_a else problem.m, problem.n if problem.trans_b else problem.k)
+        a = _matrix(rng, rows[0], problem.lda, problem.a_type)
+        b = _matrix(rng, rows[1], problem.ldb, problem.b_type)
+        self.out = np.empty((problem.m, problem.ldo), dtype_of(problem.out_type))
+        self.buffers = {
+            "a": host_memory.filled(queue.context, a.view(np.uint8), self.device, "a"),
+            "b": host_memory.filled(queue.context, b.view(np.uint8), self.device, "b"),
+            "out": host_memory.allocate(queue.context, self.out.nbytes, self.device, "out"),
+        }
+        self.check = Check(
+            a.T if problem.trans_a else a, b.T if problem.trans_b else b, operands_error(problem)
+        )
+        self.incumbent: Binding | None = None
+        self.to_beat = np.inf
+        self.outclassed: set[str] = set()
+
+    def challenge(self, choice: Choice) -> dict[str, Any]:
+        """Times in seconds, the incumbent's beside them (none for the first); or the reason for none."""
+        reason = selfcheck.found_wrong(self.queue, self.problem, choice.kernel, choice.config)
+        if reason is not None:
+            return {"reason": reason}
+        challenger = self._bind(choice)
+        first = self._checked_run(challenger)
+        if first is None:
+            return {"reason": f"wrong result at {self.problem}"}
+        if _HOPELESS * self.to_beat < first < _OUTCLASSED * self.to_beat:
+            first = self._run(challenger)  # the first may have met with a cold device
+        if first > _OUTCLASSED * self.to_beat:
+            self.outclassed.add(choice.kernel.name)
+        if first > _HOPELESS * self.to_beat:
+            return {"seconds": [first], "incumbent": [self.to_beat]}
+        return self._race(challenger, first)
+
+    def _race(self, challenger: Binding, first: float) -> dict[str, Any]:
+        """Rounds of both; the winner is the incumbent from here on."""
+        seconds, incumbent = [], []
+        rounds = int(np.clip(_SECONDS / (2 * first), *_ROUNDS))
+        for _ in range(rounds):
+            if self.incumbent is not None:
+                incumbent.append(self._run(self.incumbent))
+            seconds.append(self._run(challenger))
+        if not incumbent or beats(seconds, incumbent):
+            self.incumbent, self.to_beat = challenger, median(seconds)
+        else:
+            self.to_beat = median(incumbent)
+        return {"seconds": seconds, "incumbent": incumbent}
+
+    def _bind(self, choice: Choice) -> Binding:
+        work = choice.kernel.launches(self.problem, choice.config, self.device)
+        gemm = Gemm(self.problem, (self.problem.m, self.problem.n), self.out.dtype)
+        return Binding(self.queue, self.device, Recipe(gemm, work), gemm.unread)
+
+    def _run(self, binding: Binding) -> float:
+        """Seconds from the first launch's start to the last one's end.
+
+        Launches wait behind a gate until all are enqueued: a host that is slower than the device would
+        otherwise put gaps between them, and crown kernels of one launch.
+        """
+        gate = cl.UserEvent(self.queue.context)
+        try:
+            events = binding.enqueue(self.buffers, scalars_of(1.0, 0.0), [gate])
+            self.queue.flush()
+        finally:
+            start = time.perf_counter()
+            gate.set_status(cl.command_execution_status.COMPLETE)
+        self.queue.finish()
+        wall = time.perf_counter() - start
+        return (events[-1].profile.end - events[0].profile.start) * 1e-9 or wall
+
+    def _checked_run(self, binding: Binding) -> float | None:
+        """The first run's seconds; None where its result is wrong."""
+        memory = self.buffers["out"]
+        cl.enqueue_fill_buffer(self.queue, memory, np.full(1, 255, np.uint8), 0, self.out.nbytes)
+        seconds = self._run(binding)
+        cl.enqueue_copy(self.queue, self.out, memory)
+        return seconds if self.check.ratio(self.out[:, : self.problem.n]) < self.check.limit else None
+
+
+def _matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> Array:
+    numbers = random_matrix(rng, (1, min(rows * columns, _RANDOM)), dtype_of(dtype))
+    return np.resize(numbers, (rows, columns))
+
+
+def wrong_elsewhere(queue: cl.CommandQueue, problem: GemmProblem, choice: Choice) -> str | None:
+    """The first wrong answer at shapes around *problem*'s and under it, or None."""
+    info = device_info(queue.device)
+    rng = np.random.default_rng(1)
+    m, n, k = (min(length, _LARGEST) for length in (problem.m, problem.n, problem.k))
+    for shape in (
+        (m + 1, n - 1, k + 3),
+        (m // 2 + 1, n // 2 + 1, k),
+        (m, n, k // 3 + 1),
+        (1, n, k),
+        (m, 1, k),
+    ):
+        small = resized(problem, *(max(1, length) for length in shape))
+        if choice.kernel.supports(small, info) or choice.kernel.violations(small, choice.config, info):
+            continue
+        work = choice.kernel.launches(small, choice.config, info)
+        for exact in (True, False):
+            reason = outcome(queue, small, work, info, rng, exact).reason
+            if reason is not None:
+                return f"wrong result in the check at another shape, {small}: {reason}"
+    return None

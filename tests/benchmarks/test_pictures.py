@@ -1,0 +1,88 @@
+"""benchmarks/pictures.py shows the numbers that the results hold."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ABOUT = {"device": "some device", "driver": "1.0", "date": "2026-01-01", "float32_limit": 10e12}
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    spec = importlib.util.spec_from_file_location("pictures", BENCHMARKS / "pictures.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def lines(axes):
+    """label -> y of every line with a label."""
+    return {line.get_label(): list(line.get_ydata()) for line in axes.lines if line.get_label()[0] != "_"}
+
+
+def row(n, seconds, layout="NN"):
+    return {"shape": [1, n, n, n], "layout": layout, "flops": 2 * n**3, "seconds": seconds}
+
+
+def test_float32_is_drawn_by_layout_and_size(pictures):
+    rows = [
+        row(200, {"auto": 2e-6, "cublas": 4e-6}),
+        row(100, {"auto": 1e-6, "cublas": 1e-6}),
+        row(100, {"auto": 2e-6, "cublas": 1e-6}, "NT"),
+        {"shape": [1, 1, 100, 100], "layout": "NN", "flops": 1, "seconds": {"auto": 1.0}},
+    ]
+    nn, nt = pictures.float32(ABOUT | {"rows": rows}).axes
+    assert lines(nn)["pyclmm"] == pytest.approx([2.0, 8.0])
+    assert lines(nn)["cuBLAS"] == pytest.approx([2.0, 4.0])
+    assert lines(nn)["float32 units at full clock"] == pytest.approx([10.0, 10.0])
+    assert [label.get_text() for label in nn.get_xticklabels()] == ["100", "200"]
+    assert lines(nt)["pyclmm"] == pytest.approx([1.0])
+
+
+def test_matrix_units_have_a_picture_a_peer(pictures):
+    common = {"kernel": "wgmma", "layout": "NN", "precision": "highest", "cublas_seconds": 1e-6}
+    common |= {"shape": [100, 100, 100], "seconds": 2e-6}
+    rows = [{**common, "peer": peer, "dtype": peer} for peer in ("float16", "int8")]
+    rows.append({**common, "peer": "float32", "dtype": "complex64", "precision": "high"})
+    axes = pictures.matrix_units(ABOUT | {"rows": rows}).axes
+    assert [one.get_title() for one in axes] == ["float16", "int8", 'complex64 "high", beside cuBLAS']
+    assert lines(axes[0]) == {"wgmma NN": pytest.approx([1.0]), "cuBLAS": pytest.approx([2.0])}
+    assert lines(axes[2]) == {"wgmma NN": pytest.approx([4.0]), "cuBLAS": pytest.approx([8.0])}
+
+
+def test_the_limit_of_parts_is_a_third_and_unknown_devices_have_none(pictures):
+    about = {"peer": "float32", "precision": "high"}
+    device = "NVIDIA H200"
+    whole = pictures.limit(device, {"peer": "float16", "precision": "highest"})
+    assert pictures.limit(device, about) == pytest.approx(whole / 3)
+    assert pictures.limit("some device", about) is None
+    row = {"kernel": "split", "layout": "NN", "dtype": "float32", "shape": [100, 100, 100], **about}
+    rows = [{**row, "seconds": 2e-6, "cublas_seconds": 1e-6}]
+    (axes,) = pictures.matrix_units(ABOUT | {"device": device, "rows": rows}).axes
+    assert lines(axes)["units at full clock"] == pytest.approx([whole / 3e12] * 2)
+    assert axes.get_ylim()[1] > whole / 3e12
+
+
+def test_the_ladder_has_a_bar_a_step(pictures):
+    content = {
+        "n": 100,
+        "flops": 2e6,
+        "steps": [{"label": "naive"}],
+        "seconds": {"naive": 1e-6, "cuBLAS": 1e-7},
+    }
+    axes = pictures.ladder(ABOUT | content).axes[0]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([2.0, 20.0])
+    assert axes.patches[0].get_facecolor() != axes.patches[1].get_facecolor()
+
+
+def test_every_result_has_its_picture(pictures):
+    drawn = [file for pattern in pictures.DRAWN for file in pictures.RESULTS.glob(pattern)]
+    assert drawn
+    for file in drawn:
+        assert file.with_suffix(".png").exists(), f"run benchmarks/pictures.py: {file.name} has no picture"

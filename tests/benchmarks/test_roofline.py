@@ -1,0 +1,135 @@
+"""The traffic formulas against loops that count: a simulation in NumPy, and the kernels themselves."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from benchmarks import roofline
+from pyclmm.errors import ArgumentError
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.config import TileConfig
+from pyclmm.opencl.devices import device_info
+from pyclmm.opencl.program import build_options, joined_source
+from pyclmm.opencl.queues import default_queue
+from pyclmm.tools.contest import Size, problem_of
+
+SIZES = [(1, 1, 1), (5, 3, 2), (4, 8, 4), (9, 7, 10), (16, 16, 16), (17, 1, 33), (3, 20, 5)]
+TILES = [1, 2, 3, 4, 16]
+
+
+def simulate_naive(m, n, k):
+    """How often each element of A and B is read, and of out written, by the loop of cl/textbook/naive.cl."""
+    a, b, out = np.zeros((m, k), int), np.zeros((k, n), int), np.zeros((m, n), int)
+    for i, j in itertools.product(range(m), range(n)):
+        for t in range(k):
+            a[i, t] += 1
+            b[t, j] += 1
+        out[i, j] += 1
+    return a, b, out
+
+
+def simulate_tiled(m, n, k, tw):
+    """The same for cl/textbook/tiled.cl: each work-group loads a tile of A and one of B, without what sticks out."""
+    a, b, out = np.zeros((m, k), int), np.zeros((k, n), int), np.zeros((m, n), int)
+    for i0, j0 in itertools.product(range(0, m, tw), range(0, n, tw)):
+        for t in range(0, k, tw):
+            a[i0 : i0 + tw, t : t + tw] += 1
+            b[t : t + tw, j0 : j0 + tw] += 1
+        out[i0 : i0 + tw, j0 : j0 + tw] += 1
+    return a, b, out
+
+
+def totals(traffic):
+    return traffic.a, traffic.b, traffic.out
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [*SIZES, (0, 3, 2), (3, 0, 2), (3, 2, 0)])
+def test_naive_moves_what_its_loop_moves(m, n, k):
+    assert totals(roofline.naive(m, n, k)) == tuple(int(x.sum()) for x in simulate_naive(m, n, k))
+
+
+@pytest.mark.parametrize("tw", TILES)
+@pytest.mark.parametrize(("m", "n", "k"), [*SIZES, (0, 3, 2), (3, 0, 2), (3, 2, 0)])
+def test_tiled_moves_what_its_loop_moves(m, n, k, tw):
+    assert totals(roofline.tiled(m, n, k, tw)) == tuple(int(x.sum()) for x in simulate_tiled(m, n, k, tw))
+
+
+def counted_on_device(name, size, config):
+    """Loads of each element of A and B in the real kernel, whose load macros count as they load."""
+    problem, queue = problem_of(size, np.dtype(np.float32)), default_queue()
+    (launch,) = kernel_named(name).launches(problem, config, device_info(queue.device)).launches
+    shared, own = launch.program.sources[:2], launch.program.sources[2:]
+    counting = "\n".join(
+        f"#undef LOAD_{x}\n"
+        f"#define LOAD_{x}(p, i) (atomic_inc((volatile __global int *){counter} + (i)), (ACC_T)(p)[i])"
+        for x, counter in (("A", "c"), ("B", "bias"))  # neither is used by a plain product
+    )
+    source = "\n".join((joined_source(shared), counting, joined_source(own)))
+    program = cl.Program(queue.context, source).build(list(build_options(launch.program)))
+    a, b = np.ones((size.m, size.k), np.float32), np.ones((size.k, size.n), np.float32)
+    counts = {"c": np.zeros(a.shape, np.int32), "bias": np.zeros(b.shape, np.int32)}
+    host = {"a": a, "b": b, "out": np.zeros((size.m, size.n), np.float32), **counts}
+    host["batch_offsets"] = np.zeros(4, np.int64)
+    copy = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    values = {key: cl.Buffer(queue.context, copy, hostbuf=x) for key, x in host.items()}
+    values |= {f"{key}_offset": np.int64(0) for key in host} | {"alpha": np.float32(1), "beta": np.float32(0)}
+    arguments = [values[x] if isinstance(x, str) else x for x in launch.args]
+    getattr(program, launch.kernel)(queue, launch.global_size, launch.local_size, *arguments)
+    for key, x in (*counts.items(), ("out", host["out"])):
+        cl.enqueue_copy(queue, x, values[key])
+    assert np.array_equal(host["out"], a @ b)
+    return counts["c"], counts["bias"]
+
+
+@pytest.mark.filterwarnings("ignore::pyopencl.CompilerWarning")
+@pytest.mark.parametrize("size", [Size(9, 7, 10), Size(16, 8, 4), Size(5, 33, 3)], ids=str)
+def test_the_simulation_is_the_kernel(size):
+    shape = (size.m, size.n, size.k)
+    cases = [("naive", TileConfig(bm=4, bn=4), simulate_naive(*shape))]
+    cases += [("tiled", TileConfig.square(tw), simulate_tiled(*shape, tw)) for tw in (3, 4)]
+    for name, config, (a, b, _) in cases:
+        on_device = counted_on_device(name, size, config)
+        assert np.array_equal(on_device[0], a), name
+        assert np.array_equal(on_device[1], b), name
+
+
+def test_a_tile_of_one_is_naive_and_a_huge_one_the_least():
+    assert roofline.tiled(50, 60, 70, 1) == roofline.naive(50, 60, 70)
+    assert roofline.tiled(50, 60, 70, 64) == roofline.least(50, 60, 70)
+
+
+def test_intensity_grows_with_the_tile_width():
+    """What docs/kernels.md says of large float32 products: 1/4 operation a byte, TW/4 with tiles."""
+    assert roofline.naive(4096, 4096, 4096).intensity(4) == pytest.approx(1 / 4, rel=1e-3)
+    for tw in (8, 16, 32):
+        assert roofline.tiled(4096, 4096, 4096, tw).intensity(4) == pytest.approx(tw / 4, rel=1e-2)
+
+
+def test_the_roofline_has_its_ridge_where_the_needed_bandwidth_says():
+    rate, intensity = 1e12, 4.0
+    needed = roofline.bandwidth_needed(rate, intensity)
+    assert needed == 2.5e11
+    assert roofline.attainable(rate, needed, intensity) == rate
+    assert roofline.attainable(rate, needed / 2, intensity) == rate / 2
+    assert roofline.attainable(rate, needed * 2, intensity) == rate
+
+
+def test_nothing_moved_is_no_intensity():
+    assert roofline.naive(0, 0, 0).intensity(4) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: roofline.tiled(1, 1, 1, 0), "tw is 0"),
+        (lambda: roofline.naive(1, -2, 1), "N is -2"),
+        (lambda: roofline.bandwidth_needed(1e9, 0.0), "intensity is 0.0"),
+    ],
+)
+def test_bad_arguments_are_named(call, says):
+    with pytest.raises(ArgumentError, match=says):
+        call()

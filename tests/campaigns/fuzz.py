@@ -1,0 +1,104 @@
+"""Draws calls without end and compares each with NumPy: ``make fuzz``.
+
+    python tests/campaigns/fuzz.py [--seconds 60] [--calls N] [--kinds N] [--seed N] [--keep tests/campaigns/failed_calls]
+                         [--record FILE.json]
+
+Prints its seed; a call that fails is written to a JSON file, which `make test` replays from then on.
+
+Almost every combination of types, kernel and layout is a program of its own, and compiling those takes
+most of the time. ``--kinds`` draws that many combinations of types, kernel and epilogue first and then
+every call from these, so that a long search spends its time on shapes, layouts, views and values.
+``--record`` is for the long searches, whose seeds and counts are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import secrets
+import sys
+import time
+import traceback
+import zlib
+from collections import Counter
+from pathlib import Path
+
+from pyclmm.opencl.devices import device_info
+from pyclmm.opencl.queues import default_queue
+from pyclmm.tools.report import header_json
+from tests.support.calls import draw_gemm, draw_matmul, gemm_kind, judge, matmul_kind
+
+KEPT = Path(__file__).parent / "failed_calls"
+DRAWN = {"matmul": draw_matmul, "gemm": draw_gemm}
+PROGRESS = 1000  # calls between lines of progress
+_SETTINGS = ("PYCLMM_SELFCHECK", "PYCLMM_TRIAL")  # what a record says of the environment
+
+
+def draw_kind(r):
+    """Any kind of call of any function."""
+    return r.choice((matmul_kind, matmul_kind, gemm_kind))(r)
+
+
+def draw(r, kinds=()):
+    """Any call, of one of *kinds* or any kind, on host arrays or Arrays."""
+    kind = r.choice(kinds) if kinds else draw_kind(r)
+    return DRAWN[kind["name"]](r, r.choice(("host", "device")), kind=kind)
+
+
+def keep(call, folder):
+    """Write a call that failed to a file named by its contents."""
+    text = json.dumps(call, indent=1)
+    path = folder / f"{call['name']}-{zlib.crc32(text.encode()):08x}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
+    return path
+
+
+def search(options, r, queue):
+    """Draw and judge until time or calls are up; how many calls had which end."""
+    kinds = [draw_kind(r) for _ in range(options.kinds)]
+    ends = Counter(products=0, refused=0, failed=0)
+    end = time.monotonic() + options.seconds
+    while time.monotonic() < end and ends.total() < options.calls:
+        call = draw(r, kinds)
+        try:
+            ends["products" if judge(call, queue) else "refused"] += 1
+        except Exception:
+            ends["failed"] += 1
+            print(traceback.format_exc(limit=-3), keep(call, options.keep), sep="", flush=True)
+        if ends.total() % PROGRESS == 0:
+            print(*(f"{count} {what}" for what, count in ends.items()), sep=", ", flush=True)
+    return dict(ends)
+
+
+def main(arguments=None):
+    """Draw for a while; returns how many calls failed."""
+    parser = argparse.ArgumentParser(description="compare random calls with NumPy")
+    parser.add_argument("--seconds", type=float, default=None, help="at most; 60 without --calls")
+    parser.add_argument("--calls", type=int, default=sys.maxsize, help="at most")
+    parser.add_argument("--kinds", type=int, default=0, help="draw calls of that many kinds only")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--keep", type=Path, default=KEPT, help="folder for the calls that fail")
+    parser.add_argument("--record", type=Path, help="write seed, counts, device and versions to this file")
+    options = parser.parse_args(arguments)
+    if options.seconds is None:
+        options.seconds = 60 if options.calls == sys.maxsize else float("inf")
+    seed = secrets.randbelow(1 << 32) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    queue, start = default_queue(), time.monotonic()
+    ends = search(options, random.Random(seed), queue)
+    calls = sum(ends.values())
+    print(f"{calls} calls, {ends['failed']} failed")
+    if options.record:
+        found = {"seed": seed, "kinds": options.kinds or None, "calls": calls, **ends}
+        found |= {"minutes": round((time.monotonic() - start) / 60, 1)}
+        found |= {name: os.environ.get(name, "on") for name in _SETTINGS}
+        record = header_json(device_info(queue.device)) | found
+        options.record.write_text(json.dumps(record, indent=1) + "\n")
+    return ends["failed"]
+
+
+if __name__ == "__main__":
+    raise SystemExit(bool(main()))

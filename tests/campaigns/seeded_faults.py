@@ -1,0 +1,358 @@
+"""Tests the tests: seeds one fault at a time into a copy of the project and demands a red run.
+
+    python -m tests.seeded_faults [NAME ...] [--list]      or: make faults
+
+Each fault is data: in a file, the first occurrence of a text (or the nth) becomes another, and the
+tests that must notice. The self-check is off: what has to notice is the suite. Ends with status 1 if
+a fault goes unnoticed, if a text is no longer there, or if the tests are red without a fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from .conformance.implementations import HOME, IMPLEMENTATIONS
+from .conformance.prepare import prepare
+from .conformance.run import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / "docs" / "seeded_faults.md"
+COPIED = ("pyclmm", "cl", "tests", "setup.cfg", "pyproject.toml")
+LIMIT_S = 600
+TESTS_FAILED = 1  # pytest's exit status; every other one but 0 means that no test was judged
+BARRIER = "    barrier(CLK_LOCAL_MEM_FENCE);\n"
+STORE_GUARD = "if ((i) < M && (j) < N) {"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """*old* becomes *new* in *file*; ``tests`` are pytest's arguments for those that must fail."""
+
+    name: str
+    breaks: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    nth: int = 0
+    on: str = ""  # the implementation of tests/conformance that shows it; usually the default device
+
+    def apply(self, tree: Path) -> None:
+        path = tree / self.file
+        parts = path.read_text(encoding="utf-8").split(self.old)
+        if len(parts) < self.nth + 2:
+            raise LookupError(f"{self.name}: {self.file} no longer holds {self.old!r}")
+        head, tail = parts[: self.nth + 1], parts[self.nth + 1 :]
+        path.write_text(self.old.join(head) + self.new + self.old.join(tail), encoding="utf-8")
+
+
+def laws(words: str) -> tuple[str, ...]:
+    """Those tests of tests/kernels/test_every_kernel.py whose names match *words*."""
+    return ("tests/kernels/test_every_kernel.py", "-k", words)
+
+
+def units(words: str) -> tuple[str, ...]:
+    """Those products by emulated matrix instructions whose names match *words*."""
+    return ("tests/kernels/units/test_units.py", "-k", f"emulated_product and ({words})")
+
+
+DEVICE_VIEWS = ("tests/test_matmul.py", "-k", "any_shape_and_layout")
+EXACT = "small_integers_are_exact"
+PTX_MACHINE = ("tests/kernels/nvidia/test_mma_double_bulk.py",)
+FAULTS = (
+    # OpenCL C: the kernels
+    Fault("barrier_after_load", "tiles are read before they are whole", "cl/textbook/tiled.cl", BARRIER, "",
+          laws(f"{EXACT} and tiled"), on="rusticl"),
+    Fault("barrier_after_multiply", "tiles are overwritten while they are read", "cl/textbook/tiled.cl", BARRIER,
+          "", laws(f"{EXACT} and tiled"), nth=1, on="rusticl"),
+    Fault("last_k_tile", "the last, partly filled K tile is dropped", "cl/textbook/tiled.cl", "t < K; t += TW",
+          "t + TW <= K; t += TW", laws(f"{EXACT} and tiled")),
+    Fault("padding_column", "tiles are indexed with the wrong width", "cl/textbook/tiled.cl", "tile_row[TW + 1]",
+          "tile_row[TW - 1]", laws(f"{EXACT} and tiled")),
+    Fault("zero_fill_of_a", "no zeros beyond K in A's tiles", "cl/include/gemm.h", "(i) < M && (k) < K ?",
+          "(i) < M ?", laws("padding_of_operands and tiled")),
+    Fault("zero_fill_of_b", "no zeros beyond K in B's tiles", "cl/include/gemm.h", "(k) < K && (j) < N ?",
+          "(j) < N ?", laws("padding_of_operands and tiled")),
+    Fault("column_bound", "one column too many is written", "cl/include/gemm.h", STORE_GUARD,
+          "if ((i) < M && (j) <= N) {", laws("nothing_but_the_result and tiled")),
+    Fault("row_bound", "one row too many is written", "cl/include/gemm.h", STORE_GUARD,
+          "if ((i) <= M && (j) < N) {", laws("nothing_but_the_result and tiled")),
+    Fault("row_bound_low", "the last row is not written", "cl/include/gemm.h", STORE_GUARD,
+          "if ((i) < M - 1 && (j) < N) {", laws(f"{EXACT} and naive")),
+    Fault("naive_k_from_one", "the first product is left out", "cl/textbook/naive.cl", "int k = 0", "int k = 1",
+          laws(f"{EXACT} and naive")),
+    Fault("naive_k_to_k_minus_one", "the last product is left out", "cl/textbook/naive.cl", "k < K", "k < K - 1",
+          laws(f"{EXACT} and naive")),
+    Fault("flat_row", "rows are counted in M instead of N", "cl/textbook/flat.cl", "int i = id / N", "int i = id / M",
+          laws(f"{EXACT} and flat")),
+    Fault("flat_bound", "the last element is not written", "cl/textbook/flat.cl", "id >= (size_t)M * N",
+          "id >= (size_t)M * N - 1", laws(f"{EXACT} and flat")),
+    Fault("single_group_k", "the sum starts late", "cl/textbook/single_group.cl", "int k = 0", "int k = 1",
+          laws(f"{EXACT} and single_group")),
+    Fault("sequential_row", "the last row is not written", "cl/textbook/sequential.cl", "i < M", "i < M - 1",
+          laws(f"{EXACT} and sequential")),
+    Fault("lda_for_ldb", "A's leading dimension is used for B", "cl/include/gemm.h", "(long)(k) * ldb + (j)",
+          "(long)(k) * lda + (j)", laws(f"{EXACT} and naive")),
+    Fault("transposed_lda", "the leading dimension of a transposed A is B's", "cl/include/gemm.h",
+          "(long)(k) * lda + (i)", "(long)(k) * ldb + (i)", laws("transposes and naive")),
+    Fault("transposed_b", "a transposed B is read as it lies", "cl/include/gemm.h", "(long)(j) * ldb + (k)",
+          "(long)(k) * ldb + (j)", laws("transposes and naive")),
+    Fault("batch_offset_of_b", "B moves by A's offset", "cl/include/gemm.h", "b_offset + BATCH_OFFSET(of_b)",
+          "b_offset + BATCH_OFFSET(of_a)", laws("stacks_broadcast and naive")),
+    Fault("batch_offset_of_out", "every product of a stack is written to the first", "cl/include/gemm.h",
+          "out_offset + BATCH_OFFSET(3)", "out_offset", laws("stacks_broadcast and naive")),
+    Fault("offset_of_a", "A's offset is ignored", "cl/include/gemm.h", "a += a_offset + ", "a += ",
+          DEVICE_VIEWS),
+    # OpenCL C: the epilogue and the element types
+    Fault("alpha", "alpha is ignored", "cl/include/gemm.h", "SCALE(alpha, acc)", "acc",
+          laws("netlib_sizes and naive")),
+    Fault("beta", "C is added without beta", "cl/include/gemm.h", "value + SCALE(beta, old)", "value + old",
+          laws("netlib_sizes and naive")),
+    Fault("c_strides", "C is read with its strides exchanged", "cl/include/gemm.h",
+          "(long)(i) * c_rs + (long)(j) * c_cs", "(long)(i) * c_cs + (long)(j) * c_rs",
+          laws("netlib_sizes and naive")),
+    Fault("bias_axis", "row and column bias are exchanged", "cl/include/gemm.h", "BIAS == 1 ? (j) : (i)",
+          "BIAS == 1 ? (i) : (j)", laws("test_epilogues and naive")),
+    Fault("bias_after_activation", "the bias is added to the activated value", "cl/include/gemm.h",
+          "  value = value + LOAD_BIAS(bias, bias_index);\n#endif\n  return ACTIVATE(value);",
+          "  return ACTIVATE(value) + LOAD_BIAS(bias, bias_index);\n#endif\n  return ACTIVATE(value);",
+          laws("test_epilogues and naive")),
+    Fault("relu_of_nan", "relu turns NaN into zero", "cl/include/gemm.h",
+          "(x) < (ACC_T)0 ? (ACC_T)0 : (x))", "fmax((x), (ACC_T)0))", laws("extreme_values and relu")),
+    Fault("gelu_constant", "gelu's constant is off by 1e-4", "cl/include/gemm.h", "0.70710678", "0.70720678",
+          laws("test_epilogues and naive and gelu")),
+    Fault("conjugate", "conjugation does nothing", "cl/include/types.h", "((v).x, -(v).y))", "((v).x, (v).y))",
+          laws("conjugate_transposes and naive")),
+    Fault("complex_sum", "i times i is 1", "cl/include/types.h", "(acc).x + (u).x * (v).x - (u).y * (v).y",
+          "(acc).x + (u).x * (v).x + (u).y * (v).y", laws("every_dtype and complex")),
+    Fault("half_rounding", "float16 results are cut, not rounded", "cl/include/types.h", "vstore_half_rte",
+          "vstore_half_rtz", laws("every_dtype and float16")),
+    Fault("bfloat16_rounding", "bfloat16 results are cut, not rounded", "cl/include/types.h",
+          "(bits + 0x7fff + (bits >> 16 & 1)) >> 16", "bits >> 16", laws("mixed_dtypes and bfloat16")),
+    Fault("bool_result", "a sum of 256 trues is false", "cl/include/types.h", "((p)[i] = (v) != 0)",
+          "((p)[i] = (uchar)(v))", laws("bool_sum and naive")),
+    Fault("packed_columns", "a packed operand loses its column stride", "cl/copy.cl",
+          "j * source_cs", "j", DEVICE_VIEWS),
+    # OpenCL C: the fast families
+    Fault("packed_k_tail", "the last steps of K, fewer than four, are left out", "cl/cpu/packed_tile.h",
+          "u < K - k; ++u", "u < K - k - 1; ++u", laws(f"{EXACT} and packed")),
+    Fault("packed_zero_fill", "panels of B are not filled with zeros", "cl/cpu/packed_panels.cl",
+          "j < cols ? LOAD_B(b, B_INDEX(k + u, j0 + j)) : ACC_ZERO",
+          "LOAD_B(b, B_INDEX(k + u, j0 + min(j, 0)))",
+          laws(f"{EXACT} and packed")),
+    Fault("packed_lost_sum", "the sums of earlier K blocks are lost", "cl/cpu/packed.cl",
+          "if (k0 > k_begin) ADD_TILE(acc, sum);", "", laws("packed")),
+    Fault("wgmma_lost_share", "a share of a split K is lost", "cl/nvidia/shares.cl",
+          "share < shares", "share < shares - 1", ("tests/kernels/nvidia/test_shares.py",)),
+    Fault("wgmma_lost_team", "the shares of a team are lost", "cl/nvidia/shares.cl",
+          "int t = 1; t < TEAMS", "int t = 2; t < TEAMS", ("tests/kernels/nvidia/test_shares.py",)),
+    Fault("wgmma_rows", "rows of a result change places", "cl/nvidia/fragment_rows.h", "(w >> 5 & 1) * 8 +",
+          "(w >> 5 & 1) * 4 +", ("tests/kernels/nvidia/test_shares.py",)),
+    Fault("wgmma_turned_blocks", "blocks of K beyond a unit's are multiplied, its first never",
+          "cl/nvidia/wgmma_stages.h", "k -= blocks * BK;", ";", ("tests/kernels/nvidia/test_wgmma.py",)),
+    Fault("split_guess", "an exponent that was guessed too low is kept", "cl/nvidia/split.cl",
+          "if (over) found->over = 1;", "", ("tests/kernels/nvidia/test_split.py",)),
+    Fault("split_zero_guess", "a line that begins with zeros counts as zero", "cl/nvidia/split.cl",
+          "(largest ? TOP : 1)", "TOP", ("tests/kernels/nvidia/test_split.py",)),
+    Fault("split_lossy", "elements that float16 parts lose are not counted", "cl/nvidia/split.cl",
+          "points[l] -= LOSS * lossy_among(x[l]);", ";", ("tests/kernels/nvidia/test_split.py",)),
+    Fault("split_half", "of two quartets with the same rows each keeps its own sums", "cl/nvidia/wgmma_split.cl",
+          "mine[128 * (!right * HALF + i)];", "mine[128 * (right * HALF + i)];", ("tests/kernels/nvidia/test_split.py",)),
+    Fault("split_exponents", "a column is scaled by the exponents of rows", "cl/nvidia/wgmma_split.cl",
+          "near[64 + (j) - origin.s1]", "near[(j) - origin.s1]", ("tests/kernels/nvidia/test_split.py",)),
+    Fault("split_tf32_low", "TF32 parts lose the lower one", "cl/nvidia/split_tf32.h",
+          "at[4] = (float4)(tf32(lo.x)", "at[4] = (float4)(0.0f * tf32(lo.x)", ("tests/kernels/nvidia/test_split.py",)),
+    Fault("packed_far_rows", "a large B is read in place", "pyclmm/kernels/cpu/packed_shape.py",
+          "(crossing or row > _NEAR)", "crossing", ("tests/kernels/cpu/test_packed.py",)),
+    Fault("wgmma_left_step", "A of one step of K is that of the one before", "cl/nvidia/wgmma.cl",
+          "at + place, step + AHEAD);", "at + place, step);", ("tests/kernels/nvidia/test_wgmma.py",)),
+    Fault("wgmma_swapped", "a swapped result is stored as if it were not", "cl/nvidia/units.h",
+          "SWAPPED ? (long)(j) * ldo + (i) :", "", ("tests/kernels/nvidia/test_shares.py",)),
+    Fault("thin_short_order", "16-bit elements of one access change places", "cl/gpu/thin.h",
+          "e_ % 2 * 16", "(1 - e_ % 2) * 16", ("tests/kernels/gpu/test_thin.py",)),
+    Fault("register_lost_share", "a share of a split K is lost", "cl/split_k.cl",
+          "int s = 1; s < shares", "int s = 2; s < shares", laws("register")),
+    Fault("register_fragments", "one k is multiplied twice, its neighbour never", "cl/gpu/register.cl",
+          "multiply(acc, fa[kk % 2], fb[kk % 2]);", "multiply(acc, fa[0], fb[0]);",
+          laws(f"{EXACT} and register")),
+    Fault("register_edge_of_k", "tiles are not zero beyond K", "cl/gpu/register_tile.h", "k < w->k_left &&",
+          "", laws("padding_of_operands and register")),
+    Fault("register_columns", "a work-item stores beside its columns", "cl/gpu/register_tile.h",
+          "(SG_COLS * CHUNK) + (c) % CHUNK", "(SG_COLS * CHUNK)", laws(f"{EXACT} and register")),
+    Fault("bulk_released_early", "a stage is given back before it was read", "cl/nvidia/mma_double_bulk.cl",
+          "if (read && id % 32 == 0) mbarrier_arrive(read);",
+          "if (id % 32 == 0) mbarrier_arrive(empty + 8 * stage);", PTX_MACHINE),
+    Fault("bulk_lost_slice", "the sums of a slice of K are lost", "cl/nvidia/mma_double_bulk.cl",
+          "acc[i] += sums", "acc[i] = sums", PTX_MACHINE),
+    Fault("thin_lanes", "half of the lanes' sums are lost", "cl/gpu/thin_dot.cl", "half_of = LANES / 2",
+          "half_of = LANES / 4", laws(f"{EXACT} and thin")),
+    Fault("thin_slices", "half of the slices' sums are lost", "cl/gpu/thin_walk.cl", "half_of = SLICES / 2",
+          "half_of = SLICES / 4", laws(f"{EXACT} and thin")),
+    Fault("thin_rows_beyond", "the last row of K is multiplied again for those that are not there",
+          "cl/gpu/thin_walk.cl", "Y_EXTENT, k + u * SLICES < k_end)", "Y_EXTENT, true)", ("tests/kernels/gpu/test_thin.py",)),
+    # OpenCL C: AMD's and Intel's matrix units, by emulation
+    Fault("unit_barrier", "tiles are multiplied before they are whole", "cl/units/unit.cl", BARRIER, "",
+          units("gfx90a and bfloat16 and split_k"), on="rusticl"),
+    Fault("unit_edge_of_k", "tiles are not zero beyond K", "cl/units/unit_tile.h", "inside && k < k_left",
+          "inside", units("gfx90a")),
+    Fault("unit_cells", "neighbouring lines of an operand across K are the same", "cl/units/unit_tile.h",
+          ">> c * bits & mask", "& mask", units("gfx942")),
+    Fault("unit_shares", "every share of K is the first", "cl/units/unit.cl", "get_group_id(1) * k_share", "0",
+          units("split_k")),
+    Fault("mfma_rows", "rows of a result are exchanged", "cl/units/amd_mfma.h", "4 * (lane / UNIT_M) + (e) % 4",
+          "4 * (lane / UNIT_M) + 3 - (e) % 4", units("gfx90a")),
+    Fault("mfma_double_rows", "float64 results lie as float32's", "cl/units/amd_mfma.h",
+          "4 * (e) + lane / UNIT_M", "(e) + 4 * (lane / UNIT_M)", units("float64")),
+    Fault("wmma_rows", "every second row of a result is lost", "cl/units/amd_wmma.h", "2 * (e) + lane / 16",
+          "2 * (e)", units("gfx110")),
+    Fault("wmma_words", "the second half of K is the first", "cl/units/amd_wmma.h", "(word) + 1", "(word)",
+          units("gfx110")),
+    Fault("dpas_halves", "odd work-items hold the elements of even ones", "cl/units/intel_dpas.h",
+          "lane % 2 * 16", "0", units("Intel")),
+    # Host: arguments, tables, canonical form
+    Fault("lda_argument", "A's and B's leading dimensions are exchanged", "pyclmm/kernels/interface.py",
+          "np.int64(problem.lda)", "np.int64(problem.ldb)", laws(f"{EXACT} and naive")),
+    Fault("ldo_argument", "rows of out lie N apart whatever its stride", "pyclmm/kernels/interface.py",
+          "np.int64(problem.ldo)", "np.int64(problem.n)", laws("nothing_but_the_result and naive")),
+    Fault("rounding_down", "work-groups that stick out are not launched", "pyclmm/kernels/interface.py",
+          "return -(-value // multiple) * multiple", "return max(1, value // multiple) * multiple",
+          laws(f"{EXACT} and tiled")),
+    Fault("no_bias_macro", "the bias is never added", "pyclmm/kernels/interface.py",
+          "BIASES.index(problem.bias)", "0", laws("test_epilogues and naive")),
+    Fault("batch_stride", "the stack's stride is one element short", "pyclmm/opencl/launches.py",
+          "np.arange(length, dtype=np.int64) * step", "np.arange(length, dtype=np.int64) * (step - 1)",
+          laws("stacks_broadcast and naive")),
+    Fault("broadcast_stride", "a broadcast axis is walked", "pyclmm/problem/canonical.py",
+          "0 if length == 1 else stride", "stride", laws("stacks_broadcast and naive")),
+    Fault("float64_in_float32", "float64 products are summed in float32", "pyclmm/problem/dtypes.py",
+          '"float64": "float64"', '"float64": "float32"', laws("every_dtype and float64")),
+    Fault("beta_zero_reads_c", "C is read although beta is 0", "pyclmm/execution/operands.py",
+          'specs.get("c") if beta != 0 else None', 'specs.get("c")', laws("beta_zero_never and naive")),
+    Fault("alpha_zero_reads_a", "0 times NaN gets into the result", "pyclmm/problem/canonical.py",
+          "k=0 if alpha_is_zero else a.cols", "k=a.cols", laws("alpha_zero_never and naive")),
+    Fault("conj_flag", "A's conjugation is lost on the way", "pyclmm/problem/canonical.py", "conj_a=a.conj",
+          "conj_a=False", laws("conjugate_transposes and naive")),
+    Fault("scalar_wraps", "negative scalars of integer products", "pyclmm/opencl/binding.py",
+          "int(value) % (1 << bits)", "abs(int(value))", laws("integer_epilogue and naive")),
+    Fault("column_major_operands", "a column-major out does not exchange A and B", "pyclmm/problem/canonical.py",
+          "a, b, out = b.T, a.T, out.T", "a, b, out = a.T, b.T, out.T", laws("transposes and naive")),
+    Fault("program_cache_key", "programs with other macros are taken from the cache",
+          "pyclmm/opencl/program.py", "key = (context, program)",
+          "key = (context, Program(program.sources, ()))", laws("every_dtype and naive")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    fault: Fault
+    caught: bool
+    said: str
+    seconds: float
+
+
+def run_pytest(tree: Path, tests: Sequence[str], on: str = "") -> subprocess.CompletedProcess[str]:
+    """The tests of *tree* on the sources of *tree*, up to the first failure."""
+    seen = [environment(i) for i in IMPLEMENTATIONS if i.name == on]
+    env = (seen[0] if seen else dict(os.environ)) | {
+        "PYTHONPATH": str(tree),
+        "PYCLMM_SELFCHECK": "off",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=line", *tests]
+    return subprocess.run(
+        command, cwd=tree, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+
+def copy_tree(target: Path) -> None:
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    (target / HOME.name).symlink_to(HOME)
+
+
+def seed(fault: Fault) -> Result:
+    """Run the fault's tests with the fault in place."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        copy_tree(tree)
+        try:
+            fault.apply(tree)
+            done = run_pytest(tree, fault.tests, fault.on)
+            # A fault that spoils memory may end the process after a test has failed.
+            caught = done.returncode == TESTS_FAILED or "\nFAILED " in done.stdout
+            lines = [line for line in done.stdout.splitlines() if line.startswith(("E ", "/", "FAILED"))]
+            said = lines[0] if caught and lines else done.stdout[-300:]
+        except (LookupError, subprocess.TimeoutExpired) as error:
+            caught, said = False, str(error)
+    return Result(fault, caught, " ".join(said.split())[:200], time.monotonic() - started)
+
+
+def healthy(chosen: Sequence[Fault]) -> str:
+    """What the tests of those faults say without any fault; empty if they pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        copy_tree(tree)
+        where = "import pyclmm, sys; sys.exit(0 if pyclmm.__file__.startswith(sys.argv[1]) else 3)"
+        env = os.environ | {"PYTHONPATH": folder}
+        subprocess.run([sys.executable, "-c", where, folder], cwd=tree, env=env, check=True)
+        for tests, on in dict.fromkeys((f.tests, f.on) for f in chosen):
+            done = run_pytest(tree, tests, on)
+            if done.returncode:
+                return done.stdout[-2000:]
+    return ""
+
+
+def table(results: Sequence[Result]) -> str:
+    rows = ["| fault | file | what it breaks | noticed |", "| --- | --- | --- | --- |"]
+    for r in results:
+        f = r.fault
+        rows.append(f"| {f.name} | `{f.file}` | {f.breaks} | {'yes' if r.caught else '**no**'} |")
+    caught = sum(r.caught for r in results)
+    return (
+        "# Seeded faults\n\nWritten by `make faults`: each fault is put into a copy of the project, "
+        f"and the tests must turn red. {caught} of {len(results)} were noticed.\n\n" + "\n".join(rows) + "\n"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.seeded_faults")
+    parser.add_argument("names", nargs="*", help="faults to seed; all of them by default")
+    parser.add_argument("--list", action="store_true", help="only list the faults")
+    options = parser.parse_args()
+    chosen = [f for f in FAULTS if not options.names or f.name in options.names]
+    if options.list:
+        print("\n".join(f"{f.name:24} {f.breaks}" for f in chosen))
+        return 0
+    if any(f.on for f in chosen):
+        prepare()
+    if trouble := healthy(chosen):
+        print(f"The tests are red without a fault:\n{trouble}", file=sys.stderr)
+        return 1
+    results = []
+    with ThreadPoolExecutor(2) as pool:
+        for result in pool.map(seed, chosen):
+            results.append(result)
+            word = "noticed" if result.caught else "MISSED"
+            print(f"{word:8} {result.fault.name:24} {result.seconds:5.1f} s  {result.said}", flush=True)
+    if not options.names:
+        TABLE.write_text(table(results), encoding="utf-8")
+    return 0 if all(r.caught for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

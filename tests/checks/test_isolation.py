@@ -1,0 +1,330 @@
+"""What a driver was never seen to compile is tried in a child: no configuration ends this process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import pyclmm
+from pyclmm import TileConfig
+from pyclmm.checks import isolation, isolation_child, selfcheck, worker
+from pyclmm.kernels import kernel_named
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.opencl.queues import default_queue
+from pyclmm.problem.gemm import GemmProblem
+from pyclmm.selection import schema
+from tests.selection.test_store import json_values
+from tests.support.faults import Call, failing
+
+# What a driver does as it compiles, in children only: Python imports this at their start.
+SITE = """
+import pyopencl as cl
+real = cl.Program.build
+
+def build(self, *args, **kwargs):
+    import os, signal, sys, time
+    {action}
+    return real(self, *args, **kwargs)
+
+cl.Program.build = build
+"""
+ABORT = "print('LLVM ERROR: Do not know how', file=sys.stderr, flush=True); os.abort()"
+DEVICE = device_info(default_device())
+PROBLEM = GemmProblem(9, 8, 7, "float32", "float32", "float32", "float32", lda=7, ldb=8, ldo=8)
+
+
+@pytest.fixture
+def risky(monkeypatch, own_caches):
+    """`tiled` is a risky kernel, and `naive` comes after it."""
+    monkeypatch.setenv("PYCLMM_TRIAL", "on")
+    tiled = kernel_named("tiled")
+    monkeypatch.setattr(type(tiled), "risky", True)
+    monkeypatch.setattr("pyclmm.select.KERNELS", (tiled, kernel_named("naive")))
+    return own_caches
+
+
+@pytest.fixture
+def sabotage(monkeypatch, tmp_path):
+    """Children's drivers do *action* as they compile."""
+
+    def install(action):
+        (tmp_path / "sitecustomize.py").write_text(SITE.format(action=action))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    return install
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The requests that children got."""
+    requests = []
+    real = worker.ask
+
+    def ask(module, request, *rest):
+        requests.append(request)
+        return real(module, request, *rest)
+
+    monkeypatch.setattr(worker, "ask", ask)
+    return requests
+
+
+def as_a_new_process(monkeypatch):
+    from pyclmm import api  # noqa: PLC0415
+
+    monkeypatch.setattr(selfcheck, "_known", {})
+    api._plans.clear()
+
+
+def kept(folder):
+    return [json.loads(path.read_text()) for path in folder.rglob("*.json")]
+
+
+def test_a_compiler_that_aborts_does_not_end_this_process(monkeypatch, risky, sabotage, asked):
+    sabotage(ABORT)
+    call = Call()
+    with pytest.warns(pyclmm.KernelWarning, match=r"tiled: tried .*SIGABRT.*LLVM ERROR.*'naive' is used"):
+        call()
+    as_a_new_process(monkeypatch)
+    with pytest.warns(pyclmm.KernelWarning, match="SIGABRT"):
+        call.check_works()
+    assert len(asked) == 1, "the verdict is kept on disk"
+
+
+def test_a_kernel_asked_for_by_name_raises(risky, sabotage):
+    sabotage(ABORT)
+    with pytest.raises(pyclmm.UnsupportedError, match="SIGABRT"):
+        Call(kernel="tiled")()
+    Call(kernel="naive").check_works()
+
+
+def test_a_compiler_that_hangs_is_ended(monkeypatch, risky, sabotage):
+    sabotage("time.sleep(600)")
+    monkeypatch.setattr(isolation, "LIMIT", 2.0)
+    call = Call()
+    with pytest.warns(pyclmm.KernelWarning, match="did not end within 2 seconds"):
+        call.check_works()
+
+
+def test_a_child_that_somebody_ended_is_no_verdict_for_good(risky, sabotage):
+    sabotage("os.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.warns(pyclmm.KernelWarning, match=r"SIGKILL.*PYCLMM_TRIAL=off"):
+        Call().check_works()
+    assert [x["kernel"] for x in kept(risky)] == ["naive"]
+
+
+@pytest.mark.parametrize(
+    "action",
+    ["pass", "os.write(1, b'{\"reason\": 5}\\n' * 9999)", "print('remarks', file=sys.stderr)"],
+    ids=["quiet", "stdout", "stderr"],
+)
+def test_a_trial_that_goes_well_admits_the_kernel(monkeypatch, risky, sabotage, asked, action):
+    sabotage(action)
+    call = Call()
+    call.check_works()
+    as_a_new_process(monkeypatch)
+    call.check_works()
+    assert len(asked) == 1
+    assert [(x["kernel"], x["reason"]) for x in kept(risky)] == [("tiled", None)]
+
+
+def test_a_build_failure_is_told_by_this_process(risky, sabotage):
+    """With its log; the child only sees to it that the driver survives."""
+    sabotage("raise cl.RuntimeError(cl._cl._ErrorRecord('clBuildProgram', -11, 'injected'))")
+    Call(kernel="tiled").check_works()
+
+
+def test_only_risky_kernels_are_tried(risky, asked):
+    Call(kernel="naive")()
+    assert not asked
+    Call(kernel="tiled")()
+    assert [x["kernel"] for x in asked] == ["tiled"]
+
+
+def test_trials_can_be_turned_off(monkeypatch, risky, sabotage, asked):
+    sabotage(ABORT)
+    monkeypatch.setenv("PYCLMM_TRIAL", "off")
+    Call(kernel="tiled").check_works()
+    assert not asked
+
+
+def test_a_program_without_a_python_says_what_to_do(monkeypatch, risky):
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.warns(pyclmm.KernelWarning, match="no Python interpreter .*PYCLMM_TRIAL=off"):
+        Call().check_works()
+    assert [x["kernel"] for x in kept(risky)] == ["naive"]
+
+
+def test_nothing_is_imported_from_the_working_directory(monkeypatch, risky, tmp_path):
+    for name in ("json", "pyclmm", "numpy", "os"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    Call(kernel="tiled").check_works()
+
+
+def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage):
+    sabotage("time.sleep(600)")
+    started = []
+    real = subprocess.Popen
+
+    def popen(*args, **kwargs):
+        started.append(real(*args, **kwargs))
+        return started[-1]
+
+    monkeypatch.setattr(worker.subprocess, "Popen", popen)
+    call = Call(kernel="tiled")
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "_lines", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    assert started[0].poll() is not None
+    assert not kept(risky)
+    sabotage("pass")
+    call.check_works()
+
+
+def test_a_device_that_is_gone_is_an_answer(monkeypatch, risky):
+    monkeypatch.setattr(isolation, "identity", lambda _: {"name": "none"})
+    with pytest.warns(pyclmm.KernelWarning, match="not there in the child process"):
+        Call().check_works()
+
+
+# -- what comes through the pipe
+
+
+@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
+def test_problems_and_configurations_survive_json(kernel):
+    for problem in (
+        PROBLEM,
+        replace(PROBLEM, batch_shape=(2, 3), batch_strides=((1, 0),) * 4, n=1, has_c=True),
+    ):
+        again = json.loads(json.dumps(schema.problem_json(problem)))
+        assert schema.problem_from(again) == problem
+        for config in kernel.configs(problem, DEVICE):
+            again = json.loads(json.dumps(schema.config_json(config)))
+            assert schema.config_from(again) == config
+
+
+def _check_refused_or_same(name, content, read, write):
+    """Refused with a reason that names the value and is fit to print, or taken exactly as it is."""
+    reason = None
+    try:
+        taken = read(content)
+    except pyclmm.ArgumentError as error:
+        reason = str(error)
+    if reason is None:
+        assert write(taken) == content
+    else:
+        assert name in reason
+        assert reason.isascii()
+
+
+@given(st.sampled_from(sorted(schema.problem_json(PROBLEM))), json_values)
+@example("m", 2**31)
+@example("m", True)
+@example("lda", 2**63)
+@example("a_type", "float32 -DX=1")
+@example("acc_type", "int32")
+@example("batch_strides", [[], [], []])
+@example("batch_shape", [2])
+@example("activation", "relu;system()")
+def test_a_hostile_problem_is_refused_with_a_reason(name, value):
+    content = schema.problem_json(PROBLEM) | {name: value}
+    _check_refused_or_same(name, content, schema.problem_from, schema.problem_json)
+
+
+def test_strides_for_another_number_of_axes_are_refused():
+    content = schema.problem_json(PROBLEM) | {"batch_shape": [2]}
+    with pytest.raises(pyclmm.ArgumentError, match="batch_strides and batch_shape"):
+        schema.problem_from(content)
+
+
+@given(st.sampled_from(sorted(schema.config_json(TileConfig()))), json_values)
+@example("bm", -1)
+@example("bm", 1 << 40)
+@example("bm", 1.5)
+@example("options", [["x -DY", 1]])
+@example("options", [["b", 1], ["a", 1]])
+@example("options", [["a", "1"]])
+def test_a_hostile_configuration_is_refused_with_a_reason(name, value):
+    content = schema.config_json(TileConfig()) | {name: value}
+    _check_refused_or_same(name, content, schema.config_from, schema.config_json)
+
+
+@given(json_values)
+def test_what_is_no_problem_at_all_is_refused(content):
+    for read in (schema.problem_from, schema.config_from):
+        with pytest.raises(pyclmm.ArgumentError, match="its keys are not"):
+            read(content)
+
+
+@given(st.lists(json_values | st.fixed_dictionaries({"reason": json_values}), max_size=2))
+@example([{"reason": None}, {"reason": None}])
+@example([{"reason": None, "more": 1}])
+@example([{"reason": False}])
+def test_only_one_plain_answer_of_a_child_is_believed(answers):
+    result = isolation.result(answers)
+    if result.reason is None:
+        assert answers == [{"reason": None}]
+    else:
+        assert selfcheck._plain(result.reason) == result.reason
+
+
+def test_a_child_refuses_a_hostile_request():
+    good = {
+        "device": isolation.identity(DEVICE),
+        "kernel": "tiled",
+        "problem": schema.problem_json(PROBLEM),
+        "config": schema.config_json(TileConfig.square(4)),
+    }
+    assert list(isolation_child.answers(good)) == [{"reason": None}]
+    [unfit] = isolation_child.answers(good | {"config": schema.config_json(TileConfig(bm=3))})
+    assert "one tile width" in unfit["reason"]
+    for change in ({"kernel": "textbook/tiled.cl"}, {"problem": {}}, {"config": []}):
+        with pytest.raises(pyclmm.ArgumentError):
+            list(isolation_child.answers(good | change))
+
+
+def test_a_lost_device_in_a_child_is_a_refusal(monkeypatch):
+    def lose(*_):
+        raise pyclmm.DeviceLostError("gone")
+
+    monkeypatch.setattr(selfcheck, "found_wrong", lose)
+    request = {
+        "device": isolation.identity(DEVICE),
+        "kernel": "naive",
+        "problem": schema.problem_json(PROBLEM),
+        "config": schema.config_json(kernel_named("naive").configs(PROBLEM, DEVICE)[0]),
+    }
+    assert list(isolation_child.answers(request)) == [{"reason": "gone"}]
+
+
+def test_children_end_with_all_that_they_started(monkeypatch, tmp_path):
+    """A compiler that hangs may be a process of its own, which the child has started."""
+    mark = tmp_path / "sitecustomize.py"
+    pids = tmp_path / "pids"
+    mark.write_text(
+        "import subprocess, sys, time, pathlib\n"
+        "p = subprocess.Popen(['sleep', '600'])\n"
+        f"pathlib.Path({str(pids)!r}).write_text(str(p.pid))\n"
+        "time.sleep(600)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    failure = worker.ask("checks.isolation_child", {}, 1.5, lambda _: None)
+    assert failure.hung
+    assert np.array_equal(pyclmm.matmul(np.eye(2), np.eye(2), queue=default_queue()), np.eye(2))
+    status = subprocess.run(["ps", "-o", "stat=", "-p", pids.read_text()], capture_output=True, check=False)
+    assert status.stdout.strip()[:1] in (b"", b"Z"), "the grandchild still runs"
+
+
+def test_a_refused_process_is_an_answer(monkeypatch):
+    with failing(worker, "Popen", OSError(11, "Resource temporarily unavailable"), library="subprocess"):
+        failure = worker.ask("checks.isolation_child", {}, 5.0, lambda _: None)
+    assert "could not be started: Resource" in failure.reason
+    assert not failure.crashed

@@ -1,0 +1,180 @@
+"""The oracles must reject: a result that is a little wrong, and one that is wrong in one place."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+import scipy.special
+
+from pyclmm.checks import reference
+from pyclmm.problem.gemm import ACTIVATIONS
+from tests.support.cases import numbers
+from tests.support.oracle import gemm as expected
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def ratio_by_library(got, a, b):
+    return reference.error_ratio(got, a, b) / reference.limit(a.shape[-1])
+
+
+def ratio_by_tests(got, a, b):
+    want = expected(a, b)
+    return want.ratio(got) / want.limit
+
+
+both = pytest.mark.parametrize("ratio", [ratio_by_library, ratio_by_tests])
+
+
+def operands(rng, dtype, k=200):
+    return numbers(rng, (20, k), dtype), numbers(rng, (k, 30), dtype)
+
+
+@both
+@pytest.mark.parametrize("dtype", ["f2", BFLOAT16, "f4", "f8", "c8", "c16"])
+def test_a_right_product_passes(ratio, dtype, rng):
+    a, b = operands(rng, dtype)
+    wide = "c16" if np.dtype(dtype).kind == "c" else "f8"
+    got = a @ b if dtype in ("f8", "c16") else (a.astype(wide) @ b.astype(wide)).astype(dtype)
+    assert ratio(got, a, b) < 1
+
+
+@both
+def test_a_float64_product_summed_in_float32_is_refused(ratio, rng):
+    a, b = operands(rng, "f8")
+    got = (a.astype("f4") @ b.astype("f4")).astype("f8")
+    assert ratio(got, a, b) > 1
+
+
+@both
+def test_float64_operands_rounded_to_float32_once_are_refused(ratio, rng):
+    a, b = operands(rng, "f8")
+    assert ratio(a.astype("f4").astype("f8") @ b, a, b) > 1
+
+
+@both
+def test_a_float32_product_summed_in_float16_is_refused(ratio, rng):
+    a, b = operands(rng, "f4")
+    got = np.zeros((20, 30), "f2")
+    for k in range(200):
+        got += np.outer(a[:, k], b[k]).astype("f2")
+    assert ratio(got.astype("f4"), a, b) > 1
+
+
+@both
+@pytest.mark.parametrize("dtype", ["f2", BFLOAT16, "f4", "f8", "c8", "c16"])
+def test_one_wrong_element_is_refused(ratio, dtype, rng):
+    a, b = operands(rng, dtype)
+    wide = "c16" if np.dtype(dtype).kind == "c" else "f8"
+    got = (a.astype(wide) @ b.astype(wide)).astype(dtype)
+    got[7, 11] += abs(got[7, 11]) * got.dtype.type(0.1) + got.dtype.type(0.1)
+    assert ratio(got, a, b) > 1
+
+
+@both
+@pytest.mark.parametrize("dtype", ["i1", "u4", "i8", "?"])
+def test_one_wrong_integer_is_refused(ratio, dtype, rng):
+    a, b = operands(rng, dtype, k=3)
+    got = a @ b
+    assert ratio(got, a, b) == 0
+    got[3, 4] = ~got[3, 4]
+    assert ratio(got, a, b) == np.inf
+
+
+@both
+def test_a_forgotten_last_term_is_refused(ratio, rng):
+    a, b = operands(rng, "f4")
+    assert ratio(a[:, :-1] @ b[:-1], a, b) > 1
+
+
+@both
+def test_a_wrong_shape_is_refused(ratio, rng):
+    a, b = operands(rng, "f4")
+    assert ratio((a @ b).T, a, b) == np.inf
+
+
+def test_a_missing_nan_is_refused(rng):
+    a, b = operands(rng, "f4")
+    a[3, 5] = np.nan
+    got = a @ b
+    assert ratio_by_library(got, a, b) < 1
+    got[3, 7] = 1
+    assert ratio_by_library(got, a, b) == np.inf
+
+
+@both
+def test_a_nan_too_many_is_refused(ratio, rng):
+    a, b = operands(rng, "f4")
+    got = a @ b
+    got[2, 2] = np.nan
+    assert not ratio(got, a, b) < 1
+
+
+@both
+def test_an_infinity_too_many_is_refused(ratio, rng):
+    a, b = operands(rng, "f4")
+    got = a @ b
+    got[2, 2] = np.inf
+    assert ratio(got, a, b) > 1
+
+
+def test_infinities_have_a_sign(rng):
+    a, b = np.ones((1, 2), "f4"), np.ones((2, 1), "f4")
+    a[0, 0] = np.inf
+    assert ratio_by_library(np.array([[np.inf]], "f4"), a, b) < 1
+    assert ratio_by_library(np.array([[-np.inf]], "f4"), a, b) == np.inf
+
+
+def test_results_that_are_not_a_product_alone(rng):
+    a, b = operands(rng, "f4")
+    want = reference.matmul(a, b) + 1
+    assert reference.error_ratio((a @ b + 1).astype("f4"), a, b, result=want) < reference.limit(200)
+    assert reference.error_ratio((a @ b).astype("f4"), a, b, result=want) > reference.limit(200)
+
+
+def test_units_of_roundoff():
+    assert reference.unit_roundoff("f4") == 2.0**-24
+    assert reference.unit_roundoff("f8") == 2.0**-53
+    assert reference.unit_roundoff("f2") == 2.0**-11
+    assert reference.unit_roundoff(BFLOAT16) == 2.0**-9 * 2  # 8 bits of significand
+    assert reference.unit_roundoff("c8") == 2.0**-24
+    assert reference.unit_roundoff("i4") == 0
+    assert (reference.limit(0), reference.limit(14), reference.limit(1000)) == (16, 16, 1002)
+
+
+def test_the_reference_is_wider_than_the_operands(rng):
+    a, b = operands(rng, "f8")
+    assert reference.matmul(a, b).dtype == np.longdouble
+    assert reference.matmul(*operands(rng, "f4")).dtype == np.float64
+    assert reference.matmul(*operands(rng, "c16")).dtype == np.clongdouble
+    assert reference.matmul(*operands(rng, "i4")).dtype == np.int32
+    assert (reference.magnitude(a, b) >= abs(reference.matmul(a, b))).all()
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_of_reference_and_tests_agree(name):
+    x = np.linspace(-6, 6, 101)
+    got = reference.activate(x, ACTIVATIONS.index(name))
+    if name == "gelu":
+        assert np.allclose(got, x * scipy.special.ndtr(x), rtol=1e-12)
+    from tests.support.oracle import activated  # noqa: PLC0415
+
+    assert np.allclose(got, activated(x, None if name == "none" else name), rtol=1e-9, atol=1e-15)
+
+
+def test_operands_rounded_first_are_allowed_for():
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal((50, 50)).astype("f4") for _ in "ab")
+    half = np.float32(1 + 2.0**-11)  # off by half of TF32's last place
+    got = ((a * half).astype("f8") @ b).astype("f4")
+    assert reference.error_ratio(got, a, b) > reference.limit(50)
+    assert reference.error_ratio(got, a, b, operands=2.0**-10) < reference.limit(50)
+    assert reference.error_ratio(got * 2, a, b, operands=2.0**-10) > reference.limit(50)
+
+
+def test_results_that_are_subnormal_are_rounded_further():
+    """Found by a search: float16 keeps no more than 2^-25 of numbers under 2^-14."""
+    a, b = np.full((1, 1), 2.0**-10, "f4"), np.full((1, 1), 3.3 * 2.0**-10, "f4")
+    assert reference.error_ratio((a @ b).astype("f2"), a, b) < reference.limit(1)
+    assert reference.error_ratio(((a @ b) * 1.02).astype("f2"), a, b) > reference.limit(1)

@@ -1,0 +1,253 @@
+"""Self-check before use: a kernel that is wrong on a device is not used there."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclmm
+from pyclmm import api
+from pyclmm.checks import selfcheck
+from pyclmm.errors import CacheWarning
+from pyclmm.opencl import program
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.opencl.queues import default_queue
+from pyclmm.problem.canonical import checked_gemm
+from pyclmm.problem.gemm import dense
+from tests.support.cases import problem_of, refused
+
+DEVICE = device_info(default_device())
+
+# What a driver could get wrong: (kernel's file, right text, what it computes instead)
+WRONG = {
+    "a product left out": ("textbook/tiled.cl", "k < TW; ++k", "k < TW - 1; ++k"),
+    "a bound shifted": ("textbook/tiled.cl", "t < K; t += TW", "t + TW < K; t += TW"),
+    "edges not guarded": ("include/gemm.h", "if ((i) < M && (j) < N)", "if ((i) < M)"),
+    "padding read": ("include/gemm.h", "((i) < M && (k) < K ?", "((i) < M ?"),
+    "alpha forgotten": ("include/gemm.h", "ACC_T value = SCALE(alpha, acc);", "ACC_T value = acc;"),
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch, tmp_path):
+    """No verdict and no plan from before; a cache folder of this test's own."""
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
+    monkeypatch.setattr(selfcheck, "_known", {})
+    api._plans.clear()
+    yield tmp_path
+    api._plans.clear()
+
+
+@pytest.fixture
+def queue():
+    """A context of its own, so that no program of another test is found in it."""
+    return cl.CommandQueue(cl.Context([default_queue().device]))
+
+
+def tamper(monkeypatch, file, right, wrong):
+    real = program.read_source
+
+    def source(name):
+        text = real(name)
+        if name == file:
+            assert right in text
+            text = text.replace(right, wrong)
+        return text
+
+    monkeypatch.setattr(program, "read_source", source)
+    program.joined_source.cache_clear()
+    monkeypatch.setattr(program, "joined_source", program.joined_source.__wrapped__)
+
+
+def operands(m=19, k=21, n=18):
+    rng = np.random.default_rng(3)
+    return rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((k, n), dtype=np.float32)
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_wrong_kernel_is_refused_when_asked_for(monkeypatch, queue, fault):
+    tamper(monkeypatch, *WRONG[fault])
+    a, b = operands()
+    with pytest.raises(pyclmm.UnsupportedError, match="tiled: wrong result in the self-check"):
+        pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+
+
+def test_auto_steps_down_the_ladder_with_one_warning(monkeypatch, queue):
+    tamper(monkeypatch, *WRONG["a product left out"])
+    monkeypatch.setattr("pyclmm.select.KERNELS", [k for k in pyclmm.KERNELS if k.name in ("tiled", "naive")])
+    a, b = operands()
+    with pytest.warns(pyclmm.KernelWarning, match=r"tiled: wrong result.*'naive' is used") as caught:
+        c = pyclmm.matmul(a, b, queue=queue)
+    assert len(caught) == 1
+    assert queue.device.name.strip() in str(caught[0].message)
+    assert pyclmm.checks.reference.error_ratio(c, a, b) < pyclmm.checks.reference.limit(21)
+
+
+def test_when_every_kernel_is_wrong_the_call_raises(monkeypatch, queue):
+    tamper(monkeypatch, *WRONG["alpha forgotten"])
+    a, b = operands()
+    with pytest.raises(pyclmm.UnsupportedError, match="no kernel could be used"):
+        pyclmm.matmul(a, b, queue=queue)
+
+
+def count_checks(monkeypatch):
+    calls = []
+    real = selfcheck.found_wrong
+    monkeypatch.setattr(selfcheck, "found_wrong", lambda *args: calls.append(1) or real(*args))
+    return calls
+
+
+def test_a_verdict_is_kept_in_the_process_and_on_disk(monkeypatch, queue, fresh):
+    calls = count_checks(monkeypatch)
+    a, b = operands()
+    pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    pyclmm.matmul(a[:9], b, kernel="tiled", queue=queue)
+    assert len(calls) == 1
+    monkeypatch.setattr(selfcheck, "_known", {})  # as in a new process
+    pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
+    assert len(calls) == 1
+    files = list((fresh / "selfcheck").glob("*.json"))
+    assert len(files) == 1
+    assert files[0].stat().st_mode & 0o077 == 0
+    assert json.loads(files[0].read_text())["reason"] is None
+
+
+def test_a_changed_source_is_checked_again(monkeypatch, queue):
+    calls = count_checks(monkeypatch)
+    a, b = operands()
+    pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    tamper(monkeypatch, "textbook/tiled.cl", "/* tiled:", "/* changed:")
+    pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
+    assert len(calls) == 2
+
+
+def test_threads_that_need_one_verdict_wait_for_one_check(monkeypatch, queue):
+    calls = count_checks(monkeypatch)
+    a, b = operands()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda m: pyclmm.matmul(a[:m], b, kernel="tiled", queue=queue), range(1, 9)))
+    assert len(calls) == 1
+    assert not selfcheck._checking
+
+
+H200 = replace(
+    DEVICE,
+    name="NVIDIA H200",
+    vendor="nvidia",
+    kind="gpu",
+    compute_units=132,
+    max_work_group_size=1024,
+    max_work_item_sizes=(1024, 1024, 64),
+    local_mem_size=48 << 10,
+    unified_memory=False,
+    compute_capability=(9, 0),
+)
+SHAPES = [
+    (64, 64, 64),
+    (1000, 1001, 999),
+    (1, 4096, 4096),
+    (4096, 1, 4096),
+    (7, 5000, 300),
+    (8192, 8192, 8192),
+]
+
+
+@pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
+@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
+def test_a_check_takes_little_arithmetic(kernel, device):
+    """A check must end in 50 ms, in which `naive` makes 50 million products on a CPU."""
+    problem = problem_of(1 if kernel.name == "matvec" else 1000, 777, 513)
+    if kernel.supports(problem, device) is not None or not kernel.configs(problem, device):
+        pytest.skip("not for that device")
+    config = kernel.configs(problem, device)[0]
+    work = [small.m * small.n * small.k for small, _ in selfcheck._cases(problem, kernel, config, device)]
+    data = len(selfcheck._DATA["highest"])
+    assert 0 < data * sum(work) <= (20e6 if kernel.name == "naive" else 70e6)
+
+
+@pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
+@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
+def test_every_program_that_a_product_runs_is_checked(kernel, device):
+    """Macros may follow from sizes: then small problems are not enough, and larger ones are run."""
+    for (m, n, k), name, align in itertools.product(SHAPES, ("float32", "float64"), (64, 4)):
+        a, b = (replace(dense(s, np.dtype(name)), align=align) for s in ((m, k), (k, n)))
+        problem = checked_gemm(a, b).problem
+        configs = [] if kernel.supports(problem, device) else kernel.configs(problem, device)
+        for config in configs[:1]:
+            wanted = selfcheck._programs(kernel.launches(problem, config, device))
+            for _, work in selfcheck._cases(problem, kernel, config, device):
+                wanted -= selfcheck._programs(work)
+            assert not wanted, (problem, config)
+
+
+def test_a_kernel_that_cannot_be_checked_is_not_used(monkeypatch, queue):
+    monkeypatch.setattr(selfcheck, "_cases", lambda *_: iter(()))
+    a, b = operands()
+    with pytest.raises(pyclmm.UnsupportedError, match="cannot be checked"):
+        pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+
+
+def test_the_check_can_be_turned_off(monkeypatch, queue):
+    tamper(monkeypatch, *WRONG["a product left out"])
+    monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
+    a, b = operands()
+    c = pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    assert pyclmm.checks.reference.error_ratio(c, a, b) > pyclmm.checks.reference.limit(21)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"schema": 1}',
+        '{"schema": 99, "device": "d", "kernel": "k", "reason": null}',
+        '{"schema": 1, "device": "d", "kernel": "k", "reason": 5}',
+        '{"schema": 1, "device": "d", "kernel": "k", "reason": "two\\nlines"}',
+        "[" * 100_000,
+    ],
+)
+def test_a_broken_verdict_is_set_aside_with_one_warning(monkeypatch, queue, fresh, content):
+    a, b = operands()
+    pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    [file] = (fresh / "selfcheck").glob("*.json")
+    file.write_text(content)
+    monkeypatch.setattr(selfcheck, "_known", {})
+    calls = count_checks(monkeypatch)
+    with pytest.warns(CacheWarning, match="set aside") as caught:
+        pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
+    assert len(caught) == 1
+    assert len(calls) == 1
+    assert file.with_suffix(".bad").read_text() == content
+    assert json.loads(file.read_text())["reason"] is None
+
+
+def test_a_folder_that_cannot_be_written_is_not_fatal(monkeypatch, queue, tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(blocker / "below"))
+    a, b = operands()
+    c = pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    assert pyclmm.checks.reference.error_ratio(c, a, b) < pyclmm.checks.reference.limit(21)
+
+
+@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "tanh"])
+def test_right_kernels_pass_with_everything_on(queue, kernel, activation):
+    m = 1 if kernel.name == "matvec" else 6
+    a, b = operands(m, 7, 5)
+    c, bias = np.ones((m, 5), np.float32), np.ones(5, np.float32)
+    call = {"alpha": 2.0, "beta": 0.5, "bias": bias, "activation": activation, "kernel": kernel.name}
+    try:
+        got = pyclmm.gemm(a, b, c, queue=queue, **call)
+    except pyclmm.UnsupportedError as error:
+        refused(kernel, str(error))
+    assert np.isfinite(got).all()

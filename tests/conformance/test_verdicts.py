@@ -1,0 +1,134 @@
+"""The verdicts of `make conformance`: what fails CI, and that one implementation's end is not another's."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from pyclmm.kernels import KERNELS
+from tests.conformance import __main__ as command
+from tests.conformance import report, run
+from tests.conformance.implementations import IMPLEMENTATIONS, MATRIX_UNITS, Implementation
+
+HEAD = """
+import os, time
+import pytest
+
+def about(kernel, dtype="float32"):
+    return pytest.mark.parametrize(("kernel", "dtype"), [(kernel, dtype)])
+"""
+RIGHT = '@about("naive")\ndef test_right(kernel, dtype): pass\n'
+WRONG = '@about("tiled")\ndef test_wrong(kernel, dtype): assert 1 == 2, "off by one"\n'
+ERROR = (
+    "@pytest.fixture\ndef broken(): raise RuntimeError('no queue')\n"
+    '@about("tiled")\ndef test_error(kernel, dtype, broken): pass\n'
+)
+DIES = '@about("tiled")\ndef test_dies(kernel, dtype): os.abort()\n'
+HANGS = '@about("tiled")\ndef test_hangs(kernel, dtype): time.sleep(600)\n'
+KNOWN = (
+    '@about("tiled", "float64")\ndef test_known(kernel, dtype): pytest.skip("float64 needs cl_khr_fp64")\n'
+)
+UNKNOWN = '@about("tiled")\ndef test_unknown(kernel, dtype): pytest.skip("not today")\n'
+BROKEN = "import no_such_module\n"
+
+
+@pytest.fixture
+def ran(tmp_path, monkeypatch):
+    """Runs the text of a test module as an implementation's."""
+    monkeypatch.setattr(run, "HOME", tmp_path)
+    (tmp_path / "driver.so").touch()
+
+    def ran(text, name="fake", limit_s=600.0):
+        module = tmp_path / f"test_{name}.py"
+        module.write_text(HEAD + text)
+        fake = Implementation(name, name, tmp_path, "driver.so", refusals=(r"needs cl_khr_fp64",))
+        return run.run(fake, (str(module), "-p", "no:cacheprovider"), limit_s)
+
+    return ran
+
+
+def verdicts(found):
+    return {outcome.test.split("::")[1].split("[")[0]: outcome.verdict for outcome in found.outcomes}
+
+
+def test_right_answers_and_known_refusals_are_good(ran):
+    found = ran(RIGHT + KNOWN)
+    assert verdicts(found) == {"test_right": "passed", "test_known": "refused"}
+    assert found.good
+    rows = report.kernel_table([found])
+    assert rows[1:] == [["naive", "float32", "passed"], ["tiled", "float64", "refused"]]
+    assert report.reasons([found])[1][-2:] == ["refused", "float64 needs cl_khr_fp64"]
+
+
+@pytest.mark.parametrize(
+    ("text", "test", "reason"),
+    [
+        (WRONG, "test_wrong", "off by one"),
+        (ERROR, "test_error", "no queue"),
+        (UNKNOWN, "test_unknown", "not today"),
+    ],
+)
+def test_wrong_answers_and_unexplained_skips_fail(ran, text, test, reason):
+    found = ran(RIGHT + text)
+    assert verdicts(found) == {"test_right": "passed", test: "FAILED"}
+    assert not found.good
+    assert reason in found.outcomes[1].reason
+    assert ["tiled", "float32", "FAILED"] in report.kernel_table([found])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter there")
+def test_a_process_that_dies_is_told_with_its_test_and_ends_no_other(ran):
+    dead, well = ran(RIGHT + DIES, "dead"), ran(RIGHT, "well")
+    assert dead.trouble == "the process died: SIGABRT"
+    assert verdicts(dead) == {"test_right": "passed", "test_dies": "FAILED"}
+    assert not dead.good
+    assert well.good
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_is_ended(ran):
+    found = ran(RIGHT + HANGS, limit_s=20.0)  # by then it has begun, on a busy machine too
+    assert found.trouble == "not finished after 20 s"
+    assert verdicts(found)["test_hangs"] == "FAILED"
+    assert not found.good
+
+
+@pytest.mark.parametrize("text", [BROKEN, ""])
+def test_a_run_without_tests_is_trouble(ran, text):
+    found = ran(text)
+    assert found.trouble
+    assert not found.good
+
+
+def test_an_implementation_that_is_not_there_is_trouble(ran, tmp_path):
+    absent = Implementation("absent", "absent", tmp_path, "no-such-library.so")
+    found = run.run(absent, (), 60.0)
+    assert "no no-such-library.so below" in found.trouble
+    assert not found.good
+
+
+def test_every_kernel_has_to_pass_somewhere():
+    names = [kernel.name for kernel in KERNELS if kernel.name not in MATRIX_UNITS]
+    found = run.Run(IMPLEMENTATIONS[0])
+    found.outcomes = [run.Outcome(name, "float32", "test", "passed") for name in names[1:]]
+    found.demand_every_kernel()
+    assert found.trouble == f"never passed: {names[0]}"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"), [("passed", 0), ("refused", 0), ("FAILED", 1), (None, 1)], ids=str
+)
+def test_ci_fails_for_one_bad_run(monkeypatch, tmp_path, capsys, outcome, status):
+    """Whichever of the five it is; None: it died before any test."""
+    runs = [run.Run(one, [run.Outcome("naive", "int8", "test", "passed")]) for one in IMPLEMENTATIONS]
+    runs[3].outcomes = [run.Outcome("naive", "int8", "test", outcome, "its reason")] if outcome else []
+    runs[3].trouble = "" if outcome else "the process died: SIGSEGV"
+    monkeypatch.setattr(command, "prepare", lambda: None)
+    monkeypatch.setattr(command, "run_all", lambda *_: runs)
+    monkeypatch.setattr(command, "HOME", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["conformance", "--no-offline", "--tests", "some"])
+    assert command.main() == status
+    shown = capsys.readouterr().out
+    assert ("its reason" in shown) == (outcome in ("refused", "FAILED"))
+    assert ("SIGSEGV" in shown) == (outcome is None)

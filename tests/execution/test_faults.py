@@ -1,0 +1,499 @@
+"""What a driver can do to a call: each fault is injected, and must lose nothing."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm import api
+from pyclmm.checks import known_answers, selfcheck
+from pyclmm.execution import execute, host_path
+from pyclmm.kernels import Workspace, kernel_named
+from pyclmm.opencl import binding, host_memory, program, queues, staging
+from pyclmm.opencl.binding import Binding
+from pyclmm.opencl.devices import device_info
+from pyclmm.selection import store
+from pyclmm.tools import laws
+from tests.support.cases import refused
+from tests.support.faults import (
+    ALLOCATION_FAILURE,
+    BUILD_FAILURE,
+    DEVICE_NOT_AVAILABLE,
+    EXECUTION_FAILED,
+    INVALID_COMMAND_QUEUE,
+    INVALID_WORK_GROUP_SIZE,
+    OUT_OF_RESOURCES,
+    Call,
+    Part,
+    check_caches,
+    cl_error,
+    failing,
+)
+
+REFUSALS = [OUT_OF_RESOURCES, INVALID_WORK_GROUP_SIZE]
+LOSSES = [DEVICE_NOT_AVAILABLE, INVALID_COMMAND_QUEUE]
+
+
+@pytest.fixture(autouse=True)
+def caches(own_caches):
+    yield own_caches
+    check_caches(own_caches)
+
+
+def _devices(patch, **facts):
+    """Devices as if these were their facts."""
+    for module in (host_path, execute):
+        patch.setattr(module, "device_info", lambda d: replace(device_info(d), **facts))
+
+
+@pytest.fixture
+def discrete(monkeypatch):
+    """Devices as if they did not share the host's memory, with transfers in small chunks."""
+    _devices(monkeypatch, unified_memory=False)
+    monkeypatch.setattr(staging, "CHUNK", 1024)
+    monkeypatch.setattr(staging, "DIRECT", 64)
+
+
+@pytest.fixture
+def mapped(monkeypatch):
+    """Devices as if they shared the host's memory, but results had to be mapped."""
+    _devices(monkeypatch, unified_memory=True, vendor="mesa")
+
+
+@pytest.fixture
+def in_place(monkeypatch):
+    """Devices as if they worked in the host's memory."""
+    _devices(monkeypatch, unified_memory=True, vendor="pocl", kind="cpu")
+
+
+@pytest.fixture
+def two_rungs(monkeypatch):
+    """A ladder of two kernels: naive comes after tiled."""
+    ladder = tuple(map(kernel_named, ("tiled", "naive")))
+    monkeypatch.setattr("pyclmm.select.KERNELS", ladder)
+
+
+# -- a build fails
+
+
+def test_a_build_failure_raises_for_a_kernel_asked_for(caches):
+    call = Call(kernel="tiled")
+    fault = cl_error(BUILD_FAILURE, text="tiled.cl:7: error: injected")
+    with failing(program, "Program", fault), pytest.raises(pyclmm.BuildError, match=r"tiled\.cl:7") as caught:
+        call()
+    assert "-DTW=" in caught.value.options
+    assert caught.value.device
+    call.check_untouched()
+    call.check_works()
+
+
+def test_a_build_failure_steps_down_the_ladder_with_one_warning(two_rungs):
+    call = Call()
+    with (
+        failing(program, "Program", cl_error(BUILD_FAILURE)),
+        pytest.warns(pyclmm.KernelWarning, match="'naive' is used instead") as caught,
+    ):
+        call()
+    assert len(caught) == 1
+    call.check_works()
+
+
+def test_a_failed_build_leaves_no_file_and_no_lock(tmp_path, monkeypatch):
+    source = tmp_path / "left.cl"
+    source.write_text("kernel")
+    fault = cl_error(BUILD_FAILURE, text=f"log\n(source saved as {source})")
+    call = Call(kernel="naive")
+    with failing(program, "Program", fault), pytest.raises(pyclmm.BuildError) as caught:
+        call()
+    assert not source.exists()
+    assert str(tmp_path) not in str(caught.value)
+    assert not program._building
+    call.check_works()
+
+
+@pytest.mark.parametrize("error", [KeyError("PYOPENCL_CACHE_FAILURE_FATAL"), OSError("read-only")])
+def test_a_broken_cache_of_binaries_does_not_stop_a_build(monkeypatch, error):
+    """PyOpenCL's own: a home that cannot be written, or the lock of a process that was killed."""
+    monkeypatch.setattr(program, "_cache_dir", None)
+    call = Call(kernel="naive")
+    with failing(program, "Program", error):
+        call()
+    assert program._cache_dir is False
+    call.check_works()
+
+
+# -- a launch is refused
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_refused_launch_steps_down_the_ladder(two_rungs, code):
+    call = Call()
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(code)),
+        pytest.warns(pyclmm.KernelWarning, match="'naive' is used instead"),
+    ):
+        call()
+    call.check_works()
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_launch_refused_in_a_call_leaves_everything_as_it_was(code):
+    call = Call(kernel="tiled")
+    call()
+    call.out[...] = 7
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(code)),
+        pytest.raises(pyclmm.LaunchError, match="call again, or with another kernel"),
+    ):
+        call()
+    call.check_untouched()
+    call.check_works()
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_launch_refused_in_a_call_steps_down_the_ladder(two_rungs, code):
+    """Long after the self-check; with one warning, and for the calls that follow too."""
+    call = Call()
+    call()
+    call.out[...] = 7
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(code)),
+        pytest.warns(
+            pyclmm.KernelWarning, match="device .*: tiled: .* refused kernel .*'naive' is used"
+        ) as told,
+    ):
+        call()
+    assert len(told) == 1
+    call.check_works()
+    with failing(binding, "enqueue_nd_range_kernel", cl_error(code)), pytest.raises(pyclmm.LaunchError):
+        call()  # naive now, and nothing comes after it
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(code)),
+        pytest.warns(pyclmm.KernelWarning, match="tiled: .*'naive' is used instead"),
+    ):
+        call()  # from the top again
+    call.check_works()
+
+
+@pytest.mark.parametrize("out_of_order", [False, True])
+def test_a_plan_on_arrays_steps_down_from_any_of_its_launches(two_rungs, out_of_order):
+    """a is copied first; what that still writes must not meet what the next kernel does."""
+    flag = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    queue = cl.CommandQueue(queues.default_queue().context, properties=flag * out_of_order)
+    x = np.arange(100, dtype=np.float32).reshape(10, 10)
+    a = cla.to_device(queue, x)[::2, ::2]
+    for launch in (1, 2, 3):
+        plan = pyclmm.Matmul(a, a)
+        with (
+            failing(binding, "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES), at=launch),
+            pytest.warns(pyclmm.KernelWarning, match="tiled: .*'naive' is used instead"),
+        ):
+            result = plan(a, a)
+        assert plan.kernel == "naive"
+        assert np.array_equal(result.get(), x[::2, ::2] @ x[::2, ::2])
+
+
+def test_a_product_that_may_have_overwritten_c_is_not_begun_again(two_rungs, monkeypatch):
+    """A long stack is enqueued in parts: the first has updated its C when the second is refused."""
+    monkeypatch.setattr(binding, "_MAX_STACK", 1)
+    queue = queues.default_queue()
+    a, c = (cla.to_device(queue, np.ones((2, 4, 4), np.float32)) for _ in range(2))
+    plan = pyclmm.Matmul(a, a, c, beta=1.0, out=c)
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES), at=2),
+        pytest.raises(pyclmm.LaunchError),
+    ):
+        plan(a, a, c, out=c)
+    assert plan.kernel == "tiled"
+    c.fill(1)
+    assert (plan(a, a, c, out=c).get() == 5).all()
+
+
+@pytest.mark.parametrize("launch", [1, 2, 3, 4])
+def test_any_launch_of_a_product_may_be_refused(launch):
+    """Copies of a, b and the product go to workspace; only the last launch writes out."""
+    queue = queues.default_queue()
+    x = np.arange(100, dtype=np.float32).reshape(10, 10)
+    a, out = cla.to_device(queue, x)[::2, ::2], cla.to_device(queue, np.full((5, 10), 7, np.float32))
+
+    def call():
+        return pyclmm.matmul(a, a, kernel="tiled", out=out[:, ::2])
+
+    call()
+    out.fill(7)
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES), at=launch) as fault,
+        pytest.raises(pyclmm.LaunchError, match="work-groups"),
+    ):
+        call()
+    assert fault.calls == launch
+    assert (out.get() == 7).all()
+    call()
+    assert np.array_equal(out.get()[:, ::2], x[::2, ::2] @ x[::2, ::2])
+
+
+# -- an allocation is refused
+
+
+@pytest.mark.parametrize(("number", "name"), [(1, "a"), (2, "b"), (3, "out")])
+@pytest.mark.parametrize("memory", ["in_place", "mapped", "discrete"])
+def test_a_refused_allocation_names_the_operand(request, number, name, memory):
+    request.getfixturevalue(memory)
+    call = Call(kernel="tiled")
+    call()
+    call.out[...] = 7
+    with (
+        failing(host_memory, "Buffer", cl_error(ALLOCATION_FAILURE), at=number),
+        pytest.raises(pyclmm.DeviceMemoryError, match=rf"refused \d+ bytes for {name} "),
+    ):
+        call()
+    call.check_untouched()
+    call.check_works()
+
+
+def test_a_refused_allocation_for_a_result_on_the_device():
+    queue = queues.default_queue()
+    a = cla.to_device(queue, np.ones((8, 8), np.float32))
+
+    def refuse(_size):
+        raise cl_error(ALLOCATION_FAILURE)
+
+    a.allocator = refuse
+    with pytest.raises(pyclmm.DeviceMemoryError, match=r"refused 256 bytes for out"):
+        pyclmm.matmul(a, a)
+    a.allocator = None
+    assert (pyclmm.matmul(a, a).get() == 8).all()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_a_refused_allocation_while_planning_keeps_no_verdict(caches, number):
+    """Workspace, offset tables, and the operands of the self-check."""
+    call = Call()
+    with (
+        failing(host_memory, "Buffer", cl_error(ALLOCATION_FAILURE), at=number),
+        pytest.raises(pyclmm.DeviceMemoryError, match="free some, or multiply in parts"),
+    ):
+        call()
+    assert not selfcheck._known
+    assert not caches.exists()
+    call.check_untouched()
+    call.check_works()
+
+
+# -- the device is lost
+
+
+@pytest.mark.parametrize("code", LOSSES)
+def test_a_device_lost_at_a_launch(code):
+    call = Call(kernel="tiled")
+    call()
+    call.out[...] = 7
+    before = queues.default_queue()
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(code)),
+        pytest.raises(pyclmm.DeviceLostError, match="call again with NumPy arrays"),
+    ):
+        call()
+    call.check_untouched()
+    _check_new_context(call, before)
+
+
+# Where the host waits for a kernel, by the kind of memory.
+SEAMS = {
+    "in_place": (host_memory, "cl", "wait_for_events"),
+    "mapped": (host_memory, "cl", "enqueue_map_buffer"),
+    "discrete": (host_memory, "", "download"),
+}
+
+
+@pytest.mark.parametrize("code", [*LOSSES, OUT_OF_RESOURCES, EXECUTION_FAILED, -9999])
+@pytest.mark.parametrize("memory", SEAMS)
+def test_a_device_lost_in_mid_run(request, code, memory):
+    request.getfixturevalue(memory)
+    call = Call(kernel="tiled")
+    call()
+    before = queues.default_queue()
+    module, library, name = SEAMS[memory]
+    with (
+        failing(module, name, cl_error(code), library, always=True),
+        pytest.raises(pyclmm.DeviceLostError, match="stopped before the result was there"),
+    ):
+        call()
+    call.check_untouched(out=False)  # what the kernel has written by then cannot be taken back
+    _check_new_context(call, before)
+
+
+def _check_new_context(call, before):
+    """Nothing is kept of the lost context; the next call begins a new one and is right."""
+    assert not [key for key in api._plans if key[0] == before.context]
+    assert not [key for key in program._programs if key[0] == before.context]
+    call.check_works()
+    assert queues.default_queue().context != before.context
+
+
+def test_a_kernel_that_loses_the_device_in_its_check_is_not_tried_again(two_rungs, caches):
+    call = Call()
+    with (
+        failing(known_answers, "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
+        pytest.raises(pyclmm.DeviceLostError),
+    ):
+        call()
+    call.check_untouched()
+    assert not list(caches.rglob("*.json")), "it need not have been the kernel"
+    with pytest.warns(pyclmm.KernelWarning, match=r"tiled: the device was lost .* 'naive' is used"):
+        call()
+    call.check_works()
+
+
+# -- Ctrl-C
+
+MOMENTS = [
+    (program, "cl", "Program", {}),
+    (program, "cl", "Kernel", {}),
+    (host_memory, "cl", "Buffer", {}),
+    (host_memory, "cl", "Buffer", {"at": 3}),
+    (binding, "cl", "enqueue_nd_range_kernel", {}),
+    (binding, "cl", "enqueue_nd_range_kernel", {"after": True}),
+    (binding, "cl", "enqueue_nd_range_kernel", {"at": 13, "after": True}),
+    (known_answers, "cl", "enqueue_copy", {}),
+    (host_memory, "cl", "wait_for_events", {}),
+    (host_memory, "cl", "wait_for_events", {"after": True}),
+    (host_memory, "cl", "enqueue_map_buffer", {}),
+    (host_memory, "cl", "enqueue_map_buffer", {"after": True}),
+    (store, "json", "dump", {}),
+    (store, "json", "dump", {"after": True}),
+    (store, "os", "replace", {}),
+    (store, "os", "replace", {"after": True}),
+]
+
+
+def _three_times(call):
+    for _ in range(3):
+        call()
+
+
+@pytest.mark.parametrize(("module", "library", "name", "how"), MOMENTS)
+def test_ctrl_c_at_any_moment(request, module, library, name, how):
+    request.getfixturevalue("mapped" if name == "enqueue_map_buffer" else "in_place")
+    call = Call(kernel="tiled")
+    with (
+        failing(module, name, KeyboardInterrupt(), library, **how) as fault,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        _three_times(call)
+    assert fault.calls >= how.get("at", 1)
+    call.check_untouched(out=False)
+    call.check_works()
+
+
+def test_a_call_that_fails_waits_for_what_it_has_enqueued(monkeypatch):
+    """The caller may free or overwrite its arrays at once, which the kernel reads in place."""
+    call = Call(kernel="naive", shape=(500, 500, 500))  # long enough to be seen running
+    call()
+    events = []
+
+    def enqueue(*args, **kwargs):
+        events.append(cl.enqueue_nd_range_kernel(*args, **kwargs))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(binding, "cl", Part(cl, enqueue_nd_range_kernel=enqueue))
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    [event] = events
+    assert event.command_execution_status == cl.command_execution_status.COMPLETE
+
+
+def test_workspace_is_not_used_again_before_a_failed_call_has_ended(monkeypatch):
+    """On an out-of-order queue, where only events keep calls apart."""
+    mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    queue = cl.CommandQueue(cl.Context([queues.default_device()]), properties=mode)
+    a = cla.to_device(queue, np.ones((64, 64), np.float32))
+    product = pyclmm.Matmul(a[::2, ::2], a[::2, ::2], kernel="naive")
+    bound = product._executable.binding(queue)
+    with (
+        failing(binding, "enqueue_nd_range_kernel", KeyboardInterrupt(), at=2, after=True),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        product(a[::2, ::2], a[::2, ::2])
+    assert len(bound.last) == 1
+    assert bound.last[0].command_type == cl.command_type.MARKER
+    assert (product(a[::2, ::2], a[::2, ::2]).get() == 32).all()
+
+
+# -- workspace
+
+
+@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
+def test_workspace_full_of_nan(monkeypatch, kernel):
+    """No kernel may read workspace that it has not written; here a is copied besides."""
+    info = device_info(queues.default_device())
+    shape = laws._shape(kernel, info)
+    reason = kernel.supports(laws._problem(*shape), info)
+    if reason is not None:
+        refused(kernel, reason)
+    real = host_memory.allocate
+    filled = []
+
+    def allocate(context, nbytes, device, argument):
+        buffer = real(context, nbytes, device, argument)
+        queue = cl.CommandQueue(context)
+        cl.enqueue_fill_buffer(queue, buffer, np.full(1, 0xFF, np.uint8), 0, buffer.size).wait()
+        filled.append(argument)
+        return buffer
+
+    monkeypatch.setattr(host_memory, "allocate", allocate)
+    queue = queues.default_queue()
+    rng = np.random.default_rng(5)
+    for m, n, k in (shape, (shape[0], shape[1], 700)):
+        a = cla.to_device(queue, rng.integers(-3, 4, (m, 2 * k)).astype(np.float32))
+        b = cla.to_device(queue, rng.integers(-3, 4, (k, n)).astype(np.float32))
+        out = cla.to_device(queue, np.zeros((m, 2 * n), np.float32))
+        pyclmm.matmul(a[:, ::2], b, out=out[:, 1::2], kernel=kernel.name)
+        assert np.array_equal(out.get()[:, 1::2], a.get()[:, ::2] @ b.get()), (m, n, k)
+    assert "workspace:copy_a" in filled
+
+
+def test_the_self_check_poisons_workspace():
+    queue = queues.default_queue()
+    a = cla.to_device(queue, np.ones((8, 8), np.float32))
+    product = pyclmm.Matmul(a[::2, ::2], a[::2, ::2], kernel="naive")
+    bound = product._executable.binding(queue)
+    bound.poison_workspace()
+    assert bound._workspace
+    for buffer, zeroed in bound._workspace:
+        assert not zeroed
+        content = np.zeros(buffer.size // 4, np.float32)
+        cl.enqueue_copy(queue, content, buffer)
+        assert np.isnan(content).all()
+
+
+def test_workspace_that_a_kernel_finds_zeroed_is_zero_when_new_and_after_poison():
+    queue = queues.default_queue()
+    a = cla.to_device(queue, np.ones((8, 8), np.float32))
+    product = pyclmm.Matmul(a, a, kernel="naive")._executable
+    recipe = product.recipe
+    recipe.workspace.append(Workspace("kept", 64, zeroed=True))
+    bound = Binding(queue, product.device, recipe)
+    for _ in range(2):
+        content = np.ones(64, np.uint8)
+        cl.enqueue_copy(queue, content, bound._workspace[-1][0])
+        assert not content.any()
+        bound.poison_workspace()
+
+
+# -- warnings
+
+
+def test_builds_in_many_threads_leave_the_warning_filters_as_they_were():
+    before = list(warnings.filters)
+    with program._quiet:
+        with program._quiet:
+            pass
+        warnings.warn("a remark", cl.CompilerWarning, stacklevel=1)
+    assert list(warnings.filters) == before

@@ -1,0 +1,187 @@
+"""Many threads, many calls: right results, and memory that does not grow."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm.opencl import queues
+
+CALLS = 10_000
+PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+def threads(count, work):
+    """Run ``work(number)`` in that many threads that begin at once; their errors are raised."""
+    start = threading.Barrier(count)
+
+    def begin(number):
+        start.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(begin, range(count)))
+
+
+def operands(seed):
+    rng = np.random.default_rng(seed)
+    m, n, k = rng.integers(1, 50, 3)
+    return tuple(rng.integers(-3, 4, s).astype(np.float32) for s in ((m, k), (k, n)))
+
+
+@pytest.mark.usefixtures("own_caches")
+def test_16_threads_on_one_device():
+    """Shared plans and other ones, NumPy arrays and Arrays, from a cold start."""
+    queue = queues.default_queue()
+
+    def work(number):
+        for step in range(20):
+            a, b = operands(step if number % 2 else 100 * number + step)
+            for kernel in ("tiled", "naive"):
+                assert np.array_equal(pyclmm.matmul(a, b, kernel=kernel), a @ b)
+            c = pyclmm.matmul(cla.to_device(queue, a), cla.to_device(queue, b), kernel="tiled")
+            assert np.array_equal(c.get(), a @ b)
+
+    threads(16, work)
+
+
+@pytest.mark.usefixtures("own_caches")
+def test_one_plan_in_16_threads():
+    a, b = operands(3)
+    plan = pyclmm.Matmul(a, b, kernel="tiled")
+
+    def work(number):
+        for step in range(1, 30):
+            x = a * (number + step)
+            assert np.array_equal(plan(x, b), x @ b)
+
+    threads(16, work)
+
+
+@pytest.mark.usefixtures("own_caches")
+def test_8_threads_with_contexts_of_their_own():
+    device = queues.default_device()
+
+    def work(number):
+        queue = cl.CommandQueue(cl.Context([device]))
+        for step in range(8):
+            a, b = operands(10 * number + step)
+            assert np.array_equal(pyclmm.matmul(a, b, queue=queue, kernel="tiled"), a @ b)
+            c = pyclmm.matmul(cla.to_device(queue, a), cla.to_device(queue, b), kernel="naive")
+            assert np.array_equal(c.get(), a @ b)
+
+    threads(8, work)
+
+
+def resident():
+    """This process's memory, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+
+class Counted:
+    """Device memory in use: the buffers alive, pyclmm's and those of Arrays, and their bytes."""
+
+    def __init__(self, monkeypatch):
+        self.live = self.made = self.nbytes = 0
+        counted = self
+
+        class Buffer(cl.Buffer):
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, **kwargs)
+                self.counted = self.size
+                counted.made += 1
+                counted.live += 1
+                counted.nbytes += self.counted
+
+            def __del__(self):
+                counted.live -= 1
+                counted.nbytes -= self.counted
+
+        monkeypatch.setattr(cl, "Buffer", Buffer)
+
+
+def calls(on_device):
+    """Different kinds of calls in turn: warm plans, workspace, an epilogue, an overlapping out."""
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((48, 64), dtype=np.float32), rng.standard_normal((64, 48), dtype=np.float32)
+    square = rng.standard_normal((32, 32), dtype=np.float32)
+    if on_device:
+        queue = queues.default_queue()
+        a, b, square = (cla.to_device(queue, x) for x in (a, b, square))
+    return [
+        lambda: pyclmm.matmul(a, b, kernel="tiled"),
+        lambda: pyclmm.matmul(a[::2, ::2], b[::2, ::2], kernel="tiled"),
+        lambda: pyclmm.gemm(a, b, bias=a[0, :48], activation="relu", kernel="naive"),
+        lambda: pyclmm.matmul(square, square, out=square, kernel="naive"),
+    ]
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read the memory from")
+@pytest.mark.parametrize("on_device", [False, True], ids=["NumPy", "Arrays"])
+def test_10_000_calls_use_no_more_memory_than_a_few(monkeypatch, own_caches, on_device):
+    buffers = Counted(monkeypatch)
+    every = calls(on_device)
+
+    def burst(count):
+        with np.errstate(all="ignore"):
+            for number in range(count):
+                every[number % len(every)]()
+                if number % 100 == 0:
+                    queues.default_queue().finish()
+        queues.default_queue().finish()
+        gc.collect()
+
+    burst(CALLS // 10)
+    live, nbytes, made, size = buffers.live, buffers.nbytes, buffers.made, resident()
+    burst(CALLS // 2)
+    assert buffers.made - made >= 3 * (CALLS // 8), "three in four calls allocate at least a result"
+    assert (buffers.live, buffers.nbytes) == (live, nbytes), "device memory"
+    assert resident() - size < 4 << 20, "the operands of these calls are 100 MiB"
+
+
+def test_threads_that_end_take_their_workspace_with_them(monkeypatch, own_caches):
+    buffers = Counted(monkeypatch)
+    queue = queues.default_queue()
+    a = cla.to_device(queue, np.ones((32, 32), np.float32))
+    plan = pyclmm.Matmul(a[::2, ::2], a[::2, ::2], kernel="naive")
+    plan(a[::2, ::2], a[::2, ::2]).get()
+    before = buffers.live
+    for _ in range(20):
+        thread = threading.Thread(target=lambda: plan(a[::2, ::2], a[::2, ::2]).get())
+        thread.start()
+        thread.join()
+    gc.collect()
+    assert buffers.live == before
+
+
+def test_operands_may_be_freed_while_they_are_in_use():
+    queue = queues.default_queue()
+    x = np.random.default_rng(3).integers(-3, 4, (300, 300)).astype(np.float32)
+    results = []
+    for _ in range(20):
+        a, b = cla.to_device(queue, x), cla.to_device(queue, x)
+        results.append(pyclmm.matmul(a, b, kernel="naive"))
+        del a, b
+        cla.to_device(queue, np.full((300, 300), np.nan, np.float32))  # takes freed memory, if any
+    for c in results:
+        assert np.array_equal(c.get(), x @ x)
+
+
+def test_numpy_operands_may_be_freed_and_written_after_a_call():
+    x = np.random.default_rng(3).integers(-3, 4, (100, 100)).astype(np.float32)
+    expected = x @ x
+    for _ in range(20):
+        a, b = x.copy(), x.copy()
+        c = pyclmm.matmul(a, b, kernel="naive")
+        a[...] = np.nan
+        del a, b
+        assert np.array_equal(c, expected)

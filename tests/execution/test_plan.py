@@ -1,0 +1,465 @@
+"""A plan called again: what may change between calls, what must not, and what is remembered of a call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm.execution import host_path
+from pyclmm.opencl import binding
+from pyclmm.opencl.devices import device_info
+from tests.support.cases import small_integers
+from tests.support.faults import OUT_OF_RESOURCES, Part, cl_error, failing
+
+COMPLETE = cl.command_execution_status.COMPLETE
+OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+N = 16  # N x N float32 are 1 KiB: views at whole matrices keep their alignment
+
+
+@pytest.fixture
+def own_queue(context):
+    """A queue that no other test has used."""
+    return cl.CommandQueue(context)
+
+
+@pytest.fixture
+def held(own_queue):
+    """A user event; whatever still waits for it is let go at the end, also of a test that failed."""
+    event = cl.UserEvent(own_queue.context)
+    yield event
+    if event.command_execution_status != COMPLETE:
+        event.set_status(COMPLETE)
+
+
+def is_waiting(queue, event):
+    """Whether that command has not ended after a while, in which it would have if nothing held it."""
+    queue.flush()
+    time.sleep(0.2)
+    return event.command_execution_status != COMPLETE
+
+
+def stack(queue, rng, count):
+    """(a device array of *count* matrices of integers, the same on the host)."""
+    x = small_integers(rng, (count, N, N), "f4")
+    return cla.to_device(queue, x), x
+
+
+# ---- the same plan, other operands -------------------------------------------------------------
+
+
+def test_operands_of_other_memory_and_other_offsets(queue, rng):
+    """Each call differs from the last in one of them: buffer, offset, both, and back again."""
+    whole, x = stack(queue, rng, 4)
+    other, y = stack(queue, rng, 4)
+    out = cla.zeros(queue, (4, N, N), np.float32)
+    plan = pyclmm.Matmul(whole[0], whole[1], out=out[0], kernel="naive")
+    calls = [(whole, x, 0, whole, x, 1, 0), (whole, x, 2, whole, x, 1, 0), (other, y, 2, whole, x, 1, 0)]
+    calls += [(other, y, 2, other, y, 3, 0), (other, y, 2, other, y, 3, 2), (whole, x, 0, whole, x, 1, 0)]
+    for a, a_host, i, b, b_host, j, k in calls:
+        out.fill(0)
+        plan(a[i], b[j], out=out[k])
+        want = np.zeros((4, N, N), np.float32)
+        want[k] = a_host[i] @ b_host[j]
+        assert np.array_equal(out.get(), want), (i, j, k)
+
+
+def test_scalars_and_offsets_change_together(queue, rng):
+    whole, x = stack(queue, rng, 3)
+    plan = pyclmm.Matmul(whole[0], whole[1], alpha=2.0, kernel="naive")
+    for alpha, i in ((2.0, 0), (3.0, 0), (3.0, 2), (2.0, 2), (2.0, 0)):
+        assert np.array_equal(plan(whole[i], whole[1], alpha=alpha).get(), alpha * (x[i] @ x[1]))
+
+
+def _changed(queue):
+    """Operands like N x N float32 but for one thing."""
+    return {
+        "shape": cla.zeros(queue, (N, N + 1), np.float32),
+        "dtype": cla.zeros(queue, (N, N), np.int32),
+        "strides": cla.zeros(queue, (N, N), np.float32, order="F"),
+        "gaps": cla.zeros(queue, (N, 2 * N), np.float32)[:, ::2],
+        "alignment": cla.zeros(queue, (N * N + 1,), np.float32)[1:].reshape(N, N),
+    }
+
+
+@pytest.mark.parametrize("what", ["shape", "dtype", "strides", "gaps", "alignment"])
+@pytest.mark.parametrize("name", ["b", "out"])
+def test_a_plan_refuses_arrays_of_another_layout(queue, name, what):
+    a, b, out = (cla.zeros(queue, (N, N), np.float32) for _ in range(3))
+    plan = pyclmm.Matmul(a, b, out=out)
+    plan(a, b, out=out)
+    given = {"b": b, "out": out} | {name: _changed(queue)[what]}
+    with pytest.raises(pyclmm.ArgumentError, match=f"{name} is not what the plan was made for"):
+        plan(a, given["b"], out=given["out"])
+    plan(a, b, out=out)
+
+
+def test_an_array_that_was_changed_in_place_is_seen(queue):
+    """PyOpenCL's Arrays are plain objects: the very same one may have another layout in the next call."""
+    a, b, out = (cla.zeros(queue, (N, N), np.float32) for _ in range(3))
+    plan = pyclmm.Matmul(a, b, out=out)
+    plan(a, b, out=out)
+    a.strides = a.strides[::-1]
+    with pytest.raises(pyclmm.ArgumentError, match="a is not what"):
+        plan(a, b, out=out)
+
+
+def _in_the_memory_of(whole, half):
+    """where a lies, where out lies, whether the two are apart."""
+    front, back = whole[0:half], whole[half : 2 * half]
+    again = cl.Buffer.from_int_ptr(whole.int_ptr, retain=True)
+    front_again = cl.Buffer.from_int_ptr(front.int_ptr, retain=True)
+    return [
+        (front, back, True),
+        (front, front, False),
+        (front, front_again, False),
+        (front, whole, False),
+        (whole, front, False),
+        (whole, again, False),
+        (whole, whole, False),
+        (whole, back, True),
+        (back, front, True),
+    ]
+
+
+@pytest.mark.parametrize("case", range(9))
+def test_memory_that_begins_to_overlap_is_seen(queue, rng, case):
+    """The same arguments of the same layouts, but out lies in the memory of a."""
+    half = max(queue.device.mem_base_addr_align // 8, 4 * N * N)
+    whole = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 2 * half)
+    a_lies, out_lies, apart = _in_the_memory_of(whole, half)[case]
+    a, out = (cla.Array(queue, (N, N), np.float32, data=data) for data in (a_lies, out_lies))
+    x, y = (small_integers(rng, (N, N), "f4") for _ in range(2))
+    b, elsewhere = cla.to_device(queue, y), cla.empty(queue, (N, N), np.float32)
+    plan = pyclmm.Matmul(a, b, out=elsewhere, kernel="naive")
+    a.set(x)
+    assert np.array_equal(plan(a, b, out=elsewhere).get(), x @ y)
+    if apart:
+        assert np.array_equal(plan(a, b, out=out).get(), x @ y)
+    else:
+        with pytest.raises(pyclmm.ArgumentError, match="out overlaps other operands"):
+            plan(a, b, out=out)
+    pyclmm.matmul(a, b, out=elsewhere, kernel="naive")
+    assert np.array_equal(pyclmm.matmul(a, b, out=out, kernel="naive").get(), x @ y)
+
+
+def test_memory_of_freed_arrays_is_used_again(queue, rng):
+    """Handles and ids of freed buffers come back with other content."""
+    b, y = stack(queue, rng, 1)
+    plan = pyclmm.Matmul(b[0], b[0], kernel="naive")
+    for _ in range(50):
+        x = small_integers(rng, (N, N), "f4")
+        a = cla.to_device(queue, x)
+        assert np.array_equal(plan(a, b[0]).get(), x @ y[0])
+        del a
+
+
+def test_numpy_memory_that_is_used_again(rng):
+    y = small_integers(rng, (N, N), "f4")
+    plan = pyclmm.Matmul(y, y, kernel="naive")
+    for _ in range(50):
+        x = small_integers(rng, (N, N), "f4")
+        assert np.array_equal(plan(x, y), x @ y)
+        del x
+
+
+def test_a_plan_takes_one_kind_of_arrays(queue):
+    x = np.ones((N, N), np.float32)
+    d = cla.to_device(queue, x)
+    for planned, given, kinds in ((x, d, "a is a Array.*a ndarray"), (d, x, "a is a ndarray.*a Array")):
+        plan = pyclmm.Matmul(planned, planned)
+        with pytest.raises(pyclmm.ArgumentError, match=kinds):
+            plan(given, given)
+    for _ in range(2):  # nor does a kept plan serve the other kind
+        assert isinstance(pyclmm.matmul(x, x), np.ndarray)
+        assert isinstance(pyclmm.matmul(d, d), cla.Array)
+
+
+# ---- NumPy operands in place --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("memory", ["in place", "transferred"])
+def test_operands_that_share_memory_in_other_ways_each_call(monkeypatch, memory, rng):
+    """One layout, so one plan: apart, the same array, and shifted by a few rows."""
+    if memory == "transferred":
+        monkeypatch.setattr(host_path, "device_info", lambda d: replace(device_info(d), unified_memory=False))
+    whole = small_integers(rng, (3 * N, N), "f4")
+    a, far, near = whole[:N], whole[2 * N :], whole[4 : N + 4]
+    plan = pyclmm.Matmul(a, far, kernel="naive")
+    for b in (far, a, near, far):
+        assert np.array_equal(plan(a, b), a @ b)
+        assert np.array_equal(plan(b, a), b @ a)
+
+
+def test_an_operand_inside_another_one(rng):
+    """Contained in the other's memory, and behind its beginning: one buffer and an offset."""
+    whole = small_integers(rng, (N + 8, N), "f4")
+    inner = whole[8:, :]
+    got = pyclmm.matmul(whole, inner, kernel="naive")
+    assert np.array_equal(got, whole @ inner)
+
+
+def test_a_read_only_operand_in_a_plan_made_for_a_writeable_one(rng):
+    a, b = small_integers(rng, (N, N), "f4"), small_integers(rng, (N, N), "f4")
+    plan = pyclmm.Matmul(a, b)
+    fixed = a.copy()
+    fixed.flags.writeable = False
+    assert np.array_equal(plan(fixed, b), a @ b)
+    assert np.array_equal(plan(a, fixed), a @ a)
+
+
+@pytest.mark.parametrize("shift", [0, 4, 8, 12, 16])
+def test_arrays_that_begin_at_any_element(rng, shift):
+    """Views do not lie where allocators place arrays; each alignment is a plan of its own."""
+    memory = np.zeros(4 * N * N + 16, np.uint8)
+    a = memory[shift : shift + 4 * N * N].view(np.float32).reshape(N, N)
+    a[...] = small_integers(rng, (N, N), "f4")
+    b = small_integers(rng, (N, N), "f4")
+    out = np.zeros(4 * N * N + 16, np.uint8)[shift : shift + 4 * N * N].view(np.float32).reshape(N, N)
+    assert pyclmm.matmul(a, b, out=out) is out
+    assert np.array_equal(out, a @ b)
+    plan = pyclmm.Matmul(b, b)
+    if a.ctypes.data % 16:
+        with pytest.raises(pyclmm.ArgumentError, match="a is not what the plan was made for"):
+            plan(a, b)
+    else:
+        assert np.array_equal(plan(a, b), a @ b)
+
+
+# ---- constant operands --------------------------------------------------------------------------
+
+
+def test_a_constant_b_is_told_from_one_in_the_same_place(queue, rng):
+    """What lay where another b lies now has been freed; the plan holds what it has packed."""
+    a, x = stack(queue, rng, 1)
+    ys = [small_integers(rng, (N, 2 * N), "f4") for _ in range(6)]
+    plan = None
+    for y in ys:
+        b = cla.to_device(queue, y)[:, ::2]
+        plan = plan or pyclmm.Matmul(a[0], b, constant_b=True, kernel="naive")
+        assert np.array_equal(plan(a[0], b).get(), x[0] @ y[:, ::2])
+        del b
+
+
+# ---- new results --------------------------------------------------------------------------------
+
+
+def test_each_result_is_an_array_of_its_own(queue, rng):
+    a, x = stack(queue, rng, 2)
+    first, second = pyclmm.matmul(a[0], a[1]), pyclmm.matmul(a[0], a[1])
+    assert first.base_data != second.base_data
+    assert first.events is not second.events
+    assert first.events[0] is not second.events[0]
+    first.fill(0)
+    assert np.array_equal(second.get(), x[0] @ x[1])
+    like = cla.Array(queue, (N, N), np.float32)
+    for attribute in (
+        "shape",
+        "dtype",
+        "strides",
+        "size",
+        "nbytes",
+        "offset",
+        "allocator",
+        "context",
+        "queue",
+    ):
+        assert getattr(second, attribute) == getattr(like, attribute), attribute
+    assert second.flags.c_contiguous
+    assert np.array_equal((second + second).get(), 2 * (x[0] @ x[1]))
+
+
+def test_results_take_each_calls_queue_and_allocator(context, rng):
+    queues = [cl.CommandQueue(context) for _ in range(2)]
+    x = small_integers(rng, (N, N), "f4")
+    pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(queues[0]))
+    for queue, allocator in ((queues[0], None), (queues[1], None), (queues[0], pool), (queues[1], None)):
+        a = cla.to_device(queue, x, allocator=allocator)
+        c = pyclmm.matmul(a, a)
+        assert c.queue is queue
+        assert c.allocator is allocator
+        assert np.array_equal(c.get(), x @ x)
+
+
+# ---- events -------------------------------------------------------------------------------------
+
+
+def test_the_events_of_out_do_not_pile_up(own_queue, held, rng):
+    """PyOpenCL waits for some when they do; an event of another's is kept until it was waited for."""
+    a, x = stack(own_queue, rng, 1)
+    out = cla.zeros(own_queue, (N, N), np.float32)
+    out.add_event(held)
+    plan = pyclmm.Matmul(a[0], a[0], out=out)
+    for _ in range(30):  # would block in the 13th call if all events were kept
+        plan(a[0], a[0], out=out)
+        kept = len(out.events)
+        assert kept == 1
+    assert is_waiting(own_queue, out.events[0])
+    held.set_status(COMPLETE)
+    assert np.array_equal(out.get(), x[0] @ x[0])
+
+
+@pytest.mark.parametrize("properties", [0, OUT_OF_ORDER], ids=["in-order", "out-of-order"])
+def test_an_event_waited_for_in_one_call_holds_the_next_ones_too(own_queue, held, properties, rng):
+    queue = cl.CommandQueue(own_queue.context, properties=properties)
+    a, x = stack(queue, rng, 1)
+    plan = pyclmm.Matmul(a[0], a[0])
+    results = [plan(a[0], a[0], wait_for=[held]) for _ in range(3)]
+    assert is_waiting(queue, results[0].events[-1])
+    assert all(c.events[-1].command_execution_status != COMPLETE for c in results)
+    held.set_status(COMPLETE)
+    assert all(np.array_equal(c.get(), x[0] @ x[0]) for c in results)
+
+
+def test_an_event_of_a_call_that_failed_is_still_waited_for(own_queue, held, rng):
+    a, x = stack(own_queue, rng, 1)
+    plan = pyclmm.Matmul(a[0], a[0], kernel="naive")
+    plan(a[0], a[0]).get()
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES)),
+        pytest.raises(pyclmm.LaunchError),
+    ):
+        plan(a[0], a[0], wait_for=[held])
+    c = plan(a[0], a[0], wait_for=[held])
+    assert is_waiting(own_queue, c.events[-1])
+    held.set_status(COMPLETE)
+    assert np.array_equal(c.get(), x[0] @ x[0])
+
+
+def test_an_event_with_the_id_of_an_older_one_is_waited_for(own_queue, held, rng):
+    """Python gives the ids of freed objects to new ones."""
+    a, x = stack(own_queue, rng, 1)
+    plan = pyclmm.Matmul(a[0], a[0])
+    seen = set()
+    for _ in range(200):
+        seen |= {id(event) for event in plan(a[0], a[0]).events}
+    own_queue.finish()
+    elsewhere = cl.CommandQueue(own_queue.context)
+    events = [cl.enqueue_marker(elsewhere, wait_for=[held]) for _ in range(300)]
+    again = [event for event in events if id(event) in seen]
+    assert again, "no id came back"
+    c = plan(a[0], a[0], wait_for=again)
+    assert is_waiting(own_queue, c.events[-1])
+    held.set_status(COMPLETE)
+    assert np.array_equal(c.get(), x[0] @ x[0])
+
+
+@pytest.fixture
+def wait_lists(monkeypatch):
+    """What each launch from now on was told to wait for, and its event."""
+    seen = []
+
+    def enqueue(queue, kernel, global_size, local_size, offset, wait_for):
+        event = cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size, offset, wait_for)
+        seen.append((wait_for, event))
+        return event
+
+    monkeypatch.setattr(binding, "cl", Part(cl, enqueue_nd_range_kernel=enqueue))
+    return seen
+
+
+def test_launches_on_an_out_of_order_queue_wait_for_the_one_before(context, rng, wait_lists):
+    """Also those of the next call, which uses the same workspace."""
+    queue = cl.CommandQueue(context, properties=OUT_OF_ORDER)
+    whole, x = stack(queue, rng, 1)
+    a = whole[0][:, ::2]
+    plan = pyclmm.Matmul(a, a.T, kernel="naive")  # both are copied
+    wait_lists.clear()
+    for _ in range(2):
+        assert np.array_equal(plan(a, a.T).get(), x[0][:, ::2] @ x[0][:, ::2].T)
+    assert len(wait_lists) == 6
+    for (_, before), (waited_for, _) in pairwise(wait_lists):
+        assert before in waited_for
+
+
+def test_launches_on_an_in_order_queue_wait_only_for_what_is_new(own_queue, rng, wait_lists):
+    a, _ = stack(own_queue, rng, 1)
+    out = cla.zeros(own_queue, (N, N), np.float32)
+    plan = pyclmm.Matmul(a[0], a[0], out=out)
+    wait_lists.clear()
+    for _ in range(4):
+        plan(a[0], a[0], out=out)
+    assert wait_lists[0][0], "the events that filled a and out"
+    assert [waited_for for waited_for, _ in wait_lists[1:]] == [None] * 3
+
+
+# ---- threads ------------------------------------------------------------------------------------
+
+
+def _together(count, work):
+    start = threading.Barrier(count)
+
+    def begin(number):
+        start.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(begin, range(count)))
+
+
+def test_threads_share_a_plan_and_a_queue_with_operands_of_their_own(own_queue, rng):
+    """Offsets, scalars, buffers and results differ in each call, and must not mix."""
+    whole, x = stack(own_queue, rng, 8)
+    plan = pyclmm.Matmul(whole[0], whole[1], alpha=2.0, kernel="naive")
+
+    def work(number):
+        out = cla.zeros(own_queue, (N, N), np.float32)
+        mine = pyclmm.Matmul(whole[0], whole[1], out=out, kernel="naive") if number % 2 else None
+        for step in range(40):
+            i, j, alpha = (number + step) % 8, (3 * number + step) % 8, float(1 + step % 3)
+            assert np.array_equal(plan(whole[i], whole[j], alpha=alpha).get(), alpha * (x[i] @ x[j]))
+            if mine is not None:
+                [event] = mine.enqueue(whole[i], whole[j], out=out)
+                event.wait()
+                assert np.array_equal(out.get(), x[i] @ x[j])
+        return True
+
+    assert all(_together(8, work))
+
+
+def test_each_thread_gets_the_events_of_its_own_launches(own_queue, rng):
+    a, _ = stack(own_queue, rng, 1)
+    outs = [cla.zeros(own_queue, (N, N), np.float32) for _ in range(8)]
+    plan = pyclmm.Matmul(a[0], a[0], out=outs[0])
+
+    def work(number):
+        for _ in range(50):
+            events = plan.enqueue(a[0], a[0], out=outs[number])
+            assert outs[number].events[-1] is events[-1]
+        return True
+
+    assert all(_together(8, work))
+
+
+# ---- what is not read ---------------------------------------------------------------------------
+
+
+def test_nothing_is_copied_that_nothing_reads(queue, rng):
+    """With alpha 0 a and b are not read, so their gaps are not copied out."""
+    whole, x = stack(queue, rng, 1)
+    a, c = whole[0][:, ::2][::2], cla.to_device(queue, x[0][: N // 2, : N // 2].copy())
+    out = cla.zeros(queue, (N // 2, N // 2), np.float32)
+    plan = pyclmm.Matmul(a, a, c, alpha=0.0, beta=2.0, out=out, kernel="naive")
+    assert len(plan.enqueue(a, a, c, out=out)) == 1
+    assert np.array_equal(out.get(), 2 * x[0][: N // 2, : N // 2])
+
+
+# ---- scalars ------------------------------------------------------------------------------------
+
+
+def test_a_scalar_is_not_taken_for_one_that_rounds_to_it(queue, rng):
+    """NumPy's np.float32(0.1) == 0.1 is true, and the two are different numbers."""
+    whole, x = stack(queue, rng, 2)
+    a, b = whole[0].astype(np.float64), whole[1].astype(np.float64)
+    plan = pyclmm.Matmul(a, b, alpha=0.1)
+    results = [plan(a, b, alpha=alpha).get() for alpha in (0.1, np.float32(0.1), 0.1)]
+    for alpha, got in zip((0.1, float(np.float32(0.1)), 0.1), results, strict=True):
+        assert np.allclose(got, alpha * (x[0] @ x[1]).astype("f8"), rtol=1e-12, atol=0)

@@ -1,0 +1,181 @@
+"""Signals, forks and exits: whole processes that something happens to while they multiply."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+LIMIT = 120  # seconds until a process counts as hung
+
+# Multiplies until it has been interrupted often enough: new programs and shapes, so that signals come
+# while it compiles, checks, enqueues, waits and writes its cache.
+INTERRUPTED = """
+import itertools, signal, sys
+import numpy as np, pyclmm
+from pyclmm import api, queues, selfcheck
+
+inside = False
+
+def interrupt(*_):
+    if inside:
+        raise KeyboardInterrupt
+    print("between calls", flush=True)
+
+signal.signal(signal.SIGINT, interrupt)
+
+rng = np.random.default_rng(1)
+caught, wanted = 0, int(sys.argv[1])
+print("ready", flush=True)
+for number in itertools.count():
+    m, n, k = rng.integers(1, 60, 3)
+    a = rng.integers(-3, 4, (m, k)).astype(("f4", "f8", "i4", "c8")[number % 4])
+    b = rng.integers(-3, 4, (k, n)).astype(a.dtype)
+    before = a.copy(), b.copy()
+    try:
+        if number % 16 == 0:  # as if new: plans, verdicts and contexts
+            api._plans.clear(); selfcheck._known.clear(); queues._default.clear(); queues._contexts.clear()
+        inside = True
+        c = pyclmm.matmul(a, b, kernel=("tiled", "naive")[number // 4 % 2])
+        inside = False
+    except KeyboardInterrupt:
+        inside = False
+        caught += 1
+        assert np.array_equal(a, before[0]) and np.array_equal(b, before[1])
+        c = pyclmm.matmul(a, b, kernel="naive")
+        print("caught", flush=True)
+    assert np.array_equal(c, a @ b)
+    if caught == wanted:
+        break
+"""
+
+FORKED = """
+import os, signal, sys
+import numpy as np, pyclmm
+from pyclmm import queues
+a = np.ones((20, 20), np.float32)
+used, how = sys.argv[1] == "used", sys.argv[2]
+if used:
+    pyclmm.matmul(a, a)
+    before = pyclmm.Matmul(a, a)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    try:
+        call = {"matmul": lambda: pyclmm.matmul(a, a), "devices": queues.all_devices,
+                "plan": lambda: pyclmm.Matmul(a, a)(a, a), "plan made before": lambda: before(a, a)}[how]
+        call()
+        print("worked", flush=True)
+    except pyclmm.ForkError as error:
+        print(error, flush=True)
+    sys.exit(0)
+status = os.waitpid(child, 0)[1]
+assert status == 0, status
+assert pyclmm.matmul(a, a)[0, 0] == 20
+"""
+
+POOLED = """
+import multiprocessing
+import numpy as np, pyclmm
+
+def work(number):
+    a = np.full((5, 5), number, np.float32)
+    return float(pyclmm.matmul(a, a)[0, 0])
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        work(1)
+        print(pool.map(work, range(4)))
+"""
+
+IN_FLIGHT = """
+import numpy as np, pyclmm, pyopencl as cl, pyopencl.array as cla
+from pyclmm.opencl.queues import default_queue
+queue = default_queue()
+a = cla.to_device(queue, np.ones((400, 400), np.float32))
+plan = pyclmm.Matmul(a, a, kernel="naive")
+for _ in range(20):
+    c = plan(a, a)
+status = c.events[-1].command_execution_status
+assert status != cl.command_execution_status.COMPLETE, "nothing is in flight"
+"""
+
+
+@pytest.fixture
+def environment(tmp_path):
+    return os.environ | {"PYCLMM_CACHE_DIR": str(tmp_path / "caches")}
+
+
+def run(environment, source, *args):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", source, *args],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+
+
+def test_ctrl_c_in_earnest(environment):
+    """Interrupts at 12 moments, to the whole process group as a terminal sends them."""
+    wanted = 12
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(wanted)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        caught = 0
+        for number in range(100 * wanted):
+            time.sleep(0.013 * (number % 7))
+            os.killpg(process.pid, signal.SIGINT)
+            caught += process.stdout.readline() == "caught\n"
+            if caught == wanted or process.poll() is not None:
+                break
+        _, stderr = process.communicate(timeout=LIMIT)
+    finally:
+        process.kill()
+    assert process.returncode == 0, stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.parametrize("how", ["matmul", "plan", "plan made before", "devices"])
+def test_fork_after_use_is_refused_with_advice(environment, how):
+    done = run(environment, FORKED, "used", how)
+    assert done.returncode == 0, done.stderr
+    assert 'multiprocessing.get_context("spawn")' in done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_fork_before_use_works(environment):
+    done = run(environment, FORKED, "unused", "matmul")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "worked\n"
+
+
+def test_spawned_processes_work(environment, tmp_path):
+    script = tmp_path / "pooled.py"
+    script.write_text(POOLED)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.stdout == "[0.0, 5.0, 20.0, 45.0]\n", done.stderr
+
+
+def test_exit_with_work_in_flight_is_quiet(environment):
+    done = run(environment, IN_FLIGHT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

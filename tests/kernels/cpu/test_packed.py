@@ -1,0 +1,297 @@
+"""The kernels for CPU devices: what they copy, how they cut, and every way their operands can lie."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm import TileConfig
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.cpu.packed_shape import cut, packs_a, packs_b, shares
+from pyclmm.kernels.device import DeviceInfo
+from pyclmm.problem.gemm import GemmProblem
+from tests.support.cases import small_integers
+
+# (tm, tn, vec) that no device would be tuned to
+ODD = TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4)
+PACKING = [(("pack_a", a), ("pack_b", b)) for a, b in itertools.product((0, 1), repeat=2)]
+
+
+@pytest.fixture
+def cpu(device: DeviceInfo) -> DeviceInfo:
+    """The device under test as a CPU with four compute units and 256-bit vectors."""
+    return dataclasses.replace(
+        device, kind="cpu", compute_units=4, float_vector_width=8, local_mem_size=1 << 20
+    )
+
+
+@pytest.fixture
+def on_cpu(device: DeviceInfo) -> None:
+    if not device.is_cpu:
+        pytest.skip("a kernel for CPU devices")
+
+
+def problem(m, n, k, dtype="float32", **given):
+    acc = "float32" if dtype == "float16" else dtype
+    return GemmProblem(m, n, k, dtype, dtype, dtype, acc, **({"lda": k, "ldb": n, "ldo": n} | given))
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("split_k", [1, 3])
+@pytest.mark.parametrize("packing", PACKING)
+@pytest.mark.parametrize("trans", ["NN", "TN", "NT"])
+def test_every_packing_and_split_is_exact(packing, split_k, trans, rng):
+    config = dataclasses.replace(ODD, options=packing, split_k=split_k)
+    for m, n, k in [(3, 4, 4), (2, 3, 5), (7, 9, 21), (20, 17, 30), (5, 140, 150), (20, 30, 70)]:
+        a, b = small_integers(rng, (m, k), "f4"), small_integers(rng, (k, n), "f4")
+        c, bias = small_integers(rng, (m, n), "f4"), small_integers(rng, (n,), "f4")
+        x = np.ascontiguousarray(a.T).T if trans[0] == "T" else a
+        y = np.ascontiguousarray(b.T).T if trans[1] == "T" else b
+        got = pyclmm.gemm(x, y, c, beta=2.0, bias=bias, kernel=("packed", config))
+        assert np.array_equal(got, a @ b + 2 * c + bias), (m, n, k)
+        assert np.array_equal(pyclmm.matmul(x, y, kernel=("packed", config)), a @ b), (m, n, k)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("packing", PACKING)
+def test_complex_parts_meet_again(packing, rng):
+    config = dataclasses.replace(ODD, options=packing)
+    a, b = small_integers(rng, (7, 9), "c8"), small_integers(rng, (9, 10), "c8")
+    a, b = a + 1j * small_integers(rng, a.shape, "c8"), b + 1j * small_integers(rng, b.shape, "c8")
+    assert np.array_equal(pyclmm.matmul(a, b, kernel=("packed", config)), a @ b)
+    got = pyclmm.gemm(a, b.T, trans_b="C", kernel=("packed", config))
+    assert np.array_equal(got, a @ b.conj())
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_every_half_is_widened_exactly():
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:, None]
+    got = pyclmm.matmul(x, np.ones((1, 16), np.float16), kernel="packed")
+    assert np.array_equal(got, np.repeat(x, 16, axis=1), equal_nan=True)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u4"])
+@pytest.mark.parametrize("length", [1, 3, 8, 9, 40, 5000])
+def test_matvec_reads_either_operand_along_either_axis(dtype, length, rng):
+    for k, order in itertools.product((1, 7, 8, 65, 300), "CF"):
+        w, x = small_integers(rng, (length, k), dtype), small_integers(rng, (k,), dtype)
+        w = np.asarray(w, order=order)
+        assert np.array_equal(pyclmm.matmul(w, x, kernel="matvec"), w @ x)
+        assert np.array_equal(pyclmm.matmul(x, w.T, kernel="matvec"), x @ w.T)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("trans", ["N", "T", "C"])
+@pytest.mark.parametrize("length", [1, 9, 40, 3000])
+def test_a_complex_matvec_is_exact_conjugated_or_not(length, trans, rng):
+    def complex_integers(*shape):
+        return small_integers(rng, shape, "c8") + 1j * small_integers(rng, shape, "c8")
+
+    ops = {"N": lambda x: x, "T": lambda x: x.T, "C": lambda x: x.conj().T}
+    for k in (1, 8, 65, 300):
+        row, matrix = complex_integers(1, k), complex_integers(length, k)
+        w = matrix if trans != "N" else np.ascontiguousarray(matrix.T)
+        for row_trans in "NC":
+            x = row if row_trans == "N" else np.ascontiguousarray(row.conj().T)
+            options = {"trans_a": row_trans, "trans_b": trans, "kernel": "matvec"}
+            assert np.array_equal(pyclmm.gemm(x, w, **options), row @ ops[trans](w)), k
+            turned = {"trans_a": trans, "trans_b": row_trans, "kernel": "matvec"}
+            v = matrix if trans == "N" else np.ascontiguousarray(matrix.T)
+            y = np.ascontiguousarray(row.T) if row_trans == "N" else row.conj()
+            assert np.array_equal(pyclmm.gemm(v, y, **turned), ops[trans](v) @ row.T), k
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_matvec_refuses_what_it_cannot_read(device):
+    matvec = kernel_named("matvec")
+    assert "neither" in matvec.supports(problem(2, 3, 4), device)
+    assert "float16" in matvec.supports(problem(1, 3, 4, "float16"), device)
+    assert "gaps" in matvec.supports(problem(3, 1, 4, ldb=2), device)
+    assert matvec.supports(problem(3, 1, 4), device) is None
+
+
+def test_only_cpu_devices_are_taken(cpu):
+    gpu = dataclasses.replace(cpu, kind="gpu")
+    for name in ("packed", "matvec"):
+        assert "CPU" in kernel_named(name).supports(problem(1, 64, 64), gpu)
+
+
+def test_conversion_always_packs(cpu):
+    config = kernel_named("packed").configs(problem(64, 64, 64, "float16"), cpu)[0]
+    assert packs_a(problem(64, 64, 64, "float16"), config)
+    assert packs_b(problem(64, 64, 64, "float16"), config)
+    assert packs_b(problem(64, 64, 64, trans_b=True), config)
+
+
+def test_rows_a_page_apart_are_packed_and_near_ones_are_not(cpu):
+    packed = kernel_named("packed")
+    assert packed.configs(problem(1024, 1024, 1024), cpu)[0].option("pack_b") == 1
+    assert packed.configs(problem(2000, 2000, 2000), cpu)[0].option("pack_b") == 1  # large, rows far apart
+    assert packed.configs(problem(256, 256, 16384), cpu)[0].option("pack_b") == 0  # large, four rows a page
+    assert packed.configs(problem(256, 256, 256), cpu)[0].option("pack_b") == 0
+    assert packed.configs(problem(16, 1024, 1024), cpu)[0].option("pack_b") == 0
+
+
+def test_the_tile_that_leaves_least_over_is_taken(cpu):
+    """Of 16 lanes, at equal waste three vectors a row before two with Intel's compiler, which makes the
+    best of them; where B is read once, two.
+    """
+    intel, pocl = (
+        dataclasses.replace(cpu, float_vector_width=16, platform_version=version, vendor=vendor)
+        for vendor, version in (("intel", "OpenCL 3.1 LINUX"), ("pocl", "OpenCL 3.0 PoCL 3.1"))
+    )
+
+    def columns(m, n, k, device=intel):
+        return kernel_named("packed").configs(problem(m, n, k), device)[0].tn
+
+    assert columns(1000, 1000, 1000) == columns(2048, 2048, 2048) == 48
+    assert columns(512, 512, 512) == columns(16, 2048, 2048) == columns(2048, 2048, 16) == 32
+    assert columns(1000, 1000, 1000, pocl) == columns(2048, 2048, 2048, pocl) == 32
+    assert columns(512, 48, 512, pocl) == 48
+
+
+def test_rows_of_a_pages_apart_are_packed(cpu):
+    packed = kernel_named("packed")
+    assert packed.configs(problem(2048, 2048, 2048), cpu)[0].option("pack_a") == 1
+    assert packed.configs(problem(1024, 1024, 1024), cpu)[0].option("pack_a") == 0
+    assert packed.configs(problem(1024, 1024, 1024, "float64"), cpu)[0].option("pack_a") == 1
+    assert packed.configs(problem(1000, 1000, 1000, "float64"), cpu)[0].option("pack_a") == 0
+    assert packed.configs(problem(1024, 16, 1024, "float64"), cpu)[0].option("pack_a") == 0
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize(("bits", "dtype"), [(128, "f4"), (128, "c8"), (256, "f8")])
+def test_tiles_for_narrower_vectors_are_exact(device, bits, dtype, rng):
+    """What a Neon or an AVX2 machine would be given, run here: the arithmetic is that of wider vectors."""
+    if device.vector_bits < bits:
+        pytest.skip(f"vectors of {device.vector_bits} bits")
+    narrow = dataclasses.replace(device, float_vector_width=bits // 32)
+    for m, n, k in [(37, 29, 50), (1, 40, 300)]:
+        a, b = small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)
+        p = problem(m, n, k, a.dtype.name)
+        for name in ("packed", "matvec"):
+            if kernel_named(name).supports(p, narrow) is None:
+                for config in kernel_named(name).configs(p, narrow):
+                    assert config.vec * a.real.itemsize * 8 == bits
+                    assert np.array_equal(pyclmm.matmul(a, b, kernel=(name, config)), a @ b), config
+
+
+def test_macro_tiles_cover_the_result_and_keep_all_units_busy(cpu):
+    for m, n, k in [(1000, 1000, 100), (64, 4096, 64), (4096, 64, 64), (17, 3, 50), (2048, 2048, 16)]:
+        p = problem(m, n, k)
+        config = kernel_named("packed").configs(p, cpu)[0]
+        found = cut(p, config, cpu)
+        assert found.mc % config.tm == 0
+        assert found.nc % config.tn == 0
+        assert found.mc <= config.bm
+        assert found.nc <= config.bn
+        assert found.rows * found.mc >= m
+        assert found.columns * found.nc >= n
+        if m * n > 10**5:
+            assert found.rows * found.columns >= 2 * cpu.compute_units
+
+
+def test_long_k_is_shared_where_the_result_is_small(cpu):
+    p = problem(16, 16, 100_000)
+    config = kernel_named("packed").configs(p, cpu)[0]
+    assert config.split_k == shares(p, config, cpu) > 1
+    assert kernel_named("packed").configs(problem(2048, 2048, 4096), cpu)[0].split_k == 1
+
+
+def test_long_k_is_shared_before_macro_tiles_shrink(cpu):
+    """Smaller macro-tiles would read each operand as many times."""
+    p = problem(256, 256, 16384)
+    config = kernel_named("packed").configs(p, cpu)[0]
+    found = cut(p, config, cpu)
+    assert found.rows * found.columns <= 2
+    assert found.rows * found.columns * config.split_k >= 2 * cpu.compute_units
+
+
+def test_a_large_b_used_a_few_times_is_read_in_streams(cpu):
+    def chosen(m, **given):
+        return kernel_named("packed").configs(problem(m, 2048, 2048, **given), cpu)[0]
+
+    for config in (chosen(16), chosen(24)):
+        assert config.bn * 4 == 4096
+        assert config.bk <= 16
+        assert config.split_k > 1
+    assert chosen(64).bk > 16
+    assert chosen(16, trans_b=True).bk > 16
+
+
+def test_old_pocl_gets_vectors_its_compiler_can_handle(cpu):
+    wide = dataclasses.replace(cpu, float_vector_width=16)
+    assert dataclasses.replace(wide, platform_version="OpenCL 3.0 PoCL 3.0-rc2  Linux").vector_bits == 256
+    assert dataclasses.replace(wide, platform_version="OpenCL 3.0 PoCL 3.1+debian").vector_bits == 512
+    assert dataclasses.replace(wide, float_vector_width=1).vector_bits == 128
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
+def test_little_local_memory_means_smaller_macro_tiles(cpu, dtype):
+    small = dataclasses.replace(cpu, local_mem_size=1 << 15)
+    assert kernel_named("packed").configs(problem(512, 512, 512, dtype), small)
+
+
+def test_violations_are_reasons(cpu):
+    packed = kernel_named("packed")
+    wrong = TileConfig(bm=5, bn=4, bk=3, tm=2, tn=4, vec=3)
+    reasons = " ".join(packed.violations(problem(8, 8, 8), wrong, cpu))
+    assert "BM and BN" in reasons
+    assert "VEC" in reasons
+    assert "BK" in reasons
+    wide = TileConfig(bm=2, bn=16, bk=4, tm=2, tn=16, vec=16)
+    assert "wider" in " ".join(packed.violations(problem(8, 8, 8), wide, cpu))
+
+
+def with_gaps(queue, x):
+    """*x* on the device in every other column, so that it has to be copied."""
+    return cla.to_device(queue, np.repeat(x, 2, axis=1))[:, ::2]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_constant_b_is_packed_once(queue, rng, order):
+    """With a column-major out the product is the transposed one, and b its first operand."""
+    x, y = (small_integers(rng, (64, 64), "f4") for _ in range(2))
+    a, b = cla.to_device(queue, x), with_gaps(queue, y)
+    out = cla.Array(queue, (64, 64), np.float32, order=order)
+    plan = pyclmm.Matmul(a, b, out=out, constant_b=True, kernel="packed")
+    counts = []
+    for _ in range(3):
+        counts.append(len(plan.enqueue(a, b, out=out)))
+        assert np.array_equal(out.get(), x @ y)
+    assert counts[0] > counts[1] == counts[2] >= 1
+
+
+def test_another_b_than_the_constant_one_is_packed_again(queue, rng):
+    x, *ys = (small_integers(rng, (64, 64), "f4") for _ in range(3))
+    a, bs = cla.to_device(queue, x), [with_gaps(queue, y) for y in ys]
+    plan = pyclmm.Matmul(a, bs[0], constant_b=True, kernel="packed")
+    for i in (0, 1, 1, 0):
+        assert np.array_equal(plan(a, bs[i]).get(), x @ ys[i])
+
+
+def test_without_the_promise_a_changed_b_is_seen(queue, rng):
+    x = small_integers(rng, (64, 64), "f4")
+    a, whole = cla.to_device(queue, x), cla.to_device(queue, np.zeros((64, 128), np.float32))
+    plan = pyclmm.Matmul(a, whole[:, ::2], kernel="packed")
+    for _ in range(2):
+        y = small_integers(rng, (64, 128), "f4")
+        whole.set(y)
+        assert np.array_equal(plan(a, whole[:, ::2]).get(), x @ y[:, ::2])
+
+
+def test_a_constant_host_b_is_packed_once(rng):
+    """Big enough that B is packed; the promise is broken here to see that it is relied on."""
+    a, b = small_integers(rng, (300, 1100), "f4"), small_integers(rng, (1100, 900), "f4")
+    plan = pyclmm.Matmul(a, b, constant_b=True, kernel="packed")
+    right = a @ b
+    assert np.array_equal(plan(a, b), right)
+    if any(w.name == "b_panels" for w in plan._executable.recipe.workspace):
+        b[...] = 0
+        assert np.array_equal(plan(a, b), right)

@@ -1,0 +1,334 @@
+"""The kernel families for NVIDIA's matrix units, on made-up devices: nothing here needs a GPU."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32, Operands, local_bytes
+from pyclmm.kernels.nvidia.wgmma_tiles import stacked
+from pyclmm.opencl import ptx
+from pyclmm.opencl.program import build_options, joined_source, read_source
+from pyclmm.problem.gemm import GemmProblem
+from tests.support.made_up import H200
+
+PTX_BUILTINS = (Path(__file__).parents[2] / "simulators/ptx_builtins.h").read_text()
+
+A100 = replace(H200, name="A100", compute_capability=(8, 0), compute_units=108)
+ADA = replace(H200, name="RTX 4090", compute_capability=(8, 9), compute_units=128)
+TURING = replace(H200, name="T4", compute_capability=(7, 5), compute_units=40)
+RADEON = replace(H200, name="gfx1100", vendor="amd", compute_capability=None)
+FAMILIES = tuple(
+    kernel_named(name) for name in ("wgmma", "split", "mma_split", "mma", "mma_double", "mma_double_bulk")
+)
+
+ACCUMULATOR = {"int8": "uint32", "uint8": "uint32", "float64": "float64", "complex64": "complex64"}
+
+
+def problem(kind="float16", m=4096, n=4096, k=4096, trans="NN", **more):
+    out = more.pop("out_type", "int32" if kind.endswith("int8") else kind)
+    return GemmProblem(
+        m=m,
+        n=n,
+        k=k,
+        a_type=kind,
+        b_type=kind,
+        out_type=out,
+        c_type=out,
+        bias_type=out,
+        acc_type=ACCUMULATOR.get(kind, "float32"),
+        trans_a=trans[0] == "T",
+        trans_b=trans[1] == "T",
+        lda=m if trans[0] == "T" else k,
+        ldb=k if trans[1] == "T" else n,
+        ldo=n,
+        **more,
+    )
+
+
+FULL = {"has_c": True, "bias": "row", "activation": "gelu", "a_align": 2, "out_align": 2}
+TAKEN = [
+    ("wgmma", problem(), H200),
+    ("wgmma", problem("bfloat16", trans="TT", **FULL), H200),
+    ("wgmma", problem("int8"), H200),
+    ("wgmma", problem("float32", precision="medium"), H200),
+    ("wgmma", problem("float32", precision="medium", trans="TT", **{**FULL, "a_align": 16}), H200),
+    ("wgmma", problem("float32", precision="medium", trans="TN", out_type="float16"), H200),
+    ("wgmma", problem("float32", precision="medium", m=300, n=1024, k=16384), H200),
+    ("split", problem("float32", precision="high"), H200),
+    ("split", problem("float32", precision="high", trans="TT", a_align=4, b_align=4), H200),
+    ("split", problem("complex64", precision="high"), H200),
+    ("split", problem("complex64", precision="high", trans="TT", conj_a=True, conj_b=True), H200),
+    ("split", problem("complex64", precision="medium"), H200),
+    ("mma_split", problem("float32", precision="high"), A100),
+    ("mma_split", problem("complex64", precision="high", trans="TT", a_align=8), A100),
+    ("mma", problem(), A100),
+    ("mma", problem(trans="TT", **FULL), ADA),
+    ("mma", problem("uint8", trans="NT"), A100),
+    ("mma", problem("float32", precision="medium"), H200),
+    ("mma_double", problem("float64"), A100),
+    ("mma_double", problem("float64", trans="TT", a_align=8), H200),
+    ("mma_double_bulk", problem("float64"), H200),
+    ("mma_double_bulk", problem("float64", trans="NT", m=512, n=512, k=512), H200),
+    ("mma_double_bulk", problem("float64", trans="TN", m=1024, n=1024, k=65536, **FULL), H200),
+]
+taken = pytest.mark.parametrize(("name", "given", "device"), TAKEN)
+
+
+@taken
+def test_what_they_take(name, given, device):
+    kernel = kernel_named(name)
+    assert kernel.supports(given, device) is None
+    configs = kernel.configs(given, device)
+    assert len(configs) > 1
+    assert len(set(configs)) == len(configs)
+    for config in configs:
+        assert kernel.violations(given, config, device) == []
+        assert kernel.launches(given, config, device).launches
+
+
+@pytest.mark.parametrize("kernel", FAMILIES, ids=lambda k: k.name)
+@pytest.mark.parametrize("device", [RADEON, TURING], ids=lambda d: d.name)
+@pytest.mark.parametrize("given", [p for _, p, _ in TAKEN[:5]] + [problem("float64")], ids=str)
+def test_devices_without_the_units_are_refused_with_a_reason(kernel, device, given):
+    assert "compute capability" in kernel.supports(given, device)
+
+
+@pytest.mark.parametrize("device", [H200, A100, ADA], ids=lambda d: d.name)
+def test_highest_float32_never_gets_them(device):
+    for kernel in FAMILIES:
+        assert kernel.supports(problem("float32"), device) is not None
+        assert kernel.supports(problem("complex64"), device) is not None
+
+
+@pytest.mark.parametrize("device", [A100, ADA], ids=lambda d: d.name)
+def test_only_sm_90_gets_rewritten_programs(device):
+    assert kernel_named("wgmma").supports(problem(), device) is not None
+    assert kernel_named("split").supports(problem("float32", precision="high"), device) is not None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        replace(problem(), k=0),
+        replace(problem(), b_type="bfloat16"),
+        replace(problem(), a_type="int16", b_type="int16", acc_type="uint32"),
+        replace(problem(), acc_type="float64"),
+        problem("float32", precision="high"),
+    ],
+    ids=str,
+)
+def test_what_the_one_pass_families_refuse(given):
+    for name in ("wgmma", "mma"):
+        assert kernel_named(name).supports(given, H200) is not None
+
+
+def test_a_split_product_is_float32_and_high():
+    split = kernel_named("split")
+    assert split.supports(problem("float32", precision="medium"), H200) is not None
+    assert split.supports(problem("float16", precision="high"), H200) is not None
+
+
+def test_a_new_shape_compiles_nothing_new():
+    for name, given, device in TAKEN:
+        kernel = kernel_named(name)
+        config = kernel.configs(given, device)[0]
+        other = replace(given, m=129, n=1000, k=77, a_align=given.a_align)
+        old, new = (kernel.launches(p, config, device).launches for p in (given, other))
+        assert {x.program for x in new} <= {x.program for x in old}, name
+
+
+def test_operands_are_packed_only_where_they_have_to_be():
+    def packed(given, unit=FLOAT16):
+        found = Operands.of(given, unit)
+        return found.pack_a, found.pack_b
+
+    assert packed(problem()) == packed(problem(trans="TT")) == (False, False)
+    assert packed(problem(a_align=8)) == (True, False)
+    assert packed(replace(problem(), lda=0)) == (True, False)
+    assert packed(problem("float32"), TF32) == (False, True)
+    assert packed(problem("float32", trans="TT"), TF32) == (True, False)
+
+
+def in_registers(given):
+    work = kernel_named("wgmma").launches(given, kernel_named("wgmma").configs(given, H200)[0], H200)
+    defines = dict(work.launches[-1].program.defines)
+    return [x.kernel for x in work.launches], defines["SWAPPED"], defines["LEFT_REGISTERS"]
+
+
+@pytest.mark.parametrize(
+    ("trans", "more", "swapped", "packs"),
+    [
+        ("NN", {}, 1, 0),
+        ("TT", {}, 0, 0),
+        ("TN", {"n": 1024}, 0, 1),  # B, the smaller, is packed
+        ("TN", {"m": 1024}, 1, 1),
+        ("NN", {"a_align": 4}, 1, 1),
+    ],
+    ids=str,
+)
+def test_tf32_across_k_goes_through_registers(trans, more, swapped, packs):
+    given = problem("float32", trans=trans, precision="medium", **more)
+    assert in_registers(given) == (["matmul_pack"] * packs + ["matmul_wgmma"], swapped, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "both"), [((16, 4096), True), ((4096, 16), True), ((64, 4096), False)], ids=str
+)
+def test_few_rows_or_columns_are_tried_either_way(shape, both):
+    m, n = shape
+    found = kernel_named("wgmma").configs(problem(m=m, n=n), H200)
+    assert {c.option("swapped") for c in found} == ({0, 1} if both else {0})
+    for config in found:
+        launches = kernel_named("wgmma").launches(problem(m=m, n=n), config, H200).launches
+        assert launches[0].kernel == "matmul_wgmma"  # nothing is packed
+
+
+def test_a_swapped_launch_has_its_operands_exchanged():
+    given = problem("float32", m=512, n=256, k=1024, precision="medium", a_align=4)
+    pack, product = (
+        kernel_named("wgmma").launches(given, kernel_named("wgmma").configs(given, H200)[0], H200).launches
+    )
+    assert product.args[:3] == (256, 512, 1024)
+    assert product.args[3:9] == ("b", "b_offset", 256, "a", "a_offset", 1024)
+    assert product.args[-3:-1] == ("b", "workspace:packed_a")
+    assert "workspace:packed_a" in pack.args
+
+
+def test_tf32_along_k_needs_no_registers():
+    given = problem("float32", trans="NT", precision="medium")
+    assert in_registers(given) == (["matmul_wgmma"], 0, 0)
+
+
+def test_local_memory_follows_the_compute_capability():
+    assert local_bytes(H200) == 232_448
+    assert local_bytes(ADA) == local_bytes(RADEON) == 101_376
+
+
+@taken
+def test_every_argument_has_a_parameter(name, given, device):
+    """The launches' arguments are as many as the kernel functions' parameters."""
+    kernel = kernel_named(name)
+    work = kernel.launches(given, kernel.configs(given, device)[0], device)
+    spaces = {w.symbol for w in work.workspace}
+    for launch in work.launches:
+        assert {a for a in launch.args if isinstance(a, str) and a.startswith("workspace:")} <= spaces
+        assert np.prod(launch.global_size) % np.prod(launch.local_size) == 0
+
+
+FASTEST = [  # on an H200, see docs/kernels/matrix_units.md
+    ((1, 512, 512, 512), (64, 64), 0),
+    ((1, 1024, 1024, 1024), (128, 64), 0),
+    ((1, 2048, 2048, 2048), (128, 256), 0),
+    ((1, 4096, 4096, 4096), (128, 256), 0),
+    ((1, 1536, 1536, 1536), (128, 192), 0),
+    ((1, 65536, 256, 256), (128, 128), 1),
+    ((64, 512, 512, 512), (128, 128), 1),
+]
+
+
+def stack_of(z, m, n, k, strides):
+    return problem(m=m, n=n, k=k, batch_shape=z, batch_strides=(*strides, (0,) * len(z), (m * n,) * len(z)))
+
+
+@pytest.mark.parametrize(("shape", "tile", "alternate"), FASTEST, ids=str)
+def test_the_model_chooses_what_was_measured_to_be_fastest(shape, tile, alternate):
+    z, m, n, k = shape
+    given = stack_of((z,), m, n, k, ((m * k,), (k * n,))) if z > 1 else problem(m=m, n=n, k=k)
+    chosen = kernel_named("wgmma").configs(given, H200)[0]
+    assert (chosen.bm, chosen.bn, chosen.option("alternate"), chosen.split_k) == (*tile, alternate, 1)
+
+
+def test_few_tiles_and_a_long_k_are_cut():
+    for shape, cut in (((256, 256, 65536), (64, 128, 16)), ((512, 512, 16384), (128, 128, 8))):  # as measured
+        m, n, k = shape
+        chosen = kernel_named("wgmma").configs(problem(m=m, n=n, k=k), H200)[0]
+        assert (chosen.bm, chosen.bn, chosen.split_k) == cut
+
+
+@pytest.mark.parametrize(
+    ("z", "strides", "at_once"),
+    [
+        ((6,), ((100,), (200,)), 6),
+        ((6,), ((0,), (200,)), 6),
+        ((2, 3), ((300, 100), (600, 200)), 6),
+        ((2, 1, 3), ((300, 5, 100), (0, 0, 0)), 6),
+        ((2, 3), ((0, 100), (600, 200)), 1),
+        ((6,), ((-100,), (200,)), 1),
+        ((), ((), ()), 1),
+    ],
+    ids=str,
+)
+def test_a_stack_at_even_distances_is_gone_through_at_once(z, strides, at_once):
+    given = stack_of(z, 64, 64, 64, strides)
+    assert stacked(given) == at_once
+    kernel = kernel_named("wgmma")
+    work = kernel.launches(given, kernel.configs(given, H200)[0], H200)
+    assert len(work.launches[0].global_size) == (1 if at_once > 1 or not z else 3)
+
+
+# --- compiling offline -----------------------------------------------------------------------------
+
+CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
+PTXAS = shutil.which("ptxas")
+compilers = pytest.mark.skipif(CLANG is None or PTXAS is None, reason="needs clang and ptxas")
+CLANG_FLAGS = [
+    *("-x", "cl", "-target", "nvptx64-nvidia-nvcl", "-O3", "-S", "-o", "-", "-", "-Wno-unknown-pragmas"),
+    *("-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords", "-Dcl_khr_fp64=1"),
+    *("-Xclang", "-target-feature", "-Xclang", "+ptx70", "-Xclang", "-target-cpu", "-Xclang", "sm_80"),
+]
+
+
+def assembled(program, device, work_items, tmp_path):
+    """What ptxas reports of *program*: (registers, bytes of spills, everything)."""
+    source = PTX_BUILTINS + joined_source(program.sources)
+    options = [o for o in build_options(program) if not o.startswith("-cl-")]
+    built = subprocess.run(
+        [CLANG, *CLANG_FLAGS, *options], input=source, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr[-3000:]
+    major, minor = device.compute_capability
+    text = re.sub(r"\.target sm_\d+", f".target sm_{major}{minor}", built.stdout)
+    text = re.sub(r"\.version [\d.]+", ".version 8.6", text)
+    if program.ptx_target:
+        text = ptx.rewritten(text.encode()).decode()
+    # less local memory: the offline assembler refuses more than 48 KiB, the driver does not
+    text = re.sub(r"(tiles\[)\d+", r"\g<1>4096", text)
+    path = tmp_path / "program.ptx"
+    path.write_text(text)
+    most = min(255, 65536 // work_items // 8 * 8)
+    target = program.ptx_target or f"sm_{major}{minor}"
+    report = subprocess.run(
+        [PTXAS, f"-arch={target}", "-v", f"-maxrregcount={most}", "-o", str(tmp_path / "out"), str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    everything = report.stdout + report.stderr
+    assert report.returncode == 0, everything[-3000:]
+    spills = sum(int(n) for n in re.findall(r"(\d+) bytes spill stores", everything))
+    return max(int(n) for n in re.findall(r"Used (\d+) registers", everything)), spills, everything
+
+
+@compilers
+@taken
+def test_they_assemble_without_spills(name, given, device, tmp_path):
+    kernel = kernel_named(name)
+    work = kernel.launches(given, kernel.configs(given, device)[0], device)
+    for launch in work.launches:
+        _, spills, report = assembled(launch.program, device, int(np.prod(launch.local_size)), tmp_path)
+        assert "serialized" not in report, "wgmma instructions that wait for each other"
+        if given.activation == "none" and launch.kernel != "matmul_mma":
+            assert spills <= 8, report
+
+
+def test_sources_that_are_rewritten_carry_marks():
+    for name in ("nvidia/ptx_wgmma.h", "nvidia/ptx_map.h"):
+        assert ptx.MARK.decode().strip() in read_source(name)

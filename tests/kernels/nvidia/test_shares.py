@@ -1,0 +1,134 @@
+"""cl/nvidia/shares.cl: sums that lie as wgmma's quartets leave them, added up on any device.
+
+The layout of a slot is written down here once more, from the drawings in cl/nvidia/ptx_wgmma.h,
+cl/nvidia/fragment_rows.h and cl/nvidia/shares.h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.nvidia.wgmma_tiles import Division, seen, stacked
+from pyclmm.opencl.launches import batch_table
+from pyclmm.opencl.program import new_kernel
+from tests.kernels.nvidia.test_matrix_units import problem
+from tests.support.made_up import H200
+
+# Seven compute units, so that there are more tiles than those.
+DEVICE = replace(H200, compute_units=7)
+WGMMA = kernel_named("wgmma")
+
+
+def slot_of(tile, alternate, registers):
+    """A tile's sums as its quartets hold them: [quartet, accumulators / 4, work-item, 4], flat."""
+    quartets = []
+    for fragment in tile.reshape(-1, 64, tile.shape[1]):
+        acc = np.empty((tile.shape[1] // 2, 128), tile.dtype)
+        w = np.arange(128)
+        for j in range(tile.shape[1] // 8):
+            for h in (0, 1):
+                for c in (0, 1):
+                    rows, columns = w // 32 * 16 + w % 32 // 4 + 8 * h, 8 * j + w % 4 * 2 + c
+                    if registers:  # bits of w, from the top: s1 s0 g2 g1 g0 t1 t0
+                        s1, s0, g2, g1, g0 = (w >> bit & 1 for bit in (6, 5, 4, 3, 2))
+                        rows = 32 * s1 + 16 * g1 + 8 * s0 + 4 * g2 + 2 * g0 + h
+                    acc[4 * j + 2 * h + c] = fragment[rows, columns]
+        quartets.append(acc)
+    held = [np.concatenate(quartets)] if alternate else quartets
+    return np.concatenate([acc.reshape(-1, 4, 128).transpose(0, 2, 1).reshape(-1) for acc in held])
+
+
+def tile_origin(tile, rows, cols, config):
+    """cl/include/tile_order.h, of groups of 8 rows of tiles."""
+    group, inside = divmod(tile, 8 * cols)
+    height = min(rows - group * 8, 8)
+    return (group * 8 + inside % height) * config.bm, inside // height * config.bn
+
+
+def run(queue, launch, partial, out, table):
+    context, flags = queue.context, cl.mem_flags
+    copy = flags.READ_WRITE | flags.COPY_HOST_PTR
+    buffers = {
+        "workspace:partial": cl.Buffer(context, copy, hostbuf=partial),
+        "out": cl.Buffer(context, copy, hostbuf=out),
+        "batch_offsets": cl.Buffer(context, copy, hostbuf=table),
+    }
+    scalars = {"alpha": np.float32(2), "beta": np.float32(0)}
+    kernel = new_kernel(context, launch.program, launch.kernel)
+    for index, arg in enumerate(launch.args):
+        if not isinstance(arg, str):
+            kernel.set_arg(index, arg)
+        elif arg.endswith("_offset"):
+            kernel.set_arg(index, np.int64(0))
+        else:
+            kernel.set_arg(index, scalars.get(arg, buffers.get(arg, buffers["batch_offsets"])))
+    cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.local_size)
+    result = np.empty_like(out)
+    cl.enqueue_copy(queue, result, buffers["out"])
+    return result
+
+
+# float32 across K goes through registers, as A; where it is B, as A of the transposed product.
+@pytest.mark.parametrize(
+    ("kind", "trans"), [("float16", "NN"), ("float32", "TT"), ("float32", "NN")], ids=str
+)
+@pytest.mark.parametrize("stack", [0, 3, -3], ids=["one", "even", "uneven"])
+@pytest.mark.parametrize(
+    ("tile", "alternate", "shares"),
+    [((128, 128), 0, 3), ((64, 256), 0, 13), ((64, 128), 1, 3), ((128, 64), 0, 64)],
+    ids=str,
+)
+def test_shares_are_added_where_they_belong(queue, rng, tile, alternate, shares, stack, kind, trans):
+    m, n, k = 300, 450, 8192
+    registers = kind == "float32"
+    precision = "medium" if registers else "highest"
+    given = problem(kind, m=m, n=n, k=k, out_type="float32", trans=trans, precision=precision)
+    if stack:
+        far = (0,) if stack > 0 else (-8,)  # a stack that runs backwards has work-groups of its own
+        strides = (far, far, (0,), (m * n + 5,))
+        given = replace(given, batch_shape=(abs(stack),), batch_strides=strides)
+    config = next(
+        c
+        for c in WGMMA.configs(given, DEVICE)
+        if (c.bm, c.bn, c.option("alternate"), c.split_k) == (*tile, alternate, 1)
+    )
+    config = replace(config, split_k=shares)
+    launch = WGMMA.launches(given, config, DEVICE).launches[-1]
+    assert launch.kernel == "matmul_shares"
+    view = seen(given, config)
+    assert (view is not given) == ((kind, trans) == ("float32", "NN"))
+    division = Division.of(view, config, DEVICE, stacked(view))
+    assert (stack > 0) == (division.stack > 1)
+
+    batch = given.batch
+    sets = batch // division.stack
+    rows, cols = -(-view.m // config.bm), -(-view.n // config.bn)
+    partial = np.empty((sets, shares, division.cut, config.bm * config.bn), "f4")
+    out = np.full(batch * (m * n + 5), 7, "f4")
+    wanted = out.copy()
+    for z in range(sets):
+        for number in range(division.cut):
+            inside, at = divmod(division.whole + number, rows * cols)
+            i, j = tile_origin(at, rows, cols, config)
+            sums = rng.integers(-9, 10, (shares, config.bm, config.bn)).astype("f4")
+            for share in range(shares):
+                partial[z, share, number] = slot_of(sums[share], alternate, registers)
+            start = (z + inside) * (m * n + 5)
+            whole = wanted[start : start + m * n].reshape(m, n)
+            part = (whole if view is given else whole.T)[i : i + config.bm, j : j + config.bn]
+            part[:] = 2 * sums.sum(0)[: part.shape[0], : part.shape[1]]
+    table = batch_table(given.batch_shape, given.batch_strides) if stack else np.zeros((1, 4), "i8")
+    table[:, :2] = 0
+    assert np.array_equal(run(queue, launch, partial, out, table), wanted)
+
+
+def test_full_waves_are_not_cut():
+    given = problem(m=896, n=128)  # seven tiles of 128 x 128
+    config = replace(next(c for c in WGMMA.configs(given, DEVICE) if (c.bm, c.bn) == (128, 128)), split_k=2)
+    assert Division.of(given, config, DEVICE, 1).cut == 0
+    assert [x.kernel for x in WGMMA.launches(given, config, DEVICE).launches] == ["matmul_wgmma"]

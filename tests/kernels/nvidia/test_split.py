@@ -1,0 +1,375 @@
+"""Operands as sums of parts: what the parts cost, in NumPy, and the kernels of `split` run as threads."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pyclmm.kernels import Work, kernel_named
+from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32
+from pyclmm.kernels.nvidia.parts import LINES, as_real, pitch
+from pyclmm.problem.gemm import GemmProblem, alignment
+from tests.simulators import threaded
+from tests.support.made_up import H200
+from tests.support.oracle import one_by_one, real_lines
+
+ZERO_LINE = -127  # of cl/nvidia/split.h
+ROOM, GUESSED = (
+    2,
+    1024,
+)  # of cl/nvidia/split.cl: powers of two left free; elements of which the largest is guessed
+NEVER = -(1 << 30)  # of cl/nvidia/split.h
+CHUNK = 64  # bytes of hi, then of lo
+SPLIT, MMA_SPLIT = kernel_named("split"), kernel_named("mma_split")
+runs_kernels = pytest.mark.skipif(
+    threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
+)
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+def tf32(x):
+    """cvt.rna.tf32: ten bits of fraction, to nearest, ties away from zero."""
+    bits = np.asarray(x, np.float32).view(np.uint32)
+    return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def top_exponents(largest, room):
+    """Each magnitude, times 2^-e, lies in [2^14, 2^15), or *room* powers of two under that."""
+    e = np.maximum((largest.view(np.uint32) >> 23).astype(int) - 127 - 14 + room, -126)
+    return np.where(largest == 0, ZERO_LINE, e)
+
+
+def guessed_exponents(lines):
+    """Those of one work-group's lines, and whether its guess did."""
+    x = np.abs(lines)
+    if lines.shape[1] > GUESSED:
+        first = x[:, :GUESSED].max(1)
+        guess = top_exponents(first, ROOM)
+        if (np.ldexp(x.max(1).astype(np.float64), -guess) < np.where(first > 0, 2.0**15, 2.0**-200)).all():
+            return guess, True
+    return top_exponents(x.max(1), 0), lines.shape[1] <= GUESSED
+
+
+def exponents(lines):
+    groups = [lines[i : i + LINES] for i in range(0, len(lines), LINES)]
+    return np.concatenate([guessed_exponents(group)[0] for group in groups])
+
+
+def scaled(lines):
+    return np.ldexp(lines, -exponents(lines)[:, None]).astype(np.float32)
+
+
+def half_parts(lines):
+    x = scaled(lines)
+    hi = x.astype(np.float16)
+    return hi, (x - hi.astype(np.float32)).astype(np.float16)
+
+
+def tf32_parts(lines):
+    hi = tf32(lines)
+    return hi, tf32(lines - hi)
+
+
+def scores(lines):
+    """(each line's score, whether anything is lossy) of split.h."""
+    x = np.abs(scaled(lines))
+    lossy = (x > 0) & (x < 2.0**-3)
+    points = (x >= 2.0**5).sum(1) - 4 * lossy.sum(1)
+    return np.where(x.max(1) > 0, points, lines.shape[1]), lossy.any()
+
+
+def serves(a, b):
+    """split_guard.h: half_parts_serve, on lines."""
+    (mine, lossy), (theirs, lossy_too) = scores(a), scores(b)
+    return not (lossy or lossy_too) or mine.min() + theirs.min() >= a.shape[1]
+
+
+def product_of_parts(a, b, parts):
+    """hi lo + lo hi + hi hi of lines, added in float64: what the split alone costs."""
+    (ah, al), (bh, bl) = ([p.astype(np.float64) for p in parts(x)] for x in (a, b))
+    c = ah @ bl.T + al @ bh.T + ah @ bh.T
+    return c * np.exp2(1.0 * exponents(a)[:, None] + exponents(b)) if parts is half_parts else c
+
+
+def classes(m=40, n=50, k=300):
+    rng = np.random.default_rng(7)
+    a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    s = rng.integers(-30, 31, k)
+    one_large, small = a.copy(), b.copy()
+    one_large[7] *= 2.0**-26
+    one_large[7, 0] = 1  # row 7 lives on one k ...
+    small[0] *= 2.0**-34  # ... where all of B is small
+    found = {
+        "normal": (a, b),
+        "uniform": (rng.random((m, k)), rng.random((k, n))),
+        "each": (a * np.exp2(rng.integers(-20, 21, a.shape)), b * np.exp2(rng.integers(-20, 21, b.shape))),
+        "rows": (a * np.exp2(rng.integers(-30, 31, (m, 1))), b * np.exp2(rng.integers(-30, 31, (1, n)))),
+        "along K": (a * np.exp2(s), b * np.exp2(-s)[:, None]),
+        "one row": (one_large, small),
+        "triangle": (np.triu(a[:, :m]), b[:m] * np.exp2(-rng.integers(0, 25, (m, n)))),
+        "few values": (np.round(a * 4) / 4 * (rng.random(a.shape) < 0.5), np.round(b * 4) / 4),
+        "zero rows": (a * (np.arange(m) % 3 > 0)[:, None], b),
+    }
+    return {name: tuple(x.astype(np.float32) for x in pair) for name, pair in found.items()}
+
+
+CLASSES = classes()
+REFUSED = ("each", "along K", "one row", "triangle")
+BOUND = 2.0**-20  # of split.h
+
+
+def worst(got, a, b):
+    """The largest error of an element, in units of its sum of magnitudes."""
+    exact, scale = a.astype(np.float64) @ b.astype(np.float64), abs(a).astype(np.float64) @ abs(b)
+    return np.max(abs(got - exact)[scale > 0] / scale[scale > 0])
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_tf32_parts_bound_each_element_on_every_class(name):
+    a, b = CLASSES[name]
+    assert worst(product_of_parts(a, b.T, tf32_parts), a, b) < BOUND
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_half_parts_do_wherever_they_serve(name):
+    a, b = CLASSES[name]
+    assert serves(a, b.T) == (name not in REFUSED)
+    if name not in REFUSED:
+        assert worst(product_of_parts(a, b.T, half_parts), a, b) < BOUND
+
+
+@pytest.mark.parametrize("name", ["along K", "one row", "triangle"])  # "each" is refused to be sure
+def test_half_parts_would_not_where_they_are_refused(name):
+    a, b = CLASSES[name]
+    assert worst(product_of_parts(a, b.T, half_parts), a, b) > 4 * BOUND
+
+
+@pytest.mark.parametrize("power", [-126, -60, -1, 0, 1, 60, 127])
+def test_exponents_bring_a_row_to_the_top_of_float16(power):
+    row = np.array([[0.75, -1.99, 0.001]], np.float32) * np.float32(2.0) ** power
+    assert np.isfinite(half_parts(row)[0]).all()
+    assert power < -110 or 2.0**14 <= np.abs(scaled(row)).max() < 2.0**15
+
+
+@pytest.mark.parametrize("e", [-253, -127, -1, 0, 1, 127, 226])
+def test_scaling_in_two_steps_is_exact(e):
+    """fragment.h: scaled, whose halves of e round towards zero as C's do."""
+    x = np.float32(1.5) * np.float32(2.0) ** 20
+    half = int(e / 2)
+    with np.errstate(over="ignore", under="ignore"):
+        got = x * np.float32(2.0) ** half * np.float32(2.0) ** (e - half)
+        assert got == np.float32(np.float64(x) * 2.0**e)
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("threaded")
+
+
+def padded(x, pad):
+    """*x* as rows with *pad* elements of NaN behind each."""
+    held = np.full((*x.shape[:-1], x.shape[-1] + pad), np.nan, x.dtype)
+    held[..., : x.shape[-1]] = x
+    return held
+
+
+class Call:
+    """op(a) op(b) by `split` on a made-up device, its operands stored as *trans* says, with padding."""
+
+    def __init__(self, a, b, precision="high", trans="NN", conj=(False, False), pad=0, **more):
+        kind, (m, k), n = a.dtype.name, a.shape[-2:], b.shape[-1]
+        stored = [
+            padded(np.swapaxes(x, -1, -2) if t == "T" else x, pad) for x, t in ((a, trans[0]), (b, trans[1]))
+        ]
+        row = [x.shape[-1] * x.itemsize for x in stored]
+        self.problem = GemmProblem(
+            m, n, k, kind, kind, kind, kind, trans[0] == "T", trans[1] == "T", *conj,
+            *(x.shape[-1] for x in stored), n, *map(alignment, row), 4,
+            precision=precision, c_type=kind, bias_type=kind, **more,
+        )  # fmt: skip
+        self.out = np.full((*a.shape[:-1], n), np.nan, a.dtype)
+        self.arrays = {"a": stored[0], "b": stored[1], "out": self.out, "c": self.out, "bias": self.out,
+                       "batch_offsets": np.zeros(4, np.int64), "alpha": np.asarray(1, a.dtype),
+                       "beta": np.asarray(0, a.dtype)}  # fmt: skip
+
+    def run(self, folder, tile=(128, 128), units=132, launches=slice(None), family=SPLIT):
+        """The result, and workspace by name."""
+        device = replace(H200, compute_units=units)
+        config = next(c for c in family.configs(self.problem, device) if (c.bm, c.bn) == tile)
+        assert not family.violations(self.problem, config, device)
+        work = family.launches(self.problem, config, device)
+        spaces = threaded.run(Work(work.launches[launches], work.workspace), self.arrays, folder)
+        return self.out, {name.removeprefix("workspace:"): x for name, x in spaces.items()}
+
+
+def wide_range(rng, shape, dtype):
+    x = rng.standard_normal((*shape, 2)) * np.exp2(rng.integers(-25, 26, (*shape, 2)))
+    return (x[..., 0] + 1j * x[..., 1] if dtype == "c8" else x[..., 0]).astype(dtype)
+
+
+def small_integers(rng, shape, dtype):
+    return (rng.integers(-3, 4, shape) + (1j * rng.integers(-3, 4, shape) if dtype == "c8" else 0)).astype(
+        dtype
+    )
+
+
+PACKED = [
+    ("f4", 1, "NN", (False, False), 0),
+    ("f4", 1, "TT", (False, False), 3),
+    ("f4", 2, "NT", (False, False), 0),
+    ("c8", 0, "TN", (True, False), 0),
+    ("c8", 1, "NN", (False, True), 0),
+    ("c8", 1, "TT", (True, True), 3),
+    ("c8", 2, "TT", (False, True), 0),
+]
+
+
+@runs_kernels
+@pytest.mark.parametrize(("dtype", "split", "trans", "conj", "pad"), PACKED)
+def test_lines_and_parts(folder, rng, dtype, split, trans, conj, pad):
+    parts = {0: lambda x: (x,), 1: half_parts, 2: tf32_parts}[split]
+    for m, n, k in ((16, 24, 64), (13, 9, 70), (3, 10, 1030)):
+        a, b = wide_range(rng, (m, k), dtype), wide_range(rng, (k, n), dtype)
+        call = Call(a, b, "high" if split else "medium", trans, conj, pad)
+        if split == 2:  # made by the product of float16 parts where they do not serve
+            call.arrays["workspace:quality"] = np.tile(np.array([NEVER, 1], np.int32), (m + 2 * n, 1))
+        _, spaces = call.run(folder, launches=slice(1, 2) if split == 2 else slice(1))
+        want = real_lines(*(x.conj() if c else x for x, c in zip((a, b), conj, strict=True)))
+        line = pitch(call.problem, FLOAT16 if split == 1 else TF32, 2 if split else 1)
+        for name, lines in zip(("packed_a", "packed_b"), want, strict=True):
+            got = spaces[name].view(np.float16 if split == 1 else np.float32)[: len(lines) * line]
+            got = got.reshape(len(lines), -1, len(parts(lines)), CHUNK // got.itemsize).swapaxes(1, 2)
+            for part, model in enumerate(parts(lines)):
+                mine = got[:, part].reshape(len(lines), -1)
+                assert np.array_equal(mine[:, : lines.shape[1]], model), (m, n, k)
+                assert (mine[:, lines.shape[1] :] == 0).all(), "zeros behind K"
+        if split == 1:
+            count = m + as_real(call.problem).n
+            assert np.array_equal(
+                spaces["exponents"].view(np.int32)[:count], np.concatenate(list(map(exponents, want)))
+            )
+            groups = [x[i : i + LINES] for x in want for i in range(0, len(x), LINES)]
+            quality = spaces["quality"].view(np.int32)[: 2 * len(groups)].reshape(-1, 2)
+            assert np.array_equal(quality, [(scores(g)[0].min(), scores(g)[1]) for g in groups])
+
+
+GUESSES = {  # 1500 elements a line, of which 1024 are seen first -> whether the guess does
+    "normal": (lambda x: x, True),
+    "three times as large later": (lambda x: x * np.where(np.arange(1500) < 1300, 1, 3), True),
+    "much larger later": (lambda x: x * np.where(np.arange(1500) < 1300, 1, 50), False),
+    "zeros first": (lambda x: x * (np.arange(1500) >= 1300), False),
+    "zeros only": (lambda x: 0 * x, True),
+    "tiny after zeros": (lambda x: x * 1e-38 * (np.arange(1500) >= 1300), False),
+    "infinity later": (lambda x: np.where(np.arange(1500) == 1400, np.inf, x), False),
+}
+
+
+@runs_kernels
+@pytest.mark.parametrize("name", GUESSES)
+def test_exponents_are_guessed_and_guessed_again(folder, rng, name):
+    change, does = GUESSES[name]
+    a = np.clip(rng.standard_normal((LINES, 1500)), -3, 3)
+    a[:, 0] = 2.5  # so that three times as large is less than ROOM
+    a = change(a).astype(np.float32)
+    _, spaces = Call(a, a.T[:, :1]).run(folder, launches=slice(1))
+    got = spaces["exponents"].view(np.int32)[:LINES]
+    want, did = guessed_exponents(a)
+    assert did == does
+    assert np.array_equal(got, want)
+    if np.isfinite(a).all():
+        line = spaces["packed_a"].view(np.float16)[: LINES * 47 * 64].reshape(LINES, 47, 2, 32)
+        hi = line[:, :, 0].reshape(LINES, -1)[:, :1500]
+        assert np.array_equal(hi, half_parts(a)[0])
+
+
+PRODUCTS = [
+    ("f4", "high", (200, 140, 130), (128, 128), 2, "NN"),  # two tiles a work-group
+    ("f4", "high", (130, 140, 330), (64, 128), 2, "TN"),
+    ("f4", "high", (140, 70, 97), (128, 64), 132, "NT"),
+    ("c8", "high", (70, 75, 50), (128, 128), 2, "TT"),
+    ("c8", "high", (70, 33, 90), (64, 128), 132, "NN"),
+    ("c8", "medium", (70, 75, 100), (128, 128), 132, "NN"),
+]
+
+
+@runs_kernels
+@pytest.mark.parametrize(("dtype", "precision", "shape", "tile", "units", "trans"), PRODUCTS)
+def test_integers_are_exact(folder, rng, dtype, precision, shape, tile, units, trans):
+    m, n, k = shape
+    a, b = small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)
+    got, spaces = Call(a, b, precision, trans, pad=2).run(folder, tile, units)
+    assert precision == "medium" or spaces["done"].view(np.int32)[0] == 1
+    assert np.array_equal(got, a @ b)
+
+
+@runs_kernels
+@pytest.mark.parametrize("name", ["normal", *REFUSED])
+def test_each_element_is_within_the_bound(folder, name):
+    a, b = CLASSES[name]
+    got, spaces = Call(a, b).run(folder)
+    assert spaces["done"].view(np.int32)[0] == (name not in REFUSED)
+    assert worst(got, a, b) < BOUND + 2.0**-22
+
+
+@runs_kernels
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_infinities_and_nan(folder, rng, dtype):
+    a, b = small_integers(rng, (20, 30), dtype), small_integers(rng, (30, 25), dtype)
+    a[3, 5], a[7, 9], b[11, 13] = np.inf, np.nan, -np.inf
+    got, _ = Call(a, b).run(folder)
+    want = one_by_one(a, b)
+    for part in ("real", "imag"):
+        assert np.array_equal(getattr(got, part), getattr(want, part), equal_nan=True)
+
+
+@runs_kernels
+def test_overflow_and_small_rows_take_the_plain_way(folder, rng):
+    a, b = (abs(rng.standard_normal(s)).astype("f4") for s in ((20, 30), (30, 25)))
+    got, _ = Call(a * np.float32(1e21), b * np.float32(1e19)).run(folder)
+    assert np.isinf(got).all()
+    a[3] *= np.float32(1e-36)
+    b[7] *= np.float32(1e20) * np.exp2(rng.integers(-30, 31, 25)).astype("f4")
+    got, _ = Call(a, b).run(folder)
+    assert worst(got, a, b) < 30 * 2.0**-24
+
+
+@runs_kernels
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_epilogue_and_stack(folder, rng, dtype):
+    a, b = small_integers(rng, (2, 20, 30), dtype), small_integers(rng, (2, 30, 25), dtype)
+    c, bias = small_integers(rng, (2, 20, 25), dtype), small_integers(rng, (25,), dtype)
+    call = Call(a, b, batch_shape=(2,), has_c=True, c_strides=(25, 1), bias="row", bias_stride=1,
+                batch_strides=((600,), (750,), (500,), (500,)))  # fmt: skip
+    alpha, beta = (2 - 1j, 1j) if dtype == "c8" else (2, 3)
+    offsets = np.array([[0] * 4, [600, 750, 500, 500]], np.int64)
+    call.arrays |= {"c": c, "bias": bias, "batch_offsets": offsets, "alpha": np.asarray(alpha, dtype),
+                    "beta": np.asarray(beta, dtype)}  # fmt: skip
+    got, _ = call.run(folder, (64, 128))
+    assert np.array_equal(got, (alpha * (a @ b) + beta * c + bias).astype(dtype))
+
+
+@runs_kernels
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+@pytest.mark.parametrize("tile", [(128, 128), (64, 64)])
+def test_mma_split_is_exact_on_integers(folder, rng, dtype, tile):
+    a, b = small_integers(rng, (70, 145), dtype), small_integers(rng, (145, 67), dtype)
+    got, spaces = Call(a, b, trans="TN").run(folder, tile, family=MMA_SPLIT)
+    assert spaces["done"].view(np.int32)[0] == 1
+    assert np.array_equal(got, a @ b)
+
+
+@runs_kernels
+@pytest.mark.parametrize("name", ["normal", "along K"])
+def test_mma_split_bounds_each_element(folder, name):
+    a, b = CLASSES[name]
+    got, spaces = Call(a, b).run(folder, (64, 64), family=MMA_SPLIT)
+    assert spaces["done"].view(np.int32)[0] == (name == "normal")
+    assert worst(got, a, b) < BOUND + 2.0**-22

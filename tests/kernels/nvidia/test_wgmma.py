@@ -1,0 +1,102 @@
+"""cl/nvidia/wgmma.cl and cl/nvidia/shares.cl, whole, run as threads (threaded.py): every copy, index and barrier, no GPU.
+
+What is asynchronous on the device is not: a stage that is given back too early would not be seen.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pyclmm.kernels import kernel_named
+from pyclmm.opencl.launches import batch_table
+from pyclmm.problem.gemm import GemmProblem, alignment
+from tests.simulators import threaded
+from tests.support.made_up import H200
+
+pytestmark = pytest.mark.skipif(
+    threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
+)
+WGMMA = kernel_named("wgmma")
+HALF, SINGLE = np.float16, np.float32
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("threaded")
+
+
+def tile(bm, bn, **options):
+    return bm, bn, options.pop("split_k", 1), options.pop("stages", 2), options
+
+
+# element type, layout, (M, N, K), (tile, shares, stages, options), compute units, products, what is padded to
+CASES = [
+    (SINGLE, "NN", (136, 72, 100), tile(64, 128, swapped=1), 2, (), 4),
+    (SINGLE, "NN", (72, 136, 132), tile(128, 64, swapped=1, stages=3), 1, (), 4),
+    (SINGLE, "TT", (136, 72, 100), tile(64, 64, stages=3), 3, (), 4),
+    (SINGLE, "TT", (136, 260, 36), tile(128, 256), 1, (), 4),
+    (SINGLE, "TN", (100, 40, 68), tile(128, 64), 2, (), 4),
+    (SINGLE, "TN", (40, 100, 68), tile(64, 64, swapped=1), 2, (), 4),
+    (SINGLE, "NT", (100, 72, 68), tile(64, 64), 2, (), 4),
+    (SINGLE, "NN", (200, 136, 260), tile(64, 128, swapped=1, split_k=3), 3, (), 4),
+    (SINGLE, "NN", (200, 264, 68), tile(64, 128, swapped=1, alternate=1), 1, (), 4),
+    (SINGLE, "NN", (72, 40, 100), tile(64, 32, swapped=1), 2, (3,), 4),
+    (SINGLE, "NN", (33, 35, 37), tile(64, 64, swapped=1), 2, (2,), 1),
+    (HALF, "NN", (16, 200, 264), tile(64, 32, stages=3), 3, (), 8),
+    (HALF, "NT", (16, 100, 328), tile(64, 32), 4, (), 8),
+    (HALF, "TN", (24, 72, 136), tile(64, 32), 2, (), 8),
+    (HALF, "NN", (200, 16, 264), tile(64, 32, swapped=1, stages=3), 3, (), 8),
+    (HALF, "TT", (72, 16, 328), tile(64, 32, swapped=1), 2, (2,), 8),
+    (HALF, "NN", (200, 16, 520), tile(64, 32, swapped=1, split_k=3), 4, (), 8),
+    (HALF, "TN", (136, 136, 72), tile(64, 64), 2, (), 8),
+    (HALF, "NN", (136, 264, 72), tile(64, 256, alternate=1), 1, (), 8),
+]
+
+
+def stored(x, transposed, padded_to):
+    """*x* as its layout says, rows padded with NaN to a multiple."""
+    x = np.swapaxes(x, -1, -2) if transposed else x
+    held = np.full((*x.shape[:-1], -(-x.shape[-1] // padded_to) * padded_to), np.nan, x.dtype)
+    held[..., : x.shape[-1]] = x
+    return held
+
+
+def tiled(problem, device, bm, bn, shares, stages, options):
+    """That tile, as the family would configure it, but for *stages* and *shares*."""
+    wanted = {"alternate": 0, "group": 8} | options
+    config = next(c for c in WGMMA.configs(problem, device) if c.split_k == 1)
+    named = tuple(sorted(wanted.items()))
+    return replace(config, bm=bm, bn=bn, stages=stages, split_k=shares, options=named)
+
+
+@pytest.mark.parametrize(("dtype", "trans", "shape", "wanted", "units", "stack", "padded_to"), CASES, ids=str)
+@pytest.mark.parametrize("epilogue", [False, True], ids=["plain", "epilogue"])
+def test_products_are_exact(folder, rng, dtype, trans, shape, wanted, units, stack, padded_to, epilogue):
+    (m, n, k), kind = shape, np.dtype(dtype).name
+    a, b = (rng.integers(-3, 4, (*stack, *s)).astype(dtype) for s in ((m, k), (k, n)))
+    c, bias = rng.integers(-3, 4, (*stack, m, n)).astype("f4"), rng.integers(-3, 4, m).astype("f4")
+    held = [stored(x, t == "T", padded_to) for x, t in ((a, trans[0]), (b, trans[1]))]
+    strides = tuple((int(np.prod(x.shape[-2:])),) * len(stack) for x in (*held, c, c))
+    problem = GemmProblem(
+        *(m, n, k, kind, kind, "float32", "float32", trans[0] == "T", trans[1] == "T"),
+        *(False, False, *(x.shape[-1] for x in held), n),
+        *(*(alignment(x.shape[-1] * x.itemsize) for x in held), alignment(4 * n)),
+        *(stack, strides),
+        precision="medium" if dtype is SINGLE else "highest",
+        **({"has_c": True, "c_strides": (n, 1), "bias": "column", "bias_stride": 1} if epilogue else {}),
+    )
+    device = replace(H200, compute_units=units)
+    config = tiled(problem, device, *wanted)
+    assert not WGMMA.violations(problem, config, device)
+    out = np.full((*stack, m, n), np.nan, "f4")
+    table = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
+    arrays = {"a": held[0], "b": held[1], "out": out, "c": c, "bias": bias, "batch_offsets": table}
+    scalars = {"alpha": np.float32(2), "beta": np.float32(3)}
+    work = WGMMA.launches(problem, config, device)
+    threaded.run(work, arrays | scalars, folder)
+    value = 2 * (a.astype("f8") @ b.astype("f8"))
+    assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)

@@ -1,0 +1,58 @@
+"""TileConfig: what it accepts, and the reasons that it gives."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+from pyclmm import ArgumentError, TileConfig
+from tests.support.made_up import DEVICE
+
+
+@pytest.mark.parametrize("field", ["bm", "bn", "bk", "sgm", "sgn", "tm", "tn", "vec", "stages", "split_k"])
+@pytest.mark.parametrize("value", [-1, 1.5, "8", None])
+def test_sizes_are_integers_of_0_or_more(field, value):
+    with pytest.raises(ArgumentError, match=f"TileConfig.{field} must be an integer of 0 or more"):
+        TileConfig(**{field: value})
+
+
+def test_options_are_integers_too():
+    assert TileConfig(options=(("held", 1),)).option("held") == 1
+    assert TileConfig().option("held", 3) == 3
+    assert TileConfig().option("held") == 0
+    with pytest.raises(ArgumentError, match=r"TileConfig\.held"):
+        TileConfig(options=(("held", -1),))
+
+
+def test_it_is_frozen_and_hashable():
+    assert hash(TileConfig(bm=4)) == hash(TileConfig(bm=4))
+    with pytest.raises(FrozenInstanceError):
+        TileConfig().bm = 3
+
+
+def test_it_says_only_what_differs():
+    assert str(TileConfig()) == "-"
+    assert str(TileConfig(bm=8, split_k=0, options=(("held", 1),))) == "bm=8 split_k=0 held=1"
+    assert TileConfig.square(4).as_dict() == {"bm": 4, "bn": 4, "bk": 4}
+
+
+@pytest.mark.parametrize(
+    ("local_size", "local_bytes", "reason"),
+    [
+        ((300,), 0, "300 work-items a work-group, the device allows 256"),
+        ((16, 17), 0, "272 work-items a work-group, the device allows 256"),
+        ((1, 1, 65), 0, "65 work-items in dimension 2, the device allows 64"),
+        ((0, 4), 0, "0 work-items in dimension 0, at least 1 is needed"),
+        ((16, 16), 32769, "32769 bytes of local memory, the device has 32768"),
+    ],
+)
+def test_each_violation_names_size_and_limit(local_size, local_bytes, reason):
+    device = replace(DEVICE, max_work_group_size=256, max_work_item_sizes=(1024, 1024, 64))
+    device = replace(device, local_mem_size=32768)
+    assert TileConfig().violations(device, local_size, local_bytes) == [reason]
+
+
+def test_limits_themselves_are_allowed():
+    device = replace(DEVICE, max_work_group_size=256, local_mem_size=1024)
+    assert TileConfig().violations(device, (16, 16), 1024) == []

@@ -1,0 +1,37 @@
+"""Offsets past 2^31 elements: rows that lie so far apart that 32 bits cannot count the way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.cases import DEVICE, defaults, small_integers
+
+APART = 2**31 + 64  # elements from one row to the next
+
+
+@pytest.fixture(scope="module")
+def far():
+    """Two rows of int8; only what is touched takes memory."""
+    if not DEVICE.in_place or DEVICE.max_mem_alloc_size < 2 * APART:
+        pytest.skip(f"{DEVICE.name!r} cannot use {2 * APART} bytes of host memory where they lie")
+    return np.zeros((2, APART), np.int8)
+
+
+@defaults
+@pytest.mark.parametrize("operand", ["a", "b", "c", "out"])
+def test_rows_may_lie_more_than_2_31_elements_apart(subject, far, rng, operand):
+    if subject.kernel.name == "matvec":
+        pytest.skip("matvec reads real numbers of the accumulator's type, not int8")
+    shapes = {"a": (2, 3), "b": (2, 5), "c": (2, 5), "out": (2, 5)}
+    rows, columns = shapes[operand]
+    view = far[:rows, 8 : 8 + columns]
+    view[...] = small_integers(rng, (rows, columns), "i1")
+    m, k = (2, 3) if operand != "b" else (4, 2)
+    a = view if operand == "a" else small_integers(rng, (m, k), "i1")
+    b = view if operand == "b" else small_integers(rng, (k, 5), "i1")
+    c = view if operand == "c" else small_integers(rng, (m, 5), "i1")
+    right = a @ b + 2 * c
+    out = view if operand == "out" else None
+    got = subject(a, b, c, beta=2, out=out)
+    assert np.array_equal(got, right)

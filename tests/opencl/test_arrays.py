@@ -1,0 +1,356 @@
+"""pyopencl Arrays: queues, events, contexts, threads, memory; and that the same plan gives the same bits."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm import api
+from tests.support.cases import defaults, numbers, small_integers
+
+OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+PATIENCE = 60  # seconds that a call may take before it counts as hanging
+
+
+def returned(function, *args, **kwargs):
+    """The result of a call that must not block, made in a thread so that blocking is a failure."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function(*args, **kwargs)), daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert found, "the call did not return"
+    return found[0]
+
+
+@pytest.fixture
+def pair(rng):
+    """Integer-valued operands: sums in any order are the same bits."""
+    return small_integers(rng, (23, 31), "f4"), small_integers(rng, (31, 19), "f4")
+
+
+def to_device(queue, *arrays):
+    return [cla.to_device(queue, x) for x in arrays]
+
+
+# ---- events and queues -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["wait_for", "events of a", "events of out"])
+def test_a_product_waits_for_its_events_and_returns_at_once(way, context, pair):
+    queue = cl.CommandQueue(context)
+    a, b = to_device(queue, *pair)
+    out = cla.zeros(queue, (23, 19), np.float32)
+    pyclmm.matmul(a, b, out=out).get()
+    out.fill(0)
+    queue.finish()
+    held = cl.UserEvent(context)
+    if way != "wait_for":
+        (a if way == "events of a" else out).add_event(held)
+    waits = [held] if way == "wait_for" else None
+    result = returned(pyclmm.matmul, a, b, out=out, wait_for=waits)
+    assert result is out
+    assert result.events[-1].command_execution_status != cl.command_execution_status.COMPLETE
+    held.set_status(cl.command_execution_status.COMPLETE)
+    assert np.array_equal(result.get(), pair[0] @ pair[1])
+
+
+def test_the_results_event_ends_the_product(queue, pair):
+    a, b = to_device(queue, *pair)
+    c = pyclmm.matmul(a, b)
+    assert c.events
+    for event in c.events:
+        event.wait()
+    assert np.array_equal(c.get(queue=cl.CommandQueue(queue.context)), pair[0] @ pair[1])
+
+
+@pytest.mark.parametrize("properties", [0, OUT_OF_ORDER], ids=["in-order", "out-of-order"])
+def test_a_chain_of_products_keeps_its_order(properties, context, rng):
+    """Each product reads what the one before wrote; a strided operand makes each use workspace."""
+    queue = cl.CommandQueue(context, properties=properties)
+    turn = np.roll(np.eye(16, dtype="f4"), 1, axis=1)
+    x = small_integers(rng, (16, 16), "f4")
+    wide = np.zeros((32, 32), "f4")
+    wide[::2, ::2] = turn
+    spread = cla.to_device(queue, wide)
+    spread = cla.Array(queue, (16, 16), np.float32, data=spread.base_data, strides=(256, 8))
+    state = cla.to_device(queue, x)
+    for _ in range(40):
+        state = pyclmm.matmul(spread, state)
+    assert np.array_equal(state.get(), np.linalg.matrix_power(turn, 40) @ x)
+
+
+def test_one_plan_on_two_queues(context, pair):
+    first, second = (cl.CommandQueue(context, properties=OUT_OF_ORDER) for _ in range(2))
+    a, b = to_device(first, *pair)
+    plan = pyclmm.Matmul(a, b)
+    results = [plan(a, b, queue=queue) for queue in (first, second) * 5]
+    assert all(np.array_equal(c.get(), pair[0] @ pair[1]) for c in results)
+
+
+def test_more_queues_than_a_plan_keeps_workspace_for(context, pair):
+    a, b = to_device(cl.CommandQueue(context), *pair)
+    plan = pyclmm.Matmul(a, b)
+    for _ in range(12):
+        queue = cl.CommandQueue(context)
+        assert np.array_equal(plan(a, b, queue=queue).get(queue=queue), pair[0] @ pair[1])
+    assert len(plan._executable._bound.by_queue) <= 8
+
+
+def test_results_come_from_the_operands_allocator(queue, pair):
+    pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(queue))
+    a, b = (cla.to_device(queue, x, allocator=pool) for x in pair)
+    c = pyclmm.matmul(a, b)
+    assert c.allocator is pool
+    assert np.array_equal(c.get(), pair[0] @ pair[1])
+
+
+def test_arrays_in_shared_virtual_memory(queue, pair):
+    if not getattr(queue.device, "svm_capabilities", 0):
+        pytest.skip("the driver has no shared virtual memory")
+    if "PoCL 3.0" in queue.device.platform.version:
+        pytest.skip("PoCL 3.0 may end the process over shared virtual memory (docs/faults.md)")
+    flags = cl.svm_mem_flags.READ_WRITE
+    allocator = cl.tools.SVMAllocator(queue.context, alignment=0, flags=flags, queue=queue)
+    a, b = (cla.to_device(queue, x, allocator=allocator) for x in pair)
+    assert np.array_equal(pyclmm.matmul(a, b).get(), pair[0] @ pair[1])
+    square = cla.to_device(queue, pair[0][:, :23].copy(), allocator=allocator)
+    want = square.get() @ square.get()
+    assert np.array_equal(pyclmm.matmul(square, square, out=square).get(), want), "out overlaps both"
+
+
+def test_sub_buffers_that_overlap(queue, rng):
+    """Two Arrays on sub-buffers of one allocation share memory though their buffers differ."""
+    step = queue.device.mem_base_addr_align // 8
+    whole = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 8 * step)
+    n = int((step // 4) ** 0.5)
+    first, second = whole[0 : 4 * step], whole[step : 5 * step]
+    a = cla.Array(queue, (n, n), np.float32, data=first, offset=step)  # the same bytes as out
+    out = cla.Array(queue, (n, n), np.float32, data=second)
+    x, b = small_integers(rng, (n, n), "f4"), small_integers(rng, (n, n), "f4")
+    a.set(x)
+    pyclmm.matmul(a, cla.to_device(queue, b), out=out)
+    assert np.array_equal(out.get(), x @ b)
+    del out, second, a, first, whole  # in this order: docs/faults.md, "Limits"
+
+
+def test_an_array_without_a_queue_uses_the_one_given(queue, pair):
+    a, b = (x.with_queue(None) for x in to_device(queue, *pair))
+    c = pyclmm.matmul(a, b, queue=queue)
+    assert np.array_equal(c.get(queue=queue), pair[0] @ pair[1])
+
+
+def test_views_are_consumed_without_a_copy(queue, rng):
+    x = numbers(rng, (20, 24), "f4")
+    whole = cla.to_device(queue, x)
+    for view, host in ((whole.T, x.T), (whole[2:, 4:], x[2:, 4:]), (whole[::2], x[::2])):
+        plan = pyclmm.Matmul(view, view.T, kernel="tiled")
+        assert plan.workspace_nbytes <= 64, "the table of offsets, and no copy"
+        assert np.allclose(plan(view, view.T).get(), host @ host.T, atol=1e-4)
+
+
+# ---- contexts and threads --------------------------------------------------------------------
+
+
+def test_two_contexts_at_once(queue, pair):
+    contexts = [cl.Context([queue.device]) for _ in range(2)]
+    queues = [cl.CommandQueue(context) for context in contexts]
+    operands = [to_device(q, *pair) for q in queues]
+    results = [pyclmm.matmul(*operands[i % 2]) for i in range(10)]
+    for i, c in enumerate(results):
+        assert c.context == contexts[i % 2]
+        assert np.array_equal(c.get(), pair[0] @ pair[1])
+
+
+def in_threads(count, work):
+    """Run work(i) in *count* threads that start together; their results."""
+    together = threading.Barrier(count)
+
+    def start(i):
+        together.wait(PATIENCE)
+        return work(i)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(start, range(count)))
+
+
+def test_eight_threads_on_one_context(context):
+    queue = cl.CommandQueue(context)
+
+    def work(i):
+        rng = np.random.default_rng(i)
+        for k in (5, 17, 33) * 4:
+            a, b = small_integers(rng, (11, k), "f4"), small_integers(rng, (k, 13), "f4")
+            assert np.array_equal(pyclmm.matmul(a, b), a @ b)
+            a_dev, b_dev = to_device(queue, a, b)
+            assert np.array_equal(pyclmm.matmul(a_dev, b_dev).get(), a @ b)
+        return True
+
+    assert all(in_threads(8, work))
+
+
+def test_eight_threads_share_one_plan(context, pair):
+    queue = cl.CommandQueue(context)
+    b = cla.to_device(queue, pair[1])
+    plan = pyclmm.Matmul(cla.to_device(queue, pair[0]), b)
+
+    def work(i):
+        a = pair[0] + np.float32(i)
+        a_dev = cla.to_device(queue, a)
+        return all(np.array_equal(plan(a_dev, b).get(), a @ pair[1]) for _ in range(20))
+
+    assert all(in_threads(8, work))
+
+
+def test_sixteen_threads_with_contexts_of_their_own(queue, pair):
+    def work(i):
+        own = cl.CommandQueue(cl.Context([queue.device]))
+        a, b = to_device(own, pair[0] + np.float32(i), pair[1])
+        return np.array_equal(pyclmm.matmul(a, b).get(), (pair[0] + np.float32(i)) @ pair[1])
+
+    assert all(in_threads(16, work))
+
+
+# ---- memory and exit -------------------------------------------------------------------------
+
+
+def resident_kib():
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_a_thousand_calls_do_not_grow(place, queue, rng):
+    """64 KiB results: if each call kept one, that would be 64 MiB."""
+    a, b = numbers(rng, (128, 16), "f4"), numbers(rng, (16, 128), "f4")
+    if place == "device":
+        a, b = to_device(queue, a, b)
+
+    def calls(count):
+        for _ in range(count):
+            pyclmm.matmul(a, b)
+        queue.finish()
+        gc.collect()
+        return resident_kib(), len(gc.get_objects())
+
+    calls(300)
+    rounds = [calls(1000) for _ in range(4)]  # what one call in a thousand keeps, every round keeps
+    grown = [[after - before for before, after in pairwise(kind)] for kind in zip(*rounds, strict=True)]
+    assert min(grown[0]) < 8 << 10, f"KiB: {grown[0]}"
+    assert min(grown[1]) < 100, f"objects: {grown[1]}"
+
+
+def test_the_plan_cache_has_an_end(monkeypatch):
+    monkeypatch.setattr(api, "_PLANS_KEPT", 10)
+    for n in range(1, 30):
+        x = np.ones((n, n), "f4")
+        assert (pyclmm.matmul(x, x) == n).all()
+    assert len(api._plans) <= 10
+
+
+def test_a_plan_does_not_keep_the_callers_arrays(queue, pair):
+    a, b = to_device(queue, *pair)
+    c = pyclmm.matmul(a, b)
+    c.get()
+    buffer_ = c.base_data
+    count = sys.getrefcount(buffer_)
+    del c
+    gc.collect()
+    assert sys.getrefcount(buffer_) < count
+    assert sys.getrefcount(buffer_) <= 2, "only this test has it now"
+
+
+EXIT = """
+import threading
+import numpy as np, pyopencl.array as cla, pyclmm
+from pyclmm.opencl.queues import default_queue
+x = np.ones((40, 40), np.float32)
+assert (pyclmm.matmul(x, x) == 40).all()
+d = cla.to_device(default_queue(), x)
+plan = pyclmm.Matmul(d, d)
+kept = [plan(d, d) for _ in range(10)]
+threads = [threading.Thread(target=pyclmm.matmul, args=(x, x)) for _ in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+pending = pyclmm.matmul(d, d)
+"""
+
+
+def test_the_interpreter_exits_cleanly():
+    """Also with plans alive and products not waited for."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", EXIT], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
+
+
+# ---- plans and reproducibility ---------------------------------------------------------------
+
+
+@defaults
+def test_the_same_plan_gives_the_same_bits(subject, queue, rng):
+    m, n, k = subject.shape(37, 29, 301)
+    a, b = to_device(queue, numbers(rng, (m, k), "f4"), numbers(rng, (k, n), "f4"))
+    plan = pyclmm.Matmul(a, b, kernel=subject.kernel.name)
+    first = plan(a, b).get().tobytes()
+    assert all(plan(a, b).get().tobytes() == first for _ in range(100))
+
+
+def test_a_plan_tells_what_it_is(queue, rng):
+    a, b = numbers(rng, (20, 30), "f4"), numbers(rng, (30, 10), "f4")
+    plan = pyclmm.Matmul(*to_device(queue, a, b), kernel="naive")
+    assert plan.kernel == "naive"
+    assert isinstance(plan.config, pyclmm.TileConfig)
+    estimate = plan.estimate()
+    assert estimate.flops == 2 * 20 * 30 * 10
+    assert estimate.nbytes == 4 * (20 * 30 + 30 * 10 + 20 * 10)
+    assert estimate.intensity == estimate.flops / estimate.nbytes
+    assert estimate.workspace_nbytes == plan.workspace_nbytes
+    assert "20 x 10 x 30" in repr(plan)
+    assert "naive" in repr(plan)
+
+
+def test_a_plan_of_an_empty_result_enqueues_nothing(queue):
+    a, b = cla.Array(queue, (0, 3), np.float32), cla.to_device(queue, np.ones((3, 4), "f4"))
+    plan = pyclmm.Matmul(a, b)
+    assert (plan.kernel, plan.config) == (None, None)
+    assert plan(a, b).shape == (0, 4)
+
+
+def test_a_plan_gives_its_workspace_back(queue, rng):
+    x = cla.to_device(queue, numbers(rng, (16, 16), "f4"))
+    spread = cla.Array(queue, (8, 8), np.float32, data=x.base_data, strides=(128, 8))
+    with pyclmm.Matmul(spread, spread) as plan:
+        assert plan.workspace_nbytes >= 2 * 8 * 8 * 4
+        plan(spread, spread).get()
+        assert plan._executable._bound.by_queue
+    assert not hasattr(plan._executable._bound, "by_queue")
+    want = x.get()[::2, ::2] @ x.get()[::2, ::2]
+    assert np.allclose(plan(spread, spread).get(), want, atol=1e-4), "and takes it again when called"
+
+
+def test_enqueue_returns_the_events_of_each_launch(queue, rng):
+    x = cla.to_device(queue, numbers(rng, (16, 16), "f4"))
+    spread = cla.Array(queue, (8, 8), np.float32, data=x.base_data, strides=(128, 8))
+    out = cla.zeros(queue, (8, 8), np.float32)
+    events = pyclmm.Matmul(spread, spread, out=out, kernel="tiled").enqueue(spread, spread, out=out)
+    assert len(events) == 3, "a copy of each operand, and the product"
+    assert all(isinstance(event, cl.Event) for event in events)
+
+
+def test_a_plan_takes_new_scalars(queue, pair):
+    a, b = to_device(queue, *pair)
+    c = cla.zeros(queue, (23, 19), np.float32) + 1
+    plan = pyclmm.Matmul(a, b, c, alpha=2.0, beta=3.0)
+    assert np.array_equal(plan(a, b, c).get(), 2 * (pair[0] @ pair[1]) + 3)
+    assert np.array_equal(plan(a, b, c, alpha=-1.0, beta=0.5).get(), 0.5 - pair[0] @ pair[1])

@@ -1,0 +1,244 @@
+"""DeviceInfo from what drivers say, and the choice of a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclmm
+from pyclmm import KERNELS, ArgumentError, NoDeviceError
+from pyclmm.opencl import queues
+from pyclmm.opencl.devices import device_info
+from pyclmm.selection.select import candidates, refusal
+from tests.support.cases import problem_of
+from tests.support.made_up import DEVICE, LLVMPIPE
+
+TYPES = cl.device_type
+
+
+class FakeDevice(SimpleNamespace):
+    """What a driver answers, for a device that is not here. Hashable, as PyOpenCL's are."""
+
+    __hash__ = object.__hash__
+
+
+def fake(**answers):
+    platform = SimpleNamespace(
+        name=answers.pop("platform", "Some Platform"), vendor=answers.pop("maker", ""), version="OpenCL 3.0 x"
+    )
+    plain = {
+        "name": " Device 1 ",
+        "vendor": "",
+        "type": TYPES.GPU,
+        "platform": platform,
+        "driver_version": "1.2",
+        "version": "OpenCL 1.2 something",
+        "max_compute_units": 4,
+        "max_work_group_size": 256,
+        "max_work_item_sizes": [256, 128, 64],
+        "local_mem_size": 32768,
+        "global_mem_size": 1 << 30,
+        "max_mem_alloc_size": 1 << 28,
+        "max_clock_frequency": 1500,
+        "native_vector_width_float": 8,
+        "double_fp_config": 0,
+        "host_unified_memory": 0,
+        "extensions": "cl_khr_global_int32_base_atomics",
+    }
+    return FakeDevice(**(plain | answers))
+
+
+@pytest.mark.parametrize(
+    ("answers", "vendor"),
+    [
+        ({"platform": "NVIDIA CUDA", "vendor": "NVIDIA Corporation"}, "nvidia"),
+        (
+            {"platform": "AMD Accelerated Parallel Processing", "vendor": "Advanced Micro Devices, Inc."},
+            "amd",
+        ),
+        ({"platform": "Intel(R) OpenCL", "vendor": "Intel(R) Corporation"}, "intel"),
+        ({"platform": "Portable Computing Language", "vendor": "AuthenticAMD"}, "pocl"),
+        ({"platform": "rusticl", "maker": "Mesa/X.org", "vendor": "AMD"}, "mesa"),
+        ({"platform": "Oclgrind", "vendor": "University of Bristol"}, "oclgrind"),
+        ({"platform": "Apple", "vendor": "Intel Inc."}, "intel"),
+        ({"platform": "Apple", "vendor": "Apple"}, "apple"),
+        ({"platform": "ARM Platform", "vendor": "ARM"}, "arm"),
+        ({"platform": "QUALCOMM Snapdragon(TM)", "vendor": "QUALCOMM"}, "qualcomm"),
+        ({}, "other"),
+    ],
+)
+def test_vendors(answers, vendor):
+    assert device_info(fake(**answers)).vendor == vendor
+
+
+@pytest.mark.parametrize(
+    ("bits", "kind"),
+    [(TYPES.GPU, "gpu"), (TYPES.CPU, "cpu"), (TYPES.ACCELERATOR, "accelerator"), (TYPES.CUSTOM, "other")],
+)
+def test_kinds(bits, kind):
+    info = device_info(fake(type=bits | TYPES.DEFAULT))
+    assert info.kind == kind
+    assert info.is_cpu == (kind == "cpu")
+
+
+def test_facts_are_taken_over():
+    info = device_info(fake(extensions="cl_khr_fp64 cl_khr_fp16", host_unified_memory=1))
+    assert info.name == "Device 1"
+    assert info.opencl_version == (1, 2)
+    assert info.max_work_item_sizes == (256, 128, 64)
+    assert (info.has_fp64, info.has_fp16, info.unified_memory) == (True, True, True)
+    assert info.compute_capability is None
+    bare = device_info(fake(version="nonsense"))
+    assert bare.opencl_version == (1, 0)
+    assert (bare.has_fp64, bare.has_fp16, bare.unified_memory) == (False, False, False)
+    assert device_info(fake(double_fp_config=63)).has_fp64, "core since OpenCL 1.2, without the extension"
+
+
+def test_compute_capability():
+    answers = {"compute_capability_major_nv": 9, "compute_capability_minor_nv": 0}
+    assert device_info(fake(**answers)).compute_capability is None, "asked for only where it can be answered"
+    answers["extensions"] = "cl_nv_device_attribute_query"
+    assert device_info(fake(**answers)).compute_capability == (9, 0)
+
+
+def test_a_device_is_asked_once(queue):
+    assert device_info(queue.device) is device_info(queue.device)
+
+
+@pytest.mark.parametrize(
+    ("version", "width", "bits"),
+    [
+        ("OpenCL 3.0 PoCL 3.0-rc2  Linux", 16, 256),
+        ("OpenCL 3.0 PoCL 3.1+debian", 16, 512),
+        ("OpenCL 1.2 pocl 1.8 PoCL 1.8", 16, 256),
+        ("OpenCL 3.0 LINUX", 8, 256),
+        ("OpenCL 3.0 LINUX", 1, 128),
+    ],
+)
+def test_vectors_are_as_wide_as_the_compiler_bears(version, width, bits):
+    assert replace(DEVICE, platform_version=version, float_vector_width=width).vector_bits == bits
+
+
+def test_missing_types():
+    without = replace(DEVICE, has_fp64=False)
+    assert without.missing_type(("float32", "complex64")) is None
+    for name in ("float64", "complex128"):
+        assert name in without.missing_type(("float32", name))
+        assert DEVICE.missing_type((name,)) is None
+
+
+# ---- which device ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A function that puts platforms with these devices into the machine."""
+    monkeypatch.delenv("PYOPENCL_CTX", raising=False)
+
+    def put(*platforms):
+        found = []
+        for devices in platforms:
+            platform = SimpleNamespace(name="Platform", get_devices=lambda devices=devices: devices)
+            for device in devices:
+                device.platform.name = "Platform"
+            found.append(platform)
+        monkeypatch.setattr(queues.cl, "get_platforms", lambda: found)
+
+    return put
+
+
+def test_the_largest_gpu_is_the_default(machine):
+    cpu = fake(type=TYPES.CPU, max_compute_units=128, max_clock_frequency=5000)
+    small, large = fake(max_compute_units=4), fake(max_compute_units=100)
+    machine([cpu], [small, large])
+    assert queues.default_device() is large
+    machine([cpu])
+    assert queues.default_device() is cpu
+
+
+def test_devices_by_number_and_name(machine):
+    first, second = fake(name="Ampere A"), fake(name="Ampere B")
+    machine([first], [second])
+    assert queues.find_device("1:0") is second
+    assert queues.find_device("ampere b") is second
+    assert queues.find_device(None) is first
+    with pytest.raises(ArgumentError, match=r"'Ampere' fits several devices: name one of \['0:0', '1:0'\]"):
+        queues.find_device("Ampere")
+    with pytest.raises(ArgumentError, match="unknown device 'Ampere C': did you mean 'Ampere"):
+        queues.find_device("Ampere C")
+
+
+def test_pyopencl_ctx_is_honoured(monkeypatch, queue):
+    monkeypatch.setenv("PYOPENCL_CTX", "0")
+    own = queues.default_queue()
+    assert own.device.platform == cl.get_platforms()[0]
+    assert queues.default_queue() is own, "kept"
+    x = np.ones((3, 3), np.float32)
+    assert (pyclmm.matmul(x, x) == 3).all()
+
+
+def test_a_queue_that_times(queue):
+    timed = queues.new_queue(queue.device, profiling=True)
+    assert timed.properties & cl.command_queue_properties.PROFILING_ENABLE
+    assert not queues.new_queue(queue.device).properties
+
+
+def test_no_platform(monkeypatch):
+    def none():
+        raise cl.LogicError("PLATFORM_NOT_FOUND_KHR")
+
+    monkeypatch.setattr(queues.cl, "get_platforms", none)
+    with pytest.raises(NoDeviceError, match="no OpenCL platform was found; install a driver"):
+        queues.all_devices()
+
+
+def test_a_device_that_ends_loops_early_gets_no_long_ones():
+    assert DEVICE.too_many_steps(10**9) is None
+    assert LLVMPIPE.too_many_steps(20_000) is None
+    assert "ends loops early" in LLVMPIPE.too_many_steps(20_001)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("shape", [(8, 8), (1, 64), (64, 1), (300, 200)], ids=str)
+def test_no_kernel_takes_a_product_whose_loops_end_early(kernel, shape):
+    """Silence there would be a wrong result: 4 x 10^8 steps of K are too many for any kernel."""
+    long, short = (problem_of(*shape, k) for k in (4 * 10**8, 100))
+    assert refusal(kernel, long, LLVMPIPE)
+    if kernel.name in ("register", "tiled", "naive", "flat"):
+        assert refusal(kernel, short, LLVMPIPE) is None
+
+
+def test_kernels_that_work_for_a_group_alone_leave_such_a_device_to_others():
+    """1024 x 1024 x 4096 was wrong by `packed` on llvmpipe, 1 x 4000 x 4000 by `matvec`."""
+    assert {c.kernel.name for c in candidates(problem_of(1024, 1024, 4096), LLVMPIPE, "auto")} == {
+        "register",
+        "tiled",
+        "naive",
+    }
+    assert next(candidates(problem_of(1, 4000, 4000), LLVMPIPE, "auto")).kernel.name == "thin"
+
+
+@pytest.mark.parametrize(
+    ("answers", "gfx"),
+    [
+        ({"vendor": "Advanced Micro Devices, Inc.", "name": "gfx90a:sramecc+:xnack-"}, "gfx90a"),
+        ({"vendor": "Advanced Micro Devices, Inc.", "name": "gfx1100"}, "gfx1100"),
+        ({"vendor": "Advanced Micro Devices, Inc.", "name": "Tahiti"}, ""),
+        ({"platform": "rusticl", "maker": "Mesa/X.org", "name": "gfx1100"}, ""),
+        ({"name": "gfx90a"}, ""),
+    ],
+)
+def test_the_processor_of_amds_devices_is_read_off_their_name(answers, gfx):
+    assert device_info(fake(**answers)).gfx == gfx
+
+
+@pytest.mark.parametrize(("most", "size"), [(128, 8), (64, 16), (0, 1024)])
+def test_the_least_sub_group_is_asked_of_devices_with_matrix_instructions(most, size):
+    extension = "cl_intel_subgroup_matrix_multiply_accumulate"
+    given = {"vendor": "Intel(R) Corporation", "max_work_group_size": 1024, "max_num_sub_groups": most}
+    assert device_info(fake(extensions=extension, **given)).sub_group_size == size
+    assert device_info(fake(**given)).sub_group_size == 0

@@ -1,0 +1,60 @@
+"""Pinned staging: what comes back is what went in, whatever the size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclmm
+from pyclmm.execution import host_path
+from pyclmm.opencl import devices, staging
+from pyclmm.opencl.queues import default_queue
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+@pytest.mark.parametrize("chunks", [0, 1, 2, 5])
+def test_bytes_survive_the_way_there_and_back(monkeypatch, chunks, extra):
+    monkeypatch.setattr(staging, "CHUNK", 4096)
+    monkeypatch.setattr(staging, "DIRECT", 16)
+    monkeypatch.setattr(staging, "_PART", 512)
+    monkeypatch.setattr(staging, "_THREADS", 3)
+    queue = cl.CommandQueue(default_queue().context)
+    size = 4096 * chunks + extra
+    if size <= 0:
+        size = 1
+    data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+    buffer = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size)
+    events = staging.upload(queue, buffer, data)
+    back = np.zeros_like(data)
+    staging.download(queue, back, buffer, events)
+    assert np.array_equal(back, data)
+
+
+@pytest.fixture
+def discrete(monkeypatch):
+    """The default device, as if it did not share the host's memory."""
+    info = replace(devices.device_info(default_queue().device), unified_memory=False)
+    monkeypatch.setattr(host_path, "device_info", lambda _: info)
+    monkeypatch.setattr(staging, "CHUNK", 4096)
+    monkeypatch.setattr(staging, "DIRECT", 64)
+    context = cl.Context([default_queue().device])  # Intel's runtime frees one that only a queue holds
+    yield cl.CommandQueue(context)  # noqa: PT022 - so that the frame holds it
+
+
+def test_a_product_through_staging_equals_one_in_place(discrete):
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((61, 97), dtype=np.float32), rng.standard_normal((97, 53), dtype=np.float32)
+    staged = pyclmm.matmul(a[::-1], b[:, ::2], queue=discrete)
+    assert np.array_equal(staged, pyclmm.matmul(a[::-1].copy(), b[:, ::2].copy()))
+
+
+def test_gaps_of_a_strided_out_come_back_unchanged(discrete):
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((40, 30), dtype=np.float32), rng.standard_normal((30, 50), dtype=np.float32)
+    wide = np.full((40, 64), 7, np.float32)
+    pyclmm.matmul(a, b, out=wide[:, :50], queue=discrete)
+    assert np.array_equal(wide[:, :50], pyclmm.matmul(a, b))
+    assert (wide[:, 50:] == 7).all()

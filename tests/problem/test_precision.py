@@ -1,0 +1,124 @@
+"""default_precision: which precision a call gets that is not given one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm import ArgumentError, default_precision
+from pyclmm.problem.precision import PRECISIONS, chosen
+
+A = np.ones((2, 3), np.float32)
+B = np.ones((3, 4), np.float32)
+
+
+def planned(**how):
+    """The precision of a plan made here."""
+    return pyclmm.Matmul(A, B, **how).precision
+
+
+@pytest.mark.parametrize("word", PRECISIONS)
+def test_it_reaches_plans_and_an_explicit_one_wins(word):
+    assert planned() == "highest"
+    with default_precision(word):
+        assert planned() == word
+        for other in PRECISIONS:
+            assert planned(precision=other) == other
+    assert planned() == "highest"
+
+
+def test_functions_take_it_too(monkeypatch):
+    seen = []
+    run = pyclmm.Matmul.run
+    monkeypatch.setattr(
+        pyclmm.Matmul, "run", lambda plan, *args: seen.append(plan.precision) or run(plan, *args)
+    )
+    for _ in range(2):  # the second time from the plans that are kept
+        pyclmm.matmul(A, B)
+        with default_precision("medium"):
+            assert (pyclmm.matmul(A, B) == 3).all()
+            pyclmm.gemm(A, B)
+            pyclmm.gemm(A, B, precision="high")
+    assert seen == ["highest", "medium", "medium", "high"] * 2
+
+
+def test_a_plan_keeps_what_it_was_made_with():
+    with default_precision("high"):
+        plan = pyclmm.Matmul(A, B)
+    with default_precision("medium"):
+        assert (plan(A, B) == 3).all()
+    assert plan.precision == "high"
+
+
+def test_blocks_nest_and_end_whatever_happens():
+    with default_precision("medium"):
+        with pytest.raises(LookupError), default_precision("high"):  # noqa: PT012
+            assert chosen(None) == "high"
+            raise LookupError
+        assert chosen(None) == "medium"
+    assert chosen(None) == "highest"
+
+
+def test_it_decorates_functions():
+    @default_precision("medium")
+    def word():
+        return chosen(None)
+
+    assert (word(), word(), chosen(None)) == ("medium", "medium", "highest")
+
+
+def test_other_threads_do_not_see_it():
+    inside, seen = threading.Barrier(2), []
+
+    def work(word):
+        with default_precision(word):
+            inside.wait()  # both are in their blocks
+            seen.append((word, chosen(None)))
+            inside.wait()
+
+    with default_precision("high"):
+        bare = threading.Thread(target=lambda: seen.append(("bare", chosen(None))))
+        threads = [bare, *(threading.Thread(target=work, args=(word,)) for word in ("high", "medium"))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(seen) == [("bare", "highest"), ("high", "high"), ("medium", "medium")]
+
+
+def test_tasks_have_their_own():
+    async def inner(word):
+        assert chosen(None) == "medium", "as where the task was created"
+        with default_precision(word):
+            await asyncio.sleep(0)
+            return chosen(None)
+
+    async def outer():
+        with default_precision("medium"):
+            got = await asyncio.gather(inner("high"), inner("highest"))
+            return [*got, chosen(None)]
+
+    assert asyncio.run(outer()) == ["high", "highest", "medium"]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "float16", "complex128"])
+def test_other_dtypes_come_out_the_same(dtype, rng):
+    a, b = (rng.integers(-4, 5, s).astype(dtype) / (3 if dtype[0] in "fc" else 1) for s in ((9, 7), (7, 5)))
+    a, b = a.astype(dtype), b.astype(dtype)
+    want = pyclmm.matmul(a, b)
+    with default_precision("medium"):
+        assert np.array_equal(pyclmm.matmul(a, b), want)
+
+
+def test_wrong_words_are_refused_before_the_block_begins():
+    with pytest.raises(ArgumentError, match="unknown precision 'hihg': did you mean 'high'"):
+        default_precision("hihg")
+    with pytest.raises(TypeError, match="precision is 3; pass a string"):
+        default_precision(3)
+    with pytest.raises(TypeError, match="precision is 3; pass a string"):
+        pyclmm.matmul(A, B, precision=3)
+    assert chosen(None) == "highest"

@@ -1,0 +1,285 @@
+"""The cache folder: whatever happens to it, or is put there, a call comes out right."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import pyclmm
+from pyclmm.checks import selfcheck
+from pyclmm.errors import CacheWarning
+from pyclmm.selection import store
+from tests.support.faults import Call, Failing, Part, check_caches
+
+WRITER = """
+import sys
+from pathlib import Path
+from pyclmm import cache
+path, mine = Path(sys.argv[1]), sys.argv[2]
+for number in range(300):
+    assert cache.write_json(path, {"who": mine * 5000, "number": number})
+    found = cache.read_json(path, lambda content: None)
+    assert set(found) == {"who", "number"} and len(set(found["who"])) == 1, found
+"""
+
+
+@pytest.fixture
+def call(own_caches):
+    return Call(kernel="naive")
+
+
+def new_process(monkeypatch):
+    """Forget what this process knows."""
+    monkeypatch.setattr(selfcheck, "_known", {})
+    from pyclmm import api  # noqa: PLC0415
+
+    api._plans.clear()
+
+
+def verdicts(folder):
+    return sorted(folder.rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    "error", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT], ids=errno.errorcode.get
+)
+@pytest.mark.parametrize(("library", "name"), [("tempfile", "mkstemp"), ("json", "dump"), ("os", "replace")])
+def test_a_folder_that_takes_nothing_is_not_fatal(monkeypatch, call, own_caches, error, library, name):
+    """Read-only, forbidden, full, over quota: at the file's creation, while writing, at the end."""
+    real = getattr(store, library)
+    fault = Failing(
+        getattr(real, name), OSError(error, os.strerror(error)), always=True, after=name == "dump"
+    )
+    monkeypatch.setattr(store, library, Part(real, **{name: fault}))
+    call.check_works()
+    assert fault.calls
+    assert not [x for x in own_caches.rglob("*") if x.is_file()], "a half-written file is left"
+
+
+def test_a_folder_that_is_read_only_in_earnest(monkeypatch, call, tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    for place in (blocker, blocker / "below"):
+        monkeypatch.setenv("PYCLMM_CACHE_DIR", str(place))
+        new_process(monkeypatch)
+        call.check_works()
+
+
+def test_an_absent_folder_is_made_for_this_user_only(call, own_caches):
+    previous = os.umask(0)
+    try:
+        call()
+    finally:
+        os.umask(previous)
+    made = [own_caches, own_caches / "selfcheck", *verdicts(own_caches)]
+    assert len(made) == 3
+    for path in made:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_folder_deleted_in_between_is_made_again(monkeypatch, call, own_caches):
+    call()
+    for path in [*verdicts(own_caches), own_caches / "selfcheck", own_caches]:
+        path.unlink() if path.is_file() else path.rmdir()
+    new_process(monkeypatch)
+    call.check_works()
+    assert verdicts(own_caches)
+
+
+def test_a_user_without_a_home_keeps_nothing(monkeypatch, call, tmp_path):
+    """The platform's folder is then a literal "~", which would lie in the working directory."""
+    monkeypatch.delenv("PYCLMM_CACHE_DIR")
+    monkeypatch.setattr(store.platformdirs, "user_cache_dir", lambda *_, **__: "~/.cache/pyclmm")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~").mkdir()
+    call.check_works()
+    assert not list((tmp_path / "~").iterdir())
+
+
+def test_a_folder_named_relative_to_the_working_directory(monkeypatch, call, tmp_path):
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", "here")
+    monkeypatch.chdir(tmp_path)
+    call()
+    assert verdicts(tmp_path / "here")
+
+
+def _spoil(monkeypatch, call, folder, content):
+    """Put *content* in place of a verdict, and call as a new process would."""
+    call()
+    [file] = verdicts(folder)
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    new_process(monkeypatch)
+    return file
+
+
+@pytest.mark.parametrize("share", [0, 0.3, 0.9])
+def test_a_half_written_verdict_is_set_aside(monkeypatch, call, own_caches, share):
+    call()
+    whole = verdicts(own_caches)[0].read_bytes()
+    file = _spoil(monkeypatch, call, own_caches, whole[: int(share * len(whole))])
+    with pytest.warns(CacheWarning, match="set aside"):
+        call.check_works()
+    file.with_suffix(".bad").unlink()
+    check_caches(own_caches)
+
+
+def test_a_verdict_of_an_older_version_is_not_looked_at(monkeypatch, call, own_caches):
+    """Its digest is another one, so that an update warns of nothing."""
+    monkeypatch.setattr(selfcheck, "_SCHEMA", 0)
+    call()
+    monkeypatch.setattr(selfcheck, "_SCHEMA", 1)
+    new_process(monkeypatch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call()
+    assert len(verdicts(own_caches)) == 2
+
+
+def test_a_verdict_that_cannot_be_set_aside_is_not_believed(monkeypatch, call, own_caches):
+    _spoil(monkeypatch, call, own_caches, "{")
+    fault = Failing(os.replace, OSError(errno.EROFS, "read-only"), always=True)
+    monkeypatch.setattr(store, "os", Part(os, replace=fault))
+    with pytest.warns(CacheWarning):
+        call.check_works()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "endless"])
+def test_what_is_no_plain_file_is_not_read(monkeypatch, call, own_caches, kind):
+    call()
+    [file] = verdicts(own_caches)
+    file.unlink()
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to("/dev/zero")
+    new_process(monkeypatch)
+    call.check_works()
+
+
+def test_two_processes_may_write_one_file_at_once(tmp_path):
+    path = tmp_path / "caches" / "shared.json"
+    command = [sys.executable, "-c", WRITER, str(path)]
+    writers = [subprocess.Popen([*command, who], stderr=subprocess.PIPE, text=True) for who in "ab"]
+    for writer in writers:
+        _, stderr = writer.communicate(timeout=120)
+        assert writer.returncode == 0, stderr
+    assert [x.name for x in path.parent.iterdir()] == ["shared.json"]
+
+
+# -- hostile files
+
+SHELL = (
+    "-cl-unsafe-math-optimizations",
+    "-DTW=16;rm -rf ~",
+    "$(reboot)",
+    "`id`",
+    "../../etc/passwd",
+    "\x1b[2J",
+)
+HUGE = ("9" * 5000, "1e999", "-Infinity", "NaN", str(2**64))
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(SHELL)
+    | st.sampled_from([2**31, -(2**63), 10**300]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+keys = st.sampled_from(["schema", "device", "kernel", "reason", "__class__", "options"])
+records = st.dictionaries(keys, json_values) | json_values
+GOOD = {"schema": 1, "device": "d", "kernel": "k", "reason": None}
+
+
+def fault_of(content):
+    return selfcheck._fault(content, "d", "k")
+
+
+@given(records)
+def test_only_a_verdict_is_taken_for_one(content):
+    """Exactly: these keys, this schema, this device and kernel, a reason that is None or short text."""
+    reason = fault_of(content)
+    assert reason is None or (isinstance(reason, str) and len(reason) < 100)
+    if reason is None:
+        assert set(content) == set(GOOD)
+        assert (type(content["schema"]), content["schema"]) == (int, 1)
+        assert (content["device"], content["kernel"]) == ("d", "k")
+        assert content["reason"] is None or content["reason"].isprintable()
+
+
+@given(keys, json_values)
+@example("schema", True)
+@example("schema", 1.0)
+@example("reason", "")
+@example("reason", "x" * 301)
+@example("reason", "\x1b[31mred")
+@example("device", None)
+def test_one_wrong_field_is_enough(key, value):
+    content = GOOD | {key: value}
+    allowed = key == "reason" and (value is None or (isinstance(value, str) and fault_of(content) is None))
+    same = key in GOOD and type(value) is type(GOOD[key]) and value == GOOD[key]
+    assert (fault_of(content) is None) == (allowed or same)
+
+
+@given(st.binary(max_size=200))
+@example(b"[" * 100_000)
+@example(b'{"a":' * 50_000)
+@example(b"\xff\xfe{}")
+@example(b'{"schema": ' + b"9" * 5000 + b"}")
+@example(json.dumps(GOOD | {"reason": "\ud800"}).encode())
+def test_any_bytes_are_refused_with_a_reason(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("hostile") / "verdict.json"
+    path.write_bytes(content)
+    with pytest.warns(CacheWarning, match=r"verdict\.json was set aside: .+"):
+        assert store.read_json(path, fault_of) is None
+    assert path.with_suffix(".bad").read_bytes() == content
+
+
+def test_a_file_too_large_is_refused_without_parsing_it(tmp_path):
+    path = tmp_path / "verdict.json"
+    with path.open("wb") as file:
+        file.truncate(store.MAX_BYTES + 1)
+    with pytest.warns(CacheWarning, match="larger than"):
+        assert store.read_json(path, fault_of) is None
+
+
+@pytest.mark.parametrize("text", [*SHELL, *HUGE])
+@pytest.mark.parametrize("key", ["device", "kernel", "schema"])
+def test_hostile_text_in_a_verdict_reaches_nothing(monkeypatch, call, own_caches, key, text):
+    """The kernel is checked again, with the sources and options that it has."""
+    call()
+    content = json.loads(verdicts(own_caches)[0].read_text())
+    file = _spoil(monkeypatch, call, own_caches, json.dumps(content | {key: text}))
+    with pytest.warns(CacheWarning, match="set aside"):
+        call()
+    assert json.loads(file.read_text()) == content
+
+
+def test_a_refusal_on_disk_is_shown_and_nothing_else(monkeypatch, call, own_caches):
+    call()
+    content = json.loads(verdicts(own_caches)[0].read_text())
+    _spoil(monkeypatch, call, own_caches, json.dumps(content | {"reason": "-DX=`id`"}))
+    with pytest.raises(pyclmm.UnsupportedError, match="-DX="):
+        call()
+
+
+def test_verdicts_hold_no_more_than_they_must(call, own_caches):
+    call()
+    content = json.loads(verdicts(own_caches)[0].read_text())
+    assert set(content) == {"schema", "device", "kernel", "reason"}
+    assert np.isscalar(content["schema"])

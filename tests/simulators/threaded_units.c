@@ -1,0 +1,239 @@
+/* What tests/simulators/threaded_units.h's instructions do: a work-group's work-items are threads of this process, which wait
+ * for each other as on the device. A work-group runs after the other. Built into one library with a kernel. */
+#include <immintrin.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef unsigned int uint;
+typedef unsigned long ulong;
+
+void entry(ulong *args);
+
+static __thread uint item;
+static uint items, group, groups, layer;
+static ulong *arguments;
+
+uint emu_item(void) { return item; }
+uint emu_items(void) { return items; }
+uint emu_group(void) { return group; }
+uint emu_groups(void) { return groups; }
+uint emu_layer(void) { return layer; }
+
+/* Barriers: every wait and every arrival takes the one lock. A condition of glibc's is ready when it is all zero. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct named { uint come, round; pthread_cond_t changed; };
+static struct named named[16 + 12]; /* and one for each sub-group */
+
+/* `count` work-items meet at barrier `n`; those that only announce do not wait. */
+void emu_named(uint n, uint count, int wait)
+{
+  pthread_mutex_lock(&lock);
+  const uint round = named[n].round;
+  if (++named[n].come == count) {
+    named[n].come = 0;
+    ++named[n].round;
+    pthread_cond_broadcast(&named[n].changed);
+  }
+  while (wait && named[n].round == round) pthread_cond_wait(&named[n].changed, &lock);
+  pthread_mutex_unlock(&lock);
+}
+
+/* The instructions that are sync.aligned: a sub-group's work-items wait for each other. */
+void emu_converge(void) { emu_named(16 + item / 32, 32, 1); }
+
+struct mbarrier { uint address; int wanted, pending, bytes; uint phase; pthread_cond_t changed; };
+static struct mbarrier bars[64];
+static uint known;
+
+static struct mbarrier *found(uint address)
+{
+  for (uint i = 0; i < known; ++i)
+    if (bars[i].address == address) return bars + i;
+  bars[known].address = address;
+  return bars + known++;
+}
+
+static void settled(struct mbarrier *b)
+{
+  if (b->pending == 0 && b->bytes == 0) {
+    b->pending = b->wanted;
+    ++b->phase;
+    pthread_cond_broadcast(&b->changed);
+  }
+}
+
+void emu_mbarrier_init(uint address, uint arrivals)
+{
+  pthread_mutex_lock(&lock);
+  struct mbarrier *b = found(address);
+  b->wanted = b->pending = (int)arrivals;
+  b->bytes = 0;
+  b->phase = 0;
+  pthread_mutex_unlock(&lock);
+}
+
+/* `arrivals` 0 or 1, and bytes announced (more than 0) or landed (less). */
+void emu_mbarrier_change(uint address, int arrivals, int bytes)
+{
+  pthread_mutex_lock(&lock);
+  struct mbarrier *b = found(address);
+  b->pending -= arrivals;
+  b->bytes += bytes;
+  settled(b);
+  pthread_mutex_unlock(&lock);
+}
+
+void emu_mbarrier_wait(uint address, uint parity)
+{
+  pthread_mutex_lock(&lock);
+  struct mbarrier *b = found(address);
+  while ((b->phase & 1) == parity) pthread_cond_wait(&b->changed, &lock);
+  pthread_mutex_unlock(&lock);
+}
+
+/* Local memory at one of a kernel's addresses, which are the lower halves of what is near `bars`. */
+static char *local(uint address) { return (char *)bars + (int)(address - (uint)(ulong)bars); }
+
+/* A tensor map, where WRITE_MAP has left it. */
+struct map { const char *base; long rows, columns, pitch, box_rows, box_columns, type, layers, layer_pitch, width; };
+
+/* Where an address of a box lies, whose rows are of 128 or 64 bytes. */
+static char *swizzled(uint address, long width)
+{
+  return local(address ^ (address >> 7 & (width == 128 ? 7 : 3)) << 4);
+}
+
+void emu_copy_box(uint to, const struct map *map, int x, int y, int z, uint bar)
+{
+  const int size = map->type == 1 ? 2 : 4;
+  for (int r = 0; r < map->box_rows; ++r)
+    for (int c = 0; c < map->box_columns; ++c) {
+      uint value = 0;
+      if (y + r < map->rows && x + c < map->columns && z < map->layers)
+        memcpy(&value, map->base + z * map->layer_pitch + (y + r) * map->pitch + (x + c) * size, size);
+      if (map->type == 11) value = value + 0x1000 & 0xffffe000; /* to TF32 */
+      memcpy(swizzled(to + r * map->width + c * size, map->width), &value, size);
+    }
+  emu_mbarrier_change(bar, 0, -(int)(map->box_rows * map->box_columns * size));
+}
+
+static char *place(uint tile, int line, int k, int size, int lie)
+{
+  if (lie == 0) return swizzled(tile + line * 128 + k * size, 128);
+  if (lie == 1) return swizzled(tile + line / 64 * 8192 + k * 128 + line % 64 * size, 128);
+  return swizzled(tile + k * 64 + line * size, 64);
+}
+
+static float element(uint tile, int line, int k, int size, int lie)
+{
+  const char *at = place(tile, line, k, size, lie);
+  if (size == 2) return _cvtsh_ss(*(const unsigned short *)at);
+  return *(const float *)at;
+}
+
+/* This work-item's part of D (64 x columns) = A B + (keep ? D : 0), over 32 bytes of K. */
+void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int lie_a, int lie_b)
+{
+  const int s = item % 128 / 32, g = item % 32 / 4, t = item % 4;
+  for (int j = 0; j < columns / 8; ++j)
+    for (int h = 0; h < 2; ++h)
+      for (int c = 0; c < 2; ++c) {
+        float sum = keep ? acc[4 * j + 2 * h + c] : 0;
+        for (int k = 0; k < 32 / size; ++k)
+          sum += element(a, 16 * s + g + 8 * h, k, size, lie_a) * element(b, 8 * j + 2 * t + c, k, size, lie_b);
+        acc[4 * j + 2 * h + c] = sum;
+      }
+}
+
+static uint words[640][6]; /* what a sub-group's work-items exchange */
+
+void emu_load_pair(uint *to, uint from) { memcpy(to, local(from), 8); }
+
+/* The same where A, TF32, is in the sub-group's registers: a[h + 2 q] of work-item 4 g + t is (g + 8 h, t + 4 q). */
+void emu_wgmma_left(float *acc, const uint *a, uint b, int columns)
+{
+  const int first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
+  memcpy(words[item], a, 16);
+  emu_converge();
+  for (int j = 0; j < columns / 8; ++j)
+    for (int h = 0; h < 2; ++h)
+      for (int c = 0; c < 2; ++c)
+        for (int k = 0; k < 8; ++k) {
+          float left;
+          memcpy(&left, &words[first + 4 * g + k % 4][h + 2 * (k / 4)], 4);
+          acc[4 * j + 2 * h + c] += left * element(b, 8 * j + 2 * t + c, k, 4, 0);
+        }
+  emu_converge();
+}
+
+/* ptx_copy.h and ptx_mma.h: copies land at once. */
+void emu_copy_16(uint to, const void *from, int bytes)
+{
+  memset(local(to), 0, 16);
+  memcpy(local(to), from, bytes);
+}
+
+void emu_load_matrices(uint *w, uint address)
+{
+  const uint first = item / 32 * 32;
+  words[item][0] = address;
+  emu_converge();
+  for (uint m = 0; m < 4; ++m) w[m] = *(uint *)local(words[first + 8 * m + item % 32 / 4][0] + 4 * (item % 4));
+  emu_converge();
+}
+
+static float in_word(uint word, int e, int size)
+{
+  float x;
+  if (size == 2) return _cvtsh_ss((unsigned short)(word >> 16 * e));
+  memcpy(&x, &word, 4);
+  return x;
+}
+
+void emu_mma(float *d, const uint *a, const uint *b, int size)
+{
+  const uint first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
+  memcpy(words[item], a, 16);
+  memcpy(words[item] + 4, b, 8);
+  emu_converge();
+  for (uint h = 0; h < 2; ++h)
+    for (uint c = 0; c < 2; ++c)
+      for (uint q = 0; q < 2; ++q)
+        for (uint from = 0; from < 4; ++from)
+          for (int e = 0; e < 4 / size; ++e)
+            d[2 * h + c] += in_word(words[first + 4 * g + from][h + 2 * q], e, size) *
+                            in_word(words[first + 4 * (2 * t + c) + from][4 + q], e, size);
+  emu_converge();
+}
+
+float emu_float_of_half(unsigned short x) { return _cvtsh_ss(x); }
+unsigned short emu_half_of_float(float x) { return _cvtss_sh(x, 0); }
+
+static void *run_item(void *n)
+{
+  item = (uint)(uintptr_t)n;
+  entry(arguments);
+  return 0;
+}
+
+/* All work-groups of all layers of a launch. */
+void run(ulong *args, uint all_groups, uint layers, uint group_size)
+{
+  pthread_t threads[512];
+  pthread_attr_t small;
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, 1 << 18);
+  arguments = args;
+  items = group_size;
+  groups = all_groups;
+  for (layer = 0; layer < layers; ++layer)
+    for (group = 0; group < groups; ++group) {
+      memset(named, 0, sizeof named);
+      memset(bars, 0, sizeof bars);
+      known = 0;
+      for (uintptr_t i = 0; i < items; ++i) pthread_create(threads + i, &small, run_item, (void *)i);
+      for (uintptr_t i = 0; i < items; ++i) pthread_join(threads[i], 0);
+    }
+}

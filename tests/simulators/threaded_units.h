@@ -1,0 +1,109 @@
+/* In the place of cl/nvidia/ptx_copy.h, ptx_map.h, ptx_wgmma.h, ptx_mma.h and ptx_group.h where tests/simulators/threaded.py runs a kernel as
+ * threads: the same functions, by those of threaded_units.c; and the builtins that clang alone does not have. */
+#define inline static
+uint emu_item(void);
+uint emu_items(void);
+uint emu_group(void);
+uint emu_groups(void);
+uint emu_layer(void);
+void emu_named(uint n, uint count, int wait);
+void emu_converge(void);
+void emu_mbarrier_init(uint address, uint arrivals);
+void emu_mbarrier_change(uint address, int arrivals, int bytes);
+void emu_mbarrier_wait(uint address, uint parity);
+void emu_copy_box(uint to, __global const ulong *map, int x, int y, int layer, uint bar);
+void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int lie_a, int lie_b);
+void emu_wgmma_left(float *acc, const uint *a, uint b, int columns);
+void emu_load_pair(uint *words, uint from);
+void emu_copy_16(uint to, __global const void *from, int bytes);
+void emu_load_matrices(uint *w, uint address);
+void emu_mma(float *d, const uint *a, const uint *b, int size);
+float emu_float_of_half(ushort x);
+ushort emu_half_of_float(float x);
+
+#define BUILTIN __attribute__((overloadable, always_inline))
+BUILTIN size_t get_local_id(uint d) { return d == 0 ? emu_item() : 0; }
+BUILTIN size_t get_group_id(uint d) { return d == 0 ? emu_group() : d == 2 ? emu_layer() : 0; }
+BUILTIN size_t get_num_groups(uint d) { return d == 0 ? emu_groups() : 1; }
+BUILTIN size_t get_local_size(uint d) { return d == 0 ? emu_items() : 1; }
+BUILTIN size_t get_global_id(uint d) { return get_group_id(d) * get_local_size(d) + get_local_id(d); }
+BUILTIN void barrier(cl_mem_fence_flags flags) { emu_named(0, emu_items(), 1); }
+BUILTIN int min(int x, int y) { return x < y ? x : y; }
+BUILTIN int max(int x, int y) { return x > y ? x : y; }
+BUILTIN uint max(uint x, uint y) { return x > y ? x : y; }
+BUILTIN uint min(uint x, uint y) { return x < y ? x : y; }
+BUILTIN float fabs(float x) { return __builtin_fabsf(x); }
+BUILTIN int isnan(float x) { return x != x; }
+BUILTIN int clz(int x) { return __builtin_clz(x); }
+BUILTIN float2 convert_float2(float2 x) { return x; }
+BUILTIN int atomic_add(volatile __local int *p, int v) { return __sync_fetch_and_add(p, v); }
+BUILTIN int atomic_min(volatile __local int *p, int v) { return __sync_fetch_and_min(p, v); }
+BUILTIN int atomic_max(volatile __local int *p, int v) { return __sync_fetch_and_max(p, v); }
+BUILTIN uint atomic_max(volatile __local uint *p, uint v) { return __sync_fetch_and_umax(p, v); }
+#define HALVES(space)                                                                                         \
+  BUILTIN float vload_half(size_t i, const space half *p) { return emu_float_of_half(((const space ushort *)p)[i]); } \
+  BUILTIN void vstore_half_rte(float x, size_t i, space half *p) { ((space ushort *)p)[i] = emu_half_of_float(x); }
+HALVES(__global)
+HALVES(__private)
+
+/* ptx_copy.h */
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+#define local_address(p) ((uint)(ulong)(p))
+#define copy_16(to, from, bytes) emu_copy_16(to, from, bytes)
+#define copies_commit() ((void)0)
+#define copies_wait(pending) ((void)0)
+/* ptx_mma.h */
+typedef float mma_acc;
+#define mma(d, a, b) emu_mma(d, a, b, MMA_TYPE == 3 ? 4 : 2)
+#define load_matrices(w, address) emu_load_matrices(w, address)
+/* ptx_group.h: a sub-group of one */
+#define SUB_GROUP 1
+#define most(x) (x)
+#define least(x) (x)
+#define total(x) (x)
+#define first_ones(x) (x)
+#define quartet_barrier(bar) emu_named(bar, 128, 1)
+#define meet(bar) emu_named(bar, 256, 1)
+#define announce(bar) emu_named(bar, 256, 0)
+/* ptx_map.h */
+#define mbarrier_init(bar, arrivals) emu_mbarrier_init(bar, arrivals)
+#define mbarrier_fence() ((void)0)
+#define mbarrier_arrive(bar) emu_mbarrier_change(bar, 1, 0)
+#define mbarrier_expect(bar, bytes) emu_mbarrier_change(bar, 1, bytes)
+#define mbarrier_wait(bar, parity) emu_mbarrier_wait(bar, parity)
+#define copy_box(to, map, x, y, layer, bar) emu_copy_box(to, map, x, y, layer, bar)
+#define map_acquire(map) ((void)0)
+#define map_prefetch(map) ((void)0)
+#define MAP_SLOT 48
+#define BYTES_128 128
+#define BYTES_64 64
+#define KEEP_MAP(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type) \
+  KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, BYTES_128)
+#define KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, \
+                    width)                                                                                    \
+  do {                                                                                                        \
+    const ulong words_[10] = {(ulong)(base), rows, columns, pitch, box_rows, box_columns, type, layers,       \
+                              layer_pitch, width};                                                            \
+    if (get_local_id(0) % 32 == 0)                                                                            \
+      for (int w_ = 0; w_ < 10; ++w_) ((slot) + 16 * (n))[w_] = words_[w_];                                    \
+  } while (0)
+/* ptx_wgmma.h: a tile is its address, in units of 16 bytes */
+typedef float wgmma_acc;
+typedef float4 wgmma_acc4;
+#define WGMMA_ACC (WGMMA_N / 2)
+#define LIE_A WGMMA_ACROSS_A /* 0: along K, 1: across, 2: across in boxes of 64 bytes */
+#define LIE_B (WGMMA_ACROSS_B ? (WGMMA_N == 32 ? 2 : 1) : 0)
+#define WGMMA_STEP_A (LIE_A ? 128 : 2)
+#define WGMMA_STEP_B (LIE_B == 2 ? 64 : LIE_B ? 128 : 2)
+#define wgmma_right(address, chunk) wgmma_tile(address, chunk)
+#define wgmma_tile(address, chunk) ((ulong)(address) / 16)
+#define wgmma(acc, a, b, keep) \
+  emu_wgmma(acc, (a) * 16, (b) * 16, keep, WGMMA_N, WGMMA_TYPE == 3 ? 4 : 2, LIE_A, LIE_B)
+#define wgmma_left(acc, a, b) emu_wgmma_left(acc, a, (b) * 16, WGMMA_N)
+#define load_pair(words, from) emu_load_pair(words, from)
+#define wgmma_fence() ((void)0)
+#define wgmma_commit() ((void)0)
+#define wgmma_wait_previous() emu_converge()
+#define wgmma_wait_all_but(pending) emu_converge()
+#define wgmma_wait(acc) emu_converge()

@@ -1,0 +1,372 @@
+"""Calls of matmul and gemm as plain data: drawn at random, built into arrays, and judged.
+
+A call is a dictionary of JSON types, so that one that failed can be kept in a file. It is drawn from a
+``random.Random``, which may be hypothesis's (that shrinks) or a seeded one (``tests/campaigns/fuzz.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pyopencl.array as cla
+
+import pyclmm
+from pyclmm import KERNELS
+from pyclmm.opencl.host_memory import Span
+from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
+from tests.support.cases import DEVICE, numbers, problem_of
+from tests.support.oracle import gemm as expected
+
+SIZES = (0, 1, 1, 2, 3, 4, 5, 8, 16, 17)
+DEVICE_LAYOUTS = ("C", "C", "F", "reversed", "sliced", "zero", "permuted")
+HOST_LAYOUTS = (*DEVICE_LAYOUTS, "unaligned", "swapped", "readonly", "field")
+OUT_LAYOUTS = ("C", "F", "reversed", "sliced", "permuted")
+BLAS_TYPES = ("float32", "float64", "complex64", "complex128")
+# Kernels for some shapes or devices only: what they refuse is no failure.
+PARTIAL = [k.name for k in KERNELS if k.supports(problem_of(400, 400, 40), DEVICE) is not None]
+ACTIVATIONS = (None, None, "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
+
+
+# ---- drawing ---------------------------------------------------------------------------------
+
+
+def _stacks(r):
+    """Two stacks that broadcast, but for one time in twenty."""
+    full = [r.choice((1, 2, 3)) for _ in range(r.choice((0, 0, 0, 1, 2)))]
+    if full and r.random() < 0.1:
+        full[0] = 0
+    left, right = ([n if r.random() < 0.7 else 1 for n in full][r.randint(0, len(full)) :] for _ in "ab")
+    if left and r.random() < 0.05:
+        left[-1] += 3
+    return left, right
+
+
+def _shapes(r):
+    m, n, k = (r.choice(SIZES) for _ in "mnk")
+    left, right = _stacks(r)
+    a = [k] if r.random() < 0.12 else [*left, m, k]
+    b = [k] if r.random() < 0.12 else [*right, k, n]
+    if r.random() < 0.05:
+        b[0] += 1
+    if r.random() < 0.02:
+        a = []
+    return a, b
+
+
+def _result_shape(a, b):
+    """The shape of the product, or one like it where there is none."""
+    try:
+        return list(np.matmul(np.zeros(a), np.zeros(b)).shape)
+    except ValueError:
+        return [*a[:-1], *b[-1:]]
+
+
+def _layout(r, place, names=None):
+    return r.choice(names or (HOST_LAYOUTS if place == "host" else DEVICE_LAYOUTS))
+
+
+def matmul_kind(r, types=ELEMENT_TYPES):
+    """What of a call of matmul decides on the programs it runs, but for shapes and layouts."""
+    left = r.choice(types)
+    kind = {
+        "name": "matmul",
+        "a": left,
+        "b": left if r.random() < 0.6 else r.choice(types),
+        "dtype": r.choice(types) if r.random() < 0.15 else None,
+        "kernel": _kernel(r),
+    }
+    if kind["dtype"] == "bfloat16":  # numpy.matmul has none
+        kind["dtype"] = None
+    if r.random() < 0.4:
+        kind["out"] = left if r.random() < 0.7 else r.choice(types)
+    return kind
+
+
+def _kernel(r):
+    return "auto" if r.random() < 0.7 else r.choice([k.name for k in KERNELS])
+
+
+def draw_matmul(r, place, types=ELEMENT_TYPES, kind=None):
+    """A call of matmul on operands of *types*; some of them are wrong, as numpy.matmul would say."""
+    call = dict(kind or matmul_kind(r, types)) | {"place": place, "seed": r.randint(0, 1 << 16)}
+    a, b = _shapes(r)
+    call["a"] = {"shape": a, "dtype": call["a"], "layout": _layout(r, place)}
+    call["b"] = {"shape": b, "dtype": call["b"], "layout": _layout(r, place)}
+    if "out" in call:
+        shape = _result_shape(a, b)
+        if r.random() < 0.1:
+            shape = [*shape, 2] if r.random() < 0.5 else [2, *shape]
+        names = (*OUT_LAYOUTS, *(("unaligned", "swapped", "readonly", "field") if place == "host" else ()))
+        call["out"] = {"shape": shape, "dtype": call["out"], "layout": _layout(r, place, names)}
+    return call
+
+
+def gemm_kind(r, types=BLAS_TYPES):
+    """What of a call of gemm decides on the programs it runs, but for shapes and layouts."""
+    dtype = r.choice(types)
+    kind = {
+        "name": "gemm",
+        "dtype": dtype,
+        "trans_a": r.choice("NTC"),
+        "trans_b": r.choice("NTC"),
+        "kernel": _kernel(r),
+        "has": [n for n, often in (("c", 0.6), ("bias", 0.3), ("out", 0.5)) if r.random() < often],
+    }
+    if not dtype.startswith("complex"):
+        kind["activation"] = r.choice(ACTIVATIONS)
+    return kind
+
+
+def draw_gemm(r, place, types=BLAS_TYPES, kind=None):
+    """A right call of gemm on matrices of one type."""
+    call = dict(kind or gemm_kind(r, types)) | {"place": place, "seed": r.randint(0, 1 << 16)}
+    dtype, has = call.pop("dtype"), call.pop("has")
+    m, n, k = (r.choice(SIZES[1:]) for _ in "mnk")
+
+    def matrix(rows, cols, names=None):
+        return {"shape": [rows, cols], "dtype": dtype, "layout": _layout(r, place, names)}
+
+    call["a"] = matrix(*((m, k) if call["trans_a"] == "N" else (k, m)))
+    call["b"] = matrix(*((k, n) if call["trans_b"] == "N" else (n, k)))
+    call["alpha"] = r.choice((0, 1, 0.7, -2))
+    call["beta"] = r.choice((0, 1, 1.3)) if "c" in has else 0
+    if "c" in has:
+        call["c"] = matrix(m, n)
+    if "bias" in has:
+        call["bias"] = matrix(*r.choice(((1, n), (m, 1), (1, 1))))
+    if "out" in has:
+        call["out"] = matrix(m, n, OUT_LAYOUTS)
+    return call
+
+
+# ---- building --------------------------------------------------------------------------------
+
+
+@dataclass
+class Built:
+    """An array in some layout, and the bytes that it is a view of."""
+
+    view: np.ndarray
+    root: np.ndarray
+
+
+def _bytes(rng, nbytes):
+    return np.frombuffer(bytearray(rng.bytes(nbytes)), np.uint8)
+
+
+def _in_root(rng, shape, dtype, offset=0):
+    root = _bytes(rng, offset + math.prod(shape) * dtype.itemsize)
+    return Built(np.ndarray(shape, dtype, root, offset), root)
+
+
+def _sliced(rng, shape, dtype):
+    whole = _in_root(rng, [2 * n + 1 for n in shape], dtype)
+    return Built(whole.view[(..., *(slice(1, None, 2) for _ in shape))], whole.root)
+
+
+def _permuted(rng, shape, dtype):
+    axes = rng.permutation(len(shape))
+    whole = _in_root(rng, [shape[axis] for axis in axes], dtype)
+    return Built(whole.view.transpose(np.argsort(axes)), whole.root)
+
+
+def _field(rng, shape, dtype):
+    record = np.dtype([("before", "u1"), ("x", dtype)])
+    whole = _in_root(rng, shape, record)
+    return Built(whole.view["x"], whole.root)
+
+
+def _empty(rng, shape, dtype, layout):
+    if layout == "F":
+        built = _in_root(rng, shape[::-1], dtype)
+        return Built(built.view.T, built.root)
+    if layout == "reversed":
+        built = _in_root(rng, shape, dtype)
+        return Built(built.view[(..., *(slice(None, None, -1) for _ in shape))], built.root)
+    if layout == "unaligned":
+        return _in_root(rng, shape, dtype, offset=1)
+    if layout == "swapped" and dtype.isbuiltin:
+        return _in_root(rng, shape, dtype.newbyteorder())
+    special = {"sliced": _sliced, "permuted": _permuted, "field": _field}
+    return special.get(layout, _in_root)(rng, shape, dtype)
+
+
+def _values(rng, shape, dtype, exact):
+    if dtype.kind in "iu" and not exact:  # beside floats: nothing that overflows a float16
+        return rng.integers(0 if dtype.kind == "u" else -8, 9, shape).astype(dtype)
+    return numbers(rng, shape, dtype)
+
+
+def build(spec, rng, exact):
+    """The array that *spec* describes, with random elements and random bytes around them."""
+    shape, dtype, layout = tuple(spec["shape"]), dtype_of(spec["dtype"]), spec["layout"]
+    built = _empty(rng, shape, dtype, layout)
+    built.view[...] = _values(rng, shape, dtype, exact)
+    if layout == "zero" and shape and 0 not in shape:
+        axis = int(rng.integers(len(shape)))
+        first = built.view[tuple(slice(0, 1) if i == axis else slice(None) for i in range(len(shape)))]
+        return Built(np.broadcast_to(first, shape), built.root)
+    if layout in ("readonly", "zero"):
+        built.view.flags.writeable = False
+    return built
+
+
+def operands(call):
+    """name -> Built, the same each time."""
+    rng = np.random.default_rng(call["seed"])
+    names = [n for n in ("a", "b", "c", "bias", "out") if call.get(n)]
+    kinds = {dtype_of(call[n]["dtype"]).kind for n in names} | {np.dtype(call.get("dtype") or "i4").kind}
+    return {n: build(call[n], rng, exact=kinds <= set("biu")) for n in names}
+
+
+def on_device(x, queue):
+    """A pyopencl Array with the same strides in a buffer with the same bytes around them."""
+    if x.size == 0:
+        return cla.Array(queue, x.shape, x.dtype)
+    span = Span.around(x)
+    memory = cla.to_device(queue, np.ascontiguousarray(span.memory))
+    offset = span.start * x.itemsize
+    return cla.Array(queue, x.shape, x.dtype, data=memory.base_data, offset=offset, strides=x.strides)
+
+
+# ---- judging ---------------------------------------------------------------------------------
+
+
+def _outcome(function, *args, **kwargs):
+    """(result, None) or (None, the exception)."""
+    try:
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs), None
+    except (ValueError, TypeError, pyclmm.PyclmmError) as error:
+        return None, error
+
+
+def _passed(call, arrays):
+    chosen = {"kernel": call["kernel"]} | ({"out": arrays["out"]} if "out" in arrays else {})
+    if call.get("dtype"):
+        chosen["dtype"] = dtype_of(call["dtype"])
+    if call["name"] == "gemm":
+        names = ("alpha", "beta", "trans_a", "trans_b", "activation")
+        chosen |= {n: call[n] for n in names if n in call} | {"bias": arrays.get("bias")}
+    return [arrays["a"], arrays["b"], *([arrays["c"]] if "c" in arrays else [])], chosen
+
+
+def perform(call, built, queue):
+    """What pyclmm makes of *call*: (result, exception). Results of Arrays come back as NumPy's."""
+    function = getattr(pyclmm, call["name"])
+    if call["place"] == "host":
+        args, kwargs = _passed(call, {n: x.view for n, x in built.items()})
+        return _outcome(function, *args, **kwargs)
+    arrays = {n: on_device(x.view, queue) for n, x in built.items()}
+    args, kwargs = _passed(call, arrays)
+    result, error = _outcome(function, *args, queue=queue, **kwargs)
+    if error is None:
+        result = _brought_back(built, arrays, result)
+    return result, error
+
+
+def _brought_back(built, arrays, result):
+    if "out" not in built:
+        return result.get()
+    assert result is arrays["out"]
+    target = built["out"].view
+    if target.size:
+        span = Span.around(target)
+        memory = np.empty_like(span.memory)
+        cla.Array(result.queue, memory.shape, memory.dtype, data=result.base_data).get(ary=memory)
+        span.memory[...] = memory
+    return target
+
+
+def _same_rest(mine, other):
+    """Bytes around the elements are as before, and so are read-only arrays as a whole."""
+    if mine.view.flags.writeable:
+        mine.view[...] = 0
+        other.view[...] = 0
+    assert np.array_equal(mine.root, other.root), "bytes beside the elements have changed"
+
+
+def _excused(call, error):
+    """Whether a kernel asked for by name said that it does not take everything."""
+    return isinstance(error, pyclmm.UnsupportedError) and call["kernel"] in PARTIAL
+
+
+def _check_raised(call, error, numpys):
+    if _excused(call, error):
+        return True
+    if isinstance(error, pyclmm.DTypeError) and "imaginary" in str(error):
+        return True  # ml_dtypes lets NumPy drop imaginary parts; pyclmm does not
+    assert (error is None) == (numpys is None), f"pyclmm: {error!r}, NumPy: {numpys!r}"
+    if error is not None:
+        kind = TypeError if isinstance(numpys, TypeError) else ValueError
+        assert isinstance(error, kind), f"pyclmm: {error!r}, NumPy: {numpys!r}"
+        assert isinstance(error, pyclmm.PyclmmError), repr(error)
+    return error is not None
+
+
+def judge_matmul(call, queue):
+    """Compare a call of matmul with numpy.matmul: value, dtype, shape, flags, exception, bytes around.
+
+    Returns whether it gave a product, and no exception.
+    """
+    mine, other = operands(call), operands(call)
+    kwargs = {"out": other["out"].view} if "out" in other else {}
+    if call.get("dtype"):
+        kwargs["dtype"] = call["dtype"]
+    a, b = other["a"].view, other["b"].view
+    want, numpys = _outcome(np.matmul, a, b, **kwargs)
+    got, error = perform(call, mine, queue)
+    if _check_raised(call, error, numpys):
+        return False
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    if not call.get("out"):
+        if call["place"] == "host":
+            assert type(got) is type(want)
+            assert got.flags.c_contiguous
+            assert got.flags.writeable == want.flags.writeable
+            assert got.flags.owndata
+    elif call["place"] == "host":
+        assert got is mine["out"].view
+    fixed = {"signature": (None, None, np.dtype(call["dtype"]))} if call.get("dtype") else {}
+    computed = np.matmul.resolve_dtypes((a.dtype, b.dtype, None), casting="same_kind", **fixed)[2]
+    if computed.kind in "biu":
+        assert np.array_equal(got, want)
+    else:
+        native = got.astype(got.dtype.newbyteorder("="))
+        expected(a.astype(computed), b.astype(computed)).over(want.shape).check(native, summed=computed)
+    for name in mine:
+        _same_rest(mine[name], other[name])
+    return True
+
+
+def judge_gemm(call, queue):
+    """Compare a call of gemm with the same in NumPy's widest arithmetic; False if the kernel refused it."""
+    mine, other = operands(call), operands(call)
+    got, error = perform(call, mine, queue)
+    if _excused(call, error):
+        return False
+    assert error is None, repr(error)
+    x = {n: built.view for n, built in other.items()}
+    scalars = {n: call[n] for n in ("alpha", "beta", "trans_a", "trans_b")}
+    want = expected(
+        x["a"], x["b"], x.get("c"), bias=x.get("bias"), activation=call.get("activation"), **scalars
+    )
+    want.check(got)
+    for name in mine:
+        _same_rest(mine[name], other[name])
+    return True
+
+
+def judge(call, queue):
+    """Compare *call* with NumPy; AssertionError has the call as JSON, to be kept in failed_calls/.
+
+    Returns whether it gave a product; otherwise it was refused, as it had to be.
+    """
+    try:
+        return {"matmul": judge_matmul, "gemm": judge_gemm}[call["name"]](call, queue)
+    except Exception as error:
+        raise AssertionError(f"{error}\nin the call {json.dumps(call)}") from error

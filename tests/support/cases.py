@@ -1,0 +1,228 @@
+"""Every kernel in every configuration worth testing, found by walking KERNELS; operands for them."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm import KERNELS, TileConfig
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.problem.canonical import checked_gemm
+from pyclmm.problem.gemm import dense
+
+# On PoCL, the driver that CI uses, these must run: a skip there is a failure.
+NEVER_SKIPPED = (
+    "packed",
+    "thin",
+    "register",
+    "tiled",
+    "naive",
+    "flat",
+    "single_group",
+    "sequential",
+)
+
+# How many of a family's own configurations are tested: compiling them is what takes the time.
+# PYCLMM_TEST_CONFIGS=all takes all of them.
+ALL = os.environ.get("PYCLMM_TEST_CONFIGS") == "all"
+SPREAD = 1000 if ALL else 2
+VARIANTS = 3  # programs, or sizes of work-groups, that one test may compile for different shapes
+
+
+def _tile(*, options=(), **sizes):
+    return TileConfig(**sizes, options=tuple(sorted(dict(options).items())))
+
+
+_REGISTERS = {"held": 1, "slices": 1, "fetch_b": 0}
+# Odd sizes that no device would be tuned to, and that compile fast. A kernel is tested in those that
+# it does not refuse; of several that launch the same, one is taken.
+ODD_TILES = (
+    TileConfig.square(3),
+    TileConfig.square(5),
+    _tile(bm=3, bn=5),
+    _tile(bm=8, bn=8, bk=4, sgm=8, sgn=8, tm=2, tn=2, stages=2, split_k=3, options=_REGISTERS),
+    _tile(bm=12, bn=8, bk=4, sgm=12, sgn=8, tm=3, tn=2, stages=2, split_k=0, options=_REGISTERS),
+    _tile(bm=8, bn=8, bk=8, sgm=8, sgn=8, tm=4, tn=4, stages=2, options=_REGISTERS | {"slices": 2}),
+    _tile(bm=9, bn=12, bk=8, tm=3, tn=4, vec=4, split_k=3),
+    _tile(bm=4, bn=8, bk=4, tm=2, tn=4, vec=4),
+    _tile(vec=1, split_k=3, options={"lanes": 4, "teams": 2, "depth": 3}),
+    _tile(vec=1, split_k=0, options={"lanes": 2, "teams": 2, "depth": 1}),
+)
+
+DEVICE = device_info(default_device())
+
+
+def problem_of(m, n, k, dtype="f4"):
+    """The product of dense matrices of one dtype."""
+    dtype = np.dtype(dtype)
+    return checked_gemm(dense((m, k), dtype), dense((k, n), dtype)).problem
+
+
+SAMPLE = problem_of(4, 4, 4)
+
+
+def refused(kernel, reason):
+    """Skip the test, unless this kernel must not be skipped here."""
+    if kernel.name in NEVER_SKIPPED and DEVICE.vendor == "pocl":
+        pytest.fail(f"{kernel.name} must run on {DEVICE.name!r}, but: {reason}")
+    pytest.skip(reason)
+
+
+@cache
+def _takes(kernel, m, n, k):
+    return kernel.supports(problem_of(m, n, k), DEVICE) is None
+
+
+@cache
+def _variant(kernel, config, m, n, k):
+    """What is compiled for that shape: programs, and by some drivers each size of work-groups."""
+    if 0 in (m, n):
+        return ()  # nothing is launched
+    problem = problem_of(m, n, k)
+    if config is None or kernel.violations(problem, config, DEVICE):
+        config = kernel.configs(problem, DEVICE)[0]
+    launches = kernel.launches(problem, config, DEVICE).launches
+    return tuple((launch.program, launch.local_size) for launch in launches)
+
+
+class Subject:
+    """A kernel in one configuration, ready to be tested; None is the one it takes by itself."""
+
+    def __init__(self, kernel, config=None):
+        self.kernel, self.config = kernel, config
+        self.used = 0  # calls that ran in that configuration
+
+    def __repr__(self):
+        return f"{self.kernel.name}-{self.config or 'default'}".replace(" ", ",")
+
+    def __call__(self, *args, **kwargs):
+        """gemm by this kernel; in its default configuration where the operands rule out this one."""
+        choices = [(self.kernel.name, self.config)] if self.config else []
+        for choice in [*choices, self.kernel.name]:
+            try:
+                result = pyclmm.gemm(*args, kernel=choice, **kwargs)
+            except pyclmm.UnsupportedError as error:
+                refused(self.kernel, str(error))
+            except pyclmm.ArgumentError as error:
+                if "cannot use" not in str(error) or choice == self.kernel.name:
+                    raise
+            else:
+                self.used += choice != self.kernel.name or self.config is None
+                return result
+        raise AssertionError("a kernel refused its own default")
+
+    def takes(self, m, n, k):
+        """Whether the kernel takes that shape at all."""
+        return _takes(self.kernel, m, n, k)
+
+    def shape(self, m, n, k):
+        """That shape, with fewer rows or columns where the kernel takes no more."""
+        for rows, columns in ((m, n), (m, 5), (5, n), (5, 5), (m, 1)):
+            if self.takes(rows, columns, k):
+                return rows, columns, k
+        return refused(self.kernel, f"{self} takes no shape like {m} x {n} x {k}")
+
+    def shapes(self, wanted):
+        """Those that the kernel takes, in at most VARIANTS variants, from all over the list."""
+        every = list(dict.fromkeys(wanted))
+        mine = [s for s in every if self.takes(*s)]
+        variants = list(dict.fromkeys(_variant(self.kernel, self.config, *s) for s in mine))
+        kept = variants[:: max(1, -(-len(variants) // VARIANTS))]
+        found = [s for s in mine if _variant(self.kernel, self.config, *s) in kept]
+        if found:
+            return found
+        why = self.kernel.supports(problem_of(*every[0]), DEVICE)
+        return refused(self.kernel, f"{self} takes none of these shapes: {why}")
+
+
+def sample(kernel):
+    """A small product that the kernel takes, if it takes any."""
+    problems = [SAMPLE, problem_of(4, 1, 4)]
+    return next((p for p in problems if kernel.supports(p, DEVICE) is None), SAMPLE)
+
+
+def missing(kernel):
+    """Why this device cannot run the kernel at all, or None."""
+    return kernel.supports(sample(kernel), DEVICE)
+
+
+def _distinct(kernel, configs):
+    """Without those that launch the same."""
+    found = {}
+    if missing(kernel):
+        return []
+    for config in configs:
+        if not kernel.violations(sample(kernel), config, DEVICE):
+            found.setdefault(kernel.launches(sample(kernel), config, DEVICE), config)
+    return list(found.values())
+
+
+def own_configs(kernel):
+    """The kernel's candidates, from first to last, a few of them."""
+    found = _distinct(kernel, kernel.configs(sample(kernel), DEVICE)) or [None]
+    return found[:: max(1, -(-len(found) // SPREAD))]
+
+
+def odd_configs(kernel):
+    """The odd tiles that the kernel can use and its device would not."""
+    own = _distinct(kernel, kernel.configs(sample(kernel), DEVICE))
+    return [c for c in _distinct(kernel, [*own, *ODD_TILES]) if c not in own][:2]
+
+
+def _parameter(subject, *case):
+    """A parameter with its reason to be skipped, where there is one that may be."""
+    reason = missing(subject.kernel)
+    skipped = [pytest.mark.skip(reason=reason)] if reason and subject.kernel.name not in NEVER_SKIPPED else []
+    name = "-".join(map(str, (subject.kernel.name, *case))) if case else repr(subject)
+    return pytest.param(subject, *case, id=name, marks=skipped)
+
+
+def _parameters(subjects):
+    return pytest.mark.parametrize("subject", [_parameter(s) for s in subjects])
+
+
+every_config = _parameters([Subject(k, c) for k in KERNELS for c in (*own_configs(k), *odd_configs(k))])
+# What the kernel takes by itself, and a tile that no shape divides.
+two_configs = _parameters([Subject(k, c) for k in KERNELS for c in (None, *odd_configs(k)[:1])])
+# The one of a family's that compiles fastest: for tests of types and epilogues, which share their code.
+every_kernel = _parameters([Subject(k, (*odd_configs(k)[:1], None)[0]) for k in KERNELS])
+
+
+def rotated(names, cases, by=3):
+    """Each case with a few kernels, a part *by* of them, and each kernel with as many: they share the
+    code that these cases test, and compiling all pairs takes too long."""
+    found = [
+        _parameter(Subject(kernel, config), *case)
+        for number, kernel in enumerate(KERNELS)
+        for config in [(*odd_configs(kernel)[:1], None)[0]]
+        for index, case in enumerate(cases)
+        if ALL or (number + index) % by == 0
+    ]
+    return pytest.mark.parametrize(("subject", *names), found)
+
+
+defaults = _parameters([Subject(k) for k in KERNELS])
+# The families themselves.
+DEFAULTS = [pytest.param(k, id=k.name, marks=_parameter(Subject(k)).marks) for k in KERNELS]
+
+
+def numbers(rng, shape, dtype):
+    """Random elements: normal for floats, the whole range for integers."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.3
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+    if dtype.kind == "c":
+        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def small_integers(rng, shape, dtype):
+    """Elements whose products and sums are exact in every float type."""
+    return rng.integers(-3, 4, shape).astype(dtype)

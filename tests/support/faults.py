@@ -1,0 +1,124 @@
+"""Faults for the tests: a driver that fails where it is told to, in one module of pyclmm's."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclmm
+
+OUT_OF_RESOURCES = cl.status_code.OUT_OF_RESOURCES
+INVALID_WORK_GROUP_SIZE = cl.status_code.INVALID_WORK_GROUP_SIZE
+ALLOCATION_FAILURE = cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE
+BUILD_FAILURE = cl.status_code.BUILD_PROGRAM_FAILURE
+DEVICE_NOT_AVAILABLE = cl.status_code.DEVICE_NOT_AVAILABLE
+INVALID_COMMAND_QUEUE = cl.status_code.INVALID_COMMAND_QUEUE
+EXECUTION_FAILED = cl.status_code.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST
+
+
+def cl_error(code, routine="clInjected", text=""):
+    """The exception that PyOpenCL raises for that code."""
+    kind = cl.MemoryError if code == ALLOCATION_FAILURE else cl.RuntimeError
+    return kind(cl._cl._ErrorRecord(routine, code, text))
+
+
+class Part:
+    """A module with some functions replaced; the rest is the module's own."""
+
+    def __init__(self, module, **replaced):
+        self.__dict__.update(replaced)
+        self._module = module
+
+    def __getattr__(self, name):
+        return getattr(self._module, name)
+
+
+class Failing:
+    """A function that raises *error* at call number *at* (every one from there on: *always*)."""
+
+    def __init__(self, real, error, at=1, always=False, after=False):
+        self.real, self.error, self.at, self.always, self.after = real, error, at, always, after
+        self.calls = 0
+
+    def __call__(self, *args, **kwargs):
+        self.calls += 1
+        hit = self.calls >= self.at if self.always else self.calls == self.at
+        if hit and not self.after:
+            raise self.error
+        result = self.real(*args, **kwargs)
+        if hit:
+            raise self.error
+        return result
+
+
+@contextmanager
+def failing(module, name, error, library="cl", **how):
+    """Within, ``library.name`` of that module raises *error*; gives the :class:`Failing`.
+
+    *library* "": a function of the module's own.
+    """
+    real = getattr(module, library) if library else module
+    fault = Failing(getattr(real, name), error, **how)
+    with pytest.MonkeyPatch.context() as patch:
+        if library:
+            patch.setattr(module, library, Part(real, **{name: fault}))
+        else:
+            patch.setattr(module, name, fault)
+        yield fault
+
+
+class Call:
+    """One product with everything that a failing call must leave as it was."""
+
+    def __init__(self, seed=1, shape=(33, 29, 41), **options):
+        m, n, k = shape
+        rng = np.random.default_rng(seed)
+        self.a = rng.standard_normal((m, k), dtype=np.float32)
+        self.b = rng.standard_normal((k, n), dtype=np.float32)
+        self.out = np.full((m, n), 7, np.float32)
+        self.before = [x.copy() for x in (self.a, self.b, self.out)]
+        self.options = options
+
+    def __call__(self):
+        return pyclmm.matmul(self.a, self.b, out=self.out, **self.options)
+
+    def check_untouched(self, out=True):
+        now = (self.a, self.b, self.out)[: 3 if out else 2]
+        for name, x, y in zip(("a", "b", "out"), now, self.before, strict=False):
+            assert np.array_equal(x, y), f"{name} was changed by a call that failed"
+
+    def check_works(self):
+        """The next call is right, in another thread too: no lock is held."""
+        self._check_result()
+        failures = []
+
+        def other():
+            try:
+                self._check_result()
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=other, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive(), "a lock is held"
+        assert not failures, failures
+
+    def _check_result(self):
+        c = self()
+        assert pyclmm.checks.reference.error_ratio(c, self.a, self.b) < pyclmm.checks.reference.limit(
+            self.a.shape[1]
+        )
+
+
+def check_caches(folder):
+    """Every cache file is whole, and nothing half-written lies about."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            assert file.suffix == ".json", file
+            assert json.loads(file.read_text())["schema"] == 1

@@ -1,0 +1,106 @@
+"""Made-up devices: what the choice of kernels is tested on without a driver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyclmm.kernels.device import DeviceInfo
+
+H200 = DeviceInfo(
+    name="NVIDIA H200",
+    vendor="nvidia",
+    kind="gpu",
+    platform="NVIDIA CUDA",
+    platform_version="OpenCL 3.0 CUDA",
+    driver_version="580.159.04",
+    opencl_version=(3, 0),
+    compute_units=132,
+    max_work_group_size=1024,
+    max_work_item_sizes=(1024, 1024, 64),
+    local_mem_size=49152,
+    global_mem_size=140 << 30,
+    max_mem_alloc_size=35 << 30,
+    max_clock_mhz=1980,
+    float_vector_width=1,
+    has_fp64=True,
+    has_fp16=False,
+    unified_memory=False,
+    extensions=frozenset({"cl_khr_fp64", "cl_nv_device_attribute_query"}),
+    compute_capability=(9, 0),
+)
+PASCAL = replace(H200, name="NVIDIA GP104", compute_units=20, compute_capability=(6, 1))
+MI250 = replace(
+    H200,
+    name="gfx90a",
+    vendor="amd",
+    platform="AMD Accelerated Parallel Processing",
+    compute_units=104,
+    max_work_group_size=256,
+    local_mem_size=65536,
+    extensions=frozenset({"cl_khr_fp64"}),
+    compute_capability=None,
+)
+ARC = replace(
+    MI250,
+    name="Intel Arc A770",
+    vendor="intel",
+    platform="Intel OpenCL Graphics",
+    compute_units=512,
+    max_work_group_size=1024,
+    has_fp64=False,
+    extensions=frozenset(),
+)
+MALI = replace(
+    ARC, name="Mali-G78", vendor="arm", compute_units=20, max_work_group_size=64, local_mem_size=32768
+)
+ONE_ITEM = replace(MALI, name="one work-item", vendor="other", compute_units=1, max_work_group_size=1)
+DEVICES = (H200, PASCAL, MI250, ARC, MALI, ONE_ITEM)
+
+LLVMPIPE = replace(ONE_ITEM, name="llvmpipe (LLVM 15.0.6, 256 bits)", kind="cpu", max_work_group_size=1024)
+
+# Small in every way, of no vendor: for what must be the same on any device.
+DEVICE = DeviceInfo(
+    name="made-up",
+    vendor="other",
+    kind="gpu",
+    platform="none",
+    platform_version="OpenCL 1.2",
+    driver_version="1.0",
+    opencl_version=(1, 2),
+    compute_units=8,
+    max_work_group_size=256,
+    max_work_item_sizes=(256, 256, 64),
+    local_mem_size=1 << 15,
+    global_mem_size=1 << 30,
+    max_mem_alloc_size=1 << 28,
+    max_clock_mhz=1000,
+    float_vector_width=4,
+    has_fp64=True,
+    has_fp16=False,
+    unified_memory=False,
+    extensions=frozenset(),
+)
+
+# CPU devices that shipped tables are about.
+EPYC_POCL = replace(
+    DEVICE,
+    name="pthread-skylake-avx512-AMD EPYC",
+    vendor="pocl",
+    kind="cpu",
+    platform="Portable Computing Language",
+    platform_version="OpenCL 3.0 PoCL 3.1+debian",
+    driver_version="3.1+debian",
+    compute_units=2,
+    local_mem_size=1 << 20,
+    float_vector_width=16,
+    unified_memory=True,
+)
+EPYC_INTEL = replace(
+    EPYC_POCL,
+    name="AMD EPYC",
+    vendor="intel",
+    platform="Intel(R) OpenCL",
+    platform_version="OpenCL 3.1 LINUX",
+    driver_version="2026.22.10.0.01_160000",
+    local_mem_size=1 << 18,
+)

@@ -1,0 +1,375 @@
+"""Measuring: who runs, what is checked, what drops out, and what the numbers mean."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from pyclmm.errors import ArgumentError, BuildError, DeviceMemoryError
+from pyclmm.kernels import KERNELS
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.opencl.queues import new_queue
+from pyclmm.tools import bench, cold, contest, plots, report
+from pyclmm.tools.bench import BASELINE, Row, Rules, Rung, Track, kernel_names
+from pyclmm.tools.contest import NUMPY, Sample, Size, check_memory, ladder, random_pair
+
+F32 = np.dtype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def queue():
+    return new_queue(default_device(), profiling=True)
+
+
+def row(kernel, seconds, work=1000):
+    return Row(kernel, samples=(Sample(seconds, seconds),), flops=2 * work, error_ratio=1.0, error_limit=16.0)
+
+
+# sizes
+
+
+def test_the_ladder_is_that_of_the_course():
+    sizes = ladder()
+    assert [s.m for s in sizes] == [10, 22, 46, 100, 215, 464, 1000, 2154]
+    for exponent, size in enumerate(sizes, start=3):
+        assert size.m == size.n == size.k
+        assert size.work == pytest.approx(10**exponent, rel=0.07)
+    assert [s.m for s in ladder(1e4)] == [10, 22]
+
+
+@pytest.mark.parametrize(
+    ("size", "work"),
+    [
+        (Size(4096, 4096, 4096), 1e6),
+        (Size(16, 2048, 2048), 1e7),
+        (Size(1, 4096, 4096), 1e6),
+        (Size(1, 1, 10**8), 1e6),
+        (Size(5000, 3, 5000), 1e6),
+    ],
+    ids=str,
+)
+def test_a_shrunk_product_keeps_its_short_sides(size, work):
+    small = size.shrunk(work)
+    assert small.work == pytest.approx(work, rel=0.05)
+    for side, own in zip((small.m, small.n, small.k), (size.m, size.n, size.k), strict=True):
+        assert side == own or side >= max(s for s in (small.m, small.n, small.k)) * 0.99
+
+
+def test_shrinking_never_grows():
+    assert Size(3, 4, 5).shrunk(1e6) == Size(3, 4, 5)
+
+
+# names
+
+
+def test_every_kernel_runs_unless_some_are_asked_for_and_the_baseline_always():
+    assert kernel_names([]) == [k.name for k in KERNELS]
+    assert kernel_names(["naive", "auto", "naive"]) == ["naive", "auto", BASELINE]
+    with pytest.raises(ArgumentError, match="did you mean 'tiled'"):
+        kernel_names(["tield"])
+
+
+def test_an_unknown_dtype_gets_the_nearest():
+    with pytest.raises(ArgumentError, match="did you mean 'float32'"):
+        contest.dtype_named("flaot32")
+
+
+# races
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "float32", "float64", "complex64"])
+def test_every_kernel_is_measured_and_right(queue, dtype):
+    rung = Track(queue, kernel_names([]), Rules(rounds=2)).race(*random_pair(Size(9, 7, 21), np.dtype(dtype)))
+    assert [r.kernel for r in rung.rows] == [*(k.name for k in KERNELS), NUMPY]
+    assert rung.checked_rows == 9
+    for result in rung.rows:
+        if result.reason is None:
+            assert result.correct, result
+            assert len(result.samples) == 2
+            assert result.wall > 0
+            assert math.isclose(result.gflops, result.flops / result.seconds / 1e9)
+            assert result.flops == 2 * 9 * 7 * 21 * (4 if dtype.startswith("complex") else 1)
+    assert rung.row("naive").reason is None
+    assert rung.row(BASELINE).speedup == 1.0
+
+
+def test_device_time_is_within_wall_time(queue):
+    rung = Track(queue, ["naive"], Rules(rounds=3)).race(*random_pair(Size(64, 64, 64), F32))
+    for sample in rung.row("naive").samples:
+        assert sample.device is not None
+        assert 0 < sample.device < sample.wall
+    assert rung.row(NUMPY).device is None
+
+
+def test_rounds_are_interleaved(queue, monkeypatch):
+    order = []
+    for kind in (contest.OnDevice, contest.OnNumpy):
+
+        def run(self, original=kind.run):
+            order.append(self.name)
+            return original(self)
+
+        monkeypatch.setattr(kind, "run", run)
+    Track(queue, ["naive", "flat"], Rules(rounds=3)).race(*random_pair(Size(4, 4, 4), F32))
+    assert order == ["naive", "flat", NUMPY] * 4  # the first round is not counted
+
+
+def test_a_kernel_that_writes_nothing_is_found_out(queue, monkeypatch):
+    """Also after another kernel has left the right result where it should have written."""
+    original = contest.OnDevice.run
+
+    def run(self):
+        return Sample(1e-6) if self.name == "flat" else original(self)
+
+    monkeypatch.setattr(contest.OnDevice, "run", run)
+    rung = Track(queue, ["naive", "flat"], Rules(rounds=1)).race(*random_pair(Size(8, 8, 8), F32))
+    assert [r.kernel for r in rung.wrong] == ["flat"]
+    assert any("flat: WRONG RESULT at 8 x 8 x 8" in line for line in report.notes([rung]))
+
+
+def test_one_wrong_element_is_found(queue, monkeypatch):
+    original = contest.OnDevice.result
+
+    def result(self):
+        got = original(self)
+        got[-1, -1] += 1e-3
+        return got
+
+    monkeypatch.setattr(contest.OnDevice, "result", result)
+    rung = Track(queue, ["naive"], Rules(rounds=1)).race(*random_pair(Size(30, 20, 10), F32))
+    assert [r.kernel for r in rung.wrong] == ["naive"]
+
+
+def test_large_products_are_checked_in_part_with_first_and_last_row(monkeypatch):
+    monkeypatch.setattr(contest, "_CHECK_SLOW", 50)
+    check = contest.Check(*random_pair(Size(20, 5, 2), np.dtype(np.float64)))
+    assert list(check.rows) == [0, 4, 9, 14, 19]
+    assert check.ratio(np.full((20, 5), np.nan)) == math.inf
+
+
+def test_a_refusal_is_a_row_with_its_reason(queue):
+    limit = device_info(queue.device).max_work_group_size
+    rung = Track(queue, ["single_group", BASELINE]).race(*random_pair(Size(limit + 1, 1, 1), F32))
+    refused = rung.row("single_group")
+    assert f"the device's limit is {limit}" in refused.reason
+    assert refused.seconds is refused.gflops is refused.speedup is refused.correct is None
+    assert not refused.too_slow
+
+
+def test_what_would_take_longer_than_the_limit_does_not_run(queue):
+    track = Track(queue, ["naive", BASELINE], Rules(rounds=1, limit=10.0))
+    track.race(*random_pair(Size(10, 10, 10), F32))
+    track._pace[BASELINE] = (1000, 9.0, 9.0)
+    rung = track.race(*random_pair(Size(20, 10, 10), F32))
+    slow = rung.row(BASELINE)
+    assert slow.too_slow
+    assert slow.reason == "would take about 18 s, over the limit of 10 s"
+    fast = rung.row("naive")
+    assert fast.extrapolated
+    assert fast.speedup == pytest.approx(18.0 / fast.seconds)
+
+
+def test_repetitions_end_at_the_limit(queue, monkeypatch):
+    monkeypatch.setattr(contest.OnDevice, "run", lambda self: Sample(0.4, 0.3))
+    track = Track(queue, ["naive"], Rules(rounds=100, limit=1.0))
+    rung = track.race(*random_pair(Size(2, 2, 2), F32))
+    assert len(rung.row("naive").samples) == 3  # 0.4, 0.8, 1.2
+    monkeypatch.setattr(contest.OnDevice, "run", lambda self: Sample(0.6, 0.3))
+    rung = Track(queue, ["naive"], Rules(rounds=100, limit=1.0)).race(*random_pair(Size(2, 2, 2), F32))
+    assert len(rung.row("naive").samples) == 2  # the long first run counts
+
+
+def test_a_failing_driver_ends_one_contestant_only(queue, monkeypatch):
+    original = contest.OnDevice.run
+
+    def run(self):
+        if self.name == "flat":
+            raise cl.RuntimeError("lost\nthe device")
+        return original(self)
+
+    monkeypatch.setattr(contest.OnDevice, "run", run)
+    rung = Track(queue, ["naive", "flat"], Rules(rounds=1)).race(*random_pair(Size(4, 4, 4), F32))
+    assert rung.row("flat").reason == "lost"
+    assert rung.row("naive").correct
+
+
+def test_a_kernel_that_does_not_build_names_the_compilers_error(queue, monkeypatch):
+    def fail(self, name, board):
+        raise BuildError("toy", "-DX", "clBuildProgram failed\n\n  error: naive.cl:3: no such type\n")
+
+    monkeypatch.setattr(contest.OnDevice, "__init__", fail)
+    rung = Track(queue, ["naive"]).race(*random_pair(Size(4, 4, 4), F32))
+    assert rung.row("naive").reason == "the device's compiler refused it: error: naive.cl:3: no such type"
+    assert rung.row(NUMPY).correct
+
+
+def test_probing_goes_up_in_tenfold_steps_and_stops_short_of_the_size(queue, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Track, "race", lambda self, a, b, rounds=None: seen.append(a.shape[0] * b.size))
+    Track(queue, ["naive"]).probe(Size(1000, 1000, 1000), F32)
+    assert seen == pytest.approx([1e6, 1e7, 1e8], rel=0.05)
+    seen.clear()
+    Track(queue, ["naive"]).probe(Size(100, 100, 100), F32)
+    assert seen == []
+
+
+def test_memory_is_checked_before_anything_is_drawn(queue):
+    info = device_info(queue.device)
+    with pytest.raises(DeviceMemoryError, match="a needs a buffer of 4000000000000 bytes"):
+        check_memory(Size(10**6, 1, 10**6), F32, info)
+    small = replace(info, max_mem_alloc_size=1000, global_mem_size=2000)
+    check_memory(Size(10, 10, 10), F32, small)
+    with pytest.raises(DeviceMemoryError, match="a, b and out need 2700 bytes"):
+        check_memory(Size(15, 15, 15), F32, small)
+
+
+# reports
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (1234567, "1234567"),
+        (123.4, "123"),
+        (0.01234, "0.0123"),
+        (9.99, "9.99"),
+        (1e-7, "0.000000100"),
+    ],
+)
+def test_three_significant_digits(value, text):
+    assert report.significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(2.0, "2.00 s"), (0.0123, "12.3 ms"), (4.56e-5, "45.6 us"), (3e-9, "0.00300 us")]
+)
+def test_durations_have_a_unit_that_suits(seconds, text):
+    assert report.duration(seconds) == text
+
+
+def test_tables_keep_every_number_and_mark_estimates():
+    rows = (
+        replace(row("naive", 0.5), speedup=123456.0, extrapolated=True),
+        Row(BASELINE, reason="would take long", too_slow=True),
+    )
+    rungs = [Rung(Size(10, 10, 10), "float32", rows, 10)]
+    console = report.new_console()
+    with console.capture() as capture:
+        console.print(report.bench_table(rungs[0]))
+        console.print(report.ladder_table(rungs, "time"))
+        console.print(report.ladder_table(rungs, "speed-up"))
+    text = capture.get()
+    for part in ("~123456", "500 ms", "too slow", "1.00e+03"):
+        assert part in text
+    assert report.notes(rungs) == [
+        "sequential: not run: would take long",
+        "~: sequential was too slow to run; its time is extrapolated from a smaller product",
+    ]
+
+
+def test_notes_say_from_where_on_a_kernel_is_gone():
+    there, gone = row("naive", 1.0), Row("naive", reason="too big")
+    rungs = [
+        Rung(Size(s, s, s), "float32", (r,), s) for s, r in ((1, gone), (2, there), (3, gone), (4, gone))
+    ]
+    assert report.notes(rungs) == [
+        "naive: not run at 1 x 1 x 1: too big",
+        "naive: not run from 3 x 3 x 3 on: too big",
+    ]
+
+
+def test_json_has_samples_device_versions_and_date(queue):
+    rules = Rules(rounds=2)
+    rung = Track(queue, ["naive"], rules).race(*random_pair(Size(4, 5, 6), F32))
+    data = json.loads(json.dumps(report.bench_json(device_info(queue.device), rules, [rung])))
+    assert data["device"]["name"] == queue.device.name.strip()
+    assert data["host"]["numpy"] == np.__version__
+    assert data["date"].endswith("+00:00")
+    (product,) = data["products"]
+    assert (product["m"], product["n"], product["k"], product["work"]) == (4, 5, 6, 120)
+    naive = product["rows"][0]
+    assert naive["kernel"] == "naive"
+    assert naive["correct"] is True
+    assert len(naive["wall_samples_s"]) == 2
+
+
+def test_json_is_strict_where_a_result_is_nonsense():
+    wrong = replace(row("naive", 1.0), error_ratio=math.inf)
+    rungs = [Rung(Size(1, 1, 1), "float32", (wrong,), 1)]
+    (product,) = report.bench_json(device_info(default_device()), Rules(), rungs)["products"]
+    assert product["rows"][0]["error_ratio"] is None
+    assert product["rows"][0]["correct"] is False
+
+
+# plots
+
+
+def rungs_for_plots():
+    sizes = ladder(1e5)
+    rungs = []
+    for index, size in enumerate(sizes):
+        rows = [replace(row(k, size.work / 1e9, size.work), speedup=2.0) for k in ("naive", "flat", NUMPY)]
+        if index == len(sizes) - 1:
+            rows[0] = Row("naive", reason="slow", too_slow=True)
+            rows[1:] = [replace(r, extrapolated=True) for r in rows[1:]]
+        rungs.append(Rung(size, "float32", tuple(rows), size.m))
+    return rungs
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_plots_are_drawn(tmp_path, suffix):
+    rungs = rungs_for_plots()
+    for name, draw in (("bench", lambda p: plots.bench(rungs[0], "toy", p)), ("ladder", None)):
+        path = tmp_path / f"{name}.{suffix}"
+        plots.check(path)
+        if draw:
+            draw(path)
+        else:
+            plots.ladder(rungs, "toy", path)
+        assert path.stat().st_size > 5000
+        if suffix == "svg":
+            assert "</svg>" in path.read_text()
+
+
+def test_what_no_plot_can_be_drawn_to_is_refused_before(tmp_path):
+    with pytest.raises(ArgumentError, match=r"unknown picture format '.pgn': did you mean '.png'"):
+        plots.check(tmp_path / "x.pgn")
+
+
+def test_without_matplotlib_the_message_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(ArgumentError, match=r'pip install "pyclmm\[plot\]"'):
+        plots.check(tmp_path / "x.png")
+
+
+# first calls
+
+
+def test_first_calls_are_measured_with_caches_of_their_own(monkeypatch):
+    folders = []
+    original = cold.subprocess.run
+
+    def run(*args, env, **kwargs):
+        folders.append({env[name] for name in cold.CACHE_VARIABLES})
+        return original(*args, env=env, **kwargs)
+
+    monkeypatch.setattr(cold.subprocess, "run", run)
+    monkeypatch.setattr(cold, "REPEATS", 1)
+    found = cold.measure(cold.Request(8, 8, 8, "float32", "naive", None))
+    assert list(found) == ["empty", "warm"]
+    assert folders[0] == folders[1]
+    assert len(folders[0]) == 1
+    for run_ in found.values():
+        assert 0 < run_.second < run_.first < run_.process
+        assert 0 < run_.imports < run_.process
+
+
+def test_a_failing_first_call_says_why():
+    with pytest.raises(bench.PyclmmError, match="unknown kernel 'nope'"):
+        cold.measure(cold.Request(8, 8, 8, "float32", "nope", None))

@@ -1,0 +1,304 @@
+"""The command line as users meet it: output, files, exit codes, and every wrong call."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pyclmm
+from examples.demo import __main__ as demo
+from examples.demo import digits, workloads
+from pyclmm.kernels import KERNELS
+from pyclmm.opencl.devices import all_devices, default_device, device_labels
+from pyclmm.problem.dtypes import ELEMENT_TYPES
+from pyclmm.tools import bench, cli, cold, contest
+from pyclmm.tools.contest import Sample
+from tests.support.cases import NEVER_SKIPPED
+
+MESSAGE = re.compile(r"^Error: .+$", re.M)
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.main, [str(a) for a in arguments])
+
+
+def in_process(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "pyclmm", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=os.environ | environment,
+    )
+
+
+# info
+
+
+def test_info_names_every_device_and_kernel():
+    shown = run("info")
+    assert shown.exit_code == 0
+    for device in all_devices():
+        assert device.name.strip() in shown.output
+    assert shown.output.count("(default)") == 1
+    for kernel in KERNELS:
+        assert shown.output.count(f"kernel         {kernel.name}: ") == len(all_devices())
+    assert (
+        "float32, 1024 x 1024 x 1024 float64: M x N is 1024 x 1024" in shown.output
+    )  # single_group's reason
+
+
+def test_info_json_has_limits_and_refusals():
+    data = json.loads(run("info", "--json").output)
+    devices = [d for platform in data["platforms"] for d in platform["devices"]]
+    assert [d["label"] for d in devices] == list(device_labels())
+    assert [d["label"] for d in devices if d["default"]] == [
+        label for label, d in device_labels().items() if d == default_device()
+    ]
+    for shown, device in zip(devices, device_labels().values(), strict=True):
+        assert shown["max_work_group_size"] == device.max_work_group_size
+        assert shown["extensions"] == sorted(set(device.extensions.split()))
+        kernels = {k["name"]: k for k in shown["kernels"]}
+        assert list(kernels) == [k.name for k in KERNELS]
+        small, large = (
+            next(p for p in kernels["single_group"]["problems"] if p["m"] == m and p["dtype"] == "float32")
+            for m in (16, 1024)
+        )
+        assert small["refusal"] is None
+        assert "work-group" in large["refusal"]
+
+
+# bench
+
+
+def test_bench_writes_table_json_and_plot(tmp_path):
+    files = tmp_path / "b.json", tmp_path / "b.png"
+    shown = run("bench", 33, 20, 17, "--rounds", 2, "--json", files[0], "--plot", files[1])
+    assert shown.exit_code == 0, shown.output
+    assert "33 x 20 x 17" in shown.output
+    for name in (*(k.name for k in KERNELS), "numpy"):
+        assert re.search(rf"^{name}\b", shown.output, re.M)
+    (product,) = json.loads(files[0].read_text())["products"]
+    assert (product["m"], product["n"], product["k"]) == (33, 20, 17)
+    assert all(r["correct"] for r in product["rows"] if r["reason"] is None)
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_bench_runs_only_the_kernels_asked_for_and_the_baseline():
+    shown = run(
+        "bench", 5, 5, 5, "--kernel", "naive", "--kernel", "auto", "--dtype", "float64", "--rounds", 1
+    )
+    first_words = [line.split()[0] for line in shown.output.splitlines() if line.strip()]
+    assert [w for w in first_words if w in {"naive", "auto", "sequential", "numpy", "tiled", "flat"}] == [
+        "naive",
+        "auto",
+        "sequential",
+        "numpy",
+    ]
+    assert "float64" in shown.output
+
+
+def test_the_ladder_says_who_dropped_out_and_stops(tmp_path, monkeypatch):
+    """A kernel that takes a second a thousand multiply-adds is gone after the first rung."""
+    original = contest.OnDevice.run
+
+    def run_slow(self):
+        sample = original(self)
+        slow = 1.0 * self.board.a.shape[0] ** 3 / 1000
+        return Sample(slow, slow) if self.name == "naive" else sample
+
+    monkeypatch.setattr(contest.OnDevice, "run", run_slow)
+    files = tmp_path / "l.json", tmp_path / "l.svg"
+    shown = run(
+        *("bench", "--ladder", "--max-work", "1e5", "--limit", 5, "--rounds", 1),
+        *("--kernel", "naive", "--json", files[0], "--plot", files[1]),
+    )
+    assert shown.exit_code == 0, shown.output
+    assert (
+        "naive: not run from 22 x 22 x 22 on: would take about 10.6 s, over the limit of 5 s" in shown.output
+    )
+    assert "too slow" in shown.output
+    assert [p["work"] for p in json.loads(files[0].read_text())["products"]] == [1000, 10648, 97336]
+    assert "</svg>" in files[1].read_text()
+
+
+def test_the_ladder_ends_when_every_kernel_is_too_slow(monkeypatch):
+    monkeypatch.setattr(contest.OnDevice, "run", lambda self: Sample(4.9, 4.9))
+    monkeypatch.setattr(contest.Check, "ratio", lambda self, got: 0.0)
+    shown = run("bench", "--ladder", "--limit", 5, "--rounds", 1, "--kernel", "naive")
+    assert re.search(r"^ +22 .* too slow +too slow ", shown.output, re.M)
+    assert "9.73e+04" not in shown.output
+
+
+def test_cold_shows_empty_and_warm_caches(tmp_path, monkeypatch):
+    monkeypatch.setattr(cold, "REPEATS", 1)
+    shown = run("bench", "--cold", 8, 8, 8, "--kernel", "naive", "--json", tmp_path / "c.json")
+    assert shown.exit_code == 0, shown.output
+    assert re.search(r"^naive +empty .* m?s$", shown.output, re.M)
+    assert re.search(r"^naive +warm .* m?s$", shown.output, re.M)
+    states = json.loads((tmp_path / "c.json").read_text())["cold"]
+    assert [s["caches"] for s in states] == ["empty", "warm"]
+    assert all(s["first_s"] > s["second_s"] > 0 for s in states)
+
+
+def test_a_wrong_result_is_exit_code_1(monkeypatch):
+    monkeypatch.setattr(contest.OnDevice, "result", lambda self: np.full((4, 4), 7, np.float32))
+    shown = run("bench", 4, 4, 4, "--kernel", "naive", "--rounds", 1)
+    assert shown.exit_code == 1
+    assert "WRONG" in shown.stdout
+    assert "Error: wrong results from naive, sequential" in shown.stderr
+
+
+def test_kernels_asked_for_that_cannot_run_are_exit_code_2():
+    shown = run("bench", 1000, 1000, 1, "--kernel", "single_group", "--rounds", 1)
+    assert shown.exit_code == 2
+    assert "Error: single_group could not run here: M x N is 1000 x 1000" in shown.stderr
+
+
+# demo
+
+
+def small_workloads(data):
+    pictures = digits.draw(60) if data is None else digits.load(data)
+    return [
+        workloads.jpeg_block(),
+        workloads.turned_points(100),
+        workloads.nearest_digits(pictures, "drawn", 50, 10),
+    ]
+
+
+def test_demo_lists_devices_multiplies_and_checks(monkeypatch):
+    monkeypatch.setattr(demo, "products", small_workloads)
+    shown = run("demo")
+    assert shown.exit_code == 0, shown.output
+    assert re.search(rf"^\* .*{re.escape(default_device().name.strip())}", shown.output, re.M)
+    assert "DCT of an 8 x 8 block: 8 x 8 x 8 float32" in shown.output
+    assert shown.output.count("error/bound") == 3
+    for name in NEVER_SKIPPED:
+        assert re.search(rf"^{name} ", shown.output, re.M)
+    assert "of 10 drawn digits are told right" in shown.output
+    assert re.search(r"^\d+ products by .*: \d+ right, 0 wrong$", shown.output, re.M)
+
+
+def test_demo_counts_what_is_wrong(monkeypatch):
+    monkeypatch.setattr(demo, "products", lambda data: small_workloads(data)[:1])
+    monkeypatch.setattr(contest.OnDevice, "result", lambda self: np.zeros((8, 8), np.float32))
+    shown = run("demo")
+    assert shown.exit_code == 1
+    assert re.search(r": 0 right, \d+ wrong$", shown.output, re.M)
+
+
+def test_demo_takes_digits_from_a_folder(tmp_path):
+    shown = run("demo", "--data", tmp_path)
+    assert shown.exit_code == 2
+    assert "cannot read" in MESSAGE.search(shown.output)[0]
+
+
+# wrong calls
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["bench", "0", "5", "5"], "0 is not in the range x>=1"),
+        (["bench", "-5", "3", "3"], "-5: M, N and K are whole numbers of 1 or more"),
+        (["bench", "3", "3", "-3"], "-3: M, N and K are whole numbers of 1 or more"),
+        (["bench", "3", "x", "3"], "'x' is not a valid integer"),
+        (["bench", "3", "3"], "Give M N K"),
+        (["bench"], "or --ladder"),
+        (["bench", "1000000", "1", "1000000"], "a needs a buffer of 4000000000000 bytes"),
+        (["bench", "99999999999999999999", "1", "1"], "must stay under 2^31"),
+        (["bench", "3", "3", "3", "--ladder"], "--ladder has its own sizes"),
+        (["bench", "--ladder", "--cold"], "--ladder has its own sizes"),
+        (["bench", "--cold"], "Give M N K"),
+        (["bench", "3", "3", "3", "--cold", "--plot", "x.png"], "--cold draws nothing"),
+        (["bench", "3", "3", "3", "--kernel", "tyled"], "unknown kernel 'tyled': did you mean 'tiled'?"),
+        (["bench", "3", "3", "3", "--dtype", "flot32"], "unknown dtype 'flot32': did you mean 'float32'"),
+        (["bench", "3", "3", "3", "--device", "abacus"], "unknown device 'abacus': valid are '0:0'"),
+        (["bench", "3", "3", "3", "--limit", "0"], "0.0 is not in the range x>0"),
+        (["bench", "3", "3", "3", "--plot", "x.pgn"], "unknown picture format '.pgn'"),
+        (["bench", "3", "3", "3", "--plot", "no/such/x.png"], "there is no folder"),
+        (["bench", "3", "3", "3", "--json", "no/such/x.json"], "there is no folder"),
+        (["becnh"], "No such command 'becnh': did you mean 'bench'?"),
+        (["info", "--jsn"], "--jsn"),
+        (["demo", "--data", "no/such"], "does not exist"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_wrong_calls_are_one_line_and_exit_code_2(arguments, says):
+    shown = run(*arguments)
+    assert shown.exit_code == 2
+    assert shown.stdout == ""
+    assert says in MESSAGE.search(shown.stderr)[0]
+    assert "Traceback" not in shown.stderr
+
+
+def test_every_name_that_would_do_is_listed():
+    message = run("bench", 3, 3, 3, "--dtype", "x").stderr
+    assert all(repr(name) in message for name in ELEMENT_TYPES)
+
+
+def test_a_file_that_cannot_be_written_is_reported(tmp_path, monkeypatch):
+    def refuse(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(cli.Path, "write_text", refuse)
+    shown = run("bench", 2, 2, 2, "--rounds", 1, "--kernel", "naive", "--json", tmp_path / "x.json")
+    assert shown.exit_code == 2
+    assert "x.json: Permission denied" in shown.stderr
+
+
+def test_out_of_memory_is_one_line(monkeypatch):
+    def exhaust(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(bench.Track, "race", exhaust)
+    shown = run("bench", 2, 2, 2)
+    assert shown.exit_code == 2
+    assert "Error: out of memory" in shown.stderr
+
+
+# as a process
+
+
+def test_python_m_pyclmm_and_version():
+    done = in_process("--version")
+    assert done.stdout == f"pyclmm, version {pyclmm.__version__}\n"
+
+
+def test_piped_output_is_plain_and_whole():
+    done = in_process("bench", "65", "3", "17", "--rounds", "1", COLUMNS="20", TERM="xterm-256color")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    assert "…" not in done.stdout
+    assert re.search(r"^tiled +bm=\d+ bn=\d+ bk=\d+ .* ok \([0-9.]+\)$", done.stdout, re.M)
+
+
+def test_no_driver_says_what_to_install(tmp_path):
+    for command in (["info"], ["info", "--json"], ["bench", "2", "2", "2"], ["demo"]):
+        done = in_process(*command, OCL_ICD_VENDORS=str(tmp_path / "none"), PYOPENCL_CTX="")
+        assert done.returncode == 2, command
+        assert 'pip install "pyclmm[pocl]"' in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_bad_default_device_does_not_hide_the_others():
+    done = in_process("info", PYOPENCL_CTX="97")
+    assert done.returncode == 0
+    assert "no default device: PYOPENCL_CTX='97' names no device" in done.stdout
+    assert default_device().name.strip() in done.stdout
+
+
+def test_an_ascii_terminal_is_enough():
+    done = in_process("bench", "2", "2", "2", "--rounds", "1", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "naive" in done.stdout

@@ -1,0 +1,260 @@
+"""`pyclmm selftest`: what is wrong is found, what crashes or hangs is told, and nobody is named."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+from string import Template
+
+import numpy as np
+import pyopencl as cl
+import pytest
+from click.testing import CliRunner
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import pyclmm
+from pyclmm.kernels import kernel_named
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.opencl.queues import default_queue
+from pyclmm.tools import cli, laws, selftest
+from tests.checks.test_selfcheck import WRONG, tamper
+
+DEVICE = device_info(default_device())
+LAW_NAMES = [*(law.name for law in laws.LAWS), laws.INTERFACE]
+
+# What goes wrong in the children: tiled's compiler aborts, naive's launches never end, flat leaves a
+# product out, sequential's builds fail and tell more than they should.
+SITE = Template(
+    """
+import os, time
+import pyopencl as cl
+import pyclmm.opencl.program as program
+
+source, build, enqueue = program.read_source, program._build, cl.enqueue_nd_range_kernel
+
+def wrong_source(name):
+    return source(name).replace("k < K; ++k", "k < K - 1; ++k") if name == "textbook/flat.cl" else source(name)
+
+def bad_build(context, what):
+    if "textbook/tiled.cl" in what.sources:
+        os.abort()
+    if "textbook/sequential.cl" in what.sources:
+        raise program.BuildError("d", "-I /opt/things", $told)
+    return build(context, what)
+
+def endless(queue, kernel, *rest, **more):
+    if kernel.function_name == "matmul_naive":
+        time.sleep(600)
+    return enqueue(queue, kernel, *rest, **more)
+
+program.read_source, program._build, cl.enqueue_nd_range_kernel = wrong_source, bad_build, endless
+"""
+)
+
+
+def test_kernels(monkeypatch, *names):
+    monkeypatch.setattr(selftest, "KERNELS", tuple(map(kernel_named, names)))
+
+
+test_kernels.__test__ = False
+
+
+@pytest.fixture
+def secrets(monkeypatch, tmp_path):
+    """A user and a host with names to look for."""
+    home = tmp_path / "home" / "jane"
+    home.mkdir(parents=True)
+    monkeypatch.setattr(getpass, "getuser", lambda: "jane")
+    monkeypatch.setattr(socket, "gethostname", lambda: "box17.example.org")
+    monkeypatch.setenv("HOME", str(home))
+    return ["jane", "box17", "example.org", str(tmp_path), str(home), "passwd", "/opt/things", "C:\\Users"]
+
+
+@pytest.fixture
+def sabotage(monkeypatch, tmp_path, secrets):
+    told = f"by jane on BOX17 in {tmp_path}/home/jane/x y.cl, see /etc/passwd; C:\\Users\\jane\\a.txt:3: no"
+    (tmp_path / "sitecustomize.py").write_text(SITE.substitute(told=repr(told)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def by_name(tested):
+    return {one.kernel: one for one in tested}
+
+
+def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(monkeypatch, sabotage):
+    test_kernels(monkeypatch, "tiled", "flat", "sequential", "single_group")
+    steps = []
+    found = by_name(selftest.run(DEVICE, False, steps.append))
+    assert {name: one.verdict for name, one in found.items()} == {
+        "tiled": "crashed",
+        "flat": "wrong",
+        "sequential": "failed",
+        "single_group": "passed",
+    }
+    [crash] = found["tiled"].laws
+    assert crash.law == LAW_NAMES[0]
+    assert "SIGABRT" in crash.reason
+    assert "integer data did not come out exactly" in found["flat"].laws[0].reason
+    assert [v.law for v in found["sequential"].laws] == LAW_NAMES
+    assert [v.law for v in found["single_group"].laws] == LAW_NAMES
+    assert 0 < found["single_group"].worst < 1
+    assert f"single_group: {LAW_NAMES[-1]}" in steps
+
+
+def test_a_kernel_that_hangs_is_told_with_its_law(monkeypatch, sabotage):
+    test_kernels(monkeypatch, "naive")
+    [tested] = selftest.run(DEVICE, False, lambda _: None, limit=4.0)
+    assert tested.verdict == "hung"
+    assert tested.laws[-1].law == LAW_NAMES[0]
+    assert "did not end within 4 seconds" in tested.laws[-1].reason
+
+
+def test_the_command_writes_a_report_that_names_nobody(monkeypatch, sabotage, secrets, tmp_path):
+    test_kernels(monkeypatch, "sequential", "tiled")
+    file = tmp_path / "report.json"
+    done = CliRunner().invoke(cli.main, ["selftest", "--report", str(file)])
+    assert done.exit_code == 1
+    assert "Error: sequential, tiled did not pass" in done.output
+    text = file.read_text()
+    for secret in secrets:
+        assert secret.lower() not in text.lower(), secret
+    content = json.loads(text)
+    assert "<path>" in content["kernels"][0]["laws"][0]["reason"]
+    assert {"pyclmm", "pyopencl", "numpy", "python"} <= set(content["host"])
+    assert content["device"]["driver_version"] == selftest.anonymous(DEVICE.driver_version)
+    assert content["device"]["max_mem_alloc_size"] == DEVICE.max_mem_alloc_size
+    assert [k["verdict"] for k in content["kernels"]] == ["failed", "crashed"]
+    for row in content["kernels"][0]["laws"]:
+        assert set(row) == {"law", "verdict", "cases", "error_ratio", "error_limit", "reason"}
+
+
+def test_the_command_says_that_all_is_well(monkeypatch, tmp_path):
+    test_kernels(monkeypatch, "naive")
+    file = tmp_path / "report.json"
+    done = CliRunner().invoke(cli.main, ["selftest", "--quick", "--report", str(file)])
+    assert done.exit_code == 0, done.output
+    assert "passed" in done.output
+    assert json.loads(file.read_text())["kernels"][0]["verdict"] == "passed"
+
+
+def test_a_report_that_cannot_be_written_is_found_out_before(tmp_path):
+    done = CliRunner().invoke(cli.main, ["selftest", "--report", str(tmp_path / "no" / "r.json")])
+    assert done.exit_code == 2
+    assert "there is no folder" in done.output
+
+
+def test_a_refusal_is_no_failure():
+    refused = selftest.Tested("k", 1.0, (selftest.Verdict("l", "refused", reason="no float64"),))
+    assert (refused.verdict, refused.is_bad) == ("refused", False)
+    both = selftest.Tested("k", 1.0, (*refused.laws, selftest.Verdict("m", "passed", 3, 8.0, 16.0)))
+    assert (both.verdict, both.worst) == ("passed", 0.5)
+    bad = selftest.Tested("k", 1.0, (*both.laws, selftest.Verdict("n", "wrong", 3, None, 16.0)))
+    assert (bad.verdict, bad.is_bad) == ("wrong", True)
+
+
+# -- names and paths
+
+
+@given(st.text(max_size=60))
+@example("see /home/jane/x.cl:3:4: no")
+@example('File "/usr/lib/python3/x.py", line 3')
+@example("C:\\Users\\jane\\x and \\\\box17\\share and ~/x")
+@example("-I/opt/include -DX=1")
+@example("JANE@BOX17.example.org")
+@example("a\nb\x1b[2J\u202ec")
+def test_no_text_names_user_host_or_path(text):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(getpass, "getuser", lambda: "jane")
+        patch.setattr(socket, "gethostname", lambda: "box17.example.org")
+        shown = selftest.anonymous(f"{text} jane (box17) /home/jane/a.cl {text}")
+    assert shown.isprintable()
+    assert "/home" not in shown
+    words = shown.lower().replace("<", " ").replace(">", " ")
+    assert " jane " not in f" {words} " or "jane" in text.lower()
+    assert "(box17)" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("19 x 21 is not thin: a/b, 5 / 3", "19 x 21 is not thin: a/b, 5 / 3"),
+        ("float32 @ float32 NN", "float32 @ float32 NN"),
+        ("at /usr/include/x.h:3: no", "at <path>:3: no"),
+        ("janet and boxes stay", "janet and boxes stay"),
+        ("-I/opt/include -DX=1", "-I<path> -DX=1"),
+        ("-I/home/x/jane/y", "-I<path>"),
+    ],
+)
+def test_what_is_no_secret_stays(monkeypatch, secrets, text, shown):
+    assert selftest.anonymous(text) == shown
+
+
+def test_a_user_without_name_home_or_folder(monkeypatch):
+    def fail(*_):
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr(getpass, "getuser", fail)
+    monkeypatch.setattr(selftest.Path, "home", fail)
+    monkeypatch.setattr(selftest.Path, "cwd", fail)
+    assert selftest.anonymous("all is well") == "all is well"
+
+
+# -- the laws themselves
+
+
+@pytest.mark.parametrize("name", ["tiled", "naive"])
+@pytest.mark.parametrize("law", laws.LAWS, ids=lambda law: law.name)
+def test_right_kernels_obey(name, law):
+    found = laws.check(default_queue(), kernel_named(name), law, full=False)
+    assert found.wrong is None
+    assert found.cases > 0
+    assert 0 <= found.ratio < found.limit
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_wrong_kernels_do_not(monkeypatch, fault):
+    tamper(monkeypatch, *WRONG[fault])
+    queue = cl.CommandQueue(cl.Context([default_device()]))
+    found = [laws.check(queue, kernel_named("tiled"), law, full=False) for law in laws.LAWS[:2]]
+    assert any(f.wrong for f in found)
+
+
+# Flaws that a law is there to find: (kernel's file, right text, what it computes instead)
+FLAWS = {
+    "error bound of random numbers": ("include/gemm.h", "SCALE(alpha, acc);", "SCALE(alpha, acc) * 1.0001f;"),
+    "transposes": ("include/gemm.h", "#if TRANS_A", "#if 0"),
+    "element types": ("include/types.h", "vload_half", "2 * vload_half"),
+    "stacks": ("include/gemm.h", "4 * get_global_id(2) + (which)", "which"),
+    "beta, and C not read where it is 0": ("include/gemm.h", "#if HAS_C", "#if 1"),
+    "bias and activation": ("include/gemm.h", "BIAS == 1 ? (j) : (i)", "BIAS == 1 ? (i) : (j)"),
+}
+
+
+@pytest.mark.parametrize("name", FLAWS)
+def test_each_law_finds_what_breaks_it(monkeypatch, name):
+    tamper(monkeypatch, *FLAWS[name])
+    queue = cl.CommandQueue(cl.Context([default_device()]))
+    [law] = [law for law in laws.LAWS if law.name == name]
+    found = laws.check(queue, kernel_named("naive"), law, full=False)
+    assert found.wrong is not None
+    assert not found.ratio < found.limit
+
+
+@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
+def test_every_kernel_is_tested_in_a_shape_that_it_takes(kernel):
+    shape = laws._shape(kernel, DEVICE)
+    problem = laws._problem(*shape)
+    reason = kernel.supports(problem, DEVICE)
+    taken = [s for s in laws._SHAPES if kernel.supports(laws._problem(*s), DEVICE) is None]
+    assert reason is None or not taken
+
+
+def test_the_interface_is_checked_too(monkeypatch):
+    queue = default_queue()
+    found = laws.check_interface(queue, kernel_named("naive"))
+    assert (found.cases, found.wrong) == (3, None)
+    monkeypatch.setattr(laws, "gemm", lambda a, b, c, out, **_: np.matmul(a, b, out=out).__iadd__(1))
+    found = laws.check_interface(queue, kernel_named("naive"))
+    assert "views of every second column" in found.wrong

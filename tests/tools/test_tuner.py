@@ -1,0 +1,436 @@
+"""The tuner: what it tries, what it believes, what it survives, and what it keeps."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pyopencl as cl
+import pytest
+from click.testing import CliRunner
+
+import pyclmm
+from pyclmm import TileConfig
+from pyclmm.checks import known_answers, selfcheck, worker
+from pyclmm.checks.worker import Failure
+from pyclmm.errors import ArgumentError
+from pyclmm.kernels import KERNELS
+from pyclmm.kernels.textbook.naive import Naive
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.opencl.queues import new_queue
+from pyclmm.selection import select, tables
+from pyclmm.tools import cli, tuner, tuner_child
+
+HERE = device_info(default_device())
+SHAPE = (24, 20, 16)
+# What a driver does as it runs work-groups of 4 x 4, in children only: Python imports this at their start.
+SITE = """
+import pyopencl as cl
+real = cl.enqueue_nd_range_kernel
+
+def enqueue(queue, kernel, global_size, local_size, *args, **kwargs):
+    import os, time
+    if tuple(local_size) == (4, 4):
+        {action}
+    return real(queue, kernel, global_size, local_size, *args, **kwargs)
+
+cl.enqueue_nd_range_kernel = enqueue
+"""
+
+
+class Few(Naive):
+    """`naive` with three tiles, the second of which is what a sabotaged driver cannot run."""
+
+    def configs(self, problem, device):
+        return [TileConfig(bm=2, bn=2), TileConfig(bm=4, bn=4), TileConfig(bm=8, bn=8)]
+
+
+@pytest.fixture
+def few(monkeypatch, own_caches):
+    """One family with three candidates."""
+    monkeypatch.setattr(Naive, "configs", Few.configs)
+    naive = tuple(k for k in KERNELS if k.name == "naive")
+    monkeypatch.setattr(select, "KERNELS", naive)
+    monkeypatch.setattr(tuner, "KERNELS", naive)
+    tables.forget()
+    yield own_caches
+    tables.forget()
+
+
+@pytest.fixture
+def children(monkeypatch):
+    """Children that answer from a list of scripts: answers, and how the child ends."""
+    scripts, requests = [], []
+
+    def ask(module, request, limit, on_answer):
+        requests.append(request)
+        if "verify" in request:
+            on_answer({"reason": None})
+            return None
+        answers, failure = scripts.pop(0)
+        for answer in answers:
+            on_answer(answer)
+        return failure
+
+    monkeypatch.setattr(worker, "ask", ask)
+    return scripts, requests
+
+
+def timed(index, seconds, incumbent=()):
+    return [{"trying": index}, {"index": index, "seconds": list(seconds), "incumbent": list(incumbent)}]
+
+
+def tuned(budget=60.0, **other):
+    return pyclmm.tune([SHAPE], layouts=["NN"], budget=budget, **other)
+
+
+def kept():
+    return list(tables.own_table(tables.identity(HERE), tables.own_path(HERE)).values())
+
+
+# deciding
+
+
+def test_a_challenger_wins_by_more_than_the_spread_only():
+    incumbent = [1.00, 1.02, 0.98, 1.01, 0.99]
+    assert tuner.beats([0.9, 0.91, 0.89], incumbent)
+    assert not tuner.beats([0.995] * 3, incumbent)
+    assert not tuner.beats([0.5, 0.9, 1.4], incumbent)
+    assert not tuner.beats(incumbent, incumbent)
+
+
+def test_the_incumbent_is_todays_choice_and_every_configuration_is_tried_once():
+    problem = tuner.problem_of((64, 64, 64), "float32", "NN")
+    choices = tuner.choices(problem, HERE)
+    assert choices[0] == next(select.candidates(problem, HERE, "auto"))
+    automatic = [k for k in KERNELS if k.automatic and select.refusal(k, problem, HERE) is None]
+    every = {(k.name, c) for k in automatic for c in k.configs(problem, HERE)}
+    assert {(c.kernel.name, c.config) for c in choices} == every
+    assert len(choices) == len(every)
+
+
+def test_the_fastest_is_kept(few, children):
+    scripts, _ = children
+    answers = timed(0, [1.0]) + timed(1, [3.0], [1.0]) + timed(2, [0.5], [1.0])
+    scripts.append((answers, None))
+    tuning = tuned()
+    assert [(t.seconds, t.won) for t in tuning.searches[0].tried] == [(1.0, True), (3.0, False), (0.5, True)]
+    assert tuning.searches[0].gain == 2.0
+    assert kept() == tuning.entries
+    assert kept()[0].config == TileConfig(bm=8, bn=8)
+    problem = tuner.problem_of(SHAPE, "float32", "NN")
+    assert next(select.candidates(problem, HERE, "auto")).config == TileConfig(bm=8, bn=8)
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (Failure("it ended its process (SIGABRT)", crashed=True), "SIGABRT"),
+        (Failure("it did not end within 99 seconds", hung=True), "did not end within 30 seconds"),
+    ],
+)
+def test_a_lost_child_costs_its_candidate_only(few, children, failure, said):
+    scripts, requests = children
+    scripts.append(([*timed(0, [1.0]), {"trying": 1}], failure))
+    scripts.append((timed(0, [1.0]) + timed(2, [0.5], [1.0]), None))
+    search = tuned().searches[0]
+    assert [t.choice.config.bm for t in search.tried] == [2, 4, 8]
+    assert said in search.tried[1].reason
+    assert [r["order"] for r in requests if "order" in r] == [[0, 1, 2], [0, 2]]
+    assert search.entry.config.bm == 8
+
+
+def test_an_incumbent_that_fails_later_is_not_relied_on(few, children):
+    scripts, requests = children
+    crash = Failure("gone", crashed=True)
+    scripts.append(([*timed(0, [1.0]), {"trying": 1}], crash))
+    scripts.append(([{"trying": 0}], crash))
+    scripts.append((timed(2, [2.0]), None))
+    search = tuned().searches[0]
+    assert search.entry.config.bm == 8
+    assert [r["order"] for r in requests if "order" in r] == [[0, 1, 2], [0, 2], [2]]
+    assert [(t.choice.config.bm, t.reason) for t in search.tried] == [(4, "gone"), (2, "gone"), (8, None)]
+
+
+def test_a_child_that_never_begins_ends_the_search_with_its_reason(few, children):
+    scripts, _ = children
+    scripts.append(([], Failure("there is no Python interpreter")))
+    search = tuned().searches[0]
+    assert (search.entry, search.reason) == (None, "there is no Python interpreter")
+    assert kept() == []
+
+
+def test_ctrl_c_keeps_what_was_found(few, children):
+    """In the second product, after a first candidate."""
+    scripts, _ = children
+    scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
+    scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
+    calls = itertools.count(1)
+
+    def press(progress):
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+
+    shapes = [SHAPE, (50, 50, 50), (90, 90, 90)]
+    tuning = pyclmm.tune(shapes, layouts=["NN"], budget=60, on_progress=press)
+    assert tuning.interrupted
+    assert len(tuning.searches) == 2
+    assert sorted((e.m, e.config.bm) for e in kept()) == [(24, 4), (50, 2)]
+
+
+@pytest.mark.parametrize(("presses", "entries"), [(1, 1), (2, 0)])
+def test_ctrl_c_in_the_last_check(few, children, monkeypatch, presses, entries):
+    """The first only ends the search; the second gives the unchecked winner up."""
+    scripts, _ = children
+    scripts.append((timed(0, [1.0]), None))
+    left = iter([KeyboardInterrupt] * presses)
+
+    def checked_again(*_):
+        for press in left:
+            raise press
+
+    monkeypatch.setattr(tuner._Searching, "checked_again", checked_again)
+    tuning = pyclmm.tune([SHAPE, (50, 50, 50)], layouts=["NN"], budget=60)
+    assert tuning.interrupted
+    assert len(tuning.searches) == 1
+    assert len(tuning.entries) == len(kept()) == entries
+
+
+def test_a_winner_that_is_wrong_elsewhere_is_not_kept(few, children, monkeypatch):
+    scripts, _ = children
+    scripts.append((timed(0, [1.0]), None))
+    monkeypatch.setattr(tuner._Searching, "checked_again", lambda *_: "wrong at 1 x 2 x 3")
+    search = tuned().searches[0]
+    assert (search.entry, search.reason) == (None, "wrong at 1 x 2 x 3")
+    assert kept() == []
+
+
+def test_the_budget_is_shared_and_ends(few, children):
+    """No product is begun when time is up."""
+    scripts, requests = children
+    scripts.extend([(timed(0, [1.0]), None)] * 2)
+    tuning = pyclmm.tune([SHAPE, (50, 50, 50)], layouts=["NN"], budget=60)
+    assert len(tuning.searches) == 2
+    shares = [r["seconds"] for r in requests if "order" in r]
+    assert 29 < shares[0] <= 30
+    assert 59 < shares[1] <= 60
+    assert pyclmm.tune([SHAPE], layouts=["NN"], budget=1e-9).searches == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"shapes": [(1, 2)]},
+        {"shapes": [(0, 1, 1)]},
+        {"dtypes": ["float31"]},
+        {"layouts": ["NX"]},
+        {"precisions": ["higher"]},
+        {"budget": 0.0},
+        {"budget": float("nan")},
+    ],
+)
+def test_wrong_calls_are_refused(wrong):
+    with pytest.raises(ArgumentError):
+        pyclmm.tune(**wrong)
+
+
+def test_each_precision_is_tuned(few, children):
+    scripts, requests = children
+    scripts += [(timed(0, [1.0]), None)] * 2
+    tuned(precisions=["highest", "medium"])
+    assert [r["problem"]["precision"] for r in requests if "order" in r] == ["highest", "medium"]
+
+
+# the child's side, in this process
+
+
+@pytest.fixture
+def ring(few):
+    return tuner_child.Ring(
+        new_queue(default_device(), profiling=True), tuner.problem_of(SHAPE, "float32", "TN")
+    )
+
+
+def choice(tile):
+    return select.Choice(next(k for k in KERNELS if k.name == "naive"), TileConfig(bm=tile, bn=tile))
+
+
+def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
+    enqueued = []
+    real = tuner_child.Binding.enqueue
+
+    def enqueue(binding, buffers, scalars, wait_for):
+        events = real(binding, buffers, scalars, wait_for)
+        ring.queue.flush()
+        time.sleep(0.1)  # it would be done long before
+        enqueued.append([e.command_execution_status for e in events])
+        return events
+
+    monkeypatch.setattr(tuner_child.Binding, "enqueue", enqueue)
+    ring._run(ring._bind(choice(2)))
+    waiting = (cl.command_execution_status.QUEUED, cl.command_execution_status.SUBMITTED)
+    assert enqueued
+    assert all(status in waiting for launches in enqueued for status in launches)
+
+
+def test_rounds_alternate_with_the_incumbent(ring, monkeypatch):
+    alone = ring.challenge(choice(2))
+    assert alone["incumbent"] == []
+    monkeypatch.setattr(tuner_child, "_HOPELESS", 1e9)
+    monkeypatch.setattr(tuner_child, "_OUTCLASSED", 1e9)
+    order = []
+    real = ring._run
+    monkeypatch.setattr(ring, "_run", lambda binding: order.append(binding) or real(binding))
+    both = ring.challenge(choice(4))
+    assert len(both["seconds"]) == len(both["incumbent"]) >= 5
+    assert all(seconds > 0 for seconds in both["seconds"] + both["incumbent"])
+    rounds = order[1:]
+    assert len({id(b) for b in rounds[::2]}) == len({id(b) for b in rounds[1::2]}) == 1
+    assert rounds[0] is not rounds[1]
+
+
+def test_what_is_hopeless_runs_once_and_takes_its_family_with_it(ring):
+    ring.challenge(choice(2))
+    ring.to_beat = 1e-12
+    assert len(ring.challenge(choice(4))["seconds"]) == 1
+    assert ring.outclassed == {"naive"}
+
+
+def test_a_wrong_result_is_never_timed(ring, monkeypatch):
+    """In the self-check, or only at the product's own size."""
+    monkeypatch.setattr(selfcheck, "found_wrong", lambda *_: "wrong result in the self-check")
+    assert ring.challenge(choice(2)) == {"reason": "wrong result in the self-check"}
+    monkeypatch.setattr(selfcheck, "found_wrong", lambda *_: None)
+    monkeypatch.setattr(ring, "_run", lambda _: 1e-9)  # nothing is computed
+    assert "wrong result at 24 x 20 x 16" in ring.challenge(choice(2))["reason"]
+    assert ring.incumbent is None
+
+
+def test_other_shapes_are_checked(ring, monkeypatch):
+    assert tuner_child.wrong_elsewhere(ring.queue, ring.problem, choice(2)) is None
+    shapes = []
+
+    def outcome(queue, problem, *rest):
+        shapes.append((problem.m, problem.n, problem.k))
+        return known_answers.Outcome("off by one" if problem.m == 1 else None)
+
+    monkeypatch.setattr(tuner_child, "outcome", outcome)
+    assert "off by one" in tuner_child.wrong_elsewhere(ring.queue, ring.problem, choice(2))
+    assert SHAPE not in shapes
+    assert len(set(shapes)) >= 4
+
+
+# with children
+
+
+def sabotage(monkeypatch, tmp_path, action):
+    (tmp_path / "sitecustomize.py").write_text(SITE.format(action=action))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@pytest.mark.parametrize("action", ["os.abort()", "time.sleep(100)"], ids=["dies", "hangs"])
+def test_a_candidate_that_dies_or_hangs_does_not_stop_the_tuner(few, monkeypatch, tmp_path, action):
+    sabotage(monkeypatch, tmp_path, action)
+    if "sleep" in action:
+        monkeypatch.setattr(tuner, "LIMIT", 6.0)
+    search = tuned().searches[0]
+    outcomes = {t.choice.config.bm: t.reason for t in search.tried}
+    assert outcomes[2] is None
+    assert outcomes[8] is None
+    assert ("SIGABRT" if "abort" in action else "did not end within 6 seconds") in outcomes[4]
+    assert search.entry is not None
+    assert [e.config for e in kept()] == [search.entry.config]
+    assert search.entry.config.bm != 4
+
+
+# the command line
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.main, ["tune", *map(str, arguments)])
+
+
+def test_the_command_shows_exports_and_draws(few, children, tmp_path, monkeypatch):
+    monkeypatch.setattr(tuner, "copy_bandwidth", lambda _: 1e10)
+    scripts, _ = children
+    scripts.append(([*timed(0, [1.0]), {"index": 1, "reason": "no good"}, *timed(2, [0.5], [1.0])], None))
+    export, plot = tmp_path / "table.json", tmp_path / "plot.png"
+    shown = run(
+        "--shapes", "24x20x16", "--layout", "NN", "--budget", "1m", "--export", export, "--plot", plot
+    )
+    assert shown.exit_code == 0, shown.output
+    assert "3 of 3" in shown.output
+    assert "2.00" in shown.output
+    assert "no good" in shown.output
+    content = json.loads(export.read_text())
+    assert tables.fault(content) is None
+    assert [e["kernel"] for e in content["entries"]] == ["naive"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_ctrl_c_on_the_command_line(few, children, tmp_path, monkeypatch):
+    monkeypatch.setattr(tuner._Searching, "run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    shown = run("--shapes", "24x20x16", "--export", tmp_path / "table.json")
+    assert shown.exit_code == 130
+    assert json.loads((tmp_path / "table.json").read_text())["entries"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--shapes", "24x20"), "MxNxK"),
+        (("--shapes", "0x1x1"), "MxNxK"),
+        (("--budget", "soon"), "such as 120s"),
+        (("--budget", "0"), "such as 120s"),
+        (("--dtype", "float23"), "float32"),
+        (("--layout", "XX"), "layout"),
+        (("--device", "no such"), "no such"),
+        (("--export", "/no/such/folder/x.json"), "no folder"),
+        (("--plot", "x.doc"), "picture"),
+    ],
+)
+def test_wrong_calls_say_what_would_do(arguments, said):
+    shown = run(*arguments)
+    assert shown.exit_code == 2
+    assert said in shown.output
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "said"),
+    [
+        ("--export", "absent/table.json", "there is no folder"),
+        ("--plot", "absent/plot.png", "there is no folder"),
+        ("--export", "locked.json", "it cannot be written"),
+        ("--plot", "locked/plot.png", "it cannot be written"),
+        ("--plot", "plot.png", r'pip install "pyclmm[plot]"'),
+    ],
+)
+def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, option, file, said):
+    monkeypatch.setattr(tuner, "tune", lambda *_, **__: pytest.fail("measuring has begun"))
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "locked.json").touch()
+    monkeypatch.setattr(
+        cli.os, "access", lambda path, mode: mode != os.W_OK or "locked" not in Path(path).name
+    )
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    shown = run("--shapes", "24x20x16", option, tmp_path / file)
+    assert shown.exit_code == 2
+    assert said in shown.output
+    assert [p.name for p in tmp_path.rglob("*")] == ["locked", "locked.json"]
+
+
+def test_a_table_that_cannot_be_written_is_told(few, children, monkeypatch):
+    scripts, _ = children
+    scripts.append((timed(0, [1.0]), None))
+    monkeypatch.setattr(tables.cache, "write_json", lambda *_: False)
+    shown = run("--shapes", "24x20x16", "--layout", "NN")
+    assert shown.exit_code == 2
+    assert "nothing is kept" in shown.output
+
+
+def test_copy_bandwidth_is_measured():
+    assert 1e7 < tuner.copy_bandwidth(new_queue(default_device(), profiling=True)) < 1e14
