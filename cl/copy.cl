@@ -9,6 +9,8 @@
  * Macros: those of types.h, with A the source and OUT the target; ACC_TYPE int64, uint64, ... wide
  * enough for both. Technique: none; bound by memory bandwidth.
  */
+#include "include/types.h"
+
 __kernel void copy_strided(
     const int rows, const int cols,
     __global const A_T *source, const long source_offset, const long source_rs, const long source_cs,

@@ -5,6 +5,10 @@
  * One work-item an element; dimension 0 runs along the columns of tile after tile, dimension 1 along a
  * tile's rows. The order of the sum does not depend on which share was ready first: same bits every time.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+#include "include/tile_order.h"
+
 __kernel void reduce_shares(GEMM_ARGS, const int first_tile, const int shares, __global const ACC_T *partial)
 {
   GEMM_BEGIN;

@@ -23,6 +23,10 @@
  * Preconditions: W and x hold ACC_T; in matvec_rows x has unit stride.
  * Technique: the level-2 BLAS.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+#include "cpu/vectors.h"
+
 #if !defined(X_IS_A) || !defined(BN) || !defined(SPLIT)
 #error "matvec.cl needs X_IS_A BN SPLIT"
 #endif

@@ -21,6 +21,12 @@
  * Preconditions: mc, nc multiples of MR, NR; kc and split_k multiples of UNROLL; M >= MR without
  * PACK_A, N >= NR without PACK_B.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+#include "cpu/vectors.h"
+#include "cpu/packed_tile.h"
+#include "cpu/packed_panels.h"
+
 #if !defined(BM) || !defined(BN) || !defined(SPLIT) || !defined(VECTOR_STORE)
 #error "packed.cl needs BM BN SPLIT VECTOR_STORE"
 #endif

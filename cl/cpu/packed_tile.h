@@ -24,6 +24,9 @@
  * Zee and van de Geijn, "BLIS" (2015); complex as real: Van Zee and Smith, "Implementing
  * high-performance complex matrix multiplication via the 1m method" (2017).
  */
+#include "include/types.h"
+#include "cpu/vectors.h"
+
 #if !defined(MR) || !defined(NR) || !defined(PACK_A) || !defined(PACK_B)
 #error "packed_tile.h needs MR NR PACK_A PACK_B"
 #endif

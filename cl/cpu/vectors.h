@@ -10,6 +10,8 @@
  * Vectors are read and written through pointers: vload and vstore stay calls on some drivers, and a
  * call in an inner loop spills every register.
  */
+#include "include/types.h"
+
 #if !defined(LANES) || !defined(VECTOR_BITS) || !defined(PREFETCHES)
 #error "vectors.h needs LANES VECTOR_BITS PREFETCHES"
 #endif

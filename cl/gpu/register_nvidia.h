@@ -9,6 +9,10 @@
  * is transposed by copying single elements. Macros: those of register_tile.h, and STAGES.
  * Source: the PTX ISA manual, "Data Movement and Conversion Instructions".
  */
+#include "include/types.h"
+#include "include/chunk.h"
+#include "gpu/register_tile.h"
+
 #define LEAD (STAGES - 1)
 #define DRAIN asm volatile("cp.async.wait_all;" ::: "memory")
 

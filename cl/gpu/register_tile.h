@@ -17,6 +17,8 @@
  *
  *   row of a work-item's element r:  first + (r / CHUNK) * (SGM / TM) * CHUNK + r % CHUNK
  */
+#include "include/chunk.h"
+
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || \
     !defined(TM) || !defined(TN) || !defined(KS) || !defined(CHUNK) || !defined(VEC_A) || \
     !defined(VEC_B) || !defined(PAD_A) || !defined(PAD_B)

@@ -9,6 +9,11 @@
  * Macros: LANES (a power of two), LINES a work-item, TEAMS of LANES in a work-group; those of thin.h.
  * Work-group (tile, share): lines from tile * TEAMS * LINES, K from share * k_share, a multiple of VEC.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+#include "include/chunk.h"
+#include "gpu/thin.h"
+
 #if !defined(LANES) || !defined(LINES) || !defined(TEAMS)
 #error "thin_dot.cl needs LANES LINES TEAMS"
 #endif

@@ -10,6 +10,11 @@
  * Macros: LANES, SLICES (a power of two), AHEAD; those of thin.h. The work-group has ITEMS = LANES * SLICES.
  * Work-group (tile, share): columns from tile * LANES * VEC, K from share * k_share.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+#include "include/chunk.h"
+#include "gpu/thin.h"
+
 #if !defined(LANES) || !defined(SLICES) || !defined(AHEAD)
 #error "thin_walk.cl needs LANES SLICES AHEAD"
 #endif

@@ -1,4 +1,6 @@
 /* chunk_t: CHUNK accumulators (1, 2, 4) in one access, and SPREAD(to, v), its elements to an array. */
+#include "include/types.h"
+
 #ifndef CHUNK
 #error "chunk.h needs CHUNK"
 #endif

@@ -14,6 +14,8 @@
  *   BIAS              0 none, 1 a value for each column, 2 a value for each row
  *   ACTIVATION        0 none, 1 relu, 2 leaky_relu, 3 gelu, 4 gelu_tanh, 5 sigmoid, 6 tanh, 7 silu
  */
+#include "include/types.h"
+
 #if !defined(TRANS_A) || !defined(TRANS_B) || !defined(BATCHED) || !defined(HAS_C) || \
     !defined(BIAS) || !defined(ACTIVATION)
 #error "gemm.h needs TRANS_A TRANS_B BATCHED HAS_C BIAS ACTIVATION"

@@ -13,6 +13,9 @@
  *         EXPONENTS 1: a result is multiplied by 2^(ROW_EXPONENT(i) + COLUMN_EXPONENT(j)), which the kernel has at
  *         hand, in local memory: read from global memory one by one they would take longer than all the rest.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+
 #if !defined(OUT_VECTOR) || !defined(EXPONENTS)
 #error "fragment.h needs OUT_VECTOR EXPONENTS"
 #endif

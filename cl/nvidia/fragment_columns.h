@@ -5,6 +5,11 @@
  * Where rows of h = 0 and 1 are neighbours (fragment_rows.h), they are stored as pairs: of elements of 4 bytes, four
  * work-items fill a sector of 32 bytes. Otherwise the eight g do.
  */
+#include "include/types.h"
+#include "nvidia/fragment.h"
+#include "nvidia/units.h"
+#include "nvidia/fragment_rows.h"
+
 #define STORE_SINGLE_OF_COLUMN(i, j, acc)                                  \
   do {                                                                     \
     if ((i) < M && (j) < N) STORE_OUT(out, OUT_AT(i, j), FINISHED(i, j, acc)); \

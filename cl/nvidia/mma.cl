@@ -20,6 +20,12 @@
  * lines along K of `pitch` elements, pack.cl) in place of a; those of the headers.
  * Operands lie on multiples of 16 bytes, and so does each of their rows.
  */
+#include "include/gemm.h"
+#include "include/tile_order.h"
+#include "nvidia/ptx_copy.h"
+#include "nvidia/ptx_mma.h"
+#include "nvidia/fragment.h"
+
 #if !defined(BM) || !defined(BN) || !defined(SGM) || !defined(SGN) || !defined(STAGES) || !defined(GROUP) || \
     !defined(ELEMENT_BYTES) || !defined(ACROSS_A) || !defined(ACROSS_B) || !defined(PACKED_A) || \
     !defined(PACKED_B)

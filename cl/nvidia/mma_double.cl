@@ -12,6 +12,11 @@
  * Macros: BM BN BK SGM SGN STAGES GROUP; MMA_K 4, 8, 16; VEC 2 where both operands lie on multiples of
  * 16 bytes, else 1; those of the headers.
  */
+#include "include/gemm.h"
+#include "include/tile_order.h"
+#include "nvidia/ptx_copy.h"
+#include "nvidia/fragment.h"
+
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || \
     !defined(STAGES) || !defined(GROUP) || !defined(MMA_K) || !defined(VEC)
 #error "mma_double.cl needs BM BN BK SGM SGN STAGES GROUP MMA_K VEC"

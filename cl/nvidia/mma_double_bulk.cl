@@ -22,6 +22,14 @@
  * Operands lie on multiples of 16 bytes, and so does each of their rows.
  * Technique: NVIDIA's description of mma and of the tensor memory accelerator in the PTX manual.
  */
+#include "include/gemm.h"
+#include "include/tile_order.h"
+#include "nvidia/ptx_copy.h"
+#include "nvidia/ptx_map.h"
+#include "nvidia/ptx_strips.h"
+#include "nvidia/fragment.h"
+#include "nvidia/strip_fragments.h"
+
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || !defined(STAGES) || \
     !defined(PACKED_A) || !defined(PACKED_B) || !defined(SPLIT_K) || !defined(SLICES)
 #error "mma_double_bulk.cl needs BM BN BK SGM SGN STAGES PACKED_A PACKED_B SPLIT_K SLICES"

@@ -17,6 +17,14 @@
  * Macros: BM BN, multiples of SGM, SGN; SGM a multiple of 16, SGN of 16; STAGES 2 or more; GROUP; ELEMENT_BYTES of
  * what is multiplied; SPLIT 1, 2 (split.h); those of the headers. `pitch`: elements of a packed line, both parts.
  */
+#include "include/gemm.h"
+#include "include/tile_order.h"
+#include "nvidia/ptx_copy.h"
+#include "nvidia/ptx_mma.h"
+#include "nvidia/split.h"
+#include "nvidia/split_guard.h"
+#include "nvidia/fragment.h"
+
 #if !defined(BM) || !defined(BN) || !defined(SGM) || !defined(SGN) || !defined(STAGES) || !defined(GROUP) || \
     !defined(ELEMENT_BYTES)
 #error "mma_split.cl needs BM BN SGM SGN STAGES GROUP ELEMENT_BYTES"

@@ -8,6 +8,8 @@
  *
  * Macros: PACK_T, the elements as an unsigned type of their size, moved as they are.
  */
+#include "include/gemm.h"
+
 #if !defined(PACK_T)
 #error "pack.cl needs PACK_T"
 #endif

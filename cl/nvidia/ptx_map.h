@@ -13,6 +13,7 @@
  * A line that begins with //@sm_90a is a comment until pyclmm/ptx.py rewrites the program for the
  * target sm_90a, which the compiler of OpenCL C does not offer. Joined after ptx_copy.h.
  */
+#include "nvidia/ptx_copy.h"
 
 /* A barrier whose phase completes after so many arrivals and all bytes they announced. */
 inline void mbarrier_init(const uint bar, const uint arrivals)

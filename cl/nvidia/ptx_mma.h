@@ -11,6 +11,8 @@
  *
  * Macros: MMA_TYPE 1 float16, 2 bfloat16, 3 TF32, 4 8-bit integers of PTX types MMA_A.MMA_B
  */
+#include "nvidia/ptx_copy.h"
+
 #ifndef MMA_TYPE
 #error "ptx_mma.h needs MMA_TYPE"
 #endif

@@ -8,6 +8,9 @@
  * Rows come in whole strips then; where they do not (and the last layer would reach into the next row), a
  * copy brings one strip. Joined after ptx_map.h.
  */
+#include "nvidia/ptx_copy.h"
+#include "nvidia/ptx_map.h"
+
 #define STRIP 2048
 #define MAP_FLOAT64 "9"
 

@@ -16,6 +16,8 @@
  *         WGMMA_TYPE 1 float16, 2 bfloat16, 3 TF32, 4 8-bit integers of PTX types WGMMA_A.WGMMA_B
  *         WGMMA_ACROSS_A WGMMA_ACROSS_B 0, 1
  */
+#include "nvidia/ptx_copy.h"
+
 #if !defined(WGMMA_N) || !defined(WGMMA_TYPE) || !defined(WGMMA_ACROSS_A) || !defined(WGMMA_ACROSS_B)
 #error "ptx_wgmma.h needs WGMMA_N WGMMA_TYPE WGMMA_ACROSS_A WGMMA_ACROSS_B"
 #endif

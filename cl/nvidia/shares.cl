@@ -12,6 +12,13 @@
  *
  * Macros: TEAMS, at least shares / EACH; EACH; CHUNK 4 (chunk.h); those of the headers.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+#include "include/chunk.h"
+#include "nvidia/units.h"
+#include "nvidia/fragment_rows.h"
+#include "nvidia/shares.h"
+
 #if !defined(TEAMS) || !defined(EACH)
 #error "shares.cl needs TEAMS EACH"
 #endif

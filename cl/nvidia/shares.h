@@ -6,6 +6,8 @@
  *
  * ACCS accumulators a work-item, those of FRAGMENTS fragments as ptx_wgmma.h draws them.
  */
+#include "nvidia/units.h"
+
 #define SLOT_SIZE (128L * ACCS)
 
 /* The slot of a share of cut tile number `tile`, 0 for the first that is cut, of product z. */

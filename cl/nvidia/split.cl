@@ -25,6 +25,11 @@
  *
  * Macros: those of types.h, gemm.h, split.h and split_read.h.
  */
+#include "include/gemm.h"
+#include "nvidia/ptx_group.h"
+#include "nvidia/split.h"
+#include "nvidia/split_read.h"
+
 #define WORK_ITEMS 512
 #define STEP (WORK_ITEMS / TEAMS) /* runs of a line that a work-group takes at once */
 #define ROOM 2 /* powers of two that an element may exceed the largest of the first */

@@ -21,6 +21,8 @@
  * element of the result is off by more than 2^-20 sum |a b|, besides what float32 sums are off. quality: for
  * each LINES lines their lowest score (NEVER where not finite), and whether anything is lossy.
  */
+#include "include/types.h"
+
 #ifndef SPLIT
 #error "split.h needs SPLIT"
 #endif

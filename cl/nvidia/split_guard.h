@@ -4,6 +4,13 @@
  * Macros: those of split.h. z, columns and depth are known before, and WORK_ITEMS. A kernel begins with SPLIT_FIRST;
  * SPLIT_THEN comes before its products, and may come after it has begun to copy: it ends that by `leave`.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+#include "nvidia/ptx_group.h"
+#include "nvidia/split.h"
+#include "nvidia/split_read.h"
+#include "nvidia/split_tf32.h"
+
 #if SPLIT == 1
 #define SPLIT_ARGS , __global const int *exponents, __global const int2 *quality, __global int *done
 

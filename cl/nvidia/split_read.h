@@ -5,6 +5,9 @@
  * A run is what is contiguous: RUN elements along k, or HELD across it. load_block reads runs in accesses of 16
  * bytes where they are whole and aligned, else element by element with zeros outside.
  */
+#include "include/types.h"
+#include "nvidia/split.h"
+
 #if !defined(LINES) || !defined(COMPLEX) || !defined(WIDE_A) || !defined(WIDE_B)
 #error "split_read.h needs LINES COMPLEX WIDE_A WIDE_B"
 #endif

@@ -2,6 +2,8 @@
  * serve; the next launch multiplies them. split.cl draws the lines. They go where the float16 parts, which are
  * smaller, have been. Joined after split_read.h. `work_items`: those of a work-group.
  */
+#include "nvidia/split.h"
+#include "nvidia/split_read.h"
 
 /* To ten bits of fraction, ties away from zero. */
 inline float tf32(const float x) { return as_float(as_uint(x) + 0x1000 & 0xffffe000); }

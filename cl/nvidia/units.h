@@ -12,6 +12,10 @@
  * of a tile, 1: two quartets, each has all of every other unit; ELEMENT_BYTES of what is multiplied;
  * SWAPPED 0, 1; BATCHED (gemm.h).
  */
+#include "include/types.h"
+#include "include/gemm.h"
+#include "include/tile_order.h"
+
 #if !defined(SPLIT_K) || !defined(ALTERNATE) || !defined(ELEMENT_BYTES) || !defined(SWAPPED)
 #error "units.h needs SPLIT_K ALTERNATE ELEMENT_BYTES SWAPPED"
 #endif

@@ -24,6 +24,18 @@
  * Operands lie on multiples of 16 bytes, and so does each of their rows.
  * Technique: NVIDIA's description of wgmma and of the tensor memory accelerator in the PTX manual.
  */
+#include "include/gemm.h"
+#include "nvidia/ptx_copy.h"
+#include "nvidia/ptx_map.h"
+#include "nvidia/ptx_wgmma.h"
+#include "nvidia/ptx_group.h"
+#include "nvidia/fragment.h"
+#include "nvidia/units.h"
+#include "nvidia/fragment_rows.h"
+#include "nvidia/fragment_columns.h"
+#include "nvidia/shares.h"
+#include "nvidia/wgmma_stages.h"
+
 #if !defined(BM) || !defined(BN) || !defined(GROUP) || !defined(ELEMENT_BYTES) || !defined(PACKED_A) || \
     !defined(PACKED_B)
 #error "wgmma.cl needs BM BN GROUP ELEMENT_BYTES PACKED_A PACKED_B"

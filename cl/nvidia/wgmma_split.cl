@@ -18,6 +18,16 @@
  * SPLIT (split.h); those of the headers. `pitch`: elements of a packed line, all parts.
  * Technique: as wgmma.cl's.
  */
+#include "include/gemm.h"
+#include "include/tile_order.h"
+#include "nvidia/ptx_copy.h"
+#include "nvidia/ptx_map.h"
+#include "nvidia/ptx_wgmma.h"
+#include "nvidia/ptx_group.h"
+#include "nvidia/split.h"
+#include "nvidia/split_guard.h"
+#include "nvidia/fragment.h"
+
 #if !defined(BM) || !defined(BN) || !defined(STAGES) || !defined(GROUP) || !defined(ELEMENT_BYTES) || \
     !defined(MAP_TYPE)
 #error "wgmma_split.cl needs BM BN STAGES GROUP ELEMENT_BYTES MAP_TYPE"

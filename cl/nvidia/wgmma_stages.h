@@ -7,6 +7,10 @@
  *
  * Macros: BM BN STAGES FEEDERS; ELEMENT_BYTES, MAP_TYPE; WGMMA_ACROSS_A WGMMA_ACROSS_B; those of units.h and ptx_map.h.
  */
+#include "nvidia/ptx_map.h"
+#include "nvidia/ptx_group.h"
+#include "nvidia/units.h"
+
 #if !defined(BM) || !defined(BN) || !defined(STAGES) || !defined(ELEMENT_BYTES) || !defined(MAP_TYPE) || \
     !defined(FEEDERS)
 #error "wgmma_stages.h needs BM BN STAGES ELEMENT_BYTES MAP_TYPE FEEDERS"

@@ -11,6 +11,9 @@
  * The global size is rounded up to whole work-groups; the store is guarded.
  * Macros: those of types.h and gemm.h. Technique: the first kernel of every OpenCL course.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+
 __kernel void matmul_naive(GEMM_ARGS)
 {
   GEMM_BEGIN;

@@ -17,6 +17,9 @@
  * Technique: blocking for a fast memory; in OpenCL, the local-memory product of NVIDIA's and Intel's
  * introductory samples.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+
 #ifndef TW
 #error "tiled.cl needs TW, the tile width"
 #endif

@@ -20,6 +20,8 @@
  * UNIT_M 32, 16 (float64: 16); WORD_K, k's a work-item: 4 for 16-bit types, 1 for float32 and float64, 2 for
  * TF32, for int8 4 (gfx90a) or 8 (gfx942).
  */
+#include "units/unit_tile.h"
+
 #if !defined(MFMA_TYPE) || !defined(UNIT_M) || !defined(WORD_K)
 #error "amd_mfma.h needs MFMA_TYPE UNIT_M WORD_K"
 #endif

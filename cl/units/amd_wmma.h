@@ -18,6 +18,8 @@
  * Macros: WMMA_TYPE 1 float16, 2 bfloat16, 5 8-bit integers; WORD_K, 8 for 16-bit types, 16 for 8-bit ones: a
  * word is 16 bytes; of 8-bit types WMMA_SIGNED_A WMMA_SIGNED_B 0, 1.
  */
+#include "units/unit_tile.h"
+
 #if !defined(WMMA_TYPE) || !defined(WORD_K)
 #error "amd_wmma.h needs WMMA_TYPE WORD_K"
 #endif

@@ -16,18 +16,15 @@ from .device import DeviceInfo
 # the plan fills in for each call (see binding.py).
 Arg = np.generic | str
 
-TYPES_H = "include/types.h"
-GEMM_H = "include/gemm.h"
-
 
 @dataclass(frozen=True)
 class Program:
-    """What is compiled together: sources of cl/ joined in order, and ``-D`` macros.
+    """What is compiled: a file of cl/ with all that it includes, and ``-D`` macros.
 
     ``ptx_target``: the compiled text is rewritten for that target of NVIDIA's (see ptx.py).
     """
 
-    sources: tuple[str, ...]
+    source: str
     defines: tuple[tuple[str, int | str], ...]
     ptx_target: str | None = None
 
@@ -171,13 +168,12 @@ def gemm_args(problem: GemmProblem) -> tuple[Arg, ...]:
 
 def gemm_program(
     problem: GemmProblem,
-    source: str | Iterable[str],
+    source: str,
     defines: Iterable[tuple[str, int | str]] = (),
     acc_type: str | None = None,
 ) -> Program:
-    """A program of the shared headers and one kernel's sources."""
-    own = (source,) if isinstance(source, str) else tuple(source)
-    return Program((TYPES_H, GEMM_H, *own), (*gemm_defines(problem, acc_type), *defines))
+    """A program of one kernel's source, with the macros that the shared headers ask for."""
+    return Program(source, (*gemm_defines(problem, acc_type), *defines))
 
 
 def ndrange(problem: GemmProblem, *size: int) -> tuple[int, ...]:

@@ -10,7 +10,6 @@ import numpy as np
 from ..problem.gemm import GemmProblem
 from .interface import Launch, gemm_args, gemm_program, local_range, ndrange
 
-_REDUCE_SOURCES = ("include/chunk.h", "include/tile_order.h", "split_k.cl")
 _GROUP = 8  # rows of tiles that are walked together
 
 
@@ -27,7 +26,7 @@ def reduction(problem: GemmProblem, bm: int, bn: int, part: Part, partial: str) 
     """Adds the shares of *part*'s BM x BN tiles, in order, and finishes them."""
     defines = [("BM", bm), ("BN", bn), ("GROUP", _GROUP), ("CHUNK", 1)]
     return Launch(
-        gemm_program(problem, _REDUCE_SOURCES, defines),
+        gemm_program(problem, "split_k.cl", defines),
         "reduce_shares",
         ndrange(problem, bn * part.tiles, bm),
         local_range(problem, math.gcd(bn, 64), 1),

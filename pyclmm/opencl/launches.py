@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels.interface import TYPES_H, Arg, Launch, Program, Work, Workspace, round_up
+from ..kernels.interface import Arg, Launch, Program, Work, Workspace, round_up
 from ..problem.dtypes import ACCUMULATOR, COMPLEX, dtype_of
 from ..problem.gemm import Copy, Gemm
 
@@ -75,7 +75,7 @@ def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], ba
     """The launch that does *copy*; *source* and *target* are (buffer, offset) arguments."""
     rows, cols = copy.shape[-2:]
     program = Program(
-        (TYPES_H, "copy.cl"),
+        "copy.cl",
         (
             ("A_TYPE", copy.source_type),
             ("B_TYPE", copy.source_type),

@@ -1,6 +1,6 @@
 """Programs and kernels: the only caller of ``cl.Program``.
 
-Sources of cl/ are joined with ``#line`` marks, so that a build error names the real file and line.
+A source of cl/ includes what it needs, and ``#line`` marks let a build error name the real file and line.
 A program is compiled once a context and set of macros, whatever the shapes; PyOpenCL keeps compiled
 binaries on disk for drivers that do not.
 """
@@ -13,6 +13,7 @@ import re
 import threading
 import warnings
 from collections import OrderedDict
+from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 OLD_POCL = "unknown target CPU"  # what PyPI's PoCL 3.0 says of processors that are younger than its compiler
 
 _CACHE_SIZE = 512
+_INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # by its path in cl/
 _programs: OrderedDict[tuple[cl.Context, Program], cl.Program] = OrderedDict()
 _lock = threading.Lock()
 _building: dict[tuple[cl.Context, Program], threading.Lock] = {}
@@ -81,9 +83,21 @@ def read_source(name: str) -> str:
 
 
 @cache
-def joined_source(names: tuple[str, ...]) -> str:
-    """Those files, one after the other, each with its own line numbers in messages."""
-    return "\n".join(f'#line 1 "{name}"\n{read_source(name)}' for name in names)
+def expanded(name: str) -> str:
+    """That file with every header that it includes, each once, and the real file and line in messages."""
+    return "\n".join(_lines(name, set()))
+
+
+def _lines(name: str, seen: set[str]) -> Iterator[str]:
+    seen.add(name)
+    yield f'#line 1 "{name}"'
+    for number, line in enumerate(read_source(name).splitlines(), 1):
+        include = _INCLUDE.fullmatch(line)
+        if include is None:
+            yield line
+        elif include[1] not in seen:
+            yield from _lines(include[1], seen)
+            yield f'#line {number + 1} "{name}"'
 
 
 def build_options(program: Program) -> tuple[str, ...]:
@@ -95,7 +109,7 @@ def build_options(program: Program) -> tuple[str, ...]:
 def source_hash(program: Program) -> str:
     """A digest of everything that decides what is compiled."""
     target = str(program.ptx_target)
-    text = "\n".join((joined_source(program.sources), *build_options(program), target))
+    text = "\n".join((expanded(program.source), *build_options(program), target))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -148,7 +162,7 @@ def _refused(context: cl.Context, program: Program, log: str) -> BuildError:
 def _build(context: cl.Context, program: Program) -> cl.Program:
     try:
         with _quiet:
-            result = _compiled(context, joined_source(program.sources), list(build_options(program)))
+            result = _compiled(context, expanded(program.source), list(build_options(program)))
             return result if program.ptx_target is None else _rewritten(context, result)
     except (cl.Error, ValueError) as error:
         raise _refused(context, program, _without_file(str(error))) from error

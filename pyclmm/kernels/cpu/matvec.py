@@ -76,7 +76,7 @@ class Matvec(Kernel):
             ("BN", config.bn),
             ("SPLIT", int(splits > 1)),
         ]
-        program = gemm_program(problem, ("cpu/vectors.h", "cpu/matvec.cl"), defines)
+        program = gemm_program(problem, "cpu/matvec.cl", defines)
         nc = np.int32(_piece(problem, config, device))
         pieces = -(-length // int(nc))
         shares: Arg = "out"  # any pointer: never used

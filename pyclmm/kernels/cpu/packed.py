@@ -12,8 +12,6 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
-    GEMM_H,
-    TYPES_H,
     Arg,
     Kernel,
     Launch,
@@ -28,7 +26,7 @@ from ..interface import (
 )
 from .packed_shape import SHORT_K, UNROLL, candidates, cut, packs_a, packs_b, planes, real_size, sum_size
 
-_SOURCES = (TYPES_H, GEMM_H, "cpu/vectors.h", "cpu/packed_tile.h", "cpu/packed_panels.cl", "cpu/packed.cl")
+_SOURCE = "cpu/packed.cl"
 # What a work-group packs, steps of K and panels, of an operand that lies along K, and of one across.
 _ALONG, _ACROSS = (512, 1), (128, 32)
 
@@ -78,7 +76,7 @@ class _Builder:
         self.cut = cut(problem, config, device)
         self.pack_a = packs_a(problem, config)
         self.pack_b = packs_b(problem, config)
-        self.program = Program(_SOURCES, (*gemm_defines(problem), *self._defines(device)))
+        self.program = Program(_SOURCE, (*gemm_defines(problem), *self._defines(device)))
         self.args = gemm_args(problem)
         self.workspace: list[Workspace] = []
         self.steps: list[Launch] = []

@@ -19,8 +19,6 @@ from .waves import Tiling, resident, static_local_bytes
 
 _CPU_TILE = 32 * 32  # elements of the largest tile for a CPU
 _GROUP = 8  # rows of tiles that are walked together
-_TILE_SOURCES = ("include/chunk.h", "include/tile_order.h", "gpu/register_tile.h")
-_REDUCE_SOURCES = ("include/chunk.h", "include/tile_order.h", "split_k.cl")
 
 # (bm, bn, bk, sgm, sgn, tm, tn, stages, slices, fetch_b) with asynchronous copies, for accumulators of
 # 4 and of 8 bytes. A negative fetch_b marks vec = 1: columns stored side by side, for small K.
@@ -169,9 +167,9 @@ def _launches(tiling: Tiling, parts: tuple[Part, ...], workspace: tuple[Workspac
     for part in parts:
         k_share = tiling.k_share(part.shares)
         partial = workspace[0].symbol if part.shares > 1 else "batch_offsets"  # never written then
-        source = "gpu/register_held.h" if is_held(config) else "gpu/register_nvidia.h"
+        source = "gpu/register_held.cl" if is_held(config) else "gpu/register_nvidia.cl"
         yield Launch(
-            gemm_program(problem, (*_TILE_SOURCES, source, "gpu/register.cl"),
+            gemm_program(problem, source,
                          _defines(problem, config, split=part.shares > 1)),
             "matmul_register",
             ndrange(problem, part.tiles * items, part.shares),

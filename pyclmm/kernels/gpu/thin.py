@@ -28,7 +28,6 @@ from .tile import ACCESS, stored_as_summed
 from .waves import units
 
 _WIDEST = 8  # the longest thin side
-_SOURCES = ("include/chunk.h", "include/tile_order.h", "gpu/thin.h")
 # (lanes, teams, depth) where the big operand's contiguous axis is the long side, and where it is K.
 _WALK = ((8, 16, 4), (8, 32, 4), (8, 64, 4), (8, 64, 6), (4, 128, 4), (4, 4, 2), (1, 1, 1))
 _WALK_ELEMENTS = ((32, 16, 8), *_WALK)  # where an access is an element
@@ -230,7 +229,7 @@ def _launches(
         ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
     ]  # fmt: skip
     yield Launch(
-        gemm_program(problem, (*_SOURCES, f"gpu/{name}.cl"), defines),
+        gemm_program(problem, f"gpu/{name}.cl", defines),
         name,
         ndrange(problem, part.tiles * _items(config), part.shares),
         local_range(problem, _items(config), 1),

@@ -14,8 +14,6 @@ import numpy as np
 from ...problem.gemm import GemmProblem
 from ..device import DeviceInfo
 from ..interface import (
-    GEMM_H,
-    TYPES_H,
     Arg,
     Launch,
     Program,
@@ -168,7 +166,7 @@ def packing(
     problem: GemmProblem,
     device: DeviceInfo,
     operands: Operands,
-    sources: tuple[str, ...],
+    source: str,
     kernel: str,
     defines: Defines,
     extra: tuple[Arg, ...] = (),
@@ -179,7 +177,7 @@ def packing(
     groups = min(tiles_a + tiles_b, PACK_GROUPS * device.compute_units)
     args = (*gemm_args(problem), *operands.args(problem), np.int32(tiles_a), np.int32(tiles_b), *extra)
     return Launch(
-        Program((TYPES_H, GEMM_H, *sources), (*gemm_defines(problem), *defines)),
+        Program(source, (*gemm_defines(problem), *defines)),
         kernel,
         ndrange(problem, groups * PACK_ITEMS),
         local_range(problem, PACK_ITEMS),
@@ -192,7 +190,7 @@ def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) 
     if not operands.any_packed:
         return ()
     element = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}[operands.unit.nbytes]
-    return (packing(problem, device, operands, ("nvidia/pack.cl",), "matmul_pack", (("PACK_T", element),)),)
+    return (packing(problem, device, operands, "nvidia/pack.cl", "matmul_pack", (("PACK_T", element),)),)
 
 
 def out_defines(problem: GemmProblem) -> Defines:

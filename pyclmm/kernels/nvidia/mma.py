@@ -10,8 +10,6 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
-    GEMM_H,
-    TYPES_H,
     Kernel,
     Launch,
     Program,
@@ -33,15 +31,7 @@ from .matrix_units import (
     unit_for,
 )
 
-SOURCES = (
-    TYPES_H,
-    GEMM_H,
-    "nvidia/ptx_copy.h",
-    "nvidia/ptx_mma.h",
-    "nvidia/fragment.h",
-    "include/tile_order.h",
-    "nvidia/mma.cl",
-)
+SOURCE = "nvidia/mma.cl"
 CAPABILITY = (8, 0)
 # BM, BN, SGM, SGN, STAGES
 _CONFIGS = (
@@ -115,7 +105,7 @@ class Mma(Kernel):
         )
         tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
         product = Launch(
-            Program(SOURCES, (*gemm_defines(problem), *defines)),
+            Program(SOURCE, (*gemm_defines(problem), *defines)),
             "matmul_mma",
             ndrange(problem, tiles * work_items(config)),
             local_range(problem, work_items(config)),

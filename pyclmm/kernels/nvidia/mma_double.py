@@ -9,8 +9,6 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
-    GEMM_H,
-    TYPES_H,
     Kernel,
     Launch,
     Program,
@@ -23,14 +21,7 @@ from ..interface import (
 from .matrix_units import LINE_ALIGN, Defines, compute_capability, local_bytes, out_defines, too_long
 from .mma import work_items
 
-SOURCES = (
-    TYPES_H,
-    GEMM_H,
-    "nvidia/ptx_copy.h",
-    "nvidia/fragment.h",
-    "include/tile_order.h",
-    "nvidia/mma_double.cl",
-)
+SOURCE = "nvidia/mma_double.cl"
 _CAPABILITIES = ((8, 0), (9, 0))  # others have no float64 units to speak of, or were never seen
 # BM, BN, BK, SGM, SGN, STAGES
 _CONFIGS = (
@@ -106,7 +97,7 @@ class MmaDouble(Kernel):
         )
         tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
         product = Launch(
-            Program(SOURCES, (*gemm_defines(problem), *defines)),
+            Program(SOURCE, (*gemm_defines(problem), *defines)),
             "matmul_mma_double",
             ndrange(problem, tiles * work_items(config)),
             local_range(problem, work_items(config)),

@@ -14,8 +14,6 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..gpu.tile import slices
 from ..interface import (
-    GEMM_H,
-    TYPES_H,
     Kernel,
     Launch,
     Program,
@@ -39,18 +37,7 @@ from .matrix_units import (
 )
 from .wgmma import CAPABILITY, MAP_BYTES
 
-SOURCES = (
-    *(
-        TYPES_H,
-        GEMM_H,
-        "nvidia/ptx_copy.h",
-        "nvidia/ptx_map.h",
-        "nvidia/ptx_strips.h",
-        "nvidia/strip_fragments.h",
-        "nvidia/fragment.h",
-    ),
-    *("include/tile_order.h", "nvidia/mma_double_bulk.cl"),
-)
+SOURCE = "nvidia/mma_double_bulk.cl"
 _OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
 _GROUP = 8  # rows of tiles that are walked together, as register_reduce.cl walks them
 _REGISTERS = 65536  # of a compute unit
@@ -153,7 +140,7 @@ class MmaDoubleBulk(Kernel):
         )
         product = Launch(
             Program(
-                SOURCES, (*gemm_defines(problem), *_defines(problem, config, operands)), ptx_target="sm_90a"
+                SOURCE, (*gemm_defines(problem), *_defines(problem, config, operands)), ptx_target="sm_90a"
             ),
             "matmul_mma_double_bulk",
             ndrange(problem, count * work_items(config)),

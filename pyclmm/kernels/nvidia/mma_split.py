@@ -9,8 +9,6 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
-    GEMM_H,
-    TYPES_H,
     Arg,
     Kernel,
     Launch,
@@ -24,7 +22,6 @@ from ..interface import (
 from .matrix_units import compute_capability, local_bytes, out_defines
 from .parts import (
     BLOCK_BYTES,
-    PRODUCT_SOURCES,
     as_real,
     in_parts,
     packed_args,
@@ -33,10 +30,7 @@ from .parts import (
     unit_of,
 )
 
-SOURCES = (
-    *(TYPES_H, GEMM_H, "nvidia/ptx_copy.h", "nvidia/ptx_mma.h", "nvidia/ptx_group.h", *PRODUCT_SOURCES),
-    *("nvidia/fragment.h", "include/tile_order.h", "nvidia/mma_split.cl"),
-)
+SOURCE = "nvidia/mma_split.cl"
 # Elsewhere float32 units are no slower than three passes of the matrix units.
 CAPABILITIES = ((8, 0), (9, 0))
 _TILES = ((128, 128, 64, 32), (64, 64, 32, 32))  # BM, BN, SGM, SGN
@@ -100,7 +94,7 @@ def _product(problem: GemmProblem, config: TileConfig, split: int, extra: tuple[
         *out_defines(problem),
     )
     return Launch(
-        Program(SOURCES, (*gemm_defines(problem), *defines)),
+        Program(SOURCE, (*gemm_defines(problem), *defines)),
         "matmul_mma_split",
         ndrange(problem, _tiles(problem, config) * _work_items(config)),
         local_range(problem, _work_items(config)),

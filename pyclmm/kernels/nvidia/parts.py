@@ -10,8 +10,6 @@ import numpy as np
 
 from ...problem.gemm import GemmProblem
 from ..interface import (
-    GEMM_H,
-    TYPES_H,
     Arg,
     Launch,
     Program,
@@ -25,12 +23,6 @@ from ..interface import (
 )
 from .matrix_units import FLOAT16, LINE_ALIGN, TF32, Unit, too_long
 
-SPLIT_SOURCES = ("nvidia/split.h", "nvidia/split_read.h")
-PRODUCT_SOURCES = (
-    *SPLIT_SOURCES,
-    "nvidia/split_tf32.h",
-    "nvidia/split_guard.h",
-)  # what a product of parts begins with
 LINES = 8  # of cl/nvidia/split.h: what a work-group splits
 BLOCK_BYTES = 128  # of a packed line: 64 of hi, 64 of lo
 _ITEMS = 512  # WORK_ITEMS of cl/nvidia/split.cl
@@ -121,7 +113,7 @@ def _splitting(problem: GemmProblem, split: int, extra: tuple[Arg, ...]) -> Laun
     """The launch of cl/nvidia/split.cl."""
     return Launch(
         Program(
-            (TYPES_H, GEMM_H, "nvidia/ptx_group.h", *SPLIT_SOURCES, "nvidia/split.cl"),
+            "nvidia/split.cl",
             (*gemm_defines(problem), *split_defines(problem, split)),
         ),
         "matmul_split",

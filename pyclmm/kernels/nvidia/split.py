@@ -9,8 +9,6 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
-    GEMM_H,
-    TYPES_H,
     Arg,
     Kernel,
     Launch,
@@ -25,7 +23,6 @@ from ..interface import (
 from .matrix_units import compute_capability, local_bytes, out_defines
 from .parts import (
     BLOCK_BYTES,
-    PRODUCT_SOURCES,
     as_real,
     in_parts,
     one_pass,
@@ -36,18 +33,7 @@ from .parts import (
 )
 from .wgmma import CAPABILITY
 
-SOURCES = (
-    *(
-        TYPES_H,
-        GEMM_H,
-        "nvidia/ptx_copy.h",
-        "nvidia/ptx_map.h",
-        "nvidia/ptx_wgmma.h",
-        "nvidia/ptx_group.h",
-        *PRODUCT_SOURCES,
-    ),
-    *("nvidia/fragment.h", "include/tile_order.h", "nvidia/wgmma_split.cl"),
-)
+SOURCE = "nvidia/wgmma_split.cl"
 WORK_ITEMS = 384  # of cl/nvidia/wgmma_split.cl
 _BLOCKS = 2  # of K in a stage
 # Tiles, and the share of the full rate that each reached on an H200.
@@ -138,7 +124,7 @@ def _product(
         *out_defines(problem),
     )
     return Launch(
-        Program(SOURCES, (*gemm_defines(problem), *defines), ptx_target="sm_90a"),
+        Program(SOURCE, (*gemm_defines(problem), *defines), ptx_target="sm_90a"),
         "matmul_wgmma_split",
         ndrange(problem, groups(problem, config, device) * WORK_ITEMS),
         local_range(problem, WORK_ITEMS),

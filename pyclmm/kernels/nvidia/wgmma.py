@@ -10,8 +10,6 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
-    GEMM_H,
-    TYPES_H,
     Kernel,
     Launch,
     Program,
@@ -44,34 +42,7 @@ from .wgmma_tiles import (
     work_items,
 )
 
-SOURCES = (
-    *(
-        TYPES_H,
-        GEMM_H,
-        "nvidia/ptx_copy.h",
-        "nvidia/ptx_map.h",
-        "nvidia/ptx_wgmma.h",
-        "nvidia/ptx_group.h",
-        "include/tile_order.h",
-    ),
-    *(
-        "nvidia/units.h",
-        "nvidia/fragment_rows.h",
-        "nvidia/fragment.h",
-        "nvidia/fragment_columns.h",
-        "nvidia/shares.h",
-        "nvidia/wgmma_stages.h",
-    ),
-    "nvidia/wgmma.cl",
-)
-ADDING_SOURCES = (
-    "include/chunk.h",
-    "include/tile_order.h",
-    "nvidia/units.h",
-    "nvidia/fragment_rows.h",
-    "nvidia/shares.h",
-    "nvidia/shares.cl",
-)
+SOURCE = "nvidia/wgmma.cl"
 _OF_OTHER = {"a": "b", "a_offset": "b_offset", "workspace:packed_a": "workspace:packed_b"}
 _OF_OTHER |= {b: a for a, b in _OF_OTHER.items()}
 CAPABILITY = (9, 0)  # sm_90a runs on no other
@@ -107,7 +78,7 @@ def wgmma_launch(
         *operands.args(problem),
     )
     return Launch(
-        Program(SOURCES, (*gemm_defines(problem), *defines), ptx_target="sm_90a"),
+        Program(SOURCE, (*gemm_defines(problem), *defines), ptx_target="sm_90a"),
         "matmul_wgmma",
         (over,) if stack > 1 else ndrange(problem, over),
         (work_items(config),) if stack > 1 else local_range(problem, work_items(config)),
@@ -147,7 +118,7 @@ def _adding(
     more = (("CHUNK", 4), ("TEAMS", teams), ("EACH", _SHARES_EACH))
     items = elements // 4 * teams
     launch = Launch(
-        gemm_program(problem, ADDING_SOURCES, (*_unit_defines(config, operands), *more)),
+        gemm_program(problem, "nvidia/shares.cl", (*_unit_defines(config, operands), *more)),
         "matmul_shares",
         ndrange(problem, items) if sets > 1 else (items,),
         local_range(problem, 128 * teams) if sets > 1 else (128 * teams,),

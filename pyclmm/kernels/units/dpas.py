@@ -16,7 +16,6 @@ class Dpas(UnitKernel):
 
     name = "dpas"
     summary = f"matrix units of Intel's GPUs ({EXTENSION}); never run by us"
-    header = "units/intel_dpas.h"
     tiles = (
         (128, 64, 32, 16, 8),
         (64, 64, 16, 16, 8),

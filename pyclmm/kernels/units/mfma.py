@@ -22,7 +22,6 @@ class Mfma(UnitKernel):
 
     name = "mfma"
     summary = "matrix units of AMD's gfx90a and gfx942 (MFMA); never run by us"
-    header = "units/amd_mfma.h"
     tiles = (
         (128, 128, 64, 64, 32),
         (256, 128, 128, 64, 32),

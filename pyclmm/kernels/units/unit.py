@@ -15,8 +15,6 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
-    GEMM_H,
-    TYPES_H,
     Kernel,
     Launch,
     Program,
@@ -102,7 +100,6 @@ class UnitKernel(Kernel):
     """
 
     risky = True
-    header: str  # of cl/: the instruction
     tiles: tuple[tuple[int, int, int, int, int], ...]  # BM, BN, SGM, SGN, rows of an instruction
     most_sums = 128  # 32-bit registers of a work-item's sums: with more, clang 19 spills
 
@@ -155,7 +152,7 @@ class UnitKernel(Kernel):
         partial = Workspace("partial", nbytes)
         split = config.split_k > 1
         product = Launch(
-            Program(self.sources, (*gemm_defines(problem), *_defines(problem, config, one))),
+            Program(f"units/{self.name}.cl", (*gemm_defines(problem), *_defines(problem, config, one))),
             "matmul_unit",
             ndrange(problem, tiles * items, shares),
             local_range(problem, items, 1),
@@ -165,10 +162,6 @@ class UnitKernel(Kernel):
             return Work((product,))
         added = reduction(problem, config.bm, config.bn, Part(0, tiles, shares), partial.symbol)
         return Work((product, added), (partial,))
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return (TYPES_H, GEMM_H, "include/tile_order.h", "units/unit_tile.h", self.header, "units/unit.cl")
 
     def _candidates(
         self, problem: GemmProblem, device: DeviceInfo

@@ -17,7 +17,6 @@ class Wmma(UnitKernel):
 
     name = "wmma"
     summary = "matrix units of AMD's RDNA 3, gfx11 (WMMA); never run by us"
-    header = "units/amd_wmma.h"
     tiles = (
         (128, 128, 64, 32, 16),
         (128, 64, 32, 32, 16),

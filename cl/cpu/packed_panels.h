@@ -13,6 +13,11 @@
  *
  * Macros: those of packed_tile.h, which comes before.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+#include "cpu/vectors.h"
+#include "cpu/packed_tile.h"
+
 #define STEPS 16 /* a multiple of UNROLL; a cache line of float32 */
 #define PADDED_K ((K + UNROLL - 1) / UNROLL * UNROLL)
 

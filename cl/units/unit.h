@@ -27,6 +27,11 @@
  *            sums go to `partial`, share after share of a tile; register_reduce.cl adds them
  * Dimension 0 of the NDRange is WORK_ITEMS a tile. k_share is a multiple of BK.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+#include "include/tile_order.h"
+#include "units/unit_tile.h"
+
 #if !defined(SGM) || !defined(SGN) || !defined(SPLIT)
 #error "unit.cl needs SGM SGN SPLIT"
 #endif

@@ -24,6 +24,12 @@
  * Technique: register tiling over software-pipelined local tiles, as in every vendor library; the order
  * of the products (see multiply) from measurements, docs/kernels/register.md.
  */
+#include "include/types.h"
+#include "include/gemm.h"
+#include "include/chunk.h"
+#include "include/tile_order.h"
+#include "gpu/register_tile.h"
+
 #if !defined(STAGES) || !defined(FETCH_STEP_A) || !defined(FETCH_STEP_B) || !defined(SPLIT)
 #error "register.cl needs STAGES FETCH_STEP_A FETCH_STEP_B SPLIT"
 #endif
