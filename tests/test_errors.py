@@ -411,8 +411,8 @@ def test_no_platform_says_what_to_install(no_driver):
 def test_what_needs_no_driver_works_without_one(no_driver):
     code = """
 import numpy as np
-from pyclmm import errors, device, dtypes, problem, canonical, config, kernels, copies
-from pyclmm import recipe, select, reference
+from pyclmm import errors; from pyclmm.opencl import devices as device; from pyclmm.problem import dtypes; from pyclmm.problem import gemm as problem; from pyclmm.problem import canonical; from pyclmm.kernels import config; from pyclmm import kernels; from pyclmm.opencl import launches as copies
+from pyclmm.opencl import launches as recipe; from pyclmm.selection import select; from pyclmm.checks import reference
 x = problem.dense((4, 4), np.dtype("f4"))
 made_up = device.DeviceInfo("d", "other", "gpu", "p", "1", "1", (1, 2), 1, 256, (256, 256, 64), 1 << 15,
     1 << 30, 1 << 28, 1000, 1, False, False, False, frozenset())
@@ -520,7 +520,7 @@ class Refusing:
 
 def test_a_driver_without_memory(monkeypatch):
     plan_made = pyclmm.Matmul(A, B)
-    monkeypatch.setattr("pyclmm.host.cl.Buffer", Refusing)
+    monkeypatch.setattr("pyclmm.opencl.host_memory.cl.Buffer", Refusing)
     with pytest.raises(
         errors.DeviceMemoryError, match=r"refused 48 bytes for a \(.*ALLOCATION_FAILURE.*free some"
     ):
@@ -545,7 +545,7 @@ def broken(monkeypatch):
         )
         return queue
 
-    monkeypatch.setattr(program, "joined_source", program.joined_source.__wrapped__)
+    monkeypatch.setattr(program, "expanded", program.expanded.__wrapped__)
     return break_
 
 

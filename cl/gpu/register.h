@@ -17,7 +17,7 @@
  *   STAGES   tiles in local memory: 2 and up (2 exactly with register_held.h)
  *   FETCH_STEP_A FETCH_STEP_B   the k of a step before which the next tiles' loads are issued
  *   SPLIT    0: out is finished here; 1: K is cut into shares, dimension 1 of the NDRange, whose sums go
- *            to `partial`, share after share of a tile; register_reduce.cl adds them
+ *            to `partial`, share after share of a tile; split_k.cl adds them
  * Dimension 0 of the NDRange is WORK_ITEMS a tile, the first of them number `first_tile`. k_share is a
  * multiple of BK. Preconditions: BK / KS is even; VEC_A > 1 needs rows of A that start on 16 bytes and a
  * contiguous axis of whole chunks, stored with the accumulator's bits; B likewise.
@@ -31,7 +31,7 @@
 #include "gpu/register_tile.h"
 
 #if !defined(STAGES) || !defined(FETCH_STEP_A) || !defined(FETCH_STEP_B) || !defined(SPLIT)
-#error "register.cl needs STAGES FETCH_STEP_A FETCH_STEP_B SPLIT"
+#error "register.h needs STAGES FETCH_STEP_A FETCH_STEP_B SPLIT"
 #endif
 
 /* One k of the tiles into registers. */

@@ -12,7 +12,7 @@
  *
  * SLICES of the sub-groups share each block's K, and are summed through local memory.
  * SPLIT_K 1: K is cut into `shares`, each of which is a tile of its own, left in `partial`, share after share
- * of a tile, for register_reduce.cl.
+ * of a tile, for split_k.cl.
  *
  * A block of an operand lies in local memory as BK / 16 slices of BM / 16 (BN / 16) strips (ptx_strips.h).
  *

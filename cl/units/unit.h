@@ -24,7 +24,7 @@
  *
  * Macros: those of unit_tile.h and tile_order.h, SGM SGN, and
  *   SPLIT    0: out is finished here; 1: K is cut into shares of k_share, dimension 1 of the NDRange, whose
- *            sums go to `partial`, share after share of a tile; register_reduce.cl adds them
+ *            sums go to `partial`, share after share of a tile; split_k.cl adds them
  * Dimension 0 of the NDRange is WORK_ITEMS a tile. k_share is a multiple of BK.
  */
 #include "include/types.h"

@@ -13,7 +13,7 @@ from pyclmm.errors import ArgumentError
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.opencl.devices import device_info
-from pyclmm.opencl.program import build_options, joined_source
+from pyclmm.opencl.program import build_options, expanded, read_source
 from pyclmm.opencl.queues import default_queue
 from pyclmm.tools.contest import Size, problem_of
 
@@ -62,13 +62,14 @@ def counted_on_device(name, size, config):
     """Loads of each element of A and B in the real kernel, whose load macros count as they load."""
     problem, queue = problem_of(size, np.dtype(np.float32)), default_queue()
     (launch,) = kernel_named(name).launches(problem, config, device_info(queue.device)).launches
-    shared, own = launch.program.sources[:2], launch.program.sources[2:]
     counting = "\n".join(
         f"#undef LOAD_{x}\n"
         f"#define LOAD_{x}(p, i) (atomic_inc((volatile __global int *){counter} + (i)), (ACC_T)(p)[i])"
         for x, counter in (("A", "c"), ("B", "bias"))  # neither is used by a plain product
     )
-    source = "\n".join((joined_source(shared), counting, joined_source(own)))
+    kernel_begins = f'#line 1 "{launch.program.source}"'
+    shared, own = expanded("include/gemm.h"), read_source(launch.program.source)
+    source = "\n".join((shared, counting, kernel_begins, own.replace("#include", "//")))
     program = cl.Program(queue.context, source).build(list(build_options(launch.program)))
     a, b = np.ones((size.m, size.k), np.float32), np.ones((size.k, size.n), np.float32)
     counts = {"c": np.zeros(a.shape, np.int32), "bias": np.zeros(b.shape, np.int32)}

@@ -146,7 +146,7 @@ FAULTS = (
     # OpenCL C: the fast families
     Fault("packed_k_tail", "the last steps of K, fewer than four, are left out", "cl/cpu/packed_tile.h",
           "u < K - k; ++u", "u < K - k - 1; ++u", laws(f"{EXACT} and packed")),
-    Fault("packed_zero_fill", "panels of B are not filled with zeros", "cl/cpu/packed_panels.cl",
+    Fault("packed_zero_fill", "panels of B are not filled with zeros", "cl/cpu/packed_panels.h",
           "j < cols ? LOAD_B(b, B_INDEX(k + u, j0 + j)) : ACC_ZERO",
           "LOAD_B(b, B_INDEX(k + u, j0 + min(j, 0)))",
           laws(f"{EXACT} and packed")),
@@ -182,7 +182,7 @@ FAULTS = (
           "e_ % 2 * 16", "(1 - e_ % 2) * 16", ("tests/kernels/gpu/test_thin.py",)),
     Fault("register_lost_share", "a share of a split K is lost", "cl/split_k.cl",
           "int s = 1; s < shares", "int s = 2; s < shares", laws("register")),
-    Fault("register_fragments", "one k is multiplied twice, its neighbour never", "cl/gpu/register.cl",
+    Fault("register_fragments", "one k is multiplied twice, its neighbour never", "cl/gpu/register.h",
           "multiply(acc, fa[kk % 2], fb[kk % 2]);", "multiply(acc, fa[0], fb[0]);",
           laws(f"{EXACT} and register")),
     Fault("register_edge_of_k", "tiles are not zero beyond K", "cl/gpu/register_tile.h", "k < w->k_left &&",
@@ -201,13 +201,13 @@ FAULTS = (
     Fault("thin_rows_beyond", "the last row of K is multiplied again for those that are not there",
           "cl/gpu/thin_walk.cl", "Y_EXTENT, k + u * SLICES < k_end)", "Y_EXTENT, true)", ("tests/kernels/gpu/test_thin.py",)),
     # OpenCL C: AMD's and Intel's matrix units, by emulation
-    Fault("unit_barrier", "tiles are multiplied before they are whole", "cl/units/unit.cl", BARRIER, "",
+    Fault("unit_barrier", "tiles are multiplied before they are whole", "cl/units/unit.h", BARRIER, "",
           units("gfx90a and bfloat16 and split_k"), on="rusticl"),
     Fault("unit_edge_of_k", "tiles are not zero beyond K", "cl/units/unit_tile.h", "inside && k < k_left",
           "inside", units("gfx90a")),
     Fault("unit_cells", "neighbouring lines of an operand across K are the same", "cl/units/unit_tile.h",
           ">> c * bits & mask", "& mask", units("gfx942")),
-    Fault("unit_shares", "every share of K is the first", "cl/units/unit.cl", "get_group_id(1) * k_share", "0",
+    Fault("unit_shares", "every share of K is the first", "cl/units/unit.h", "get_group_id(1) * k_share", "0",
           units("split_k")),
     Fault("mfma_rows", "rows of a result are exchanged", "cl/units/amd_mfma.h", "4 * (lane / UNIT_M) + (e) % 4",
           "4 * (lane / UNIT_M) + 3 - (e) % 4", units("gfx90a")),
@@ -248,7 +248,7 @@ FAULTS = (
           "a, b, out = b.T, a.T, out.T", "a, b, out = a.T, b.T, out.T", laws("transposes and naive")),
     Fault("program_cache_key", "programs with other macros are taken from the cache",
           "pyclmm/opencl/program.py", "key = (context, program)",
-          "key = (context, Program(program.sources, ()))", laws("every_dtype and naive")),
+          "key = (context, Program(program.source, ()))", laws("every_dtype and naive")),
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def risky(monkeypatch, own_caches):
     monkeypatch.setenv("PYCLMM_TRIAL", "on")
     tiled = kernel_named("tiled")
     monkeypatch.setattr(type(tiled), "risky", True)
-    monkeypatch.setattr("pyclmm.select.KERNELS", (tiled, kernel_named("naive")))
+    monkeypatch.setattr("pyclmm.selection.select.KERNELS", (tiled, kernel_named("naive")))
     return own_caches
 
 

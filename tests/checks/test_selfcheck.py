@@ -62,8 +62,8 @@ def tamper(monkeypatch, file, right, wrong):
         return text
 
     monkeypatch.setattr(program, "read_source", source)
-    program.joined_source.cache_clear()
-    monkeypatch.setattr(program, "joined_source", program.joined_source.__wrapped__)
+    program.expanded.cache_clear()
+    monkeypatch.setattr(program, "expanded", program.expanded.__wrapped__)
 
 
 def operands(m=19, k=21, n=18):
@@ -81,7 +81,9 @@ def test_a_wrong_kernel_is_refused_when_asked_for(monkeypatch, queue, fault):
 
 def test_auto_steps_down_the_ladder_with_one_warning(monkeypatch, queue):
     tamper(monkeypatch, *WRONG["a product left out"])
-    monkeypatch.setattr("pyclmm.select.KERNELS", [k for k in pyclmm.KERNELS if k.name in ("tiled", "naive")])
+    monkeypatch.setattr(
+        "pyclmm.selection.select.KERNELS", [k for k in pyclmm.KERNELS if k.name in ("tiled", "naive")]
+    )
     a, b = operands()
     with pytest.warns(pyclmm.KernelWarning, match=r"tiled: wrong result.*'naive' is used") as caught:
         c = pyclmm.matmul(a, b, queue=queue)

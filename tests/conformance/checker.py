@@ -61,7 +61,7 @@ def test_seeded_fault_is_reported(seeded: Seeded, monkeypatch: pytest.MonkeyPatc
         return seeded.apply(real(name)) if name == seeded.file else real(name)
 
     monkeypatch.setattr(program, "read_source", read_source)
-    monkeypatch.setattr(program, "joined_source", program.joined_source.__wrapped__)
+    monkeypatch.setattr(program, "expanded", program.expanded.__wrapped__)
     # A context of its own: programs are cached for each. A new context starts the log again.
     context = cl.Context(cl.get_platforms()[0].get_devices())
     queue = cl.CommandQueue(context)

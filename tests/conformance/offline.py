@@ -17,7 +17,7 @@ from pyclmm.kernels import KERNELS
 from pyclmm.kernels.device import DeviceInfo
 from pyclmm.kernels.interface import Kernel, Launch
 from pyclmm.opencl.launches import copy_launch
-from pyclmm.opencl.program import build_options, joined_source, source_hash
+from pyclmm.opencl.program import build_options, expanded, source_hash
 from pyclmm.problem.dtypes import ACCUMULATOR, ELEMENT_TYPES
 from pyclmm.problem.gemm import ACTIVATIONS, Copy, GemmProblem
 
@@ -174,7 +174,7 @@ def copies() -> Iterator[tuple[str, str, Launch]]:
 def compile_launch(target: Target, family: str, dtype: str, launch: Launch, folder: Path) -> Compiled:
     name = f"{target.name}-{launch.kernel}-{source_hash(launch.program)}"
     source = folder / f"{name}.cl"
-    source.write_text(joined_source(launch.program.sources))
+    source.write_text(expanded(launch.program.source))
     options = [o for o in build_options(launch.program) if not o.startswith("-cl-nv-")]
     row = Compiled(f"{family}: {launch.kernel}", dtype, target.name)
     try:

@@ -76,7 +76,7 @@ def in_place(monkeypatch):
 def two_rungs(monkeypatch):
     """A ladder of two kernels: naive comes after tiled."""
     ladder = tuple(map(kernel_named, ("tiled", "naive")))
-    monkeypatch.setattr("pyclmm.select.KERNELS", ladder)
+    monkeypatch.setattr("pyclmm.selection.select.KERNELS", ladder)
 
 
 # -- a build fails

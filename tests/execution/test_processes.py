@@ -17,7 +17,7 @@ LIMIT = 120  # seconds until a process counts as hung
 INTERRUPTED = """
 import itertools, signal, sys
 import numpy as np, pyclmm
-from pyclmm import api, queues, selfcheck
+from pyclmm import api; from pyclmm.opencl import queues; from pyclmm.checks import selfcheck
 
 inside = False
 
@@ -56,7 +56,7 @@ for number in itertools.count():
 FORKED = """
 import os, signal, sys
 import numpy as np, pyclmm
-from pyclmm import queues
+from pyclmm.opencl import queues
 a = np.ones((20, 20), np.float32)
 used, how = sys.argv[1] == "used", sys.argv[2]
 if used:

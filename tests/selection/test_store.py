@@ -24,7 +24,7 @@ from tests.support.faults import Call, Failing, Part, check_caches
 WRITER = """
 import sys
 from pathlib import Path
-from pyclmm import cache
+from pyclmm.selection import store as cache
 path, mine = Path(sys.argv[1]), sys.argv[2]
 for number in range(300):
     assert cache.write_json(path, {"who": mine * 5000, "number": number})

@@ -1,5 +1,5 @@
-"""Kernels for matrix instructions on a device without any: cl/units/unit.cl and the header of the instruction as
-they are shipped, with each builtin of the vendor's compiler replaced (emulated_units.h)."""
+"""Kernels for matrix instructions on a device without any: cl/units/unit.h and the header of the instruction
+as they are shipped, with each builtin of the vendor's compiler replaced (emulated_units.h)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from unittest import mock
 from pyclmm.kernels.interface import Launch, Work
 from pyclmm.opencl import program
 
-HERE = Path(__file__).parent
-BUILTINS = "emulated_units.h"
+BUILTINS = (Path(__file__).parent / "emulated_units.h").read_text(encoding="utf-8")
 _shipped = program.read_source
 
 
 def _read(name: str) -> str:
-    if name == BUILTINS:
-        return (HERE / name).read_text(encoding="utf-8")
     text = _shipped(name)
-    if name != "units/unit.cl":
+    if name == "units/unit_tile.h":
+        return f"{BUILTINS}\n{text}"
+    if name != "units/unit.h":
         return text
     assert text.count("GEMM_BEGIN;") == 1
     return text.replace("GEMM_BEGIN;", "GEMM_BEGIN; EMULATION_BEGIN;")
 
 
 def _one(launch: Launch) -> Launch:
-    sources = launch.program.sources
-    if "units/unit.cl" not in sources:
+    if not launch.program.source.startswith("units/"):
         return launch  # adds shares: no instruction in it
-    at = sources.index("units/unit_tile.h")
-    return replace(launch, program=replace(launch.program, sources=(*sources[:at], BUILTINS, *sources[at:])))
+    own = replace(
+        launch.program, defines=(*launch.program.defines, ("EMULATED", 1))
+    )  # no program of the device's
+    return replace(launch, program=own)
 
 
 def emulated(work: Work) -> Work:
@@ -42,6 +42,9 @@ def emulated(work: Work) -> Work:
 
 @contextmanager
 def emulation() -> Iterator[None]:
-    """Lets programs find the emulation among their sources."""
-    with mock.patch.object(program, "read_source", _read):
+    """Lets programs include the emulation."""
+    with (
+        mock.patch.object(program, "read_source", _read),
+        mock.patch.object(program, "expanded", program.expanded.__wrapped__),
+    ):
         yield

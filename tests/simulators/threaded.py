@@ -8,10 +8,11 @@ import hashlib
 import shutil
 import subprocess
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
-from pyclmm.opencl.program import build_options, read_source
+from pyclmm.opencl import program
 
 HERE = Path(__file__).parent
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
@@ -22,6 +23,7 @@ REPLACED = (
     "nvidia/ptx_mma.h",
     "nvidia/ptx_group.h",
 )
+_shipped = program.read_source
 _FLAGS = ("-O1", "-fPIC", "-mf16c", "-w")
 _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords")
 
@@ -29,7 +31,8 @@ _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xcl
 def _text(launch, alpha_type):
     """The program, and `entry`, which calls its kernel with 64-bit words as arguments."""
     parts = [(HERE / "threaded_units.h").read_text()]
-    parts += [read_source(name) for name in launch.program.sources if name not in REPLACED]
+    with mock.patch.object(program, "read_source", lambda name: "" if name in REPLACED else _shipped(name)):
+        parts.append(program.expanded.__wrapped__(launch.program.source))
     words = []
     for i, arg in enumerate(launch.args):
         if isinstance(arg, np.generic):
@@ -46,7 +49,7 @@ def _text(launch, alpha_type):
 
 def _library(launch, alpha_type, folder):
     text = _text(launch, alpha_type)
-    options = [o for o in build_options(launch.program) if o.startswith("-D")]
+    options = [o for o in program.build_options(launch.program) if o.startswith("-D")]
     path = folder / f"{hashlib.sha256((text + str(options)).encode()).hexdigest()[:20]}.so"
     if not path.exists():
         kernel, runtime = path.with_suffix(".kernel.o"), folder / "runtime.o"

@@ -84,4 +84,4 @@ def test_a_build_that_fails_for_this_reason_says_what_would_do(monkeypatch, queu
 
     monkeypatch.setattr(program.cl.Program, "build", refuse)
     with pytest.raises(errors.BuildError, match=r"python -m pyclmm\.pocl_wheel"):
-        program._build(queue.context, program.Program((), ()))
+        program._build(queue.context, program.Program("copy.cl", ()))

@@ -92,7 +92,7 @@ def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
 
 
 class Register(Kernel):
-    """See cl/gpu/register.cl. ``split_k`` 0 leaves the shares of K to the arithmetic of :mod:`.waves`."""
+    """See cl/gpu/register.h. ``split_k`` 0 leaves the shares of K to the arithmetic of :mod:`.waves`."""
 
     name = "register"
     summary = "tiles in local memory, sub-groups and registers, K in shares where tiles are few"

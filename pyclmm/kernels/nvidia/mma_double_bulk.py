@@ -39,7 +39,7 @@ from .wgmma import CAPABILITY, MAP_BYTES
 
 SOURCE = "nvidia/mma_double_bulk.cl"
 _OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
-_GROUP = 8  # rows of tiles that are walked together, as register_reduce.cl walks them
+_GROUP = 8  # rows of tiles that are walked together, as split_k.cl walks them
 _REGISTERS = 65536  # of a compute unit
 _REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; others' at most 128
 # BM, BN, BK, SGM, SGN, STAGES, slices -> the share of the full rate on a compute unit that holds as many

@@ -1,4 +1,4 @@
-"""What the families for AMD's and Intel's matrix instructions share: cl/units/unit.cl over an instruction."""
+"""What the families for AMD's and Intel's matrix instructions share: cl/units/unit.h over an instruction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ..split_k import Part, reduction
 
 CODES = {"float16": 1, "bfloat16": 2, "float32": 3, "float64": 4, "int8": 5, "uint8": 5}
 TF32_CODE = 6
-_GROUP = 8  # rows of tiles that are walked together, as register_reduce.cl walks them
+_GROUP = 8  # rows of tiles that are walked together, as split_k.cl walks them
 _MOST_SHARES = 16
 _ALONE = 1.25  # a work-group that has a compute unit to itself waits at its barriers
 _TILE_START = 256  # what a tile's start and store cost, in steps of K
@@ -95,7 +95,7 @@ def _fills(width: int, words: int, cell: int, items: int) -> bool:
 
 
 class UnitKernel(Kernel):
-    """See cl/units/unit.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's; SPLIT_K shares of K,
+    """See cl/units/unit.h. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's; SPLIT_K shares of K,
     added by cl/split_k.cl; option ``unit``: rows of an instruction.
     """
 

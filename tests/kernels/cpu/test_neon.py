@@ -12,7 +12,7 @@ import pytest
 
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.interface import Launch
-from pyclmm.opencl.program import build_options, joined_source
+from pyclmm.opencl.program import build_options, expanded
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.made_up import DEVICE
 
@@ -32,7 +32,7 @@ def assembly(launch: Launch, folder: Path) -> str:
     if clang is None:
         pytest.skip("no clang")
     source, text, output = (folder / f"packed.{ending}" for ending in ("cl", "ll", "s"))
-    source.write_text(joined_source(launch.program.sources))
+    source.write_text(expanded(launch.program.source))
     language = ("-x", "cl", "-Wall", "-Werror", "-Xclang", "-cl-ext=+cl_khr_fp64")
     options = build_options(launch.program)
     compiled = [clang, *language, *MACHINE, *options, "-emit-llvm", "-S", str(source), "-o", str(text)]

@@ -15,7 +15,7 @@ from pyclmm.kernels import kernel_named
 from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32, Operands, local_bytes
 from pyclmm.kernels.nvidia.wgmma_tiles import stacked
 from pyclmm.opencl import ptx
-from pyclmm.opencl.program import build_options, joined_source, read_source
+from pyclmm.opencl.program import build_options, expanded, read_source
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.made_up import H200
 
@@ -288,7 +288,7 @@ CLANG_FLAGS = [
 
 def assembled(program, device, work_items, tmp_path):
     """What ptxas reports of *program*: (registers, bytes of spills, everything)."""
-    source = PTX_BUILTINS + joined_source(program.sources)
+    source = PTX_BUILTINS + expanded(program.source)
     options = [o for o in build_options(program) if not o.startswith("-cl-")]
     built = subprocess.run(
         [CLANG, *CLANG_FLAGS, *options], input=source, capture_output=True, text=True, check=False

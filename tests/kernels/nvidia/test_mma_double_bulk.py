@@ -15,7 +15,7 @@ import pytest
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.opencl import ptx
-from pyclmm.opencl.program import build_options, joined_source
+from pyclmm.opencl.program import build_options, expanded
 from pyclmm.problem.gemm import GemmProblem
 from tests.kernels.nvidia.test_matrix_units import CLANG, CLANG_FLAGS
 from tests.simulators.ptx_machine import Kernel, Machine
@@ -33,7 +33,7 @@ def config(bm, bn, bk, sgm, sgn, stages, slices=1, split_k=1):
 
 @cache
 def translated(program):
-    source = PTX_BUILTINS + joined_source(program.sources)
+    source = PTX_BUILTINS + expanded(program.source)
     options = [o for o in build_options(program) if not o.startswith("-cl-std")]
     command = [CLANG, *CLANG_FLAGS, *options]
     text = subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
