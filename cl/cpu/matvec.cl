@@ -23,6 +23,7 @@
  * Preconditions: W and x hold ACC_T; in matvec_rows x has unit stride.
  * Technique: the level-2 BLAS.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
@@ -51,8 +52,8 @@
 #define STORE_SUM(j, sum) STORE_RESULT(j, 0, sum)
 #endif
 #define AT_ONCE 8 /* rows of W: streams that hide each other's latency */
-#define FOR_ROWS _Pragma("unroll") for (int r = 0; r < AT_ONCE; ++r)
-#define FOR_PLANES _Pragma("unroll") for (int p = 0; p < PLANES; ++p)
+#define FOR_ROWS UNROLL for (int r = 0; r < AT_ONCE; ++r)
+#define FOR_PLANES UNROLL for (int p = 0; p < PLANES; ++p)
 #define LOAD_VEC(p) (*(__global const LOOSE_VEC *)(p))
 
 #if SPLIT
@@ -105,7 +106,7 @@ INLINE void dot_rows(
     }
     /* an element at a time: of x[rest ^ p] over single reals Intel's compiler makes wrong vectors */
     for (int rest = k; rest < count; rest += PLANES)
-      FOR_PLANES _Pragma("unroll") for (int q = 0; q < PLANES; ++q)
+      FOR_PLANES UNROLL for (int q = 0; q < PLANES; ++q)
         sum[p][q] += rows[r][rest + q] * x[rest + (p ^ q)];
 #if PLANES == 2
     sums[r] = element(sum[0][0], sum[1][0], sum[1][1], sum[0][1]);
@@ -115,7 +116,7 @@ INLINE void dot_rows(
   }
 }
 
-__kernel ONE_ITEM void matvec_rows(MATVEC_ARGS)
+__kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
 {
   MATVEC_BEGIN;
   for (int j = j0; j < j1; j += AT_ONCE) {
@@ -146,7 +147,7 @@ INLINE void add_rows(
   }
 }
 
-__kernel ONE_ITEM void matvec_columns(MATVEC_ARGS)
+__kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
 {
   __local VEC sums[PLANES][BN * PLANES / LANES];
   MATVEC_BEGIN;
@@ -178,7 +179,7 @@ __kernel ONE_ITEM void matvec_columns(MATVEC_ARGS)
 
 #if SPLIT
 /* Adds the shares of nc results, in their order, and stores them. */
-__kernel ONE_ITEM void matvec_reduce(GEMM_ARGS, const int nc, const int splits, __global ACC_T *shares)
+__kernel ONE_WIDE_ITEM void matvec_reduce(GEMM_ARGS, const int nc, const int splits, __global ACC_T *shares)
 {
   GEMM_BEGIN;
   const int j0 = get_group_id(0) * nc;

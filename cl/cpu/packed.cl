@@ -18,9 +18,10 @@
  *
  * Macros: BM, BN, the largest mc and nc; SPLIT 0, 1; VECTOR_STORE 1: out holds ACC_T and takes
  * alpha * acc, nothing more. Those of packed_tile.h and packed_panels.cl, which come before.
- * Preconditions: mc, nc multiples of MR, NR; kc and split_k multiples of UNROLL; M >= MR without
+ * Preconditions: mc, nc multiples of MR, NR; kc and split_k multiples of UNROLL_K; M >= MR without
  * PACK_A, N >= NR without PACK_B.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
@@ -115,7 +116,7 @@ INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, OUT_ARGS)
   store_elements(acc, ti, tj, i - ti, j - tj, OUT_PASS);
 }
 
-__kernel ONE_ITEM void packed_multiply(
+__kernel ONE_WIDE_ITEM void packed_multiply(
     GEMM_ARGS, const int mc, const int nc, const int kc, const int tile_rows, const int rows_first,
     const int splits, const int split_k, __global const ACC_T *a_panels, const long a_stack,
     __global const ACC_T *b_panels, const long b_stack, __global VEC *shares)
@@ -155,7 +156,7 @@ __kernel ONE_ITEM void packed_multiply(
 
 #if SPLIT
 /* Adds the shares of one register tile, in their order, and stores it. */
-__kernel ONE_ITEM void packed_reduce(GEMM_ARGS, const int splits, __global VEC *shares)
+__kernel ONE_WIDE_ITEM void packed_reduce(GEMM_ARGS, const int splits, __global VEC *shares)
 {
   GEMM_BEGIN;
   const int i = get_group_id(1) * MR;

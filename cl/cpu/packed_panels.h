@@ -13,13 +13,14 @@
  *
  * Macros: those of packed_tile.h, which comes before.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/packed_tile.h"
 
-#define STEPS 16 /* a multiple of UNROLL; a cache line of float32 */
-#define PADDED_K ((K + UNROLL - 1) / UNROLL * UNROLL)
+#define STEPS 16 /* a multiple of UNROLL_K; a cache line of float32 */
+#define PADDED_K ((K + UNROLL_K - 1) / UNROLL_K * UNROLL_K)
 
 #define PACK_ARGS \
   GEMM_ARGS, const int chunk, const int span, __global ACC_T *panels, const long stack
@@ -38,14 +39,14 @@
 #if TRANS_A
 #define PLACE_A(i, k) ((k) * MR + (i))
 #else
-#define PLACE_A(i, k) ((k) / UNROLL * UNROLL * MR + (i) * UNROLL + (k) % UNROLL)
+#define PLACE_A(i, k) ((k) / UNROLL_K * UNROLL_K * MR + (i) * UNROLL_K + (k) % UNROLL_K)
 #endif
 
 INLINE void pack_rows(
     __global ACC_T *to, __global const A_T *a, const long lda, const int i0, const int rows,
     const int k, const int steps)
 {
-  for (int u = 0; u < (steps + UNROLL - 1) / UNROLL * UNROLL; ++u)
+  for (int u = 0; u < (steps + UNROLL_K - 1) / UNROLL_K * UNROLL_K; ++u)
     for (int i = 0; i < MR; ++i)
       to[PLACE_A(i, u)] = i < rows && u < steps ? LOAD_A(a, A_INDEX(i0 + i, k + u)) : ACC_ZERO;
 }
@@ -56,15 +57,15 @@ INLINE void pack_full_rows(
 {
 #if TRANS_A
   for (int u = 0; u < STEPS; ++u)
-    _Pragma("unroll") for (int i = 0; i < MR; ++i)
+    UNROLL for (int i = 0; i < MR; ++i)
 #else
   for (int i = 0; i < MR; ++i)
-    _Pragma("unroll") for (int u = 0; u < STEPS; ++u)
+    UNROLL for (int u = 0; u < STEPS; ++u)
 #endif
       to[PLACE_A(i, u)] = LOAD_A(a, A_INDEX(i0 + i, k + u));
 }
 
-__kernel ONE_ITEM void pack_a(PACK_ARGS)
+__kernel ONE_WIDE_ITEM void pack_a(PACK_ARGS)
 {
   PACK_BEGIN;
   FOR_PANELS(i0, MR, M)
@@ -89,15 +90,15 @@ INLINE void pack_full_columns(
 {
 #if TRANS_B
   for (int j = 0; j < NR; ++j)
-    _Pragma("unroll") for (int u = 0; u < STEPS; ++u)
+    UNROLL for (int u = 0; u < STEPS; ++u)
 #else
   for (int u = 0; u < STEPS; ++u)
-    _Pragma("unroll") for (int j = 0; j < NR; ++j)
+    UNROLL for (int j = 0; j < NR; ++j)
 #endif
       to[u * NR + j] = LOAD_B(b, B_INDEX(k + u, j0 + j));
 }
 
-__kernel ONE_ITEM void pack_b(PACK_ARGS)
+__kernel ONE_WIDE_ITEM void pack_b(PACK_ARGS)
 {
   PACK_BEGIN;
   FOR_PANELS(j0, NR, N)

@@ -24,6 +24,7 @@
  * Zee and van de Geijn, "BLIS" (2015); complex as real: Van Zee and Smith, "Implementing
  * high-performance complex matrix multiplication via the 1m method" (2017).
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "cpu/vectors.h"
 
@@ -31,28 +32,28 @@
 #error "packed_tile.h needs MR NR PACK_A PACK_B"
 #endif
 
-#define UNROLL 4 /* steps of k a loop body; also what keeps together in a panel of A */
+#define UNROLL_K 4 /* steps of k a loop body; also what keeps together in a panel of A */
 #define ROWS (MR * PLANES)
 #define NV (NR * PLANES / LANES)
 #define TILE_VECS (ROWS * NV)
 #define FOR_TILE                                       \
-  _Pragma("unroll") for (int r = 0; r < ROWS; ++r)     \
-      _Pragma("unroll") for (int v = 0; v < NV; ++v)
+  UNROLL for (int r = 0; r < ROWS; ++r)     \
+      UNROLL for (int v = 0; v < NV; ++v)
 
-/* A_AT: where row r of the tile has its number for step u of UNROLL; A_STEP: how far UNROLL steps go;
+/* A_AT: where row r of the tile has its number for step u of UNROLL_K; A_STEP: how far UNROLL_K steps go;
  * B_STEP: how far one step goes. All in reals. */
 #if PACK_A
-#define A_STEP (UNROLL * MR * PLANES)
+#define A_STEP (UNROLL_K * MR * PLANES)
 #if TRANS_A
 #define ELEMENT_AT(i, u) ((u) * MR + (i))
 #else
-#define ELEMENT_AT(i, u) ((i) * UNROLL + (u))
+#define ELEMENT_AT(i, u) ((i) * UNROLL_K + (u))
 #endif
 #elif TRANS_A
-#define A_STEP (UNROLL * lda * PLANES)
+#define A_STEP (UNROLL_K * lda * PLANES)
 #define ELEMENT_AT(i, u) ((u) * lda + (i))
 #else
-#define A_STEP (UNROLL * PLANES)
+#define A_STEP (UNROLL_K * PLANES)
 #define ELEMENT_AT(i, u) ((i) * lda + (u))
 #endif
 #define A_AT(r, u) (ELEMENT_AT((r) / PLANES, u) * PLANES + (r) % PLANES)
@@ -74,10 +75,10 @@ INLINE void multiply_step(
     VEC acc[ROWS][NV], __global const REAL *a, const long lda, __global const REAL *b, const int u)
 {
   VEC row[NV];
-  _Pragma("unroll") for (int v = 0; v < NV; ++v) row[v] = *(__global const B_VEC *)(b + v * LANES);
-  _Pragma("unroll") for (int r = 0; r < ROWS; ++r) {
+  UNROLL for (int v = 0; v < NV; ++v) row[v] = *(__global const B_VEC *)(b + v * LANES);
+  UNROLL for (int r = 0; r < ROWS; ++r) {
     const VEC x = (VEC)(a[A_AT(r, u)]);
-    _Pragma("unroll") for (int v = 0; v < NV; ++v) acc[r][v] = x * row[v] + acc[r][v];
+    UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = x * row[v] + acc[r][v];
   }
 }
 
@@ -87,8 +88,8 @@ INLINE void multiply_tile(
     const long ldb, const int K)
 {
   int k = 0;
-  for (; k <= K - UNROLL; k += UNROLL) {
-    _Pragma("unroll") for (int u = 0; u < UNROLL; ++u)
+  for (; k <= K - UNROLL_K; k += UNROLL_K) {
+    UNROLL for (int u = 0; u < UNROLL_K; ++u)
     {
       multiply_step(acc, a, lda, b, u);
       b += B_STEP;

@@ -10,13 +10,13 @@
  * Vectors are read and written through pointers: vload and vstore stay calls on some drivers, and a
  * call in an inner loop spills every register.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 
 #if !defined(LANES) || !defined(VECTOR_BITS) || !defined(PREFETCHES)
 #error "vectors.h needs LANES VECTOR_BITS PREFETCHES"
 #endif
 
-#define INLINE inline __attribute__((always_inline))
 #define real_uint32 uint
 #define real_uint64 ulong
 #define real_float32 float
@@ -39,7 +39,7 @@ INLINE float widened(const ushort x)
 
 typedef REAL_NAME REAL;
 typedef CAT(REAL_NAME, LANES) VEC;
-typedef VEC LOOSE_VEC __attribute__((aligned(4)));
+typedef VEC LOOSE_VEC ALIGNED(4);
 
 /* Some compilers use half of the widest registers unless a function asks for all of them. */
 #ifdef __has_attribute
@@ -56,4 +56,4 @@ typedef VEC LOOSE_VEC __attribute__((aligned(4)));
 #else
 #define PREFETCH(p)
 #endif
-#define ONE_ITEM __attribute__((reqd_work_group_size(1, 1, 1))) FULL_WIDTH
+#define ONE_WIDE_ITEM ONE_ITEM FULL_WIDTH

@@ -24,6 +24,7 @@
  * Technique: register tiling over software-pipelined local tiles, as in every vendor library; the order
  * of the products (see multiply) from measurements, docs/kernels/register.md.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 #include "include/chunk.h"
@@ -113,10 +114,10 @@ INLINE void accumulate(
   }
 }
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_register(
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register(
     GEMM_ARGS, const int first_tile, const int k_share, __global ACC_T *partial)
 {
-  __local ACC_T tiles[STAGES * STAGE] __attribute__((aligned(16)));
+  __local ACC_T tiles[STAGES * STAGE] ALIGNED(16);
   GEMM_BEGIN;
   Place p;
   find_place(&p, get_local_id(0));

@@ -8,6 +8,7 @@
  * way, so local memory always holds ACC_T. `stage` is where the tiles of A and B go.
  * Macros: those of register_tile.h.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/chunk.h"
 #include "gpu/register_tile.h"

@@ -9,6 +9,7 @@
  * is transposed by copying single elements. Macros: those of register_tile.h, and STAGES.
  * Source: the PTX ISA manual, "Data Movement and Conversion Instructions".
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/chunk.h"
 #include "gpu/register_tile.h"

@@ -17,6 +17,7 @@
  *
  *   row of a work-item's element r:  first + (r / CHUNK) * (SGM / TM) * CHUNK + r % CHUNK
  */
+#include "include/attributes.h"
 #include "include/chunk.h"
 
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || \

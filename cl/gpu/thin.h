@@ -8,6 +8,7 @@
  * Macros: THIN_ROWS, Q, SPLIT (register.cl), SHORT_X 1: X has elements of 16 bits, of which an access takes
  * 4 or 8; those of tile_order.h, whose tile is the work-group's.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 #include "include/chunk.h"

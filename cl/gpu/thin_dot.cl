@@ -9,6 +9,7 @@
  * Macros: LANES (a power of two), LINES a work-item, TEAMS of LANES in a work-group; those of thin.h.
  * Work-group (tile, share): lines from tile * TEAMS * LINES, K from share * k_share, a multiple of VEC.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 #include "include/chunk.h"
@@ -35,7 +36,7 @@ INLINE void sum_over_lanes(ACC_T *value, __local ACC_T *scratch, const int lane)
   barrier(CLK_LOCAL_MEM_FENCE); /* before the next values come */
 }
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void thin_dot(
+__kernel WORK_GROUP(ITEMS, 1, 1) void thin_dot(
     GEMM_ARGS, const int first_tile, const int k_share, __global ACC_T *partial)
 {
   __local ACC_T scratch[ITEMS * LINES];

@@ -10,6 +10,7 @@
  * Macros: LANES, SLICES (a power of two), AHEAD; those of thin.h. The work-group has ITEMS = LANES * SLICES.
  * Work-group (tile, share): columns from tile * LANES * VEC, K from share * k_share.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 #include "include/chunk.h"
@@ -53,7 +54,7 @@ INLINE void sum_over_slices(ACC_T *value, __local ACC_T *scratch, const int slic
 #define ROW_X(k) (column + min(k, k_end - 1) * step_k)
 #define ROW_Y(k) (Y_BASE + min(k, k_end - 1) * y_step_k)
 
-__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void thin_walk(
+__kernel WORK_GROUP(ITEMS, 1, 1) void thin_walk(
     GEMM_ARGS, const int first_tile, const int k_share, __global ACC_T *partial)
 {
   __local ACC_T scratch[ITEMS * VEC];

@@ -22,5 +22,3 @@ typedef ACC_T chunk_t;
 #define SPREAD(to, v) ((to)[0] = (v))
 #endif
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("unroll")

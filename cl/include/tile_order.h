@@ -8,7 +8,7 @@
 #endif
 
 /* Tile number -> its row and column, counted in tiles. */
-inline int2 tile_at(const int tile, const int rows, const int cols)
+static inline int2 tile_at(const int tile, const int rows, const int cols)
 {
   const int group = tile / (GROUP * cols);
   const int in_group = tile - group * GROUP * cols;

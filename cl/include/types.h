@@ -108,7 +108,7 @@ typedef CAT(elem_, ACC_TYPE) ACC_T;
 #define conjugate(v) ((ACC_T)((v).x, -(v).y))
 
 /* The upper half of a float, rounded to nearest even; a NaN stays one. */
-inline ushort to_bfloat16(float x)
+static inline ushort to_bfloat16(float x)
 {
   const uint bits = as_uint(x);
   if (isnan(x)) return (ushort)(bits >> 16 | 0x40);

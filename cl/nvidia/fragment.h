@@ -13,6 +13,7 @@
  *         EXPONENTS 1: a result is multiplied by 2^(ROW_EXPONENT(i) + COLUMN_EXPONENT(j)), which the kernel has at
  *         hand, in local memory: read from global memory one by one they would take longer than all the rest.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 
@@ -28,7 +29,7 @@
 #define width_float64 8
 #define OUT_WIDTH CAT(width_, OUT_TYPE) /* of other types 0 */
 
-inline uint exchanged(const uint value, const int distance)
+static inline uint exchanged(const uint value, const int distance)
 {
   uint other;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;"
@@ -37,7 +38,7 @@ inline uint exchanged(const uint value, const int distance)
 }
 
 /* Word b of work-item t becomes word t of work-item b, a 4 x 4 transpose. */
-inline uint4 transposed_quad(uint4 w)
+static inline uint4 transposed_quad(uint4 w)
 {
   const bool odd = get_local_id(0) & 1;
   const bool high = get_local_id(0) & 2;
@@ -52,7 +53,7 @@ inline uint4 transposed_quad(uint4 w)
 #if EXPONENTS
 /* x 2^e in two steps, because 2^e alone may leave float32's range: e is the sum of two exponents of
  * split.h, and x, a sum of products of float16's, stays normal in the first. */
-inline float scaled(const float x, const int e)
+static inline float scaled(const float x, const int e)
 {
   return x * as_float((127 + e / 2) << 23) * as_float((127 + e - e / 2) << 23);
 }
@@ -78,13 +79,13 @@ inline float scaled(const float x, const int e)
 
 #if OUT_VECTOR && OUT_WIDTH == 2 && PLANES == 1
 /* Two floats as two 16-bit elements, rounded to nearest even. */
-inline uint packed_float16(const float low, const float high)
+static inline uint packed_float16(const float low, const float high)
 {
   uint word;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
 }
-inline uint packed_bfloat16(const float low, const float high)
+static inline uint packed_bfloat16(const float low, const float high)
 {
   uint word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
@@ -93,7 +94,7 @@ inline uint packed_bfloat16(const float low, const float high)
 #define PACKED(i, j, v) \
   CAT(packed_, OUT_TYPE)((float)VALUE(i, j, (v)[0]), (float)VALUE(i, (j) + 1, (v)[1]))
 
-inline void store_words(__global OUT_T *row, const int j, const int N, const uint4 w)
+static inline void store_words(__global OUT_T *row, const int j, const int N, const uint4 w)
 {
   __global ushort *to = (__global ushort *)row + j;
   const uint words[4] = {w.s0, w.s1, w.s2, w.s3};
@@ -130,7 +131,7 @@ inline void store_words(__global OUT_T *row, const int j, const int N, const uin
     }                                                                                             \
   } while (0)
 #elif OUT_VECTOR && (OUT_WIDTH == 4 || OUT_WIDTH == 8)
-typedef struct { OUT_T low, high; } __attribute__((aligned(2 * OUT_WIDTH))) out_pair;
+typedef struct { OUT_T low, high; } ALIGNED(2 * OUT_WIDTH) out_pair;
 #define STORE_PAIR(i, j, v)                                                  \
   do {                                                                       \
     if ((i) < M && (j) + 1 < N) {                                            \
@@ -163,9 +164,9 @@ typedef struct { OUT_T low, high; } __attribute__((aligned(2 * OUT_WIDTH))) out_
 /* The same of rows i and i + row_step. */
 #define STORE_FRAGMENT_ROWS(i, row_step, j, acc, blocks)                            \
   do {                                                                              \
-    _Pragma("unroll") for (int h_ = 0; h_ < 2; ++h_) {                              \
+    UNROLL for (int h_ = 0; h_ < 2; ++h_) {                              \
       const int i_ = (i) + (row_step) * h_;                                         \
-      _Pragma("unroll") for (int b_ = 0; b_ < (blocks); b_ += BLOCKS_AT_ONCE)       \
+      UNROLL for (int b_ = 0; b_ < (blocks); b_ += BLOCKS_AT_ONCE)       \
         STORE_BLOCKS(i_, (j) + 8 * b_, (acc) + 4 * b_ + 2 * h_);                    \
     }                                                                               \
   } while (0)

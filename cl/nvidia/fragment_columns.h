@@ -5,6 +5,7 @@
  * Where rows of h = 0 and 1 are neighbours (fragment_rows.h), they are stored as pairs: of elements of 4 bytes, four
  * work-items fill a sector of 32 bytes. Otherwise the eight g do.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "nvidia/fragment.h"
 #include "nvidia/units.h"
@@ -19,7 +20,7 @@
 #if OUT_WIDTH == 2
 #define STORE_TWO(to, low, high) (*(__global uint *)(to) = CAT(packed_, OUT_TYPE)((float)(low), (float)(high)))
 #else
-typedef struct { OUT_T low, high; } __attribute__((aligned(2 * OUT_WIDTH))) column_pair;
+typedef struct { OUT_T low, high; } ALIGNED(2 * OUT_WIDTH) column_pair;
 #define STORE_TWO(to, first, second)         \
   do {                                       \
     column_pair pair_;                       \
@@ -47,7 +48,7 @@ typedef struct { OUT_T low, high; } __attribute__((aligned(2 * OUT_WIDTH))) colu
 /* All fragments of rows i and i + ROW_STEP: `blocks` blocks from column j on. */
 #define STORE_FRAGMENT_COLUMNS(i, j, acc, blocks)                                              \
   do {                                                                                         \
-    _Pragma("unroll") for (int b_ = 0; b_ < (blocks); ++b_)                                    \
-      _Pragma("unroll") for (int c_ = 0; c_ < 2; ++c_)                                         \
+    UNROLL for (int b_ = 0; b_ < (blocks); ++b_)                                    \
+      UNROLL for (int c_ = 0; c_ < 2; ++c_)                                         \
         STORE_COLUMN(i, (j) + 8 * b_ + (int)get_local_id(0) % 4 * 2 + c_, (acc) + 4 * b_ + c_); \
   } while (0)

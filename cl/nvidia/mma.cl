@@ -20,6 +20,7 @@
  * lines along K of `pitch` elements, pack.cl) in place of a; those of the headers.
  * Operands lie on multiples of 16 bytes, and so does each of their rows.
  */
+#include "include/attributes.h"
 #include "include/gemm.h"
 #include "include/tile_order.h"
 #include "nvidia/ptx_copy.h"
@@ -44,7 +45,7 @@
 
 /* Copy i of this work-item's share of one operand's block at k: chunk id % 8 of line id / 8 + i
  * LINES_AT_ONCE. `source` is the chunk of line id / 8; `from` the first row of the tile, of `limit`. */
-inline void copy_share(
+static inline void copy_share(
     const uint to, __global const uchar *source, const long pitch, const int across, const int i,
     const int limit, const int from, const int k, const int K)
 {
@@ -61,18 +62,17 @@ inline void copy_share(
 }
 
 /* Where this work-item's first chunk of the operand's first block lies. */
-inline long first_chunk(const long pitch, const int across, const int from)
+static inline long first_chunk(const long pitch, const int across, const int from)
 {
   const int id = get_local_id(0);
   const int c = id % 8 * 16;
   return across ? id / 8 * pitch + from * (long)ELEMENT_BYTES + c : (from + id / 8) * pitch + c;
 }
 
-inline void load_a(uint w[MT][4], const uint tile, const int row, const int step)
+static inline void load_a(uint w[MT][4], const uint tile, const int row, const int step)
 {
   const int lane = get_local_id(0) % 32;
-  #pragma unroll
-  for (int i = 0; i < MT; ++i) {
+  UNROLL for (int i = 0; i < MT; ++i) {
 #if ACROSS_A
     const int k = step * 16 + lane / 16 * 8 + lane % 8;
     const int m = row + i * 16 + lane / 8 % 2 * 8;
@@ -85,11 +85,10 @@ inline void load_a(uint w[MT][4], const uint tile, const int row, const int step
   }
 }
 
-inline void load_b(uint w[NT][2], const uint tile, const int column, const int step)
+static inline void load_b(uint w[NT][2], const uint tile, const int column, const int step)
 {
   const int lane = get_local_id(0) % 32;
-  #pragma unroll
-  for (int j = 0; j < NT; j += 2) {
+  UNROLL for (int j = 0; j < NT; j += 2) {
 #if ACROSS_B
     const int k = step * 16 + lane / 8 % 2 * 8 + lane % 8;
     const int n = column + j * 8 + lane / 16 * 8;
@@ -107,9 +106,9 @@ inline void load_b(uint w[NT][2], const uint tile, const int column, const int s
 #define SOURCE_A (PACKED_A ? packed_a + z * M * pitch * ELEMENT_BYTES : (__global const uchar *)a)
 #define SOURCE_B (PACKED_B ? packed_b + z * N * pitch * ELEMENT_BYTES : (__global const uchar *)b)
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma(GEMM_ARGS, PACKED_ARGS)
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma(GEMM_ARGS, PACKED_ARGS)
 {
-  __local uchar tiles[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
+  __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
   const int sub_group = get_local_id(0) / 32;
@@ -126,10 +125,8 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
   __global const uchar *from_b = SOURCE_B + first_chunk(pitch_b, ACROSS_B, origin.s1);
 
   mma_acc acc[MT][4 * NT];
-  #pragma unroll
-  for (int i = 0; i < MT; ++i)
-    #pragma unroll
-    for (int j = 0; j < 4 * NT; ++j) acc[i][j] = 0;
+  UNROLL for (int i = 0; i < MT; ++i)
+    UNROLL for (int j = 0; j < 4 * NT; ++j) acc[i][j] = 0;
 
   /* Copy c of the block that is `filled`; past the last block, of zeros that nobody reads. */
   int filled = 0;
@@ -149,8 +146,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
     from_b += block_b;                            \
   } while (0)
   for (int s = 0; s < STAGES - 1; ++s) {
-    #pragma unroll
-    for (int c = 0; c < COPIES; ++c) COPY(c);
+    UNROLL for (int c = 0; c < COPIES; ++c) COPY(c);
     FILLED;
   }
   for (int block = 0; block < blocks; ++block) {
@@ -162,25 +158,20 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
     barrier(CLK_LOCAL_MEM_FENCE);
     load_a(a_words[0], tile_a, row, 0);
     load_b(b_words[0], tile_b, column, 0);
-    #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
+    UNROLL for (int step = 0; step < STEPS; ++step) {
       if (step + 1 < STEPS) {
         load_a(a_words[(step + 1) % 2], tile_a, row, step + 1);
         load_b(b_words[(step + 1) % 2], tile_b, column, step + 1);
       }
-      #pragma unroll
-      for (int i = 0; i < MT; ++i) {
-        #pragma unroll
-        for (int j = 0; j < NT; ++j) mma(acc[i] + 4 * j, a_words[step % 2][i], b_words[step % 2][j]);
+      UNROLL for (int i = 0; i < MT; ++i) {
+        UNROLL for (int j = 0; j < NT; ++j) mma(acc[i] + 4 * j, a_words[step % 2][i], b_words[step % 2][j]);
         /* the next block's copies, spread over this block's multiplications */
-        #pragma unroll
-        for (int c = 0; c < COPIES; ++c)
+        UNROLL for (int c = 0; c < COPIES; ++c)
           if (c * STEPS * MT / COPIES == step * MT + i) COPY(c);
       }
     }
     FILLED;
   }
-  #pragma unroll
-  for (int i = 0; i < MT; ++i)
+  UNROLL for (int i = 0; i < MT; ++i)
     STORE_FRAGMENTS(origin.s0 + row + 16 * i + (int)get_local_id(0) % 32 / 4, origin.s1 + column, acc[i], NT);
 }

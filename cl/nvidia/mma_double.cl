@@ -12,6 +12,7 @@
  * Macros: BM BN BK SGM SGN STAGES GROUP; MMA_K 4, 8, 16; VEC 2 where both operands lie on multiples of
  * 16 bytes, else 1; those of the headers.
  */
+#include "include/attributes.h"
 #include "include/gemm.h"
 #include "include/tile_order.h"
 #include "nvidia/ptx_copy.h"
@@ -40,7 +41,7 @@
 #define COPIES_B (LINES_B * LINE_B / VEC / WORK_ITEMS)
 #define COPIES (COPIES_A + COPIES_B)
 
-inline void mma_double(double *d, const double *a, const double *b)
+static inline void mma_double(double *d, const double *a, const double *b)
 {
 #if MMA_K == 16
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3},"
@@ -62,7 +63,7 @@ inline void mma_double(double *d, const double *a, const double *b)
 
 /* Copy i of this work-item's share of a tile of lines of `length` elements: VEC elements of line y + i
  * WORK_ITEMS / (length / VEC), zeros where that is not under limit_y. `bytes` of a copy lie inside. */
-inline void copy_share(
+static inline void copy_share(
     const uint to, __global const double *source, const long ld, const int length, const int i, const int y,
     const int limit_y, const int bytes)
 {
@@ -73,9 +74,9 @@ inline void copy_share(
 }
 
 /* Bytes of a copy that begins at element x of a line of `limit`. */
-inline int bytes_inside(const int x, const int limit) { return min(max((limit - x) * 8, 0), 8 * VEC); }
+static inline int bytes_inside(const int x, const int limit) { return min(max((limit - x) * 8, 0), 8 * VEC); }
 
-inline void load_fragments(
+static inline void load_fragments(
     double fa[MT][2 * QUARTERS], double fb[NT][QUARTERS], __local const double *tile_a,
     __local const double *tile_b, const int k)
 {
@@ -84,29 +85,23 @@ inline void load_fragments(
   const int t = get_local_id(0) % 4;
   const int m = sub_group / SG_COLUMNS * SGM + g;
   const int n = sub_group % SG_COLUMNS * SGN + g;
-  #pragma unroll
-  for (int i = 0; i < MT; ++i)
-    #pragma unroll
-    for (int e = 0; e < 2 * QUARTERS; ++e)
+  UNROLL for (int i = 0; i < MT; ++i)
+    UNROLL for (int e = 0; e < 2 * QUARTERS; ++e)
       fa[i][e] = tile_a[AT_A(m + 16 * i + e % 2 * 8, k + t + e / 2 * 4)];
-  #pragma unroll
-  for (int j = 0; j < NT; ++j)
-    #pragma unroll
-    for (int e = 0; e < QUARTERS; ++e) fb[j][e] = tile_b[AT_B(k + t + e * 4, n + 8 * j)];
+  UNROLL for (int j = 0; j < NT; ++j)
+    UNROLL for (int e = 0; e < QUARTERS; ++e) fb[j][e] = tile_b[AT_B(k + t + e * 4, n + 8 * j)];
 }
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma_double(GEMM_ARGS)
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double(GEMM_ARGS)
 {
-  __local double tiles[STAGES * STAGE] __attribute__((aligned(16)));
+  __local double tiles[STAGES * STAGE] ALIGNED(16);
   GEMM_BEGIN;
   const int2 origin = tile_at(get_group_id(0), (M + BM - 1) / BM, (N + BN - 1) / BN) * (int2)(BM, BN);
   const int blocks = (K + BK - 1) / BK;
   const uint tile0 = local_address(tiles);
   double acc[MT][4 * NT];
-  #pragma unroll
-  for (int i = 0; i < MT; ++i)
-    #pragma unroll
-    for (int j = 0; j < 4 * NT; ++j) acc[i][j] = 0;
+  UNROLL for (int i = 0; i < MT; ++i)
+    UNROLL for (int j = 0; j < 4 * NT; ++j) acc[i][j] = 0;
 
   /* Of each operand: the line and element of this work-item's first copy, in the tile and in all. */
   const int id = get_local_id(0);
@@ -139,8 +134,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
     from_b += TRANS_B ? BK : BK * ldb;            \
   } while (0)
   for (int s = 0; s < STAGES - 1; ++s) {
-    #pragma unroll
-    for (int c = 0; c < COPIES; ++c) COPY(c);
+    UNROLL for (int c = 0; c < COPIES; ++c) COPY(c);
     FILLED;
   }
   for (int block = 0; block < blocks; ++block) {
@@ -150,24 +144,19 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
     double fa[2][MT][2 * QUARTERS];
     double fb[2][NT][QUARTERS];
     load_fragments(fa[0], fb[0], tile_a, tile_a + SIZE_A, 0);
-    #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
+    UNROLL for (int step = 0; step < STEPS; ++step) {
       if (step + 1 < STEPS)
         load_fragments(fa[(step + 1) % 2], fb[(step + 1) % 2], tile_a, tile_a + SIZE_A, (step + 1) * MMA_K);
-      #pragma unroll
-      for (int i = 0; i < MT; ++i) {
-        #pragma unroll
-        for (int j = 0; j < NT; ++j) mma_double(acc[i] + 4 * j, fa[step % 2][i], fb[step % 2][j]);
+      UNROLL for (int i = 0; i < MT; ++i) {
+        UNROLL for (int j = 0; j < NT; ++j) mma_double(acc[i] + 4 * j, fa[step % 2][i], fb[step % 2][j]);
         /* the next block's copies, spread over this block's multiplications */
-        #pragma unroll
-        for (int c = 0; c < COPIES; ++c)
+        UNROLL for (int c = 0; c < COPIES; ++c)
           if (c * STEPS * MT / COPIES == step * MT + i) COPY(c);
       }
     }
     FILLED;
   }
-  #pragma unroll
-  for (int i = 0; i < MT; ++i)
+  UNROLL for (int i = 0; i < MT; ++i)
     STORE_FRAGMENTS(origin.s0 + id / 32 / SG_COLUMNS * SGM + 16 * i + id % 32 / 4,
                     origin.s1 + id / 32 % SG_COLUMNS * SGN, acc[i], NT);
 }

@@ -22,6 +22,7 @@
  * Operands lie on multiples of 16 bytes, and so does each of their rows.
  * Technique: NVIDIA's description of mma and of the tensor memory accelerator in the PTX manual.
  */
+#include "include/attributes.h"
 #include "include/gemm.h"
 #include "include/tile_order.h"
 #include "nvidia/ptx_copy.h"
@@ -59,7 +60,7 @@ typedef struct { int tiles_m, tiles_n, shares, blocks, all_blocks; } work_t;
  * lies `end`. The tile after the last one is `shares` times all tiles or more. */
 typedef struct { int tile, block, end; int2 origin; } place_t;
 
-inline place_t tile_begin(const int number, const work_t work)
+static inline place_t tile_begin(const int number, const work_t work)
 {
   const int tiles = work.tiles_m * work.tiles_n;
   const int share = number / tiles;
@@ -72,7 +73,7 @@ inline place_t tile_begin(const int number, const work_t work)
 }
 
 /* The place `blocks` further on. */
-inline place_t further(place_t place, const int blocks, const work_t work, const int groups)
+static inline place_t further(place_t place, const int blocks, const work_t work, const int groups)
 {
   place.block += blocks;
   while (place.block >= place.end && place.tile < work.tiles_m * work.tiles_n * work.shares) {
@@ -85,27 +86,25 @@ inline place_t further(place_t place, const int blocks, const work_t work, const
 
 #if SLICES > 1
 /* Adds the slices' sums to slice 0's. */
-ALWAYS_INLINE void sum_slices(double *acc, __local double *sums, const int slice, const int item)
+INLINE void sum_slices(double *acc, __local double *sums, const int slice, const int item)
 {
   for (int other = 1; other < SLICES; ++other) {
-    #pragma unroll
-    for (int i = 0; i < ACCS; ++i)
+    UNROLL for (int i = 0; i < ACCS; ++i)
       if (slice == other) sums[i * 32 * SLICE_GROUPS + item] = acc[i];
     barrier(CLK_LOCAL_MEM_FENCE);
-    #pragma unroll
-    for (int i = 0; i < ACCS; ++i)
+    UNROLL for (int i = 0; i < ACCS; ++i)
       if (slice == 0) acc[i] += sums[i * 32 * SLICE_GROUPS + item];
     barrier(CLK_LOCAL_MEM_FENCE);
   }
 }
 #endif
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma_double_bulk(
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
     GEMM_ARGS, __global ulong *maps, __global double *partial, const int shares, PACKED_ARGS)
 {
-  __local uchar tiles[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
+  __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
   __local ulong bars[2 * STAGES];
-  __local uint scratch[64] __attribute__((aligned(128)));
+  __local uint scratch[64] ALIGNED(128);
 #if SLICES > 1
   __local double sums[ACCS * 32 * SLICE_GROUPS];
 #endif
@@ -171,13 +170,12 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
   uint read = 0; /* the barrier of the stage that was read last */
   for (; now.tile < all_tiles; now = tile_begin(now.tile + groups, work)) {
     double acc[ACCS]; /* of strips i and j: fragment h's d[e] at ((i STRIPS_B + j) 2 + h) 4 + e */
-    #pragma unroll
-    for (int i = 0; i < ACCS; ++i) acc[i] = 0;
+    UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
     /* Of A a whole step, of B a strip: read while the ones before are multiplied. */
     double fa[2][STRIPS_A][4], fb[2][4];
 #define READ_A(to, step)                                                                        \
   do {                                                                                          \
-    _Pragma("unroll") for (int i_ = 0; i_ < STRIPS_A; ++i_)                                     \
+    UNROLL for (int i_ = 0; i_ < STRIPS_A; ++i_)                                     \
       LOAD_STRIP_A((to)[i_], from_a + stage * STAGE_BYTES + (step) / 2 * CHUNK_A + i_ * STRIP, place_a, (step) % 2); \
   } while (0)
 #define READ_B(to, step, j) \
@@ -190,16 +188,13 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
       read = empty + 8 * stage;
       READ_A(fa[0], 0);
       READ_B(fb[0], 0, 0);
-      #pragma unroll
-      for (int step = 0; step < SLICE_STEPS; ++step) {
+      UNROLL for (int step = 0; step < SLICE_STEPS; ++step) {
         if (step == SLICE_STEPS / 2 && id == 32 * (now.block % SUB_GROUPS)) FILL(STAGES - 1);
         if (step + 1 < SLICE_STEPS) READ_A(fa[(step + 1) % 2], step + 1);
-        #pragma unroll
-        for (int j = 0; j < STRIPS_B; ++j) {
+        UNROLL for (int j = 0; j < STRIPS_B; ++j) {
           const int n = step * STRIPS_B + j;
           if (n + 1 < SLICE_STEPS * STRIPS_B) READ_B(fb[(n + 1) % 2], (n + 1) / STRIPS_B, (n + 1) % STRIPS_B);
-          #pragma unroll
-          for (int i = 0; i < STRIPS_A; ++i) {
+          UNROLL for (int i = 0; i < STRIPS_A; ++i) {
             double *d = acc + (i * STRIPS_B + j) * 8;
             mma_double(d, fa[step % 2][i], fb[n % 2][0], fb[n % 2][2]);
             mma_double(d + 4, fa[step % 2][i], fb[n % 2][1], fb[n % 2][3]);
@@ -220,10 +215,8 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
     const int all = work.tiles_m * work.tiles_n, share = now.tile / all;
     __global double *to = partial + ((z * all + now.tile - share * all) * shares + share) * (BM * BN);
 #endif
-    #pragma unroll
-    for (int i = 0; i < STRIPS_A; ++i)
-      #pragma unroll
-      for (int r = 0; r < 4 * STRIPS_B; ++r) {
+    UNROLL for (int i = 0; i < STRIPS_A; ++i)
+      UNROLL for (int r = 0; r < 4 * STRIPS_B; ++r) {
         const int j = r / 4, h = r / 2 % 2, e = r % 2;
         const int m = row + 16 * i + ROW_OF(g) + h;
         const int n = column + 16 * j + PAIR_OF(t, e);

@@ -17,6 +17,7 @@
  * Macros: BM BN, multiples of SGM, SGN; SGM a multiple of 16, SGN of 16; STAGES 2 or more; GROUP; ELEMENT_BYTES of
  * what is multiplied; SPLIT 1, 2 (split.h); those of the headers. `pitch`: elements of a packed line, both parts.
  */
+#include "include/attributes.h"
 #include "include/gemm.h"
 #include "include/tile_order.h"
 #include "nvidia/ptx_copy.h"
@@ -39,13 +40,12 @@
 #define STAGE_BYTES ((BM + BN) * 128)
 
 /* Copies a block of `extent` lines from line `from` on, of `limit`; zeros behind them. */
-__attribute__((always_inline)) inline void copy_lines(
+INLINE void copy_lines(
     const uint to, __global const uchar *packed, const long pitch_bytes, const int extent, const int from,
     const int limit, const int block)
 {
   const int id = get_local_id(0);
-  #pragma unroll
-  for (int line = id / 8; line < extent; line += LINES_AT_ONCE) {
+  UNROLL for (int line = id / 8; line < extent; line += LINES_AT_ONCE) {
     const int inside = min(from + line, limit - 1);
     copy_16(to + line * 128 + (id ^ line) % 8 * 16, packed + inside * pitch_bytes + block * 128 + id % 8 * 16,
             from + line < limit ? 16 : 0);
@@ -53,18 +53,16 @@ __attribute__((always_inline)) inline void copy_lines(
 }
 
 /* Fragments of 32 bytes of K, from 16-byte chunk `chunk` on. */
-__attribute__((always_inline)) inline void load_a(uint w[MT][4], const uint tile, const int row, const int chunk)
+INLINE void load_a(uint w[MT][4], const uint tile, const int row, const int chunk)
 {
   const int lane = get_local_id(0) % 32;
-  #pragma unroll
-  for (int i = 0; i < MT; ++i)
+  UNROLL for (int i = 0; i < MT; ++i)
     load_matrices(w[i], tile + (row + i * 16 + lane % 16) * 128 + (chunk + lane / 16 ^ lane % 8) * 16);
 }
-__attribute__((always_inline)) inline void load_b(uint w[NT][2], const uint tile, const int column, const int chunk)
+INLINE void load_b(uint w[NT][2], const uint tile, const int column, const int chunk)
 {
   const int lane = get_local_id(0) % 32;
-  #pragma unroll
-  for (int j = 0; j < NT; j += 2) {
+  UNROLL for (int j = 0; j < NT; j += 2) {
     uint four[4];
     load_matrices(four, tile + (column + j * 8 + lane / 16 * 8 + lane % 8) * 128 +
                             (chunk + lane / 8 % 2 ^ lane % 8) * 16);
@@ -72,18 +70,16 @@ __attribute__((always_inline)) inline void load_b(uint w[NT][2], const uint tile
   }
 }
 
-__attribute__((always_inline)) inline void multiply(mma_acc acc[MT][4 * NT], uint a[MT][4], uint b[NT][2])
+INLINE void multiply(mma_acc acc[MT][4 * NT], uint a[MT][4], uint b[NT][2])
 {
-  #pragma unroll
-  for (int i = 0; i < MT; ++i)
-    #pragma unroll
-    for (int j = 0; j < NT; ++j) mma(acc[i] + 4 * j, a[i], b[j]);
+  UNROLL for (int i = 0; i < MT; ++i)
+    UNROLL for (int j = 0; j < NT; ++j) mma(acc[i] + 4 * j, a[i], b[j]);
 }
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma_split(
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_split(
     GEMM_ARGS, __global uchar *packed_a, __global uchar *packed_b, const long pitch SPLIT_ARGS)
 {
-  __local uchar tiles[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
+  __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
   const int columns = COLUMNS, depth = DEPTH;
@@ -122,18 +118,15 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
   for (int s = 0; s < STAGES - 1; ++s) COPY(s);
 
   mma_acc acc[MT][4 * NT], sum[MT][4 * NT];
-  #pragma unroll
-  for (int i = 0; i < MT; ++i)
-    #pragma unroll
-    for (int j = 0; j < 4 * NT; ++j) acc[i][j] = sum[i][j] = 0;
+  UNROLL for (int i = 0; i < MT; ++i)
+    UNROLL for (int j = 0; j < 4 * NT; ++j) acc[i][j] = sum[i][j] = 0;
   for (int block = 0; block < blocks; ++block) {
     const uint tile_a = tile0 + block % STAGES * STAGE_BYTES;
     const uint tile_b = tile_a + BM * 128;
     copies_wait(STAGES - 2);
     barrier(CLK_LOCAL_MEM_FENCE);
     COPY(block + STAGES - 1);
-    #pragma unroll
-    for (int step = 0; step < 2; ++step) {
+    UNROLL for (int step = 0; step < 2; ++step) {
       uint a_hi[MT][4], a_lo[MT][4], b_hi[NT][2], b_lo[NT][2];
       load_a(a_hi, tile_a, row, 2 * step);
       load_b(b_lo, tile_b, column, 2 * step + 4);
@@ -144,16 +137,13 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_mma
       multiply(acc, a_hi, b_hi);
     }
     if (block % ROUND == ROUND - 1 || block + 1 == blocks) {
-      #pragma unroll
-      for (int i = 0; i < MT; ++i)
-        #pragma unroll
-        for (int j = 0; j < 4 * NT; ++j) {
+      UNROLL for (int i = 0; i < MT; ++i)
+        UNROLL for (int j = 0; j < 4 * NT; ++j) {
           sum[i][j] += acc[i][j];
           acc[i][j] = 0;
         }
     }
   }
-  #pragma unroll
-  for (int i = 0; i < MT; ++i)
+  UNROLL for (int i = 0; i < MT; ++i)
     STORE_FRAGMENTS(origin.s0 + row + 16 * i + (int)get_local_id(0) % 32 / 4, origin.s1 + column, sum[i], NT);
 }

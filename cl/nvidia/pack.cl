@@ -8,6 +8,7 @@
  *
  * Macros: PACK_T, the elements as an unsigned type of their size, moved as they are.
  */
+#include "include/attributes.h"
 #include "include/gemm.h"
 
 #if !defined(PACK_T)
@@ -17,7 +18,7 @@
 #define WORK_ITEMS 256
 
 /* One line after the other of the group's LINES x LINES elements. `k_fast`: K is contiguous. */
-__attribute__((always_inline)) inline void pack_tile(
+INLINE void pack_tile(
     __local PACK_T *buffer, __global const PACK_T *from, const long ld, const bool k_fast,
     __global PACK_T *to, const long pitch, const int lines, const int K, const int tile)
 {
@@ -42,7 +43,7 @@ __attribute__((always_inline)) inline void pack_tile(
   }
 }
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_pack(
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_pack(
     GEMM_ARGS, __global PACK_T *packed_a, __global PACK_T *packed_b, const long pitch, const int tiles_a,
     const int tiles_b)
 {

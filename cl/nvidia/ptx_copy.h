@@ -6,24 +6,24 @@
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
-inline uint local_address(__local const void *p) { return (uint)(size_t)p; }
+static inline uint local_address(__local const void *p) { return (uint)(size_t)p; }
 
 /* Copies the first `bytes` (0 to 16) of 16 bytes, and writes zeros behind them. */
-inline void copy_16(const uint to, __global const void *from, const int bytes)
+static inline void copy_16(const uint to, __global const void *from, const int bytes)
 {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                :: "r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 /* The same of 8 bytes. */
-inline void copy_8(const uint to, __global const void *from, const int bytes)
+static inline void copy_8(const uint to, __global const void *from, const int bytes)
 {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
                :: "r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 /* Closes a group of this work-item's copies. */
-inline void copies_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+static inline void copies_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /* Waits until all groups but the last `pending` (a constant) have landed. */
 #define copies_wait(pending) asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory")

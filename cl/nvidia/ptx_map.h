@@ -13,27 +13,28 @@
  * A line that begins with //@sm_90a is a comment until pyclmm/ptx.py rewrites the program for the
  * target sm_90a, which the compiler of OpenCL C does not offer. Joined after ptx_copy.h.
  */
+#include "include/attributes.h"
 #include "nvidia/ptx_copy.h"
 
 /* A barrier whose phase completes after so many arrivals and all bytes they announced. */
-inline void mbarrier_init(const uint bar, const uint arrivals)
+static inline void mbarrier_init(const uint bar, const uint arrivals)
 {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(arrivals) : "memory");
 }
 
 /* After the last mbarrier_init: the copy engine sees the barriers. */
-inline void mbarrier_fence(void)
+static inline void mbarrier_fence(void)
 {
   asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async;" ::: "memory");
 }
 
-inline void mbarrier_arrive(const uint bar)
+static inline void mbarrier_arrive(const uint bar)
 {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory");
 }
 
 /* Arrives and announces bytes. */
-inline void mbarrier_expect(const uint bar, const uint bytes)
+static inline void mbarrier_expect(const uint bar, const uint bytes)
 {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                :: "r"(bar), "r"(bytes) : "memory");
@@ -41,7 +42,7 @@ inline void mbarrier_expect(const uint bar, const uint bytes)
 
 /* Waits for the end of the phase of this parity. Of a new barrier, the phase before the first
  * (parity 1) counts as ended. */
-inline void mbarrier_wait(const uint bar, const uint parity)
+static inline void mbarrier_wait(const uint bar, const uint parity)
 {
   uint done;
   do {
@@ -53,7 +54,7 @@ inline void mbarrier_wait(const uint bar, const uint parity)
 }
 
 /* Copies the box whose first element is column x of row y in a layer; zeros outside of the matrix. */
-inline void copy_box(
+static inline void copy_box(
     const uint to, __global const ulong *map, const int x, const int y, const int layer, const uint bar)
 {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -106,13 +107,13 @@ inline void copy_box(
   } while (0)
 
 /* Before the first copy by a map in global memory, by the work-item that asks for copies. */
-inline void map_acquire(__global const ulong *map)
+static inline void map_acquire(__global const ulong *map)
 {
   asm volatile("//@sm_90a fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(map) : "memory");
 }
 
 /* Begins to fetch a map by which copies may be asked for soon. */
-inline void map_prefetch(__global const ulong *map)
+static inline void map_prefetch(__global const ulong *map)
 {
   asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
 }
@@ -123,11 +124,10 @@ inline void map_prefetch(__global const ulong *map)
  *     ulongs 0 .. 15: map 0    16 .. 31: map 1    32 .. 36: what map 0 describes    40 .. 44: map 1
  */
 #define MAP_SLOT 48
-inline bool describes(__global const ulong *about, const ulong *wanted)
+static inline bool describes(__global const ulong *about, const ulong *wanted)
 {
   bool same = true;
-  #pragma unroll
-  for (int i = 0; i < 5; ++i) same &= about[i] == wanted[i];
+  UNROLL for (int i = 0; i < 5; ++i) same &= about[i] == wanted[i];
   return same;
 }
 
@@ -146,6 +146,6 @@ inline bool describes(__global const ulong *about, const ulong *wanted)
       WRITE_MAP((slot) + 16 * (n), scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, \
                 box_columns, type, width);                                                            \
       map_acquire((slot) + 16 * (n));                                                                 \
-      _Pragma("unroll") for (int i_ = 0; i_ < 5; ++i_) about_[i_] = wanted_[i_];                      \
+      UNROLL for (int i_ = 0; i_ < 5; ++i_) about_[i_] = wanted_[i_];                      \
     }                                                                                                 \
   } while (0)

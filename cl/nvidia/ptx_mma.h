@@ -35,7 +35,7 @@ typedef float mma_acc;
 #define MMA_REG(x) "+f"(x)
 #endif
 
-inline void mma(mma_acc *d, const uint *a, const uint *b)
+static inline void mma(mma_acc *d, const uint *a, const uint *b)
 {
   asm volatile("mma.sync.aligned." MMA_KIND " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : MMA_REG(d[0]), MMA_REG(d[1]), MMA_REG(d[2]), MMA_REG(d[3])
@@ -43,7 +43,7 @@ inline void mma(mma_acc *d, const uint *a, const uint *b)
 }
 
 /* float32 bits rounded to TF32, which the units would cut off; other types as they are. */
-inline uint mma_operand(const uint word)
+static inline uint mma_operand(const uint word)
 {
 #if MMA_TYPE == 3
   uint rounded;
@@ -56,14 +56,14 @@ inline uint mma_operand(const uint word)
 
 /* Four matrices of 8 rows x 16 bytes: work-item l names row l % 8 of matrix l / 8, and gets of each
  * matrix m, in w[m], bytes 4 (l % 4) .. + 3 of row l / 4. */
-inline void load_matrices(uint *w, const uint address)
+static inline void load_matrices(uint *w, const uint address)
 {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");
 }
 
 /* The same of 16-bit elements, each 8 x 8 matrix transposed. */
-inline void load_matrices_transposed(uint *w, const uint address)
+static inline void load_matrices_transposed(uint *w, const uint address)
 {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");

@@ -8,6 +8,7 @@
  * Rows come in whole strips then; where they do not (and the last layer would reach into the next row), a
  * copy brings one strip. Joined after ptx_map.h.
  */
+#include "include/attributes.h"
 #include "nvidia/ptx_copy.h"
 #include "nvidia/ptx_map.h"
 
@@ -15,7 +16,7 @@
 #define MAP_FLOAT64 "9"
 
 /* Whether one copy brings all strips. */
-inline bool in_layers(const int across, const int rows) { return across && rows % 16 == 0; }
+static inline bool in_layers(const int across, const int rows) { return across && rows % 16 == 0; }
 
 /* Writes the map of an operand of `rows` rows of A (columns of B) and `depth` of K, lines `pitch` bytes
  * apart, of which a copy takes `extent` rows. As WRITE_MAP. */
@@ -58,12 +59,12 @@ inline bool in_layers(const int across, const int rows) { return across && rows 
                               (ulong)(extent) << 1 | (across), 1};                                    \
     if (!describes(about_, wanted_)) {                                                                \
       WRITE_STRIP_MAP((slot) + 16 * (n), scratch, base, across, rows, depth, pitch, extent);          \
-      _Pragma("unroll") for (int i_ = 0; i_ < 5; ++i_) about_[i_] = wanted_[i_];                      \
+      UNROLL for (int i_ = 0; i_ < 5; ++i_) about_[i_] = wanted_[i_];                      \
     }                                                                                                 \
   } while (0)
 
 /* Asks for k .. k + 15 of `extent` rows from `row` on. */
-inline void copy_strips(
+static inline void copy_strips(
     const uint to, __global const ulong *map, const int across, const int rows, const int extent,
     const int row, const int k, const uint bar)
 {

@@ -16,6 +16,7 @@
  *         WGMMA_TYPE 1 float16, 2 bfloat16, 3 TF32, 4 8-bit integers of PTX types WGMMA_A.WGMMA_B
  *         WGMMA_ACROSS_A WGMMA_ACROSS_B 0, 1
  */
+#include "include/attributes.h"
 #include "nvidia/ptx_copy.h"
 
 #if !defined(WGMMA_N) || !defined(WGMMA_TYPE) || !defined(WGMMA_ACROSS_A) || !defined(WGMMA_ACROSS_B)
@@ -25,13 +26,13 @@
 /* Where a tile lies, in units of 16 bytes: bits 0 to 13 its address, 16 to 29 the way to the next 64
  * columns (across K), 32 to 45 the way to the next eight box rows; bits 62 and 63: swizzled over 128
  * bytes. Moving on by 32 bytes of K adds WGMMA_STEP_A or _B. */
-inline ulong wgmma_tile(const uint address, const uint chunk_bytes)
+static inline ulong wgmma_tile(const uint address, const uint chunk_bytes)
 {
   return (ulong)((address & 0x3ffff) >> 4) | (ulong)(chunk_bytes >> 4) << 16 | 64UL << 32 | 1UL << 62;
 }
 #define WGMMA_STEP_A (WGMMA_ACROSS_A ? 16 * 128 / 16 : 32 / 16)
 #if WGMMA_ACROSS_B && WGMMA_N == 32 /* boxes of 64 bytes */
-inline ulong wgmma_right(const uint address, const uint chunk_bytes)
+static inline ulong wgmma_right(const uint address, const uint chunk_bytes)
 {
   return (ulong)((address & 0x3ffff) >> 4) | 32UL << 32 | 2UL << 62;
 }
@@ -116,7 +117,7 @@ typedef float4 wgmma_acc4;
 #endif
 
 /* Issues D = A B + (keep ? D : 0). */
-__attribute__((always_inline)) inline void wgmma(
+INLINE void wgmma(
     wgmma_acc *acc, const ulong a, const ulong b, const int keep)
 {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " WGMMA_KEEP ", 0;\n\t"
@@ -127,13 +128,13 @@ __attribute__((always_inline)) inline void wgmma(
 
 #if WGMMA_TYPE == 3
 /* Two words of A, from local memory. */
-inline void load_pair(uint *words, const uint from)
+static inline void load_pair(uint *words, const uint from)
 {
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(from) : "memory");
 }
 
 /* Issues D += A B, where A is in registers: they stay as they are until it is done. */
-__attribute__((always_inline)) inline void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)
+INLINE void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)
 {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"
                "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(WGMMA_N) WGMMA_KIND WGMMA_LEFT_NAMES
@@ -143,16 +144,16 @@ __attribute__((always_inline)) inline void wgmma_left(wgmma_acc *acc, const uint
 #endif
 
 /* Before a wgmma that uses registers which other instructions wrote. */
-inline void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned;" ::: "memory"); }
+static inline void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned;" ::: "memory"); }
 
 /* Closes a group of the instructions issued. */
-inline void wgmma_commit(void)
+static inline void wgmma_commit(void)
 {
   asm volatile("//@sm_90a wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 /* Waits for all groups but the last. */
-inline void wgmma_wait_previous(void)
+static inline void wgmma_wait_previous(void)
 {
   asm volatile("//@sm_90a wgmma.wait_group.sync.aligned 1;" ::: "memory");
 }
@@ -162,7 +163,7 @@ inline void wgmma_wait_previous(void)
   asm volatile("//@sm_90a wgmma.wait_group.sync.aligned %0;" :: "n"(pending) : "memory")
 
 /* Waits for all. The accumulators are its operands, so that no use of them moves above it. */
-__attribute__((always_inline)) inline void wgmma_wait(wgmma_acc *acc)
+INLINE void wgmma_wait(wgmma_acc *acc)
 {
   asm volatile("//@sm_90a wgmma.wait_group.sync.aligned 0;" : WGMMA_OPERANDS(acc) : : "memory");
 }

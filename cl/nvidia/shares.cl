@@ -12,6 +12,7 @@
  *
  * Macros: TEAMS, at least shares / EACH; EACH; CHUNK 4 (chunk.h); those of the headers.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 #include "include/chunk.h"
@@ -36,7 +37,7 @@ INLINE chunk_t sum_of_team(__global const ACC_T *slots, const long step, const i
   return sum;
 }
 
-__kernel __attribute__((reqd_work_group_size(128 * TEAMS, 1, 1))) void matmul_shares(
+__kernel WORK_GROUP(128 * TEAMS, 1, 1) void matmul_shares(
     GEMM_ARGS, __global const ACC_T *partial, const int whole, const int shares, const int stack)
 {
   __local chunk_t sums[128 * TEAMS];

@@ -11,7 +11,7 @@
 #define SLOT_SIZE (128L * ACCS)
 
 /* The slot of a share of cut tile number `tile`, 0 for the first that is cut, of product z. */
-inline long slot_at(const long z, const int share, const int tile, const int owner, const work_t work)
+static inline long slot_at(const long z, const int share, const int tile, const int owner, const work_t work)
 {
   const int cut = work.tiles - work.whole;
   return (((z * work.shares + share) * cut + tile) * OWNERS + owner) * SLOT_SIZE;

@@ -25,6 +25,7 @@
  *
  * Macros: those of types.h, gemm.h, split.h and split_read.h.
  */
+#include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/ptx_group.h"
 #include "nvidia/split.h"
@@ -36,20 +37,19 @@
 
 #if SPLIT == 1
 /* float16 bits of x, to nearest even, and back. */
-inline ushort half_bits(const float x)
+static inline ushort half_bits(const float x)
 {
   ushort bits;
   vstore_half_rte(x, 0, (half *)&bits);
   return bits;
 }
-inline float half_value(const ushort bits) { return vload_half(0, (const half *)&bits); }
+static inline float half_value(const ushort bits) { return vload_half(0, (const half *)&bits); }
 
 /* RUN elements of a line, as parts, to where the first one's hi goes. */
-INLINED void store_parts(__global uchar *to, const float x[RUN])
+INLINE void store_parts(__global uchar *to, const float x[RUN])
 {
   ushort hi[RUN], lo[RUN];
-  #pragma unroll
-  for (int i = 0; i < RUN; ++i) {
+  UNROLL for (int i = 0; i < RUN; ++i) {
     hi[i] = half_bits(x[i]);
     lo[i] = half_bits(x[i] - half_value(hi[i]));
   }
@@ -57,38 +57,36 @@ INLINED void store_parts(__global uchar *to, const float x[RUN])
   *(__global ushort4 *)(to + 64) = (ushort4)(lo[0], lo[1], lo[2], lo[3]);
 }
 
-inline uint magnitude(const float x) { return as_uint(x) & 0x7fffffff; }
-INLINED uint largest_of(const float x[RUN])
+static inline uint magnitude(const float x) { return as_uint(x) & 0x7fffffff; }
+INLINE uint largest_of(const float x[RUN])
 {
   return max(max(magnitude(x[0]), magnitude(x[1])), max(magnitude(x[2]), magnitude(x[3])));
 }
 /* Of those that are not zero, less 1. */
-INLINED uint smallest_of(const float x[RUN])
+INLINE uint smallest_of(const float x[RUN])
 {
   return min(min(magnitude(x[0]) - 1, magnitude(x[1]) - 1), min(magnitude(x[2]) - 1, magnitude(x[3]) - 1));
 }
 
 /* 2^-e, and e into `exponent`, so that a line's largest magnitude comes to lie in [2^14, 2^15), or `room` powers
  * of two under that. */
-inline float scale_of(const uint largest, const int room, int *exponent)
+static inline float scale_of(const uint largest, const int room, int *exponent)
 {
   *exponent = largest ? max((int)(largest >> 23) - 127 - 14 + room, ZERO_LINE + 1) : ZERO_LINE;
   return as_float((uint)(127 - *exponent) << 23);
 }
 
 /* Points for scaled elements by how well they suit float16 parts: see split.h. */
-INLINED int points_of(const float x[RUN])
+INLINE int points_of(const float x[RUN])
 {
   int points = 0;
-  #pragma unroll
-  for (int i = 0; i < RUN; ++i) points += fabs(x[i]) >= LARGE;
+  UNROLL for (int i = 0; i < RUN; ++i) points += fabs(x[i]) >= LARGE;
   return points;
 }
-INLINED int lossy_among(const float x[RUN])
+INLINE int lossy_among(const float x[RUN])
 {
   int lossy = 0;
-  #pragma unroll
-  for (int i = 0; i < RUN; ++i) lossy += magnitude(x[i]) - 1 < SMALL - 1;
+  UNROLL for (int i = 0; i < RUN; ++i) lossy += magnitude(x[i]) - 1 < SMALL - 1;
   return lossy;
 }
 
@@ -96,24 +94,22 @@ INLINED int lossy_among(const float x[RUN])
 typedef struct { uint largest[LINES]; int points[LINES], lossy, over; } Found;
 
 /* The largest magnitudes of work-items' elements into `found`; theirs are lines from `own` on. */
-INLINED void find_largest(__local Found *found, const int own, const uint seen[HELD])
+INLINE void find_largest(__local Found *found, const int own, const uint seen[HELD])
 {
-  #pragma unroll
-  for (int l = 0; l < HELD; ++l) {
+  UNROLL for (int l = 0; l < HELD; ++l) {
     const uint all = most(seen[l]);
     if (get_local_id(0) % SUB_GROUP == l % SUB_GROUP) atomic_max(&found->largest[own + l], all);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-INLINED void see(uint seen[HELD], const float x[HELD][RUN])
+INLINE void see(uint seen[HELD], const float x[HELD][RUN])
 {
-  #pragma unroll
-  for (int l = 0; l < HELD; ++l) seen[l] = max(seen[l], largest_of(x[l]));
+  UNROLL for (int l = 0; l < HELD; ++l) seen[l] = max(seen[l], largest_of(x[l]));
 }
 
 /* Splits LINES lines; exponents and `*quality` are theirs. */
-INLINED void split_lines(
+INLINE void split_lines(
     const Source s, __global uchar *to, const long pitch, const int line, __global int *exponents,
     __global int2 *quality, __local Found *found)
 {
@@ -137,13 +133,11 @@ INLINED void split_lines(
       held = false;
       uint smallest = SMALL;
       __global uchar *at = to + mine * pitch * 2 + block / 8 * 128 + block % 8 * 8;
-      #pragma unroll
-      for (int l = 0; l < HELD; ++l, at += pitch * 2) {
+      UNROLL for (int l = 0; l < HELD; ++l, at += pitch * 2) {
         const uint largest = found->largest[own + l];
         int e;
         const float scale = scale_of(largest, room, &e);
-        #pragma unroll
-        for (int i = 0; i < RUN; ++i) x[l][i] *= scale;
+        UNROLL for (int i = 0; i < RUN; ++i) x[l][i] *= scale;
         points[l] += points_of(x[l]);
         over |= largest_of(x[l]) >= (largest ? TOP : 1);
         smallest = min(smallest, smallest_of(x[l]));
@@ -151,13 +145,11 @@ INLINED void split_lines(
       }
       if (smallest < SMALL - 1) { /* seldom */
         lossy = 1;
-        #pragma unroll
-        for (int l = 0; l < HELD; ++l) points[l] -= LOSS * lossy_among(x[l]);
+        UNROLL for (int l = 0; l < HELD; ++l) points[l] -= LOSS * lossy_among(x[l]);
       }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    #pragma unroll
-    for (int l = 0; l < HELD; ++l) {
+    UNROLL for (int l = 0; l < HELD; ++l) {
       const int sum = total(points[l]);
       if (id % SUB_GROUP == l % SUB_GROUP && sum) atomic_add(&found->points[own + l], sum);
     }
@@ -187,15 +179,14 @@ INLINED void split_lines(
 }
 #else
 /* LINES lines as they are. */
-INLINED void split_lines(const Source s, __global uchar *to, const long pitch, const int line)
+INLINE void split_lines(const Source s, __global uchar *to, const long pitch, const int line)
 {
   const int end = (s.depth + 15) / 16 * 4; /* in runs: whole 64 bytes */
   const int mine = line + get_local_id(0) / STEP * HELD;
   for (int block = get_local_id(0) % STEP; block < end; block += STEP) {
     float x[HELD][RUN];
     load_block(x, s, mine, RUN * block);
-    #pragma unroll
-    for (int l = 0; l < HELD; ++l)
+    UNROLL for (int l = 0; l < HELD; ++l)
       if (mine + l < s.lines)
         *(__global float4 *)(to + (mine + l) * pitch * 4 + block * 16) = (float4)(x[l][0], x[l][1], x[l][2], x[l][3]);
   }
@@ -212,7 +203,7 @@ INLINED void split_lines(const Source s, __global uchar *to, const long pitch, c
 #define MORE(rows)
 #endif
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_split(
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_split(
     GEMM_ARGS, __global uchar *packed_a, __global uchar *packed_b, const long pitch MORE_ARGS)
 {
 #if SPLIT == 1

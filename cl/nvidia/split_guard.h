@@ -4,6 +4,7 @@
  * Macros: those of split.h. z, columns and depth are known before, and WORK_ITEMS. A kernel begins with SPLIT_FIRST;
  * SPLIT_THEN comes before its products, and may come after it has begun to copy: it ends that by `leave`.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 #include "nvidia/ptx_group.h"
@@ -26,7 +27,7 @@
     return;                                                                       \
   }
 
-inline bool half_parts_serve(
+static inline bool half_parts_serve(
     __global const int2 *quality, const long z, const int rows, const int columns, const int depth,
     __local int *worst)
 {
@@ -39,8 +40,7 @@ inline bool half_parts_serve(
   }
   if (get_local_id(0) < 3) worst[get_local_id(0)] = depth;
   barrier(CLK_LOCAL_MEM_FENCE);
-  #pragma unroll
-  for (int i = 0; i < 3; ++i) {
+  UNROLL for (int i = 0; i < 3; ++i) {
     const int found = least(mine[i]);
     if (get_local_id(0) % SUB_GROUP == i % SUB_GROUP) atomic_min(&worst[i], found);
   }
@@ -62,7 +62,7 @@ inline bool half_parts_serve(
   }
 #define SPLIT_THEN(leave)
 
-inline bool tf32_parts_serve(
+static inline bool tf32_parts_serve(
     __global const int *exponents, const int rows, const int columns, const int depth, __local int *ends)
 {
   int top[2] = {ZERO_LINE, ZERO_LINE}, bottom = 127;

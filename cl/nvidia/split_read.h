@@ -5,6 +5,7 @@
  * A run is what is contiguous: RUN elements along k, or HELD across it. load_block reads runs in accesses of 16
  * bytes where they are whole and aligned, else element by element with zeros outside.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "nvidia/split.h"
 
@@ -14,7 +15,6 @@
 #define RUN 4 /* k */
 #define HELD 4 /* lines: a work-item has those of its team */
 #define TEAMS (LINES / HELD)
-#define INLINED __attribute__((always_inline)) inline
 
 /* Where an operand lies, as float32: `ld` of them between its rows or columns. Lines and k as of the real product. */
 typedef struct {
@@ -29,10 +29,10 @@ typedef struct {
 #define SOURCE_B {(__global const float *)b, ldb * PLANES, COLUMNS, DEPTH, WIDE_B, TRANS_B, true, CONJ_B}
 
 /* Groups of LINES lines, those of A and then those of B. */
-inline int line_groups(const int lines) { return (lines + LINES - 1) / LINES; }
+static inline int line_groups(const int lines) { return (lines + LINES - 1) / LINES; }
 
 /* The first n of four floats, zeros for the rest. */
-INLINED float4 some(__global const float *from, const long at, const int n)
+INLINE float4 some(__global const float *from, const long at, const int n)
 {
   float4 v = 0.0f;
   if (n > 0) v.x = from[at];
@@ -43,7 +43,7 @@ INLINED float4 some(__global const float *from, const long at, const int n)
 }
 
 /* Float `f` of run `run` as the elements that it is: runs are contiguous, along k or along lines. */
-INLINED void place(float x[HELD][RUN], const Source s, const int run, const int f, const float value)
+INLINE void place(float x[HELD][RUN], const Source s, const int run, const int f, const float value)
 {
 #if COMPLEX
   const float v = s.conj && f % 2 ? -value : value;
@@ -63,7 +63,7 @@ INLINED void place(float x[HELD][RUN], const Source s, const int run, const int 
 }
 
 /* HELD x RUN elements from `line` and `k` on; zeros outside. `whole`: none is outside, and accesses are wide. */
-INLINED void load_runs(float x[HELD][RUN], const Source s, const int line, const int k, const bool whole)
+INLINE void load_runs(float x[HELD][RUN], const Source s, const int line, const int k, const bool whole)
 {
   const int step = COMPLEX && (s.of_b || !s.k_fast) ? 2 : 1; /* lines or k from run to run */
   const int runs = (s.k_fast ? HELD : RUN) / step;
@@ -73,10 +73,8 @@ INLINED void load_runs(float x[HELD][RUN], const Source s, const int line, const
   const int limit = s.k_fast ? s.lines : s.depth;
   const long at = (s.k_fast ? k : (long)line * wider) + first / step * s.ld;
   const int end = s.k_fast ? s.depth - k : (s.lines - line) * wider;
-  #pragma unroll
-  for (int run = 0; run < runs; ++run)
-    #pragma unroll
-    for (int f = 0; f < length; f += 4) {
+  UNROLL for (int run = 0; run < runs; ++run)
+    UNROLL for (int f = 0; f < length; f += 4) {
       const long here = at + run * s.ld + f;
       const float4 v = whole ? *(__global const float4 *)(s.from + here)
                              : some(s.from, here, first + run * step < limit ? end - f : 0);
@@ -87,7 +85,7 @@ INLINED void load_runs(float x[HELD][RUN], const Source s, const int line, const
     }
 }
 
-INLINED void load_block(float x[HELD][RUN], const Source s, const int line, const int k)
+INLINE void load_block(float x[HELD][RUN], const Source s, const int line, const int k)
 {
   if (s.wide && line + HELD <= s.lines && k + RUN <= s.depth) load_runs(x, s, line, k, true);
   else load_runs(x, s, line, k, false);

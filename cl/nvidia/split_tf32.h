@@ -2,14 +2,15 @@
  * serve; the next launch multiplies them. split.cl draws the lines. They go where the float16 parts, which are
  * smaller, have been. Joined after split_read.h. `work_items`: those of a work-group.
  */
+#include "include/attributes.h"
 #include "nvidia/split.h"
 #include "nvidia/split_read.h"
 
 /* To ten bits of fraction, ties away from zero. */
-inline float tf32(const float x) { return as_float(as_uint(x) + 0x1000 & 0xffffe000); }
+static inline float tf32(const float x) { return as_float(as_uint(x) + 0x1000 & 0xffffe000); }
 
 /* Splits LINES lines. */
-INLINED void split_to_tf32(
+INLINE void split_to_tf32(
     const Source s, __global uchar *to, const long pitch_bytes, const int line, const int work_items)
 {
   const int end = (s.depth + 15) / 16 * 4; /* in runs: whole 64 bytes */
@@ -18,8 +19,7 @@ INLINED void split_to_tf32(
   for (int block = get_local_id(0) % step; block < end; block += step) {
     float x[HELD][RUN];
     load_block(x, s, mine, RUN * block);
-    #pragma unroll
-    for (int l = 0; l < HELD; ++l) {
+    UNROLL for (int l = 0; l < HELD; ++l) {
       const float4 v = (float4)(x[l][0], x[l][1], x[l][2], x[l][3]);
       const float4 hi = (float4)(tf32(v.x), tf32(v.y), tf32(v.z), tf32(v.w));
       const float4 lo = v - hi;
@@ -32,7 +32,7 @@ INLINED void split_to_tf32(
 }
 
 /* Both operands, by all work-groups of a product. */
-INLINED void split_all_to_tf32(
+INLINE void split_all_to_tf32(
     const Source a, const Source b, __global uchar *packed_a, __global uchar *packed_b, const long z,
     const int work_items)
 {

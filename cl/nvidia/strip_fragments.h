@@ -13,6 +13,8 @@
  *
  * Macros: ACROSS_A ACROSS_B 0, 1: lines run across K; SGM x SGN, a sub-group's tile.
  */
+#include "include/attributes.h"
+
 #if !defined(ACROSS_A) || !defined(ACROSS_B) || !defined(SGM) || !defined(SGN)
 #error "strip_fragments.h needs ACROSS_A ACROSS_B SGM SGN"
 #endif
@@ -32,10 +34,9 @@
 #define LOAD_STRIP_B load_along
 #define PLACE_B place_along
 #endif
-#define ALWAYS_INLINE __attribute__((always_inline)) inline
 
 /* D (16 x 8) += A B, k = 0 .. 7. */
-ALWAYS_INLINE void mma_double(double *d, const double *a, const double b0, const double b1)
+INLINE void mma_double(double *d, const double *a, const double b0, const double b1)
 {
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9},"
                " {%0,%1,%2,%3};"
@@ -44,7 +45,7 @@ ALWAYS_INLINE void mma_double(double *d, const double *a, const double b0, const
 }
 
 /* Bits 0, 1, 2 of g, each with the weight that it is given. */
-ALWAYS_INLINE int weighed(const int g, const int w0, const int w1, const int w2)
+INLINE int weighed(const int g, const int w0, const int w1, const int w2)
 {
   return (g & 1) * w0 + (g >> 1 & 1) * w1 + (g >> 2) * w2;
 }
@@ -58,37 +59,34 @@ ALWAYS_INLINE int weighed(const int g, const int w0, const int w1, const int w2)
 #define PAIR_ELEMENT(h, e, c) (2 * (h) + (ACROSS_B ? (c) : (e)))
 
 /* Where a work-item reads in a strip for h = q = step = 0. */
-ALWAYS_INLINE int place_along(const int g, const int t)
+INLINE int place_along(const int g, const int t)
 {
   const int line = weighed(g, 4, 2, 8);
   return line * 128 + (t / 2 ^ line % 8) * 16 + t % 2 * 8;
 }
-ALWAYS_INLINE int place_across_a(const int g, const int t) { return t * 128 + (weighed(g, 4, 2, 1) ^ t) * 16; }
-ALWAYS_INLINE int place_across_b(const int g, const int t)
+INLINE int place_across_a(const int g, const int t) { return t * 128 + (weighed(g, 4, 2, 1) ^ t) * 16; }
+INLINE int place_across_b(const int g, const int t)
 {
   const int column = weighed(g, 1, 8, 2);
   return t * 128 + (column / 2 ^ t) * 16 + column % 2 * 8;
 }
 
 /* f[h + 2 q] of a strip, k = 8 step .. 8 step + 7; step 0, 1. */
-ALWAYS_INLINE void load_along(double *f, __local const uchar *strip, const int place, const int step)
+INLINE void load_along(double *f, __local const uchar *strip, const int place, const int step)
 {
-  #pragma unroll
-  for (int e = 0; e < 4; ++e)
+  UNROLL for (int e = 0; e < 4; ++e)
     f[e] = *(__local const double *)(strip + e % 2 * 128 + (place ^ (e % 2 * 16 + e / 2 * 32 + step * 64)));
 }
-ALWAYS_INLINE void load_across_a(double *f, __local const uchar *strip, const int place, const int step)
+INLINE void load_across_a(double *f, __local const uchar *strip, const int place, const int step)
 {
-  #pragma unroll
-  for (int q = 0; q < 2; ++q) {
+  UNROLL for (int q = 0; q < 2; ++q) {
     const double2 rows = *(__local const double2 *)(strip + step * 1024 + q * 512 + (place ^ q * 64));
     f[2 * q] = rows.s0;
     f[2 * q + 1] = rows.s1;
   }
 }
-ALWAYS_INLINE void load_across_b(double *f, __local const uchar *strip, const int place, const int step)
+INLINE void load_across_b(double *f, __local const uchar *strip, const int place, const int step)
 {
-  #pragma unroll
-  for (int e = 0; e < 4; ++e)
+  UNROLL for (int e = 0; e < 4; ++e)
     f[e] = *(__local const double *)(strip + step * 1024 + e / 2 * 512 + (place ^ (e % 2 * 32 + e / 2 * 64)));
 }

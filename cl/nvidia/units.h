@@ -46,7 +46,7 @@ typedef struct { int tiles_m, tiles_n, tiles, blocks, whole, shares; } work_t;
 /* Blocks first .. end - 1 of a tile of product `layer` of the stack; share -1: all of them. */
 typedef struct { int tile, layer, share, first, end; int2 origin; } unit_t;
 
-inline work_t work_of(
+static inline work_t work_of(
     const int M, const int N, const int K, const int stack, const int whole, const int shares)
 {
   const int tiles_m = (M + BM - 1) / BM;
@@ -54,12 +54,12 @@ inline work_t work_of(
   return (work_t){tiles_m, tiles_n, tiles_m * tiles_n * stack, (K + BK - 1) / BK, whole, shares};
 }
 
-inline int units_of(const work_t work)
+static inline int units_of(const work_t work)
 {
   return SPLIT_K ? work.whole + (work.tiles - work.whole) * work.shares : work.tiles;
 }
 
-inline unit_t unit_at(const int number, const work_t work)
+static inline unit_t unit_at(const int number, const work_t work)
 {
   unit_t unit = {number, 0, -1, 0, work.blocks, (int2)(0, 0)};
 #if SPLIT_K

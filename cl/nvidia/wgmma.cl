@@ -24,6 +24,7 @@
  * Operands lie on multiples of 16 bytes, and so does each of their rows.
  * Technique: NVIDIA's description of wgmma and of the tensor memory accelerator in the PTX manual.
  */
+#include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/ptx_copy.h"
 #include "nvidia/ptx_map.h"
@@ -55,10 +56,9 @@
 #define LEFT_SETS (ACCS > 96 && WORK_ITEMS > 256 ? 2 : 4)
 #define AHEAD (LEFT_SETS == 4)
 /* A step of 8 of K: this work-item's words of A, all fragments. */
-__attribute__((always_inline)) inline void load_left(uint *words, const uint place, const int step)
+INLINE void load_left(uint *words, const uint place, const int step)
 {
-  #pragma unroll
-  for (int f = 0; f < FRAGMENTS; ++f) {
+  UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
     uint *w = words + 4 * f;
     load_pair(w, place + f * CHUNK + step * 1024);
     load_pair(w + 2, (place ^ 64) + f * CHUNK + step * 1024 + 512);
@@ -67,14 +67,12 @@ __attribute__((always_inline)) inline void load_left(uint *words, const uint pla
 #endif
 
 /* Issues the products of a block. */
-__attribute__((always_inline)) inline void multiply(wgmma_acc *acc, const uint tile_a, const uint tile_b)
+INLINE void multiply(wgmma_acc *acc, const uint tile_a, const uint tile_b)
 {
   const ulong a = wgmma_tile(tile_a, CHUNK);
   const ulong b = wgmma_right(tile_b, CHUNK);
-  #pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    #pragma unroll
-    for (int f = 0; f < FRAGMENTS; ++f)
+  UNROLL for (int step = 0; step < 4; ++step) {
+    UNROLL for (int f = 0; f < FRAGMENTS; ++f)
       wgmma(acc + f * WGMMA_ACC, a + f * (CHUNK / 16) + step * WGMMA_STEP_A, b + step * WGMMA_STEP_B, 1);
   }
 }
@@ -90,21 +88,20 @@ __attribute__((always_inline)) inline void multiply(wgmma_acc *acc, const uint t
 #define TURN_OF(quartet) (4 + (quartet)) /* a barrier */
 
 /* This work-item's sums, into its quartet's slot. */
-__attribute__((always_inline)) inline void leave_sums(__global wgmma_acc *slot, const wgmma_acc *acc)
+INLINE void leave_sums(__global wgmma_acc *slot, const wgmma_acc *acc)
 {
   __global wgmma_acc4 *to = (__global wgmma_acc4 *)slot + get_local_id(0) % 128;
-  #pragma unroll
-  for (int i = 0; i < ACCS / 4; ++i)
+  UNROLL for (int i = 0; i < ACCS / 4; ++i)
     to[128 * i] = (wgmma_acc4)(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
 }
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgmma(
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     GEMM_ARGS, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int shares,
     const int stack, PACKED_ARGS)
 {
-  __local uchar tiles[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
+  __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
   __local ulong bars[2 * STAGES];
-  __local uint scratch[64 * FEEDERS] __attribute__((aligned(128)));
+  __local uint scratch[64 * FEEDERS] ALIGNED(128);
   KEEP_STACK;
   GEMM_BEGIN_OF(SWAPPED, !SWAPPED);
   const long z = BATCH_ENTRY;
@@ -152,8 +149,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
       continue;
     }
     wgmma_acc acc[ACCS];
-    #pragma unroll
-    for (int i = 0; i < ACCS; ++i) acc[i] = 0;
+    UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
     int last = 0;
     if (ALTERNATE && n_ != (int)get_group_id(0)) meet(TURN_OF(quartet));
     for (int block = unit.first; block < unit.end; ++block) {
@@ -165,15 +161,13 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
         wgmma_wait_all_but(LEFT_SETS - 1);
         load_left(left[0], at + place, 0);
       }
-      #pragma unroll
-      for (int step = 0; step < 4; ++step) {
+      UNROLL for (int step = 0; step < 4; ++step) {
         const uint *words = left[step % LEFT_SETS];
         wgmma_wait_all_but(LEFT_SETS - 1 - AHEAD); /* what read the registers that are loaded now is done */
         if (step == LEFT_SETS - 1 - AHEAD && block > unit.first) RELEASE(last);
         if (step + AHEAD < 4) load_left(left[(step + AHEAD) % LEFT_SETS], at + place, step + AHEAD);
         wgmma_fence();
-        #pragma unroll
-        for (int f = 0; f < FRAGMENTS; ++f)
+        UNROLL for (int f = 0; f < FRAGMENTS; ++f)
           wgmma_left(acc + f * WGMMA_ACC, words + 4 * f, right + step * WGMMA_STEP_B);
         wgmma_commit();
       }
@@ -189,8 +183,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
       ring = advanced(ring, 1);
     }
     if (ALTERNATE && n_ + (int)get_num_groups(0) < units) announce(TURN_OF(3 - quartet));
-    #pragma unroll
-    for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
+    UNROLL for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
     if (unit.first < unit.end) RELEASE(last);
     if (SPLIT_K && unit.share >= 0) {
       leave_sums(partial + slot_at(z, unit.share, unit.tile - whole, part_of_tile, work), acc);
@@ -198,8 +191,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
     }
     MOVE_IN_STACK(unit.layer);
     const int row = unit.origin.s0 + part_of_tile * 64 + fragment_row(id % 128);
-    #pragma unroll
-    for (int f = 0; f < FRAGMENTS; ++f)
+    UNROLL for (int f = 0; f < FRAGMENTS; ++f)
       STORE_TILE(row + 64 * f, unit.origin.s1, acc + f * WGMMA_ACC, BN / 8);
   }
 }

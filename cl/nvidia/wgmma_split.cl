@@ -18,6 +18,7 @@
  * SPLIT (split.h); those of the headers. `pitch`: elements of a packed line, all parts.
  * Technique: as wgmma.cl's.
  */
+#include "include/attributes.h"
 #include "include/gemm.h"
 #include "include/tile_order.h"
 #include "nvidia/ptx_copy.h"
@@ -49,17 +50,14 @@
 #define LO (64 / 16) /* from hi to lo, as wgmma_tile counts */
 
 /* Issues the products of a stage; the first of all replaces the sums unless `keep`. */
-__attribute__((always_inline)) inline void multiply(
+INLINE void multiply(
     wgmma_acc *acc, const uint tile_a, const uint tile_b, const int keep)
 {
-  #pragma unroll
-  for (int product = 0; product < PRODUCTS; ++product)
-    #pragma unroll
-    for (int block = 0; block < BLOCKS; ++block) {
+  UNROLL for (int product = 0; product < PRODUCTS; ++product)
+    UNROLL for (int block = 0; block < BLOCKS; ++block) {
       const ulong a = wgmma_tile(tile_a + block * BLOCK_BYTES, CHUNK) + (PARTS == 2 && product == 1 ? LO : 0);
       const ulong b = wgmma_tile(tile_b + block * BLOCK_BYTES, CHUNK) + (PARTS == 2 && product == 0 ? LO : 0);
-      #pragma unroll
-      for (int step = 0; step < STEPS; ++step)
+      UNROLL for (int step = 0; step < STEPS; ++step)
         wgmma(acc, a + step * WGMMA_STEP_A, b + step * WGMMA_STEP_B, product || block || step || keep);
     }
 }
@@ -87,28 +85,26 @@ __attribute__((always_inline)) inline void multiply(
  *
  * Of two quartets with the same rows each gets the sum of both for its half of the columns, in the first half of `sum`. */
 #define HALF (WGMMA_ACC / 2)
-__attribute__((always_inline)) inline void add_up(float *sum, __local float *handed, const int quartet)
+INLINE void add_up(float *sum, __local float *handed, const int quartet)
 {
   __local float *mine = handed + get_local_id(0) % 128;
   const bool right = quartet == 2;
   meet(3); /* what was handed over before is taken */
-  #pragma unroll
-  for (int i = 0; i < HALF; ++i) {
+  UNROLL for (int i = 0; i < HALF; ++i) {
     mine[128 * (right * HALF + i)] = right ? sum[i] : sum[HALF + i];
     sum[i] = right ? sum[HALF + i] : sum[i];
   }
   meet(3);
-  #pragma unroll
-  for (int i = 0; i < HALF; ++i) sum[i] += mine[128 * (!right * HALF + i)];
+  UNROLL for (int i = 0; i < HALF; ++i) sum[i] += mine[128 * (!right * HALF + i)];
 }
 
-__kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgmma_split(
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
     GEMM_ARGS, __global ulong *maps, __global uchar *packed_a, __global uchar *packed_b,
     const long pitch SPLIT_ARGS)
 {
-  __local uchar tiles[STAGES * STAGE_BYTES] __attribute__((aligned(1024)));
+  __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
   __local ulong bars[2 * STAGES];
-  __local uint scratch[64] __attribute__((aligned(128)));
+  __local uint scratch[64] ALIGNED(128);
   __local float handed[SAME_ROWS ? 128 * WGMMA_ACC : 1];
   __local int both_near[2][64 + BN];
   GEMM_BEGIN;
@@ -150,7 +146,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
   do {                                                                                            \
     const uint at_ = tile0 + PLACE(stage) * STAGE_BYTES, bar_ = full + 8 * PLACE(stage);          \
     mbarrier_expect(bar_, STAGE_BYTES);                                                           \
-    _Pragma("unroll") for (int block_ = 0; block_ < BLOCKS; ++block_) {                           \
+    UNROLL for (int block_ = 0; block_ < BLOCKS; ++block_) {                           \
       const uint to_ = at_ + block_ * BLOCK_BYTES;                                                \
       copy_box(to_, slot, (BLOCKS * (stage) + block_) * BLOCK, (origin).s0, 0, bar_);             \
       copy_box(to_ + TILE_A, slot + 16, (BLOCKS * (stage) + block_) * BLOCK, (origin).s1, 0, bar_); \
@@ -189,8 +185,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
     const bool last_tile = t_ + (int)get_num_groups(0) >= tiles_m * tiles_n;
     wgmma_acc acc[WGMMA_ACC];
     float sum[WGMMA_ACC];
-    #pragma unroll
-    for (int i = 0; i < WGMMA_ACC; ++i) acc[i] = sum[i] = 0;
+    UNROLL for (int i = 0; i < WGMMA_ACC; ++i) acc[i] = sum[i] = 0;
     const int owners = SAME_ROWS ? 2 : 1; /* quartets between which rounds are dealt out */
     const int turns = (stages + owners * ROUND - 1) / (owners * ROUND);
     for (int turn = 0; turn < turns; ++turn) {
@@ -209,8 +204,7 @@ __kernel __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_wgm
       if (first >= stages) continue;
       for (int stage = first; stage < end; ++stage)
         if (lane == 0) mbarrier_arrive(empty + 8 * PLACE(stage));
-      #pragma unroll
-      for (int i = 0; i < WGMMA_ACC; ++i) sum[i] += acc[i];
+      UNROLL for (int i = 0; i < WGMMA_ACC; ++i) sum[i] += acc[i];
     }
     if (SAME_ROWS) add_up(sum, handed, quartet);
     again = true;

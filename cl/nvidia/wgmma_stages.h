@@ -7,6 +7,7 @@
  *
  * Macros: BM BN STAGES FEEDERS; ELEMENT_BYTES, MAP_TYPE; WGMMA_ACROSS_A WGMMA_ACROSS_B; those of units.h and ptx_map.h.
  */
+#include "include/attributes.h"
 #include "nvidia/ptx_map.h"
 #include "nvidia/ptx_group.h"
 #include "nvidia/units.h"
@@ -31,7 +32,7 @@
 
 /* A place in the ring of stages; `phase` is the parity of the laps. */
 typedef struct { int stage; uint phase; } ring_t;
-inline ring_t advanced(ring_t ring, const int blocks)
+static inline ring_t advanced(ring_t ring, const int blocks)
 {
   ring.stage += blocks;
   ring.phase ^= (uint)(ring.stage / STAGES) & 1;
@@ -47,7 +48,7 @@ inline ring_t advanced(ring_t ring, const int blocks)
  *
  * Work-groups that all share one row of tiles, or one column, start at different blocks: at the same time they
  * would all want the same lines from the cache. */
-__attribute__((always_inline)) inline void feed(
+INLINE void feed(
     const int which, const int feeder, __global const ulong *map, const int layered, const int across, const int box,
     const int most, const int lines, const work_t work, const uint tile0, const uint full)
 {
@@ -72,8 +73,7 @@ __attribute__((always_inline)) inline void feed(
       mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
       mbarrier_expect(bar, bytes);
       if (!across) copy_box(to, map, k, row, layer, bar);
-      #pragma unroll
-      for (int i = 0; i < (across ? (most + box - 1) / box : 0); ++i)
+      UNROLL for (int i = 0; i < (across ? (most + box - 1) / box : 0); ++i)
         if (i == 0 || i < boxes) copy_box(to + i * box * 128, map, row + box * i, k, layer, bar);
       k += FEEDERS * BK;
       ring = advanced(ring, FEEDERS);

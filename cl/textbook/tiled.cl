@@ -17,6 +17,7 @@
  * Technique: blocking for a fast memory; in OpenCL, the local-memory product of NVIDIA's and Intel's
  * introductory samples.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 
@@ -42,14 +43,14 @@ typedef ACC_T tile_row[TW + 1];
     tile[row][col] = GUARDED_B((t) + row, (j0) + col);     \
   } while (0)
 
-inline ACC_T multiply_tiles(
+static inline ACC_T multiply_tiles(
     __local const tile_row *tile_a, __local const tile_row *tile_b, ACC_T acc, const int li, const int lj)
 {
   for (int k = 0; k < TW; ++k) acc = MAC(acc, tile_a[li][k], tile_b[k][lj]);
   return acc;
 }
 
-__kernel __attribute__((reqd_work_group_size(TW, TW, 1))) void matmul_tiled(GEMM_ARGS)
+__kernel WORK_GROUP(TW, TW, 1) void matmul_tiled(GEMM_ARGS)
 {
   __local tile_row tile_a[TW];
   __local tile_row tile_b[TW];

@@ -16,6 +16,7 @@
  * Macros: LANES; DPAS_TYPE 1 float16, 2 bfloat16, 5 8-bit integers; WORD_K, 2 for 16-bit types, 4 for 8-bit
  * ones: a word is 4 bytes; of 8-bit types DPAS_SIGNED_A DPAS_SIGNED_B 0, 1.
  */
+#include "include/attributes.h"
 #include "units/unit_tile.h"
 
 #if !defined(LANES) || !defined(DPAS_TYPE) || !defined(WORD_K)

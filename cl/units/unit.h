@@ -27,6 +27,7 @@
  *            sums go to `partial`, share after share of a tile; split_k.cl adds them
  * Dimension 0 of the NDRange is WORK_ITEMS a tile. k_share is a multiple of BK.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 #include "include/tile_order.h"
@@ -52,7 +53,7 @@
     land((stage) + WORDS * BM, held_b, &walk_b, BN, ACROSS_B, WIDE_B);                   \
   } while (0)
 
-__kernel UNIT_ATTRIBUTES __attribute__((reqd_work_group_size(WORK_ITEMS, 1, 1))) void matmul_unit(
+__kernel UNIT_ATTRIBUTES WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_unit(
     GEMM_ARGS, const int k_share, __global ACC_T *partial)
 {
   __local word_t tiles[2 * STAGE];

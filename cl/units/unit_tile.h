@@ -21,6 +21,8 @@
  *   SWIZZLE         1 and up: lines that one sub-group fills at a time
  * BM and BN are multiples of 16; cells divide WORK_ITEMS or are divided by them.
  */
+#include "include/attributes.h"
+
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(ELEMENT_BYTES) || !defined(WORD_K) || \
     !defined(WORK_ITEMS) || !defined(WIDE_A) || !defined(WIDE_B) || !defined(SWIZZLE)
 #error "unit_tile.h needs BM BN BK ELEMENT_BYTES WORD_K WORK_ITEMS WIDE_A WIDE_B SWIZZLE"
@@ -38,9 +40,7 @@ typedef uint4 word_t;
 #define WORD(u) ((uint4)((u)[0], (u)[1], (u)[2], (u)[3]))
 #endif
 
-#define INLINE static inline __attribute__((always_inline))
 #ifndef UNROLL
-#define UNROLL _Pragma("unroll")
 #endif
 #define WORDS (BK / WORD_K) /* of a line of a tile */
 #define STAGE (WORDS * (BM + BN)) /* words of both tiles */

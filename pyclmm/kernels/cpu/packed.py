@@ -24,7 +24,7 @@ from ..interface import (
     round_up,
     vector_defines,
 )
-from .packed_shape import SHORT_K, UNROLL, candidates, cut, packs_a, packs_b, planes, real_size, sum_size
+from .packed_shape import SHORT_K, UNROLL_K, candidates, cut, packs_a, packs_b, planes, real_size, sum_size
 
 _SOURCE = "cpu/packed.cl"
 # What a work-group packs, steps of K and panels, of an operand that lies along K, and of one across.
@@ -56,8 +56,8 @@ class Packed(Kernel):
             reasons.append(f"BM and BN must be multiples of TM and TN: {config}")
         if config.vec not in (2, 4, 8, 16) or config.tn * planes(problem) % config.vec:
             reasons.append(f"VEC must be 2, 4, 8 or 16 and divide TN reals: {config}")
-        if config.bk < 1 or config.bk % UNROLL or config.split_k < 1:
-            reasons.append(f"BK must be a multiple of {UNROLL}, SPLIT_K at least 1: {config}")
+        if config.bk < 1 or config.bk % UNROLL_K or config.split_k < 1:
+            reasons.append(f"BK must be a multiple of {UNROLL_K}, SPLIT_K at least 1: {config}")
         if config.vec * real_size(problem) * 8 > device.vector_bits:
             reasons.append(f"vectors of {config.vec} are wider than the device's {device.vector_bits} bits")
         local_bytes = config.bm * config.bn * sum_size(problem) if config.split_k == 1 else 0
@@ -98,14 +98,14 @@ class _Builder:
 
     def work(self) -> Work:
         p, c, tiles = self.problem, self.config, self.cut
-        a_panels = self._panels("a", self.pack_a, p.m, c.tm, round_up(p.k, UNROLL))
+        a_panels = self._panels("a", self.pack_a, p.m, c.tm, round_up(p.k, UNROLL_K))
         b_panels = self._panels("b", self.pack_b, p.n, c.tn, p.k)
         register_tiles = (-(-p.n // c.tn), -(-p.m // c.tm))
         shares: Arg = "out"  # any pointer: never used
         if c.split_k > 1:
             elements = math.prod(register_tiles) * c.tm * c.tn * c.split_k * p.batch
             shares = self._space("shares", elements * sum_size(p))
-        steps = round_up(-(-p.k // c.split_k), UNROLL)
+        steps = round_up(-(-p.k // c.split_k), UNROLL_K)
         rows_first = tiles.rows_first and p.k > SHORT_K
         sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, tiles.rows, rows_first, c.split_k, steps))
         groups = (tiles.columns, tiles.rows * c.split_k)

@@ -35,7 +35,7 @@ SHORT_K = 64  # up to here storing costs most: few rows at a time, so that each 
 _PAGE = 4096  # rows this far apart fall into the same few lines of a cache
 _NEAR = 2048  # rows no further apart share pages
 _SMALL_BYTES = 1 << 20  # an operand up to this size stays in the second cache
-UNROLL = 4  # as in packed_tile.h
+UNROLL_K = 4  # as in packed_tile.h
 
 
 def planes(problem: GemmProblem) -> int:
