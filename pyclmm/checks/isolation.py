@@ -8,13 +8,13 @@ driver and program. ``PYCLMM_TRIAL=off`` leaves trials out and gives that protec
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from typing import Any
 
 import pyopencl as cl
 
+from .. import environment
 from ..errors import NoDeviceError
 from ..kernels import Kernel
 from ..kernels.config import TileConfig
@@ -39,7 +39,7 @@ class Result:
 
 def is_on() -> bool:
     """Whether trials are made."""
-    return os.environ.get("PYCLMM_TRIAL", "").lower() != "off"
+    return not environment.TRIAL.is_off
 
 
 def survived(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: TileConfig) -> Result:

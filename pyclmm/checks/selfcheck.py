@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
+import logging
 import re
 import threading
 from collections.abc import Iterator
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from .. import environment
 from ..errors import DeviceLostError
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
@@ -35,6 +36,8 @@ from ..problem.gemm import GemmProblem
 from ..selection import store
 from . import isolation
 from .known_answers import outcome, resized
+
+_log = logging.getLogger(__name__)
 
 _SCHEMA = 1
 _LONGEST = 300  # characters of a reason
@@ -50,7 +53,7 @@ _lock = threading.Lock()
 
 def refusal(queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig) -> str | None:
     """Why *kernel* must not be used for *problem* on the queue's device, or None if it is right."""
-    if os.environ.get("PYCLMM_SELFCHECK", "").lower() == "off":
+    if environment.SELFCHECK.is_off:
         return None
     device = device_info(queue.device)
     digest = _digest(device, kernel.launches(problem, config, device))
@@ -76,6 +79,7 @@ def _verdict(
     device = device_info(queue.device)
     kept = store.read_json(_path(digest), partial(_fault, device=device.name, kernel=kernel.name))
     if kept is not None:
+        _log.debug("self-check of %s on %s, kept: %s", kernel.name, device.name, kept["reason"] or "right")
         return _remember(digest, kept["reason"])
     if kernel.risky and isolation.is_on():
         tried = isolation.survived(device, problem, kernel, config)
@@ -90,6 +94,7 @@ def _verdict(
 
 
 def _keep(digest: str, device: DeviceInfo, kernel: Kernel, verdict: str | None, on_disk: bool) -> str | None:
+    _log.info("self-check of %s on %s: %s", kernel.name, device.name, verdict or "right")
     if on_disk:
         record = {"schema": _SCHEMA, "device": device.name, "kernel": kernel.name, "reason": verdict}
         store.write_json(_path(digest), record)

@@ -7,6 +7,7 @@ executable may be shared between threads without a lock.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import warnings
 from dataclasses import replace
@@ -23,6 +24,8 @@ from ..opencl.devices import device_info
 from ..opencl.launches import Recipe
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import select
+
+_log = logging.getLogger(__name__)
 
 _BINDINGS_KEPT = 8  # queues a thread may use one executable on before workspace is given back
 
@@ -74,11 +77,13 @@ class Executable:
         """
         if self.gemm.is_empty:
             return None, Recipe(replace(self.gemm, copies=(), out_copy=None), Work(()))
-        failures: list[str] = []
+        self.failed: list[str] = []  # "name: reason" of each kernel that was tried and left
+        failures = self.failed
         last: Exception | None = None
         ladder = select.candidates(self.problem, self.device, self._asked)
         if below is not None:
             failures.append(f"{below.kernel.name}: {reason}")
+            _log.info("%s on %s: without %s", self.problem, self.device.name, failures[-1])
             ladder = itertools.islice(itertools.dropwhile(lambda choice: choice != below, ladder), 1, None)
         for choice in ladder:
             work = choice.kernel.launches(self.problem, choice.config, self.device)
@@ -91,12 +96,16 @@ class Executable:
                     self._bind(queue, recipe)
                     if failures:
                         self._warn(failures, choice)
+                    _log.debug(
+                        "%s on %s: %s (%s)", self.problem, self.device.name, choice.kernel.name, choice.config
+                    )
                     return choice, recipe
             except (BuildError, LaunchError) as error:
                 if self._asked != "auto":
                     raise
                 last, reason = error, _in_short(error)
             failures.append(f"{choice.kernel.name}: {reason}")
+            _log.info("%s on %s: without %s", self.problem, self.device.name, failures[-1])
         raise UnsupportedError(
             f"no kernel could be used for {self.problem} on {self.device.name!r}: {'; '.join(failures)}"
         ) from last
@@ -156,5 +165,5 @@ class Executable:
         return binding
 
     def release(self) -> None:
-        """Give back this thread's kernels and workspace."""
-        self._bound.__dict__.pop("by_queue", None)
+        """Give back the kernels and the workspace of every thread."""
+        self._bound = threading.local()

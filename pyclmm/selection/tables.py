@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -26,6 +25,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from .. import environment
 from ..errors import ArgumentError, CacheWarning
 from ..kernels import KERNELS
 from ..kernels.config import TileConfig
@@ -139,7 +139,7 @@ def key_of(problem: GemmProblem) -> Key | None:
 
 def tables_for(device: DeviceInfo) -> tuple[Table, ...]:
     """The tables about *device*, the user's own first. Read once a process."""
-    if os.environ.get("PYCLMM_TUNED", "").lower() == "off":
+    if environment.TUNED.is_off:
         return ()
     return _tables_for(identity(device), own_path(device))
 
@@ -273,7 +273,7 @@ def _entry_from(content: Any) -> Entry:
     sizes = {**asdict(config), "options": 1}
     if any(size < 1 for name, size in sizes.items() if name != "split_k"):
         raise ArgumentError(f"entry: a tile of nothing, {config}")
-    unknown = {name for name, _ in config.options} - _OPTIONS
+    unknown = dict(config.options).keys() - _OPTIONS
     if unknown:
         raise ArgumentError(f"entry: no kernel has the options {', '.join(sorted(unknown))}")
     return Entry(**{**checked, "config": config})

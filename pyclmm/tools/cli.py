@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import numpy as np
@@ -22,6 +22,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from .. import __version__
 from ..errors import PyclmmError
 from ..kernels.device import DeviceInfo
+from ..kernels.names import NamedKernel
 from ..opencl.devices import device_info, device_labels, find_device
 from ..opencl.queues import new_queue
 from ..selection import tables
@@ -324,7 +325,7 @@ def _cold(
     found: list[dict[str, Any]] = []
     with _progress() as on_step:
         for kernel in kernels:
-            request = cold.Request(size.m, size.n, size.k, dtype, kernel, label)
+            request = cold.Request(size.m, size.n, size.k, dtype, cast(NamedKernel, kernel), label)
             for state, run in cold.measure(request, on_step=on_step).items():
                 times = vars(run)
                 table.add_row(kernel, state, *map(report.duration, times.values()))

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import UnsupportedError
+from ..kernels.names import NamedKernel
 from .contest import Size, dtype_named, random_pair
 
 # Where PyOpenCL, pyclmm and drivers keep compiled kernels. A directory of our own makes them empty;
@@ -49,7 +50,7 @@ class Request:
     n: int
     k: int
     dtype: str
-    kernel: str
+    kernel: NamedKernel
     device: str | None
 
 
