@@ -11,8 +11,8 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from .errors import ArgumentError, DTypeError, LaunchError
-from .execution.device_path import ArrayWay
-from .execution.host_path import NumPyWay
+from .execution.device_path import DevicePath
+from .execution.host_path import HostPath
 from .execution.operands import ArrayT, Operands, Signature, collect, on_host, queue_of, signature
 from .execution.options import Options, beta_of, check_scalars, events_of, plain_numbers
 from .kernels.config import TileConfig
@@ -21,7 +21,6 @@ from .opencl.devices import DeviceChoice
 from .problem.precision import chosen
 from .problem.words import Activation, Precision, Trans
 from .selection.explanation import Explanation, explain
-
 
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another pyclmm.Matmul"
 
@@ -51,8 +50,8 @@ class Matmul(Generic[ArrayT]):
     plan keeps the b that it has packed alive.
 
     A plan may be called from many threads at once. :meth:`release` gives its workspace back, and the next
-    call allocates it again; :meth:`close`, or the end of ``with Matmul(a, b) as plan:``, ends the plan. A plan
-    belongs to its process: it cannot be pickled or copied.
+    call allocates it again; :meth:`close`, or the end of ``with Matmul(a, b) as plan:``, ends the plan. It
+    belongs to its process and cannot be pickled or copied.
     """
 
     def __init__(
@@ -116,14 +115,14 @@ class Matmul(Generic[ArrayT]):
         self._signature: Signature | None = signature(operands)
         self._alpha, self._beta = alpha, beta
         self._kernel = options.kernel
-        self._way: ArrayWay | NumPyWay
+        self._path: DevicePath | HostPath
         if on_host(operands):
             self._queue: cl.CommandQueue | None = queue
-            self._way = NumPyWay(operands, options, queue, alpha, beta)
+            self._path = HostPath(operands, options, queue, alpha, beta)
         else:
             self._queue = None  # that of the Arrays of each call
-            self._way = ArrayWay(operands, options, queue, alpha, beta)
-        self._executable = self._way.executable
+            self._path = DevicePath(operands, options, queue, alpha, beta)
+        self._executable = self._path.executable
 
     def __call__(
         self,
@@ -170,11 +169,11 @@ class Matmul(Generic[ArrayT]):
         ``out`` gets no event either: the product is for what comes later on the same queue, which must be
         in order (ArgumentError); anything else waits for that queue or for a marker on it.
         """
-        if not isinstance(self._way, ArrayWay):
+        if not isinstance(self._path, DevicePath):
             raise DTypeError("enqueue takes pyopencl Arrays; a plan for NumPy arrays blocks")
         operands = collect(a, b, c, bias, out)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return self._way.enqueue(operands, queue, alpha, beta, events_of(wait_for), events)
+        return self._path.enqueue(operands, queue, alpha, beta, events_of(wait_for), events)
 
     def _checked(
         self,
@@ -213,7 +212,7 @@ class Matmul(Generic[ArrayT]):
         while True:
             choice = self._executable.choice
             try:
-                return self._way.run(operands, queue, alpha, beta, events_of(wait_for))
+                return self._path.run(operands, queue, alpha, beta, events_of(wait_for))
             except LaunchError as error:
                 self._executable.step_down(choice, queue, error)
 
@@ -254,7 +253,7 @@ class Matmul(Generic[ArrayT]):
     @property
     def workspace_nbytes(self) -> int:
         """Device memory beyond operands and result, in bytes, for each thread and queue in use."""
-        return self._executable.recipe.workspace_nbytes
+        return self._executable.work.workspace_nbytes
 
     def estimate(self) -> Estimate:
         """The operations, the bytes that must move at least, and the workspace."""
@@ -262,14 +261,14 @@ class Matmul(Generic[ArrayT]):
         return Estimate(problem.flops, problem.nbytes, self.workspace_nbytes)
 
     def explain(self) -> Explanation:
-        """Why this kernel: its estimate, what the others would take or why they cannot, and the arithmetic."""
+        """Why this kernel: its estimate, what the others would take or why they cannot, the arithmetic."""
         executable = self._executable
         return explain(
             executable.problem,
             executable.device,
             executable.choice,
             asked=self._kernel,
-            launches=[launch.kernel for launch in executable.recipe.launches],
+            launches=[launch.kernel for launch in executable.work.launches],
             workspace_nbytes=self.workspace_nbytes,
             failed=executable.failed,
         )
@@ -298,7 +297,7 @@ class Matmul(Generic[ArrayT]):
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise DTypeError(
-            "a Matmul plan belongs to its process and device, so it cannot be pickled or copied; share it between "
+            "a Matmul plan belongs to its process and device and cannot be pickled or copied; share it between "
             "threads as it is, and in another process make one there: pyclmm.Matmul(a, b)"
         )
 

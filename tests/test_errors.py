@@ -412,13 +412,13 @@ def test_what_needs_no_driver_works_without_one(no_driver):
     code = """
 import numpy as np
 from pyclmm import errors; from pyclmm.opencl import devices as device; from pyclmm.problem import dtypes; from pyclmm.problem import gemm as problem; from pyclmm.problem import canonical; from pyclmm.kernels import config; from pyclmm import kernels; from pyclmm.opencl import launches as copies
-from pyclmm.opencl import launches as recipe; from pyclmm.selection import select; from pyclmm.checks import reference
+from pyclmm.opencl import launches; from pyclmm.selection import select; from pyclmm.checks import reference
 x = problem.dense((4, 4), np.dtype("f4"))
 made_up = device.DeviceInfo("d", "other", "gpu", "p", "1", "1", (1, 2), 1, 256, (256, 256, 64), 1 << 15,
     1 << 30, 1 << 28, 1000, 1, False, False, False, frozenset())
 gemm = canonical.checked_gemm(x, x)
 choice = next(select.candidates(gemm.problem, made_up, "auto"))
-print(len(recipe.Recipe(gemm, choice.kernel.launches(gemm.problem, choice.config, made_up)).launches))
+print(len(launches.complete(gemm, choice.kernel.launches(gemm.problem, choice.config, made_up)).launches))
 """
     done = python(code, **no_driver)
     assert (done.stdout.strip(), done.stderr) == ("1", "")

@@ -165,7 +165,7 @@ class DeviceRecord:
 
 
 def devices() -> list[DeviceRecord]:
-    """Every device of every platform, in the order of their numbers. Raises NoDeviceError if there is none."""
+    """Every device of every platform, in the order of their numbers; NoDeviceError if there is none."""
     all_devices()
     try:
         default = default_device()

@@ -19,6 +19,7 @@ from .tables import Entry
 
 _FLOAT32 = ("float32", "complex64")  # what `precision` speaks of
 _SUMS = {"uint32": "32-bit integers", "uint64": "64-bit integers"}
+_PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
 @dataclass(frozen=True)
@@ -175,23 +176,23 @@ def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None)
     if kernel.matrix_units:
         if speaks and problem.precision == "high":
             return f"{a} split into parts, multiplied on matrix units"
-        return f"{kernel.multiplied_as(problem, device)} on matrix units, summed in {_sums(problem.acc_type)}"
+        sums = _SUMS.get(problem.acc_type, problem.acc_type)
+        return f"{kernel.multiplied_as(problem, device)} on matrix units, summed in {sums}"
     acc = _accumulator(problem, device, choice)
-    converted = "" if {a, b} == {acc} or acc in _SUMS else f" of {a if a == b else f'{a} and {b}'}"
+    if acc in _SUMS:
+        return _SUMS[acc]
+    real = _PARTS.get(acc, acc)
+    converted = "" if {a, b} == {real} else f" of {a if a == b else f'{a} and {b}'}"
     unused = (
         f' (precision="{problem.precision}" allows less, which this kernel does not use)' if speaks else ""
     )
-    return f"{_sums(acc)}{'' if acc in _SUMS else ' FMA'}{converted}{unused}"
+    return f"{real} FMA{converted}{unused}"
 
 
 def _accumulator(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> str:
     """The type that the kernel is built to sum in; it may be wider than the problem's."""
     work = choice.kernel.launches(problem, choice.config, device)
     return str(work.launches[-1].program.define("ACC_TYPE") or problem.acc_type)
-
-
-def _sums(acc_type: str) -> str:
-    return _SUMS.get(acc_type, acc_type)
 
 
 def _alternatives(
@@ -204,10 +205,12 @@ def _alternatives(
 def _alternative(
     kernel: Kernel, problem: GemmProblem, device: DeviceInfo, left: dict[str, str]
 ) -> Alternative:
-    reason = left.get(kernel.name) or select.refusal(kernel, problem, device)
-    if reason is not None:
-        return Alternative(kernel.name, reason=reason)
-    config = kernel.configs(problem, device)[0]
+    if kernel.name in left:
+        return Alternative(kernel.name, reason=left[kernel.name])
+    configs = select.offered(kernel, problem, device)
+    if isinstance(configs, str):
+        return Alternative(kernel.name, reason=configs)
+    config = configs[0]
     note = None if kernel.automatic else "only where it is asked for by name"
     if note is None and kernel.yields(problem, device):
         note = "leaves this product to others"
