@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyopencl as cl
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
+from pyopencl.array import Array
 
 from .errors import DeviceLostError
-from .execution.operands import ArrayT, Operands, collect, queue_of, signature
+from .execution.operands import Operands, collect, queue_of, signature
 from .execution.options import Options, beta_of, plain_numbers
 from .kernels.names import NamedKernel
 from .opencl import program, queues
@@ -20,16 +21,29 @@ from .plan import Matmul
 from .problem.precision import chosen
 from .problem.words import Activation, Precision, Trans
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .execution.keywords import GemmKeywords, MatmulKeywords
+
 _PLANS_KEPT = 256
 _plans: OrderedDict[Any, Matmul[Any]] = OrderedDict()
 _lock = threading.Lock()
 
 
+@overload
 def matmul(
-    a: ArrayT,
-    b: ArrayT,
+    a: NDArray[Any], b: NDArray[Any], /, out: NDArray[Any] | None = None, **keywords: Unpack[MatmulKeywords]
+) -> NDArray[Any]: ...
+@overload
+def matmul(a: Array, b: Array, /, out: Array | None = None, **keywords: Unpack[MatmulKeywords]) -> Array: ...
+
+
+def matmul(
+    a: Any,
+    b: Any,
     /,
-    out: ArrayT | None = None,
+    out: Any = None,
     *,
     queue: cl.CommandQueue | None = None,
     device: DeviceChoice | None = None,
@@ -37,7 +51,7 @@ def matmul(
     precision: Precision | None = None,
     dtype: DTypeLike | None = None,
     wait_for: list[cl.Event] | None = None,
-) -> ArrayT:
+) -> Any:
     """The matrix product of two arrays, as :func:`numpy.matmul` defines it.
 
     Parameters
@@ -79,30 +93,54 @@ def matmul(
     """
     operands = collect(a, b, out=out)
     asked = ("N", "N", None, kernel, chosen(precision), _dtype(dtype))
-    result: ArrayT = _run(operands, asked, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
+    result = _run(operands, asked, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
     return result if out is None else out
 
 
+@overload
 def gemm(
-    a: ArrayT,
-    b: ArrayT,
-    c: ArrayT | None = None,
+    a: NDArray[Any],
+    b: NDArray[Any],
+    c: NDArray[Any] | None = None,
+    /,
+    *,
+    bias: NDArray[Any] | None = None,
+    out: NDArray[Any] | None = None,
+    **keywords: Unpack[GemmKeywords],
+) -> NDArray[Any]: ...
+@overload
+def gemm(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    /,
+    *,
+    bias: Array | None = None,
+    out: Array | None = None,
+    **keywords: Unpack[GemmKeywords],
+) -> Array: ...
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
     /,
     *,
     alpha: complex = 1.0,
     beta: complex | None = None,
     trans_a: Trans = "N",
     trans_b: Trans = "N",
-    bias: ArrayT | None = None,
+    bias: Any = None,
     activation: Activation | None = None,
-    out: ArrayT | None = None,
+    out: Any = None,
     queue: cl.CommandQueue | None = None,
     device: DeviceChoice | None = None,
     kernel: NamedKernel = "auto",
     precision: Precision | None = None,
     dtype: DTypeLike | None = None,
     wait_for: list[cl.Event] | None = None,
-) -> ArrayT:
+) -> Any:
     """BLAS's GEMM with an epilogue: ``act(alpha op(a) op(b) + beta c + bias)``.
 
     Parameters as for :func:`matmul`, and:
@@ -126,7 +164,7 @@ def gemm(
     operands = collect(a, b, c, bias, out)
     alpha, beta = plain_numbers(alpha, beta_of(beta, c))
     asked = (trans_a, trans_b, activation, kernel, chosen(precision), _dtype(dtype))
-    result: ArrayT = _run(operands, asked, queue_of(operands, queue, device), alpha, beta, wait_for)
+    result = _run(operands, asked, queue_of(operands, queue, device), alpha, beta, wait_for)
     return result if out is None else out
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 import numpy as np
 import pyopencl as cl
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
+from pyopencl.array import Array
 
 from .errors import ArgumentError, DTypeError, LaunchError
 from .execution.device_path import DevicePath
@@ -21,6 +22,11 @@ from .opencl.devices import DeviceChoice
 from .problem.precision import chosen
 from .problem.words import Activation, Precision, Trans
 from .selection.explanation import Explanation, explain
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .execution.keywords import PlanKeywords
 
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another pyclmm.Matmul"
 
@@ -54,20 +60,44 @@ class Matmul(Generic[ArrayT]):
     belongs to its process and cannot be pickled or copied.
     """
 
+    @overload
+    def __init__(
+        self: Matmul[NDArray[Any]],
+        a: NDArray[Any],
+        b: NDArray[Any],
+        c: NDArray[Any] | None = None,
+        /,
+        *,
+        bias: NDArray[Any] | None = None,
+        out: NDArray[Any] | None = None,
+        **keywords: Unpack[PlanKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Matmul[Array],
+        a: Array,
+        b: Array,
+        c: Array | None = None,
+        /,
+        *,
+        bias: Array | None = None,
+        out: Array | None = None,
+        **keywords: Unpack[PlanKeywords],
+    ) -> None: ...
     def __init__(
         self,
-        a: ArrayT,
-        b: ArrayT,
-        c: ArrayT | None = None,
+        a: Any,
+        b: Any,
+        c: Any = None,
         /,
         *,
         alpha: complex = 1.0,
         beta: complex | None = None,
         trans_a: Trans = "N",
         trans_b: Trans = "N",
-        bias: ArrayT | None = None,
+        bias: Any = None,
         activation: Activation | None = None,
-        out: ArrayT | None = None,
+        out: Any = None,
         queue: cl.CommandQueue | None = None,
         device: DeviceChoice | None = None,
         kernel: NamedKernel = "auto",
@@ -297,8 +327,8 @@ class Matmul(Generic[ArrayT]):
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise DTypeError(
-            "a Matmul plan belongs to its process and device and cannot be pickled or copied; share it between "
-            "threads as it is, and in another process make one there: pyclmm.Matmul(a, b)"
+            "a Matmul plan belongs to its process and device and cannot be pickled or copied; "
+            "share it between threads as it is, and in another process make one there: pyclmm.Matmul(a, b)"
         )
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.gemm import Gemm, Layouts, Operand
 from .options import Options
 
-ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # operands of a call, and its result
+ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the operands of a plan, and its result
 Operands = Mapping[str, Any]  # by argument name: "a", "b", and where given "c", "bias", "out"
 Signature = tuple[type, tuple[Layouts, tuple[str, ...]]]
 

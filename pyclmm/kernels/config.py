@@ -17,7 +17,8 @@ class TileConfig:
     BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's, TM x TN a work-item's, VEC the
     vector width, STAGES how many tiles are in flight, SPLIT_K the shares that K is cut into.
     ``options`` are further integers of one family, given as a mapping:
-    ``TileConfig(bm=64, options={"depth": 2})``. They are kept as pairs sorted by name, so that a configuration can be compared and hashed.
+    ``TileConfig(bm=64, options={"depth": 2})``. They are kept as pairs sorted by name, so that a
+    configuration can be compared and hashed.
     """
 
     bm: int = 1

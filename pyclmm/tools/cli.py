@@ -25,6 +25,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.names import NamedKernel
 from ..opencl.devices import device_info, device_labels, find_device
 from ..opencl.queues import new_queue
+from ..problem.words import Precision
 from ..selection import tables
 from . import cold, info, plots, report, selftest, tuner
 from .bench import Rules, Rung, Track, kernel_names
@@ -219,7 +220,7 @@ def tune_command(
     shapes: list[tuple[int, int, int]],
     dtypes: list[str],
     layouts: list[str],
-    precisions: list[str],
+    precisions: list[Precision],
     budget: float,
     device: str | None,
     export_file: Path | None,

@@ -30,6 +30,7 @@ from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENT_TYPES, dtype_of
 from ..problem.gemm import GemmProblem
+from ..problem.words import Precision
 from ..selection import schema, select, tables
 from ..selection.tables import Entry
 
@@ -112,7 +113,7 @@ def tune(
     budget: float = 120.0,
     device: DeviceChoice | None = None,
     on_progress: OnProgress = lambda _: None,
-    precisions: Sequence[str] = ("highest",),
+    precisions: Sequence[Precision] = ("highest",),
 ) -> Tuning:
     """Measure which kernel is fastest for M x N x K products, and keep that for products like them.
 
@@ -166,7 +167,7 @@ def _all_of(
     shapes: Sequence[tuple[int, int, int]],
     dtypes: Sequence[str],
     layouts: Sequence[str],
-    precisions: Sequence[str],
+    precisions: Sequence[Precision],
 ) -> Iterator[GemmProblem]:
     for dtype in dtypes:
         for shape in shapes:
