@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyclmm
 import pyopencl as cl
 from numpy.typing import NDArray
 from pyopencl.array import Array
+
+import pyclmm
 
 if TYPE_CHECKING:
     from typing_extensions import assert_type
@@ -36,7 +37,7 @@ def wrong(a: NDArray[np.float32], x: Array, name: str) -> None:
     pyclmm.matmul(a, [[1.0]])  # type: ignore[call-overload]
     pyclmm.matmul(a, a, precision="hi")  # type: ignore[call-overload]
     pyclmm.matmul(a, a, kernel="tilde")  # type: ignore[call-overload]
-    pyclmm.matmul(a, a, kernel=("tilde", pyclmm.TileConfig()))  # type: ignore[call-overload]
+    pyclmm.matmul(a, a, kernel=("tilde", pyclmm.TileConfig()))  # type: ignore[arg-type]
     pyclmm.gemm(a, a, trans_a="X")  # type: ignore[call-overload]
     pyclmm.gemm(a, a, activation="rellu")  # type: ignore[call-overload]
     pyclmm.matmul(a, a, device=1.5)  # type: ignore[call-overload]
