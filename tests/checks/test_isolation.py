@@ -16,6 +16,7 @@ import pyclmm
 from pyclmm import TileConfig
 from pyclmm.checks import isolation, selfcheck, worker
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
@@ -191,7 +192,7 @@ def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage
 
 
 def test_a_device_that_is_gone_is_an_answer(monkeypatch, risky):
-    monkeypatch.setattr(isolation, "identity", lambda _: {"name": "none"})
+    monkeypatch.setattr(DeviceInfo, "identity", {"name": "none"})
     with pytest.warns(pyclmm.KernelWarning, match="not there in the child process"):
         Call().check_works()
 

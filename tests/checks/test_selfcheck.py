@@ -254,3 +254,12 @@ def test_right_kernels_pass_with_everything_on(queue, kernel, activation):
     except pyclmm.UnsupportedError as error:
         refused(kernel, str(error))
     assert np.isfinite(got).all()
+
+
+def test_a_verdict_is_about_the_work_group_too(queue):
+    """One program, two sizes of work-groups: each has to prove itself."""
+    naive, device = kernel_named("naive"), device_info(queue.device)
+    works = [naive.launches(SAMPLE, TileConfig(bm=tile, bn=tile), device) for tile in (8, 4)]
+    assert works[0].launches[0].program == works[1].launches[0].program
+    digests = [selfcheck._digest(device, work) for work in works]
+    assert digests[0] != digests[1]
