@@ -438,7 +438,7 @@ class NoDevices:
 
 
 def test_no_device_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(devices.cl, "get_platforms", lambda: [NoDevices()])
+    monkeypatch.setattr(cl, "get_platforms", lambda: [NoDevices()])
     with pytest.raises(errors.NoDeviceError, match=r"no OpenCL platform here has a device; install a driver"):
         devices.default_device()
 

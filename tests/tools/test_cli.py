@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -207,7 +208,7 @@ def test_a_file_that_cannot_be_written_is_reported(tmp_path, monkeypatch):
     def refuse(self, *args, **kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(cli.Path, "write_text", refuse)
+    monkeypatch.setattr(Path, "write_text", refuse)
     shown = run("bench", 2, 2, 2, "--rounds", 1, "--kernel", "naive", "--json", tmp_path / "x.json")
     assert shown.exit_code == 2
     assert "x.json: Permission denied" in shown.stderr
