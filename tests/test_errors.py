@@ -413,7 +413,7 @@ def test_what_needs_no_driver_works_without_one(no_driver):
 import numpy as np
 from pyclmm.checks import reference
 from pyclmm.kernels.device import DeviceInfo
-from pyclmm.opencl.launches import Recipe
+from pyclmm.opencl.launches import complete
 from pyclmm.problem import canonical
 from pyclmm.problem.gemm import dense
 from pyclmm.selection import select
@@ -422,7 +422,7 @@ made_up = DeviceInfo("d", "other", "gpu", "p", "1", "1", (1, 2), 1, 256, (256, 2
     1 << 30, 1 << 28, 1000, 1, False, False, False, frozenset())
 gemm = canonical.checked_gemm(x, x)
 choice = next(select.candidates(gemm.problem, made_up, "auto"))
-print(len(Recipe(gemm, choice.kernel.launches(gemm.problem, choice.config, made_up)).launches))
+print(len(complete(gemm, choice.kernel.launches(gemm.problem, choice.config, made_up)).launches))
 """
     done = python(code, **no_driver)
     assert (done.stdout.strip(), done.stderr) == ("1", "")

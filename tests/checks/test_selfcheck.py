@@ -18,6 +18,7 @@ from pyclmm.errors import CacheWarning
 from pyclmm.opencl import program
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
+from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.canonical import checked_gemm
 from pyclmm.problem.gemm import dense
 from tests.support.cases import problem_of, refused
@@ -39,7 +40,7 @@ def fresh(monkeypatch, tmp_path):
     """No verdict and no plan from before; a cache folder of this test's own."""
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
-    monkeypatch.setattr(selfcheck, "_known", {})
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
     api._plans.clear()
     yield tmp_path
     api._plans.clear()
@@ -112,7 +113,7 @@ def test_a_verdict_is_kept_in_the_process_and_on_disk(monkeypatch, queue, fresh)
     pyclmm.matmul(a, b, kernel="tiled", queue=queue)
     pyclmm.matmul(a[:9], b, kernel="tiled", queue=queue)
     assert len(calls) == 1
-    monkeypatch.setattr(selfcheck, "_known", {})  # as in a new process
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())  # as in a new process
     pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
     assert len(calls) == 1
     files = list((fresh / "selfcheck").glob("*.json"))
@@ -136,7 +137,7 @@ def test_threads_that_need_one_verdict_wait_for_one_check(monkeypatch, queue):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda m: pyclmm.matmul(a[:m], b, kernel="tiled", queue=queue), range(1, 9)))
     assert len(calls) == 1
-    assert not selfcheck._checking
+    assert not selfcheck._verdicts._making
 
 
 H200 = replace(
@@ -222,7 +223,7 @@ def test_a_broken_verdict_is_set_aside_with_one_warning(monkeypatch, queue, fres
     pyclmm.matmul(a, b, kernel="tiled", queue=queue)
     [file] = (fresh / "selfcheck").glob("*.json")
     file.write_text(content)
-    monkeypatch.setattr(selfcheck, "_known", {})
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
     calls = count_checks(monkeypatch)
     with pytest.warns(CacheWarning, match="set aside") as caught:
         pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)

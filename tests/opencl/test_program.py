@@ -18,6 +18,7 @@ from pyclmm import BuildError
 from pyclmm.kernels import Program
 from pyclmm.kernels.interface import gemm_program
 from pyclmm.opencl import program
+from pyclmm.opencl.single_flight import SingleFlight
 from tests.support.cases import DEVICE, SAMPLE, problem_of
 from tests.support.made_up import DEVICE as MADE_UP
 
@@ -136,8 +137,7 @@ def test_one_build_for_all_threads(own_queue, builds):
 
 
 def test_the_cache_has_an_end(own_queue, builds, monkeypatch):
-    monkeypatch.setattr(program, "_CACHE_SIZE", 1)
-    monkeypatch.setattr(program, "_programs", type(program._programs)())
+    monkeypatch.setattr(program, "_programs", SingleFlight(1))
     other = gemm_program(SAMPLE, "textbook/flat.cl")
     for what in (NAIVE, other, other, NAIVE):
         program.built(own_queue.context, what)

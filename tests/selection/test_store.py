@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import pyclmm
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
+from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.selection import store
 from tests.support.faults import Call, Failing, Part, check_caches
 
@@ -41,7 +42,7 @@ def call(own_caches):
 
 def new_process(monkeypatch):
     """Forget what this process knows."""
-    monkeypatch.setattr(selfcheck, "_known", {})
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
     from pyclmm import api  # noqa: PLC0415
 
     api._plans.clear()
@@ -138,7 +139,7 @@ def test_a_verdict_of_an_older_version_is_not_looked_at(monkeypatch, call, own_c
     """Its digest is another one, so that an update warns of nothing."""
     monkeypatch.setattr(selfcheck, "_SCHEMA", 0)
     call()
-    monkeypatch.setattr(selfcheck, "_SCHEMA", 1)
+    monkeypatch.setattr(selfcheck, "_SCHEMA", 2)
     new_process(monkeypatch)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

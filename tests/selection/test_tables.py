@@ -28,7 +28,7 @@ from tests.support.made_up import DEVICES, EPYC_INTEL, EPYC_POCL, H200
 
 HERE = device_info(default_device())
 SHAPE = (72, 64, 40)
-PROBLEM = tuner.problem_of(SHAPE, "float32", "NN")
+PROBLEM = tuner.product(SHAPE, "float32", "NN")
 FAMILY = next(select.candidates(PROBLEM, HERE, "auto", ())).kernel
 
 
@@ -92,9 +92,9 @@ def test_the_first_table_comes_first():
 @pytest.mark.parametrize(
     "problem",
     [
-        tuner.problem_of((80, 64, 80), "float32", "NN"),
-        tuner.problem_of(SHAPE, "float32", "NT"),
-        tuner.problem_of(SHAPE, "float64", "NN"),
+        tuner.product((80, 64, 80), "float32", "NN"),
+        tuner.product(SHAPE, "float32", "NT"),
+        tuner.product(SHAPE, "float64", "NN"),
         replace(PROBLEM, precision="high"),
         replace(PROBLEM, a_align=4),
         replace(PROBLEM, batch_shape=(2,), batch_strides=((0,),) * 4),
@@ -171,7 +171,7 @@ def test_merging_keeps_the_rest_and_replaces_the_same(own):
     other = entry(layout="TN")
     tables.merge(HERE, [entry(), other])
     tables.merge(HERE, [entry(seconds=2e-3)])
-    kept = tables.own_table(tables.identity(HERE), tables.own_path(HERE))
+    kept = tables.own_table(tables.about(HERE), tables.own_path(HERE))
     assert kept == {entry().key: entry(seconds=2e-3), other.key: other}
 
 
@@ -267,7 +267,7 @@ def test_options_of_every_kernel_are_known():
         for dtype in ("float32", "float64", "float16", "int8", "complex64"):
             for kernel in KERNELS:
                 for shape in ((64, 64, 64), (1, 64, 64)):
-                    problem = tuner.problem_of(shape, dtype, "NN")
+                    problem = tuner.product(shape, dtype, "NN")
                     if select.refusal(kernel, problem, device) is None:
                         used |= {name for c in kernel.configs(problem, device) for name, _ in c.options}
     assert {"held", "pack_a"} <= used <= tables._OPTIONS
@@ -278,10 +278,10 @@ def test_shipped_tables_are_sound_and_offered():
     assert tables.shipped()
     for table in tables.shipped():
         device = next(
-            d for d in (H200, EPYC_POCL, EPYC_INTEL) if any(tables._entries(table, tables.identity(d)))
+            d for d in (H200, EPYC_POCL, EPYC_INTEL) if any(tables._entries(table, tables.about(d)))
         )
-        for one in tables._entries(table, tables.identity(device)):
-            problem = tuner.problem_of((one.m, one.n, one.k), one.a_type, one.layout)
+        for one in tables._entries(table, tables.about(device)):
+            problem = tuner.product((one.m, one.n, one.k), one.a_type, one.layout)
             assert tables.key_of(problem) == one.key
             assert first(problem, [one], device).config == one.config
 
@@ -318,14 +318,14 @@ def test_two_processes_lose_nothing(own):
         subprocess.Popen([sys.executable, "-c", WRITER, folder, str(16 << (3 * who))]) for who in range(2)
     ]
     assert [process.wait(60) for process in running] == [0, 0]
-    assert len(tables.own_table(tables.identity(HERE), tables.own_path(HERE))) == 80
+    assert len(tables.own_table(tables.about(HERE), tables.own_path(HERE))) == 80
 
 
 def test_a_table_about_a_cpu_is_about_its_units_and_vectors():
     """Machines that call themselves alike keep tables apart."""
     cpu = replace(HERE, kind="cpu", float_vector_width=8)
     for other in (replace(cpu, compute_units=cpu.compute_units + 1), replace(cpu, float_vector_width=4)):
-        assert tables.identity(other) != tables.identity(cpu)
+        assert tables.about(other) != tables.about(cpu)
         assert tables.own_path(other) != tables.own_path(cpu)
     more = replace(HERE, kind="gpu", compute_units=HERE.compute_units + 1)
-    assert tables.identity(more) == tables.identity(replace(HERE, kind="gpu"))
+    assert tables.about(more) == tables.about(replace(HERE, kind="gpu"))

@@ -85,5 +85,5 @@ def test_a_build_that_fails_for_this_reason_says_what_would_do(monkeypatch, queu
         raise cl.RuntimeError("error: unknown target CPU 'generic'")
 
     monkeypatch.setattr(cl.Program, "build", refuse)
-    with pytest.raises(errors.BuildError, match=r"python -m pyclmm\.pocl_wheel"):
+    with pytest.raises(errors.BuildError, match=r"python -m pyclmm\.tools\.pocl_wheel"):
         program._build(queue.context, Program("copy.cl", ()))

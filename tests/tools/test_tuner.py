@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import pyclmm
 from pyclmm import TileConfig
-from pyclmm.checks import known_answers, selfcheck, worker
+from pyclmm.checks import known_answers, worker
 from pyclmm.checks.worker import Failure
 from pyclmm.errors import ArgumentError
 from pyclmm.kernels import KERNELS
@@ -90,7 +90,7 @@ def tuned(budget=60.0, **other):
 
 
 def kept():
-    return list(tables.own_table(tables.identity(HERE), tables.own_path(HERE)).values())
+    return list(tables.own_table(tables.about(HERE), tables.own_path(HERE)).values())
 
 
 # deciding
@@ -105,7 +105,7 @@ def test_a_challenger_wins_by_more_than_the_spread_only():
 
 
 def test_the_incumbent_is_todays_choice_and_every_configuration_is_tried_once():
-    problem = tuner.problem_of((64, 64, 64), "float32", "NN")
+    problem = tuner.product((64, 64, 64), "float32", "NN")
     choices = tuner.choices(problem, HERE)
     assert choices[0] == next(select.candidates(problem, HERE, "auto"))
     automatic = [k for k in KERNELS if k.automatic and select.refusal(k, problem, HERE) is None]
@@ -123,7 +123,7 @@ def test_the_fastest_is_kept(few, children):
     assert tuning.searches[0].gain == 2.0
     assert kept() == tuning.entries
     assert kept()[0].config == TileConfig(bm=8, bn=8)
-    problem = tuner.problem_of(SHAPE, "float32", "NN")
+    problem = tuner.product(SHAPE, "float32", "NN")
     assert next(select.candidates(problem, HERE, "auto")).config == TileConfig(bm=8, bn=8)
 
 
@@ -252,7 +252,7 @@ def test_each_precision_is_tuned(few, children):
 @pytest.fixture
 def ring(few):
     return tuner_child.Ring(
-        new_queue(default_device(), profiling=True), tuner.problem_of(SHAPE, "float32", "TN")
+        new_queue(default_device(), profiling=True), tuner.product(SHAPE, "float32", "TN")
     )
 
 
@@ -303,9 +303,9 @@ def test_what_is_hopeless_runs_once_and_takes_its_family_with_it(ring):
 
 def test_a_wrong_result_is_never_timed(ring, monkeypatch):
     """In the self-check, or only at the product's own size."""
-    monkeypatch.setattr(selfcheck, "found_wrong", lambda *_: "wrong result in the self-check")
+    monkeypatch.setattr(tuner_child, "found_wrong", lambda *_: "wrong result in the self-check")
     assert ring.challenge(choice(2)) == {"reason": "wrong result in the self-check"}
-    monkeypatch.setattr(selfcheck, "found_wrong", lambda *_: None)
+    monkeypatch.setattr(tuner_child, "found_wrong", lambda *_: None)
     monkeypatch.setattr(ring, "_run", lambda _: 1e-9)  # nothing is computed
     assert "wrong result at 24 x 20 x 16" in ring.challenge(choice(2))["reason"]
     assert ring.incumbent is None
