@@ -33,7 +33,7 @@ def simulate_naive(m, n, k):
 
 
 def simulate_tiled(m, n, k, tw):
-    """The same for cl/textbook/tiled.cl: each work-group loads a tile of A and one of B, without what sticks out."""
+    """The same for cl/textbook/tiled.cl: each work-group loads a tile of A and one of B, cut at the edges."""
     a, b, out = np.zeros((m, k), int), np.zeros((k, n), int), np.zeros((m, n), int)
     for i0, j0 in itertools.product(range(0, m, tw), range(0, n, tw)):
         for t in range(0, k, tw):

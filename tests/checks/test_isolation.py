@@ -179,7 +179,7 @@ def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage
         started.append(real(*args, **kwargs))
         return started[-1]
 
-    monkeypatch.setattr(worker.subprocess, "Popen", popen)
+    monkeypatch.setattr(subprocess, "Popen", popen)
     call = Call(kernel="tiled")
     with monkeypatch.context() as patch:
         patch.setattr(worker, "_lines", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))

@@ -17,7 +17,7 @@ from pyclmm.execution import execute, host_path
 from pyclmm.kernels import Workspace, kernel_named
 from pyclmm.opencl import binding, host_memory, program, queues, staging
 from pyclmm.opencl.binding import Binding
-from pyclmm.opencl.devices import device_info
+from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.selection import store
 from pyclmm.tools import laws
 from tests.support.cases import refused
@@ -412,7 +412,7 @@ def test_a_call_that_fails_waits_for_what_it_has_enqueued(monkeypatch):
 def test_workspace_is_not_used_again_before_a_failed_call_has_ended(monkeypatch):
     """On an out-of-order queue, where only events keep calls apart."""
     mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-    queue = cl.CommandQueue(cl.Context([queues.default_device()]), properties=mode)
+    queue = cl.CommandQueue(cl.Context([default_device()]), properties=mode)
     a = cla.to_device(queue, np.ones((64, 64), np.float32))
     product = pyclmm.Matmul(a[::2, ::2], a[::2, ::2], kernel="naive")
     bound = product._executable.binding(queue)
@@ -432,7 +432,7 @@ def test_workspace_is_not_used_again_before_a_failed_call_has_ended(monkeypatch)
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_workspace_full_of_nan(monkeypatch, kernel):
     """No kernel may read workspace that it has not written; here a is copied besides."""
-    info = device_info(queues.default_device())
+    info = device_info(default_device())
     shape = laws._shape(kernel, info)
     reason = kernel.supports(laws._problem(*shape), info)
     if reason is not None:

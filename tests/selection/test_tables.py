@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -300,7 +301,7 @@ def test_a_faulty_shipped_table_is_left_out(monkeypatch, tmp_path):
     (tmp_path / "good.json").write_text(json.dumps(GOOD), encoding="utf-8")
     (tmp_path / "bad.json").write_text("{}", encoding="utf-8")
     (tmp_path / "deep.json").write_text("[" * 100000, encoding="utf-8")
-    monkeypatch.setattr(tables.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(resources, "files", lambda _: tmp_path)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         assert tables.shipped.__wrapped__() == (GOOD,)
