@@ -565,7 +565,7 @@ def test_a_program_that_does_not_build(broken, monkeypatch):
     assert f"naive.cl:{line}" in error.log, "the file and line that the user can open"
     assert all(text in str(error) for text in (error.device, error.options, error.log))
     assert (out == 7).all()
-    assert not program._building, "nobody waits for that program any more"
+    assert not program._programs._making, "nobody waits for that program any more"
     monkeypatch.undo()
     assert (pyclmm.matmul(a, b, kernel="naive", queue=queue) == 4).all(), "not kept as a failure"
 

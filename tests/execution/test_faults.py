@@ -113,7 +113,7 @@ def test_a_failed_build_leaves_no_file_and_no_lock(tmp_path, monkeypatch):
         call()
     assert not source.exists()
     assert str(tmp_path) not in str(caught.value)
-    assert not program._building
+    assert not program._programs._making
     call.check_works()
 
 
