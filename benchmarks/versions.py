@@ -7,7 +7,8 @@ Each version has a process of its own (versions_worker.py), and they take turns:
 On a GPU the products are those of gpu.py, 16 shapes in three layouts, for each type. A time is a call's share
 of a burst of launches without events, by the device's clock on NVIDIA's devices (burst.py), by the host's
 elsewhere. On a CPU the products are those of cpu.py, with host arrays, timed as there. All times are medians.
-A ratio is the old time over the new one: less than 1 is slower. ``high`` and ``medium`` are float32 at that
+A ratio is the old time over the new one: less than 1 is slower. ``fastest_ratio`` is that of each side's
+fastest call, which other work on the machine disturbs less. ``high`` and ``medium`` are float32 at that
 precision.
 
 On a GPU the programs are built first, by many processes at once: drivers and PyOpenCL keep them on disk.
@@ -156,10 +157,12 @@ def timed(pair: list[Side], product: Product, host: bool, rounds: int) -> dict[s
             turns[which].append(pair[which].ask(turn)["times"])
     for side in pair:
         side.ask({"do": "drop"})
-    old, new = (statistics.median(itertools.chain.from_iterable(side)) for side in turns)
+    times = [list(itertools.chain.from_iterable(side)) for side in turns]
+    (old, new), fastest = map(statistics.median, times), [min(side) for side in times]
     return {
         "seconds": {"old": old, "new": new},
         "ratio": old / new,
+        "fastest_ratio": fastest[0] / fastest[1],
         "ratio_by_round": [statistics.median(x) / statistics.median(y) for x, y in zip(*turns, strict=True)],
         "first_seconds": {"old": held[0]["first"], "new": held[1]["first"]},
         "old": held[0]["plan"],
@@ -202,6 +205,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             found[kind] |= {
                 "mean": round(statistics.geometric_mean(row["ratio"] for row in good), 4),
                 "least": round(good[0]["ratio"], 4),
+                "fastest_mean": round(statistics.geometric_mean(row["fastest_ratio"] for row in good), 4),
+                "fastest_least": round(min(row["fastest_ratio"] for row in good), 4),
                 "worst": {row["name"]: round(row["ratio"], 4) for row in good[:5]},
                 "bits_equal": sum(row["bits_equal"] for row in good),
                 "right": sum(row["right"] for row in good),

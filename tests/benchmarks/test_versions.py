@@ -51,6 +51,7 @@ def test_the_tree_against_itself(tmp_path, list_name, jobs):
         assert row["old"]["kernel"] == row["new"]["kernel"]
     found = content["summary"]["float32"]
     assert found["bits_equal"] == found["right"] == found["products"] == 4
+    assert found["fastest_least"] <= found["fastest_mean"]
     assert found["least"] == pytest.approx(min(row["ratio"] for row in content["rows"]), abs=1e-4)
 
 
