@@ -2,9 +2,9 @@
 
 import numpy as np
 import pyopencl.array as cla
+from demo.workloads import markov_chain
 
 import pyclmm
-from examples.demo.workloads import markov_chain
 
 states = 50
 chain = markov_chain(states).astype(np.float32)

@@ -73,7 +73,7 @@ class Work:
 
     launches: tuple[Launch, ...]
     workspace: tuple[Workspace, ...] = ()
-    tables: Mapping[str, Table] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict, compare=False)
 
     @property
     def workspace_nbytes(self) -> int:

@@ -97,7 +97,9 @@ def _lines(name: str, seen: set[str]) -> Iterator[str]:
         include = _INCLUDE.fullmatch(line)
         if include is None:
             yield line
-        elif include[1] not in seen:
+        elif include[1] in seen:
+            yield ""
+        else:
             yield from _lines(include[1], seen)
             yield f'#line {number + 1} "{name}"'
 

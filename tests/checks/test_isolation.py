@@ -16,6 +16,7 @@ import pyclmm
 from pyclmm import TileConfig
 from pyclmm.checks import isolation, selfcheck, worker
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
@@ -178,7 +179,7 @@ def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage
         started.append(real(*args, **kwargs))
         return started[-1]
 
-    monkeypatch.setattr(worker.subprocess, "Popen", popen)
+    monkeypatch.setattr(subprocess, "Popen", popen)
     call = Call(kernel="tiled")
     with monkeypatch.context() as patch:
         patch.setattr(worker, "_lines", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -191,7 +192,8 @@ def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage
 
 
 def test_a_device_that_is_gone_is_an_answer(monkeypatch, risky):
-    monkeypatch.setattr(isolation, "identity", lambda _: {"name": "none"})
+    absent = {"name": "none", "platform": "none", "driver_version": "none"}
+    monkeypatch.setattr(DeviceInfo, "identity", absent)
     with pytest.warns(pyclmm.KernelWarning, match="not there in the child process"):
         Call().check_works()
 

@@ -13,15 +13,17 @@ import pytest
 
 import pyclmm
 from pyclmm import api
-from pyclmm.checks import selfcheck
+from pyclmm.checks import selfcheck, small_problems
 from pyclmm.errors import CacheWarning
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.config import TileConfig
 from pyclmm.opencl import program
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.canonical import checked_gemm
 from pyclmm.problem.gemm import dense
-from tests.support.cases import problem_of, refused
+from tests.support.cases import SAMPLE, problem_of, refused
 
 DEVICE = device_info(default_device())
 
@@ -102,7 +104,7 @@ def test_when_every_kernel_is_wrong_the_call_raises(monkeypatch, queue):
 
 def count_checks(monkeypatch):
     calls = []
-    real = selfcheck.found_wrong
+    real = small_problems.found_wrong
     monkeypatch.setattr(selfcheck, "found_wrong", lambda *args: calls.append(1) or real(*args))
     return calls
 
@@ -170,8 +172,10 @@ def test_a_check_takes_little_arithmetic(kernel, device):
     if kernel.supports(problem, device) is not None or not kernel.configs(problem, device):
         pytest.skip("not for that device")
     config = kernel.configs(problem, device)[0]
-    work = [small.m * small.n * small.k for small, _ in selfcheck._cases(problem, kernel, config, device)]
-    data = len(selfcheck._DATA["highest"])
+    wanted = small_problems._programs(kernel.launches(problem, config, device))
+    cases = small_problems._cases(problem, kernel, config, device, wanted)
+    work = [small.m * small.n * small.k for small, _ in cases]
+    data = len(small_problems._DATA["highest"])
     assert 0 < data * sum(work) <= (20e6 if kernel.name == "naive" else 70e6)
 
 
@@ -184,14 +188,14 @@ def test_every_program_that_a_product_runs_is_checked(kernel, device):
         problem = checked_gemm(a, b).problem
         configs = [] if kernel.supports(problem, device) else kernel.configs(problem, device)
         for config in configs[:1]:
-            wanted = selfcheck._programs(kernel.launches(problem, config, device))
-            for _, work in selfcheck._cases(problem, kernel, config, device):
-                wanted -= selfcheck._programs(work)
+            wanted = small_problems._programs(kernel.launches(problem, config, device))
+            for _, work in small_problems._cases(problem, kernel, config, device, set(wanted)):
+                wanted -= small_problems._programs(work)
             assert not wanted, (problem, config)
 
 
 def test_a_kernel_that_cannot_be_checked_is_not_used(monkeypatch, queue):
-    monkeypatch.setattr(selfcheck, "_cases", lambda *_: iter(()))
+    monkeypatch.setattr(small_problems, "_cases", lambda *_: iter(()))
     a, b = operands()
     with pytest.raises(pyclmm.UnsupportedError, match="cannot be checked"):
         pyclmm.matmul(a, b, kernel="tiled", queue=queue)
@@ -254,3 +258,12 @@ def test_right_kernels_pass_with_everything_on(queue, kernel, activation):
     except pyclmm.UnsupportedError as error:
         refused(kernel, str(error))
     assert np.isfinite(got).all()
+
+
+def test_a_verdict_is_about_the_work_group_too(queue):
+    """One program, two sizes of work-groups: each has to prove itself."""
+    naive, device = kernel_named("naive"), device_info(queue.device)
+    works = [naive.launches(SAMPLE, TileConfig(bm=tile, bn=tile), device) for tile in (8, 4)]
+    assert works[0].launches[0].program == works[1].launches[0].program
+    digests = [selfcheck._digest(device, work) for work in works]
+    assert digests[0] != digests[1]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -261,15 +262,21 @@ def test_any_tile_is_harmless(config, kernel, device):
 
 
 def test_options_of_every_kernel_are_known():
-    used = set()
     for device in (HERE, *DEVICES):
         for dtype in ("float32", "float64", "float16", "int8", "complex64"):
             for kernel in KERNELS:
                 for shape in ((64, 64, 64), (1, 64, 64)):
                     problem = tuner.product(shape, dtype, "NN")
                     if select.refusal(kernel, problem, device) is None:
-                        used |= {name for c in kernel.configs(problem, device) for name, _ in c.options}
-    assert {"held", "pack_a"} <= used <= tables._OPTIONS
+                        used = {name for c in kernel.configs(problem, device) for name, _ in c.options}
+                        assert used <= set(kernel.options), kernel.name
+    assert {"held", "pack_a"} <= {name for kernel in KERNELS for name in kernel.options}
+
+
+def test_an_option_of_another_kernel_is_refused():
+    stranger = entry(TileConfig(bm=8, bn=8, options=(("held", 1),)), "naive")
+    content = as_read(tables.table_json(HERE, [stranger]))
+    assert "naive has no option held" in (tables.fault(content) or "")
 
 
 def test_shipped_tables_are_sound_and_offered():
@@ -294,7 +301,7 @@ def test_a_faulty_shipped_table_is_left_out(monkeypatch, tmp_path):
     (tmp_path / "good.json").write_text(json.dumps(GOOD), encoding="utf-8")
     (tmp_path / "bad.json").write_text("{}", encoding="utf-8")
     (tmp_path / "deep.json").write_text("[" * 100000, encoding="utf-8")
-    monkeypatch.setattr(tables.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(resources, "files", lambda _: tmp_path)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         assert tables.shipped.__wrapped__() == (GOOD,)

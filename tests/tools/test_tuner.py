@@ -20,9 +20,10 @@ from pyclmm.checks.worker import Failure
 from pyclmm.errors import ArgumentError
 from pyclmm.kernels import KERNELS
 from pyclmm.kernels.textbook.naive import Naive
+from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
-from pyclmm.selection import select, tables
+from pyclmm.selection import select, store, tables
 from pyclmm.tools import cli, tuner, tuner_child
 
 HERE = device_info(default_device())
@@ -261,7 +262,7 @@ def choice(tile):
 
 def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
     enqueued = []
-    real = tuner_child.Binding.enqueue
+    real = Binding.enqueue
 
     def enqueue(binding, buffers, scalars, wait_for):
         events = real(binding, buffers, scalars, wait_for)
@@ -270,8 +271,9 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
         enqueued.append([e.command_execution_status for e in events])
         return events
 
-    monkeypatch.setattr(tuner_child.Binding, "enqueue", enqueue)
-    ring._run(ring._bind(choice(2)))
+    monkeypatch.setattr(Binding, "enqueue", enqueue)
+    naive = choice(2)
+    ring._run(ring._bind(naive.kernel.launches(ring.problem, naive.config, ring.device)))
     waiting = (cl.command_execution_status.QUEUED, cl.command_execution_status.SUBMITTED)
     assert enqueued
     assert all(status in waiting for launches in enqueued for status in launches)
@@ -413,9 +415,7 @@ def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, op
     monkeypatch.setattr(tuner, "tune", lambda *_, **__: pytest.fail("measuring has begun"))
     (tmp_path / "locked").mkdir()
     (tmp_path / "locked.json").touch()
-    monkeypatch.setattr(
-        cli.os, "access", lambda path, mode: mode != os.W_OK or "locked" not in Path(path).name
-    )
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK or "locked" not in Path(path).name)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     shown = run("--shapes", "24x20x16", option, tmp_path / file)
     assert shown.exit_code == 2
@@ -426,7 +426,7 @@ def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, op
 def test_a_table_that_cannot_be_written_is_told(few, children, monkeypatch):
     scripts, _ = children
     scripts.append((timed(0, [1.0]), None))
-    monkeypatch.setattr(tables.cache, "write_json", lambda *_: False)
+    monkeypatch.setattr(store, "write_json", lambda *_: False)
     shown = run("--shapes", "24x20x16", "--layout", "NN")
     assert shown.exit_code == 2
     assert "nothing is kept" in shown.output
