@@ -34,9 +34,11 @@ from gpu import product
 
 import pyclmm
 from pyclmm.kernels.interface import Program
+from pyclmm.kernels.names import NamedKernel
 from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.opencl.program import built
 from pyclmm.opencl.queues import new_queue
+from pyclmm.problem.words import Precision, Trans
 from pyclmm.selection.select import candidates
 
 Shape = tuple[int, ...]  # M, N, K, and in front of them, where there are many, how many products
@@ -57,10 +59,10 @@ TOLERANCE = {"float16": 1e-3, "bfloat16": 5e-3, "int8": 0, "medium": 1e-3, "high
 class Case:
     """A kernel on operands of one type: its precision, its layout, the peer's name."""
 
-    kernel: str
+    kernel: NamedKernel
     dtype: str
     peer: str
-    precision: str = "highest"
+    precision: Precision = "highest"
     layout: str = "NN"
     shapes: tuple[Shape, ...] = FEW
 
@@ -119,7 +121,8 @@ class Product:
         self.operands = [cla.to_device(queue, x) for x in host]
         result = np.dtype(np.int32) if case.dtype == "int8" else host[0].dtype
         self.out = cla.to_device(queue, np.full((*stack, m, n), 7).astype(result))
-        trans_a, trans_b = case.layout
+        trans_a: Trans = "T" if case.layout[0] == "T" else "N"
+        trans_b: Trans = "T" if case.layout[1] == "T" else "N"
         self.plan = pyclmm.Matmul(*self.operands, out=self.out, trans_a=trans_a, trans_b=trans_b,
                                   kernel=case.kernel, precision=case.precision, dtype=result)  # fmt: skip
         self.launches = len(self.call())

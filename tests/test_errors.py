@@ -254,9 +254,9 @@ BAD_CALLS = {
         ["device is 99", "numbered from 0"],
     ),
     "options of a configuration": (
-        lambda: TileConfig(options={3: 4}),
+        lambda: TileConfig(options=((3, 4),)),
         errors.ArgumentError,
-        ["TileConfig.options is {3: 4}", "mapping of names to integers"],
+        ["TileConfig.options is ((3, 4),)", "mapping of names to integers"],
     ),
     "wait_for": (lambda: pyclmm.matmul(A, B, wait_for=[3]), errors.DTypeError, ["wait_for is [3]", "Event"]),
     "TileConfig": (lambda: TileConfig(bm=-1), errors.ArgumentError, ["TileConfig.bm", "-1", "integer"]),

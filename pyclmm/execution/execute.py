@@ -53,6 +53,7 @@ class Executable:
         self._asked = kernel
         self._bound = threading.local()
         self._stepping = threading.Lock()
+        self.failed: list[str]
         self._top = self.choice, self.work = self._choose(queue)
 
     @property
@@ -66,10 +67,9 @@ class Executable:
 
         Only those *below* one, where it was left for that *reason*.
         """
+        failures = self.failed = []  # "name: reason" of each kernel that was tried and left
         if self.gemm.is_empty:
             return None, Work(())
-        self.failed: list[str] = []  # "name: reason" of each kernel that was tried and left
-        failures = self.failed
         last: Exception | None = None
         ladder = select.candidates(self.problem, self.device, self._asked)
         if below is not None:
