@@ -82,7 +82,9 @@ def info_command(as_json: bool) -> None:
         info.show(report.new_console())
 
 
-_device_option = click.option("--device", help='Number as `pyclmm info` lists it ("0:1"), or part of a name.')
+_device_option = click.option(
+    "--device", help='"cpu", "gpu", a number as `pyclmm info` lists it ("0:1"), or part of a name.'
+)
 _size = click.IntRange(min=1)
 _file = click.Path(dir_okay=False, path_type=Path)
 
