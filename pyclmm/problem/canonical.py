@@ -180,16 +180,22 @@ class Epilogue:
 
 
 def problem_of(
-    m: int, n: int, k: int, dtype: np.dtype[Any], layout: str = "NN", precision: str = "highest"
+    m: int,
+    n: int,
+    k: int,
+    dtype: np.dtype[Any],
+    layout: str = "NN",
+    precision: str = "highest",
+    stack: tuple[int, ...] = (),
 ) -> GemmProblem:
-    """The product of two dense matrices, M x K and K x N, each stored transposed where *layout* says T.
+    """The product of dense matrices, M x K and K x N, each stored transposed where *layout* says T.
 
     Raises ArgumentError for another layout than "NN", "NT", "TN" or "TT".
     """
     if layout not in LAYOUTS:
         raise unknown_name("layout", layout, LAYOUTS)
-    a = dense((m, k) if layout[0] == "N" else (k, m), dtype)
-    b = dense((k, n) if layout[1] == "N" else (n, k), dtype)
+    a = dense((*stack, m, k) if layout[0] == "N" else (*stack, k, m), dtype)
+    b = dense((*stack, k, n) if layout[1] == "N" else (*stack, n, k), dtype)
     return checked_gemm(a, b, trans_a=layout[0], trans_b=layout[1], precision=precision).problem
 
 

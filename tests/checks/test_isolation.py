@@ -192,7 +192,8 @@ def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage
 
 
 def test_a_device_that_is_gone_is_an_answer(monkeypatch, risky):
-    monkeypatch.setattr(DeviceInfo, "identity", {"name": "none"})
+    absent = {"name": "none", "platform": "none", "driver_version": "none"}
+    monkeypatch.setattr(DeviceInfo, "identity", absent)
     with pytest.warns(pyclmm.KernelWarning, match="not there in the child process"):
         Call().check_works()
 

@@ -189,7 +189,7 @@ def test_every_program_that_a_product_runs_is_checked(kernel, device):
         configs = [] if kernel.supports(problem, device) else kernel.configs(problem, device)
         for config in configs[:1]:
             wanted = small_problems._programs(kernel.launches(problem, config, device))
-            for _, work in small_problems._cases(problem, kernel, config, device, wanted):
+            for _, work in small_problems._cases(problem, kernel, config, device, set(wanted)):
                 wanted -= small_problems._programs(work)
             assert not wanted, (problem, config)
 

@@ -15,7 +15,7 @@ from pyclmm import api
 from pyclmm.checks import known_answers, selfcheck
 from pyclmm.execution import execute, host_path
 from pyclmm.kernels import Workspace, kernel_named
-from pyclmm.opencl import binding, host_memory, program, queues, staging
+from pyclmm.opencl import binding, host_memory, program, queues, silent, staging
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.selection import store
@@ -38,6 +38,12 @@ from tests.support.faults import (
 
 REFUSALS = [OUT_OF_RESOURCES, INVALID_WORK_GROUP_SIZE]
 LOSSES = [DEVICE_NOT_AVAILABLE, INVALID_COMMAND_QUEUE]
+
+
+@pytest.fixture(autouse=True)
+def _launches_through_pyopencl(monkeypatch):
+    """Faults are put into PyOpenCL's function, which else makes the last launch of a product only."""
+    monkeypatch.setattr(silent, "_enqueue", None)
 
 
 @pytest.fixture(autouse=True)

@@ -61,8 +61,8 @@ def test_sources_name_their_files_and_lines():
         if mark:
             name, number = mark[2], int(mark[1])
         else:
-            wanted = (CL / name).read_text(encoding="utf-8").splitlines()[number - 1]
-            assert line == ("" if wanted.startswith("#include") else wanted), f"{name}:{number}"
+            written = (CL / name).read_text(encoding="utf-8").splitlines()[number - 1]
+            assert line == ("" if written.startswith("#include") else written)
             number += 1
 
 

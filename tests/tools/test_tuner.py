@@ -272,7 +272,8 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
         return events
 
     monkeypatch.setattr(Binding, "enqueue", enqueue)
-    ring._run(ring._bind(choice(2)))
+    naive = choice(2)
+    ring._run(ring._bind(naive.kernel.launches(ring.problem, naive.config, ring.device)))
     waiting = (cl.command_execution_status.QUEUED, cl.command_execution_status.SUBMITTED)
     assert enqueued
     assert all(status in waiting for launches in enqueued for status in launches)
