@@ -82,9 +82,15 @@ def copied(tmp_path_factory):
             "import pyopencl",
             "pyclmm.problem.dtypes -> pyopencl",
         ),
+        (
+            "The package imports nothing of its repository",
+            "tools/plots",
+            "from benchmarks.roofline import attainable",
+            "pyclmm.tools.plots -> benchmarks",
+        ),
         ("No circles within a folder", "problem/dtypes", "from . import gemm", ".gemm -> .dtypes"),
     ],
-    ids=["folders", "kernels", "families", "pure", "circles"],
+    ids=["folders", "kernels", "families", "pure", "outside", "circles"],
 )
 def test_an_arrow_turned_round_breaks_its_contract(copied, contract, module, line, arrow):
     root, before = copied

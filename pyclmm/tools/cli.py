@@ -1,6 +1,6 @@
 """The command line: ``pyclmm`` and ``python -m pyclmm``. Every output is also fine in a pipe.
 
-Exit codes: 0 well, 1 a kernel's result was wrong, 2 the call was wrong or cannot be done here.
+Exit codes: 0: success; 1: wrong result; 2: invalid arguments, or a product that cannot be computed here.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info
 from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, GemmProblem
+from ..selection.select import refusal
 
 SEED = 20
 Shape = tuple[int, int, int]  # M, N, K
@@ -159,7 +160,10 @@ def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, full: bool) -> Found
     rng = np.random.default_rng(SEED)
     tally = _Tally()
     shape = _shape(kernel, device)
-    for config in kernel.configs(_problem(*shape), device)[: None if full else 1]:
+    configs = kernel.configs(_problem(*shape), device)
+    if not configs:
+        return Found(0, None, refusal(kernel, _problem(*shape), device), 0.0, 0.0)
+    for config in configs[: None if full else 1]:
         for case in law.cases(Setting(config, shape, full)):
             tally.add(case.problem, *_run(queue, kernel, config, case, device, rng))
     return tally.found()

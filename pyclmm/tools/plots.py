@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.roofline import attainable
-
 from ..errors import ArgumentError, unknown_name
 from .bench import BASELINE, Row, Rung
 from .contest import NUMPY
@@ -108,7 +106,7 @@ def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path
             roof.plot(intensity, rate / 1e9, **style, linestyle="none", markersize=8, label=label)
     ends = [min(intensities, default=1.0) / 8, max([*intensities, 2 * best / bandwidth]) * 8]
     xs = sorted([*ends, best / bandwidth])
-    roof.plot(xs, [attainable(best, bandwidth, x) / 1e9 for x in xs], color="black", linewidth=1)
+    roof.plot(xs, [min(best, bandwidth * x) / 1e9 for x in xs], color="black", linewidth=1)
     roof.set_xscale("log")
     roof.tick_params(axis="x", which="minor", labelbottom=False)
     for axes in (order, roof):
