@@ -34,6 +34,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import clblast
 import numpy as np
@@ -136,13 +137,13 @@ def measured(
     }
 
 
-def ratio(record: dict, peer: str) -> float | None:
+def ratio(record: dict[str, Any], peer: str) -> float | None:
     """How many times the peer's speed."""
     seconds = record["seconds"]
     return seconds[peer] / seconds["pyclmm"] if peer in seconds else None
 
 
-def summary(records: list[dict], peaks: dict[str, float]) -> dict[str, dict[str, float | str]]:
+def summary(records: list[dict[str, Any]], peaks: dict[str, float]) -> dict[str, dict[str, float | str]]:
     """Geometric mean and least ratio, by dtype and peer; the best product's share of the peak, by dtype."""
     found: dict[str, dict[str, float | str]] = {}
     for dtype in dict.fromkeys(r["dtype"] for r in records):
@@ -157,7 +158,7 @@ def summary(records: list[dict], peaks: dict[str, float]) -> dict[str, dict[str,
     return found
 
 
-def plot(records: list[dict], title: str, path: Path) -> None:
+def plot(records: list[dict[str, Any]], title: str, path: Path) -> None:
     """Bars of the speed relative to NumPy's, a row of axes for each dtype."""
     from matplotlib.figure import Figure  # noqa: PLC0415  an extra
 
@@ -187,7 +188,7 @@ def main() -> None:
     load = [os.getloadavg()[0]]
     peaks = {real: round(peak.peak_gflops(queue, real), 1) for real in sorted(set(REAL.values()))}
     print("peak", "  ".join(f"{real} {rate} GFLOP/s" for real, rate in peaks.items()))
-    records: list[dict] = []
+    records: list[dict[str, Any]] = []
     for dtype in map(dtype_named, args.dtypes.split(",")):
         for name, (a, b) in operands(dtype, args.largest).items():
             records.append(measured(queue, name, a, b, args.rounds))

@@ -192,7 +192,7 @@ def measure(
 ) -> dict[str, Any]:
     """Median seconds of every contestant."""
     contestants(contest, kernel, tuned)
-    runs = {name: (lambda name=name: contest.pyclmm(name)) for name in contest.plans}
+    runs: dict[str, Any] = {name: (lambda name=name: contest.pyclmm(name)) for name in contest.plans}
     runs["cublas"] = contest.cublas
     if library is not None:
         runs["clblast"] = lambda: contest.clblast(library)

@@ -73,7 +73,7 @@ class Rung:
                       "dtype": step.dtype, "precision": step.precision, "error": error}  # fmt: skip
 
     def seconds(self) -> float:
-        return self.contest.pyclmm(str(self.about["label"]))
+        return float(self.contest.pyclmm(str(self.about["label"])))
 
 
 def peer(contest: gpu.Contest, kind: str) -> Callable[[], float]:
@@ -81,7 +81,7 @@ def peer(contest: gpu.Contest, kind: str) -> Callable[[], float]:
 
     def seconds() -> float:
         torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
-        return contest.cublas()
+        return float(contest.cublas())
 
     return seconds
 

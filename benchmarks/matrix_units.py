@@ -127,7 +127,7 @@ class Product:
             x.transpose(-1, -2) if trans == "T" else x
             for x, trans in zip(map(on_gpu, host), case.layout, strict=True)
         )
-        moved = sum(x.nbytes for x in (*host, self.out))
+        moved = sum(x.nbytes for x in host) + self.out.nbytes
         self.calls = max(2, int(BURST / max(self.flops / 500e12, moved / 4e12)))
         self.graph_calls = min(60, self.calls)
         self.graph = self._graph()

@@ -7,6 +7,7 @@ Reads benchmarks/results/*.json, writes a .png beside each file it knows how to 
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -146,6 +147,7 @@ DRAWN: dict[str, Callable[[Content], Figure]] = {
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     for pattern, draw in DRAWN.items():
         for file in sorted(RESULTS.glob(pattern)):
             draw(json.loads(file.read_text())).savefig(file.with_suffix(".png"), dpi=110)

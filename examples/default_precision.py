@@ -9,8 +9,8 @@ a, b = rng.standard_normal((300, 400), np.float32), rng.standard_normal((400, 20
 exact = a.astype(np.float64) @ b
 
 
-def error(c):
-    return np.linalg.norm(c - exact) / np.linalg.norm(exact)
+def error(c: np.ndarray) -> float:
+    return float(np.linalg.norm(c - exact) / np.linalg.norm(exact))
 
 
 with pyclmm.default_precision("high"):  # PyTorch and JAX have other words for it: docs/semantics.md

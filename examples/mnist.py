@@ -6,15 +6,18 @@ FOLDER holds MNIST's test files, t10k-images-idx3-ubyte.gz and t10k-labels-idx1-
 the digits are drawn by the script.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 from demo import digits
 
 import pyclmm
 
-if len(sys.argv) > 1:
-    pictures, source = digits.load(Path(sys.argv[1])), "MNIST"
+parser = argparse.ArgumentParser(description="Tell digits by their nearest neighbour.")
+parser.add_argument("folder", nargs="?", type=Path, help="where MNIST's test files are; without it: drawn")
+folder = parser.parse_args().folder
+if folder is not None:
+    pictures, source = digits.load(folder), "MNIST"
 else:
     pictures, source = digits.draw(2500), "drawn"
 count = len(pictures.labels)

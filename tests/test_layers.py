@@ -115,6 +115,11 @@ def test_every_family_is_in_the_contract():
         assert {module, f"{module.rpartition('.')[0]}.*"} & set(listed), f"{module} is in no contract"
 
 
+def test_the_drawing_has_every_folder():
+    drawn = set(re.findall(r"<title>(\w+)</title>", (ROOT / "docs/imports.svg").read_text()))
+    assert {name for name in FOLDERS if "." not in name} | {"api", "plan", "errors"} <= drawn
+
+
 # what is private to a folder
 
 

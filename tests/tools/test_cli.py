@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 import pyclmm
 from pyclmm.kernels import KERNELS, kernel_named
-from pyclmm.problem.canonical import problem_of
 from pyclmm.opencl.devices import all_devices, default_device, device_labels
+from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 from pyclmm.tools import bench, cli, cold, contest
 from pyclmm.tools.contest import Sample
