@@ -1,4 +1,4 @@
-"""Rewrites the tables of README.md and docs/kernels/matrix_units.md from KERNELS and benchmarks/results/.
+"""Rewrites the tables of README.md and docs/kernels/matrix_units/measured.md from KERNELS and benchmarks/results/.
 
     python benchmarks/readme.py [--check]
 
@@ -213,7 +213,7 @@ def accuracy() -> str:
 
 PARTS = {"kernels": kernels, "bench": bench, "cpu": cpu, "gpu": gpu, "matrix units": matrix_units,
          "accuracy": accuracy}  # fmt: skip
-PAGES = (ROOT / "README.md", ROOT / "docs" / "kernels" / "matrix_units.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "kernels" / "matrix_units" / "measured.md")
 
 
 def rewritten(text: str) -> str:
