@@ -184,7 +184,7 @@ def test_demo_lists_devices_multiplies_and_checks(monkeypatch):
     assert shown.output.count("error/bound") == 3
     for name in NEVER_SKIPPED:
         assert re.search(rf"^{name} ", shown.output, re.M)
-    assert "of 10 drawn digits are told right" in shown.output
+    assert "of 10 drawn digits are recognized" in shown.output
     assert re.search(r"^\d+ products by .*: \d+ right, 0 wrong$", shown.output, re.M)
 
 
