@@ -1,4 +1,4 @@
-"""Multiplies real matrices by every kernel, checks the results against float64, and prints times side by side.
+"""Multiplies real matrices by every kernel, checks the results against float64, and prints their times.
 
     python -m examples.demo [--device DEVICE] [--data FOLDER]
 
