@@ -118,3 +118,11 @@ def test_files_that_are_named_exist(page):
     for path in re.findall(r"`((?:pyclmm|cl|tests|benchmarks|examples)/[\w./*-]+)`", text):
         if Path(path).stem != "column":  # the kernel that docs/adding_a_kernel.md writes as its example
             assert any(ROOT.glob(path.rstrip("/"))), path
+
+
+def test_tests_that_are_named_exist():
+    """docs/faults.md names a test for each fault."""
+    named = set(re.findall(r"\b(test_\w+)`", (ROOT / "docs/faults.md").read_text(encoding="utf-8")))
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert named
+    assert not named - set(re.findall(r"^def (test_\w+)", code, re.MULTILINE))
