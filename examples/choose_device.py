@@ -1,4 +1,4 @@
-"""Choosing the device: by what `pyclmm.devices()` lists, with device= or a queue, without any prompt."""
+"""Choosing the device: by what `pyclmm.devices()` lists, with device= or a queue, without a prompt."""
 
 import numpy as np
 

@@ -82,9 +82,15 @@ def copied(tmp_path_factory):
             "import pyopencl",
             "pyclmm.problem.dtypes -> pyopencl",
         ),
+        (
+            "The package imports nothing of its repository",
+            "tools/plots",
+            "from benchmarks.roofline import attainable",
+            "pyclmm.tools.plots -> benchmarks",
+        ),
         ("No circles within a folder", "problem/dtypes", "from . import gemm", ".gemm -> .dtypes"),
     ],
-    ids=["folders", "kernels", "families", "pure", "circles"],
+    ids=["folders", "kernels", "families", "pure", "outside", "circles"],
 )
 def test_an_arrow_turned_round_breaks_its_contract(copied, contract, module, line, arrow):
     root, before = copied
@@ -107,6 +113,11 @@ def test_every_family_is_in_the_contract():
     for kernel in KERNELS:
         module = type(kernel).__module__
         assert {module, f"{module.rpartition('.')[0]}.*"} & set(listed), f"{module} is in no contract"
+
+
+def test_the_drawing_has_every_folder():
+    drawn = set(re.findall(r"<title>(\w+)</title>", (ROOT / "docs/imports.svg").read_text()))
+    assert {name for name in FOLDERS if "." not in name} | {"api", "plan", "errors"} <= drawn
 
 
 # what is private to a folder

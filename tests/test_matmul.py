@@ -198,7 +198,7 @@ NUMPYS_WORDS = (
 def test_shape_errors_have_numpys_words(a, b, out, queue):
     x, y = np.ones(a), np.ones(b)
     given = {} if out is None else {"out": np.zeros(out)}
-    with pytest.raises(ValueError, match=".") as wanted:
+    with pytest.raises(ValueError, match=r".") as wanted:
         np.matmul(x, y, **given)
     words = [word for word in NUMPYS_WORDS if word in str(wanted.value)]
     assert words, wanted.value
@@ -209,5 +209,5 @@ def test_shape_errors_have_numpys_words(a, b, out, queue):
 
 
 def test_an_out_of_another_kind_of_number_has_numpys_words():
-    with pytest.raises(TypeError, match="Cannot cast ufunc .* output"):
+    with pytest.raises(TypeError, match=r"Cannot cast ufunc .* output"):
         pyclmm.matmul(np.ones((5, 2)), np.ones((2, 2)), out=np.zeros((5, 2), np.int32))

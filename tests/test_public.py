@@ -145,7 +145,7 @@ def test_arrays_of_another_device(queue, monkeypatch):
     other = queue.device.create_sub_devices([cl.device_partition_property.EQUALLY, 1])[0]
     x = cla.to_device(queue, X)
     for call in (pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul):
-        with pytest.raises(pyclmm.ArgumentError, match="but the Arrays are on .*leave device out"):
+        with pytest.raises(pyclmm.ArgumentError, match=r"but the Arrays are on .*leave device out"):
             call(x, x, device=other)
 
 

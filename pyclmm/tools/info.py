@@ -18,8 +18,9 @@ from ..selection.select import refusal
 from . import report
 from .contest import Size
 
-# What kernels are asked about: a product that fits a work-group of any device, and one that fits none.
-SIZES = (Size(16, 16, 16), Size(1024, 1024, 1024))
+# What kernels are asked about: a product that fits a work-group of any device, one that fits none, a thin one
+# and a matrix times a vector, which some kernels are for.
+SIZES = (Size(16, 16, 16), Size(1024, 1024, 1024), Size(1024, 4, 1024), Size(1024, 1, 1024))
 DTYPES = ("float32", "float64")
 
 

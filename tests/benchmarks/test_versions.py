@@ -109,7 +109,7 @@ def constants(script):
     """CUBES and the other shapes of a benchmark that needs PyTorch or CLBlast to be imported."""
     found = {}
     for node in ast.parse((SCRIPT.parent / script).read_text()).body:
-        if isinstance(node, ast.Assign) and node.targets[0].id in ("CUBES", "SHAPES", "OTHERS"):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("CUBES", "SHAPES", "OTHERS"):
             exec(compile(ast.Module([node], []), script, "exec"), found)
     return found
 

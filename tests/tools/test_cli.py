@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 import pyclmm
-from pyclmm.kernels import KERNELS
+from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import all_devices, default_device, device_labels
+from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 from pyclmm.tools import bench, cli, cold, contest
 from pyclmm.tools.contest import Sample
@@ -52,6 +53,14 @@ def test_info_names_every_device_and_kernel():
     assert (
         "float32, 1024 x 1024 x 1024 float64: M x N is 1024 x 1024" in shown.output
     )  # single_group's reason
+
+
+@pytest.mark.parametrize("name", ["matvec", "thin"])
+def test_info_says_that_a_kernel_of_some_shapes_computes_some(name, device):
+    vector = problem_of(512, 1, 512, np.dtype(np.float32))
+    if kernel_named(name).supports(vector, device) is not None:
+        pytest.skip(f"{name} is not for this device")
+    assert f"kernel         {name}: for some; " in run("info").output
 
 
 def test_info_json_has_limits_and_refusals():

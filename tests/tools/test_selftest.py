@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm.kernels import kernel_named
+from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.tools import cli, laws, selftest
@@ -83,6 +83,12 @@ def sabotage(monkeypatch, tmp_path, secrets):
 
 def by_name(tested):
     return {one.kernel: one for one in tested}
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_a_refusal_has_its_reason(kernel, queue):
+    found = [laws.check(queue, kernel, law, full=False) for law in laws.LAWS]
+    assert all(x.cases or x.refused for x in found)
 
 
 def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(monkeypatch, sabotage):
