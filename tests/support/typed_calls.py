@@ -44,3 +44,4 @@ def wrong(a: NDArray[np.float32], x: Array, name: str) -> None:
     pyclmm.Matmul(x, x)(a, a)  # type: ignore[arg-type]
     pyclmm.default_precision("low")  # type: ignore[arg-type]
     pyclmm.tune(precisions=["low"])  # type: ignore[list-item]
+    pyclmm.nosuch()  # type: ignore[attr-defined]
