@@ -34,12 +34,11 @@ from gpu import product
 
 import pyclmm
 from pyclmm.kernels.interface import Program
-from pyclmm.kernels.names import NamedKernel
 from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.opencl.program import built
 from pyclmm.opencl.queues import new_queue
 from pyclmm.problem.words import Precision, Trans
-from pyclmm.selection.select import candidates
+from pyclmm.selection.select import KernelChoice, candidates
 
 Shape = tuple[int, ...]  # M, N, K; for a stack, the number of products before them
 CUBES = tuple((n, n, n) for n in (512, 1024, 2048, 4096, 8192, 1000, 4095, 4097, 16384))
@@ -59,7 +58,7 @@ TOLERANCE = {"float16": 1e-3, "bfloat16": 5e-3, "int8": 0, "medium": 1e-3, "high
 class Case:
     """A kernel, the operands' type and layout, the precision, and the peer's name."""
 
-    kernel: NamedKernel
+    kernel: KernelChoice
     dtype: str
     peer: str
     precision: Precision = "highest"

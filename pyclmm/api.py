@@ -14,12 +14,12 @@ from pyopencl.array import Array
 from .errors import DeviceLostError
 from .execution.operands import Operands, collect, queue_of, signature
 from .execution.options import Options, beta_of, plain_numbers
-from .kernels.names import NamedKernel
 from .opencl import program, queues
 from .opencl.devices import DeviceChoice
 from .plan import Matmul
 from .problem.precision import chosen
 from .problem.words import Activation, Precision, Trans
+from .selection.select import KernelChoice
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,7 +47,7 @@ def matmul(
     *,
     queue: cl.CommandQueue | None = None,
     device: DeviceChoice | None = None,
-    kernel: NamedKernel = "auto",
+    kernel: KernelChoice = "auto",
     precision: Precision | None = None,
     dtype: DTypeLike | None = None,
     wait_for: list[cl.Event] | None = None,
@@ -136,7 +136,7 @@ def gemm(
     out: Any = None,
     queue: cl.CommandQueue | None = None,
     device: DeviceChoice | None = None,
-    kernel: NamedKernel = "auto",
+    kernel: KernelChoice = "auto",
     precision: Precision | None = None,
     dtype: DTypeLike | None = None,
     wait_for: list[cl.Event] | None = None,

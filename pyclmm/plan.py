@@ -17,11 +17,11 @@ from .execution.host_path import HostPath
 from .execution.operands import ArrayT, Operands, Signature, collect, on_host, queue_of, signature
 from .execution.options import Options, beta_of, check_scalars, events_of, plain_numbers
 from .kernels.config import TileConfig
-from .kernels.names import NamedKernel
 from .opencl.devices import DeviceChoice
 from .problem.precision import chosen
 from .problem.words import Activation, Precision, Trans
 from .selection.explanation import Explanation, explain
+from .selection.select import KernelChoice
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -100,7 +100,7 @@ class Matmul(Generic[ArrayT]):
         out: Any = None,
         queue: cl.CommandQueue | None = None,
         device: DeviceChoice | None = None,
-        kernel: NamedKernel = "auto",
+        kernel: KernelChoice = "auto",
         precision: Precision | None = None,
         dtype: DTypeLike | None = None,
         workspace_limit: int | None = None,

@@ -14,7 +14,6 @@ import pytest
 
 import pyclmm
 from pyclmm import KERNELS
-from pyclmm.kernels.names import KernelName
 from pyclmm.opencl import devices as devices_module
 from pyclmm.opencl import queues
 from pyclmm.problem import words
@@ -62,7 +61,6 @@ def test_kernels_show_names_and_summaries():
 
 
 def test_types_name_the_words_that_there_are():
-    assert get_args(KernelName) == tuple(kernel.name for kernel in KERNELS)
     assert get_args(words.Trans) == TRANSPOSES
     assert get_args(words.Activation) == ACTIVATIONS
     assert get_args(words.Precision) == PRECISIONS == ("highest", "high", "medium")

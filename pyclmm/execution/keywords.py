@@ -7,9 +7,9 @@ from typing import TypedDict
 import pyopencl as cl
 from numpy.typing import DTypeLike
 
-from ..kernels.names import NamedKernel
 from ..opencl.devices import DeviceChoice
 from ..problem.words import Activation, Precision, Trans
+from ..selection.select import KernelChoice
 
 
 class Keywords(TypedDict, total=False):
@@ -17,7 +17,7 @@ class Keywords(TypedDict, total=False):
 
     queue: cl.CommandQueue | None
     device: DeviceChoice | None
-    kernel: NamedKernel
+    kernel: KernelChoice
     precision: Precision | None
     dtype: DTypeLike | None
 

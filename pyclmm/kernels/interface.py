@@ -12,7 +12,6 @@ import numpy as np
 from ..problem.gemm import ACTIVATIONS, BIASES, GemmProblem
 from .config import TileConfig
 from .device import DeviceInfo
-from .names import KernelName
 
 # An argument of a launch: a NumPy scalar known when the plan is made, or the name of something that
 # the plan fills in for each call (see binding.py).
@@ -87,7 +86,7 @@ class Kernel(ABC):
     All of them are pure functions of their arguments; none needs an OpenCL driver.
     """
 
-    name: KernelName
+    name: str
     summary: str
     automatic = True  # whether kernel="auto" may choose it
     matrix_units = False  # whether it multiplies on matrix units

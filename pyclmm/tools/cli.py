@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 import numpy as np
@@ -22,7 +22,6 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from .. import __version__
 from ..errors import PyclmmError
 from ..kernels.device import DeviceInfo
-from ..kernels.names import NamedKernel
 from ..opencl.devices import device_info, device_labels, find_device
 from ..opencl.queues import new_queue
 from ..problem.words import Precision
@@ -335,7 +334,7 @@ def _cold(
     found: list[dict[str, Any]] = []
     with _progress() as on_step:
         for kernel in kernels:
-            request = cold.Request(size.m, size.n, size.k, dtype, cast(NamedKernel, kernel), label)
+            request = cold.Request(size.m, size.n, size.k, dtype, kernel, label)
             for state, run in cold.measure(request, on_step=on_step).items():
                 times = vars(run)
                 table.add_row(kernel, state, *map(report.duration, times.values()))

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import UnsupportedError
-from ..kernels.names import NamedKernel
+from ..selection.select import KernelChoice
 from .contest import Size, dtype_named, random_pair
 
 # Where PyOpenCL, pyclmm and drivers keep compiled kernels. A fresh folder makes the caches empty.
@@ -50,7 +50,7 @@ class Request:
     n: int
     k: int
     dtype: str
-    kernel: NamedKernel
+    kernel: KernelChoice
     device: str | None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import pyopencl as cl
@@ -14,7 +14,6 @@ from ..checks import reference
 from ..errors import DeviceMemoryError, unknown_name
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
-from ..kernels.names import NamedKernel
 from ..opencl.devices import device_info
 from ..opencl.host_memory import allocate, check_size
 from ..plan import Matmul
@@ -149,7 +148,7 @@ class OnDevice:
 
     def __init__(self, name: str, board: Board) -> None:
         self.name, self.board = name, board
-        self.plan = Matmul(board.a, board.b, out=board.out, kernel=cast(NamedKernel, name), queue=board.queue)
+        self.plan = Matmul(board.a, board.b, out=board.out, kernel=name, queue=board.queue)
         self.config = self.plan.config
 
     def run(self) -> Sample:

@@ -36,8 +36,6 @@ def wrong(a: NDArray[np.float32], x: Array, name: str) -> None:
     pyclmm.matmul(a, x)  # type: ignore[call-overload]
     pyclmm.matmul(a, [[1.0]])  # type: ignore[call-overload]
     pyclmm.matmul(a, a, precision="hi")  # type: ignore[call-overload]
-    pyclmm.matmul(a, a, kernel="tilde")  # type: ignore[call-overload]
-    pyclmm.matmul(a, a, kernel=("tilde", pyclmm.TileConfig()))  # type: ignore[arg-type]
     pyclmm.gemm(a, a, trans_a="X")  # type: ignore[call-overload]
     pyclmm.gemm(a, a, activation="rellu")  # type: ignore[call-overload]
     pyclmm.matmul(a, a, device=1.5)  # type: ignore[call-overload]
