@@ -81,7 +81,7 @@ class Kernel(ABC):
     name: str
     summary: str
     automatic = True  # whether kernel="auto" may choose it
-    risky = False  # whether a compiler might die of it, so that it is tried in a child process first
+    risky = True  # whether a compiler might die of it, so that it is tried in a child process first
 
     @abstractmethod
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

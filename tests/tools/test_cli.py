@@ -215,7 +215,7 @@ def test_demo_takes_digits_from_a_folder(tmp_path):
         (["bench", "3", "3"], "Give M N K"),
         (["bench"], "or --ladder"),
         (["bench", "1000000", "1", "1000000"], "a needs a buffer of 4000000000000 bytes"),
-        (["bench", "99999999999999999999", "1", "1"], "must stay under 2^31"),
+        (["bench", "99999999999999999999", "1", "1"], "must be at most 2^31 - 2^16"),
         (["bench", "3", "3", "3", "--ladder"], "--ladder has its own sizes"),
         (["bench", "--ladder", "--cold"], "--ladder has its own sizes"),
         (["bench", "--cold"], "Give M N K"),

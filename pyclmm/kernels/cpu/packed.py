@@ -38,7 +38,6 @@ class Packed(Kernel):
 
     name = "packed"
     summary = "packed panels and a register tile, one work-item a work-group, for CPU devices"
-    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not device.is_cpu:

@@ -96,7 +96,6 @@ class Register(Kernel):
 
     name = "register"
     summary = "tiles in local memory, sub-groups and registers, K in shares where tiles are few"
-    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types)

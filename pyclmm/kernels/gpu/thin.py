@@ -41,7 +41,6 @@ class Thin(Kernel):
 
     name = "thin"
     summary = "at most 8 rows or columns: reads the big operand once, at memory bandwidth"
-    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if min(problem.m, problem.n) > _WIDEST:

@@ -104,7 +104,6 @@ class MmaDoubleBulk(Kernel):
 
     name = "mma_double_bulk"
     summary = "float64 matrix units of sm_90 (mma.sync), tiles of local memory filled by the copy engine"
-    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != CAPABILITY:

@@ -55,7 +55,6 @@ class Split(Kernel):
     summary = (
         'float32 with precision="high", complex64 with "high" and "medium", in parts on the units of sm_90a'
     )
-    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != CAPABILITY:

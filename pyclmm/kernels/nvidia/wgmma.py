@@ -143,7 +143,6 @@ class Wgmma(Kernel):
 
     name = "wgmma"
     summary = "matrix units of sm_90a (wgmma), tiles of local memory filled by the copy engine"
-    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != CAPABILITY:
