@@ -15,6 +15,7 @@ from .device import DeviceInfo
 # An argument of a launch: a NumPy scalar known when the plan is made, or the name of something that
 # the plan fills in for each call (see binding.py).
 Arg = np.generic | str
+Defines = tuple[tuple[str, int | str], ...]
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Program:
     """
 
     source: str
-    defines: tuple[tuple[str, int | str], ...]
+    defines: Defines
     ptx_target: str | None = None
 
     def define(self, name: str) -> int | str | None:
@@ -104,12 +105,21 @@ class Kernel(ABC):
         """What to enqueue. Only called when nothing speaks against it."""
 
 
+def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
+    """Why a kernel for matrix units cannot multiply this K, or reach all of the product by its indices, or None."""
+    if problem.k == 0:
+        return "K is 0: there is nothing to multiply"
+    if max(problem.m, problem.n, problem.k) >= limit:
+        return f"M, N and K must stay under {limit}"
+    return None
+
+
 def round_up(value: int, multiple: int) -> int:
     """The next multiple of *multiple* that is not under *value*."""
     return -(-value // multiple) * multiple
 
 
-def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> tuple[tuple[str, int | str], ...]:
+def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
     """The macros that types.h and gemm.h ask for."""
     return (
         ("A_TYPE", problem.a_type),
@@ -133,7 +143,6 @@ def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, i
     """The macros that vectors.h asks for."""
     return (
         ("LANES", config.vec),
-        ("VECTOR_BITS", device.vector_bits),
         ("PREFETCHES", int(device.prefetches)),
     )
 

@@ -22,8 +22,9 @@ def last_step(length, step, first=0):
 LAST_K = {
     "matmul_tiled": lambda k, d: last_step(k, d["TW"]),
     "thin_dot": lambda k, d: last_step(k, d["LANES"] * d["VEC"], (d["LANES"] - 1) * d["VEC"]),
-    "thin_walk": lambda k, d: last_step(k, d["AHEAD"] * d["SLICES"], d["SLICES"] - 1)
-    + (2 * d["AHEAD"] - 1) * d["SLICES"],
+    "thin_walk": lambda k, d: (
+        last_step(k, d["AHEAD"] * d["SLICES"], d["SLICES"] - 1) + (2 * d["AHEAD"] - 1) * d["SLICES"]
+    ),
     "matmul_register": lambda k, d: last_step(k, d["BK"]),
 }
 SHAPES = {"tiled": (3, 3), "thin": (1, 1 << 20), "register": (64, 64)}
@@ -36,7 +37,10 @@ def test_indices_along_k_fit_32_bits(family, along_k, k):
     m, n = SHAPES[family]
     problem = GemmProblem(
         *(m, n, k, "float32", "float32", "float32", "float32"),
-        **{"lda": k, "ldb": k if along_k else n, "ldo": n, "trans_b": along_k},
+        lda=k,
+        ldb=k if along_k else n,
+        ldo=n,
+        trans_b=along_k,
     )
     for config in kernel_named(family).configs(problem, DEVICE):
         whole = config if family == "tiled" else replace(config, split_k=1)

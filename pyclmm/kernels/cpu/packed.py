@@ -81,8 +81,7 @@ class _Builder:
         self.steps: list[Launch] = []
 
     def _defines(self, device: DeviceInfo) -> list[tuple[str, int]]:
-        p, c = self.problem, self.config
-        plain = not p.has_c and p.bias == "none" and p.activation == "none"
+        c = self.config
         return [
             ("MR", c.tm),
             ("NR", c.tn),
@@ -92,7 +91,6 @@ class _Builder:
             ("BM", c.bm),
             ("BN", c.bn),
             ("SPLIT", int(c.split_k > 1)),
-            ("VECTOR_STORE", int(plain and planes(p) == 1 and p.out_type == p.acc_type)),
         ]
 
     def work(self) -> Work:
