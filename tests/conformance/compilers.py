@@ -80,25 +80,27 @@ def _link_amd(target: str, source: Path, options: Sequence[str]) -> None:
 
 
 def _intel(target: str, source: Path, options: Sequence[str], kernel: str) -> Resources:
-    """ocloc knows the matrix instructions, though it does not offer them without being told to."""
-    given = " ".join((*options, f"-D{DPAS}=1"))
-    command = [DEBIAN / "usr/bin/ocloc", "compile", "-file", source, "-device", target, "-options", given]
-    said = _said([*command, "-internal_options", f"-cl-ext=+{DPAS}", "-out_dir", f"{source}.out"], _ENV)
+    said = _said(_ocloc(target, source, options, "-out_dir", f"{source}.out"), _ENV)
     spilled = _number(rf"kernel {kernel}\b.* spilled around (\d+)", said)
     return Resources(_INTEL_REGISTERS, spilled, None)
+
+
+def _ocloc(target: str, source: Path, options: Sequence[str], *more: str) -> list[str]:
+    """ocloc knows the matrix instructions, though it does not offer them without being told to."""
+    given = " ".join((*options, f"-D{DPAS}=1"))
+    compiled = (str(DEBIAN / "usr/bin/ocloc"), "compile", "-file", str(source), "-device", target)
+    return [*compiled, "-options", given, "-internal_options", f"-cl-ext=+{DPAS}", *more]
 
 
 def _link_intel(target: str, source: Path, options: Sequence[str]) -> None:
     """SPIR-V names what it imports. OpenCL's own functions are overloaded: their names are mangled."""
     folder = Path(f"{source}.spv")
-    given = " ".join((*options, f"-D{DPAS}=1", "-cl-opt-disable"))
-    command = [DEBIAN / "usr/bin/ocloc", "compile", "-file", source, "-device", target, "-options", given]
-    _said([*command, "-internal_options", f"-cl-ext=+{DPAS}", "-spv_only", "-out_dir", folder], _ENV)
+    unoptimized = (*options, "-cl-opt-disable")
+    command = _ocloc(target, source, unoptimized, "-spv_only", "-out_dir", str(folder))
+    _said(command, _ENV)
     names = [name for found in folder.glob("*.spv") for name in imports(found.read_bytes())]
     if ours := [name for name in names if not name.startswith(("_Z", "__spirv_"))]:
-        raise subprocess.CalledProcessError(
-            1, list(map(str, command)), stderr=f"undefined: {', '.join(ours)}"
-        )
+        raise subprocess.CalledProcessError(1, command, stderr=f"undefined: {', '.join(ours)}")
 
 
 def imports(spirv: bytes) -> Iterator[str]:
