@@ -21,9 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from .conformance.implementations import HOME, IMPLEMENTATIONS
-from .conformance.prepare import prepare
-from .conformance.run import environment
+from ..conformance.implementations import HOME, IMPLEMENTATIONS
+from ..conformance.prepare import prepare
+from ..conformance.run import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs" / "seeded_faults.md"
@@ -31,7 +31,7 @@ COPIED = ("pyclmm", "cl", "tests", "setup.cfg", "pyproject.toml")
 LIMIT_S = 600
 TESTS_FAILED = 1  # pytest's exit status; every other one but 0 means that no test was judged
 BARRIER = "    barrier(CLK_LOCAL_MEM_FENCE);\n"
-STORE_GUARD = "if ((i) < M && (j) < N) {"
+STORE_GUARD = "if (i < M && j < N) {"
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,16 @@ FAULTS = (
           "t + TW <= K; t += TW", laws(f"{EXACT} and tiled")),
     Fault("padding_column", "tiles are indexed with the wrong width", "cl/textbook/tiled.cl", "tile_row[TW + 1]",
           "tile_row[TW - 1]", laws(f"{EXACT} and tiled")),
-    Fault("zero_fill_of_a", "no zeros beyond K in A's tiles", "cl/include/gemm.h", "(i) < M && (k) < K ?",
-          "(i) < M ?", laws("padding_of_operands and tiled")),
-    Fault("zero_fill_of_b", "no zeros beyond K in B's tiles", "cl/include/gemm.h", "(k) < K && (j) < N ?",
-          "(j) < N ?", laws("padding_of_operands and tiled")),
+    Fault("zero_fill_of_a", "no zeros beyond K in A's tiles", "cl/include/gemm.h", "(i) < (M) && (k) < (K) ?",
+          "(i) < (M) ?", laws("padding_of_operands and tiled")),
+    Fault("zero_fill_of_b", "no zeros beyond K in B's tiles", "cl/include/gemm.h", "(k) < (K) && (j) < (N) ?",
+          "(j) < (N) ?", laws("padding_of_operands and tiled")),
     Fault("column_bound", "one column too many is written", "cl/include/gemm.h", STORE_GUARD,
-          "if ((i) < M && (j) <= N) {", laws("nothing_but_the_result and tiled")),
+          "if (i < M && j <= N) {", laws("nothing_but_the_result and tiled")),
     Fault("row_bound", "one row too many is written", "cl/include/gemm.h", STORE_GUARD,
-          "if ((i) <= M && (j) < N) {", laws("nothing_but_the_result and tiled")),
+          "if (i <= M && j < N) {", laws("nothing_but_the_result and tiled")),
     Fault("row_bound_low", "the last row is not written", "cl/include/gemm.h", STORE_GUARD,
-          "if ((i) < M - 1 && (j) < N) {", laws(f"{EXACT} and naive")),
+          "if (i < M - 1 && j < N) {", laws(f"{EXACT} and naive")),
     Fault("naive_k_from_one", "the first product is left out", "cl/textbook/naive.cl", "int k = 0", "int k = 1",
           laws(f"{EXACT} and naive")),
     Fault("naive_k_to_k_minus_one", "the last product is left out", "cl/textbook/naive.cl", "k < K", "k < K - 1",
@@ -107,10 +107,10 @@ FAULTS = (
           "(long)(k) * lda + (i)", "(long)(k) * ldb + (i)", laws("transposes and naive")),
     Fault("transposed_b", "a transposed B is read as it lies", "cl/include/gemm.h", "(long)(j) * ldb + (k)",
           "(long)(k) * ldb + (j)", laws("transposes and naive")),
-    Fault("batch_offset_of_b", "B moves by A's offset", "cl/include/gemm.h", "b_offset + BATCH_OFFSET(of_b)",
-          "b_offset + BATCH_OFFSET(of_a)", laws("stacks_broadcast and naive")),
+    Fault("batch_offset_of_b", "B moves by A's offset", "cl/include/gemm.h", "b_offset + BATCH_OFFSET(batch_offsets, of_b)",
+          "b_offset + BATCH_OFFSET(batch_offsets, of_a)", laws("stacks_broadcast and naive")),
     Fault("batch_offset_of_out", "every product of a stack is written to the first", "cl/include/gemm.h",
-          "out_offset + BATCH_OFFSET(3)", "out_offset", laws("stacks_broadcast and naive")),
+          "out_offset + BATCH_OFFSET(batch_offsets, 3)", "out_offset", laws("stacks_broadcast and naive")),
     Fault("offset_of_a", "A's offset is ignored", "cl/include/gemm.h", "a += a_offset + ", "a += ",
           DEVICE_VIEWS),
     # OpenCL C: the epilogue and the element types
@@ -119,10 +119,10 @@ FAULTS = (
     Fault("beta", "C is added without beta", "cl/include/gemm.h", "value + SCALE(beta, old)", "value + old",
           laws("netlib_sizes and naive")),
     Fault("c_strides", "C is read with its strides exchanged", "cl/include/gemm.h",
-          "(long)(i) * c_rs + (long)(j) * c_cs", "(long)(i) * c_cs + (long)(j) * c_rs",
+          "(long)i * c_rs + (long)j * c_cs", "(long)i * c_cs + (long)j * c_rs",
           laws("netlib_sizes and naive")),
-    Fault("bias_axis", "row and column bias are exchanged", "cl/include/gemm.h", "BIAS == 1 ? (j) : (i)",
-          "BIAS == 1 ? (i) : (j)", laws("test_epilogues and naive")),
+    Fault("bias_axis", "row and column bias are exchanged", "cl/include/gemm.h", "BIAS == 1 ? j : i",
+          "BIAS == 1 ? i : j", laws("test_epilogues and naive")),
     Fault("bias_after_activation", "the bias is added to the activated value", "cl/include/gemm.h",
           "  value = value + LOAD_BIAS(bias, bias_index);\n#endif\n  return ACTIVATE(value);",
           "  return ACTIVATE(value) + LOAD_BIAS(bias, bias_index);\n#endif\n  return ACTIVATE(value);",
@@ -147,8 +147,8 @@ FAULTS = (
     Fault("packed_k_tail", "the last steps of K, fewer than four, are left out", "cl/cpu/packed_tile.h",
           "u < K - k; ++u", "u < K - k - 1; ++u", laws(f"{EXACT} and packed")),
     Fault("packed_zero_fill", "panels of B are not filled with zeros", "cl/cpu/packed_panels.h",
-          "j < cols ? LOAD_B(b, B_INDEX(k + u, j0 + j)) : ACC_ZERO",
-          "LOAD_B(b, B_INDEX(k + u, j0 + min(j, 0)))",
+          "j < cols ? LOAD_B(b, B_INDEX(k + u, j0 + j, ldb)) : ACC_ZERO",
+          "LOAD_B(b, B_INDEX(k + u, j0 + min(j, 0), ldb))",
           laws(f"{EXACT} and packed")),
     Fault("packed_lost_sum", "the sums of earlier K blocks are lost", "cl/cpu/packed.cl",
           "if (k0 > k_begin) ADD_TILE(acc, sum);", "", laws("packed")),
@@ -199,7 +199,7 @@ FAULTS = (
     Fault("thin_slices", "half of the slices' sums are lost", "cl/gpu/thin_walk.cl", "half_of = SLICES / 2",
           "half_of = SLICES / 4", laws(f"{EXACT} and thin")),
     Fault("thin_rows_beyond", "the last row of K is multiplied again for those that are not there",
-          "cl/gpu/thin_walk.cl", "Y_EXTENT, k + u * SLICES < k_end)", "Y_EXTENT, true)", ("tests/kernels/gpu/test_thin.py",)),
+          "cl/gpu/thin_walk.cl", "rows, k + u * SLICES < k_end)", "rows, true)", ("tests/kernels/gpu/test_thin.py",)),
     # OpenCL C: AMD's and Intel's matrix units, by emulation
     Fault("unit_barrier", "tiles are multiplied before they are whole", "cl/units/unit.h", BARRIER, "",
           units("gfx90a and bfloat16 and split_k"), on="rusticl"),
@@ -209,16 +209,16 @@ FAULTS = (
           ">> c * bits & mask", "& mask", units("gfx942")),
     Fault("unit_shares", "every share of K is the first", "cl/units/unit.h", "get_group_id(1) * k_share", "0",
           units("split_k")),
-    Fault("mfma_rows", "rows of a result are exchanged", "cl/units/amd_mfma.h", "4 * (lane / UNIT_M) + (e) % 4",
-          "4 * (lane / UNIT_M) + 3 - (e) % 4", units("gfx90a")),
+    Fault("mfma_rows", "rows of a result are exchanged", "cl/units/amd_mfma.h", "4 * ((lane) / UNIT_M) + (e) % 4",
+          "4 * ((lane) / UNIT_M) + 3 - (e) % 4", units("gfx90a")),
     Fault("mfma_double_rows", "float64 results lie as float32's", "cl/units/amd_mfma.h",
-          "4 * (e) + lane / UNIT_M", "(e) + 4 * (lane / UNIT_M)", units("float64")),
-    Fault("wmma_rows", "every second row of a result is lost", "cl/units/amd_wmma.h", "2 * (e) + lane / 16",
+          "4 * (e) + (lane) / UNIT_M", "(e) + 4 * ((lane) / UNIT_M)", units("float64")),
+    Fault("wmma_rows", "every second row of a result is lost", "cl/units/amd_wmma.h", "2 * (e) + (lane) / 16",
           "2 * (e)", units("gfx110")),
     Fault("wmma_words", "the second half of K is the first", "cl/units/amd_wmma.h", "(word) + 1", "(word)",
           units("gfx110")),
     Fault("dpas_halves", "odd work-items hold the elements of even ones", "cl/units/intel_dpas.h",
-          "lane % 2 * 16", "0", units("Intel")),
+          "(lane) % 2 * 16", "0", units("Intel")),
     # Host: arguments, tables, canonical form
     Fault("lda_argument", "A's and B's leading dimensions are exchanged", "pyclmm/kernels/interface.py",
           "np.int64(problem.lda)", "np.int64(problem.ldb)", laws(f"{EXACT} and naive")),
