@@ -32,7 +32,7 @@ def on_arrays(a: Array, b: Array) -> None:
         assert_type(plan.enqueue(a, b, out=a), list[cl.Event])
 
 
-def wrong(a: NDArray[np.float32], x: Array, name: str) -> None:
+def wrong(a: NDArray[np.float32], x: Array) -> None:
     pyclmm.matmul(a, x)  # type: ignore[call-overload]
     pyclmm.matmul(a, [[1.0]])  # type: ignore[call-overload]
     pyclmm.matmul(a, a, precision="hi")  # type: ignore[call-overload]
