@@ -23,6 +23,7 @@ class ComputeUnit:
     stream: float = 16.0
     item_registers: int = 216  # of a work-item, before clang 15 spills for gfx90a and gfx1030
     clang_spills: bool = True  # elements that are converted, and integers, spill sooner; by ptxas they do not
+    known: bool = True  # the numbers are this vendor's
     crowded: bool = False  # clang 19 spills some tiles for gfx1030 whatever is in them
 
 
@@ -31,7 +32,7 @@ _UNITS = {
     "amd": ComputeUnit(64, 65536, 2048, crowded=True),
     "intel": ComputeUnit(128, 131072, 1024, counted=16),
 }
-_OTHER_UNIT = ComputeUnit(64, 32768, 1024, stream=8.0)
+_OTHER_UNIT = ComputeUnit(64, 32768, 1024, stream=8.0, known=False)
 _HALF_FMA = ((7, 0), (7, 5), (8, 0))  # compute capabilities of which a unit has 64
 # Bytes of the arrays that a kernel may declare, by compute capability, where it was seen: NVIDIA's driver reports
 # 48 KiB, but takes what the hardware has for a work-group (CUDA C++ Programming Guide, "Technical
@@ -68,6 +69,20 @@ class DeviceInfo:
     extensions: frozenset[str]
     compute_capability: tuple[int, int] | None = None
     sub_group_size: int = 0  # the least that the device has; asked where matrix instructions need it
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What tells a device from others, to other processes and in files: name, platform, driver_version.
+
+        A CPU's name says little: a virtual machine calls itself alike with two cores and with sixty. So its
+        compute units and the width of its vectors are added to it.
+        """
+        size = f", {self.compute_units} units of {self.vector_bits} bits" if self.is_cpu else ""
+        return {
+            "name": self.name + size,
+            "platform": self.platform,
+            "driver_version": self.driver_version,
+        }
 
     @property
     def gfx(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from .device import DeviceInfo
 # An argument of a launch: a NumPy scalar known when the plan is made, or the name of something that
 # the plan fills in for each call (see binding.py).
 Arg = np.generic | str
+Table = np.ndarray[Any, np.dtype[np.int64]]  # offsets in elements: a row for each z of a stack
 Defines = tuple[tuple[str, int | str], ...]
 
 
@@ -67,10 +69,16 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Work:
-    """What a family enqueues for one problem, in order, and the workspace that it needs."""
+    """What is enqueued for one problem, in order, with the workspace and the tables of offsets that it needs."""
 
     launches: tuple[Launch, ...]
     workspace: tuple[Workspace, ...] = ()
+    tables: Mapping[str, Table] = field(default_factory=dict, compare=False)
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """Bytes of device memory beyond operands and result, tables included."""
+        return sum(w.nbytes for w in self.workspace) + sum(t.nbytes for t in self.tables.values())
 
 
 class Kernel(ABC):
@@ -82,6 +90,8 @@ class Kernel(ABC):
     name: str
     summary: str
     automatic = True  # whether kernel="auto" may choose it
+    matrix_units = False  # whether it multiplies on matrix units
+    options: tuple[str, ...] = ()  # the names that its configurations may use in TileConfig.options
     risky = True  # whether a compiler might die of it, so that it is tried in a child process first
 
     @abstractmethod
@@ -91,6 +101,15 @@ class Kernel(ABC):
     def yields(self, problem: GemmProblem, device: DeviceInfo) -> bool:
         """Whether kernel="auto" leaves *problem* to the families after this one, which are faster at it."""
         return False
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float | None:
+        """Seconds on the device by the family's model; None where it has no model in seconds."""
+        return None
+
+    def multiplied_as(self, problem: GemmProblem, device: DeviceInfo) -> str:
+        """The type that matrix units multiply the operands in: with "medium" they round float32 to TF32."""
+        single = problem.a_type in ("float32", "complex64")
+        return "TF32" if single and problem.precision == "medium" else problem.a_type
 
     @abstractmethod
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
@@ -103,6 +122,10 @@ class Kernel(ABC):
     @abstractmethod
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         """What to enqueue. Only called when nothing speaks against it."""
+
+    def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
+        """Configurations of small problems that run the programs which *config* runs for large ones."""
+        return (config,)
 
 
 def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
