@@ -23,7 +23,6 @@ class ComputeUnit:
     stream: float = 16.0
     item_registers: int = 216  # of a work-item, before clang 15 spills for gfx90a and gfx1030
     clang_spills: bool = True  # elements that are converted, and integers, spill sooner; by ptxas they do not
-    known: bool = True  # the numbers are this vendor's
     crowded: bool = False  # clang 19 spills some tiles for gfx1030 whatever is in them
 
 
@@ -32,7 +31,7 @@ _UNITS = {
     "amd": ComputeUnit(64, 65536, 2048, crowded=True),
     "intel": ComputeUnit(128, 131072, 1024, counted=16),
 }
-_OTHER_UNIT = ComputeUnit(64, 32768, 1024, stream=8.0, known=False)
+_OTHER_UNIT = ComputeUnit(64, 32768, 1024, stream=8.0)
 _HALF_FMA = ((7, 0), (7, 5), (8, 0))  # compute capabilities of which a unit has 64
 # Bytes of the arrays that a kernel may declare, by compute capability, where it was seen: NVIDIA's driver reports
 # 48 KiB, but takes what the hardware has for a work-group (CUDA C++ Programming Guide, "Technical
@@ -119,6 +118,14 @@ class DeviceInfo:
         """A compute unit's numbers."""
         unit = _UNITS.get(self.vendor, _OTHER_UNIT)
         return replace(unit, fma=64) if self.compute_capability in _HALF_FMA else unit
+
+    @property
+    def rates(self) -> tuple[float, float] | None:
+        """Bytes from memory and float32 operations in a second, at most; None where they are not known."""
+        if self.vendor not in _UNITS or self.kind != "gpu" or not self.max_clock_mhz:
+            return None
+        cycles = 1e6 * self.max_clock_mhz * max(1, self.compute_units // self.unit.counted)
+        return self.unit.stream * cycles, 2 * self.unit.fma * cycles
 
     @property
     def static_local_bytes(self) -> int:
