@@ -1,14 +1,14 @@
-"""Products on a GPU beside cuBLAS (through PyTorch, TF32 off) and CLBlast, in one run.
+"""Compares products on a GPU with cuBLAS (through PyTorch, TF32 off) and CLBlast, in one run.
 
     python benchmarks/gpu.py [--json FILE] [--clblast libclblast.so.1] [--rounds 9] [--tuned 3] [--limit 300]
                              [--dtype float64] [--shapes N]
 
-pyclmm's time is by profiling events, from the start of a product's first launch to the end of its last.
-cuBLAS's is by CUDA events around as many calls as fill 0.4 ms, a call's share of it, so that launches
-overlap: the harder peer. CLBlast's is host time, likewise a share of many calls. Interleaved rounds,
-medians, random data; every result is compared with a float64 product on the device. ``--tuned N`` times
-the heuristic's next N configurations too: the best of all stands for a tuned choice. ``--shapes N`` stops
-after the first N shapes.
+pyclmm's time is measured with profiling events, from the start of a product's first launch to the end of its
+last. cuBLAS's is measured with CUDA events around as many calls as fill 0.4 ms, divided by their number; so
+its launches overlap, which favours cuBLAS. CLBlast's is host time, also divided by the number of calls.
+Rounds are interleaved, results are medians, data are random; every result is compared with a float64 product
+on the device. ``--tuned N`` also times the model's next N configurations; the best of all stands for a tuned
+choice. ``--shapes N`` stops after the first N shapes.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ SHAPES = [(1, n, n, n) for n in CUBES] + [
 ]  # fmt: skip
 LAYOUTS = ("NN", "NT", "TN")
 BURST = 0.4e-3  # seconds of calls between two CUDA events
-TOLERANCE = 1e-5  # of the norm; float32 sums of random data are near 1e-6
+TOLERANCE = 1e-5  # relative error by norm; float32 sums of random data are near 1e-6
 
 
 def about(device: cl.Device) -> dict[str, Any]:
-    """What a file of results says of the device. ``float32_limit``: its float32 units at the reported clock,
-    operations/s, for NVIDIA's devices of compute capability 8.6 and later, which have 128 a compute unit."""
+    """The device's fields in a file of results. ``float32_limit``: operations/s of its float32 units at the
+    reported clock, for NVIDIA devices of compute capability 8.6 and later, with 128 units a compute unit."""
     known = (device_info(device).compute_capability or (0, 0)) >= (8, 6)
     limit = 256e6 * device.max_compute_units * device.max_clock_frequency if known else None
     return {"device": device.name, "driver": device.driver_version, "pyclmm": pyclmm.__version__,
@@ -72,7 +72,7 @@ def compile_all(
     kernel: str,
     tuned: int,
 ) -> int:
-    """Compile at once, in threads, what the contests will use: alone, each takes the driver seconds."""
+    """Compile the contests' programs in threads, because the driver takes seconds for each."""
     info = device_info(queue.device)
     programs: dict[Program, None] = {}
     for shape, layout in products:
@@ -87,7 +87,7 @@ def compile_all(
 
 
 class Contest:
-    """One product on both devices' memories: the same numbers, each peer a function that gives seconds."""
+    """One product with the same numbers for every contestant; a method for each returns seconds."""
 
     def __init__(
         self, queue: cl.CommandQueue, numbers: np.ndarray[Any, Any], shape: tuple[int, ...], layout: str
@@ -115,7 +115,7 @@ class Contest:
         return [x.transpose(axes) if t == "T" else x for x, t in pairs]
 
     def plan(self, name: str, kernel: Any, precision: str = "highest") -> float:
-        """Prepare a contestant; its error."""
+        """Prepare a contestant and return its error."""
         cl.enqueue_fill_buffer(self.queue, self.out.base_data, self.dtype.type(np.nan), 0, self.out.nbytes)
         self.plans[name] = pyclmm.Matmul(*self.views(), out=self.out, kernel=kernel, precision=precision)
         self.pyclmm(name)
@@ -128,7 +128,7 @@ class Contest:
         return float((got - want).norm() / want.norm())
 
     def pyclmm(self, name: str) -> float:
-        """Calls back to back, as the peers' are: they pile up behind a gate, then run without their host."""
+        """Seconds of one of several calls that wait for a user event and then run without the host."""
         gate = cl.UserEvent(self.queue.context)
         plan, count = self.plans[name], min(8, self.burst)
         calls = [
@@ -173,7 +173,7 @@ class Contest:
 
 
 def contestants(contest: Contest, kernel: str, tuned: int) -> dict[str, float]:
-    """Plan auto and the family's first configurations; the error of each."""
+    """Plan auto and the family's first configurations, and return the error of each."""
     errors = {"auto": contest.plan("auto", kernel)}
     plan = contest.plans["auto"]
     family = kernel_named(str(plan.kernel))
@@ -218,7 +218,7 @@ def measure(
 
 
 def line(row: dict[str, Any]) -> str:
-    """One row of the table: times over pyclmm's, so that more than 1 is faster."""
+    """One row of the table: the peers' times divided by pyclmm's, so over 1 pyclmm is faster."""
     s = row["seconds"]
     best = min(t for n, t in s.items() if n not in ("cublas", "clblast"))
     shape = "x".join(map(str, row["shape"] if row["shape"][0] > 1 else row["shape"][1:]))
@@ -238,14 +238,14 @@ def mean(values: list[float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--clblast", help="the shared library; left out, CLBlast does not run")
+    parser.add_argument("--clblast", help="the shared library; without it CLBlast does not run")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tuned", type=int, default=3)
     parser.add_argument(
         "--limit", type=float, default=300, help="seconds; shapes that do not fit are left out"
     )
     parser.add_argument("--shapes", type=int, default=len(SHAPES))
-    parser.add_argument("--kernel", default="auto", help="a family's name instead of the choice among all")
+    parser.add_argument("--kernel", default="auto", help="the family to time, instead of auto")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     options = parser.parse_args()
     start = time.perf_counter()

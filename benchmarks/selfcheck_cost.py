@@ -1,11 +1,11 @@
-"""What the self-check of a kernel costs beyond its compilation.
+"""Measures the cost of a kernel's self-check without its compilation.
 
     python benchmarks/selfcheck_cost.py [--device NAME] [--json FILE]
 
-Each kernel that `kernel="auto"` may choose, in the configuration it would be used in, for a few element
-types and shapes: checked once, which compiles, and then again, timed (the median of five). What a user
-waits for in a first call is this and the compilation, once a driver and program: the verdict is kept.
-Ends with status 1 where a check takes more than 50 ms.
+Each kernel that `kernel="auto"` may choose is checked in the configuration it would be used in, for a few
+element types and shapes: once to compile it, then five times more, timed (the median counts). In a first call
+a user waits for one check and the compilation, once for a driver and program, because the verdict is kept.
+Exit code 1: a check takes more than 50 ms.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def problems() -> Iterator[GemmProblem]:
 
 
 def measured(queue: cl.CommandQueue) -> Iterator[dict[str, Any]]:
-    """Kernel, problem and milliseconds of each check: by the clock, and of the processor."""
+    """Kernel, problem and milliseconds of each check: wall time and processor time."""
     device = device_info(queue.device)
     for problem in problems():
         for kernel in (k for k in KERNELS if k.automatic and refusal(k, problem, device) is None):

@@ -1,9 +1,9 @@
-"""Digits by their nearest neighbour: all the distances come from one matrix product.
+"""Recognizes digits by their nearest neighbour. One matrix product gives all distances.
 
     python examples/mnist.py [FOLDER]
 
-FOLDER holds MNIST's test files, t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz. Without it
-the digits are drawn by the script.
+FOLDER has MNIST's test files, t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz. Without it the
+script draws the digits.
 """
 
 import argparse

@@ -249,7 +249,7 @@ FAULTS = (
     Fault("float64_in_float32", "float64 products are summed in float32", "pyclmm/problem/dtypes.py",
           '"float64": "float64"', '"float64": "float32"', laws("every_dtype and float64")),
     Fault("beta_zero_reads_c", "C is read although beta is 0", "pyclmm/execution/operands.py",
-          'specs.get("c") if beta != 0 else None', 'specs.get("c")', laws("beta_zero_never and naive")),
+          "reads_c=beta != 0", "reads_c=True", laws("beta_zero_never and naive")),
     Fault("alpha_zero_reads_a", "0 times NaN gets into the result", "pyclmm/problem/canonical.py",
           "k=0 if alpha_is_zero else a.cols", "k=a.cols", laws("alpha_zero_never and naive")),
     Fault("conj_flag", "A's conjugation is lost on the way", "pyclmm/problem/canonical.py", "conj_a=a.conj",
@@ -260,8 +260,8 @@ FAULTS = (
           "pyclmm/problem/canonical.py",
           "a, b, out = b.T, a.T, out.T", "a, b, out = a.T, b.T, out.T", laws("transposes and naive")),
     Fault("program_cache_key", "programs with other macros are taken from the cache",
-          "pyclmm/opencl/program.py", "key = (context, program)",
-          "key = (context, Program(program.source, ()))", laws("every_dtype and naive")),
+          "pyclmm/opencl/program.py", "_programs.get((context, program)",
+          "_programs.get((context, Program(program.source, ()))", laws("every_dtype and naive")),
 )  # fmt: skip
 
 

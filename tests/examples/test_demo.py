@@ -62,7 +62,7 @@ def test_demo_lists_devices_multiplies_and_checks(run):
     assert output.count("error/bound") == 3
     for name in NEVER_SKIPPED:
         assert re.search(rf"^{name} ", output, re.M)
-    assert "of 10 drawn digits are told right" in output
+    assert "of 10 drawn digits are recognized" in output
     assert re.search(r"^\d+ products by .*: \d+ right, 0 wrong$", output, re.M)
 
 
