@@ -223,3 +223,16 @@ class Tiling:
             if rest and shares > 1:
                 full = (Part(0, whole_rounds),) if whole_rounds else ()
                 yield (*full, Part(whole_rounds, rest, shares))
+
+
+def least_seconds(problem: GemmProblem, device: DeviceInfo) -> tuple[float | None, float | None]:
+    """The least seconds for a product's bytes and for its operations, at this model's rates.
+
+    None where it has no rate: for devices that are no GPUs of these vendors, for sums other than float32.
+    """
+    if device.vendor not in _UNITS or device.kind != "gpu" or not device.max_clock_mhz:
+        return None, None
+    cycles = 1e6 * device.max_clock_mhz * units(device)  # a second, of all units
+    memory = problem.nbytes / (unit_of(device).stream * cycles)
+    single = problem.acc_type in ("float32", "complex64")
+    return memory, problem.flops / (2 * unit_of(device).fma * cycles) if single else None

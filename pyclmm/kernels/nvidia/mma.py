@@ -58,6 +58,7 @@ class Mma(Kernel):
     summary = "matrix units of sm_80 and later (mma.sync), tiles of local memory filled by cp.async"
     options = ("group",)
     risky = True
+    matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) < CAPABILITY:

@@ -52,6 +52,7 @@ class MmaDouble(Kernel):
     summary = "float64 matrix units of sm_80 and sm_90 (mma.sync)"
     options = ("group", "mma_k")
     risky = True
+    matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) not in _CAPABILITIES:

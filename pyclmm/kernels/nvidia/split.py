@@ -57,6 +57,7 @@ class Split(Kernel):
     )
     options = ("group",)
     risky = True
+    matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != CAPABILITY:
@@ -66,6 +67,9 @@ class Split(Kernel):
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = [_config(bm, bn, device) for bm, bn in _TILES]
         return sorted(found, key=lambda c: estimated_seconds(problem, c, device))
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float | None:
+        return estimated_seconds(problem, config, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = config.violations(device, (WORK_ITEMS,), 0)

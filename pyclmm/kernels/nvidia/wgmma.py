@@ -33,6 +33,7 @@ from .matrix_units import (
 )
 from .wgmma_tiles import (
     Division,
+    estimated_seconds,
     feeders,
     operands_of,
     seen,
@@ -145,6 +146,7 @@ class Wgmma(Kernel):
     summary = "matrix units of sm_90a (wgmma), tiles of local memory filled by the copy engine"
     options = ("alternate", "group", "swapped")
     risky = True
+    matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != CAPABILITY:
@@ -157,6 +159,10 @@ class Wgmma(Kernel):
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         unit = self._unit(problem)
         return [] if isinstance(unit, str) else tile_configs(problem, device, unit)
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float | None:
+        unit = self._unit(problem)
+        return None if isinstance(unit, str) else estimated_seconds(problem, config, device, unit)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         unit = self._unit(problem)
