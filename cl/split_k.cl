@@ -1,4 +1,4 @@
-/* register_reduce: the shares of a split K, added in their order, and the epilogue.
+/* reduce_shares: the shares of a split K, added in their order, and the epilogue.
  *
  *   out(i, j) = epilogue(partial(tile, 0, r, c) + partial(tile, 1, r, c) + ...)
  *
@@ -20,5 +20,5 @@ __kernel void reduce_shares(GEMM_ARGS, const int first_tile, const int shares, _
   __global const ACC_T *share = partial + ((BATCH_ENTRY * tiles + number) * shares * BM + row) * BN + col;
   ACC_T sum = share[0];
   for (int s = 1; s < shares; ++s) sum = sum + share[(long)s * BM * BN];
-  STORE_RESULT(i, j, sum);
+  store_result(i, j, sum, RESULT);
 }

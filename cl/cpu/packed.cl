@@ -16,8 +16,7 @@
  * An operand that is read where it lies (PACK_A or PACK_B 0) has no zeros behind its edge. There the
  * last tile moves back into the matrix, and only its new rows and columns are stored.
  *
- * Macros: BM, BN, the largest mc and nc; SPLIT 0, 1; VECTOR_STORE 1: out holds ACC_T and takes
- * alpha * acc, nothing more. Those of packed_tile.h and packed_panels.cl, which come before.
+ * Macros: BM, BN, the largest mc and nc; SPLIT 0, 1. Those of packed_tile.h and packed_panels.h.
  * Preconditions: mc, nc multiples of MR, NR; kc and split_k multiples of UNROLL_K; M >= MR without
  * PACK_A, N >= NR without PACK_B.
  */
@@ -28,62 +27,55 @@
 #include "cpu/packed_tile.h"
 #include "cpu/packed_panels.h"
 
-#if !defined(BM) || !defined(BN) || !defined(SPLIT) || !defined(VECTOR_STORE)
-#error "packed.cl needs BM BN SPLIT VECTOR_STORE"
+#if !defined(BM) || !defined(BN) || !defined(SPLIT)
+#error "packed.cl needs BM BN SPLIT"
 #endif
 
 #define FEW_STEPS 16 /* kc up to here: B is read once, from memory */
-#define OUT_ARGS                                                                              \
-  const int M, const int N, __global OUT_T *out, const long ldo, __global const C_T *c,       \
-  const long c_rs, const long c_cs, __global const BIAS_T *bias, const long bias_stride,      \
-  const ACC_T alpha, const ACC_T beta
-#define OUT_PASS M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta
+/* 1: out holds ACC_T and takes alpha * acc, nothing more */
+#define VECTOR_STORE (PLANES == 1 && SAME_TYPE(OUT_TYPE, ACC_TYPE) && !HAS_C && !BIAS && !ACTIVATION)
 
 /* A tile that begins at `at` begins here instead, so that it lies within `length`. */
 #define MOVED(packed, at, tile, length) ((packed) ? (at) : min(at, (length) - (tile)))
 
 /* Where the panels, or the operands themselves, have row i or column j at step k. */
 #if PACK_A
-#define A_START(i, k) (a_panels + get_global_id(2) * a_stack + (long)(i) * PADDED_K + (long)(k) * MR)
+#define A_START(a, panels, i, k, lda, K) ((panels) + (long)(i) * PADDED(K) + (long)(k) * MR)
 #else
-#define A_START(i, k) (a + A_INDEX(i, k))
+#define A_START(a, panels, i, k, lda, K) ((a) + A_INDEX(i, k, lda))
 #endif
 #if PACK_B
-#define B_START(k, j) (b_panels + get_global_id(2) * b_stack + (long)(j) * K + (long)(k) * NR)
+#define B_START(b, panels, k, j, ldb, K) ((panels) + (long)(j) * (K) + (long)(k) * NR)
 #else
-#define B_START(k, j) (b + B_INDEX(k, j))
+#define B_START(b, panels, k, j, ldb, K) ((b) + B_INDEX(k, j, ldb))
 #endif
 
 /* Shares lie (z, share, tile row, tile column), a register tile each. */
-#define TILES_DOWN ((M + MR - 1) / MR)
-#define TILES_ACROSS ((N + NR - 1) / NR)
-#define SHARE_AT(share, i, j)                                                                \
-  (shares + ((((long)get_global_id(2) * splits + (share)) * TILES_DOWN + (i) / MR) * TILES_ACROSS + (j) / NR) * TILE_VECS)
-#if SPLIT
-#define SUM_SPACE __global
-#define SUM_AT(i, j) SHARE_AT(share, i, j)
-#else
-#define SUM_SPACE __local
-#define SUM_AT(i, j) (sums + (((i) - i0) / MR * (BN / NR) + ((j) - j0) / NR) * TILE_VECS)
-#endif
+INLINE __global VEC *share_at(
+    __global VEC *shares, const int splits, const int share, const int i, const int j, const int M, const int N)
+{
+  const int down = (M + MR - 1) / MR, across = (N + NR - 1) / NR;
+  const long row = ((long)get_global_id(2) * splits + share) * down + i / MR;
+  return shares + (row * across + j / NR) * TILE_VECS;
+}
 
 /* Ask for what is read next: NR columns of `steps` rows of B. Rows a page apart are no stream to a
  * processor that looks for one, so what it would fetch unasked has to be asked for. */
 INLINE void prefetch_rows(__global const REAL *b, const long ldb, const int steps)
 {
   for (int k = 0; k < steps; ++k)
-    for (int at = 0; at < NR * PLANES; at += CACHE_LINE / sizeof(REAL)) PREFETCH(b + k * B_STEP + at);
+    for (int at = 0; at < NR * PLANES; at += CACHE_LINE / sizeof(REAL)) PREFETCH(b + k * B_STEP(ldb) + at);
 }
 
 INLINE void store_vectors(
     VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha)
 {
-  FOR_TILE *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * acc[r][v];
+  FOR_TILE(r, v) *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * acc[r][v];
 }
 
 /* The tile at (i, j) through the shared epilogue, but for its first rows and columns. */
 INLINE void store_elements(
-    VEC acc[ROWS][NV], const int i, const int j, const int skip_rows, const int skip_cols, OUT_ARGS)
+    VEC acc[ROWS][NV], const int i, const int j, const int skip_rows, const int skip_cols, RESULT_ARGS)
 {
   VEC kept[TILE_VECS];
   KEEP_TILE(kept, acc);
@@ -99,11 +91,11 @@ INLINE void store_elements(
 #else
       const ACC_T value = tile[r * NR + s];
 #endif
-      STORE_RESULT(i + r, j + s, value);
+      store_result(i + r, j + s, value, RESULT);
     }
 }
 
-INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, OUT_ARGS)
+INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, RESULT_ARGS)
 {
   const int ti = MOVED(PACK_A, i, MR, M);
   const int tj = MOVED(PACK_B, j, NR, N);
@@ -113,7 +105,7 @@ INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, OUT_ARGS)
     return;
   }
 #endif
-  store_elements(acc, ti, tj, i - ti, j - tj, OUT_PASS);
+  store_elements(acc, ti, tj, i - ti, j - tj, RESULT);
 }
 
 __kernel ONE_WIDE_ITEM void packed_multiply(
@@ -125,6 +117,8 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
   __local VEC sums[(BM / MR) * (BN / NR) * TILE_VECS];
 #endif
   GEMM_BEGIN;
+  a_panels += get_global_id(2) * a_stack;
+  b_panels += get_global_id(2) * b_stack;
   const int down = get_group_id(!rows_first);
   const int share = down / tile_rows;
   const int i0 = (down - share * tile_rows) * mc;
@@ -138,17 +132,21 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
       for (int i = i0; i < min(M, i0 + mc); i += MR) {
         const int ti = MOVED(PACK_A, i, MR, M);
         const int tj = MOVED(PACK_B, j, NR, N);
-        SUM_SPACE VEC *sum = SUM_AT(i, j);
+#if SPLIT
+        __global VEC *sum = share_at(shares, splits, share, i, j, M, N);
+#else
+        __local VEC *sum = sums + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS;
+#endif
+        __global const REAL *rows = (__global const REAL *)A_START(a, a_panels, ti, k0, lda, K);
+        __global const REAL *columns = (__global const REAL *)B_START(b, b_panels, k0, tj, ldb, K);
         VEC acc[ROWS][NV];
         clear_tile(acc);
         if (i == i0 && kc <= FEW_STEPS)
-          prefetch_rows((__global const REAL *)B_START(k0 + kc, tj), ldb, min(kc, k_end - k0 - kc));
-        multiply_tile(
-            acc, (__global const REAL *)A_START(ti, k0), lda, (__global const REAL *)B_START(k0, tj),
-            ldb, steps);
+          prefetch_rows(columns + (long)kc * B_STEP(ldb), ldb, min(kc, k_end - k0 - kc));
+        multiply_tile(acc, rows, lda, columns, ldb, steps);
         if (k0 > k_begin) ADD_TILE(acc, sum);
         if (SPLIT || k0 + kc < k_end) KEEP_TILE(sum, acc);
-        else store_tile(acc, i, j, OUT_PASS);
+        else store_tile(acc, i, j, RESULT);
       }
     k0 += kc;
   } while (k0 < k_end);
@@ -163,7 +161,7 @@ __kernel ONE_WIDE_ITEM void packed_reduce(GEMM_ARGS, const int splits, __global 
   const int j = get_group_id(0) * NR;
   VEC acc[ROWS][NV];
   clear_tile(acc);
-  for (int share = 0; share < splits; ++share) ADD_TILE(acc, SHARE_AT(share, i, j));
-  store_tile(acc, i, j, OUT_PASS);
+  for (int share = 0; share < splits; ++share) ADD_TILE(acc, share_at(shares, splits, share, i, j, M, N));
+  store_tile(acc, i, j, RESULT);
 }
 #endif

@@ -62,5 +62,8 @@ __kernel WORK_GROUP(128 * TEAMS, 1, 1) void matmul_shares(
   const int fragment = owner + quad / (WGMMA_ACC / 4);
   const int row = unit.origin.s0 + 64 * fragment + fragment_row(w);
   const int column = unit.origin.s1 + quad % (WGMMA_ACC / 4) * 8 + w % 4 * 2;
-  UNROLL for (int e = 0; e < 4; ++e) STORE_RESULT_AT(OUT_AT, row + e / 2 * ROW_STEP, column + e % 2, acc[e]);
+  UNROLL for (int e = 0; e < 4; ++e) {
+    const int i = row + e / 2 * ROW_STEP, j = column + e % 2;
+    store_result_at(OUT_AT(i, j), i, j, acc[e], RESULT);
+  }
 }

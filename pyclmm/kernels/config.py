@@ -85,3 +85,8 @@ def _options(given: object) -> dict[str, int]:
     if not all(isinstance(name, str) for name in options):
         raise ArgumentError(f"TileConfig.options is {given!r}; pass a mapping of names to integers")
     return options
+
+
+def slices(config: TileConfig) -> int:
+    """Option ``slices``: groups of work-items that share a step's K, and are summed at the end."""
+    return config.option("slices", 1)

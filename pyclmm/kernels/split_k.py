@@ -10,7 +10,7 @@ import numpy as np
 from ..problem.gemm import GemmProblem
 from .interface import Launch, gemm_args, gemm_program, local_range, ndrange
 
-_GROUP = 8  # rows of tiles that are walked together
+GROUP = 8  # rows of tiles that are walked together
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Part:
 
 def reduction(problem: GemmProblem, bm: int, bn: int, part: Part, partial: str) -> Launch:
     """Adds the shares of *part*'s BM x BN tiles, in order, and finishes them."""
-    defines = [("BM", bm), ("BN", bn), ("GROUP", _GROUP), ("CHUNK", 1)]
+    defines = [("BM", bm), ("BN", bn), ("GROUP", GROUP), ("CHUNK", 1)]
     return Launch(
         gemm_program(problem, "split_k.cl", defines),
         "reduce_shares",

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from ..kernels import KERNELS, Kernel
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
-from ..kernels.gpu.waves import least_seconds
 from ..problem.gemm import GemmProblem
 from . import select, tables
 from .select import Choice, KernelChoice
@@ -122,7 +121,7 @@ def explain(
     *asked*: the ``kernel=`` of the call. *failed*: "name: reason" of each that was tried and left.
     """
     entry = None if choice is None or asked != "auto" else _entry(problem, device, choice)
-    memory, arithmetic = least_seconds(problem, device)
+    memory, arithmetic = _least_seconds(problem, device)
     on_units = choice is not None and choice.kernel.matrix_units
     return Explanation(
         problem=str(problem),
@@ -141,6 +140,15 @@ def explain(
         entry=entry,
         others=tuple(_alternatives(problem, device, choice, failed)) if choice else (),
     )
+
+
+def _least_seconds(problem: GemmProblem, device: DeviceInfo) -> tuple[float | None, float | None]:
+    """The least seconds for the product's bytes, and for its operations where they are of float32."""
+    if device.rates is None:
+        return None, None
+    nbytes, operations = device.rates
+    single = problem.acc_type in ("float32", "complex64")
+    return problem.nbytes / nbytes, problem.flops / operations if single else None
 
 
 def _entry(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Entry | None:

@@ -11,9 +11,8 @@ import pyclmm
 from pyclmm import KERNELS
 from pyclmm.checks import selfcheck
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.gpu.waves import least_seconds
 from pyclmm.selection import select, tables
-from pyclmm.selection.explanation import explain
+from pyclmm.selection.explanation import _least_seconds, explain
 from pyclmm.selection.select import Choice
 from tests.support.cases import problem_of
 from tests.support.made_up import DEVICE, H200
@@ -119,11 +118,11 @@ def test_estimates_are_in_seconds_or_not_there():
 
 def test_the_least_time_is_that_of_a_gpus_rates():
     problem = problem_of(4096, 4096, 4096)
-    memory, arithmetic = least_seconds(problem, H200)
+    memory, arithmetic = _least_seconds(problem, H200)
     assert memory == pytest.approx(3 * 4096**2 * 4 / (16 * 132e6 * H200.max_clock_mhz))
     assert arithmetic == pytest.approx(2 * 4096**3 / (2 * 128 * 132e6 * H200.max_clock_mhz))
     assert explained(problem, H200).least_seconds == arithmetic
-    assert least_seconds(problem_of(64, 64, 64, "float64"), H200)[1] is None
+    assert _least_seconds(problem_of(64, 64, 64, "float64"), H200)[1] is None
     medium = explained(replace(problem, precision="medium"), H200)
     assert (medium.arithmetic_seconds, medium.least_seconds) == (None, memory), "the units are faster"
     assert "arithmetic not known" in str(medium)

@@ -39,7 +39,6 @@ class Matvec(Kernel):
 
     name = "matvec"
     summary = "a matrix times a vector, each element read once, for CPU devices"
-    risky = True  # wide vectors
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not device.is_cpu:

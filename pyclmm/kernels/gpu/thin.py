@@ -22,7 +22,6 @@ from ..interface import (
     ndrange,
     round_up,
 )
-from ..nvidia.matrix_units import compute_capability
 from ..split_k import Part, reduction
 from .reading import Reading
 from .tile import ACCESS, stored_as_summed
@@ -42,7 +41,6 @@ class Thin(Kernel):
 
     name = "thin"
     summary = "at most 8 rows or columns: reads the big operand once, at memory bandwidth"
-    risky = True
     options = ("depth", "lanes", "teams")
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -56,7 +54,7 @@ class Thin(Kernel):
         (docs/kernels/register.md).
         """
         wide = _access(problem, TileConfig(vec=_widest(problem))) > 1
-        if compute_capability(device) != (9, 0) or not wide:
+        if device.compute_capability != (9, 0) or not wide:
             return False
         if _is_short(problem):
             return _thin_side(problem) > (1 if _along_k(problem) else 2)
@@ -228,10 +226,8 @@ def _launches(
     teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
     partial = workspace[0].symbol if workspace else "batch_offsets"  # never written then
     defines = [
-        ("BM", bm), ("BN", bn), ("GROUP", 1), ("Q", _thin_side(problem)),
-        ("THIN_ROWS", int(_thin_rows(problem))),
-        ("VEC", _access(problem, config)), ("CHUNK", min(4, config.vec)), ("SPLIT", int(part.shares > 1)),
-        ("SHORT_X", int(_is_short(problem))),
+        ("THIN_ROWS", int(_thin_rows(problem))), ("Q", _thin_side(problem)),
+        ("VEC", _access(problem, config)), ("SPLIT", int(part.shares > 1)),
         ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
     ]  # fmt: skip
     yield Launch(

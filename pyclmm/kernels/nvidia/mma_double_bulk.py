@@ -10,10 +10,10 @@ import numpy as np
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
-from ..config import TileConfig
+from ..config import TileConfig, slices
 from ..device import DeviceInfo
-from ..gpu.tile import slices
 from ..interface import (
+    Defines,
     Kernel,
     Launch,
     Program,
@@ -23,18 +23,10 @@ from ..interface import (
     gemm_defines,
     local_range,
     ndrange,
-)
-from ..split_k import Part, reduction
-from .matrix_units import (
-    FLOAT64,
-    LINE_ALIGN,
-    Defines,
-    Operands,
-    compute_capability,
-    local_bytes,
-    pack_launches,
     too_long,
 )
+from ..split_k import Part, reduction
+from .matrix_units import FLOAT64, LINE_ALIGN, Operands, compute_capability, local_bytes, pack_launches
 from .wgmma import CAPABILITY, MAP_BYTES
 
 SOURCE = "nvidia/mma_double_bulk.cl"
@@ -105,7 +97,6 @@ class MmaDoubleBulk(Kernel):
     name = "mma_double_bulk"
     summary = "float64 matrix units of sm_90 (mma.sync), tiles of local memory filled by the copy engine"
     options = ("slices",)
-    risky = True
     matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

@@ -10,6 +10,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
+    Defines,
     Kernel,
     Launch,
     Program,
@@ -20,17 +21,9 @@ from ..interface import (
     gemm_program,
     local_range,
     ndrange,
-)
-from .matrix_units import (
-    Defines,
-    Operands,
-    Unit,
-    compute_capability,
-    out_defines,
-    pack_launches,
     too_long,
-    unit_for,
 )
+from .matrix_units import Operands, Unit, compute_capability, out_defines, pack_launches, unit_for
 from .wgmma_tiles import (
     Division,
     estimated_seconds,
@@ -145,7 +138,6 @@ class Wgmma(Kernel):
     name = "wgmma"
     summary = "matrix units of sm_90a (wgmma), tiles of local memory filled by the copy engine"
     options = ("alternate", "group", "swapped")
-    risky = True
     matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
