@@ -35,8 +35,8 @@ _DOT = ((64, 4, 2), (32, 2, 2), (4, 1, 1), (1, 1, 1))
 
 
 class Thin(Kernel):
-    """See cl/gpu/thin_walk.cl and cl/gpu/thin_dot.cl: ``lanes`` and ``teams`` make the work-group, ``depth`` is
-    how many accesses a work-item has in flight; ``vec`` is an access, ``split_k`` 0 lets K be cut into
+    """See cl/gpu/thin_walk.cl and cl/gpu/thin_dot.cl: ``lanes`` and ``teams`` make the work-group, ``depth``
+    is how many accesses a work-item has in flight; ``vec`` is an access, ``split_k`` 0 lets K be cut into
     as many shares as fill the device."""
 
     name = "thin"
