@@ -12,14 +12,14 @@
  *       |========|   | |  one a dot        k+3 [ ] |========|
  *       +--------+   +-+  product                  +--------+
  *
- * Work-group (piece of J, share of K, z). With SPLIT the shares' sums go to `shares`, (z, share, j), and
- * matvec_reduce adds them up in order.
+ * Work-group (nc of J, range of K, z). With SPLIT the ranges' sums go to `partial`, and add_partial_sums adds them up in
+ * order.
  *
  * Complex numbers: PLANES = 2 reals side by side, and all four products of the parts of w and x are
  * summed, each as it falls out of vectors of reals; `element` combines them and conjugates.
  *
- * Macros: X_IS_A 1: M is 1 and A the vector, 0: N is 1 and B is; BN, the most j a work-group has in
- * matvec_columns (LANES divides BN * PLANES); SPLIT 0, 1. Those of types.h, gemm.h and vectors.h.
+ * Macros: BN, the most j a work-group has in
+ * matvec_columns (LANES divides BN * PLANES); SPLIT 0, 1; those of the headers.
  * Preconditions: W and x hold ACC_T; in matvec_rows x has unit stride.
  * Technique: the level-2 BLAS.
  */
@@ -27,48 +27,31 @@
 #include "include/types.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
+#include "cpu/matvec_operands.h"
+#include "cpu/add_partial_sums.h"
 
-#if !defined(X_IS_A) || !defined(BN) || !defined(SPLIT)
-#error "matvec.cl needs X_IS_A BN SPLIT"
+#if !defined(BN) || !defined(SPLIT)
+#error "matvec.cl needs BN SPLIT"
 #endif
 
-#if X_IS_A
-#define J N
-#define W b
-#define W_LD ldb
-#define W_SIGN (CONJ_B ? -1 : 1)
-#define X a
-#define X_STRIDE (TRANS_A ? lda : 1)
-#define X_SIGN (CONJ_A ? -1 : 1)
-#define STORE_SUM(j, sum) STORE_RESULT(0, j, sum)
-#else
-#define J M
-#define W a
-#define W_LD lda
-#define W_SIGN (CONJ_A ? -1 : 1)
-#define X b
-#define X_STRIDE (TRANS_B ? 1 : ldb)
-#define X_SIGN (CONJ_B ? -1 : 1)
-#define STORE_SUM(j, sum) STORE_RESULT(j, 0, sum)
-#endif
 #define AT_ONCE 8 /* rows of W: streams that hide each other's latency */
 #define FOR_ROWS UNROLL for (int r = 0; r < AT_ONCE; ++r)
 #define FOR_PLANES UNROLL for (int p = 0; p < PLANES; ++p)
 #define LOAD_VEC(p) (*(__global const LOOSE_VEC *)(p))
 
 #if SPLIT
-#define PUT_SUM(j, sum) shares[(get_global_id(2) * splits + get_group_id(1)) * J + (j)] = (sum)
+#define PUT_SUM(j, sum) partial[piece_at(get_group_id(1), split_k, 0, PIECES(J)) * LANES / PLANES + (j)] = (sum)
 #else
 #define PUT_SUM(j, sum) STORE_SUM(j, sum)
 #endif
 
-#define MATVEC_ARGS GEMM_ARGS, const int nc, const int splits, const int split_k, __global ACC_T *shares
+#define MATVEC_ARGS GEMM_ARGS, const int nc, const int split_k, const int k_range, __global ACC_T *partial
 #define MATVEC_BEGIN                              \
   GEMM_BEGIN;                                     \
   const int j0 = get_group_id(0) * nc;            \
   const int j1 = min(J, j0 + nc);                 \
-  const int k0 = get_group_id(1) * split_k;       \
-  const int k1 = min(K, k0 + split_k)
+  const int k0 = get_group_id(1) * k_range;       \
+  const int k1 = min(K, k0 + k_range)
 
 #if PLANES == 2
 /* The sum of w x from the sums of the products of their parts, named w's part first. */
@@ -176,17 +159,3 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
   for (int j = 0; j < j1 - j0; ++j) PUT_SUM(j0 + j, s[j]);
 #endif
 }
-
-#if SPLIT
-/* Adds the shares of nc results, in their order, and stores them. */
-__kernel ONE_WIDE_ITEM void matvec_reduce(GEMM_ARGS, const int nc, const int splits, __global ACC_T *shares)
-{
-  GEMM_BEGIN;
-  const int j0 = get_group_id(0) * nc;
-  for (int j = j0; j < min(J, j0 + nc); ++j) {
-    ACC_T sum = ACC_ZERO;
-    for (int share = 0; share < splits; ++share) sum += shares[(get_global_id(2) * splits + share) * J + j];
-    STORE_SUM(j, sum);
-  }
-}
-#endif

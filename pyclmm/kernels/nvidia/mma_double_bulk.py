@@ -25,9 +25,9 @@ from ..interface import (
 from ..split_k import GROUP, Part, PartialSums
 from .matrix_units import (
     COPY_ENGINE,
-    MAP_BYTES,
     FLOAT64,
     LINE_ALIGN,
+    MAP_BYTES,
     Defines,
     Operands,
     compute_capability,
