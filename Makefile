@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint check conformance offline faults bench fuzz clean
+.PHONY: demo test lint check conformance offline faults drawing fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m examples.demo
@@ -16,6 +16,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 check: lint test
 
@@ -33,6 +34,13 @@ offline: $(VENV)/.installed-dev
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.campaigns.seeded_faults
+
+# The import graph by folder, now and before there were folders; needs Graphviz's dot.
+FLAT := d671d3b
+drawing: $(VENV)/.installed-dev
+	$(BIN)/python docs/drawing.py | dot -Tsvg -o docs/imports.svg
+	mkdir -p out/flat && git archive $(FLAT) pyclmm | tar -x -C out/flat
+	$(BIN)/python docs/drawing.py --tree out/flat | dot -Tsvg -o docs/imports_flat.svg
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -1,10 +1,10 @@
-"""The error of float32 products beside cuBLAS's, on data of several kinds, for each precision.
+"""The error of float32 products, and of cuBLAS's, for several kinds of data and each precision.
 
     python benchmarks/accuracy.py [--json FILE] [--size 4096]
 
-Relative to a float64 product on the device, by norm; and of each element, as the largest multiple of the sum
-of its products' magnitudes, which docs/kernels/matrix_units.md bounds by 2^-20 (and what float32 sums of
-K / 64 terms are off) for "high". NVIDIA devices, PyTorch for cuBLAS and the float64 product.
+Two errors against a float64 product on the device: relative by norm, and the largest of an element divided
+by sum_k |a_ik b_kj|. For "high" docs/kernels/matrix_units/high.md bounds the second by 2^-20 (plus the error
+of a float32 sum of K / 64 terms). Needs an NVIDIA device, and PyTorch for cuBLAS and the float64 product.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PRECISIONS = ("highest", "high", "medium")
 
 
 def classes(n: int) -> Iterator[tuple[str, Array, Array]]:
-    """Operands by what is hard about them."""
+    """Operands, each kind with another difficulty."""
     rng = np.random.default_rng(11)
     a, b = (rng.standard_normal((n, n), dtype=np.float32) for _ in "ab")
 
@@ -50,7 +50,7 @@ def classes(n: int) -> Iterator[tuple[str, Array, Array]]:
 
 
 def errors(got: Any, exact: Any, scale: Any) -> list[float]:
-    """By norm, and the largest of an element in units of *scale*."""
+    """The relative error by norm, and the largest error of an element divided by *scale*."""
     off = (got.double() - exact).abs()
     return [float(off.norm() / exact.norm()), float((off / scale.clamp_min(1e-300)).max())]
 

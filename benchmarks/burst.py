@@ -1,13 +1,14 @@
-"""A call's share of a burst of calls, by the device's own clock: what a call costs where calls follow each
-other without a pause, as in a CUDA graph.
+"""Times a burst of calls by the device's own clock, and divides by their number.
+
+That is the cost of a call when calls follow each other without a pause, as in a CUDA graph.
 
     spin | stamp | call, call, ... call | stamp
 
-The first kernel keeps the device busy until the host has enqueued all the others, so that no call waits for
-its host; the stamps are the device's nanoseconds. No profiling: it puts a pause between launches.
+The first kernel keeps the device busy until the host has enqueued all others, so no call waits for the host.
+The stamps are in the device's nanoseconds. Profiling is off, because it adds a pause between launches.
 
-PyOpenCL makes an event of every launch, which costs the device some time, too (1.6 us on an H200). The nodes
-of a CUDA graph have none: the like of it is ``plan.enqueue(..., events=False)``.
+PyOpenCL makes an event for every launch, which costs device time too (1.6 us on an H200). The nodes of a CUDA
+graph have no events; ``plan.enqueue(..., events=False)`` is the equivalent.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __kernel void spin(const ulong duration)
 __kernel void stamp(__global ulong *to) { *to = nanoseconds(); }
 """
 MOST_LAUNCHES = 10  # in flight: with 13 events pending, NVIDIA's driver 580 makes its host wait
-_HOST_SECONDS = 40e-6  # more than a launch takes its host
+_HOST_SECONDS = 40e-6  # more than the host needs for a launch
 
 
 class Burst:
@@ -50,9 +51,9 @@ class Burst:
         queue.finish()
 
     def seconds(self, enqueue: Callable[[], object], calls: int, launches: int = 1) -> float:
-        """Device seconds of one of so many calls, each of so many launches.
+        """Device seconds of one call, from a burst of *calls* with *launches* each.
 
-        Raises RuntimeError if the device had to wait for its host.
+        Raises RuntimeError if the device had to wait for the host.
         """
         for patience in (1, 4, 16):
             spin = (200e-6 + calls * launches * _HOST_SECONDS) * patience

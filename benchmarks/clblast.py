@@ -31,7 +31,7 @@ _SCALARS = {
 
 
 def library() -> ctypes.CDLL | None:
-    """Debian's libclblast1 or another one, if there is any."""
+    """Debian's libclblast1, else any other CLBlast; None if there is none."""
     for name in ("libclblast.so.1", ctypes.util.find_library("clblast")):
         try:
             return ctypes.CDLL(name) if name else None
@@ -47,7 +47,7 @@ def _has_type(queue: cl.CommandQueue, dtype: str) -> bool:
 def gemm(
     queue: cl.CommandQueue, a: np.ndarray, b: np.ndarray, out: np.ndarray
 ) -> Callable[[], object] | None:
-    """A call that leaves a @ b in *out*, host arrays in place; None where CLBlast cannot do it.
+    """A call that writes a @ b to *out*, without copying host arrays; None if CLBlast cannot do it.
 
     Transposed operands must be transposed views of C-contiguous arrays.
     """

@@ -1,28 +1,28 @@
-"""pyclmm on a CPU device beside numpy.matmul and CLBlast: host arrays in, host array out.
+"""Compares pyclmm on a CPU device with numpy.matmul and CLBlast: host arrays in, host array out.
 
     python benchmarks/cpu.py [--device NAME] [--dtypes float32,float64] [--save NAME]
 
-All that benchmarks/results/ has of a driver, one command each, about four minutes:
+The results in benchmarks/results/ come from these commands, about four minutes for each driver:
 
     export POCL_AFFINITY=1 OUT=benchmarks/results/cpu
     OCL_ICD_VENDORS=pocl-3.1.icd python benchmarks/cpu.py --save $OUT-pocl-3.1
     OCL_ICD_VENDORS=pocl-3.0.icd python benchmarks/cpu.py --save $OUT-pocl-3.0
     OCL_ICD_VENDORS=intel.icd LD_LIBRARY_PATH=... python benchmarks/cpu.py --save $OUT-intel-2026.2
 
-where each .icd file is one line, the path of that driver's library (`make conformance` unpacks them below
-.conformance/; for Intel's, LD_LIBRARY_PATH is the library's folder). With other work on the machine, give the
-run a scheduling group of its own (needs root), and say so with --conditions:
+Each .icd file has one line, the path of that driver's library (`make conformance` unpacks them below
+.conformance/; for Intel's, LD_LIBRARY_PATH is the library's folder). If the machine does other work, give the
+run a scheduling group of its own (needs root), and record it with --conditions:
 
     setsid -w sh -c 'echo -20 > /proc/self/autogroup; exec nice -n -20 "$@"' _ python benchmarks/cpu.py ...
 
-`nice` alone counts within a terminal's group only, and real-time priority is throttled after 2.5 s of work.
+`nice` alone acts within a terminal's group only, and real-time priority is throttled after 2.5 s of work.
 
-Interleaved rounds, medians. Before its turn each contestant gets a pause and one call that does not count:
-OpenBLAS's threads go on spinning for up to 0.1 s after a product, which would take a core from the next
-one. CLBlast uses the same device, with its buffers laid around the arrays beforehand.
-PoCL does not bind its threads; on few cores two of them then share one for milliseconds. POCL_AFFINITY=1
-in the environment binds them; the JSON says whether it was set, and how loaded the machine was.
-The peak is that of a loop of nothing but multiply-adds (peak.py), on the same device before anything else.
+Rounds are interleaved, results are medians. Before its turn each contestant gets a pause and one call that is
+not timed: OpenBLAS's threads spin for up to 0.1 s after a product and would occupy a core. CLBlast uses the
+same device, with buffers that use the arrays' memory.
+PoCL does not bind its threads, so on few cores two of them may share one for milliseconds. POCL_AFFINITY=1 in
+the environment binds them; the JSON records whether it was set, and how loaded the machine was.
+The peak is measured first, on the same device, with a loop of multiply-adds alone (peak.py).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import clblast
 import numpy as np
@@ -56,7 +57,7 @@ OTHERS = (
     (8192, 128, 128),
 )
 PAUSE = 0.11  # seconds
-SLICE = 0.05  # seconds of calls a contestant and round
+SLICE = 0.05  # seconds of calls for a contestant in a round
 REAL = {
     "float16": "float",
     "float32": "float",
@@ -64,12 +65,12 @@ REAL = {
     "float64": "double",
     "complex128": "double",
 }
-SLOW = {"numpy": 4e8, "clblast": 6e9}  # multiply-adds that take too long, for NumPy in float16
+SLOW = {"numpy": 4e8, "clblast": 6e9}  # skip products of more multiply-adds; NumPy's limit is for float16
 Call = Callable[[], object]
 
 
 def operands(dtype: np.dtype, largest: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """A and B by the name of their shape, M x N x K."""
+    """Pairs (A, B) by the name of their shape, M x N x K."""
     rng = np.random.default_rng(1)
     pairs = {}
     for m, n, k in [(n, n, n) for n in CUBES if n <= largest] + [*OTHERS]:
@@ -81,7 +82,7 @@ def operands(dtype: np.dtype, largest: int) -> dict[str, tuple[np.ndarray, np.nd
 
 
 def contestants(queue: cl.CommandQueue, a: np.ndarray, b: np.ndarray) -> dict[str, Call]:
-    """Who computes a @ b; without those that would take minutes."""
+    """Functions that compute a @ b, without those that would take minutes."""
     out = np.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
     work = out.size * a.shape[-1]
     calls: dict[str, Call] = {"pyclmm": lambda: pyclmm.matmul(a, b, queue=queue)}
@@ -94,7 +95,7 @@ def contestants(queue: cl.CommandQueue, a: np.ndarray, b: np.ndarray) -> dict[st
 
 
 def medians(calls: dict[str, Call], rounds: int) -> dict[str, float]:
-    """Seconds a call."""
+    """Median seconds of a call."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
@@ -109,7 +110,7 @@ def medians(calls: dict[str, Call], rounds: int) -> dict[str, float]:
 
 
 def checked(a: np.ndarray, b: np.ndarray, got: np.ndarray) -> bool:
-    """Whether a few rows of *got* are right, to a tolerance that any wrong index exceeds."""
+    """Whether a few rows of *got* are right, within a tolerance that any wrong index exceeds."""
     rows = slice(None, None, max(1, a.shape[-2] // 8))
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     right = a[..., rows, :].astype(wide) @ b.astype(wide)
@@ -136,14 +137,14 @@ def measured(
     }
 
 
-def ratio(record: dict, peer: str) -> float | None:
-    """How many times the peer's speed."""
+def ratio(record: dict[str, Any], peer: str) -> float | None:
+    """pyclmm's speed divided by the peer's."""
     seconds = record["seconds"]
     return seconds[peer] / seconds["pyclmm"] if peer in seconds else None
 
 
-def summary(records: list[dict], peaks: dict[str, float]) -> dict[str, dict[str, float | str]]:
-    """Geometric mean and least ratio, by dtype and peer; the best product's share of the peak, by dtype."""
+def summary(records: list[dict[str, Any]], peaks: dict[str, float]) -> dict[str, dict[str, float | str]]:
+    """Geometric mean and least ratio, by dtype and peer; the best product's fraction of the peak by dtype."""
     found: dict[str, dict[str, float | str]] = {}
     for dtype in dict.fromkeys(r["dtype"] for r in records):
         for peer in ("numpy", "clblast"):
@@ -157,7 +158,7 @@ def summary(records: list[dict], peaks: dict[str, float]) -> dict[str, dict[str,
     return found
 
 
-def plot(records: list[dict], title: str, path: Path) -> None:
+def plot(records: list[dict[str, Any]], title: str, path: Path) -> None:
     """Bars of the speed relative to NumPy's, a row of axes for each dtype."""
     from matplotlib.figure import Figure  # noqa: PLC0415  an extra
 
@@ -179,7 +180,7 @@ def main() -> None:
     parser.add_argument("--dtypes", default="float32,float64,complex64,float16")
     parser.add_argument("--largest", type=int, default=4096, help="the largest cube")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--conditions", default="", help="what the JSON should say of this run")
+    parser.add_argument("--conditions", default="", help="a note on this run, for the JSON")
     parser.add_argument("--save", metavar="NAME", help="write NAME.json and NAME.png")
     args = parser.parse_args()
     queue = new_queue(find_device(args.device))
@@ -187,7 +188,7 @@ def main() -> None:
     load = [os.getloadavg()[0]]
     peaks = {real: round(peak.peak_gflops(queue, real), 1) for real in sorted(set(REAL.values()))}
     print("peak", "  ".join(f"{real} {rate} GFLOP/s" for real, rate in peaks.items()))
-    records: list[dict] = []
+    records: list[dict[str, Any]] = []
     for dtype in map(dtype_named, args.dtypes.split(",")):
         for name, (a, b) in operands(dtype, args.largest).items():
             records.append(measured(queue, name, a, b, args.rounds))

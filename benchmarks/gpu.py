@@ -1,14 +1,14 @@
-"""Products on a GPU beside cuBLAS (through PyTorch, TF32 off) and CLBlast, in one run.
+"""Compares products on a GPU with cuBLAS (through PyTorch, TF32 off) and CLBlast, in one run.
 
     python benchmarks/gpu.py [--json FILE] [--clblast libclblast.so.1] [--rounds 9] [--tuned 3] [--limit 300]
                              [--dtype float64] [--shapes N]
 
-pyclmm's time is by profiling events, from the start of a product's first launch to the end of its last.
-cuBLAS's is by CUDA events around as many calls as fill 0.4 ms, a call's share of it, so that launches
-overlap: the harder peer. CLBlast's is host time, likewise a share of many calls. Interleaved rounds,
-medians, random data; every result is compared with a float64 product on the device. ``--tuned N`` times
-the heuristic's next N configurations too: the best of all stands for a tuned choice. ``--shapes N`` stops
-after the first N shapes.
+pyclmm's time is measured with profiling events, from the start of a product's first launch to the end of its
+last. cuBLAS's is measured with CUDA events around as many calls as fill 0.4 ms, divided by their number; so
+its launches overlap, which favours cuBLAS. CLBlast's is host time, also divided by the number of calls.
+Rounds are interleaved, results are medians, data are random; every result is compared with a float64 product
+on the device. ``--tuned N`` also times the model's next N configurations; the best of all stands for a tuned
+choice. ``--shapes N`` stops after the first N shapes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import os
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,8 @@ from pyclmm.kernels.interface import Program
 from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.opencl.program import built
 from pyclmm.opencl.queues import new_queue
-from pyclmm.problem.canonical import checked_gemm
-from pyclmm.problem.gemm import GemmProblem, Operand, dense
+from pyclmm.problem.canonical import problem_of
+from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection.select import candidates
 
 CUBES = (512, 1024, 2048, 4096, 8192, 1000, 4095, 4097)
@@ -48,30 +47,22 @@ SHAPES = [(1, n, n, n) for n in CUBES] + [
 ]  # fmt: skip
 LAYOUTS = ("NN", "NT", "TN")
 BURST = 0.4e-3  # seconds of calls between two CUDA events
-TOLERANCE = 1e-5  # of the norm; float32 sums of random data are near 1e-6
+TOLERANCE = 1e-5  # relative error by norm; float32 sums of random data are near 1e-6
 
 
 def about(device: cl.Device) -> dict[str, Any]:
-    """What a file of results says of the device. ``float32_limit``: its float32 units at the reported clock,
-    operations/s, for NVIDIA's devices of compute capability 8.6 and later, which have 128 a compute unit."""
+    """The device's fields in a file of results. ``float32_limit``: operations/s of its float32 units at the
+    reported clock, for NVIDIA devices of compute capability 8.6 and later, with 128 units a compute unit."""
     known = (device_info(device).compute_capability or (0, 0)) >= (8, 6)
     limit = 256e6 * device.max_compute_units * device.max_clock_frequency if known else None
     return {"device": device.name, "driver": device.driver_version, "pyclmm": pyclmm.__version__,
             "float32_limit": limit}  # fmt: skip
 
 
-def problem_of(shape: tuple[int, ...], layout: str, dtype: np.dtype[Any]) -> GemmProblem:
-    """The product as kernels see it."""
+def product(shape: tuple[int, ...], layout: str, dtype: np.dtype[Any]) -> GemmProblem:
+    """The product of a shape (stack, M, N, K) as kernels see it."""
     z, m, n, k = shape
-    stack = (z,) if z > 1 else ()
-
-    def stored(rows: int, cols: int, trans: str) -> Operand:
-        x = dense((*stack, cols, rows) if trans == "T" else (*stack, rows, cols), dtype)
-        if trans == "N":
-            return x
-        return replace(x, shape=(*stack, rows, cols), strides=(*x.strides[:-2], x.strides[-1], x.strides[-2]))
-
-    return checked_gemm(stored(m, k, layout[0]), stored(k, n, layout[1])).problem
+    return problem_of(m, n, k, dtype, layout, stack=(z,) if z > 1 else ())
 
 
 def compile_all(
@@ -81,11 +72,11 @@ def compile_all(
     kernel: str,
     tuned: int,
 ) -> int:
-    """Compile at once, in threads, what the contests will use: alone, each takes the driver seconds."""
+    """Compile the contests' programs in threads, because the driver takes seconds for each."""
     info = device_info(queue.device)
     programs: dict[Program, None] = {}
     for shape, layout in products:
-        problem = problem_of(shape, layout, dtype)
+        problem = product(shape, layout, dtype)
         choice = next(candidates(problem, info, kernel))
         for config in choice.kernel.configs(problem, info)[: 1 + tuned]:
             launches = choice.kernel.launches(problem, config, info).launches
@@ -96,7 +87,7 @@ def compile_all(
 
 
 class Contest:
-    """One product on both devices' memories: the same numbers, each peer a function that gives seconds."""
+    """One product with the same numbers for every contestant; a method for each returns seconds."""
 
     def __init__(
         self, queue: cl.CommandQueue, numbers: np.ndarray[Any, Any], shape: tuple[int, ...], layout: str
@@ -124,7 +115,7 @@ class Contest:
         return [x.transpose(axes) if t == "T" else x for x, t in pairs]
 
     def plan(self, name: str, kernel: Any, precision: str = "highest") -> float:
-        """Prepare a contestant; its error."""
+        """Prepare a contestant and return its error."""
         cl.enqueue_fill_buffer(self.queue, self.out.base_data, self.dtype.type(np.nan), 0, self.out.nbytes)
         self.plans[name] = pyclmm.Matmul(*self.views(), out=self.out, kernel=kernel, precision=precision)
         self.pyclmm(name)
@@ -137,7 +128,7 @@ class Contest:
         return float((got - want).norm() / want.norm())
 
     def pyclmm(self, name: str) -> float:
-        """Calls back to back, as the peers' are: they pile up behind a gate, then run without their host."""
+        """Seconds of one of several calls that wait for a user event and then run without the host."""
         gate = cl.UserEvent(self.queue.context)
         plan, count = self.plans[name], min(8, self.burst)
         calls = [
@@ -182,12 +173,12 @@ class Contest:
 
 
 def contestants(contest: Contest, kernel: str, tuned: int) -> dict[str, float]:
-    """Plan auto and the family's first configurations; the error of each."""
+    """Plan auto and the family's first configurations, and return the error of each."""
     errors = {"auto": contest.plan("auto", kernel)}
     plan = contest.plans["auto"]
     family = kernel_named(str(plan.kernel))
     info = device_info(contest.queue.device)
-    problem = problem_of(contest.shape, contest.layout, contest.dtype)
+    problem = product(contest.shape, contest.layout, contest.dtype)
     for config in family.configs(problem, info)[1 : 1 + tuned]:
         errors[str(config)] = contest.plan(str(config), (family.name, config))
     wrong = {name: e for name, e in errors.items() if not e < TOLERANCE}
@@ -201,7 +192,7 @@ def measure(
 ) -> dict[str, Any]:
     """Median seconds of every contestant."""
     contestants(contest, kernel, tuned)
-    runs = {name: (lambda name=name: contest.pyclmm(name)) for name in contest.plans}
+    runs: dict[str, Any] = {name: (lambda name=name: contest.pyclmm(name)) for name in contest.plans}
     runs["cublas"] = contest.cublas
     if library is not None:
         runs["clblast"] = lambda: contest.clblast(library)
@@ -227,7 +218,7 @@ def measure(
 
 
 def line(row: dict[str, Any]) -> str:
-    """One row of the table: times over pyclmm's, so that more than 1 is faster."""
+    """One row of the table: the peers' times divided by pyclmm's, so over 1 pyclmm is faster."""
     s = row["seconds"]
     best = min(t for n, t in s.items() if n not in ("cublas", "clblast"))
     shape = "x".join(map(str, row["shape"] if row["shape"][0] > 1 else row["shape"][1:]))
@@ -247,14 +238,14 @@ def mean(values: list[float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--clblast", help="the shared library; left out, CLBlast does not run")
+    parser.add_argument("--clblast", help="the shared library; without it CLBlast does not run")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tuned", type=int, default=3)
     parser.add_argument(
         "--limit", type=float, default=300, help="seconds; shapes that do not fit are left out"
     )
     parser.add_argument("--shapes", type=int, default=len(SHAPES))
-    parser.add_argument("--kernel", default="auto", help="a family's name instead of the choice among all")
+    parser.add_argument("--kernel", default="auto", help="the family to time, instead of auto")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     options = parser.parse_args()
     start = time.perf_counter()

@@ -1,12 +1,14 @@
-"""Host time of a warm call on device Arrays, beside enqueuing the bare kernel through PyOpenCL; and of
-one on NumPy arrays, beside a bare launch that is waited for.
+"""Measures the host time of a warm call.
+
+With device Arrays it is compared with enqueuing the bare kernel through PyOpenCL, with NumPy arrays with
+enqueuing the bare kernel and waiting for it.
 
     python benchmarks/host_cost.py [--device NAME] [--json FILE]
 
-The queue is drained, untimed, every few calls, so that only the host's work is counted and not the
-device's. Interleaved rounds, medians, microseconds a call. The bare enqueue calls a kept Kernel object
-with its scalar types set, which is the fastest way that PyOpenCL documents. Matrices are 16 x 16: the
-kernel is next to nothing.
+Every few calls the queue is drained, untimed, so that the host's work is counted and not the device's.
+Rounds are interleaved; results are medians in microseconds a call. The bare enqueue calls a kept Kernel
+object with its scalar types set: the fastest way that PyOpenCL documents. Matrices are 16 x 16, so the kernel
+takes almost no time.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ ROUNDS = 400
 def bare_enqueue(
     queue: cl.CommandQueue, a: cla.Array, b: cla.Array, out: cla.Array
 ) -> Callable[[], cl.Event]:
-    """Set every argument of the kernel that the plan uses, and enqueue it."""
+    """A call that sets every argument of the plan's kernel and enqueues it."""
     info = device_info(queue.device)
     spec = dense(tuple(a.shape), a.dtype)
     problem = checked_gemm(spec, spec, out=spec).problem
@@ -86,7 +88,7 @@ def cases(queue: cl.CommandQueue) -> tuple[dict[str, Callable[[], object]], cla.
 
 
 def measure(queue: cl.CommandQueue) -> dict[str, float]:
-    """Median microseconds a call of each case."""
+    """Median microseconds of a call, for each case."""
     calls, out = cases(queue)
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS):

@@ -1,10 +1,10 @@
-"""Every step from the naive kernel to matrix units on one product, in one run on one GPU.
+"""Times every step from the naive kernel to matrix units, for one product in one run on one GPU.
 
     python benchmarks/ladder.py [--json FILE] [--n 4096] [--rounds 7]
 
-Each step is a kernel, a configuration where the kernel alone does not name the step, a dtype and a precision.
-Times are those of benchmarks/gpu.py: profiling events, interleaved rounds, medians; cuBLAS through PyTorch
-at each precision beside them. A result that is wrong stops the run.
+Each step is a kernel, a configuration if the kernel has several steps, a dtype and a precision. Times are
+measured as in benchmarks/gpu.py: profiling events, interleaved rounds, medians. cuBLAS runs through PyTorch
+at each precision. A wrong result stops the run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _tile(bm: int, bn: int, tn: int, stages: int, **options: int) -> TileConfig:
 
 @dataclass(frozen=True)
 class Step:
-    """A rung: what runs, and how far the result may be from the exact one (relative, by norm)."""
+    """One step: what runs, and the largest relative error of the result, by norm."""
 
     label: str
     kernel: Any
@@ -61,7 +61,7 @@ PEERS = {"cuBLAS float32": "float32", "cuBLAS TF32": "tf32", "cuBLAS float16": "
 
 
 class Rung:
-    """A step, ready to be timed again and again."""
+    """A step that is planned and checked, ready to be timed."""
 
     def __init__(self, step: Step, contest: gpu.Contest):
         self.contest = contest
@@ -73,15 +73,15 @@ class Rung:
                       "dtype": step.dtype, "precision": step.precision, "error": error}  # fmt: skip
 
     def seconds(self) -> float:
-        return self.contest.pyclmm(str(self.about["label"]))
+        return float(self.contest.pyclmm(str(self.about["label"])))
 
 
 def peer(contest: gpu.Contest, kind: str) -> Callable[[], float]:
-    """cuBLAS on the contest's operands, TF32 allowed or not."""
+    """cuBLAS on the contest's operands, with or without TF32."""
 
     def seconds() -> float:
         torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
-        return contest.cublas()
+        return float(contest.cublas())
 
     return seconds
 
@@ -99,7 +99,7 @@ def main() -> None:
         for dtype in ("float32", "float16")
     }
     for contest in contests.values():
-        contest.burst = 8  # calls between two events of a peer's: fewer would count its launch
+        contest.burst = 8  # a peer's calls between two events; with fewer the launch would count
     rungs = [Rung(step, contests[step.dtype]) for step in STEPS]
     runs = {str(rung.about["label"]): rung.seconds for rung in rungs}
     runs |= {name: peer(contests["float16" if kind == "float16" else "float32"], kind)

@@ -1,13 +1,13 @@
-"""Products on NVIDIA's matrix units beside cuBLAS (through PyTorch), in one run.
+"""Compares products on NVIDIA's matrix units with cuBLAS (through PyTorch), in one run.
 
     python benchmarks/matrix_units.py [--json FILE] [--rounds 9] [--limit 120] [--largest 8192] [--only wgmma]
 
-Both sides are a call's share of a burst of calls that follow each other on the device without a pause and
-without their host: pyclmm's calls are piled up behind a kernel that spins (burst.py), cuBLAS's are a CUDA
-graph, piled up behind one, too. ``seconds`` is a call whose launches have events; the nodes of a graph have
-none, and ``silent_seconds`` is ``plan.enqueue(..., events=False)``. Interleaved rounds, medians, random data;
-results are compared with a float64 product on the device. PYCLMM_TRIAL=off spares the child process that
-each new program is tried in.
+Each time is that of a burst of calls, which run without a pause and without the host, divided by their
+number. pyclmm's calls wait behind a kernel that spins (burst.py); cuBLAS's are a CUDA graph that waits
+likewise. ``seconds`` is a call with an event for each launch. The nodes of a graph have no events;
+``silent_seconds`` is ``plan.enqueue(..., events=False)``. Rounds are interleaved, results are medians, data
+are random; results are compared with a float64 product on the device. PYCLMM_TRIAL=off skips the trial of
+each new program in a child process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 import torch
 from burst import MOST_LAUNCHES, Burst
-from gpu import problem_of
+from gpu import product
 
 import pyclmm
 from pyclmm.kernels.interface import Program
@@ -39,7 +39,7 @@ from pyclmm.opencl.program import built
 from pyclmm.opencl.queues import new_queue
 from pyclmm.selection.select import candidates
 
-Shape = tuple[int, ...]  # M, N, K, and in front of them, where there are many, how many products
+Shape = tuple[int, ...]  # M, N, K; for a stack, the number of products before them
 CUBES = tuple((n, n, n) for n in (512, 1024, 2048, 4096, 8192, 1000, 4095, 4097, 16384))
 OBLONG = ((16, 4096, 4096), (4096, 16, 4096), (4096, 4096, 16), (1, 8192, 8192), (256, 256, 65536),
           (65536, 256, 256), (64, 512, 512, 512), (1024, 128, 128, 128))  # fmt: skip
@@ -49,13 +49,13 @@ FEW = tuple((n, n, n) for n in (1024, 2048, 4096, 8192))
 BURST = 0.3e-3  # seconds of calls in a burst
 TORCH = {"float16": torch.float16, "bfloat16": torch.bfloat16, "int8": torch.int8, "float32": torch.float32,
          "float64": torch.float64, "complex64": torch.complex64}  # fmt: skip
-# dtype -> the error, relative by norm, that a right product stays under
+# dtype or precision -> the largest relative error, by norm, of a right product
 TOLERANCE = {"float16": 1e-3, "bfloat16": 5e-3, "int8": 0, "medium": 1e-3, "high": 2e-6, "float64": 1e-14}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel on operands of one type: its precision, its layout, the peer's name."""
+    """A kernel, the operands' type and layout, the precision, and the peer's name."""
 
     kernel: str
     dtype: str
@@ -91,7 +91,7 @@ CASES = (
 
 
 def numbers(shape: Shape, dtype: str, seed: int) -> np.ndarray[Any, Any]:
-    """Random operands; large ones repeat a block, which a product does not notice."""
+    """Random operands; large ones repeat a block, which does not change the time of a product."""
     rng = np.random.default_rng(seed)
     few = min(math.prod(shape), 2**24 - 3)  # prime to the lengths of rows: no two rows are the same
     x = rng.integers(-128, 128, few) if dtype == "int8" else rng.standard_normal(few, dtype=np.float32)
@@ -107,7 +107,7 @@ def on_gpu(x: np.ndarray[Any, Any]) -> Any:
 
 
 class Product:
-    """One product in pyclmm and in PyTorch, on the same numbers."""
+    """One product in pyclmm and in PyTorch, with the same numbers."""
 
     def __init__(self, burst: Burst, case: Case, shape: Shape):
         *stack, m, n, k = shape
@@ -127,7 +127,7 @@ class Product:
             x.transpose(-1, -2) if trans == "T" else x
             for x, trans in zip(map(on_gpu, host), case.layout, strict=True)
         )
-        moved = sum(x.nbytes for x in (*host, self.out))
+        moved = sum(x.nbytes for x in host) + self.out.nbytes
         self.calls = max(2, int(BURST / max(self.flops / 500e12, moved / 4e12)))
         self.graph_calls = min(60, self.calls)
         self.graph = self._graph()
@@ -136,7 +136,7 @@ class Product:
         torch.backends.cuda.matmul.allow_tf32 = self.case.peer == "tf32"
         a, b = self.a, self.b
         if self.case.dtype == "int8":
-            b = b.T.contiguous().T  # as cuBLAS wants it
+            b = b.T.contiguous().T  # the layout that cuBLAS needs
         multiply = torch._int_mm if self.case.dtype == "int8" else torch.matmul
         for _ in range(3):
             multiply(a, b)
@@ -177,7 +177,7 @@ class Product:
 
 
 def measured(product: Product, shape: Shape, rounds: int) -> dict[str, Any]:
-    """A row of the table: medians of interleaved rounds, the first left out."""
+    """A row of the table: medians of interleaved rounds without the first."""
     times = [(product.pyclmm(), product.silent(), product.cublas()) for _ in range(rounds + 1)][1:]
     mine, unheard, theirs = (statistics.median(column) for column in zip(*times, strict=True))
     error = product.error() if product.flops <= 2.0 * 4100**3 else None
@@ -202,7 +202,7 @@ def measured(product: Product, shape: Shape, rounds: int) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
-    """Geometric mean and least of the ratios to cuBLAS over the shapes of MANY, for each element type."""
+    """Geometric mean and least of the ratios to cuBLAS over the shapes in MANY, for each element type."""
     lines = []
     for peer in ("float16", "bfloat16", "float64", "tf32"):
         own = [row for row in rows if row["peer"] == peer and row["asked_for"] == "auto"]
@@ -214,13 +214,13 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 
 def compile_all(queue: cl.CommandQueue, cases: list[Case], largest: int) -> None:
-    """Compile at once, in threads, what most products will use: alone, each takes the driver seconds."""
+    """Compile most products' programs in threads, because the driver takes seconds for each."""
     info = device_info(queue.device)
     programs: dict[Program, None] = {}
     for case in (c for c in cases if c.dtype in ("float16", "bfloat16", "float64")):
         dtype = np.dtype(ml_dtypes.bfloat16 if case.dtype == "bfloat16" else case.dtype)
         for shape in (s for s in case.shapes if max(s) <= largest or len(set(s)) > 1):
-            problem = problem_of((1, *shape)[-4:], case.layout, dtype)
+            problem = product((1, *shape)[-4:], case.layout, dtype)
             choice = next(candidates(problem, info, case.kernel))
             launches = choice.kernel.launches(problem, choice.config, info).launches
             programs |= {launch.program: None for launch in launches}
@@ -232,9 +232,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--limit", type=float, default=120, help="seconds; what does not fit is left out")
+    parser.add_argument("--limit", type=float, default=120, help="seconds; the remaining cases are left out")
     parser.add_argument("--largest", type=int, default=16384)
-    parser.add_argument("--only", help="cases whose title starts so")
+    parser.add_argument("--only", help="run only cases whose title starts with this")
     options = parser.parse_args()
     queue = new_queue(find_device("nvidia"))
     about = {"device": queue.device.name, "driver": queue.device.driver_version, "pyclmm": pyclmm.__version__}

@@ -1,6 +1,6 @@
-"""The most multiply-adds that a CPU device gives: a loop of nothing else, on all of its compute units.
+"""Measures the peak of a CPU device: a loop of multiply-adds alone, on all of its compute units.
 
-FMA units x lanes x clock, as the device has them while it works: the limit of every product.
+That is FMA units x vector elements x clock under load: the limit of every product.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyopencl as cl
 
 from pyclmm.opencl.devices import device_info
 
-CHAINS = 12  # independent sums: latency x units is 8 to 10, and 16 registers hold them
+CHAINS = 12  # independent sums: latency x FMA units is 8 to 10; 16 registers are enough for 12
 _STEPS = 1 << 20
 _ROUNDS = 8
 _SOURCE = """
@@ -43,7 +43,7 @@ __kernel void peak(__global REAL *out, const REAL s, const int steps)
 
 
 def peak_gflops(queue: cl.CommandQueue, real: str) -> float:
-    """10^9 operations a second in "float" or "double": the best of a few runs, in whole or half vectors."""
+    """10^9 operations/s in "float" or "double": the best of a few runs, with whole or half vectors."""
     widest = device_info(queue.device).vector_bits
     return max(_rate(queue, real, bits) for bits in {widest, max(128, widest // 2)})
 

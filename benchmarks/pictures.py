@@ -1,12 +1,13 @@
-"""Draws the results of GPU benchmarks: speed against size, and the ladder from naive to matrix units.
+"""Draws the results of GPU benchmarks: speed against size, and each step from naive to matrix units.
 
     python benchmarks/pictures.py
 
-Reads benchmarks/results/*.json, writes a .png beside each file it knows how to draw. No number is made here.
+Reads benchmarks/results/*.json and writes a .png beside each file that it can draw. It measures nothing.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,9 @@ from matplotlib.figure import Figure
 RESULTS = Path(__file__).resolve().parent / "results"
 OWN, PEER, LIMIT = "#4477aa", "#bbbbbb", "#aa3377"
 Content = dict[str, Any]
-# Operations a second of a device's matrix units at full clock (NVIDIA H200: 132 compute units, 1980 MHz; a
-# clock's are in "NVIDIA H100 Tensor Core GPU Architecture"), and how many passes a product of parts takes.
+# Operations/s of a device's matrix units at full clock (NVIDIA H200: 132 compute units, 1980 MHz; the
+# operations of a cycle are in "NVIDIA H100 Tensor Core GPU Architecture"), and the passes of a product of
+# split operands.
 UNIT_RATES = {
     "NVIDIA H200": {
         peer: 132 * 1.98e9 * each
@@ -45,7 +47,7 @@ def cube(row: Content) -> int | None:
 
 
 def against_size(axes: Any, points: dict[str, dict[int, float]]) -> None:
-    """A line a contestant: TFLOP/s by size, sizes side by side, since 4095, 4096 and 4097 tell apart."""
+    """TFLOP/s by size for each contestant. Sizes are evenly spaced, to separate 4095, 4096 and 4097."""
     sizes = sorted({size for rates in points.values() for size in rates})
     markers = iter("os^Dv*")
     for name, rates in points.items():
@@ -60,7 +62,7 @@ def against_size(axes: Any, points: dict[str, dict[int, float]]) -> None:
 
 
 def float32(content: Content) -> Figure:
-    """pyclmm, cuBLAS and CLBlast in float32, a picture a layout, with the device's limit."""
+    """pyclmm, cuBLAS and CLBlast in float32, axes for each layout, with the device's limit."""
     layouts = list(dict.fromkeys(row["layout"] for row in content["rows"]))
     figure = Figure(figsize=(4.5 * len(layouts), 4.5), layout="constrained")
     for axes, layout in zip(figure.subplots(1, len(layouts), squeeze=False)[0], layouts, strict=True):
@@ -80,21 +82,21 @@ def float32(content: Content) -> Figure:
 
 
 def beside(row: Content) -> str:
-    """The title of the picture that a product of matrix units belongs to."""
+    """The title of the axes on which a product is drawn."""
     if row["dtype"] == "complex64":
         return f'complex64 "{row["precision"]}", beside cuBLAS'
     return f'"high", beside cuBLAS {row["peer"]}' if row["precision"] == "high" else str(row["peer"])
 
 
 def limit(device: str, row: Content) -> float | None:
-    """Operations a second of the units that make a product, at full clock."""
+    """Operations/s at full clock of the matrix units that compute a product."""
     peer, passes = PARTS.get(row["precision"], (row["peer"], 1))
     rate = UNIT_RATES.get(device, {}).get(peer)
     return rate / passes if rate else None
 
 
 def matrix_units(content: Content) -> Figure:
-    """A picture for each peer: pyclmm's kernels and cuBLAS by size, and the limit."""
+    """pyclmm's kernels and cuBLAS by size, axes for each peer, with the limit."""
     titles = list(dict.fromkeys(map(beside, content["rows"])))
     figure = Figure(figsize=(13, 4.2 * -(-len(titles) // 3)), layout="constrained")
     for number, name in enumerate(titles, 1):
@@ -146,6 +148,7 @@ DRAWN: dict[str, Callable[[Content], Figure]] = {
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     for pattern, draw in DRAWN.items():
         for file in sorted(RESULTS.glob(pattern)):
             draw(json.loads(file.read_text())).savefig(file.with_suffix(".png"), dpi=110)

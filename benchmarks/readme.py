@@ -1,8 +1,8 @@
-"""Rewrites the tables of README.md and docs/kernels/matrix_units.md from KERNELS and benchmarks/results/.
+"""Rewrites the tables of the README and of docs/kernels/matrix_units/measured.md, from benchmarks/results/.
 
     python benchmarks/readme.py [--check]
 
-Everything between ``<!-- NAME -->`` and ``<!-- end NAME -->`` is replaced. No number is typed by hand.
+Everything between ``<!-- NAME -->`` and ``<!-- end NAME -->`` is replaced, so no number is typed by hand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def kernels() -> str:
-    """Every kernel by name; those that "auto" may choose are marked."""
+    """Every kernel by name, with a mark if "auto" may choose it."""
     rows = [[f"`{k.name}`", k.summary, "yes" if k.automatic else ""] for k in pyclmm.KERNELS]
     return table(["name", "what it is", "auto"], rows)
 
@@ -41,7 +41,7 @@ def header(content: dict[str, Any]) -> str:
 
 
 def bench() -> str:
-    """One product by every kernel, as `pyclmm bench` measured it."""
+    """One product by every kernel, from `pyclmm bench --json`."""
     parts = []
     for file in sorted(RESULTS.glob("bench-*.json")):
         content = json.loads(file.read_text())
@@ -61,7 +61,7 @@ def ladder(product: dict[str, Any]) -> str:
 
 
 def cpu() -> str:
-    """Speed beside NumPy and CLBlast on CPU devices, from benchmarks/cpu.py."""
+    """Speed compared with NumPy and CLBlast on CPU devices, from benchmarks/cpu.py."""
     rows = [row for file in sorted(RESULTS.glob("cpu-*.json")) for row in cpu_rows(file)]
     head = [
         "driver",
@@ -91,7 +91,7 @@ def cpu_rows(file: Path) -> Iterator[list[str]]:
 
 
 def gpu() -> str:
-    """float32 products on a GPU beside cuBLAS and CLBlast, from benchmarks/gpu.py."""
+    """float32 products on a GPU compared with cuBLAS and CLBlast, from benchmarks/gpu.py."""
     parts = []
     for file in sorted(RESULTS.glob("*-float32.json")):
         content = json.loads(file.read_text())
@@ -103,7 +103,7 @@ def gpu() -> str:
 
 
 def shapes(measured: list[dict[str, Any]]) -> str:
-    """A row a shape: TFLOP/s of NN, and the speed over the peers' of each layout."""
+    """A row for each shape: TFLOP/s of NN, and the speed divided by the peers' in each layout."""
     by_shape: dict[str, dict[str, dict[str, Any]]] = {}
     for row in measured:
         batch, m, n, k = row["shape"]
@@ -125,12 +125,12 @@ def over(row: dict[str, Any], peer: str) -> str:
 
 
 def ratios(row: dict[str, Any]) -> str:
-    """Speed over cuBLAS's, with an event of each launch and without."""
+    """Speed divided by cuBLAS's, with an event for each launch and without."""
     return ", ".join(f"{row['cublas_seconds'] / row[key]:.2f}" for key in ("seconds", "silent_seconds"))
 
 
 def units(measured: list[dict[str, Any]]) -> str:
-    """A row a kernel and type: TFLOP/s of cubes, in parentheses the speed over cuBLAS's."""
+    """A row for each kernel and type: TFLOP/s of cubes; in parentheses the speed divided by cuBLAS's."""
     by_name: dict[str, dict[int, str]] = {}
     for row in measured:
         m, *others = row["shape"]
@@ -146,12 +146,12 @@ def units(measured: list[dict[str, Any]]) -> str:
 
 
 def type_of(row: dict[str, Any]) -> str:
-    """What is multiplied, in a word."""
+    """The name of what is multiplied."""
     return "TF32" if row["precision"] == "medium" else str(row["dtype"])
 
 
 def units_means(measured: list[dict[str, Any]]) -> str:
-    """A row a type: how what "auto" takes compares with cuBLAS over all shapes and layouts."""
+    """A row for each type: "auto" compared with cuBLAS over all shapes and layouts."""
     by_type: dict[str, list[dict[str, Any]]] = {}
     for row in (r for r in measured if r["asked_for"] == "auto"):
         by_type.setdefault(type_of(row), []).append(row)
@@ -166,7 +166,7 @@ def units_means(measured: list[dict[str, Any]]) -> str:
 
 
 def units_shapes(measured: list[dict[str, Any]]) -> str:
-    """A row a shape: what "auto" takes of cuBLAS's speed, by type and layout."""
+    """A row for each shape: the speed of "auto" divided by cuBLAS's, by type and layout."""
     by_shape: dict[str, dict[str, str]] = {}
     for row in (r for r in measured if r["asked_for"] == "auto"):
         *stack, m, n, k = row["shape"]
@@ -178,7 +178,7 @@ def units_shapes(measured: list[dict[str, Any]]) -> str:
 
 
 def matrix_units() -> str:
-    """Matrix units of GPUs beside cuBLAS, from benchmarks/matrix_units.py."""
+    """Matrix units of GPUs compared with cuBLAS, from benchmarks/matrix_units.py."""
     parts = []
     for file in sorted(RESULTS.glob("*-matrix-units.json")):
         content = json.loads(file.read_text())
@@ -213,7 +213,7 @@ def accuracy() -> str:
 
 PARTS = {"kernels": kernels, "bench": bench, "cpu": cpu, "gpu": gpu, "matrix units": matrix_units,
          "accuracy": accuracy}  # fmt: skip
-PAGES = (ROOT / "README.md", ROOT / "docs" / "kernels" / "matrix_units.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "kernels" / "matrix_units" / "measured.md")
 
 
 def rewritten(text: str) -> str:
@@ -227,7 +227,7 @@ def rewritten(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="only say whether the pages are up to date")
+    parser.add_argument("--check", action="store_true", help="check only whether the pages are up to date")
     check = parser.parse_args().check
     for page in PAGES:
         old = page.read_text()

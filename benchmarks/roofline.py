@@ -1,7 +1,7 @@
-"""What the textbook kernels must move for what they compute, and what that asks of a device.
+"""The bytes and operations of the textbook kernels, and the bandwidth that they need.
 
-Counts are exact for the loops of cl/textbook/naive.cl and cl/textbook/tiled.cl, before any cache: elements that
-work-items ask global memory for. docs/kernels.md has the arithmetic.
+Counts are exact for the loops of cl/textbook/naive.cl and cl/textbook/tiled.cl, before any cache: the
+elements that work-items load from global memory. docs/kernels.md has the arithmetic.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyclmm.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Traffic:
-    """Elements read of A and of B and written to out, in global memory, and operations."""
+    """Elements of A and B read from global memory, elements of out written to it, and operations."""
 
     a: int
     b: int
@@ -21,11 +21,11 @@ class Traffic:
     operations: int
 
     def nbytes(self, itemsize: int) -> int:
-        """Bytes moved where every element has *itemsize* bytes."""
+        """Bytes moved if every element has *itemsize* bytes."""
         return (self.a + self.b + self.out) * itemsize
 
     def intensity(self, itemsize: int) -> float:
-        """Operations a byte moved; 0 where nothing is moved."""
+        """Operations for each byte moved; 0 if nothing is moved."""
         moved = self.nbytes(itemsize)
         return self.operations / moved if moved else 0.0
 
@@ -46,12 +46,12 @@ def tiled(m: int, n: int, k: int, tw: int) -> Traffic:
 
 
 def least(m: int, n: int, k: int) -> Traffic:
-    """The least that any kernel moves: each element of A and B read once."""
+    """The least traffic of any kernel: each element of A and B is read once."""
     return _traffic(m, n, k, 1, 1)
 
 
 def bandwidth_needed(rate: float, intensity: float) -> float:
-    """The bandwidth, in bytes/s, below which memory and not arithmetic decides.
+    """The bandwidth, in bytes/s, below which memory is the limit and not arithmetic.
 
     *rate* is in operations/s, *intensity* in operations a byte. Raises ArgumentError for an
     intensity that is not positive.

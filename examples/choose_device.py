@@ -1,4 +1,4 @@
-"""Choosing the device: by what `pyclmm info` lists, with a queue, without any prompt."""
+"""Choosing the device: by a number or name that `pyclmm info` lists, without a prompt."""
 
 import numpy as np
 

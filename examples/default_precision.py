@@ -9,14 +9,14 @@ a, b = rng.standard_normal((300, 400), np.float32), rng.standard_normal((400, 20
 exact = a.astype(np.float64) @ b
 
 
-def error(c):
-    return np.linalg.norm(c - exact) / np.linalg.norm(exact)
+def error(c: np.ndarray) -> float:
+    return float(np.linalg.norm(c - exact) / np.linalg.norm(exact))
 
 
-with pyclmm.default_precision("high"):  # PyTorch and JAX have other words for it: docs/semantics.md
+with pyclmm.default_precision("high"):  # PyTorch and JAX name it differently: docs/semantics.md
     high = pyclmm.matmul(a, b)
-    plan = pyclmm.Matmul(a, b)  # a plan keeps what it was made with
-    highest = pyclmm.matmul(a, b, precision="highest")  # a call's own wins
+    plan = pyclmm.Matmul(a, b)  # a plan keeps the precision it was made with
+    highest = pyclmm.matmul(a, b, precision="highest")  # an argument overrides the block
 
 assert np.array_equal(plan(a, b), high)
 for name, c in (("high", high), ("highest", highest), ("medium", pyclmm.matmul(a, b, precision="medium"))):

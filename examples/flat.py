@@ -1,4 +1,4 @@
-"""`flat`: a 1-D NDRange; a work-item finds its row and column by dividing its number by N."""
+"""`flat`: a 1-D NDRange. A work-item divides its number by N to find its row and column."""
 
 import numpy as np
 

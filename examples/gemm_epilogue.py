@@ -1,4 +1,4 @@
-"""gemm: a layer of a neural network, act(alpha op(a) op(b) + beta c + bias), in one pass."""
+"""gemm: a layer of a neural network, act(alpha op(a) op(b) + beta c + bias), in one call."""
 
 import numpy as np
 
@@ -19,5 +19,5 @@ print(f"{layer.shape}, {np.count_nonzero(layer == 0)} of {layer.size} cut off by
 assert np.array_equal(layer, expected)
 
 running = previous.copy()
-pyclmm.gemm(pictures, weights, running, beta=1.0, trans_b="T", out=running)  # update in place, as BLAS
+pyclmm.gemm(pictures, weights, running, beta=1.0, trans_b="T", out=running)  # update in place, as in BLAS
 assert np.array_equal(running, previous + pictures @ weights.T)

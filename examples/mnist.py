@@ -1,20 +1,23 @@
-"""Digits by their nearest neighbour: all the distances come from one matrix product.
+"""Recognizes digits by their nearest neighbour. One matrix product gives all distances.
 
     python examples/mnist.py [FOLDER]
 
-FOLDER holds MNIST's test files, t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz. Without it
-the digits are drawn by the script.
+FOLDER has MNIST's test files, t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz. Without it the
+script draws the digits.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 from demo import digits
 
 import pyclmm
 
-if len(sys.argv) > 1:
-    pictures, source = digits.load(Path(sys.argv[1])), "MNIST"
+parser = argparse.ArgumentParser(description="Tell digits by their nearest neighbour.")
+parser.add_argument("folder", nargs="?", type=Path, help="where MNIST's test files are; without it: drawn")
+folder = parser.parse_args().folder
+if folder is not None:
+    pictures, source = digits.load(folder), "MNIST"
 else:
     pictures, source = digits.draw(2500), "drawn"
 count = len(pictures.labels)

@@ -1,4 +1,4 @@
-"""NumPy in, NumPy out: pyclmm.matmul where numpy.matmul stood."""
+"""NumPy in, NumPy out: pyclmm.matmul in place of numpy.matmul."""
 
 import numpy as np
 

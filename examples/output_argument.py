@@ -1,4 +1,4 @@
-"""out=: the result goes where you want it, even into a view, even over an operand."""
+"""out=: the result goes into your array, which may be a view or overlap an operand."""
 
 import numpy as np
 

@@ -1,4 +1,6 @@
-"""`sequential`: one work-item does it all. The baseline, and the most accurate where sums are double."""
+"""`sequential`: one work-item computes everything. The baseline, and the most accurate kernel if the device
+has double.
+"""
 
 import numpy as np
 

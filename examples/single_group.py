@@ -1,4 +1,4 @@
-"""`single_group`: the whole product in one work-group, and what happens where it does not fit."""
+"""`single_group`: the whole product in one work-group, and the error if it does not fit."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""`thin`: matrix-vector products, and others with a side of at most 8, at memory bandwidth."""
+"""`thin`: matrix-vector products, and others with at most 8 rows or columns, at memory bandwidth."""
 
 import numpy as np
 

@@ -1,1 +1,1 @@
-"""The demo that `make demo` runs: matrices that mean something, by every kernel."""
+"""The demo that `make demo` runs: real matrices, multiplied by every kernel."""

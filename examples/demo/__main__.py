@@ -1,9 +1,9 @@
-"""Products that mean something, by every kernel, each checked against float64, with times side by side.
+"""Multiplies real matrices by every kernel, checks the results against float64, and prints their times.
 
     python -m examples.demo [--device DEVICE] [--data FOLDER]
 
-DEVICE is a number or a name that `pyclmm info` lists; FOLDER holds MNIST's test files (t10k-*.gz), whose digits
-are used in place of drawn ones. Exit code 1: a kernel's result was wrong.
+DEVICE is a number or a name that `pyclmm info` lists; FOLDER holds MNIST's test files (t10k-*.gz),
+whose digits are used in place of drawn ones. Exit codes: 0: success; 1: wrong result; 2: invalid arguments.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from pyclmm.tools.contest import NUMPY, Size
 from . import digits, workloads
 from .workloads import Workload
 
-# In a demo nothing takes long: runs a kernel, and seconds a kernel and product.
+# Runs of a kernel, and the most seconds for a kernel and product: a demo must be short.
 RULES = Rules(rounds=3, limit=2.0)
 _KNOWN, _ASKED = 2000, 500
 
 
 def products(data: Path | None) -> list[Workload]:
-    """What is multiplied: with *data*, a folder of MNIST's files, digits from there.
+    """The products of the demo. *data*: a folder with MNIST's files; None: digits are drawn.
 
-    Raises ArgumentError where the folder does not hold them.
+    Raises ArgumentError if the folder does not have those files.
     """
     if data is None:
         pictures, source = digits.draw(_KNOWN + _ASKED), "drawn"
@@ -50,7 +50,7 @@ def products(data: Path | None) -> list[Workload]:
 
 
 def list_devices(console: Console, chosen: cl.Device) -> None:
-    """A line for each device, the one that is used marked."""
+    """Print a line for each device, with a mark at the one that is used."""
     for label, device in device_labels().items():
         info = device_info(device)
         mark = "*" if device == chosen else " "
@@ -60,9 +60,9 @@ def list_devices(console: Console, chosen: cl.Device) -> None:
 
 
 def run(console: Console, queue: cl.CommandQueue, data: Path | None) -> list[Rung]:
-    """Multiply, print as it goes, and return what was measured.
+    """Multiply, print each product's table, and return the measurements.
 
-    Raises ArgumentError where *data* does not hold MNIST's files.
+    Raises ArgumentError if *data* does not have MNIST's files.
     """
     work = products(data)
     list_devices(console, queue.device)
@@ -108,7 +108,7 @@ def main() -> int:
         queue = new_queue(find_device(given.device), profiling=True)
         rungs = run(report.new_console(), queue, given.data)
     except PyclmmError as error:
-        sys.exit(f"Error: {error}")
+        parser.exit(2, f"Error: {error}\n")
     return int(any(rung.wrong for rung in rungs))
 
 

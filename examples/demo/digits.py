@@ -1,6 +1,6 @@
-"""Pictures of digits and two classifiers that are one matrix product each.
+"""Pictures of digits, and two classifiers that need one matrix product each.
 
-Pictures come from the IDX files of MNIST where a folder has them, and are drawn otherwise.
+Pictures come from MNIST's IDX files if a folder has them; otherwise they are drawn.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SEGMENTS = ("abcdef", "bc", "abdeg", "abcdg", "bcfg", "acdfg", "acdefg", "abc",
 
 @dataclass(frozen=True)
 class Digits:
-    """Pictures, one a row, float32 from 0 to 1, with the digit that each shows."""
+    """Pictures, one in each row, float32 from 0 to 1, with the digit that each shows."""
 
     pictures: Array
     labels: Array
@@ -52,7 +52,7 @@ class Digits:
 
 
 def read_idx(path: Path) -> Array:
-    """The array in a gzipped IDX file of unsigned bytes; ArgumentError where it is something else."""
+    """The array in a gzipped IDX file of unsigned bytes. Raises ArgumentError for any other file."""
     try:
         with gzip.open(path) as file:
             data = file.read()
@@ -69,7 +69,7 @@ def read_idx(path: Path) -> Array:
 
 
 def load(folder: Path) -> Digits:
-    """The pictures and labels of MNIST's test files in *folder*; ArgumentError where they don't fit."""
+    """The pictures and labels of MNIST's test files in *folder*; ArgumentError if they do not match."""
     pictures, labels = read_idx(folder / IMAGES), read_idx(folder / LABELS)
     if pictures.ndim != 3 or labels.shape != pictures.shape[:1] or not labels.size:
         raise ArgumentError(
@@ -79,7 +79,7 @@ def load(folder: Path) -> Digits:
 
 
 def draw(count: int, seed: int = 0) -> Digits:
-    """*count* seven-segment digits, shifted by up to 2 pixels, of any strength, in noise."""
+    """*count* seven-segment digits with noise, of varying brightness, shifted by up to 2 pixels."""
     rng = np.random.default_rng(seed)
     glyphs = np.zeros((10, _SIDE, _SIDE), np.float32)
     for digit, strokes in enumerate(_SEGMENTS):
@@ -98,15 +98,15 @@ def centroids(digits: Digits) -> Array:
 
 
 def nearest(known: Array, asked: Array, product: Product) -> Array:
-    """For each row of *asked* the number of the nearest row of *known*.
+    """For each row of *asked*, the index of the nearest row of *known*.
 
-    |x - y|^2 = |x|^2 - 2 x.y + |y|^2, so all the distances that matter come from one product,
-    asked @ known.T, and the lengths of *known*.
+    |x - y|^2 = |x|^2 - 2 x.y + |y|^2, and |x|^2 does not change the order. So one product, asked @ known.T,
+    and the lengths of *known* are enough.
     """
     lengths = np.sum(known.astype(np.float64) ** 2, axis=1)
     return np.asarray(np.argmin(lengths - 2 * product(asked, known.T), axis=1))
 
 
 def accuracy(found: Array, labels: Array) -> float:
-    """The share of *found* digits that are right, from 0 to 1."""
+    """The fraction of *found* digits that are right, from 0 to 1."""
     return float(np.mean(found == labels))

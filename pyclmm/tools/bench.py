@@ -1,8 +1,8 @@
 """Measuring kernels side by side: interleaved rounds, medians, every result checked.
 
-Device time is from the start of a product's first launch to the end of its last, by the driver's
-profiling events. Wall time is the call and the wait for its end, on operands that are already on
-the device; NumPy has wall time only. A kernel's *time* is the device time where there is one.
+Device time runs from the start of a product's first launch to the end of its last, by the driver's
+profiling events. Wall time is the call and the wait for its end, on operands that are already on the
+device; NumPy has wall time only. A kernel's *time* is its device time if the driver reports one.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..errors import BuildError, PyclmmError
+from ..errors import PyclmmError, in_short
 from ..kernels import KERNELS, kernel_named
 from ..kernels.config import TileConfig
 from ..opencl.devices import device_info
+from ..problem.canonical import problem_of
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import GemmProblem
 from ..selection import select
-from .contest import NUMPY, Board, Check, Contestant, OnDevice, OnNumpy, Sample, Size, problem_of, random_pair
+from .contest import NUMPY, Board, Check, Contestant, OnDevice, OnNumpy, Sample, Size, random_pair
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 BASELINE = "sequential"
-_FIRST_PROBE = 10**6  # multiply-adds: the smallest product that says how fast a kernel is
+_FIRST_PROBE = 10**6  # multiply-adds: the smallest product that shows how fast a kernel is
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How often a kernel runs at one size at most, and for how long in seconds, first run aside."""
+    """The most runs of a kernel at one size, and the most seconds, not counting the first run."""
 
     rounds: int = 7
     limit: float = 10.0
@@ -40,10 +41,10 @@ class Rules:
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one kernel at one size: times in seconds, or the reason why there are none.
+    """The result of one kernel at one size: times in seconds, or the reason why there are none.
 
-    ``error_ratio`` must stay within ``error_limit`` (:mod:`pyclmm.checks.reference`). ``speedup`` is over
-    `sequential`, whose time is ``extrapolated`` from a smaller product where it was too slow to run.
+    ``error_ratio`` must be under ``error_limit`` (:mod:`pyclmm.checks.reference`). ``speedup`` is over
+    `sequential`; ``extrapolated``: that was too slow to run, and its time follows from a smaller product.
     """
 
     kernel: str
@@ -70,7 +71,7 @@ class Row:
 
     @property
     def seconds(self) -> float | None:
-        """The time: the device's where the driver tells it, else wall time."""
+        """Device time if the driver reports it, else wall time."""
         return self.device or self.wall
 
     @property
@@ -100,12 +101,12 @@ class Rung:
 
     @property
     def wrong(self) -> list[Row]:
-        """The kernels whose results are not right."""
+        """The kernels with wrong results."""
         return [row for row in self.rows if row.correct is False]
 
 
 def kernel_names(asked: Sequence[str]) -> list[str]:
-    """The kernels to run: those *asked* for or all, with the baseline at the end.
+    """The kernels to run: those *asked* for, or all; the baseline is added at the end if missing.
 
     Raises ArgumentError for a name that no kernel has.
     """
@@ -118,7 +119,7 @@ def kernel_names(asked: Sequence[str]) -> list[str]:
 
 @dataclass
 class _Entry:
-    """A contestant on the way through its rounds."""
+    """A contestant and its samples so far."""
 
     contestant: Contestant
     samples: list[Sample] = field(default_factory=list)
@@ -127,17 +128,17 @@ class _Entry:
     failure: str | None = None
 
     def once(self) -> None:
-        """One more sample; a failure of the driver ends this contestant, not the others."""
+        """Take one more sample. A failure of the driver stops this contestant, not the others."""
         try:
             self.samples.append(self.contestant.run())
         except (cl.Error, PyclmmError, MemoryError) as error:
-            self.failure = _one_line(error)
+            self.failure = in_short(error)
         else:
             self.spent += self.samples[-1].wall
 
 
 class Track:
-    """One device with the kernels that run on it, and how fast each was seen to be."""
+    """One device, the kernels that run on it, and how fast each was so far."""
 
     def __init__(
         self,
@@ -146,34 +147,34 @@ class Track:
         rules: Rules | None = None,
         on_step: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """*queue* needs profiling; *on_step* is called with the name of what runs next."""
+        """*queue* needs profiling; *on_step* is called with the name of the kernel that runs next."""
         self.queue, self.kernels, self.rules = queue, list(kernels), rules or Rules()
         self.device = device_info(queue.device)
         self._on_step = on_step
         self._pace: dict[str, tuple[int, float, float]] = {}  # work, wall time, time; in seconds
 
     def expected(self, kernel: str, work: int) -> float | None:
-        """Seconds of wall time that *work* should take at the pace last seen; None: not seen yet."""
+        """Seconds of wall time that *work* should take at the last measured speed; None: not measured yet."""
         if kernel not in self._pace:
             return None
         seen, wall, _ = self._pace[kernel]
         return wall / seen * work
 
     def probe(self, size: Size, dtype: np.dtype[Any]) -> None:
-        """Run smaller products first, so that what is too slow for *size* is known before it runs."""
+        """Run smaller products first, to find out which kernels are too slow for *size*."""
         work: float = _FIRST_PROBE
         while work * 5 < size.work:
             self.race(*random_pair(size.shrunk(work), dtype), rounds=1)
             work *= 10
 
     def race(self, a: Array, b: Array, rounds: int | None = None) -> Rung:
-        """Every kernel and NumPy on ``a @ b``.
+        """Run every kernel and NumPy on ``a @ b``.
 
-        A kernel that cannot run, or would take longer than the rules' limit, gets a row that says so.
-        Raises DeviceMemoryError where the operands do not fit the device.
+        The row of a kernel that cannot run, or would exceed the rules' limit, has the reason.
+        Raises DeviceMemoryError if the operands do not fit the device.
         """
         size = Size(a.shape[0], b.shape[1], a.shape[1])
-        problem = problem_of(size, a.dtype)
+        problem = problem_of(size.m, size.n, size.k, a.dtype)
         names = (*self.kernels, NUMPY)
         rows = {name: row for name in names if (row := self._refused(name, size, problem))}
         checked = 0
@@ -197,7 +198,7 @@ class Track:
         return None
 
     def _entries(self, a: Array, b: Array, problem: GemmProblem, rows: dict[str, Row]) -> Iterator[_Entry]:
-        """Contestants for all who have no row yet; a kernel that fails to build gets its row here."""
+        """Contestants for the kernels without a row; a kernel that cannot be built gets its row here."""
         board = Board(self.queue, a, b, dtype_of(problem.out_type))
         for name in self.kernels:
             if name in rows:
@@ -206,7 +207,7 @@ class Track:
             try:
                 yield _Entry(OnDevice(name, board))
             except (cl.Error, PyclmmError) as error:
-                rows[name] = Row(name, reason=_one_line(error))
+                rows[name] = Row(name, reason=in_short(error))
         if NUMPY not in rows:
             yield _Entry(OnNumpy(a, b))
 
@@ -221,7 +222,7 @@ class Track:
         return entries
 
     def _first(self, entry: _Entry, check: Check) -> None:
-        """The first run: checked, and only counted where it is long, because it may hold a compilation."""
+        """The first run is checked. It may include a compilation, so its time counts only if it is long."""
         if isinstance(entry.contestant, OnDevice):
             entry.contestant.board.spoil()
         entry.once()
@@ -251,12 +252,3 @@ class Track:
                 yield replace(row, speedup=base / row.seconds, extrapolated=own is None)
             else:
                 yield row
-
-
-def _one_line(error: BaseException) -> str:
-    """The error without its log, but with the first error in that."""
-    if isinstance(error, BuildError):
-        lines = [line.strip() for line in error.log.splitlines()]
-        cause = next((line for line in lines if line.startswith("error") or ": error" in line), lines[0])
-        return f"the device's compiler refused it: {cause}"
-    return next(iter(str(error).splitlines()), type(error).__name__)

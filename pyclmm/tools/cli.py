@@ -1,6 +1,6 @@
-"""The command line: ``pyclmm`` and ``python -m pyclmm``. Every output is also fine in a pipe.
+"""The command line: ``pyclmm`` and ``python -m pyclmm``. Output is the same in a pipe.
 
-Exit codes: 0 well, 1 a kernel's result was wrong, 2 the call was wrong or cannot be done here.
+Exit codes: 0: success; 1: wrong result; 2: invalid arguments, or a product that cannot be computed here.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _INTERRUPTED = 130
 
 
 class _Failure(click.ClickException):
-    """An error of pyclmm's as one line and exit code 2."""
+    """An error of pyclmm as one line and exit code 2."""
 
     exit_code = 2
 
 
 class _Group(click.Group):
-    """Turns pyclmm's errors into messages, and knows the nearest command to a misspelt one."""
+    """Turns pyclmm's errors into messages, and suggests the nearest command for a misspelt one."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -90,9 +90,14 @@ _file = click.Path(dir_okay=False, path_type=Path)
 @click.argument("n", type=_size, required=False)
 @click.argument("k", type=_size, required=False)
 @click.option("--ladder", "climb", is_flag=True, help="Cubes of 10^3, 10^4, ... multiply-adds.")
-@click.option("--max-work", type=click.FloatRange(min=1e3), default=1e10, help="Top of the ladder [10^10].")
-@click.option("--cold", "first_calls", is_flag=True, help="What first calls cost in fresh processes.")
-@click.option("--kernel", "kernels", multiple=True, help="Kernel to run; may be given again [every one].")
+@click.option(
+    "--max-work",
+    type=click.FloatRange(min=1e3),
+    default=1e10,
+    help="Largest product of the ladder, multiply-adds [10^10].",
+)
+@click.option("--cold", "first_calls", is_flag=True, help="Time first calls in fresh processes.")
+@click.option("--kernel", "kernels", multiple=True, help="Kernel to run; repeatable [all].")
 @click.option("--dtype", default="float32", show_default=True, help="Element type of both matrices.")
 @_device_option
 @click.option("--rounds", type=click.IntRange(1, 1000), default=7, show_default=True)
@@ -101,9 +106,9 @@ _file = click.Path(dir_okay=False, path_type=Path)
     type=click.FloatRange(min=0, min_open=True),
     default=10.0,
     show_default=True,
-    help="Seconds: a kernel whose product would take longer is left out.",
+    help="Seconds; kernels that would take longer are left out.",
 )
-@click.option("--json", "json_file", type=_file, help="Write everything measured to this file.")
+@click.option("--json", "json_file", type=_file, help="Write all measurements to this file.")
 @click.option("--plot", "plot_file", type=_file, help="Draw to this file (.png, .svg, .pdf).")
 @click.pass_context
 def bench_command(
@@ -122,7 +127,7 @@ def bench_command(
     json_file: Path | None,
     plot_file: Path | None,
 ) -> None:
-    """Time kernels on random matrices, M x K times K x N, with NumPy beside them."""
+    """Time kernels and NumPy on random matrices, M x K times K x N."""
     size = None if m is None or n is None or k is None else Size(m, n, k)
     _check_call(ctx, size, m is not None, climb, first_calls, plot_file)
     element_type = dtype_named(dtype)
@@ -153,10 +158,12 @@ def bench_command(
 
 @main.command("selftest")
 @_device_option
-@click.option("--quick/--full", default=True, help="A minute, or every size and configuration [--quick].")
-@click.option("--report", "report_file", type=_file, help="Write a report fit for a bug report (JSON).")
+@click.option(
+    "--quick/--full", default=True, help="About a minute, or all sizes and configurations [--quick]."
+)
+@click.option("--report", "report_file", type=_file, help="Write a report for a bug report (JSON).")
 def selftest_command(device: str | None, quick: bool, report_file: Path | None) -> None:
-    """Test every kernel under every law on this device, each in a child process."""
+    """Test every kernel against every law on this device, each in a child process."""
     _check_files(report_file, None)
     own = device_info(find_device(device))
     with _progress() as on_step:
@@ -175,7 +182,7 @@ def selftest_command(device: str | None, quick: bool, report_file: Path | None) 
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
-    """Names with commas between them."""
+    """Names separated by commas."""
     return [name.strip() for name in value.split(",") if name.strip()]
 
 
@@ -210,9 +217,9 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
 @click.option("--dtype", "dtypes", callback=_names, default="float32", show_default=True)
 @click.option("--layout", "layouts", callback=_names, default="NN,NT,TN", show_default=True)
 @click.option("--precision", "precisions", callback=_names, default="highest", show_default=True)
-@click.option("--budget", callback=_seconds, default="120s", show_default=True, help="Time in all.")
+@click.option("--budget", callback=_seconds, default="120s", show_default=True, help="Time for all products.")
 @_device_option
-@click.option("--export", "export_file", type=_file, help="Write what was found as a table to contribute.")
+@click.option("--export", "export_file", type=_file, help="Write the results as a table to contribute.")
 @click.option("--plot", "plot_file", type=_file, help="Draw to this file (.png, .svg, .pdf).")
 def tune_command(
     shapes: list[tuple[int, int, int]],
@@ -224,9 +231,9 @@ def tune_command(
     export_file: Path | None,
     plot_file: Path | None,
 ) -> None:
-    """Find the fastest kernel for products like these on this device, and keep that for later calls.
+    """Find the fastest kernel for products like these on this device, and keep it for later calls.
 
-    Ctrl-C ends it and keeps what was found.
+    Ctrl-C ends the search and keeps what was found.
     """
     _check_files(export_file, plot_file)
     found = find_device(device)
@@ -259,7 +266,7 @@ def _tuning_step(at: tuner.Progress) -> str:
 def _check_call(
     ctx: click.Context, size: Size | None, any_size: bool, climb: bool, first_calls: bool, plot: Path | None
 ) -> None:
-    """Which of sizes, --ladder, --cold and --plot go together."""
+    """Reject combinations of sizes, --ladder, --cold and --plot that make no sense."""
     if climb and (any_size or first_calls):
         ctx.fail("--ladder has its own sizes and goes without M N K and --cold")
     if not climb and size is None:
@@ -269,7 +276,7 @@ def _check_call(
 
 
 def _check_files(json_file: Path | None, plot_file: Path | None) -> None:
-    """Find out before measuring what could not be written after it."""
+    """Fail before measuring if a file could not be written after it."""
     for path in (json_file, plot_file):
         if path is None:
             continue
@@ -283,7 +290,7 @@ def _check_files(json_file: Path | None, plot_file: Path | None) -> None:
 
 
 def _climb(track: Track, sizes: Sequence[Size], dtype: np.dtype[Any], on_step: Step) -> Iterator[Rung]:
-    """Each size in turn, until every kernel has become too slow."""
+    """Run each size in turn, until every kernel is too slow."""
     for size in sizes:
         if len(sizes) == 1:
             track.probe(size, dtype)
@@ -361,7 +368,7 @@ def _exit_if_wrong(rungs: Sequence[Rung]) -> None:
 
 
 def _exit_if_none(rungs: Sequence[Rung], asked: Sequence[str]) -> None:
-    """Exit code 2 where a kernel was asked for by name and none of those could run."""
+    """Exit code 2 if kernels were named and none of them could run."""
     rows = [rung.row(name) for rung in rungs for name in asked]
     if rows and all(row.reason is not None and not row.too_slow for row in rows):
         raise _Failure(f"{', '.join(asked)} could not run here: {rows[0].reason}")
@@ -369,7 +376,7 @@ def _exit_if_none(rungs: Sequence[Rung], asked: Sequence[str]) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Step]:
-    """A line on the terminal's error stream that says what runs; nothing where there is none."""
+    """A line on the error stream that says what runs; nothing if that is not a terminal."""
     console = Console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

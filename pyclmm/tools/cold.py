@@ -1,4 +1,4 @@
-"""What a first call costs: fresh processes, with empty and with warm caches of compiled kernels."""
+"""Measures first calls in fresh processes, with empty and with filled caches of compiled kernels."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 from ..errors import UnsupportedError
 from .contest import Size, dtype_named, random_pair
 
-# Where PyOpenCL, pyclmm and drivers keep compiled kernels. A directory of our own makes them empty;
-# a driver that keeps them elsewhere starts warm.
+# Where PyOpenCL, pyclmm and drivers keep compiled kernels. A fresh folder makes the caches empty.
+# A driver that keeps them elsewhere starts warm.
 CACHE_VARIABLES = (
     "PYCLMM_CACHE_DIR",
     "XDG_CACHE_HOME",
@@ -33,7 +33,7 @@ _CHILD = "import time; start = time.perf_counter(); import pyclmm.tools.cold; py
 
 @dataclass(frozen=True)
 class Cold:
-    """Seconds of a fresh process: importing pyclmm, the first call, the second, and the whole process."""
+    """Seconds in a fresh process: importing pyclmm, the first call, the second call, the whole process."""
 
     imports: float
     first: float
@@ -43,7 +43,7 @@ class Cold:
 
 @dataclass(frozen=True)
 class Request:
-    """What the process multiplies, and on which device ("platform:device", or None: the default)."""
+    """The product to measure, and the device ("platform:device", or None: the default)."""
 
     m: int
     n: int
@@ -54,7 +54,7 @@ class Request:
 
 
 def child(start: float) -> None:
-    """The process that is measured: *start* is the clock before it imported anything."""
+    """Run in the measured process. *start*: the clock before the first import."""
     from .. import matmul  # noqa: PLC0415 - part of what is measured
     from ..opencl.devices import find_device  # noqa: PLC0415
     from ..opencl.queues import new_queue  # noqa: PLC0415
@@ -72,9 +72,9 @@ def child(start: float) -> None:
 
 
 def measure(request: Request, on_step: Callable[[str], None] = lambda _: None) -> dict[str, Cold]:
-    """Medians over REPEATS processes: "empty" caches, and "warm" ones that the process before filled.
+    """Medians over REPEATS processes, with "empty" caches and with "warm" ones that the last process filled.
 
-    Raises UnsupportedError with the child's last line where it fails.
+    Raises UnsupportedError with the child's last line if it fails.
     """
     runs: dict[str, list[Cold]] = {"empty": [], "warm": []}
     for _ in range(REPEATS):

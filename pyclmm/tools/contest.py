@@ -1,4 +1,4 @@
-"""One product for several contestants: its operands, the right result, and who computes it."""
+"""One product computed by several contestants: its operands, the right result, the contestants."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info
 from ..opencl.host_memory import allocate, check_size
 from ..plan import Matmul
-from ..problem.canonical import checked_gemm
+from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENT_TYPES, dtype_of
-from ..problem.gemm import GemmProblem, dense
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 NUMPY = "numpy"
-# Multiply-adds that checking may cost: NumPy has a fast product for some types only.
+# The most multiply-adds of a check: NumPy has a fast product for some types only.
 _CHECK_FAST, _CHECK_SLOW = 2 * 10**10, 10**8
 
 
@@ -42,7 +41,7 @@ class Size:
         return self.m * self.n * self.k
 
     def shrunk(self, work: float) -> Size:
-        """About *work* multiply-adds: the long sides are cut to one length, the short ones stay."""
+        """A size of about *work* multiply-adds: long sides are cut to one length, short ones stay."""
         short, middle, _ = sorted((self.m, self.n, self.k))
         side = work ** (1 / 3)
         if short < side:
@@ -56,7 +55,7 @@ class Size:
 
 
 def ladder(top: float = 1e10) -> list[Size]:
-    """Cubes whose work is 10^3, 10^4, ... up to *top* multiply-adds, rounded to whole sides."""
+    """Cubes of 10^3, 10^4, ... up to *top* multiply-adds, with sides rounded to whole numbers."""
     sides = (round(10 ** (exponent / 3)) for exponent in range(3, 19) if 10**exponent <= top * 1.001)
     return [Size(side, side, side) for side in sides]
 
@@ -69,20 +68,15 @@ class Sample:
     device: float | None = None
 
 
-def problem_of(size: Size, dtype: np.dtype[Any]) -> GemmProblem:
-    """The product of two dense matrices of that size and dtype, as kernels see it."""
-    return checked_gemm(dense((size.m, size.k), dtype), dense((size.k, size.n), dtype)).problem
-
-
 def dtype_named(name: str) -> np.dtype[Any]:
-    """The dtype of an element type's name; ArgumentError with the nearest names otherwise."""
+    """The dtype with that name. Raises ArgumentError with the nearest names if there is none."""
     if name not in ELEMENT_TYPES:
         raise unknown_name("dtype", name, ELEMENT_TYPES)
     return dtype_of(name)
 
 
 def random_matrix(rng: np.random.Generator, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
-    """Normally distributed numbers, or small whole ones for integer types."""
+    """Normally distributed numbers; small whole numbers for integer types."""
     if dtype.kind in "biu":
         low, high = {"b": (0, 2), "u": (0, 16), "i": (-8, 8)}[dtype.kind]
         return rng.integers(low, high, shape).astype(dtype)
@@ -99,9 +93,9 @@ def random_pair(size: Size, dtype: np.dtype[Any], seed: int = 0) -> tuple[Array,
 
 
 class Check:
-    """The right result of one product, of all its rows or as many as are cheap to compute.
+    """The right result of one product: all rows, or as many as are cheap to compute.
 
-    *operands*: as :func:`reference.error_ratio` takes it.
+    *operands*: as in :func:`reference.error_ratio`.
     """
 
     def __init__(self, a: Array, b: Array, operands: float = 0.0) -> None:
@@ -150,7 +144,7 @@ class OnNumpy:
 
 
 class OnDevice:
-    """A kernel on operands that lie on the device."""
+    """A kernel, with the operands on the device."""
 
     def __init__(self, name: str, board: Board) -> None:
         self.name, self.board = name, board
@@ -169,7 +163,7 @@ class OnDevice:
 
 
 class Board:
-    """The operands on the device, and the result that every kernel writes in turn."""
+    """The operands on the device, and one buffer for the result of every kernel in turn."""
 
     def __init__(self, queue: cl.CommandQueue, a: Array, b: Array, out_dtype: np.dtype[Any]) -> None:
         self.queue = queue
@@ -185,7 +179,7 @@ class Board:
         return cla.Array(self.queue, x.shape, x.dtype, data=buffer), buffer
 
     def spoil(self) -> None:
-        """Fill the result with ones in every bit, NaN in floats: no kernel inherits a right one."""
+        """Set every bit of the result (NaN in floats), so that no kernel passes with an earlier result."""
         cl.enqueue_fill_buffer(self.queue, self._memory, np.full(1, 255, np.uint8), 0, self.out.nbytes)
         self.queue.finish()
 
@@ -196,11 +190,11 @@ class Board:
 
 
 def check_memory(size: Size, dtype: np.dtype[Any], device: DeviceInfo) -> None:
-    """Raise DeviceMemoryError where operands or result are too large for the device or the host.
+    """Raise DeviceMemoryError if operands and result do not fit the device.
 
-    Better before random numbers are drawn than after.
+    Call it before random operands are generated, which takes time.
     """
-    out_dtype = dtype_of(problem_of(size, dtype).out_type)
+    out_dtype = dtype_of(problem_of(size.m, size.n, size.k, dtype).out_type)
     shapes = {"a": (size.m, size.k), "b": (size.k, size.n), "out": (size.m, size.n)}
     total = 0
     for argument, (rows, columns) in shapes.items():

@@ -1,7 +1,7 @@
-"""The laws that a matrix product obeys, each as small problems with known answers.
+"""The laws that every matrix product must obey, each as small problems with known answers.
 
-In every one of them padding, workspace and what must not be read are poisoned, and the memory behind and
-between the rows of the result must stay as it is (see verify).
+In all of them padding, workspace and everything that must not be read are filled with poison values. The
+memory between and after the rows of the result must not change (see checks/known_answers.py).
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info
 from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, GemmProblem
+from ..selection.select import refusal
 
 SEED = 20
 Shape = tuple[int, int, int]  # M, N, K
-# Past one tile of most kernels by a few; thin ones for kernels that take nothing else.
+# A few rows and columns more than one tile of most kernels; thin shapes for kernels that support only those.
 _SHAPES: tuple[Shape, ...] = ((19, 21, 33), (19, 4, 33), (4, 21, 33), (19, 1, 33), (1, 21, 33), (1, 1, 33))
-_LARGEST = 160  # M, N and K around a tile
+_LARGEST = 160  # the most that M, N and K follow a tile's size
 
 
 @dataclass(frozen=True)
 class Case:
-    """One problem to run with small integers (*exact*), or with random numbers."""
+    """One problem, to run with small integers (*exact*) or with random numbers."""
 
     problem: GemmProblem
     exact: bool
@@ -39,7 +40,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Found:
-    """What a kernel made of a law: *cases* it ran, the first that went *wrong*, why it *refused* others."""
+    """The result of a law: how many *cases* ran, the first *wrong* one, why others were *refused*."""
 
     cases: int
     wrong: str | None
@@ -50,7 +51,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Setting:
-    """What cases are made for: a configuration, a shape that the kernel takes, and many or a few."""
+    """What cases depend on: a configuration, a shape that the kernel supports, many cases or a few."""
 
     config: TileConfig
     shape: Shape
@@ -75,12 +76,12 @@ def _problem(m: int, n: int, k: int, a: str = "float32", b: str | None = None, *
 
 
 def _plain(name: str) -> np.dtype[np.generic]:
-    """The dtype to ask NumPy about: it does not know bfloat16's products."""
+    """The dtype to look up in NumPy, which has no product of bfloat16."""
     return np.dtype(np.float32) if name == "bfloat16" else dtypes.dtype_of(name)
 
 
 def _sizes(config: TileConfig, full: bool) -> list[tuple[int, int, int]]:
-    """Each tile size and one off it, 1 in each place, primes, K = 0, long and thin."""
+    """Sizes of a tile and one more and less, 1 in each place, primes, K = 0, long and thin ones."""
     bm, bn, bk = (min(size, _LARGEST) for size in (config.bm, config.bn, config.bk))
     around = [(bm + d, bn + d, bk + d) for d in (-1, 0, 1)] + [(2 * bm, 2 * bn, 2 * bk), (bm, bn, 4 * bk)]
     rest = [(1, 9, 9), (9, 1, 9), (9, 9, 1), (1, 1, 1), (13, 17, 31), (37, 29, 41), (4, 5, 0)]
@@ -125,7 +126,7 @@ def _stacked(at: Setting) -> Iterator[Case]:
 
 
 def _scaled(at: Setting) -> Iterator[Case]:
-    """C is added with its factor; where there is no C, a C full of NaN is there and must not be read."""
+    """With C: beta C is added. Without: a C full of NaN exists and must not be read."""
     for has_c in (True, False):
         yield Case(_problem(*at.shape, has_c=has_c), exact=True)
     if at.full:
@@ -154,19 +155,22 @@ INTERFACE = "NumPy interface"
 
 
 def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, full: bool) -> Found:
-    """Run the law's cases in the kernel's default configuration; in all of them where *full*."""
+    """Run the law's cases with the kernel's default configuration, or with all if *full*."""
     device = device_info(queue.device)
     rng = np.random.default_rng(SEED)
     tally = _Tally()
     shape = _shape(kernel, device)
-    for config in kernel.configs(_problem(*shape), device)[: None if full else 1]:
+    configs = kernel.configs(_problem(*shape), device)
+    if not configs:
+        return Found(0, None, refusal(kernel, _problem(*shape), device), 0.0, 0.0)
+    for config in configs[: None if full else 1]:
         for case in law.cases(Setting(config, shape, full)):
             tally.add(case.problem, *_run(queue, kernel, config, case, device, rng))
     return tally.found()
 
 
 def _shape(kernel: Kernel, device: DeviceInfo) -> Shape:
-    """The first shape that the kernel takes."""
+    """The first shape that the kernel supports."""
     taken = (shape for shape in _SHAPES if kernel.supports(_problem(*shape), device) is None)
     return next(taken, _SHAPES[0])
 
@@ -179,12 +183,12 @@ def _run(
     device: DeviceInfo,
     rng: np.random.Generator,
 ) -> tuple[Outcome | None, str | None]:
-    """(how it came out, or None; why the kernel does not take it, or None)."""
+    """(the outcome, or None; the kernel's refusal, or None)."""
     problem = case.problem
     reason = kernel.supports(problem, device)
     if reason is not None:
         return None, reason
-    if kernel.violations(problem, config, device):  # that tile is not for this element type
+    if kernel.violations(problem, config, device):  # not a tile for this element type
         fitting = kernel.configs(problem, device)
         if not fitting:
             return None, "no configuration fits the device's limits"
@@ -194,7 +198,7 @@ def _run(
 
 
 class _Tally:
-    """Outcomes of one law, added up."""
+    """Sums up the outcomes of one law."""
 
     def __init__(self) -> None:
         self.cases = 0
@@ -217,9 +221,9 @@ class _Tally:
 
 
 def check_interface(queue: cl.CommandQueue, kernel: Kernel) -> Found:
-    """Products through :func:`pyclmm.gemm`: strided views, IEEE's specials, C full of NaN in place.
+    """Products by :func:`pyclmm.gemm`: strided views, NaN and infinity, and a C full of NaN as ``out``.
 
-    Raises what gemm raises.
+    Raises the errors of gemm.
     """
     rng = np.random.default_rng(SEED)
     m, n, k = _shape(kernel, device_info(queue.device))

@@ -1,4 +1,4 @@
-"""Measurements as pictures. matplotlib is an extra: ``pip install "pyclmm[plot]"``."""
+"""Draws measurements. matplotlib is an optional dependency: ``pip install "pyclmm[plot]"``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from benchmarks.roofline import attainable
 
 from ..errors import ArgumentError, unknown_name
 from .bench import BASELINE, Row, Rung
@@ -20,14 +18,14 @@ _COLOURS = tuple(f"C{index}" for index in range(10))
 
 def _figure(width: float, height: float) -> Any:
     try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, and slow to import
+        from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to import
     except ImportError as error:
         raise ArgumentError('plots need matplotlib: pip install "pyclmm[plot]"') from error
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def check(path: Path) -> None:
-    """Raise ArgumentError where *path* could not be drawn to: better before than after measuring."""
+    """Raise ArgumentError if *path* has no known picture format: to be called before measuring."""
     formats = _figure(1, 1).canvas.get_supported_filetypes()
     suffix = path.suffix.removeprefix(".").lower()
     if suffix not in formats:
@@ -41,7 +39,7 @@ def _style(index: int, name: str) -> dict[str, Any]:
 
 
 def bench(rung: Rung, device: str, path: Path) -> None:
-    """GFLOP/s at one size on a log axis, with speed-ups over the baseline."""
+    """Draw GFLOP/s at one size on a log axis, with speed-ups over the baseline."""
     rows = [row for row in rung.rows if row.gflops]
     figure = _figure(8, 1.6 + 0.4 * max(1, len(rows)))
     axes = figure.add_subplot()
@@ -69,7 +67,7 @@ def _label(row: Row) -> str:
 
 
 def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
-    """Time and speed-up against work, on log axes; hollow marks where the baseline is extrapolated."""
+    """Draw time and speed-up against work, on log axes; hollow marks: the baseline is extrapolated."""
     figure = _figure(12, 5.5)
     times, speedups = figure.subplots(1, 2)
     for index, name in enumerate(row.kernel for row in rungs[0].rows):
@@ -91,7 +89,7 @@ def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
 def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path) -> None:
     """Left: each search's candidates in the order tried. Right: the winners under the roofline.
 
-    *bandwidth* is a copy's, in bytes/s; the flat part of the roof is the best rate seen in the searches.
+    *bandwidth*: of a copy, in bytes/s. The flat part of the roof is the highest rate of the searches.
     """
     figure = _figure(12, 5.5)
     order, roof = figure.subplots(1, 2)
@@ -108,7 +106,7 @@ def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path
             roof.plot(intensity, rate / 1e9, **style, linestyle="none", markersize=8, label=label)
     ends = [min(intensities, default=1.0) / 8, max([*intensities, 2 * best / bandwidth]) * 8]
     xs = sorted([*ends, best / bandwidth])
-    roof.plot(xs, [attainable(best, bandwidth, x) / 1e9 for x in xs], color="black", linewidth=1)
+    roof.plot(xs, [min(best, bandwidth * x) / 1e9 for x in xs], color="black", linewidth=1)
     roof.set_xscale("log")
     roof.tick_params(axis="x", which="minor", labelbottom=False)
     for axes in (order, roof):

@@ -1,14 +1,14 @@
-"""Makes the PoCL 3.0 of PyPI work on processors that are younger than its compiler.
+"""Repairs the PoCL 3.0 of PyPI for processors that are newer than its compiler.
 
-LLVM 14 calls a processor that it does not know (AMD Zen 5, for one) "generic", and its compiler then
-refuses that very name: "unknown target CPU 'generic'", so that every build fails (pocl issue 1049). The
-name comes from one function. This puts another body there, which answers "haswell"; every x86-64
-processor with AVX2, FMA and BMI2 runs that code.
+LLVM 14 names a processor that it does not know (for example AMD Zen 5) "generic", but its compiler does not
+accept that name: "unknown target CPU 'generic'". So every build fails (pocl issue 1049). The name comes
+from one function. This command replaces the function's body, so that it returns "haswell". Every x86-64
+processor with AVX2, FMA and BMI2 runs code for haswell.
 
-    python -m pyclmm.tools.pocl_wheel         the driver in this environment, if it needs it
+    python -m pyclmm.tools.pocl_wheel         repairs the driver in this environment, if it needs it
 
-Nothing else of the library changes. It is only done where a build was seen to fail for this reason, where
-the bytes are those of that release, and never by itself: somebody runs the command.
+Nothing else in the library changes. The file is changed only if a build fails for this reason and its bytes
+are those of that release. pyclmm never does it by itself.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ..opencl.program import OLD_POCL
 
 CPU = b"haswell"
 _NEEDED = {"avx2", "fma", "bmi2"}
-# llvm::sys::getHostCPUName() in pocl-binary-distribution 3.0 for x86_64: where it is in the file,
-# and how it starts.
+# llvm::sys::getHostCPUName() in pocl-binary-distribution 3.0 for x86_64: its place in the file and its
+# first bytes.
 _OFFSET = 0x42E6BC0
 _ORIGINAL = bytes.fromhex("31c04889de0fa24887de85c0742d4189c181fe47656e75743781fa656e7469")
-# lea rax, [rip + 6]; mov edx, length; ret; then the name: a StringRef is returned in rax and rdx.
+# lea rax, [rip + 6]; mov edx, length; ret; the name. A StringRef is returned in rax and rdx.
 _REPLACEMENT = b"\x48\x8d\x05\x06\0\0\0\xba" + len(CPU).to_bytes(4, "little") + b"\xc3" + CPU
 
-# Builds one kernel on the wheel's PoCL alone; prints the driver's log where that fails.
+# Builds one kernel with the wheel's PoCL alone; prints the driver's log if that fails.
 _TRIAL = """
 import sys, pyopencl as cl
 try:
@@ -43,7 +43,7 @@ except cl.Error as error:
 
 
 def name_the_cpu(library: Path) -> bool:
-    """Change *library*, a file of its own afterwards; False where it is not the one that this knows."""
+    """Change *library*. It becomes a separate file. False if it is not the known release."""
     with library.open("rb") as file:
         file.seek(_OFFSET)
         found = file.read(len(_ORIGINAL))
@@ -69,7 +69,7 @@ def installed_library() -> Path | None:
 
 
 def build_log(library: Path) -> str:
-    """What a build on that driver alone says, in a process of its own; nothing if it works."""
+    """The log of a build with that driver alone, in a process of its own; empty if it works."""
     environment = os.environ | {"OCL_ICD_VENDORS": str(library), "POCL_KERNEL_CACHE": "0"}
     trial = [sys.executable, "-c", _TRIAL]
     done = subprocess.run(trial, capture_output=True, text=True, env=environment, check=False)
@@ -85,7 +85,7 @@ def _processor_flags() -> set[str]:
 
 
 def repair() -> str:
-    """Do what is needed here, and say what that was. SystemExit where it cannot be done."""
+    """Repair the driver if it needs it, and return what was done. Raises SystemExit if that is impossible."""
     library = installed_library()
     if library is None:
         return "PoCL of PyPI is not installed here: nothing to do"
@@ -95,7 +95,7 @@ def repair() -> str:
         raise SystemExit(f"PoCL of PyPI does not know this processor, and it lacks {sorted(_NEEDED)}")
     if not name_the_cpu(library):
         raise SystemExit(
-            f"{library.name} is not the release that this knows; install Debian's pocl-opencl-icd"
+            f"{library.name} is not the release that this can repair; install Debian's pocl-opencl-icd"
         )
     if log := build_log(library):
         raise SystemExit(f"PoCL of PyPI still does not build:\n{log}")

@@ -1,11 +1,11 @@
-"""The tuner: which kernel and configuration is fastest here, found by measuring, kept in a table.
+"""The tuner: measures which kernel and configuration is fastest, and keeps the result in a measured table.
 
-For each product, the choice of today is the incumbent. Every other candidate that a family offers (its
-``configs``, best families and best guesses first) challenges it: compiled, checked and timed in a child
-process (tuner_child.py), round by round in turn with the incumbent, and the winner only if it is faster by
-more than both scatter. A candidate that ends its process, or does not come to an end, is left behind, and a
-new child goes on with the next. The last incumbent is checked again at other shapes, in a child of its own,
-before it goes into the user's table (tables.py).
+For each product, the first incumbent is the choice without tuning. Every other candidate of the families
+(their ``configs``, the best estimates first) is a challenger. It is compiled, checked and timed in a child
+process (tuner_child.py), round by round in turn with the incumbent. It wins only if it is faster by more than
+the times of both scatter. If a candidate crashes its process or hangs, a new child continues with the next
+one. The last incumbent is checked again at other shapes, in a child of its own, before it goes into the
+user's table (selection/tables.py).
 """
 
 from __future__ import annotations
@@ -27,22 +27,21 @@ from ..kernels import KERNELS
 from ..kernels.device import DeviceInfo
 from ..opencl import host_memory
 from ..opencl.devices import device_info, find_device
-from ..problem.canonical import checked_gemm
+from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENT_TYPES, dtype_of
-from ..problem.gemm import GemmProblem, dense
+from ..problem.gemm import GemmProblem
 from ..selection import schema, select, tables
 from ..selection.tables import Entry
 
-LIMIT = 30.0  # seconds that one candidate may take, to compile, check and time
-LAYOUTS = ("NN", "NT", "TN", "TT")
+LIMIT = 30.0  # seconds to compile, check and time one candidate
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
-_START = 10.0  # seconds for a child to start and to make operands
-_FAMILY = 4  # a family's best guess comes after that many of the family before it
+_START = 10.0  # seconds for a child to start and to create operands
+_FAMILY = 4  # a family's first configuration is tried after this many of the family before it
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of one candidate: its median time in seconds, or the reason why it has none.
+    """The result of one candidate: its median time in seconds, or the reason why there is none.
 
     ``gain``: how many times as fast as the incumbent it was, in the same rounds.
     """
@@ -56,7 +55,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the tuner is: the product, candidates tried of all there are, and time left at most."""
+    """The tuner's progress: the product, candidates tried, candidates in all, and the most seconds left."""
 
     problem: GemmProblem
     tried: int
@@ -72,7 +71,7 @@ OnProgress = Callable[[Progress], None]
 class Search:
     """The search for one product: candidates in the order tried, and the entry for the table.
 
-    ``entry`` is None, with the ``reason``, where nothing was found that may be used.
+    ``entry`` is None if no usable candidate was found; ``reason`` says why.
     """
 
     problem: GemmProblem
@@ -88,13 +87,13 @@ class Search:
 
     @property
     def gain(self) -> float:
-        """How many times as fast the last winner is as the first incumbent, from race to race."""
+        """How many times as fast as the first incumbent the last winner is: the product of all gains."""
         return math.prod(t.gain for t in self.tried if t.won)
 
 
 @dataclass
 class Tuning:
-    """What a run of the tuner found. ``stored``: it is in the user's table, all of it."""
+    """The result of a run of the tuner. ``stored``: all entries are in the user's table."""
 
     device: DeviceInfo
     searches: list[Search] = field(default_factory=list)
@@ -115,13 +114,13 @@ def tune(
     on_progress: OnProgress = lambda _: None,
     precisions: Sequence[str] = ("highest",),
 ) -> Tuning:
-    """Measure which kernel is fastest for M x N x K products, and keep that for products like them.
+    """Measure which kernel is fastest for M x N x K products, and use the result for similar products.
 
     *budget*: seconds, shared between the products. *device*: as ``pyclmm --device`` takes it, or a
     PyOpenCL device. *precisions*: as :func:`pyclmm.matmul` takes them; a call uses what was found
     for its own. Ctrl-C ends the run and keeps what was found. Plans that exist stay as they are.
 
-    Raises ArgumentError for shapes, types, layouts and precisions that there are not.
+    Raises ArgumentError for invalid shapes, types, layouts and precisions.
     """
     if not budget > 0:
         raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
@@ -138,13 +137,13 @@ def tune(
         tuning.searches.append(searching.search)
         try:
             _tune(tuning, searching)
-        except KeyboardInterrupt:  # a second one: what is not checked is not kept
+        except KeyboardInterrupt:  # the second one: an unchecked result is not kept
             searching.search.reason = "interrupted"
     return tuning
 
 
 def _tune(tuning: Tuning, searching: _Searching) -> None:
-    """One product's search, its winner checked again and stored. The first Ctrl-C only ends the search."""
+    """Search for one product, check the winner again and store it. The first Ctrl-C ends the search only."""
     search = searching.search
     try:
         searching.run()
@@ -174,27 +173,20 @@ def _all_of(
         for shape in shapes:
             for layout in layouts:
                 for precision in precisions:
-                    yield problem_of(shape, dtype, layout, precision)
+                    yield product(shape, dtype, layout, precision)
 
 
-def problem_of(
-    shape: tuple[int, int, int], dtype: str, layout: str, precision: str = "highest"
-) -> GemmProblem:
-    """The product of two dense matrices, stored transposed where *layout* says T."""
+def product(shape: tuple[int, int, int], dtype: str, layout: str, precision: str = "highest") -> GemmProblem:
+    """The product of that shape, (M, N, K), of element types and layout by name."""
     if len(shape) != 3 or min(shape) < 1:
         raise ArgumentError(f"a shape is {shape}; pass M, N and K of 1 or more")
     if dtype not in ELEMENT_TYPES:
         raise unknown_name("dtype", dtype, ELEMENT_TYPES)
-    if layout not in LAYOUTS:
-        raise unknown_name("layout", layout, LAYOUTS)
-    m, n, k = shape
-    a = dense((m, k) if layout[0] == "N" else (k, m), dtype_of(dtype))
-    b = dense((k, n) if layout[1] == "N" else (n, k), dtype_of(dtype))
-    return checked_gemm(a, b, trans_a=layout[0], trans_b=layout[1], precision=precision).problem
+    return problem_of(*shape, dtype_of(dtype), layout, precision)
 
 
 def choices(problem: GemmProblem, device: DeviceInfo) -> list[select.Choice]:
-    """Every candidate, the incumbent first."""
+    """All candidates, the incumbent first."""
     ranked = []
     families = [k for k in KERNELS if k.automatic and select.refusal(k, problem, device) is None]
     for place, family in enumerate(families):
@@ -206,7 +198,7 @@ def choices(problem: GemmProblem, device: DeviceInfo) -> list[select.Choice]:
 
 
 def copy_bandwidth(queue: cl.CommandQueue) -> float:
-    """Bytes/s, read and written, of a copy within the device's memory. *queue* needs profiling."""
+    """Bytes/s, read plus written, of a copy within the device's memory. *queue* needs profiling."""
     info = device_info(queue.device)
     nbytes = min(1 << 28, info.max_mem_alloc_size // 4, info.global_mem_size // 8)
     source, target = (
@@ -224,12 +216,12 @@ def copy_bandwidth(queue: cl.CommandQueue) -> float:
 
 
 def median(samples: Sequence[float]) -> float:
-    """Of times in seconds."""
+    """The median of times in seconds."""
     return statistics.median(samples)
 
 
 def beats(challenger: Sequence[float], incumbent: Sequence[float]) -> bool:
-    """Whether the challenger's median is lower by more than either of them scatters."""
+    """Whether the challenger's median is lower by more than the spread of either."""
     gap = median(incumbent) - median(challenger)
     return gap > max(_spread(challenger), _spread(incumbent))
 
@@ -259,7 +251,7 @@ def _entry(problem: GemmProblem, best: Tried) -> Entry:
 
 
 class _Searching:
-    """One product's search on its way."""
+    """The running search for one product."""
 
     def __init__(
         self,
@@ -274,9 +266,9 @@ class _Searching:
         self.deadline, self.end, self.on_progress = deadline, end, on_progress
         self.waiting = list(range(len(self.choices)))
         self.incumbent: int | None = None
-        self.trying: tuple[int, float] | None = None  # which, and since when
+        self.trying: tuple[int, float] | None = None  # its index, and when it began
         self.request = {
-            "device": isolation.identity(device),
+            "device": device.identity,
             "problem": schema.problem_json(problem),
             "choices": [
                 {"kernel": c.kernel.name, "config": schema.config_json(c.config)} for c in self.choices
@@ -285,7 +277,7 @@ class _Searching:
         }
 
     def run(self) -> None:
-        """Try candidates until all are, or time is up; a child that is lost costs its candidate only."""
+        """Try candidates until none is left or time is up. A crashed child costs only its candidate."""
         while self.waiting and (left := self.deadline - time.monotonic()) > 0:
             known = [] if self.incumbent is None else [self.incumbent]
             self.trying = None
@@ -298,7 +290,7 @@ class _Searching:
                 return
 
     def _blamed(self, failure: worker.Failure) -> bool:
-        """Put the child's end down to the candidate that it tried, if it came to one."""
+        """Blame the child's crash on the candidate it tried. False if it had not tried one yet."""
         if self.trying is None:
             return False
         index, since = self.trying
@@ -307,7 +299,7 @@ class _Searching:
         return True
 
     def checked_again(self, choice: select.Choice) -> str | None:
-        """Why *choice* must not be used after all: it was wrong at another shape."""
+        """Why *choice* must not be used, if it fails at another shape; else None."""
         answers: list[Any] = []
         request = self.request | {"verify": self.choices.index(choice)}
         failure = worker.ask("tools.tuner_child", request, LIMIT, answers.append)
@@ -325,7 +317,7 @@ class _Searching:
                 self._timed(index, seconds, incumbent)
 
     def _lost(self, index: int, reason: str) -> None:
-        if index == self.incumbent:  # right before and not now: not to be relied on
+        if index == self.incumbent:  # it was right before and fails now: unreliable
             self.incumbent = None
             self.search.tried = [t for t in self.search.tried if t.choice != self.choices[index]]
         self._add(index, Tried(self.choices[index], reason=reason))

@@ -1,7 +1,7 @@
-"""The tuner's side in a child process: check candidates, and time each in turn with the incumbent.
+"""The tuner's child process: checks candidates and times each in turn with the incumbent.
 
-A candidate that does not come to an end is ended from within: faulthandler's watchdog needs neither this
-process's Python nor its driver to be alive.
+A watchdog ends this process if a candidate hangs. It is faulthandler's, which needs neither Python code nor
+the driver to respond.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..checks import isolation, selfcheck
+from ..checks import isolation
 from ..checks.known_answers import operands_error, outcome, resized
+from ..checks.small_problems import found_wrong
 from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
-from ..kernels import kernel_named
+from ..kernels import Work, kernel_named
 from ..opencl import host_memory, queues
 from ..opencl.binding import Binding, scalars_of
 from ..opencl.devices import device_info
-from ..opencl.launches import Recipe
+from ..opencl.launches import complete
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import schema
@@ -32,16 +33,16 @@ from .tuner import beats, median
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_ROUNDS = (5, 25)  # at least and at most
-_SECONDS = 0.3  # for the rounds of one candidate, if that is enough for the least
-_HOPELESS = 2.0  # times the incumbent's time: not worth more than one run
-_OUTCLASSED = 5.0  # times the incumbent's time: nor are the family's other configurations
-_LARGEST = 700  # M, N and K of the check at other shapes
-_RANDOM = 1 << 22  # random numbers of an operand; repeated from there on
+_ROUNDS = (5, 25)  # the fewest and the most
+_SECONDS = 0.3  # for the rounds of one candidate, if that is enough for the fewest rounds
+_HOPELESS = 2.0  # times the incumbent's time: no further runs
+_OUTCLASSED = 5.0  # times the incumbent's time: the family's other configurations are skipped too
+_LARGEST = 700  # the most that M, N and K are in the check at other shapes
+_RANDOM = 1 << 22  # random numbers in an operand, repeated to fill it
 
 
 def answers(request: Any) -> Iterator[dict[str, Any]]:
-    """What :mod:`pyclmm.tools.tuner` asks: "order", candidates to try, or "verify", one to check again."""
+    """Answer :mod:`pyclmm.tools.tuner`. "order": candidates to try; "verify": the one to check again."""
     device = isolation.device_of(request["device"])
     problem = schema.problem_from(request["problem"])
     choices = [
@@ -62,7 +63,7 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
         faulthandler.dump_traceback_later(request["limit"], exit=True, file=sys.stderr)
         try:
             answer = ring.challenge(choices[index])
-        except DeviceLostError:  # nothing more runs in this process: its parent starts another
+        except DeviceLostError:  # nothing runs in this process any more; the parent starts another
             raise
         except (BuildError, LaunchError, DeviceMemoryError, cl.Error) as error:
             answer = {"reason": str(error).splitlines()[0]}
@@ -94,16 +95,17 @@ class Ring:
         self.outclassed: set[str] = set()
 
     def challenge(self, choice: Choice) -> dict[str, Any]:
-        """Times in seconds, the incumbent's beside them (none for the first); or the reason for none."""
-        reason = selfcheck.found_wrong(self.queue, self.problem, choice.kernel, choice.config)
+        """Seconds of the challenger and of the incumbent (none for the first), or a reason for no times."""
+        work = choice.kernel.launches(self.problem, choice.config, self.device)
+        reason = found_wrong(self.queue, self.problem, choice.kernel, choice.config, work)
         if reason is not None:
             return {"reason": reason}
-        challenger = self._bind(choice)
+        challenger = self._bind(work)
         first = self._checked_run(challenger)
         if first is None:
             return {"reason": f"wrong result at {self.problem}"}
         if _HOPELESS * self.to_beat < first < _OUTCLASSED * self.to_beat:
-            first = self._run(challenger)  # the first may have met with a cold device
+            first = self._run(challenger)  # the device's clock may have been low in the first run
         if first > _OUTCLASSED * self.to_beat:
             self.outclassed.add(choice.kernel.name)
         if first > _HOPELESS * self.to_beat:
@@ -111,7 +113,7 @@ class Ring:
         return self._race(challenger, first)
 
     def _race(self, challenger: Binding, first: float) -> dict[str, Any]:
-        """Rounds of both; the winner is the incumbent from here on."""
+        """Run both in turn. The winner becomes the incumbent."""
         seconds, incumbent = [], []
         rounds = int(np.clip(_SECONDS / (2 * first), *_ROUNDS))
         for _ in range(rounds):
@@ -124,16 +126,15 @@ class Ring:
             self.to_beat = median(incumbent)
         return {"seconds": seconds, "incumbent": incumbent}
 
-    def _bind(self, choice: Choice) -> Binding:
-        work = choice.kernel.launches(self.problem, choice.config, self.device)
+    def _bind(self, work: Work) -> Binding:
         gemm = Gemm(self.problem, (self.problem.m, self.problem.n), self.out.dtype)
-        return Binding(self.queue, self.device, Recipe(gemm, work), gemm.unread)
+        return Binding(self.queue, self.device, complete(gemm, work), gemm.unread)
 
     def _run(self, binding: Binding) -> float:
-        """Seconds from the first launch's start to the last one's end.
+        """Seconds from the start of the first launch to the end of the last.
 
-        Launches wait behind a gate until all are enqueued: a host that is slower than the device would
-        otherwise put gaps between them, and crown kernels of one launch.
+        Launches wait for a user event until all are enqueued. Otherwise a slow host would leave gaps between
+        them, which would favour kernels with one launch.
         """
         gate = cl.UserEvent(self.queue.context)
         try:
@@ -147,7 +148,7 @@ class Ring:
         return (events[-1].profile.end - events[0].profile.start) * 1e-9 or wall
 
     def _checked_run(self, binding: Binding) -> float | None:
-        """The first run's seconds; None where its result is wrong."""
+        """Seconds of the first run; None if its result is wrong."""
         memory = self.buffers["out"]
         cl.enqueue_fill_buffer(self.queue, memory, np.full(1, 255, np.uint8), 0, self.out.nbytes)
         seconds = self._run(binding)
@@ -161,7 +162,7 @@ def _matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> Ar
 
 
 def wrong_elsewhere(queue: cl.CommandQueue, problem: GemmProblem, choice: Choice) -> str | None:
-    """The first wrong answer at shapes around *problem*'s and under it, or None."""
+    """The first wrong result at shapes near *problem*'s and smaller, or None."""
     info = device_info(queue.device)
     rng = np.random.default_rng(1)
     m, n, k = (min(length, _LARGEST) for length in (problem.m, problem.n, problem.k))

@@ -114,7 +114,7 @@ def document(runs: Sequence[Run], compiled: Sequence[Compiled]) -> str:
     return f"""# Conformance
 
 Written by `make conformance` on {date.today()} ({platform.machine()}). Each implementation runs in a
-process of its own; *refused* means that the kernel said why it cannot, in the last table.
+process of its own. *refused*: the kernel does not support the case; the last table has the reasons.
 
 ## Runs
 
@@ -124,11 +124,11 @@ process of its own; *refused* means that the kernel said why it cannot, in the l
 
 {markdown(kernel_table(runs))}
 
-## Compiled for devices that were not there
+## Compiled for devices that we do not have
 
 clang 19 for AMD, Intel's ocloc (22.43) for Intel, clang 15 to PTX and ptxas for NVIDIA; warnings are errors,
-but on Intel. Of gfx942, gfx1100 and pvc only the kernels for matrix units. The numbers are the largest over
-all dtypes of an entry; a thread of Intel's always has 128 registers.
+except for Intel. For gfx942, gfx1100 and pvc only the kernels for matrix units are compiled. The numbers are
+the largest over all dtypes of an entry; an Intel thread always has 128 registers.
 [kernels/offline.md](kernels/offline.md) has every configuration of the kernels for GPUs.
 
 {markdown(offline_table(compiled))}

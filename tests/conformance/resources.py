@@ -79,10 +79,10 @@ def document(rows: Sequence[Compiled]) -> str:
     bad = [r for r in rows if r.error or r.resources.spilled]
     return f"""# Compiled offline
 
-Written by `make offline` on {date.today()}: every configuration that the kernels for GPUs ship for AMD and
+Written by `make offline` on {date.today()}: every configuration that the GPU kernels ship for AMD and
 Intel, compiled for a transposed stack with C, bias and an activation. Each cell: registers of a work-item
 (gfx90a and gfx942: both kinds together; Intel: of a thread, always 128), spills, bytes of local memory. clang
-19 for AMD, ocloc 22.43 for Intel (it does not say how much local memory). {len(rows)} programs, {len(bad)} of
+19 for AMD, ocloc 22.43 for Intel (it does not report local memory). {len(rows)} programs, {len(bad)} of
 them spill or fail.
 
 No AMD or Intel GPU has run any of them.

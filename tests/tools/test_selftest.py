@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import socket
+from pathlib import Path
 from string import Template
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm.kernels import kernel_named
+from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.tools import cli, laws, selftest
@@ -35,7 +36,8 @@ import pyclmm.opencl.program as program
 source, build, enqueue = program.read_source, program._build, cl.enqueue_nd_range_kernel
 
 def wrong_source(name):
-    return source(name).replace("k < K; ++k", "k < K - 1; ++k") if name == "textbook/flat.cl" else source(name)
+    text = source(name)
+    return text.replace("k < K; ++k", "k < K - 1; ++k") if name == "textbook/flat.cl" else text
 
 def bad_build(context, what):
     if what.source == "textbook/tiled.cl":
@@ -58,7 +60,7 @@ def test_kernels(monkeypatch, *names):
     monkeypatch.setattr(selftest, "KERNELS", tuple(map(kernel_named, names)))
 
 
-test_kernels.__test__ = False
+test_kernels.__test__ = False  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -81,6 +83,12 @@ def sabotage(monkeypatch, tmp_path, secrets):
 
 def by_name(tested):
     return {one.kernel: one for one in tested}
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_a_refusal_has_its_reason(kernel, queue):
+    found = [laws.check(queue, kernel, law, full=False) for law in laws.LAWS]
+    assert all(x.cases or x.refused for x in found)
 
 
 def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(monkeypatch, sabotage):
@@ -196,8 +204,8 @@ def test_a_user_without_name_home_or_folder(monkeypatch):
         raise KeyError("uid not found")
 
     monkeypatch.setattr(getpass, "getuser", fail)
-    monkeypatch.setattr(selftest.Path, "home", fail)
-    monkeypatch.setattr(selftest.Path, "cwd", fail)
+    monkeypatch.setattr(Path, "home", fail)
+    monkeypatch.setattr(Path, "cwd", fail)
     assert selftest.anonymous("all is well") == "all is well"
 
 

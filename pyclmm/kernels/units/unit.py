@@ -97,6 +97,7 @@ class UnitKernel(Kernel):
     K, whose sums cl/split_k.cl adds; option ``unit``: rows of an instruction.
     """
 
+    options = ("unit",)
     risky = True
     tiles: tuple[tuple[int, int, int, int, int], ...]  # BM, BN, SGM, SGN, rows of an instruction
     most_sums = 128  # 32-bit registers of a work-item's sums: with more, clang 19 spills

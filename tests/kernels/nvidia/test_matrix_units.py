@@ -223,7 +223,7 @@ def test_every_argument_has_a_parameter(name, given, device):
         assert np.prod(launch.global_size) % np.prod(launch.local_size) == 0
 
 
-FASTEST = [  # on an H200, see docs/kernels/matrix_units.md
+FASTEST = [  # on an H200, see docs/kernels/matrix_units/measured.md
     ((1, 512, 512, 512), (64, 64), 0),
     ((1, 1024, 1024, 1024), (128, 64), 0),
     ((1, 2048, 2048, 2048), (128, 256), 0),

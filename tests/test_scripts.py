@@ -1,0 +1,50 @@
+"""Each script starts and says what it takes: its --help. An import that has moved is seen here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULES = ("examples.demo", "tests.conformance", "tests.campaigns.seeded_faults")
+FILES = [
+    str(path.relative_to(ROOT))
+    for folder in ("benchmarks", "docs", "examples", "tests/campaigns")
+    for path in sorted((ROOT / folder).glob("*.py"))
+    if "argparse" in path.read_text(encoding="utf-8") and path.stem != "seeded_faults"
+]
+COMMANDS = [*(["-m", name] for name in MODULES), *([name] for name in FILES)]
+# PyTorch is too large for the tests' environment; an empty module stands for it.
+TORCH = "def __getattr__(name):\n    return None\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help(command, tmp_path):
+    (tmp_path / "torch.py").write_text(TORCH)
+    path = os.pathsep.join((str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *command, "--help"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "usage:" in done.stdout
+    assert done.stderr == ""
+
+
+def test_every_script_that_can_be_started_is_here():
+    starts = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "benchmarks").glob("*.py"))
+        if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+    ]
+    assert len(starts) >= 9
+    assert set(starts) <= set(FILES)
