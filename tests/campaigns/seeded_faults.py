@@ -114,7 +114,7 @@ FAULTS = (
     Fault("transposed_b", "a transposed B is read as it lies", "cl/include/gemm.h", "(long)(j) * ldb + (k)",
           "(long)(k) * ldb + (j)", laws("transposes and naive")),
     Fault("batch_offset_of_b", "B moves by A's offset", "cl/include/gemm.h", "b_offset + BATCH_OFFSET(1)",
-          "b_offset + BATCH_OFFSET(of_a)", laws("stacks_broadcast and naive")),
+          "b_offset + BATCH_OFFSET(0)", laws("stacks_broadcast and naive")),
     Fault("batch_offset_of_out", "every product of a stack is written to the first", "cl/include/gemm.h",
           "out_offset + BATCH_OFFSET(3)", "out_offset", laws("stacks_broadcast and naive")),
     Fault("offset_of_a", "A's offset is ignored", "cl/include/gemm.h", "a += a_offset + ", "a += ",
