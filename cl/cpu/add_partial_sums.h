@@ -33,7 +33,7 @@ __kernel ONE_WIDE_ITEM void add_partial_sums(
       __global const VEC *sums = partial + piece_at(range, split_k, piece, pieces);
       UNROLL for (int v = 0; v < PIECE_VECS; ++v) sum[v] += sums[v];
     }
-    store_piece(sum, piece, OUT_PASS);
+    store_piece(sum, piece, RESULT);
   }
 }
 #endif

@@ -19,7 +19,7 @@
  * summed, each as it falls out of vectors of reals; `element` combines them and conjugates.
  *
  * Macros: BN, the most j a work-group has in
- * matvec_columns (LANES divides BN * PLANES); SPLIT 0, 1; those of the headers.
+ * matvec_columns (LANES divides BN * PLANES); SPLIT 0, 1. Those of types.h, gemm.h and vectors.h.
  * Preconditions: W and x hold ACC_T; in matvec_rows x has unit stride.
  * Technique: the level-2 BLAS.
  */
@@ -27,7 +27,7 @@
 #include "include/types.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
-#include "cpu/matvec_operands.h"
+#include "cpu/matvec_sums.h"
 #include "cpu/add_partial_sums.h"
 
 #if !defined(BN) || !defined(SPLIT)
@@ -35,23 +35,21 @@
 #endif
 
 #define AT_ONCE 8 /* rows of W: streams that hide each other's latency */
-#define FOR_ROWS UNROLL for (int r = 0; r < AT_ONCE; ++r)
-#define FOR_PLANES UNROLL for (int p = 0; p < PLANES; ++p)
+#define FOR_ROWS(r) UNROLL for (int r = 0; r < AT_ONCE; ++r)
+#define FOR_PLANES(p) UNROLL for (int p = 0; p < PLANES; ++p)
 #define LOAD_VEC(p) (*(__global const LOOSE_VEC *)(p))
 
+/* The sum of result j: to this work-group's range of partial sums, or through the epilogue. */
+INLINE void put_sum(const int j, const ACC_T sum, __global ACC_T *partial, const int split_k, RESULT_ARGS)
+{
 #if SPLIT
-#define PUT_SUM(j, sum) partial[piece_at(get_group_id(1), split_k, 0, PIECES(J)) * LANES / PLANES + (j)] = (sum)
+  partial[piece_at(get_group_id(1), split_k, 0, PIECES(X_IS_A ? N : M)) * LANES / PLANES + j] = sum;
 #else
-#define PUT_SUM(j, sum) STORE_SUM(j, sum)
+  store_sum(j, sum, RESULT);
 #endif
+}
 
 #define MATVEC_ARGS GEMM_ARGS, const int nc, const int split_k, const int k_range, __global ACC_T *partial
-#define MATVEC_BEGIN                              \
-  GEMM_BEGIN;                                     \
-  const int j0 = get_group_id(0) * nc;            \
-  const int j1 = min(J, j0 + nc);                 \
-  const int k0 = get_group_id(1) * k_range;       \
-  const int k1 = min(K, k0 + k_range)
 
 #if PLANES == 2
 /* The sum of w x from the sums of the products of their parts, named w's part first. */
@@ -68,7 +66,7 @@ INLINE void dot_rows(
     const int count)
 {
   VEC acc[PLANES][AT_ONCE];
-  FOR_PLANES FOR_ROWS acc[p][r] = (VEC)(0);
+  FOR_PLANES(p) FOR_ROWS(r) acc[p][r] = (VEC)(0);
   int k = 0;
   for (; k <= count - LANES; k += LANES) {
     VEC part[PLANES];
@@ -77,19 +75,19 @@ INLINE void dot_rows(
     part[1].even = part[0].odd;
     part[1].odd = part[0].even;
 #endif
-    FOR_PLANES FOR_ROWS acc[p][r] = LOAD_VEC(rows[r] + k) * part[p] + acc[p][r];
+    FOR_PLANES(p) FOR_ROWS(r) acc[p][r] = LOAD_VEC(rows[r] + k) * part[p] + acc[p][r];
   }
-  FOR_ROWS
+  FOR_ROWS(r)
   {
     REAL sum[PLANES][PLANES] = {{0}}; /* by the part of x relative to w's, and the part of w */
-    FOR_PLANES
+    FOR_PLANES(p)
     {
       const REAL *lanes = (const REAL *)&acc[p][r];
       for (int l = 0; l < LANES; ++l) sum[p][l % PLANES] += lanes[l];
     }
     /* an element at a time: of x[rest ^ p] over single reals Intel's compiler makes wrong vectors */
     for (int rest = k; rest < count; rest += PLANES)
-      FOR_PLANES UNROLL for (int q = 0; q < PLANES; ++q)
+      FOR_PLANES(p) UNROLL for (int q = 0; q < PLANES; ++q)
         sum[p][q] += rows[r][rest + q] * x[rest + (p ^ q)];
 #if PLANES == 2
     sums[r] = element(sum[0][0], sum[1][0], sum[1][1], sum[0][1]);
@@ -101,13 +99,18 @@ INLINE void dot_rows(
 
 __kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
 {
-  MATVEC_BEGIN;
+  GEMM_BEGIN;
+  __global const ACC_T *w = X_IS_A ? b : a, *x = X_IS_A ? a : b;
+  const long ld = X_IS_A ? ldb : lda;
+  const int length = X_IS_A ? N : M;
+  const int j0 = get_group_id(0) * nc, j1 = min(length, j0 + nc);
+  const int k0 = get_group_id(1) * k_range, k1 = min(K, k0 + k_range);
   for (int j = j0; j < j1; j += AT_ONCE) {
     __global const REAL *rows[AT_ONCE];
     ACC_T sums[AT_ONCE];
-    FOR_ROWS rows[r] = (__global const REAL *)(W + min(j + r, J - 1) * W_LD + k0);
-    dot_rows(sums, rows, (__global const REAL *)(X + k0), (k1 - k0) * PLANES);
-    for (int r = 0; r < min(AT_ONCE, j1 - j); ++r) PUT_SUM(j + r, sums[r]);
+    FOR_ROWS(r) rows[r] = (__global const REAL *)(w + min(j + r, length - 1) * ld + k0);
+    dot_rows(sums, rows, (__global const REAL *)(x + k0), (k1 - k0) * PLANES);
+    for (int r = 0; r < min(AT_ONCE, j1 - j); ++r) put_sum(j + r, sums[r], partial, split_k, RESULT);
   }
 }
 
@@ -119,43 +122,49 @@ INLINE void add_rows(
   const int vectors = count / LANES;
   for (int v = 0; v < vectors; ++v) {
     VEC sum[PLANES];
-    FOR_PLANES sum[p] = sums[p][v];
-    FOR_ROWS FOR_PLANES sum[p] = x[p][r] * LOAD_VEC(w + r * ld + v * LANES) + sum[p];
-    FOR_PLANES sums[p][v] = sum[p];
+    FOR_PLANES(p) sum[p] = sums[p][v];
+    FOR_ROWS(r) FOR_PLANES(p) sum[p] = x[p][r] * LOAD_VEC(w + r * ld + v * LANES) + sum[p];
+    FOR_PLANES(p) sums[p][v] = sum[p];
   }
-  FOR_PLANES
+  FOR_PLANES(p)
   {
     __local REAL *rest = (__local REAL *)sums[p];
-    for (int j = vectors * LANES; j < count; ++j) FOR_ROWS rest[j] += x[p][r] * w[r * ld + j];
+    for (int j = vectors * LANES; j < count; ++j) FOR_ROWS(r) rest[j] += x[p][r] * w[r * ld + j];
   }
 }
 
 __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
 {
   __local VEC sums[PLANES][BN * PLANES / LANES];
-  MATVEC_BEGIN;
+  GEMM_BEGIN;
+  __global const REAL *w = (__global const REAL *)(X_IS_A ? b : a);
+  __global const REAL *x_reals = (__global const REAL *)(X_IS_A ? a : b);
+  const long step_w = (X_IS_A ? ldb : lda) * PLANES;
+  const long step_x = (X_IS_A ? (TRANS_A ? lda : 1) : (TRANS_B ? 1 : ldb)) * PLANES;
+  const int j0 = get_group_id(0) * nc, j1 = min(X_IS_A ? N : M, j0 + nc);
+  const int k0 = get_group_id(1) * k_range, k1 = min(K, k0 + k_range);
   const int count = (j1 - j0) * PLANES;
-  __global const REAL *w = (__global const REAL *)(W + j0);
-  __global const REAL *x_reals = (__global const REAL *)X;
-  for (int v = 0; v < BN * PLANES / LANES; ++v) FOR_PLANES sums[p][v] = (VEC)(0);
+  w += (long)j0 * PLANES;
+  for (int v = 0; v < BN * PLANES / LANES; ++v) FOR_PLANES(p) sums[p][v] = (VEC)(0);
   int k = k0;
   for (; k <= k1 - AT_ONCE; k += AT_ONCE) {
     REAL x[PLANES][AT_ONCE];
-    FOR_ROWS FOR_PLANES x[p][r] = x_reals[(k + r) * X_STRIDE * PLANES + p];
-    add_rows(sums, w + k * W_LD * PLANES, W_LD * PLANES, x, count);
+    FOR_ROWS(r) FOR_PLANES(p) x[p][r] = x_reals[(k + r) * step_x + p];
+    add_rows(sums, w + k * step_w, step_w, x, count);
   }
   for (; k < k1; ++k)
-    FOR_PLANES
+    FOR_PLANES(p)
     {
       __local REAL *sum = (__local REAL *)sums[p];
-      for (int j = 0; j < count; ++j)
-        sum[j] += x_reals[k * X_STRIDE * PLANES + p] * w[k * W_LD * PLANES + j];
+      for (int j = 0; j < count; ++j) sum[j] += x_reals[k * step_x + p] * w[k * step_w + j];
     }
-  __local const REAL *s = (__local const REAL *)sums[0];
+  __local const REAL *s = (__local const REAL *)sums[0], *t = (__local const REAL *)sums[PLANES - 1];
+  for (int j = 0; j < j1 - j0; ++j) {
 #if PLANES == 2
-  __local const REAL *t = (__local const REAL *)sums[1];
-  for (int j = 0; j < j1 - j0; ++j) PUT_SUM(j0 + j, element(s[2 * j], t[2 * j], s[2 * j + 1], t[2 * j + 1]));
+    const ACC_T sum = element(s[2 * j], t[2 * j], s[2 * j + 1], t[2 * j + 1]);
 #else
-  for (int j = 0; j < j1 - j0; ++j) PUT_SUM(j0 + j, s[j]);
+    const ACC_T sum = s[j];
 #endif
+    put_sum(j0 + j, sum, partial, split_k, RESULT);
+  }
 }

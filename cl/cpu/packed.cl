@@ -16,7 +16,7 @@
  * An operand that is read where it lies (PACK_A or PACK_B 0) has no zeros behind its edge. There the
  * last tile moves back into the matrix, and only its new rows and columns are stored.
  *
- * Macros: BM, BN, the largest mc and nc; SPLIT 0, 1; those of the headers.
+ * Macros: BM, BN, the largest mc and nc; SPLIT 0, 1. Those of the headers.
  * Preconditions: mc, nc multiples of MR, NR; kc and k_range multiples of UNROLL_K; M >= MR without
  * PACK_A, N >= NR without PACK_B.
  */
@@ -37,22 +37,14 @@
 
 /* Where the panels, or the operands themselves, have row i or column j at step k. */
 #if PACK_A
-#define A_START(i, k) (a_panels + get_global_id(2) * a_stack + (long)(i) * PADDED_K + (long)(k) * MR)
+#define A_START(a, panels, i, k, lda, K) ((panels) + (long)(i) * PADDED(K) + (long)(k) * MR)
 #else
-#define A_START(i, k) (a + A_INDEX(i, k))
+#define A_START(a, panels, i, k, lda, K) ((a) + A_INDEX(i, k, lda))
 #endif
 #if PACK_B
-#define B_START(k, j) (b_panels + get_global_id(2) * b_stack + (long)(j) * K + (long)(k) * NR)
+#define B_START(b, panels, k, j, ldb, K) ((panels) + (long)(j) * (K) + (long)(k) * NR)
 #else
-#define B_START(k, j) (b + B_INDEX(k, j))
-#endif
-
-#if SPLIT
-#define SUM_SPACE __global
-#define SUM_AT(i, j) (partial + piece_at(range, split_k, TILE_NUMBER(i, j, N), TILE_COUNT(M, N)))
-#else
-#define SUM_SPACE __local
-#define SUM_AT(i, j) (sums + (((i) - i0) / MR * (BN / NR) + ((j) - j0) / NR) * TILE_VECS)
+#define B_START(b, panels, k, j, ldb, K) ((b) + B_INDEX(k, j, ldb))
 #endif
 
 /* Ask for what is read next: NR columns of `steps` rows of B. Rows a page apart are no stream to a
@@ -60,7 +52,7 @@
 INLINE void prefetch_rows(__global const REAL *b, const long ldb, const int steps)
 {
   for (int k = 0; k < steps; ++k)
-    for (int at = 0; at < NR * PLANES; at += CACHE_LINE / sizeof(REAL)) PREFETCH(b + k * B_STEP + at);
+    for (int at = 0; at < NR * PLANES; at += CACHE_LINE / sizeof(REAL)) PREFETCH(b + k * B_STEP(ldb) + at);
 }
 
 __kernel ONE_WIDE_ITEM void packed_multiply(
@@ -72,6 +64,8 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
   __local VEC sums[(BM / MR) * (BN / NR) * TILE_VECS];
 #endif
   GEMM_BEGIN;
+  a_panels += get_global_id(2) * a_stack;
+  b_panels += get_global_id(2) * b_stack;
   const int down = get_group_id(!rows_first);
   const int range = down / tile_rows;
   const int i0 = (down - range * tile_rows) * mc;
@@ -85,17 +79,21 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
       for (int i = i0; i < min(M, i0 + mc); i += MR) {
         const int ti = MOVED(PACK_A, i, MR, M);
         const int tj = MOVED(PACK_B, j, NR, N);
-        SUM_SPACE VEC *sum = SUM_AT(i, j);
+#if SPLIT
+        __global VEC *sum = partial + piece_at(range, split_k, TILE_NUMBER(i, j, N), TILE_COUNT(M, N));
+#else
+        __local VEC *sum = sums + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS;
+#endif
+        __global const REAL *rows = (__global const REAL *)A_START(a, a_panels, ti, k0, lda, K);
+        __global const REAL *columns = (__global const REAL *)B_START(b, b_panels, k0, tj, ldb, K);
         VEC acc[ROWS][NV];
         clear_tile(acc);
         if (i == i0 && kc <= FEW_STEPS)
-          prefetch_rows((__global const REAL *)B_START(k0 + kc, tj), ldb, min(kc, k_end - k0 - kc));
-        multiply_tile(
-            acc, (__global const REAL *)A_START(ti, k0), lda, (__global const REAL *)B_START(k0, tj),
-            ldb, steps);
+          prefetch_rows(columns + (long)kc * B_STEP(ldb), ldb, min(kc, k_end - k0 - kc));
+        multiply_tile(acc, rows, lda, columns, ldb, steps);
         if (k0 > k_begin) ADD_TILE(acc, sum);
         if (SPLIT || k0 + kc < k_end) KEEP_TILE(sum, acc);
-        else store_tile(acc, i, j, OUT_PASS);
+        else store_tile(acc, i, j, RESULT);
       }
     k0 += kc;
   } while (k0 < k_end);

@@ -1,6 +1,6 @@
 /* packed, first step: copy A and B into the panels that packed_tile.h describes.
  *
- *        K                       panel p = rows p*MR .. p*MR + MR - 1, PADDED_K * MR elements long
+ *        K                       panel p = rows p*MR .. p*MR + MR - 1, PADDED(K) * MR elements long
  *   +---------+                  work-group (q, r, z): steps r*chunk .. of panels q*span .., batch
  *   | panel 0 | MR rows          entry z, STEPS at a time into one panel after the other
  *   +---------+
@@ -11,7 +11,7 @@
  * to panel; with one, an operand that lies along K is read on.
  * Transposes, strides, conjugation and conversion to ACC_T end here: later steps see one layout.
  *
- * Macros: those of packed_tile.h, which comes before.
+ * Macros: those of packed_tile.h.
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -20,20 +20,10 @@
 #include "cpu/packed_tile.h"
 
 #define STEPS 16 /* a multiple of UNROLL_K; a cache line of float32 */
-#define PADDED_K ((K + UNROLL_K - 1) / UNROLL_K * UNROLL_K)
+#define PADDED(k) (((k) + UNROLL_K - 1) / UNROLL_K * UNROLL_K)
 
 #define PACK_ARGS \
   GEMM_ARGS, const int chunk, const int span, __global ACC_T *panels, const long stack
-#define PACK_BEGIN                                       \
-  GEMM_BEGIN;                                            \
-  const int first = get_group_id(0) * span;              \
-  const int k_begin = get_group_id(1) * chunk;           \
-  const int k_end = min(K, k_begin + chunk);             \
-  panels += get_global_id(2) * stack
-/* for every STEPS of K, for every panel that begins at line `at` of `lines` */
-#define FOR_PANELS(at, tile, lines)                      \
-  for (int k = k_begin; k < k_end; k += STEPS)           \
-    for (int at = first * (tile); at < min(lines, (first + span) * (tile)); at += (tile))
 
 /* Where step k of row i has its place in a panel of A. */
 #if TRANS_A
@@ -46,9 +36,9 @@ INLINE void pack_rows(
     __global ACC_T *to, __global const A_T *a, const long lda, const int i0, const int rows,
     const int k, const int steps)
 {
-  for (int u = 0; u < (steps + UNROLL_K - 1) / UNROLL_K * UNROLL_K; ++u)
+  for (int u = 0; u < PADDED(steps); ++u)
     for (int i = 0; i < MR; ++i)
-      to[PLACE_A(i, u)] = i < rows && u < steps ? LOAD_A(a, A_INDEX(i0 + i, k + u)) : ACC_ZERO;
+      to[PLACE_A(i, u)] = i < rows && u < steps ? LOAD_A(a, A_INDEX(i0 + i, k + u, lda)) : ACC_ZERO;
 }
 
 /* The same for MR rows and STEPS without a guard, in the order in which A lies. */
@@ -62,18 +52,21 @@ INLINE void pack_full_rows(
   for (int i = 0; i < MR; ++i)
     UNROLL for (int u = 0; u < STEPS; ++u)
 #endif
-      to[PLACE_A(i, u)] = LOAD_A(a, A_INDEX(i0 + i, k + u));
+      to[PLACE_A(i, u)] = LOAD_A(a, A_INDEX(i0 + i, k + u, lda));
 }
 
 __kernel ONE_WIDE_ITEM void pack_a(PACK_ARGS)
 {
-  PACK_BEGIN;
-  FOR_PANELS(i0, MR, M)
-  {
-    __global ACC_T *to = panels + (long)i0 * PADDED_K + (long)k * MR;
-    if (i0 + MR <= M && k + STEPS <= k_end) pack_full_rows(to, a, lda, i0, k);
-    else pack_rows(to, a, lda, i0, min(MR, M - i0), k, min(STEPS, k_end - k));
-  }
+  GEMM_BEGIN;
+  const int first = get_group_id(0) * span * MR, end = min(M, first + span * MR);
+  const int k_begin = get_group_id(1) * chunk, k_end = min(K, k_begin + chunk);
+  panels += get_global_id(2) * stack;
+  for (int k = k_begin; k < k_end; k += STEPS)
+    for (int i0 = first; i0 < end; i0 += MR) {
+      __global ACC_T *to = panels + (long)i0 * PADDED(K) + (long)k * MR;
+      if (i0 + MR <= M && k + STEPS <= k_end) pack_full_rows(to, a, lda, i0, k);
+      else pack_rows(to, a, lda, i0, min(MR, M - i0), k, min(STEPS, k_end - k));
+    }
 }
 
 INLINE void pack_columns(
@@ -82,7 +75,7 @@ INLINE void pack_columns(
 {
   for (int u = 0; u < steps; ++u)
     for (int j = 0; j < NR; ++j)
-      to[u * NR + j] = j < cols ? LOAD_B(b, B_INDEX(k + u, j0 + j)) : ACC_ZERO;
+      to[u * NR + j] = j < cols ? LOAD_B(b, B_INDEX(k + u, j0 + j, ldb)) : ACC_ZERO;
 }
 
 INLINE void pack_full_columns(
@@ -95,16 +88,19 @@ INLINE void pack_full_columns(
   for (int u = 0; u < STEPS; ++u)
     UNROLL for (int j = 0; j < NR; ++j)
 #endif
-      to[u * NR + j] = LOAD_B(b, B_INDEX(k + u, j0 + j));
+      to[u * NR + j] = LOAD_B(b, B_INDEX(k + u, j0 + j, ldb));
 }
 
 __kernel ONE_WIDE_ITEM void pack_b(PACK_ARGS)
 {
-  PACK_BEGIN;
-  FOR_PANELS(j0, NR, N)
-  {
-    __global ACC_T *to = panels + (long)j0 * K + (long)k * NR;
-    if (j0 + NR <= N && k + STEPS <= k_end) pack_full_columns(to, b, ldb, j0, k);
-    else pack_columns(to, b, ldb, j0, min(NR, N - j0), k, min(STEPS, k_end - k));
-  }
+  GEMM_BEGIN;
+  const int first = get_group_id(0) * span * NR, end = min(N, first + span * NR);
+  const int k_begin = get_group_id(1) * chunk, k_end = min(K, k_begin + chunk);
+  panels += get_global_id(2) * stack;
+  for (int k = k_begin; k < k_end; k += STEPS)
+    for (int j0 = first; j0 < end; j0 += NR) {
+      __global ACC_T *to = panels + (long)j0 * K + (long)k * NR;
+      if (j0 + NR <= N && k + STEPS <= k_end) pack_full_columns(to, b, ldb, j0, k);
+      else pack_columns(to, b, ldb, j0, min(NR, N - j0), k, min(STEPS, k_end - k));
+    }
 }

@@ -36,38 +36,37 @@
 #define ROWS (MR * PLANES)
 #define NV (NR * PLANES / LANES)
 #define TILE_VECS (ROWS * NV)
-#define FOR_TILE                                       \
-  UNROLL for (int r = 0; r < ROWS; ++r)     \
-      UNROLL for (int v = 0; v < NV; ++v)
+#define FOR_TILE(r, v) \
+  UNROLL for (int r = 0; r < ROWS; ++r) UNROLL for (int v = 0; v < NV; ++v)
 
 /* A_AT: where row r of the tile has its number for step u of UNROLL_K; A_STEP: how far UNROLL_K steps go;
- * B_STEP: how far one step goes. All in reals. */
+ * B_STEP: how far one step goes. All in reals; leading dimensions in elements. */
 #if PACK_A
-#define A_STEP (UNROLL_K * MR * PLANES)
+#define A_STEP(lda) (UNROLL_K * MR * PLANES)
 #if TRANS_A
-#define ELEMENT_AT(i, u) ((u) * MR + (i))
+#define ELEMENT_AT(i, u, lda) ((u) * MR + (i))
 #else
-#define ELEMENT_AT(i, u) ((i) * UNROLL_K + (u))
+#define ELEMENT_AT(i, u, lda) ((i) * UNROLL_K + (u))
 #endif
 #elif TRANS_A
-#define A_STEP (UNROLL_K * lda * PLANES)
-#define ELEMENT_AT(i, u) ((u) * lda + (i))
+#define A_STEP(lda) (UNROLL_K * (lda) * PLANES)
+#define ELEMENT_AT(i, u, lda) ((u) * (lda) + (i))
 #else
-#define A_STEP (UNROLL_K * PLANES)
-#define ELEMENT_AT(i, u) ((i) * lda + (u))
+#define A_STEP(lda) (UNROLL_K * PLANES)
+#define ELEMENT_AT(i, u, lda) ((i) * (lda) + (u))
 #endif
-#define A_AT(r, u) (ELEMENT_AT((r) / PLANES, u) * PLANES + (r) % PLANES)
+#define A_AT(r, u, lda) (ELEMENT_AT((r) / PLANES, u, lda) * PLANES + (r) % PLANES)
 #if PACK_B
-#define B_STEP (NR * PLANES)
+#define B_STEP(ldb) (NR * PLANES)
 #define B_VEC VEC
 #else
-#define B_STEP (ldb * PLANES)
+#define B_STEP(ldb) ((ldb) * PLANES)
 #define B_VEC LOOSE_VEC
 #endif
 
 INLINE void clear_tile(VEC acc[ROWS][NV])
 {
-  FOR_TILE acc[r][v] = (VEC)(0);
+  FOR_TILE(r, v) acc[r][v] = (VEC)(0);
 }
 
 /* acc += step u: a column of A times a row of B. Plain a*b+c: mad() and fma() may be calls. */
@@ -77,7 +76,7 @@ INLINE void multiply_step(
   VEC row[NV];
   UNROLL for (int v = 0; v < NV; ++v) row[v] = *(__global const B_VEC *)(b + v * LANES);
   UNROLL for (int r = 0; r < ROWS; ++r) {
-    const VEC x = (VEC)(a[A_AT(r, u)]);
+    const VEC x = (VEC)(a[A_AT(r, u, lda)]);
     UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = x * row[v] + acc[r][v];
   }
 }
@@ -92,15 +91,15 @@ INLINE void multiply_tile(
     UNROLL for (int u = 0; u < UNROLL_K; ++u)
     {
       multiply_step(acc, a, lda, b, u);
-      b += B_STEP;
+      b += B_STEP(ldb);
     }
-    a += A_STEP;
+    a += A_STEP(lda);
   }
   for (int u = 0; u < K - k; ++u) {
     multiply_step(acc, a, lda, b, u);
-    b += B_STEP;
+    b += B_STEP(ldb);
   }
 }
 
-#define ADD_TILE(acc, sum) FOR_TILE acc[r][v] += (sum)[r * NV + v]
-#define KEEP_TILE(sum, acc) FOR_TILE (sum)[r * NV + v] = acc[r][v]
+#define ADD_TILE(acc, sum) FOR_TILE(r, v) acc[r][v] += (sum)[r * NV + v]
+#define KEEP_TILE(sum, acc) FOR_TILE(r, v) (sum)[r * NV + v] = acc[r][v]

@@ -1,11 +1,11 @@
 /* Vectors for CPU devices, where one work-item does a whole work-group's work with vector registers.
  *
- * Macros: LANES, reals a vector: 2, 4, 8, 16; VECTOR_BITS, the width of a vector register;
- * PREFETCHES, 1: the compiler has clang's __builtin_prefetch. Those of types.h, which comes before.
+ * Macros: LANES, reals a vector: 2, 4, 8, 16; PREFETCHES, 1: the compiler has clang's __builtin_prefetch.
+ * Those of types.h.
  *
  * Gives REAL, the accumulator's type or that of its parts (PLANES of them); VEC and
- * LOOSE_VEC, LANES of them, aligned and anywhere; ONE_ITEM for entries, INLINE for functions;
- * PREFETCH(p) for the cache line that p points into.
+ * LOOSE_VEC, LANES of them, aligned and anywhere; ONE_WIDE_ITEM for entries; PREFETCH(p) for the cache line
+ * that p points into.
  *
  * Vectors are read and written through pointers: vload and vstore stay calls on some drivers, and a
  * call in an inner loop spills every register.
@@ -13,8 +13,8 @@
 #include "include/attributes.h"
 #include "include/types.h"
 
-#if !defined(LANES) || !defined(VECTOR_BITS) || !defined(PREFETCHES)
-#error "vectors.h needs LANES VECTOR_BITS PREFETCHES"
+#if !defined(LANES) || !defined(PREFETCHES)
+#error "vectors.h needs LANES PREFETCHES"
 #endif
 
 #define real_uint32 uint
@@ -44,7 +44,7 @@ typedef VEC LOOSE_VEC ALIGNED(4);
 /* Some compilers use half of the widest registers unless a function asks for all of them. */
 #ifdef __has_attribute
 #if __has_attribute(min_vector_width)
-#define FULL_WIDTH __attribute__((min_vector_width(VECTOR_BITS)))
+#define FULL_WIDTH __attribute__((min_vector_width(8 * sizeof(VEC))))
 #endif
 #endif
 #ifndef FULL_WIDTH

@@ -14,10 +14,12 @@
  * reads local memory TM TN / (TM + TN) times less often.
  *
  * Macros: those of register_tile.h, tile_order.h, types.h and gemm.h, and
- *   STAGES   tiles in local memory: 2 and up (2 exactly with register_held.h)
- *   FETCH_STEP_A FETCH_STEP_B   the k of a step before which the next tiles' loads are issued
  *   SPLIT    0: out is finished here; 1: K is cut into ranges, dimension 1 of the NDRange, whose sums go
  *            to `partial`, range after range of a tile; split_k.cl adds them
+ * A header of how tiles reach local memory comes before (register_held.h, register_nvidia.h). It gives
+ *   STAGES                      tiles in local memory
+ *   FETCH_STEP_A FETCH_STEP_B   the k of a step before which the next tiles' loads are issued
+ *   LEAD Stream DRAIN fetch_a fetch_b land_tile
  * Dimension 0 of the NDRange is WORK_ITEMS a tile, the first of them number `first_tile`. k_range is a
  * multiple of BK. Preconditions: BK / KS is even; VEC_A > 1 needs rows of A that start on 16 bytes and a
  * contiguous axis of whole chunks, stored with the accumulator's bits; B likewise.
@@ -31,8 +33,8 @@
 #include "include/tile_order.h"
 #include "gpu/register_tile.h"
 
-#if !defined(STAGES) || !defined(FETCH_STEP_A) || !defined(FETCH_STEP_B) || !defined(SPLIT)
-#error "register.h needs STAGES FETCH_STEP_A FETCH_STEP_B SPLIT"
+#ifndef SPLIT
+#error "register.h needs SPLIT"
 #endif
 
 /* One k of the tiles into registers. */
@@ -127,9 +129,9 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register(
   const int depth = SPLIT ? min(K - k0, k_range) : K;
 
   Stream stream;
-  begin_walk(&stream.a, (__global const uchar *)(a + A_INDEX(i0, k0)), sizeof(A_T), lda, M - i0, depth,
+  begin_walk(&stream.a, (__global const uchar *)(a + A_INDEX(i0, k0, lda)), sizeof(A_T), lda, M - i0, depth,
              BM, LINE_A, VEC_A, !TRANS_A);
-  begin_walk(&stream.b, (__global const uchar *)(b + B_INDEX(k0, j0)), sizeof(B_T), ldb, N - j0, depth,
+  begin_walk(&stream.b, (__global const uchar *)(b + B_INDEX(k0, j0, ldb)), sizeof(B_T), ldb, N - j0, depth,
              BN, LINE_B, VEC_B, TRANS_B);
   ACC_T acc[TM][TN];
   UNROLL for (int r = 0; r < TM; ++r) UNROLL for (int t = 0; t < TN; ++t) acc[r][t] = ACC_ZERO;
@@ -148,7 +150,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register(
 #if SPLIT
       partial[ROW_OF(p, r) * BN + COL_OF(p, t)] = acc[r][t];
 #else
-      STORE_RESULT(i0 + ROW_OF(p, r), j0 + COL_OF(p, t), acc[r][t]);
+      store_result(i0 + ROW_OF(p, r), j0 + COL_OF(p, t), acc[r][t], RESULT);
 #endif
     }
   }

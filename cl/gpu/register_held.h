@@ -13,7 +13,10 @@
 #include "include/chunk.h"
 #include "gpu/register_tile.h"
 
+#define STAGES 2
 #define LEAD 1 /* tiles ahead of the one being multiplied */
+#define FETCH_STEP_A 0
+#define FETCH_STEP_B 0
 #define DRAIN
 
 typedef struct {

@@ -6,7 +6,8 @@
  *   DRAIN              waits until nothing writes to local memory any more
  *
  * Needs A and B stored with the accumulator's bits, not conjugated. A tile with k as its contiguous axis
- * is transposed by copying single elements. Macros: those of register_tile.h, and STAGES.
+ * is transposed by copying single elements. Macros: STAGES, 2 and up; FETCH_B, the k of a step before
+ * which the copies of B are issued, or the last k; those of register_tile.h.
  * Source: the PTX ISA manual, "Data Movement and Conversion Instructions".
  */
 #include "include/attributes.h"
@@ -14,14 +15,20 @@
 #include "include/chunk.h"
 #include "gpu/register_tile.h"
 
+#if !defined(STAGES) || !defined(FETCH_B)
+#error "register_nvidia.h needs STAGES FETCH_B"
+#endif
+
 #define LEAD (STAGES - 1)
+#define FETCH_STEP_A 1
+#define FETCH_STEP_B SMALLER(FETCH_B, SLICE_K - 1)
 #define DRAIN asm volatile("cp.async.wait_all;" ::: "memory")
 
 typedef struct {
   Walk a, b;
 } Stream;
 
-#define COPY_ASYNC(cache, bytes)                                                             \
+#define COPY_ASYNC(cache, bytes, target, from, size)                                         \
   asm volatile("cp.async." cache ".shared.global [%0], [%1], " bytes ", %2;" ::"r"(target), \
                "l"(from), "r"(size)                                                         \
                : "memory")
@@ -32,11 +39,11 @@ INLINE void copy_async(__local ACC_T *to, __global const ACC_T *from, const int 
   const uint target = (uint)(size_t)to;
   const int size = valid ? bytes : 0;
   if (bytes == 16)
-    COPY_ASYNC("cg", "16");
+    COPY_ASYNC("cg", "16", target, from, size);
   else if (bytes == 8)
-    COPY_ASYNC("ca", "8");
+    COPY_ASYNC("ca", "8", target, from, size);
   else
-    COPY_ASYNC("ca", "4");
+    COPY_ASYNC("ca", "4", target, from, size);
 }
 
 INLINE void fetch_operand(

@@ -6,7 +6,6 @@
  *   KS          K slices: KS groups of work-items share each step, and are summed at the end
  *   CHUNK       elements of a 16-byte access to local memory (1, 2, 4); divides TM and TN
  *   VEC_A VEC_B elements of one access to global memory: 1 or CHUNK
- *   PAD_A PAD_B elements between the rows of a tile in local memory, multiples of CHUNK
  *
  * Both tiles lie in local memory with k as their slow axis, whichever way an operand is stored:
  *
@@ -22,10 +21,13 @@
 
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || \
     !defined(TM) || !defined(TN) || !defined(KS) || !defined(CHUNK) || !defined(VEC_A) || \
-    !defined(VEC_B) || !defined(PAD_A) || !defined(PAD_B)
-#error "register_tile.h needs BM BN BK SGM SGN TM TN KS CHUNK VEC_A VEC_B PAD_A PAD_B"
+    !defined(VEC_B)
+#error "register_tile.h needs BM BN BK SGM SGN TM TN KS CHUNK VEC_A VEC_B"
 #endif
 
+/* elements between the rows of a tile that is transposed on its way */
+#define PAD_A (TRANS_A ? 0 : CHUNK)
+#define PAD_B (TRANS_B ? CHUNK : 0)
 #define SG_ROWS (SGM / TM)
 #define SG_COLS (SGN / TN)
 #define SLICE_ITEMS ((BM / TM) * (BN / TN))

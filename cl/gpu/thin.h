@@ -5,51 +5,36 @@
  *   THIN_ROWS 1: X(k, x) = B(k, x), Y(q, k) = A(q, k)     0: X(k, x) = A(x, k), Y(q, k) = B(k, q)
  *
  * Such a product does 2 Q operations for each element of X it reads: memory bandwidth is all.
- * Macros: THIN_ROWS, Q, SPLIT (register.cl), SHORT_X 1: X has elements of 16 bits, of which an access takes
- * 4 or 8; those of tile_order.h, whose tile is the work-group's.
+ * Macros: THIN_ROWS; Q; VEC, elements of X an access: 1, or as many as 16 bytes hold, of 16-bit types also as
+ * many as 8 bytes hold; SPLIT (register.h); those of types.h and gemm.h. The kernel's file gives TILE_X, the x of
+ * a work-group's tile; its other side is Q.
  */
 #include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
+
+#if !defined(THIN_ROWS) || !defined(Q) || !defined(VEC) || !defined(SPLIT)
+#error "thin.h needs THIN_ROWS Q VEC SPLIT"
+#endif
+#define CHUNK VEC /* of what is summed as it is stored */
 #include "include/chunk.h"
 
-#if !defined(THIN_ROWS) || !defined(Q) || !defined(VEC) || !defined(SPLIT) || !defined(SHORT_X)
-#error "thin.h needs THIN_ROWS Q VEC SPLIT SHORT_X"
-#endif
-
 #if THIN_ROWS
-#define X_T B_T
-#define Y_T A_T
-#define X_BASE b
-#define Y_BASE a
-#define LOAD_X LOAD_B
-#define LOAD_Y LOAD_A
-#define X_EXTENT N
-#define Y_EXTENT M
-#define X_STEP_K (TRANS_B ? 1 : ldb)
-#define X_STEP_X (TRANS_B ? ldb : 1)
-#define Y_STEP_K (TRANS_A ? lda : 1)
-#define Y_STEP_Q (TRANS_A ? 1 : lda)
-#define TILE_X BN
-#define STORE_THIN(q, x, v) STORE_RESULT(q, x, v)
-#define TILE_AT(q, x) ((q) * BN + (x))
+#define BIG(of_a, of_b) of_b
+#define THIN(of_a, of_b) of_a
 #else
-#define X_T A_T
-#define Y_T B_T
-#define X_BASE a
-#define Y_BASE b
-#define LOAD_X LOAD_A
-#define LOAD_Y LOAD_B
-#define X_EXTENT M
-#define Y_EXTENT N
-#define X_STEP_K (TRANS_A ? lda : 1)
-#define X_STEP_X (TRANS_A ? 1 : lda)
-#define Y_STEP_K (TRANS_B ? 1 : ldb)
-#define Y_STEP_Q (TRANS_B ? ldb : 1)
-#define TILE_X BM
-#define STORE_THIN(q, x, v) STORE_RESULT(x, q, v)
-#define TILE_AT(q, x) ((x) * BN + (q))
+#define BIG(of_a, of_b) of_a
+#define THIN(of_a, of_b) of_b
 #endif
+typedef BIG(A_T, B_T) X_T;
+typedef THIN(A_T, B_T) Y_T;
+#define LOAD_X(p, i) BIG(LOAD_A(p, i), LOAD_B(p, i))
+#define LOAD_Y(p, i) THIN(LOAD_A(p, i), LOAD_B(p, i))
+
+/* SHORT_X: X has floats of 16 bits that are summed in 32 */
+#define short_float16 1
+#define short_bfloat16 1
+#define SHORT_X (CAT(short_, BIG(A_TYPE, B_TYPE)) && SAME_TYPE(ACC_TYPE, float32))
 
 /* access_t: VEC elements of X as FETCH_X reads them, and SPREAD_X(to, v), those as accumulators. 16-bit elements stay
  * as they are until they are multiplied, so that many accesses in flight take few registers. */
@@ -81,11 +66,15 @@ typedef ACC_T access_t;
 #define SPREAD_X(to, v) ((to)[0] = (v))
 #endif
 
-/* The sum of a tile's element (q, x), complete or a partial sum. */
+/* The sum of element (q, x), whose tile begins at x0: complete, or a partial sum. */
+INLINE void store_sum(
+    const int q, const int x, const int x0, const ACC_T sum, __global ACC_T *partial, RESULT_ARGS)
+{
 #if SPLIT
-#define GROUP_NUMBER (BATCH_ENTRY * get_num_groups(0) + get_group_id(0))
-#define SHARE_NUMBER (GROUP_NUMBER * get_num_groups(1) + get_group_id(1))
-#define STORE_SUM(q, x, v) partial[SHARE_NUMBER * (BM * BN) + TILE_AT(q, (x) - x0)] = (v)
+  const long group = BATCH_ENTRY * get_num_groups(0) + get_group_id(0);
+  const long range = group * get_num_groups(1) + get_group_id(1);
+  partial[range * (Q * TILE_X) + (THIN_ROWS ? q * TILE_X + x - x0 : (x - x0) * Q + q)] = sum;
 #else
-#define STORE_SUM(q, x, v) STORE_THIN(q, x, v)
+  store_result(THIN_ROWS ? q : x, THIN_ROWS ? x : q, sum, RESULT);
 #endif
+}

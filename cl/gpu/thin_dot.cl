@@ -9,10 +9,10 @@
  * Macros: LANES (a power of two), LINES a work-item, TEAMS of LANES in a work-group; those of thin.h.
  * Work-group (tile, range): lines from tile * TEAMS * LINES, K from range * k_range, a multiple of VEC.
  */
+#define TILE_X (TEAMS * LINES)
 #include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
-#include "include/chunk.h"
 #include "gpu/thin.h"
 
 #if !defined(LANES) || !defined(LINES) || !defined(TEAMS)
@@ -45,26 +45,32 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void thin_dot(
   const int x0 = (first_tile + get_group_id(0)) * TILE_X;
   const int k0 = SPLIT ? get_group_id(1) * k_range : 0;
   const int k_end = SPLIT ? min(K, k0 + k_range) : K;
-  const long step_x = X_STEP_X, y_step_k = Y_STEP_K, step_q = Y_STEP_Q;
+  const int extent = BIG(M, N), rows = THIN(M, N);
+  __global const X_T *big = BIG(a, b);
+  __global const Y_T *y = THIN(a, b);
+  const long step_x = BIG(lda, ldb);
+  const long y_step_k = THIN(TRANS_A ? lda : 1, TRANS_B ? 1 : ldb), step_q = THIN(TRANS_A ? 1 : lda, TRANS_B ? ldb : 1);
 
   ACC_T acc[Q][LINES];
   UNROLL for (int q = 0; q < Q; ++q) UNROLL for (int l = 0; l < LINES; ++l) acc[q][l] = ACC_ZERO;
   for (int k = k0 + lane * VEC; k < k_end; k += LANES * VEC) {
     access_t lines[LINES];
     UNROLL for (int l = 0; l < LINES; ++l)
-      lines[l] = FETCH_X(X_BASE + min(x0 + l * TEAMS + team, X_EXTENT - 1) * step_x + k);
+      lines[l] = FETCH_X(big + min(x0 + l * TEAMS + team, extent - 1) * step_x + k);
     ACC_T x[LINES][VEC];
     UNROLL for (int l = 0; l < LINES; ++l) SPREAD_X(x[l], lines[l]);
     UNROLL for (int q = 0; q < Q; ++q) {
       UNROLL for (int e = 0; e < VEC; ++e) {
-        const ACC_T y = LOAD_Y(Y_BASE, min(q, Y_EXTENT - 1) * step_q + (k + e) * y_step_k);
-        UNROLL for (int l = 0; l < LINES; ++l) acc[q][l] = MAC(acc[q][l], x[l][e], y);
+        const ACC_T value = LOAD_Y(y, min(q, rows - 1) * step_q + (k + e) * y_step_k);
+        UNROLL for (int l = 0; l < LINES; ++l) acc[q][l] = MAC(acc[q][l], x[l][e], value);
       }
     }
   }
   UNROLL for (int q = 0; q < Q; ++q) {
     sum_over_lanes(acc[q], scratch, lane);
-    if (lane == 0 && q < Y_EXTENT)
-      UNROLL for (int l = 0; l < LINES; ++l) STORE_SUM(q, x0 + l * TEAMS + team, acc[q][l]);
+    if (lane == 0 && q < rows)
+      UNROLL for (int l = 0; l < LINES; ++l) {
+        store_sum(q, x0 + l * TEAMS + team, x0, acc[q][l], partial, RESULT);
+      }
   }
 }

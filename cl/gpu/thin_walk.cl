@@ -10,10 +10,10 @@
  * Macros: LANES, SLICES (a power of two), AHEAD; those of thin.h. The work-group has ITEMS = LANES * SLICES.
  * Work-group (tile, range): columns from tile * LANES * VEC, K from range * k_range.
  */
+#define TILE_X (LANES * VEC)
 #include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
-#include "include/chunk.h"
 #include "gpu/thin.h"
 
 #if !defined(LANES) || !defined(SLICES) || !defined(AHEAD)
@@ -50,9 +50,8 @@ INLINE void sum_over_slices(ACC_T *value, __local ACC_T *scratch, const int slic
   barrier(CLK_LOCAL_MEM_FENCE); /* before the next values come */
 }
 
-/* Row k of the columns and of Y; the last one stands in for those beyond. */
-#define ROW_X(k) (column + min(k, k_end - 1) * step_k)
-#define ROW_Y(k) (Y_BASE + min(k, k_end - 1) * y_step_k)
+/* Row k of X or Y; the last one stands in for those beyond. */
+#define ROW(base, k, k_end, step) ((base) + min(k, (k_end) - 1) * (step))
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void thin_walk(
     GEMM_ARGS, const int first_tile, const int k_range, __global ACC_T *partial)
@@ -64,28 +63,31 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void thin_walk(
   const int x = x0 + lane * VEC;
   const int k0 = SPLIT ? get_group_id(1) * k_range : 0;
   const int k_end = SPLIT ? min(K, k0 + k_range) : K;
-  const long step_k = X_STEP_K, y_step_k = Y_STEP_K, step_q = Y_STEP_Q;
-  __global const X_T *column = X_BASE + min(x, X_EXTENT - VEC);
+  const int rows = THIN(M, N);
+  const long step_k = BIG(lda, ldb);
+  const long y_step_k = THIN(TRANS_A ? lda : 1, TRANS_B ? 1 : ldb), step_q = THIN(TRANS_A ? 1 : lda, TRANS_B ? ldb : 1);
+  __global const X_T *column = BIG(a, b) + min(x, BIG(M, N) - VEC);
+  __global const Y_T *y = THIN(a, b);
 
   ACC_T acc[Q][VEC];
   UNROLL for (int q = 0; q < Q; ++q) UNROLL for (int e = 0; e < VEC; ++e) acc[q][e] = ACC_ZERO;
   if (k0 < k_end) {
     int k = k0 + slice;
     access_t ahead[AHEAD];
-    UNROLL for (int u = 0; u < AHEAD; ++u) ahead[u] = FETCH_X(ROW_X(k + u * SLICES));
+    UNROLL for (int u = 0; u < AHEAD; ++u) ahead[u] = FETCH_X(ROW(column, k + u * SLICES, k_end, step_k));
     for (; k + (AHEAD - 1) * SLICES < k_end; k += AHEAD * SLICES) {
       UNROLL for (int u = 0; u < AHEAD; ++u) {
         const access_t access = ahead[u];
-        ahead[u] = FETCH_X(ROW_X(k + (AHEAD + u) * SLICES));
-        multiply_access(acc, access, Y_BASE + (k + u * SLICES) * y_step_k, step_q, Y_EXTENT, true);
+        ahead[u] = FETCH_X(ROW(column, k + (AHEAD + u) * SLICES, k_end, step_k));
+        multiply_access(acc, access, y + (k + u * SLICES) * y_step_k, step_q, rows, true);
       }
     }
     UNROLL for (int u = 0; u < AHEAD; ++u)
-      multiply_access(acc, ahead[u], ROW_Y(k + u * SLICES), step_q, Y_EXTENT, k + u * SLICES < k_end);
+      multiply_access(acc, ahead[u], ROW(y, k + u * SLICES, k_end, y_step_k), step_q, rows, k + u * SLICES < k_end);
   }
   UNROLL for (int q = 0; q < Q; ++q) {
     sum_over_slices(acc[q], scratch, slice);
-    if (slice == 0 && q < Y_EXTENT)
-      UNROLL for (int e = 0; e < VEC; ++e) STORE_SUM(q, x + e, acc[q][e]);
+    if (slice == 0 && q < rows)
+      UNROLL for (int e = 0; e < VEC; ++e) store_sum(q, x + e, x0, acc[q][e], partial, RESULT);
   }
 }

@@ -60,12 +60,14 @@ __kernel WORK_GROUP(TEAM_ITEMS * TEAMS, 1, 1) void add_partial_sums(
   if (team > 0) return;
   UNROLL for (int t = 1; t < TEAMS; ++t) sum += sums[TEAM_ITEMS * t + item];
 #endif
-  c += c_offset + BATCH_OFFSET_OF(BATCH_ENTRY + layer, 2);
-  out += out_offset + BATCH_OFFSET_OF(BATCH_ENTRY + layer, 3);
+  c += c_offset + BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + layer, 2);
+  out += out_offset + BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + layer, 3);
   bias += bias_offset;
   ACC_T acc[CHUNK];
   SPREAD(acc, sum);
   const int2 origin = tile_at(tile, tiles_m, tiles_n) * (int2)(BM, BN);
-  UNROLL for (int e = 0; e < CHUNK; ++e)
-    STORE_RESULT_AT(OUT_AT, origin.s0 + ROW_IN_TILE(chunk, e), origin.s1 + COLUMN_IN_TILE(chunk, e), acc[e]);
+  UNROLL for (int e = 0; e < CHUNK; ++e) {
+    const int i = origin.s0 + ROW_IN_TILE(chunk, e), j = origin.s1 + COLUMN_IN_TILE(chunk, e);
+    store_result_at(OUT_AT(i, j, ldo), i, j, acc[e], RESULT);
+  }
 }

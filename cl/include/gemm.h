@@ -14,6 +14,7 @@
  *   BIAS              0 none, 1 a value for each column, 2 a value for each row
  *   ACTIVATION        0 none, 1 relu, 2 leaky_relu, 3 gelu, 4 gelu_tanh, 5 sigmoid, 6 tanh, 7 silu
  */
+#include "include/attributes.h"
 #include "include/types.h"
 
 #if !defined(TRANS_A) || !defined(TRANS_B) || !defined(BATCHED) || !defined(HAS_C) || \
@@ -21,6 +22,8 @@
 #error "gemm.h needs TRANS_A TRANS_B BATCHED HAS_C BIAS ACTIVATION"
 #endif
 
+/* An entry's parameters. These three macros, and no others, speak of names that they are not given: GEMM_ARGS
+ * declares them, GEMM_BEGIN moves its pointers, RESULT passes on what RESULT_ARGS declares (below). */
 #define GEMM_ARGS                                                                      \
   const int M, const int N, const int K,                                               \
   __global const A_T *a, const long a_offset, const long lda,                          \
@@ -32,36 +35,35 @@
 
 /* z, this work-item's product in the stack: a global id, so that a long stack may be enqueued in parts. */
 #define BATCH_ENTRY ((long)get_global_id(2))
-#define BATCH_OFFSET(which) BATCH_OFFSET_OF(BATCH_ENTRY, which)
 #if BATCHED
-#define BATCH_OFFSET_OF(z, which) batch_offsets[4 * (z) + (which)]
+#define BATCH_OFFSET_OF(batch_offsets, z, which) batch_offsets[4 * (z) + (which)]
 #else
-#define BATCH_OFFSET_OF(z, which) 0
+#define BATCH_OFFSET_OF(batch_offsets, z, which) 0
 #endif
+#define BATCH_OFFSET(batch_offsets, which) BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY, which)
 
-/* Moves the pointers to this work-item's products; stands first in an entry. The batch entry is a
- * global id, not a group id, so that the host may enqueue a long stack in parts. */
+/* Moves the pointers of GEMM_ARGS to this work-item's product of the stack; stands first in an entry. */
 #define GEMM_BEGIN                                      \
-  a += a_offset + BATCH_OFFSET(0);                      \
-  b += b_offset + BATCH_OFFSET(1);                      \
-  c += c_offset + BATCH_OFFSET(2);                      \
-  out += out_offset + BATCH_OFFSET(3);                  \
+  a += a_offset + BATCH_OFFSET(batch_offsets, 0);       \
+  b += b_offset + BATCH_OFFSET(batch_offsets, 1);       \
+  c += c_offset + BATCH_OFFSET(batch_offsets, 2);       \
+  out += out_offset + BATCH_OFFSET(batch_offsets, 3);   \
   bias += bias_offset
 
 #if TRANS_A
-#define A_INDEX(i, k) ((long)(k) * lda + (i))
+#define A_INDEX(i, k, lda) ((long)(k) * lda + (i))
 #else
-#define A_INDEX(i, k) ((long)(i) * lda + (k))
+#define A_INDEX(i, k, lda) ((long)(i) * lda + (k))
 #endif
 #if TRANS_B
-#define B_INDEX(k, j) ((long)(j) * ldb + (k))
+#define B_INDEX(k, j, ldb) ((long)(j) * ldb + (k))
 #else
-#define B_INDEX(k, j) ((long)(k) * ldb + (j))
+#define B_INDEX(k, j, ldb) ((long)(k) * ldb + (j))
 #endif
 
 /* The one guarded load: zero outside. */
-#define GUARDED_A(i, k) ((i) < M && (k) < K ? LOAD_A(a, A_INDEX(i, k)) : ACC_ZERO)
-#define GUARDED_B(k, j) ((k) < K && (j) < N ? LOAD_B(b, B_INDEX(k, j)) : ACC_ZERO)
+#define GUARDED_A(a, i, k, lda, M, K) ((i) < (M) && (k) < (K) ? LOAD_A(a, A_INDEX(i, k, lda)) : ACC_ZERO)
+#define GUARDED_B(b, k, j, ldb, K, N) ((k) < (K) && (j) < (N) ? LOAD_B(b, B_INDEX(k, j, ldb)) : ACC_ZERO)
 
 /* exp, tanh and erf through the type's own builtins; activations exist for real accumulators only. */
 #if ACTIVATION == 0
@@ -105,21 +107,24 @@ static inline ACC_T finished(
   return ACTIVATE(value);
 }
 
-/* What the epilogue needs besides, as parameters and arguments of functions. */
-#define OUT_ARGS                                                                              \
-  const int M, const int N, __global OUT_T *out, const long ldo, __global const C_T *c,       \
-  const long c_rs, const long c_cs, __global const BIAS_T *bias, const long bias_stride,      \
+/* What an entry hands on to whatever writes its result. */
+#define RESULT_ARGS                                                                          \
+  const int M, const int N, __global OUT_T *out, const long ldo, __global const C_T *c,      \
+  const long c_rs, const long c_cs, __global const BIAS_T *bias, const long bias_stride,     \
   const ACC_T alpha, const ACC_T beta
-#define OUT_PASS M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta
+#define RESULT M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta
 
-/* The one guarded store: the whole epilogue for element (i, j), which lies at `at(i, j)` of out. */
-#define STORE_RESULT(i, j, acc) STORE_RESULT_AT(ROW_MAJOR, i, j, acc)
-#define ROW_MAJOR(i, j) ((long)(i) * ldo + (j))
-#define STORE_RESULT_AT(at, i, j, acc)                                                   \
-  do {                                                                                   \
-    if ((i) < M && (j) < N) {                                                            \
-      const ACC_T value_ = finished(acc, alpha, beta, c, (long)(i) * c_rs + (long)(j) * c_cs, \
-                                    bias, (long)(BIAS == 1 ? (j) : (i)) * bias_stride);  \
-      STORE_OUT(out, at(i, j), value_);                                                  \
-    }                                                                                    \
-  } while (0)
+/* The one guarded store: the whole epilogue for element (i, j), which is element `at` of out. */
+INLINE void store_result_at(const long at, const int i, const int j, const ACC_T acc, RESULT_ARGS)
+{
+  if (i < M && j < N) {
+    const ACC_T value = finished(
+        acc, alpha, beta, c, (long)i * c_rs + (long)j * c_cs, bias, (long)(BIAS == 1 ? j : i) * bias_stride);
+    STORE_OUT(out, at, value);
+  }
+}
+
+INLINE void store_result(const int i, const int j, const ACC_T acc, RESULT_ARGS)
+{
+  store_result_at((long)i * ldo + j, i, j, acc, RESULT);
+}

@@ -3,4 +3,4 @@
 #define EACH 1 /* work-items are many: they hide each other's latency */
 #define ROW_IN_TILE(chunk, e) ((chunk) / BN)
 #define COLUMN_IN_TILE(chunk, e) ((chunk) % BN)
-#define OUT_AT(i, j) ROW_MAJOR(i, j)
+#define OUT_AT(i, j, ldo) ((long)(i) * (ldo) + (j))

@@ -23,6 +23,15 @@
 #define CAT(x, y) CAT_(x, y)
 #define CAT3(x, y, z) CAT(CAT(x, y), z)
 
+/* SAME_TYPE(x, y), for #if: whether two names of accumulators' types, or one and any other, are the same. */
+#define number_uint32 1
+#define number_uint64 2
+#define number_float32 3
+#define number_float64 4
+#define number_complex64 5
+#define number_complex128 6
+#define SAME_TYPE(x, y) (CAT(number_, x) == CAT(number_, y))
+
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 typedef double elem_float64;

@@ -12,7 +12,7 @@
 
 #define STORE_SINGLE_OF_COLUMN(i, j, acc)                                  \
   do {                                                                     \
-    if ((i) < M && (j) < N) STORE_OUT(out, OUT_AT(i, j), FINISHED(i, j, acc)); \
+    if ((i) < M && (j) < N) STORE_OUT(out, OUT_AT(i, j, ldo), FINISHED(i, j, acc)); \
   } while (0)
 
 #if LEFT_REGISTERS && OUT_VECTOR && OUT_WIDTH
@@ -31,7 +31,7 @@ typedef struct { OUT_T low, high; } ALIGNED(2 * OUT_WIDTH) column_pair;
 #define STORE_COLUMN(i, j, v)                                                                        \
   do {                                                                                               \
     if ((i) + 1 < M && (j) < N) {                                                                    \
-      STORE_TWO(out + OUT_AT(i, j), FINISHED(i, j, (v)[0]), FINISHED((i) + 1, j, (v)[2]));           \
+      STORE_TWO(out + OUT_AT(i, j, ldo), FINISHED(i, j, (v)[0]), FINISHED((i) + 1, j, (v)[2]));           \
     } else {                                                                                         \
       STORE_SINGLE_OF_COLUMN(i, j, (v)[0]);                      \
     }                                                            \

@@ -21,7 +21,7 @@
 #if !defined(SWAPPED)
 #error "fragment_rows.h needs SWAPPED"
 #endif
-#define OUT_AT(i, j) (SWAPPED ? (long)(j) * ldo + (i) : (long)(i) * ldo + (j))
+#define OUT_AT(i, j, ldo) (SWAPPED ? (long)(j) * (ldo) + (i) : (long)(i) * (ldo) + (j))
 #define LEFT_REGISTERS (TRANS_A && ELEMENT_BYTES == 4)
 #if LEFT_REGISTERS
 #define ROW_STEP 1 /* from h = 0 to 1 */

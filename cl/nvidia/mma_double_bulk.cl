@@ -176,7 +176,7 @@ INLINE void sum_slices(double *acc, __local double *sums, const int slice)
 
 /* Pairs of neighbouring columns, to the result or, of a range of K, to `partial`. */
 INLINE void store_part(
-    const double *acc, const part_t part, const place_t now, const work_t work, __global double *partial, OUT_ARGS)
+    const double *acc, const part_t part, const place_t now, const work_t work, __global double *partial, RESULT_ARGS)
 {
   const int tiles = work.tiles_m * work.tiles_n, range = now.tile / tiles;
   const long slot = (BATCH_ENTRY * tiles + now.tile - range * tiles) * work.split_k + range;
@@ -208,8 +208,8 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
 #endif
   const long z = BATCH_ENTRY;
   const int id = get_local_id(0), sub_group = id / 32;
-  __global const uchar *from_a = operand_in_stack(a, a_offset, z, a_stride, BATCH_OFFSET(0), 8);
-  __global const uchar *from_b = operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(1), 8);
+  __global const uchar *from_a = operand_in_stack(a, a_offset, z, a_stride, BATCH_OFFSET(batch_offsets, 0), 8);
+  __global const uchar *from_b = operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(batch_offsets, 1), 8);
   __global ulong *slot = maps + MAP_SLOT * (get_group_id(2) * get_num_groups(0) + get_group_id(0));
   const filler_t filler = {slot, M, N, work_of(M, N, K, split_k), stages_in(tiles, bars)};
   GEMM_BEGIN;
@@ -239,6 +239,6 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
 #if SLICES > 1
     sum_slices(acc, sums, part.slice);
 #endif
-    if (part.slice == 0) store_part(acc, part, now, filler.work, partial, OUT_PASS);
+    if (part.slice == 0) store_part(acc, part, now, filler.work, partial, RESULT);
   }
 }

@@ -88,8 +88,8 @@ static inline bool tf32_parts_serve(
     if (i_ < M) {                                                                     \
       ACC_T acc_ = ACC_ZERO;                                                          \
       for (int k_ = 0; k_ < K; ++k_)                                                  \
-        acc_ = MAC(acc_, LOAD_A(a, A_INDEX(i_, k_)), LOAD_B(b, B_INDEX(k_, j_)));     \
-      STORE_RESULT(i_, j_, acc_);                                                     \
+        acc_ = MAC(acc_, LOAD_A(a, A_INDEX(i_, k_, lda)), LOAD_B(b, B_INDEX(k_, j_, ldb)));\
+      store_result(i_, j_, acc_, RESULT);                                             \
     }                                                                                 \
   } while (0)
 #else

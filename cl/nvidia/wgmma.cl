@@ -130,11 +130,11 @@ INLINE void leave_sums(
 
 /* The fragments of a quartet, `part` of a tile of product z, through the epilogue. */
 INLINE void store_part(
-    const wgmma_acc *acc, const piece_t piece, const int part, __global const long *batch_offsets, OUT_ARGS)
+    const wgmma_acc *acc, const piece_t piece, const int part, __global const long *batch_offsets, RESULT_ARGS)
 {
   const long z = BATCH_ENTRY + piece.layer;
-  out += BATCH_OFFSET_OF(z, 3);
-  c += BATCH_OFFSET_OF(z, 2);
+  out += BATCH_OFFSET_OF(batch_offsets, z, 3);
+  c += BATCH_OFFSET_OF(batch_offsets, z, 2);
   const int row = piece.origin.s0 + part * 64 + fragment_row(get_local_id(0) % 128);
   UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
 #if SWAPPED
@@ -166,7 +166,7 @@ INLINE void feed(const fed_t operand, const int feeder, const work_t work, const
 /* A quartet's part of all pieces of this work-group. */
 INLINE void multiply(
     const int quartet, const work_t work, const stages_t stages, __global wgmma_acc *partial,
-    __global const long *batch_offsets, OUT_ARGS)
+    __global const long *batch_offsets, RESULT_ARGS)
 {
   const int pieces = pieces_of(work), part = ALTERNATE ? 0 : quartet - 1, groups = get_num_groups(0);
   ring_t ring = {0, 0};
@@ -195,7 +195,7 @@ INLINE void multiply(
       leave_sums(partial, acc, piece, part, work);
       continue;
     }
-    store_part(acc, piece, part, batch_offsets, OUT_PASS);
+    store_part(acc, piece, part, batch_offsets, RESULT);
   }
 }
 
@@ -217,7 +217,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     c += c_offset;
     out += out_offset;
     bias += bias_offset;
-    multiply(quartet, work, stages, partial, batch_offsets, OUT_PASS);
+    multiply(quartet, work, stages, partial, batch_offsets, RESULT);
     return;
   }
   const int sub_group = first_ones(get_local_id(0) / 32), feeder = sub_group / 2, which = sub_group % 2;
@@ -225,12 +225,12 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   __global ulong *slot = maps + MAP_SLOT * (FEEDERS * (get_group_id(2) * get_num_groups(0) + get_group_id(0)) + feeder);
   if (which == 0) {
     const fed_t operand = fed_operand(
-        0, slot, scratch + 32 * sub_group, operand_in_stack(a, a_offset, z, a_stride, BATCH_OFFSET(SWAPPED), ELEMENT_BYTES),
+        0, slot, scratch + 32 * sub_group, operand_in_stack(a, a_offset, z, a_stride, BATCH_OFFSET(batch_offsets, SWAPPED), ELEMENT_BYTES),
         M, K, lda * ELEMENT_BYTES, stack, stack > 1 ? a_stride * ELEMENT_BYTES : 0);
     if (get_local_id(0) % 32 == 0) feed(operand, feeder, work, stages);
   } else {
     const fed_t operand = fed_operand(
-        1, slot, scratch + 32 * sub_group, operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(!SWAPPED), ELEMENT_BYTES),
+        1, slot, scratch + 32 * sub_group, operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(batch_offsets, !SWAPPED), ELEMENT_BYTES),
         N, K, ldb * ELEMENT_BYTES, stack, stack > 1 ? b_stride * ELEMENT_BYTES : 0);
     if (get_local_id(0) % 32 == 0) feed(operand, feeder, work, stages);
   }

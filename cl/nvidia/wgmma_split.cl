@@ -131,7 +131,7 @@ INLINE void keep_exponents(__local int *near, const int2 loaded, const int quart
 
 /* A quartet's rows of a tile, from row0 and column0 on, or its half of the columns. */
 INLINE void store_rows(
-    const float *sum, __local const int *near, const int row0, const int column0, const int quartet, OUT_ARGS)
+    const float *sum, __local const int *near, const int row0, const int column0, const int quartet, RESULT_ARGS)
 {
   const int w = get_local_id(0) % 128;
   const int column = column0 + (SAME_ROWS && quartet == 2 ? BN / 2 : 0);
@@ -140,7 +140,7 @@ INLINE void store_rows(
 
 INLINE void multiply(
     const int quartet, const work_t work, const int columns, const stages_t stages, __local float *handed,
-    __local int *near, __global const int *exponents, OUT_ARGS)
+    __local int *near, __global const int *exponents, RESULT_ARGS)
 {
   ring_t ring = {0, 0};
   for (int tile = get_group_id(0); tile < work.tiles; tile += get_num_groups(0)) {
@@ -157,7 +157,7 @@ INLINE void multiply(
 #if EXPONENTS
     keep_exponents(near, loaded, quartet);
 #endif
-    store_rows(sum, near, row0, origin.s1, quartet, OUT_PASS);
+    store_rows(sum, near, row0, origin.s1, quartet, RESULT);
   }
 }
 
@@ -197,7 +197,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
   for (int step = 0; id == 0 && step < ahead; ++step) wait_until_full(stages, advanced((ring_t){0, 0}, step))
   SPLIT_THEN(LEAVE);
   if (quartet) {
-    multiply(quartet, work, columns, stages, handed, both_near[quartet - 1], LINE_EXPONENTS, OUT_PASS);
+    multiply(quartet, work, columns, stages, handed, both_near[quartet - 1], LINE_EXPONENTS, RESULT);
     return;
   }
   if (which >= 2 || id % 32) return;

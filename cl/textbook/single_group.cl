@@ -18,9 +18,9 @@ __kernel void matmul_single_group(GEMM_ARGS)
 
   ACC_T acc = ACC_ZERO;
   for (int k = 0; k < K; ++k) {
-    const ACC_T x = LOAD_A(a, A_INDEX(i, k));
-    const ACC_T y = LOAD_B(b, B_INDEX(k, j));
+    const ACC_T x = LOAD_A(a, A_INDEX(i, k, lda));
+    const ACC_T y = LOAD_B(b, B_INDEX(k, j, ldb));
     acc = MAC(acc, x, y);
   }
-  STORE_RESULT(i, j, acc);
+  store_result(i, j, acc, RESULT);
 }

@@ -30,18 +30,23 @@ typedef ACC_T tile_row[TW + 1];
 
 /* Work-item (x, y) of the group loads one element of each tile. Whichever way an operand is stored,
  * x runs along its contiguous axis. */
-#define LOAD_TILE_A(tile, i0, t, x, y)                     \
-  do {                                                     \
-    const int row = TRANS_A ? (x) : (y);                   \
-    const int col = TRANS_A ? (y) : (x);                   \
-    tile[row][col] = GUARDED_A((i0) + row, (t) + col);     \
-  } while (0)
-#define LOAD_TILE_B(tile, t, j0, x, y)                     \
-  do {                                                     \
-    const int row = TRANS_B ? (x) : (y);                   \
-    const int col = TRANS_B ? (y) : (x);                   \
-    tile[row][col] = GUARDED_B((t) + row, (j0) + col);     \
-  } while (0)
+INLINE void load_tile_a(
+    __local tile_row *tile, __global const A_T *a, const long lda, const int M, const int K, const int i0,
+    const int t, const int x, const int y)
+{
+  const int row = TRANS_A ? x : y;
+  const int col = TRANS_A ? y : x;
+  tile[row][col] = GUARDED_A(a, i0 + row, t + col, lda, M, K);
+}
+
+INLINE void load_tile_b(
+    __local tile_row *tile, __global const B_T *b, const long ldb, const int K, const int N, const int t,
+    const int j0, const int x, const int y)
+{
+  const int row = TRANS_B ? x : y;
+  const int col = TRANS_B ? y : x;
+  tile[row][col] = GUARDED_B(b, t + row, j0 + col, ldb, K, N);
+}
 
 static inline ACC_T multiply_tiles(
     __local const tile_row *tile_a, __local const tile_row *tile_b, ACC_T acc, const int li, const int lj)
@@ -62,11 +67,11 @@ __kernel WORK_GROUP(TW, TW, 1) void matmul_tiled(GEMM_ARGS)
 
   ACC_T acc = ACC_ZERO;
   for (int t = 0; t < K; t += TW) {
-    LOAD_TILE_A(tile_a, i0, t, lj, li);
-    LOAD_TILE_B(tile_b, t, j0, lj, li);
+    load_tile_a(tile_a, a, lda, M, K, i0, t, lj, li);
+    load_tile_b(tile_b, b, ldb, K, N, t, j0, lj, li);
     barrier(CLK_LOCAL_MEM_FENCE);
     acc = multiply_tiles(tile_a, tile_b, acc, li, lj);
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  STORE_RESULT(i0 + li, j0 + lj, acc);
+  store_result(i0 + li, j0 + lj, acc, RESULT);
 }

@@ -16,23 +16,24 @@
  * Source of the layouts: AMD's matrix instruction calculator (github.com/ROCm/amd_matrix_instruction_calculator,
  * architectures cdna2 and cdna3). Never run by us.
  *
- * Macros: MFMA_TYPE 1 float16, 2 bfloat16, 3 float32, 4 float64, 5 int8, 6 float32 multiplied as TF32;
- * UNIT_M 32, 16 (float64: 16); WORD_K, k's a work-item: 4 for 16-bit types, 1 for float32 and float64, 2 for
- * TF32, for int8 4 (gfx90a) or 8 (gfx942).
+ * Macros: UNIT_M 32, 16 (float64: 16); WORD_K, k's a work-item: 4 for 16-bit types, 1 for float64, for float32 1,
+ * or 2 where it is multiplied as TF32, for int8 4 (gfx90a) or 8 (gfx942).
  */
+#define LANES 64
+#include "units/element.h"
 #include "units/unit_tile.h"
 
-#if !defined(MFMA_TYPE) || !defined(UNIT_M) || !defined(WORD_K)
-#error "amd_mfma.h needs MFMA_TYPE UNIT_M WORD_K"
+#if !defined(UNIT_M) || !defined(WORD_K)
+#error "amd_mfma.h needs UNIT_M WORD_K"
 #endif
-#define LANES 64
+#define MFMA_TYPE (TYPE_CODE == 3 && WORD_K == 2 ? 6 : TYPE_CODE) /* 6: TF32 */
 #define UNIT_N UNIT_M
 #define UNIT_WORDS (LANES / UNIT_M)
 #define UNIT_ATTRIBUTES
 typedef word_t a_frag;
 typedef word_t b_frag;
-#define READ_A(to, tile, width, word, x) \
-  ((to) = (tile)[PLACE(width, (word) + lane / UNIT_M, (x) + lane % UNIT_M)])
+#define READ_A(to, tile, width, word, x, lane) \
+  ((to) = (tile)[PLACE(width, (word) + (lane) / UNIT_M, (x) + (lane) % UNIT_M)])
 #define READ_B READ_A
 
 #if MFMA_TYPE == 1 && UNIT_M == 32
@@ -86,8 +87,8 @@ typedef float16 d_frag;
 typedef float4 d_frag;
 #endif
 #if MFMA_TYPE == 4
-#define D_ROW(e) (4 * (e) + lane / UNIT_M)
+#define D_ROW(e, lane) (4 * (e) + (lane) / UNIT_M)
 #else
-#define D_ROW(e) (256 / UNIT_M * ((e) / 4) + 4 * (lane / UNIT_M) + (e) % 4)
+#define D_ROW(e, lane) (256 / UNIT_M * ((e) / 4) + 4 * ((lane) / UNIT_M) + (e) % 4)
 #endif
-#define D_COLUMN(e) (lane % UNIT_M)
+#define D_COLUMN(e, lane) ((lane) % UNIT_M)

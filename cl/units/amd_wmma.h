@@ -15,35 +15,31 @@
  * Source of the layouts: AMD's matrix instruction calculator (github.com/ROCm/amd_matrix_instruction_calculator,
  * architecture rdna3, wave32). Never run by us.
  *
- * Macros: WMMA_TYPE 1 float16, 2 bfloat16, 5 8-bit integers; WORD_K, 8 for 16-bit types, 16 for 8-bit ones: a
- * word is 16 bytes; of 8-bit types WMMA_SIGNED_A WMMA_SIGNED_B 0, 1.
+ * A word is 16 bytes. Macros: those of unit_tile.h.
  */
+#define LANES 32
+#define WORD_K (16 / ELEMENT_BYTES)
+#include "units/element.h"
 #include "units/unit_tile.h"
 
-#if !defined(WMMA_TYPE) || !defined(WORD_K)
-#error "amd_wmma.h needs WMMA_TYPE WORD_K"
-#endif
-#define LANES 32
+#define WMMA_TYPE TYPE_CODE
 #define UNIT_M 16
 #define UNIT_N 16
 #define UNIT_WORDS (16 / WORD_K)
 #define UNIT_ATTRIBUTES
 
 #if WMMA_TYPE == 5
-#if !defined(WMMA_SIGNED_A) || !defined(WMMA_SIGNED_B)
-#error "amd_wmma.h needs WMMA_SIGNED_A WMMA_SIGNED_B"
-#endif
 typedef word_t a_frag;
-#define READ_A(to, tile, width, word, x) ((to) = (tile)[PLACE(width, word, (x) + lane % 16)])
+#define READ_A(to, tile, width, word, x, lane) ((to) = (tile)[PLACE(width, word, (x) + (lane) % 16)])
 #define MULTIPLY(d, a, b)                                                                             \
-  ((d) = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(WMMA_SIGNED_A, as_int4(a), WMMA_SIGNED_B, as_int4(b), \
+  ((d) = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(SIGNED_A, as_int4(a), SIGNED_B, as_int4(b), \
                                                     d, 0))
 typedef int8 d_frag;
 #else
 typedef uint8 a_frag;
-#define READ_A(to, tile, width, word, x)                          \
-  ((to) = (uint8)((tile)[PLACE(width, word, (x) + lane % 16)],    \
-                  (tile)[PLACE(width, (word) + 1, (x) + lane % 16)]))
+#define READ_A(to, tile, width, word, x, lane)                          \
+  ((to) = (uint8)((tile)[PLACE(width, word, (x) + (lane) % 16)],    \
+                  (tile)[PLACE(width, (word) + 1, (x) + (lane) % 16)]))
 #if WMMA_TYPE == 1
 #ifdef cl_khr_fp16
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
@@ -52,7 +48,7 @@ typedef uint8 a_frag;
 #elif WMMA_TYPE == 2
 #define MULTIPLY(d, a, b) ((d) = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(as_short16(a), as_short16(b), d))
 #else
-#error "amd_wmma.h: WMMA_TYPE must be 1, 2 or 5"
+#error "amd_wmma.h: A_TYPE must be float16, bfloat16, int8 or uint8"
 #endif
 typedef float8 d_frag;
 #endif
@@ -60,5 +56,5 @@ typedef a_frag b_frag;
 #define READ_B READ_A
 
 #define D_ELEMENTS 8
-#define D_ROW(e) (2 * (e) + lane / 16)
-#define D_COLUMN(e) (lane % 16)
+#define D_ROW(e, lane) (2 * (e) + (lane) / 16)
+#define D_COLUMN(e, lane) ((lane) % 16)

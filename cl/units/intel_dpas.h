@@ -13,15 +13,14 @@
  *
  * Source of the layouts: the extension's specification, revision 1.1.0. Never run by us.
  *
- * Macros: LANES; DPAS_TYPE 1 float16, 2 bfloat16, 5 8-bit integers; WORD_K, 2 for 16-bit types, 4 for 8-bit
- * ones: a word is 4 bytes; of 8-bit types DPAS_SIGNED_A DPAS_SIGNED_B 0, 1.
+ * A word is 4 bytes. Macros: LANES; those of unit_tile.h.
  */
+#define WORD_K (4 / ELEMENT_BYTES)
 #include "include/attributes.h"
+#include "units/element.h"
 #include "units/unit_tile.h"
 
-#if !defined(LANES) || !defined(DPAS_TYPE) || !defined(WORD_K)
-#error "intel_dpas.h needs LANES DPAS_TYPE WORD_K"
-#endif
+#define DPAS_TYPE TYPE_CODE
 #define UNIT_M 8
 #define UNIT_N LANES
 #define UNIT_WORDS 8
@@ -31,23 +30,23 @@
 typedef int8 a_frag;
 typedef uint8 a_unsigned;
 #define A_UNSIGNED as_uint8
-#define PART_A(tile, width, word, x) as_int((tile)[PLACE(width, (word) + lane, x)])
+#define PART_A(tile, width, word, x, lane) as_int((tile)[PLACE(width, (word) + (lane), x)])
 #else
 typedef short8 a_frag;
 typedef ushort8 a_unsigned;
 #define A_UNSIGNED as_ushort8
-#define PART_A(tile, width, word, x) \
-  (short)((tile)[PLACE(width, (word) + lane / 2, x)] >> lane % 2 * 16)
+#define PART_A(tile, width, word, x, lane) \
+  (short)((tile)[PLACE(width, (word) + (lane) / 2, x)] >> (lane) % 2 * 16)
 #endif
 typedef int8 b_frag;
-#define READ_A(to, tile, width, word, x)                                                        \
+#define READ_A(to, tile, width, word, x, lane)                                                  \
   do {                                                                                          \
-    UNROLL for (int e_ = 0; e_ < 8; ++e_) (to)[e_] = PART_A(tile, width, word, (x) + e_);       \
+    UNROLL for (int e_ = 0; e_ < 8; ++e_) (to)[e_] = PART_A(tile, width, word, (x) + e_, lane); \
   } while (0)
-#define READ_B(to, tile, width, word, x)                                                        \
+#define READ_B(to, tile, width, word, x, lane)                                                  \
   do {                                                                                          \
     UNROLL for (int e_ = 0; e_ < 8; ++e_)                                                       \
-      (to)[e_] = as_int((tile)[PLACE(width, (word) + e_, (x) + lane)]);                         \
+      (to)[e_] = as_int((tile)[PLACE(width, (word) + e_, (x) + (lane))]);                       \
   } while (0)
 
 #if DPAS_TYPE == 1
@@ -57,16 +56,14 @@ typedef float8 d_frag;
 #define MULTIPLY(d, a, b) ((d) = intel_sub_group_bf16_bf16_matrix_mad_k16(a, b, d))
 typedef float8 d_frag;
 #elif DPAS_TYPE != 5
-#error "intel_dpas.h: DPAS_TYPE must be 1, 2 or 5"
-#elif !defined(DPAS_SIGNED_A) || !defined(DPAS_SIGNED_B)
-#error "intel_dpas.h needs DPAS_SIGNED_A DPAS_SIGNED_B"
+#error "intel_dpas.h: A_TYPE must be float16, bfloat16, int8 or uint8"
 #else
 typedef int8 d_frag;
-#if DPAS_SIGNED_A && DPAS_SIGNED_B
+#if SIGNED_A && SIGNED_B
 #define MULTIPLY(d, a, b) ((d) = intel_sub_group_i8_i8_matrix_mad_k32(a, b, d))
-#elif DPAS_SIGNED_A
+#elif SIGNED_A
 #define MULTIPLY(d, a, b) ((d) = intel_sub_group_i8_u8_matrix_mad_k32(a, as_uint8(b), d))
-#elif DPAS_SIGNED_B
+#elif SIGNED_B
 #define MULTIPLY(d, a, b) ((d) = intel_sub_group_u8_i8_matrix_mad_k32(A_UNSIGNED(a), b, d))
 #else
 #define MULTIPLY(d, a, b) ((d) = intel_sub_group_u8_u8_matrix_mad_k32(A_UNSIGNED(a), as_uint8(b), d))
@@ -74,5 +71,5 @@ typedef int8 d_frag;
 #endif
 
 #define D_ELEMENTS 8
-#define D_ROW(e) (e)
-#define D_COLUMN(e) lane
+#define D_ROW(e, lane) (e)
+#define D_COLUMN(e, lane) (lane)

@@ -16,13 +16,13 @@
  *   LANES                       work-items of a sub-group
  *   UNIT_M UNIT_N UNIT_WORDS    rows, columns and words along K of an instruction
  *   a_frag b_frag d_frag        a work-item's part of the operands and of the result
- *   READ_A(to, tile, width, word, x), READ_B   its part of an operand that begins at word and line x
+ *   READ_A(to, tile, width, word, x, lane), READ_B   its part of an operand that begins at word and line x
  *   MULTIPLY(d, a, b)           d += a b; stands in the kernel function itself
- *   D_ELEMENTS, D_ROW(e), D_COLUMN(e)   where element e of d belongs
+ *   D_ELEMENTS, D_ROW(e, lane), D_COLUMN(e, lane)   where element e of d belongs
  *   UNIT_ATTRIBUTES             of the kernel
- * and uses `lane`, this work-item's place in its sub-group.
+ * where `lane` is a work-item's place in its sub-group.
  *
- * Macros: those of unit_tile.h and tile_order.h, SGM SGN, and
+ * Macros: those of unit_tile.h and tile_order.h, and
  *   SPLIT    0: out is finished here; 1: K is cut into ranges of k_range, dimension 1 of the NDRange, whose
  *            sums go to `partial`, range after range of a tile; split_k.cl adds them
  * Dimension 0 of the NDRange is WORK_ITEMS a tile. k_range is a multiple of BK.
@@ -33,25 +33,14 @@
 #include "include/tile_order.h"
 #include "units/unit_tile.h"
 
-#if !defined(SGM) || !defined(SGN) || !defined(SPLIT)
-#error "unit.cl needs SGM SGN SPLIT"
+#ifndef SPLIT
+#error "unit.h needs SPLIT"
 #endif
 #define SG_COLUMNS (BN / SGN)
 #define MT (SGM / UNIT_M)
 #define NT (SGN / UNIT_N)
 #define ACROSS_A TRANS_A
 #define ACROSS_B !TRANS_B
-
-#define FETCH                                               \
-  do {                                                      \
-    fetch(held_a, &walk_a, BM, ACROSS_A, WIDE_A);           \
-    fetch(held_b, &walk_b, BN, ACROSS_B, WIDE_B);           \
-  } while (0)
-#define LAND(stage)                                                                      \
-  do {                                                                                   \
-    land((stage), held_a, &walk_a, BM, ACROSS_A, WIDE_A);                                \
-    land((stage) + WORDS * BM, held_b, &walk_b, BN, ACROSS_B, WIDE_B);                   \
-  } while (0)
 
 __kernel UNIT_ATTRIBUTES WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_unit(
     GEMM_ARGS, const int k_range, __global ACC_T *partial)
@@ -65,31 +54,35 @@ __kernel UNIT_ATTRIBUTES WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_unit(
   const int depth = SPLIT ? min(K - k0, k_range) : K;
 
   Walk walk_a, walk_b;
-  begin_walk(&walk_a, (__global const uchar *)(a + A_INDEX(origin.x, k0)), lda, M - origin.x, depth, BM,
+  begin_walk(&walk_a, (__global const uchar *)(a + A_INDEX(origin.x, k0, lda)), lda, M - origin.x, depth, BM,
              ACROSS_A, WIDE_A);
-  begin_walk(&walk_b, (__global const uchar *)(b + B_INDEX(k0, origin.y)), ldb, N - origin.y, depth, BN,
+  begin_walk(&walk_b, (__global const uchar *)(b + B_INDEX(k0, origin.y, ldb)), ldb, N - origin.y, depth, BN,
              ACROSS_B, WIDE_B);
   uint held_a[HELD_UINTS(BM, ACROSS_A, WIDE_A)], held_b[HELD_UINTS(BN, ACROSS_B, WIDE_B)];
   d_frag acc[MT][NT];
   UNROLL for (int i = 0; i < MT; ++i) UNROLL for (int j = 0; j < NT; ++j) acc[i][j] = 0;
 
-  FETCH;
-  LAND(tiles);
+  fetch(held_a, &walk_a, BM, ACROSS_A, WIDE_A);
+  fetch(held_b, &walk_b, BN, ACROSS_B, WIDE_B);
+  land(tiles, held_a, &walk_a, BM, ACROSS_A, WIDE_A);
+  land(tiles + WORDS * BM, held_b, &walk_b, BN, ACROSS_B, WIDE_B);
   barrier(CLK_LOCAL_MEM_FENCE);
   int now = 0;
   for (int k = 0; k < depth; k += BK) {
     __local const word_t *tile_a = tiles + now, *tile_b = tile_a + WORDS * BM;
-    FETCH;
+    fetch(held_a, &walk_a, BM, ACROSS_A, WIDE_A);
+    fetch(held_b, &walk_b, BN, ACROSS_B, WIDE_B);
     UNROLL for (int word = 0; word < WORDS; word += UNIT_WORDS) {
       a_frag fa[MT];
       b_frag fb[NT];
-      UNROLL for (int i = 0; i < MT; ++i) READ_A(fa[i], tile_a, BM, word, row + i * UNIT_M);
-      UNROLL for (int j = 0; j < NT; ++j) READ_B(fb[j], tile_b, BN, word, column + j * UNIT_N);
+      UNROLL for (int i = 0; i < MT; ++i) READ_A(fa[i], tile_a, BM, word, row + i * UNIT_M, lane);
+      UNROLL for (int j = 0; j < NT; ++j) READ_B(fb[j], tile_b, BN, word, column + j * UNIT_N, lane);
       UNROLL for (int i = 0; i < MT; ++i)
         UNROLL for (int j = 0; j < NT; ++j) MULTIPLY(acc[i][j], fa[i], fb[j]);
     }
     now = STAGE - now;
-    LAND(tiles + now);
+    land(tiles + now, held_a, &walk_a, BM, ACROSS_A, WIDE_A);
+    land(tiles + now + WORDS * BM, held_b, &walk_b, BN, ACROSS_B, WIDE_B);
     barrier(CLK_LOCAL_MEM_FENCE);
   }
 #if SPLIT
@@ -99,11 +92,11 @@ __kernel UNIT_ATTRIBUTES WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_unit(
   UNROLL for (int i = 0; i < MT; ++i) {
     UNROLL for (int j = 0; j < NT; ++j) {
       UNROLL for (int e = 0; e < D_ELEMENTS; ++e) {
-        const int r = row + i * UNIT_M + D_ROW(e), t = column + j * UNIT_N + D_COLUMN(e);
+        const int r = row + i * UNIT_M + D_ROW(e, lane), t = column + j * UNIT_N + D_COLUMN(e, lane);
 #if SPLIT
         partial[r * BN + t] = (ACC_T)acc[i][j][e];
 #else
-        STORE_RESULT(origin.x + r, origin.y + t, (ACC_T)acc[i][j][e]);
+        store_result(origin.x + r, origin.y + t, (ACC_T)acc[i][j][e], RESULT);
 #endif
       }
     }

@@ -15,17 +15,18 @@
  *
  * What lies beyond an edge is not read, and is zero. Elements are moved as bits.
  *
- * Macros: BM BN BK; ELEMENT_BYTES 1, 2, 4, 8; WORD_K, with WORD_K * ELEMENT_BYTES 4, 8 or 16; WORK_ITEMS
+ * The instruction's header gives LANES, the work-items of a sub-group, and WORD_K: WORD_K * ELEMENT_BYTES is 4, 8
+ * or 16. Macros: BM BN BK; SGM SGN, a sub-group's part of BM x BN;
  *   WIDE_A WIDE_B   1: lines along K start on a multiple of a word, and K is one of WORD_K; lines across K
  *                   start on multiples of 4 bytes, and are as long. 0: anything
- *   SWIZZLE         1 and up: lines that one sub-group fills at a time
  * BM and BN are multiples of 16; cells divide WORK_ITEMS or are divided by them.
  */
 #include "include/attributes.h"
+#include "units/element.h"
 
-#if !defined(BM) || !defined(BN) || !defined(BK) || !defined(ELEMENT_BYTES) || !defined(WORD_K) || \
-    !defined(WORK_ITEMS) || !defined(WIDE_A) || !defined(WIDE_B) || !defined(SWIZZLE)
-#error "unit_tile.h needs BM BN BK ELEMENT_BYTES WORD_K WORK_ITEMS WIDE_A WIDE_B SWIZZLE"
+#if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || !defined(LANES) || \
+    !defined(WORD_K) || !defined(WIDE_A) || !defined(WIDE_B)
+#error "unit_tile.h needs BM BN BK SGM SGN LANES WORD_K WIDE_A WIDE_B"
 #endif
 
 #define WORD_UINTS (WORD_K * ELEMENT_BYTES / 4)
@@ -40,8 +41,9 @@ typedef uint4 word_t;
 #define WORD(u) ((uint4)((u)[0], (u)[1], (u)[2], (u)[3]))
 #endif
 
-#ifndef UNROLL
-#endif
+#define WORK_ITEMS (LANES * (BM / SGM) * (BN / SGN))
+/* lines that one sub-group fills at a time */
+#define SWIZZLE (LANES * WORD_K > BK ? LANES * WORD_K / BK : 1)
 #define WORDS (BK / WORD_K) /* of a line of a tile */
 #define STAGE (WORDS * (BM + BN)) /* words of both tiles */
 #define PLACE(width, w, x) ((w) * (width) + ((x) ^ (w) * SWIZZLE % 16))

@@ -68,3 +68,8 @@ class TileConfig:
 
     def __str__(self) -> str:
         return " ".join(f"{k}={v}" for k, v in self.as_dict().items()) or "-"
+
+
+def slices(config: TileConfig) -> int:
+    """Option ``slices``: groups of work-items that share a step's K, and are summed at the end."""
+    return config.option("slices", 1)

@@ -17,6 +17,7 @@ from .device import DeviceInfo
 # the plan fills in for each call (see binding.py).
 Arg = np.generic | str
 Table = np.ndarray[Any, np.dtype[np.int64]]  # offsets in elements: a row for each z of a stack
+Defines = tuple[tuple[str, int | str], ...]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Program:
     """
 
     source: str
-    defines: tuple[tuple[str, int | str], ...]
+    defines: Defines
     ptx_target: str | None = None
 
     def define(self, name: str) -> int | str | None:
@@ -90,7 +91,7 @@ class Kernel(ABC):
     summary: str
     automatic = True  # whether kernel="auto" may choose it
     options: tuple[str, ...] = ()  # the names that its configurations may use in TileConfig.options
-    risky = False  # whether a compiler might die of it, so that it is tried in a child process first
+    risky = True  # whether a compiler might die of it, so that it is tried in a child process first
 
     @abstractmethod
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -117,12 +118,21 @@ class Kernel(ABC):
         return (config,)
 
 
+def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
+    """Why a kernel for matrix units cannot multiply this K, or reach all of the product by its indices, or None."""
+    if problem.k == 0:
+        return "K is 0: there is nothing to multiply"
+    if max(problem.m, problem.n, problem.k) >= limit:
+        return f"M, N and K must stay under {limit}"
+    return None
+
+
 def round_up(value: int, multiple: int) -> int:
     """The next multiple of *multiple* that is not under *value*."""
     return -(-value // multiple) * multiple
 
 
-def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> tuple[tuple[str, int | str], ...]:
+def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
     """The macros that types.h and gemm.h ask for."""
     return (
         ("A_TYPE", problem.a_type),
@@ -146,7 +156,6 @@ def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, i
     """The macros that vectors.h asks for."""
     return (
         ("LANES", config.vec),
-        ("VECTOR_BITS", device.vector_bits),
         ("PREFETCHES", int(device.prefetches)),
     )
 

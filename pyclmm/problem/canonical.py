@@ -134,7 +134,7 @@ def _result_shape(a: Operand, b: Operand, ma: _Matrix, mb: _Matrix) -> tuple[int
             f"a of shape {a.shape}, b of shape {b.shape}"
         ) from error
     if max(ma.rows, ma.cols, mb.cols) > MAX_DIMENSION:
-        raise UnsupportedError(f"M, N and K must stay under 2^31: {ma.rows}, {mb.cols}, {ma.cols}")
+        raise UnsupportedError(f"M, N and K must be at most 2^31 - 2^16: {ma.rows}, {mb.cols}, {ma.cols}")
     return batch
 
 
@@ -220,7 +220,7 @@ def checked_gemm(
     are stored, aligned to so many bytes; None: the device does.
 
     Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (names),
-    UnsupportedError (dimensions over 2^31).
+    UnsupportedError (dimensions over 2^31 - 2^16).
     """
     computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, out.dtype if out else None)
     a2, b2 = _promoted(a, b)

@@ -20,7 +20,7 @@ from . import dtypes
 
 ACTIVATIONS = ("none", "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
 BIASES = ("none", "row", "column")  # a value for each column (one row of them); one for each row
-MAX_DIMENSION = 2**31 - 1  # M, N and K are 32-bit in kernels
+MAX_DIMENSION = 2**31 - 2**16  # M, N and K are 32-bit in kernels, whose loops count past them by a tile
 MAX_ALIGN = 64  # bytes; more than this no kernel asks for
 
 

@@ -1,13 +1,17 @@
 """The compilers for devices that are not there, and what they say of a program: clang 19 for AMD, Intel's own
 ocloc, clang 15 and ptxas for NVIDIA. All come with `make conformance` (prepare.py).
+
+A program is compiled twice: as a driver does, for its resources, and unoptimized, to be linked. An optimizer
+that puts a function in place of its calls hides that the function has no definition of its own.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +19,8 @@ from pyclmm.opencl.ptx import MARK
 
 from .implementations import AMD_LIBRARIES, DEBIAN, DEBIAN_LIB, NVIDIA
 
-_COMMON = ("-x", "cl", "-O3", "-Wall", "-Werror", "-fasm")
+# A program need not call all functions of the headers that it includes.
+_COMMON = ("-x", "cl", "-Wall", "-Werror", "-Wno-unused-function", "-fasm")
 _ENV = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB), "PATH": "/usr/bin:/bin"}
 _NVIDIA_CLC = DEBIAN / "usr/lib/clc/nvptx64--nvidiacl.bc"
 DPAS = "cl_intel_subgroup_matrix_multiply_accumulate"
@@ -42,6 +47,11 @@ def compiled(vendor: str, target: str, source: Path, options: Sequence[str], ker
     return {"amd": _amd, "intel": _intel, "nvidia": _nvidia}[vendor](target, source, options, kernel)
 
 
+def link(vendor: str, target: str, source: Path, options: Sequence[str]) -> None:
+    """Link for *target*; subprocess.CalledProcessError where a function that is called has no definition."""
+    {"amd": _link_amd, "intel": _link_intel, "nvidia": _link_nvidia}[vendor](target, source, options)
+
+
 def _said(command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     return done.stdout + done.stderr
@@ -51,27 +61,75 @@ def _clang(version: int, *arguments: str | Path) -> str:
     return _said([DEBIAN / f"usr/bin/clang-{version}", *_COMMON, *arguments], _ENV)
 
 
+def _for_amd(target: str) -> tuple[str, ...]:
+    return ("-target", "amdgcn-amd-amdhsa", f"-mcpu={target}", f"--rocm-device-lib-path={AMD_LIBRARIES}")
+
+
 def _amd(target: str, source: Path, options: Sequence[str], kernel: str) -> Resources:
-    machine = ("-target", "amdgcn-amd-amdhsa", f"-mcpu={target}")
-    libraries = f"--rocm-device-lib-path={AMD_LIBRARIES}"
-    remarks = "-Rpass-analysis=kernel-resource-usage"
-    said = _clang(19, *machine, libraries, remarks, *options, "-c", source, "-o", source.with_suffix(".o"))
+    remarks = ("-O3", "-Rpass-analysis=kernel-resource-usage")
+    said = _clang(19, *_for_amd(target), *remarks, *options, "-c", source, "-o", source.with_suffix(".o"))
     part = re.split(rf"Function Name: {kernel}\b", said)[-1]
     # a sum of both kinds of registers, where a processor has two
     registers = _number(r" VGPRs: (\d+)", part) + _number(r"AGPRs: (\d+)", part)
     return Resources(registers, _number(r"VGPRs Spill: (\d+)", part), _number(r"LDS Size [^:]*: (\d+)", part))
 
 
+def _link_amd(target: str, source: Path, options: Sequence[str]) -> None:
+    """lld, which clang calls, allows nothing that is undefined."""
+    _clang(19, *_for_amd(target), "-O0", *options, source, "-o", source.with_suffix(".so"))
+
+
 def _intel(target: str, source: Path, options: Sequence[str], kernel: str) -> Resources:
-    """ocloc knows the matrix instructions, though it does not offer them without being told to."""
-    given = " ".join((*options, f"-D{DPAS}=1"))
-    command = [DEBIAN / "usr/bin/ocloc", "compile", "-file", source, "-device", target, "-options", given]
-    said = _said([*command, "-internal_options", f"-cl-ext=+{DPAS}", "-out_dir", f"{source}.out"], _ENV)
+    said = _said(_ocloc(target, source, options, "-out_dir", f"{source}.out"), _ENV)
     spilled = _number(rf"kernel {kernel}\b.* spilled around (\d+)", said)
     return Resources(_INTEL_REGISTERS, spilled, None)
 
 
+def _ocloc(target: str, source: Path, options: Sequence[str], *more: str) -> list[str]:
+    """ocloc knows the matrix instructions, though it does not offer them without being told to."""
+    given = " ".join((*options, f"-D{DPAS}=1"))
+    compiled = (str(DEBIAN / "usr/bin/ocloc"), "compile", "-file", str(source), "-device", target)
+    return [*compiled, "-options", given, "-internal_options", f"-cl-ext=+{DPAS}", *more]
+
+
+def _link_intel(target: str, source: Path, options: Sequence[str]) -> None:
+    """SPIR-V names what it imports. OpenCL's own functions are overloaded: their names are mangled."""
+    folder = Path(f"{source}.spv")
+    unoptimized = (*options, "-cl-opt-disable")
+    command = _ocloc(target, source, unoptimized, "-spv_only", "-out_dir", str(folder))
+    _said(command, _ENV)
+    names = [name for found in folder.glob("*.spv") for name in imports(found.read_bytes())]
+    if ours := [name for name in names if not name.startswith(("_Z", "__spirv_"))]:
+        raise subprocess.CalledProcessError(1, command, stderr=f"undefined: {', '.join(ours)}")
+
+
+def imports(spirv: bytes) -> Iterator[str]:
+    """What a SPIR-V module imports: the names in its decorations LinkageAttributes (41) Import (1)."""
+    words = struct.unpack(f"<{len(spirv) // 4}I", spirv)
+    at = 5
+    while at < len(words):
+        length, instruction = words[at] >> 16, words[at] & 0xFFFF
+        if instruction == 71 and words[at + 2] == 41 and words[at + length - 1] == 1:  # OpDecorate
+            yield spirv[4 * (at + 3) : 4 * (at + length - 1)].split(b"\0")[0].decode()
+        at += length
+
+
 def _nvidia(target: str, source: Path, options: Sequence[str], kernel: str) -> Resources:
+    said, nbytes = _for_nvidia(target, source, ("-O3", *options))
+    part = re.split(rf"Function properties for {kernel}\b", said)[-1]
+    local = nbytes or _number(r"(\d+) bytes smem", part)
+    return Resources(
+        _number(r"Used (\d+) registers", part), _number(r"(\d+) bytes spill stores", part), local
+    )
+
+
+def _link_nvidia(target: str, source: Path, options: Sequence[str]) -> None:
+    """ptxas allows nothing that is undefined."""
+    _for_nvidia(target, source, ("-O0", *options))
+
+
+def _for_nvidia(target: str, source: Path, options: Sequence[str]) -> tuple[str, int]:
+    """What ptxas says, and the bytes of local memory that it is not told of."""
     ptx = source.with_suffix(".ptx")
     builtins = ("-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(_NVIDIA_CLC), "-Wno-linker-warnings")
     machine = ("-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang", "sm_80")
@@ -82,11 +140,7 @@ def _nvidia(target: str, source: Path, options: Sequence[str], kernel: str) -> R
     ptx.write_text(text)
     output = source.with_suffix(".o")
     said = _said([ptxas(), "-arch", target, "-v", "--warning-as-error", ptx, "-o", output])
-    part = re.split(rf"Function properties for {kernel}\b", said)[-1]
-    local = nbytes or _number(r"(\d+) bytes smem", part)
-    return Resources(
-        _number(r"Used (\d+) registers", part), _number(r"(\d+) bytes spill stores", part), local
-    )
+    return said, nbytes
 
 
 def _number(pattern: str, text: str) -> int:

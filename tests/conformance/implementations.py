@@ -21,7 +21,7 @@ AMD_LIBRARIES = DEBIAN / DEBIAN_LIB / "amdgcn/bitcode"
 # What each folder is filled with.
 DEBIAN_PACKAGES = (
     *("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15"),
-    *("clang-19", "rocm-device-libs", "intel-opencl-icd"),  # for AMD's devices and Intel's GPUs
+    *("clang-19", "lld-19", "rocm-device-libs", "intel-opencl-icd"),  # for AMD's devices and Intel's GPUs
 )
 WHEELS = {
     INTEL: ("intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"),

@@ -21,7 +21,7 @@ from pyclmm.opencl.program import build_options, expanded, source_hash
 from pyclmm.problem.dtypes import ACCUMULATOR, ELEMENT_TYPES
 from pyclmm.problem.gemm import ACTIVATIONS, Copy, GemmProblem
 
-from .compilers import DPAS, NOTHING, Resources, compiled
+from .compilers import DPAS, NOTHING, Resources, compiled, link
 from .implementations import MATRIX_UNITS
 
 SMALL = ("naive", "flat", "single_group", "sequential")  # a loop around gemm.h
@@ -39,7 +39,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What one entry needs on one target; ``error`` says why it could not be compiled."""
+    """What one entry needs on one target; ``error`` says why it could not be compiled or linked."""
 
     kernel: str
     dtype: str
@@ -179,6 +179,7 @@ def compile_launch(target: Target, family: str, dtype: str, launch: Launch, fold
     row = Compiled(f"{family}: {launch.kernel}", dtype, target.name)
     try:
         needed = compiled(target.device.vendor, target.name, source, options, launch.kernel)
+        link(target.device.vendor, target.name, source, options)
     except subprocess.CalledProcessError as error:
         log = f"{error.stderr or ''}{error.stdout or ''}".strip()
         return replace(row, error=f"{' '.join(options)}\n{log[:3000]}")

@@ -173,10 +173,13 @@ def test_alignment_of_rows():
     assert stack.a_align == 32
 
 
-def test_sizes_over_31_bits_are_refused():
-    huge = dense((2**31, 1), F4)
-    with pytest.raises(UnsupportedError, match=r"under 2\^31: 2147483648"):
-        checked_gemm(huge, dense((1, 1), F4))
+def test_sizes_that_32_bit_indices_could_pass_are_refused():
+    most = 2**31 - 2**16
+    assert checked_gemm(dense((1, most), F4), dense((most, 1), F4)).problem.k == most
+    with pytest.raises(UnsupportedError, match=r"at most 2\^31 - 2\^16: 1, 1, 2147418113"):
+        checked_gemm(dense((1, most + 1), F4), dense((most + 1, 1), F4))
+    with pytest.raises(UnsupportedError, match=r"at most 2\^31 - 2\^16: 2147418113, 1, 1"):
+        checked_gemm(dense((most + 1, 1), F4), dense((1, 1), F4))
 
 
 def test_bias_kinds():

@@ -13,16 +13,16 @@ from pyclmm.kernels.interface import Launch, Work
 from pyclmm.opencl import program
 
 BUILTINS = (Path(__file__).parent / "emulated_units.h").read_text(encoding="utf-8")
+_LAST_INCLUDE = '#include "units/unit_tile.h"\n'
 _shipped = program.read_source
 
 
 def _read(name: str) -> str:
     text = _shipped(name)
-    if name == "units/unit_tile.h":
-        return f"{BUILTINS}\n{text}"
     if name != "units/unit.h":
         return text
-    assert text.count("GEMM_BEGIN;") == 1
+    assert text.count("GEMM_BEGIN;") == text.count(_LAST_INCLUDE) == 1
+    text = text.replace(_LAST_INCLUDE, f"{_LAST_INCLUDE}{BUILTINS}\n")
     return text.replace("GEMM_BEGIN;", "GEMM_BEGIN; EMULATION_BEGIN;")
 
 

@@ -1,5 +1,5 @@
 /* The matrix instructions of cl/units/amd_mfma.h, cl/units/amd_wmma.h and cl/units/intel_dpas.h in plain OpenCL C, so that any
- * device runs the kernels that use them: each builtin is a macro. Stands before the instruction's header.
+ * device runs the kernels that use them: each builtin is a macro. Stands before the kernel function.
  *
  * Written from the vendors' tables of where element (i, k) of A, (k, j) of B and (i, j) of D lies, in the
  * direction element -> register; the headers have the other direction. All work-items of a work-group take

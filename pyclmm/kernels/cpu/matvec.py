@@ -30,7 +30,7 @@ _GROUPS_A_UNIT = 2
 _LEAST_K = 64  # steps of K worth a range of their own
 _LEAST_J = 8  # results worth a work-group, as many as matvec_rows makes at once
 _AT_ONCE = 8  # as in matvec.cl
-_PIECE_VECS = 8  # as in matvec_operands.h
+_PIECE_VECS = 8  # as in matvec_sums.h
 
 
 class Matvec(Kernel):
@@ -40,7 +40,6 @@ class Matvec(Kernel):
 
     name = "matvec"
     summary = "a matrix times a vector, each element read once, for CPU devices"
-    risky = True  # wide vectors
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not device.is_cpu:

@@ -39,7 +39,6 @@ class Packed(Kernel):
     name = "packed"
     summary = "packed panels and a register tile, one work-item a work-group, for CPU devices"
     options = ("pack_a", "pack_b")
-    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not device.is_cpu:
@@ -83,8 +82,7 @@ class _Builder:
         self.steps: list[Launch] = []
 
     def _defines(self, device: DeviceInfo) -> list[tuple[str, int]]:
-        p, c = self.problem, self.config
-        plain = not p.has_c and p.bias == "none" and p.activation == "none"
+        c = self.config
         return [
             ("MR", c.tm),
             ("NR", c.tn),
@@ -94,7 +92,6 @@ class _Builder:
             ("BM", c.bm),
             ("BN", c.bn),
             ("SPLIT", int(c.split_k > 1)),
-            ("VECTOR_STORE", int(plain and planes(p) == 1 and p.out_type == p.acc_type)),
         ]
 
     def work(self) -> Work:

@@ -18,8 +18,6 @@ from ..interface import round_up
 # accumulators, a row of B and one number of A must fit 32 registers of 512 bits, 16 of 256, and
 # either 32 (Neon) or 16 (SSE) of 128.
 _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (8, 2), (8, 3))}
-# Time of a multiply-add in a tile of 8 x 3 vectors, of that in one of 8 x 2 (Zen 4), by the driver's vendor.
-_WIDE_GAIN = {"intel": 0.97, "pocl": 1.06}
 _SUM_BYTES = 1 << 17  # of sums that a work-group keeps: an eighth to a half of a core's second cache
 # Steps of K between two visits of the same sums: with B in panels; with B in place; in place with
 # rows a multiple of a page apart, of which a cache holds few.
@@ -75,7 +73,7 @@ def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
 
 def _cost(columns: int, shape: tuple[int, int], lanes: int, device: DeviceInfo) -> float:
     """Relative time of a tile of that shape: what columns that are not there cost, too."""
-    wide = _WIDE_GAIN.get(device.vendor, 1.0) if shape == (8, 3) else 1.0
+    wide = device.wide_tile_cost if shape == (8, 3) else 1.0
     return round_up(columns, shape[1] * lanes) * wide
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ..device import DeviceInfo
 from ..interface import round_up
-from .waves import unit_of, units
+from .waves import units
 
 _ENOUGH = 16384  # bytes
 _LINE = 128  # bytes of a row that are fetched best at once
@@ -55,7 +55,7 @@ class Reading:
 
     def resident(self, device: DeviceInfo) -> int:
         """Work-groups that a compute unit holds at a time."""
-        unit = unit_of(device)
+        unit = device.unit
         registers = self.items * round_up(self.registers, 8)
         return max(1, min(unit.registers // registers, unit.work_items // self.items))
 
@@ -73,4 +73,4 @@ class Reading:
         each = self.nbytes / self.groups
         ahead = min(self.items * self.depth * self.access, each)
         asked = max(1.0, ahead * groups / units(device))
-        return groups * each / (unit_of(device).stream * units(device)) * math.hypot(1, _ENOUGH / asked)
+        return groups * each / (device.unit.stream * units(device)) * math.hypot(1, _ENOUGH / asked)

@@ -10,12 +10,12 @@ import numpy as np
 
 from ...problem.dtypes import COMPLEX, dtype_of
 from ...problem.gemm import GemmProblem
-from ..config import TileConfig
+from ..config import TileConfig, slices
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
 from ..split_k import GROUP, PartialSums
-from .tile import is_held, local_bytes, misfits, sides, slices, stored_as_summed, work_items
-from .waves import Tiling, resident, static_local_bytes
+from .tile import is_held, local_bytes, misfits, sides, stored_as_summed, work_items
+from .waves import Tiling, resident
 
 _CPU_TILE = 32 * 32  # elements of the largest tile for a CPU
 
@@ -95,7 +95,6 @@ class Register(Kernel):
 
     name = "register"
     summary = "tiles in local memory, sub-groups and registers, split-K where tiles are few"
-    risky = True
     options = ("fetch_b", "held", "slices")
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -120,7 +119,7 @@ class Register(Kernel):
         if not is_held(config):
             reasons += _not_asynchronous(problem, device)
         nbytes = local_bytes(config, dtype_of(problem.acc_type).itemsize)
-        able = replace(device, local_mem_size=static_local_bytes(device))
+        able = replace(device, local_mem_size=device.static_local_bytes)
         reasons += config.violations(able, (work_items(config),), nbytes)
         too_many = device.too_many_steps(problem.k // config.bk)
         return [*reasons, too_many] if too_many else reasons
@@ -138,9 +137,9 @@ class Register(Kernel):
 def _spills(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
     """Whether clang spills, which ptxas does not (`make offline`): converting elements on their way, or
     multiplying integers, takes the registers that 8 x 16 sums leave; some tiles spill anyway."""
-    if device.vendor == "nvidia":
+    if not device.unit.clang_spills:
         return False
-    if device.vendor == "amd" and (config.bm, config.bn, config.bk, config.tm, config.tn) in _CROWDED:
+    if device.unit.crowded and (config.bm, config.bn, config.bk, config.tm, config.tn) in _CROWDED:
         return True
     converted = not all(stored_as_summed(problem, t) for t in (problem.a_type, problem.b_type))
     return (converted or problem.acc_type == "uint32") and config.tm * config.tn > 64
@@ -153,7 +152,7 @@ def _least_cycles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) 
 
 def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]:
     """Why tiles cannot be copied past the registers."""
-    if device.vendor != "nvidia" or (device.compute_capability or (0, 0)) < (8, 0):
+    if (device.compute_capability or (0, 0)) < (8, 0):
         yield "asynchronous copies need an NVIDIA device of compute capability 8.0 or more"
     for name, stored, conj in (("a", problem.a_type, problem.conj_a), ("b", problem.b_type, problem.conj_b)):
         if conj or not stored_as_summed(problem, stored):
@@ -182,11 +181,9 @@ def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
 
 def _defines(problem: GemmProblem, config: TileConfig, split: bool) -> list[tuple[str, int | str]]:
     a, b = sides(problem, config)
-    last = config.bk // slices(config) - 1
-    steps = (0, 0) if is_held(config) else (min(1, last), min(config.option("fetch_b", 1), last))
+    ahead = [] if is_held(config) else [("STAGES", config.stages), ("FETCH_B", config.option("fetch_b", 1))]
     return [
         *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn", "tm", "tn")),
-        ("CHUNK", config.vec), ("STAGES", config.stages), ("KS", slices(config)), ("GROUP", GROUP),
-        ("VEC_A", a.vec), ("VEC_B", b.vec), ("PAD_A", a.pad), ("PAD_B", b.pad),
-        ("FETCH_STEP_A", steps[0]), ("FETCH_STEP_B", steps[1]), ("SPLIT", int(split)),
+        ("CHUNK", config.vec), ("KS", slices(config)), ("GROUP", GROUP), *ahead,
+        ("VEC_A", a.vec), ("VEC_B", b.vec), ("SPLIT", int(split)),
     ]  # fmt: skip

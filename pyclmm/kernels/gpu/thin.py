@@ -21,7 +21,6 @@ from ..interface import (
     ndrange,
     round_up,
 )
-from ..nvidia.matrix_units import compute_capability
 from ..split_k import Part, PartialSums
 from .reading import Reading
 from .tile import ACCESS, stored_as_summed
@@ -41,7 +40,6 @@ class Thin(Kernel):
 
     name = "thin"
     summary = "at most 8 rows or columns: reads the big operand once, at memory bandwidth"
-    risky = True
     options = ("depth", "lanes", "teams")
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -55,7 +53,7 @@ class Thin(Kernel):
         (docs/kernels/register.md).
         """
         wide = _access(problem, TileConfig(vec=_widest(problem))) > 1
-        if compute_capability(device) != (9, 0) or not wide:
+        if device.compute_capability != (9, 0) or not wide:
             return False
         if _is_short(problem):
             return _thin_side(problem) > (1 if _along_k(problem) else 2)
@@ -222,10 +220,8 @@ def _product(sums: PartialSums, config: TileConfig, k_range: int) -> Launch:
     teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
     partial = sums.workspace.symbol if split else "batch_offsets"  # never written then
     defines = [
-        ("BM", sums.bm), ("BN", sums.bn), ("GROUP", 1), ("Q", _thin_side(problem)),
-        ("THIN_ROWS", int(_thin_rows(problem))),
-        ("VEC", _access(problem, config)), ("CHUNK", min(4, config.vec)), ("SPLIT", int(split)),
-        ("SHORT_X", int(_is_short(problem))),
+        ("THIN_ROWS", int(_thin_rows(problem))), ("Q", _thin_side(problem)),
+        ("VEC", _access(problem, config)), ("SPLIT", int(split)),
         ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
     ]  # fmt: skip
     return Launch(

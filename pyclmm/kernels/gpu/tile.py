@@ -14,7 +14,7 @@ from itertools import product
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
-from ..config import TileConfig
+from ..config import TileConfig, slices
 
 ACCESS = 16  # bytes of the widest access
 
@@ -22,11 +22,6 @@ ACCESS = 16  # bytes of the widest access
 def is_held(config: TileConfig) -> bool:
     """Whether tiles go through registers."""
     return config.option("held", 1) == 1
-
-
-def slices(config: TileConfig) -> int:
-    """Groups of work-items that share a step's K."""
-    return config.option("slices", 1)
 
 
 def work_items(config: TileConfig) -> int:

@@ -18,41 +18,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
-from ..config import TileConfig
+from ..config import TileConfig, slices
 from ..device import DeviceInfo
 from ..split_k import Part
-from .tile import is_held, local_bytes, sides, slices, work_items
+from .tile import is_held, local_bytes, sides, work_items
 
-_REGISTERS_NVIDIA = 255  # a work-item's, as `registers` counts them, before ptxas spills
-_REGISTERS = 216  # before clang 15 spills for gfx90a and gfx1030
 _SPLIT_K = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What a work-group shares with others: a compute unit, or several where the vendor counts smaller ones.
-
-    ``fma`` is float32 fused multiply-adds a cycle, ``registers`` 32-bit ones, ``stream`` bytes a cycle
-    from device memory.
-    """
-
-    fma: int
-    registers: int
-    work_items: int
-    counted: int = 1  # compute units of the vendor's that make one of these
-    stream: float = 16.0
-
-
-_UNITS = {
-    "nvidia": Unit(128, 65536, 2048),
-    "amd": Unit(64, 65536, 2048),
-    "intel": Unit(128, 131072, 1024, counted=16),
-}
-_OTHER_UNIT = Unit(64, 32768, 1024, stream=8.0)
 _FETCH = 24.0  # bytes a cycle and unit from the last cache, in wide accesses: 5 TB/s on an H200
 _FETCH_ELEMENTS = 14.0  # the same, an element at a time
 _HIDDEN = 0.12  # of what the slowest of the three hides, is seen all the same
@@ -71,25 +46,9 @@ _LATENCY = 160  # work-items that keep a unit busy
 _LATENCY_ROOT = 0.25  # with fewer, its time grows with this power of what lacks
 
 
-def unit_of(device: DeviceInfo) -> Unit:
-    """The compute unit that the model counts for this vendor."""
-    unit = _UNITS.get(device.vendor, _OTHER_UNIT)
-    if device.vendor == "nvidia" and device.compute_capability in ((7, 0), (7, 5), (8, 0)):
-        return replace(unit, fma=64)
-    return unit
-
-
 def units(device: DeviceInfo) -> int:
-    """How many of them it has."""
-    return max(1, device.compute_units // unit_of(device).counted)
-
-
-def static_local_bytes(device: DeviceInfo) -> int:
-    """Local memory that a kernel may declare. NVIDIA's driver reports 48 KiB but takes arrays as large as
-    the hardware's; seen on compute capability 9.0, so only there is it used."""
-    if device.vendor == "nvidia" and device.compute_capability == (9, 0):
-        return max(device.local_mem_size, 226 * 1024)
-    return device.local_mem_size
+    """How many compute units it has, as :class:`~pyclmm.kernels.device.ComputeUnit` counts them."""
+    return max(1, device.compute_units // device.unit.counted)
 
 
 def registers(config: TileConfig, itemsize: int) -> int:
@@ -100,13 +59,13 @@ def registers(config: TileConfig, itemsize: int) -> int:
 
 def resident(config: TileConfig, itemsize: int, device: DeviceInfo) -> int:
     """Work-groups that a unit holds at a time; 0 where registers spill."""
-    unit = unit_of(device)
+    unit = device.unit
     items = work_items(config)
-    if registers(config, itemsize) > (_REGISTERS_NVIDIA if device.vendor == "nvidia" else _REGISTERS):
+    if registers(config, itemsize) > unit.item_registers:
         return 0
     return min(
         unit.registers // (items * registers(config, itemsize)),
-        static_local_bytes(device) // local_bytes(config, itemsize),
+        device.static_local_bytes // local_bytes(config, itemsize),
         unit.work_items // items,
     )
 
@@ -115,7 +74,7 @@ def step_cycles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) ->
     """Cycles of one BK step of one work-group that has a unit to itself."""
     itemsize = dtype_of(problem.acc_type).itemsize
     per_product = {"float64": 2, "complex64": 4, "complex128": 8, "uint32": 2, "uint64": 8}
-    products = config.bm * config.bn * config.bk * per_product.get(problem.acc_type, 1) / unit_of(device).fma
+    products = config.bm * config.bn * config.bk * per_product.get(problem.acc_type, 1) / device.unit.fma
     readers = (config.bm // config.tm) * (config.bn // config.tn) / 32
     local = readers * config.bk * (config.tm + config.tn) * itemsize / 4
     if config.vec * itemsize < 8:
@@ -177,7 +136,7 @@ class Tiling:
 
     def cycles(self, parts: tuple[Part, ...]) -> float:
         """Cycles from the first launch's start to the last one's end."""
-        unit = unit_of(self.device)
+        unit = self.device.unit
         moved = self.problem.nbytes + sum(self._partial_bytes(p) for p in parts)
         streamed = moved / (units(self.device) * unit.stream)
         return max(streamed, sum(self._launch_cycles(p) for p in parts)) + _LAUNCH * (len(parts) - 1)

@@ -15,6 +15,7 @@ from ...problem.gemm import GemmProblem
 from ..device import DeviceInfo
 from ..interface import (
     Arg,
+    Defines,
     Launch,
     Program,
     Workspace,
@@ -25,17 +26,15 @@ from ..interface import (
     round_up,
 )
 
-Defines = tuple[tuple[str, int | str], ...]
-
 LINE_ALIGN = 16  # bytes: what copies to local memory need of every line
 PACK_TILE = 64  # LINES of cl/nvidia/pack.cl
 PACK_ITEMS = 256
 PACK_GROUPS = 16  # work-groups a compute unit: twice what runs at once
 COPY_ENGINE = (9, 0)  # the compute capability that tensor maps and sm_90a's instructions need
 MAP_BYTES = 384  # MAP_SLOT of cl/nvidia/ptx_map.h, of a work-group
-# Local memory of a work-group, by compute capability; the OpenCL limit is 48 KiB on all of them, but
-# arrays declared in a kernel may go up to these.
-_LOCAL_BYTES = {(8, 0): 166_912, (8, 7): 166_912, (9, 0): 232_448, (10, 0): 232_448, (10, 3): 232_448}
+# The hardware's local memory of a work-group where arrays of that size were never seen to run (DeviceInfo has the
+# others), by compute capability.
+_LOCAL_BYTES = {(8, 0): 166_912, (8, 7): 166_912, (10, 0): 232_448, (10, 3): 232_448}
 _LOCAL_BYTES_OTHERS = 101_376
 
 
@@ -68,7 +67,7 @@ def compute_capability(device: DeviceInfo) -> tuple[int, int]:
 
 def local_bytes(device: DeviceInfo) -> int:
     """What arrays declared in one kernel may take."""
-    return _LOCAL_BYTES.get(compute_capability(device), _LOCAL_BYTES_OTHERS)
+    return _LOCAL_BYTES.get(compute_capability(device), max(device.static_local_bytes, _LOCAL_BYTES_OTHERS))
 
 
 def unit_for(problem: GemmProblem, prefix: str) -> Unit | str:
@@ -86,15 +85,6 @@ def unit_for(problem: GemmProblem, prefix: str) -> Unit | str:
             return f"TF32 is not float32: precision={problem.precision!r} asks for more"
         return TF32
     return FLOAT16 if a == "float16" else BFLOAT16
-
-
-def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
-    """Why the indices of these kernels do not reach all of the product, or None."""
-    if problem.k == 0:
-        return "K is 0: there is nothing to multiply"
-    if max(problem.m, problem.n, problem.k) >= limit:
-        return f"M, N and K must stay under {limit}"
-    return None
 
 
 def _readable(line: int, ld: int, align: int, nbytes: int) -> bool:

@@ -10,6 +10,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
+    Defines,
     Kernel,
     Launch,
     Program,
@@ -18,16 +19,15 @@ from ..interface import (
     gemm_defines,
     local_range,
     ndrange,
+    too_long,
 )
 from .matrix_units import (
-    Defines,
     Operands,
     Unit,
     compute_capability,
     local_bytes,
     out_defines,
     pack_launches,
-    too_long,
     unit_for,
 )
 
@@ -57,7 +57,6 @@ class Mma(Kernel):
     name = "mma"
     summary = "matrix units of sm_80 and later (mma.sync), tiles of local memory filled by cp.async"
     options = ("group",)
-    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) < CAPABILITY:

@@ -9,6 +9,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
+    Defines,
     Kernel,
     Launch,
     Program,
@@ -17,8 +18,9 @@ from ..interface import (
     gemm_defines,
     local_range,
     ndrange,
+    too_long,
 )
-from .matrix_units import LINE_ALIGN, Defines, compute_capability, local_bytes, out_defines, too_long
+from .matrix_units import LINE_ALIGN, compute_capability, local_bytes, out_defines
 from .mma import work_items
 
 SOURCE = "nvidia/mma_double.cl"
@@ -51,7 +53,6 @@ class MmaDouble(Kernel):
     name = "mma_double"
     summary = "float64 matrix units of sm_80 and sm_90 (mma.sync)"
     options = ("group", "mma_k")
-    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) not in _CAPABILITIES:

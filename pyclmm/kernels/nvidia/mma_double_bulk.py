@@ -10,9 +10,10 @@ import numpy as np
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
-from ..config import TileConfig
+from ..config import TileConfig, slices
 from ..device import DeviceInfo
 from ..interface import (
+    Defines,
     Kernel,
     Launch,
     Program,
@@ -21,6 +22,7 @@ from ..interface import (
     gemm_defines,
     local_range,
     ndrange,
+    too_long,
 )
 from ..split_k import GROUP, Part, PartialSums
 from .matrix_units import (
@@ -28,12 +30,10 @@ from .matrix_units import (
     FLOAT64,
     LINE_ALIGN,
     MAP_BYTES,
-    Defines,
     Operands,
     compute_capability,
     local_bytes,
     pack_launches,
-    too_long,
 )
 
 SOURCE = "nvidia/mma_double_bulk.cl"
@@ -60,11 +60,6 @@ _STREAM = 4e12  # bytes a second from device memory
 _START_SECONDS = 6e-6  # a launch, the first blocks' way
 _TILE_SECONDS = 3e-6  # the end of a tile and the start of the next; twice that for a work-group's start
 _SUMS_SECONDS, _SUMS_STREAM = 4.5e-6, 2e12  # one more launch; bytes a second of sums, there and back
-
-
-def slices(config: TileConfig) -> int:
-    """Groups of sub-groups that divide the K of each block."""
-    return config.option("slices", 1)
 
 
 def slice_groups(config: TileConfig) -> int:
@@ -108,7 +103,6 @@ class MmaDoubleBulk(Kernel):
     name = "mma_double_bulk"
     summary = "float64 matrix units of sm_90 (mma.sync), tiles of local memory filled by the copy engine"
     options = ("slices",)
-    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:

@@ -20,8 +20,9 @@ from ..interface import (
     local_range,
     ndrange,
     round_up,
+    too_long,
 )
-from .matrix_units import FLOAT16, LINE_ALIGN, TF32, Unit, too_long
+from .matrix_units import FLOAT16, LINE_ALIGN, TF32, Unit
 
 LINES = 8  # of cl/nvidia/split.h: what a work-group splits
 BLOCK_BYTES = 128  # of a packed line: 64 of hi, 64 of lo

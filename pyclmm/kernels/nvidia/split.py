@@ -53,7 +53,6 @@ class Split(Kernel):
         'float32 with precision="high", complex64 with "high" and "medium", in parts on the units of sm_90a'
     )
     options = ("group",)
-    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:

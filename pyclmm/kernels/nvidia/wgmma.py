@@ -10,6 +10,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
+    Defines,
     Kernel,
     Launch,
     Program,
@@ -18,18 +19,17 @@ from ..interface import (
     gemm_defines,
     local_range,
     ndrange,
+    too_long,
 )
 from ..split_k import PartialSums
 from .matrix_units import (
     COPY_ENGINE,
     MAP_BYTES,
-    Defines,
     Operands,
     Unit,
     compute_capability,
     out_defines,
     pack_launches,
-    too_long,
     unit_for,
 )
 from .wgmma_tiles import (
@@ -128,7 +128,6 @@ class Wgmma(Kernel):
     name = "wgmma"
     summary = "matrix units of sm_90a (wgmma), tiles of local memory filled by the copy engine"
     options = ("alternate", "group", "swapped")
-    risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:

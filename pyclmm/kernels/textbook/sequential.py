@@ -16,6 +16,7 @@ class Sequential(Kernel):
     name = "sequential"
     summary = "the triple loop in a single work-item, summed in double where the device has it"
     automatic = False
+    risky = False
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types) or device.too_many_steps(problem.m * problem.n * problem.k)

@@ -16,6 +16,7 @@ class SingleGroup(Kernel):
     name = "single_group"
     summary = "the whole product in one work-group of M x N work-items"
     automatic = False
+    risky = False
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         items = problem.m * problem.n

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..device import DeviceInfo
-from .unit import CODES, Instruction, UnitKernel, one_pass, signs
+from .unit import Instruction, UnitKernel, one_pass
 
 EXTENSION = "cl_intel_subgroup_matrix_multiply_accumulate"
 _TYPES = ("float16", "bfloat16", "int8", "uint8")
@@ -32,5 +32,4 @@ class Dpas(UnitKernel):
         if reason := one_pass(problem, _TYPES):
             return f"dpas: {reason}"
         nbytes = dtype_of(problem.a_type).itemsize
-        defines = (("LANES", lanes), ("DPAS_TYPE", CODES[problem.a_type]), *signs("DPAS", problem))
-        return Instruction(lanes, 8, lanes, 32 // nbytes, nbytes, 4 // nbytes, defines)
+        return Instruction(lanes, 8, lanes, 32 // nbytes, nbytes, 4 // nbytes, (("LANES", lanes),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..device import DeviceInfo
-from .unit import CODES, TF32_CODE, Instruction, UnitKernel, one_pass
+from .unit import Instruction, UnitKernel, one_pass
 
 # k's a work-item hands over, by element type.
 _WORD_K = {
@@ -44,8 +44,8 @@ class Mfma(UnitKernel):
         if name == "float16" and device.gfx == "gfx90a" and not medium:
             return "mfma on gfx90a takes float16 denormals for zero: precision='medium' allows that"
         tf32 = name == "float32" and device.gfx == "gfx942" and medium
-        word_k, code = (2, TF32_CODE) if tf32 else (types[name], CODES[name])
+        word_k = 2 if tf32 else types[name]
         rows = 16 if name == "float64" or rows == 16 else 32
-        defines = (("MFMA_TYPE", code), ("UNIT_M", rows))
+        defines = (("WORD_K", word_k), ("UNIT_M", rows))
         k = word_k * _LANES // rows
         return Instruction(_LANES, rows, rows, k, dtype_of(name).itemsize, word_k, defines)

@@ -15,6 +15,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
+    Defines,
     Kernel,
     Launch,
     Program,
@@ -24,12 +25,10 @@ from ..interface import (
     local_range,
     ndrange,
     round_up,
+    too_long,
 )
-from ..nvidia.matrix_units import Defines, too_long
 from ..split_k import GROUP, Part, PartialSums
 
-CODES = {"float16": 1, "bfloat16": 2, "float32": 3, "float64": 4, "int8": 5, "uint8": 5}
-TF32_CODE = 6
 _MOST_SPLIT_K = 16
 _ALONE = 1.25  # a work-group that has a compute unit to itself waits at its barriers
 _TILE_START = 256  # what a tile's start and store cost, in steps of K
@@ -50,7 +49,7 @@ class Instruction:
     k: int
     nbytes: int
     word_k: int
-    defines: Defines
+    defines: Defines = ()
 
 
 def one_pass(problem: GemmProblem, types: Sequence[str]) -> str | None:
@@ -62,16 +61,6 @@ def one_pass(problem: GemmProblem, types: Sequence[str]) -> str | None:
     if same and a in types and problem.acc_type == sums:
         return None
     return f"its instructions do not multiply {a} by {b} summed in {problem.acc_type}"
-
-
-def signs(prefix: str, problem: GemmProblem) -> Defines:
-    """Which 8-bit operands have a sign; of other types nothing."""
-    if CODES[problem.a_type] != CODES["int8"]:
-        return ()
-    return (
-        (f"{prefix}_SIGNED_A", int(problem.a_type == "int8")),
-        (f"{prefix}_SIGNED_B", int(problem.b_type == "int8")),
-    )
 
 
 def _side_by_side(one: Instruction) -> int:
@@ -98,7 +87,6 @@ class UnitKernel(Kernel):
     """
 
     options = ("unit",)
-    risky = True
     tiles: tuple[tuple[int, int, int, int, int], ...]  # BM, BN, SGM, SGN, rows of an instruction
     most_sums = 128  # 32-bit registers of a work-item's sums: with more, clang 19 spills
 
@@ -203,9 +191,7 @@ def _defines(problem: GemmProblem, config: TileConfig, one: Instruction) -> Defi
     wide_b = _wide(one, not p.trans_b, p.k if p.trans_b else p.n, p.b_align)
     return (
         *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn")),
-        *(("GROUP", GROUP), ("WORK_ITEMS", work_items(config, one)), ("SPLIT", int(config.split_k > 1))),
-        *(("ELEMENT_BYTES", one.nbytes), ("WORD_K", one.word_k)),
+        *(("GROUP", GROUP), ("SPLIT", int(config.split_k > 1))),
         *(("WIDE_A", int(wide_a)), ("WIDE_B", int(wide_b))),
-        ("SWIZZLE", max(1, one.lanes * one.word_k // config.bk)),
         *one.defines,
     )

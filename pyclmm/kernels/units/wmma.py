@@ -7,7 +7,7 @@ import re
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..device import DeviceInfo
-from .unit import CODES, Instruction, UnitKernel, one_pass, signs
+from .unit import Instruction, UnitKernel, one_pass
 
 _TYPES = ("float16", "bfloat16", "int8", "uint8")
 
@@ -30,8 +30,7 @@ class Wmma(UnitKernel):
         if reason := one_pass(problem, _TYPES):
             return f"wmma: {reason}"
         nbytes = dtype_of(problem.a_type).itemsize
-        defines = (("WMMA_TYPE", CODES[problem.a_type]), *signs("WMMA", problem))
-        return Instruction(32, 16, 16, 16, nbytes, 16 // nbytes, defines)
+        return Instruction(32, 16, 16, 16, nbytes, 16 // nbytes)
 
     def depth(self, one: Instruction) -> int:
         """Two instructions: with more of 8-bit types, clang 19 spills."""

@@ -9,7 +9,7 @@ import pytest
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.gpu.tile import is_held, local_bytes, misfits, sides, work_items
-from pyclmm.kernels.gpu.waves import Tiling, registers, resident, static_local_bytes, units
+from pyclmm.kernels.gpu.waves import Tiling, registers, resident, units
 from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.made_up import ARC, DEVICES, H200, MALI, MI250, ONE_ITEM, PASCAL
@@ -36,8 +36,8 @@ def test_arithmetic_of_one_tile():
     assert local_bytes(BIG, 4) == 3 * 8 * (128 + 256 + 8) * 4
     assert registers(BIG, 4) == 8 * 16 + 2 * (8 + 16) + 32
     assert resident(BIG, 4, H200) == 1
-    assert static_local_bytes(H200) > H200.local_mem_size
-    assert static_local_bytes(MI250) == MI250.local_mem_size
+    assert H200.static_local_bytes > H200.local_mem_size
+    assert MI250.static_local_bytes == MI250.local_mem_size
     assert units(ARC) == 32
 
 
@@ -76,7 +76,7 @@ def test_every_device_and_type_has_a_configuration_within_its_limits(device, acc
     assert configs
     for config in configs:
         assert work_items(config) <= device.max_work_group_size
-        assert local_bytes(config, dtype_of(acc).itemsize) <= static_local_bytes(device)
+        assert local_bytes(config, dtype_of(acc).itemsize) <= device.static_local_bytes
         assert is_held(config) or device.vendor == "nvidia"
 
 

@@ -1,0 +1,64 @@
+"""`make offline` fails where a function that is called has no definition."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+from pyclmm.kernels import kernel_named
+from pyclmm.opencl import program
+from tests.conformance import compilers, offline
+from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN
+
+TARGETS = {target.name: target for target in offline.TARGETS}
+shipped = program.read_source
+
+
+def linked(name, monkeypatch, change=lambda text: text):
+    """`naive` with bfloat16 results, whose conversion is a function, on that target."""
+    installed = {"amd": AMD_LIBRARIES, "intel": DEBIAN / "usr/bin/ocloc", "nvidia": DEBIAN / "usr/lib/clc"}
+    target = TARGETS[name]
+    if not installed[target.device.vendor].exists():
+        pytest.skip("the compilers are not here: `make conformance` fetches them")
+    monkeypatch.setattr(program, "read_source", lambda file: change(shipped(file)))
+    monkeypatch.setattr(program, "expanded", program.expanded.__wrapped__)
+    monkeypatch.setattr(offline, "expanded", program.expanded)
+    naive, problem = kernel_named("naive"), offline.problems("bfloat16")[0]
+    config = naive.configs(problem, target.device)[0]
+    (launch,) = naive.launches(problem, config, target.device).launches
+    (row,) = offline.compile_jobs([(target, "naive", "bfloat16", launch)])
+    return row.error
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "dg2-g10", "sm_80"])
+def test_what_is_shipped_links(monkeypatch, target):
+    assert not linked(target, monkeypatch)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "sm_80"])  # Intel's compiler gives it one, as C did before 1999
+def test_an_inline_function_without_a_definition_fails(monkeypatch, target):
+    error = linked(
+        target, monkeypatch, lambda text: text.replace("static inline ushort to_", "inline ushort to_")
+    )
+    assert "to_bfloat16" in error
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "dg2-g10", "sm_80"])
+def test_a_function_that_is_only_declared_fails(monkeypatch, target):
+    def declared(text):
+        return text.replace("static inline ushort to_bfloat16", "ushort to_bfloat16(float x);\nushort other")
+
+    assert "to_bfloat16" in linked(target, monkeypatch, declared)
+
+
+def test_imports_of_a_spirv_module():
+    def decoration(name, linkage):
+        text = name.encode() + b"\0" * (4 - len(name) % 4)
+        words = [*struct.unpack(f"<{len(text) // 4}I", text), linkage]
+        return [(3 + len(words)) << 16 | 71, 1, 41, *words]
+
+    head, other = [0x07230203, 0x10000, 0, 9, 0], [2 << 16 | 17, 6]
+    module = np.array([*head, *other, *decoration("ours", 1), *decoration("defined", 0)], "<u4")
+    assert list(compilers.imports(module.tobytes())) == ["ours"]

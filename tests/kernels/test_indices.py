@@ -1,0 +1,53 @@
+"""32-bit indices: what the loops of the kernels count to, past the ends of the largest product."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pyclmm.kernels import kernel_named
+from pyclmm.problem.gemm import MAX_DIMENSION, GemmProblem
+from tests.support.made_up import DEVICE
+
+LARGEST_INT = 2**31 - 1
+
+
+def last_step(length, step, first=0):
+    """What `for (int k = first; k < length; k += step)` ends with."""
+    return first + -(-(length - first) // step) * step
+
+
+# The largest index along K that a kernel forms, by its entry, from its macros.
+LAST_K = {
+    "matmul_tiled": lambda k, d: last_step(k, d["TW"]),
+    "thin_dot": lambda k, d: last_step(k, d["LANES"] * d["VEC"], (d["LANES"] - 1) * d["VEC"]),
+    "thin_walk": lambda k, d: (
+        last_step(k, d["AHEAD"] * d["SLICES"], d["SLICES"] - 1) + (2 * d["AHEAD"] - 1) * d["SLICES"]
+    ),
+    "matmul_register": lambda k, d: last_step(k, d["BK"]),
+}
+SHAPES = {"tiled": (3, 3), "thin": (1, 1 << 20), "register": (64, 64)}
+
+
+@pytest.mark.parametrize("family", sorted(SHAPES))
+@pytest.mark.parametrize("along_k", [False, True])
+@pytest.mark.parametrize("k", [MAX_DIMENSION, MAX_DIMENSION - 1])
+def test_indices_along_k_fit_32_bits(family, along_k, k):
+    m, n = SHAPES[family]
+    problem = GemmProblem(
+        *(m, n, k, "float32", "float32", "float32", "float32"),
+        lda=k,
+        ldb=k if along_k else n,
+        ldo=n,
+        trans_b=along_k,
+    )
+    for config in kernel_named(family).configs(problem, DEVICE):
+        whole = config if family == "tiled" else replace(config, split_k=1)
+        for launch in kernel_named(family).launches(problem, whole, DEVICE).launches:
+            assert LAST_K[launch.kernel](k, dict(launch.program.defines)) <= LARGEST_INT, config
+
+
+def test_indices_along_m_and_n_fit_32_bits():
+    """A tile that sticks out of the result, of any width up to 2^15."""
+    assert all(-(-MAX_DIMENSION // width) * width <= LARGEST_INT for width in (*range(1, 1025), 1 << 15))
