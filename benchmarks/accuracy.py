@@ -24,9 +24,10 @@ import torch
 import pyclmm
 from pyclmm.opencl.devices import find_device
 from pyclmm.opencl.queues import new_queue
+from pyclmm.problem.words import Precision
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
-PRECISIONS = ("highest", "high", "medium")
+PRECISIONS: tuple[Precision, ...] = ("highest", "high", "medium")
 
 
 def classes(n: int) -> Iterator[tuple[str, Array, Array]]:

@@ -102,7 +102,7 @@ class Contest:
         self.stored = [cla.to_device(queue, x) for x in host]
         self.torch = [self._operand(torch.from_numpy(x).cuda(), t) for x, t in zip(host, layout, strict=True)]
         self.out = cla.empty(queue, (*stack, m, n), self.dtype)
-        self.plans: dict[str, pyclmm.Matmul] = {}
+        self.plans: dict[str, pyclmm.Matmul[Any]] = {}
         self.burst = max(1, int(BURST / (self.flops / 40e12 + 5e-6)))
 
     @staticmethod
@@ -114,7 +114,7 @@ class Contest:
         pairs = zip(self.stored, self.layout, strict=True)
         return [x.transpose(axes) if t == "T" else x for x, t in pairs]
 
-    def plan(self, name: str, kernel: Any, precision: str = "highest") -> float:
+    def plan(self, name: str, kernel: Any, precision: Any = "highest") -> float:
         """Prepare a contestant and return its error."""
         cl.enqueue_fill_buffer(self.queue, self.out.base_data, self.dtype.type(np.nan), 0, self.out.nbytes)
         self.plans[name] = pyclmm.Matmul(*self.views(), out=self.out, kernel=kernel, precision=precision)

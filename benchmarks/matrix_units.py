@@ -37,7 +37,8 @@ from pyclmm.kernels.interface import Program
 from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.opencl.program import built
 from pyclmm.opencl.queues import new_queue
-from pyclmm.selection.select import candidates
+from pyclmm.problem.words import Precision, Trans
+from pyclmm.selection.select import KernelChoice, candidates
 
 Shape = tuple[int, ...]  # M, N, K; for a stack, the number of products before them
 CUBES = tuple((n, n, n) for n in (512, 1024, 2048, 4096, 8192, 1000, 4095, 4097, 16384))
@@ -57,10 +58,10 @@ TOLERANCE = {"float16": 1e-3, "bfloat16": 5e-3, "int8": 0, "medium": 1e-3, "high
 class Case:
     """A kernel, the operands' type and layout, the precision, and the peer's name."""
 
-    kernel: str
+    kernel: KernelChoice
     dtype: str
     peer: str
-    precision: str = "highest"
+    precision: Precision = "highest"
     layout: str = "NN"
     shapes: tuple[Shape, ...] = FEW
 
@@ -119,7 +120,8 @@ class Product:
         self.operands = [cla.to_device(queue, x) for x in host]
         result = np.dtype(np.int32) if case.dtype == "int8" else host[0].dtype
         self.out = cla.to_device(queue, np.full((*stack, m, n), 7).astype(result))
-        trans_a, trans_b = case.layout
+        trans_a: Trans = "T" if case.layout[0] == "T" else "N"
+        trans_b: Trans = "T" if case.layout[1] == "T" else "N"
         self.plan = pyclmm.Matmul(*self.operands, out=self.out, trans_a=trans_a, trans_b=trans_b,
                                   kernel=case.kernel, precision=case.precision, dtype=result)  # fmt: skip
         self.launches = len(self.call())

@@ -49,6 +49,7 @@ def floors(found: Counter[tuple[str, str]]) -> int:
 
 
 def dot(tree: Path) -> str:
+    """The graph in Graphviz's language."""
     boxes, found = arrows(tree)
     title = f"{len(boxes)} boxes, {len(found)} arrows, {floors(found)} floors"
     lines = [f'digraph {{ label="{title}"; labelloc=t; fontname=Helvetica; ranksep=0.35; nodesep=0.25']

@@ -5,9 +5,8 @@ import pyopencl as cl
 import pyopencl.array as cla
 
 import pyclmm
-from pyclmm.opencl.queues import default_queue
 
-queue = default_queue()
+queue = pyclmm.default_queue()
 other = cl.CommandQueue(queue.context, queue.device)  # a second queue: only events order the two
 rng = np.random.default_rng(1)
 a, b = (rng.integers(-4, 5, (64, 64)).astype(np.float32) for _ in range(2))

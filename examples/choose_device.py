@@ -1,22 +1,22 @@
-"""Choosing the device: by a number or name that `pyclmm info` lists, without a prompt."""
+"""Choosing the device: by what `pyclmm.devices()` lists, with device= or a queue, without a prompt."""
 
 import numpy as np
 
 import pyclmm
-from pyclmm.opencl.devices import default_device, device_info, device_labels, find_device
 from pyclmm.opencl.queues import new_queue
 
-for label, device in device_labels().items():
-    info = device_info(device)
-    mark = "*" if device == default_device() else " "
-    print(f"{mark} {label} {info.name}: {info.kind}, {info.compute_units} compute units")
+for record in pyclmm.devices():
+    print(record)
 
-queue = new_queue(find_device(None))  # or a label, "0:1", or part of a name, "nvidia"
 a = np.eye(3, dtype=np.float32)
+for device in (record, record.number, 0):  # also "cpu", "gpu", part of a name, or a pyopencl.Device
+    assert np.array_equal(pyclmm.matmul(a, a, device=device), a)
+
+queue = new_queue(record.device)  # or a queue of your own
 assert np.array_equal(pyclmm.matmul(a, a, queue=queue), a)
 
 try:
-    find_device("abacus")
+    pyclmm.matmul(a, a, device="abacus")
 except pyclmm.ArgumentError as error:
     print(error)
 else:

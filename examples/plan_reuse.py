@@ -5,11 +5,10 @@ import pyopencl.array as cla
 from demo.workloads import markov_chain
 
 import pyclmm
-from pyclmm.opencl.queues import default_queue
 
 states = 50
 chain = markov_chain(states).astype(np.float32)
-queue = default_queue()
+queue = pyclmm.default_queue()
 step = cla.to_device(queue, chain)
 now, after = step.copy(), cla.empty_like(step)
 

@@ -13,6 +13,6 @@ for m, n, k in ((130, 50, 70), (33, 47, 2000)):
         print(f"{m} x {n} x {k}: {plan.config}, {plan.workspace_nbytes} bytes of workspace")
 
 # Your own tiles: 16 x 32 a work-group, two slices of K within a work-group, split-K of two.
-options = (("fetch_b", 0), ("held", 1), ("slices", 2))
+options = {"fetch_b": 0, "held": 1, "slices": 2}
 tiles = pyclmm.TileConfig(16, 32, 16, 8, 32, 4, 8, vec=4, stages=2, split_k=2, options=options)
 assert np.array_equal(pyclmm.matmul(a, b, kernel=("register", tiles)), a @ b)

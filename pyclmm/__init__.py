@@ -8,11 +8,15 @@ np.float32(3.0)
 
 from __future__ import annotations
 
-from .api import gemm, matmul
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .api import gemm, matmul, release
 from .checks import reference
 from .errors import (
     ArgumentError,
     BuildError,
+    CacheWarning,
     DeviceLostError,
     DeviceMemoryError,
     DTypeError,
@@ -26,9 +30,14 @@ from .errors import (
 )
 from .kernels import KERNELS
 from .kernels.config import TileConfig
+from .opencl.devices import DeviceRecord, devices
+from .opencl.queues import default_queue
 from .plan import Matmul
 from .problem.precision import default_precision
-from .tools.tuner import tune
+from .selection.explanation import Explanation
+
+if TYPE_CHECKING:
+    from .tools.tuner import Progress, Search, Tried, Tuning, tune
 
 __version__ = "0.1.0"
 
@@ -36,22 +45,44 @@ __all__ = [
     "KERNELS",
     "ArgumentError",
     "BuildError",
+    "CacheWarning",
     "DTypeError",
     "DeviceLostError",
     "DeviceMemoryError",
+    "DeviceRecord",
+    "Explanation",
     "ForkError",
     "KernelWarning",
     "LaunchError",
     "Matmul",
     "NoDeviceError",
+    "Progress",
     "PyclmmError",
+    "Search",
     "ShapeError",
     "TileConfig",
+    "Tried",
+    "Tuning",
     "UnsupportedError",
     "__version__",
     "default_precision",
+    "default_queue",
+    "devices",
     "gemm",
     "matmul",
     "reference",
+    "release",
     "tune",
 ]
+
+_TUNER = ("Progress", "Search", "Tried", "Tuning", "tune")  # imported when they are first used
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _TUNER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".tools.tuner", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyopencl as cl
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
+from pyopencl.array import Array
 
 from .errors import DeviceLostError
 from .execution.operands import Operands, collect, queue_of, signature
-from .execution.options import Options, plain_numbers
+from .execution.options import Options, beta_of, plain_numbers
 from .opencl import program, queues
+from .opencl.devices import DeviceChoice
 from .plan import Matmul
 from .problem.precision import chosen
+from .problem.words import Activation, Precision, Trans
 from .selection.select import KernelChoice
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .execution.keywords import GemmKeywords, MatmulKeywords
+
 _PLANS_KEPT = 256
-_plans: OrderedDict[Any, Matmul] = OrderedDict()
+_plans: OrderedDict[Any, Matmul[Any]] = OrderedDict()
 _lock = threading.Lock()
+
+
+@overload
+def matmul(
+    a: NDArray[Any], b: NDArray[Any], /, out: NDArray[Any] | None = None, **keywords: Unpack[MatmulKeywords]
+) -> NDArray[Any]: ...
+@overload
+def matmul(a: Array, b: Array, /, out: Array | None = None, **keywords: Unpack[MatmulKeywords]) -> Array: ...
 
 
 def matmul(
@@ -30,8 +46,9 @@ def matmul(
     out: Any = None,
     *,
     queue: cl.CommandQueue | None = None,
+    device: DeviceChoice | None = None,
     kernel: KernelChoice = "auto",
-    precision: str | None = None,
+    precision: Precision | None = None,
     dtype: DTypeLike | None = None,
     wait_for: list[cl.Event] | None = None,
 ) -> Any:
@@ -41,17 +58,22 @@ def matmul(
     ----------
     a, b
         NumPy arrays, or pyopencl Arrays in one context; not one of each. 1-D operands are promoted,
-        stacks (more than two dimensions) broadcast.
+        stacks (more than two dimensions) broadcast. Of subclasses of ndarray the plain array is used;
+        masked arrays, and those with arithmetic of their own (units), are refused.
     out
         Where the result goes: its shape, and a dtype the result casts to by "same_kind". It may
         overlap an operand.
     queue
         The queue to use. Default: the Arrays' own; for NumPy arrays a cached one on the device that
         ``PYOPENCL_CTX`` names, else on a GPU, else on what there is.
+    device
+        Instead of a queue, the device to use: "cpu", "gpu", a number or (part of) a name, as
+        :func:`pyclmm.devices` lists them, or a ``pyopencl.Device``. Arrays must be on it.
     kernel
         "auto", or the name of a kernel (``pyclmm.KERNELS``), or ``(name, TileConfig)``.
     precision
-        "highest" (float32 products are IEEE float32 FMA), "high", "medium"; see :mod:`pyclmm.problem.precision`.
+        "highest" (float32 products are IEEE float32 FMA), "high", "medium"; see
+        :mod:`pyclmm.problem.precision`.
         Default: that of the :func:`pyclmm.default_precision` block, else "highest".
     dtype
         The dtype to compute in, as for a NumPy ufunc.
@@ -71,7 +93,32 @@ def matmul(
     """
     operands = collect(a, b, out=out)
     asked = ("N", "N", None, kernel, chosen(precision), _dtype(dtype))
-    return _run(operands, asked, queue, 1.0, 0.0, wait_for)
+    result = _run(operands, asked, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
+    return result if out is None else out
+
+
+@overload
+def gemm(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    c: NDArray[Any] | None = None,
+    /,
+    *,
+    bias: NDArray[Any] | None = None,
+    out: NDArray[Any] | None = None,
+    **keywords: Unpack[GemmKeywords],
+) -> NDArray[Any]: ...
+@overload
+def gemm(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    /,
+    *,
+    bias: Array | None = None,
+    out: Array | None = None,
+    **keywords: Unpack[GemmKeywords],
+) -> Array: ...
 
 
 def gemm(
@@ -81,15 +128,16 @@ def gemm(
     /,
     *,
     alpha: complex = 1.0,
-    beta: complex = 0.0,
-    trans_a: str = "N",
-    trans_b: str = "N",
+    beta: complex | None = None,
+    trans_a: Trans = "N",
+    trans_b: Trans = "N",
     bias: Any = None,
-    activation: str | None = None,
+    activation: Activation | None = None,
     out: Any = None,
     queue: cl.CommandQueue | None = None,
+    device: DeviceChoice | None = None,
     kernel: KernelChoice = "auto",
-    precision: str | None = None,
+    precision: Precision | None = None,
     dtype: DTypeLike | None = None,
     wait_for: list[cl.Event] | None = None,
 ) -> Any:
@@ -101,8 +149,9 @@ def gemm(
         Added after multiplication with *beta*; has the result's shape. It is not changed unless it
         is also *out*: ``gemm(a, b, c, beta=1.0, out=c)`` updates it in place, as BLAS does.
     alpha, beta
-        Scalars, converted to the type that products are summed in. With ``beta == 0`` *c* is never
-        read; with ``alpha == 0`` a and b are not, so nothing of theirs (NaN) reaches the result.
+        Scalars, converted to the type that products are summed in. *beta* must be given with *c*, and
+        may be left out without. With ``beta == 0`` *c* is checked and never read; with ``alpha == 0`` a
+        and b are not read, so nothing of theirs (NaN) reaches the result.
     trans_a, trans_b
         "N": as it is, "T": transposed, "C": conjugated and transposed; of the last two axes.
     bias
@@ -113,9 +162,22 @@ def gemm(
     Returns the result, as :func:`matmul` does.
     """
     operands = collect(a, b, c, bias, out)
-    alpha, beta = plain_numbers(alpha, beta)
+    alpha, beta = plain_numbers(alpha, beta_of(beta, c))
     asked = (trans_a, trans_b, activation, kernel, chosen(precision), _dtype(dtype))
-    return _run(operands, asked, queue, alpha, beta, wait_for)
+    result = _run(operands, asked, queue_of(operands, queue, device), alpha, beta, wait_for)
+    return result if out is None else out
+
+
+def release() -> None:
+    """Give back the device memory that :func:`matmul` and :func:`gemm` keep for later calls, of all threads.
+
+    The next call allocates what it needs again; what was compiled is kept. A :class:`Matmul` of your own has
+    its own ``release()`` and ``close()``.
+    """
+    with _lock:
+        plans = list(_plans.values())
+    for plan in plans:
+        plan.release()
 
 
 def _dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
@@ -125,13 +187,12 @@ def _dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
 def _run(
     operands: Operands,
     asked: tuple[Any, ...],
-    queue: cl.CommandQueue | None,
+    queue: cl.CommandQueue,
     alpha: complex,
     beta: complex,
     wait_for: list[cl.Event] | None,
 ) -> Any:
     """The product of *operands*; *asked*: the first fields of Options."""
-    queue = queue_of(operands, queue)
     try:
         plan = _plan(operands, asked, queue, alpha, beta)
         return plan.run(operands, queue, alpha, beta, wait_for)
@@ -142,9 +203,11 @@ def _run(
 
 def _plan(
     operands: Operands, asked: tuple[Any, ...], queue: cl.CommandQueue, alpha: complex, beta: complex
-) -> Matmul:
+) -> Matmul[Any]:
     """The plan kept for such a call, or a new one."""
-    key = (queue.context, queue.device, asked, alpha == 0, beta == 0, signature(operands))
+    dtype = asked[-1]
+    letter = None if dtype is None else dtype.char  # longlong and int64 are equal dtypes
+    key = (queue.context, queue.device, asked, letter, alpha == 0, beta == 0, signature(operands))
     plan = _kept(key)
     if plan is not None:
         plan.check_scalars(alpha, beta)
@@ -157,7 +220,7 @@ def _plan(
     return plan
 
 
-def _kept(key: Any) -> Matmul | None:
+def _kept(key: Any) -> Matmul[Any] | None:
     try:
         with _lock:
             plan = _plans.get(key)

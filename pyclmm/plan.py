@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 import numpy as np
 import pyopencl as cl
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
+from pyopencl.array import Array
 
 from .errors import ArgumentError, DTypeError, LaunchError
 from .execution.device_path import DevicePath
 from .execution.host_path import HostPath
-from .execution.operands import Operands, Signature, collect, on_host, queue_of, signature
-from .execution.options import Options, check_scalars, events_of, plain_numbers
+from .execution.operands import ArrayT, Operands, Signature, collect, on_host, queue_of, signature
+from .execution.options import Options, beta_of, check_scalars, events_of, plain_numbers
 from .kernels.config import TileConfig
+from .opencl.devices import DeviceChoice
 from .problem.precision import chosen
+from .problem.words import Activation, Precision, Trans
+from .selection.explanation import Explanation, explain
 from .selection.select import KernelChoice
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .execution.keywords import PlanKeywords
+
+_CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another pyclmm.Matmul"
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,7 @@ class Estimate:
         return self.flops / max(1, self.nbytes)
 
 
-class Matmul:
+class Matmul(Generic[ArrayT]):
     """A product planned for operands of one shape, dtype and layout.
 
     ``Matmul(a, b)`` checks, chooses a kernel, builds it and allocates workspace; ``plan(a, b)`` then
@@ -44,10 +55,35 @@ class Matmul:
     has to be packed of it is packed by the first call, and again only where another b is passed; the
     plan keeps the b that it has packed alive.
 
-    A plan may be called from many threads at once. ``with Matmul(a, b) as plan:`` gives the
-    workspace back at the end.
+    A plan may be called from many threads at once. :meth:`release` gives its workspace back, and the next
+    call allocates it again; :meth:`close`, or the end of ``with Matmul(a, b) as plan:``, ends the plan. It
+    belongs to its process and cannot be pickled or copied.
     """
 
+    @overload
+    def __init__(
+        self: Matmul[NDArray[Any]],
+        a: NDArray[Any],
+        b: NDArray[Any],
+        c: NDArray[Any] | None = None,
+        /,
+        *,
+        bias: NDArray[Any] | None = None,
+        out: NDArray[Any] | None = None,
+        **keywords: Unpack[PlanKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Matmul[Array],
+        a: Array,
+        b: Array,
+        c: Array | None = None,
+        /,
+        *,
+        bias: Array | None = None,
+        out: Array | None = None,
+        **keywords: Unpack[PlanKeywords],
+    ) -> None: ...
     def __init__(
         self,
         a: Any,
@@ -56,15 +92,16 @@ class Matmul:
         /,
         *,
         alpha: complex = 1.0,
-        beta: complex = 0.0,
-        trans_a: str = "N",
-        trans_b: str = "N",
+        beta: complex | None = None,
+        trans_a: Trans = "N",
+        trans_b: Trans = "N",
         bias: Any = None,
-        activation: str | None = None,
+        activation: Activation | None = None,
         out: Any = None,
         queue: cl.CommandQueue | None = None,
+        device: DeviceChoice | None = None,
         kernel: KernelChoice = "auto",
-        precision: str | None = None,
+        precision: Precision | None = None,
         dtype: DTypeLike | None = None,
         workspace_limit: int | None = None,
         constant_b: bool = False,
@@ -80,7 +117,7 @@ class Matmul:
             constant_b,
         )
         operands = collect(a, b, c, bias, out)
-        self._prepare(operands, options, queue_of(operands, queue), alpha, beta)
+        self._prepare(operands, options, queue_of(operands, queue, device), alpha, beta_of(beta, c))
 
     @classmethod
     def of(
@@ -90,9 +127,9 @@ class Matmul:
         queue: cl.CommandQueue,
         alpha: complex,
         beta: complex,
-    ) -> Matmul:
+    ) -> Matmul[Any]:
         """A plan from operands that :func:`collect` has checked."""
-        plan = cls.__new__(cls)
+        plan: Matmul[Any] = cls.__new__(cls)
         plan._prepare(operands, options, queue, alpha, beta)
         return plan
 
@@ -105,8 +142,9 @@ class Matmul:
         beta: complex,
     ) -> None:
         alpha, beta = plain_numbers(alpha, beta)
-        self._signature: Signature = signature(operands)
+        self._signature: Signature | None = signature(operands)
         self._alpha, self._beta = alpha, beta
+        self._kernel = options.kernel
         self._path: DevicePath | HostPath
         if on_host(operands):
             self._queue: cl.CommandQueue | None = queue
@@ -118,36 +156,37 @@ class Matmul:
 
     def __call__(
         self,
-        a: Any,
-        b: Any,
-        c: Any = None,
+        a: ArrayT,
+        b: ArrayT,
+        c: ArrayT | None = None,
         /,
         *,
-        bias: Any = None,
-        out: Any = None,
+        bias: ArrayT | None = None,
+        out: ArrayT | None = None,
         alpha: complex | None = None,
         beta: complex | None = None,
         queue: cl.CommandQueue | None = None,
         wait_for: list[cl.Event] | None = None,
-    ) -> Any:
+    ) -> ArrayT:
         """Compute the product of operands like those planned for.
 
         Returns ``out``, or a new array: NumPy's is complete, a pyopencl Array's events say when it
-        will be. Raises ArgumentError for operands the plan was not made for.
+        will be. Raises ArgumentError for operands the plan was not made for, and where it is closed.
         """
         operands = collect(a, b, c, bias, out)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return self.run(operands, queue, alpha, beta, wait_for)
+        result: ArrayT = self.run(operands, queue, alpha, beta, wait_for)
+        return result if out is None else out
 
     def enqueue(
         self,
-        a: Any,
-        b: Any,
-        c: Any = None,
+        a: ArrayT,
+        b: ArrayT,
+        c: ArrayT | None = None,
         /,
         *,
-        out: Any,
-        bias: Any = None,
+        out: ArrayT,
+        bias: ArrayT | None = None,
         alpha: complex | None = None,
         beta: complex | None = None,
         queue: cl.CommandQueue | None = None,
@@ -208,12 +247,14 @@ class Matmul:
                 self._executable.step_down(choice, queue, error)
 
     def _mismatch(self, operands: Operands) -> str:
+        if self._signature is None:
+            return _CLOSED
         kind, (layouts, _) = signature(operands)
         its_kind, (its_layouts, _) = self._signature
         if kind is not its_kind:
             return f"a is a {kind.__name__}, the plan is for a {its_kind.__name__}; make a plan for it"
-        planned = {name: rest for name, *rest in its_layouts}
-        given = {name: rest for name, *rest in layouts}
+        planned: dict[str, Any] = {layout[0]: layout[1:] for layout in its_layouts}
+        given: dict[str, Any] = {layout[0]: layout[1:] for layout in layouts}
         for name in dict.fromkeys([*planned, *given]):
             if planned.get(name) != given.get(name):
                 return (
@@ -249,7 +290,31 @@ class Matmul:
         problem = self._executable.problem
         return Estimate(problem.flops, problem.nbytes, self.workspace_nbytes)
 
-    def __enter__(self) -> Matmul:
+    def explain(self) -> Explanation:
+        """Why this kernel: its estimate, what the others would take or why they cannot, the arithmetic."""
+        executable = self._executable
+        return explain(
+            executable.problem,
+            executable.device,
+            executable.choice,
+            asked=self._kernel,
+            launches=[launch.kernel for launch in executable.work.launches],
+            workspace_nbytes=self.workspace_nbytes,
+            failed=executable.failed,
+        )
+
+    def release(self) -> None:
+        """Give back the workspace and kernel objects of every thread; the next call allocates them again."""
+        self._executable.release()
+
+    def close(self) -> None:
+        """:meth:`release` and end the plan: calls raise ArgumentError from now on."""
+        self._signature = None  # which no operands have, so that calls check nothing more
+        self.release()
+
+    def __enter__(self) -> Matmul[ArrayT]:
+        if self._signature is None:
+            raise ArgumentError(_CLOSED)
         return self
 
     def __exit__(
@@ -258,7 +323,13 @@ class Matmul:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._executable.release()
+        self.close()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise DTypeError(
+            "a Matmul plan belongs to its process and device and cannot be pickled or copied; "
+            "share it between threads as it is, and in another process make one there: pyclmm.Matmul(a, b)"
+        )
 
     def __repr__(self) -> str:
         return f"<Matmul {self._executable.problem}: {self.kernel} {self.config}>"

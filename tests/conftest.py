@@ -74,5 +74,6 @@ def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
     monkeypatch.setattr(queues, "_default", {})
     monkeypatch.setattr(queues, "_contexts", {})
+    monkeypatch.setattr(queues, "_chosen", {})
     monkeypatch.setattr(api, "_plans", OrderedDict())
     return folder

@@ -171,13 +171,23 @@ BAD_CALLS = {
         ["unknown precision 'hi'", "'high'"],
     ),
     "beta without c": (lambda: pyclmm.gemm(A, B, beta=1), errors.ArgumentError, ["beta is 1", "pass c"]),
+    "c without beta": (
+        lambda: pyclmm.gemm(A, B, ones(3, 5)),
+        errors.ArgumentError,
+        ["c is given without beta", "beta=1.0", "leave c out"],
+    ),
+    "c without beta, planned": (
+        lambda: pyclmm.Matmul(A, B, ones(3, 5)),
+        errors.ArgumentError,
+        ["c is given without beta", "beta=1.0", "leave c out"],
+    ),
     "c of wrong shape": (
         lambda: pyclmm.gemm(A, B, ones(5, 3), beta=1),
         errors.ShapeError,
         ["c has shape (5, 3)", "(3, 5)"],
     ),
     "c of wrong shape with beta 0": (
-        lambda: pyclmm.gemm(A, B, ones(5, 3)),
+        lambda: pyclmm.gemm(A, B, ones(5, 3), beta=0),
         errors.ShapeError,
         ["c has shape"],
     ),
@@ -225,6 +235,28 @@ BAD_CALLS = {
         lambda: pyclmm.matmul(A, B, queue="gpu"),
         errors.DTypeError,
         ["queue is a str", "CommandQueue"],
+    ),
+    "queue and device": (
+        lambda: pyclmm.matmul(A, B, queue=pyclmm.default_queue(), device="cpu"),
+        errors.ArgumentError,
+        ["queue and device are both given", "pass one"],
+    ),
+    "device of a wrong kind": (
+        lambda: pyclmm.matmul(A, B, device=1.5),
+        errors.DTypeError,
+        ["device is a float", "pyclmm.devices()", '"gpu"'],
+    ),
+    "device is a bool": (lambda: pyclmm.gemm(A, B, device=True), errors.DTypeError, ["device is a bool"]),
+    "device is a list": (lambda: pyclmm.Matmul(A, B, device=[0]), errors.DTypeError, ["device is a list"]),
+    "device of no such number": (
+        lambda: pyclmm.matmul(A, B, device=99),
+        errors.ArgumentError,
+        ["device is 99", "numbered from 0"],
+    ),
+    "options of a configuration": (
+        lambda: TileConfig(options=((3, 4),)),
+        errors.ArgumentError,
+        ["TileConfig.options is ((3, 4),)", "mapping of names to integers"],
     ),
     "wait_for": (lambda: pyclmm.matmul(A, B, wait_for=[3]), errors.DTypeError, ["wait_for is [3]", "Event"]),
     "TileConfig": (lambda: TileConfig(bm=-1), errors.ArgumentError, ["TileConfig.bm", "-1", "integer"]),

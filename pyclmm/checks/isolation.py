@@ -8,7 +8,6 @@ driver and program. ``PYCLMM_TRIAL=off`` leaves trials out and gives that protec
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 import pyopencl as cl
 
+from .. import environment
 from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError, NoDeviceError
 from ..kernels import Kernel, kernel_named
 from ..kernels.config import TileConfig
@@ -40,7 +40,7 @@ class Result:
 
 def is_on() -> bool:
     """Whether trials are made."""
-    return os.environ.get("PYCLMM_TRIAL", "").lower() != "off"
+    return not environment.TRIAL.is_off
 
 
 def survived(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: TileConfig) -> Result:

@@ -12,7 +12,7 @@ the protection from a wrong driver: products may be wrong without a word.
 from __future__ import annotations
 
 import hashlib
-import os
+import logging
 import re
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 
 import pyopencl as cl
 
+from .. import environment
 from ..errors import DeviceLostError
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
@@ -32,6 +33,8 @@ from ..selection import store
 from . import isolation
 from .small_problems import found_wrong
 
+_log = logging.getLogger(__name__)
+
 _SCHEMA = 2
 _LONGEST = 300  # characters of a reason
 _verdicts: SingleFlight[str, str | None] = SingleFlight()
@@ -41,7 +44,7 @@ def refusal(
     queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
 ) -> str | None:
     """Why *kernel* must not be used for *problem*, by *work*, on the queue's device; None if it is right."""
-    if os.environ.get("PYCLMM_SELFCHECK", "").lower() == "off":
+    if environment.SELFCHECK.is_off:
         return None
     digest = _digest(device_info(queue.device), work)
     return _verdicts.get(digest, lambda: _verdict(digest, queue, problem, kernel, config, work))
@@ -60,6 +63,7 @@ def _verdict(
     kept = store.read_json(_path(digest), partial(_fault, device=device.name, kernel=kernel.name))
     if kept is not None:
         reason: str | None = kept["reason"]
+        _log.debug("self-check of %s on %s, kept: %s", kernel.name, device.name, reason or "right")
         return reason
     if kernel.risky and isolation.is_on():
         tried = isolation.survived(device, problem, kernel, config)
@@ -74,6 +78,7 @@ def _verdict(
 
 
 def _keep(digest: str, device: DeviceInfo, kernel: Kernel, verdict: str | None, on_disk: bool) -> str | None:
+    _log.info("self-check of %s on %s: %s", kernel.name, device.name, verdict or "right")
     if on_disk:
         record = {"schema": _SCHEMA, "device": device.name, "kernel": kernel.name, "reason": verdict}
         store.write_json(_path(digest), record)

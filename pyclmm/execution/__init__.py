@@ -1,4 +1,4 @@
 """One planned product, carried out on host arrays or on device arrays.
 
-Others import: device_path, host_path, operands, options.
+Others import: device_path, host_path, keywords, operands, options.
 """

@@ -7,6 +7,7 @@ executable may be shared between threads without a lock.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import warnings
 
@@ -22,6 +23,8 @@ from ..opencl.devices import device_info
 from ..opencl.launches import complete
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import select
+
+_log = logging.getLogger(__name__)
 
 _BINDINGS_KEPT = 8  # queues a thread may use one executable on before workspace is given back
 
@@ -50,6 +53,7 @@ class Executable:
         self._asked = kernel
         self._bound = threading.local()
         self._stepping = threading.Lock()
+        self.failed: list[str]
         self._top = self.choice, self.work = self._choose(queue)
 
     @property
@@ -63,13 +67,14 @@ class Executable:
 
         Only those *below* one, where it was left for that *reason*.
         """
+        failures = self.failed = []  # "name: reason" of each kernel that was tried and left
         if self.gemm.is_empty:
             return None, Work(())
-        failures: list[str] = []
         last: Exception | None = None
         ladder = select.candidates(self.problem, self.device, self._asked)
         if below is not None:
             failures.append(f"{below.kernel.name}: {reason}")
+            _log.info("%s on %s: without %s", self.problem, self.device.name, failures[-1])
             ladder = itertools.islice(itertools.dropwhile(lambda choice: choice != below, ladder), 1, None)
         for choice in ladder:
             product = choice.kernel.launches(self.problem, choice.config, self.device)
@@ -82,12 +87,15 @@ class Executable:
                     self._bind(queue, work)
                     if failures:
                         self._warn(failures, choice)
+                    what = f"{choice.kernel.name} ({choice.config})"
+                    _log.debug("%s on %s: %s", self.problem, self.device.name, what)
                     return choice, work
             except (BuildError, LaunchError) as error:
                 if self._asked != "auto":
                     raise
                 last, reason = error, in_short(error)
             failures.append(f"{choice.kernel.name}: {reason}")
+            _log.info("%s on %s: without %s", self.problem, self.device.name, failures[-1])
         raise UnsupportedError(
             f"no kernel could be used for {self.problem} on {self.device.name!r}: {'; '.join(failures)}"
         ) from last
@@ -147,5 +155,5 @@ class Executable:
         return binding
 
     def release(self) -> None:
-        """Give back this thread's kernels and workspace."""
-        self._bound.__dict__.pop("by_queue", None)
+        """Give back the kernels and the workspace of every thread."""
+        self._bound = threading.local()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyopencl as cl
+from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..errors import ArgumentError, DTypeError
 from ..opencl import arrays, forks, host_memory
-from ..opencl.queues import default_queue
+from ..opencl.devices import DeviceChoice, find_device
+from ..opencl.queues import default_queue, queue_on
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.gemm import Gemm, Layouts, Operand
 from .options import Options
 
+ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the operands of a plan, and its result
 Operands = Mapping[str, Any]  # by argument name: "a", "b", and where given "c", "bias", "out"
 Signature = tuple[type, tuple[Layouts, tuple[str, ...]]]
 
@@ -40,19 +43,34 @@ def collect(a: Any, b: Any, c: Any = None, bias: Any = None, out: Any = None) ->
 def _converted(found: dict[str, Any]) -> dict[str, Any]:
     """:func:`collect` for what is not simply all of one kind."""
     for name, value in found.items():
-        x = np.asarray(value) if isinstance(value, np.generic) else value
-        if not isinstance(x, np.ndarray | Array):
+        if isinstance(value, np.ndarray | np.generic):
+            _check_meaning(name, value)
+            found[name] = np.asarray(value)  # of a subclass (np.memmap, np.matrix) its plain view
+        elif not isinstance(value, Array):
             raise DTypeError(
-                f"{name} is a {type(x).__name__}; pass a NumPy array (np.asarray({name})) or a "
+                f"{name} is a {type(value).__name__}; pass a NumPy array (np.asarray({name})) or a "
                 "pyopencl.array.Array"
             )
-        found[name] = x
     if len({isinstance(x, np.ndarray) for x in found.values()}) > 1:
         listed = ", ".join(
             f"{name} is a {type(x).__module__}.{type(x).__name__}" for name, x in found.items()
         )
         raise DTypeError(f"{listed}: pass all NumPy arrays or all pyopencl Arrays")
     return found
+
+
+def _check_meaning(name: str, x: Any) -> None:
+    """Raise DTypeError for arrays that hold more than their elements: a mask, a unit."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise DTypeError(
+            f"{name} is a masked array, and its mask would be ignored; "
+            f"pass {name}.filled(0), or {name}.data if no element is masked"
+        )
+    if isinstance(x, np.ndarray) and type(x).__array_ufunc__ is not np.ndarray.__array_ufunc__:
+        raise DTypeError(
+            f"{name} is a {type(x).__name__}, a subclass of ndarray with arithmetic of its own, which would "
+            f"be ignored; pass its plain numbers, np.asarray({name})"
+        )
 
 
 def on_host(operands: Operands) -> bool:
@@ -67,14 +85,33 @@ def signature(operands: Operands) -> Signature:
     return np.ndarray, host_memory.signature(operands)
 
 
-def queue_of(operands: Operands, queue: cl.CommandQueue | None) -> cl.CommandQueue:
-    """The queue to use: the one given, else the arrays' own, else the default."""
+def queue_of(
+    operands: Operands, queue: cl.CommandQueue | None, device: DeviceChoice | None = None
+) -> cl.CommandQueue:
+    """The queue to use: the one given, else one on *device*, else the arrays' own, else the default."""
+    if device is not None:
+        return _queue_on(operands, queue, device)
     forks.check_process()
     if queue is not None and not isinstance(queue, cl.CommandQueue):
         raise DTypeError(f"queue is a {type(queue).__name__}; pass a pyopencl.CommandQueue")
     if isinstance(operands["a"], Array):
         return arrays.common_queue(operands, queue)
     return queue or default_queue()
+
+
+def _queue_on(operands: Operands, queue: cl.CommandQueue | None, device: DeviceChoice) -> cl.CommandQueue:
+    """The queue on *device*; ArgumentError where a queue or the Arrays already say another."""
+    if queue is not None:
+        raise ArgumentError("queue and device are both given; pass one: a queue belongs to a device")
+    if on_host(operands):
+        return queue_on(device)
+    own, wanted = arrays.common_queue(operands, None), find_device(device)
+    if own.device != wanted:
+        raise ArgumentError(
+            f"device is {wanted.name.strip()!r}, but the Arrays are on {own.device.name.strip()!r}; "
+            "leave device out, or copy the Arrays there"
+        )
+    return own
 
 
 def checked(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..errors import DTypeError
+from ..errors import ArgumentError, DTypeError
 from ..kernels.config import TileConfig
 from ..problem.gemm import Gemm
 from ..selection.select import KernelChoice
@@ -58,6 +58,15 @@ def _plain(name: str, value: Any) -> complex:
     if not isinstance(value, int | float | complex):
         raise DTypeError(f"{name} is a {type(value).__name__}; pass a number")
     return value
+
+
+def beta_of(beta: complex | None, c: Any) -> complex:
+    """beta, which is 0 where there is no *c*. ArgumentError for a c that nothing is said of."""
+    if beta is not None:
+        return beta
+    if c is not None:
+        raise ArgumentError("c is given without beta; pass beta=1.0 to add c, or leave c out")
+    return 0.0
 
 
 def check_scalars(gemm: Gemm, alpha: complex, beta: complex) -> None:

@@ -1,6 +1,6 @@
 """KERNELS: every kernel family, best first. A new family is one module and one line here. Pure.
 
-Others import: config, device, interface, and what is in ``__all__``.
+Others import: config, device, gpu, interface, and what is in ``__all__``.
 """
 
 from __future__ import annotations
@@ -26,28 +26,39 @@ from .units.dpas import Dpas
 from .units.mfma import Mfma
 from .units.wmma import Wmma
 
-KERNELS: tuple[Kernel, ...] = (
-    Matvec(),
-    Packed(),
-    Thin(),
-    Wgmma(),
-    Split(),
-    MmaSplit(),
-    MmaDoubleBulk(),
-    MmaDouble(),
-    Mma(),
-    Mfma(),
-    Wmma(),
-    Dpas(),
-    Register(),
-    Tiled(),
-    Naive(),
-    Flat(),
-    SingleGroup(),
-    Sequential(),
+
+class Kernels(tuple[Kernel, ...]):
+    """Kernel families, shown with a line for each."""
+
+    def __repr__(self) -> str:
+        width = max((len(kernel.name) for kernel in self), default=0)
+        return "\n".join(f"{kernel.name:{width}}  {kernel.summary}" for kernel in self)
+
+
+KERNELS = Kernels(
+    (
+        Matvec(),
+        Packed(),
+        Thin(),
+        Wgmma(),
+        Split(),
+        MmaSplit(),
+        MmaDoubleBulk(),
+        MmaDouble(),
+        Mma(),
+        Mfma(),
+        Wmma(),
+        Dpas(),
+        Register(),
+        Tiled(),
+        Naive(),
+        Flat(),
+        SingleGroup(),
+        Sequential(),
+    )
 )
 
-__all__ = ["KERNELS", "Kernel", "Launch", "Program", "Work", "Workspace", "kernel_named"]
+__all__ = ["KERNELS", "Kernel", "Kernels", "Launch", "Program", "Work", "Workspace", "kernel_named"]
 
 
 def kernel_named(name: str) -> Kernel:

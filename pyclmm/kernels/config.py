@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,7 +16,9 @@ class TileConfig:
 
     BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's, TM x TN a work-item's, VEC the
     vector width, STAGES how many tiles are in flight, SPLIT_K the shares that K is cut into.
-    ``options`` are further integers of one family, sorted by name.
+    ``options`` are further integers of one family, given as a mapping:
+    ``TileConfig(bm=64, options={"depth": 2})``. They are kept as pairs sorted by name, so that a
+    configuration can be compared and hashed.
     """
 
     bm: int = 1
@@ -28,11 +31,14 @@ class TileConfig:
     vec: int = 1
     stages: int = 1
     split_k: int = 1
-    options: tuple[tuple[str, int], ...] = ()
+    options: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
-        for name, value in (*vars(self).items(), *self.options):
-            if name != "options" and (not isinstance(value, int) or value < 0):
+        options = _options(self.options)
+        object.__setattr__(self, "options", tuple(sorted(options.items())))
+        sizes = {name: value for name, value in vars(self).items() if name != "options"}
+        for name, value in (*sizes.items(), *options.items()):
+            if not isinstance(value, int) or value < 0:
                 raise ArgumentError(f"TileConfig.{name} must be an integer of 0 or more, not {value!r}")
 
     @classmethod
@@ -68,6 +74,17 @@ class TileConfig:
 
     def __str__(self) -> str:
         return " ".join(f"{k}={v}" for k, v in self.as_dict().items()) or "-"
+
+
+def _options(given: object) -> dict[str, int]:
+    """Options as a dictionary, from a mapping or from pairs."""
+    try:
+        options: dict[Any, int] = dict(given)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        options = {None: 0}
+    if not all(isinstance(name, str) for name in options):
+        raise ArgumentError(f"TileConfig.options is {given!r}; pass a mapping of names to integers")
+    return options
 
 
 def slices(config: TileConfig) -> int:

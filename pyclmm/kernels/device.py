@@ -120,6 +120,14 @@ class DeviceInfo:
         return replace(unit, fma=64) if self.compute_capability in _HALF_FMA else unit
 
     @property
+    def rates(self) -> tuple[float, float] | None:
+        """Bytes from memory and float32 operations in a second, at most; None where they are not known."""
+        if self.vendor not in _UNITS or self.kind != "gpu" or not self.max_clock_mhz:
+            return None
+        cycles = 1e6 * self.max_clock_mhz * max(1, self.compute_units // self.unit.counted)
+        return self.unit.stream * cycles, 2 * self.unit.fma * cycles
+
+    @property
     def static_local_bytes(self) -> int:
         """Local memory that the arrays declared in a kernel may take."""
         return _STATIC_LOCAL_BYTES.get(self.compute_capability or (0, 0), self.local_mem_size)

@@ -90,6 +90,7 @@ class Kernel(ABC):
     name: str
     summary: str
     automatic = True  # whether kernel="auto" may choose it
+    matrix_units = False  # whether it multiplies on matrix units
     options: tuple[str, ...] = ()  # the names that its configurations may use in TileConfig.options
     risky = True  # whether a compiler might die of it, so that it is tried in a child process first
 
@@ -100,6 +101,15 @@ class Kernel(ABC):
     def yields(self, problem: GemmProblem, device: DeviceInfo) -> bool:
         """Whether kernel="auto" leaves *problem* to the families after this one, which are faster at it."""
         return False
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float | None:
+        """Seconds on the device by the family's model; None where it has no model in seconds."""
+        return None
+
+    def multiplied_as(self, problem: GemmProblem, device: DeviceInfo) -> str:
+        """The type that matrix units multiply the operands in: with "medium" they round float32 to TF32."""
+        single = problem.a_type in ("float32", "complex64")
+        return "TF32" if single and problem.precision == "medium" else problem.a_type
 
     @abstractmethod
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:

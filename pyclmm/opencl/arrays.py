@@ -81,14 +81,15 @@ def _byte_range(x: Array) -> tuple[int, int]:
 def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
     """What a plan depends on: the layouts, and the operands that writing ``out`` would spoil.
 
-    C in place is no clash: a kernel reads C(i, j) only where it is about to write out(i, j).
+    C in place is no clash: a kernel reads C(i, j) only where it is about to write out(i, j). A dtype's letter
+    tells longlong from int64, which are equal dtypes, and each gives results of its own.
     """
     layouts, clashing = [], []
     out = operands.get("out")
     memory = None if out is None else out.base_data
     whole = _is_whole(memory)
     for name, x in operands.items():
-        layouts.append((name, x.shape, x.strides, x.dtype, x.offset % MAX_ALIGN))
+        layouts.append((name, x.shape, x.strides, x.dtype, x.dtype.char, x.offset % MAX_ALIGN))
         if out is None or name == "out":
             continue
         its = x.base_data

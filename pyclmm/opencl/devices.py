@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import pyopencl as cl
 
-from ..errors import INSTALL_HINT, ArgumentError, NoDeviceError, unknown_name
+from .. import environment
+from ..errors import INSTALL_HINT, ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import DeviceInfo
 from . import forks
 
@@ -111,18 +112,22 @@ def _devices(platform: cl.Platform) -> list[cl.Device]:
 
 def default_device() -> cl.Device:
     """The device that PYOPENCL_CTX names, else the largest GPU, else the first device."""
-    if os.environ.get("PYOPENCL_CTX"):
+    choice = environment.CONTEXT.value
+    if choice:
         all_devices()  # a missing driver gets pyclmm's own message
         try:
             return cl.create_some_context(interactive=False).devices[0]
         except (RuntimeError, ValueError, cl.Error) as error:
-            choice = os.environ["PYOPENCL_CTX"]
             raise NoDeviceError(
                 f"PYOPENCL_CTX={choice!r} names no device ({error}); unset it, or see `pyclmm info`"
             ) from error
     devices = all_devices()
-    gpus = [d for d in devices if d.type & cl.device_type.GPU]
-    return max(gpus, key=lambda d: d.max_compute_units * d.max_clock_frequency) if gpus else devices[0]
+    return _largest([d for d in devices if d.type & cl.device_type.GPU]) or devices[0]
+
+
+def _largest(devices: list[cl.Device]) -> cl.Device | None:
+    """The one with the most compute units times clock; the first of equals."""
+    return max(devices, key=lambda d: d.max_compute_units * d.max_clock_frequency, default=None)
 
 
 def device_labels() -> dict[str, cl.Device]:
@@ -134,14 +139,102 @@ def device_labels() -> dict[str, cl.Device]:
     return labels
 
 
-def find_device(choice: str | None) -> cl.Device:
-    """The device of that number ("0:1") or with *choice* in its or its platform's name."""
+@dataclass(frozen=True)
+class DeviceRecord:
+    """One device of this machine. Any ``device=`` takes it, its number or its name.
+
+    ``kind`` is "cpu", "gpu", "accelerator" or "other"; ``memory`` is in bytes; ``default``: whether it is
+    used where no device is named; ``device`` is PyOpenCL's.
+    """
+
+    number: str
+    name: str
+    platform: str
+    kind: str
+    vendor: str
+    driver_version: str
+    compute_units: int
+    memory: int
+    default: bool
+    device: cl.Device = field(repr=False)
+
+    def __str__(self) -> str:
+        mark = ", default" if self.default else ""
+        size = f"{self.compute_units} compute units, {self.memory / (1 << 30):.1f} GiB"
+        return f"{self.number} {self.name} ({self.platform}, {self.kind}, {size}{mark})"
+
+
+def devices() -> list[DeviceRecord]:
+    """Every device of every platform, in the order of their numbers; NoDeviceError if there is none."""
+    all_devices()
+    try:
+        default = default_device()
+    except NoDeviceError:  # PYOPENCL_CTX names none: the list says what it could name
+        default = None
+    return [_record(number, device, device == default) for number, device in device_labels().items()]
+
+
+def _record(number: str, device: cl.Device, default: bool) -> DeviceRecord:
+    info = device_info(device)
+    return DeviceRecord(
+        number,
+        info.name,
+        info.platform,
+        info.kind,
+        info.vendor,
+        info.driver_version,
+        info.compute_units,
+        info.global_mem_size,
+        default,
+        device,
+    )
+
+
+# What ``device=`` takes: a number ("0:1", or the place in `devices()`), "cpu", "gpu", (part of) a name.
+DeviceChoice = cl.Device | DeviceRecord | str | int
+
+
+def find_device(choice: DeviceChoice | None) -> cl.Device:
+    """The device of that number, kind or name; the default one for None.
+
+    *choice*: a pyopencl.Device, a record of :func:`devices`, "platform:device" or the place in
+    :func:`devices`, "cpu" or "gpu" (the largest one), or a part of its or its platform's name.
+
+    Raises ArgumentError where none or several fit, DTypeError for what is none of these.
+    """
     if choice is None:
         return default_device()
+    if isinstance(choice, cl.Device):
+        return choice
+    if isinstance(choice, DeviceRecord):
+        return choice.device
+    if isinstance(choice, bool) or not isinstance(choice, str | int):
+        raise DTypeError(
+            f"device is a {type(choice).__name__}; pass a number or a name (see pyclmm.devices()), "
+            '"cpu", "gpu", or a pyopencl.Device'
+        )
     all_devices()
     labels = device_labels()
+    return _numbered(choice, labels) if isinstance(choice, int) else _named(choice, labels)
+
+
+def _numbered(place: int, labels: dict[str, cl.Device]) -> cl.Device:
+    found = list(labels.values())
+    if not 0 <= place < len(found):
+        raise ArgumentError(f"device is {place}; there are {len(found)} devices, numbered from 0")
+    return found[place]
+
+
+def _named(choice: str, labels: dict[str, cl.Device]) -> cl.Device:
     if choice in labels:
         return labels[choice]
+    if choice.lower() in ("cpu", "gpu"):
+        largest = _largest([d for d in labels.values() if _kind(d) == choice.lower()])
+        if largest is None:
+            raise ArgumentError(
+                f"device is {choice!r}, but no device here is one: there are {_listed(labels)}"
+            )
+        return largest
     named = [d for d in labels.values() if choice.lower() in f"{d.platform.name} {d.name}".lower()]
     if len(named) > 1:
         matches = [label for label, device in labels.items() if device in named]
@@ -151,3 +244,7 @@ def find_device(choice: str | None) -> cl.Device:
             "device", choice, [*labels, *dict.fromkeys(d.name.strip() for d in labels.values())]
         )
     return named[0]
+
+
+def _listed(labels: dict[str, cl.Device]) -> str:
+    return ", ".join(f"{label} {device.name.strip()}" for label, device in labels.items())

@@ -68,10 +68,11 @@ def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
     """What a plan depends on: the layouts, and the operands that writing ``out`` would spoil.
 
     C in place is no clash: a kernel reads C(i, j) only where it is about to write out(i, j). What an
-    array has allocated itself is aligned to HOST_ALIGN; asking for an address takes NumPy a microsecond.
+    array has allocated itself is aligned to HOST_ALIGN; asking for an address takes NumPy a microsecond. A
+    dtype's letter tells longlong from int64, which are equal dtypes, and each gives results of its own.
     """
     layouts = [
-        (name, x.shape, x.strides, x.dtype, 0 if x.flags.owndata else _address(x) % HOST_ALIGN)
+        (name, x.shape, x.strides, x.dtype, x.dtype.char, 0 if x.flags.owndata else _address(x) % HOST_ALIGN)
         for name, x in operands.items()
     ]
     out = operands.get("out")

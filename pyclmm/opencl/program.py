@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import re
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from functools import cache
@@ -27,6 +29,8 @@ from .single_flight import SingleFlight
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
+
+_log = logging.getLogger(__name__)
 
 OLD_POCL = "unknown target CPU"  # what PyPI's PoCL 3.0 says of processors that are younger than its compiler
 
@@ -134,17 +138,27 @@ def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:
 def _refused(context: cl.Context, program: Program, log: str) -> BuildError:
     if OLD_POCL in log:
         log += "\nThis PoCL is older than the processor: `python -m pyclmm.tools.pocl_wheel` mends PyPI's."
-    device = ", ".join(d.name.strip() for d in context.devices)
-    return BuildError(device, " ".join(build_options(program)), log)
+    return BuildError(_names(context), " ".join(build_options(program)), log)
+
+
+def _names(context: cl.Context) -> str:
+    return ", ".join(d.name.strip() for d in context.devices)
 
 
 def _build(context: cl.Context, program: Program) -> cl.Program:
+    device, options = _names(context), build_options(program)
+    _log.debug("compiling %s for %s: %s", program.source, device, " ".join(options))
+    start = time.perf_counter()
     try:
         with _quiet:
-            result = _compiled(context, expanded(program.source), list(build_options(program)))
-            return result if program.ptx_target is None else _rewritten(context, result)
+            result = _compiled(context, expanded(program.source), list(options))
+            if program.ptx_target is not None:
+                result = _rewritten(context, result)
     except (cl.Error, ValueError) as error:
+        _log.info("compiling %s for %s failed", program.source, device)
         raise _refused(context, program, _without_file(str(error))) from error
+    _log.info("compiled %s for %s in %.3f s", program.source, device, time.perf_counter() - start)
+    return result
 
 
 def _rewritten(context: cl.Context, compiled: cl.Program) -> cl.Program:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 import pyopencl as cl
 
+from .. import environment
 from . import forks
-from .devices import default_device
+from .devices import DeviceChoice, default_device, find_device
 
 _lock = threading.Lock()
 _contexts: dict[cl.Device, cl.Context] = {}
 _default: dict[str, cl.CommandQueue] = {}  # by PYOPENCL_CTX
+_chosen: dict[DeviceChoice, cl.CommandQueue] = {}  # by what named the device
 
 
 def default_queue() -> cl.CommandQueue:
     """The cached in-order queue on the default device, one a process."""
     forks.check_process()
-    key = os.environ.get("PYOPENCL_CTX", "")
+    key = environment.CONTEXT.value
     queue = _default.get(key)
     if queue is not None:
         return queue
@@ -28,6 +29,23 @@ def default_queue() -> cl.CommandQueue:
         return _default[key]
 
 
+def queue_on(choice: DeviceChoice) -> cl.CommandQueue:
+    """The cached in-order queue on the device that :func:`find_device` finds; errors as there."""
+    forks.check_process()
+    searched = type(choice) in (str, int)  # among all devices, which takes long: its queue is kept too
+    queue = _chosen.get(choice) if searched else None
+    if queue is not None:
+        return queue
+    device = find_device(choice)
+    with _lock:
+        queue = _chosen.get(device)
+        if queue is None:
+            queue = _chosen[device] = new_queue(device)
+        if searched:
+            _chosen[choice] = queue
+    return queue
+
+
 def forget(context: cl.Context) -> None:
     """Begin a new context next time, where the one kept is that (lost) one."""
     with _lock:
@@ -35,6 +53,8 @@ def forget(context: cl.Context) -> None:
             del _contexts[device]
         for key in [key for key, queue in _default.items() if queue.context == context]:
             del _default[key]
+        for choice in [choice for choice, queue in _chosen.items() if queue.context == context]:
+            del _chosen[choice]
 
 
 def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:

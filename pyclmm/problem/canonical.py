@@ -102,7 +102,10 @@ def _promoted(a: Operand, b: Operand) -> tuple[Operand, Operand]:
     """1-D operands as a row (of A) and a column (of B); 0-D ones are refused."""
     for argument, x in (("a", a), ("b", b)):
         if not x.shape:
-            raise ShapeError(f"{argument} is 0-dimensional; matmul takes 1 or more, use * to scale")
+            raise ShapeError(
+                f"{argument} is 0-dimensional and does not have enough dimensions; "
+                "matmul takes 1 or more, use * to scale"
+            )
     if len(a.shape) == 1:
         a = replace(a, shape=(1, *a.shape), strides=(0, *a.strides))
     if len(b.shape) == 1:
@@ -123,15 +126,15 @@ def _transposed(x: _Matrix, trans: str, argument: str, vector: bool) -> _Matrix:
 def _result_shape(a: Operand, b: Operand, ma: _Matrix, mb: _Matrix) -> tuple[int, ...]:
     if ma.cols != mb.rows:
         raise ShapeError(
-            f"a of shape {a.shape} and b of shape {b.shape} do not multiply: "
-            f"K is {ma.cols} in a and {mb.rows} in b"
+            f"b has a mismatch in its core dimension: a of shape {a.shape} and b of shape {b.shape} do not "
+            f"multiply, K is {ma.cols} in a and {mb.rows} in b"
         )
     try:
         batch = np.broadcast_shapes(ma.batch_shape, mb.batch_shape)
     except ValueError as error:
         raise ShapeError(
-            f"the stacks of a {ma.batch_shape} and b {mb.batch_shape} do not broadcast: "
-            f"a of shape {a.shape}, b of shape {b.shape}"
+            f"operands could not be broadcast together: the stacks of a {ma.batch_shape} and b "
+            f"{mb.batch_shape} do not broadcast: a of shape {a.shape}, b of shape {b.shape}"
         ) from error
     if max(ma.rows, ma.cols, mb.cols) > MAX_DIMENSION:
         raise UnsupportedError(f"M, N and K must be at most 2^31 - 2^16: {ma.rows}, {mb.cols}, {ma.cols}")
@@ -145,6 +148,20 @@ def _stack_of(out: Operand, batch: tuple[int, ...], core_axes: int) -> tuple[int
         return wanted if np.broadcast_shapes(batch, wanted) == wanted else batch
     except ValueError:
         return batch
+
+
+def _unfit(out: tuple[int, ...], shape: tuple[int, ...], core_axes: int) -> ShapeError:
+    """The error for an ``out`` that cannot hold the result, in the words that NumPy has for each case."""
+    what = ""
+    if len(out) < len(shape):
+        what = " requires a reduction"
+    elif core_axes:
+        pairs = zip(out[-core_axes:], shape[-core_axes:], strict=True)
+        wrong = [str(axis) for axis, (given, wanted) in enumerate(pairs) if given != wanted]
+        what = f" has a mismatch in its core dimension {wrong[0]}" if wrong else ""
+    return ShapeError(
+        f"non-broadcastable output operand{what}: out has shape {out}, but a @ b has shape {shape}"
+    )
 
 
 def _squeezed(shape: tuple[int, ...], a: Operand, b: Operand) -> tuple[int, ...]:
@@ -227,12 +244,13 @@ def checked_gemm(
     ma = _transposed(_matrix(a2, "a"), trans_a, "trans_a", len(a.shape) == 1)
     mb = _transposed(_matrix(b2, "b"), trans_b, "trans_b", len(b.shape) == 1)
     batch = _result_shape(a, b, ma, mb)
+    core_axes = min(1, len(a.shape) - 1) + min(1, len(b.shape) - 1)  # of the result
     if out is not None:
-        batch = _stack_of(out, batch, min(1, len(a.shape) - 1) + min(1, len(b.shape) - 1))
+        batch = _stack_of(out, batch, core_axes)
     full_shape = (*batch, ma.rows, mb.cols)
     shape = _squeezed(full_shape, a, b)
     if out is not None and out.shape != shape:
-        raise ShapeError(f"out has shape {out.shape}, but a @ b has shape {shape}")
+        raise _unfit(out.shape, shape, core_axes)
     new = replace(dense(shape, computed), align=MAX_ALIGN if host_align is None else host_align)
     target = _expanded(new if out is None else out, a, b)
     builder = _Builder(computed, batch, checked(precision), out_is_copied, host_align)

@@ -15,14 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from typing import get_args
 
 from ..errors import DTypeError, unknown_name
+from .words import Precision
 
-PRECISIONS = ("highest", "high", "medium")
+PRECISIONS = get_args(Precision)
 _default: ContextVar[str] = ContextVar("pyclmm.default_precision", default="highest")
 
 
-def default_precision(precision: str) -> AbstractContextManager[None]:
+def default_precision(precision: Precision) -> AbstractContextManager[None]:
     """Let products in a ``with`` block have this precision where they are not given one.
 
     >>> with default_precision("medium"):

@@ -20,6 +20,7 @@ from typing import Any
 
 import platformdirs
 
+from .. import environment
 from ..errors import CacheWarning
 
 try:
@@ -32,7 +33,7 @@ MAX_BYTES = 1 << 22  # a larger file is not one of ours
 
 def folder(*parts: str) -> Path:
     """Where files of that kind lie; not created."""
-    given = os.environ.get("PYCLMM_CACHE_DIR")
+    given = environment.CACHE_DIR.value
     if given:
         return Path(given, *parts).absolute()
     return Path(platformdirs.user_cache_dir("pyclmm", appauthor=False), *parts)

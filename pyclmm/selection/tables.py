@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -26,6 +25,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from .. import environment
 from ..errors import ArgumentError, CacheWarning
 from ..kernels import KERNELS, kernel_named
 from ..kernels.config import TileConfig
@@ -123,7 +123,7 @@ def key_of(problem: GemmProblem) -> Key | None:
 
 def tables_for(device: DeviceInfo) -> tuple[Table, ...]:
     """The tables about *device*, the user's own first. Read once a process."""
-    if os.environ.get("PYCLMM_TUNED", "").lower() == "off":
+    if environment.TUNED.is_off:
         return ()
     return _tables_for(about(device), own_path(device))
 
@@ -249,7 +249,7 @@ def _entry_from(content: Any) -> Entry:
     sizes = {**asdict(config), "options": 1}
     if any(size < 1 for name, size in sizes.items() if name != "split_k"):
         raise ArgumentError(f"entry: a tile of nothing, {config}")
-    unknown = {name for name, _ in config.options} - set(kernel_named(checked["kernel"]).options)
+    unknown = dict(config.options).keys() - set(kernel_named(checked["kernel"]).options)
     if unknown:
         raise ArgumentError(f"entry: {checked['kernel']} has no option {', '.join(sorted(unknown))}")
     return Entry(**{**checked, "config": config})

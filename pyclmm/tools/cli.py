@@ -24,6 +24,7 @@ from ..errors import PyclmmError
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info, device_labels, find_device
 from ..opencl.queues import new_queue
+from ..problem.words import Precision
 from ..selection import tables
 from . import cold, info, plots, report, selftest, tuner
 from .bench import Rules, Rung, Track, kernel_names
@@ -80,7 +81,9 @@ def info_command(as_json: bool) -> None:
         info.show(report.new_console())
 
 
-_device_option = click.option("--device", help='Number as `pyclmm info` lists it ("0:1"), or part of a name.')
+_device_option = click.option(
+    "--device", help='"cpu", "gpu", a number as `pyclmm info` lists it ("0:1"), or part of a name.'
+)
 _size = click.IntRange(min=1)
 _file = click.Path(dir_okay=False, path_type=Path)
 
@@ -225,7 +228,7 @@ def tune_command(
     shapes: list[tuple[int, int, int]],
     dtypes: list[str],
     layouts: list[str],
-    precisions: list[str],
+    precisions: list[Precision],
     budget: float,
     device: str | None,
     export_file: Path | None,

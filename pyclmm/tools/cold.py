@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import UnsupportedError
+from ..selection.select import KernelChoice
 from .contest import Size, dtype_named, random_pair
 
 # Where PyOpenCL, pyclmm and drivers keep compiled kernels. A fresh folder makes the caches empty.
@@ -49,7 +50,7 @@ class Request:
     n: int
     k: int
     dtype: str
-    kernel: str
+    kernel: KernelChoice
     device: str | None
 
 

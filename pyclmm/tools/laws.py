@@ -238,7 +238,7 @@ def check_interface(queue: cl.CommandQueue, kernel: Kernel) -> Found:
     tally = _Tally()
     for name, (x, y) in products.items():
         out = np.full((m, n), np.nan, np.float32)
-        gemm(x, y, out, out=out, kernel=kernel.name, queue=queue)
+        gemm(x, y, out, beta=0, out=out, kernel=kernel.name, queue=queue)
         tally.cases += 1
         if not np.array_equal(out, reference.matmul(x, y).astype(np.float32), equal_nan=True):
             tally.wrong = tally.wrong or f"{name}: a wrong result"

@@ -26,10 +26,11 @@ from ..errors import ArgumentError, unknown_name
 from ..kernels import KERNELS
 from ..kernels.device import DeviceInfo
 from ..opencl import host_memory
-from ..opencl.devices import device_info, find_device
+from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENT_TYPES, dtype_of
 from ..problem.gemm import GemmProblem
+from ..problem.words import Precision
 from ..selection import schema, select, tables
 from ..selection.tables import Entry
 
@@ -110,22 +111,21 @@ def tune(
     dtypes: Sequence[str] = ("float32",),
     layouts: Sequence[str] = ("NN", "NT", "TN"),
     budget: float = 120.0,
-    device: cl.Device | str | None = None,
+    device: DeviceChoice | None = None,
     on_progress: OnProgress = lambda _: None,
-    precisions: Sequence[str] = ("highest",),
+    precisions: Sequence[Precision] = ("highest",),
 ) -> Tuning:
     """Measure which kernel is fastest for M x N x K products, and use the result for similar products.
 
-    *budget*: seconds, shared between the products. *device*: as ``pyclmm --device`` takes it, or a
-    PyOpenCL device. *precisions*: as :func:`pyclmm.matmul` takes them; a call uses what was found
+    *budget*: seconds, shared between the products. *device*: as :func:`pyclmm.matmul` takes
+    it. *precisions*: as :func:`pyclmm.matmul` takes them; a call uses what was found
     for its own. Ctrl-C ends the run and keeps what was found. Plans that exist stay as they are.
 
     Raises ArgumentError for invalid shapes, types, layouts and precisions.
     """
     if not budget > 0:
         raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
-    found = find_device(device) if device is None or isinstance(device, str) else device
-    tuning = Tuning(device_info(found))
+    tuning = Tuning(device_info(find_device(device)))
     problems = list(_all_of(shapes, dtypes, layouts, precisions))
     end = time.monotonic() + budget
     for number, problem in enumerate(problems):
@@ -167,7 +167,7 @@ def _all_of(
     shapes: Sequence[tuple[int, int, int]],
     dtypes: Sequence[str],
     layouts: Sequence[str],
-    precisions: Sequence[str],
+    precisions: Sequence[Precision],
 ) -> Iterator[GemmProblem]:
     for dtype in dtypes:
         for shape in shapes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
 from pyclmm import ArgumentError, TileConfig
+from pyclmm.selection import schema
 from tests.support.made_up import DEVICE
 
 
@@ -23,6 +25,29 @@ def test_options_are_integers_too():
     assert TileConfig().option("held") == 0
     with pytest.raises(ArgumentError, match=r"TileConfig\.held"):
         TileConfig(options=(("held", -1),))
+
+
+def test_options_are_given_as_a_mapping_or_as_pairs():
+    config = TileConfig(bm=4, options={"slices": 2, "held": 1})
+    assert config == TileConfig(bm=4, options=(("held", 1), ("slices", 2)))
+    assert hash(config) == hash(TileConfig(bm=4, options=[("slices", 2), ("held", 1)]))
+    assert config.option("slices") == 2
+    assert replace(config, options={"held": 3}).as_dict() == {"bm": 4, "held": 3}
+
+
+def test_tables_keep_options_as_sorted_pairs():
+    config = TileConfig(options={"slices": 2, "held": 1})
+    content = json.loads(json.dumps(schema.config_json(config)))
+    assert content["options"] == [["held", 1], ["slices", 2]]
+    assert schema.config_from(content) == config
+
+
+@pytest.mark.parametrize("given", [3, "held", {3: 1}, [("held",)], None])
+def test_options_that_are_no_mapping(given):
+    with pytest.raises(
+        ArgumentError, match=r"TileConfig\.options is .*; pass a mapping of names to integers"
+    ):
+        TileConfig(options=given)
 
 
 def test_it_is_frozen_and_hashable():

@@ -268,7 +268,7 @@ def test_options_of_every_kernel_are_known():
                 for shape in ((64, 64, 64), (1, 64, 64)):
                     problem = tuner.product(shape, dtype, "NN")
                     if select.refusal(kernel, problem, device) is None:
-                        used = {name for c in kernel.configs(problem, device) for name, _ in c.options}
+                        used = {name for c in kernel.configs(problem, device) for name in dict(c.options)}
                         assert used <= set(kernel.options), kernel.name
     assert {"held", "pack_a"} <= {name for kernel in KERNELS for name in kernel.options}
 

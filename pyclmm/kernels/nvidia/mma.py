@@ -57,6 +57,7 @@ class Mma(Kernel):
     name = "mma"
     summary = "matrix units of sm_80 and later (mma.sync), tiles of local memory filled by cp.async"
     options = ("group",)
+    matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) < CAPABILITY:

@@ -53,6 +53,7 @@ class MmaDouble(Kernel):
     name = "mma_double"
     summary = "float64 matrix units of sm_80 and sm_90 (mma.sync)"
     options = ("group", "mma_k")
+    matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) not in _CAPABILITIES:

@@ -103,6 +103,7 @@ class MmaDoubleBulk(Kernel):
     name = "mma_double_bulk"
     summary = "float64 matrix units of sm_90 (mma.sync), tiles of local memory filled by the copy engine"
     options = ("slices",)
+    matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:
@@ -114,6 +115,9 @@ class MmaDoubleBulk(Kernel):
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = [c for c in _candidates(problem, device) if not self.violations(problem, c, device)]
         return sorted(found, key=lambda c: estimated_seconds(problem, c, device))
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float | None:
+        return estimated_seconds(problem, config, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         c = config

@@ -42,6 +42,7 @@ class MmaSplit(Kernel):
     name = "mma_split"
     summary = 'float32 and complex64 with precision="high" in parts on the matrix units of sm_80'
     options = ("group",)
+    matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) not in CAPABILITIES:

@@ -53,6 +53,7 @@ class Split(Kernel):
         'float32 with precision="high", complex64 with "high" and "medium", in parts on the units of sm_90a'
     )
     options = ("group",)
+    matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:
@@ -62,6 +63,9 @@ class Split(Kernel):
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = [_config(bm, bn, device) for bm, bn in _TILES]
         return sorted(found, key=lambda c: estimated_seconds(problem, c, device))
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float | None:
+        return estimated_seconds(problem, config, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = config.violations(device, (WORK_ITEMS,), 0)

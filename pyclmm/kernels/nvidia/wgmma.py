@@ -34,6 +34,7 @@ from .matrix_units import (
 )
 from .wgmma_tiles import (
     Deal,
+    estimated_seconds,
     feeders,
     operands_of,
     seen,
@@ -128,6 +129,7 @@ class Wgmma(Kernel):
     name = "wgmma"
     summary = "matrix units of sm_90a (wgmma), tiles of local memory filled by the copy engine"
     options = ("alternate", "group", "swapped")
+    matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:
@@ -140,6 +142,10 @@ class Wgmma(Kernel):
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         unit = self._unit(problem)
         return [] if isinstance(unit, str) else tile_configs(problem, device, unit)
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float | None:
+        unit = self._unit(problem)
+        return None if isinstance(unit, str) else estimated_seconds(problem, config, device, unit)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         unit = self._unit(problem)

@@ -33,6 +33,9 @@ class Mfma(UnitKernel):
         (32, 32, 16, 16, 16),
     )
 
+    def multiplied_as(self, problem: GemmProblem, device: DeviceInfo) -> str:
+        return problem.a_type if device.gfx == "gfx90a" else super().multiplied_as(problem, device)
+
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction | str:
         types = _WORD_K.get(device.gfx)
         if types is None:

@@ -87,6 +87,7 @@ class UnitKernel(Kernel):
     """
 
     options = ("unit",)
+    matrix_units = True
     tiles: tuple[tuple[int, int, int, int, int], ...]  # BM, BN, SGM, SGN, rows of an instruction
     most_sums = 128  # 32-bit registers of a work-item's sums: with more, clang 19 spills
 

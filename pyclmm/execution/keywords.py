@@ -1,0 +1,51 @@
+"""The keywords of matmul, gemm and Matmul, for their overloads: only type checkers read them."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import pyopencl as cl
+from numpy.typing import DTypeLike
+
+from ..opencl.devices import DeviceChoice
+from ..problem.words import Activation, Precision, Trans
+from ..selection.select import KernelChoice
+
+
+class Keywords(TypedDict, total=False):
+    """Of every call."""
+
+    queue: cl.CommandQueue | None
+    device: DeviceChoice | None
+    kernel: KernelChoice
+    precision: Precision | None
+    dtype: DTypeLike | None
+
+
+class MatmulKeywords(Keywords, total=False):
+    """Of matmul."""
+
+    wait_for: list[cl.Event] | None
+
+
+class EpilogueKeywords(Keywords, total=False):
+    """Of gemm and Matmul, but for the operands."""
+
+    alpha: complex
+    beta: complex | None
+    trans_a: Trans
+    trans_b: Trans
+    activation: Activation | None
+
+
+class GemmKeywords(EpilogueKeywords, total=False):
+    """Of gemm."""
+
+    wait_for: list[cl.Event] | None
+
+
+class PlanKeywords(EpilogueKeywords, total=False):
+    """Of Matmul."""
+
+    workspace_limit: int | None
+    constant_b: bool

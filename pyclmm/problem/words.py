@@ -1,0 +1,9 @@
+"""The words that calls take, as types: a type checker refuses any other."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Precision = Literal["highest", "high", "medium"]
+Trans = Literal["N", "T", "C"]
+Activation = Literal["none", "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu"]

@@ -1,0 +1,225 @@
+"""Why a product gets its kernel, in words and numbers: what ``plan.explain()`` returns.
+
+A time stands here only where a model in seconds gives one; where there is none, that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..kernels import KERNELS, Kernel
+from ..kernels.config import TileConfig
+from ..kernels.device import DeviceInfo
+from ..problem.gemm import GemmProblem
+from . import select, tables
+from .select import Choice, KernelChoice
+from .tables import Entry
+
+_FLOAT32 = ("float32", "complex64")  # what `precision` speaks of
+_SUMS = {"uint32": "32-bit integers", "uint64": "64-bit integers"}
+_PARTS = {"complex64": "float32", "complex128": "float64"}
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another kernel family: its best configuration and estimate, or the *reason* why it was not taken.
+
+    ``seconds`` is None where the family has no model in seconds; ``config`` is None where it cannot.
+    """
+
+    kernel: str
+    config: TileConfig | None = None
+    seconds: float | None = None
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        if self.config is None:
+            return f"no: {self.reason}"
+        note = f"; {self.reason}" if self.reason else ""
+        return f"possible: {self.config}, {_estimate(self.seconds)}{note}"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a plan uses its kernel; ``str()`` of it is for people.
+
+    Times are in seconds and None where they are not known: ``seconds`` is the model's estimate for the
+    choice, ``memory_seconds`` and ``arithmetic_seconds`` the least that the bytes and the operations of the
+    product take on the device. ``entry`` is that of the measured table, if one made the choice. ``kernel``
+    is None where the result is empty.
+    """
+
+    problem: str
+    device: str
+    kernel: str | None
+    config: TileConfig | None
+    because: str
+    arithmetic: str
+    seconds: float | None
+    memory_seconds: float | None
+    arithmetic_seconds: float | None
+    flops: int
+    nbytes: int
+    workspace_nbytes: int
+    launches: tuple[str, ...]
+    entry: Entry | None
+    others: tuple[Alternative, ...]
+
+    @property
+    def least_seconds(self) -> float | None:
+        """The longer of the two least times; None where neither is known."""
+        return max((s for s in (self.memory_seconds, self.arithmetic_seconds) if s is not None), default=None)
+
+    def __str__(self) -> str:
+        lines = {
+            "kernel": f"{self.kernel} ({self.config})" if self.kernel else "none",
+            "because": self.because,
+            "arithmetic": self.arithmetic,
+            "estimate": _estimate(self.seconds),
+            "least time": self._least(),
+            "operations": f"{self.flops}, and {self.nbytes} bytes",
+            "launches": f"{len(self.launches)}: {', '.join(self.launches)}" if self.launches else "none",
+            "workspace": f"{self.workspace_nbytes} bytes",
+        }
+        text = [
+            f"{self.problem} on {self.device}",
+            *(f"  {name:11} {value}" for name, value in lines.items()),
+        ]
+        width = max((len(other.kernel) for other in self.others), default=0)
+        text += ["other kernels:"] if self.others else []
+        return "\n".join([*text, *(f"  {other.kernel:{width}} {other}" for other in self.others)])
+
+    def _least(self) -> str:
+        if self.least_seconds is None:
+            return "not known: no rates of this device are"
+        parts = {"memory": self.memory_seconds, "arithmetic": self.arithmetic_seconds}
+        known = (f"{name} {_microseconds(s)}" if s else f"{name} not known" for name, s in parts.items())
+        return f"{_microseconds(self.least_seconds)} ({', '.join(known)})"
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:.4g} us"
+
+
+def _estimate(seconds: float | None) -> str:
+    return "no estimate in seconds" if seconds is None else _microseconds(seconds)
+
+
+def explain(
+    problem: GemmProblem,
+    device: DeviceInfo,
+    choice: Choice | None,
+    *,
+    asked: KernelChoice,
+    launches: Sequence[str],
+    workspace_nbytes: int,
+    failed: Sequence[str] = (),
+) -> Explanation:
+    """The explanation of *choice* for *problem*.
+
+    *asked*: the ``kernel=`` of the call. *failed*: "name: reason" of each that was tried and left.
+    """
+    entry = None if choice is None or asked != "auto" else _entry(problem, device, choice)
+    memory, arithmetic = _least_seconds(problem, device)
+    on_units = choice is not None and choice.kernel.matrix_units
+    return Explanation(
+        problem=str(problem),
+        device=device.name,
+        kernel=choice.kernel.name if choice else None,
+        config=choice.config if choice else None,
+        because=_because(choice, asked, entry, failed),
+        arithmetic=_arithmetic(problem, device, choice),
+        seconds=choice.kernel.estimate(problem, choice.config, device) if choice else None,
+        memory_seconds=memory,
+        arithmetic_seconds=None if on_units else arithmetic,
+        flops=problem.flops,
+        nbytes=problem.nbytes,
+        workspace_nbytes=workspace_nbytes,
+        launches=tuple(launches),
+        entry=entry,
+        others=tuple(_alternatives(problem, device, choice, failed)) if choice else (),
+    )
+
+
+def _least_seconds(problem: GemmProblem, device: DeviceInfo) -> tuple[float | None, float | None]:
+    """The least seconds for the product's bytes, and for its operations where they are of float32."""
+    if device.rates is None:
+        return None, None
+    nbytes, operations = device.rates
+    single = problem.acc_type in ("float32", "complex64")
+    return problem.nbytes / nbytes, problem.flops / operations if single else None
+
+
+def _entry(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Entry | None:
+    """The table's entry that made the choice, or None."""
+    key = tables.key_of(problem)
+    for table in tables.tables_for(device):
+        entry = None if key is None else table.get(key)
+        if entry is not None and (entry.kernel, entry.config) == (choice.kernel.name, choice.config):
+            return entry
+    return None
+
+
+def _because(choice: Choice | None, asked: KernelChoice, entry: Entry | None, failed: Sequence[str]) -> str:
+    if choice is None:
+        return "the result has no element"
+    if asked != "auto":
+        return (
+            f"kernel={asked!r} was asked for" if isinstance(asked, str) else "kernel= asked for it, tiles too"
+        )
+    if entry is not None:
+        shape = f"{entry.m} x {entry.n} x {entry.k}"
+        return f"measured as the fastest: {_microseconds(entry.seconds)} for {shape}, {entry.date}"
+    tried = f", after {'; '.join(failed)}" if failed else ""
+    return f"the first of pyclmm.KERNELS that supports this product and does not leave it to others{tried}"
+
+
+def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None) -> str:
+    """What is really computed, in words."""
+    if choice is None or problem.k == 0:
+        return "none: nothing is multiplied"
+    a, b, kernel = problem.a_type, problem.b_type, choice.kernel
+    speaks = a in _FLOAT32 and b in _FLOAT32 and problem.precision != "highest"
+    if kernel.matrix_units:
+        if speaks and problem.precision == "high":
+            return f"{a} split into parts, multiplied on matrix units"
+        sums = _SUMS.get(problem.acc_type, problem.acc_type)
+        return f"{kernel.multiplied_as(problem, device)} on matrix units, summed in {sums}"
+    acc = _accumulator(problem, device, choice)
+    if acc in _SUMS:
+        return _SUMS[acc]
+    real = _PARTS.get(acc, acc)
+    converted = "" if {a, b} == {real} else f" of {a if a == b else f'{a} and {b}'}"
+    unused = (
+        f' (precision="{problem.precision}" allows less, which this kernel does not use)' if speaks else ""
+    )
+    return f"{real} FMA{converted}{unused}"
+
+
+def _accumulator(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> str:
+    """The type that the kernel is built to sum in; it may be wider than the problem's."""
+    work = choice.kernel.launches(problem, choice.config, device)
+    return str(work.launches[-1].program.define("ACC_TYPE") or problem.acc_type)
+
+
+def _alternatives(
+    problem: GemmProblem, device: DeviceInfo, choice: Choice, failed: Sequence[str]
+) -> Sequence[Alternative]:
+    left = dict(text.split(": ", 1) for text in failed)
+    return [_alternative(k, problem, device, left) for k in KERNELS if k.name != choice.kernel.name]
+
+
+def _alternative(
+    kernel: Kernel, problem: GemmProblem, device: DeviceInfo, left: dict[str, str]
+) -> Alternative:
+    if kernel.name in left:
+        return Alternative(kernel.name, reason=left[kernel.name])
+    configs = select.offered(kernel, problem, device)
+    if isinstance(configs, str):
+        return Alternative(kernel.name, reason=configs)
+    config = configs[0]
+    note = None if kernel.automatic else "only where it is asked for by name"
+    if note is None and kernel.yields(problem, device):
+        note = "leaves this product to others"
+    return Alternative(kernel.name, config, kernel.estimate(problem, config, device), note)

@@ -1,0 +1,117 @@
+"""The end of a plan: closed, released, and what it says to who would pickle it."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm import api
+from pyclmm.execution import execute
+from pyclmm.opencl.binding import Binding
+
+X = np.ones((8, 8), np.float32)
+CLOSED = r"the plan is closed.*make another pyclmm.Matmul"
+
+
+@pytest.fixture
+def bindings(monkeypatch):
+    """Weak references to every Binding that is made."""
+    made = []
+
+    class Seen(Binding):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(execute, "Binding", Seen)
+    return made
+
+
+def alive(bindings):
+    gc.collect()
+    return sum(reference() is not None for reference in bindings)
+
+
+def test_a_plan_is_closed_by_the_end_of_its_block():
+    with pyclmm.Matmul(X, X) as planned:
+        assert (planned(X, X) == 8).all()
+    with pytest.raises(pyclmm.ArgumentError, match=CLOSED):
+        planned(X, X)
+    with pytest.raises(pyclmm.ArgumentError, match=CLOSED), planned:
+        pass
+
+
+def test_a_closed_plan_for_arrays(queue):
+    x = cla.to_device(queue, X)
+    planned = pyclmm.Matmul(x, x, out=x.copy())
+    planned.close()
+    planned.close()
+    for call in (planned, planned.enqueue):
+        with pytest.raises(pyclmm.ArgumentError, match=CLOSED):
+            call(x, x, out=x.copy())
+    assert planned.kernel, "what it was can still be asked"
+
+
+@pytest.mark.parametrize("way", ["release", "close"])
+def test_the_workspace_of_every_thread_is_given_back(way, bindings, queue):
+    planned = pyclmm.Matmul(X, X, kernel="naive", queue=queue)
+    ready, done = threading.Barrier(4), threading.Event()
+
+    def work():
+        planned(X, X)
+        ready.wait(60)
+        done.wait(60)  # the thread lives on, and with it what is its own
+
+    with ThreadPoolExecutor(3) as pool:
+        threads = [pool.submit(work) for _ in range(3)]
+        ready.wait(60)
+        try:
+            assert alive(bindings) == 4
+            getattr(planned, way)()
+            assert alive(bindings) == 0
+        finally:
+            done.set()
+        for thread in threads:
+            thread.result()
+    if way == "release":
+        assert (planned(X, X) == 8).all()
+
+
+def test_release_of_all_that_matmul_keeps(own_caches, bindings):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(pyclmm.matmul, X, X).result()
+        pyclmm.matmul(X, X)
+        pyclmm.gemm(X, X, trans_a="T")
+        kept = len(api._plans)
+        assert alive(bindings) >= 3
+        pyclmm.release()
+        assert alive(bindings) == 0
+    assert (pyclmm.matmul(X, X) == 8).all()
+    assert len(api._plans) == kept, "plans are kept, without memory"
+
+
+def test_release_while_a_product_runs(queue):
+    x = cla.to_device(queue, np.ones((300, 300), np.float32))
+    planned = pyclmm.Matmul(x, x)
+    results = []
+    for _ in range(20):
+        results.append(planned(x, x))
+        planned.release()
+    assert all((result.get() == 300).all() for result in results)
+
+
+@pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy], ids=["pickle", "copy", "deepcopy"])
+def test_a_plan_is_not_pickled(way):
+    planned = pyclmm.Matmul(X, X)
+    with pytest.raises(TypeError, match=r"cannot be pickled or copied.*make one there") as caught:
+        way(planned)
+    assert isinstance(caught.value, pyclmm.PyclmmError)

@@ -1,0 +1,182 @@
+"""plan.explain(): the choice and its reason, the others, the arithmetic, and no number that nobody knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm import KERNELS
+from pyclmm.checks import selfcheck
+from pyclmm.kernels import kernel_named
+from pyclmm.selection import select, tables
+from pyclmm.selection.explanation import _least_seconds, explain
+from pyclmm.selection.select import Choice
+from tests.support.cases import problem_of
+from tests.support.made_up import DEVICE, H200
+
+X = np.ones((60, 60), np.float32)
+
+
+def explained(problem, device, name="auto"):
+    """What is said of the choice that such a device gets; nothing runs."""
+    choice = next(select.candidates(problem, device, name, tables=()))
+    return explain(problem, device, choice, asked=name, launches=["one"], workspace_nbytes=0)
+
+
+def test_a_plan_explains_itself():
+    planned = pyclmm.Matmul(X, X)
+    found = planned.explain()
+    assert (found.kernel, found.config) == (planned.kernel, planned.config)
+    assert found.workspace_nbytes == planned.workspace_nbytes
+    assert (found.flops, found.nbytes) == (planned.estimate().flops, planned.estimate().nbytes)
+    assert found.launches
+    assert {found.kernel, *(other.kernel for other in found.others)} == {k.name for k in KERNELS}
+    text = str(found)
+    for part in (found.kernel, str(found.config), found.because, found.arithmetic, *found.launches):
+        assert part in text
+    for other in found.others:
+        assert f"{other.kernel} " in text
+
+
+def test_each_other_kernel_has_a_reason_or_a_configuration():
+    found = explained(problem_of(60, 60, 60), DEVICE)
+    for other in found.others:
+        family = kernel_named(other.kernel)
+        reason = select.refusal(family, problem_of(60, 60, 60), DEVICE)
+        assert (other.config is None) == (reason is not None)
+        if reason is not None:
+            assert other.reason == reason
+            assert str(other) == f"no: {reason}"
+        elif not family.automatic:
+            assert "only where it is asked for by name" in str(other)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "arithmetic"),
+    [
+        ("float32", "highest", "float32 FMA"),
+        ("float32", "medium", 'float32 FMA (precision="medium" allows less, which this kernel does not use)'),
+        ("float32", "high", 'float32 FMA (precision="high" allows less, which this kernel does not use)'),
+        ("float16", "medium", "float32 FMA of float16"),
+        ("float64", "medium", "float64 FMA"),
+        ("complex64", "highest", "float32 FMA of complex64"),
+        ("int8", "highest", "32-bit integers"),
+        ("int64", "highest", "64-bit integers"),
+    ],
+)
+def test_the_arithmetic_on_a_cpu(dtype, precision, arithmetic):
+    x = X.astype(dtype)
+    planned = pyclmm.Matmul(x, x, kernel="naive", precision=precision)
+    assert planned.explain().arithmetic == arithmetic
+
+
+def test_sums_in_a_wider_type_are_said():
+    has_fp64 = explained(problem_of(8, 8, 8), replace(DEVICE, has_fp64=True), "sequential")
+    assert has_fp64.arithmetic == "float64 FMA of float32"
+    without = explained(problem_of(8, 8, 8), replace(DEVICE, has_fp64=False), "sequential")
+    assert without.arithmetic == "float32 FMA"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "arithmetic"),
+    [
+        ("float16", "highest", "float16 on matrix units, summed in float32"),
+        ("float32", "medium", "TF32 on matrix units, summed in float32"),
+        ("float32", "high", "float32 split into parts, multiplied on matrix units"),
+        ("float32", "highest", "float32 FMA"),
+        ("float64", "highest", "float64 on matrix units, summed in float64"),
+    ],
+)
+def test_the_arithmetic_on_matrix_units(dtype, precision, arithmetic):
+    problem = replace(problem_of(2048, 2048, 2048, dtype), precision=precision)
+    assert explained(problem, H200).arithmetic == arithmetic
+
+
+def test_mfma_of_gfx90a_does_not_round_float32():
+    problem = replace(problem_of(512, 512, 512), precision="medium")
+    kernel = kernel_named("mfma")
+    for name, word in (("gfx90a:sramecc+", "float32"), ("gfx942", "TF32")):
+        device = replace(DEVICE, vendor="amd", kind="gpu", name=name, local_mem_size=65536)
+        assert kernel.multiplied_as(problem, device) == word
+
+
+def test_estimates_are_in_seconds_or_not_there():
+    problem = problem_of(2048, 2048, 2048, "float16")
+    found = explained(problem, H200)
+    assert found.kernel == "wgmma"
+    family = kernel_named("wgmma")
+    assert found.seconds == family.estimate(problem, found.config, H200)
+    assert 1e-6 < found.seconds < 1e-3
+    (register,) = [other for other in found.others if other.kernel == "register"]
+    assert register.seconds is None
+    assert "no estimate in seconds" in str(register)
+    assert explained(problem_of(60, 60, 60), DEVICE).seconds is None
+
+
+def test_the_least_time_is_that_of_a_gpus_rates():
+    problem = problem_of(4096, 4096, 4096)
+    memory, arithmetic = _least_seconds(problem, H200)
+    assert memory == pytest.approx(3 * 4096**2 * 4 / (16 * 132e6 * H200.max_clock_mhz))
+    assert arithmetic == pytest.approx(2 * 4096**3 / (2 * 128 * 132e6 * H200.max_clock_mhz))
+    assert explained(problem, H200).least_seconds == arithmetic
+    assert _least_seconds(problem_of(64, 64, 64, "float64"), H200)[1] is None
+    medium = explained(replace(problem, precision="medium"), H200)
+    assert (medium.arithmetic_seconds, medium.least_seconds) == (None, memory), "the units are faster"
+    assert "arithmetic not known" in str(medium)
+
+
+def test_a_cpu_has_no_least_time():
+    found = explained(problem_of(64, 64, 64), replace(DEVICE, kind="cpu", vendor="pocl"))
+    assert found.least_seconds is None
+    assert "not known" in str(found)
+
+
+def test_a_choice_by_name():
+    assert pyclmm.Matmul(X, X, kernel="naive").explain().because == "kernel='naive' was asked for"
+
+
+def test_a_choice_by_a_measured_table(own_caches, device):
+    planned = pyclmm.Matmul(X, X)
+    problem = planned._executable.problem
+    choice = Choice(kernel_named("naive"), kernel_named("naive").configs(problem, device)[0])
+    entry = tables.Entry(
+        "float32", "float32", "float32", "NN", "highest", tables.is_aligned(problem), 60, 60, 60,
+        "naive", choice.config, 1.5e-5, "2026-11-22",
+    )  # fmt: skip
+    assert tables.merge(device, [entry])
+    try:
+        found = pyclmm.Matmul(X, X).explain()
+    finally:
+        tables.forget()
+    assert found.kernel == "naive"
+    assert found.entry == entry
+    assert found.because == "measured as the fastest: 15 us for 60 x 60 x 60, 2026-11-22"
+
+
+def test_kernels_that_were_tried_and_left(own_caches, monkeypatch):
+    best = pyclmm.Matmul(X, X).kernel
+
+    def refuses_best(queue, problem, kernel, *rest):
+        return "wrong by a test" if kernel.name == best else None
+
+    monkeypatch.setattr(selfcheck, "refusal", refuses_best)
+    with pytest.warns(pyclmm.KernelWarning):
+        found = pyclmm.Matmul(X, X).explain()
+    assert found.kernel != best
+    assert f"after {best}: wrong by a test" in found.because
+    assert f"  {best}" in str(found)
+    assert [str(other) for other in found.others if other.kernel == best] == ["no: wrong by a test"]
+
+
+def test_an_empty_result():
+    found = pyclmm.Matmul(np.ones((0, 4), np.float32), np.ones((4, 3), np.float32)).explain()
+    assert (found.kernel, found.launches, found.others) == (None, (), ())
+    assert found.because == "the result has no element"
+    assert str(found)
+
+
+def test_nothing_to_multiply():
+    assert "nothing is multiplied" in pyclmm.Matmul(X, X, alpha=0.0).explain().arithmetic

@@ -1,0 +1,64 @@
+"""What is logged, under "pyclmm": compilation, verdicts of the self-check, steps down the ladder."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm.checks import selfcheck
+from pyclmm.kernels import Program
+from pyclmm.opencl import program
+
+X = np.ones((20, 20), np.float32)
+
+
+def records(caplog, name):
+    return [r for r in caplog.records if r.name == f"pyclmm.{name}"]
+
+
+@pytest.fixture
+def log(caplog, own_caches):
+    """All that is logged from here on, in a process that has compiled and checked nothing."""
+    caplog.set_level(logging.DEBUG, "pyclmm")
+    return caplog
+
+
+def test_compilation_and_verdict(log, device, capfd):
+    pyclmm.matmul(X, X, kernel="naive")
+    begun, *_, done = [r for r in records(log, "opencl.program") if "naive.cl" in r.message]
+    assert begun.levelname == "DEBUG"
+    assert f"compiling textbook/naive.cl for {device.name}: -cl-std=CL1.2 -D" in begun.message
+    assert done.levelname == "INFO"
+    assert f"compiled textbook/naive.cl for {device.name} in " in done.message
+    (verdict,) = records(log, "checks.selfcheck")
+    assert verdict.message == f"self-check of naive on {device.name}: right"
+    (choice,) = records(log, "execution.execute")
+    assert "20 x 20 x 20 float32 @ float32" in choice.message
+    assert "naive (bm=" in choice.message
+    log.clear()
+    pyclmm.matmul(X, X, kernel="naive")
+    assert not log.records, "a warm call"
+    assert capfd.readouterr().out == ""
+
+
+def test_a_step_down_the_ladder(log, monkeypatch, device):
+    best = pyclmm.Matmul(X, X).kernel
+    log.clear()
+    refuse = lambda queue, problem, kernel, *_: "wrong" if kernel.name == best else None  # noqa: E731
+    monkeypatch.setattr(selfcheck, "refusal", refuse)
+    with pytest.warns(pyclmm.KernelWarning):
+        planned = pyclmm.Matmul(X, X)
+    step, choice = records(log, "execution.execute")
+    assert step.levelname == "INFO"
+    assert f"on {device.name}: without {best}: wrong" in step.message
+    assert f"{planned.kernel} (" in choice.message
+
+
+def test_a_failed_compilation(log, context):
+    with pytest.raises(pyclmm.BuildError):
+        program.built(context, Program("textbook/naive.cl", ()))
+    assert "compiling textbook/naive.cl" in log.text
+    assert "failed" in log.text

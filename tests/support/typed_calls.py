@@ -1,0 +1,44 @@
+"""Calls as a type checker sees them; never run. An `ignore` that nothing needs is an error too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyopencl as cl
+from numpy.typing import NDArray
+from pyopencl.array import Array
+
+import pyclmm
+
+if TYPE_CHECKING:
+    from typing_extensions import assert_type
+
+
+def on_numpy(a: NDArray[np.float32], b: NDArray[np.float64], queue: cl.CommandQueue) -> None:
+    assert_type(pyclmm.matmul(a, b), NDArray[Any])
+    assert_type(pyclmm.matmul(a, b, a, queue=queue, kernel="tiled", precision="high"), NDArray[Any])
+    assert_type(pyclmm.gemm(a, b, a, beta=1.0, trans_a="T", activation="relu", device=0), NDArray[Any])
+    plan = pyclmm.Matmul(a, b, kernel=("naive", pyclmm.TileConfig(bm=8, bn=8, options={"held": 1})))
+    assert_type(plan(a, b), NDArray[Any])
+    assert_type(plan.explain(), pyclmm.Explanation)
+
+
+def on_arrays(a: Array, b: Array) -> None:
+    assert_type(pyclmm.matmul(a, b, device="gpu"), Array)
+    assert_type(pyclmm.gemm(a, b, bias=b, device=pyclmm.devices()[0]), Array)
+    with pyclmm.Matmul(a, b) as plan:
+        assert_type(plan(a, b), Array)
+        assert_type(plan.enqueue(a, b, out=a), list[cl.Event])
+
+
+def wrong(a: NDArray[np.float32], x: Array, name: str) -> None:
+    pyclmm.matmul(a, x)  # type: ignore[call-overload]
+    pyclmm.matmul(a, [[1.0]])  # type: ignore[call-overload]
+    pyclmm.matmul(a, a, precision="hi")  # type: ignore[call-overload]
+    pyclmm.gemm(a, a, trans_a="X")  # type: ignore[call-overload]
+    pyclmm.gemm(a, a, activation="rellu")  # type: ignore[call-overload]
+    pyclmm.matmul(a, a, device=1.5)  # type: ignore[call-overload]
+    pyclmm.Matmul(x, x)(a, a)  # type: ignore[arg-type]
+    pyclmm.default_precision("low")  # type: ignore[arg-type]
+    pyclmm.tune(precisions=["low"])  # type: ignore[list-item]

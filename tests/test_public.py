@@ -1,0 +1,168 @@
+"""The public names: what importing brings in, what is shown of kernels and devices, and types."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm import KERNELS
+from pyclmm.opencl import devices as devices_module
+from pyclmm.opencl import queues
+from pyclmm.problem import words
+from pyclmm.problem.canonical import TRANSPOSES
+from pyclmm.problem.gemm import ACTIVATIONS
+from pyclmm.problem.precision import PRECISIONS
+from pyclmm.tools import tuner
+
+X = np.ones((3, 3), np.float32)
+
+
+def python(code):
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_every_public_name_is_there():
+    for name in pyclmm.__all__:
+        assert getattr(pyclmm, name) is not None, name
+    assert set(pyclmm.__all__) <= set(dir(pyclmm))
+    with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
+        _ = pyclmm.nosuch
+
+
+def test_tools_are_imported_when_they_are_used():
+    heavy = ("pyclmm.tools", "rich", "click")
+    assert python(f"import sys, pyclmm; print(*[m for m in sys.modules if m.startswith({heavy})])") == []
+    assert python("from pyclmm import tune, Tuning, Search, Tried, Progress; print(tune.__module__)") == [
+        "pyclmm.tools.tuner"
+    ]
+    for name in ("tune", "Tuning", "Search", "Tried", "Progress"):
+        assert getattr(pyclmm, name) is getattr(tuner, name)
+
+
+def test_kernels_show_names_and_summaries():
+    lines = repr(KERNELS).splitlines()
+    assert len(lines) == len(KERNELS)
+    for line, kernel in zip(lines, KERNELS, strict=True):
+        assert line.split(maxsplit=1) == [kernel.name, kernel.summary]
+    assert isinstance(KERNELS, tuple)
+    assert KERNELS[0].name == "matvec"
+
+
+def test_types_name_the_words_that_there_are():
+    assert get_args(words.Trans) == TRANSPOSES
+    assert get_args(words.Activation) == ACTIVATIONS
+    assert get_args(words.Precision) == PRECISIONS == ("highest", "high", "medium")
+
+
+# ---- devices ---------------------------------------------------------------------------------
+
+
+def test_devices(queue):
+    found = pyclmm.devices()
+    assert [d.number for d in found] == list(devices_module.device_labels())
+    (own,) = [d for d in found if d.device == queue.device]
+    info = devices_module.device_info(queue.device)
+    assert (own.name, own.platform, own.kind, own.memory) == (
+        info.name,
+        info.platform,
+        info.kind,
+        info.global_mem_size,
+    )
+    assert own.default
+    assert sum(d.default for d in found) == 1
+    for part in (own.number, own.name, own.platform, own.kind, "compute units", "default"):
+        assert part in str(own)
+
+
+def test_devices_where_the_default_is_named_wrongly(monkeypatch):
+    monkeypatch.setenv("PYOPENCL_CTX", "nosuch")
+    assert not any(d.default for d in pyclmm.devices())
+
+
+def ways_to_name(queue):
+    """Everything that names the device under test."""
+    found = pyclmm.devices()
+    place = [d.device for d in found].index(queue.device)
+    ways = [place, found[place].number, found[place], queue.device]
+    if sum(d.kind == found[place].kind for d in found) == 1 and found[place].kind in ("cpu", "gpu"):
+        ways += [found[place].kind, found[place].kind.upper()]
+    if sum(found[place].name.lower() in d.name.lower() for d in found) == 1:
+        ways.append(found[place].name[2:])
+    return ways
+
+
+def test_a_device_by_every_name(queue, monkeypatch):
+    used = []
+    monkeypatch.setattr(pyclmm.Matmul, "run", lambda plan, operands, queue, *_: used.append(queue.device))
+    ways = ways_to_name(queue)
+    for way in ways:
+        pyclmm.matmul(X, X, device=way)
+        pyclmm.gemm(X, X, device=way)
+        pyclmm.Matmul(X, X, device=way)(X, X)
+    assert used == [queue.device] * 3 * len(ways)
+
+
+def test_the_queue_on_a_device_is_kept(queue, monkeypatch):
+    monkeypatch.setattr(queues, "_chosen", {})
+    number = pyclmm.devices()[0].number
+    kept = queues.queue_on(number)
+    monkeypatch.setattr(queues, "find_device", None)  # is not asked again
+    assert queues.queue_on(number) is kept
+    queues.forget(kept.context)
+    with pytest.raises(TypeError, match="not callable"):
+        queues.queue_on(number)
+
+
+def test_no_device_of_a_kind(monkeypatch):
+    monkeypatch.setattr(devices_module, "_kind", lambda device: "accelerator")
+    with pytest.raises(
+        pyclmm.ArgumentError, match="device is 'gpu', but no device here is one: there are 0:0"
+    ):
+        devices_module.find_device("gpu")
+
+
+def test_arrays_on_the_named_device(queue):
+    x = cla.to_device(queue, X)
+    assert (pyclmm.matmul(x, x, device=queue.device).get() == 3).all()
+
+
+def test_arrays_of_another_device(queue, monkeypatch):
+    """On a machine of one device, half of it stands in for the other."""
+    other = queue.device.create_sub_devices([cl.device_partition_property.EQUALLY, 1])[0]
+    x = cla.to_device(queue, X)
+    for call in (pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul):
+        with pytest.raises(pyclmm.ArgumentError, match=r"but the Arrays are on .*leave device out"):
+            call(x, x, device=other)
+
+
+def test_tune_takes_every_name(queue, monkeypatch):
+    monkeypatch.setattr(tuner, "_tune", lambda *_: None)
+    for way in ways_to_name(queue):
+        tuning = pyclmm.tune([(8, 8, 8)], layouts=["NN"], device=way)
+        assert tuning.device == devices_module.device_info(queue.device)
+
+
+# ---- types -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_a_type_checker_sees():
+    """tests/support/typed_calls.py marks the calls that are errors; mypy finds those, and no other."""
+    file = Path(__file__).parent / "support/typed_calls.py"
+    command = [sys.executable, "-m", "mypy", str(file)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, cwd=file.parents[2]
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

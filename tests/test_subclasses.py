@@ -1,0 +1,99 @@
+"""Subclasses of ndarray: plain ones are taken as they lie, those that hold more than elements are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyclmm
+
+OPERANDS = ("a", "b", "c", "bias", "out")
+
+
+class Quantity(np.ndarray):
+    """An array with a unit, which does its own arithmetic, as those of astropy and unyt do."""
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        return NotImplemented
+
+
+class Tagged(np.ndarray):
+    """An array with a name and no arithmetic of its own."""
+
+
+def call(call_of, **changed):
+    """A call with every operand, in which some are *changed*."""
+    shapes = {"a": (3, 4), "b": (4, 5), "c": (3, 5), "bias": (5,), "out": (3, 5)}
+    x = {name: np.ones(shape, np.float32) for name, shape in shapes.items()} | changed
+    return call_of(x["a"], x["b"], x["c"], bias=x["bias"], out=x["out"], beta=1.0)
+
+
+REFUSED = {
+    "mask": (lambda x: np.ma.masked_array(x, mask=x > 0), r"is a masked array, .* {0}\.filled\(0\)"),
+    "no element masked": (np.ma.masked_array, r"is a masked array"),
+    "unit": (lambda x: x.view(Quantity), r"is a Quantity, .* np\.asarray\({0}\)"),
+}
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_more_than_elements_is_refused(name, what, warm, own_caches):
+    make, message = REFUSED[what]
+    if warm:
+        call(pyclmm.gemm)
+    shapes = {"a": (3, 4), "b": (4, 5), "c": (3, 5), "bias": (5,), "out": (3, 5)}
+    with pytest.raises(pyclmm.DTypeError, match=f"{name} " + message.format(name)):
+        call(pyclmm.gemm, **{name: make(np.ones(shapes[name], np.float32))})
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_a_masked_array_is_refused_by_matmul(warm, own_caches):
+    a = np.ones((3, 3), np.float32)
+    if warm:
+        pyclmm.matmul(a, a)
+    for operands in ((np.ma.masked_array(a), a), (a, np.ma.masked_array(a))):
+        with pytest.raises(TypeError, match="masked array"):
+            pyclmm.matmul(*operands)
+    with pytest.raises(TypeError, match="out is a masked array"):
+        pyclmm.matmul(a, a, out=np.ma.masked_array(a.copy()))
+
+
+def test_a_plan_refuses_a_masked_array():
+    a = np.ones((3, 3), np.float32)
+    planned = pyclmm.Matmul(a, a)
+    with pytest.raises(TypeError, match="b is a masked array"):
+        planned(a, np.ma.masked_array(a))
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+@pytest.mark.parametrize("kind", [np.matrix, Tagged], ids=lambda kind: kind.__name__)
+def test_other_subclasses_give_plain_arrays(kind, warm, own_caches, rng):
+    plain = rng.integers(-4, 5, (3, 3)).astype(np.float32)
+    x = plain.view(kind)
+    if warm:
+        pyclmm.matmul(plain, plain)
+    got = pyclmm.matmul(x, x)
+    assert type(got) is np.ndarray
+    assert np.array_equal(got, plain @ plain)
+
+
+@pytest.mark.parametrize("kind", [np.matrix, Tagged], ids=lambda kind: kind.__name__)
+def test_out_of_a_subclass_is_written_and_returned(kind, rng):
+    plain = rng.integers(-4, 5, (3, 3)).astype(np.float32)
+    out = np.zeros((3, 3), np.float32).view(kind)
+    assert pyclmm.matmul(plain, plain, out=out) is out
+    assert np.array_equal(out, plain @ plain)
+    again = np.zeros((3, 3), np.float32).view(kind)
+    planned = pyclmm.Matmul(plain, plain, out=again)
+    assert planned(plain, plain, out=again) is again
+    assert np.array_equal(again, plain @ plain)
+
+
+def test_a_file_on_disk(tmp_path, rng):
+    plain = rng.integers(-4, 5, (3, 3)).astype(np.float32)
+    file = np.memmap(tmp_path / "x", np.float32, "w+", shape=(3, 3))
+    file[:] = plain
+    assert np.array_equal(pyclmm.matmul(file, plain), plain @ plain)
+    assert pyclmm.matmul(plain, plain, out=file) is file
+    assert np.array_equal(file, plain @ plain)
