@@ -22,7 +22,6 @@ import os
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,8 @@ from pyclmm.kernels.interface import Program
 from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.opencl.program import built
 from pyclmm.opencl.queues import new_queue
-from pyclmm.problem.canonical import checked_gemm
-from pyclmm.problem.gemm import GemmProblem, Operand, dense
+from pyclmm.problem.canonical import problem_of
+from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection.select import candidates
 
 CUBES = (512, 1024, 2048, 4096, 8192, 1000, 4095, 4097)
@@ -60,18 +59,10 @@ def about(device: cl.Device) -> dict[str, Any]:
             "float32_limit": limit}  # fmt: skip
 
 
-def problem_of(shape: tuple[int, ...], layout: str, dtype: np.dtype[Any]) -> GemmProblem:
-    """The product as kernels see it."""
+def product(shape: tuple[int, ...], layout: str, dtype: np.dtype[Any]) -> GemmProblem:
+    """The product of a shape (stack, M, N, K) as kernels see it."""
     z, m, n, k = shape
-    stack = (z,) if z > 1 else ()
-
-    def stored(rows: int, cols: int, trans: str) -> Operand:
-        x = dense((*stack, cols, rows) if trans == "T" else (*stack, rows, cols), dtype)
-        if trans == "N":
-            return x
-        return replace(x, shape=(*stack, rows, cols), strides=(*x.strides[:-2], x.strides[-1], x.strides[-2]))
-
-    return checked_gemm(stored(m, k, layout[0]), stored(k, n, layout[1])).problem
+    return problem_of(m, n, k, dtype, layout, stack=(z,) if z > 1 else ())
 
 
 def compile_all(
@@ -85,7 +76,7 @@ def compile_all(
     info = device_info(queue.device)
     programs: dict[Program, None] = {}
     for shape, layout in products:
-        problem = problem_of(shape, layout, dtype)
+        problem = product(shape, layout, dtype)
         choice = next(candidates(problem, info, kernel))
         for config in choice.kernel.configs(problem, info)[: 1 + tuned]:
             launches = choice.kernel.launches(problem, config, info).launches
@@ -187,7 +178,7 @@ def contestants(contest: Contest, kernel: str, tuned: int) -> dict[str, float]:
     plan = contest.plans["auto"]
     family = kernel_named(str(plan.kernel))
     info = device_info(contest.queue.device)
-    problem = problem_of(contest.shape, contest.layout, contest.dtype)
+    problem = product(contest.shape, contest.layout, contest.dtype)
     for config in family.configs(problem, info)[1 : 1 + tuned]:
         errors[str(config)] = contest.plan(str(config), (family.name, config))
     wrong = {name: e for name, e in errors.items() if not e < TOLERANCE}

@@ -30,7 +30,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 import torch
 from burst import MOST_LAUNCHES, Burst
-from gpu import problem_of
+from gpu import product
 
 import pyclmm
 from pyclmm.kernels.interface import Program
@@ -220,7 +220,7 @@ def compile_all(queue: cl.CommandQueue, cases: list[Case], largest: int) -> None
     for case in (c for c in cases if c.dtype in ("float16", "bfloat16", "float64")):
         dtype = np.dtype(ml_dtypes.bfloat16 if case.dtype == "bfloat16" else case.dtype)
         for shape in (s for s in case.shapes if max(s) <= largest or len(set(s)) > 1):
-            problem = problem_of((1, *shape)[-4:], case.layout, dtype)
+            problem = product((1, *shape)[-4:], case.layout, dtype)
             choice = next(candidates(problem, info, case.kernel))
             launches = choice.kernel.launches(problem, choice.config, info).launches
             programs |= {launch.program: None for launch in launches}

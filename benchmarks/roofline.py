@@ -1,7 +1,7 @@
 """What the textbook kernels must move for what they compute, and what that asks of a device.
 
-Counts are exact for the loops of cl/textbook/naive.cl and cl/textbook/tiled.cl, before any cache: elements that
-work-items ask global memory for. docs/kernels.md has the arithmetic.
+Counts are exact for the loops of cl/textbook/naive.cl and cl/textbook/tiled.cl, before any cache: the
+elements that work-items load from global memory. docs/kernels.md has the arithmetic.
 """
 
 from __future__ import annotations

@@ -22,10 +22,11 @@ import numpy as np
 import pyopencl as cl
 
 from pyclmm import KERNELS
-from pyclmm.checks import selfcheck
+from pyclmm.checks.small_problems import found_wrong
 from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.opencl.queues import new_queue
-from pyclmm.problem.gemm import GemmProblem, checked_gemm, dense
+from pyclmm.problem.canonical import problem_of
+from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection.select import refusal
 from pyclmm.tools.report import header_json
 
@@ -39,10 +40,9 @@ def problems() -> Iterator[GemmProblem]:
     """Products of each type and shape, of float32 in both precisions."""
     for dtype in TYPES:
         for m, n, k in SHAPES:
-            a, b = dense((m, k), np.dtype(dtype)), dense((k, n), np.dtype(dtype))
-            yield checked_gemm(a, b).problem
+            yield problem_of(m, n, k, np.dtype(dtype))
             if dtype == "float32":
-                yield checked_gemm(a, b, precision="high").problem
+                yield problem_of(m, n, k, np.dtype(dtype), precision="high")
 
 
 def measured(queue: cl.CommandQueue) -> Iterator[dict[str, Any]]:
@@ -51,11 +51,12 @@ def measured(queue: cl.CommandQueue) -> Iterator[dict[str, Any]]:
     for problem in problems():
         for kernel in (k for k in KERNELS if k.automatic and refusal(k, problem, device) is None):
             config = kernel.configs(problem, device)[0]
-            reason = selfcheck.found_wrong(queue, problem, kernel, config)
+            launches = kernel.launches(problem, config, device)
+            reason = found_wrong(queue, problem, kernel, config, launches)
             wall, work = [], []
             for _ in range(ROUNDS):
                 start, begun = time.perf_counter(), time.process_time()
-                selfcheck.found_wrong(queue, problem, kernel, config)
+                found_wrong(queue, problem, kernel, config, launches)
                 wall.append(time.perf_counter() - start)
                 work.append(time.process_time() - begun)
             ms, cpu_ms = (round(1e3 * statistics.median(x), 1) for x in (wall, work))

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pyopencl.array as cla
+from demo.workloads import markov_chain
 
 import pyclmm
-from examples.demo.workloads import markov_chain
 from pyclmm.opencl.queues import default_queue
 
 states = 50

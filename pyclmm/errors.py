@@ -64,6 +64,12 @@ class BuildError(PyclmmError, RuntimeError):
             f"options: {options!r}; log:\n{log}"
         )
 
+    @property
+    def complaint(self) -> str:
+        """The compiler's first complaint, in one line."""
+        found = next((line.strip() for line in self.log.splitlines() if "error:" in line), "see the log")
+        return f"does not build: {found}"
+
 
 class DeviceMemoryError(PyclmmError, MemoryError):
     """A buffer is larger than the device allows, or its memory is used up."""
@@ -88,6 +94,13 @@ class ForkError(PyclmmError, RuntimeError):
 
 class NoDeviceError(PyclmmError, RuntimeError):
     """There is no OpenCL platform, or none with a device."""
+
+
+def in_short(error: BaseException) -> str:
+    """One line of an error: for a failed build, the compiler's first complaint."""
+    if isinstance(error, BuildError):
+        return error.complaint
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 INSTALL_HINT = (

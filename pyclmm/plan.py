@@ -11,8 +11,8 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from .errors import ArgumentError, DTypeError, LaunchError
-from .execution.device_path import ArrayWay
-from .execution.host_path import NumPyWay
+from .execution.device_path import DevicePath
+from .execution.host_path import HostPath
 from .execution.operands import Operands, Signature, collect, on_host, queue_of, signature
 from .execution.options import Options, check_scalars, events_of, plain_numbers
 from .kernels.config import TileConfig
@@ -107,14 +107,14 @@ class Matmul:
         alpha, beta = plain_numbers(alpha, beta)
         self._signature: Signature = signature(operands)
         self._alpha, self._beta = alpha, beta
-        self._way: ArrayWay | NumPyWay
+        self._path: DevicePath | HostPath
         if on_host(operands):
             self._queue: cl.CommandQueue | None = queue
-            self._way = NumPyWay(operands, options, queue, alpha, beta)
+            self._path = HostPath(operands, options, queue, alpha, beta)
         else:
             self._queue = None  # that of the Arrays of each call
-            self._way = ArrayWay(operands, options, queue, alpha, beta)
-        self._executable = self._way.executable
+            self._path = DevicePath(operands, options, queue, alpha, beta)
+        self._executable = self._path.executable
 
     def __call__(
         self,
@@ -160,11 +160,11 @@ class Matmul:
         ``out`` gets no event either: the product is for what comes later on the same queue, which must be
         in order (ArgumentError); anything else waits for that queue or for a marker on it.
         """
-        if not isinstance(self._way, ArrayWay):
+        if not isinstance(self._path, DevicePath):
             raise DTypeError("enqueue takes pyopencl Arrays; a plan for NumPy arrays blocks")
         operands = collect(a, b, c, bias, out)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return self._way.enqueue(operands, queue, alpha, beta, events_of(wait_for), events)
+        return self._path.enqueue(operands, queue, alpha, beta, events_of(wait_for), events)
 
     def _checked(
         self,
@@ -203,7 +203,7 @@ class Matmul:
         while True:
             choice = self._executable.choice
             try:
-                return self._way.run(operands, queue, alpha, beta, events_of(wait_for))
+                return self._path.run(operands, queue, alpha, beta, events_of(wait_for))
             except LaunchError as error:
                 self._executable.step_down(choice, queue, error)
 
@@ -242,7 +242,7 @@ class Matmul:
     @property
     def workspace_nbytes(self) -> int:
         """Device memory beyond operands and result, in bytes, for each thread and queue in use."""
-        return self._executable.recipe.workspace_nbytes
+        return self._executable.work.workspace_nbytes
 
     def estimate(self) -> Estimate:
         """The operations, the bytes that must move at least, and the workspace."""

@@ -18,6 +18,7 @@ from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl import queues
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.queues import default_queue
+from pyclmm.opencl.single_flight import SingleFlight
 
 # A slow build is no reason for a test to fail, and the same examples are drawn in each run;
 # `make fuzz` is what looks for new ones.
@@ -70,7 +71,7 @@ def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder = tmp_path / "caches"
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(folder))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
-    monkeypatch.setattr(selfcheck, "_known", {})
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
     monkeypatch.setattr(queues, "_default", {})
     monkeypatch.setattr(queues, "_contexts", {})
     monkeypatch.setattr(api, "_plans", OrderedDict())

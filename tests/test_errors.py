@@ -15,7 +15,7 @@ import pytest
 import pyclmm
 from pyclmm import TileConfig, api, errors
 from pyclmm.execution import options
-from pyclmm.opencl import program, queues
+from pyclmm.opencl import devices, program
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import select
 
@@ -229,7 +229,7 @@ BAD_CALLS = {
     "wait_for": (lambda: pyclmm.matmul(A, B, wait_for=[3]), errors.DTypeError, ["wait_for is [3]", "Event"]),
     "TileConfig": (lambda: TileConfig(bm=-1), errors.ArgumentError, ["TileConfig.bm", "-1", "integer"]),
     "device misspelt": (
-        lambda: queues.find_device("nosuch"),
+        lambda: devices.find_device("nosuch"),
         errors.ArgumentError,
         ["unknown device 'nosuch'", "0:0"],
     ),
@@ -411,14 +411,18 @@ def test_no_platform_says_what_to_install(no_driver):
 def test_what_needs_no_driver_works_without_one(no_driver):
     code = """
 import numpy as np
-from pyclmm import errors; from pyclmm.opencl import devices as device; from pyclmm.problem import dtypes; from pyclmm.problem import gemm as problem; from pyclmm.problem import canonical; from pyclmm.kernels import config; from pyclmm import kernels; from pyclmm.opencl import launches as copies
-from pyclmm.opencl import launches as recipe; from pyclmm.selection import select; from pyclmm.checks import reference
-x = problem.dense((4, 4), np.dtype("f4"))
-made_up = device.DeviceInfo("d", "other", "gpu", "p", "1", "1", (1, 2), 1, 256, (256, 256, 64), 1 << 15,
+from pyclmm.checks import reference
+from pyclmm.kernels.device import DeviceInfo
+from pyclmm.opencl.launches import complete
+from pyclmm.problem import canonical
+from pyclmm.problem.gemm import dense
+from pyclmm.selection import select
+x = dense((4, 4), np.dtype("f4"))
+made_up = DeviceInfo("d", "other", "gpu", "p", "1", "1", (1, 2), 1, 256, (256, 256, 64), 1 << 15,
     1 << 30, 1 << 28, 1000, 1, False, False, False, frozenset())
 gemm = canonical.checked_gemm(x, x)
 choice = next(select.candidates(gemm.problem, made_up, "auto"))
-print(len(recipe.Recipe(gemm, choice.kernel.launches(gemm.problem, choice.config, made_up)).launches))
+print(len(complete(gemm, choice.kernel.launches(gemm.problem, choice.config, made_up)).launches))
 """
     done = python(code, **no_driver)
     assert (done.stdout.strip(), done.stderr) == ("1", "")
@@ -434,9 +438,9 @@ class NoDevices:
 
 
 def test_no_device_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(queues.cl, "get_platforms", lambda: [NoDevices()])
+    monkeypatch.setattr(cl, "get_platforms", lambda: [NoDevices()])
     with pytest.raises(errors.NoDeviceError, match=r"no OpenCL platform here has a device; install a driver"):
-        queues.default_device()
+        devices.default_device()
 
 
 @pytest.mark.parametrize("choice", ["99", "nosuchdevice", "0:99"])
@@ -454,7 +458,7 @@ def device_changed(monkeypatch, device):
 
     def change(**limits):
         changed = replace(device, **limits)
-        for module in ("numpy_way", "execute", "selfcheck"):
+        for module in ("execution.host_path", "execution.execute", "checks.selfcheck"):
             monkeypatch.setattr(f"pyclmm.{module}.device_info", lambda _: changed)
         return changed
 
@@ -536,7 +540,7 @@ def test_a_driver_without_memory(monkeypatch):
 def broken(monkeypatch):
     """A function that puts a mistake into a file of cl/, and a queue with nothing built for it."""
     real = program.read_source
-    queue = cl.CommandQueue(cl.Context([queues.default_device()]))
+    queue = cl.CommandQueue(cl.Context([devices.default_device()]))
 
     def break_(name, right, wrong):
         assert right in real(name)
@@ -561,7 +565,7 @@ def test_a_program_that_does_not_build(broken, monkeypatch):
     assert f"naive.cl:{line}" in error.log, "the file and line that the user can open"
     assert all(text in str(error) for text in (error.device, error.options, error.log))
     assert (out == 7).all()
-    assert not program._building, "nobody waits for that program any more"
+    assert not program._programs._making, "nobody waits for that program any more"
     monkeypatch.undo()
     assert (pyclmm.matmul(a, b, kernel="naive", queue=queue) == 4).all(), "not kept as a failure"
 

@@ -1,132 +1,144 @@
-"""Imports point one way, and what only one module may do is done by no other."""
+"""What only one module may do is done by no other; what is private to a folder stays in it.
+
+Which folder may import which stands in setup.cfg: `make lint` checks it, and here it is shown to be checked.
+"""
 
 from __future__ import annotations
 
 import ast
-from graphlib import TopologicalSorter
+import configparser
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "pyclmm"
+from pyclmm.kernels import KERNELS
 
-# Each line may import from the lines above it, never from its own or those below.
-LAYERS = (
-    ("errors", "child", "ptx", "pocl_wheel", "cache"),
-    ("device", "dtypes", "forks", "precision"),
-    ("problem",),
-    ("config", "canonical"),
-    ("kernels",),
-    ("copies", "schema"),
-    ("tables",),
-    ("select",),
-    ("recipe", "program", "driver", "silent"),
-    ("transfer", "queues", "reference"),
-    ("host",),
-    ("arrays", "binding"),
-    ("verify", "trial"),
-    ("selfcheck",),
-    ("trial_child", "execute", "options"),
-    ("operands",),
-    ("array_way", "numpy_way"),
-    ("plan",),
-    ("api", "tuner"),
-    ("",),  # pyclmm itself, the public names
-    ("roofline", "digits"),
-    ("contest", "workloads"),
-    ("bench", "cold", "laws", "tuner_child"),
-    ("report", "plots"),
-    ("info", "demo", "selftest"),
-    ("cli",),
-    ("__main__",),
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "pyclmm"
+SPEAKS = {"tools.report", "tools.cli", "tools.cold", "tools.info", "tools.pocl_wheel"}  # these may print
+
+
+def name_of(path):
+    """ "kernels.interface" of pyclmm/kernels/interface.py; "kernels" and "" of packages."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")}
+FOLDERS = [
+    name_of(path)
+    for path in PACKAGE.rglob("__init__.py")
+    if path.parent not in (PACKAGE, PACKAGE / "selection/tuned")
+]
+GRAPH = grimp.build_graph("pyclmm")
+
+
+# the contracts of setup.cfg
+
+
+def linted(root):
+    """What the linter says of the package in *root*, in one line without the wrapping of a terminal."""
+    command = "import sys; from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"
+    done = subprocess.run(
+        [sys.executable, "-c", command], cwd=root, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return " ".join(done.stdout.split())
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    """A copy of the package and its contracts, and what the linter says of it."""
+    root = tmp_path_factory.mktemp("copy")
+    shutil.copytree(PACKAGE, root / "pyclmm")
+    shutil.copy(ROOT / "setup.cfg", root)
+    return root, linted(root)
+
+
+@pytest.mark.parametrize(
+    ("contract", "module", "line", "arrow"),
+    [
+        ("Imports point down", "errors", "from .api import matmul", "pyclmm.errors -> pyclmm.api"),
+        (
+            "Folders of kernels/ do not import one another",
+            "kernels/cpu/matvec",
+            "from ..textbook.naive import Naive",
+            "pyclmm.kernels.cpu.matvec -> pyclmm.kernels.textbook.naive",
+        ),
+        (
+            "No family imports a sibling",
+            "kernels/textbook/tiled",
+            "from .naive import Naive",
+            "pyclmm.kernels.textbook.tiled -> pyclmm.kernels.textbook.naive",
+        ),
+        (
+            "Nothing pure imports PyOpenCL",
+            "problem/dtypes",
+            "import pyopencl",
+            "pyclmm.problem.dtypes -> pyopencl",
+        ),
+        ("No circles within a folder", "problem/dtypes", "from . import gemm", ".gemm -> .dtypes"),
+    ],
+    ids=["folders", "kernels", "families", "pure", "circles"],
 )
-RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-WITHOUT_OPENCL = (
-    "errors",
-    "dtypes",
-    "precision",
-    "problem",
-    "canonical",
-    "config",
-    "kernels",
-    "copies",
-    "recipe",
-    "schema",
-    "cache",
-    "tables",
-    "select",
-    "reference",
-)
-SPEAKS = ("report", "cli", "demo", "cold", "info", "pocl_wheel")  # the command line, which may print
+def test_an_arrow_turned_round_breaks_its_contract(copied, contract, module, line, arrow):
+    root, before = copied
+    assert arrow not in before
+    path = root / "pyclmm" / f"{module}.py"
+    text = path.read_text()
+    path.write_text(f"{text}\n{line}\n")
+    try:
+        after = linted(root)
+    finally:
+        path.write_text(text)
+    assert f"{contract} BROKEN" in after
+    assert arrow in after
 
 
-def modules():
-    """Module name in the package ("kernels.base", "" for the package itself) -> its tree."""
-    found = {}
-    for path in PACKAGE.rglob("*.py"):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = ast.parse(path.read_text(encoding="utf-8"))
-    return found
+def test_every_family_is_in_the_contract():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    listed = setup["importlinter:contract:families"]["modules"].split()
+    for kernel in KERNELS:
+        module = type(kernel).__module__
+        assert {module, f"{module.rpartition('.')[0]}.*"} & set(listed), f"{module} is in no contract"
 
 
-MODULES = modules()
+# what is private to a folder
 
 
-def top(name):
-    """The layer's name of a module: a package counts as one."""
-    return name.split(".")[0]
+def for_others(folder):
+    """What a folder's ``__init__`` says that others may import."""
+    found = re.search(r"^Others import: (.*?)\.$", ast.get_docstring(MODULES[folder]), re.M | re.S)
+    return set(re.findall(r"\b[a-z]\w*", found[1].partition(", and what")[0]))
 
 
-def imported(name, tree):
-    """Modules of pyclmm that a module imports, wherever in it the import stands."""
-    package = name.split(".") if (PACKAGE / name.replace(".", "/")).is_dir() else name.split(".")[:-1]
-    package = [part for part in package if part]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (a.name.partition(".")[2] for a in node.names if top(a.name) == "pyclmm")
-        elif isinstance(node, ast.ImportFrom):
-            base = (node.module or "").split(".") if node.module else []
-            if node.level:
-                base = package[: len(package) - node.level + 1] + base
-            elif base[:1] == ["pyclmm"]:
-                base = base[1:]
-            else:
-                continue
-            for alias in node.names:
-                inner = ".".join([*base, alias.name])
-                yield inner if inner in MODULES else ".".join(base)
+def crossings():
+    """(importing module, folder, what it takes) of every import that enters a folder from outside."""
+    for importer in GRAPH.modules:
+        for imported in GRAPH.find_modules_directly_imported_by(importer):
+            name = imported.removeprefix("pyclmm.")
+            for folder in FOLDERS:
+                inside = importer == f"pyclmm.{folder}" or importer.startswith(f"pyclmm.{folder}.")
+                if name.startswith(f"{folder}.") and not inside:
+                    yield importer, folder, name.removeprefix(f"{folder}.").partition(".")[0]
 
 
-GRAPH = {name: set(imported(name, tree)) for name, tree in MODULES.items()}
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_says_what_others_may_import_and_they_import_no_more(folder):
+    named = for_others(folder)
+    taken = {what: importer for importer, entered, what in crossings() if entered == folder}
+    private = {what: importer for what, importer in taken.items() if what not in named}
+    assert not private, f"private to {folder}: {private}"
+    assert named == taken.keys(), f"{folder} names what no other imports: {named - taken.keys()}"
 
 
-def test_every_module_has_its_place():
-    missing = {top(name) for name in MODULES} - RANK.keys() - {"tuned", "cl"}
-    assert not missing, f"say in LAYERS where these belong: {missing}"
-
-
-@pytest.mark.parametrize("name", [n for n in MODULES if top(n) not in ("tuned", "cl")])
-def test_imports_point_one_way(name):
-    for other in GRAPH[name]:
-        if top(other) == top(name):
-            continue  # inside a package: only no circles, below
-        assert RANK[top(other)] < RANK[top(name)], f"{name or 'pyclmm'} imports {other}, which is above it"
-
-
-def test_there_are_no_circles():
-    order = list(TopologicalSorter(GRAPH).static_order())  # raises CycleError
-    assert order.index("errors") < order.index("api")
-
-
-def test_the_graph_is_not_empty():
-    """The test's own eyes: imports that are known to be there are seen."""
-    assert {"errors", "device"} <= GRAPH["host"]
-    assert "kernels.base" in GRAPH["kernels.naive"]
-    assert "plan" in GRAPH["api"]
-    assert list(imported("errors", ast.parse("def f():\n    from .api import matmul"))) == ["api"]
-    assert list(imported("kernels.naive", ast.parse("from ..plan import Matmul"))) == ["plan"]
-    assert list(imported("errors", ast.parse("import pyclmm.plan"))) == ["plan"]
+# what only one module does
 
 
 def calls_of(attribute):
@@ -146,17 +158,9 @@ def test_what_only_one_module_does():
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "cl.Program"
     }
-    assert compiles == {"program"}
-    assert calls_of("enqueue_nd_range_kernel") == {"binding"}
-    assert calls_of("host_unified_memory") == {"device"}
-
-
-@pytest.mark.parametrize("name", [n for n in MODULES if top(n) in WITHOUT_OPENCL])
-def test_pure_modules_do_not_import_pyopencl(name):
-    for node in ast.walk(MODULES[name]):
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        assert not any(n.split(".")[0] == "pyopencl" for n in names)
+    assert compiles == {"opencl.program"}
+    assert calls_of("enqueue_nd_range_kernel") == {"opencl.binding"}
+    assert calls_of("host_unified_memory") == {"opencl.devices"}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -164,9 +168,9 @@ def test_no_pickle_no_prompt_no_print_no_assert(name):
     for node in ast.walk(MODULES[name]):
         narrows = isinstance(node, ast.Assert) and ast.unparse(node.test).startswith("isinstance(")
         plain = not isinstance(node, ast.Assert) or narrows  # a type checker's help, no check of input
-        assert plain, f"line {node.lineno}: what a user can cause needs an error"
+        assert plain, f"{ast.unparse(node)}: what a user can cause needs an error"
         if isinstance(node, ast.Import | ast.ImportFrom):
             assert "pickle" not in ast.unparse(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id != "input"
-            assert node.func.id != "print" or top(name) in SPEAKS, f"line {node.lineno} prints"
+            assert node.func.id != "print" or name in SPEAKS, f"line {node.lineno} prints"

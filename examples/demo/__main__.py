@@ -2,8 +2,8 @@
 
     python -m examples.demo [--device DEVICE] [--data FOLDER]
 
-DEVICE is a number or a name that `pyclmm info` lists; FOLDER holds MNIST's test files (t10k-*.gz), whose digits
-are used in place of drawn ones. Exit code 1: a kernel's result was wrong.
+DEVICE is a number or a name that `pyclmm info` lists; FOLDER holds MNIST's test files (t10k-*.gz),
+whose digits are used in place of drawn ones. Exit codes: 0: success; 1: wrong result; 2: invalid arguments.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def main() -> int:
         queue = new_queue(find_device(given.device), profiling=True)
         rungs = run(report.new_console(), queue, given.data)
     except PyclmmError as error:
-        sys.exit(f"Error: {error}")
+        parser.exit(2, f"Error: {error}\n")
     return int(any(rung.wrong for rung in rungs))
 
 

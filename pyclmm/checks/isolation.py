@@ -1,4 +1,4 @@
-"""Trials: what a driver was never seen to compile is compiled and run in a child process first.
+"""Isolation: what a driver was never seen to compile is compiled and run in a child process first.
 
 A compiler may abort its process, or never end; then the child is lost, and not the user's work. Only
 families that say ``risky`` are tried, because a child costs about half a second. What passes is checked
@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyopencl as cl
 
-from ..errors import NoDeviceError
-from ..kernels import Kernel
+from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError, NoDeviceError
+from ..kernels import Kernel, kernel_named
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
-from ..opencl import devices
+from ..opencl import devices, queues
 from ..opencl.devices import device_info
 from ..problem.gemm import GemmProblem
 from ..selection import schema
 from . import worker
+from .small_problems import found_wrong
 
 LIMIT = 60.0  # seconds for a build and its check
-_IDENTITY = ("platform", "platform_version", "name", "driver_version")
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ def is_on() -> bool:
 def survived(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: TileConfig) -> Result:
     """Build and check in a child process."""
     request = {
-        "device": identity(device),
+        "device": device.identity,
         "kernel": kernel.name,
         "problem": schema.problem_json(problem),
         "config": schema.config_json(config),
     }
     answers: list[Any] = []
-    failure = worker.ask("checks.isolation_child", request, LIMIT, answers.append)
+    failure = worker.ask("checks.isolation", request, LIMIT, answers.append)
     if failure is not None:
         advice = "" if failure.crashed or failure.hung else " (PYCLMM_TRIAL=off does without)"
         text = f"tried in a child process, {failure.reason}{advice}"
@@ -69,14 +70,30 @@ def result(answers: list[Any]) -> Result:
     return Result("tried in a child process, it gave no answer", lasting=False)
 
 
-def identity(device: DeviceInfo) -> dict[str, str]:
-    """What tells a device from others to another process."""
-    return {name: getattr(device, name) for name in _IDENTITY}
-
-
 def device_of(wanted: Any) -> cl.Device:
     """The device with that identity. Raises NoDeviceError."""
     for device in devices.all_devices():
-        if identity(device_info(device)) == wanted:
+        if device_info(device).identity == wanted:
             return device
     raise NoDeviceError("the device is not there in the child process")
+
+
+def answers(request: Any) -> Iterator[dict[str, str | None]]:
+    """``{"reason": None}`` where the driver survives and the results are right.
+
+    An error that the driver raises is survived too: the parent gets the same one, with its log.
+    """
+    device = device_of(request["device"])
+    problem, config = schema.problem_from(request["problem"]), schema.config_from(request["config"])
+    kernel, info = kernel_named(request["kernel"]), device_info(device)
+    against = kernel.supports(problem, info) or "; ".join(kernel.violations(problem, config, info))
+    if against:
+        yield {"reason": against}
+        return
+    try:
+        work = kernel.launches(problem, config, info)
+        yield {"reason": found_wrong(queues.new_queue(device), problem, kernel, config, work)}
+    except DeviceLostError as error:
+        yield {"reason": str(error)}
+    except (BuildError, LaunchError, DeviceMemoryError):
+        yield {"reason": None}

@@ -17,7 +17,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work, round_up
 from ..opencl import host_memory, status
 from ..opencl.binding import Binding, scalars_of
-from ..opencl.launches import Recipe
+from ..opencl.launches import complete
 from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
 from . import reference
@@ -244,7 +244,7 @@ def _run(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) ->
     """(the result's memory with padding, whether the canary behind it is untouched)."""
     p = case.problem
     dtype = dtypes.dtype_of(p.out_type)
-    binding = Binding(queue, device, Recipe(Gemm(p, (p.m, p.n), dtype), work))
+    binding = Binding(queue, device, complete(Gemm(p, (p.m, p.n), dtype), work))
     binding.poison_workspace()
     size = p.batch * p.m * p.ldo * dtype.itemsize
     memory = np.full(size + _CANARY * dtype.itemsize, _FILL, np.uint8)

@@ -1,4 +1,4 @@
-"""A plan's way for pyopencl Arrays: no copies but those on the device, and it returns at once."""
+"""A plan's way for pyopencl Arrays: all copies are made on the device, and a call returns at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .operands import Operands, checked, passed, slot
 from .options import Options, check_scalars
 
 
-class ArrayWay:
+class DevicePath:
     """Enqueues one planned product on Arrays."""
 
     def __init__(
@@ -21,7 +21,7 @@ class ArrayWay:
     ) -> None:
         specs = {name: arrays.operand(x, name) for name, x in operands.items()}
         _, clashing = arrays.signature(operands)
-        gemm = checked(specs, options, alpha, beta, clash=bool(clashing))
+        gemm = checked(specs, options, alpha, beta, out_is_copied=bool(clashing))
         check_scalars(gemm, alpha, beta)
         self.executable = Executable(queue, gemm, options.kernel, options.workspace_limit)
         self._is_empty = gemm.is_empty

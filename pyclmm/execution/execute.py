@@ -9,30 +9,21 @@ from __future__ import annotations
 import itertools
 import threading
 import warnings
-from dataclasses import replace
 
 import pyopencl as cl
 
 from ..checks import selfcheck
-from ..errors import BuildError, KernelWarning, LaunchError, UnsupportedError
+from ..errors import BuildError, KernelWarning, LaunchError, UnsupportedError, in_short
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..opencl import status
 from ..opencl.binding import Binding
 from ..opencl.devices import device_info
-from ..opencl.launches import Recipe
+from ..opencl.launches import complete
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import select
 
 _BINDINGS_KEPT = 8  # queues a thread may use one executable on before workspace is given back
-
-
-def _in_short(error: Exception) -> str:
-    """One line of an error: for a failed build, the compiler's first complaint."""
-    if not isinstance(error, BuildError):
-        return str(error).splitlines()[0]
-    complaints = [line.strip() for line in error.log.splitlines() if "error:" in line]
-    return f"does not build: {complaints[0] if complaints else 'see the log'}"
 
 
 def _finish(queue: cl.CommandQueue, device: DeviceInfo) -> None:
@@ -59,7 +50,7 @@ class Executable:
         self._asked = kernel
         self._bound = threading.local()
         self._stepping = threading.Lock()
-        self._top = self.choice, self.recipe = self._choose(queue)
+        self._top = self.choice, self.work = self._choose(queue)
 
     @property
     def problem(self) -> GemmProblem:
@@ -67,13 +58,13 @@ class Executable:
 
     def _choose(
         self, queue: cl.CommandQueue, below: select.Choice | None = None, reason: str | None = None
-    ) -> tuple[select.Choice | None, Recipe]:
+    ) -> tuple[select.Choice | None, Work]:
         """The first choice that builds; steps down the ladder with one warning for those that fail.
 
         Only those *below* one, where it was left for that *reason*.
         """
         if self.gemm.is_empty:
-            return None, Recipe(replace(self.gemm, copies=(), out_copy=None), Work(()))
+            return None, Work(())
         failures: list[str] = []
         last: Exception | None = None
         ladder = select.candidates(self.problem, self.device, self._asked)
@@ -81,21 +72,21 @@ class Executable:
             failures.append(f"{below.kernel.name}: {reason}")
             ladder = itertools.islice(itertools.dropwhile(lambda choice: choice != below, ladder), 1, None)
         for choice in ladder:
-            work = choice.kernel.launches(self.problem, choice.config, self.device)
-            recipe = Recipe(self.gemm, work)
-            reason = self._over_limit(recipe)
+            product = choice.kernel.launches(self.problem, choice.config, self.device)
+            work = complete(self.gemm, product)
+            reason = self._over_limit(work)
             try:
                 if reason is None:
-                    reason = selfcheck.refusal(queue, self.problem, choice.kernel, choice.config)
+                    reason = selfcheck.refusal(queue, self.problem, choice.kernel, choice.config, product)
                 if reason is None:
-                    self._bind(queue, recipe)
+                    self._bind(queue, work)
                     if failures:
                         self._warn(failures, choice)
-                    return choice, recipe
+                    return choice, work
             except (BuildError, LaunchError) as error:
                 if self._asked != "auto":
                     raise
-                last, reason = error, _in_short(error)
+                last, reason = error, in_short(error)
             failures.append(f"{choice.kernel.name}: {reason}")
         raise UnsupportedError(
             f"no kernel could be used for {self.problem} on {self.device.name!r}: {'; '.join(failures)}"
@@ -115,14 +106,14 @@ class Executable:
             if self.choice != left:  # another thread has stepped down
                 return
             try:
-                self._take(self._choose(queue, left, _in_short(error)))
+                self._take(self._choose(queue, left, in_short(error)))
             except UnsupportedError:
                 self._take(self._top)
                 raise error from None
 
-    def _take(self, rung: tuple[select.Choice | None, Recipe]) -> None:
+    def _take(self, rung: tuple[select.Choice | None, Work]) -> None:
         """Use that from now on, in every thread. The choice last: who sees it runs it."""
-        choice, self.recipe = rung
+        choice, self.work = rung
         self._bound = threading.local()
         self.choice = choice
 
@@ -133,11 +124,11 @@ class Executable:
             stacklevel=2,
         )
 
-    def _over_limit(self, recipe: Recipe) -> str | None:
+    def _over_limit(self, work: Work) -> str | None:
         limit = self.workspace_limit
-        if limit is None or recipe.workspace_nbytes <= limit:
+        if limit is None or work.workspace_nbytes <= limit:
             return None
-        return f"needs {recipe.workspace_nbytes} bytes of workspace, workspace_limit is {limit}"
+        return f"needs {work.workspace_nbytes} bytes of workspace, workspace_limit is {limit}"
 
     def binding(self, queue: cl.CommandQueue) -> Binding:
         """This thread's kernels and workspace for *queue*."""
@@ -145,13 +136,13 @@ class Executable:
         if bindings is None:
             bindings = self._bound.by_queue = {}
         found: Binding | None = bindings.get(queue)
-        return found if found is not None else self._bind(queue, self.recipe)
+        return found if found is not None else self._bind(queue, self.work)
 
-    def _bind(self, queue: cl.CommandQueue, recipe: Recipe) -> Binding:
+    def _bind(self, queue: cl.CommandQueue, work: Work) -> Binding:
         bindings = self._bound.__dict__.setdefault("by_queue", {})
         while len(bindings) >= _BINDINGS_KEPT:
             bindings.pop(next(iter(bindings)))
-        binding = Binding(queue, self.device, recipe, self.gemm.unread)
+        binding = Binding(queue, self.device, work, self.gemm.unread)
         bindings[queue] = binding
         return binding
 

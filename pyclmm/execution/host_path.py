@@ -1,4 +1,4 @@
-"""A plan's way for NumPy arrays: converts what kernels cannot read, wraps the rest in place, and waits."""
+"""A plan's way for NumPy arrays: copies what kernels cannot read, wraps the rest in place, and waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from ..opencl.devices import device_info
 from ..opencl.host_memory import Array
 from ..problem.canonical import check_writeable
 from ..problem.dtypes import dtype_of
-from ..problem.gemm import Operand, dense
 from .execute import Executable
 from .operands import Operands, checked, passed, slot
 from .options import Options, check_scalars
@@ -22,15 +21,22 @@ from .options import Options, check_scalars
 
 @dataclass(frozen=True)
 class _Input:
-    """How one operand reaches the kernels; its layout settles that once for all calls."""
+    """How one operand reaches the kernels; its layout settles that once for all calls.
+
+    ``copied_as`` is the dtype of the dense copy that is made in each call, None where the array itself is read.
+    """
 
     name: str
     slot: str
-    as_it_is: bool
+    copied_as: np.dtype[Any] | None
     form: host_memory.Form
 
+    def ready(self, x: Array) -> Array:
+        """What the kernels read for *x*."""
+        return x if self.copied_as is None else np.array(x, dtype=self.copied_as, order="C", copy=True)
 
-class NumPyWay:
+
+class HostPath:
     """Runs one planned product on NumPy arrays."""
 
     def __init__(
@@ -39,41 +45,40 @@ class NumPyWay:
         out = operands.get("out")
         if out is not None:
             check_writeable(out.flags.writeable)
-        self._device = device_info(queue.device)
-        self._convert: dict[str, np.dtype[Any]] = {}
-        gemm = checked(self._specs(operands), options, alpha, beta, clash=False)
-        check_scalars(gemm, alpha, beta)
-        self._convert = {slot(gemm, n): dtype_of(copy.target_type) for n, copy in gemm.copies}
+        self._device = device = device_info(queue.device)
+        copied = {name: x.dtype.newbyteorder("=") for name, x in operands.items() if self._is_copied(name, x)}
+        layouts = {
+            name: host_memory.dense_layout(x.shape, copied[name], device)
+            if name in copied
+            else host_memory.layout(x, device)
+            for name, x in operands.items()
+        }
         _, clashing = host_memory.signature(operands)
-        self._in_place = (
-            out is not None and not clashing and gemm.out_copy is None and host_memory.is_addressable(out)
-        )
-        kept = {n: x for n, x in operands.items() if n != "out" or self._in_place}
-        specs = self._specs(kept)
-        if not self._in_place:
-            specs["out"] = replace(dense(gemm.shape, gemm.dtype), align=host_memory.HOST_ALIGN)
-        gemm = checked(specs, options, alpha, beta, clash=False)
-        self._inputs = [self._input(name, own, operands[name]) for name, own in passed(gemm, operands)]
-        target: Any = out if self._in_place else np.empty(gemm.shape, gemm.dtype)
-        self._form = host_memory.form_of(target, self._device, "out")
+        out_is_copied = bool(clashing) or "out" in copied
+        gemm = checked(layouts, options, alpha, beta, out_is_copied, host_memory.new_align(device))
+        check_scalars(gemm, alpha, beta)
+        self._in_place = out is not None and gemm.out_copy is None
+        copied |= {slot(gemm, name): dtype_of(copy.target_type) for name, copy in gemm.copies}
+        self._inputs = [
+            _Input(name, own, copied.get(name), self._form(operands[name], name, copied.get(name)))
+            for name, own in passed(gemm, operands)
+        ]
+        if out is not None and self._in_place:
+            self._out_form = host_memory.form_of(out, device, "out")
+        else:
+            self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, device, "out")
         self._constant = slot(gemm, "b") if options.constant_b else None
-        self.executable = Executable(queue, gemm, options.kernel, options.workspace_limit)
+        on_device = replace(gemm, copies=(), out_copy=None)
+        self.executable = Executable(queue, on_device, options.kernel, options.workspace_limit)
 
-    def _specs(self, operands: Operands) -> dict[str, Operand]:
-        return {name: host_memory.operand(self._ready(name, x), self._device) for name, x in operands.items()}
+    def _is_copied(self, name: str, x: Array) -> bool:
+        """Whether its layout makes the host copy *x*; a result that kernels can address is written in place."""
+        return not host_memory.is_addressable(x) if name == "out" else host_memory.is_copied(x, self._device)
 
-    def _ready(self, name: str, x: Array) -> Array:
-        """*x* as a kernel reads it; the array itself where that is possible."""
-        if name == "out":  # one that kernels cannot address is filled from a dense result
-            return x if host_memory.is_addressable(x) else np.empty(x.shape, x.dtype.newbyteorder("="))
-        if name in self._convert:
-            return np.array(x, dtype=self._convert[name], order="C", copy=True)
-        return host_memory.compact(host_memory.addressable(x), self._device)
-
-    def _input(self, name: str, slot: str, x: Array) -> _Input:
-        ready = self._ready(name, x)
-        form = host_memory.form_of(ready, self._device, name)
-        return _Input(name, slot, ready is x, form)
+    def _form(self, x: Array, name: str, copied_as: np.dtype[Any] | None) -> host_memory.Form:
+        if copied_as is None:
+            return host_memory.form_of(x, self._device, name)
+        return host_memory.dense_form(x.shape, copied_as, self._device, name)
 
     def run(
         self,
@@ -114,12 +119,11 @@ class NumPyWay:
         values: dict[str, Any] = {}
         offsets: dict[str, int] = {}
         for one in self._inputs:
-            x = operands[one.name]
-            ready = x if one.as_it_is else self._ready(one.name, x)
+            ready = one.ready(operands[one.name])
             values[one.slot], start = buffers.read(ready, one.form, one.name)
             if start:
                 offsets[one.slot] = start
-        values["out"], start = buffers.write(target, self._form)
+        values["out"], start = buffers.write(target, self._out_form)
         if start:
             offsets["out"] = start
         constant = None

@@ -78,31 +78,28 @@ def queue_of(operands: Operands, queue: cl.CommandQueue | None) -> cl.CommandQue
 
 
 def checked(
-    specs: Mapping[str, Operand], options: Options, alpha: complex, beta: complex, clash: bool
+    layouts: Mapping[str, Operand],
+    options: Options,
+    alpha: complex,
+    beta: complex,
+    out_is_copied: bool,
+    host_align: int | None = None,
 ) -> Gemm:
-    """The checked product of operands with these layouts; *clash*: out overlaps one of them."""
-    if beta != 0 and "c" not in specs:
+    """The checked product of operands with these layouts; the last two as checked_gemm takes them."""
+    if beta != 0 and "c" not in layouts:
         raise ArgumentError(f"beta is {beta} but there is no c to multiply it with; pass c, or beta=0")
-    epilogue = Epilogue(specs.get("c") if beta != 0 else None, specs.get("bias"), options.activation)
-    if "c" in specs and beta == 0:  # checked all the same, never read
-        _gemm(specs, options, Epilogue(specs["c"], specs.get("bias"), options.activation), alpha, clash)
-    return _gemm(specs, options, epilogue, alpha, clash)
-
-
-def _gemm(
-    specs: Mapping[str, Operand], options: Options, epilogue: Epilogue, alpha: complex, clash: bool
-) -> Gemm:
     return checked_gemm(
-        specs["a"],
-        specs["b"],
-        out=specs.get("out"),
+        layouts["a"],
+        layouts["b"],
+        out=layouts.get("out"),
         dtype=options.dtype,
         trans_a=options.trans_a,
         trans_b=options.trans_b,
-        epilogue=epilogue,
+        epilogue=Epilogue(layouts.get("c"), layouts.get("bias"), options.activation, reads_c=beta != 0),
         alpha_is_zero=alpha == 0,
-        out_overlaps=clash,
+        out_is_copied=out_is_copied,
         precision=options.precision,
+        host_align=host_align,
     )
 
 

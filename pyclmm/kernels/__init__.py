@@ -1,4 +1,7 @@
-"""KERNELS: every kernel family, best first. A new family is one module and one line here."""
+"""KERNELS: every kernel family, best first. A new family is one module and one line here. Pure.
+
+Others import: config, device, interface, and what is in ``__all__``.
+"""
 
 from __future__ import annotations
 

@@ -39,6 +39,20 @@ class DeviceInfo:
     sub_group_size: int = 0  # the least that the device has; asked where matrix instructions need it
 
     @property
+    def identity(self) -> dict[str, str]:
+        """What tells a device from others, to other processes and in files: name, platform, driver_version.
+
+        A CPU's name says little: a virtual machine calls itself alike with two cores and with sixty. So its
+        compute units and the width of its vectors are added to it.
+        """
+        size = f", {self.compute_units} units of {self.vector_bits} bits" if self.is_cpu else ""
+        return {
+            "name": self.name + size,
+            "platform": self.platform,
+            "driver_version": self.driver_version,
+        }
+
+    @property
     def gfx(self) -> str:
         """AMD's name of the processor, as "gfx90a"; empty on other devices and drivers."""
         found = re.match(r"gfx[0-9a-f]+", self.name) if self.vendor == "amd" else None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from .device import DeviceInfo
 # An argument of a launch: a NumPy scalar known when the plan is made, or the name of something that
 # the plan fills in for each call (see binding.py).
 Arg = np.generic | str
+Table = np.ndarray[Any, np.dtype[np.int64]]  # offsets in elements: a row for each z of a stack
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,16 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Work:
-    """What a family enqueues for one problem, in order, and the workspace that it needs."""
+    """What is enqueued for one problem, in order, with the workspace and the tables of offsets that it needs."""
 
     launches: tuple[Launch, ...]
     workspace: tuple[Workspace, ...] = ()
+    tables: Mapping[str, Table] = field(default_factory=dict, compare=False)
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """Bytes of device memory beyond operands and result, tables included."""
+        return sum(w.nbytes for w in self.workspace) + sum(t.nbytes for t in self.tables.values())
 
 
 class Kernel(ABC):
@@ -81,6 +89,7 @@ class Kernel(ABC):
     name: str
     summary: str
     automatic = True  # whether kernel="auto" may choose it
+    options: tuple[str, ...] = ()  # the names that its configurations may use in TileConfig.options
     risky = False  # whether a compiler might die of it, so that it is tried in a child process first
 
     @abstractmethod
@@ -102,6 +111,10 @@ class Kernel(ABC):
     @abstractmethod
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         """What to enqueue. Only called when nothing speaks against it."""
+
+    def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
+        """Configurations of small problems that run the programs which *config* runs for large ones."""
+        return (config,)
 
 
 def round_up(value: int, multiple: int) -> int:

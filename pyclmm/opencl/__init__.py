@@ -1,1 +1,5 @@
-"""Everything that talks to a driver: devices, queues, programs, memory, launches."""
+"""Everything that talks to a driver: devices, queues, programs, memory, launches.
+
+Others import: arrays, binding, devices, forks, host_memory, launches, program, queues,
+single_flight, status.
+"""

@@ -11,10 +11,9 @@ import pyopencl as cl
 
 from ..errors import ArgumentError, LaunchError, PyclmmError
 from ..kernels.device import DeviceInfo
-from ..kernels.interface import Arg, Launch
+from ..kernels.interface import Arg, Launch, Work
 from ..problem.dtypes import COMPLEX, dtype_of
 from . import host_memory, silent, status
-from .launches import Recipe
 from .program import new_kernel
 
 # Work-groups that a launch may have in dimension 2: CUDA's grid is narrow there, so a longer stack
@@ -49,6 +48,10 @@ class Constant:
     memory: Any = field(compare=False)
 
 
+# (global size, offset, whether an event is made of it) of one enqueue.
+_Part = tuple[tuple[int, ...], tuple[int, ...] | None, bool]
+
+
 @dataclass
 class _Step:
     """One launch, ready: its kernel object, arguments (None where they vary), and sizes."""
@@ -58,7 +61,7 @@ class _Step:
     buffers: tuple[tuple[int, str], ...]  # arguments that vary: index and name
     scalars: tuple[tuple[int, int], ...]  # index, and which of SCALARS
     convert: Callable[[Any], Any]  # of alpha and beta
-    parts: tuple[tuple[tuple[int, ...], tuple[int, ...] | None], ...]
+    parts: tuple[_Part, ...]
     local_size: tuple[int, ...]
     packs: str
     current: Scalars | None = None  # those that are set
@@ -87,31 +90,36 @@ class Binding:
     """
 
     def __init__(
-        self, queue: cl.CommandQueue, device: DeviceInfo, recipe: Recipe, absent: Collection[str] = ()
+        self, queue: cl.CommandQueue, device: DeviceInfo, work: Work, absent: Collection[str] = ()
     ) -> None:
         context = queue.context
         self.queue = queue
         self.device = device
-        self.out_of_order = bool(queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
+        kinds = cl.command_queue_properties
+        self.out_of_order = bool(queue.properties & kinds.OUT_OF_ORDER_EXEC_MODE_ENABLE)
+        # An event costs the device time. Order and profiling need one of each launch, else the last one's will do.
+        every_event = self.out_of_order or bool(queue.properties & kinds.PROFILING_ENABLE)
         self.last: list[cl.Event] = []
         self._behind: dict[int, cl.Event] = {}
         self._packed: Constant | None = None
         fixed: dict[str, cl.Buffer] = {}
-        for space in recipe.workspace:
+        for space in work.workspace:
             fixed[space.symbol] = host_memory.allocate(context, space.nbytes, device, space.symbol)
             if space.zeroed:
                 self._fill(fixed[space.symbol], 0).wait()
-        for name, table in recipe.tables.items():
+        for name, table in work.tables.items():
             fixed[name] = host_memory.filled(context, table, device, name)
-        self._workspace = [(fixed[space.symbol], space.zeroed) for space in recipe.workspace]
+        self._workspace = [(fixed[space.symbol], space.zeroed) for space in work.workspace]
         fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any buffer does: it is never read
         self._fixed = fixed  # a kernel does not keep its arguments alive
-        self._steps = [self._step(launch) for launch in recipe.launches]
+        last = work.launches[-1] if work.launches else None
+        self._steps = [self._step(x, every_event, ends=x is last) for x in work.launches]
 
-    def _step(self, launch: Launch) -> _Step:
+    def _step(self, launch: Launch, every_event: bool, ends: bool) -> _Step:
         kernel = new_kernel(self.queue.context, launch.program, launch.kernel)
         acc_type = str(launch.program.define("ACC_TYPE"))
         kernel.set_scalar_arg_dtypes([_scalar_dtype(arg, acc_type) for arg in launch.args])
+        sizes = _sizes(launch.global_size)
         named = [(index, arg) for index, arg in enumerate(launch.args) if isinstance(arg, str)]
         return _Step(
             kernel,
@@ -119,7 +127,7 @@ class Binding:
             tuple((i, name) for i, name in named if name not in self._fixed and name not in SCALARS),
             tuple((i, SCALARS.index(name)) for i, name in named if name in SCALARS),
             _converter(acc_type),
-            _parts(launch.global_size),
+            tuple((*size, every_event or (ends and size is sizes[-1])) for size in sizes),
             launch.local_size,
             launch.packs,
         )
@@ -129,8 +137,8 @@ class Binding:
 
         What is zero when it is new becomes zero again.
         """
-        for buffer, zeroed in self._workspace:
-            self._fill(buffer, 0 if zeroed else 0xFF)
+        for event in [self._fill(buffer, 0 if zeroed else 0xFF) for buffer, zeroed in self._workspace]:
+            event.wait()  # an out-of-order queue would let the kernels begin before
 
     def _fill(self, buffer: cl.Buffer, byte: int) -> cl.Event:
         return cl.enqueue_fill_buffer(self.queue, buffer, np.full(1, byte, np.uint8), 0, buffer.size)
@@ -143,7 +151,9 @@ class Binding:
         constant: Constant | None = None,
         with_events: bool = True,
     ) -> list[cl.Event]:
-        """Enqueue every launch; returns their events, the last of which ends the product.
+        """Enqueue every launch; returns events, the last of which ends the product.
+
+        There is one for each launch where the queue profiles or keeps no order, else only the last.
 
         What packs a *constant* operand is left out if the last call packed the same. Without events nothing
         tells when the product ends but the order of the queue, which must have one.
@@ -167,11 +177,16 @@ class Binding:
                 if there is not None and step.packs == there:
                     continue
                 step.set_args(buffers, scalars)
-                for global_size, offset in step.parts:  # by position: PyOpenCL takes names more slowly
+                for (
+                    global_size,
+                    offset,
+                    marked,
+                ) in step.parts:  # by position: PyOpenCL takes names more slowly
                     launch = (self.queue, step.kernel, global_size, step.local_size, offset, after)
-                    if with_events or not silent.enqueue(*launch):  # PyOpenCL says what is wrong
+                    wanted = marked and with_events
+                    if wanted or not silent.enqueue(*launch):  # PyOpenCL says what is wrong
                         event = cl.enqueue_nd_range_kernel(*launch)
-                        events += [event] if with_events else []
+                        events += [event] if wanted else []
                     begun = True
                     after = events[-1:] if self.out_of_order else None
         except BaseException as error:  # Ctrl-C too
@@ -242,7 +257,7 @@ def _converter(acc_type: str) -> Callable[[Any], Any]:
     return dtype_of(acc_type).type if acc_type in COMPLEX else float
 
 
-def _parts(
+def _sizes(
     global_size: tuple[int, ...],
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...] | None], ...]:
     """(global size, offset) of the enqueues that cover *global_size*."""

@@ -7,8 +7,9 @@ On a device that shares the host's memory a buffer is laid around the array wher
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..errors import DeviceMemoryError
 from ..kernels.device import DeviceInfo
-from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment
+from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment, dense
 from . import status
 from .staging import download, upload
 from .status import out_of_memory
@@ -40,13 +41,23 @@ def is_addressable(x: Array) -> bool:
     return x.dtype.isnative and not any(at % x.itemsize for at in (_address(x), *x.strides))
 
 
-def addressable(x: Array) -> Array:
-    """*x*, or a copy of it where elements are swapped, unaligned or at broken strides."""
-    return x if is_addressable(x) else x.astype(x.dtype.newbyteorder("="), order="C", copy=True)
+def is_copied(x: Array, device: DeviceInfo) -> bool:
+    """Whether the host copies *x* before kernels read it, because of its layout alone."""
+    return not is_addressable(x) or _has_wide_gaps(x, device)
 
 
-def operand(x: Array, device: DeviceInfo) -> Operand:
-    """What the checks need to know of a NumPy array that is used on *device*."""
+def dense_layout(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo) -> Operand:
+    """The layout of a new array."""
+    return replace(dense(shape, dtype), align=new_align(device))
+
+
+def new_align(device: DeviceInfo) -> int:
+    """Bytes that new arrays are aligned to, in the memory where *device* reads them."""
+    return HOST_ALIGN if device.unified_memory else MAX_ALIGN
+
+
+def layout(x: Array, device: DeviceInfo) -> Operand:
+    """The layout of an array that *device* reads as it is."""
     if device.unified_memory:
         return Operand(x.shape, x.strides, x.dtype, min(HOST_ALIGN, alignment(_address(x))))
     start = Span.around(x).start * x.itemsize if x.size else 0
@@ -88,10 +99,15 @@ class Span:
             return cls(x.reshape(-1, order="A").view(np.uint8), 0)
         upward: Any = (..., *(slice(None, None, -1 if s < 0 else 1) for s in x.strides))
         lowest = x[upward]  # a view, also of 0-D arrays
-        extent = 1 + sum((n - 1) * abs(s) // x.itemsize for n, s in zip(x.shape, x.strides, strict=True))
-        memory = as_strided(lowest, (extent,), (x.itemsize,), writeable=x.flags.writeable)
+        memory = as_strided(lowest, (_extent(x),), (x.itemsize,), writeable=x.flags.writeable)
         start = (_address(x) - _address(lowest)) // x.itemsize
         return cls(memory.view(np.uint8), start)
+
+
+def _extent(x: Array) -> int:
+    """Elements from the lowest to the highest."""
+    steps = zip(x.shape, x.strides, strict=True)
+    return int(1 + sum((length - 1) * abs(stride) // x.itemsize for length, stride in steps))
 
 
 def _address(x: Array) -> int:
@@ -103,12 +119,11 @@ def location(x: Array) -> int:
     return _address(x)
 
 
-def compact(x: Array, device: DeviceInfo) -> Array:
-    """*x* as it should be transferred: gaps are copied out where they would outweigh the data."""
+def _has_wide_gaps(x: Array, device: DeviceInfo) -> bool:
+    """Whether *x* is transferred, and gaps between its elements outweigh the data."""
     if device.unified_memory or x.size == 0:
-        return x
-    extent = Span.around(x).memory.nbytes
-    return x if extent <= 1.25 * x.nbytes else x.copy()
+        return False
+    return _extent(x) * x.itemsize > 1.25 * x.nbytes
 
 
 def check_size(nbytes: int, device: DeviceInfo, argument: str) -> None:
@@ -155,6 +170,12 @@ def form_of(x: Array, device: DeviceInfo, argument: str) -> Form:
     check_size(span.memory.nbytes, device, argument)
     plain = device.unified_memory and x.flags.forc and x.dtype.kind in _IN_BUFFER_PROTOCOL
     return Form(plain, span.start)
+
+
+def dense_form(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo, argument: str) -> Form:
+    """The form of new arrays. Raises DeviceMemoryError where they are too large."""
+    check_size(math.prod(shape) * dtype.itemsize, device, argument)
+    return Form(device.unified_memory and dtype.kind in _IN_BUFFER_PROTOCOL, 0)
 
 
 class HostBuffers:

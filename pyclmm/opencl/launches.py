@@ -1,24 +1,51 @@
-"""Recipe: everything one product enqueues, in order, with its workspace and tables. Pure data."""
+"""The launches of a checked call in order: copies in, the product, the copy out. Pure data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from ..kernels.interface import Arg, Launch, Program, Work, Workspace, round_up
+from ..kernels.interface import Arg, Launch, Program, Table, Work, Workspace, round_up
 from ..problem.dtypes import ACCUMULATOR, COMPLEX, dtype_of
 from ..problem.gemm import Copy, Gemm
 
-Table = np.ndarray[Any, np.dtype[np.int64]]
-
 _COPY_GROUP = 16  # work-items of a work-group that copies
+_START = np.int64(0)  # of a temporary
+
+
+def complete(gemm: Gemm, product: Work) -> Work:
+    """*product*, the launches of gemm's problem, with the copies around it and the tables of offsets."""
+    problem = gemm.problem
+    renamed: dict[Arg, Arg] = {}
+    before: list[Launch] = []
+    after: list[Launch] = []
+    workspace = list(product.workspace)
+    tables = {"batch_offsets": batch_table(problem.batch_shape, problem.batch_strides)}
+    for name, copy in gemm.copies:
+        if name in gemm.unread:
+            continue
+        temporary = _temporary(name, copy, copy.target_type)
+        workspace.append(temporary)
+        tables[_table_of(name)] = _table(copy)
+        own = (name, f"{name}_offset")
+        launch = copy_launch(copy, own, (temporary.symbol, _START), _table_of(name))
+        before.append(replace(launch, packs=name))
+        renamed |= {own[0]: temporary.symbol, own[1]: _START}
+    if gemm.out_copy is not None:
+        temporary = _temporary("out", gemm.out_copy, gemm.out_copy.source_type)
+        workspace.append(temporary)
+        tables[_table_of("out")] = _table(gemm.out_copy)
+        source = (temporary.symbol, _START)
+        after.append(copy_launch(gemm.out_copy, source, ("out", "out_offset"), _table_of("out")))
+        renamed |= {"out": temporary.symbol, "out_offset": _START}
+    between = [replace(x, args=tuple(_renamed(arg, renamed) for arg in x.args)) for x in product.launches]
+    return Work((*before, *between, *after), tuple(workspace), tables)
 
 
 def batch_table(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> Table:
-    """Offsets in elements for each batch entry (rows) and operand (columns)."""
+    """Offsets in elements: a row for each entry of the stack, a column for each operand."""
     table = np.zeros((*shape, len(strides)), np.int64)
     for column, steps in enumerate(strides):
         for axis, (length, step) in enumerate(zip(shape, steps, strict=True)):
@@ -27,48 +54,20 @@ def batch_table(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> T
     return table.reshape(-1, len(strides))
 
 
-class Recipe:
-    """The launches of a checked call in order: copies in, the product, the copy out."""
+def _renamed(arg: Arg, names: Mapping[Arg, Arg]) -> Arg:
+    return names.get(arg, arg) if isinstance(arg, str) else arg
 
-    def __init__(self, gemm: Gemm, work: Work) -> None:
-        self.workspace = list(work.workspace)
-        self.tables: dict[str, Table] = {"batch_offsets": np.zeros((1, 4), np.int64)}
-        self.launches: list[Launch] = []
-        problem = gemm.problem
-        if problem.batch_shape:
-            self.tables["batch_offsets"] = batch_table(problem.batch_shape, problem.batch_strides)
-        renamed: dict[Arg, Arg] = {}
-        for name, copy in gemm.copies:
-            if name in gemm.unread:
-                continue
-            symbol = self._temporary(name, copy.elements * dtype_of(copy.target_type).itemsize)
-            self._add_copy(name, copy, (name, f"{name}_offset"), (symbol, np.int64(0)))
-            renamed |= {name: symbol, f"{name}_offset": np.int64(0)}
-        if gemm.out_copy is not None:
-            nbytes = gemm.out_copy.elements * dtype_of(gemm.out_copy.source_type).itemsize
-            renamed |= {"out": self._temporary("out", nbytes), "out_offset": np.int64(0)}
-        for launch in work.launches:
-            args = tuple(renamed.get(x, x) if isinstance(x, str) else x for x in launch.args)
-            self.launches.append(replace(launch, args=args))
-        if gemm.out_copy is not None:
-            source = (renamed["out"], renamed["out_offset"])
-            self._add_copy("out", gemm.out_copy, source, ("out", "out_offset"))
 
-    @property
-    def workspace_nbytes(self) -> int:
-        """Bytes of device memory beyond operands and result, offset tables included."""
-        return sum(w.nbytes for w in self.workspace) + sum(t.nbytes for t in self.tables.values())
+def _temporary(name: str, copy: Copy, element: str) -> Workspace:
+    return Workspace(f"copy_{name}", copy.elements * dtype_of(element).itemsize)
 
-    def _temporary(self, name: str, nbytes: int) -> str:
-        self.workspace.append(Workspace(f"copy_{name}", nbytes))
-        return self.workspace[-1].symbol
 
-    def _add_copy(self, name: str, copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg]) -> None:
-        table = f"copy_offsets_{name}"
-        strides = (copy.source_strides[:-2], copy.target_strides[:-2])
-        self.tables[table] = batch_table(copy.shape[:-2], strides)
-        launch = copy_launch(copy, source, target, table)
-        self.launches.append(launch if name == "out" else replace(launch, packs=name))
+def _table_of(name: str) -> str:
+    return f"copy_offsets_{name}"
+
+
+def _table(copy: Copy) -> Table:
+    return batch_table(copy.shape[:-2], (copy.source_strides[:-2], copy.target_strides[:-2]))
 
 
 def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], batch_offsets: Arg) -> Launch:

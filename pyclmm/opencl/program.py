@@ -12,7 +12,6 @@ import hashlib
 import re
 import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
@@ -24,17 +23,16 @@ import pyopencl as cl
 from ..errors import BuildError
 from ..kernels import Program
 from . import ptx
+from .single_flight import SingleFlight
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 OLD_POCL = "unknown target CPU"  # what PyPI's PoCL 3.0 says of processors that are younger than its compiler
 
-_CACHE_SIZE = 512
+_PROGRAMS_KEPT = 512
 _INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # by its path in cl/
-_programs: OrderedDict[tuple[cl.Context, Program], cl.Program] = OrderedDict()
-_lock = threading.Lock()
-_building: dict[tuple[cl.Context, Program], threading.Lock] = {}
+_programs: SingleFlight[tuple[cl.Context, Program], cl.Program] = SingleFlight(_PROGRAMS_KEPT)
 _cache_dir: Any = None  # PyOpenCL's own folder; False: none
 
 
@@ -95,7 +93,9 @@ def _lines(name: str, seen: set[str]) -> Iterator[str]:
         include = _INCLUDE.fullmatch(line)
         if include is None:
             yield line
-        elif include[1] not in seen:
+        elif include[1] in seen:
+            yield ""
+        else:
             yield from _lines(include[1], seen)
             yield f'#line {number + 1} "{name}"'
 
@@ -115,33 +115,12 @@ def source_hash(program: Program) -> str:
 
 def built(context: cl.Context, program: Program) -> cl.Program:
     """The compiled program, from the cache or built now. Raises BuildError."""
-    key = (context, program)
-    with _lock:
-        if key in _programs:
-            _programs.move_to_end(key)
-            return _programs[key]
-        mine = _building.setdefault(key, threading.Lock())
-    with mine:  # one thread compiles, the others wait for it; other programs go on
-        with _lock:
-            if key in _programs:
-                return _programs[key]
-        try:
-            result = _build(context, program)
-            with _lock:
-                _programs[key] = result
-                while len(_programs) > _CACHE_SIZE:
-                    _programs.popitem(last=False)
-        finally:  # also where the build failed: who comes next tries again
-            with _lock:
-                _building.pop(key, None)
-    return result
+    return _programs.get((context, program), lambda: _build(context, program))
 
 
 def forget(context: cl.Context) -> None:
     """Keep nothing of a (lost) context."""
-    with _lock:
-        for key in [key for key in _programs if key[0] == context]:
-            del _programs[key]
+    _programs.forget(lambda key: key[0] == context)
 
 
 def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:

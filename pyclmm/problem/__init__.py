@@ -1,1 +1,4 @@
-"""What is asked: NumPy's meaning of a product, and the canonical GEMM it becomes. No driver is needed here."""
+"""What is asked: NumPy's meaning of a product, and the canonical GEMM that it becomes. Pure.
+
+Others import: canonical, dtypes, gemm, precision.
+"""

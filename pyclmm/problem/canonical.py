@@ -31,6 +31,7 @@ from .gemm import (
 from .precision import checked
 
 TRANSPOSES = ("N", "T", "C")
+LAYOUTS = ("NN", "NT", "TN", "TT")
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,11 @@ class _Matrix:
     batch_strides: tuple[int, ...]
     align: int
     conj: bool = False
+    turned: bool = False  # rows are columns of the operand as it is stored
 
     @property
     def T(self) -> _Matrix:
-        return replace(self, rows=self.cols, cols=self.rows, rs=self.cs, cs=self.rs)
+        return replace(self, rows=self.cols, cols=self.rows, rs=self.cs, cs=self.rs, turned=not self.turned)
 
     @property
     def itemsize(self) -> int:
@@ -58,6 +60,10 @@ class _Matrix:
     @property
     def row_contiguous(self) -> bool:
         return self.cs == 1 or self.cols == 1
+
+    @property
+    def has_unit_stride(self) -> bool:
+        return self.row_contiguous or self.T.row_contiguous
 
     def over(self, batch_shape: tuple[int, ...]) -> tuple[int, ...]:
         """The batch strides after broadcasting to *batch_shape*."""
@@ -162,11 +168,35 @@ def _expanded(x: Operand, a: Operand, b: Operand) -> Operand:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows the product: C, bias and activation, as the user passed them."""
+    """What follows the product: C, bias and activation, as the user passed them.
+
+    ``reads_c`` is false where beta is 0: C is checked all the same, and never read.
+    """
 
     c: Operand | None = None
     bias: Operand | None = None
     activation: str | None = None
+    reads_c: bool = True
+
+
+def problem_of(
+    m: int,
+    n: int,
+    k: int,
+    dtype: np.dtype[Any],
+    layout: str = "NN",
+    precision: str = "highest",
+    stack: tuple[int, ...] = (),
+) -> GemmProblem:
+    """The product of dense matrices, M x K and K x N, each stored transposed where *layout* says T.
+
+    Raises ArgumentError for another layout than "NN", "NT", "TN" or "TT".
+    """
+    if layout not in LAYOUTS:
+        raise unknown_name("layout", layout, LAYOUTS)
+    a = dense((*stack, m, k) if layout[0] == "N" else (*stack, k, m), dtype)
+    b = dense((*stack, k, n) if layout[1] == "N" else (*stack, n, k), dtype)
+    return checked_gemm(a, b, trans_a=layout[0], trans_b=layout[1], precision=precision).problem
 
 
 def checked_gemm(
@@ -179,12 +209,15 @@ def checked_gemm(
     trans_b: str = "N",
     epilogue: Epilogue | None = None,
     alpha_is_zero: bool = False,
-    out_overlaps: bool = False,
+    out_is_copied: bool = False,
     precision: str = "highest",
+    host_align: int | None = None,
 ) -> Gemm:
     """Check a call and bring it into canonical form.
 
-    *out_overlaps*: writing out would spoil an operand, so the product goes to a temporary first.
+    *out_is_copied*: kernels must not write out itself, because it overlaps an operand or they cannot address it;
+    the product goes to a dense temporary first. *host_align*: the host makes the copies of the operands, as they
+    are stored, aligned to so many bytes; None: the device does.
 
     Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (names),
     UnsupportedError (dimensions over 2^31).
@@ -200,8 +233,9 @@ def checked_gemm(
     shape = _squeezed(full_shape, a, b)
     if out is not None and out.shape != shape:
         raise ShapeError(f"out has shape {out.shape}, but a @ b has shape {shape}")
-    target = _expanded(out if out is not None else dense(shape, computed), a, b)
-    builder = _Builder(computed, batch, checked(precision), out_overlaps)
+    new = replace(dense(shape, computed), align=MAX_ALIGN if host_align is None else host_align)
+    target = _expanded(new if out is None else out, a, b)
+    builder = _Builder(computed, batch, checked(precision), out_is_copied, host_align)
     builder.epilogue(epilogue or Epilogue(), a, b, full_shape, shape)
     return builder.build(ma, mb, _matrix(target, "out"), shape, alpha_is_zero)
 
@@ -210,13 +244,20 @@ class _Builder:
     """Collects the parts of a :class:`Gemm`: copies for what kernels cannot read, C and bias."""
 
     def __init__(
-        self, computed: np.dtype[Any], batch: tuple[int, ...], precision: str, out_overlaps: bool
+        self,
+        computed: np.dtype[Any],
+        batch: tuple[int, ...],
+        precision: str,
+        out_is_copied: bool,
+        host_align: int | None,
     ) -> None:
         self.dtype = computed
         self.computed = dtypes.type_name(computed, "result")
         self.batch = batch
         self.precision = precision
-        self.out_overlaps = out_overlaps
+        self.out_is_copied = out_is_copied
+        self.on_host = host_align is not None
+        self.copy_align = MAX_ALIGN if host_align is None else host_align
         self.copies: list[tuple[str, Copy]] = []
         self.c: _Matrix | None = None
         self.bias: _Matrix | None = None
@@ -242,7 +283,8 @@ class _Builder:
             self._check_cast(given.c, "c")
             if given.c.shape != shape:
                 raise ShapeError(f"c has shape {given.c.shape}, but the result has shape {shape}")
-            self.c = self._readable("c", _matrix(_expanded(given.c, a, b), "c"), unit=False)
+            c = _matrix(_expanded(given.c, a, b), "c")
+            self.c = self._readable("c", c, unit=False) if given.reads_c else None
         if given.bias is not None:
             self._check_cast(given.bias, "bias")
             self.bias = self._readable("bias", self._bias(given.bias, a, b, full_shape), unit=False)
@@ -269,15 +311,14 @@ class _Builder:
     def _readable(self, name: str, x: _Matrix, unit: bool = True) -> _Matrix:
         """*x*, or the dense copy of it that a kernel can read."""
         direct = dtypes.loads_directly(x.type, self.computed)
-        has_unit = x.row_contiguous or x.T.row_contiguous
-        if direct and (has_unit or not unit):
+        if direct and (x.has_unit_stride or not unit):
             return x
         shape = (*x.batch_shape, x.rows, x.cols)
         target = x.type if direct else self.computed
-        strides = dense_strides(shape)
+        strides = self._dense_strides(shape, turned=x.turned)
         source = (*x.batch_strides, x.rs, x.cs)
         self.copies.append((name, Copy(shape, x.type, source, target, strides)))
-        return replace(x, type=target, rs=strides[-2], cs=1, batch_strides=strides[:-2], align=MAX_ALIGN)
+        return self._dense(x, target, strides)
 
     def build(
         self, a: _Matrix, b: _Matrix, target: _Matrix, shape: tuple[int, ...], alpha_is_zero: bool
@@ -294,14 +335,26 @@ class _Builder:
 
     def _writable(self, target: _Matrix) -> tuple[_Matrix, Copy | None]:
         """Where the kernel writes: the user's out, or a dense temporary and the copy from it."""
-        unit = target.row_contiguous or target.T.row_contiguous
-        if unit and not self.out_overlaps and dtypes.stores_directly(self.computed, target.type):
+        direct = target.has_unit_stride and dtypes.stores_directly(self.computed, target.type)
+        if direct and not self.out_is_copied:
             return target, None
         shape = (*target.batch_shape, target.rows, target.cols)
         strides = dense_strides(shape)
         back = (*target.batch_strides, target.rs, target.cs)
-        temporary = replace(target, type=self.computed, rs=strides[-2], cs=1, batch_strides=strides[:-2])
+        temporary = self._dense(target, self.computed, strides)
         return temporary, Copy(shape, self.computed, strides, target.type, back)
+
+    def _dense(self, x: _Matrix, name: str, strides: tuple[int, ...]) -> _Matrix:
+        """A temporary of *x*'s shape."""
+        *batch, rs, cs = strides
+        return replace(x, type=name, rs=rs, cs=cs, batch_strides=tuple(batch), align=self.copy_align)
+
+    def _dense_strides(self, shape: tuple[int, ...], turned: bool) -> tuple[int, ...]:
+        """Of a temporary. The host copies an operand as it is stored; the device puts rows side by side."""
+        if not (turned and self.on_host):
+            return dense_strides(shape)
+        *batch, rows, cols = shape
+        return (*dense_strides((*batch, cols, rows))[:-2], 1, rows)
 
     def _problem(self, a: _Matrix, b: _Matrix, out: _Matrix, alpha_is_zero: bool) -> GemmProblem:
         trans_a, lda = a.leading()

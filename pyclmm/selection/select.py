@@ -28,12 +28,32 @@ class Choice:
     config: TileConfig
 
 
+class _Offers:
+    """What each family offers for one problem on one device; a family is asked once."""
+
+    def __init__(self, problem: GemmProblem, device: DeviceInfo) -> None:
+        self._problem, self._device = problem, device
+        self._found: dict[str, Sequence[TileConfig] | str] = {}
+
+    def of(self, kernel: Kernel) -> Sequence[TileConfig] | str:
+        """Its configurations, or why it has none."""
+        if kernel.name not in self._found:
+            self._found[kernel.name] = offered(kernel, self._problem, self._device)
+        return self._found[kernel.name]
+
+
+def offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig] | str:
+    """The configurations in which *kernel* computes *problem* on *device*, best first, or why it cannot."""
+    reason = kernel.supports(problem, device)
+    if reason is not None:
+        return reason
+    return kernel.configs(problem, device) or "no configuration fits the device's limits"
+
+
 def refusal(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str | None:
     """Why *kernel* cannot compute *problem* on *device*, or None."""
-    reason = kernel.supports(problem, device)
-    if reason is None and not kernel.configs(problem, device):
-        return "no configuration fits the device's limits"
-    return reason
+    found = offered(kernel, problem, device)
+    return found if isinstance(found, str) else None
 
 
 def candidates(
@@ -45,52 +65,53 @@ def candidates(
 
     Raises UnsupportedError with every kernel's reason where there is none.
     """
+    offers = _Offers(problem, device)
     if kernel != "auto":
-        yield _asked_for(problem, device, kernel)
+        yield _asked_for(offers, problem, device, kernel)
         return
-    measured = _measured(problem, device, tables_for(device) if tables is None else tables)
+    measured = _measured(offers, problem, device, tables_for(device) if tables is None else tables)
     if measured is not None:
         yield measured
-    yield from (choice for choice in _modelled(problem, device) if choice != measured)
+    yield from (choice for choice in _modelled(offers, problem, device) if choice != measured)
 
 
-def _measured(problem: GemmProblem, device: DeviceInfo, tables: Sequence[Table]) -> Choice | None:
+def _measured(
+    offers: _Offers, problem: GemmProblem, device: DeviceInfo, tables: Sequence[Table]
+) -> Choice | None:
     """The first table's entry for such a problem, where its family would take it here too."""
     key = key_of(problem)
     for entry in (table[key] for table in tables if key is not None and key in table):
         family = next((k for k in KERNELS if k.automatic and k.name == entry.kernel), None)
-        if family is None or family.supports(problem, device) is not None:
+        configs = "" if family is None else offers.of(family)
+        if family is None or isinstance(configs, str) or entry.config not in configs:
             continue
-        offered = entry.config in family.configs(problem, device)
-        if offered and not family.violations(problem, entry.config, device):
+        if not family.violations(problem, entry.config, device):
             return Choice(family, entry.config)
     return None
 
 
-def _modelled(problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice]:
+def _modelled(offers: _Offers, problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice]:
     reasons = {}
-    found = False
-    families = (k for k in KERNELS if k.automatic)
+    families = [k for k in KERNELS if k.automatic]
     for family in sorted(families, key=lambda k: k.yields(problem, device)):  # those that yield come last
-        reason = refusal(family, problem, device)
-        if reason is None:
-            found = True
-            yield Choice(family, family.configs(problem, device)[0])
+        configs = offers.of(family)
+        if isinstance(configs, str):
+            reasons[family.name] = configs
         else:
-            reasons[family.name] = reason
-    if not found:
+            yield Choice(family, configs[0])
+    if len(reasons) == len(families):
         listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
 
 
-def _asked_for(problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice) -> Choice:
+def _asked_for(offers: _Offers, problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice) -> Choice:
     name, config = kernel if isinstance(kernel, tuple) else (kernel, None)
     family = kernel_named(name)
-    reason = refusal(family, problem, device)
-    if reason is not None:
-        raise UnsupportedError(f"kernel {name!r} cannot compute {problem} on {device.name!r}: {reason}")
+    configs = offers.of(family)
+    if isinstance(configs, str):
+        raise UnsupportedError(f"kernel {name!r} cannot compute {problem} on {device.name!r}: {configs}")
     if config is None:
-        return Choice(family, family.configs(problem, device)[0])
+        return Choice(family, configs[0])
     broken = family.violations(problem, config, device)
     if broken:
         raise ArgumentError(f"kernel {name!r} cannot use {config} on {device.name!r}: {'; '.join(broken)}")

@@ -27,33 +27,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError, CacheWarning
-from ..kernels import KERNELS
+from ..kernels import KERNELS, kernel_named
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..problem.gemm import GemmProblem
 from . import schema, store
 
 SCHEMA = 1
-_IDENTITY = ("name", "platform", "driver_version")
 _ROW_ALIGN = 16  # bytes: what wide loads and copies ask of the rows of A and B
 _MAX_ENTRIES = 4096
-_OPTIONS = frozenset(
-    (
-        "alternate",
-        "depth",
-        "fetch_b",
-        "group",
-        "held",
-        "lanes",
-        "mma_k",
-        "pack_a",
-        "pack_b",
-        "slices",
-        "swapped",
-        "teams",
-        "unit",
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -101,6 +83,8 @@ class Entry:
 
 
 Table = Mapping[Key, Entry]
+About = tuple[str, ...]  # which device a table is about: the values of its identity
+_ABOUT = ("name", "platform", "driver_version")
 
 
 def shape_class(m: int, n: int, k: int) -> tuple[int, int, int]:
@@ -141,11 +125,11 @@ def tables_for(device: DeviceInfo) -> tuple[Table, ...]:
     """The tables about *device*, the user's own first. Read once a process."""
     if os.environ.get("PYCLMM_TUNED", "").lower() == "off":
         return ()
-    return _tables_for(identity(device), own_path(device))
+    return _tables_for(about(device), own_path(device))
 
 
 @lru_cache(maxsize=64)
-def _tables_for(device: tuple[str, ...], path: Path) -> tuple[Table, ...]:
+def _tables_for(device: About, path: Path) -> tuple[Table, ...]:
     return (own_table(device, path), _by_key(e for table in shipped() for e in _entries(table, device)))
 
 
@@ -154,27 +138,20 @@ def forget() -> None:
     _tables_for.cache_clear()
 
 
-def identity(device: DeviceInfo) -> tuple[str, str, str]:
-    """What a table says it is about: name, platform, driver version.
-
-    A CPU's name says little: a virtual machine calls itself alike with two cores and with sixty. So its
-    compute units and the width of its vectors are added to it.
-    """
-    name = device.name
-    if device.is_cpu:
-        name = f"{name}, {device.compute_units} units of {device.vector_bits} bits"
-    return name, device.platform, device.driver_version
+def about(device: DeviceInfo) -> About:
+    """What a table about *device* says of it: its identity's values."""
+    return tuple(device.identity.values())
 
 
 def own_path(device: DeviceInfo) -> Path:
     """Where the user's own table about *device* lies."""
-    about, platform, _ = identity(device)
-    digest = hashlib.sha256("\n".join((platform, about)).encode()).hexdigest()[:8]
+    identity = device.identity
+    digest = hashlib.sha256(f"{identity['platform']}\n{identity['name']}".encode()).hexdigest()[:8]
     name = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")[:40]
     return store.folder("tuned", f"{name}-{digest}.json")
 
 
-def own_table(device: tuple[str, ...], path: Path) -> Table:
+def own_table(device: About, path: Path) -> Table:
     """The user's table at *path*, empty where there is none; one that is not about *device* is set aside."""
     content = store.read_json(path, partial(_fault_for, device=device))
     return {} if content is None else _by_key(_entries(content, device))
@@ -206,7 +183,7 @@ def merge(device: DeviceInfo, entries: Iterable[Entry]) -> bool:
     """
     path = own_path(device)
     with store.locked(path):
-        merged = {**own_table(identity(device), path), **_by_key(entries)}
+        merged = {**own_table(about(device), path), **_by_key(entries)}
         latest = sorted(merged.values(), key=lambda entry: entry.date)[-_MAX_ENTRIES:]
         written = store.write_json(path, table_json(device, latest))
     forget()
@@ -216,8 +193,7 @@ def merge(device: DeviceInfo, entries: Iterable[Entry]) -> bool:
 def table_json(device: DeviceInfo, entries: Iterable[Entry]) -> dict[str, Any]:
     """A table as its file holds it."""
     listed = [asdict(entry) | {"config": schema.config_json(entry.config)} for entry in entries]
-    about = dict(zip(_IDENTITY, identity(device), strict=True))
-    return {"schema": SCHEMA, "device": about, "entries": listed}
+    return {"schema": SCHEMA, "device": device.identity, "entries": listed}
 
 
 def fault(content: Any) -> str | None:
@@ -227,11 +203,7 @@ def fault(content: Any) -> str | None:
     if type(content["schema"]) is not int or content["schema"] != SCHEMA:
         return f"its schema is not {SCHEMA}"
     device = content["device"]
-    if (
-        not isinstance(device, dict)
-        or set(device) != set(_IDENTITY)
-        or not all(map(_is_text, device.values()))
-    ):
+    if not isinstance(device, dict) or set(device) != set(_ABOUT) or not all(map(_is_text, device.values())):
         return "it does not say which device it is about"
     entries = content["entries"]
     if not isinstance(entries, list) or len(entries) > _MAX_ENTRIES:
@@ -244,22 +216,26 @@ def fault(content: Any) -> str | None:
     return None
 
 
-def _fault_for(content: Any, device: tuple[str, ...]) -> str | None:
+def _fault_for(content: Any, device: About) -> str | None:
     reason = fault(content)
     if reason is not None:
         return reason
-    about = tuple(content["device"][name] for name in _IDENTITY)
-    if about[:2] != device[:2]:
+    told = _told(content)
+    if told[:2] != device[:2]:
         return "it is about another device"
-    if about != device:
-        return f"it was measured with driver {about[2]!r}, this is {device[2]!r}: run `pyclmm tune` again"
+    if told != device:
+        return f"it was measured with driver {told[2]!r}, this is {device[2]!r}: run `pyclmm tune` again"
     return None
 
 
-def _entries(content: Mapping[str, Any], device: tuple[str, ...]) -> Iterable[Entry]:
+def _entries(content: Mapping[str, Any], device: About) -> Iterable[Entry]:
     """The entries of a checked table, none where it is about something else."""
-    if tuple(content["device"][name] for name in _IDENTITY) == device:
+    if _told(content) == device:
         yield from map(_entry_from, content["entries"])
+
+
+def _told(content: Mapping[str, Any]) -> About:
+    return tuple(content["device"][name] for name in _ABOUT)
 
 
 def _by_key(entries: Iterable[Entry]) -> Table:
@@ -273,9 +249,9 @@ def _entry_from(content: Any) -> Entry:
     sizes = {**asdict(config), "options": 1}
     if any(size < 1 for name, size in sizes.items() if name != "split_k"):
         raise ArgumentError(f"entry: a tile of nothing, {config}")
-    unknown = {name for name, _ in config.options} - _OPTIONS
+    unknown = {name for name, _ in config.options} - set(kernel_named(checked["kernel"]).options)
     if unknown:
-        raise ArgumentError(f"entry: no kernel has the options {', '.join(sorted(unknown))}")
+        raise ArgumentError(f"entry: {checked['kernel']} has no option {', '.join(sorted(unknown))}")
     return Entry(**{**checked, "config": config})
 
 

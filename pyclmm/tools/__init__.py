@@ -1,1 +1,4 @@
-"""What a person runs: the command line, benchmarks, the tuner, the self-test."""
+"""What a person runs: the command line, benchmarks, the tuner, the self-test.
+
+Others import: cli, tuner.
+"""

@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..errors import BuildError, PyclmmError
+from ..errors import PyclmmError, in_short
 from ..kernels import KERNELS, kernel_named
 from ..kernels.config import TileConfig
 from ..opencl.devices import device_info
+from ..problem.canonical import problem_of
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import GemmProblem
 from ..selection import select
-from .contest import NUMPY, Board, Check, Contestant, OnDevice, OnNumpy, Sample, Size, problem_of, random_pair
+from .contest import NUMPY, Board, Check, Contestant, OnDevice, OnNumpy, Sample, Size, random_pair
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -131,7 +132,7 @@ class _Entry:
         try:
             self.samples.append(self.contestant.run())
         except (cl.Error, PyclmmError, MemoryError) as error:
-            self.failure = _one_line(error)
+            self.failure = in_short(error)
         else:
             self.spent += self.samples[-1].wall
 
@@ -173,7 +174,7 @@ class Track:
         Raises DeviceMemoryError where the operands do not fit the device.
         """
         size = Size(a.shape[0], b.shape[1], a.shape[1])
-        problem = problem_of(size, a.dtype)
+        problem = problem_of(size.m, size.n, size.k, a.dtype)
         names = (*self.kernels, NUMPY)
         rows = {name: row for name in names if (row := self._refused(name, size, problem))}
         checked = 0
@@ -206,7 +207,7 @@ class Track:
             try:
                 yield _Entry(OnDevice(name, board))
             except (cl.Error, PyclmmError) as error:
-                rows[name] = Row(name, reason=_one_line(error))
+                rows[name] = Row(name, reason=in_short(error))
         if NUMPY not in rows:
             yield _Entry(OnNumpy(a, b))
 
@@ -251,12 +252,3 @@ class Track:
                 yield replace(row, speedup=base / row.seconds, extrapolated=own is None)
             else:
                 yield row
-
-
-def _one_line(error: BaseException) -> str:
-    """The error without its log, but with the first error in that."""
-    if isinstance(error, BuildError):
-        lines = [line.strip() for line in error.log.splitlines()]
-        cause = next((line for line in lines if line.startswith("error") or ": error" in line), lines[0])
-        return f"the device's compiler refused it: {cause}"
-    return next(iter(str(error).splitlines()), type(error).__name__)

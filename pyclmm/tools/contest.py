@@ -17,9 +17,8 @@ from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info
 from ..opencl.host_memory import allocate, check_size
 from ..plan import Matmul
-from ..problem.canonical import checked_gemm
+from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENT_TYPES, dtype_of
-from ..problem.gemm import GemmProblem, dense
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -67,11 +66,6 @@ class Sample:
 
     wall: float
     device: float | None = None
-
-
-def problem_of(size: Size, dtype: np.dtype[Any]) -> GemmProblem:
-    """The product of two dense matrices of that size and dtype, as kernels see it."""
-    return checked_gemm(dense((size.m, size.k), dtype), dense((size.k, size.n), dtype)).problem
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
@@ -200,7 +194,7 @@ def check_memory(size: Size, dtype: np.dtype[Any], device: DeviceInfo) -> None:
 
     Better before random numbers are drawn than after.
     """
-    out_dtype = dtype_of(problem_of(size, dtype).out_type)
+    out_dtype = dtype_of(problem_of(size.m, size.n, size.k, dtype).out_type)
     shapes = {"a": (size.m, size.k), "b": (size.k, size.n), "out": (size.m, size.n)}
     total = 0
     for argument, (rows, columns) in shapes.items():

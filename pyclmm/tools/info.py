@@ -13,9 +13,10 @@ from ..errors import NoDeviceError
 from ..kernels import KERNELS, Kernel
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import all_devices, default_device, device_info, device_labels
+from ..problem.canonical import problem_of
 from ..selection.select import refusal
 from . import report
-from .contest import Size, problem_of
+from .contest import Size
 
 # What kernels are asked about: a product that fits a work-group of any device, and one that fits none.
 SIZES = (Size(16, 16, 16), Size(1024, 1024, 1024))
@@ -37,7 +38,7 @@ def answers(kernel: Kernel, device: DeviceInfo) -> list[Answer]:
     found = []
     for size in SIZES:
         for dtype in DTYPES:
-            problem = problem_of(size, np.dtype(dtype))
+            problem = problem_of(size.m, size.n, size.k, np.dtype(dtype))
             reason = refusal(kernel, problem, device)
             config = {} if reason else kernel.configs(problem, device)[0].as_dict()
             found.append(Answer(size, dtype, reason, config))

@@ -130,7 +130,7 @@ def _tested(
             case {"law": str(), "verdict": str()}:
                 found.append(Verdict(**answer))
 
-    request = {"device": isolation.identity(device), "kernel": kernel.name, "full": full}
+    request = {"device": device.identity, "kernel": kernel.name, "full": full}
     start = time.perf_counter()
     failure = worker.ask("tools.selftest", request, limit, on_answer, environment)
     if failure is not None:

@@ -27,14 +27,13 @@ from ..kernels import KERNELS
 from ..kernels.device import DeviceInfo
 from ..opencl import host_memory
 from ..opencl.devices import device_info, find_device
-from ..problem.canonical import checked_gemm
+from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENT_TYPES, dtype_of
-from ..problem.gemm import GemmProblem, dense
+from ..problem.gemm import GemmProblem
 from ..selection import schema, select, tables
 from ..selection.tables import Entry
 
 LIMIT = 30.0  # seconds that one candidate may take, to compile, check and time
-LAYOUTS = ("NN", "NT", "TN", "TT")
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
 _START = 10.0  # seconds for a child to start and to make operands
 _FAMILY = 4  # a family's best guess comes after that many of the family before it
@@ -174,23 +173,16 @@ def _all_of(
         for shape in shapes:
             for layout in layouts:
                 for precision in precisions:
-                    yield problem_of(shape, dtype, layout, precision)
+                    yield product(shape, dtype, layout, precision)
 
 
-def problem_of(
-    shape: tuple[int, int, int], dtype: str, layout: str, precision: str = "highest"
-) -> GemmProblem:
-    """The product of two dense matrices, stored transposed where *layout* says T."""
+def product(shape: tuple[int, int, int], dtype: str, layout: str, precision: str = "highest") -> GemmProblem:
+    """The product of that shape, (M, N, K), of element types and layout by name."""
     if len(shape) != 3 or min(shape) < 1:
         raise ArgumentError(f"a shape is {shape}; pass M, N and K of 1 or more")
     if dtype not in ELEMENT_TYPES:
         raise unknown_name("dtype", dtype, ELEMENT_TYPES)
-    if layout not in LAYOUTS:
-        raise unknown_name("layout", layout, LAYOUTS)
-    m, n, k = shape
-    a = dense((m, k) if layout[0] == "N" else (k, m), dtype_of(dtype))
-    b = dense((k, n) if layout[1] == "N" else (n, k), dtype_of(dtype))
-    return checked_gemm(a, b, trans_a=layout[0], trans_b=layout[1], precision=precision).problem
+    return problem_of(*shape, dtype_of(dtype), layout, precision)
 
 
 def choices(problem: GemmProblem, device: DeviceInfo) -> list[select.Choice]:
@@ -276,7 +268,7 @@ class _Searching:
         self.incumbent: int | None = None
         self.trying: tuple[int, float] | None = None  # which, and since when
         self.request = {
-            "device": isolation.identity(device),
+            "device": device.identity,
             "problem": schema.problem_json(problem),
             "choices": [
                 {"kernel": c.kernel.name, "config": schema.config_json(c.config)} for c in self.choices

@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..checks import isolation, selfcheck
+from ..checks import isolation
 from ..checks.known_answers import operands_error, outcome, resized
+from ..checks.small_problems import found_wrong
 from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
-from ..kernels import kernel_named
+from ..kernels import Work, kernel_named
 from ..opencl import host_memory, queues
 from ..opencl.binding import Binding, scalars_of
 from ..opencl.devices import device_info
-from ..opencl.launches import Recipe
+from ..opencl.launches import complete
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import schema
@@ -95,10 +96,11 @@ class Ring:
 
     def challenge(self, choice: Choice) -> dict[str, Any]:
         """Times in seconds, the incumbent's beside them (none for the first); or the reason for none."""
-        reason = selfcheck.found_wrong(self.queue, self.problem, choice.kernel, choice.config)
+        work = choice.kernel.launches(self.problem, choice.config, self.device)
+        reason = found_wrong(self.queue, self.problem, choice.kernel, choice.config, work)
         if reason is not None:
             return {"reason": reason}
-        challenger = self._bind(choice)
+        challenger = self._bind(work)
         first = self._checked_run(challenger)
         if first is None:
             return {"reason": f"wrong result at {self.problem}"}
@@ -124,10 +126,9 @@ class Ring:
             self.to_beat = median(incumbent)
         return {"seconds": seconds, "incumbent": incumbent}
 
-    def _bind(self, choice: Choice) -> Binding:
-        work = choice.kernel.launches(self.problem, choice.config, self.device)
+    def _bind(self, work: Work) -> Binding:
         gemm = Gemm(self.problem, (self.problem.m, self.problem.n), self.out.dtype)
-        return Binding(self.queue, self.device, Recipe(gemm, work), gemm.unread)
+        return Binding(self.queue, self.device, complete(gemm, work), gemm.unread)
 
     def _run(self, binding: Binding) -> float:
         """Seconds from the first launch's start to the last one's end.

@@ -15,7 +15,8 @@ from pyclmm.kernels.config import TileConfig
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.program import build_options, expanded, read_source
 from pyclmm.opencl.queues import default_queue
-from pyclmm.tools.contest import Size, problem_of
+from pyclmm.problem.canonical import problem_of
+from pyclmm.tools.contest import Size
 
 SIZES = [(1, 1, 1), (5, 3, 2), (4, 8, 4), (9, 7, 10), (16, 16, 16), (17, 1, 33), (3, 20, 5)]
 TILES = [1, 2, 3, 4, 16]
@@ -33,7 +34,7 @@ def simulate_naive(m, n, k):
 
 
 def simulate_tiled(m, n, k, tw):
-    """The same for cl/textbook/tiled.cl: each work-group loads a tile of A and one of B, without what sticks out."""
+    """The same for cl/textbook/tiled.cl: each work-group loads a tile of A and one of B, cut at the edges."""
     a, b, out = np.zeros((m, k), int), np.zeros((k, n), int), np.zeros((m, n), int)
     for i0, j0 in itertools.product(range(0, m, tw), range(0, n, tw)):
         for t in range(0, k, tw):
@@ -60,7 +61,7 @@ def test_tiled_moves_what_its_loop_moves(m, n, k, tw):
 
 def counted_on_device(name, size, config):
     """Loads of each element of A and B in the real kernel, whose load macros count as they load."""
-    problem, queue = problem_of(size, np.dtype(np.float32)), default_queue()
+    problem, queue = problem_of(size.m, size.n, size.k, np.dtype(np.float32)), default_queue()
     (launch,) = kernel_named(name).launches(problem, config, device_info(queue.device)).launches
     counting = "\n".join(
         f"#undef LOAD_{x}\n"

@@ -1,7 +1,7 @@
 """Draws calls without end and compares each with NumPy: ``make fuzz``.
 
-    python tests/campaigns/fuzz.py [--seconds 60] [--calls N] [--kinds N] [--seed N] [--keep tests/campaigns/failed_calls]
-                         [--record FILE.json]
+    python tests/campaigns/fuzz.py [--seconds 60] [--calls N] [--kinds N] [--seed N]
+                                   [--keep tests/campaigns/failed_calls] [--record FILE.json]
 
 Prints its seed; a call that fails is written to a JSON file, which `make test` replays from then on.
 

@@ -1,6 +1,6 @@
 """Tests the tests: seeds one fault at a time into a copy of the project and demands a red run.
 
-    python -m tests.seeded_faults [NAME ...] [--list]      or: make faults
+    python -m tests.campaigns.seeded_faults [NAME ...] [--list]      or: make faults
 
 Each fault is data: in a file, the first occurrence of a text (or the nth) becomes another, and the
 tests that must notice. The self-check is off: what has to notice is the suite. Ends with status 1 if
@@ -21,9 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from .conformance.implementations import HOME, IMPLEMENTATIONS
-from .conformance.prepare import prepare
-from .conformance.run import environment
+from ..conformance.implementations import HOME, IMPLEMENTATIONS
+from ..conformance.prepare import prepare
+from ..conformance.run import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs" / "seeded_faults.md"
@@ -73,11 +73,14 @@ FAULTS = (
     # OpenCL C: the kernels
     Fault("barrier_after_load", "tiles are read before they are whole", "cl/textbook/tiled.cl", BARRIER, "",
           laws(f"{EXACT} and tiled"), on="rusticl"),
-    Fault("barrier_after_multiply", "tiles are overwritten while they are read", "cl/textbook/tiled.cl", BARRIER,
+    Fault("barrier_after_multiply", "tiles are overwritten while they are read", "cl/textbook/tiled.cl",
+          BARRIER,
           "", laws(f"{EXACT} and tiled"), nth=1, on="rusticl"),
-    Fault("last_k_tile", "the last, partly filled K tile is dropped", "cl/textbook/tiled.cl", "t < K; t += TW",
+    Fault("last_k_tile", "the last, partly filled K tile is dropped", "cl/textbook/tiled.cl",
+          "t < K; t += TW",
           "t + TW <= K; t += TW", laws(f"{EXACT} and tiled")),
-    Fault("padding_column", "tiles are indexed with the wrong width", "cl/textbook/tiled.cl", "tile_row[TW + 1]",
+    Fault("padding_column", "tiles are indexed with the wrong width", "cl/textbook/tiled.cl",
+          "tile_row[TW + 1]",
           "tile_row[TW - 1]", laws(f"{EXACT} and tiled")),
     Fault("zero_fill_of_a", "no zeros beyond K in A's tiles", "cl/include/gemm.h", "(i) < M && (k) < K ?",
           "(i) < M ?", laws("padding_of_operands and tiled")),
@@ -89,11 +92,14 @@ FAULTS = (
           "if ((i) <= M && (j) < N) {", laws("nothing_but_the_result and tiled")),
     Fault("row_bound_low", "the last row is not written", "cl/include/gemm.h", STORE_GUARD,
           "if ((i) < M - 1 && (j) < N) {", laws(f"{EXACT} and naive")),
-    Fault("naive_k_from_one", "the first product is left out", "cl/textbook/naive.cl", "int k = 0", "int k = 1",
+    Fault("naive_k_from_one", "the first product is left out", "cl/textbook/naive.cl", "int k = 0",
+          "int k = 1",
           laws(f"{EXACT} and naive")),
-    Fault("naive_k_to_k_minus_one", "the last product is left out", "cl/textbook/naive.cl", "k < K", "k < K - 1",
+    Fault("naive_k_to_k_minus_one", "the last product is left out", "cl/textbook/naive.cl", "k < K",
+          "k < K - 1",
           laws(f"{EXACT} and naive")),
-    Fault("flat_row", "rows are counted in M instead of N", "cl/textbook/flat.cl", "int i = id / N", "int i = id / M",
+    Fault("flat_row", "rows are counted in M instead of N", "cl/textbook/flat.cl", "int i = id / N",
+          "int i = id / M",
           laws(f"{EXACT} and flat")),
     Fault("flat_bound", "the last element is not written", "cl/textbook/flat.cl", "id >= (size_t)M * N",
           "id >= (size_t)M * N - 1", laws(f"{EXACT} and flat")),
@@ -131,7 +137,8 @@ FAULTS = (
           "(x) < (ACC_T)0 ? (ACC_T)0 : (x))", "fmax((x), (ACC_T)0))", laws("extreme_values and relu")),
     Fault("gelu_constant", "gelu's constant is off by 1e-4", "cl/include/gemm.h", "0.70710678", "0.70720678",
           laws("test_epilogues and naive and gelu")),
-    Fault("conjugate", "conjugation does nothing", "cl/include/types.h", "((v).x, -(v).y))", "((v).x, (v).y))",
+    Fault("conjugate", "conjugation does nothing", "cl/include/types.h", "((v).x, -(v).y))",
+          "((v).x, (v).y))",
           laws("conjugate_transposes and naive")),
     Fault("complex_sum", "i times i is 1", "cl/include/types.h", "(acc).x + (u).x * (v).x - (u).y * (v).y",
           "(acc).x + (u).x * (v).x + (u).y * (v).y", laws("every_dtype and complex")),
@@ -178,12 +185,15 @@ FAULTS = (
           "(largest ? TOP : 1)", "TOP", ("tests/kernels/nvidia/test_split.py",)),
     Fault("split_lossy", "elements that float16 parts lose are not counted", "cl/nvidia/split.cl",
           "points[l] -= LOSS * lossy_among(x[l]);", ";", ("tests/kernels/nvidia/test_split.py",)),
-    Fault("split_half", "of two quartets with the same rows each keeps its own sums", "cl/nvidia/wgmma_split.cl",
-          "mine[128 * (!right * HALF + i)];", "mine[128 * (right * HALF + i)];", ("tests/kernels/nvidia/test_split.py",)),
+    Fault("split_half", "of two quartets with the same rows each keeps its own sums",
+          "cl/nvidia/wgmma_split.cl",
+          "mine[128 * (!right * HALF + i)];", "mine[128 * (right * HALF + i)];",
+          ("tests/kernels/nvidia/test_split.py",)),
     Fault("split_exponents", "a column is scaled by the exponents of rows", "cl/nvidia/wgmma_split.cl",
           "near[64 + (j) - origin.s1]", "near[(j) - origin.s1]", ("tests/kernels/nvidia/test_split.py",)),
     Fault("split_tf32_low", "TF32 parts lose the lower one", "cl/nvidia/split_tf32.h",
-          "at[4] = (float4)(tf32(lo.x)", "at[4] = (float4)(0.0f * tf32(lo.x)", ("tests/kernels/nvidia/test_split.py",)),
+          "at[4] = (float4)(tf32(lo.x)", "at[4] = (float4)(0.0f * tf32(lo.x)",
+          ("tests/kernels/nvidia/test_split.py",)),
     Fault("packed_far_rows", "a large B is read in place", "pyclmm/kernels/cpu/packed_shape.py",
           "(crossing or row > _NEAR)", "crossing", ("tests/kernels/cpu/test_packed.py",)),
     Fault("wgmma_left_step", "A of one step of K is that of the one before", "cl/nvidia/wgmma.cl",
@@ -211,7 +221,8 @@ FAULTS = (
     Fault("thin_slices", "half of the slices' sums are lost", "cl/gpu/thin_walk.cl", "half_of = SLICES / 2",
           "half_of = SLICES / 4", laws(f"{EXACT} and thin")),
     Fault("thin_rows_beyond", "the last row of K is multiplied again for those that are not there",
-          "cl/gpu/thin_walk.cl", "Y_EXTENT, k + u * SLICES < k_end)", "Y_EXTENT, true)", ("tests/kernels/gpu/test_thin.py",)),
+          "cl/gpu/thin_walk.cl", "Y_EXTENT, k + u * SLICES < k_end)", "Y_EXTENT, true)",
+          ("tests/kernels/gpu/test_thin.py",)),
     # OpenCL C: AMD's and Intel's matrix units, by emulation
     Fault("unit_barrier", "tiles are multiplied before they are whole", "cl/units/unit.h", BARRIER, "",
           units("gfx90a and bfloat16 and split_k"), on="rusticl"),
@@ -221,7 +232,8 @@ FAULTS = (
           ">> c * bits & mask", "& mask", units("gfx942")),
     Fault("unit_shares", "every share of K is the first", "cl/units/unit.h", "get_group_id(1) * k_share", "0",
           units("split_k")),
-    Fault("mfma_rows", "rows of a result are exchanged", "cl/units/amd_mfma.h", "4 * (lane / UNIT_M) + (e) % 4",
+    Fault("mfma_rows", "rows of a result are exchanged", "cl/units/amd_mfma.h",
+          "4 * (lane / UNIT_M) + (e) % 4",
           "4 * (lane / UNIT_M) + 3 - (e) % 4", units("gfx90a")),
     Fault("mfma_double_rows", "float64 results lie as float32's", "cl/units/amd_mfma.h",
           "4 * (e) + lane / UNIT_M", "(e) + 4 * (lane / UNIT_M)", units("float64")),
@@ -256,7 +268,8 @@ FAULTS = (
           "conj_a=False", laws("conjugate_transposes and naive")),
     Fault("scalar_wraps", "negative scalars of integer products", "pyclmm/opencl/binding.py",
           "int(value) % (1 << bits)", "abs(int(value))", laws("integer_epilogue and naive")),
-    Fault("column_major_operands", "a column-major out does not exchange A and B", "pyclmm/problem/canonical.py",
+    Fault("column_major_operands", "a column-major out does not exchange A and B",
+          "pyclmm/problem/canonical.py",
           "a, b, out = b.T, a.T, out.T", "a, b, out = a.T, b.T, out.T", laws("transposes and naive")),
     Fault("program_cache_key", "programs with other macros are taken from the cache",
           "pyclmm/opencl/program.py", "key = (context, program)",
@@ -342,7 +355,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.seeded_faults")
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.seeded_faults")
     parser.add_argument("names", nargs="*", help="faults to seed; all of them by default")
     parser.add_argument("--list", action="store_true", help="only list the faults")
     options = parser.parse_args()

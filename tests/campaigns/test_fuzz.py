@@ -36,7 +36,7 @@ def test_a_failing_call_is_kept_and_fails_again(tmp_path, monkeypatch, capsys):
 
 def test_a_wrong_product_is_found(queue, monkeypatch):
     """The judge itself: a result that is off by one element is refused."""
-    right = fuzz.draw_matmul(random.Random(0), "host", ["float32"])
+    right = draw_matmul(random.Random(0), "host", ["float32"])
     right |= {
         "a": {"shape": [3, 4], "dtype": "float32", "layout": "C"},
         "b": {"shape": [4, 5], "dtype": "float32", "layout": "C"},

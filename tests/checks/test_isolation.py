@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import TileConfig
-from pyclmm.checks import isolation, isolation_child, selfcheck, worker
+from pyclmm.checks import isolation, selfcheck, worker
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
+from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import schema
 from tests.selection.test_store import json_values
@@ -78,7 +80,7 @@ def asked(monkeypatch):
 def as_a_new_process(monkeypatch):
     from pyclmm import api  # noqa: PLC0415
 
-    monkeypatch.setattr(selfcheck, "_known", {})
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
     api._plans.clear()
 
 
@@ -177,7 +179,7 @@ def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage
         started.append(real(*args, **kwargs))
         return started[-1]
 
-    monkeypatch.setattr(worker.subprocess, "Popen", popen)
+    monkeypatch.setattr(subprocess, "Popen", popen)
     call = Call(kernel="tiled")
     with monkeypatch.context() as patch:
         patch.setattr(worker, "_lines", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -190,7 +192,8 @@ def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage
 
 
 def test_a_device_that_is_gone_is_an_answer(monkeypatch, risky):
-    monkeypatch.setattr(isolation, "identity", lambda _: {"name": "none"})
+    absent = {"name": "none", "platform": "none", "driver_version": "none"}
+    monkeypatch.setattr(DeviceInfo, "identity", absent)
     with pytest.warns(pyclmm.KernelWarning, match="not there in the child process"):
         Call().check_works()
 
@@ -278,31 +281,31 @@ def test_only_one_plain_answer_of_a_child_is_believed(answers):
 
 def test_a_child_refuses_a_hostile_request():
     good = {
-        "device": isolation.identity(DEVICE),
+        "device": DEVICE.identity,
         "kernel": "tiled",
         "problem": schema.problem_json(PROBLEM),
         "config": schema.config_json(TileConfig.square(4)),
     }
-    assert list(isolation_child.answers(good)) == [{"reason": None}]
-    [unfit] = isolation_child.answers(good | {"config": schema.config_json(TileConfig(bm=3))})
+    assert list(isolation.answers(good)) == [{"reason": None}]
+    [unfit] = isolation.answers(good | {"config": schema.config_json(TileConfig(bm=3))})
     assert "one tile width" in unfit["reason"]
     for change in ({"kernel": "textbook/tiled.cl"}, {"problem": {}}, {"config": []}):
         with pytest.raises(pyclmm.ArgumentError):
-            list(isolation_child.answers(good | change))
+            list(isolation.answers(good | change))
 
 
 def test_a_lost_device_in_a_child_is_a_refusal(monkeypatch):
     def lose(*_):
         raise pyclmm.DeviceLostError("gone")
 
-    monkeypatch.setattr(selfcheck, "found_wrong", lose)
+    monkeypatch.setattr(isolation, "found_wrong", lose)
     request = {
-        "device": isolation.identity(DEVICE),
+        "device": DEVICE.identity,
         "kernel": "naive",
         "problem": schema.problem_json(PROBLEM),
         "config": schema.config_json(kernel_named("naive").configs(PROBLEM, DEVICE)[0]),
     }
-    assert list(isolation_child.answers(request)) == [{"reason": "gone"}]
+    assert list(isolation.answers(request)) == [{"reason": "gone"}]
 
 
 def test_children_end_with_all_that_they_started(monkeypatch, tmp_path):
@@ -316,7 +319,7 @@ def test_children_end_with_all_that_they_started(monkeypatch, tmp_path):
         "time.sleep(600)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    failure = worker.ask("checks.isolation_child", {}, 1.5, lambda _: None)
+    failure = worker.ask("checks.isolation", {}, 1.5, lambda _: None)
     assert failure.hung
     assert np.array_equal(pyclmm.matmul(np.eye(2), np.eye(2), queue=default_queue()), np.eye(2))
     status = subprocess.run(["ps", "-o", "stat=", "-p", pids.read_text()], capture_output=True, check=False)
@@ -325,6 +328,6 @@ def test_children_end_with_all_that_they_started(monkeypatch, tmp_path):
 
 def test_a_refused_process_is_an_answer(monkeypatch):
     with failing(worker, "Popen", OSError(11, "Resource temporarily unavailable"), library="subprocess"):
-        failure = worker.ask("checks.isolation_child", {}, 5.0, lambda _: None)
+        failure = worker.ask("checks.isolation", {}, 5.0, lambda _: None)
     assert "could not be started: Resource" in failure.reason
     assert not failure.crashed

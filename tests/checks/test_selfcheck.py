@@ -13,14 +13,17 @@ import pytest
 
 import pyclmm
 from pyclmm import api
-from pyclmm.checks import selfcheck
+from pyclmm.checks import selfcheck, small_problems
 from pyclmm.errors import CacheWarning
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.config import TileConfig
 from pyclmm.opencl import program
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
+from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.canonical import checked_gemm
 from pyclmm.problem.gemm import dense
-from tests.support.cases import problem_of, refused
+from tests.support.cases import SAMPLE, problem_of, refused
 
 DEVICE = device_info(default_device())
 
@@ -39,7 +42,7 @@ def fresh(monkeypatch, tmp_path):
     """No verdict and no plan from before; a cache folder of this test's own."""
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
-    monkeypatch.setattr(selfcheck, "_known", {})
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
     api._plans.clear()
     yield tmp_path
     api._plans.clear()
@@ -101,7 +104,7 @@ def test_when_every_kernel_is_wrong_the_call_raises(monkeypatch, queue):
 
 def count_checks(monkeypatch):
     calls = []
-    real = selfcheck.found_wrong
+    real = small_problems.found_wrong
     monkeypatch.setattr(selfcheck, "found_wrong", lambda *args: calls.append(1) or real(*args))
     return calls
 
@@ -112,7 +115,7 @@ def test_a_verdict_is_kept_in_the_process_and_on_disk(monkeypatch, queue, fresh)
     pyclmm.matmul(a, b, kernel="tiled", queue=queue)
     pyclmm.matmul(a[:9], b, kernel="tiled", queue=queue)
     assert len(calls) == 1
-    monkeypatch.setattr(selfcheck, "_known", {})  # as in a new process
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())  # as in a new process
     pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
     assert len(calls) == 1
     files = list((fresh / "selfcheck").glob("*.json"))
@@ -136,7 +139,7 @@ def test_threads_that_need_one_verdict_wait_for_one_check(monkeypatch, queue):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda m: pyclmm.matmul(a[:m], b, kernel="tiled", queue=queue), range(1, 9)))
     assert len(calls) == 1
-    assert not selfcheck._checking
+    assert not selfcheck._verdicts._making
 
 
 H200 = replace(
@@ -169,8 +172,10 @@ def test_a_check_takes_little_arithmetic(kernel, device):
     if kernel.supports(problem, device) is not None or not kernel.configs(problem, device):
         pytest.skip("not for that device")
     config = kernel.configs(problem, device)[0]
-    work = [small.m * small.n * small.k for small, _ in selfcheck._cases(problem, kernel, config, device)]
-    data = len(selfcheck._DATA["highest"])
+    wanted = small_problems._programs(kernel.launches(problem, config, device))
+    cases = small_problems._cases(problem, kernel, config, device, wanted)
+    work = [small.m * small.n * small.k for small, _ in cases]
+    data = len(small_problems._DATA["highest"])
     assert 0 < data * sum(work) <= (20e6 if kernel.name == "naive" else 70e6)
 
 
@@ -183,14 +188,14 @@ def test_every_program_that_a_product_runs_is_checked(kernel, device):
         problem = checked_gemm(a, b).problem
         configs = [] if kernel.supports(problem, device) else kernel.configs(problem, device)
         for config in configs[:1]:
-            wanted = selfcheck._programs(kernel.launches(problem, config, device))
-            for _, work in selfcheck._cases(problem, kernel, config, device):
-                wanted -= selfcheck._programs(work)
+            wanted = small_problems._programs(kernel.launches(problem, config, device))
+            for _, work in small_problems._cases(problem, kernel, config, device, set(wanted)):
+                wanted -= small_problems._programs(work)
             assert not wanted, (problem, config)
 
 
 def test_a_kernel_that_cannot_be_checked_is_not_used(monkeypatch, queue):
-    monkeypatch.setattr(selfcheck, "_cases", lambda *_: iter(()))
+    monkeypatch.setattr(small_problems, "_cases", lambda *_: iter(()))
     a, b = operands()
     with pytest.raises(pyclmm.UnsupportedError, match="cannot be checked"):
         pyclmm.matmul(a, b, kernel="tiled", queue=queue)
@@ -222,7 +227,7 @@ def test_a_broken_verdict_is_set_aside_with_one_warning(monkeypatch, queue, fres
     pyclmm.matmul(a, b, kernel="tiled", queue=queue)
     [file] = (fresh / "selfcheck").glob("*.json")
     file.write_text(content)
-    monkeypatch.setattr(selfcheck, "_known", {})
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
     calls = count_checks(monkeypatch)
     with pytest.warns(CacheWarning, match="set aside") as caught:
         pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
@@ -253,3 +258,12 @@ def test_right_kernels_pass_with_everything_on(queue, kernel, activation):
     except pyclmm.UnsupportedError as error:
         refused(kernel, str(error))
     assert np.isfinite(got).all()
+
+
+def test_a_verdict_is_about_the_work_group_too(queue):
+    """One program, two sizes of work-groups: each has to prove itself."""
+    naive, device = kernel_named("naive"), device_info(queue.device)
+    works = [naive.launches(SAMPLE, TileConfig(bm=tile, bn=tile), device) for tile in (8, 4)]
+    assert works[0].launches[0].program == works[1].launches[0].program
+    digests = [selfcheck._digest(device, work) for work in works]
+    assert digests[0] != digests[1]

@@ -72,7 +72,7 @@ def _device(name: str, vendor: str, **limits: object) -> DeviceInfo:
         unified_memory=False,
         extensions=frozenset({"cl_khr_fp64"}),
     )
-    return replace(plain, **limits)  # type: ignore[arg-type]
+    return replace(plain, **limits)
 
 
 _AMD = {"max_work_group_size": 256, "has_fp16": True}
@@ -188,7 +188,7 @@ def compile_launch(target: Target, family: str, dtype: str, launch: Launch, fold
 def compile_jobs(jobs: Iterable[tuple[Target, str, str, Launch]], workers: int = 2) -> list[Compiled]:
     """Those (target, family, dtype, launch), in their order."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda job: compile_launch(*job, Path(folder)), jobs))
+        return list(pool.map(lambda job: compile_launch(*job, Path(folder)), jobs))  # type: ignore[call-arg]
 
 
 def compile_all(workers: int = 2) -> list[Compiled]:

@@ -37,7 +37,7 @@ class Recorder:
 
 
 def labels(item: pytest.Item) -> dict[str, str]:
-    """The kernel and dtype that a test is about, from its parameters; a subject is tests/support/cases.py's."""
+    """The kernel and dtype that a test is about, from its parameters; a subject: tests/support/cases.py."""
     params = getattr(getattr(item, "callspec", None), "params", {})
     kernel = params.get("kernel") or getattr(params.get("subject"), "kernel", None)
     dtype = params.get("dtype", "(laws)")

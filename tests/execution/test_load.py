@@ -15,6 +15,7 @@ import pytest
 
 import pyclmm
 from pyclmm.opencl import queues
+from pyclmm.opencl.devices import default_device
 
 CALLS = 10_000
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -69,7 +70,7 @@ def test_one_plan_in_16_threads():
 
 @pytest.mark.usefixtures("own_caches")
 def test_8_threads_with_contexts_of_their_own():
-    device = queues.default_device()
+    device = default_device()
 
     def work(number):
         queue = cl.CommandQueue(cl.Context([device]))

@@ -339,7 +339,8 @@ def test_a_plan_gives_its_workspace_back(queue, rng):
     assert np.allclose(plan(spread, spread).get(), want, atol=1e-4), "and takes it again when called"
 
 
-def test_enqueue_returns_the_events_of_each_launch(queue, rng):
+def test_enqueue_returns_the_events_of_each_launch_on_a_profiling_queue(queue, rng):
+    queue = cl.CommandQueue(queue.context, queue.device, cl.command_queue_properties.PROFILING_ENABLE)
     x = cla.to_device(queue, numbers(rng, (16, 16), "f4"))
     spread = cla.Array(queue, (8, 8), np.float32, data=x.base_data, strides=(128, 8))
     out = cla.zeros(queue, (8, 8), np.float32)

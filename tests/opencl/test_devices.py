@@ -12,7 +12,7 @@ import pytest
 import pyclmm
 from pyclmm import KERNELS, ArgumentError, NoDeviceError
 from pyclmm.opencl import queues
-from pyclmm.opencl.devices import device_info
+from pyclmm.opencl.devices import all_devices, default_device, device_info, find_device
 from pyclmm.selection.select import candidates, refusal
 from tests.support.cases import problem_of
 from tests.support.made_up import DEVICE, LLVMPIPE
@@ -146,7 +146,7 @@ def machine(monkeypatch):
             for device in devices:
                 device.platform.name = "Platform"
             found.append(platform)
-        monkeypatch.setattr(queues.cl, "get_platforms", lambda: found)
+        monkeypatch.setattr(cl, "get_platforms", lambda: found)
 
     return put
 
@@ -155,21 +155,21 @@ def test_the_largest_gpu_is_the_default(machine):
     cpu = fake(type=TYPES.CPU, max_compute_units=128, max_clock_frequency=5000)
     small, large = fake(max_compute_units=4), fake(max_compute_units=100)
     machine([cpu], [small, large])
-    assert queues.default_device() is large
+    assert default_device() is large
     machine([cpu])
-    assert queues.default_device() is cpu
+    assert default_device() is cpu
 
 
 def test_devices_by_number_and_name(machine):
     first, second = fake(name="Ampere A"), fake(name="Ampere B")
     machine([first], [second])
-    assert queues.find_device("1:0") is second
-    assert queues.find_device("ampere b") is second
-    assert queues.find_device(None) is first
+    assert find_device("1:0") is second
+    assert find_device("ampere b") is second
+    assert find_device(None) is first
     with pytest.raises(ArgumentError, match=r"'Ampere' fits several devices: name one of \['0:0', '1:0'\]"):
-        queues.find_device("Ampere")
+        find_device("Ampere")
     with pytest.raises(ArgumentError, match="unknown device 'Ampere C': did you mean 'Ampere"):
-        queues.find_device("Ampere C")
+        find_device("Ampere C")
 
 
 def test_pyopencl_ctx_is_honoured(monkeypatch, queue):
@@ -191,9 +191,9 @@ def test_no_platform(monkeypatch):
     def none():
         raise cl.LogicError("PLATFORM_NOT_FOUND_KHR")
 
-    monkeypatch.setattr(queues.cl, "get_platforms", none)
+    monkeypatch.setattr(cl, "get_platforms", none)
     with pytest.raises(NoDeviceError, match="no OpenCL platform was found; install a driver"):
-        queues.all_devices()
+        all_devices()
 
 
 def test_a_device_that_ends_loops_early_gets_no_long_ones():
@@ -206,7 +206,7 @@ def test_a_device_that_ends_loops_early_gets_no_long_ones():
 @pytest.mark.parametrize("shape", [(8, 8), (1, 64), (64, 1), (300, 200)], ids=str)
 def test_no_kernel_takes_a_product_whose_loops_end_early(kernel, shape):
     """Silence there would be a wrong result: 4 x 10^8 steps of K are too many for any kernel."""
-    long, short = (problem_of(*shape, k) for k in (4 * 10**8, 100))
+    long, short = (problem_of(*shape, k) for k in (4 * 10**8, 100))  # type: ignore[call-arg]
     assert refusal(kernel, long, LLVMPIPE)
     if kernel.name in ("register", "tiled", "naive", "flat"):
         assert refusal(kernel, short, LLVMPIPE) is None

@@ -46,7 +46,26 @@ def test_no_events_and_the_same_product(product, monkeypatch):
     assert plan.enqueue(a, b, out=out, events=False) == []
     assert out.events == before
     assert np.array_equal(out.get(), right(a, b))
-    assert len(made) == len(plan.enqueue(a, b, out=out)) > 1
+    assert len(made) == len(plan._executable.work.launches) > 1
+
+
+def test_only_the_last_launch_of_a_product_makes_an_event(product, monkeypatch):
+    plan, a, b, out = product
+    made = calls_without_events(monkeypatch)
+    assert len(plan.enqueue(a, b, out=out)) == 1
+    assert len(made) == len(plan._executable.work.launches) - 1
+    assert np.array_equal(out.get(), right(a, b))
+
+
+@pytest.mark.parametrize("kind", ["PROFILING_ENABLE", "OUT_OF_ORDER_EXEC_MODE_ENABLE"])
+def test_profiling_and_order_need_an_event_of_each_launch(product, kind, monkeypatch):
+    plan, a, b, out = product
+    own = cl.CommandQueue(a.context, a.queue.device, getattr(cl.command_queue_properties, kind))
+    made = calls_without_events(monkeypatch)
+    assert len(plan.enqueue(a, b, out=out, queue=own)) == len(plan._executable.work.launches)
+    own.finish()
+    assert not made
+    assert np.array_equal(out.get(), right(a, b))
 
 
 def test_it_waits_for_what_it_is_told_to(product, queue):

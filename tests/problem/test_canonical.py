@@ -114,7 +114,7 @@ def test_out_that_kernels_cannot_write():
     assert (gemm.problem.ldo, gemm.out_copy.target_strides) == (3, (12, 2))
     assert checked(A, B, out=operand(np.zeros((5, 3), C8))).out_copy.target_type == "complex64"
     assert checked(A, B, out=operand(np.zeros((5, 3), F8))).out_copy is None, "stored as float64 directly"
-    assert checked(A, B, out=operand(np.zeros((5, 3), F4)), out_overlaps=True).out_copy is not None
+    assert checked(A, B, out=operand(np.zeros((5, 3), F4)), out_is_copied=True).out_copy is not None
 
 
 def test_stacks():

@@ -11,6 +11,7 @@ import sys
 import warnings
 
 import numpy as np
+import platformdirs
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 import pyclmm
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
+from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.selection import store
 from tests.support.faults import Call, Failing, Part, check_caches
 
@@ -40,7 +42,7 @@ def call(own_caches):
 
 def new_process(monkeypatch):
     """Forget what this process knows."""
-    monkeypatch.setattr(selfcheck, "_known", {})
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
     from pyclmm import api  # noqa: PLC0415
 
     api._plans.clear()
@@ -99,7 +101,7 @@ def test_a_folder_deleted_in_between_is_made_again(monkeypatch, call, own_caches
 def test_a_user_without_a_home_keeps_nothing(monkeypatch, call, tmp_path):
     """The platform's folder is then a literal "~", which would lie in the working directory."""
     monkeypatch.delenv("PYCLMM_CACHE_DIR")
-    monkeypatch.setattr(store.platformdirs, "user_cache_dir", lambda *_, **__: "~/.cache/pyclmm")
+    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda *_, **__: "~/.cache/pyclmm")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "~").mkdir()
     call.check_works()
@@ -137,7 +139,7 @@ def test_a_verdict_of_an_older_version_is_not_looked_at(monkeypatch, call, own_c
     """Its digest is another one, so that an update warns of nothing."""
     monkeypatch.setattr(selfcheck, "_SCHEMA", 0)
     call()
-    monkeypatch.setattr(selfcheck, "_SCHEMA", 1)
+    monkeypatch.setattr(selfcheck, "_SCHEMA", 2)
     new_process(monkeypatch)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -203,7 +205,7 @@ json_values = st.recursive(
 )
 keys = st.sampled_from(["schema", "device", "kernel", "reason", "__class__", "options"])
 records = st.dictionaries(keys, json_values) | json_values
-GOOD = {"schema": 1, "device": "d", "kernel": "k", "reason": None}
+GOOD = {"schema": 2, "device": "d", "kernel": "k", "reason": None}
 
 
 def fault_of(content):
@@ -224,7 +226,7 @@ def test_only_a_verdict_is_taken_for_one(content):
 
 @given(keys, json_values)
 @example("schema", True)
-@example("schema", 1.0)
+@example("schema", 2.0)
 @example("reason", "")
 @example("reason", "x" * 301)
 @example("reason", "\x1b[31mred")

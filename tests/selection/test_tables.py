@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from tests.support.made_up import DEVICES, EPYC_INTEL, EPYC_POCL, H200
 
 HERE = device_info(default_device())
 SHAPE = (72, 64, 40)
-PROBLEM = tuner.problem_of(SHAPE, "float32", "NN")
+PROBLEM = tuner.product(SHAPE, "float32", "NN")
 FAMILY = next(select.candidates(PROBLEM, HERE, "auto", ())).kernel
 
 
@@ -91,9 +92,9 @@ def test_the_first_table_comes_first():
 @pytest.mark.parametrize(
     "problem",
     [
-        tuner.problem_of((80, 64, 80), "float32", "NN"),
-        tuner.problem_of(SHAPE, "float32", "NT"),
-        tuner.problem_of(SHAPE, "float64", "NN"),
+        tuner.product((80, 64, 80), "float32", "NN"),
+        tuner.product(SHAPE, "float32", "NT"),
+        tuner.product(SHAPE, "float64", "NN"),
         replace(PROBLEM, precision="high"),
         replace(PROBLEM, a_align=4),
         replace(PROBLEM, batch_shape=(2,), batch_strides=((0,),) * 4),
@@ -170,7 +171,7 @@ def test_merging_keeps_the_rest_and_replaces_the_same(own):
     other = entry(layout="TN")
     tables.merge(HERE, [entry(), other])
     tables.merge(HERE, [entry(seconds=2e-3)])
-    kept = tables.own_table(tables.identity(HERE), tables.own_path(HERE))
+    kept = tables.own_table(tables.about(HERE), tables.own_path(HERE))
     assert kept == {entry().key: entry(seconds=2e-3), other.key: other}
 
 
@@ -261,15 +262,21 @@ def test_any_tile_is_harmless(config, kernel, device):
 
 
 def test_options_of_every_kernel_are_known():
-    used = set()
     for device in (HERE, *DEVICES):
         for dtype in ("float32", "float64", "float16", "int8", "complex64"):
             for kernel in KERNELS:
                 for shape in ((64, 64, 64), (1, 64, 64)):
-                    problem = tuner.problem_of(shape, dtype, "NN")
+                    problem = tuner.product(shape, dtype, "NN")
                     if select.refusal(kernel, problem, device) is None:
-                        used |= {name for c in kernel.configs(problem, device) for name, _ in c.options}
-    assert {"held", "pack_a"} <= used <= tables._OPTIONS
+                        used = {name for c in kernel.configs(problem, device) for name, _ in c.options}
+                        assert used <= set(kernel.options), kernel.name
+    assert {"held", "pack_a"} <= {name for kernel in KERNELS for name in kernel.options}
+
+
+def test_an_option_of_another_kernel_is_refused():
+    stranger = entry(TileConfig(bm=8, bn=8, options=(("held", 1),)), "naive")
+    content = as_read(tables.table_json(HERE, [stranger]))
+    assert "naive has no option held" in (tables.fault(content) or "")
 
 
 def test_shipped_tables_are_sound_and_offered():
@@ -277,10 +284,10 @@ def test_shipped_tables_are_sound_and_offered():
     assert tables.shipped()
     for table in tables.shipped():
         device = next(
-            d for d in (H200, EPYC_POCL, EPYC_INTEL) if any(tables._entries(table, tables.identity(d)))
+            d for d in (H200, EPYC_POCL, EPYC_INTEL) if any(tables._entries(table, tables.about(d)))
         )
-        for one in tables._entries(table, tables.identity(device)):
-            problem = tuner.problem_of((one.m, one.n, one.k), one.a_type, one.layout)
+        for one in tables._entries(table, tables.about(device)):
+            problem = tuner.product((one.m, one.n, one.k), one.a_type, one.layout)
             assert tables.key_of(problem) == one.key
             assert first(problem, [one], device).config == one.config
 
@@ -294,7 +301,7 @@ def test_a_faulty_shipped_table_is_left_out(monkeypatch, tmp_path):
     (tmp_path / "good.json").write_text(json.dumps(GOOD), encoding="utf-8")
     (tmp_path / "bad.json").write_text("{}", encoding="utf-8")
     (tmp_path / "deep.json").write_text("[" * 100000, encoding="utf-8")
-    monkeypatch.setattr(tables.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(resources, "files", lambda _: tmp_path)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         assert tables.shipped.__wrapped__() == (GOOD,)
@@ -317,14 +324,14 @@ def test_two_processes_lose_nothing(own):
         subprocess.Popen([sys.executable, "-c", WRITER, folder, str(16 << (3 * who))]) for who in range(2)
     ]
     assert [process.wait(60) for process in running] == [0, 0]
-    assert len(tables.own_table(tables.identity(HERE), tables.own_path(HERE))) == 80
+    assert len(tables.own_table(tables.about(HERE), tables.own_path(HERE))) == 80
 
 
 def test_a_table_about_a_cpu_is_about_its_units_and_vectors():
     """Machines that call themselves alike keep tables apart."""
     cpu = replace(HERE, kind="cpu", float_vector_width=8)
     for other in (replace(cpu, compute_units=cpu.compute_units + 1), replace(cpu, float_vector_width=4)):
-        assert tables.identity(other) != tables.identity(cpu)
+        assert tables.about(other) != tables.about(cpu)
         assert tables.own_path(other) != tables.own_path(cpu)
     more = replace(HERE, kind="gpu", compute_units=HERE.compute_units + 1)
-    assert tables.identity(more) == tables.identity(replace(HERE, kind="gpu"))
+    assert tables.about(more) == tables.about(replace(HERE, kind="gpu"))

@@ -5,8 +5,9 @@ order drawn from a seed, and copies land when they like, so that what is read be
 overwritten before it was read, comes out wrong: memory under way to is NaN. Reads and writes outside of what
 was allocated, a sub-group that parts at a multiplication, and a standstill are AssertionErrors.
 
-It knows the instructions of cl/nvidia/mma_double_bulk.cl (float64 mma.sync, tensor maps, mbarriers); others raise
-LookupError. Semantics: NVIDIA's PTX manual. Registers hold unsigned integers, masked where written.
+It knows the instructions of cl/nvidia/mma_double_bulk.cl (float64 mma.sync, tensor maps, mbarriers);
+others raise LookupError. Semantics: NVIDIA's PTX manual. Registers hold unsigned integers, masked where
+written.
 """
 
 from __future__ import annotations

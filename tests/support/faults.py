@@ -11,6 +11,8 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
+from pyclmm.checks import selfcheck
+from pyclmm.selection import tables
 
 OUT_OF_RESOURCES = cl.status_code.OUT_OF_RESOURCES
 INVALID_WORK_GROUP_SIZE = cl.status_code.INVALID_WORK_GROUP_SIZE
@@ -121,4 +123,4 @@ def check_caches(folder):
     for file in folder.rglob("*"):
         if file.is_file():
             assert file.suffix == ".json", file
-            assert json.loads(file.read_text())["schema"] == 1
+            assert json.loads(file.read_text())["schema"] in (selfcheck._SCHEMA, tables.SCHEMA)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclmm.errors import ArgumentError, BuildError, DeviceMemoryError
+from pyclmm.errors import ArgumentError, BuildError, DeviceMemoryError, PyclmmError
 from pyclmm.kernels import KERNELS
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
-from pyclmm.tools import bench, cold, contest, plots, report
+from pyclmm.tools import cold, contest, plots, report
 from pyclmm.tools.bench import BASELINE, Row, Rules, Rung, Track, kernel_names
 from pyclmm.tools.contest import NUMPY, Sample, Size, check_memory, ladder, random_pair
 
@@ -353,13 +354,13 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch, tmp_pa
 
 def test_first_calls_are_measured_with_caches_of_their_own(monkeypatch):
     folders = []
-    original = cold.subprocess.run
+    original = subprocess.run
 
     def run(*args, env, **kwargs):
         folders.append({env[name] for name in cold.CACHE_VARIABLES})
         return original(*args, env=env, **kwargs)
 
-    monkeypatch.setattr(cold.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(cold, "REPEATS", 1)
     found = cold.measure(cold.Request(8, 8, 8, "float32", "naive", None))
     assert list(found) == ["empty", "warm"]
@@ -371,5 +372,5 @@ def test_first_calls_are_measured_with_caches_of_their_own(monkeypatch):
 
 
 def test_a_failing_first_call_says_why():
-    with pytest.raises(bench.PyclmmError, match="unknown kernel 'nope'"):
+    with pytest.raises(PyclmmError, match="unknown kernel 'nope'"):
         cold.measure(cold.Request(8, 8, 8, "float32", "nope", None))

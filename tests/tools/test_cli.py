@@ -7,20 +7,18 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import pyclmm
-from examples.demo import __main__ as demo
-from examples.demo import digits, workloads
 from pyclmm.kernels import KERNELS
 from pyclmm.opencl.devices import all_devices, default_device, device_labels
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 from pyclmm.tools import bench, cli, cold, contest
 from pyclmm.tools.contest import Sample
-from tests.support.cases import NEVER_SKIPPED
 
 MESSAGE = re.compile(r"^Error: .+$", re.M)
 
@@ -163,45 +161,6 @@ def test_kernels_asked_for_that_cannot_run_are_exit_code_2():
     assert "Error: single_group could not run here: M x N is 1000 x 1000" in shown.stderr
 
 
-# demo
-
-
-def small_workloads(data):
-    pictures = digits.draw(60) if data is None else digits.load(data)
-    return [
-        workloads.jpeg_block(),
-        workloads.turned_points(100),
-        workloads.nearest_digits(pictures, "drawn", 50, 10),
-    ]
-
-
-def test_demo_lists_devices_multiplies_and_checks(monkeypatch):
-    monkeypatch.setattr(demo, "products", small_workloads)
-    shown = run("demo")
-    assert shown.exit_code == 0, shown.output
-    assert re.search(rf"^\* .*{re.escape(default_device().name.strip())}", shown.output, re.M)
-    assert "DCT of an 8 x 8 block: 8 x 8 x 8 float32" in shown.output
-    assert shown.output.count("error/bound") == 3
-    for name in NEVER_SKIPPED:
-        assert re.search(rf"^{name} ", shown.output, re.M)
-    assert "of 10 drawn digits are told right" in shown.output
-    assert re.search(r"^\d+ products by .*: \d+ right, 0 wrong$", shown.output, re.M)
-
-
-def test_demo_counts_what_is_wrong(monkeypatch):
-    monkeypatch.setattr(demo, "products", lambda data: small_workloads(data)[:1])
-    monkeypatch.setattr(contest.OnDevice, "result", lambda self: np.zeros((8, 8), np.float32))
-    shown = run("demo")
-    assert shown.exit_code == 1
-    assert re.search(r": 0 right, \d+ wrong$", shown.output, re.M)
-
-
-def test_demo_takes_digits_from_a_folder(tmp_path):
-    shown = run("demo", "--data", tmp_path)
-    assert shown.exit_code == 2
-    assert "cannot read" in MESSAGE.search(shown.output)[0]
-
-
 # wrong calls
 
 
@@ -229,7 +188,6 @@ def test_demo_takes_digits_from_a_folder(tmp_path):
         (["bench", "3", "3", "3", "--json", "no/such/x.json"], "there is no folder"),
         (["becnh"], "No such command 'becnh': did you mean 'bench'?"),
         (["info", "--jsn"], "--jsn"),
-        (["demo", "--data", "no/such"], "does not exist"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
@@ -250,7 +208,7 @@ def test_a_file_that_cannot_be_written_is_reported(tmp_path, monkeypatch):
     def refuse(self, *args, **kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(cli.Path, "write_text", refuse)
+    monkeypatch.setattr(Path, "write_text", refuse)
     shown = run("bench", 2, 2, 2, "--rounds", 1, "--kernel", "naive", "--json", tmp_path / "x.json")
     assert shown.exit_code == 2
     assert "x.json: Permission denied" in shown.stderr
@@ -284,7 +242,7 @@ def test_piped_output_is_plain_and_whole():
 
 
 def test_no_driver_says_what_to_install(tmp_path):
-    for command in (["info"], ["info", "--json"], ["bench", "2", "2", "2"], ["demo"]):
+    for command in (["info"], ["info", "--json"], ["bench", "2", "2", "2"]):
         done = in_process(*command, OCL_ICD_VENDORS=str(tmp_path / "none"), PYOPENCL_CTX="")
         assert done.returncode == 2, command
         assert 'pip install "pyclmm[pocl]"' in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import socket
+from pathlib import Path
 from string import Template
 
 import numpy as np
@@ -35,7 +36,8 @@ import pyclmm.opencl.program as program
 source, build, enqueue = program.read_source, program._build, cl.enqueue_nd_range_kernel
 
 def wrong_source(name):
-    return source(name).replace("k < K; ++k", "k < K - 1; ++k") if name == "textbook/flat.cl" else source(name)
+    text = source(name)
+    return text.replace("k < K; ++k", "k < K - 1; ++k") if name == "textbook/flat.cl" else text
 
 def bad_build(context, what):
     if what.source == "textbook/tiled.cl":
@@ -58,7 +60,7 @@ def test_kernels(monkeypatch, *names):
     monkeypatch.setattr(selftest, "KERNELS", tuple(map(kernel_named, names)))
 
 
-test_kernels.__test__ = False
+test_kernels.__test__ = False  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -196,8 +198,8 @@ def test_a_user_without_name_home_or_folder(monkeypatch):
         raise KeyError("uid not found")
 
     monkeypatch.setattr(getpass, "getuser", fail)
-    monkeypatch.setattr(selftest.Path, "home", fail)
-    monkeypatch.setattr(selftest.Path, "cwd", fail)
+    monkeypatch.setattr(Path, "home", fail)
+    monkeypatch.setattr(Path, "cwd", fail)
     assert selftest.anonymous("all is well") == "all is well"
 
 

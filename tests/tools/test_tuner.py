@@ -15,14 +15,15 @@ from click.testing import CliRunner
 
 import pyclmm
 from pyclmm import TileConfig
-from pyclmm.checks import known_answers, selfcheck, worker
+from pyclmm.checks import known_answers, worker
 from pyclmm.checks.worker import Failure
 from pyclmm.errors import ArgumentError
 from pyclmm.kernels import KERNELS
 from pyclmm.kernels.textbook.naive import Naive
+from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
-from pyclmm.selection import select, tables
+from pyclmm.selection import select, store, tables
 from pyclmm.tools import cli, tuner, tuner_child
 
 HERE = device_info(default_device())
@@ -89,7 +90,7 @@ def tuned(budget=60.0, **other):
 
 
 def kept():
-    return list(tables.own_table(tables.identity(HERE), tables.own_path(HERE)).values())
+    return list(tables.own_table(tables.about(HERE), tables.own_path(HERE)).values())
 
 
 # deciding
@@ -104,7 +105,7 @@ def test_a_challenger_wins_by_more_than_the_spread_only():
 
 
 def test_the_incumbent_is_todays_choice_and_every_configuration_is_tried_once():
-    problem = tuner.problem_of((64, 64, 64), "float32", "NN")
+    problem = tuner.product((64, 64, 64), "float32", "NN")
     choices = tuner.choices(problem, HERE)
     assert choices[0] == next(select.candidates(problem, HERE, "auto"))
     automatic = [k for k in KERNELS if k.automatic and select.refusal(k, problem, HERE) is None]
@@ -122,7 +123,7 @@ def test_the_fastest_is_kept(few, children):
     assert tuning.searches[0].gain == 2.0
     assert kept() == tuning.entries
     assert kept()[0].config == TileConfig(bm=8, bn=8)
-    problem = tuner.problem_of(SHAPE, "float32", "NN")
+    problem = tuner.product(SHAPE, "float32", "NN")
     assert next(select.candidates(problem, HERE, "auto")).config == TileConfig(bm=8, bn=8)
 
 
@@ -251,7 +252,7 @@ def test_each_precision_is_tuned(few, children):
 @pytest.fixture
 def ring(few):
     return tuner_child.Ring(
-        new_queue(default_device(), profiling=True), tuner.problem_of(SHAPE, "float32", "TN")
+        new_queue(default_device(), profiling=True), tuner.product(SHAPE, "float32", "TN")
     )
 
 
@@ -261,7 +262,7 @@ def choice(tile):
 
 def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
     enqueued = []
-    real = tuner_child.Binding.enqueue
+    real = Binding.enqueue
 
     def enqueue(binding, buffers, scalars, wait_for):
         events = real(binding, buffers, scalars, wait_for)
@@ -270,8 +271,9 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
         enqueued.append([e.command_execution_status for e in events])
         return events
 
-    monkeypatch.setattr(tuner_child.Binding, "enqueue", enqueue)
-    ring._run(ring._bind(choice(2)))
+    monkeypatch.setattr(Binding, "enqueue", enqueue)
+    naive = choice(2)
+    ring._run(ring._bind(naive.kernel.launches(ring.problem, naive.config, ring.device)))
     waiting = (cl.command_execution_status.QUEUED, cl.command_execution_status.SUBMITTED)
     assert enqueued
     assert all(status in waiting for launches in enqueued for status in launches)
@@ -302,9 +304,9 @@ def test_what_is_hopeless_runs_once_and_takes_its_family_with_it(ring):
 
 def test_a_wrong_result_is_never_timed(ring, monkeypatch):
     """In the self-check, or only at the product's own size."""
-    monkeypatch.setattr(selfcheck, "found_wrong", lambda *_: "wrong result in the self-check")
+    monkeypatch.setattr(tuner_child, "found_wrong", lambda *_: "wrong result in the self-check")
     assert ring.challenge(choice(2)) == {"reason": "wrong result in the self-check"}
-    monkeypatch.setattr(selfcheck, "found_wrong", lambda *_: None)
+    monkeypatch.setattr(tuner_child, "found_wrong", lambda *_: None)
     monkeypatch.setattr(ring, "_run", lambda _: 1e-9)  # nothing is computed
     assert "wrong result at 24 x 20 x 16" in ring.challenge(choice(2))["reason"]
     assert ring.incumbent is None
@@ -413,9 +415,7 @@ def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, op
     monkeypatch.setattr(tuner, "tune", lambda *_, **__: pytest.fail("measuring has begun"))
     (tmp_path / "locked").mkdir()
     (tmp_path / "locked.json").touch()
-    monkeypatch.setattr(
-        cli.os, "access", lambda path, mode: mode != os.W_OK or "locked" not in Path(path).name
-    )
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK or "locked" not in Path(path).name)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     shown = run("--shapes", "24x20x16", option, tmp_path / file)
     assert shown.exit_code == 2
@@ -426,7 +426,7 @@ def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, op
 def test_a_table_that_cannot_be_written_is_told(few, children, monkeypatch):
     scripts, _ = children
     scripts.append((timed(0, [1.0]), None))
-    monkeypatch.setattr(tables.cache, "write_json", lambda *_: False)
+    monkeypatch.setattr(store, "write_json", lambda *_: False)
     shown = run("--shapes", "24x20x16", "--layout", "NN")
     assert shown.exit_code == 2
     assert "nothing is kept" in shown.output

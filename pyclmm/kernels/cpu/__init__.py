@@ -1,1 +1,4 @@
-"""Kernels for CPU devices."""
+"""Kernels for CPU devices.
+
+Others import: matvec, packed.
+"""

@@ -38,6 +38,7 @@ class Packed(Kernel):
 
     name = "packed"
     summary = "packed panels and a register tile, one work-item a work-group, for CPU devices"
+    options = ("pack_a", "pack_b")
     risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

@@ -97,6 +97,7 @@ class Register(Kernel):
     name = "register"
     summary = "tiles in local memory, sub-groups and registers, K in shares where tiles are few"
     risky = True
+    options = ("fetch_b", "held", "slices")
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types)
@@ -124,6 +125,10 @@ class Register(Kernel):
         reasons += config.violations(able, (work_items(config),), nbytes)
         too_many = device.too_many_steps(problem.k // config.bk)
         return [*reasons, too_many] if too_many else reasons
+
+    def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
+        """Small problems are not split along K unless they are told to be."""
+        return (config, replace(config, split_k=2)) if config.split_k == 0 else (config,)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         tiling = Tiling(problem, config, device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class Thin(Kernel):
     name = "thin"
     summary = "at most 8 rows or columns: reads the big operand once, at memory bandwidth"
     risky = True
+    options = ("depth", "lanes", "teams")
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if min(problem.m, problem.n) > _WIDEST:
@@ -83,6 +85,10 @@ class Thin(Kernel):
         reasons = config.violations(device, (_items(config),), nbytes)
         too_many = device.too_many_steps(_steps(problem, config) * depth)
         return [*reasons, too_many] if too_many else reasons
+
+    def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
+        """Small problems are not split along K unless they are told to be."""
+        return (config, replace(config, split_k=2)) if config.split_k == 0 else (config,)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         rows, q, tile = _thin_rows(problem), _thin_side(problem), _tile(problem, config)

@@ -34,6 +34,7 @@ class Mma(Kernel):
 
     name = "mma"
     summary = "matrix units of sm_80 and later (mma.sync), tiles of local memory filled by cp.async"
+    options = ("group",)
     risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

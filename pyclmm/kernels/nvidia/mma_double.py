@@ -40,6 +40,7 @@ class MmaDouble(Kernel):
 
     name = "mma_double"
     summary = "float64 matrix units of sm_80 and sm_90 (mma.sync)"
+    options = ("group", "mma_k")
     risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

@@ -104,6 +104,7 @@ class MmaDoubleBulk(Kernel):
 
     name = "mma_double_bulk"
     summary = "float64 matrix units of sm_90 (mma.sync), tiles of local memory filled by the copy engine"
+    options = ("slices",)
     risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

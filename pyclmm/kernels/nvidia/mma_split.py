@@ -22,6 +22,7 @@ class MmaSplit(Kernel):
 
     name = "mma_split"
     summary = 'float32 and complex64 with precision="high" in parts on the matrix units of sm_80'
+    options = ("group",)
     risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

@@ -55,6 +55,7 @@ class Split(Kernel):
     summary = (
         'float32 with precision="high", complex64 with "high" and "medium", in parts on the units of sm_90a'
     )
+    options = ("group",)
     risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

@@ -143,6 +143,7 @@ class Wgmma(Kernel):
 
     name = "wgmma"
     summary = "matrix units of sm_90a (wgmma), tiles of local memory filled by the copy engine"
+    options = ("alternate", "group", "swapped")
     risky = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

@@ -1,1 +1,4 @@
-"""The textbook kernels: one technique each."""
+"""The textbook kernels: one technique each.
+
+Others import: flat, naive, sequential, single_group, tiled.
+"""

@@ -292,6 +292,6 @@ def test_a_constant_host_b_is_packed_once(rng):
     plan = pyclmm.Matmul(a, b, constant_b=True, kernel="packed")
     right = a @ b
     assert np.array_equal(plan(a, b), right)
-    if any(w.name == "b_panels" for w in plan._executable.recipe.workspace):
+    if any(w.name == "b_panels" for w in plan._executable.work.workspace):
         b[...] = 0
         assert np.array_equal(plan(a, b), right)

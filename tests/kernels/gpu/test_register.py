@@ -12,7 +12,7 @@ EDGES = ((1, 31, 1), (15, 33, 7), (16, 32, 8), (40, 36, 20))
 
 
 def tile(*sizes, vec=4, split_k=0, slices=1):
-    return TileConfig(*sizes, vec, 2, split_k, (("fetch_b", 0), ("held", 1), ("slices", slices)))
+    return TileConfig(*sizes, vec, 2, split_k, (("fetch_b", 0), ("held", 1), ("slices", slices)))  # type: ignore[call-arg]
 
 
 WIDE = tile(16, 32, 8, 16, 16, 4, 8)  # two sub-groups of 4 x 2 work-items

@@ -209,7 +209,7 @@ def test_an_emulated_product_is_right(queue, rng, device, kind, tile, trans, sha
     given = resized(given, *shape)
     assert kernel.supports(given, device) is None
     bm, bn, nbytes, sgm, sgn, rows = tile
-    one = kernel.instruction(given, device, rows)
+    one = kernel.instruction(given, device, rows)  # type: ignore[attr-defined]
     bk = max(one.k, nbytes // one.nbytes)
     sizes = {"bm": bm, "bn": bn, "bk": bk, "sgm": sgm, "sgn": sgn, "split_k": split_k}
     config = TileConfig(**sizes, options=(("unit", one.m),))
@@ -237,16 +237,16 @@ def test_every_instruction_is_run_by_emulation():
     seen = set()
     for device, kind, tile, _, _, more in RUNS:
         kinds = (kind, kind) if isinstance(kind, str) else kind
-        precision = more.get("precision", "highest")
+        precision = more.get("precision", "highest")  # type: ignore[attr-defined]
         given = replace(problem(kinds[0], precision=precision), b_type=kinds[1])
         kernel = next(k for k, d in OWN if d is device)
-        seen.add((kernel.name, kernel.instruction(given, device, tile[5]).defines[:2]))
+        seen.add((kernel.name, kernel.instruction(given, device, tile[5]).defines[:2]))  # type: ignore[attr-defined]
     wanted = set()
     for kernel, device in OWN:
         for precision in ("highest", "medium"):
             for kind in TYPES:
                 for rows in (16, 32):
-                    one = kernel.instruction(problem(kind, precision=precision), device, rows)
+                    one = kernel.instruction(problem(kind, precision=precision), device, rows)  # type: ignore[attr-defined]
                     if not isinstance(one, str) and kind != "uint8":
                         wanted.add((kernel.name, one.defines[:2]))
     assert wanted <= seen

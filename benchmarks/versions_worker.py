@@ -1,0 +1,261 @@
+"""One version of pyclmm in a process of its own: runs the products that versions.py asks for.
+
+    python benchmarks/versions_worker.py TREE [--device NAME]
+
+Requests and answers are lines of JSON on stdin and stdout. Only public names that every version has are used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+from burst import Burst
+
+Array = np.ndarray[Any, Any]
+TURN = 4e-3  # seconds of bursts in a turn on a GPU, three bursts at most
+PAUSE, SLICE = 0.11, 0.05  # seconds before a turn and of calls in it, on a CPU: see cpu.py
+NUMBERS = 2**24 - 3  # random numbers drawn; operands repeat them. Prime to the lengths of rows
+WORDS = ("high", "medium")  # types that are float32 at a lower precision
+
+
+def version(tree: Path) -> Any:
+    """The package pyclmm of that tree, also where its cl/ lies beside the package."""
+    sys.path.insert(0, str(tree))
+    import pyclmm  # noqa: PLC0415  only now is the tree on the path
+
+    if Path(pyclmm.__file__).parent.parent.resolve() != tree.resolve():
+        raise SystemExit(f"{tree} has no package pyclmm: {pyclmm.__file__} was imported")
+    pyclmm.__path__.append(str(tree))
+    return pyclmm
+
+
+def find_device(name: str | None) -> cl.Device:
+    """The first device with that text in its name or its platform's; a GPU, if there is one."""
+    devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
+    if name:
+        devices = [d for d in devices if name.lower() in f"{d.platform.name} {d.name}".lower()]
+    if not devices:
+        raise SystemExit(f"no OpenCL device named {name!r}" if name else "no OpenCL device")
+    return next((d for d in devices if d.type & cl.device_type.GPU), devices[0])
+
+
+def dtype_of(kind: Any) -> np.dtype[Any]:
+    if kind == "bfloat16":
+        import ml_dtypes  # noqa: PLC0415  an extra
+
+        kind = ml_dtypes.bfloat16
+    return np.dtype("float32" if kind in WORDS else kind)
+
+
+class Random:
+    """Random numbers of one element type, the same in every process."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        rng = np.random.default_rng(0)
+        x: Array = rng.standard_normal(NUMBERS, dtype=np.float64 if dtype.char in "dD" else np.float32)
+        self.numbers = (x + 1j * x[::-1] if dtype.kind == "c" else x).astype(dtype)
+
+    def operand(self, shape: list[int], start: int) -> Array:
+        count = math.prod(shape)
+        flat = self.numbers[start:] if count <= NUMBERS - start else np.resize(self.numbers[start:], count)
+        return flat[:count].reshape(shape)
+
+
+class Product:
+    """One product, ready to be timed: what is common to devices and hosts."""
+
+    def __init__(self, a: Array, b: Array, layout: str) -> None:
+        """*a* and *b* as they are stored; *layout* says which of them is transposed."""
+        self.a, self.b = (x.swapaxes(-1, -2) if t == "T" else x for x, t in zip((a, b), layout, strict=True))
+
+    def call(self) -> None:
+        raise NotImplementedError
+
+    def result(self) -> Array:
+        """Of one more call."""
+        raise NotImplementedError
+
+    def turn(self, calls: int) -> list[float]:
+        """Seconds a call, of some bursts of so many calls."""
+        raise NotImplementedError
+
+    def seconds(self) -> float:
+        """About how long a call takes, by the host's clock."""
+        start = time.perf_counter()
+        self.call()
+        return time.perf_counter() - start
+
+    def judged(self) -> dict[str, Any]:
+        """The digest of the result's bits, and its error: relative by norm, of some rows and columns."""
+        got = self.result()
+        digest = hashlib.sha256(np.ascontiguousarray(got).view(np.uint8).data).hexdigest()
+        wide = np.complex128 if got.dtype.kind == "c" else np.float64
+        m, n = got.shape[-2:]
+        rows, columns = np.linspace(0, m - 1, 8).astype(int), np.linspace(0, n - 1, 64).astype(int)
+        a, b, got = self.a[..., rows, :], self.b[..., columns], got[..., rows, :][..., columns]
+        some = slice(None, None, max(1, a.shape[0] // 8)) if a.ndim > 2 else slice(None)
+        want = a[some].astype(wide) @ b[some].astype(wide)
+        error = np.linalg.norm(got[some].astype(wide) - want) / np.linalg.norm(want)
+        return {"digest": digest, "error": float(error)}
+
+
+class OnDevice(Product):
+    """Operands on the device, launches without events."""
+
+    def __init__(self, worker: Worker, request: dict[str, Any], a: Array, b: Array) -> None:
+        super().__init__(a, b, request["layout"])
+        self.queue, self.burst = worker.queue, worker.burst
+        self.operands = [cla.empty(self.queue, x.shape, x.dtype) for x in (a, b)]
+        if not request["build"]:
+            for x, host in zip(self.operands, (a, b), strict=True):
+                x.set(host)
+        shape = (*self.a.shape[:-1], self.b.shape[-1])
+        self.memory = cl.Buffer(
+            self.queue.context, cl.mem_flags.READ_WRITE, math.prod(shape) * a.dtype.itemsize
+        )
+        self.out = cla.Array(self.queue, shape, a.dtype, data=self.memory)
+        trans_a, trans_b = request["layout"]
+        self.plan = worker.pyclmm.Matmul(*self.operands, out=self.out, trans_a=trans_a, trans_b=trans_b,
+                                         precision=request["precision"])  # fmt: skip
+
+    def _enqueue(self) -> None:
+        self.plan.enqueue(*self.operands, out=self.out, events=False)
+
+    def call(self) -> None:
+        self._enqueue()
+        self.queue.finish()
+
+    def result(self) -> Array:
+        cl.enqueue_fill_buffer(self.queue, self.memory, np.full(1, 255, np.uint8), 0, self.memory.size)
+        self.call()
+        return self.out.get()
+
+    def turn(self, calls: int) -> list[float]:
+        self.call()  # a GPU changes from one process to the other
+        times: list[float] = []
+        while len(times) < 3 and sum(times) * calls < TURN:
+            times.append(self._burst(calls))
+        return times
+
+    def _burst(self, calls: int) -> float:
+        if self.burst:
+            return self.burst.seconds(self._enqueue, calls, launches=3)
+        start = time.perf_counter()
+        for _ in range(calls):
+            self._enqueue()
+        self.queue.finish()
+        return (time.perf_counter() - start) / calls
+
+
+class OnHost(Product):
+    """NumPy arrays in, a NumPy array out."""
+
+    def __init__(self, worker: Worker, request: dict[str, Any], a: Array, b: Array) -> None:
+        super().__init__(a, b, request["layout"])
+        self.queue, self.matmul = worker.queue, worker.pyclmm.matmul
+        self.precision = request["precision"]
+        self.plan = worker.pyclmm.Matmul(self.a, self.b, queue=self.queue, precision=self.precision)
+
+    def result(self) -> Array:
+        result: Array = self.matmul(self.a, self.b, queue=self.queue, precision=self.precision)
+        return result
+
+    def call(self) -> None:
+        self.result()
+
+    def turn(self, calls: int) -> list[float]:
+        del calls  # as many as fill the slice
+        time.sleep(PAUSE)
+        times = [self.seconds()]
+        if times[0] > 2 * SLICE:
+            return times
+        times = []  # the first call of a short product finds cold caches and sleeping threads
+        end = time.perf_counter() + SLICE
+        while not times or time.perf_counter() < end:
+            times.append(self.seconds())
+        return times
+
+
+class Worker:
+    """Answers requests; holds one product at a time."""
+
+    def __init__(self, pyclmm: Any, device: cl.Device) -> None:
+        self.pyclmm = pyclmm
+        self.queue = cl.CommandQueue(cl.Context([device]))
+        self.burst = Burst(self.queue) if "NVIDIA" in device.platform.name else None
+        self.random: tuple[str, Random] | None = None
+        self.product: Product | None = None
+
+    def hold(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Makes the plan and runs it once. To ``build``: on uninitialized operands, and forgets them."""
+        kind, (*stack, m, n, k), layout = request["type"], request["shape"], request["layout"]
+        shapes = [[*stack, k, m] if layout[0] == "T" else [*stack, m, k],
+                  [*stack, n, k] if layout[1] == "T" else [*stack, k, n]]  # fmt: skip
+        if request["build"]:
+            operands = [np.empty(shape, dtype_of(kind)) for shape in shapes]
+        else:
+            if self.random is None or self.random[0] != kind:
+                self.random = (kind, Random(dtype_of(kind)))
+            operands = [self.random[1].operand(shape, 777 * i) for i, shape in enumerate(shapes)]
+        made = OnHost if request["host"] else OnDevice
+        start = time.perf_counter()
+        self.product = product = made(self, request | {"precision": self._precision(kind)}, *operands)
+        product.call()
+        first = time.perf_counter() - start
+        if request["build"]:
+            self.product = None
+            return {}
+        about = {"kernel": str(product.plan.kernel), "config": str(product.plan.config)}
+        return {"plan": about, "first": first, "seconds": min(product.seconds() for _ in range(2))}
+
+    @staticmethod
+    def _precision(kind: str) -> str:
+        return kind if kind in WORDS else "highest"
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        action = request["do"]
+        if action == "hold":
+            return self.hold(request)
+        if action == "about":
+            device = self.queue.device
+            about = {"device": device.name, "driver": device.driver_version, "platform": device.platform.name}
+            return {
+                **about,
+                "gpu": bool(device.type & cl.device_type.GPU),
+            }
+        if action == "drop" or self.product is None:
+            self.product = None
+            return {}
+        return {"times": self.product.turn(request["calls"])} if action == "turn" else self.product.judged()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tree", type=Path)
+    parser.add_argument("--device", help="text in the name of the device or its platform")
+    options = parser.parse_args()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what drivers print is no answer
+    worker = Worker(version(options.tree), find_device(options.device))
+    for line in sys.stdin:
+        try:
+            answer = worker.answer(json.loads(line))
+        except Exception as error:  # the other side and the other products go on
+            worker.product = None
+            answer = {"failed": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""SingleFlight: a cache in which each value is made once, however many threads ask for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class SingleFlight(Generic[K, V]):
+    """Keeps the *most* values that were used last. One thread makes a value, and others that ask for the same key
+    wait for it; other keys go on. Where making it raises, nothing is kept, and who comes next tries again."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._making: dict[K, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """The value that is kept for *key*, or what *make* returns."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+            mine = self._making.setdefault(key, threading.Lock())
+        with mine:
+            with self._lock:
+                if key in self._values:
+                    return self._values[key]
+            try:
+                return self.put(key, make())
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
+
+    def put(self, key: K, value: V) -> V:
+        """Keep *value*; returns it."""
+        with self._lock:
+            self._values[key] = value
+            while self._most is not None and len(self._values) > self._most:
+                self._values.popitem(last=False)
+        return value
+
+    def forget(self, which: Callable[[K], bool]) -> None:
+        """Keep no value whose key fits *which*."""
+        with self._lock:
+            for key in [key for key in self._values if which(key)]:
+                del self._values[key]

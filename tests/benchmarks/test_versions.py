@@ -1,0 +1,148 @@
+"""benchmarks/versions.py: two workers, interleaved, and what its file says."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks" / "versions.py"
+
+
+@pytest.fixture(scope="module")
+def versions():
+    spec = importlib.util.spec_from_file_location("versions", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["versions"] = module  # for its dataclass
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["versions"]
+
+
+def run(*arguments, file=None):
+    """The exit status and the file of a run of this tree against itself, or against *arguments*' trees."""
+    command = [sys.executable, str(SCRIPT), *map(str, arguments), *(["--json", str(file)] if file else [])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return done, json.loads(file.read_text()) if file and file.exists() else None
+
+
+@pytest.mark.parametrize(("list_name", "jobs"), [("gpu", 2), ("cpu", 0)])
+def test_the_tree_against_itself(tmp_path, list_name, jobs):
+    small = ("--types", "float32", "--shapes", "9x7x5,2x3x4x5", "--only", "T.*(9|2)x", "--rounds", "2")
+    done, content = run(
+        ROOT, ROOT, "--products", list_name, "--jobs", jobs, *small, file=tmp_path / "versions.json"
+    )
+    assert done.returncode == 0, done.stderr
+    names = ["float32 NT 9x7x5", "float32 TN 9x7x5", "float32 NT 2x3x4x5", "float32 TN 2x3x4x5"]
+    assert [row["name"] for row in content["rows"]] == names
+    assert content["left_out"] == 0
+    assert content["versions"]["old"] == content["versions"]["new"]
+    for row in content["rows"]:
+        assert row["bits_equal"]
+        assert row["right"]
+        assert row["ratio"] == pytest.approx(row["seconds"]["old"] / row["seconds"]["new"])
+        assert len(row["ratio_by_round"]) == 2
+        assert row["old"]["kernel"] == row["new"]["kernel"]
+    found = content["summary"]["float32"]
+    assert found["bits_equal"] == found["right"] == found["products"] == 4
+    assert found["fastest_least"] <= found["fastest_mean"]
+    assert found["least"] == pytest.approx(min(row["ratio"] for row in content["rows"]), abs=1e-4)
+
+
+# Adds one to every float32 product of the package that it stands in front of.
+FAULTY = """
+import sys
+from pathlib import Path
+here = Path(__file__).parent
+__path__.insert(0, {real!r})
+source = Path({real!r}, "__init__.py").read_text()
+exec(compile(source, {real!r}, "exec"))
+right = matmul
+def matmul(*operands, **options):
+    return right(*operands, **options) + 1
+"""
+
+
+def test_a_wrong_version_is_seen(tmp_path):
+    (tmp_path / "pyclmm").mkdir()
+    (tmp_path / "cl").symlink_to(ROOT / "cl")
+    (tmp_path / "pyclmm" / "__init__.py").write_text(FAULTY.format(real=str(ROOT / "pyclmm")))
+    options = (
+        "--products",
+        "cpu",
+        "--types",
+        "float32",
+        "--shapes",
+        "9x7x5",
+        "--only",
+        "NN",
+        "--rounds",
+        "1",
+    )
+    done, content = run(ROOT, tmp_path, *options, file=tmp_path / "versions.json")
+    (row,) = content["rows"]
+    assert (row["bits_equal"], row["right"], done.returncode) == (False, False, 1)
+    assert row["error"]["old"] < 1e-5 < row["error"]["new"]
+    assert "OTHER BITS" in done.stdout
+    assert content["summary"]["float32"]["right"] == 0
+
+
+def test_a_worker_that_ends_costs_one_product(versions, tmp_path, monkeypatch):
+    worker = tmp_path / "worker.py"
+    worker.write_text("import sys; sys.stdin.readline(); sys.exit(3)")
+    monkeypatch.setattr(versions, "WORKER", worker)
+    pair = [versions.Side(tmp_path, None, "") for _ in "ab"]
+    for product in versions.products(True, ["float32"], [(1, 2, 3)], "")[:2]:
+        row = versions.measured(pair, product, host=False, rounds=1)
+        assert row["name"] == str(product)
+        assert "the worker ended with 3" in row["failed"]
+    assert versions.summary([row]) == {"float32": {"products": 1, "failed": 1}}
+
+
+def constants(script):
+    """CUBES and the other shapes of a benchmark that needs PyTorch or CLBlast to be imported."""
+    found = {}
+    for node in ast.parse((SCRIPT.parent / script).read_text()).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id in ("CUBES", "SHAPES", "OTHERS"):
+            exec(compile(ast.Module([node], []), script, "exec"), found)
+    return found
+
+
+def test_the_lists_are_those_of_the_other_benchmarks(versions):
+    own = [shape if len(shape) == 4 else (1, *shape) for shape in versions.GPU_SHAPES]
+    assert own == constants("gpu.py")["SHAPES"]
+    cpu = constants("cpu.py")
+    assert versions.CPU_SHAPES[:-1] == (*((n, n, n) for n in cpu["CUBES"]), *cpu["OTHERS"])
+    todo = versions.products(True, [], None, "")
+    assert len(todo) == len(set(todo)) == 6 * 48
+    assert [str(x) for x in versions.products(True, [], None, "medium TN 64x")] == [
+        "medium TN 64x512x512x512"
+    ]
+    assert len(versions.products(False, [], None, "")) == 4 * 18
+
+
+def test_no_time_left_is_counted(tmp_path):
+    options = ("--products", "cpu", "--shapes", "9x7x5", "--types", "float32", "--budget", "0")
+    done, _ = run(ROOT, ROOT, *options)
+    assert done.returncode == 0
+    assert "3 products left out" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("nowhere", ROOT), "nowhere has no package pyclmm"),
+        ((ROOT, ROOT, "--types", "float33"), "float33: known are"),
+        ((ROOT, ROOT, "--shapes", "9x7"), "invalid shapes_of value: '9x7'"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, says):
+    done, _ = run(*arguments)
+    assert done.returncode == 2
+    assert says in done.stderr

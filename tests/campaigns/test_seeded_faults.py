@@ -1,0 +1,20 @@
+"""Each seeded fault can be put in: its file, the text in it and the tests that must notice are there."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.campaigns.seeded_faults import FAULTS, ROOT
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_fault_can_be_seeded(fault, tmp_path):
+    (tmp_path / fault.file).parent.mkdir(parents=True)
+    shutil.copy(ROOT / fault.file, tmp_path / fault.file)
+    fault.apply(tmp_path)
+    assert (tmp_path / fault.file).read_text() != (ROOT / fault.file).read_text()
+    files = [name for name in fault.tests if name.startswith("tests/")]
+    assert files
+    assert all((ROOT / name.partition("::")[0]).exists() for name in files)

@@ -1,0 +1,60 @@
+"""SingleFlight: each value is made once, whoever asks, and failures are not kept."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pyclmm.opencl.single_flight import SingleFlight
+
+
+def test_many_threads_make_a_value_once():
+    cache, made, together = SingleFlight(), [], threading.Barrier(8)
+
+    def make():
+        made.append(1)
+        return object()
+
+    def ask(_):
+        together.wait(60)
+        return cache.get("key", make)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(map(id, pool.map(ask, range(8))))) == len(made) == 1
+
+
+def test_another_key_does_not_wait():
+    cache = SingleFlight()
+    assert cache.get("slow", lambda: cache.get("quick", lambda: 2) + 1) == 3
+
+
+def test_who_comes_after_a_failure_tries_again():
+    cache = SingleFlight()
+    with pytest.raises(ZeroDivisionError):
+        cache.get("key", lambda: 1 // 0)
+    assert cache.get("key", lambda: 5) == 5
+    assert not cache._making
+
+
+def test_it_keeps_those_used_last():
+    cache, made = SingleFlight(2), []
+
+    def value(key):
+        return cache.get(key, lambda: made.append(key) or key)
+
+    for key in "abac":
+        value(key)
+    assert value("a") == "a"
+    assert value("b") == "b"
+    assert made == ["a", "b", "c", "b"]
+
+
+def test_it_forgets_what_it_is_told_to():
+    cache = SingleFlight()
+    for key in (1, 2, 3):
+        cache.put(key, key)
+    cache.forget(lambda key: key > 1)
+    assert cache.get(1, lambda: 0) == 1
+    assert cache.get(2, lambda: 0) == 0
