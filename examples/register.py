@@ -12,7 +12,7 @@ for m, n, k in ((130, 50, 70), (33, 47, 2000)):
         assert np.array_equal(plan(a, b), a @ b)  # small whole numbers: exact in every order of the sum
         print(f"{m} x {n} x {k}: {plan.config}, {plan.workspace_nbytes} bytes of workspace")
 
-# Tiles of one's own: 16 x 32 a work-group, two groups of work-items that share K, K cut into two shares.
+# Tiles of one's own: 16 x 32 a work-group, two groups of work-items that divide K, K cut into two ranges.
 options = (("fetch_b", 0), ("held", 1), ("slices", 2))
 tiles = pyclmm.TileConfig(16, 32, 16, 8, 32, 4, 8, vec=4, stages=2, split_k=2, options=options)
 assert np.array_equal(pyclmm.matmul(a, b, kernel=("register", tiles)), a @ b)

@@ -33,11 +33,6 @@
 #endif
 
 #define FEW_STEPS 16 /* kc up to here: B is read once, from memory */
-#define OUT_ARGS                                                                              \
-  const int M, const int N, __global OUT_T *out, const long ldo, __global const C_T *c,       \
-  const long c_rs, const long c_cs, __global const BIAS_T *bias, const long bias_stride,      \
-  const ACC_T alpha, const ACC_T beta
-#define OUT_PASS M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta
 
 /* A tile that begins at `at` begins here instead, so that it lies within `length`. */
 #define MOVED(packed, at, tile, length) ((packed) ? (at) : min(at, (length) - (tile)))

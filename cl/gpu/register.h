@@ -16,9 +16,9 @@
  * Macros: those of register_tile.h, tile_order.h, types.h and gemm.h, and
  *   STAGES   tiles in local memory: 2 and up (2 exactly with register_held.h)
  *   FETCH_STEP_A FETCH_STEP_B   the k of a step before which the next tiles' loads are issued
- *   SPLIT    0: out is finished here; 1: K is cut into shares, dimension 1 of the NDRange, whose sums go
- *            to `partial`, share after share of a tile; split_k.cl adds them
- * Dimension 0 of the NDRange is WORK_ITEMS a tile, the first of them number `first_tile`. k_share is a
+ *   SPLIT    0: out is finished here; 1: K is cut into ranges, dimension 1 of the NDRange, whose sums go
+ *            to `partial`, range after range of a tile; split_k.cl adds them
+ * Dimension 0 of the NDRange is WORK_ITEMS a tile, the first of them number `first_tile`. k_range is a
  * multiple of BK. Preconditions: BK / KS is even; VEC_A > 1 needs rows of A that start on 16 bytes and a
  * contiguous axis of whole chunks, stored with the accumulator's bits; B likewise.
  * Technique: register tiling over software-pipelined local tiles, as in every vendor library; the order
@@ -115,7 +115,7 @@ INLINE void accumulate(
 }
 
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register(
-    GEMM_ARGS, const int first_tile, const int k_share, __global ACC_T *partial)
+    GEMM_ARGS, const int first_tile, const int k_range, __global ACC_T *partial)
 {
   __local ACC_T tiles[STAGES * STAGE] ALIGNED(16);
   GEMM_BEGIN;
@@ -123,8 +123,8 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register(
   find_place(&p, get_local_id(0));
   const int2 tile = tile_at(first_tile + get_group_id(0), (M + BM - 1) / BM, (N + BN - 1) / BN);
   const int i0 = tile.x * BM, j0 = tile.y * BN;
-  const int k0 = SPLIT ? get_group_id(1) * k_share : 0;
-  const int depth = SPLIT ? min(K - k0, k_share) : K;
+  const int k0 = SPLIT ? get_group_id(1) * k_range : 0;
+  const int depth = SPLIT ? min(K - k0, k_range) : K;
 
   Stream stream;
   begin_walk(&stream.a, (__global const uchar *)(a + A_INDEX(i0, k0)), sizeof(A_T), lda, M - i0, depth,

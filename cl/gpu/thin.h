@@ -81,7 +81,7 @@ typedef ACC_T access_t;
 #define SPREAD_X(to, v) ((to)[0] = (v))
 #endif
 
-/* The sum of a tile's element (q, x), complete or a share of it. */
+/* The sum of a tile's element (q, x), complete or a partial sum. */
 #if SPLIT
 #define GROUP_NUMBER (BATCH_ENTRY * get_num_groups(0) + get_group_id(0))
 #define SHARE_NUMBER (GROUP_NUMBER * get_num_groups(1) + get_group_id(1))

@@ -32,20 +32,18 @@
 
 /* z, this work-item's product in the stack: a global id, so that a long stack may be enqueued in parts. */
 #define BATCH_ENTRY ((long)get_global_id(2))
+#define BATCH_OFFSET(which) BATCH_OFFSET_OF(BATCH_ENTRY, which)
 #if BATCHED
-#define BATCH_OFFSET(which) batch_offsets[4 * get_global_id(2) + (which)]
+#define BATCH_OFFSET_OF(z, which) batch_offsets[4 * (z) + (which)]
 #else
-#define BATCH_OFFSET(which) 0
+#define BATCH_OFFSET_OF(z, which) 0
 #endif
 
 /* Moves the pointers to this work-item's products; stands first in an entry. The batch entry is a
  * global id, not a group id, so that the host may enqueue a long stack in parts. */
-#define GEMM_BEGIN GEMM_BEGIN_OF(0, 1)
-
-/* The same where what is called a here is operand `of_a` of a batch entry, 0 or 1. */
-#define GEMM_BEGIN_OF(of_a, of_b)                       \
-  a += a_offset + BATCH_OFFSET(of_a);                   \
-  b += b_offset + BATCH_OFFSET(of_b);                   \
+#define GEMM_BEGIN                                      \
+  a += a_offset + BATCH_OFFSET(0);                      \
+  b += b_offset + BATCH_OFFSET(1);                      \
   c += c_offset + BATCH_OFFSET(2);                      \
   out += out_offset + BATCH_OFFSET(3);                  \
   bias += bias_offset
@@ -106,6 +104,13 @@ static inline ACC_T finished(
 #endif
   return ACTIVATE(value);
 }
+
+/* What the epilogue needs besides, as parameters and arguments of functions. */
+#define OUT_ARGS                                                                              \
+  const int M, const int N, __global OUT_T *out, const long ldo, __global const C_T *c,       \
+  const long c_rs, const long c_cs, __global const BIAS_T *bias, const long bias_stride,      \
+  const ACC_T alpha, const ACC_T beta
+#define OUT_PASS M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta
 
 /* The one guarded store: the whole epilogue for element (i, j), which lies at `at(i, j)` of out. */
 #define STORE_RESULT(i, j, acc) STORE_RESULT_AT(ROW_MAJOR, i, j, acc)

@@ -8,7 +8,6 @@
 #include "include/attributes.h"
 #include "include/types.h"
 #include "nvidia/fragment.h"
-#include "nvidia/units.h"
 #include "nvidia/fragment_rows.h"
 
 #define STORE_SINGLE_OF_COLUMN(i, j, acc)                                  \

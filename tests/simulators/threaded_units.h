@@ -77,21 +77,24 @@ HALVES(__private)
 #define map_acquire(map) ((void)0)
 #define map_prefetch(map) ((void)0)
 #define MAP_SLOT 48
-#define BYTES_128 128
-#define BYTES_64 64
-#define KEEP_MAP(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type) \
-  KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, BYTES_128)
-#define KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, \
-                    width)                                                                                    \
+typedef struct {
+  __global const uchar *from;
+  int columns, rows, layers;
+  long pitch, layer_pitch;
+  int box_columns, box_rows, box_layers;
+} map_t;
+#define keep_map(slot, n, scratch, of, box_bytes)                                                              \
   do {                                                                                                        \
-    const ulong words_[10] = {(ulong)(base), rows, columns, pitch, box_rows, box_columns, type, layers,       \
-                              layer_pitch, width};                                                            \
+    const ulong words_[10] = {(ulong)(of).from, (of).rows, (of).columns, (of).pitch, (of).box_rows,           \
+                              (of).box_columns, ELEMENT_BYTES == 2 ? 1 : 11, (of).layers, (of).layer_pitch,    \
+                              box_bytes};                                                                      \
     if (get_local_id(0) % 32 == 0)                                                                            \
       for (int w_ = 0; w_ < 10; ++w_) ((slot) + 16 * (n))[w_] = words_[w_];                                    \
   } while (0)
 /* ptx_wgmma.h: a tile is its address, in units of 16 bytes */
 typedef float wgmma_acc;
 typedef float4 wgmma_acc4;
+#define WGMMA_N BN
 #define WGMMA_ACC (WGMMA_N / 2)
 #define LIE_A WGMMA_ACROSS_A /* 0: along K, 1: across, 2: across in boxes of 64 bytes */
 #define LIE_B (WGMMA_ACROSS_B ? (WGMMA_N == 32 ? 2 : 1) : 0)
@@ -100,7 +103,7 @@ typedef float4 wgmma_acc4;
 #define wgmma_right(address, chunk) wgmma_tile(address, chunk)
 #define wgmma_tile(address, chunk) ((ulong)(address) / 16)
 #define wgmma(acc, a, b, keep) \
-  emu_wgmma(acc, (a) * 16, (b) * 16, keep, WGMMA_N, WGMMA_TYPE == 3 ? 4 : 2, LIE_A, LIE_B)
+  emu_wgmma(acc, (a) * 16, (b) * 16, keep, WGMMA_N, ELEMENT_BYTES, LIE_A, LIE_B)
 #define wgmma_left(acc, a, b) emu_wgmma_left(acc, a, (b) * 16, WGMMA_N)
 #define load_pair(words, from) emu_load_pair(words, from)
 #define wgmma_fence() ((void)0)
