@@ -18,9 +18,23 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_split(
   __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
-  const int columns = COLUMNS, depth = DEPTH;
-  SPLIT_FIRST;
-  SPLIT_THEN(;);
+  const int columns = N * PLANES, depth = K * PLANES; /* of the real product */
+#if SPLIT == 1
+  exponents += z * (M + columns);
+  __local int worst[3];
+  if (!half_parts_serve(quality, done, z, M, columns, depth, worst)) {
+    split_all_to_tf32(
+        source_a(a, lda, M, depth), source_b(b, ldb, columns, depth), packed_a, packed_b, z, WORK_ITEMS);
+    return;
+  }
+#elif SPLIT == 2
+  if (done[z]) return;
+  __local int ends[3];
+  if (!tf32_parts_serve(exponents + z * (M + columns), M, columns, depth, ends)) {
+    multiply_plainly(a, lda, b, ldb, K, WORK_ITEMS, OUT_PASS);
+    return;
+  }
+#endif
   const int sub_group = get_local_id(0) / 32;
   const int row = sub_group / SG_COLUMNS * SGM, column = sub_group % SG_COLUMNS * SGN;
   const int2 origin = tile_at(get_group_id(0), (M + BM - 1) / BM, (columns + BN - 1) / BN) * (int2)(BM, BN);

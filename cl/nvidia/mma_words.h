@@ -19,21 +19,24 @@
 #define short_uint8 u8
 #ifdef SPLIT
 #define PARTS 1
-#define MMA_TYPE (SPLIT == 1 ? 1 : 3)
+#define ELEMENT CAT(part_, SPLIT)
+#define part_1 float16
+#define part_2 float32
 #define ACROSS_A 0
 #define ACROSS_B 0
 #else
 #define PARTS 0
-#define MMA_TYPE CAT(type_, A_TYPE)
+#define ELEMENT A_TYPE
 #define MMA_A CAT(short_, A_TYPE)
 #define MMA_B CAT(short_, B_TYPE)
 #define ACROSS_A TRANS_A
 #define ACROSS_B (!TRANS_B)
 #endif
+#define MMA_TYPE CAT(type_, ELEMENT)
+#include "nvidia/elements.h"
 #include "nvidia/ptx_copy.h"
 #include "nvidia/ptx_mma.h"
 
-#define ELEMENT_BYTES (MMA_TYPE == 4 ? 1 : MMA_TYPE == 3 ? 4 : 2)
 #define BK (128 / ELEMENT_BYTES)
 #define STEPS 4
 #define CHUNK_BYTES 16

@@ -172,8 +172,17 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
   __local int both_near[2][64 + BN];
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
-  const int columns = COLUMNS, depth = DEPTH;
-  SPLIT_FIRST;
+  const int columns = N * PLANES, depth = K * PLANES; /* of the real product */
+#if SPLIT == 1
+  exponents += z * (M + columns);
+#elif SPLIT == 2
+  if (done[z]) return;
+  __local int ends[3];
+  if (!tf32_parts_serve(exponents + z * (M + columns), M, columns, depth, ends)) {
+    multiply_plainly(a, lda, b, ldb, K, WORK_ITEMS, OUT_PASS);
+    return;
+  }
+#endif
   const int id = get_local_id(0), quartet = id / 128, which = id / 32; /* operand of the feeders */
   const int line = (depth + BLOCK_DEPTH - 1) / BLOCK_DEPTH * BLOCK_K;
   const work_t work = work_of(M, columns, line, 1, 0, 1);
@@ -193,9 +202,15 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
   /* The first copies run while it is judged whether they serve. */
   ring_t ring = {0, 0};
   if (which < 2 && id % 32 == 0) feed_piece(operand, first_tile, 0, ahead, 0, &ring, stages);
-#define LEAVE \
-  for (int step = 0; id == 0 && step < ahead; ++step) wait_until_full(stages, advanced((ring_t){0, 0}, step))
-  SPLIT_THEN(LEAVE);
+#if SPLIT == 1
+  __local int worst[3];
+  if (!half_parts_serve(quality, done, z, M, columns, depth, worst)) {
+    for (int step = 0; id == 0 && step < ahead; ++step) wait_until_full(stages, advanced((ring_t){0, 0}, step));
+    split_all_to_tf32(
+        source_a(a, lda, M, depth), source_b(b, ldb, columns, depth), packed_a, packed_b, z, WORK_ITEMS);
+    return;
+  }
+#endif
   if (quartet) {
     multiply(quartet, work, columns, stages, handed, both_near[quartet - 1], LINE_EXPONENTS, OUT_PASS);
     return;

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-
-import numpy as np
 
 from ...errors import UnsupportedError
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Arg, Kernel, Work, gemm_args
+from ..interface import Kernel, Work
 from .matrix_units import Operands, Unit, compute_capability, pack_launches, too_long, unit_for
 from .mma_ring import product, tiles, too_many_stages, unfit, work_items
 
@@ -72,8 +69,8 @@ class Mma(Kernel):
         if isinstance(unit, str):
             raise UnsupportedError(unit)
         operands = Operands.of(problem, unit)
-        read, args = _as_read(problem, operands)
-        launch = product(read, config, self.name, tiles(problem, config), (), args)
+        args = operands.gemm_args(problem)
+        launch = product(operands.as_packed(problem), config, self.name, tiles(problem, config), (), args)
         return Work((*pack_launches(problem, device, operands), launch), operands.workspace(problem))
 
     def _unit(self, problem: GemmProblem) -> Unit | str:
@@ -82,26 +79,3 @@ class Mma(Kernel):
     def _idle(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
         """Whether tiles this large leave half of the device without work."""
         return 2 * tiles(problem, config) * problem.batch <= device.compute_units
-
-
-def _as_read(problem: GemmProblem, operands: Operands) -> tuple[GemmProblem, tuple[Arg, ...]]:
-    """The product with packed operands in place of the caller's, and the arguments of cl/nvidia/mma.cl.
-
-    A packed A is not transposed, a packed B is: their lines run along K.
-    """
-    pitch = operands.pitch(problem)
-    read = replace(
-        problem,
-        trans_a=operands.across_a,
-        trans_b=not operands.across_b,
-        lda=pitch if operands.pack_a else problem.lda,
-        ldb=pitch if operands.pack_b else problem.ldb,
-    )
-    packed: dict[Arg, Arg] = {}
-    if operands.pack_a:
-        packed |= {"a": "workspace:packed_a", "a_offset": np.int64(0)}
-    if operands.pack_b:
-        packed |= {"b": "workspace:packed_b", "b_offset": np.int64(0)}
-    layers = (problem.m * pitch if operands.pack_a else -1, problem.n * pitch if operands.pack_b else -1)
-    args = (packed.get(arg, arg) if isinstance(arg, str) else arg for arg in gemm_args(read))
-    return read, (*args, *map(np.int64, layers))
