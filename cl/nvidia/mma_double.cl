@@ -5,7 +5,6 @@
 #include "include/gemm.h"
 #include "nvidia/mma_double.h"
 #include "nvidia/mma_ring.h"
-#define EXPONENTS 0
 #include "nvidia/fragment.h"
 
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double(GEMM_ARGS)
@@ -20,5 +19,6 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double(GEMM_ARGS)
   acc_t sum[MT][4 * NT];
   multiply_tile(sum, tiles, rows, columns, K, row, column);
   UNROLL for (int i = 0; i < MT; ++i)
-    STORE_FRAGMENTS(origin.s0 + row + 16 * i + (int)get_local_id(0) % 32 / 4, origin.s1 + column, sum[i], NT);
+    store_fragments(
+        origin.s0 + row + 16 * i + (int)get_local_id(0) % 32 / 4, 8, origin.s1 + column, sum[i], NT, OUT_PASS);
 }

@@ -45,14 +45,17 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_split(
     near[i] = at < (i < BM ? M : columns) ? exponents[i < BM ? at : M + at] : 0;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-#define ROW_EXPONENT(i) near[(i) - origin.s0]
-#define COLUMN_EXPONENT(j) near[BM + (j) - origin.s1]
 #endif
   const long bytes = pitch * ELEMENT_BYTES;
   const Operand a_lines = operand_of(packed_a + z * M * bytes, bytes, BM, 0, origin.s0, M, 0);
   const Operand b_lines = operand_of(packed_b + z * columns * bytes, bytes, BN, 0, origin.s1, columns, TILE_A);
   acc_t sum[MT][4 * NT];
   multiply_tile(sum, tiles, a_lines, b_lines, (int)pitch, row, column);
-  UNROLL for (int i = 0; i < MT; ++i)
-    STORE_FRAGMENTS(origin.s0 + row + 16 * i + (int)get_local_id(0) % 32 / 4, origin.s1 + column, sum[i], NT);
+  UNROLL for (int i = 0; i < MT; ++i) {
+    const int my_row = row + 16 * i + (int)get_local_id(0) % 32 / 4;
+#if EXPONENTS
+    scale_fragments(sum[i], near + my_row, near + BM + column, NT);
+#endif
+    store_fragments(origin.s0 + my_row, 8, origin.s1 + column, sum[i], NT, OUT_PASS);
+  }
 }

@@ -122,8 +122,6 @@ INLINE void keep_exponents(__local int *near, const int2 loaded, const int quart
   if (w < BN) near[64 + w] = loaded.s1;
   quartet_barrier(4 + quartet);
 }
-#define ROW_EXPONENT(i) near[(i) - row0]
-#define COLUMN_EXPONENT(j) near[64 + (j) - column0]
 #define LINE_EXPONENTS exponents
 #else
 #define LINE_EXPONENTS 0
@@ -131,11 +129,15 @@ INLINE void keep_exponents(__local int *near, const int2 loaded, const int quart
 
 /* A quartet's rows of a tile, from row0 and column0 on, or its half of the columns. */
 INLINE void store_rows(
-    const float *sum, __local const int *near, const int row0, const int column0, const int quartet, OUT_ARGS)
+    float *sum, __local const int *near, const int row0, const int column0, const int quartet, OUT_ARGS)
 {
   const int w = get_local_id(0) % 128;
   const int column = column0 + (SAME_ROWS && quartet == 2 ? BN / 2 : 0);
-  STORE_FRAGMENTS(row0 + w / 32 * 16 + w % 32 / 4, column, sum, BN / 8 / OWNERS);
+  const int row = w / 32 * 16 + w % 32 / 4;
+#if EXPONENTS
+  scale_fragments(sum, near + row, near + 64 + column - column0, BN / 8 / OWNERS);
+#endif
+  store_fragments(row0 + row, 8, column, sum, BN / 8 / OWNERS, OUT_PASS);
 }
 
 INLINE void multiply(
