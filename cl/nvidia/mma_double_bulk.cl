@@ -22,7 +22,6 @@
  * Technique: NVIDIA's description of mma and of the tensor memory accelerator in the PTX manual.
  */
 #define ELEMENT float64
-#define EXPONENTS 0
 #include "include/attributes.h"
 #include "include/gemm.h"
 #include "include/tile_order.h"
@@ -192,7 +191,7 @@ INLINE void store_part(
 #if SPLIT_K
       *(__global double2 *)(partial + slot * (BM * BN) + m * BN + n) = (double2)(pair[0], pair[1]);
 #else
-      STORE_PAIR(now.origin.s0 + m, now.origin.s1 + n, pair);
+      store_pair(now.origin.s0 + m, now.origin.s1 + n, pair, RESULT);
 #endif
     }
 }

@@ -24,7 +24,6 @@
  * Technique: NVIDIA's description of wgmma and of the tensor memory accelerator in the PTX manual.
  */
 #define ELEMENT A_TYPE
-#define EXPONENTS 0
 #define BLOCKS 1
 #define WGMMA_ACROSS_A TRANS_A
 #if TRANS_B
@@ -138,9 +137,9 @@ INLINE void store_part(
   const int row = piece.origin.s0 + part * 64 + fragment_row(get_local_id(0) % 128);
   UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
 #if SWAPPED
-    STORE_FRAGMENT_COLUMNS(row + 64 * f, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8);
+    store_fragment_columns(row + 64 * f, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
 #else
-    STORE_FRAGMENT_ROWS(row + 64 * f, ROW_STEP, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8);
+    store_fragments(row + 64 * f, ROW_STEP, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
 #endif
   }
 }

@@ -122,8 +122,6 @@ INLINE void keep_exponents(__local int *near, const int2 loaded, const int quart
   if (w < BN) near[64 + w] = loaded.s1;
   quartet_barrier(4 + quartet);
 }
-#define ROW_EXPONENT(i) near[(i) - row0]
-#define COLUMN_EXPONENT(j) near[64 + (j) - column0]
 #define LINE_EXPONENTS exponents
 #else
 #define LINE_EXPONENTS 0
@@ -131,11 +129,15 @@ INLINE void keep_exponents(__local int *near, const int2 loaded, const int quart
 
 /* A quartet's rows of a tile, from row0 and column0 on, or its half of the columns. */
 INLINE void store_rows(
-    const float *sum, __local const int *near, const int row0, const int column0, const int quartet, RESULT_ARGS)
+    float *sum, __local const int *near, const int row0, const int column0, const int quartet, RESULT_ARGS)
 {
   const int w = get_local_id(0) % 128;
   const int column = column0 + (SAME_ROWS && quartet == 2 ? BN / 2 : 0);
-  STORE_FRAGMENTS(row0 + w / 32 * 16 + w % 32 / 4, column, sum, BN / 8 / OWNERS);
+  const int row = w / 32 * 16 + w % 32 / 4;
+#if EXPONENTS
+  scale_fragments(sum, near + row, near + 64 + column - column0, BN / 8 / OWNERS);
+#endif
+  store_fragments(row0 + row, 8, column, sum, BN / 8 / OWNERS, RESULT);
 }
 
 INLINE void multiply(
@@ -172,8 +174,17 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
   __local int both_near[2][64 + BN];
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
-  const int columns = COLUMNS, depth = DEPTH;
-  SPLIT_FIRST;
+  const int columns = N * PLANES, depth = K * PLANES; /* of the real product */
+#if SPLIT == 1
+  exponents += z * (M + columns);
+#elif SPLIT == 2
+  if (done[z]) return;
+  __local int ends[3];
+  if (!tf32_parts_serve(exponents + z * (M + columns), M, columns, depth, ends)) {
+    multiply_plainly(a, lda, b, ldb, K, WORK_ITEMS, RESULT);
+    return;
+  }
+#endif
   const int id = get_local_id(0), quartet = id / 128, which = id / 32; /* operand of the feeders */
   const int line = (depth + BLOCK_DEPTH - 1) / BLOCK_DEPTH * BLOCK_K;
   const work_t work = work_of(M, columns, line, 1, 0, 1);
@@ -193,9 +204,15 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
   /* The first copies run while it is judged whether they serve. */
   ring_t ring = {0, 0};
   if (which < 2 && id % 32 == 0) feed_piece(operand, first_tile, 0, ahead, 0, &ring, stages);
-#define LEAVE \
-  for (int step = 0; id == 0 && step < ahead; ++step) wait_until_full(stages, advanced((ring_t){0, 0}, step))
-  SPLIT_THEN(LEAVE);
+#if SPLIT == 1
+  __local int worst[3];
+  if (!half_parts_serve(quality, done, z, M, columns, depth, worst)) {
+    for (int step = 0; id == 0 && step < ahead; ++step) wait_until_full(stages, advanced((ring_t){0, 0}, step));
+    split_all_to_tf32(
+        source_a(a, lda, M, depth), source_b(b, ldb, columns, depth), packed_a, packed_b, z, WORK_ITEMS);
+    return;
+  }
+#endif
   if (quartet) {
     multiply(quartet, work, columns, stages, handed, both_near[quartet - 1], LINE_EXPONENTS, RESULT);
     return;

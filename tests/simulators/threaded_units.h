@@ -1,4 +1,4 @@
-/* In the place of cl/nvidia/ptx_copy.h, ptx_map.h, ptx_wgmma.h, ptx_mma.h and ptx_group.h where tests/simulators/threaded.py runs a kernel as
+/* In the place of cl/nvidia/ptx_copy.h, ptx_map.h, ptx_wgmma.h and ptx_group.h where tests/simulators/threaded.py runs a kernel as
  * threads: the same functions, by those of threaded_units.c; and the builtins that clang alone does not have. */
 #define inline static
 uint emu_item(void);
@@ -15,9 +15,13 @@ void emu_copy_box(uint to, __global const ulong *map, int x, int y, int layer, u
 void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int lie_a, int lie_b);
 void emu_wgmma_left(float *acc, const uint *a, uint b, int columns);
 void emu_load_pair(uint *words, uint from);
-void emu_copy_16(uint to, __global const void *from, int bytes);
+void emu_copy(uint to, __global const void *from, int bytes, int size);
+void emu_copies_wait(void);
 void emu_load_matrices(uint *w, uint address);
-void emu_mma(float *d, const uint *a, const uint *b, int size);
+void emu_load_matrices_transposed(uint *w, uint address);
+void emu_mma(float *d, const uint *a, const uint *b, int type);
+void emu_mma_bytes(int *d, const uint *a, const uint *b, int signed_a, int signed_b);
+void emu_mma_double(double *d, const double *a, const double *b, int depth);
 float emu_float_of_half(ushort x);
 ushort emu_half_of_float(float x);
 
@@ -50,13 +54,10 @@ HALVES(__private)
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define local_address(p) ((uint)(ulong)(p))
-#define copy_16(to, from, bytes) emu_copy_16(to, from, bytes)
+#define copy_16(to, from, bytes) emu_copy(to, from, bytes, 16)
+#define copy_8(to, from, bytes) emu_copy(to, from, bytes, 8)
 #define copies_commit() ((void)0)
-#define copies_wait(pending) ((void)0)
-/* ptx_mma.h */
-typedef float mma_acc;
-#define mma(d, a, b) emu_mma(d, a, b, MMA_TYPE == 3 ? 4 : 2)
-#define load_matrices(w, address) emu_load_matrices(w, address)
+#define copies_wait(pending) emu_copies_wait()
 /* ptx_group.h: a sub-group of one */
 #define SUB_GROUP 1
 #define most(x) (x)
