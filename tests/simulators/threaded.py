@@ -7,6 +7,7 @@ import ctypes
 import hashlib
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -16,13 +17,16 @@ from pyclmm.opencl import program
 
 HERE = Path(__file__).parent
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
-REPLACED = (
-    "nvidia/ptx_copy.h",
-    "nvidia/ptx_map.h",
-    "nvidia/ptx_wgmma.h",
-    "nvidia/ptx_mma.h",
-    "nvidia/ptx_group.h",
-)
+_MMA = (HERE / "threaded_mma.h").read_text()
+REPLACED = {  # by these texts, beside threaded_units.h
+    "nvidia/ptx_copy.h": "",
+    "nvidia/ptx_map.h": "",
+    "nvidia/ptx_wgmma.h": "",
+    "nvidia/ptx_mma.h": _MMA,
+    "nvidia/ptx_mma_double.h": _MMA,
+    "nvidia/ptx_group.h": "",
+}
+_SCALARS = {"f4": "float", "f8": "double", "c8": "float2", "u4": "uint"}  # alpha's and beta's type
 _shipped = program.read_source
 _FLAGS = ("-O1", "-fPIC", "-mf16c", "-w")
 _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords")
@@ -31,14 +35,18 @@ _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xcl
 def _text(launch, alpha_type):
     """The program, and `entry`, which calls its kernel with 64-bit words as arguments."""
     parts = [(HERE / "threaded_units.h").read_text()]
-    with mock.patch.object(program, "read_source", lambda name: "" if name in REPLACED else _shipped(name)):
+    with mock.patch.object(
+        program, "read_source", lambda name: REPLACED[name] if name in REPLACED else _shipped(name)
+    ):
         parts.append(program.expanded.__wrapped__(launch.program.source))
     words = []
     for i, arg in enumerate(launch.args):
         if isinstance(arg, np.generic):
             words.append(f"({'int' if arg.itemsize == 4 else 'long'})args[{i}]")
         elif arg in ("alpha", "beta"):
-            words.append(f"as_{alpha_type}(({'uint' if alpha_type == 'float' else 'ulong'})args[{i}])")
+            words.append(
+                f"as_{alpha_type}(({'uint' if alpha_type in ('float', 'uint') else 'ulong'})args[{i}])"
+            )
         elif arg.endswith("_offset"):
             words.append(f"(long)args[{i}]")
         else:
@@ -66,13 +74,24 @@ def _library(launch, alpha_type, folder):
 def run(work, arrays, folder):
     """All launches of *work*. *arrays*: by argument name, "alpha" and "beta" too; workspace that is not
     there is made here, full of NaN. Returns it by name."""
+    return _run(work, arrays, folder)[0]
+
+
+def copied(work, arrays, folder):
+    """The bytes that the last launch of *work* has copied to local memory where it first waits for copies; it
+    ends there."""
+    return _run(replace(work, launches=work.launches[-1:]), arrays, folder, stops=True)[1]
+
+
+def _run(work, arrays, folder, stops=False):
+    nbytes = 0
     spaces = {w.symbol: np.full(-(-w.nbytes // 4) + 32, np.nan, np.float32) for w in work.workspace}
-    alpha_type = "float2" if arrays["alpha"].dtype.kind == "c" else "float"
+    alpha_type = _SCALARS[arrays["alpha"].dtype.str[1:]]
     for launch in work.launches:
         words = np.zeros(len(launch.args), np.uint64)
         for i, arg in enumerate(launch.args):
             if isinstance(arg, np.generic):
-                words[i] = int(arg)
+                words[i] = int(arg) % 2**64
             elif arg in ("alpha", "beta"):
                 words[i : i + 1].view(arrays[arg].dtype)[0] = arrays[arg]
             elif not arg.endswith("_offset"):
@@ -80,5 +99,8 @@ def run(work, arrays, folder):
         library = _library(launch, alpha_type, folder)
         size = launch.local_size[0]
         layers = launch.global_size[2] if len(launch.global_size) > 2 else 1
+        ctypes.c_int.in_dll(library, "emu_stops").value = int(stops)
+        ctypes.c_ulong.in_dll(library, "emu_copied").value = 0
         library.run(ctypes.c_void_p(words.ctypes.data), launch.global_size[0] // size, layers, size)
-    return spaces
+        nbytes = ctypes.c_ulong.in_dll(library, "emu_copied").value
+    return spaces, nbytes

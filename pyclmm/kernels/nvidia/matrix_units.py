@@ -6,7 +6,7 @@ A packed operand lies as the units read it best, in lines along K that start on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -30,6 +30,8 @@ LINE_ALIGN = 16  # bytes: what copies to local memory need of every line
 PACK_TILE = 64  # LINES of cl/nvidia/pack.cl
 PACK_ITEMS = 256
 PACK_GROUPS = 16  # work-groups a compute unit: twice what runs at once
+COPY_ENGINE = (9, 0)  # the compute capability that tensor maps and sm_90a's instructions need
+MAP_BYTES = 384  # MAP_SLOT of cl/nvidia/ptx_map.h, of a work-group
 # The hardware's local memory of a work-group where arrays of that size were never seen to run (DeviceInfo has the
 # others), by compute capability.
 _LOCAL_BYTES = {(8, 0): 166_912, (8, 7): 166_912, (10, 0): 232_448, (10, 3): 232_448}
@@ -135,8 +137,31 @@ class Operands:
         lines = problem.m * self.pack_a + problem.n * self.pack_b
         return lines * problem.k * problem.batch
 
+    def as_packed(self, problem: GemmProblem) -> GemmProblem:
+        """The product of the operands as they lie when packed: along K, with leading dimensions of their own."""
+        pitch = self.pitch(problem)
+        if self.pack_a:
+            problem = replace(problem, trans_a=False, lda=pitch, a_align=LINE_ALIGN)
+        return replace(problem, trans_b=True, ldb=pitch, b_align=LINE_ALIGN) if self.pack_b else problem
+
+    def gemm_args(self, problem: GemmProblem, a_stride: int = 0, b_stride: int = 0) -> tuple[Arg, ...]:
+        """GEMM_ARGS with packed operands in the place of A and B, then OPERAND_STRIDES (cl/nvidia/operands.h).
+
+        *a_stride*, *b_stride*: of operands that are not packed.
+        """
+        renamed: dict[Arg, Arg] = {}
+        pitch = self.pitch(problem)
+        if self.pack_a:
+            renamed |= {"a": "workspace:packed_a", "a_offset": np.int64(0)}
+            a_stride = problem.m * pitch
+        if self.pack_b:
+            renamed |= {"b": "workspace:packed_b", "b_offset": np.int64(0)}
+            b_stride = problem.n * pitch
+        args = (renamed.get(x, x) if isinstance(x, str) else x for x in gemm_args(self.as_packed(problem)))
+        return (*args, np.int64(a_stride), np.int64(b_stride))
+
     def args(self, problem: GemmProblem) -> tuple[Arg, ...]:
-        """PACKED_ARGS of the kernels."""
+        """packed_a, packed_b and pitch of cl/nvidia/pack.cl."""
         a = "workspace:packed_a" if self.pack_a else "a"
         b = "workspace:packed_b" if self.pack_b else "b"
         return (a, b, np.int64(self.pitch(problem)))
