@@ -386,8 +386,8 @@ def test_tf32_parts_of_a_long_line_lie_where_they_should(folder):
     work = MMA_SPLIT.launches(call.problem, MMA_SPLIT.configs(call.problem, H200)[0], H200)
     threaded.run_one(
         work.launches[1].program,
-        "split_to_tf32(source_a((__global float *)args[0], args[1], 1, args[1]), (__global uchar *)args[2], 0, 0,"
-        f" 2 * {depth // 4 - 1});",  # in so large a work-group, a work-item has the first and the last four
+        "split_to_tf32(source_a((__global float *)args[0], args[1], 1, args[1]), (__global uchar *)args[2],"
+        f" 0, 0, 2 * {depth // 4 - 1});",  # in so large a work-group, a work-item has the first and the last four
         (line.ctypes.data, depth, parts.ctypes.data),
         folder,
     )
