@@ -387,7 +387,7 @@ def test_tf32_parts_of_a_long_line_lie_where_they_should(folder):
     threaded.run_one(
         work.launches[1].program,
         "split_to_tf32(source_a((__global float *)args[0], args[1], 1, args[1]), (__global uchar *)args[2],"
-        f" 0, 0, 2 * {depth // 4 - 1});",  # in so large a work-group, a work-item has the first and the last four
+        f" 0, 0, 2 * {depth // 4 - 1});",  # so many work-items that one has the first four and the last
         (line.ctypes.data, depth, parts.ctypes.data),
         folder,
     )
