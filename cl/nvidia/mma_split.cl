@@ -28,8 +28,8 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_split(
     return;
   }
 #elif SPLIT == 2
-  if (done[z]) return;
   __local int ends[3];
+  if (done[z]) return;
   if (!tf32_parts_serve(exponents + z * (M + columns), M, columns, depth, ends)) {
     multiply_plainly(a, lda, b, ldb, K, WORK_ITEMS, RESULT);
     return;

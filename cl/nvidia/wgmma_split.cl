@@ -178,8 +178,8 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
 #if SPLIT == 1
   exponents += z * (M + columns);
 #elif SPLIT == 2
-  if (done[z]) return;
   __local int ends[3];
+  if (done[z]) return;
   if (!tf32_parts_serve(exponents + z * (M + columns), M, columns, depth, ends)) {
     multiply_plainly(a, lda, b, ldb, K, WORK_ITEMS, RESULT);
     return;

@@ -32,32 +32,34 @@ _FLAGS = ("-O1", "-fPIC", "-mf16c", "-w")
 _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords")
 
 
-def _text(launch, alpha_type):
-    """The program, and `entry`, which calls its kernel with 64-bit words as arguments."""
-    parts = [(HERE / "threaded_units.h").read_text()]
+def _source(name):
     with mock.patch.object(
         program, "read_source", lambda name: REPLACED[name] if name in REPLACED else _shipped(name)
     ):
-        parts.append(program.expanded.__wrapped__(launch.program.source))
+        return program.expanded.__wrapped__(name)
+
+
+def _call(launch, alpha_type):
+    """The call of its kernel with 64-bit words as arguments."""
     words = []
     for i, arg in enumerate(launch.args):
         if isinstance(arg, np.generic):
             words.append(f"({'int' if arg.itemsize == 4 else 'long'})args[{i}]")
         elif arg in ("alpha", "beta"):
-            words.append(
-                f"as_{alpha_type}(({'uint' if alpha_type in ('float', 'uint') else 'ulong'})args[{i}])"
-            )
+            narrow = alpha_type in ("float", "uint")
+            words.append(f"as_{alpha_type}(({'uint' if narrow else 'ulong'})args[{i}])")
         elif arg.endswith("_offset"):
             words.append(f"(long)args[{i}]")
         else:
             words.append(f"(__global void *)args[{i}]")
-    parts.append(f"void entry(__global ulong *args)\n{{\n  {launch.kernel}({', '.join(words)});\n}}\n")
-    return "\n".join(parts)
+    return f"{launch.kernel}({', '.join(words)});"
 
 
-def _library(launch, alpha_type, folder):
-    text = _text(launch, alpha_type)
-    options = [o for o in program.build_options(launch.program) if o.startswith("-D")]
+def _library(wanted, call, folder):
+    """The program *wanted*, and `entry`, which does *call*."""
+    entry = f"void entry(__global ulong *args)\n{{\n  {call}\n}}\n"
+    text = "\n".join([(HERE / "threaded_units.h").read_text(), _source(wanted.source), entry])
+    options = [o for o in program.build_options(wanted) if o.startswith("-D")]
     path = folder / f"{hashlib.sha256((text + str(options)).encode()).hexdigest()[:20]}.so"
     if not path.exists():
         kernel, runtime = path.with_suffix(".kernel.o"), folder / "runtime.o"
@@ -69,6 +71,12 @@ def _library(launch, alpha_type, folder):
             subprocess.run([CLANG, *_FLAGS, "-O2", "-c", source, "-o", runtime], check=True)
         subprocess.run([CLANG, "-shared", "-pthread", kernel, runtime, "-o", path], check=True)
     return ctypes.CDLL(str(path))
+
+
+def run_one(wanted, call, words, folder):
+    """What one work-item does by *call*, OpenCL C that finds *words* in `args`, in the program *wanted*."""
+    args = np.array(words, np.uint64)
+    _library(wanted, call, folder).run(ctypes.c_void_p(args.ctypes.data), 1, 1, 1)
 
 
 def run(work, arrays, folder):
@@ -96,7 +104,7 @@ def _run(work, arrays, folder, stops=False):
                 words[i : i + 1].view(arrays[arg].dtype)[0] = arrays[arg]
             elif not arg.endswith("_offset"):
                 words[i] = (arrays[arg] if arg in arrays else spaces[arg]).ctypes.data
-        library = _library(launch, alpha_type, folder)
+        library = _library(launch.program, _call(launch, alpha_type), folder)
         size = launch.local_size[0]
         layers = launch.global_size[2] if len(launch.global_size) > 2 else 1
         ctypes.c_int.in_dll(library, "emu_stops").value = int(stops)

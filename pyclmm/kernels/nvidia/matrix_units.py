@@ -40,12 +40,9 @@ _LOCAL_BYTES_OTHERS = 101_376
 
 @dataclass(frozen=True)
 class Unit:
-    """An element type of the matrix units: its code and size in cl/, its type in a tensor map."""
+    """An element type of the matrix units, by its size."""
 
-    code: int
     nbytes: int
-    map_type: int
-    defines: Defines = ()
 
     @property
     def block(self) -> int:
@@ -53,11 +50,11 @@ class Unit:
         return 128 // self.nbytes
 
 
-FLOAT16 = Unit(1, 2, 1)
-BFLOAT16 = Unit(2, 2, 1)
-TF32 = Unit(3, 4, 11)
-FLOAT64 = Unit(0, 8, 9)  # by an instruction that has no code
-_INTEGERS = {"int8": "s8", "uint8": "u8"}
+FLOAT16 = BFLOAT16 = Unit(2)
+TF32 = Unit(4)
+FLOAT64 = Unit(8)
+_BYTE = Unit(1)
+_INTEGERS = ("int8", "uint8")
 
 
 def compute_capability(device: DeviceInfo) -> tuple[int, int]:
@@ -70,14 +67,11 @@ def local_bytes(device: DeviceInfo) -> int:
     return _LOCAL_BYTES.get(compute_capability(device), max(device.static_local_bytes, _LOCAL_BYTES_OTHERS))
 
 
-def unit_for(problem: GemmProblem, prefix: str) -> Unit | str:
-    """The unit that multiplies this product's operands in one pass, or why none does.
-
-    *prefix* is that of the macros which name 8-bit types to an instruction header.
-    """
+def unit_for(problem: GemmProblem) -> Unit | str:
+    """The unit that multiplies this product's operands in one pass, or why none does."""
     a, b = problem.a_type, problem.b_type
     if a in _INTEGERS and b in _INTEGERS and problem.acc_type == "uint32":
-        return Unit(4, 1, 0, ((f"{prefix}_A", _INTEGERS[a]), (f"{prefix}_B", _INTEGERS[b])))
+        return _BYTE
     if a != b or problem.acc_type != "float32" or a not in ("float16", "bfloat16", "float32"):
         return f"the matrix units do not multiply {a} by {b} summed in {problem.acc_type}"
     if a == "float32":

@@ -74,7 +74,7 @@ class Mma(Kernel):
         return Work((*pack_launches(problem, device, operands), launch), operands.workspace(problem))
 
     def _unit(self, problem: GemmProblem) -> Unit | str:
-        return unit_for(problem, "MMA")
+        return unit_for(problem)
 
     def _idle(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
         """Whether tiles this large leave half of the device without work."""

@@ -167,4 +167,4 @@ class Wgmma(Kernel):
         )
 
     def _unit(self, problem: GemmProblem) -> Unit | str:
-        return unit_for(problem, "WGMMA")
+        return unit_for(problem)
