@@ -9,7 +9,7 @@ np.float32(3.0)
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .api import gemm, matmul, release
 from .checks import reference
@@ -75,14 +75,13 @@ __all__ = [
     "tune",
 ]
 
-_TUNER = ("Progress", "Search", "Tried", "Tuning", "tune")  # imported when they are first used
+if not TYPE_CHECKING:  # a type checker would take every name for one that is here
+    _TUNER = ("Progress", "Search", "Tried", "Tuning", "tune")  # imported when they are first used
 
+    def __getattr__(name):
+        if name not in _TUNER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(".tools.tuner", __name__), name)
 
-def __getattr__(name: str) -> Any:
-    if name not in _TUNER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(".tools.tuner", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__():
+        return sorted({*globals(), *__all__})

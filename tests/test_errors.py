@@ -490,7 +490,12 @@ def device_changed(monkeypatch, device):
 
     def change(**limits):
         changed = replace(device, **limits)
-        for module in ("execution.host_path", "execution.execute", "checks.selfcheck"):
+        for module in (
+            "execution.host_path",
+            "execution.execute",
+            "checks.selfcheck",
+            "checks.small_problems",
+        ):
             monkeypatch.setattr(f"pyclmm.{module}.device_info", lambda _: changed)
         return changed
 

@@ -24,7 +24,7 @@ class Part:
 
 def reduction(problem: GemmProblem, bm: int, bn: int, part: Part, partial: str) -> Launch:
     """Adds the shares of *part*'s BM x BN tiles, in order, and finishes them."""
-    defines = [("BM", bm), ("BN", bn), ("GROUP", GROUP), ("CHUNK", 1)]
+    defines = [("BM", bm), ("BN", bn), ("GROUP", GROUP)]
     return Launch(
         gemm_program(problem, "split_k.cl", defines),
         "reduce_shares",

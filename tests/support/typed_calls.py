@@ -32,7 +32,7 @@ def on_arrays(a: Array, b: Array) -> None:
         assert_type(plan.enqueue(a, b, out=a), list[cl.Event])
 
 
-def wrong(a: NDArray[np.float32], x: Array, name: str) -> None:
+def wrong(a: NDArray[np.float32], x: Array) -> None:
     pyclmm.matmul(a, x)  # type: ignore[call-overload]
     pyclmm.matmul(a, [[1.0]])  # type: ignore[call-overload]
     pyclmm.matmul(a, a, precision="hi")  # type: ignore[call-overload]
@@ -42,3 +42,4 @@ def wrong(a: NDArray[np.float32], x: Array, name: str) -> None:
     pyclmm.Matmul(x, x)(a, a)  # type: ignore[arg-type]
     pyclmm.default_precision("low")  # type: ignore[arg-type]
     pyclmm.tune(precisions=["low"])  # type: ignore[list-item]
+    pyclmm.nosuch()  # type: ignore[attr-defined]

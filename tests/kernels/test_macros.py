@@ -1,0 +1,45 @@
+"""What the host passes to a program as macros is what its sources use."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from pyclmm.kernels import KERNELS
+from pyclmm.opencl.program import expanded
+from tests.conformance.offline import TARGETS, problems
+from tests.support.made_up import DEVICE
+
+CPU = replace(DEVICE, kind="cpu", vendor="pocl", local_mem_size=1 << 19)
+DEVICES = [*(target.device for target in TARGETS), CPU]
+DTYPES = ("float16", "float32", "float64", "int8", "complex64")
+NOT_CODE = re.compile(
+    r"/\*.*?\*/|^#(?:line|error)[^\n]*|^#if !defined(?:[^\n]*\\\n)*[^\n]*|^#ifndef[^\n]*", re.S | re.M
+)
+
+
+def programs(family):
+    """Of all its configurations, for a few products on every made-up device."""
+    for device, dtype, precision in product(DEVICES, DTYPES, ("highest", "high", "medium")):
+        for shape in problems(dtype):
+            for problem in (replace(shape, precision=precision), replace(shape, precision=precision, m=1)):
+                if family.supports(problem, device) is None:
+                    for config in family.configs(problem, device):
+                        yield from (x.program for x in family.launches(problem, config, device).launches)
+
+
+def used(source):
+    """The words of a source, but for comments and demands for macros."""
+    return set(re.findall(r"\w+", NOT_CODE.sub("", expanded(source))))
+
+
+@pytest.mark.parametrize("family", KERNELS, ids=lambda family: family.name)
+def test_every_macro_is_used(family):
+    seen = {(p.source, tuple(name for name, _ in p.defines)) for p in programs(family)}
+    assert seen
+    for source, names in seen:
+        assert len(set(names)) == len(names), source
+        assert set(names) <= used(source), f"{source} does not use {set(names) - used(source)}"
