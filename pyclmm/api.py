@@ -92,8 +92,8 @@ def matmul(
     see :mod:`pyclmm.errors`.
     """
     operands = collect(a, b, out=out)
-    asked = ("N", "N", None, kernel, chosen(precision), _dtype(dtype))
-    result = _run(operands, asked, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
+    requested = ("N", "N", None, kernel, chosen(precision), _dtype(dtype))
+    result = _run(operands, requested, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
     return result if out is None else out
 
 
@@ -163,8 +163,8 @@ def gemm(
     """
     operands = collect(a, b, c, bias, out)
     alpha, beta = plain_numbers(alpha, beta_of(beta, c))
-    asked = (trans_a, trans_b, activation, kernel, chosen(precision), _dtype(dtype))
-    result = _run(operands, asked, queue_of(operands, queue, device), alpha, beta, wait_for)
+    requested = (trans_a, trans_b, activation, kernel, chosen(precision), _dtype(dtype))
+    result = _run(operands, requested, queue_of(operands, queue, device), alpha, beta, wait_for)
     return result if out is None else out
 
 
@@ -186,7 +186,7 @@ def _dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
 
 def _run(
     operands: Operands,
-    asked: tuple[Any, ...],
+    requested: tuple[Any, ...],
     queue: cl.CommandQueue,
     alpha: complex,
     beta: complex,
@@ -194,7 +194,7 @@ def _run(
 ) -> Any:
     """The product of *operands*; *asked*: the first fields of Options."""
     try:
-        plan = _plan(operands, asked, queue, alpha, beta)
+        plan = _plan(operands, requested, queue, alpha, beta)
         return plan.run(operands, queue, alpha, beta, wait_for)
     except DeviceLostError:
         _forget(queue.context)
@@ -202,17 +202,17 @@ def _run(
 
 
 def _plan(
-    operands: Operands, asked: tuple[Any, ...], queue: cl.CommandQueue, alpha: complex, beta: complex
+    operands: Operands, requested: tuple[Any, ...], queue: cl.CommandQueue, alpha: complex, beta: complex
 ) -> Matmul[Any]:
     """The plan kept for such a call, or a new one."""
-    dtype = asked[-1]
+    dtype = requested[-1]
     letter = None if dtype is None else dtype.char  # longlong and int64 are equal dtypes
-    key = (queue.context, queue.device, asked, letter, alpha == 0, beta == 0, signature(operands))
+    key = (queue.context, queue.device, requested, letter, alpha == 0, beta == 0, signature(operands))
     plan = _kept(key)
     if plan is not None:
         plan.check_scalars(alpha, beta)
         return plan
-    plan = Matmul.of(operands, Options(*asked), queue, alpha, beta)
+    plan = Matmul.of(operands, Options(*requested), queue, alpha, beta)
     with _lock:
         _plans[key] = plan
         while len(_plans) > _PLANS_KEPT:

@@ -244,7 +244,7 @@ class Matmul(Generic[ArrayT]):
             try:
                 return self._path.run(operands, queue, alpha, beta, events_of(wait_for))
             except LaunchError as error:
-                self._executable.step_down(choice, queue, error)
+                self._executable.fall_back(choice, queue, error)
 
     def _mismatch(self, operands: Operands) -> str:
         if self._signature is None:
@@ -297,7 +297,7 @@ class Matmul(Generic[ArrayT]):
             executable.problem,
             executable.device,
             executable.choice,
-            asked=self._kernel,
+            requested=self._kernel,
             launches=[launch.kernel for launch in executable.work.launches],
             workspace_nbytes=self.workspace_nbytes,
             failed=executable.failed,

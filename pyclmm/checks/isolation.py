@@ -25,7 +25,7 @@ from ..opencl.devices import device_info
 from ..problem.gemm import GemmProblem
 from ..selection import schema
 from . import worker
-from .small_problems import found_wrong
+from .small_problems import first_wrong_result
 
 LIMIT = 60.0  # seconds for a build and its check
 
@@ -43,7 +43,7 @@ def is_on() -> bool:
     return not environment.TRIAL.is_off
 
 
-def survived(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: TileConfig) -> Result:
+def trial(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: TileConfig) -> Result:
     """Build and check in a child process."""
     request = {
         "device": device.identity,
@@ -86,13 +86,13 @@ def answers(request: Any) -> Iterator[dict[str, str | None]]:
     device = device_of(request["device"])
     problem, config = schema.problem_from(request["problem"]), schema.config_from(request["config"])
     kernel, info = kernel_named(request["kernel"]), device_info(device)
-    against = kernel.supports(problem, info) or "; ".join(kernel.violations(problem, config, info))
-    if against:
-        yield {"reason": against}
+    reasons = kernel.supports(problem, info) or "; ".join(kernel.violations(problem, config, info))
+    if reasons:
+        yield {"reason": reasons}
         return
     try:
         work = kernel.launches(problem, config, info)
-        yield {"reason": found_wrong(queues.new_queue(device), problem, kernel, config, work)}
+        yield {"reason": first_wrong_result(queues.new_queue(device), problem, kernel, config, work)}
     except DeviceLostError as error:
         yield {"reason": str(error)}
     except (BuildError, LaunchError, DeviceMemoryError):

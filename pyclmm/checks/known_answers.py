@@ -80,8 +80,8 @@ def resized(problem: GemmProblem, m: int, n: int, k: int) -> GemmProblem:
     def leading(length: int, align: int, name: str, own: int) -> int:
         if length == own == 1:
             return 1
-        per_line = max(1, align // dtypes.dtype_of(name).itemsize)
-        return round_up(length + 1, per_line)
+        elements = max(1, align // dtypes.dtype_of(name).itemsize)
+        return round_up(length + 1, elements)
 
     lda = leading(m if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
     ldb = leading(k if problem.trans_b else n, problem.b_align, problem.b_type, problem.ldb)
@@ -137,7 +137,7 @@ def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool, spread: i
     b_rows = problem.n if problem.trans_b else problem.k
     a = _numbers(rng, (*batch, a_rows, problem.lda), problem.a_type, exact)
     b = _numbers(rng, (*batch, b_rows, problem.ldb), problem.b_type, exact)
-    if spread is not None and _is_split(problem):
+    if spread is not None and _precision_applies(problem):
         _spread_along_k(a, b, problem, spread, rng)
     _poison(a[..., problem.m if problem.trans_a else problem.k :])
     _poison(b[..., problem.k if problem.trans_b else problem.n :])
@@ -226,14 +226,14 @@ def _compared(got: Array, expected: Array, scale: Array, case: _Case) -> Outcome
     return Outcome("random data came out outside the error bound" if ratio > limit else None, ratio, limit)
 
 
-def _is_split(problem: GemmProblem) -> bool:
+def _precision_applies(problem: GemmProblem) -> bool:
     """Whether its operands are of a type that precision speaks of."""
     return problem.a_type == problem.b_type and problem.a_type in ("float32", "complex64")
 
 
 def operands_error(problem: GemmProblem) -> float:
     """How far each product may be off, relative to itself, because "medium" rounds both operands to TF32."""
-    return 2.0**-10 if problem.precision == "medium" and _is_split(problem) else 0.0
+    return 2.0**-10 if problem.precision == "medium" and _precision_applies(problem) else 0.0
 
 
 def _exactly(right: bool) -> Outcome:

@@ -31,7 +31,7 @@ from ..opencl.single_flight import SingleFlight
 from ..problem.gemm import GemmProblem
 from ..selection import store
 from . import isolation
-from .small_problems import found_wrong
+from .small_problems import first_wrong_result
 
 _log = logging.getLogger(__name__)
 
@@ -40,17 +40,17 @@ _LONGEST = 300  # characters of a reason
 _verdicts: SingleFlight[str, str | None] = SingleFlight()
 
 
-def refusal(
+def verdict(
     queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
 ) -> str | None:
     """Why *kernel* must not be used for *problem*, by *work*, on the queue's device; None if it is right."""
     if environment.SELFCHECK.is_off:
         return None
     digest = _digest(device_info(queue.device), work)
-    return _verdicts.get(digest, lambda: _verdict(digest, queue, problem, kernel, config, work))
+    return _verdicts.get(digest, lambda: _kept_or_new(digest, queue, problem, kernel, config, work))
 
 
-def _verdict(
+def _kept_or_new(
     digest: str,
     queue: cl.CommandQueue,
     problem: GemmProblem,
@@ -66,11 +66,11 @@ def _verdict(
         _log.debug("self-check of %s on %s, kept: %s", kernel.name, device.name, reason or "right")
         return reason
     if kernel.risky and isolation.is_on():
-        tried = isolation.survived(device, problem, kernel, config)
+        tried = isolation.trial(device, problem, kernel, config)
         if tried.reason is not None:
             return _keep(digest, device, kernel, _plain(tried.reason), on_disk=tried.lasting)
     try:
-        verdict = _plain(found_wrong(queue, problem, kernel, config, work))
+        verdict = _plain(first_wrong_result(queue, problem, kernel, config, work))
     except DeviceLostError as error:  # not on disk: it need not have been the kernel
         _verdicts.put(digest, _plain(f"the device was lost in the self-check: {error}"))
         raise

@@ -34,7 +34,7 @@ _DATA: dict[str, tuple[tuple[bool, int | None], ...]] = {
 }
 
 
-def found_wrong(
+def first_wrong_result(
     queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, wanted: Work
 ) -> str | None:
     """Run small problems with the programs of *wanted*, which *problem* is computed by.
@@ -65,10 +65,10 @@ def _cases(
     for number, small in enumerate(_small_problems(problem, config)):
         if number >= _ALWAYS and not missing:
             return
-        for way in kernel.checked_as(config):
-            if kernel.supports(small, device) is not None or kernel.violations(small, way, device):
+        for variant in kernel.checked_as(config):
+            if kernel.supports(small, device) is not None or kernel.violations(small, variant, device):
                 continue
-            work = kernel.launches(small, way, device)
+            work = kernel.launches(small, variant, device)
             if _programs(work) <= wanted:  # others are for other sizes, and not going to be used
                 missing -= _programs(work)
                 yield small, work

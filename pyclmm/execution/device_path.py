@@ -9,7 +9,7 @@ import pyopencl as cl
 from ..opencl import arrays
 from ..opencl.binding import Constant, scalars_of
 from .execute import Executable
-from .operands import Operands, checked, passed, slot
+from .operands import Operands, checked, problem_name, read_operands
 from .options import Options, check_scalars
 
 
@@ -20,14 +20,14 @@ class DevicePath:
         self, operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
     ) -> None:
         specs = {name: arrays.operand(x, name) for name, x in operands.items()}
-        _, clashing = arrays.signature(operands)
-        gemm = checked(specs, options, alpha, beta, out_is_copied=bool(clashing))
+        _, overlapping = arrays.signature(operands)
+        gemm = checked(specs, options, alpha, beta, out_is_copied=bool(overlapping))
         check_scalars(gemm, alpha, beta)
         self.executable = Executable(queue, gemm, options.kernel, options.workspace_limit)
         self._is_empty = gemm.is_empty
         self._results = arrays.Results(gemm.shape, gemm.dtype, self.executable.device)
-        self._passed = [*passed(gemm, operands), ("out", "out")]
-        self._constant = slot(gemm, "b") if options.constant_b else None
+        self._passed = [*read_operands(gemm, operands), ("out", "out")]
+        self._constant = problem_name(gemm, "b") if options.constant_b else None
 
     def run(
         self,

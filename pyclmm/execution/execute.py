@@ -50,18 +50,18 @@ class Executable:
         self.device = device_info(queue.device)
         self.gemm = gemm
         self.workspace_limit = workspace_limit
-        self._asked = kernel
+        self._requested = kernel
         self._bound = threading.local()
-        self._stepping = threading.Lock()
+        self._falling_back = threading.Lock()
         self.failed: list[str]
-        self._top = self.choice, self.work = self._choose(queue)
+        self._first = self.choice, self.work = self._choose(queue)
 
     @property
     def problem(self) -> GemmProblem:
         return self.gemm.problem
 
     def _choose(
-        self, queue: cl.CommandQueue, below: select.Choice | None = None, reason: str | None = None
+        self, queue: cl.CommandQueue, after: select.Choice | None = None, reason: str | None = None
     ) -> tuple[select.Choice | None, Work]:
         """The first choice that builds; steps down the ladder with one warning for those that fail.
 
@@ -71,18 +71,18 @@ class Executable:
         if self.gemm.is_empty:
             return None, Work(())
         last: Exception | None = None
-        ladder = select.candidates(self.problem, self.device, self._asked)
-        if below is not None:
-            failures.append(f"{below.kernel.name}: {reason}")
+        choices = select.candidates(self.problem, self.device, self._requested)
+        if after is not None:
+            failures.append(f"{after.kernel.name}: {reason}")
             _log.info("%s on %s: without %s", self.problem, self.device.name, failures[-1])
-            ladder = itertools.islice(itertools.dropwhile(lambda choice: choice != below, ladder), 1, None)
-        for choice in ladder:
+            choices = itertools.islice(itertools.dropwhile(lambda choice: choice != after, choices), 1, None)
+        for choice in choices:
             product = choice.kernel.launches(self.problem, choice.config, self.device)
             work = complete(self.gemm, product)
             reason = self._over_limit(work)
             try:
                 if reason is None:
-                    reason = selfcheck.refusal(queue, self.problem, choice.kernel, choice.config, product)
+                    reason = selfcheck.verdict(queue, self.problem, choice.kernel, choice.config, product)
                 if reason is None:
                     self._bind(queue, work)
                     if failures:
@@ -91,7 +91,7 @@ class Executable:
                     _log.debug("%s on %s: %s", self.problem, self.device.name, what)
                     return choice, work
             except (BuildError, LaunchError) as error:
-                if self._asked != "auto":
+                if self._requested != "auto":
                     raise
                 last, reason = error, in_short(error)
             failures.append(f"{choice.kernel.name}: {reason}")
@@ -100,28 +100,28 @@ class Executable:
             f"no kernel could be used for {self.problem} on {self.device.name!r}: {'; '.join(failures)}"
         ) from last
 
-    def step_down(self, left: select.Choice | None, queue: cl.CommandQueue, error: LaunchError) -> None:
+    def fall_back(self, left: select.Choice | None, queue: cl.CommandQueue, error: LaunchError) -> None:
         """Take the next kernel of the ladder, because the driver refused to launch the one *left* in a call.
 
         Raises *error* where the kernel was asked for by name, where none is left (the next call begins at
         the top again), and where what ran before it may have overwritten C.
         """
-        if self._asked != "auto" or left is None or (error.begun and self.problem.has_c):
+        if self._requested != "auto" or left is None or (error.begun and self.problem.has_c):
             raise error
         if error.begun:
             _finish(queue, self.device)
-        with self._stepping:
+        with self._falling_back:
             if self.choice != left:  # another thread has stepped down
                 return
             try:
-                self._take(self._choose(queue, left, in_short(error)))
+                self._use(self._choose(queue, left, in_short(error)))
             except UnsupportedError:
-                self._take(self._top)
+                self._use(self._first)
                 raise error from None
 
-    def _take(self, rung: tuple[select.Choice | None, Work]) -> None:
+    def _use(self, chosen: tuple[select.Choice | None, Work]) -> None:
         """Use that from now on, in every thread. The choice last: who sees it runs it."""
-        choice, self.work = rung
+        choice, self.work = chosen
         self._bound = threading.local()
         self.choice = choice
 

@@ -140,13 +140,13 @@ def checked(
     )
 
 
-def slot(gemm: Gemm, name: str) -> str:
+def problem_name(gemm: Gemm, name: str) -> str:
     """The problem's name of the user's operand, or the other way round: a transposed product
     exchanges a and b."""
     return {"a": "b", "b": "a"}.get(name, name) if gemm.swapped else name
 
 
-def passed(gemm: Gemm, operands: Operands) -> list[tuple[str, str]]:
+def read_operands(gemm: Gemm, operands: Operands) -> list[tuple[str, str]]:
     """(the user's name, the problem's name) of the operands that something reads."""
-    pairs = [(name, slot(gemm, name)) for name in operands if name != "out"]
+    pairs = [(name, problem_name(gemm, name)) for name in operands if name != "out"]
     return [(name, problem_name) for name, problem_name in pairs if problem_name not in gemm.unread]

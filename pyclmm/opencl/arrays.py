@@ -84,7 +84,7 @@ def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
     C in place is no clash: a kernel reads C(i, j) only where it is about to write out(i, j). A dtype's letter
     tells longlong from int64, which are equal dtypes, and each gives results of its own.
     """
-    layouts, clashing = [], []
+    layouts, overlapping = [], []
     out = operands.get("out")
     memory = None if out is None else out.base_data
     whole = _is_whole(memory)
@@ -96,8 +96,8 @@ def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
         if whole and its != memory and type(its) is cl.Buffer and its.get_info(_PARENT) is None:
             continue  # two allocations, and neither a part of another one: the usual case
         if _overlap(x, out) and not (name == "c" and _same_view(x, out)):
-            clashing.append(name)
-    return tuple(layouts), tuple(clashing)
+            overlapping.append(name)
+    return tuple(layouts), tuple(overlapping)
 
 
 def _is_whole(base: Any) -> bool:

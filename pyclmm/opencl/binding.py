@@ -49,7 +49,7 @@ class Constant:
 
 
 # (global size, offset, whether an event is made of it) of one enqueue.
-_Part = tuple[tuple[int, ...], tuple[int, ...] | None, bool]
+_Enqueue = tuple[tuple[int, ...], tuple[int, ...] | None, bool]
 
 
 @dataclass
@@ -61,7 +61,7 @@ class _Step:
     buffers: tuple[tuple[int, str], ...]  # arguments that vary: index and name
     scalars: tuple[tuple[int, int], ...]  # index, and which of SCALARS
     convert: Callable[[Any], Any]  # of alpha and beta
-    parts: tuple[_Part, ...]
+    enqueues: tuple[_Enqueue, ...]
     local_size: tuple[int, ...]
     packs: str
     current: Scalars | None = None  # those that are set
@@ -100,7 +100,7 @@ class Binding:
         # An event costs time. Order and profiling need one of each launch, else the last one's will do.
         every_event = self.out_of_order or bool(queue.properties & kinds.PROFILING_ENABLE)
         self.last: list[cl.Event] = []
-        self._behind: dict[int, cl.Event] = {}
+        self._ordered: dict[int, cl.Event] = {}
         self._packed: Constant | None = None
         fixed: dict[str, cl.Buffer] = {}
         for space in work.workspace:
@@ -165,7 +165,7 @@ class Binding:
             raise ArgumentError(
                 "events=False: the queue is out of order, so only events tell when a product ends"
             )
-        there = constant.name if constant is not None and constant == self._packed else None
+        packed = constant.name if constant is not None and constant == self._packed else None
         self._packed = None  # until this call has packed it again
         first = self._to_wait_for(wait_for) if wait_for or self.out_of_order else wait_for
         after: list[cl.Event] | None = first or None
@@ -174,16 +174,16 @@ class Binding:
         begun = False
         try:
             for step in self._steps:
-                if there is not None and step.packs == there:
+                if packed is not None and step.packs == packed:
                     continue
                 step.set_args(buffers, scalars)
                 for (
                     global_size,
                     offset,
-                    marked,
-                ) in step.parts:  # by position: PyOpenCL takes names more slowly
+                    needs_event,
+                ) in step.enqueues:  # by position: PyOpenCL takes names more slowly
                     launch = (self.queue, step.kernel, global_size, step.local_size, offset, after)
-                    wanted = marked and with_events
+                    wanted = needs_event and with_events
                     if wanted or not silent.enqueue(*launch):  # PyOpenCL says what is wrong
                         event = cl.enqueue_nd_range_kernel(*launch)
                         events += [event] if wanted else []
@@ -192,7 +192,7 @@ class Binding:
         except BaseException as error:  # Ctrl-C too
             self.last = self._marker()  # whatever runs now must end before the workspace is used again
             if isinstance(error, cl.Error):
-                raise self._refused(step, error, begun=begun) from error
+                raise self._rejected(step, error, begun=begun) from error
             raise
         self._packed = constant
         if self.out_of_order:
@@ -205,28 +205,28 @@ class Binding:
         """The events that the first launch has to wait for."""
         if self.out_of_order:  # the workspace is still the last call's until that has ended
             return wait_for + self.last
-        behind = self._behind
-        return [event for event in wait_for if id(event) not in behind]
+        ordered = self._ordered
+        return [event for event in wait_for if id(event) not in ordered]
 
     def _remember(self, events: list[cl.Event]) -> None:
         """Keep events that whatever an in-order queue runs from now on comes after anyway.
 
         Only the last few: as long as one is kept, its id is no other's.
         """
-        behind = self._behind
+        ordered = self._ordered
         for event in events:
-            behind[id(event)] = event
-        while len(behind) > _EVENTS_KEPT:
-            del behind[next(iter(behind))]
+            ordered[id(event)] = event
+        while len(ordered) > _EVENTS_KEPT:
+            del ordered[next(iter(ordered))]
 
-    def _refused(self, step: _Step | None, error: cl.Error, begun: bool) -> PyclmmError:
+    def _rejected(self, step: _Step | None, error: cl.Error, begun: bool) -> PyclmmError:
         what = "the arguments of a product"
         if step is not None:
             what = f"kernel {step.kernel.function_name!r} with work-groups of {step.local_size}"
-        refusal = status.refused(self.device, what, error)
-        if isinstance(refusal, LaunchError):
-            refusal.begun = begun
-        return refusal
+        rejection = status.rejected(self.device, what, error)
+        if isinstance(rejection, LaunchError):
+            rejection.begun = begun
+        return rejection
 
     def _marker(self) -> list[cl.Event]:
         """An event that ends when all that is in an out-of-order queue by now has ended."""

@@ -79,8 +79,8 @@ def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
     if out is None:
         return tuple(layouts), ()
     sharing = [n for n, x in operands.items() if n != "out" and np.may_share_memory(x, out)]
-    clashing = [n for n in sharing if n != "c" or not _same_view(operands[n], out)]
-    return tuple(layouts), tuple(clashing)
+    overlapping = [n for n in sharing if n != "c" or not _same_view(operands[n], out)]
+    return tuple(layouts), tuple(overlapping)
 
 
 def _same_view(x: Array, y: Array) -> bool:
@@ -226,7 +226,7 @@ class HostBuffers:
         self._out = memory, buffer
         return buffer, form.start
 
-    def bring_back(self, after: list[cl.Event]) -> None:
+    def read_back(self, after: list[cl.Event]) -> None:
         """Wait for *after*, then make what was written visible in its array.
 
         Raises DeviceLostError where the kernel did not come to its end.
@@ -251,7 +251,7 @@ class HostBuffers:
         )
         mapped.base.release(self.queue)
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Wait until nothing uses the host arrays any more; a call that fails must not return before."""
         with contextlib.suppress(cl.Error):
             self.queue.finish()

@@ -28,17 +28,17 @@ def complete(gemm: Gemm, product: Work) -> Work:
             continue
         temporary = _temporary(name, copy, copy.target_type)
         workspace.append(temporary)
-        tables[_table_of(name)] = _table(copy)
+        tables[_offsets_name(name)] = _offsets(copy)
         own = (name, f"{name}_offset")
-        launch = copy_launch(copy, own, (temporary.symbol, _START), _table_of(name))
+        launch = copy_launch(copy, own, (temporary.symbol, _START), _offsets_name(name))
         before.append(replace(launch, packs=name))
         renamed |= {own[0]: temporary.symbol, own[1]: _START}
     if gemm.out_copy is not None:
         temporary = _temporary("out", gemm.out_copy, gemm.out_copy.source_type)
         workspace.append(temporary)
-        tables[_table_of("out")] = _table(gemm.out_copy)
+        tables[_offsets_name("out")] = _offsets(gemm.out_copy)
         source = (temporary.symbol, _START)
-        after.append(copy_launch(gemm.out_copy, source, ("out", "out_offset"), _table_of("out")))
+        after.append(copy_launch(gemm.out_copy, source, ("out", "out_offset"), _offsets_name("out")))
         renamed |= {"out": temporary.symbol, "out_offset": _START}
     between = [replace(x, args=tuple(_renamed(arg, renamed) for arg in x.args)) for x in product.launches]
     return Work((*before, *between, *after), tuple(workspace), tables)
@@ -62,11 +62,11 @@ def _temporary(name: str, copy: Copy, element: str) -> Workspace:
     return Workspace(f"copy_{name}", copy.elements * dtype_of(element).itemsize)
 
 
-def _table_of(name: str) -> str:
+def _offsets_name(name: str) -> str:
     return f"copy_offsets_{name}"
 
 
-def _table(copy: Copy) -> Table:
+def _offsets(copy: Copy) -> Table:
     return batch_table(copy.shape[:-2], (copy.source_strides[:-2], copy.target_strides[:-2]))
 
 
@@ -81,7 +81,7 @@ def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], ba
             ("C_TYPE", copy.source_type),
             ("BIAS_TYPE", copy.source_type),
             ("OUT_TYPE", copy.target_type),
-            ("ACC_TYPE", through(copy.source_type, copy.target_type)),
+            ("ACC_TYPE", intermediate_type(copy.source_type, copy.target_type)),
             ("CONJ_A", 0),
             ("CONJ_B", 0),
         ),
@@ -104,7 +104,7 @@ def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], ba
     )
 
 
-def through(source: str, target: str) -> str:
+def intermediate_type(source: str, target: str) -> str:
     """The accumulator type that a conversion goes through without losing anything on the way."""
     if target in COMPLEX:
         return target

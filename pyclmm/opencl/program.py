@@ -132,10 +132,10 @@ def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:
     try:
         return cl.Kernel(built(context, program), name)
     except cl.Error as error:
-        raise _refused(context, program, f"{name}: {error}") from error
+        raise _build_error(context, program, f"{name}: {error}") from error
 
 
-def _refused(context: cl.Context, program: Program, log: str) -> BuildError:
+def _build_error(context: cl.Context, program: Program, log: str) -> BuildError:
     if OLD_POCL in log:
         log += "\nThis PoCL is older than the processor: `python -m pyclmm.tools.pocl_wheel` mends PyPI's."
     return BuildError(_names(context), " ".join(build_options(program)), log)
@@ -156,7 +156,7 @@ def _build(context: cl.Context, program: Program) -> cl.Program:
                 result = _rewritten(context, result)
     except (cl.Error, ValueError) as error:
         _log.info("compiling %s for %s failed", program.source, device)
-        raise _refused(context, program, _without_file(str(error))) from error
+        raise _build_error(context, program, _without_file(str(error))) from error
     _log.info("compiled %s for %s in %.3f s", program.source, device, time.perf_counter() - start)
     return result
 

@@ -15,7 +15,7 @@ import pyopencl as cl
 Size = Sequence[int]
 
 
-def _found() -> Callable[..., int] | None:
+def _library_function() -> Callable[..., int] | None:
     """clEnqueueNDRangeKernel by way of the library that PyOpenCL is linked with; None where that fails."""
     try:
         function = ctypes.CDLL(cl._cl.__file__).clEnqueueNDRangeKernel
@@ -27,7 +27,7 @@ def _found() -> Callable[..., int] | None:
     return function
 
 
-_enqueue = _found()
+_enqueue = _library_function()
 
 
 def _sizes(values: Size | None) -> Any:

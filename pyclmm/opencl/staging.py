@@ -22,8 +22,8 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 CHUNK = 16 << 20  # bytes; 8 was slower on an H200, and pinned memory is not to be wasted
 DIRECT = 1 << 20  # bytes; below this one plain transfer is as fast
-_SLOTS = 2
-_PART = 1 << 20  # bytes that are worth a thread
+_BUFFERS = 2
+_BYTES_PER_THREAD = 1 << 20  # bytes that are worth a thread
 _THREADS = max(1, min(6, (os.cpu_count() or 1) - 1))
 
 
@@ -34,19 +34,19 @@ class _Staging:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         access: Any = cl.map_flags.READ | cl.map_flags.WRITE
         uint8: Any = np.dtype(np.uint8)
-        self.slots: list[Bytes] = []
-        self.busy: list[cl.Event | None] = [None] * _SLOTS
-        for _ in range(_SLOTS):
+        self.buffers: list[Bytes] = []
+        self.busy: list[cl.Event | None] = [None] * _BUFFERS
+        for _ in range(_BUFFERS):
             pinned = cl.Buffer(queue.context, flags, CHUNK)
             mapped, _ = cl.enqueue_map_buffer(queue, pinned, access, 0, (CHUNK,), uint8, is_blocking=True)
-            self.slots.append(mapped)
+            self.buffers.append(mapped)
 
-    def free_slot(self, number: int) -> Bytes:
+    def free_buffer(self, number: int) -> Bytes:
         """That slot's memory, once the transfer that used it has ended."""
-        event = self.busy[number % _SLOTS]
+        event = self.busy[number % _BUFFERS]
         if event is not None:
             event.wait()
-        return self.slots[number % _SLOTS]
+        return self.buffers[number % _BUFFERS]
 
 
 _kept = threading.local()  # a thread's staging: slots are written without a lock
@@ -69,11 +69,11 @@ def _pool(_process: int) -> ThreadPoolExecutor:
 
 def _copy(target: Bytes, source: Bytes) -> None:
     """memcpy by several threads: NumPy lets go of the interpreter while it copies."""
-    parts = min(_THREADS, target.nbytes // _PART)
-    if parts < 2:
+    threads = min(_THREADS, target.nbytes // _BYTES_PER_THREAD)
+    if threads < 2:
         np.copyto(target, source)
         return
-    edges = [target.nbytes * i // parts for i in range(parts + 1)]
+    edges = [target.nbytes * i // threads for i in range(threads + 1)]
     pieces = [(target[i:j], source[i:j]) for i, j in itertools.pairwise(edges)]
     list(_pool(os.getpid()).map(lambda piece: np.copyto(*piece), pieces))
 
@@ -90,10 +90,10 @@ def upload(queue: cl.CommandQueue, buffer: cl.Buffer, memory: Bytes) -> list[cl.
     staging = _staging(queue)
     events = []
     for number, start, stop in _chunks(memory.nbytes):
-        slot = staging.free_slot(number)[: stop - start]
-        _copy(slot, memory[start:stop])
-        event = cl.enqueue_copy(queue, buffer, slot, dst_offset=start, is_blocking=False)
-        staging.busy[number % _SLOTS] = event
+        pinned = staging.free_buffer(number)[: stop - start]
+        _copy(pinned, memory[start:stop])
+        event = cl.enqueue_copy(queue, buffer, pinned, dst_offset=start, is_blocking=False)
+        staging.busy[number % _BUFFERS] = event
         events.append(event)
     return events
 
@@ -106,18 +106,18 @@ def download(queue: cl.CommandQueue, memory: Bytes, buffer: cl.Buffer, after: li
     staging = _staging(queue)
     pending: list[tuple[Bytes, Bytes, cl.Event]] = []
     for number, start, stop in _chunks(memory.nbytes):
-        if len(pending) == _SLOTS:
+        if len(pending) == _BUFFERS:
             _collect(pending.pop(0))
-        slot = staging.free_slot(number)[: stop - start]
-        event = cl.enqueue_copy(queue, slot, buffer, src_offset=start, wait_for=after, is_blocking=False)
-        staging.busy[number % _SLOTS] = event
+        pinned = staging.free_buffer(number)[: stop - start]
+        event = cl.enqueue_copy(queue, pinned, buffer, src_offset=start, wait_for=after, is_blocking=False)
+        staging.busy[number % _BUFFERS] = event
         queue.flush()
-        pending.append((memory[start:stop], slot, event))
+        pending.append((memory[start:stop], pinned, event))
     for chunk in pending:
         _collect(chunk)
 
 
 def _collect(chunk: tuple[Bytes, Bytes, cl.Event]) -> None:
-    target, slot, event = chunk
+    target, pinned, event = chunk
     event.wait()
-    _copy(target, slot)
+    _copy(target, pinned)

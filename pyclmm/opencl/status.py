@@ -43,7 +43,7 @@ def out_of_memory(nbytes: int, device: DeviceInfo, argument: str, error: cl.Erro
     )
 
 
-def refused(device: DeviceInfo, what: str, error: cl.Error) -> PyclmmError:
+def rejected(device: DeviceInfo, what: str, error: cl.Error) -> PyclmmError:
     """The error for a command that was not taken: nothing of it has run."""
     code = code_of(error)
     if code in _LOST:

@@ -80,7 +80,7 @@ class _Matrix:
             return False, self.rs if self.rows > 1 else self.cols
         return True, self.cs if self.cols > 1 else self.rows
 
-    def line_align(self, ld: int) -> int:
+    def row_align(self, ld: int) -> int:
         return alignment(self.align, *(s * self.itemsize for s in (ld, *self.batch_strides)))
 
 
@@ -302,10 +302,10 @@ class _Builder:
             if given.c.shape != shape:
                 raise ShapeError(f"c has shape {given.c.shape}, but the result has shape {shape}")
             c = _matrix(_expanded(given.c, a, b), "c")
-            self.c = self._readable("c", c, unit=False) if given.reads_c else None
+            self.c = self._readable("c", c, unit_stride=False) if given.reads_c else None
         if given.bias is not None:
             self._check_cast(given.bias, "bias")
-            self.bias = self._readable("bias", self._bias(given.bias, a, b, full_shape), unit=False)
+            self.bias = self._readable("bias", self._bias(given.bias, a, b, full_shape), unit_stride=False)
 
     def _check_cast(self, x: Operand, argument: str) -> None:
         dtypes.type_name(x.dtype, argument)
@@ -326,10 +326,10 @@ class _Builder:
             )
         return _matrix(x, "bias")
 
-    def _readable(self, name: str, x: _Matrix, unit: bool = True) -> _Matrix:
+    def _readable(self, name: str, x: _Matrix, unit_stride: bool = True) -> _Matrix:
         """*x*, or the dense copy of it that a kernel can read."""
         direct = dtypes.loads_directly(x.type, self.computed)
-        if direct and (x.has_unit_stride or not unit):
+        if direct and (x.has_unit_stride or not unit_stride):
             return x
         shape = (*x.batch_shape, x.rows, x.cols)
         target = x.type if direct else self.computed
@@ -395,9 +395,9 @@ class _Builder:
             lda=lda,
             ldb=ldb,
             ldo=ldo,
-            a_align=a.line_align(lda),
-            b_align=b.line_align(ldb),
-            out_align=out.line_align(ldo),
+            a_align=a.row_align(lda),
+            b_align=b.row_align(ldb),
+            out_align=out.row_align(ldo),
             batch_shape=self.batch,
             batch_strides=(a.over(self.batch), b.over(self.batch), c_batch, out.over(self.batch)),
             has_c=c is not None,

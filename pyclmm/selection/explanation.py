@@ -17,8 +17,8 @@ from .select import Choice, KernelChoice
 from .tables import Entry
 
 _FLOAT32 = ("float32", "complex64")  # what `precision` speaks of
-_SUMS = {"uint32": "32-bit integers", "uint64": "64-bit integers"}
-_PARTS = {"complex64": "float32", "complex128": "float64"}
+_INTEGER_SUMS = {"uint32": "32-bit integers", "uint64": "64-bit integers"}
+_REAL_TYPES = {"complex64": "float32", "complex128": "float64"}
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def explain(
     device: DeviceInfo,
     choice: Choice | None,
     *,
-    asked: KernelChoice,
+    requested: KernelChoice,
     launches: Sequence[str],
     workspace_nbytes: int,
     failed: Sequence[str] = (),
@@ -120,19 +120,19 @@ def explain(
 
     *asked*: the ``kernel=`` of the call. *failed*: "name: reason" of each that was tried and left.
     """
-    entry = None if choice is None or asked != "auto" else _entry(problem, device, choice)
+    entry = None if choice is None or requested != "auto" else _entry(problem, device, choice)
     memory, arithmetic = _least_seconds(problem, device)
-    on_units = choice is not None and choice.kernel.matrix_units
+    on_matrix_units = choice is not None and choice.kernel.matrix_units
     return Explanation(
         problem=str(problem),
         device=device.name,
         kernel=choice.kernel.name if choice else None,
         config=choice.config if choice else None,
-        because=_because(choice, asked, entry, failed),
+        because=_because(choice, requested, entry, failed),
         arithmetic=_arithmetic(problem, device, choice),
         seconds=choice.kernel.estimate(problem, choice.config, device) if choice else None,
         memory_seconds=memory,
-        arithmetic_seconds=None if on_units else arithmetic,
+        arithmetic_seconds=None if on_matrix_units else arithmetic,
         flops=problem.flops,
         nbytes=problem.nbytes,
         workspace_nbytes=workspace_nbytes,
@@ -161,12 +161,16 @@ def _entry(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Entry | 
     return None
 
 
-def _because(choice: Choice | None, asked: KernelChoice, entry: Entry | None, failed: Sequence[str]) -> str:
+def _because(
+    choice: Choice | None, requested: KernelChoice, entry: Entry | None, failed: Sequence[str]
+) -> str:
     if choice is None:
         return "the result has no element"
-    if asked != "auto":
+    if requested != "auto":
         return (
-            f"kernel={asked!r} was asked for" if isinstance(asked, str) else "kernel= asked for it, tiles too"
+            f"kernel={requested!r} was asked for"
+            if isinstance(requested, str)
+            else "kernel= asked for it, tiles too"
         )
     if entry is not None:
         shape = f"{entry.m} x {entry.n} x {entry.k}"
@@ -180,19 +184,21 @@ def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None)
     if choice is None or problem.k == 0:
         return "none: nothing is multiplied"
     a, b, kernel = problem.a_type, problem.b_type, choice.kernel
-    speaks = a in _FLOAT32 and b in _FLOAT32 and problem.precision != "highest"
+    lower_allowed = a in _FLOAT32 and b in _FLOAT32 and problem.precision != "highest"
     if kernel.matrix_units:
-        if speaks and problem.precision == "high":
+        if lower_allowed and problem.precision == "high":
             return f"{a} split into parts, multiplied on matrix units"
-        sums = _SUMS.get(problem.acc_type, problem.acc_type)
+        sums = _INTEGER_SUMS.get(problem.acc_type, problem.acc_type)
         return f"{kernel.multiplied_as(problem, device)} on matrix units, summed in {sums}"
     acc = _accumulator(problem, device, choice)
-    if acc in _SUMS:
-        return _SUMS[acc]
-    real = _PARTS.get(acc, acc)
+    if acc in _INTEGER_SUMS:
+        return _INTEGER_SUMS[acc]
+    real = _REAL_TYPES.get(acc, acc)
     converted = "" if {a, b} == {real} else f" of {a if a == b else f'{a} and {b}'}"
     unused = (
-        f' (precision="{problem.precision}" allows less, which this kernel does not use)' if speaks else ""
+        f' (precision="{problem.precision}" allows less, which this kernel does not use)'
+        if lower_allowed
+        else ""
     )
     return f"{real} FMA{converted}{unused}"
 
@@ -206,15 +212,15 @@ def _accumulator(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> st
 def _alternatives(
     problem: GemmProblem, device: DeviceInfo, choice: Choice, failed: Sequence[str]
 ) -> Sequence[Alternative]:
-    left = dict(text.split(": ", 1) for text in failed)
-    return [_alternative(k, problem, device, left) for k in KERNELS if k.name != choice.kernel.name]
+    failures = dict(text.split(": ", 1) for text in failed)
+    return [_alternative(k, problem, device, failures) for k in KERNELS if k.name != choice.kernel.name]
 
 
 def _alternative(
-    kernel: Kernel, problem: GemmProblem, device: DeviceInfo, left: dict[str, str]
+    kernel: Kernel, problem: GemmProblem, device: DeviceInfo, failures: dict[str, str]
 ) -> Alternative:
-    if kernel.name in left:
-        return Alternative(kernel.name, reason=left[kernel.name])
+    if kernel.name in failures:
+        return Alternative(kernel.name, reason=failures[kernel.name])
     configs = select.offered(kernel, problem, device)
     if isinstance(configs, str):
         return Alternative(kernel.name, reason=configs)

@@ -67,7 +67,7 @@ def candidates(
     """
     offers = _Offers(problem, device)
     if kernel != "auto":
-        yield _asked_for(offers, problem, device, kernel)
+        yield _requested(offers, problem, device, kernel)
         return
     measured = _measured(offers, problem, device, tables_for(device) if tables is None else tables)
     if measured is not None:
@@ -104,7 +104,7 @@ def _modelled(offers: _Offers, problem: GemmProblem, device: DeviceInfo) -> Iter
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
 
 
-def _asked_for(offers: _Offers, problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice) -> Choice:
+def _requested(offers: _Offers, problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice) -> Choice:
     name, config = kernel if isinstance(kernel, tuple) else (kernel, None)
     family = kernel_named(name)
     configs = offers.of(family)

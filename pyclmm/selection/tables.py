@@ -83,8 +83,8 @@ class Entry:
 
 
 Table = Mapping[Key, Entry]
-About = tuple[str, ...]  # which device a table is about: the values of its identity
-_ABOUT = ("name", "platform", "driver_version")
+Identity = tuple[str, ...]  # which device a table is about: the values of its identity
+_IDENTITY = ("name", "platform", "driver_version")
 
 
 def shape_class(m: int, n: int, k: int) -> tuple[int, int, int]:
@@ -125,11 +125,11 @@ def tables_for(device: DeviceInfo) -> tuple[Table, ...]:
     """The tables about *device*, the user's own first. Read once a process."""
     if environment.TUNED.is_off:
         return ()
-    return _tables_for(about(device), own_path(device))
+    return _tables_for(identity_of(device), own_path(device))
 
 
 @lru_cache(maxsize=64)
-def _tables_for(device: About, path: Path) -> tuple[Table, ...]:
+def _tables_for(device: Identity, path: Path) -> tuple[Table, ...]:
     return (own_table(device, path), _by_key(e for table in shipped() for e in _entries(table, device)))
 
 
@@ -138,7 +138,7 @@ def forget() -> None:
     _tables_for.cache_clear()
 
 
-def about(device: DeviceInfo) -> About:
+def identity_of(device: DeviceInfo) -> Identity:
     """What a table about *device* says of it: its identity's values."""
     return tuple(device.identity.values())
 
@@ -151,7 +151,7 @@ def own_path(device: DeviceInfo) -> Path:
     return store.folder("tuned", f"{name}-{digest}.json")
 
 
-def own_table(device: About, path: Path) -> Table:
+def own_table(device: Identity, path: Path) -> Table:
     """The user's table at *path*, empty where there is none; one that is not about *device* is set aside."""
     content = store.read_json(path, partial(_fault_for, device=device))
     return {} if content is None else _by_key(_entries(content, device))
@@ -183,7 +183,7 @@ def merge(device: DeviceInfo, entries: Iterable[Entry]) -> bool:
     """
     path = own_path(device)
     with store.locked(path):
-        merged = {**own_table(about(device), path), **_by_key(entries)}
+        merged = {**own_table(identity_of(device), path), **_by_key(entries)}
         latest = sorted(merged.values(), key=lambda entry: entry.date)[-_MAX_ENTRIES:]
         written = store.write_json(path, table_json(device, latest))
     forget()
@@ -203,7 +203,11 @@ def fault(content: Any) -> str | None:
     if type(content["schema"]) is not int or content["schema"] != SCHEMA:
         return f"its schema is not {SCHEMA}"
     device = content["device"]
-    if not isinstance(device, dict) or set(device) != set(_ABOUT) or not all(map(_is_text, device.values())):
+    if (
+        not isinstance(device, dict)
+        or set(device) != set(_IDENTITY)
+        or not all(map(_is_text, device.values()))
+    ):
         return "it does not say which device it is about"
     entries = content["entries"]
     if not isinstance(entries, list) or len(entries) > _MAX_ENTRIES:
@@ -216,26 +220,28 @@ def fault(content: Any) -> str | None:
     return None
 
 
-def _fault_for(content: Any, device: About) -> str | None:
+def _fault_for(content: Any, device: Identity) -> str | None:
     reason = fault(content)
     if reason is not None:
         return reason
-    told = _told(content)
-    if told[:2] != device[:2]:
+    measured_on = _identity_in(content)
+    if measured_on[:2] != device[:2]:
         return "it is about another device"
-    if told != device:
-        return f"it was measured with driver {told[2]!r}, this is {device[2]!r}: run `pyclmm tune` again"
+    if measured_on != device:
+        return (
+            f"it was measured with driver {measured_on[2]!r}, this is {device[2]!r}: run `pyclmm tune` again"
+        )
     return None
 
 
-def _entries(content: Mapping[str, Any], device: About) -> Iterable[Entry]:
+def _entries(content: Mapping[str, Any], device: Identity) -> Iterable[Entry]:
     """The entries of a checked table, none where it is about something else."""
-    if _told(content) == device:
+    if _identity_in(content) == device:
         yield from map(_entry_from, content["entries"])
 
 
-def _told(content: Mapping[str, Any]) -> About:
-    return tuple(content["device"][name] for name in _ABOUT)
+def _identity_in(content: Mapping[str, Any]) -> Identity:
+    return tuple(content["device"][name] for name in _IDENTITY)
 
 
 def _by_key(entries: Iterable[Entry]) -> Table:

@@ -298,7 +298,7 @@ def test_a_lost_device_in_a_child_is_a_refusal(monkeypatch):
     def lose(*_):
         raise pyclmm.DeviceLostError("gone")
 
-    monkeypatch.setattr(isolation, "found_wrong", lose)
+    monkeypatch.setattr(isolation, "first_wrong_result", lose)
     request = {
         "device": DEVICE.identity,
         "kernel": "naive",

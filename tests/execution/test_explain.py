@@ -23,7 +23,7 @@ X = np.ones((60, 60), np.float32)
 def explained(problem, device, name="auto"):
     """What is said of the choice that such a device gets; nothing runs."""
     choice = next(select.candidates(problem, device, name, tables=()))
-    return explain(problem, device, choice, asked=name, launches=["one"], workspace_nbytes=0)
+    return explain(problem, device, choice, requested=name, launches=["one"], workspace_nbytes=0)
 
 
 def test_a_plan_explains_itself():
@@ -162,7 +162,7 @@ def test_kernels_that_were_tried_and_left(own_caches, monkeypatch):
     def refuses_best(queue, problem, kernel, *rest):
         return "wrong by a test" if kernel.name == best else None
 
-    monkeypatch.setattr(selfcheck, "refusal", refuses_best)
+    monkeypatch.setattr(selfcheck, "verdict", refuses_best)
     with pytest.warns(pyclmm.KernelWarning):
         found = pyclmm.Matmul(X, X).explain()
     assert found.kernel != best
