@@ -1,4 +1,4 @@
-"""A plan's way for pyopencl Arrays: all copies are made on the device, and a call returns at once."""
+"""Runs a plan on pyopencl Arrays: all copies are made on the device, and a call returns at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .options import Options, check_scalars
 
 
 class DevicePath:
-    """Enqueues one planned product on Arrays."""
+    """Enqueues one planned product of Arrays."""
 
     def __init__(
         self, operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
@@ -37,7 +37,7 @@ class DevicePath:
         beta: complex,
         wait_for: list[cl.Event],
     ) -> arrays.Array:
-        """The result, whose events say when it will be there."""
+        """The result Array, which is complete when its events are. Raises as :meth:`enqueue` does."""
         if "out" not in operands:
             operands = {**operands, "out": self._results.new(queue, operands["a"].allocator)}
         self.enqueue(operands, queue, alpha, beta, wait_for)
@@ -53,7 +53,10 @@ class DevicePath:
         wait_for: list[cl.Event],
         with_events: bool = True,
     ) -> list[cl.Event]:
-        """Enqueue the product into ``out``; the events of its launches, if it is to have some."""
+        """Enqueue the product into ``out``. Returns the events of its launches; none without *with_events*.
+
+        Raises as :meth:`Binding.enqueue` does.
+        """
         if self._is_empty:
             return []
         buffers: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""A plan's way for NumPy arrays: copies what kernels cannot read, wraps the rest in place, and waits."""
+"""Runs a plan on NumPy arrays: copies operands that kernels cannot read, and waits for the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .options import Options, check_scalars
 
 @dataclass(frozen=True)
 class _Input:
-    """How one operand reaches the kernels; its layout settles that once for all calls.
+    """How the kernels get one operand. The layout decides this once for all calls.
 
     ``copied_as`` is the dtype of the dense copy that each call makes; None where the array itself is read.
     """
@@ -32,7 +32,7 @@ class _Input:
     form: host_memory.Form
 
     def ready(self, x: Array) -> Array:
-        """What the kernels read for *x*."""
+        """The array that the kernels read for *x*: *x* or its copy."""
         return x if self.copied_as is None else np.array(x, dtype=self.copied_as, order="C", copy=True)
 
 
@@ -88,7 +88,7 @@ class HostPath:
         beta: complex,
         wait_for: list[cl.Event],
     ) -> Any:
-        """The result, complete."""
+        """The result, complete. Raises LaunchError, DeviceMemoryError or DeviceLostError."""
         gemm = self.executable.gemm
         out = operands.get("out")
         if out is not None:
@@ -98,11 +98,11 @@ class HostPath:
             buffers = host_memory.HostBuffers(queue, self._device)
             try:
                 self._multiply(operands, target, buffers, alpha, beta, wait_for)
-            except BaseException:  # Ctrl-C too: the caller may free its arrays, or write to them
+            except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
                 buffers.finish()
                 raise
         if out is None:
-            return target if target.ndim else target[()]  # 1-D @ 1-D is a scalar, as NumPy's
+            return target if target.ndim else target[()]  # 1-D @ 1-D gives a scalar, as in NumPy
         if target is not out:
             np.copyto(out, target, casting="same_kind")
         return out

@@ -1,4 +1,4 @@
-"""The launches of a checked call in order: copies in, the product, the copy out. Pure data."""
+"""The launches of a checked call in order: copies of operands, the product, the copy to out. Pure data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..kernels.interface import Arg, Launch, Program, Table, Work, Workspace, ro
 from ..problem.dtypes import ACCUMULATOR, COMPLEX, dtype_of
 from ..problem.gemm import Copy, Gemm
 
-_COPY_GROUP = 16  # work-items of a work-group that copies
-_START = np.int64(0)  # of a temporary
+_COPY_GROUP = 16  # work-items of a copy's work-group
+_START = np.int64(0)  # the offset of a temporary
 
 
 def complete(gemm: Gemm, product: Work) -> Work:
-    """*product*, the launches of gemm's problem, with the copies around it and the tables of offsets."""
+    """*product*, the launches of gemm's problem, with the batch offsets and the copies around it."""
     problem = gemm.problem
     renamed: dict[Arg, Arg] = {}
     before: list[Launch] = []
@@ -45,7 +45,7 @@ def complete(gemm: Gemm, product: Work) -> Work:
 
 
 def batch_table(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> Table:
-    """Offsets in elements: a row for each entry of the stack, a column for each operand."""
+    """Batch offsets in elements: a row for each product of the stack, a column for each array."""
     table = np.zeros((*shape, len(strides)), np.int64)
     for column, steps in enumerate(strides):
         for axis, (length, step) in enumerate(zip(shape, steps, strict=True)):
@@ -71,7 +71,7 @@ def _offsets(copy: Copy) -> Table:
 
 
 def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], batch_offsets: Arg) -> Launch:
-    """The launch that does *copy*; *source* and *target* are (buffer, offset) arguments."""
+    """The launch of *copy*; *source* and *target* are (buffer, offset) arguments."""
     rows, cols = copy.shape[-2:]
     program = Program(
         "copy.cl",
@@ -105,11 +105,11 @@ def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], ba
 
 
 def intermediate_type(source: str, target: str) -> str:
-    """The accumulator type that a conversion goes through without losing anything on the way."""
+    """A type through which a conversion from *source* to *target* is exact until its last rounding."""
     if target in COMPLEX:
         return target
     if "float64" in (source, target):
         return "float64"
     if ACCUMULATOR[target] == "float32":
         return "float32"
-    return "uint64"  # integers: sign-extended, then cut to the target's width
+    return "uint64"  # integers: sign-extended, then truncated to the target's width

@@ -1,8 +1,8 @@
-"""Host memory to and from devices that do not share it: pinned staging, in overlapping chunks.
+"""Transfers between host memory and a device that does not share it, in chunks through pinned memory.
 
-Drivers copy from pageable memory through a pinned buffer of their own, one chunk after the other, by one
-thread. Here two pinned chunks take turns, so that the host fills one while the device reads the other,
-and a few threads fill it: one alone copies slower than the bus.
+A driver copies pageable memory through one pinned buffer, chunk after chunk, with one thread. Here two pinned
+buffers take turns, so that the host fills one while the device reads the other. Several threads fill a
+buffer, because one thread copies slower than the bus.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import pyopencl as cl
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-CHUNK = 16 << 20  # bytes; 8 was slower on an H200, and pinned memory is not to be wasted
-DIRECT = 1 << 20  # bytes; below this one plain transfer is as fast
+CHUNK = 16 << 20  # bytes; 8 MiB were slower on an H200, and more would only use more pinned memory
+DIRECT = 1 << 20  # bytes; up to this size a plain transfer is as fast
 _BUFFERS = 2
-_BYTES_PER_THREAD = 1 << 20  # bytes that are worth a thread
+_BYTES_PER_THREAD = 1 << 20  # the fewest bytes for which a thread pays
 _THREADS = max(1, min(6, (os.cpu_count() or 1) - 1))
 
 
 class _Staging:
-    """Two pinned chunks of one context, mapped for good, and the transfer that last used each."""
+    """Two pinned buffers of one context, always mapped, and the last transfer of each."""
 
     def __init__(self, queue: cl.CommandQueue) -> None:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
@@ -42,20 +42,20 @@ class _Staging:
             self.buffers.append(mapped)
 
     def free_buffer(self, number: int) -> Bytes:
-        """That slot's memory, once the transfer that used it has ended."""
+        """The buffer of chunk *number*, after its last transfer has ended."""
         event = self.busy[number % _BUFFERS]
         if event is not None:
             event.wait()
         return self.buffers[number % _BUFFERS]
 
 
-_kept = threading.local()  # a thread's staging: slots are written without a lock
+_kept = threading.local()  # by thread, so that buffers need no lock
 
 
 def _staging(queue: cl.CommandQueue) -> _Staging:
     by_context = _kept.__dict__.setdefault("by_context", {})
     if queue.context not in by_context:
-        by_context.clear()  # one context's chunks a thread: they are pinned memory
+        by_context.clear()  # buffers of one context only, because pinned memory is scarce
         by_context[queue.context] = _Staging(queue)
     staging: _Staging = by_context[queue.context]
     return staging
@@ -63,12 +63,12 @@ def _staging(queue: cl.CommandQueue) -> _Staging:
 
 @cache
 def _pool(_process: int) -> ThreadPoolExecutor:
-    """The copying threads; a forked child makes its own."""
+    """The threads that copy; a forked process makes its own."""
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="pyclmm-copy")
 
 
 def _copy(target: Bytes, source: Bytes) -> None:
-    """memcpy by several threads: NumPy lets go of the interpreter while it copies."""
+    """Copy by several threads; NumPy releases the interpreter's lock while it copies."""
     threads = min(_THREADS, target.nbytes // _BYTES_PER_THREAD)
     if threads < 2:
         np.copyto(target, source)
@@ -84,7 +84,7 @@ def _chunks(nbytes: int) -> Iterator[tuple[int, int, int]]:
 
 
 def upload(queue: cl.CommandQueue, buffer: cl.Buffer, memory: Bytes) -> list[cl.Event]:
-    """Copy *memory* (bytes) into *buffer*; returns the events that end it. *memory* is free at once."""
+    """Copy *memory* into *buffer*. Returns the events that end it; *memory* may be changed at once."""
     if memory.nbytes <= DIRECT:
         return [cl.enqueue_copy(queue, buffer, memory, is_blocking=True)]
     staging = _staging(queue)
@@ -99,7 +99,7 @@ def upload(queue: cl.CommandQueue, buffer: cl.Buffer, memory: Bytes) -> list[cl.
 
 
 def download(queue: cl.CommandQueue, memory: Bytes, buffer: cl.Buffer, after: list[cl.Event]) -> None:
-    """Copy *buffer* into *memory* (bytes) once *after* has ended; complete when it returns."""
+    """Copy *buffer* into *memory* after the events *after*. It is complete on return."""
     if memory.nbytes <= DIRECT:
         cl.enqueue_copy(queue, memory, buffer, wait_for=after, is_blocking=True)
         return

@@ -51,15 +51,23 @@ def test_each_other_kernel_has_a_reason_or_a_configuration():
             assert other.reason == reason
             assert str(other) == f"no: {reason}"
         elif not family.automatic:
-            assert "only where it is asked for by name" in str(other)
+            assert "only used when it is asked for by name" in str(other)
 
 
 @pytest.mark.parametrize(
     ("dtype", "precision", "arithmetic"),
     [
         ("float32", "highest", "float32 FMA"),
-        ("float32", "medium", 'float32 FMA (precision="medium" allows less, which this kernel does not use)'),
-        ("float32", "high", 'float32 FMA (precision="high" allows less, which this kernel does not use)'),
+        (
+            "float32",
+            "medium",
+            'float32 FMA (precision="medium" allows a lower precision, which this kernel does not use)',
+        ),
+        (
+            "float32",
+            "high",
+            'float32 FMA (precision="high" allows a lower precision, which this kernel does not use)',
+        ),
         ("float16", "medium", "float32 FMA of float16"),
         ("float64", "medium", "float64 FMA"),
         ("complex64", "highest", "float32 FMA of complex64"),

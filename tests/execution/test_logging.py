@@ -53,7 +53,7 @@ def test_a_fallback(log, monkeypatch, device):
         planned = pyclmm.Matmul(X, X)
     step, choice = records(log, "execution.execute")
     assert step.levelname == "INFO"
-    assert f"on {device.name}: without {best}: wrong" in step.message
+    assert f"on {device.name}: skipping {best}: wrong" in step.message
     assert f"{planned.kernel} (" in choice.message
 
 

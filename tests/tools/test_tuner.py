@@ -130,7 +130,7 @@ def test_the_fastest_is_kept(few, children):
 @pytest.mark.parametrize(
     ("failure", "said"),
     [
-        (Failure("it ended its process (SIGABRT)", crashed=True), "SIGABRT"),
+        (Failure("it ended with SIGABRT", crashed=True), "SIGABRT"),
         (Failure("it did not end within 99 seconds", hung=True), "did not end within 30 seconds"),
     ],
 )
