@@ -86,9 +86,9 @@ def _keep(digest: str, device: DeviceInfo, kernel: Kernel, verdict: str | None, 
 
 def _digest(device: DeviceInfo, work: Work) -> str:
     """A digest of everything that a verdict depends on, work-group sizes included."""
-    parts = [str(_SCHEMA), *device.identity.values(), device.platform_version]
-    parts += [f"{source_hash(x.program)} {x.kernel} {x.local_size}" for x in work.launches]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    texts = [str(_SCHEMA), *device.identity.values(), device.platform_version]
+    texts += [f"{source_hash(x.program)} {x.kernel} {x.local_size}" for x in work.launches]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def _path(digest: str) -> Path:

@@ -26,7 +26,7 @@ class DevicePath:
         self.executable = Executable(queue, gemm, options.kernel, options.workspace_limit)
         self._is_empty = gemm.is_empty
         self._results = arrays.Results(gemm.shape, gemm.dtype, self.executable.device)
-        self._passed = [*read_operands(gemm, operands), ("out", "out")]
+        self._arrays = [*read_operands(gemm, operands), ("out", "out")]
         self._constant = problem_name(gemm, "b") if options.constant_b else None
 
     def run(
@@ -63,11 +63,11 @@ class DevicePath:
         offsets: dict[str, int] = {}
         out = operands["out"]
         earlier = out.events.copy()
-        for name, own in self._passed:
+        for name, in_problem in self._arrays:
             x = operands[name]
-            buffers[own] = x.base_data
+            buffers[in_problem] = x.base_data
             if x.offset:
-                offsets[own] = x.offset // x.dtype.itemsize
+                offsets[in_problem] = x.offset // x.dtype.itemsize
             if x.events:
                 wait_for += earlier if x is out else x.events
         constant = None

@@ -100,21 +100,21 @@ class Executable:
             f"no kernel could be used for {self.problem} on {self.device.name!r}: {'; '.join(failures)}"
         ) from last
 
-    def fall_back(self, left: select.Choice | None, queue: cl.CommandQueue, error: LaunchError) -> None:
-        """Use the next kernel, because the driver rejected a launch of the kernel of choice *left* in a call.
+    def fall_back(self, rejected: select.Choice | None, queue: cl.CommandQueue, error: LaunchError) -> None:
+        """Use the next kernel, because the driver rejected a launch of choice *rejected* in a call.
 
         Raises *error* if the kernel was asked for by name, if an earlier launch may have overwritten C, and
         if no kernel is left; in the last case the next call begins with the first choice again.
         """
-        if self._requested != "auto" or left is None or (error.begun and self.problem.has_c):
+        if self._requested != "auto" or rejected is None or (error.begun and self.problem.has_c):
             raise error
         if error.begun:
             _finish(queue, self.device)
         with self._falling_back:
-            if self.choice != left:  # another thread has fallen back already
+            if self.choice != rejected:  # another thread has fallen back already
                 return
             try:
-                self._use(self._choose(queue, left, in_short(error)))
+                self._use(self._choose(queue, rejected, in_short(error)))
             except UnsupportedError:
                 self._use(self._first)
                 raise error from None

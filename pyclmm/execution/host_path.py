@@ -60,8 +60,8 @@ class HostPath:
         self._in_place = out is not None and gemm.out_copy is None
         copied |= {problem_name(gemm, name): dtype_of(copy.target_type) for name, copy in gemm.copies}
         self._inputs = [
-            _Input(name, own, copied.get(name), self._form(operands[name], name, copied.get(name)))
-            for name, own in read_operands(gemm, operands)
+            _Input(name, in_problem, copied.get(name), self._form(operands[name], name, copied.get(name)))
+            for name, in_problem in read_operands(gemm, operands)
         ]
         if out is not None and self._in_place:
             self._out_form = host_memory.form_of(out, device, "out")

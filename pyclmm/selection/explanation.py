@@ -94,8 +94,8 @@ class Explanation:
     def _least(self) -> str:
         if self.least_seconds is None:
             return "not known: pyclmm has no rates of this device"
-        parts = {"memory": self.memory_seconds, "arithmetic": self.arithmetic_seconds}
-        known = (f"{name} {_microseconds(s)}" if s else f"{name} not known" for name, s in parts.items())
+        times = {"memory": self.memory_seconds, "arithmetic": self.arithmetic_seconds}
+        known = (f"{name} {_microseconds(s)}" if s else f"{name} not known" for name, s in times.items())
         return f"{_microseconds(self.least_seconds)} ({', '.join(known)})"
 
 

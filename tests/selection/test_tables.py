@@ -219,7 +219,7 @@ def test_a_bad_file_is_set_aside_with_one_warning(own, content):
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("another driver", r"driver '0\.1'.*pyclmm tune"), ("another device", "about another device")],
+    [("another driver", r"driver '0\.1'.*pyclmm tune"), ("another device", "for another device")],
 )
 def test_what_else_it_is_about_is_told(own, content, said):
     put(BAD[content])
