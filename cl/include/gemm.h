@@ -36,18 +36,16 @@
 /* z, this work-item's product in the stack: a global id, so that a long stack may be enqueued in parts. */
 #define BATCH_ENTRY ((long)get_global_id(2))
 #if BATCHED
-#define BATCH_OFFSET(batch_offsets, which) batch_offsets[4 * get_global_id(2) + (which)]
+#define BATCH_OFFSET_OF(batch_offsets, z, which) batch_offsets[4 * (z) + (which)]
 #else
-#define BATCH_OFFSET(batch_offsets, which) 0
+#define BATCH_OFFSET_OF(batch_offsets, z, which) 0
 #endif
+#define BATCH_OFFSET(batch_offsets, which) BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY, which)
 
 /* Moves the pointers of GEMM_ARGS to this work-item's product of the stack; stands first in an entry. */
-#define GEMM_BEGIN GEMM_BEGIN_OF(0, 1)
-
-/* The same where what is called a here is operand `of_a` of a batch entry, 0 or 1. */
-#define GEMM_BEGIN_OF(of_a, of_b)                       \
-  a += a_offset + BATCH_OFFSET(batch_offsets, of_a);    \
-  b += b_offset + BATCH_OFFSET(batch_offsets, of_b);    \
+#define GEMM_BEGIN                                      \
+  a += a_offset + BATCH_OFFSET(batch_offsets, 0);       \
+  b += b_offset + BATCH_OFFSET(batch_offsets, 1);       \
   c += c_offset + BATCH_OFFSET(batch_offsets, 2);       \
   out += out_offset + BATCH_OFFSET(batch_offsets, 3);   \
   bias += bias_offset
@@ -94,7 +92,7 @@
 #endif
 
 /* alpha acc + beta C + bias, activated. */
-static inline ACC_T finished(
+INLINE ACC_T finished(
     const ACC_T acc, const ACC_T alpha, const ACC_T beta, __global const C_T *c,
     const long c_index, __global const BIAS_T *bias, const long bias_index)
 {
@@ -117,16 +115,15 @@ static inline ACC_T finished(
 #define RESULT M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta
 
 /* The one guarded store: the whole epilogue for element (i, j), which is element `at` of out. */
-INLINE void store_result_at(const long at, const int i, const int j, const ACC_T acc, RESULT_ARGS)
-{
-  if (i < M && j < N) {
-    const ACC_T value = finished(
-        acc, alpha, beta, c, (long)i * c_rs + (long)j * c_cs, bias, (long)(BIAS == 1 ? j : i) * bias_stride);
-    STORE_OUT(out, at, value);
-  }
-}
-
-INLINE void store_result(const int i, const int j, const ACC_T acc, RESULT_ARGS)
-{
-  store_result_at((long)i * ldo + j, i, j, acc, RESULT);
-}
+#define STORE_RESULT_AT(at, i, j, acc, result) STORE_RESULT_(at, i, j, acc, result)
+#define STORE_RESULT(i, j, acc, result) STORE_ELEMENT_(i, j, acc, result)
+#define STORE_ELEMENT_(i, j, acc, M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta)           \
+  STORE_RESULT_((long)(i) * (ldo) + (j), i, j, acc, M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta)
+#define STORE_RESULT_(at, i, j, acc, M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta)        \
+  do {                                                                                                     \
+    if ((i) < (M) && (j) < (N)) {                                                                          \
+      const ACC_T value_ = finished(acc, alpha, beta, c, (long)(i) * (c_rs) + (long)(j) * (c_cs), bias,    \
+                                    (long)(BIAS == 1 ? (j) : (i)) * (bias_stride));                        \
+      STORE_OUT(out, at, value_);                                                                          \
+    }                                                                                                      \
+  } while (0)

@@ -37,13 +37,13 @@
 
 #if SPLIT == 1
 /* float16 bits of x, to nearest even, and back. */
-static inline ushort half_bits(const float x)
+INLINE ushort half_bits(const float x)
 {
   ushort bits;
   vstore_half_rte(x, 0, (half *)&bits);
   return bits;
 }
-static inline float half_value(const ushort bits) { return vload_half(0, (const half *)&bits); }
+INLINE float half_value(const ushort bits) { return vload_half(0, (const half *)&bits); }
 
 /* RUN elements of a line, as parts, to where the first one's hi goes. */
 INLINE void store_parts(__global uchar *to, const float x[RUN])
@@ -57,7 +57,7 @@ INLINE void store_parts(__global uchar *to, const float x[RUN])
   *(__global ushort4 *)(to + 64) = (ushort4)(lo[0], lo[1], lo[2], lo[3]);
 }
 
-static inline uint magnitude(const float x) { return as_uint(x) & 0x7fffffff; }
+INLINE uint magnitude(const float x) { return as_uint(x) & 0x7fffffff; }
 INLINE uint largest_of(const float x[RUN])
 {
   return max(max(magnitude(x[0]), magnitude(x[1])), max(magnitude(x[2]), magnitude(x[3])));
@@ -70,7 +70,7 @@ INLINE uint smallest_of(const float x[RUN])
 
 /* 2^-e, and e into `exponent`, so that a line's largest magnitude comes to lie in [2^14, 2^15), or `room` powers
  * of two under that. */
-static inline float scale_of(const uint largest, const int room, int *exponent)
+INLINE float scale_of(const uint largest, const int room, int *exponent)
 {
   *exponent = largest ? max((int)(largest >> 23) - 127 - 14 + room, ZERO_LINE + 1) : ZERO_LINE;
   return as_float((uint)(127 - *exponent) << 23);
@@ -196,11 +196,11 @@ INLINE void split_lines(const Source s, __global uchar *to, const long pitch, co
 #if SPLIT == 1
 #define PART_BYTES 2
 #define MORE_ARGS , __global int *exponents, __global int2 *quality
-#define MORE(rows) , exponents + z * (M + columns) + (rows), quality + z * get_num_groups(0) + group, &found
+#define MORE(exponents, quality, found) , exponents, quality, found
 #else
 #define PART_BYTES 4
 #define MORE_ARGS
-#define MORE(rows)
+#define MORE(exponents, quality, found)
 #endif
 
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_split(
@@ -210,15 +210,17 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_split(
   __local Found found;
 #endif
   GEMM_BEGIN;
-  const long z = BATCH_ENTRY;
-  const int columns = COLUMNS;
-  const int groups_a = line_groups(M);
-  const int group = get_group_id(0);
-  if (group < groups_a) {
-    const Source s = SOURCE_A;
-    split_lines(s, packed_a + z * M * pitch * PART_BYTES, pitch, group * LINES MORE(0));
-  } else {
-    const Source s = SOURCE_B;
-    split_lines(s, packed_b + z * columns * pitch * PART_BYTES, pitch, (group - groups_a) * LINES MORE(M));
-  }
+  const long z = BATCH_ENTRY, line_bytes = pitch * PART_BYTES;
+  const int columns = N * PLANES, depth = K * PLANES; /* of the real product */
+  const int groups_a = line_groups(M), group = get_group_id(0);
+#if SPLIT == 1
+  exponents += z * (M + columns);
+  quality += z * get_num_groups(0) + group;
+#endif
+  if (group < groups_a)
+    split_lines(source_a(a, lda, M, depth), packed_a + z * M * line_bytes, pitch,
+                group * LINES MORE(exponents, quality, &found));
+  else
+    split_lines(source_b(b, ldb, columns, depth), packed_b + z * columns * line_bytes, pitch,
+                (group - groups_a) * LINES MORE(exponents + M, quality, &found));
 }

@@ -121,7 +121,7 @@ def test_their_configurations_are_sound(kernel, device):
                     assert len(work.launches) == 1 + (config.split_k > 1)
 
 
-def test_few_tiles_and_a_long_k_are_cut_into_shares():
+def test_few_tiles_and_a_long_k_are_cut():
     assert MFMA.configs(problem("bfloat16", 64, 64, 65536), MI300)[0].split_k > 1
     assert MFMA.configs(problem("bfloat16", 8192, 8192, 4096), MI300)[0].split_k == 1
 
@@ -164,7 +164,7 @@ HIGH_16, FLAT_16 = (64, 32, 32, 32, 16, 16), (32, 64, 32, 16, 32, 16)
 INTEL = (32, 32, 32, 16, 16, 8)
 # Device, types of A and B, tile, their transposes, M N K, what else. Among them: every instruction; each
 # operand along and across K; accesses of one element and of several; edges in every direction; one step of K
-# and several; K in shares; stacks and epilogues; other dtypes of the result.
+# and several; split-K; stacks and epilogues; other dtypes of the result.
 RUNS = [
     (MI250, "float16", HIGH_32, "NT", (70, 75, 51), MEDIUM),
     (MI300, "float16", FLAT_16, "NN", (40, 44, 64), {"out_type": "float32"}),
