@@ -194,7 +194,7 @@ def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage
 def test_a_device_that_is_gone_is_an_answer(monkeypatch, risky):
     absent = {"name": "none", "platform": "none", "driver_version": "none"}
     monkeypatch.setattr(DeviceInfo, "identity", absent)
-    with pytest.warns(pyclmm.KernelWarning, match="not there in the child process"):
+    with pytest.warns(pyclmm.KernelWarning, match="child process does not find the device"):
         Call().check_works()
 
 
@@ -298,7 +298,7 @@ def test_a_lost_device_in_a_child_is_a_refusal(monkeypatch):
     def lose(*_):
         raise pyclmm.DeviceLostError("gone")
 
-    monkeypatch.setattr(isolation, "found_wrong", lose)
+    monkeypatch.setattr(isolation, "first_wrong_result", lose)
     request = {
         "device": DEVICE.identity,
         "kernel": "naive",

@@ -104,8 +104,8 @@ def test_when_every_kernel_is_wrong_the_call_raises(monkeypatch, queue):
 
 def count_checks(monkeypatch):
     calls = []
-    real = small_problems.found_wrong
-    monkeypatch.setattr(selfcheck, "found_wrong", lambda *args: calls.append(1) or real(*args))
+    real = small_problems.first_wrong_result
+    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *args: calls.append(1) or real(*args))
     return calls
 
 
