@@ -48,7 +48,7 @@ def test_every_variable_that_the_package_names_is_listed():
 
 
 @pytest.mark.parametrize(("value", "off"), [("off", True), ("OFF", True), ("on", False), ("", False)])
-def test_off(monkeypatch, value, off):
+def test_a_variable_is_off_only_where_it_says_so(monkeypatch, value, off):
     monkeypatch.setenv("PYCLMM_TUNED", value)
     assert environment.TUNED.is_off == off
     monkeypatch.delenv("PYCLMM_TUNED")

@@ -388,7 +388,7 @@ def test_a_plan_for_numpy_arrays_has_no_events():
         pyclmm.Matmul(A, B, out=ones(3, 5)).enqueue(A, B, out=ones(3, 5))
 
 
-def test_workspace_over_its_limit(queue):
+def test_workspace_over_max_workspace(queue):
     x = cla.to_device(queue, ones(16, 16))
     spread = cla.Array(queue, (8, 8), np.float32, data=x.base_data, strides=(128, 8))
     with pytest.raises(errors.UnsupportedError) as caught:
@@ -526,7 +526,7 @@ def test_a_device_too_small_for_any_kernel(device):
 
 
 @pytest.mark.parametrize("argument", ["a", "b", "out"])
-def test_a_numpy_array_over_the_devices_limit(device_changed, argument):
+def test_a_numpy_array_larger_than_the_device_allows(device_changed, argument):
     shapes = {"a": ((50, 2), (2, 1)), "b": ((1, 2), (2, 50)), "out": ((20, 1), (1, 20))}[argument]
     device_changed(max_mem_alloc_size=300)
     with pytest.raises(errors.DeviceMemoryError) as caught:
@@ -537,14 +537,14 @@ def test_a_numpy_array_over_the_devices_limit(device_changed, argument):
     assert (pyclmm.matmul(A, B) == 4).all()
 
 
-def test_a_result_array_over_the_devices_limit(device_changed, queue):
+def test_a_result_larger_than_the_device_allows(device_changed, queue):
     a, b = cla.to_device(queue, ones(20, 1)), cla.to_device(queue, ones(1, 20))
     device_changed(max_mem_alloc_size=300)
     with pytest.raises(errors.DeviceMemoryError, match=r"out needs a buffer of 1600 bytes.*allows 300"):
         pyclmm.matmul(a, b)
 
 
-def test_workspace_over_the_devices_limit(device_changed, queue):
+def test_workspace_larger_than_the_device_allows(device_changed, queue):
     x = cla.to_device(queue, ones(32, 32))
     spread = cla.Array(queue, (16, 16), np.float32, data=x.base_data, strides=(256, 8))
     device_changed(max_mem_alloc_size=300)
@@ -626,7 +626,7 @@ def test_no_kernel_builds(broken):
     assert isinstance(caught.value.__cause__, errors.BuildError)
 
 
-def test_unknown_name_without_a_near_one():
+def test_an_unknown_name_far_from_all_lists_them():
     error = errors.unknown_name("thing", "zzz", ["one", "two"])
     assert str(error) == "unknown thing 'zzz': valid are 'one', 'two'"
 

@@ -92,7 +92,7 @@ def copied(tmp_path_factory):
     ],
     ids=["folders", "kernels", "families", "pure", "outside", "circles"],
 )
-def test_an_arrow_turned_round_breaks_its_contract(copied, contract, module, line, arrow):
+def test_a_reversed_import_breaks_its_contract(copied, contract, module, line, arrow):
     root, before = copied
     assert arrow not in before
     path = root / "pyclmm" / f"{module}.py"
@@ -141,7 +141,7 @@ def crossings():
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_folder_says_what_others_may_import_and_they_import_no_more(folder):
+def test_only_names_a_folder_lists_are_imported_from_outside(folder):
     named = for_others(folder)
     taken = {what: importer for importer, entered, what in crossings() if entered == folder}
     private = {what: importer for what, importer in taken.items() if what not in named}
@@ -162,7 +162,7 @@ def calls_of(attribute):
     }
 
 
-def test_what_only_one_module_does():
+def test_one_module_compiles_one_launches_one_asks_about_memory():
     compiles = {
         name
         for name, tree in MODULES.items()

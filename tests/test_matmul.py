@@ -96,7 +96,7 @@ def test_out_of_vectors_is_0d(rng):
     assert out == v @ v
 
 
-def test_operands_that_share_memory_read_it_once(rng):
+def test_operands_may_share_memory(rng):
     a = numbers(rng, (8, 8), "f8")
     assert np.allclose(pyclmm.matmul(a, a.T), a @ a.T)
     assert np.allclose(pyclmm.matmul(a[1:, 2:], a[2:, 1:]), a[1:, 2:] @ a[2:, 1:])
@@ -131,7 +131,7 @@ def test_a_stack_longer_than_one_launch(rng, monkeypatch):
     assert np.array_equal(pyclmm.matmul(a, b), a @ b)
 
 
-def test_a_plan_is_used_again_only_for_the_same_layout(rng):
+def test_a_plan_is_reused_only_for_the_same_layout(rng):
     """One after another, views that differ in one thing each."""
     whole = numbers(rng, (12, 12), "f4")
     b = numbers(rng, (6, 6), "f4")
@@ -154,7 +154,7 @@ def test_longlong_is_not_int64_even_when_a_plan_is_kept(order, shape, own_caches
         assert got.dtype.char == want.dtype.char
 
 
-def test_longlong_asked_for(own_caches):
+def test_longlong_as_the_result_dtype(own_caches):
     x = np.ones((2, 2), np.int32)
     for letter in "lqlq":
         assert pyclmm.matmul(x, x, dtype=letter).dtype.char == np.matmul(x, x, dtype=letter).dtype.char
@@ -195,7 +195,7 @@ NUMPYS_WORDS = (
         ((0, 1, 1), (0, 1, 1), (1, 1, 1)),
     ],
 )
-def test_shape_errors_have_numpys_words(a, b, out, queue):
+def test_shape_errors_have_the_words_that_numpys_tests_match(a, b, out, queue):
     x, y = np.ones(a), np.ones(b)
     given = {} if out is None else {"out": np.zeros(out)}
     with pytest.raises(ValueError, match=r".") as wanted:
@@ -208,6 +208,6 @@ def test_shape_errors_have_numpys_words(a, b, out, queue):
     assert ("non-broadcastable" in str(got.value)) == (out is not None)
 
 
-def test_an_out_of_another_kind_of_number_has_numpys_words():
+def test_a_cast_to_out_has_the_words_that_numpys_tests_match():
     with pytest.raises(TypeError, match=r"Cannot cast ufunc .* output"):
         pyclmm.matmul(np.ones((5, 2)), np.ones((2, 2)), out=np.zeros((5, 2), np.int32))

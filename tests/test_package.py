@@ -100,7 +100,7 @@ def test_the_command_works(clean, tmp_path, command):
     assert json.loads(output)["platforms"]
 
 
-def test_metadata(built):
+def test_the_metadata_is_complete(built):
     archive = zipfile.ZipFile(built[1])
     (name,) = [n for n in archive.namelist() if n.endswith("METADATA")]
     text = archive.read(name).decode()

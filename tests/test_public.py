@@ -60,7 +60,7 @@ def test_kernels_show_names_and_summaries():
     assert KERNELS[0].name == "matvec"
 
 
-def test_types_name_the_words_that_there_are():
+def test_literals_list_the_words_that_are_taken():
     assert get_args(words.Trans) == TRANSPOSES
     assert get_args(words.Activation) == ACTIVATIONS
     assert get_args(words.Precision) == PRECISIONS == ("highest", "high", "medium")
@@ -69,7 +69,7 @@ def test_types_name_the_words_that_there_are():
 # ---- devices ---------------------------------------------------------------------------------
 
 
-def test_devices(queue):
+def test_devices_lists_every_device_and_the_default(queue):
     found = pyclmm.devices()
     assert [d.number for d in found] == list(devices_module.device_labels())
     (own,) = [d for d in found if d.device == queue.device]
@@ -86,7 +86,7 @@ def test_devices(queue):
         assert part in str(own)
 
 
-def test_devices_where_the_default_is_named_wrongly(monkeypatch):
+def test_no_device_is_the_default_where_pyopencl_ctx_is_wrong(monkeypatch):
     monkeypatch.setenv("PYOPENCL_CTX", "nosuch")
     assert not any(d.default for d in pyclmm.devices())
 
@@ -158,7 +158,7 @@ def test_tune_takes_every_name(queue, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_a_type_checker_sees():
+def test_mypy_finds_the_marked_calls_and_no_other():
     """tests/support/typed_calls.py marks the calls that are errors; mypy finds those, and no other."""
     file = Path(__file__).parent / "support/typed_calls.py"
     command = [sys.executable, "-m", "mypy", str(file)]

@@ -70,7 +70,7 @@ FOLLOW = {"make": follow_make, "pip": follow_pip, "pyclmm": follow_pyclmm, "pyth
 
 
 @pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[" ".join(words) for _, words in COMMANDS])
-def test_commands(page, words):
+def test_every_command_of_the_pages_works(page, words):
     assert words[0] in FOLLOW, f"{page} has a command that nothing follows: say here how"
     FOLLOW[words[0]](words[1:])
 
@@ -104,7 +104,7 @@ def headings(page):
 
 
 @pytest.mark.parametrize("page", TEXTS)
-def test_links_lead_somewhere(page):
+def test_links_point_to_pages_and_headings_that_exist(page):
     for link, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", (ROOT / page).read_text(encoding="utf-8")):
         if not link.startswith("https://"):
             target = (ROOT / page).parent / link if link else ROOT / page
@@ -113,14 +113,14 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", sorted(set(TEXTS) - WRITTEN))
-def test_files_that_are_named_exist(page):
+def test_files_that_pages_name_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for path in re.findall(r"`((?:pyclmm|cl|tests|benchmarks|examples)/[\w./*-]+)`", text):
         if Path(path).stem != "column":  # the kernel that docs/adding_a_kernel.md writes as its example
             assert any(ROOT.glob(path.rstrip("/"))), path
 
 
-def test_tests_that_are_named_exist():
+def test_tests_that_pages_name_exist():
     """docs/faults.md names a test for each fault."""
     named = set(re.findall(r"\b(test_\w+)`", (ROOT / "docs/faults.md").read_text(encoding="utf-8")))
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))

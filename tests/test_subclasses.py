@@ -38,7 +38,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", OPERANDS)
 @pytest.mark.parametrize("what", REFUSED)
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
-def test_more_than_elements_is_refused(name, what, warm, own_caches):
+def test_masks_and_units_are_refused(name, what, warm, own_caches):
     make, message = REFUSED[what]
     if warm:
         call(pyclmm.gemm)
@@ -90,7 +90,7 @@ def test_out_of_a_subclass_is_written_and_returned(kind, rng):
     assert np.array_equal(again, plain @ plain)
 
 
-def test_a_file_on_disk(tmp_path, rng):
+def test_a_memory_mapped_file_is_an_operand_and_out(tmp_path, rng):
     plain = rng.integers(-4, 5, (3, 3)).astype(np.float32)
     file = np.memmap(tmp_path / "x", np.float32, "w+", shape=(3, 3))
     file[:] = plain

@@ -89,7 +89,7 @@ def counted_on_device(name, size, config):
 
 @pytest.mark.filterwarnings("ignore::pyopencl.CompilerWarning")
 @pytest.mark.parametrize("size", [Size(9, 7, 10), Size(16, 8, 4), Size(5, 33, 3)], ids=str)
-def test_the_simulation_is_the_kernel(size):
+def test_the_kernels_load_what_the_simulation_counts(size):
     shape = (size.m, size.n, size.k)
     cases = [("naive", TileConfig(bm=4, bn=4), simulate_naive(*shape))]
     cases += [("tiled", TileConfig.square(tw), simulate_tiled(*shape, tw)) for tw in (3, 4)]
@@ -99,7 +99,7 @@ def test_the_simulation_is_the_kernel(size):
         assert np.array_equal(on_device[1], b), name
 
 
-def test_a_tile_of_one_is_naive_and_a_huge_one_the_least():
+def test_tiles_of_one_and_of_the_whole_give_the_extremes():
     assert roofline.tiled(50, 60, 70, 1) == roofline.naive(50, 60, 70)
     assert roofline.tiled(50, 60, 70, 64) == roofline.least(50, 60, 70)
 
@@ -120,7 +120,7 @@ def test_the_roofline_has_its_ridge_where_the_needed_bandwidth_says():
     assert roofline.attainable(rate, needed * 2, intensity) == rate
 
 
-def test_nothing_moved_is_no_intensity():
+def test_the_intensity_of_an_empty_product_is_zero():
     assert roofline.naive(0, 0, 0).intensity(4) == 0.0
 
 

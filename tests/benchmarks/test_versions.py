@@ -93,7 +93,7 @@ def test_a_wrong_version_is_seen(tmp_path):
     assert content["summary"]["float32"]["right"] == 0
 
 
-def test_a_worker_that_ends_costs_one_product(versions, tmp_path, monkeypatch):
+def test_a_worker_that_dies_loses_one_product(versions, tmp_path, monkeypatch):
     worker = tmp_path / "worker.py"
     worker.write_text("import sys; sys.stdin.readline(); sys.exit(3)")
     monkeypatch.setattr(versions, "WORKER", worker)
@@ -127,7 +127,7 @@ def test_the_lists_are_those_of_the_other_benchmarks(versions):
     assert len(versions.products(False, [], None, "")) == 4 * 18
 
 
-def test_no_time_left_is_counted(tmp_path):
+def test_products_without_time_left_are_counted(tmp_path):
     options = ("--products", "cpu", "--shapes", "9x7x5", "--types", "float32", "--budget", "0")
     done, _ = run(ROOT, ROOT, *options)
     assert done.returncode == 0

@@ -15,7 +15,7 @@ FAILED = sorted((Path(__file__).parent / "failed_calls").glob("*.json"))
 
 
 @pytest.mark.parametrize("path", FAILED, ids=lambda path: path.stem)
-def test_calls_that_once_failed(path, queue):
+def test_calls_that_once_failed_are_right(path, queue):
     judge(json.loads(path.read_text()), queue)
 
 

@@ -126,7 +126,7 @@ def test_a_child_that_somebody_ended_is_no_verdict_for_good(risky, sabotage):
     ["pass", "os.write(1, b'{\"reason\": 5}\\n' * 9999)", "print('remarks', file=sys.stderr)"],
     ids=["quiet", "stdout", "stderr"],
 )
-def test_a_trial_that_goes_well_admits_the_kernel(monkeypatch, risky, sabotage, asked, action):
+def test_a_good_trial_admits_the_kernel(monkeypatch, risky, sabotage, asked, action):
     sabotage(action)
     call = Call()
     call.check_works()
@@ -136,7 +136,7 @@ def test_a_trial_that_goes_well_admits_the_kernel(monkeypatch, risky, sabotage, 
     assert [(x["kernel"], x["reason"]) for x in kept(risky)] == [("tiled", None)]
 
 
-def test_a_build_failure_is_told_by_this_process(risky, sabotage):
+def test_a_build_failure_in_the_trial_is_left_to_this_process(risky, sabotage):
     """With its log; the child only sees to it that the driver survives."""
     sabotage("raise cl.RuntimeError(cl._cl._ErrorRecord('clBuildProgram', -11, 'injected'))")
     Call(kernel="tiled").check_works()
@@ -191,7 +191,7 @@ def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage
     call.check_works()
 
 
-def test_a_device_that_is_gone_is_an_answer(monkeypatch, risky):
+def test_a_device_that_the_child_lacks_refuses_the_kernel(monkeypatch, risky):
     absent = {"name": "none", "platform": "none", "driver_version": "none"}
     monkeypatch.setattr(DeviceInfo, "identity", absent)
     with pytest.warns(pyclmm.KernelWarning, match="not there in the child process"):
@@ -261,7 +261,7 @@ def test_a_hostile_configuration_is_refused_with_a_reason(name, value):
 
 
 @given(json_values)
-def test_what_is_no_problem_at_all_is_refused(content):
+def test_json_that_is_no_problem_is_refused(content):
     for read in (schema.problem_from, schema.config_from):
         with pytest.raises(pyclmm.ArgumentError, match="its keys are not"):
             read(content)
@@ -271,7 +271,7 @@ def test_what_is_no_problem_at_all_is_refused(content):
 @example([{"reason": None}, {"reason": None}])
 @example([{"reason": None, "more": 1}])
 @example([{"reason": False}])
-def test_only_one_plain_answer_of_a_child_is_believed(answers):
+def test_a_child_must_answer_once_and_in_the_right_form(answers):
     result = isolation.result(answers)
     if result.reason is None:
         assert answers == [{"reason": None}]
@@ -294,7 +294,7 @@ def test_a_child_refuses_a_hostile_request():
             list(isolation.answers(good | change))
 
 
-def test_a_lost_device_in_a_child_is_a_refusal(monkeypatch):
+def test_a_device_lost_in_the_child_refuses_the_kernel(monkeypatch):
     def lose(*_):
         raise pyclmm.DeviceLostError("gone")
 

@@ -248,7 +248,7 @@ def test_a_folder_that_cannot_be_written_is_not_fatal(monkeypatch, queue, tmp_pa
 
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "tanh"])
-def test_right_kernels_pass_with_everything_on(queue, kernel, activation):
+def test_right_kernels_pass_with_every_epilogue(queue, kernel, activation):
     m = 1 if kernel.name == "matvec" else 6
     a, b = operands(m, 7, 5)
     c, bias = np.ones((m, 5), np.float32), np.ones(5, np.float32)
@@ -260,7 +260,7 @@ def test_right_kernels_pass_with_everything_on(queue, kernel, activation):
     assert np.isfinite(got).all()
 
 
-def test_a_verdict_is_about_the_work_group_too(queue):
+def test_each_work_group_size_has_a_verdict_of_its_own(queue):
     """One program, two sizes of work-groups: each has to prove itself."""
     naive, device = kernel_named("naive"), device_info(queue.device)
     works = [naive.launches(SAMPLE, TileConfig(bm=tile, bn=tile), device) for tile in (8, 4)]

@@ -53,7 +53,7 @@ def test_a_function_that_is_only_declared_fails(monkeypatch, target):
     assert "to_bfloat16" in linked(target, monkeypatch, declared)
 
 
-def test_imports_of_a_spirv_module():
+def test_the_imports_of_a_spirv_module_are_found():
     def decoration(name, linkage):
         text = name.encode() + b"\0" * (4 - len(name) % 4)
         words = [*struct.unpack(f"<{len(text) // 4}I", text), linkage]

@@ -78,7 +78,7 @@ def test_wrong_answers_and_unexplained_skips_fail(ran, text, test, reason):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter there")
-def test_a_process_that_dies_is_told_with_its_test_and_ends_no_other(ran):
+def test_a_process_that_dies_names_its_test_and_ends_no_other(ran):
     dead, well = ran(RIGHT + DIES, "dead"), ran(RIGHT, "well")
     assert dead.trouble == "the process died: SIGABRT"
     assert verdicts(dead) == {"test_right": "passed", "test_dies": "FAILED"}
@@ -95,13 +95,13 @@ def test_a_process_that_hangs_is_ended(ran):
 
 
 @pytest.mark.parametrize("text", [BROKEN, ""])
-def test_a_run_without_tests_is_trouble(ran, text):
+def test_a_run_without_tests_fails(ran, text):
     found = ran(text)
     assert found.trouble
     assert not found.good
 
 
-def test_an_implementation_that_is_not_there_is_trouble(ran, tmp_path):
+def test_a_missing_implementation_fails_the_run(ran, tmp_path):
     absent = Implementation("absent", "absent", tmp_path, "no-such-library.so")
     found = run.run(absent, (), 60.0)
     assert "no no-such-library.so below" in found.trouble

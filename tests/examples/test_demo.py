@@ -82,7 +82,7 @@ def test_demo_counts_what_is_wrong(run, monkeypatch):
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
-def test_wrong_calls_are_exit_code_2(arguments, says):
+def test_invalid_arguments_give_exit_code_2(arguments, says):
     done = in_process(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""

@@ -50,7 +50,7 @@ def test_a_plan_is_closed_by_the_end_of_its_block():
         pass
 
 
-def test_a_closed_plan_for_arrays(queue):
+def test_a_closed_plan_refuses_calls_and_may_be_closed_again(queue):
     x = cla.to_device(queue, X)
     planned = pyclmm.Matmul(x, x, out=x.copy())
     planned.close()
@@ -62,7 +62,7 @@ def test_a_closed_plan_for_arrays(queue):
 
 
 @pytest.mark.parametrize("way", ["release", "close"])
-def test_the_workspace_of_every_thread_is_given_back(way, bindings, queue):
+def test_release_and_close_free_the_workspace_of_every_thread(way, bindings, queue):
     planned = pyclmm.Matmul(X, X, kernel="naive", queue=queue)
     ready, done = threading.Barrier(4), threading.Event()
 
@@ -86,7 +86,7 @@ def test_the_workspace_of_every_thread_is_given_back(way, bindings, queue):
         assert (planned(X, X) == 8).all()
 
 
-def test_release_of_all_that_matmul_keeps(own_caches, bindings):
+def test_release_frees_what_matmul_and_gemm_keep(own_caches, bindings):
     with ThreadPoolExecutor(1) as pool:
         pool.submit(pyclmm.matmul, X, X).result()
         pyclmm.matmul(X, X)
@@ -99,7 +99,7 @@ def test_release_of_all_that_matmul_keeps(own_caches, bindings):
     assert len(api._plans) == kept, "plans are kept, without memory"
 
 
-def test_release_while_a_product_runs(queue):
+def test_release_does_not_disturb_a_running_product(queue):
     x = cla.to_device(queue, np.ones((300, 300), np.float32))
     planned = pyclmm.Matmul(x, x)
     results = []

@@ -479,7 +479,7 @@ def test_the_self_check_poisons_workspace():
         assert np.isnan(content).all()
 
 
-def test_workspace_that_a_kernel_finds_zeroed_is_zero_when_new_and_after_poison():
+def test_zeroed_workspace_is_zero_when_new_and_after_poison():
     queue = queues.default_queue()
     a = cla.to_device(queue, np.ones((8, 8), np.float32))
     product = pyclmm.Matmul(a, a, kernel="naive")._executable

@@ -56,7 +56,7 @@ def stack(queue, rng, count):
 # ---- the same plan, other operands -------------------------------------------------------------
 
 
-def test_operands_of_other_memory_and_other_offsets(queue, rng):
+def test_buffers_and_offsets_may_differ_in_each_call(queue, rng):
     """Each call differs from the last in one of them: buffer, offset, both, and back again."""
     whole, x = stack(queue, rng, 4)
     other, y = stack(queue, rng, 4)
@@ -72,7 +72,7 @@ def test_operands_of_other_memory_and_other_offsets(queue, rng):
         assert np.array_equal(out.get(), want), (i, j, k)
 
 
-def test_scalars_and_offsets_change_together(queue, rng):
+def test_scalars_and_offsets_may_change_together(queue, rng):
     whole, x = stack(queue, rng, 3)
     plan = pyclmm.Matmul(whole[0], whole[1], alpha=2.0, kernel="naive")
     for alpha, i in ((2.0, 0), (3.0, 0), (3.0, 2), (2.0, 2), (2.0, 0)):
@@ -102,7 +102,7 @@ def test_a_plan_refuses_arrays_of_another_layout(queue, name, what):
     plan(a, b, out=out)
 
 
-def test_an_array_that_was_changed_in_place_is_seen(queue):
+def test_an_array_changed_in_place_is_refused(queue):
     """PyOpenCL's Arrays are plain objects: the very same one may have another layout in the next call."""
     a, b, out = (cla.zeros(queue, (N, N), np.float32) for _ in range(3))
     plan = pyclmm.Matmul(a, b, out=out)
@@ -131,7 +131,7 @@ def _in_the_memory_of(whole, half):
 
 
 @pytest.mark.parametrize("case", range(9))
-def test_memory_that_begins_to_overlap_is_seen(queue, rng, case):
+def test_a_new_overlap_is_seen(queue, rng, case):
     """The same arguments of the same layouts, but out lies in the memory of a."""
     half = max(queue.device.mem_base_addr_align // 8, 4 * N * N)
     whole = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 2 * half)
@@ -162,7 +162,7 @@ def test_memory_of_freed_arrays_is_used_again(queue, rng):
         del a
 
 
-def test_numpy_memory_that_is_used_again(rng):
+def test_numpy_memory_is_used_again(rng):
     y = small_integers(rng, (N, N), "f4")
     plan = pyclmm.Matmul(y, y, kernel="naive")
     for _ in range(50):
@@ -187,7 +187,7 @@ def test_a_plan_takes_one_kind_of_arrays(queue):
 
 
 @pytest.mark.parametrize("memory", ["in place", "transferred"])
-def test_operands_that_share_memory_in_other_ways_each_call(monkeypatch, memory, rng):
+def test_operands_may_share_memory_differently_in_each_call(monkeypatch, memory, rng):
     """One layout, so one plan: apart, the same array, and shifted by a few rows."""
     if memory == "transferred":
         monkeypatch.setattr(host_path, "device_info", lambda d: replace(device_info(d), unified_memory=False))
@@ -199,7 +199,7 @@ def test_operands_that_share_memory_in_other_ways_each_call(monkeypatch, memory,
         assert np.array_equal(plan(b, a), b @ a)
 
 
-def test_an_operand_inside_another_one(rng):
+def test_an_operand_may_lie_inside_another(rng):
     """Contained in the other's memory, and behind its beginning: one buffer and an offset."""
     whole = small_integers(rng, (N + 8, N), "f4")
     inner = whole[8:, :]
@@ -207,7 +207,7 @@ def test_an_operand_inside_another_one(rng):
     assert np.array_equal(got, whole @ inner)
 
 
-def test_a_read_only_operand_in_a_plan_made_for_a_writeable_one(rng):
+def test_a_plan_made_for_writeable_arrays_takes_read_only_ones(rng):
     a, b = small_integers(rng, (N, N), "f4"), small_integers(rng, (N, N), "f4")
     plan = pyclmm.Matmul(a, b)
     fixed = a.copy()
@@ -217,7 +217,7 @@ def test_a_read_only_operand_in_a_plan_made_for_a_writeable_one(rng):
 
 
 @pytest.mark.parametrize("shift", [0, 4, 8, 12, 16])
-def test_arrays_that_begin_at_any_element(rng, shift):
+def test_arrays_may_begin_at_any_element(rng, shift):
     """Views do not lie where allocators place arrays; each alignment is a plan of its own."""
     memory = np.zeros(4 * N * N + 16, np.uint8)
     a = memory[shift : shift + 4 * N * N].view(np.float32).reshape(N, N)
@@ -237,7 +237,7 @@ def test_arrays_that_begin_at_any_element(rng, shift):
 # ---- constant operands --------------------------------------------------------------------------
 
 
-def test_a_constant_b_is_told_from_one_in_the_same_place(queue, rng):
+def test_a_new_b_in_the_memory_of_the_constant_one_is_packed_again(queue, rng):
     """What lay where another b lies now has been freed; the plan holds what it has packed."""
     a, x = stack(queue, rng, 1)
     ys = [small_integers(rng, (N, 2 * N), "f4") for _ in range(6)]
@@ -277,7 +277,7 @@ def test_each_result_is_an_array_of_its_own(queue, rng):
     assert np.array_equal((second + second).get(), 2 * (x[0] @ x[1]))
 
 
-def test_results_take_each_calls_queue_and_allocator(context, rng):
+def test_results_take_the_queue_and_allocator_of_their_call(context, rng):
     queues = [cl.CommandQueue(context) for _ in range(2)]
     x = small_integers(rng, (N, N), "f4")
     pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(queues[0]))
@@ -292,7 +292,7 @@ def test_results_take_each_calls_queue_and_allocator(context, rng):
 # ---- events -------------------------------------------------------------------------------------
 
 
-def test_the_events_of_out_do_not_pile_up(own_queue, held, rng):
+def test_the_events_of_out_are_bounded(own_queue, held, rng):
     """PyOpenCL waits for some when they do; an event of another's is kept until it was waited for."""
     a, x = stack(own_queue, rng, 1)
     out = cla.zeros(own_queue, (N, N), np.float32)
@@ -308,7 +308,7 @@ def test_the_events_of_out_do_not_pile_up(own_queue, held, rng):
 
 
 @pytest.mark.parametrize("properties", [0, OUT_OF_ORDER], ids=["in-order", "out-of-order"])
-def test_an_event_waited_for_in_one_call_holds_the_next_ones_too(own_queue, held, properties, rng):
+def test_later_calls_wait_for_the_events_of_earlier_ones(own_queue, held, properties, rng):
     queue = cl.CommandQueue(own_queue.context, properties=properties)
     a, x = stack(queue, rng, 1)
     plan = pyclmm.Matmul(a[0], a[0])
@@ -334,7 +334,7 @@ def test_an_event_of_a_call_that_failed_is_still_waited_for(own_queue, held, rng
     assert np.array_equal(c.get(), x[0] @ x[0])
 
 
-def test_an_event_with_the_id_of_an_older_one_is_waited_for(own_queue, held, rng):
+def test_an_event_with_a_reused_id_is_waited_for(own_queue, held, rng):
     """Python gives the ids of freed objects to new ones."""
     a, x = stack(own_queue, rng, 1)
     plan = pyclmm.Matmul(a[0], a[0])
@@ -442,7 +442,7 @@ def test_each_thread_gets_the_events_of_its_own_launches(own_queue, rng):
 # ---- what is not read ---------------------------------------------------------------------------
 
 
-def test_nothing_is_copied_that_nothing_reads(queue, rng):
+def test_operands_that_are_not_read_are_not_copied(queue, rng):
     """With alpha 0 a and b are not read, so their gaps are not copied out."""
     whole, x = stack(queue, rng, 1)
     a, c = whole[0][:, ::2][::2], cla.to_device(queue, x[0][: N // 2, : N // 2].copy())
@@ -455,7 +455,7 @@ def test_nothing_is_copied_that_nothing_reads(queue, rng):
 # ---- scalars ------------------------------------------------------------------------------------
 
 
-def test_a_scalar_is_not_taken_for_one_that_rounds_to_it(queue, rng):
+def test_scalars_that_only_compare_equal_are_told_apart(queue, rng):
     """NumPy's np.float32(0.1) == 0.1 is true, and the two are different numbers."""
     whole, x = stack(queue, rng, 2)
     a, b = whole[0].astype(np.float64), whole[1].astype(np.float64)

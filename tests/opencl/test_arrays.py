@@ -128,7 +128,7 @@ def test_arrays_in_shared_virtual_memory(queue, pair):
     assert np.array_equal(pyclmm.matmul(square, square, out=square).get(), want), "out overlaps both"
 
 
-def test_sub_buffers_that_overlap(queue, rng):
+def test_out_may_overlap_an_operand_through_sub_buffers(queue, rng):
     """Two Arrays on sub-buffers of one allocation share memory though their buffers differ."""
     step = queue.device.mem_base_addr_align // 8
     whole = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 8 * step)
@@ -143,7 +143,7 @@ def test_sub_buffers_that_overlap(queue, rng):
     del out, second, a, first, whole  # in this order: docs/faults.md, "Limits"
 
 
-def test_an_array_without_a_queue_uses_the_one_given(queue, pair):
+def test_an_array_without_a_queue_uses_the_calls_queue(queue, pair):
     a, b = (x.with_queue(None) for x in to_device(queue, *pair))
     c = pyclmm.matmul(a, b, queue=queue)
     assert np.array_equal(c.get(queue=queue), pair[0] @ pair[1])
@@ -250,7 +250,7 @@ def test_a_thousand_calls_do_not_grow(place, queue, rng):
     assert min(grown[1]) < 100, f"objects: {grown[1]}"
 
 
-def test_the_plan_cache_has_an_end(monkeypatch):
+def test_the_plan_cache_is_bounded(monkeypatch):
     monkeypatch.setattr(api, "_PLANS_KEPT", 10)
     for n in range(1, 30):
         x = np.ones((n, n), "f4")
@@ -306,7 +306,7 @@ def test_the_same_plan_gives_the_same_bits(subject, queue, rng):
     assert all(plan(a, b).get().tobytes() == first for _ in range(100))
 
 
-def test_a_plan_tells_what_it_is(queue, rng):
+def test_a_plan_describes_itself(queue, rng):
     a, b = numbers(rng, (20, 30), "f4"), numbers(rng, (30, 10), "f4")
     plan = pyclmm.Matmul(*to_device(queue, a, b), kernel="naive")
     assert plan.kernel == "naive"
@@ -327,7 +327,7 @@ def test_a_plan_of_an_empty_result_enqueues_nothing(queue):
     assert plan(a, b).shape == (0, 4)
 
 
-def test_a_plan_gives_its_workspace_back(queue, rng):
+def test_a_plan_releases_its_workspace(queue, rng):
     x = cla.to_device(queue, numbers(rng, (16, 16), "f4"))
     spread = cla.Array(queue, (8, 8), np.float32, data=x.base_data, strides=(128, 8))
     with pyclmm.Matmul(spread, spread) as plan:

@@ -88,12 +88,12 @@ def test_a_missing_macro_is_an_error(missing, own_queue):
     assert missing in caught.value.log
 
 
-def test_options():
+def test_build_options():
     options = program.build_options(Program("x.cl", (("TW", 8), ("A_TYPE", "float32"))))
     assert options == ("-cl-std=CL1.2", "-DTW=8", "-DA_TYPE=float32")
 
 
-def test_a_digest_of_what_is_compiled():
+def test_the_digest_follows_source_and_macros():
     other = gemm_program(SAMPLE, "textbook/naive.cl", [("TW", 8)])
     assert program.source_hash(NAIVE) == program.source_hash(gemm_program(SAMPLE, "textbook/naive.cl"))
     assert (
@@ -102,7 +102,7 @@ def test_a_digest_of_what_is_compiled():
 
 
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda kernel: kernel.name)
-def test_sizes_are_no_macros(kernel):
+def test_one_program_serves_all_shapes(kernel):
     """One program for all shapes; the families with tuned tiles have a form for each of a few kinds."""
     r, programs, shapes = random.Random(5), set(), 0
     while shapes < 500:
@@ -137,7 +137,7 @@ def test_one_build_for_all_threads(own_queue, builds):
     assert len(results) == len(builds) == 1
 
 
-def test_the_cache_has_an_end(own_queue, builds, monkeypatch):
+def test_the_program_cache_is_bounded(own_queue, builds, monkeypatch):
     monkeypatch.setattr(program, "_programs", SingleFlight(1))
     other = gemm_program(SAMPLE, "textbook/flat.cl")
     for what in (NAIVE, other, other, NAIVE):
@@ -152,7 +152,7 @@ def test_compiler_warnings_do_not_reach_the_user(own_queue, recwarn, monkeypatch
     assert not recwarn.list
 
 
-def test_sources_that_kernels_name_are_there():
+def test_sources_that_kernels_name_exist():
     used = {"copy.cl"}
     for kernel in pyclmm.KERNELS:
         for shape in ((4, 4, 4), (3, 50, 9000), (500, 4, 100), (500, 500, 500)):

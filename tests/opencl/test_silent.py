@@ -68,7 +68,7 @@ def test_profiling_and_order_need_an_event_of_each_launch(product, kind, monkeyp
     assert np.array_equal(out.get(), right(a, b))
 
 
-def test_it_waits_for_what_it_is_told_to(product, queue):
+def test_a_launch_waits_for_the_events_it_is_given(product, queue):
     plan, a, b, out = product
     gate = cl.UserEvent(queue.context)
     plan.enqueue(a, b, out=out, events=False, wait_for=[gate])
@@ -89,7 +89,7 @@ def test_an_out_of_order_queue_is_refused(product, queue):
 
 
 @pytest.mark.parametrize("function", [None, lambda *_: -5], ids=["not found", "refused"])
-def test_pyopencl_stands_in(product, monkeypatch, function):
+def test_pyopencl_launches_where_the_driver_function_is_missing(product, monkeypatch, function):
     plan, a, b, out = product
     monkeypatch.setattr(silent, "_enqueue", function)
     assert plan.enqueue(a, b, out=out, events=False) == []

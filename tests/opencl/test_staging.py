@@ -16,7 +16,7 @@ from pyclmm.opencl.queues import default_queue
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 @pytest.mark.parametrize("chunks", [0, 1, 2, 5])
-def test_bytes_survive_the_way_there_and_back(monkeypatch, chunks, extra):
+def test_bytes_come_back_unchanged(monkeypatch, chunks, extra):
     monkeypatch.setattr(staging, "CHUNK", 4096)
     monkeypatch.setattr(staging, "DIRECT", 16)
     monkeypatch.setattr(staging, "_PART", 512)

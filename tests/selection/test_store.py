@@ -108,7 +108,7 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch, call, tmp_path):
     assert not list((tmp_path / "~").iterdir())
 
 
-def test_a_folder_named_relative_to_the_working_directory(monkeypatch, call, tmp_path):
+def test_a_relative_folder_lies_in_the_working_directory(monkeypatch, call, tmp_path):
     monkeypatch.setenv("PYCLMM_CACHE_DIR", "here")
     monkeypatch.chdir(tmp_path)
     call()
@@ -272,7 +272,7 @@ def test_hostile_text_in_a_verdict_reaches_nothing(monkeypatch, call, own_caches
     assert json.loads(file.read_text()) == content
 
 
-def test_a_refusal_on_disk_is_shown_and_nothing_else(monkeypatch, call, own_caches):
+def test_a_refusal_on_disk_is_only_shown(monkeypatch, call, own_caches):
     call()
     content = json.loads(verdicts(own_caches)[0].read_text())
     _spoil(monkeypatch, call, own_caches, json.dumps(content | {"reason": "-DX=`id`"}))
@@ -280,7 +280,7 @@ def test_a_refusal_on_disk_is_shown_and_nothing_else(monkeypatch, call, own_cach
         call()
 
 
-def test_verdicts_hold_no_more_than_they_must(call, own_caches):
+def test_verdicts_hold_only_four_fields(call, own_caches):
     call()
     content = json.loads(verdicts(own_caches)[0].read_text())
     assert set(content) == {"schema", "device", "kernel", "reason"}

@@ -80,7 +80,7 @@ def test_nothing_is_done_without_need_or_ability(monkeypatch, library, log, flag
     assert at_offset(library).startswith(pocl_wheel._ORIGINAL)
 
 
-def test_a_build_that_fails_for_this_reason_says_what_would_do(monkeypatch, queue):
+def test_the_build_error_names_the_repair(monkeypatch, queue):
     def refuse(*_, **__):
         raise cl.RuntimeError("error: unknown target CPU 'generic'")
 

@@ -59,7 +59,7 @@ def test_every_packing_and_split_is_exact(packing, split_k, trans, rng):
 
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("packing", PACKING)
-def test_complex_parts_meet_again(packing, rng):
+def test_packed_complex_products_are_exact(packing, rng):
     config = dataclasses.replace(ODD, options=packing)
     a, b = small_integers(rng, (7, 9), "c8"), small_integers(rng, (9, 10), "c8")
     a, b = a + 1j * small_integers(rng, a.shape, "c8"), b + 1j * small_integers(rng, b.shape, "c8")
@@ -69,7 +69,7 @@ def test_complex_parts_meet_again(packing, rng):
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_every_half_is_widened_exactly():
+def test_every_float16_is_converted_exactly():
     x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:, None]
     got = pyclmm.matmul(x, np.ones((1, 16), np.float16), kernel="packed")
     assert np.array_equal(got, np.repeat(x, 16, axis=1), equal_nan=True)
@@ -122,14 +122,14 @@ def test_only_cpu_devices_are_taken(cpu):
         assert "CPU" in kernel_named(name).supports(problem(1, 64, 64), gpu)
 
 
-def test_conversion_always_packs(cpu):
+def test_converted_operands_are_packed(cpu):
     config = kernel_named("packed").configs(problem(64, 64, 64, "float16"), cpu)[0]
     assert packs_a(problem(64, 64, 64, "float16"), config)
     assert packs_b(problem(64, 64, 64, "float16"), config)
     assert packs_b(problem(64, 64, 64, trans_b=True), config)
 
 
-def test_rows_a_page_apart_are_packed_and_near_ones_are_not(cpu):
+def test_rows_of_b_a_page_apart_are_packed(cpu):
     packed = kernel_named("packed")
     assert packed.configs(problem(1024, 1024, 1024), cpu)[0].option("pack_b") == 1
     assert packed.configs(problem(2000, 2000, 2000), cpu)[0].option("pack_b") == 1  # large, rows far apart
@@ -138,7 +138,7 @@ def test_rows_a_page_apart_are_packed_and_near_ones_are_not(cpu):
     assert packed.configs(problem(16, 1024, 1024), cpu)[0].option("pack_b") == 0
 
 
-def test_the_tile_that_leaves_least_over_is_taken(cpu):
+def test_the_tile_that_wastes_least_is_taken(cpu):
     """Of 16 lanes, at equal waste three vectors a row before two with Intel's compiler, which makes the
     best of them; where B is read once, two.
     """
@@ -182,7 +182,7 @@ def test_tiles_for_narrower_vectors_are_exact(device, bits, dtype, rng):
                     assert np.array_equal(pyclmm.matmul(a, b, kernel=(name, config)), a @ b), config
 
 
-def test_macro_tiles_cover_the_result_and_keep_all_units_busy(cpu):
+def test_macro_tiles_cover_the_result_and_use_every_compute_unit(cpu):
     for m, n, k in [(1000, 1000, 100), (64, 4096, 64), (4096, 64, 64), (17, 3, 50), (2048, 2048, 16)]:
         p = problem(m, n, k)
         config = kernel_named("packed").configs(p, cpu)[0]
@@ -197,14 +197,14 @@ def test_macro_tiles_cover_the_result_and_keep_all_units_busy(cpu):
             assert found.rows * found.columns >= 2 * cpu.compute_units
 
 
-def test_long_k_is_shared_where_the_result_is_small(cpu):
+def test_a_long_k_is_split_where_the_result_is_small(cpu):
     p = problem(16, 16, 100_000)
     config = kernel_named("packed").configs(p, cpu)[0]
     assert config.split_k == shares(p, config, cpu) > 1
     assert kernel_named("packed").configs(problem(2048, 2048, 4096), cpu)[0].split_k == 1
 
 
-def test_long_k_is_shared_before_macro_tiles_shrink(cpu):
+def test_a_long_k_is_split_before_macro_tiles_shrink(cpu):
     """Smaller macro-tiles would read each operand as many times."""
     p = problem(256, 256, 16384)
     config = kernel_named("packed").configs(p, cpu)[0]
@@ -213,7 +213,7 @@ def test_long_k_is_shared_before_macro_tiles_shrink(cpu):
     assert found.rows * found.columns * config.split_k >= 2 * cpu.compute_units
 
 
-def test_a_large_b_used_a_few_times_is_read_in_streams(cpu):
+def test_a_large_b_for_few_rows_is_read_in_place(cpu):
     def chosen(m, **given):
         return kernel_named("packed").configs(problem(m, 2048, 2048, **given), cpu)[0]
 
@@ -238,7 +238,7 @@ def test_little_local_memory_means_smaller_macro_tiles(cpu, dtype):
     assert kernel_named("packed").configs(problem(512, 512, 512, dtype), small)
 
 
-def test_violations_are_reasons(cpu):
+def test_each_violation_has_a_reason(cpu):
     packed = kernel_named("packed")
     wrong = TileConfig(bm=5, bn=4, bk=3, tm=2, tn=4, vec=3)
     reasons = " ".join(packed.violations(problem(8, 8, 8), wrong, cpu))
@@ -268,7 +268,7 @@ def test_a_constant_b_is_packed_once(queue, rng, order):
     assert counts[0] > counts[1] == counts[2] >= 1
 
 
-def test_another_b_than_the_constant_one_is_packed_again(queue, rng):
+def test_a_b_other_than_the_constant_one_is_packed_again(queue, rng):
     x, *ys = (small_integers(rng, (64, 64), "f4") for _ in range(3))
     a, bs = cla.to_device(queue, x), [with_gaps(queue, y) for y in ys]
     plan = pyclmm.Matmul(a, bs[0], constant_b=True, kernel="packed")
@@ -276,7 +276,7 @@ def test_another_b_than_the_constant_one_is_packed_again(queue, rng):
         assert np.array_equal(plan(a, bs[i]).get(), x @ ys[i])
 
 
-def test_without_the_promise_a_changed_b_is_seen(queue, rng):
+def test_without_constant_b_a_changed_b_is_read_again(queue, rng):
     x = small_integers(rng, (64, 64), "f4")
     a, whole = cla.to_device(queue, x), cla.to_device(queue, np.zeros((64, 128), np.float32))
     plan = pyclmm.Matmul(a, whole[:, ::2], kernel="packed")

@@ -48,7 +48,7 @@ own = pytest.mark.parametrize(("kernel", "device"), OWN, ids=lambda x: x.name[:8
 
 
 @own
-def test_what_they_take(kernel, device):
+def test_each_family_takes_the_types_of_its_matrix_unit(kernel, device):
     taken = {t for t in TYPES if kernel.supports(problem(t), device) is None}
     assert taken == TAKEN[kernel.name, device]
 
@@ -74,7 +74,7 @@ def test_devices_without_the_units_are_refused_with_a_reason(kernel):
     ],
     ids=lambda d: d.name,
 )
-def test_lookalikes_are_refused(device):
+def test_devices_that_only_look_alike_are_refused(device):
     for kernel in FAMILIES:
         assert "needs an" in kernel.supports(problem(), device)
 
@@ -105,7 +105,7 @@ def test_products_that_no_instruction_computes_are_refused(kernel, device, given
 
 
 @own
-def test_their_configurations_are_sound(kernel, device):
+def test_configurations_are_sound(kernel, device):
     for kind in TAKEN[kernel.name, device]:
         for trans in ("NN", "TT"):
             for m, n, k in ((4096, 4096, 4096), (64, 64, 65536), (1, 1, 1), (4097, 33, 77)):
@@ -121,7 +121,7 @@ def test_their_configurations_are_sound(kernel, device):
                     assert len(work.launches) == 1 + (config.split_k > 1)
 
 
-def test_few_tiles_and_a_long_k_are_cut_into_shares():
+def test_few_tiles_and_a_long_k_split_k():
     assert MFMA.configs(problem("bfloat16", 64, 64, 65536), MI300)[0].split_k > 1
     assert MFMA.configs(problem("bfloat16", 8192, 8192, 4096), MI300)[0].split_k == 1
 
@@ -252,7 +252,7 @@ def test_every_instruction_is_run_by_emulation():
     assert wanted <= seen
 
 
-def test_auto_takes_them_on_their_devices_and_the_portable_kernel_elsewhere():
+def test_auto_takes_the_family_of_the_devices_matrix_unit():
     for kernel, device in OWN:
         given = problem("bfloat16")
         able = [k for k in KERNELS if k.automatic and refusal(k, given, device) is None]
