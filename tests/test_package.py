@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -107,3 +109,38 @@ def test_the_metadata_is_complete(built):
     for line in ("Name: pyclmm", "Provides-Extra: pocl", "Requires-Dist: numpy"):
         assert line in text
     assert re.search(r"^License(-Expression)?: Apache-2.0$", text, re.MULTILINE)
+
+
+PRODUCT = """
+import numpy as np, pyclmm
+x = np.ones((3, 3), np.float32)
+print(pyclmm.matmul(x, x).sum(), pyclmm.__file__)
+"""
+
+
+def test_an_ordinary_install_works_from_a_clones_root(clean):
+    """Python then imports the clone's package, which has no cl/ inside of it."""
+    total, path = run(str(clean / "bin" / "python"), "-c", PRODUCT, cwd=ROOT).split()
+    assert total == "27.0"
+    assert Path(path) == ROOT / "pyclmm" / "__init__.py"
+
+
+def test_what_make_installs_is_not_hidden_by_the_clone(tmp_path):
+    """From the clone's parent folder, the clone itself looks like a namespace package of that name."""
+    clone = tmp_path / "pyclmm"
+    for name in ("pyclmm", "cl"):
+        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, clone)
+    recipes = re.findall(r"pip install .* -e \S+ (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert len(recipes) == 2
+    assert len(set(recipes)) == 1
+    python = tmp_path / "venv" / "bin" / "python"
+    run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv"))
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (site / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = (sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps")
+    run(*pip, "--no-build-isolation", "-e", str(clone), *shlex.split(recipes[0]))
+    total, path = run(str(python), "-c", PRODUCT, cwd=tmp_path).split()
+    assert total == "27.0"
+    assert Path(path) == clone / "pyclmm" / "__init__.py"

@@ -12,13 +12,13 @@
  *       |========|   | |  one a dot        k+3 [ ] |========|
  *       +--------+   +-+  product                  +--------+
  *
- * Work-group (piece of J, share of K, z). With SPLIT the shares' sums go to `shares`, (z, share, j), and
- * matvec_reduce adds them up in order.
+ * Work-group (nc of J, range of K, z). With SPLIT the ranges' sums go to `partial`, and add_partial_sums adds them up in
+ * order.
  *
  * Complex numbers: PLANES = 2 reals side by side, and all four products of the parts of w and x are
  * summed, each as it falls out of vectors of reals; `element` combines them and conjugates.
  *
- * Macros: X_IS_A 1: M is 1 and A the vector, 0: N is 1 and B is; BN, the most j a work-group has in
+ * Macros: BN, the most j a work-group has in
  * matvec_columns (LANES divides BN * PLANES); SPLIT 0, 1. Those of types.h, gemm.h and vectors.h.
  * Preconditions: W and x hold ACC_T; in matvec_rows x has unit stride.
  * Technique: the level-2 BLAS.
@@ -27,35 +27,29 @@
 #include "include/types.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
+#include "cpu/matvec_sums.h"
+#include "cpu/add_partial_sums.h"
 
-#if !defined(X_IS_A) || !defined(BN) || !defined(SPLIT)
-#error "matvec.cl needs X_IS_A BN SPLIT"
+#if !defined(BN) || !defined(SPLIT)
+#error "matvec.cl needs BN SPLIT"
 #endif
 
-#if X_IS_A
-#define W_SIGN (CONJ_B ? -1 : 1)
-#define X_SIGN (CONJ_A ? -1 : 1)
-#else
-#define W_SIGN (CONJ_A ? -1 : 1)
-#define X_SIGN (CONJ_B ? -1 : 1)
-#endif
 #define AT_ONCE 8 /* rows of W: streams that hide each other's latency */
 #define FOR_ROWS(r) UNROLL for (int r = 0; r < AT_ONCE; ++r)
 #define FOR_PLANES(p) UNROLL for (int p = 0; p < PLANES; ++p)
 #define LOAD_VEC(p) (*(__global const LOOSE_VEC *)(p))
 
-/* The sum of result j: to this work-group's share, or through the epilogue. */
-INLINE void put_sum(
-    const int j, const ACC_T sum, __global ACC_T *shares, const int splits, RESULT_ARGS)
+/* The sum of result j: to this work-group's range of partial sums, or through the epilogue. */
+INLINE void put_sum(const int j, const ACC_T sum, __global ACC_T *partial, const int split_k, RESULT_ARGS)
 {
 #if SPLIT
-  shares[(get_global_id(2) * splits + get_group_id(1)) * (X_IS_A ? N : M) + j] = sum;
+  partial[piece_at(get_group_id(1), split_k, 0, PIECES(X_IS_A ? N : M)) * LANES / PLANES + j] = sum;
 #else
-  store_result(X_IS_A ? 0 : j, X_IS_A ? j : 0, sum, RESULT);
+  store_sum(j, sum, RESULT);
 #endif
 }
 
-#define MATVEC_ARGS GEMM_ARGS, const int nc, const int splits, const int split_k, __global ACC_T *shares
+#define MATVEC_ARGS GEMM_ARGS, const int nc, const int split_k, const int k_range, __global ACC_T *partial
 
 #if PLANES == 2
 /* The sum of w x from the sums of the products of their parts, named w's part first. */
@@ -110,13 +104,13 @@ __kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
   const long ld = X_IS_A ? ldb : lda;
   const int length = X_IS_A ? N : M;
   const int j0 = get_group_id(0) * nc, j1 = min(length, j0 + nc);
-  const int k0 = get_group_id(1) * split_k, k1 = min(K, k0 + split_k);
+  const int k0 = get_group_id(1) * k_range, k1 = min(K, k0 + k_range);
   for (int j = j0; j < j1; j += AT_ONCE) {
     __global const REAL *rows[AT_ONCE];
     ACC_T sums[AT_ONCE];
     FOR_ROWS(r) rows[r] = (__global const REAL *)(w + min(j + r, length - 1) * ld + k0);
     dot_rows(sums, rows, (__global const REAL *)(x + k0), (k1 - k0) * PLANES);
-    for (int r = 0; r < min(AT_ONCE, j1 - j); ++r) put_sum(j + r, sums[r], shares, splits, RESULT);
+    for (int r = 0; r < min(AT_ONCE, j1 - j); ++r) put_sum(j + r, sums[r], partial, split_k, RESULT);
   }
 }
 
@@ -148,7 +142,7 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
   const long step_w = (X_IS_A ? ldb : lda) * PLANES;
   const long step_x = (X_IS_A ? (TRANS_A ? lda : 1) : (TRANS_B ? 1 : ldb)) * PLANES;
   const int j0 = get_group_id(0) * nc, j1 = min(X_IS_A ? N : M, j0 + nc);
-  const int k0 = get_group_id(1) * split_k, k1 = min(K, k0 + split_k);
+  const int k0 = get_group_id(1) * k_range, k1 = min(K, k0 + k_range);
   const int count = (j1 - j0) * PLANES;
   w += (long)j0 * PLANES;
   for (int v = 0; v < BN * PLANES / LANES; ++v) FOR_PLANES(p) sums[p][v] = (VEC)(0);
@@ -171,22 +165,6 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
 #else
     const ACC_T sum = s[j];
 #endif
-    put_sum(j0 + j, sum, shares, splits, RESULT);
+    put_sum(j0 + j, sum, partial, split_k, RESULT);
   }
 }
-
-#if SPLIT
-/* Adds the shares of nc results, in their order, and stores them. */
-__kernel ONE_WIDE_ITEM void matvec_reduce(GEMM_ARGS, const int nc, const int splits, __global ACC_T *shares)
-{
-  GEMM_BEGIN;
-  const int length = X_IS_A ? N : M;
-  const int j0 = get_group_id(0) * nc;
-  for (int j = j0; j < min(length, j0 + nc); ++j) {
-    ACC_T sum = ACC_ZERO;
-    for (int share = 0; share < splits; ++share)
-      sum += shares[(get_global_id(2) * splits + share) * length + j];
-    store_result(X_IS_A ? 0 : j, X_IS_A ? j : 0, sum, RESULT);
-  }
-}
-#endif

@@ -1,8 +1,8 @@
 /* packed: out = A B for CPU devices, a register tile at a time, one work-item a work-group.
  *
- *                 j0    nc                 work-group (tile column, share * tile_rows + tile row, z),
+ *                 j0    nc                 work-group (tile column, range * tile_rows + tile row, z),
  *              +-----+------+---+          the first two exchanged with rows_first:
- *              |  B  |//////|   | kc       for k0 in this share of K, in steps of kc:
+ *              |  B  |//////|   | kc       for k0 in this range of K, in steps of kc:
  *              +-----+------+---+            for each NR columns, for each MR rows of the nc x mc tile:
  *       kc                                     acc  = A(MR rows, kc) B(kc, NR columns)
  *     +-----+  +-----+------+---+              acc += what the steps before have kept
@@ -10,14 +10,14 @@
  *     +-----+  +-----+------+---+
  *
  * kc x NR of B stay in the nearest cache while mc / MR tiles use them, mc x kc of A in the next. The
- * sums of a macro-tile wait in local memory. With SPLIT, shares of K go to work-groups of their own,
- * the sums go to `shares`, and packed_reduce adds them up in order.
+ * sums of a macro-tile wait in local memory. With SPLIT, ranges of K go to work-groups of their own, their sums go to
+ * `partial`, a piece for each register tile, and add_partial_sums adds them up in order.
  *
  * An operand that is read where it lies (PACK_A or PACK_B 0) has no zeros behind its edge. There the
  * last tile moves back into the matrix, and only its new rows and columns are stored.
  *
- * Macros: BM, BN, the largest mc and nc; SPLIT 0, 1. Those of packed_tile.h and packed_panels.h.
- * Preconditions: mc, nc multiples of MR, NR; kc and split_k multiples of UNROLL_K; M >= MR without
+ * Macros: BM, BN, the largest mc and nc; SPLIT 0, 1. Those of the headers.
+ * Preconditions: mc, nc multiples of MR, NR; kc and k_range multiples of UNROLL_K; M >= MR without
  * PACK_A, N >= NR without PACK_B.
  */
 #include "include/attributes.h"
@@ -26,17 +26,14 @@
 #include "cpu/vectors.h"
 #include "cpu/packed_tile.h"
 #include "cpu/packed_panels.h"
+#include "cpu/packed_store.h"
+#include "cpu/add_partial_sums.h"
 
 #if !defined(BM) || !defined(BN) || !defined(SPLIT)
 #error "packed.cl needs BM BN SPLIT"
 #endif
 
 #define FEW_STEPS 16 /* kc up to here: B is read once, from memory */
-/* 1: out holds ACC_T and takes alpha * acc, nothing more */
-#define VECTOR_STORE (PLANES == 1 && SAME_TYPE(OUT_TYPE, ACC_TYPE) && !HAS_C && !BIAS && !ACTIVATION)
-
-/* A tile that begins at `at` begins here instead, so that it lies within `length`. */
-#define MOVED(packed, at, tile, length) ((packed) ? (at) : min(at, (length) - (tile)))
 
 /* Where the panels, or the operands themselves, have row i or column j at step k. */
 #if PACK_A
@@ -50,15 +47,6 @@
 #define B_START(b, panels, k, j, ldb, K) ((b) + B_INDEX(k, j, ldb))
 #endif
 
-/* Shares lie (z, share, tile row, tile column), a register tile each. */
-INLINE __global VEC *share_at(
-    __global VEC *shares, const int splits, const int share, const int i, const int j, const int M, const int N)
-{
-  const int down = (M + MR - 1) / MR, across = (N + NR - 1) / NR;
-  const long row = ((long)get_global_id(2) * splits + share) * down + i / MR;
-  return shares + (row * across + j / NR) * TILE_VECS;
-}
-
 /* Ask for what is read next: NR columns of `steps` rows of B. Rows a page apart are no stream to a
  * processor that looks for one, so what it would fetch unasked has to be asked for. */
 INLINE void prefetch_rows(__global const REAL *b, const long ldb, const int steps)
@@ -67,51 +55,10 @@ INLINE void prefetch_rows(__global const REAL *b, const long ldb, const int step
     for (int at = 0; at < NR * PLANES; at += CACHE_LINE / sizeof(REAL)) PREFETCH(b + k * B_STEP(ldb) + at);
 }
 
-INLINE void store_vectors(
-    VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha)
-{
-  FOR_TILE(r, v) *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * acc[r][v];
-}
-
-/* The tile at (i, j) through the shared epilogue, but for its first rows and columns. */
-INLINE void store_elements(
-    VEC acc[ROWS][NV], const int i, const int j, const int skip_rows, const int skip_cols, RESULT_ARGS)
-{
-  VEC kept[TILE_VECS];
-  KEEP_TILE(kept, acc);
-  const REAL *tile = (const REAL *)kept;
-  const int rows = min(MR, M - i);
-  const int cols = min(NR, N - j);
-  for (int r = skip_rows; r < rows; ++r)
-    for (int s = skip_cols; s < cols; ++s) {
-#if PLANES == 2
-      const REAL *x = tile + 2 * r * NR * 2 + 2 * s;
-      const REAL *y = x + NR * 2;
-      const ACC_T value = (ACC_T)(x[0] - y[1], x[1] + y[0]);
-#else
-      const ACC_T value = tile[r * NR + s];
-#endif
-      store_result(i + r, j + s, value, RESULT);
-    }
-}
-
-INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, RESULT_ARGS)
-{
-  const int ti = MOVED(PACK_A, i, MR, M);
-  const int tj = MOVED(PACK_B, j, NR, N);
-#if VECTOR_STORE
-  if (i + MR <= M && j + NR <= N) {
-    store_vectors(acc, out + (long)i * ldo + j, ldo, alpha);
-    return;
-  }
-#endif
-  store_elements(acc, ti, tj, i - ti, j - tj, RESULT);
-}
-
 __kernel ONE_WIDE_ITEM void packed_multiply(
     GEMM_ARGS, const int mc, const int nc, const int kc, const int tile_rows, const int rows_first,
-    const int splits, const int split_k, __global const ACC_T *a_panels, const long a_stack,
-    __global const ACC_T *b_panels, const long b_stack, __global VEC *shares)
+    const int split_k, const int k_range, __global const ACC_T *a_panels, const long a_stack,
+    __global const ACC_T *b_panels, const long b_stack, __global VEC *partial)
 {
 #if !SPLIT
   __local VEC sums[(BM / MR) * (BN / NR) * TILE_VECS];
@@ -120,11 +67,11 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
   a_panels += get_global_id(2) * a_stack;
   b_panels += get_global_id(2) * b_stack;
   const int down = get_group_id(!rows_first);
-  const int share = down / tile_rows;
-  const int i0 = (down - share * tile_rows) * mc;
+  const int range = down / tile_rows;
+  const int i0 = (down - range * tile_rows) * mc;
   const int j0 = get_group_id(rows_first) * nc;
-  const int k_begin = share * split_k;
-  const int k_end = min(K, k_begin + split_k);
+  const int k_begin = range * k_range;
+  const int k_end = min(K, k_begin + k_range);
   int k0 = k_begin;
   do { /* once at least: without any k the result is the epilogue of zero */
     const int steps = min(kc, k_end - k0);
@@ -133,7 +80,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
         const int ti = MOVED(PACK_A, i, MR, M);
         const int tj = MOVED(PACK_B, j, NR, N);
 #if SPLIT
-        __global VEC *sum = share_at(shares, splits, share, i, j, M, N);
+        __global VEC *sum = partial + piece_at(range, split_k, TILE_NUMBER(i, j, N), TILE_COUNT(M, N));
 #else
         __local VEC *sum = sums + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS;
 #endif
@@ -151,17 +98,3 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
     k0 += kc;
   } while (k0 < k_end);
 }
-
-#if SPLIT
-/* Adds the shares of one register tile, in their order, and stores it. */
-__kernel ONE_WIDE_ITEM void packed_reduce(GEMM_ARGS, const int splits, __global VEC *shares)
-{
-  GEMM_BEGIN;
-  const int i = get_group_id(1) * MR;
-  const int j = get_group_id(0) * NR;
-  VEC acc[ROWS][NV];
-  clear_tile(acc);
-  for (int share = 0; share < splits; ++share) ADD_TILE(acc, share_at(shares, splits, share, i, j, M, N));
-  store_tile(acc, i, j, RESULT);
-}
-#endif

@@ -14,13 +14,13 @@
  * reads local memory TM TN / (TM + TN) times less often.
  *
  * Macros: those of register_tile.h, tile_order.h, types.h and gemm.h, and
- *   SPLIT    0: out is finished here; 1: K is cut into shares, dimension 1 of the NDRange, whose sums go
- *            to `partial`, share after share of a tile; split_k.cl adds them
+ *   SPLIT    0: out is finished here; 1: K is cut into ranges, dimension 1 of the NDRange, whose sums go
+ *            to `partial`, range after range of a tile; split_k.cl adds them
  * A header of how tiles reach local memory comes before (register_held.h, register_nvidia.h). It gives
  *   STAGES                      tiles in local memory
  *   FETCH_STEP_A FETCH_STEP_B   the k of a step before which the next tiles' loads are issued
  *   LEAD Stream DRAIN fetch_a fetch_b land_tile
- * Dimension 0 of the NDRange is WORK_ITEMS a tile, the first of them number `first_tile`. k_share is a
+ * Dimension 0 of the NDRange is WORK_ITEMS a tile, the first of them number `first_tile`. k_range is a
  * multiple of BK. Preconditions: BK / KS is even; VEC_A > 1 needs rows of A that start on 16 bytes and a
  * contiguous axis of whole chunks, stored with the accumulator's bits; B likewise.
  * Technique: register tiling over software-pipelined local tiles, as in every vendor library; the order
@@ -117,7 +117,7 @@ INLINE void accumulate(
 }
 
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register(
-    GEMM_ARGS, const int first_tile, const int k_share, __global ACC_T *partial)
+    GEMM_ARGS, const int first_tile, const int k_range, __global ACC_T *partial)
 {
   __local ACC_T tiles[STAGES * STAGE] ALIGNED(16);
   GEMM_BEGIN;
@@ -125,8 +125,8 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register(
   find_place(&p, get_local_id(0));
   const int2 tile = tile_at(first_tile + get_group_id(0), (M + BM - 1) / BM, (N + BN - 1) / BN);
   const int i0 = tile.x * BM, j0 = tile.y * BN;
-  const int k0 = SPLIT ? get_group_id(1) * k_share : 0;
-  const int depth = SPLIT ? min(K - k0, k_share) : K;
+  const int k0 = SPLIT ? get_group_id(1) * k_range : 0;
+  const int depth = SPLIT ? min(K - k0, k_range) : K;
 
   Stream stream;
   begin_walk(&stream.a, (__global const uchar *)(a + A_INDEX(i0, k0, lda)), sizeof(A_T), lda, M - i0, depth,

@@ -66,14 +66,14 @@ typedef ACC_T access_t;
 #define SPREAD_X(to, v) ((to)[0] = (v))
 #endif
 
-/* The sum of element (q, x), whose tile begins at x0: complete, or a share of it. */
+/* The sum of element (q, x), whose tile begins at x0: complete, or a partial sum. */
 INLINE void store_sum(
     const int q, const int x, const int x0, const ACC_T sum, __global ACC_T *partial, RESULT_ARGS)
 {
 #if SPLIT
   const long group = BATCH_ENTRY * get_num_groups(0) + get_group_id(0);
-  const long share = group * get_num_groups(1) + get_group_id(1);
-  partial[share * (Q * TILE_X) + (THIN_ROWS ? q * TILE_X + x - x0 : (x - x0) * Q + q)] = sum;
+  const long range = group * get_num_groups(1) + get_group_id(1);
+  partial[range * (Q * TILE_X) + (THIN_ROWS ? q * TILE_X + x - x0 : (x - x0) * Q + q)] = sum;
 #else
   store_result(THIN_ROWS ? q : x, THIN_ROWS ? x : q, sum, RESULT);
 #endif

@@ -7,7 +7,7 @@
  *          +---------+------+
  *
  * Macros: LANES (a power of two), LINES a work-item, TEAMS of LANES in a work-group; those of thin.h.
- * Work-group (tile, share): lines from tile * TEAMS * LINES, K from share * k_share, a multiple of VEC.
+ * Work-group (tile, range): lines from tile * TEAMS * LINES, K from range * k_range, a multiple of VEC.
  */
 #define TILE_X (TEAMS * LINES)
 #include "include/attributes.h"
@@ -37,14 +37,14 @@ INLINE void sum_over_lanes(ACC_T *value, __local ACC_T *scratch, const int lane)
 }
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void thin_dot(
-    GEMM_ARGS, const int first_tile, const int k_share, __global ACC_T *partial)
+    GEMM_ARGS, const int first_tile, const int k_range, __global ACC_T *partial)
 {
   __local ACC_T scratch[ITEMS * LINES];
   GEMM_BEGIN;
   const int lane = get_local_id(0) % LANES, team = get_local_id(0) / LANES;
   const int x0 = (first_tile + get_group_id(0)) * TILE_X;
-  const int k0 = SPLIT ? get_group_id(1) * k_share : 0;
-  const int k_end = SPLIT ? min(K, k0 + k_share) : K;
+  const int k0 = SPLIT ? get_group_id(1) * k_range : 0;
+  const int k_end = SPLIT ? min(K, k0 + k_range) : K;
   const int extent = BIG(M, N), rows = THIN(M, N);
   __global const X_T *big = BIG(a, b);
   __global const Y_T *y = THIN(a, b);

@@ -8,7 +8,7 @@
  *          +------+---------+
  *
  * Macros: LANES, SLICES (a power of two), AHEAD; those of thin.h. The work-group has ITEMS = LANES * SLICES.
- * Work-group (tile, share): columns from tile * LANES * VEC, K from share * k_share.
+ * Work-group (tile, range): columns from tile * LANES * VEC, K from range * k_range.
  */
 #define TILE_X (LANES * VEC)
 #include "include/attributes.h"
@@ -54,15 +54,15 @@ INLINE void sum_over_slices(ACC_T *value, __local ACC_T *scratch, const int slic
 #define ROW(base, k, k_end, step) ((base) + min(k, (k_end) - 1) * (step))
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void thin_walk(
-    GEMM_ARGS, const int first_tile, const int k_share, __global ACC_T *partial)
+    GEMM_ARGS, const int first_tile, const int k_range, __global ACC_T *partial)
 {
   __local ACC_T scratch[ITEMS * VEC];
   GEMM_BEGIN;
   const int lane = get_local_id(0) % LANES, slice = get_local_id(0) / LANES;
   const int x0 = (first_tile + get_group_id(0)) * TILE_X;
   const int x = x0 + lane * VEC;
-  const int k0 = SPLIT ? get_group_id(1) * k_share : 0;
-  const int k_end = SPLIT ? min(K, k0 + k_share) : K;
+  const int k0 = SPLIT ? get_group_id(1) * k_range : 0;
+  const int k_end = SPLIT ? min(K, k0 + k_range) : K;
   const int rows = THIN(M, N);
   const long step_k = BIG(lda, ldb);
   const long y_step_k = THIN(TRANS_A ? lda : 1, TRANS_B ? 1 : ldb), step_q = THIN(TRANS_A ? 1 : lda, TRANS_B ? ldb : 1);

@@ -36,18 +36,16 @@
 /* z, this work-item's product in the stack: a global id, so that a long stack may be enqueued in parts. */
 #define BATCH_ENTRY ((long)get_global_id(2))
 #if BATCHED
-#define BATCH_OFFSET(batch_offsets, which) batch_offsets[4 * get_global_id(2) + (which)]
+#define BATCH_OFFSET_OF(batch_offsets, z, which) batch_offsets[4 * (z) + (which)]
 #else
-#define BATCH_OFFSET(batch_offsets, which) 0
+#define BATCH_OFFSET_OF(batch_offsets, z, which) 0
 #endif
+#define BATCH_OFFSET(batch_offsets, which) BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY, which)
 
 /* Moves the pointers of GEMM_ARGS to this work-item's product of the stack; stands first in an entry. */
-#define GEMM_BEGIN GEMM_BEGIN_OF(0, 1)
-
-/* The same where what is called a here is operand `of_a` of a batch entry, 0 or 1. */
-#define GEMM_BEGIN_OF(of_a, of_b)                       \
-  a += a_offset + BATCH_OFFSET(batch_offsets, of_a);    \
-  b += b_offset + BATCH_OFFSET(batch_offsets, of_b);    \
+#define GEMM_BEGIN                                      \
+  a += a_offset + BATCH_OFFSET(batch_offsets, 0);       \
+  b += b_offset + BATCH_OFFSET(batch_offsets, 1);       \
   c += c_offset + BATCH_OFFSET(batch_offsets, 2);       \
   out += out_offset + BATCH_OFFSET(batch_offsets, 3);   \
   bias += bias_offset

@@ -1,4 +1,4 @@
-/* From accumulator fragments to out, through gemm.h's epilogue.
+/* From fragments of sums to out, through gemm.h's epilogue.
  *
  * Four neighbouring work-items t = 0..3 hold, of one row, columns 2t and 2t+1 of every block of
  * eight columns. Elements of 4 and 8 bytes are stored as such pairs: the four fill whole sectors of 32
@@ -10,16 +10,19 @@
  * Where sums are complex (types.h), columns are those of the real product: 2 j and 2 j + 1 make the result's j.
  *
  * Macros: OUT_VECTOR 1: every row of out starts on a multiple of 16 bytes; 0: element by element.
- *         EXPONENTS 1: a result is multiplied by 2^(ROW_EXPONENT(i) + COLUMN_EXPONENT(j)), which the kernel has at
- *         hand, in local memory: read from global memory one by one they would take longer than all the rest.
  */
 #include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 
-#if !defined(OUT_VECTOR) || !defined(EXPONENTS)
-#error "fragment.h needs OUT_VECTOR EXPONENTS"
+#ifndef OUT_VECTOR
+#error "fragment.h needs OUT_VECTOR"
 #endif
+#define sum_float32 float
+#define sum_uint32 int
+#define sum_float64 double
+#define sum_complex64 float
+typedef CAT(sum_, ACC_TYPE) sum_t; /* as the units leave it */
 
 #define width_float16 2
 #define width_bfloat16 2
@@ -50,32 +53,36 @@ static inline uint4 transposed_quad(uint4 w)
   return high ? (uint4)(r, s, w.s2, w.s3) : (uint4)(w.s0, w.s1, r, s);
 }
 
-#if EXPONENTS
 /* x 2^e in two steps, because 2^e alone may leave float32's range: e is the sum of two exponents of
  * split.h, and x, a sum of products of float16's, stays normal in the first. */
 static inline float scaled(const float x, const int e)
 {
   return x * as_float((127 + e / 2) << 23) * as_float((127 + e - e / 2) << 23);
 }
-#define FRAGMENT(i, j, acc) scaled((float)(acc), ROW_EXPONENT(i) + COLUMN_EXPONENT(j))
-#else
-#define FRAGMENT(i, j, acc) (acc)
-#endif
-#define FINISHED(i, j, acc)                                                       \
-  finished((ACC_T)(FRAGMENT(i, j, acc)), alpha, beta, c, (long)(i) * c_rs + (long)(j) * c_cs, bias, \
-           (long)(BIAS == 1 ? (j) : (i)) * bias_stride)
 
-/* The value of (i, j); outside of out, where nothing is stored, nothing is read for it either. */
-#if HAS_C || BIAS
-#define VALUE(i, j, acc) ((i) < M && (j) < N ? FINISHED(i, j, acc) : ACC_ZERO)
-#else
-#define VALUE(i, j, acc) FINISHED(i, j, acc)
-#endif
+/* The fragments of two rows, `rows` and 8 on, times 2^(exponent of the row + of the column). Exponents are in local
+ * memory: read from global memory one by one they would take longer than all the rest. */
+INLINE void scale_fragments(float *acc, __local const int *rows, __local const int *columns, const int blocks)
+{
+  UNROLL for (int h = 0; h < 2; ++h)
+    UNROLL for (int b = 0; b < blocks; ++b)
+      UNROLL for (int c = 0; c < 2; ++c) {
+        const int column = 8 * b + (int)get_local_id(0) % 4 * 2 + c;
+        acc[4 * b + 2 * h + c] = scaled(acc[4 * b + 2 * h + c], rows[8 * h] + columns[column]);
+      }
+}
 
-#define STORE_SINGLE(i, j, acc)                                                     \
-  do {                                                                              \
-    if ((i) < M && (j) < N) STORE_OUT(out, (long)(i) * ldo + (j), FINISHED(i, j, acc)); \
-  } while (0)
+INLINE ACC_T finished_at(const int i, const int j, const ACC_T sum, RESULT_ARGS)
+{
+  return finished(sum, alpha, beta, c, (long)i * c_rs + (long)j * c_cs, bias, (long)(BIAS == 1 ? j : i) * bias_stride);
+}
+
+#if PLANES == 1
+INLINE void store_single(const int i, const int j, const sum_t sum, RESULT_ARGS)
+{
+  if (i < M && j < N) STORE_OUT(out, (long)i * ldo + j, finished_at(i, j, (ACC_T)sum, RESULT));
+}
+#endif
 
 #if OUT_VECTOR && OUT_WIDTH == 2 && PLANES == 1
 /* Two floats as two 16-bit elements, rounded to nearest even. */
@@ -91,8 +98,19 @@ static inline uint packed_bfloat16(const float low, const float high)
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
 }
-#define PACKED(i, j, v) \
-  CAT(packed_, OUT_TYPE)((float)VALUE(i, j, (v)[0]), (float)VALUE(i, (j) + 1, (v)[1]))
+
+/* Columns j and j + 1 of row i; outside of out, where nothing is stored, nothing is read for them either. */
+INLINE uint packed_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
+{
+#if HAS_C || BIAS
+  const ACC_T low = i < M && j < N ? finished_at(i, j, (ACC_T)v[0], RESULT) : ACC_ZERO;
+  const ACC_T high = i < M && j + 1 < N ? finished_at(i, j + 1, (ACC_T)v[1], RESULT) : ACC_ZERO;
+#else
+  const ACC_T low = finished_at(i, j, (ACC_T)v[0], RESULT);
+  const ACC_T high = finished_at(i, j + 1, (ACC_T)v[1], RESULT);
+#endif
+  return CAT(packed_, OUT_TYPE)((float)low, (float)high);
+}
 
 static inline void store_words(__global OUT_T *row, const int j, const int N, const uint4 w)
 {
@@ -107,66 +125,56 @@ static inline void store_words(__global OUT_T *row, const int j, const int N, co
 }
 
 /* Four blocks of row i from column j; v: the first of the row's values. */
-#define STORE_BLOCKS(i, j, v)                                                                  \
-  do {                                                                                         \
-    const int at_ = (j) + (int)get_local_id(0) % 4 * 2;                                        \
-    uint4 w_;                                                                                  \
-    w_.s0 = PACKED(i, at_, (v));                                                               \
-    w_.s1 = PACKED(i, at_ + 8, (v) + 4);                                                       \
-    w_.s2 = PACKED(i, at_ + 16, (v) + 8);                                                      \
-    w_.s3 = PACKED(i, at_ + 24, (v) + 12);                                                     \
-    w_ = transposed_quad(w_);                                                                  \
-    if ((i) < M) store_words(out + (long)(i) * ldo, (j) + (int)get_local_id(0) % 4 * 8, N, w_); \
-  } while (0)
+INLINE void store_blocks(const int i, const int j, const sum_t *v, RESULT_ARGS)
+{
+  const int at = j + (int)get_local_id(0) % 4 * 2;
+  uint4 w;
+  w.s0 = packed_pair(i, at, v, RESULT);
+  w.s1 = packed_pair(i, at + 8, v + 4, RESULT);
+  w.s2 = packed_pair(i, at + 16, v + 8, RESULT);
+  w.s3 = packed_pair(i, at + 24, v + 12, RESULT);
+  w = transposed_quad(w);
+  if (i < M) store_words(out + (long)i * ldo, j + (int)get_local_id(0) % 4 * 8, N, w);
+}
 #define BLOCKS_AT_ONCE 4
 #else
-#if PLANES == 2 /* a pair is the two parts of a complex number, of column j / 2 */
-#define STORE_PAIR(i, j, v)                                                                       \
-  do {                                                                                            \
-    if ((i) < M && (j) / 2 < N) {                                                                 \
-      const ACC_T both_ = (ACC_T)(FRAGMENT(i, j, (v)[0]), FRAGMENT(i, (j) + 1, (v)[1]));          \
-      STORE_OUT(out, (long)(i) * ldo + (j) / 2,                                                   \
-                finished(both_, alpha, beta, c, (long)(i) * c_rs + (long)((j) / 2) * c_cs, bias,  \
-                         (long)(BIAS == 1 ? (j) / 2 : (i)) * bias_stride));                       \
-    }                                                                                             \
-  } while (0)
-#elif OUT_VECTOR && (OUT_WIDTH == 4 || OUT_WIDTH == 8)
+#if PLANES == 1 && OUT_VECTOR && (OUT_WIDTH == 4 || OUT_WIDTH == 8)
 typedef struct { OUT_T low, high; } ALIGNED(2 * OUT_WIDTH) out_pair;
-#define STORE_PAIR(i, j, v)                                                  \
-  do {                                                                       \
-    if ((i) < M && (j) + 1 < N) {                                            \
-      out_pair pair_;                                                        \
-      STORE_OUT(&pair_.low, 0, FINISHED(i, j, (v)[0]));                      \
-      STORE_OUT(&pair_.high, 0, FINISHED(i, (j) + 1, (v)[1]));               \
-      *(__global out_pair *)(out + (long)(i) * ldo + (j)) = pair_;           \
-    } else {                                                                 \
-      STORE_SINGLE(i, j, (v)[0]);                                            \
-    }                                                                        \
-  } while (0)
-#else
-#define STORE_PAIR(i, j, v)                \
-  do {                                     \
-    STORE_SINGLE(i, j, (v)[0]);            \
-    STORE_SINGLE(i, (j) + 1, (v)[1]);      \
-  } while (0)
 #endif
-#define STORE_BLOCKS(i, j, v)                                    \
-  do {                                                           \
-    const int at_ = (j) + (int)get_local_id(0) % 4 * 2;          \
-    STORE_PAIR(i, at_, v);                                       \
-  } while (0)
+
+/* Columns j and j + 1 of row i; of complex results the two parts of column j / 2. */
+INLINE void store_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
+{
+#if PLANES == 2
+  if (i < M && j / 2 < N)
+    STORE_OUT(out, (long)i * ldo + j / 2, finished_at(i, j / 2, (ACC_T)(v[0], v[1]), RESULT));
+#elif OUT_VECTOR && (OUT_WIDTH == 4 || OUT_WIDTH == 8)
+  if (i < M && j + 1 < N) {
+    out_pair pair;
+    STORE_OUT(&pair.low, 0, finished_at(i, j, (ACC_T)v[0], RESULT));
+    STORE_OUT(&pair.high, 0, finished_at(i, j + 1, (ACC_T)v[1], RESULT));
+    *(__global out_pair *)(out + (long)i * ldo + j) = pair;
+  } else {
+    store_single(i, j, v[0], RESULT);
+  }
+#else
+  store_single(i, j, v[0], RESULT);
+  store_single(i, j + 1, v[1], RESULT);
+#endif
+}
+
+INLINE void store_blocks(const int i, const int j, const sum_t *v, RESULT_ARGS)
+{
+  store_pair(i, j + (int)get_local_id(0) % 4 * 2, v, RESULT);
+}
 #define BLOCKS_AT_ONCE 1
 #endif
 
-/* All fragments of rows i and i + 8: `blocks` blocks from column j on. */
-#define STORE_FRAGMENTS(i, j, acc, blocks) STORE_FRAGMENT_ROWS(i, 8, j, acc, blocks)
-
-/* The same of rows i and i + row_step. */
-#define STORE_FRAGMENT_ROWS(i, row_step, j, acc, blocks)                            \
-  do {                                                                              \
-    UNROLL for (int h_ = 0; h_ < 2; ++h_) {                              \
-      const int i_ = (i) + (row_step) * h_;                                         \
-      UNROLL for (int b_ = 0; b_ < (blocks); b_ += BLOCKS_AT_ONCE)       \
-        STORE_BLOCKS(i_, (j) + 8 * b_, (acc) + 4 * b_ + 2 * h_);                    \
-    }                                                                               \
-  } while (0)
+/* All fragments of rows i and i + row_step: `blocks` blocks from column j on. */
+INLINE void store_fragments(
+    const int i, const int row_step, const int j, const sum_t *acc, const int blocks, RESULT_ARGS)
+{
+  UNROLL for (int h = 0; h < 2; ++h)
+    UNROLL for (int b = 0; b < blocks; b += BLOCKS_AT_ONCE)
+      store_blocks(i + row_step * h, j + 8 * b, acc + 4 * b + 2 * h, RESULT);
+}

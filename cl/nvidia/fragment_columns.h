@@ -8,47 +8,49 @@
 #include "include/attributes.h"
 #include "include/types.h"
 #include "nvidia/fragment.h"
-#include "nvidia/units.h"
 #include "nvidia/fragment_rows.h"
 
-#define STORE_SINGLE_OF_COLUMN(i, j, acc)                                  \
-  do {                                                                     \
-    if ((i) < M && (j) < N) STORE_OUT(out, OUT_AT(i, j), FINISHED(i, j, acc)); \
-  } while (0)
+INLINE void store_in_column(const int i, const int j, const sum_t sum, RESULT_ARGS)
+{
+  if (i < M && j < N) STORE_OUT(out, OUT_AT(i, j, ldo), finished_at(i, j, (ACC_T)sum, RESULT));
+}
 
 #if LEFT_REGISTERS && OUT_VECTOR && OUT_WIDTH
 #if OUT_WIDTH == 2
-#define STORE_TWO(to, low, high) (*(__global uint *)(to) = CAT(packed_, OUT_TYPE)((float)(low), (float)(high)))
+INLINE void store_two(__global OUT_T *to, const ACC_T first, const ACC_T second)
+{
+  *(__global uint *)to = CAT(packed_, OUT_TYPE)((float)first, (float)second);
+}
 #else
 typedef struct { OUT_T low, high; } ALIGNED(2 * OUT_WIDTH) column_pair;
-#define STORE_TWO(to, first, second)         \
-  do {                                       \
-    column_pair pair_;                       \
-    STORE_OUT(&pair_.low, 0, first);         \
-    STORE_OUT(&pair_.high, 0, second);       \
-    *(__global column_pair *)(to) = pair_;   \
-  } while (0)
+INLINE void store_two(__global OUT_T *to, const ACC_T first, const ACC_T second)
+{
+  column_pair pair;
+  STORE_OUT(&pair.low, 0, first);
+  STORE_OUT(&pair.high, 0, second);
+  *(__global column_pair *)to = pair;
+}
 #endif
-#define STORE_COLUMN(i, j, v)                                                                        \
-  do {                                                                                               \
-    if ((i) + 1 < M && (j) < N) {                                                                    \
-      STORE_TWO(out + OUT_AT(i, j), FINISHED(i, j, (v)[0]), FINISHED((i) + 1, j, (v)[2]));           \
-    } else {                                                                                         \
-      STORE_SINGLE_OF_COLUMN(i, j, (v)[0]);                      \
-    }                                                            \
-  } while (0)
-#else
-#define STORE_COLUMN(i, j, v)                             \
-  do {                                                    \
-    STORE_SINGLE_OF_COLUMN(i, j, (v)[0]);                 \
-    STORE_SINGLE_OF_COLUMN((i) + ROW_STEP, j, (v)[2]);    \
-  } while (0)
 #endif
 
+/* v[0] and v[2] of rows i and i + ROW_STEP. */
+INLINE void store_column(const int i, const int j, const sum_t *v, RESULT_ARGS)
+{
+#if LEFT_REGISTERS && OUT_VECTOR && OUT_WIDTH
+  if (i + 1 < M && j < N)
+    store_two(out + OUT_AT(i, j, ldo), finished_at(i, j, (ACC_T)v[0], RESULT), finished_at(i + 1, j, (ACC_T)v[2], RESULT));
+  else
+    store_in_column(i, j, v[0], RESULT);
+#else
+  store_in_column(i, j, v[0], RESULT);
+  store_in_column(i + ROW_STEP, j, v[2], RESULT);
+#endif
+}
+
 /* All fragments of rows i and i + ROW_STEP: `blocks` blocks from column j on. */
-#define STORE_FRAGMENT_COLUMNS(i, j, acc, blocks)                                              \
-  do {                                                                                         \
-    UNROLL for (int b_ = 0; b_ < (blocks); ++b_)                                    \
-      UNROLL for (int c_ = 0; c_ < 2; ++c_)                                         \
-        STORE_COLUMN(i, (j) + 8 * b_ + (int)get_local_id(0) % 4 * 2 + c_, (acc) + 4 * b_ + c_); \
-  } while (0)
+INLINE void store_fragment_columns(const int i, const int j, const sum_t *acc, const int blocks, RESULT_ARGS)
+{
+  UNROLL for (int b = 0; b < blocks; ++b)
+    UNROLL for (int e = 0; e < 2; ++e)
+      store_column(i, j + 8 * b + (int)get_local_id(0) % 4 * 2 + e, acc + 4 * b + e, RESULT);
+}

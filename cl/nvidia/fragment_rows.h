@@ -12,10 +12,17 @@
  *     s0 g2                  0 0 1 1 | 0 0 1 1        together have g0, g1 and t of their own: chunks c ^ t and
  *                                                     (c + 4) ^ t, 16 pairs of banks
  *     g1                     0 0 0 0 | 1 1 1 1        and results of h = 0 and 1 are neighbours
+ *
+ * Macros: TRANS_A 1: A lies across K; SWAPPED 1: the fragments are of out^T; ELEMENT (elements.h).
  */
-#if !defined(LEFT_REGISTERS)
-#error "fragment_rows.h needs LEFT_REGISTERS"
+#include "include/gemm.h"
+#include "nvidia/elements.h"
+
+#if !defined(SWAPPED)
+#error "fragment_rows.h needs SWAPPED"
 #endif
+#define OUT_AT(i, j, ldo) (SWAPPED ? (long)(j) * (ldo) + (i) : (long)(i) * (ldo) + (j))
+#define LEFT_REGISTERS (TRANS_A && ELEMENT_BYTES == 4)
 #if LEFT_REGISTERS
 #define ROW_STEP 1 /* from h = 0 to 1 */
 static inline int fragment_row(const int w)

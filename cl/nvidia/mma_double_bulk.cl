@@ -4,39 +4,39 @@
  *             +-----+-----+             full[s]  completes when its copies have landed,
  *    BK       |  B  |     |             empty[s] when every sub-group has read it
  *    +----+   +-----+-----+
- *    |    |   | SGM |     |           in the middle of each block one of the sub-groups, in turn, asks for
+ *    |    |   | SGM |     |           in the middle of each block one of the sub-groups, in turn, starts copying
  * BM | A  |   | SGN |     |           the block that goes into the stage read before
  *    +----+   +-----+-----+
  *    |    |   |     |     |           work-group g computes tiles g, g + groups, ...; copies for the next
  *    +----+   +-----+-----+           tile run while one is stored
  *
- * SLICES of the sub-groups share each block's K, and are summed through local memory.
- * SPLIT_K 1: K is cut into `shares`, each of which is a tile of its own, left in `partial`, share after share
- * of a tile, for split_k.cl.
+ * SLICES of the sub-groups divide each block's K, and their sums are added through local memory.
+ * SPLIT_K 1: K is cut into `split_k` ranges, each of which is a tile of its own, whose sums are left in `partial`, range
+ * after range of a tile, for split_k.cl.
  *
  * A block of an operand lies in local memory as BK / 16 slices of BM / 16 (BN / 16) strips (ptx_strips.h).
  *
- * Macros: BM BN BK SGM SGN, multiples of 16; 4 or 8 sub-groups, SLICES of which divide them and BK / 16;
- * STAGES 2 and up; PACKED_A PACKED_B 0, 1: multiply packed_a (M rows along K, `pitch`
- * elements each) in place of a; SPLIT_K 0, 1; those of the headers.
+ * Macros: BM BN BK SGM SGN, multiples of 16; 4 or 8 sub-groups, SLICES of which divide them and BK / 16; STAGES
+ * 2 and up; SPLIT_K 0, 1; those of the headers. TRANS_A, TRANS_B: as the operands lie, packed or not.
  * Operands lie on multiples of 16 bytes, and so does each of their rows.
  * Technique: NVIDIA's description of mma and of the tensor memory accelerator in the PTX manual.
  */
+#define ELEMENT float64
 #include "include/attributes.h"
 #include "include/gemm.h"
 #include "include/tile_order.h"
+#include "nvidia/operands.h"
 #include "nvidia/ptx_copy.h"
 #include "nvidia/ptx_map.h"
 #include "nvidia/ptx_strips.h"
+#include "nvidia/stages.h"
 #include "nvidia/fragment.h"
 #include "nvidia/strip_fragments.h"
 
-#if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || !defined(STAGES) || \
-    !defined(PACKED_A) || !defined(PACKED_B) || !defined(SPLIT_K) || !defined(SLICES)
-#error "mma_double_bulk.cl needs BM BN BK SGM SGN STAGES PACKED_A PACKED_B SPLIT_K SLICES"
+#if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SPLIT_K) || !defined(SLICES)
+#error "mma_double_bulk.cl needs BM BN BK SPLIT_K SLICES"
 #endif
-#define STEPS (BK / 8)
-#define SLICE_STEPS (STEPS / SLICES)
+#define SLICE_STEPS (BK / 8 / SLICES)
 #define CHUNK_A (BM * 128) /* 16 of K */
 #define CHUNK_B (BN * 128)
 #define BLOCK_A (CHUNK_A * (BK / 16))
@@ -48,46 +48,120 @@
 #define STRIPS_A (SGM / 16)
 #define STRIPS_B (SGN / 16)
 
-/* What is multiplied; packed_* are only read where PACKED_* is 1. */
-#define PACKED_ARGS __global const uchar *packed_a, __global const uchar *packed_b, const long pitch
-#define SOURCE_A (PACKED_A ? packed_a + z * M * pitch * 8 : (__global const uchar *)a)
-#define SOURCE_B (PACKED_B ? packed_b + z * N * pitch * 8 : (__global const uchar *)b)
+/* One product's tiles, each cut into split_k ranges of `blocks` blocks of all_blocks; `all`: how many those are. */
+typedef struct { int tiles_m, tiles_n, split_k, blocks, all_blocks, all; } work_t;
 
-/* One product's tiles, each cut into shares of `blocks` blocks of all_blocks. */
-typedef struct { int tiles_m, tiles_n, shares, blocks, all_blocks; } work_t;
+static inline work_t work_of(const int M, const int N, const int K, const int split_k)
+{
+  const int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN, all_blocks = (K + BK - 1) / BK;
+  return (work_t){tiles_m, tiles_n, split_k, (all_blocks + split_k - 1) / split_k, all_blocks, tiles_m * tiles_n * split_k};
+}
 
-/* A place in the walk of a work-group over its tiles: a block of K of a tile, behind whose share's last
- * lies `end`. The tile after the last one is `shares` times all tiles or more. */
+/* A place in the walk of a work-group over its tiles: a block of K of a tile, behind whose range's last
+ * lies `end`. The tile after the last one is work.all or more. */
 typedef struct { int tile, block, end; int2 origin; } place_t;
 
 static inline place_t tile_begin(const int number, const work_t work)
 {
   const int tiles = work.tiles_m * work.tiles_n;
-  const int share = number / tiles;
+  const int range = number / tiles;
   place_t place;
   place.tile = number;
-  place.origin = tile_at(number - share * tiles, work.tiles_m, work.tiles_n) * (int2)(BM, BN);
-  place.block = share * work.blocks;
+  place.origin = tile_at(number - range * tiles, work.tiles_m, work.tiles_n) * (int2)(BM, BN);
+  place.block = range * work.blocks;
   place.end = min(place.block + work.blocks, work.all_blocks);
   return place;
 }
 
 /* The place `blocks` further on. */
-static inline place_t further(place_t place, const int blocks, const work_t work, const int groups)
+static inline place_t further(place_t place, const int blocks, const work_t work)
 {
   place.block += blocks;
-  while (place.block >= place.end && place.tile < work.tiles_m * work.tiles_n * work.shares) {
+  while (place.block >= place.end && place.tile < work.all) {
     const int left = place.block - place.end;
-    place = tile_begin(place.tile + groups, work);
+    place = tile_begin(place.tile + (int)get_num_groups(0), work);
     place.block += left;
   }
   return place;
 }
 
+/* What one work-item of a sub-group needs to fill stages: the maps of both operands, and their rows and columns. */
+typedef struct { __global const ulong *maps; int rows, columns; work_t work; stages_t stages; } filler_t;
+
+/* Starts the copies of the block that is `lead` (under STAGES) further on, if there is one, once its stage is read. */
+INLINE void fill(const filler_t filler, const place_t now, const ring_t ring, const int lead)
+{
+  const place_t ahead = further(now, lead, filler.work);
+  const ring_t to = ahead_by(ring, lead);
+  if (ahead.tile >= filler.work.all) return;
+  const uint bar = begin_filling(filler.stages, to, STAGE_BYTES);
+  for (int c = 0; c < BK / 16; ++c) {
+    const uint at = filler.stages.tiles + to.stage * STAGE_BYTES;
+    const int k = ahead.block * BK + 16 * c;
+    copy_strips(at + c * CHUNK_A, filler.maps, ACROSS_A, filler.rows, BM, ahead.origin.s0, k, bar);
+    copy_strips(
+        at + BLOCK_A + c * CHUNK_B, filler.maps + 16, ACROSS_B, filler.columns, BN, ahead.origin.s1, k, bar);
+  }
+}
+
+/* A work-item's part of a tile and of the blocks: where it reads in strips, and its sub-group's first row and column. */
+typedef struct { __local const uchar *from_a, *from_b; int place_a, place_b, row, column, slice; } part_t;
+
+INLINE part_t part_of(__local const uchar *tiles)
+{
+  const int id = get_local_id(0), sub_group = id / 32, g = id % 32 / 4, t = id % 4;
+  const int slice = SLICES > 1 ? sub_group / SLICE_GROUPS : 0;
+  const int row = sub_group % SLICE_GROUPS / SG_COLUMNS * SGM, column = sub_group % SG_COLUMNS * SGN;
+  return (part_t){
+      tiles + slice * SLICE_STEPS / 2 * CHUNK_A + row * 128,
+      tiles + BLOCK_A + slice * SLICE_STEPS / 2 * CHUNK_B + column * 128, PLACE_A(g, t), PLACE_B(g, t), row, column, slice};
+}
+
+INLINE void read_a(double (*to)[4], const part_t part, const int stage, const int step)
+{
+  UNROLL for (int i = 0; i < STRIPS_A; ++i)
+    LOAD_STRIP_A(to[i], part.from_a + stage * STAGE_BYTES + step / 2 * CHUNK_A + i * STRIP, part.place_a, step % 2);
+}
+
+/* Strip n of all steps. */
+INLINE void read_b(double *to, const part_t part, const int stage, const int n)
+{
+  const int step = n / STRIPS_B, j = n % STRIPS_B;
+  LOAD_STRIP_B(to, part.from_b + stage * STAGE_BYTES + step / 2 * CHUNK_B + j * STRIP, part.place_b, step % 2);
+}
+
+/* Adds a block's products, once it has landed. Of A a whole step, of B a strip is read while the ones before are
+ * multiplied. `read`: the barrier of the stage that was read last, given back only here: an assembler was seen to move
+ * arrivals above the multiplications that they follow, but not above a wait. */
+INLINE void multiply_block(
+    double *acc, const part_t part, const filler_t filler, const place_t now, const ring_t ring, const uint read)
+{
+  double fa[2][STRIPS_A][4], fb[2][4];
+  wait_until_full(filler.stages, ring);
+  if (read && get_local_id(0) % 32 == 0) mbarrier_arrive(read);
+  read_a(fa[0], part, ring.stage, 0);
+  read_b(fb[0], part, ring.stage, 0);
+  UNROLL for (int step = 0; step < SLICE_STEPS; ++step) {
+    if (step == SLICE_STEPS / 2 && (int)get_local_id(0) == 32 * (now.block % SUB_GROUPS))
+      fill(filler, now, ring, STAGES - 1);
+    if (step + 1 < SLICE_STEPS) read_a(fa[(step + 1) % 2], part, ring.stage, step + 1);
+    UNROLL for (int j = 0; j < STRIPS_B; ++j) {
+      const int n = step * STRIPS_B + j;
+      if (n + 1 < SLICE_STEPS * STRIPS_B) read_b(fb[(n + 1) % 2], part, ring.stage, n + 1);
+      UNROLL for (int i = 0; i < STRIPS_A; ++i) {
+        double *d = acc + (i * STRIPS_B + j) * 8;
+        mma_double(d, fa[step % 2][i], fb[n % 2][0], fb[n % 2][2]);
+        mma_double(d + 4, fa[step % 2][i], fb[n % 2][1], fb[n % 2][3]);
+      }
+    }
+  }
+}
+
 #if SLICES > 1
 /* Adds the slices' sums to slice 0's. */
-INLINE void sum_slices(double *acc, __local double *sums, const int slice, const int item)
+INLINE void sum_slices(double *acc, __local double *sums, const int slice)
 {
+  const int item = get_local_id(0) % (32 * SLICE_GROUPS);
   for (int other = 1; other < SLICES; ++other) {
     UNROLL for (int i = 0; i < ACCS; ++i)
       if (slice == other) sums[i * 32 * SLICE_GROUPS + item] = acc[i];
@@ -99,8 +173,31 @@ INLINE void sum_slices(double *acc, __local double *sums, const int slice, const
 }
 #endif
 
+/* Pairs of neighbouring columns, to the result or, of a range of K, to `partial`. */
+INLINE void store_part(
+    const double *acc, const part_t part, const place_t now, const work_t work, __global double *partial, RESULT_ARGS)
+{
+  const int tiles = work.tiles_m * work.tiles_n, range = now.tile / tiles;
+  const long slot = (BATCH_ENTRY * tiles + now.tile - range * tiles) * work.split_k + range;
+  const int g = get_local_id(0) % 32 / 4, t = get_local_id(0) % 4;
+  UNROLL for (int i = 0; i < STRIPS_A; ++i)
+    UNROLL for (int r = 0; r < 4 * STRIPS_B; ++r) {
+      const int j = r / 4, h = r / 2 % 2, e = r % 2;
+      const int m = part.row + 16 * i + ROW_OF(g) + h;
+      const int n = part.column + 16 * j + PAIR_OF(t, e);
+      const double *d = acc + (i * STRIPS_B + j) * 8;
+      const double pair[2] = {d[4 * PAIR_FRAGMENT(e, 0) + PAIR_ELEMENT(h, e, 0)],
+                              d[4 * PAIR_FRAGMENT(e, 1) + PAIR_ELEMENT(h, e, 1)]};
+#if SPLIT_K
+      *(__global double2 *)(partial + slot * (BM * BN) + m * BN + n) = (double2)(pair[0], pair[1]);
+#else
+      store_pair(now.origin.s0 + m, now.origin.s1 + n, pair, RESULT);
+#endif
+    }
+}
+
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
-    GEMM_ARGS, __global ulong *maps, __global double *partial, const int shares, PACKED_ARGS)
+    GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global double *partial, const int split_k)
 {
   __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
   __local ulong bars[2 * STAGES];
@@ -108,126 +205,39 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
 #if SLICES > 1
   __local double sums[ACCS * 32 * SLICE_GROUPS];
 #endif
-  GEMM_BEGIN;
   const long z = BATCH_ENTRY;
   const int id = get_local_id(0), sub_group = id / 32;
-  const int groups = get_num_groups(0);
-  const int all_blocks = (K + BK - 1) / BK;
-  const work_t work = {(M + BM - 1) / BM, (N + BN - 1) / BN, shares, (all_blocks + shares - 1) / shares, all_blocks};
-  const int all_tiles = work.tiles_m * work.tiles_n * shares;
-  const uint tile0 = local_address(tiles);
-  const uint full = local_address(bars);
-  const uint empty = full + 8 * STAGES;
-  __global ulong *slot = maps + MAP_SLOT * (get_group_id(2) * groups + get_group_id(0));
-
-  if (sub_group == 0)
-    KEEP_STRIP_MAP(slot, 0, scratch, SOURCE_A, ACROSS_A, M, K, (PACKED_A ? pitch : lda) * 8, BM);
-  if (sub_group == 1)
-    KEEP_STRIP_MAP(slot, 1, scratch + 32, SOURCE_B, ACROSS_B, N, K, (PACKED_B ? pitch : ldb) * 8, BN);
-  if (id == 64) {
-    for (int s = 0; s < STAGES; ++s) {
-      mbarrier_init(full + 8 * s, 1);
-      mbarrier_init(empty + 8 * s, SUB_GROUPS);
-    }
-    mbarrier_fence();
-  }
+  __global const uchar *from_a = operand_in_stack(a, a_offset, z, a_stride, BATCH_OFFSET(batch_offsets, 0), 8);
+  __global const uchar *from_b = operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(batch_offsets, 1), 8);
+  __global ulong *slot = maps + MAP_SLOT * (get_group_id(2) * get_num_groups(0) + get_group_id(0));
+  const filler_t filler = {slot, M, N, work_of(M, N, K, split_k), stages_in(tiles, bars)};
+  GEMM_BEGIN;
+  if (sub_group == 0) keep_map(slot, 0, scratch, strips_of(from_a, ACROSS_A, M, K, lda * 8, BM), 128);
+  if (sub_group == 1) keep_map(slot, 1, scratch + 32, strips_of(from_b, ACROSS_B, N, K, ldb * 8, BN), 128);
+  if (id == 64) begin_stages(filler.stages, 1, SUB_GROUPS);
   barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
   if (id % 32 == 0) {
     map_acquire(slot);
     map_acquire(slot + 16);
   }
-
-  place_t now = tile_begin(get_group_id(0), work);
-  int stage = 0;
-  uint phase = 0;
-  /* Asks for the block that is `lead` (under STAGES) further on, if there is one, once its stage is read. */
-#define FILL(lead)                                                                             \
-  do {                                                                                         \
-    const place_t ahead_ = further(now, lead, work, groups);                                   \
-    const int over_ = stage + (lead) >= STAGES;                                                \
-    const int stage_ = stage + (lead) - over_ * STAGES;                                        \
-    if (ahead_.tile < all_tiles) {                                                             \
-      mbarrier_wait(empty + 8 * stage_, phase ^ over_ ^ 1);                                    \
-      mbarrier_expect(full + 8 * stage_, STAGE_BYTES);                                         \
-      for (int c_ = 0; c_ < BK / 16; ++c_) {                                                   \
-        const uint to_ = tile0 + stage_ * STAGE_BYTES;                                         \
-        const int k_ = ahead_.block * BK + 16 * c_;                                            \
-        copy_strips(to_ + c_ * CHUNK_A, slot, ACROSS_A, M, BM, ahead_.origin.s0, k_, full + 8 * stage_); \
-        copy_strips(to_ + BLOCK_A + c_ * CHUNK_B, slot + 16, ACROSS_B, N, BN, ahead_.origin.s1, k_, \
-                    full + 8 * stage_);                                                        \
-      }                                                                                        \
-    }                                                                                          \
-  } while (0)
+  place_t now = tile_begin(get_group_id(0), filler.work);
+  ring_t ring = {0, 0};
   for (int lead = 0; lead < STAGES - 1; ++lead)
-    if (id == 32 * (lead % SUB_GROUPS)) FILL(lead);
+    if (id == 32 * (lead % SUB_GROUPS)) fill(filler, now, ring, lead);
 
-  const int g = id % 32 / 4, t = id % 4;
-  const int slice = sub_group / SLICE_GROUPS;
-  const int row = sub_group % SLICE_GROUPS / SG_COLUMNS * SGM, column = sub_group % SG_COLUMNS * SGN;
-  __local const uchar *from_a = tiles + slice * SLICE_STEPS / 2 * CHUNK_A + row * 128;
-  __local const uchar *from_b = tiles + BLOCK_A + slice * SLICE_STEPS / 2 * CHUNK_B + column * 128;
-  const int place_a = PLACE_A(g, t), place_b = PLACE_B(g, t);
+  const part_t part = part_of(tiles);
   uint read = 0; /* the barrier of the stage that was read last */
-  for (; now.tile < all_tiles; now = tile_begin(now.tile + groups, work)) {
+  for (; now.tile < filler.work.all; now = tile_begin(now.tile + (int)get_num_groups(0), filler.work)) {
     double acc[ACCS]; /* of strips i and j: fragment h's d[e] at ((i STRIPS_B + j) 2 + h) 4 + e */
     UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
-    /* Of A a whole step, of B a strip: read while the ones before are multiplied. */
-    double fa[2][STRIPS_A][4], fb[2][4];
-#define READ_A(to, step)                                                                        \
-  do {                                                                                          \
-    UNROLL for (int i_ = 0; i_ < STRIPS_A; ++i_)                                     \
-      LOAD_STRIP_A((to)[i_], from_a + stage * STAGE_BYTES + (step) / 2 * CHUNK_A + i_ * STRIP, place_a, (step) % 2); \
-  } while (0)
-#define READ_B(to, step, j) \
-  LOAD_STRIP_B(to, from_b + stage * STAGE_BYTES + (step) / 2 * CHUNK_B + (j) * STRIP, place_b, (step) % 2)
-    while (now.block < now.end) {
-      mbarrier_wait(full + 8 * stage, phase);
-      /* The stage before is released only here: an assembler was seen to move arrivals above the
-       * multiplications that they follow, but not above a wait. */
-      if (read && id % 32 == 0) mbarrier_arrive(read);
-      read = empty + 8 * stage;
-      READ_A(fa[0], 0);
-      READ_B(fb[0], 0, 0);
-      UNROLL for (int step = 0; step < SLICE_STEPS; ++step) {
-        if (step == SLICE_STEPS / 2 && id == 32 * (now.block % SUB_GROUPS)) FILL(STAGES - 1);
-        if (step + 1 < SLICE_STEPS) READ_A(fa[(step + 1) % 2], step + 1);
-        UNROLL for (int j = 0; j < STRIPS_B; ++j) {
-          const int n = step * STRIPS_B + j;
-          if (n + 1 < SLICE_STEPS * STRIPS_B) READ_B(fb[(n + 1) % 2], (n + 1) / STRIPS_B, (n + 1) % STRIPS_B);
-          UNROLL for (int i = 0; i < STRIPS_A; ++i) {
-            double *d = acc + (i * STRIPS_B + j) * 8;
-            mma_double(d, fa[step % 2][i], fb[n % 2][0], fb[n % 2][2]);
-            mma_double(d + 4, fa[step % 2][i], fb[n % 2][1], fb[n % 2][3]);
-          }
-        }
-      }
-      ++now.block;
-      if (++stage == STAGES) {
-        stage = 0;
-        phase ^= 1;
-      }
+    for (; now.block < now.end; ++now.block) {
+      multiply_block(acc, part, filler, now, ring, read);
+      read = filler.stages.empty + 8 * ring.stage;
+      ring = ahead_by(ring, 1);
     }
 #if SLICES > 1
-    sum_slices(acc, sums, slice, id % (32 * SLICE_GROUPS));
-    if (slice) continue;
+    sum_slices(acc, sums, part.slice);
 #endif
-#if SPLIT_K
-    const int all = work.tiles_m * work.tiles_n, share = now.tile / all;
-    __global double *to = partial + ((z * all + now.tile - share * all) * shares + share) * (BM * BN);
-#endif
-    UNROLL for (int i = 0; i < STRIPS_A; ++i)
-      UNROLL for (int r = 0; r < 4 * STRIPS_B; ++r) {
-        const int j = r / 4, h = r / 2 % 2, e = r % 2;
-        const int m = row + 16 * i + ROW_OF(g) + h;
-        const int n = column + 16 * j + PAIR_OF(t, e);
-        const double *d = acc + (i * STRIPS_B + j) * 8;
-        const double pair[2] = {d[4 * PAIR_FRAGMENT(e, 0) + PAIR_ELEMENT(h, e, 0)],
-                                d[4 * PAIR_FRAGMENT(e, 1) + PAIR_ELEMENT(h, e, 1)]};
-#if SPLIT_K
-        *(__global double2 *)(to + m * BN + n) = (double2)(pair[0], pair[1]);
-#else
-        STORE_PAIR(now.origin.s0 + m, now.origin.s1 + n, pair);
-#endif
-      }
+    if (part.slice == 0) store_part(acc, part, now, filler.work, partial, RESULT);
   }
 }

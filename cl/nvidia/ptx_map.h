@@ -10,10 +10,13 @@
  *
  * Or it is 64 bytes wide: row r at 64 r, chunk c at chunk c ^ (r / 2 % 4), an atom of 512 bytes.
  *
- * A line that begins with //@sm_90a is a comment until pyclmm/ptx.py rewrites the program for the
- * target sm_90a, which the compiler of OpenCL C does not offer. Joined after ptx_copy.h.
+ * A line that begins with //@sm_90a is a comment until pyclmm/opencl/ptx.py rewrites the program for the
+ * target sm_90a, which the compiler of OpenCL C does not offer.
+ *
+ * Macros: ELEMENT (elements.h).
  */
 #include "include/attributes.h"
+#include "nvidia/elements.h"
 #include "nvidia/ptx_copy.h"
 
 /* A barrier whose phase completes after so many arrivals and all bytes they announced. */
@@ -70,41 +73,57 @@ static inline void copy_box(
 #define MAP_64(map, field, value)                                         \
   asm volatile(MAP_REPLACE field ", %1;" :: "r"(map), "l"(value) : "memory")
 
-/* Writes the tensor map of `layers` matrices of rows x columns elements, a row every `pitch` bytes, a
- * matrix every `layer_pitch`, read in boxes of box_rows x box_columns, which `width` says is of 128 or 64 bytes.
- * The element type's code is the constant `type`: 0 for 8 bits, 1 for 16 bits, 11 for float32 rounded to TF32.
- * All 32 work-items of one sub-group call it; `scratch` is 128 bytes of local memory, aligned to 128. */
-#define BYTES_128 "3"
-#define BYTES_64 "2"
-#define WRITE_MAP(map, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, width) \
-  do {                                                                                                \
-    const uint draft_ = local_address(scratch);                                                       \
-    (scratch)[get_local_id(0) % 32] = 0;                                                              \
-    asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");                                           \
-    if (get_local_id(0) % 32 == 0) {                                                                  \
-      MAP_64(draft_, "global_address.shared::cta.b1024.b64 [%0]", base);                              \
-      MAP_CONSTANT(draft_, "rank", "2"); /* three dimensions */                                       \
-      MAP_32(draft_, "box_dim.shared::cta.b1024.b32 [%0], 0", box_columns);                           \
-      MAP_32(draft_, "box_dim.shared::cta.b1024.b32 [%0], 1", box_rows);                              \
-      MAP_CONSTANT(draft_, "box_dim", "2, 1");                                                        \
-      MAP_32(draft_, "global_dim.shared::cta.b1024.b32 [%0], 0", columns);                            \
-      MAP_32(draft_, "global_dim.shared::cta.b1024.b32 [%0], 1", rows);                               \
-      MAP_32(draft_, "global_dim.shared::cta.b1024.b32 [%0], 2", layers);                             \
-      MAP_64(draft_, "global_stride.shared::cta.b1024.b64 [%0], 0", pitch);                           \
-      MAP_64(draft_, "global_stride.shared::cta.b1024.b64 [%0], 1", layer_pitch);                     \
-      MAP_CONSTANT(draft_, "element_stride", "0, 1");                                                 \
-      MAP_CONSTANT(draft_, "element_stride", "1, 1");                                                 \
-      MAP_CONSTANT(draft_, "element_stride", "2, 1");                                                 \
-      MAP_CONSTANT(draft_, "elemtype", TEXT(type));                                                   \
-      MAP_CONSTANT(draft_, "interleave_layout", "0");                                                 \
-      MAP_CONSTANT(draft_, "swizzle_mode", width);                                                    \
-      MAP_CONSTANT(draft_, "fill_mode", "0");                                                         \
-    }                                                                                                 \
-    asm volatile("bar.warp.sync 0xffffffff;\n\t"                                                      \
-                 "//@sm_90a tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic"            \
-                 ".release.gpu.sync.aligned [%0], [%1], 128;"                                         \
-                 :: "l"(map), "r"(draft_) : "memory");                                                \
-  } while (0)
+/* What a tensor map describes: `layers` matrices of rows x columns elements, a row every `pitch` bytes, a matrix every
+ * `layer_pitch`, read in boxes of so many of each. A box is 128 or 64 bytes wide. */
+typedef struct {
+  __global const uchar *from;
+  int columns, rows, layers;
+  long pitch, layer_pitch;
+  int box_columns, box_rows, box_layers;
+} map_t;
+
+/* Elements of 8 bits, of 16, float32 rounded to TF32, float64. */
+#if ELEMENT_BYTES == 1
+#define MAP_TYPE 0
+#elif ELEMENT_BYTES == 2
+#define MAP_TYPE 1
+#elif ELEMENT_BYTES == 4
+#define MAP_TYPE 11
+#else
+#define MAP_TYPE 9
+#endif
+
+/* By all 32 work-items of a sub-group; `scratch` is 128 bytes of local memory, aligned to 128; box_bytes a constant. */
+INLINE void write_map(__global ulong *map, __local uint *scratch, const map_t of, const int box_bytes)
+{
+  const uint draft = local_address(scratch);
+  scratch[get_local_id(0) % 32] = 0;
+  asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+  if (get_local_id(0) % 32 == 0) {
+    MAP_64(draft, "global_address.shared::cta.b1024.b64 [%0]", of.from);
+    MAP_CONSTANT(draft, "rank", "2"); /* three dimensions */
+    MAP_32(draft, "box_dim.shared::cta.b1024.b32 [%0], 0", of.box_columns);
+    MAP_32(draft, "box_dim.shared::cta.b1024.b32 [%0], 1", of.box_rows);
+    MAP_32(draft, "box_dim.shared::cta.b1024.b32 [%0], 2", of.box_layers);
+    MAP_32(draft, "global_dim.shared::cta.b1024.b32 [%0], 0", of.columns);
+    MAP_32(draft, "global_dim.shared::cta.b1024.b32 [%0], 1", of.rows);
+    MAP_32(draft, "global_dim.shared::cta.b1024.b32 [%0], 2", of.layers);
+    MAP_64(draft, "global_stride.shared::cta.b1024.b64 [%0], 0", of.pitch);
+    MAP_64(draft, "global_stride.shared::cta.b1024.b64 [%0], 1", of.layer_pitch);
+    MAP_CONSTANT(draft, "element_stride", "0, 1");
+    MAP_CONSTANT(draft, "element_stride", "1, 1");
+    MAP_CONSTANT(draft, "element_stride", "2, 1");
+    MAP_CONSTANT(draft, "elemtype", TEXT(MAP_TYPE));
+    MAP_CONSTANT(draft, "interleave_layout", "0");
+    if (box_bytes == 128) MAP_CONSTANT(draft, "swizzle_mode", "3");
+    else MAP_CONSTANT(draft, "swizzle_mode", "2");
+    MAP_CONSTANT(draft, "fill_mode", "0");
+  }
+  asm volatile("bar.warp.sync 0xffffffff;\n\t"
+               "//@sm_90a tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic"
+               ".release.gpu.sync.aligned [%0], [%1], 128;"
+               :: "l"(map), "r"(draft) : "memory");
+}
 
 /* Before the first copy by a map in global memory, by the work-item that asks for copies. */
 static inline void map_acquire(__global const ulong *map)
@@ -131,21 +150,15 @@ static inline bool describes(__global const ulong *about, const ulong *wanted)
   return same;
 }
 
-/* Map `n` of a slot describes the matrix after it, and this sub-group has acquired it if it was written. Arguments as
- * WRITE_MAP's. */
-#define KEEP_MAP(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type) \
-  KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, BYTES_128)
-#define KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, \
-                    width)                                                                            \
-  do {                                                                                                \
-    __global ulong *about_ = (slot) + 32 + 8 * (n);                                                   \
-    const ulong wanted_[5] = {                                                                        \
-        (ulong)(base), (ulong)(rows) << 32 | (uint)(columns), (ulong)(pitch), (ulong)(layer_pitch),   \
-        (ulong)(layers) << 32 | (uint)((type) << 24 | (box_rows) << 12 | (box_columns))};             \
-    if (!describes(about_, wanted_)) {                                                                \
-      WRITE_MAP((slot) + 16 * (n), scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, \
-                box_columns, type, width);                                                            \
-      map_acquire((slot) + 16 * (n));                                                                 \
-      UNROLL for (int i_ = 0; i_ < 5; ++i_) about_[i_] = wanted_[i_];                      \
-    }                                                                                                 \
-  } while (0)
+/* Map `n` of a slot describes `of` after it, and this sub-group has acquired it if it was written. As write_map. */
+INLINE void keep_map(__global ulong *slot, const int n, __local uint *scratch, const map_t of, const int box_bytes)
+{
+  __global ulong *about = slot + 32 + 8 * n;
+  const ulong wanted[5] = {
+      (ulong)of.from, (ulong)of.rows << 32 | (uint)of.columns, (ulong)of.pitch, (ulong)of.layer_pitch,
+      (ulong)of.layers << 32 | ((uint)MAP_TYPE << 28 | of.box_layers << 20 | of.box_rows << 10 | of.box_columns)};
+  if (describes(about, wanted)) return;
+  write_map(slot + 16 * n, scratch, of, box_bytes);
+  map_acquire(slot + 16 * n);
+  UNROLL for (int i = 0; i < 5; ++i) about[i] = wanted[i];
+}

@@ -12,16 +12,19 @@
  * column of B); "across K" (16-bit types only) 64 rows of A (64 columns of B, or 32 of 32) at one k. TF32's A may come from
  * registers instead, as ptx_mma.h draws it: work-item 32 s + 4 g + t holds a[h + 2 q] = A(16 s + g + 8 h, t + 4 q).
  *
- * Macros: WGMMA_N 32, 64, 128, 192, 256
- *         WGMMA_TYPE 1 float16, 2 bfloat16, 3 TF32, 4 8-bit integers of PTX types WGMMA_A.WGMMA_B
+ * Macros: BN 32, 64, 128, 192, 256: WGMMA_N
+ *         ELEMENT (elements.h); of 8-bit integers the types are A_TYPE and B_TYPE
  *         WGMMA_ACROSS_A WGMMA_ACROSS_B 0, 1
  */
 #include "include/attributes.h"
+#include "include/types.h"
+#include "nvidia/elements.h"
 #include "nvidia/ptx_copy.h"
 
-#if !defined(WGMMA_N) || !defined(WGMMA_TYPE) || !defined(WGMMA_ACROSS_A) || !defined(WGMMA_ACROSS_B)
-#error "ptx_wgmma.h needs WGMMA_N WGMMA_TYPE WGMMA_ACROSS_A WGMMA_ACROSS_B"
+#if !defined(BN) || !defined(WGMMA_ACROSS_A) || !defined(WGMMA_ACROSS_B)
+#error "ptx_wgmma.h needs BN WGMMA_ACROSS_A WGMMA_ACROSS_B"
 #endif
+#define WGMMA_N BN
 
 /* Where a tile lies, in units of 16 bytes: bits 0 to 13 its address, 16 to 29 the way to the next 64
  * columns (across K), 32 to 45 the way to the next eight box rows; bits 62 and 63: swizzled over 128
@@ -87,26 +90,27 @@ static inline ulong wgmma_right(const uint address, const uint chunk_bytes)
 #define WGMMA_KEEP "%130"
 #define WGMMA_LEFT_NAMES "{" NAMES_128 "}, {%128,%129,%130,%131}, %132, p"
 #else
-#error "WGMMA_N must be 32, 64, 128, 192 or 256"
+#error "BN must be 32, 64, 128, 192 or 256"
 #endif
 
 #define WGMMA_ACROSS ", 1, 1, " TEXT(WGMMA_ACROSS_A) ", " TEXT(WGMMA_ACROSS_B)
-#if WGMMA_TYPE == 1
-#define WGMMA_KIND "k16.f32.f16.f16 "
-#define WGMMA_TAIL WGMMA_ACROSS
-#elif WGMMA_TYPE == 2
-#define WGMMA_KIND "k16.f32.bf16.bf16 "
-#define WGMMA_TAIL WGMMA_ACROSS
-#elif WGMMA_TYPE == 3
-#define WGMMA_KIND "k8.f32.tf32.tf32 "
-#define WGMMA_TAIL ", 1, 1"
-#elif WGMMA_TYPE == 4
-#define WGMMA_KIND "k32.s32." TEXT(WGMMA_A) "." TEXT(WGMMA_B) " "
+#define ptx_int8 s8
+#define ptx_uint8 u8
+#define wgmma_float16 "k16.f32.f16.f16 "
+#define wgmma_bfloat16 "k16.f32.bf16.bf16 "
+#define wgmma_float32 "k8.f32.tf32.tf32 "
+#if ELEMENT_BYTES == 1
+#define WGMMA_KIND "k32.s32." TEXT(CAT(ptx_, A_TYPE)) "." TEXT(CAT(ptx_, B_TYPE)) " "
 #define WGMMA_TAIL ""
 #else
-#error "WGMMA_TYPE must be 1 to 4"
+#define WGMMA_KIND CAT(wgmma_, ELEMENT)
+#if ELEMENT_BYTES == 2
+#define WGMMA_TAIL WGMMA_ACROSS
+#else
+#define WGMMA_TAIL ", 1, 1"
 #endif
-#if WGMMA_TYPE == 4
+#endif
+#if ELEMENT_BYTES == 1
 typedef int wgmma_acc;
 typedef int4 wgmma_acc4;
 #define WGMMA_REG(x) "+r"(x)
@@ -126,7 +130,7 @@ INLINE void wgmma(
                : WGMMA_OPERANDS(acc) : "l"(a), "l"(b), "r"(keep) : "memory");
 }
 
-#if WGMMA_TYPE == 3
+#if ELEMENT_BYTES == 4
 /* Two words of A, from local memory. */
 static inline void load_pair(uint *words, const uint from)
 {

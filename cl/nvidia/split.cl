@@ -196,11 +196,11 @@ INLINE void split_lines(const Source s, __global uchar *to, const long pitch, co
 #if SPLIT == 1
 #define PART_BYTES 2
 #define MORE_ARGS , __global int *exponents, __global int2 *quality
-#define MORE(rows) , exponents + z * (M + columns) + (rows), quality + z * get_num_groups(0) + group, &found
+#define MORE(exponents, quality, found) , exponents, quality, found
 #else
 #define PART_BYTES 4
 #define MORE_ARGS
-#define MORE(rows)
+#define MORE(exponents, quality, found)
 #endif
 
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_split(
@@ -210,15 +210,17 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_split(
   __local Found found;
 #endif
   GEMM_BEGIN;
-  const long z = BATCH_ENTRY;
-  const int columns = COLUMNS;
-  const int groups_a = line_groups(M);
-  const int group = get_group_id(0);
-  if (group < groups_a) {
-    const Source s = SOURCE_A;
-    split_lines(s, packed_a + z * M * pitch * PART_BYTES, pitch, group * LINES MORE(0));
-  } else {
-    const Source s = SOURCE_B;
-    split_lines(s, packed_b + z * columns * pitch * PART_BYTES, pitch, (group - groups_a) * LINES MORE(M));
-  }
+  const long z = BATCH_ENTRY, line_bytes = pitch * PART_BYTES;
+  const int columns = N * PLANES, depth = K * PLANES; /* of the real product */
+  const int groups_a = line_groups(M), group = get_group_id(0);
+#if SPLIT == 1
+  exponents += z * (M + columns);
+  quality += z * get_num_groups(0) + group;
+#endif
+  if (group < groups_a)
+    split_lines(source_a(a, lda, M, depth), packed_a + z * M * line_bytes, pitch,
+                group * LINES MORE(exponents, quality, &found));
+  else
+    split_lines(source_b(b, ldb, columns, depth), packed_b + z * columns * line_bytes, pitch,
+                (group - groups_a) * LINES MORE(exponents + M, quality, &found));
 }

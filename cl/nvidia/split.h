@@ -35,5 +35,3 @@
 #define LINES 8
 #define EXPONENTS (SPLIT == 1)
 #define COMPLEX (PLANES == 2)
-#define COLUMNS (N * PLANES) /* of the real product */
-#define DEPTH (K * PLANES)

@@ -1,8 +1,6 @@
-/* What a product of split operands asks before it starts: whether it is its turn. Bounds in split.h. The product of
- * float16 parts, where they do not serve, makes TF32 parts instead, for the next launch (split_tf32.h).
- *
- * Macros: those of split.h. z, columns and depth are known before, and WORK_ITEMS. A kernel begins with SPLIT_FIRST;
- * SPLIT_THEN comes before its products, and may come after it has begun to copy: it ends that by `leave`.
+/* What a product of split operands asks before it starts: whether it is its turn. Bounds in split.h. Where float16 parts
+ * do not serve, their product makes TF32 parts instead, for the next launch (split_tf32.h); where those do not,
+ * theirs multiplies element by element.
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -15,20 +13,9 @@
 #if SPLIT == 1
 #define SPLIT_ARGS , __global const int *exponents, __global const int2 *quality, __global int *done
 
-#define SPLIT_FIRST exponents += z * (M + columns)
-#define SPLIT_THEN(leave)                                                         \
-  __local int worst[3];                                                           \
-  const bool serves = half_parts_serve(quality, z, M, columns, depth, worst);     \
-  if (get_group_id(0) == 0 && get_local_id(0) == 0) done[z] = serves;             \
-  if (!serves) {                                                                  \
-    leave;                                                                        \
-    const Source s_a_ = SOURCE_A, s_b_ = SOURCE_B;                                \
-    split_all_to_tf32(s_a_, s_b_, packed_a, packed_b, z, WORK_ITEMS);             \
-    return;                                                                       \
-  }
-
+/* Whether the float16 parts of product z serve, which `done` is told. */
 static inline bool half_parts_serve(
-    __global const int2 *quality, const long z, const int rows, const int columns, const int depth,
+    __global const int2 *quality, __global int *done, const long z, const int rows, const int columns, const int depth,
     __local int *worst)
 {
   const int groups_a = line_groups(rows), groups = groups_a + line_groups(columns);
@@ -45,23 +32,15 @@ static inline bool half_parts_serve(
     if (get_local_id(0) % SUB_GROUP == i % SUB_GROUP) atomic_min(&worst[i], found);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  return worst[2] == 0 || worst[0] + worst[1] >= depth;
+  const bool serve = worst[2] == 0 || worst[0] + worst[1] >= depth;
+  if (get_group_id(0) == 0 && get_local_id(0) == 0) done[z] = serve;
+  return serve;
 }
 #elif SPLIT == 2
 #define SPLIT_ARGS , __global const int *exponents, __global const int *done
 
 /* TF32 parts have float32's exponents. They serve unless a sum could overflow, an operand is not
  * finite, or a line is so small that its low parts vanish; float32 multiplies and adds do the rest. */
-#define SPLIT_FIRST                                                                              \
-  __local int ends[3];                                                                           \
-  if (done[z]) return;                                                                           \
-  if (!tf32_parts_serve(exponents + z * (M + columns), M, columns, depth, ends)) {               \
-    for (int tile = get_group_id(0); (long)tile * WORK_ITEMS < (long)M * N; tile += get_num_groups(0)) \
-      PLAIN_PRODUCTS(tile);                                                                      \
-    return;                                                                                      \
-  }
-#define SPLIT_THEN(leave)
-
 static inline bool tf32_parts_serve(
     __global const int *exponents, const int rows, const int columns, const int depth, __local int *ends)
 {
@@ -80,20 +59,19 @@ static inline bool tf32_parts_serve(
   return a < 128 && b < 128 && a + b + 32 - (int)clz(depth) < 127 && ends[2] + 15 > -90;
 }
 
-/* One element a work-item, by float32 multiplies and adds. */
-#define PLAIN_PRODUCTS(tile)                                                          \
-  do {                                                                                \
-    const long at_ = (long)(tile) * WORK_ITEMS + get_local_id(0);                     \
-    const int i_ = (int)(at_ / N), j_ = (int)(at_ % N);                               \
-    if (i_ < M) {                                                                     \
-      ACC_T acc_ = ACC_ZERO;                                                          \
-      for (int k_ = 0; k_ < K; ++k_)                                                  \
-        acc_ = MAC(acc_, LOAD_A(a, A_INDEX(i_, k_, lda)), LOAD_B(b, B_INDEX(k_, j_, ldb)));\
-      store_result(i_, j_, acc_, RESULT);                                             \
-    }                                                                                 \
-  } while (0)
+/* out by float32 multiplies and adds, an element a work-item, by all work-groups. */
+INLINE void multiply_plainly(
+    __global const A_T *a, const long lda, __global const B_T *b, const long ldb, const int K, const int work_items,
+    RESULT_ARGS)
+{
+  const long step = (long)get_num_groups(0) * work_items;
+  for (long at = (long)get_group_id(0) * work_items + get_local_id(0); at < (long)M * N; at += step) {
+    const int i = (int)(at / N), j = (int)(at % N);
+    ACC_T acc = ACC_ZERO;
+    for (int k = 0; k < K; ++k) acc = MAC(acc, LOAD_A(a, A_INDEX(i, k, lda)), LOAD_B(b, B_INDEX(k, j, ldb)));
+    store_result(i, j, acc, RESULT);
+  }
+}
 #else
 #define SPLIT_ARGS
-#define SPLIT_FIRST
-#define SPLIT_THEN(leave)
 #endif

@@ -24,9 +24,16 @@ typedef struct {
   bool wide, k_fast, of_b, conj;
 } Source;
 
-/* A and B in a kernel with GEMM_ARGS. */
-#define SOURCE_A {(__global const float *)a, lda * PLANES, M, DEPTH, WIDE_A, !TRANS_A, false, CONJ_A}
-#define SOURCE_B {(__global const float *)b, ldb * PLANES, COLUMNS, DEPTH, WIDE_B, TRANS_B, true, CONJ_B}
+static inline Source source_a(__global const A_T *a, const long lda, const int lines, const int depth)
+{
+  const Source s = {(__global const float *)a, lda * PLANES, lines, depth, WIDE_A, !TRANS_A, false, CONJ_A};
+  return s;
+}
+static inline Source source_b(__global const B_T *b, const long ldb, const int lines, const int depth)
+{
+  const Source s = {(__global const float *)b, ldb * PLANES, lines, depth, WIDE_B, TRANS_B, true, CONJ_B};
+  return s;
+}
 
 /* Groups of LINES lines, those of A and then those of B. */
 static inline int line_groups(const int lines) { return (lines + LINES - 1) / LINES; }

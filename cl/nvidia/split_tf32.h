@@ -23,7 +23,7 @@ INLINE void split_to_tf32(
       const float4 v = (float4)(x[l][0], x[l][1], x[l][2], x[l][3]);
       const float4 hi = (float4)(tf32(v.x), tf32(v.y), tf32(v.z), tf32(v.w));
       const float4 lo = v - hi;
-      __global float4 *at = (__global float4 *)(to + (mine + l) * pitch_bytes + block / 4 * 128 + block % 4 * 16);
+      __global float4 *at = (__global float4 *)(to + (mine + l) * pitch_bytes + block / 4 * 128L + block % 4 * 16);
       if (mine + l >= s.lines) continue;
       at[0] = hi;
       at[4] = (float4)(tf32(lo.x), tf32(lo.y), tf32(lo.z), tf32(lo.w));

@@ -11,13 +11,16 @@
  *   A, across K       row             8 g0 + 4 g1 + 2 g2 + h      h = 0, 1 in one read
  *   B, across K       column            g0 + 8 g1 + 2 g2 + 4 h
  *
- * Macros: ACROSS_A ACROSS_B 0, 1: lines run across K; SGM x SGN, a sub-group's tile.
+ * Macros: SGM x SGN, a sub-group's tile; TRANS_A TRANS_B (gemm.h).
  */
 #include "include/attributes.h"
+#include "include/gemm.h"
 
-#if !defined(ACROSS_A) || !defined(ACROSS_B) || !defined(SGM) || !defined(SGN)
-#error "strip_fragments.h needs ACROSS_A ACROSS_B SGM SGN"
+#if !defined(SGM) || !defined(SGN)
+#error "strip_fragments.h needs SGM SGN"
 #endif
+#define ACROSS_A TRANS_A /* whether lines run across K */
+#define ACROSS_B (!TRANS_B)
 #define ACCS (SGM * SGN / 32) /* sums a work-item */
 
 #if ACROSS_A

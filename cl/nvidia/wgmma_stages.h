@@ -1,111 +1,85 @@
-/* wgmma_stages: the ring of stages in local memory that wgmma.cl multiplies from, and the work-items that fill it.
+/* wgmma_stages: the ring of stages (stages.h) that wgmma.cl and wgmma_split.cl multiply from, and the sub-groups
+ * that fill it. A stage holds BLOCKS blocks, lines of 128 bytes of K:
  *
- *     stage s:  | block of A, BM lines of 128 bytes | block of B, BN lines |     s + 1 ..
+ *     stage s:  | block of A, BM lines | block of B, BN lines |  .. BLOCKS times ..   s + 1 ..
  *
- *     full[s]   completes when its copies have landed
- *     empty[s]  completes when every sub-group has multiplied it
+ * Of the first quartet of a work-group, sub-groups 2 f and 2 f + 1 are feeder f of A and of B: feeders take turns.
+ * Two are there where a stage takes less time than one needs to start its copies, some 0.17 us.
  *
- * Macros: BM BN STAGES FEEDERS; ELEMENT_BYTES, MAP_TYPE; WGMMA_ACROSS_A WGMMA_ACROSS_B; those of units.h and ptx_map.h.
+ * Macros: BM BN STAGES BLOCKS; WGMMA_ACROSS_A WGMMA_ACROSS_B; those of elements.h and work_pieces.h but STAGE_K.
  */
 #include "include/attributes.h"
+#include "nvidia/elements.h"
+#define BLOCK_K (128 / ELEMENT_BYTES)
+#define STAGE_K (BLOCKS * BLOCK_K)
 #include "nvidia/ptx_map.h"
 #include "nvidia/ptx_group.h"
-#include "nvidia/units.h"
+#include "nvidia/stages.h"
+#include "nvidia/work_pieces.h"
 
-#if !defined(BM) || !defined(BN) || !defined(STAGES) || !defined(ELEMENT_BYTES) || !defined(MAP_TYPE) || \
-    !defined(FEEDERS)
-#error "wgmma_stages.h needs BM BN STAGES ELEMENT_BYTES MAP_TYPE FEEDERS"
+#if !defined(BLOCKS) || !defined(WGMMA_ACROSS_A) || !defined(WGMMA_ACROSS_B)
+#error "wgmma_stages.h needs BLOCKS WGMMA_ACROSS_A WGMMA_ACROSS_B"
 #endif
 #define TILE_A (BM * 128)
-#define TILE_B (BN * 128)
-#define STAGE_BYTES (TILE_A + TILE_B)
-#define CHUNK (64 * 128) /* 64 rows of A */
-/* A box of an operand across K: BK of K by so many rows of A, columns of B. */
-#define BOX_A BK
-#define BOX_B (BN < BK ? BN : BK)
-#define BOX_WIDTH_A BYTES_128
-#if BN < BK && WGMMA_ACROSS_B
-#define BOX_WIDTH_B BYTES_64
-#else
-#define BOX_WIDTH_B BYTES_128
-#endif
+#define BLOCK_BYTES (TILE_A + BN * 128)
+#define STAGE_BYTES (BLOCKS * BLOCK_BYTES)
+#define ROWS_64 (64 * 128) /* bytes of 64 rows of A */
+#define FEEDERS (BM * BN <= 64 * 64 ? 2 : 1)
 
-/* A place in the ring of stages; `phase` is the parity of the laps. */
-typedef struct { int stage; uint phase; } ring_t;
-static inline ring_t advanced(ring_t ring, const int blocks)
+/* An operand as its feeders see it: `which` 0 A, 1 B; of `lines` rows of A (columns of B), no more than `most` a tile,
+ * across K in boxes of `box`. */
+typedef struct { __global ulong *map; int which, across, box, most, lines; bool layered; } fed_t;
+
+/* Its tensor map, in this work-group's slot. `length` rows (columns) by `depth` of K, lines `line_bytes` apart;
+ * layer_bytes: from one product of the stack to the next, 0 where they share the operand. A whole sub-group calls it. */
+INLINE fed_t fed_operand(
+    const int which, __global ulong *slot, __local uint *scratch, __global const uchar *from, const int length,
+    const int depth, const long line_bytes, const int stack, const long layer_bytes)
 {
-  ring.stage += blocks;
-  ring.phase ^= (uint)(ring.stage / STAGES) & 1;
-  ring.stage %= STAGES;
-  return ring;
+  const int most = which ? BN : BM, across = which ? WGMMA_ACROSS_B : WGMMA_ACROSS_A;
+  const int box = which && BN < BLOCK_K ? BN : BLOCK_K;
+  const int lines = min(most, (length + 7) / 8 * 8); /* nothing is stored of what is beyond */
+  const fed_t operand = {slot + 16 * which, which, across, box, most, lines, layer_bytes != 0};
+  const map_t wanted = {
+      from, across ? length : depth, across ? depth : length, layer_bytes ? stack : 1,
+      line_bytes, layer_bytes ? layer_bytes : line_bytes, across ? box : BLOCK_K, across ? BLOCK_K : lines, 1};
+  if (get_local_id(0) % 32 == 0) { /* as a rule it is the map of the last call: fetched while that is found out */
+    map_acquire(operand.map);
+    map_prefetch(operand.map);
+  }
+  keep_map(slot, which, scratch, wanted, across ? box * ELEMENT_BYTES : 128);
+  return operand;
 }
 
-#define FOR_EACH_UNIT for (int n_ = get_group_id(0); n_ < units; n_ += get_num_groups(0))
-
-/* Asks for every FEEDERS-th block of one operand that this work-group needs, from number `feeder` on: of `lines`
- * rows (columns of B), no more than `most`, across K in boxes of `box`; `which` 0: A, 1: B, whose blocks lie
- * behind A's.
- *
- * Work-groups that all share one row of tiles, or one column, start at different blocks: at the same time they
- * would all want the same lines from the cache. */
-INLINE void feed(
-    const int which, const int feeder, __global const ulong *map, const int layered, const int across, const int box,
-    const int most, const int lines, const work_t work, const uint tile0, const uint full)
+/* Starts the copies of one stage, step `k` / STAGE_K of a piece, once the stage is empty. */
+INLINE void fill_stage(const fed_t operand, const piece_t piece, const int k, const ring_t ring, const stages_t stages)
 {
-  const uint empty = full + 8 * STAGES;
-  const int units = units_of(work);
-  const int boxes = (lines + box - 1) / box;
-  const uint bytes = (across ? boxes * box : lines) * 128;
-  ring_t ring = {feeder, 0};
-  int n = feeder; /* of this unit's blocks */
-  FOR_EACH_UNIT {
-    const unit_t unit = unit_at(n_, work);
-    const int row = which ? unit.origin.s1 : unit.origin.s0;
-    const int layer = layered ? unit.layer : 0;
-    const int blocks = unit.end - unit.first;
-    const int number = unit.origin.s0 / BM + unit.origin.s1 / BN; /* of the tile, in its row or column */
-    const bool turned = min(work.tiles_m, work.tiles_n) == 1 && blocks;
-    int k = (unit.first + n + (turned ? number % blocks : 0)) * BK;
-    for (; n < blocks; n += FEEDERS) {
-      if (k >= unit.end * BK) k -= blocks * BK;
-      const uint to = tile0 + ring.stage * STAGE_BYTES + which * TILE_A;
-      const uint bar = full + 8 * ring.stage;
-      mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
-      mbarrier_expect(bar, bytes);
-      if (!across) copy_box(to, map, k, row, layer, bar);
-      UNROLL for (int i = 0; i < (across ? (most + box - 1) / box : 0); ++i)
-        if (i == 0 || i < boxes) copy_box(to + i * box * 128, map, row + box * i, k, layer, bar);
-      k += FEEDERS * BK;
-      ring = advanced(ring, FEEDERS);
-    }
-    n -= blocks;
+  const int row = operand.which ? piece.origin.s1 : piece.origin.s0;
+  const int layer = operand.layered ? piece.layer : 0;
+  const int boxes = (operand.lines + operand.box - 1) / operand.box;
+  const uint bytes = (operand.across ? boxes * operand.box : operand.lines) * 128;
+  const uint bar = begin_filling(stages, ring, BLOCKS * bytes);
+  UNROLL for (int block = 0; block < BLOCKS; ++block) {
+    const uint to = stages.tiles + ring.stage * STAGE_BYTES + block * BLOCK_BYTES + operand.which * TILE_A;
+    const int at = k + block * BLOCK_K;
+    if (!operand.across) copy_box(to, operand.map, at, row, layer, bar);
+    UNROLL for (int i = 0; i < (operand.across ? (operand.most + operand.box - 1) / operand.box : 0); ++i)
+      if (i == 0 || i < boxes)
+        copy_box(to + i * operand.box * 128, operand.map, row + operand.box * i, at, layer, bar);
   }
 }
 
-/* From one product's operand to the next one's in a stack, in bytes. */
-#if BATCHED
-#define LAYER_PITCH(which) ((batch_offsets[4 + ((which) ^ SWAPPED)] - batch_offsets[(which) ^ SWAPPED]) * ELEMENT_BYTES)
-#else
-#define LAYER_PITCH(which) 0L
-#endif
-
-/* A sub-group of quartet 0 sees to operand `which`: `length` rows of A, columns of B, `ld` apart. */
-#define FEED(which, source, across, length, ld, extent)                                                    \
-  do {                                                                                                     \
-    __global ulong *const slot_ = slot + MAP_SLOT * feeder;                                                \
-    const int lines_ = min(extent, ((length) + 7) / 8 * 8); /* nothing is stored of what is beyond */      \
-    const long row_ = (ld) * ELEMENT_BYTES;                                                                \
-    const long layer_ = stack == 1 ? 0 : PACKED_##which ? (length) * row_ : LAYER_PITCH(OPERAND_##which); \
-    if (id % 32 == 0) { /* as a rule it is the map of the last call, so that it may be fetched while that is found out */ \
-      map_acquire(slot_ + 16 * OPERAND_##which);                                                           \
-      map_prefetch(slot_ + 16 * OPERAND_##which);                                                          \
-    }                                                                                                      \
-    KEEP_MAP_OF(slot_, OPERAND_##which, scratch + 32 * sub_group, source, (across) ? K : (length),         \
-                (across) ? (length) : K, row_, layer_ ? stack : 1, layer_ ? layer_ : row_,                 \
-                (across) ? BK : lines_, (across) ? BOX_##which : BK, MAP_TYPE, BOX_WIDTH_##which);         \
-    if (id % 32 == 0)                                                                                      \
-      feed(OPERAND_##which, feeder, slot_ + 16 * OPERAND_##which, layer_ != 0, across, BOX_##which, extent, lines_, \
-           work, tile0, full);                                                                             \
-  } while (0)
-#define OPERAND_A 0
-#define OPERAND_B 1
+/* Fills stages with every FEEDERS-th step of a piece from its `n`-th on, up to its `end`-th, beginning `turn` steps
+ * further and going round. Returns the first n that was not filled. */
+INLINE int feed_piece(
+    const fed_t operand, const piece_t piece, int n, const int end, const int turn, ring_t *ring, const stages_t stages)
+{
+  int k = (piece.first + n + turn) * STAGE_K;
+  for (; n < end; n += FEEDERS) {
+    if (k >= piece.end * STAGE_K) k -= (piece.end - piece.first) * STAGE_K;
+    fill_stage(operand, piece, k, *ring, stages);
+    k += FEEDERS * STAGE_K;
+    *ring = advanced(*ring, FEEDERS);
+  }
+  return n;
+}

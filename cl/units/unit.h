@@ -23,9 +23,9 @@
  * where `lane` is a work-item's place in its sub-group.
  *
  * Macros: those of unit_tile.h and tile_order.h, and
- *   SPLIT    0: out is finished here; 1: K is cut into shares of k_share, dimension 1 of the NDRange, whose
- *            sums go to `partial`, share after share of a tile; split_k.cl adds them
- * Dimension 0 of the NDRange is WORK_ITEMS a tile. k_share is a multiple of BK.
+ *   SPLIT    0: out is finished here; 1: K is cut into ranges of k_range, dimension 1 of the NDRange, whose
+ *            sums go to `partial`, range after range of a tile; split_k.cl adds them
+ * Dimension 0 of the NDRange is WORK_ITEMS a tile. k_range is a multiple of BK.
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -43,15 +43,15 @@
 #define ACROSS_B !TRANS_B
 
 __kernel UNIT_ATTRIBUTES WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_unit(
-    GEMM_ARGS, const int k_share, __global ACC_T *partial)
+    GEMM_ARGS, const int k_range, __global ACC_T *partial)
 {
   __local word_t tiles[2 * STAGE];
   GEMM_BEGIN;
   const int lane = get_local_id(0) % LANES, sub_group = get_local_id(0) / LANES;
   const int row = sub_group / SG_COLUMNS * SGM, column = sub_group % SG_COLUMNS * SGN;
   const int2 origin = tile_at(get_group_id(0), (M + BM - 1) / BM, (N + BN - 1) / BN) * (int2)(BM, BN);
-  const int k0 = SPLIT ? get_group_id(1) * k_share : 0;
-  const int depth = SPLIT ? min(K - k0, k_share) : K;
+  const int k0 = SPLIT ? get_group_id(1) * k_range : 0;
+  const int depth = SPLIT ? min(K - k0, k_range) : K;
 
   Walk walk_a, walk_b;
   begin_walk(&walk_a, (__global const uchar *)(a + A_INDEX(origin.x, k0, lda)), lda, M - origin.x, depth, BM,

@@ -86,7 +86,7 @@ def _keep(digest: str, device: DeviceInfo, kernel: Kernel, verdict: str | None, 
 
 
 def _digest(device: DeviceInfo, work: Work) -> str:
-    """Everything that a verdict is about: the same programs in other work-groups are checked by themselves."""
+    """Everything that a verdict is about: the same programs in other work-groups have their own."""
     parts = [str(_SCHEMA), *device.identity.values(), device.platform_version]
     parts += [f"{source_hash(x.program)} {x.kernel} {x.local_size}" for x in work.launches]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -1,8 +1,8 @@
 """Small problems that run the programs of a large one, and the first of them that comes out wrong.
 
-What is checked is what will run: the very programs of the launches, with small operands. Integer data must come
-out exactly, random data within the error bound, edges and padding included, and nothing behind the result may be
-touched.
+What is checked is what will run: the very programs of the launches, with small operands. Integer data must
+come out exactly, random data within the error bound, edges and padding included, and nothing behind the
+result may be touched.
 """
 
 from __future__ import annotations

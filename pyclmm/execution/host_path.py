@@ -23,7 +23,7 @@ from .options import Options, check_scalars
 class _Input:
     """How one operand reaches the kernels; its layout settles that once for all calls.
 
-    ``copied_as`` is the dtype of the dense copy that is made in each call, None where the array itself is read.
+    ``copied_as`` is the dtype of the dense copy that each call makes; None where the array itself is read.
     """
 
     name: str
@@ -72,7 +72,7 @@ class HostPath:
         self.executable = Executable(queue, on_device, options.kernel, options.workspace_limit)
 
     def _is_copied(self, name: str, x: Array) -> bool:
-        """Whether its layout makes the host copy *x*; a result that kernels can address is written in place."""
+        """Whether the host copies *x* for its layout; a result that kernels can address is not copied."""
         return not host_memory.is_addressable(x) if name == "out" else host_memory.is_copied(x, self._device)
 
     def _form(self, x: Array, name: str, copied_as: np.dtype[Any] | None) -> host_memory.Form:

@@ -33,9 +33,9 @@ _UNITS = {
 }
 _OTHER_UNIT = ComputeUnit(64, 32768, 1024, stream=8.0)
 _HALF_FMA = ((7, 0), (7, 5), (8, 0))  # compute capabilities of which a unit has 64
-# Bytes of the arrays that a kernel may declare, by compute capability, where it was seen: NVIDIA's driver reports
-# 48 KiB, but takes what the hardware has for a work-group (CUDA C++ Programming Guide, "Technical
-# Specifications"). On 9.0, driver 580.159.04, 226 KiB ran; 227 KiB fail, as the compiler adds 4 bytes to them.
+# Bytes of the arrays that a kernel may declare, by compute capability, where it was seen: NVIDIA's driver
+# reports 48 KiB, but takes what the hardware has for a work-group (CUDA C++ Programming Guide, "Technical
+# Specifications"). On 9.0, driver 580.159.04, 226 KiB ran; 227 KiB fail: the compiler adds 4 bytes to them.
 _STATIC_LOCAL_BYTES = {(9, 0): 232_448}
 
 

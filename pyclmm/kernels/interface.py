@@ -69,7 +69,7 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Work:
-    """What is enqueued for one problem, in order, with the workspace and the tables of offsets that it needs."""
+    """What is enqueued for one problem, in order, with the workspace and tables of offsets that it needs."""
 
     launches: tuple[Launch, ...]
     workspace: tuple[Workspace, ...] = ()
@@ -129,7 +129,7 @@ class Kernel(ABC):
 
 
 def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
-    """Why a kernel for matrix units cannot multiply this K, or reach all of the product by its indices, or None."""
+    """Why a kernel for matrix units cannot multiply this K, or index all of the product; or None."""
     if problem.k == 0:
         return "K is 0: there is nothing to multiply"
     if max(problem.m, problem.n, problem.k) >= limit:

@@ -7,28 +7,64 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..problem.dtypes import dtype_of
 from ..problem.gemm import GemmProblem
-from .interface import Launch, gemm_args, gemm_program, local_range, ndrange
+from .device import DeviceInfo
+from .interface import Launch, Workspace, gemm_args, gemm_program, local_range, ndrange
 
 GROUP = 8  # rows of tiles that are walked together
+_TEAM_ITEMS = 64  # most work-items of a team
 
 
 @dataclass(frozen=True)
 class Part:
-    """Tiles ``first`` to ``first + tiles``, computed by one launch with K in ``shares``."""
+    """Tiles ``first`` to ``first + tiles``, computed by one launch with K in ``split_k`` ranges."""
 
     first: int
     tiles: int
-    shares: int = 1
+    split_k: int = 1
 
 
-def reduction(problem: GemmProblem, bm: int, bn: int, part: Part, partial: str) -> Launch:
-    """Adds the shares of *part*'s BM x BN tiles, in order, and finishes them."""
-    defines = [("BM", bm), ("BN", bn), ("GROUP", GROUP)]
-    return Launch(
-        gemm_program(problem, "split_k.cl", defines),
-        "reduce_shares",
-        ndrange(problem, bn * part.tiles, bm),
-        local_range(problem, math.gcd(bn, 64), 1),
-        (*gemm_args(problem), np.int32(part.first), np.int32(part.shares), partial),
-    )
+@dataclass(frozen=True)
+class PartialSums:
+    """Partial sums of a part's BM x BN tiles, which reach to the last tile (cl/include/add_partial_sums.h).
+
+    ``stack`` products have one set of tiles, numbered through; 1: each product has its own.
+    """
+
+    problem: GemmProblem
+    bm: int
+    bn: int
+    part: Part
+    stack: int = 1
+
+    @property
+    def workspace(self) -> Workspace:
+        sums = self.bm * self.bn * self.part.tiles * self.part.split_k * self._sets
+        return Workspace("partial", max(1, sums * dtype_of(self.problem.acc_type).itemsize))
+
+    @property
+    def _sets(self) -> int:
+        return self.problem.batch // self.stack
+
+    def added(self, device: DeviceInfo) -> Launch:
+        """The launch that adds sums which lie row by row, a work-item for each element."""
+        most = min(_TEAM_ITEMS, device.max_work_group_size)
+        items = math.gcd(self.bm * self.bn, 1 << (most.bit_length() - 1))
+        return self.launch("split_k.cl", items, 1, 1, (("GROUP", GROUP),))
+
+    def launch(
+        self, source: str, items: int, teams: int, chunk: int, defines: tuple[tuple[str, int], ...]
+    ) -> Launch:
+        """The launch of *source*: work-groups of *teams* of *items*, which add *chunk* elements each."""
+        tile = (("BM", self.bm), ("BN", self.bn), ("TEAM_ITEMS", items), ("TEAMS", teams))
+        count = self.bm * self.bn // chunk * self.part.tiles * teams
+        alone = self.stack > 1  # one set for the whole stack: no dimension 2
+        part = (np.int32(self.part.first), np.int32(self.part.split_k), np.int32(self.stack))
+        return Launch(
+            gemm_program(self.problem, source, (*tile, *defines)),
+            "add_partial_sums",
+            (count,) if alone else ndrange(self.problem, count),
+            (items * teams,) if alone else local_range(self.problem, items * teams),
+            (*gemm_args(self.problem), self.workspace.symbol, *part),
+        )

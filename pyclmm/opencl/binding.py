@@ -97,7 +97,7 @@ class Binding:
         self.device = device
         kinds = cl.command_queue_properties
         self.out_of_order = bool(queue.properties & kinds.OUT_OF_ORDER_EXEC_MODE_ENABLE)
-        # An event costs the device time. Order and profiling need one of each launch, else the last one's will do.
+        # An event costs time. Order and profiling need one of each launch, else the last one's will do.
         every_event = self.out_of_order or bool(queue.properties & kinds.PROFILING_ENABLE)
         self.last: list[cl.Event] = []
         self._behind: dict[int, cl.Event] = {}

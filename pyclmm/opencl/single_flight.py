@@ -12,8 +12,8 @@ V = TypeVar("V")
 
 
 class SingleFlight(Generic[K, V]):
-    """Keeps the *most* values that were used last. One thread makes a value, and others that ask for the same key
-    wait for it; other keys go on. Where making it raises, nothing is kept, and who comes next tries again."""
+    """Keeps the *most* values that were used last. One thread makes a value, others that ask for the same key
+    wait for it, and other keys go on. Where making it raises, nothing is kept: the next one tries again."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most

@@ -232,9 +232,9 @@ def checked_gemm(
 ) -> Gemm:
     """Check a call and bring it into canonical form.
 
-    *out_is_copied*: kernels must not write out itself, because it overlaps an operand or they cannot address it;
-    the product goes to a dense temporary first. *host_align*: the host makes the copies of the operands, as they
-    are stored, aligned to so many bytes; None: the device does.
+    *out_is_copied*: kernels must not write out itself, because it overlaps an operand or they cannot address
+    it; the product goes to a dense temporary first. *host_align*: the host makes the copies of the operands,
+    as they are stored, aligned to so many bytes; None: the device does.
 
     Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (names),
     UnsupportedError (dimensions over 2^31 - 2^16).

@@ -4,8 +4,8 @@
 
     out[z] = act(alpha * op(A[z]) op(B[z]) + beta * C[z] + bias)          z = batch entry
 
-``out`` has unit column stride, A and B have unit stride along one of their axes. :mod:`pyclmm.problem.canonical`
-brings what users pass into this form.
+``out`` has unit column stride, A and B have unit stride along one of their axes.
+:mod:`pyclmm.problem.canonical` brings what users pass into this form.
 """
 
 from __future__ import annotations

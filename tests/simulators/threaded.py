@@ -7,6 +7,7 @@ import ctypes
 import hashlib
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -16,40 +17,49 @@ from pyclmm.opencl import program
 
 HERE = Path(__file__).parent
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
-REPLACED = (
-    "nvidia/ptx_copy.h",
-    "nvidia/ptx_map.h",
-    "nvidia/ptx_wgmma.h",
-    "nvidia/ptx_mma.h",
-    "nvidia/ptx_group.h",
-)
+_MMA = (HERE / "threaded_mma.h").read_text()
+REPLACED = {  # by these texts, beside threaded_units.h
+    "nvidia/ptx_copy.h": "",
+    "nvidia/ptx_map.h": "",
+    "nvidia/ptx_wgmma.h": "",
+    "nvidia/ptx_mma.h": _MMA,
+    "nvidia/ptx_mma_double.h": _MMA,
+    "nvidia/ptx_group.h": "",
+}
+_SCALARS = {"f4": "float", "f8": "double", "c8": "float2", "u4": "uint"}  # alpha's and beta's type
 _shipped = program.read_source
 _FLAGS = ("-O1", "-fPIC", "-mf16c", "-w")
 _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords")
 
 
-def _text(launch, alpha_type):
-    """The program, and `entry`, which calls its kernel with 64-bit words as arguments."""
-    parts = [(HERE / "threaded_units.h").read_text()]
-    with mock.patch.object(program, "read_source", lambda name: "" if name in REPLACED else _shipped(name)):
-        parts.append(program.expanded.__wrapped__(launch.program.source))
+def _source(name):
+    with mock.patch.object(
+        program, "read_source", lambda name: REPLACED[name] if name in REPLACED else _shipped(name)
+    ):
+        return program.expanded.__wrapped__(name)
+
+
+def _call(launch, alpha_type):
+    """The call of its kernel with 64-bit words as arguments."""
     words = []
     for i, arg in enumerate(launch.args):
         if isinstance(arg, np.generic):
             words.append(f"({'int' if arg.itemsize == 4 else 'long'})args[{i}]")
         elif arg in ("alpha", "beta"):
-            words.append(f"as_{alpha_type}(({'uint' if alpha_type == 'float' else 'ulong'})args[{i}])")
+            narrow = alpha_type in ("float", "uint")
+            words.append(f"as_{alpha_type}(({'uint' if narrow else 'ulong'})args[{i}])")
         elif arg.endswith("_offset"):
             words.append(f"(long)args[{i}]")
         else:
             words.append(f"(__global void *)args[{i}]")
-    parts.append(f"void entry(__global ulong *args)\n{{\n  {launch.kernel}({', '.join(words)});\n}}\n")
-    return "\n".join(parts)
+    return f"{launch.kernel}({', '.join(words)});"
 
 
-def _library(launch, alpha_type, folder):
-    text = _text(launch, alpha_type)
-    options = [o for o in program.build_options(launch.program) if o.startswith("-D")]
+def _library(wanted, call, folder):
+    """The program *wanted*, and `entry`, which does *call*."""
+    entry = f"void entry(__global ulong *args)\n{{\n  {call}\n}}\n"
+    text = "\n".join([(HERE / "threaded_units.h").read_text(), _source(wanted.source), entry])
+    options = [o for o in program.build_options(wanted) if o.startswith("-D")]
     path = folder / f"{hashlib.sha256((text + str(options)).encode()).hexdigest()[:20]}.so"
     if not path.exists():
         kernel, runtime = path.with_suffix(".kernel.o"), folder / "runtime.o"
@@ -63,22 +73,42 @@ def _library(launch, alpha_type, folder):
     return ctypes.CDLL(str(path))
 
 
+def run_one(wanted, call, words, folder):
+    """What one work-item does by *call*, OpenCL C that finds *words* in `args`, in the program *wanted*."""
+    args = np.array(words, np.uint64)
+    _library(wanted, call, folder).run(ctypes.c_void_p(args.ctypes.data), 1, 1, 1)
+
+
 def run(work, arrays, folder):
     """All launches of *work*. *arrays*: by argument name, "alpha" and "beta" too; workspace that is not
     there is made here, full of NaN. Returns it by name."""
+    return _run(work, arrays, folder)[0]
+
+
+def copied(work, arrays, folder):
+    """The bytes that the last launch of *work* has copied to local memory where it first waits for copies; it
+    ends there."""
+    return _run(replace(work, launches=work.launches[-1:]), arrays, folder, stops=True)[1]
+
+
+def _run(work, arrays, folder, stops=False):
+    nbytes = 0
     spaces = {w.symbol: np.full(-(-w.nbytes // 4) + 32, np.nan, np.float32) for w in work.workspace}
-    alpha_type = "float2" if arrays["alpha"].dtype.kind == "c" else "float"
+    alpha_type = _SCALARS[arrays["alpha"].dtype.str[1:]]
     for launch in work.launches:
         words = np.zeros(len(launch.args), np.uint64)
         for i, arg in enumerate(launch.args):
             if isinstance(arg, np.generic):
-                words[i] = int(arg)
+                words[i] = int(arg) % 2**64
             elif arg in ("alpha", "beta"):
                 words[i : i + 1].view(arrays[arg].dtype)[0] = arrays[arg]
             elif not arg.endswith("_offset"):
                 words[i] = (arrays[arg] if arg in arrays else spaces[arg]).ctypes.data
-        library = _library(launch, alpha_type, folder)
+        library = _library(launch.program, _call(launch, alpha_type), folder)
         size = launch.local_size[0]
         layers = launch.global_size[2] if len(launch.global_size) > 2 else 1
+        ctypes.c_int.in_dll(library, "emu_stops").value = int(stops)
+        ctypes.c_ulong.in_dll(library, "emu_copied").value = 0
         library.run(ctypes.c_void_p(words.ctypes.data), launch.global_size[0] // size, layers, size)
-    return spaces
+        nbytes = ctypes.c_ulong.in_dll(library, "emu_copied").value
+    return spaces, nbytes

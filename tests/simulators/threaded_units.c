@@ -24,7 +24,7 @@ uint emu_layer(void) { return layer; }
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct named { uint come, round; pthread_cond_t changed; };
-static struct named named[16 + 12]; /* and one for each sub-group */
+static struct named named[16 + 16]; /* and one for each sub-group */
 
 /* `count` work-items meet at barrier `n`; those that only announce do not wait. */
 void emu_named(uint n, uint count, int wait)
@@ -168,13 +168,23 @@ void emu_wgmma_left(float *acc, const uint *a, uint b, int columns)
   emu_converge();
 }
 
-/* ptx_copy.h and ptx_mma.h: copies land at once. */
-void emu_copy_16(uint to, const void *from, int bytes)
+/* ptx_copy.h: copies land at once. */
+ulong emu_copied; /* bytes */
+int emu_stops;    /* 1: work-items end where they first wait for copies */
+
+void emu_copy(uint to, const void *from, int bytes, int size)
 {
-  memset(local(to), 0, 16);
+  memset(local(to), 0, size);
   memcpy(local(to), from, bytes);
+  __sync_fetch_and_add(&emu_copied, bytes);
 }
 
+void emu_copies_wait(void)
+{
+  if (emu_stops) pthread_exit(0);
+}
+
+/* ptx_mma.h */
 void emu_load_matrices(uint *w, uint address)
 {
   const uint first = item / 32 * 32;
@@ -184,27 +194,85 @@ void emu_load_matrices(uint *w, uint address)
   emu_converge();
 }
 
-static float in_word(uint word, int e, int size)
+void emu_load_matrices_transposed(uint *w, uint address)
+{
+  const uint first = item / 32 * 32;
+  words[item][0] = address;
+  emu_converge();
+  for (uint m = 0; m < 4; ++m) {
+    w[m] = 0;
+    for (uint e = 0; e < 2; ++e) {
+      const uint row = words[first + 8 * m + 2 * (item % 4) + e][0];
+      w[m] |= (uint)*(unsigned short *)local(row + 2 * (item % 32 / 4)) << 16 * e;
+    }
+  }
+  emu_converge();
+}
+
+/* Element e of those in a word of MMA_TYPE 1 float16, 2 bfloat16, 3 TF32. */
+static float in_word(uint word, int e, int type)
 {
   float x;
-  if (size == 2) return _cvtsh_ss((unsigned short)(word >> 16 * e));
+  if (type == 1) return _cvtsh_ss((unsigned short)(word >> 16 * e));
+  if (type == 2) word = word >> 16 * e << 16;
   memcpy(&x, &word, 4);
   return x;
 }
 
-void emu_mma(float *d, const uint *a, const uint *b, int size)
+/* a and b of all work-items of the sub-group. */
+static void exchange_words(const uint *a, const uint *b)
 {
-  const uint first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
   memcpy(words[item], a, 16);
   memcpy(words[item] + 4, b, 8);
   emu_converge();
+}
+
+/* The words of work-item `from` of four that meet in d[2 h + c]. */
+static uint left_word(uint h, uint q, uint from)
+{
+  return words[item / 32 * 32 + item % 32 / 4 * 4 + from][h + 2 * q];
+}
+static uint right_word(uint c, uint q, uint from)
+{
+  return words[item / 32 * 32 + 4 * (2 * (item % 4) + c) + from][4 + q];
+}
+
+void emu_mma(float *d, const uint *a, const uint *b, int type)
+{
+  exchange_words(a, b);
+  for (uint j = 0; j < 4; ++j)
+    for (uint i = 0; i < 8; ++i) /* half q = i / 4 of work-item i % 4 */
+      for (int e = 0; e < (type == 3 ? 1 : 2); ++e)
+        d[j] += in_word(left_word(j / 2, i / 4, i % 4), e, type) * in_word(right_word(j % 2, i / 4, i % 4), e, type);
+  emu_converge();
+}
+
+void emu_mma_bytes(int *d, const uint *a, const uint *b, int signed_a, int signed_b)
+{
+  exchange_words(a, b);
+  for (uint j = 0; j < 4; ++j)
+    for (uint i = 0; i < 8; ++i)
+      for (int e = 0; e < 4; ++e) {
+        const unsigned char x = left_word(j / 2, i / 4, i % 4) >> 8 * e, y = right_word(j % 2, i / 4, i % 4) >> 8 * e;
+        d[j] += (signed_a ? (signed char)x : x) * (signed_b ? (signed char)y : y);
+      }
+  emu_converge();
+}
+
+/* ptx_mma_double.h */
+static double doubles[512][12];
+
+void emu_mma_double(double *d, const double *a, const double *b, int depth)
+{
+  const uint first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
+  memcpy(doubles[item], a, 4 * depth);
+  memcpy(doubles[item] + 8, b, 2 * depth);
+  emu_converge();
   for (uint h = 0; h < 2; ++h)
     for (uint c = 0; c < 2; ++c)
-      for (uint q = 0; q < 2; ++q)
-        for (uint from = 0; from < 4; ++from)
-          for (int e = 0; e < 4 / size; ++e)
-            d[2 * h + c] += in_word(words[first + 4 * g + from][h + 2 * q], e, size) *
-                            in_word(words[first + 4 * (2 * t + c) + from][4 + q], e, size);
+      for (int k = 0; k < depth; ++k)
+        d[2 * h + c] += doubles[first + 4 * g + k % 4][h + 2 * (k / 4)] *
+                        doubles[first + 4 * (2 * t + c) + k % 4][8 + k / 4];
   emu_converge();
 }
 

@@ -1,4 +1,4 @@
-/* In the place of cl/nvidia/ptx_copy.h, ptx_map.h, ptx_wgmma.h, ptx_mma.h and ptx_group.h where tests/simulators/threaded.py runs a kernel as
+/* In the place of cl/nvidia/ptx_copy.h, ptx_map.h, ptx_wgmma.h and ptx_group.h where tests/simulators/threaded.py runs a kernel as
  * threads: the same functions, by those of threaded_units.c; and the builtins that clang alone does not have. */
 #define inline static
 uint emu_item(void);
@@ -15,9 +15,13 @@ void emu_copy_box(uint to, __global const ulong *map, int x, int y, int layer, u
 void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int lie_a, int lie_b);
 void emu_wgmma_left(float *acc, const uint *a, uint b, int columns);
 void emu_load_pair(uint *words, uint from);
-void emu_copy_16(uint to, __global const void *from, int bytes);
+void emu_copy(uint to, __global const void *from, int bytes, int size);
+void emu_copies_wait(void);
 void emu_load_matrices(uint *w, uint address);
-void emu_mma(float *d, const uint *a, const uint *b, int size);
+void emu_load_matrices_transposed(uint *w, uint address);
+void emu_mma(float *d, const uint *a, const uint *b, int type);
+void emu_mma_bytes(int *d, const uint *a, const uint *b, int signed_a, int signed_b);
+void emu_mma_double(double *d, const double *a, const double *b, int depth);
 float emu_float_of_half(ushort x);
 ushort emu_half_of_float(float x);
 
@@ -50,13 +54,10 @@ HALVES(__private)
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define local_address(p) ((uint)(ulong)(p))
-#define copy_16(to, from, bytes) emu_copy_16(to, from, bytes)
+#define copy_16(to, from, bytes) emu_copy(to, from, bytes, 16)
+#define copy_8(to, from, bytes) emu_copy(to, from, bytes, 8)
 #define copies_commit() ((void)0)
-#define copies_wait(pending) ((void)0)
-/* ptx_mma.h */
-typedef float mma_acc;
-#define mma(d, a, b) emu_mma(d, a, b, MMA_TYPE == 3 ? 4 : 2)
-#define load_matrices(w, address) emu_load_matrices(w, address)
+#define copies_wait(pending) emu_copies_wait()
 /* ptx_group.h: a sub-group of one */
 #define SUB_GROUP 1
 #define most(x) (x)
@@ -76,21 +77,24 @@ typedef float mma_acc;
 #define map_acquire(map) ((void)0)
 #define map_prefetch(map) ((void)0)
 #define MAP_SLOT 48
-#define BYTES_128 128
-#define BYTES_64 64
-#define KEEP_MAP(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type) \
-  KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, BYTES_128)
-#define KEEP_MAP_OF(slot, n, scratch, base, rows, columns, pitch, layers, layer_pitch, box_rows, box_columns, type, \
-                    width)                                                                                    \
+typedef struct {
+  __global const uchar *from;
+  int columns, rows, layers;
+  long pitch, layer_pitch;
+  int box_columns, box_rows, box_layers;
+} map_t;
+#define keep_map(slot, n, scratch, of, box_bytes)                                                              \
   do {                                                                                                        \
-    const ulong words_[10] = {(ulong)(base), rows, columns, pitch, box_rows, box_columns, type, layers,       \
-                              layer_pitch, width};                                                            \
+    const ulong words_[10] = {(ulong)(of).from, (of).rows, (of).columns, (of).pitch, (of).box_rows,           \
+                              (of).box_columns, ELEMENT_BYTES == 2 ? 1 : 11, (of).layers, (of).layer_pitch,    \
+                              box_bytes};                                                                      \
     if (get_local_id(0) % 32 == 0)                                                                            \
       for (int w_ = 0; w_ < 10; ++w_) ((slot) + 16 * (n))[w_] = words_[w_];                                    \
   } while (0)
 /* ptx_wgmma.h: a tile is its address, in units of 16 bytes */
 typedef float wgmma_acc;
 typedef float4 wgmma_acc4;
+#define WGMMA_N BN
 #define WGMMA_ACC (WGMMA_N / 2)
 #define LIE_A WGMMA_ACROSS_A /* 0: along K, 1: across, 2: across in boxes of 64 bytes */
 #define LIE_B (WGMMA_ACROSS_B ? (WGMMA_N == 32 ? 2 : 1) : 0)
@@ -99,7 +103,7 @@ typedef float4 wgmma_acc4;
 #define wgmma_right(address, chunk) wgmma_tile(address, chunk)
 #define wgmma_tile(address, chunk) ((ulong)(address) / 16)
 #define wgmma(acc, a, b, keep) \
-  emu_wgmma(acc, (a) * 16, (b) * 16, keep, WGMMA_N, WGMMA_TYPE == 3 ? 4 : 2, LIE_A, LIE_B)
+  emu_wgmma(acc, (a) * 16, (b) * 16, keep, WGMMA_N, ELEMENT_BYTES, LIE_A, LIE_B)
 #define wgmma_left(acc, a, b) emu_wgmma_left(acc, a, (b) * 16, WGMMA_N)
 #define load_pair(words, from) emu_load_pair(words, from)
 #define wgmma_fence() ((void)0)

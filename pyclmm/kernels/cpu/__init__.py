@@ -1,4 +1,1 @@
-"""Kernels for CPU devices.
-
-Others import: matvec, packed.
-"""
+"""Kernels for CPU devices. Only ``KERNELS`` imports the families."""

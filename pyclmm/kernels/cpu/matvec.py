@@ -16,7 +16,6 @@ from ..interface import (
     Kernel,
     Launch,
     Work,
-    Workspace,
     gemm_args,
     gemm_program,
     local_range,
@@ -24,17 +23,19 @@ from ..interface import (
     vector_defines,
 )
 from .packed_shape import planes, real_size, sum_size
+from .partial_sums import PartialSums
 
 _SUM_BYTES = 1 << 14  # of a row of the matrix whose sums wait in local memory, in a first cache
 _GROUPS_A_UNIT = 2
-_LEAST_K = 64  # steps of K worth a share of their own
+_LEAST_K = 64  # steps of K worth a range of their own
 _LEAST_J = 8  # results worth a work-group, as many as matvec_rows makes at once
 _AT_ONCE = 8  # as in matvec.cl
+_PIECE_VECS = 8  # as in matvec_sums.h
 
 
 class Matvec(Kernel):
     """See cl/cpu/matvec.cl. BN is the most results a work-group sums in local memory, VEC a vector's length,
-    SPLIT_K the shares of K.
+    SPLIT_K the ranges of K.
     """
 
     name = "matvec"
@@ -56,7 +57,7 @@ class Matvec(Kernel):
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         size = dtype_of(problem.acc_type).itemsize
         config = TileConfig(bn=_SUM_BYTES // size, vec=device.vector_bits // 8 // real_size(problem))
-        config = replace(config, split_k=_shares(problem, config, device))
+        config = replace(config, split_k=_split_k(problem, config, device))
         return [] if self.violations(problem, config, device) else [config]
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
@@ -68,41 +69,30 @@ class Matvec(Kernel):
         return reasons + config.violations(device, (1,), config.bn * sum_size(problem))
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        splits, length = config.split_k, max(problem.m, problem.n)
+        split_k, length = config.split_k, max(problem.m, problem.n)
         defines = [
             *vector_defines(config, device),
             ("X_IS_A", int(problem.m == 1)),
             ("BN", config.bn),
-            ("SPLIT", int(splits > 1)),
+            ("SPLIT", int(split_k > 1)),
         ]
         program = gemm_program(problem, "cpu/matvec.cl", defines)
-        nc = np.int32(_piece(problem, config, device))
-        pieces = -(-length // int(nc))
-        shares: Arg = "out"  # any pointer: never used
-        workspace = []
-        if splits > 1:
-            nbytes = problem.batch * splits * length * dtype_of(problem.acc_type).itemsize
-            workspace.append(Workspace("shares", nbytes))
-            shares = workspace[0].symbol
-        split_k = np.int32(-(-problem.k // splits))
-        entry = "matvec_rows" if _by_rows(problem) else "matvec_columns"
-        steps: list[tuple[str, int, tuple[Arg, ...]]] = [
-            (entry, splits, (nc, np.int32(splits), split_k, shares))
-        ]
-        if splits > 1:
-            steps.append(("matvec_reduce", 1, (nc, np.int32(splits), shares)))
-        stack = (problem.batch,) if problem.batch_shape else ()
-        launches = [
-            Launch(
-                program,
-                name,
-                (pieces, count, *stack),
-                local_range(problem, 1, 1),
-                (*gemm_args(problem), *args),
-            )
-            for name, count, args in steps
-        ]
-        return Work(tuple(launches), tuple(workspace))
+        nc = _piece(problem, config, device)
+        groups = -(-length // nc)
+        sums = PartialSums(problem, split_k, -(-length * planes(problem) // (_PIECE_VECS * config.vec)),
+                           _PIECE_VECS * config.vec * real_size(problem))  # fmt: skip
+        partial: Arg = sums.workspace.symbol if split_k > 1 else "out"  # any pointer: never used
+        sizes = map(np.int32, (nc, split_k, -(-problem.k // split_k)))
+        product = Launch(
+            program,
+            "matvec_rows" if _by_rows(problem) else "matvec_columns",
+            (groups, split_k, *((problem.batch,) if problem.batch_shape else ())),
+            local_range(problem, 1, 1),
+            (*gemm_args(problem), *sizes, partial),
+        )
+        if split_k == 1:
+            return Work((product,))
+        return Work((product, sums.added(program, -(-sums.pieces // groups))), (sums.workspace,))
 
 
 def _by_rows(problem: GemmProblem) -> bool:
@@ -129,6 +119,6 @@ def _piece(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     return round_up(-(-length // count), _AT_ONCE)
 
 
-def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     pieces = -(-max(problem.m, problem.n) // _piece(problem, config, device))
     return max(1, min(_wanted(problem, device) // pieces, problem.k // _LEAST_K))

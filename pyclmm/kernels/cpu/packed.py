@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,6 +24,7 @@ from ..interface import (
     vector_defines,
 )
 from .packed_shape import SHORT_K, UNROLL_K, candidates, cut, packs_a, packs_b, planes, real_size, sum_size
+from .partial_sums import PartialSums
 
 _SOURCE = "cpu/packed.cl"
 # What a work-group packs, steps of K and panels, of an operand that lies along K, and of one across.
@@ -33,7 +33,7 @@ _ALONG, _ACROSS = (512, 1), (128, 32)
 
 class Packed(Kernel):
     """See cl/cpu/packed.cl. TM x TN is the register tile, VEC its vectors' length, BM x BN x BK the largest
-    macro-tile, SPLIT_K the shares of K; options as in packed_shape.py.
+    macro-tile, SPLIT_K the ranges of K; options as in packed_shape.py.
     """
 
     name = "packed"
@@ -68,7 +68,7 @@ class Packed(Kernel):
 
 
 class _Builder:
-    """The launches of one product: pack what has to be, multiply, add shares of K."""
+    """The launches of one product: pack what has to be, multiply, add partial sums."""
 
     def __init__(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> None:
         self.problem = problem
@@ -98,20 +98,21 @@ class _Builder:
         p, c, tiles = self.problem, self.config, self.cut
         a_panels = self._panels("a", self.pack_a, p.m, c.tm, round_up(p.k, UNROLL_K))
         b_panels = self._panels("b", self.pack_b, p.n, c.tn, p.k)
-        register_tiles = (-(-p.n // c.tn), -(-p.m // c.tm))
-        shares: Arg = "out"  # any pointer: never used
+        register_tiles = -(-p.n // c.tn) * -(-p.m // c.tm)
+        sums = PartialSums(p, c.split_k, register_tiles, c.tm * c.tn * sum_size(p))
+        partial: Arg = "out"  # any pointer: never used
         if c.split_k > 1:
-            elements = math.prod(register_tiles) * c.tm * c.tn * c.split_k * p.batch
-            shares = self._space("shares", elements * sum_size(p))
+            self.workspace.append(sums.workspace)
+            partial = sums.workspace.symbol
         steps = round_up(-(-p.k // c.split_k), UNROLL_K)
         rows_first = tiles.rows_first and p.k > SHORT_K
         sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, tiles.rows, rows_first, c.split_k, steps))
         groups = (tiles.columns, tiles.rows * c.split_k)
         if rows_first:
             groups = groups[::-1]
-        self._launch("packed_multiply", groups, p.batch, (*sizes, *a_panels, *b_panels, shares))
+        self._launch("packed_multiply", groups, p.batch, (*sizes, *a_panels, *b_panels, partial))
         if c.split_k > 1:
-            self._launch("packed_reduce", register_tiles, p.batch, (np.int32(c.split_k), shares))
+            self.steps.append(sums.added(self.program))
         return Work(tuple(self.steps), tuple(self.workspace))
 
     def _panels(self, name: str, packed: bool, length: int, tile: int, steps: int) -> tuple[Arg, Arg]:

@@ -1,4 +1,4 @@
-"""How the packed kernel cuts a product: register tile, macro-tiles, shares of K, what is packed.
+"""How the packed kernel cuts a product: register tile, macro-tiles, ranges of K, what is packed.
 
 Pure arithmetic on a problem and a device. The limits are measured ones; docs/kernels/packed.md says
 where.
@@ -26,8 +26,8 @@ _KC_PANELS, _KC_IN_PLACE, _KC_PAGES = 1024, 256, 64
 # first cache keeps eight for the next tile.
 _KC_STREAM, _KC_STREAM_KEPT = 16, 8
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
-_SPLIT_K = 512  # fewest steps of K worth a share of their own
-_LONG_K = 4  # K this many times M and N: shares of it before smaller macro-tiles, which read more
+_SPLIT_K = 512  # fewest steps of K worth a range of their own
+_LONG_K = 4  # K this many times M and N: ranges of it before smaller macro-tiles, which read more
 _FEW_TILES = 4  # rows of tiles up to which packing B costs more than it saves
 SHORT_K = 64  # up to here storing costs most: few rows at a time, so that each is written in a stream
 _PAGE = 4096  # rows this far apart fall into the same few lines of a cache
@@ -68,7 +68,7 @@ def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     ]
     chosen = [_packing(t, problem, _worth_packing_a(problem, t), _worth_packing_b(problem, t)) for t in tiles]
     chosen.append(_packing(tiles[0], problem, True, True))
-    return [replace(c, split_k=shares(problem, c, device)) for c in chosen]
+    return [replace(c, split_k=split_k(problem, c, device)) for c in chosen]
 
 
 def _cost(columns: int, shape: tuple[int, int], lanes: int, device: DeviceInfo) -> float:
@@ -79,7 +79,7 @@ def _cost(columns: int, shape: tuple[int, int], lanes: int, device: DeviceInfo) 
 
 def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
     """The largest macro-tile, at most 256 columns wide, of which local memory has room for the sums;
-    twice as large where K is shared, because shares are summed in workspace.
+    twice as large where K is cut, because partial sums wait in workspace.
     """
 
     def of_size(nbytes: int) -> TileConfig:
@@ -89,7 +89,7 @@ def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo
         return TileConfig(bm=bm, bn=bn, bk=_KC_PANELS, tm=tm, tn=tn, vec=lanes)
 
     shared = of_size(2 * _SUM_BYTES)
-    if _long_k(problem) and shares(problem, shared, device) > 1:
+    if _long_k(problem) and split_k(problem, shared, device) > 1:
         return shared
     return of_size(min(_SUM_BYTES, device.local_mem_size))
 
@@ -169,7 +169,7 @@ def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Cut:
     """Macro-tiles, smaller than BM x BN where that keeps more compute units busy."""
     wanted = _groups_wanted(problem, device)
     if _long_k(problem) or _streams(problem, config):
-        wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # the rest are shares of K
+        wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # the rest are ranges of K
     columns = -(-problem.n // config.bn)
     tallest = config.bm if problem.k > SHORT_K else 2 * config.tm
     mc = _extent(problem.m, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
@@ -182,8 +182,8 @@ def _long_k(problem: GemmProblem) -> bool:
     return problem.k >= _LONG_K * max(problem.m, problem.n)
 
 
-def shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Into how many shares K is split, because the macro-tiles alone are too few."""
+def split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Into how many ranges K is cut, because the macro-tiles alone are too few."""
     found = cut(problem, config, device)
     lacking = _groups_wanted(problem, device) // (found.rows * found.columns)
     return max(1, min(lacking, problem.k // _SPLIT_K))

@@ -1,4 +1,4 @@
 """Kernels for any GPU, in plain OpenCL C with optional asynchronous copies.
 
-Others import: register, thin.
+Only ``KERNELS`` imports the families.
 """

@@ -22,13 +22,13 @@ _ENOUGH = 16384  # bytes
 _LINE = 128  # bytes of a row that are fetched best at once
 _NARROW = 0.08  # slower by this where a row's share is half of that, by three times where it is a quarter
 _START = 3000  # cycles until the first accesses have come, and for the sums at the end
-_LAUNCH = 5000  # cycles that adding up shares in a second launch takes
+_LAUNCH = 5000  # cycles that adding up partial sums in a second launch takes
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Work-groups of ``items`` work-items that read ``nbytes`` together: one for each of ``shares`` of K of
-    each of ``tiles``.
+    """Work-groups of ``items`` work-items that read ``nbytes`` together: one for each of ``split_k``
+    ranges of K of each of ``tiles``.
 
     A work-item has ``depth`` accesses of ``access`` bytes ahead, which are ``line`` bytes of a row side by
     side, and ``sums`` 32-bit words of sums.
@@ -36,7 +36,7 @@ class Reading:
 
     nbytes: int
     tiles: int
-    shares: int
+    split_k: int
     items: int
     depth: int
     access: int
@@ -51,7 +51,7 @@ class Reading:
     @property
     def groups(self) -> int:
         """Work-groups of the launch."""
-        return max(1, self.tiles * self.shares)
+        return max(1, self.tiles * self.split_k)
 
     def resident(self, device: DeviceInfo) -> int:
         """Work-groups that a compute unit holds at a time."""
@@ -66,7 +66,7 @@ class Reading:
         reading = full * self._round(slots, device) + self._round(rest, device)
         narrow = 1 + _NARROW * max(0.0, _LINE / self.line - 1)
         starts = 1 + (full + (rest > 0) - 1) / self.resident(device)
-        return reading * narrow + _START * starts + (_LAUNCH if self.shares > 1 else 0)
+        return reading * narrow + _START * starts + (_LAUNCH if self.split_k > 1 else 0)
 
     def _round(self, groups: int, device: DeviceInfo) -> float:
         """Cycles of so many work-groups that run side by side."""

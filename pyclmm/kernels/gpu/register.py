@@ -12,8 +12,8 @@ from ...problem.dtypes import COMPLEX, dtype_of
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
 from ..device import DeviceInfo
-from ..interface import Kernel, Launch, Work, Workspace, gemm_args, gemm_program, local_range, ndrange
-from ..split_k import GROUP, Part, reduction
+from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
+from ..split_k import GROUP, PartialSums
 from .tile import is_held, local_bytes, misfits, sides, stored_as_summed, work_items
 from .waves import Tiling, resident
 
@@ -91,10 +91,10 @@ def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
 
 
 class Register(Kernel):
-    """See cl/gpu/register.h. ``split_k`` 0 leaves the shares of K to the arithmetic of :mod:`.waves`."""
+    """See cl/gpu/register.h. ``split_k`` 0 leaves the ranges of K to the arithmetic of :mod:`.waves`."""
 
     name = "register"
-    summary = "tiles in local memory, sub-groups and registers, K in shares where tiles are few"
+    summary = "tiles in local memory, sub-groups and registers, split-K where tiles are few"
     options = ("fetch_b", "held", "slices")
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -130,11 +130,8 @@ class Register(Kernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         tiling = Tiling(problem, config, device)
-        parts = tiling.parts()
-        largest = max((p.tiles * p.shares for p in parts if p.shares > 1), default=0)
-        nbytes = largest * problem.batch * config.bm * config.bn * tiling.itemsize
-        workspace = (Workspace("partial", nbytes),) if any(p.shares > 1 for p in parts) else ()
-        return Work(tuple(_launches(tiling, parts, workspace)), workspace)
+        sums = [PartialSums(problem, config.bm, config.bn, p) for p in tiling.parts()]
+        return Work(tuple(_launches(tiling, sums)), tuple(s.workspace for s in sums if s.part.split_k > 1))
 
 
 def _spills(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
@@ -164,23 +161,22 @@ def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]
         yield f"asynchronous copies of single elements are 4 or 8 bytes, not {problem.acc_type}"
 
 
-def _launches(tiling: Tiling, parts: tuple[Part, ...], workspace: tuple[Workspace, ...]) -> Iterator[Launch]:
-    problem, config = tiling.problem, tiling.config
-    items = work_items(config)
-    for part in parts:
-        k_share = tiling.k_share(part.shares)
-        partial = workspace[0].symbol if part.shares > 1 else "batch_offsets"  # never written then
-        source = "gpu/register_held.cl" if is_held(config) else "gpu/register_nvidia.cl"
+def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
+    problem, config, items = tiling.problem, tiling.config, work_items(tiling.config)
+    source = "gpu/register_held.cl" if is_held(config) else "gpu/register_nvidia.cl"
+    for those in sums:
+        part, split = those.part, those.part.split_k > 1
+        partial = those.workspace.symbol if split else "batch_offsets"  # never written then
+        k_range = np.int32(tiling.k_range(part.split_k))
         yield Launch(
-            gemm_program(problem, source,
-                         _defines(problem, config, split=part.shares > 1)),
+            gemm_program(problem, source, _defines(problem, config, split)),
             "matmul_register",
-            ndrange(problem, part.tiles * items, part.shares),
+            ndrange(problem, part.tiles * items, part.split_k),
             local_range(problem, items, 1),
-            (*gemm_args(problem), np.int32(part.first), np.int32(k_share), partial),
-        )  # fmt: skip
-        if part.shares > 1:
-            yield reduction(problem, config.bm, config.bn, part, partial)
+            (*gemm_args(problem), np.int32(part.first), k_range, partial),
+        )
+        if split:
+            yield those.added(tiling.device)
 
 
 def _defines(problem: GemmProblem, config: TileConfig, split: bool) -> list[tuple[str, int | str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,14 +15,13 @@ from ..interface import (
     Kernel,
     Launch,
     Work,
-    Workspace,
     gemm_args,
     gemm_program,
     local_range,
     ndrange,
     round_up,
 )
-from ..split_k import Part, reduction
+from ..split_k import Part, PartialSums
 from .reading import Reading
 from .tile import ACCESS, stored_as_summed
 from .waves import units
@@ -37,7 +36,7 @@ _DOT = ((64, 4, 2), (32, 2, 2), (4, 1, 1), (1, 1, 1))
 class Thin(Kernel):
     """See cl/gpu/thin_walk.cl and cl/gpu/thin_dot.cl: ``lanes`` and ``teams`` make the work-group, ``depth`` is
     how many accesses a work-item has in flight; ``vec`` is an access, ``split_k`` 0 lets K be cut into
-    as many shares as fill the device."""
+    as many ranges as fill the device."""
 
     name = "thin"
     summary = "at most 8 rows or columns: reads the big operand once, at memory bandwidth"
@@ -92,12 +91,13 @@ class Thin(Kernel):
         rows, q, tile = _thin_rows(problem), _thin_side(problem), _tile(problem, config)
         bm, bn = (q, tile) if rows else (tile, q)
         tiles = -(-max(problem.m, problem.n) // tile)
-        shares = _shares(problem, config, device)
-        k_share = round_up(-(-max(1, problem.k) // shares), ACCESS)
-        part = Part(0, tiles, max(1, -(-problem.k // k_share)))
-        nbytes = bm * bn * tiles * part.shares * problem.batch * dtype_of(problem.acc_type).itemsize
-        workspace = (Workspace("partial", nbytes),) if part.shares > 1 else ()
-        return Work(tuple(_launches(problem, config, part, (bm, bn, k_share), workspace)), workspace)
+        k_range = round_up(-(-max(1, problem.k) // _split_k(problem, config, device)), ACCESS)
+        part = Part(0, tiles, max(1, -(-problem.k // k_range)))
+        sums = PartialSums(problem, bm, bn, part)
+        product = _product(sums, config, k_range)
+        return (
+            Work((product, sums.added(device)), (sums.workspace,)) if part.split_k > 1 else Work((product,))
+        )
 
 
 def _thin_rows(problem: GemmProblem) -> bool:
@@ -174,8 +174,8 @@ def _tiles(problem: GemmProblem, config: TileConfig) -> int:
     return max(1, -(-max(problem.m, problem.n) // _tile(problem, config)) * problem.batch)
 
 
-def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Into how many shares K is cut: 1 where tiles fill the device, or nearly do, as adding shares up takes a
+def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Into how many ranges K is cut: 1 where tiles fill the device, or nearly do, as adding partial sums takes a
     launch; never less than a few steps each.
     """
     if config.split_k:
@@ -185,10 +185,10 @@ def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int
     wanted = max(1, min(wanted, _steps(problem, config) // 4))
     if _along_k(problem):
         return wanted
-    return min((1, wanted), key=lambda shares: _reading(problem, config, shares).cycles(device))
+    return min((1, wanted), key=lambda split_k: _reading(problem, config, split_k).cycles(device))
 
 
-def _reading(problem: GemmProblem, config: TileConfig, shares: int) -> Reading:
+def _reading(problem: GemmProblem, config: TileConfig, split_k: int) -> Reading:
     """The launch of thin_walk as its model sees it."""
     itemsize = dtype_of(_big(problem)[0]).itemsize
     access = _access(problem, config) * itemsize
@@ -196,7 +196,7 @@ def _reading(problem: GemmProblem, config: TileConfig, shares: int) -> Reading:
     return Reading(
         nbytes=max(problem.m, problem.n) * problem.k * problem.batch * itemsize,
         tiles=_tiles(problem, config),
-        shares=shares,
+        split_k=split_k,
         items=_items(config),
         depth=config.option("depth"),
         access=access,
@@ -210,32 +210,24 @@ def _order(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tupl
     idle = _items(config) > 32 and _steps(problem, config) < 1
     if _along_k(problem):
         return idle, 0.0
-    return idle, _reading(problem, config, _shares(problem, config, device)).cycles(device)
+    return idle, _reading(problem, config, _split_k(problem, config, device)).cycles(device)
 
 
-def _launches(
-    problem: GemmProblem,
-    config: TileConfig,
-    part: Part,
-    tile: tuple[int, int, int],
-    workspace: tuple[Workspace, ...],
-) -> Iterator[Launch]:
-    bm, bn, k_share = tile
-    along_k = _along_k(problem)
+def _product(sums: PartialSums, config: TileConfig, k_range: int) -> Launch:
+    problem, part = sums.problem, sums.part
+    split, along_k = part.split_k > 1, _along_k(problem)
     name = "thin_dot" if along_k else "thin_walk"
     teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
-    partial = workspace[0].symbol if workspace else "batch_offsets"  # never written then
+    partial = sums.workspace.symbol if split else "batch_offsets"  # never written then
     defines = [
         ("THIN_ROWS", int(_thin_rows(problem))), ("Q", _thin_side(problem)),
-        ("VEC", _access(problem, config)), ("SPLIT", int(part.shares > 1)),
+        ("VEC", _access(problem, config)), ("SPLIT", int(split)),
         ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
     ]  # fmt: skip
-    yield Launch(
+    return Launch(
         gemm_program(problem, f"gpu/{name}.cl", defines),
         name,
-        ndrange(problem, part.tiles * _items(config), part.shares),
+        ndrange(problem, part.tiles * _items(config), part.split_k),
         local_range(problem, _items(config), 1),
-        (*gemm_args(problem), np.int32(part.first), np.int32(k_share), partial),
+        (*gemm_args(problem), np.int32(part.first), np.int32(k_range), partial),
     )
-    if part.shares > 1:
-        yield reduction(problem, bm, bn, part, partial)

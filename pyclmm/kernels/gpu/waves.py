@@ -8,7 +8,7 @@ counted in cycles of one compute unit:
                              reads of global memory, (BM + BN) BK elements
     group    start + steps * step + store, where other work-groups on the unit hide the start
     rest     tiles that do not fill the device once more take a whole round all the same, unless K is cut
-             into shares for them; then every share writes its sums, and another launch adds them
+             into ranges for them; then each range's sums are written, and another launch adds them
 
 Everything here is a pure function of plain data. The constants are NVIDIA H200 measurements where one
 is named (docs/kernels/register.md), and datasheet figures elsewhere: they rank, they do not promise.
@@ -27,7 +27,7 @@ from ..device import DeviceInfo
 from ..split_k import Part
 from .tile import is_held, local_bytes, sides, work_items
 
-_SHARES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+_SPLIT_K = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 _FETCH = 24.0  # bytes a cycle and unit from the last cache, in wide accesses: 5 TB/s on an H200
 _FETCH_ELEMENTS = 14.0  # the same, an element at a time
 _HIDDEN = 0.12  # of what the slowest of the three hides, is seen all the same
@@ -125,14 +125,14 @@ class Tiling:
     def itemsize(self) -> int:
         return dtype_of(self.problem.acc_type).itemsize
 
-    def k_share(self, shares: int) -> int:
-        """K of a share, whole steps; the last one may be shorter."""
+    def k_range(self, split_k: int) -> int:
+        """K of one of *split_k* ranges, whole steps; the last one may be shorter."""
         steps = -(-self.problem.k // self.config.bk)
-        return -(-steps // shares) * self.config.bk
+        return -(-steps // split_k) * self.config.bk
 
-    def whole(self, shares: int) -> int:
-        """*shares*, or as many as are left of it when each has a whole number of steps."""
-        return max(1, -(-self.problem.k // self.k_share(shares))) if self.problem.k else 1
+    def whole(self, split_k: int) -> int:
+        """*split_k*, or as many ranges as are left when each has a whole number of steps."""
+        return max(1, -(-self.problem.k // self.k_range(split_k))) if self.problem.k else 1
 
     def cycles(self, parts: tuple[Part, ...]) -> float:
         """Cycles from the first launch's start to the last one's end."""
@@ -142,16 +142,16 @@ class Tiling:
         return max(streamed, sum(self._launch_cycles(p) for p in parts)) + _LAUNCH * (len(parts) - 1)
 
     def _partial_bytes(self, part: Part) -> int:
-        if part.shares == 1:
+        if part.split_k == 1:
             return 0
         elements = self.config.bm * self.config.bn * part.tiles * self.problem.batch
-        return 2 * elements * part.shares * self.itemsize
+        return 2 * elements * part.split_k * self.itemsize
 
     def _launch_cycles(self, part: Part) -> float:
         held = max(1, resident(self.config, self.itemsize, self.device))
-        groups = part.tiles * part.shares * self.problem.batch
+        groups = part.tiles * part.split_k * self.problem.batch
         rounds = max(1, -(-groups // units(self.device)))
-        steps = self.k_share(part.shares) // self.config.bk
+        steps = self.k_range(part.split_k) // self.config.bk
         step = step_cycles(self.problem, self.config, self.device)
         lack: float = _LATENCY / (work_items(self.config) * min(held, rounds))
         step *= math.pow(max(1.0, lack), _LATENCY_ROOT)
@@ -159,7 +159,7 @@ class Tiling:
         if held > 1 and rounds > 1:
             store = max(store * _STORE_HIDDEN, store - steps * step)
         total = rounds * (steps * step + store) + start_cycles(self.config) * -(-rounds // held)
-        if part.shares > 1:
+        if part.split_k > 1:
             total += _LAUNCH + self._partial_bytes(part) / (units(self.device) * _FETCH)
         return total
 
@@ -170,15 +170,15 @@ class Tiling:
         return min(self._ways(), key=self.cycles)
 
     def _ways(self) -> Iterator[tuple[Part, ...]]:
-        """Everything at once; with K in shares; or whole rounds, and shares for the rest."""
+        """Everything at once; with split-K; or whole rounds, and split-K for the rest."""
         yield (Part(0, self.tiles),)
         slots = units(self.device) * max(1, resident(self.config, self.itemsize, self.device))
         whole_rounds = self.tiles // slots * slots if self.problem.batch == 1 else 0
         rest = self.tiles - whole_rounds
         groups = max(1, rest * self.problem.batch)
         full_rounds = (units(self.device) // groups, slots // groups, 2 * slots // groups)
-        wanted = {s for s in _SHARES if s <= full_rounds[2]} | set(full_rounds)
-        for shares in sorted({self.whole(s) for s in wanted if s > 1}):
-            if rest and shares > 1:
+        wanted = {s for s in _SPLIT_K if s <= full_rounds[2]} | set(full_rounds)
+        for split_k in sorted({self.whole(s) for s in wanted if s > 1}):
+            if rest and split_k > 1:
                 full = (Part(0, whole_rounds),) if whole_rounds else ()
-                yield (*full, Part(whole_rounds, rest, shares))
+                yield (*full, Part(whole_rounds, rest, split_k))

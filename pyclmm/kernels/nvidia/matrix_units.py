@@ -6,7 +6,7 @@ A packed operand lies as the units read it best, in lines along K that start on 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -30,6 +30,8 @@ LINE_ALIGN = 16  # bytes: what copies to local memory need of every line
 PACK_TILE = 64  # LINES of cl/nvidia/pack.cl
 PACK_ITEMS = 256
 PACK_GROUPS = 16  # work-groups a compute unit: twice what runs at once
+COPY_ENGINE = (9, 0)  # the compute capability that tensor maps and sm_90a's instructions need
+MAP_BYTES = 384  # MAP_SLOT of cl/nvidia/ptx_map.h, of a work-group
 # The hardware's local memory of a work-group where arrays of that size were never seen to run (DeviceInfo has the
 # others), by compute capability.
 _LOCAL_BYTES = {(8, 0): 166_912, (8, 7): 166_912, (10, 0): 232_448, (10, 3): 232_448}
@@ -38,12 +40,9 @@ _LOCAL_BYTES_OTHERS = 101_376
 
 @dataclass(frozen=True)
 class Unit:
-    """An element type of the matrix units: its code and size in cl/, its type in a tensor map."""
+    """An element type of the matrix units, by its size."""
 
-    code: int
     nbytes: int
-    map_type: int
-    defines: Defines = ()
 
     @property
     def block(self) -> int:
@@ -51,11 +50,11 @@ class Unit:
         return 128 // self.nbytes
 
 
-FLOAT16 = Unit(1, 2, 1)
-BFLOAT16 = Unit(2, 2, 1)
-TF32 = Unit(3, 4, 11)
-FLOAT64 = Unit(0, 8, 9)  # by an instruction that has no code
-_INTEGERS = {"int8": "s8", "uint8": "u8"}
+FLOAT16 = BFLOAT16 = Unit(2)
+TF32 = Unit(4)
+FLOAT64 = Unit(8)
+_BYTE = Unit(1)
+_INTEGERS = ("int8", "uint8")
 
 
 def compute_capability(device: DeviceInfo) -> tuple[int, int]:
@@ -68,14 +67,11 @@ def local_bytes(device: DeviceInfo) -> int:
     return _LOCAL_BYTES.get(compute_capability(device), max(device.static_local_bytes, _LOCAL_BYTES_OTHERS))
 
 
-def unit_for(problem: GemmProblem, prefix: str) -> Unit | str:
-    """The unit that multiplies this product's operands in one pass, or why none does.
-
-    *prefix* is that of the macros which name 8-bit types to an instruction header.
-    """
+def unit_for(problem: GemmProblem) -> Unit | str:
+    """The unit that multiplies this product's operands in one pass, or why none does."""
     a, b = problem.a_type, problem.b_type
     if a in _INTEGERS and b in _INTEGERS and problem.acc_type == "uint32":
-        return Unit(4, 1, 0, ((f"{prefix}_A", _INTEGERS[a]), (f"{prefix}_B", _INTEGERS[b])))
+        return _BYTE
     if a != b or problem.acc_type != "float32" or a not in ("float16", "bfloat16", "float32"):
         return f"the matrix units do not multiply {a} by {b} summed in {problem.acc_type}"
     if a == "float32":
@@ -135,8 +131,31 @@ class Operands:
         lines = problem.m * self.pack_a + problem.n * self.pack_b
         return lines * problem.k * problem.batch
 
+    def as_packed(self, problem: GemmProblem) -> GemmProblem:
+        """The product of the operands as they lie when packed: along K, with leading dimensions of their own."""
+        pitch = self.pitch(problem)
+        if self.pack_a:
+            problem = replace(problem, trans_a=False, lda=pitch, a_align=LINE_ALIGN)
+        return replace(problem, trans_b=True, ldb=pitch, b_align=LINE_ALIGN) if self.pack_b else problem
+
+    def gemm_args(self, problem: GemmProblem, a_stride: int = 0, b_stride: int = 0) -> tuple[Arg, ...]:
+        """GEMM_ARGS with packed operands in the place of A and B, then OPERAND_STRIDES (cl/nvidia/operands.h).
+
+        *a_stride*, *b_stride*: of operands that are not packed.
+        """
+        renamed: dict[Arg, Arg] = {}
+        pitch = self.pitch(problem)
+        if self.pack_a:
+            renamed |= {"a": "workspace:packed_a", "a_offset": np.int64(0)}
+            a_stride = problem.m * pitch
+        if self.pack_b:
+            renamed |= {"b": "workspace:packed_b", "b_offset": np.int64(0)}
+            b_stride = problem.n * pitch
+        args = (renamed.get(x, x) if isinstance(x, str) else x for x in gemm_args(self.as_packed(problem)))
+        return (*args, np.int64(a_stride), np.int64(b_stride))
+
     def args(self, problem: GemmProblem) -> tuple[Arg, ...]:
-        """PACKED_ARGS of the kernels."""
+        """packed_a, packed_b and pitch of cl/nvidia/pack.cl."""
         a = "workspace:packed_a" if self.pack_a else "a"
         b = "workspace:packed_b" if self.pack_b else "b"
         return (a, b, np.int64(self.pitch(problem)))

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
 
 from ...errors import UnsupportedError
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import (
-    Defines,
-    Kernel,
-    Launch,
-    Program,
-    Work,
-    gemm_args,
-    gemm_defines,
-    local_range,
-    ndrange,
-    too_long,
-)
-from .matrix_units import (
-    Operands,
-    Unit,
-    compute_capability,
-    local_bytes,
-    out_defines,
-    pack_launches,
-    unit_for,
-)
+from ..interface import Kernel, Work, too_long
+from .matrix_units import Operands, Unit, compute_capability, pack_launches, unit_for
+from .mma_ring import product, tiles, too_many_stages, unfit, work_items
 
-SOURCE = "nvidia/mma.cl"
 CAPABILITY = (8, 0)
 # BM, BN, SGM, SGN, STAGES
 _CONFIGS = (
@@ -42,11 +22,6 @@ _CONFIGS = (
     (64, 64, 32, 32, 4),
     (64, 64, 32, 32, 2),
 )
-
-
-def work_items(config: TileConfig) -> int:
-    """A work-group's size: 32 work-items a sub-group."""
-    return 32 * (config.bm // config.sgm) * (config.bn // config.sgn)
 
 
 class Mma(Kernel):
@@ -79,45 +54,28 @@ class Mma(Kernel):
         return sorted(found, key=lambda c: self._idle(problem, c, device))
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        if config.sgm % 16 or config.sgn % 32 or config.bm % config.sgm or config.bn % config.sgn:
-            return [f"sgm must be a multiple of 16, sgn of 32, and divide bm, bn: {config}"]
+        if reasons := unfit(config, 32):
+            return reasons
         if config.bm % 64 or config.bn % 64 or config.stages < 2:
             return [f"bm and bn must be multiples of 64, stages 2 or more: {config}"]
         items = work_items(config)
         if items & (items - 1) or not 64 <= items <= min(512, 8 * config.bm, 8 * config.bn):
             return [f"a work-group of {items} work-items does not fill these tiles: {config}"]
         needed = config.stages * (config.bm + config.bn) * 128 + 1024
-        if needed > local_bytes(device):
-            return [f"{config.stages} stages take {needed} bytes of local memory"]
-        return config.violations(device, (items,), 0)
+        return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         unit = self._unit(problem)
         if isinstance(unit, str):
             raise UnsupportedError(unit)
         operands = Operands.of(problem, unit)
-        defines: Defines = (
-            *(("BM", config.bm), ("BN", config.bn), ("SGM", config.sgm), ("SGN", config.sgn)),
-            *(("STAGES", config.stages), ("GROUP", config.option("group", 8))),
-            *(("ELEMENT_BYTES", unit.nbytes), ("MMA_TYPE", unit.code), *unit.defines),
-            *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
-            *(("PACKED_A", int(operands.pack_a)), ("PACKED_B", int(operands.pack_b)), ("EXPONENTS", 0)),
-            *out_defines(problem),
-        )
-        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
-        product = Launch(
-            Program(SOURCE, (*gemm_defines(problem), *defines)),
-            "matmul_mma",
-            ndrange(problem, tiles * work_items(config)),
-            local_range(problem, work_items(config)),
-            (*gemm_args(problem), *operands.args(problem)),
-        )
-        return Work((*pack_launches(problem, device, operands), product), operands.workspace(problem))
+        args = operands.gemm_args(problem)
+        launch = product(operands.as_packed(problem), config, self.name, tiles(problem, config), (), args)
+        return Work((*pack_launches(problem, device, operands), launch), operands.workspace(problem))
 
     def _unit(self, problem: GemmProblem) -> Unit | str:
-        return unit_for(problem, "MMA")
+        return unit_for(problem)
 
     def _idle(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
         """Whether tiles this large leave half of the device without work."""
-        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
-        return 2 * tiles <= device.compute_units
+        return 2 * tiles(problem, config) * problem.batch <= device.compute_units

@@ -8,22 +8,10 @@ from math import ceil
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import (
-    Defines,
-    Kernel,
-    Launch,
-    Program,
-    Work,
-    gemm_args,
-    gemm_defines,
-    local_range,
-    ndrange,
-    too_long,
-)
-from .matrix_units import LINE_ALIGN, compute_capability, local_bytes, out_defines
-from .mma import work_items
+from ..interface import Kernel, Work, gemm_args, too_long
+from .matrix_units import LINE_ALIGN, compute_capability
+from .mma_ring import product, tiles, too_many_stages, unfit, work_items
 
-SOURCE = "nvidia/mma_double.cl"
 _CAPABILITIES = ((8, 0), (9, 0))  # others have no float64 units to speak of, or were never seen
 # BM, BN, BK, SGM, SGN, STAGES
 _CONFIGS = (
@@ -76,8 +64,8 @@ class MmaDouble(Kernel):
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         mma_k = config.option("mma_k", 4)
-        if config.sgm % 16 or config.sgn % 8 or config.bm % config.sgm or config.bn % config.sgn:
-            return [f"sgm must be a multiple of 16, sgn of 8, and divide bm, bn: {config}"]
+        if reasons := unfit(config, 8):
+            return reasons
         allowed = (4,) if compute_capability(device) < (9, 0) else (4, 8, 16)
         if mma_k not in allowed or config.bk % mma_k or config.stages < 2:
             return [f"mma_k is one of {allowed} and divides bk; stages 2 or more: {config}"]
@@ -87,29 +75,17 @@ class MmaDouble(Kernel):
                 if length % 2 or items % length or (lines[0] * lines[1]) % (2 * items):
                     return [f"{items} work-items do not fill tiles of {lines}: {config}"]
         needed = 8 * config.stages * _stage_elements(config)
-        if needed > local_bytes(device):
-            return [f"{config.stages} stages take {needed} bytes of local memory"]
-        return config.violations(device, (items,), 0)
+        return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        defines: Defines = (
-            *(("BM", config.bm), ("BN", config.bn), ("BK", config.bk), ("SGM", config.sgm)),
-            *(("SGN", config.sgn), ("STAGES", config.stages), ("GROUP", config.option("group", 8))),
-            *(("MMA_K", config.option("mma_k", 4)), ("VEC", 2 if _aligned(problem) else 1), ("EXPONENTS", 0)),
-            *out_defines(problem),
+        defines = (
+            *(("BK", config.bk), ("MMA_K", config.option("mma_k", 4))),
+            ("VEC", 2 if _aligned(problem) else 1),
         )
-        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
-        product = Launch(
-            Program(SOURCE, (*gemm_defines(problem), *defines)),
-            "matmul_mma_double",
-            ndrange(problem, tiles * work_items(config)),
-            local_range(problem, work_items(config)),
-            gemm_args(problem),
-        )
-        return Work((product,))
+        groups = tiles(problem, config)
+        return Work((product(problem, config, self.name, groups, defines, gemm_args(problem)),))
 
     def _waste(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """Work that the last wave of work-groups leaves undone, over all work; ties keep their order."""
-        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
-        waves = ceil(tiles / device.compute_units)
+        waves = ceil(tiles(problem, config) * problem.batch / device.compute_units)
         return round(waves * device.compute_units * config.bm * config.bn / (problem.m * problem.n), 1)

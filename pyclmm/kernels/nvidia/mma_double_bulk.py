@@ -19,19 +19,25 @@ from ..interface import (
     Program,
     Work,
     Workspace,
-    gemm_args,
     gemm_defines,
     local_range,
     ndrange,
     too_long,
 )
-from ..split_k import Part, reduction
-from .matrix_units import FLOAT64, LINE_ALIGN, Operands, compute_capability, local_bytes, pack_launches
-from .wgmma import CAPABILITY, MAP_BYTES
+from ..split_k import GROUP, Part, PartialSums
+from .matrix_units import (
+    COPY_ENGINE,
+    FLOAT64,
+    LINE_ALIGN,
+    MAP_BYTES,
+    Operands,
+    compute_capability,
+    local_bytes,
+    pack_launches,
+)
 
 SOURCE = "nvidia/mma_double_bulk.cl"
 _OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
-_GROUP = 8  # rows of tiles that are walked together, as split_k.cl walks them
 _REGISTERS = 65536  # of a compute unit
 _REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; others' at most 128
 # BM, BN, BK, SGM, SGN, STAGES, slices -> the share of the full rate on a compute unit that holds as many
@@ -80,7 +86,7 @@ def resident(config: TileConfig, device: DeviceInfo) -> int:
 
 
 def tiles_of(problem: GemmProblem, config: TileConfig) -> int:
-    """Tiles of one product, each share of K one of its own."""
+    """Tiles of one product, counted once for each range of K."""
     return ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * config.split_k
 
 
@@ -100,7 +106,7 @@ class MmaDoubleBulk(Kernel):
     matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        if compute_capability(device) != CAPABILITY:
+        if compute_capability(device) != COPY_ENGINE:
             return "mma_double_bulk needs an NVIDIA device of compute capability 9.0"
         if (problem.a_type, problem.b_type, problem.acc_type) != ("float64",) * 3:
             return "mma_double_bulk multiplies float64 by float64"
@@ -136,26 +142,26 @@ class MmaDoubleBulk(Kernel):
         )
         product = Launch(
             Program(
-                SOURCE, (*gemm_defines(problem), *_defines(problem, config, operands)), ptx_target="sm_90a"
+                SOURCE,
+                (*gemm_defines(operands.as_packed(problem)), *_defines(problem, config)),
+                ptx_target="sm_90a",
             ),
             "matmul_mma_double_bulk",
             ndrange(problem, count * work_items(config)),
             local_range(problem, work_items(config)),
             (
-                *gemm_args(problem),
+                *operands.gemm_args(problem),
                 "workspace:maps",
                 "workspace:partial" if split else "workspace:maps",  # never written then
                 np.int32(config.split_k),
-                *operands.args(problem),
             ),
         )
         launches = (*pack_launches(problem, device, operands), product)
         if split:
-            tiles = tiles_of(problem, config)
-            partial = Workspace("partial", 8 * config.bm * config.bn * tiles * problem.batch)
-            part = Part(0, tiles // config.split_k, config.split_k)
-            launches += (reduction(problem, config.bm, config.bn, part, partial.symbol),)
-            workspace += (partial,)
+            part = Part(0, tiles_of(problem, config) // config.split_k, config.split_k)
+            sums = PartialSums(problem, config.bm, config.bn, part)
+            launches += (sums.added(device),)
+            workspace += (sums.workspace,)
         return Work(launches, workspace)
 
 
@@ -164,31 +170,29 @@ def _candidates(problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig
         config = TileConfig(bm, bn, bk, sgm, sgn, stages=stages, options=(("slices", parts),))
         yield config
         slots = device.compute_units * resident(config, device)
-        shares = min(slots // (tiles_of(problem, config) * problem.batch), problem.k // (4 * bk), 64)
-        if shares > 1:
-            yield replace(config, split_k=shares)
+        split_k = min(slots // (tiles_of(problem, config) * problem.batch), problem.k // (4 * bk), 64)
+        if split_k > 1:
+            yield replace(config, split_k=split_k)
 
 
-def _defines(problem: GemmProblem, config: TileConfig, operands: Operands) -> Defines:
+def _defines(problem: GemmProblem, config: TileConfig) -> Defines:
     pairs = problem.out_align >= LINE_ALIGN and dtype_of(problem.out_type).itemsize in (4, 8)
     return (
         *(("BM", config.bm), ("BN", config.bn), ("BK", config.bk), ("SGM", config.sgm), ("SGN", config.sgn)),
-        *(("STAGES", config.stages), ("SLICES", slices(config)), ("GROUP", _GROUP)),
-        *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
-        *(("PACKED_A", int(operands.pack_a)), ("PACKED_B", int(operands.pack_b))),
-        *(("SPLIT_K", int(config.split_k > 1)), ("OUT_VECTOR", int(pairs)), ("EXPONENTS", 0)),
+        *(("STAGES", config.stages), ("SLICES", slices(config)), ("GROUP", GROUP)),
+        *(("SPLIT_K", int(config.split_k > 1)), ("OUT_VECTOR", int(pairs))),
     )
 
 
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
     """The model that orders configurations: what a compute unit's tiles take one after the other, or what
     reading the operands takes."""
-    c, shares = config, config.split_k
+    c = config
     tiles = ceil(tiles_of(problem, c) * problem.batch / device.compute_units)  # of one compute unit
     together = min(tiles, resident(c, device))
     rates = _CONFIGS[c.bm, c.bn, c.bk, c.sgm, c.sgn, c.stages, slices(c)]
-    depth = ceil(ceil(problem.k / c.bk) / shares) * c.bk
+    depth = ceil(ceil(problem.k / c.bk) / c.split_k) * c.bk
     each = c.bm * c.bn * depth / (_RATE * rates[together < resident(c, device)])
     each += _TILE_SECONDS * (2 if problem.batch > 1 and together == 1 else 1) / together
     sums = 2 * 8 * c.bm * c.bn * tiles_of(problem, c) * problem.batch / _SUMS_STREAM + _SUMS_SECONDS
-    return _START_SECONDS + max(tiles * each, problem.nbytes / _STREAM) + (sums if shares > 1 else 0)
+    return _START_SECONDS + max(tiles * each, problem.nbytes / _STREAM) + (sums if c.split_k > 1 else 0)

@@ -20,7 +20,7 @@ from ..interface import (
     local_range,
     ndrange,
 )
-from .matrix_units import compute_capability, local_bytes, out_defines
+from .matrix_units import COPY_ENGINE, MAP_BYTES, compute_capability, local_bytes, out_defines
 from .parts import (
     BLOCK_BYTES,
     as_real,
@@ -29,9 +29,7 @@ from .parts import (
     packed_args,
     refusal,
     split_defines,
-    unit_of,
 )
-from .wgmma import CAPABILITY
 
 SOURCE = "nvidia/wgmma_split.cl"
 WORK_ITEMS = 384  # of cl/nvidia/wgmma_split.cl
@@ -40,7 +38,6 @@ _BLOCKS = 2  # of K in a stage
 _TILES = {(128, 128): 1.0, (64, 128): 0.9, (128, 64): 0.65}
 _RATE = 0.9e12  # multiplications of float32 by three of float16, a second and compute unit, H200
 _TILE_SECONDS = 2e-6  # a tile's start and end, beside its multiplications
-_MAP_BYTES = 384  # MAP_SLOT of cl/nvidia/ptx_map.h, of a work-group
 _OTHER_LOCAL_BYTES = 256 + 128 + 1536 + 1024  # tensor maps, barriers, exponents, alignment
 _SAME_ROWS = 64  # BM at which both quartets have the same rows, and sums to hand over
 
@@ -59,7 +56,7 @@ class Split(Kernel):
     matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        if compute_capability(device) != CAPABILITY:
+        if compute_capability(device) != COPY_ENGINE:
             return "split needs an NVIDIA device of compute capability 9.0"
         return refusal(problem, ("high",), ("high", "medium")) or device.missing_type(problem.types)
 
@@ -73,13 +70,13 @@ class Split(Kernel):
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = config.violations(device, (WORK_ITEMS,), 0)
         if (config.bm, config.bn) not in _TILES or config.split_k != 1:
-            reasons.append(f"split has tiles of {list(_TILES)} and no shares of K, not {config}")
+            reasons.append(f"split has tiles of {list(_TILES)} and no split-K, not {config}")
         elif not 2 <= config.stages <= _most_stages(config.bm, config.bn, device):
             reasons.append(f"{config.stages} stages: 2 to as many as fit in local memory")
         return reasons
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        maps = Workspace("maps", groups(problem, config, device) * problem.batch * _MAP_BYTES, zeroed=True)
+        maps = Workspace("maps", groups(problem, config, device) * problem.batch * MAP_BYTES, zeroed=True)
 
         def product(split: int, extra: tuple[Arg, ...]) -> Launch:
             return _product(problem, config, device, split, extra)
@@ -119,11 +116,9 @@ def _product(
     problem: GemmProblem, config: TileConfig, device: DeviceInfo, split: int, extra: tuple[Arg, ...]
 ) -> Launch:
     """The launch of cl/nvidia/wgmma_split.cl."""
-    unit = unit_of(split)
     defines = (
-        *(("BM", config.bm), ("BN", config.bn), ("WGMMA_N", config.bn), ("STAGES", config.stages)),
-        *(("GROUP", config.option("group", 8)), ("ELEMENT_BYTES", unit.nbytes), ("MAP_TYPE", unit.map_type)),
-        *(("WGMMA_TYPE", unit.code), ("WGMMA_ACROSS_A", 0), ("WGMMA_ACROSS_B", 0)),
+        *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages)),
+        ("GROUP", config.option("group", 8)),
         *split_defines(problem, split),
         *out_defines(problem),
     )

@@ -16,20 +16,29 @@ from ..interface import (
     Program,
     Work,
     Workspace,
-    gemm_args,
     gemm_defines,
-    gemm_program,
     local_range,
     ndrange,
     too_long,
 )
-from .matrix_units import Operands, Unit, compute_capability, out_defines, pack_launches, unit_for
+from ..split_k import PartialSums
+from .matrix_units import (
+    COPY_ENGINE,
+    MAP_BYTES,
+    Operands,
+    Unit,
+    compute_capability,
+    out_defines,
+    pack_launches,
+    unit_for,
+)
 from .wgmma_tiles import (
-    Division,
+    Deal,
     estimated_seconds,
     feeders,
     operands_of,
     seen,
+    stack_strides,
     stacked,
     tile_configs,
     tile_violations,
@@ -39,9 +48,9 @@ from .wgmma_tiles import (
 SOURCE = "nvidia/wgmma.cl"
 _OF_OTHER = {"a": "b", "a_offset": "b_offset", "workspace:packed_a": "workspace:packed_b"}
 _OF_OTHER |= {b: a for a, b in _OF_OTHER.items()}
-CAPABILITY = (9, 0)  # sm_90a runs on no other
-MAP_BYTES = 384  # MAP_SLOT of cl/nvidia/ptx_map.h
-_SHARES_EACH = 8  # that a work-item adds in cl/nvidia/shares.cl: so many accesses are in flight
+_LOADS = 8  # EACH of cl/nvidia/partial_fragments.h: loads that a work-item has in flight
+_TEAM_ITEMS = 128  # that add what a quartet held
+_CHUNK = 4  # sums that one of them adds
 
 
 def wgmma_launch(
@@ -51,28 +60,24 @@ def wgmma_launch(
     operands: Operands,
 ) -> Launch:
     """The launch of cl/nvidia/wgmma.cl of a product as `seen`, over operands packed where they have to be."""
-    unit = operands.unit
-    defines: Defines = (
-        *_unit_defines(config, operands),
-        *(("STAGES", config.stages), ("FEEDERS", feeders(config)), ("MAP_TYPE", unit.map_type)),
-        *(("WGMMA_TYPE", unit.code), *unit.defines),
-        *(("WGMMA_ACROSS_A", int(operands.across_a)), ("WGMMA_ACROSS_B", int(operands.across_b))),
-        *(("PACKED_A", int(operands.pack_a)), ("PACKED_B", int(operands.pack_b))),
-        ("EXPONENTS", 0),
-        *out_defines(problem),
-    )
     stack = stacked(problem)
-    division = Division.of(problem, config, device, stack)
-    over = division.groups(device) * work_items(config)
+    deal = Deal.of(problem, config, device, stack)
+    over = deal.groups(device) * work_items(config)
+    strides = stack_strides(problem) if stack > 1 else (0, 0)
     args = (
-        *gemm_args(problem),
+        *operands.gemm_args(problem, *strides),
         "workspace:maps",
         "workspace:partial" if config.split_k > 1 else "workspace:maps",  # never written then
-        *division.args,
-        *operands.args(problem),
+        *deal.args,
+    )
+    defines: Defines = (
+        *_tile_defines(config),
+        *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages)),
+        *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
+        *out_defines(problem),
     )
     return Launch(
-        Program(SOURCE, (*gemm_defines(problem), *defines), ptx_target="sm_90a"),
+        Program(SOURCE, (*gemm_defines(operands.as_packed(problem)), *defines), ptx_target="sm_90a"),
         "matmul_wgmma",
         (over,) if stack > 1 else ndrange(problem, over),
         (work_items(config),) if stack > 1 else local_range(problem, work_items(config)),
@@ -82,55 +87,41 @@ def wgmma_launch(
     )
 
 
-def _unit_defines(config: TileConfig, operands: Operands) -> Defines:
-    """The macros of cl/nvidia/units.h and cl/nvidia/fragment_rows.h."""
-    return (
-        *(("BM", config.bm), ("BN", config.bn), ("WGMMA_N", config.bn), ("GROUP", config.option("group", 8))),
-        *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
-        *(("SWAPPED", config.option("swapped")), ("LEFT_REGISTERS", int(operands.left_registers))),
-        ("ELEMENT_BYTES", operands.unit.nbytes),
-    )
+def _tile_defines(config: TileConfig) -> tuple[tuple[str, int], ...]:
+    """The macros that the product and the addition of its partial sums share, besides BM and BN."""
+    return (("GROUP", config.option("group", 8)), ("SWAPPED", config.option("swapped")))
 
 
-def _teams(shares: int) -> int:
-    """Into how many parts cl/nvidia/shares.cl divides the shares that it adds: 1, 2, 4 or 8."""
-    return 1 << (ceil(shares / _SHARES_EACH) - 1).bit_length()
+def _teams(split_k: int) -> int:
+    """Teams of work-items that divide the ranges of K which they add: 1, 2, 4 or 8."""
+    return 1 << (ceil(split_k / _LOADS) - 1).bit_length()
 
 
 def _adding(
     problem: GemmProblem, config: TileConfig, device: DeviceInfo, operands: Operands
 ) -> tuple[tuple[Launch, ...], tuple[Workspace, ...]]:
-    """The launch of cl/nvidia/shares.cl, and what it reads."""
-    stack = stacked(problem)
-    division = Division.of(problem, config, device, stack)
+    """The launch that adds partial sums, and what it reads."""
     if config.split_k == 1:
         return (), ()
-    sets = problem.batch // stack
-    elements = config.bm * config.bn * division.cut
-    partial = Workspace("partial", max(1, 4 * elements * division.shares * sets))
-    teams = _teams(division.shares)
-    more = (("CHUNK", 4), ("TEAMS", teams), ("EACH", _SHARES_EACH))
-    items = elements // 4 * teams
-    launch = Launch(
-        gemm_program(problem, "nvidia/shares.cl", (*_unit_defines(config, operands), *more)),
-        "matmul_shares",
-        ndrange(problem, items) if sets > 1 else (items,),
-        local_range(problem, 128 * teams) if sets > 1 else (128 * teams,),
-        (*gemm_args(problem), partial.symbol, *division.args),
+    stack = stacked(problem)
+    part = Deal.of(problem, config, device, stack).part
+    sums = PartialSums(operands.as_packed(problem), config.bm, config.bn, part, stack)
+    launch = sums.launch(
+        "nvidia/split_k.cl", _TEAM_ITEMS, _teams(config.split_k), _CHUNK, _tile_defines(config)
     )
-    return (launch,) if division.cut else (), (partial,)
+    return (launch,) if part.tiles else (), (sums.workspace,)
 
 
 def maps_workspace(problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int = 1) -> Workspace:
     """The tensor maps of all work-groups, one set of which goes through `stack` products."""
     sets = problem.batch // stack
-    each = Division.of(problem, config, device, stack).groups(device) * MAP_BYTES * feeders(config)
+    each = Deal.of(problem, config, device, stack).groups(device) * MAP_BYTES * feeders(config)
     return Workspace("maps", sets * each, zeroed=True)
 
 
 class Wgmma(Kernel):
-    """See cl/nvidia/wgmma.cl. BM x BN is a tile, BK 128 bytes of K; SPLIT_K: into how many shares K is cut where
-    tiles are too few for a wave, added by cl/nvidia/shares.cl; options ``group``: rows of tiles that are computed
+    """See cl/nvidia/wgmma.cl. BM x BN is a tile, BK 128 bytes of K; SPLIT_K: into how many ranges K is cut where
+    tiles are too few for a wave; options ``group``: rows of tiles that are computed
     together, ``alternate``: quartets of sub-groups have tiles of their own, ``swapped``: out^T = B^T A^T is
     computed, so that BM x BN is a tile of it.
     """
@@ -141,7 +132,7 @@ class Wgmma(Kernel):
     matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        if compute_capability(device) != CAPABILITY:
+        if compute_capability(device) != COPY_ENGINE:
             return "wgmma needs an NVIDIA device of compute capability 9.0"
         unit = self._unit(problem)
         if isinstance(unit, str):
@@ -176,4 +167,4 @@ class Wgmma(Kernel):
         )
 
     def _unit(self, problem: GemmProblem) -> Unit | str:
-        return unit_for(problem, "WGMMA")
+        return unit_for(problem)

@@ -12,6 +12,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Arg, round_up
+from ..split_k import Part
 from .matrix_units import Operands, Unit, local_bytes
 
 _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
@@ -43,8 +44,8 @@ _BLOCK, _LEFT_BLOCK = 0.13e-6, 0.2e-6  # no block takes less, with A through reg
 _START, _START_GROUP = 0.65e-6, 5e-9  # until the first block has come; for each work-group
 _LAUNCH = 3.3e-6  # a launch with nothing in it
 _READ, _WRITE = 1 / 4.3e12, 1 / 2.3e12  # a byte of the operands, of the result
-_PARTIAL = 1 / 3e12  # a byte of shares of K, there or back
-_MOST_SHARES = 64
+_PARTIAL = 1 / 3e12  # a byte of partial sums, there or back
+_MOST_SPLIT_K = 64
 _PACKED = 1 / 2.8e12  # a byte of an operand that is packed, there or back
 
 
@@ -54,14 +55,14 @@ def stage_bytes(config: TileConfig) -> int:
 
 
 @dataclass(frozen=True)
-class Division:
-    """How the tiles of a stack are dealt out (cl/nvidia/units.h): ``whole`` of them are not cut, the others are,
-    into ``shares``.
+class Deal:
+    """How the tiles of a stack are dealt out to work-groups (cl/nvidia/work_pieces.h): ``whole`` of them are not
+    cut, the others are, each into ``split_k`` ranges of K.
     """
 
     tiles: int
     whole: int
-    shares: int
+    split_k: int
     stack: int
 
     @property
@@ -70,15 +71,20 @@ class Division:
 
     @property
     def args(self) -> tuple[Arg, ...]:
-        """The kernels' whole, shares and stack."""
-        return (np.int32(self.whole), np.int32(self.shares), np.int32(self.stack))
+        """The kernel's whole, split_k and stack."""
+        return (np.int32(self.whole), np.int32(self.split_k), np.int32(self.stack))
+
+    @property
+    def part(self) -> Part:
+        """The tiles that are cut."""
+        return Part(self.whole, self.cut, self.split_k)
 
     def groups(self, device: DeviceInfo) -> int:
-        """Work-groups: each computes units until there are no more."""
-        return min(self.whole + self.cut * self.shares, device.compute_units)
+        """Work-groups: each computes pieces of work until there are no more."""
+        return min(self.whole + self.cut * self.split_k, device.compute_units)
 
     @classmethod
-    def of(cls, problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int) -> Division:
+    def of(cls, problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int) -> Deal:
         """Whole tiles in full waves of work-groups; with SPLIT_K over 1, what is left of them is cut."""
         tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * stack
         whole = tiles // device.compute_units * device.compute_units if config.split_k > 1 else tiles
@@ -91,9 +97,20 @@ def stacked(problem: GemmProblem) -> int:
     return problem.batch if even and problem.m * problem.n * problem.batch < 2**40 else 1
 
 
+def stack_strides(problem: GemmProblem) -> tuple[int, int]:
+    """Elements from one A of a stack that lies evenly to the next, and of B."""
+    a, b = (_axes(problem, problem.batch_strides[which]) for which in (0, 1))
+    return (a[-1][1] if a else 0, b[-1][1] if b else 0)
+
+
+def _axes(problem: GemmProblem, strides: tuple[int, ...]) -> list[tuple[int, int]]:
+    """(length, stride) of the stack's axes that an operand moves along, or could."""
+    return [(n, s) for n, s in zip(problem.batch_shape, strides, strict=True) if n > 1]
+
+
 def _evenly_apart(problem: GemmProblem, strides: tuple[int, ...]) -> bool:
     """Whether operand z of a stack lies z times some distance behind the first."""
-    axes = [(n, s) for n, s in zip(problem.batch_shape, strides, strict=True) if n > 1]
+    axes = _axes(problem, strides)
     last = axes[-1][1] if axes else 0
     counted = 1
     for length, stride in reversed(axes):
@@ -133,27 +150,27 @@ def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit) -> float
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> float:
     """The model that orders tiles: waves of work-groups, and the bytes of operands and result."""
     problem, nbytes = seen(problem, config), unit.nbytes
-    division = Division.of(problem, config, device, problem.batch)
+    deal = Deal.of(problem, config, device, problem.batch)
     blocks = ceil(problem.k * nbytes / 128)
     block = block_seconds(problem, config, unit)
     quartets = 1 if config.option("alternate") else min(2, config.bm // 64)  # more do not store faster
     store = _STORE + _STORE_ELEMENT * config.bm * config.bn / quartets
     main = blocks * block
-    waves = ceil(division.whole / device.compute_units)
+    waves = ceil(deal.whole / device.compute_units)
     if config.option("alternate"):  # while one quartet stores, the other multiplies
         seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0
     else:
         seconds = waves * (main + store)
-    if division.cut:
-        seconds += ceil(blocks / division.shares) * block + store
+    if deal.cut:
+        seconds += ceil(blocks / deal.split_k) * block + store
     moved = (problem.m + problem.n) * problem.k * nbytes * _READ + problem.m * problem.n * nbytes * _WRITE
     seconds = float((seconds**4 + (moved * problem.batch) ** 4) ** 0.25)  # the longer, and some of the other
-    if division.cut:
-        seconds += _LAUNCH + 8 * division.cut * division.shares * config.bm * config.bn * _PARTIAL
+    if deal.cut:
+        seconds += _LAUNCH + 8 * deal.cut * deal.split_k * config.bm * config.bn * _PARTIAL
     packed = operands_of(problem, unit).packed_elements(problem)
     if packed:
         seconds += _LAUNCH + 2 * packed * nbytes * _PACKED
-    return seconds + _START + _START_GROUP * division.groups(device) + _LAUNCH
+    return seconds + _START + _START_GROUP * deal.groups(device) + _LAUNCH
 
 
 def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[TileConfig]:
@@ -171,7 +188,7 @@ def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[T
 
 
 def _starved(problem: GemmProblem, config: TileConfig, unit: Unit) -> bool:
-    """Whether A would go through registers that there are none of."""
+    """Whether staging A in registers would spill."""
     where = (config.bm, config.bn, config.option("alternate"))
     return where in _NO_REGISTERS_LEFT and operands_of(seen(problem, config), unit).left_registers
 
@@ -190,22 +207,22 @@ def _orientations(problem: GemmProblem, unit: Unit) -> tuple[int, ...]:
 
 
 def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Iterator[TileConfig]:
-    """The tile, the same with quartets that alternate, and with K in shares."""
+    """The tile, the same with quartets that alternate, and with split-K."""
     ways = [config]
     if (config.bm, config.bn) in _ALTERNATE_TILES:
         ways.append(replace(config, options=_options(1, config.option("swapped"))))
     yield from ways
-    shares = _shares(problem, config, device)
-    if shares > 1:
-        yield from (replace(c, split_k=shares) for c in ways)
+    split_k = _split_k(problem, config, device)
+    if split_k > 1:
+        yield from (replace(c, split_k=split_k) for c in ways)
 
 
-def _shares(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Shares of K, of two blocks or more, that give every compute unit one in the last wave."""
-    left = Division.of(problem, config, device, problem.batch).tiles % device.compute_units
+def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Ranges of K, of two blocks or more, that give every compute unit one in the last wave."""
+    left = Deal.of(problem, config, device, problem.batch).tiles % device.compute_units
     if not left or (problem.batch > 1 and stacked(problem) == 1):
         return 1
-    return min(device.compute_units // left, problem.k // (2 * config.bk), _MOST_SHARES)
+    return min(device.compute_units // left, problem.k // (2 * config.bk), _MOST_SPLIT_K)
 
 
 def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> list[str]:
@@ -213,8 +230,8 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     reasons = config.violations(device, (work_items(config),), 0)
     if (config.bm, config.bn) not in _TILES or config.bk != unit.block:
         reasons.append(f"wgmma has tiles of {list(_TILES)} x {unit.block}, not {config}")
-    if not 1 <= config.split_k <= _MOST_SHARES:
-        reasons.append(f"split_k must be 1 to {_MOST_SHARES}: {config}")
+    if not 1 <= config.split_k <= _MOST_SPLIT_K:
+        reasons.append(f"split_k must be 1 to {_MOST_SPLIT_K}: {config}")
     if config.option("alternate") and (config.bm, config.bn) not in _ALTERNATE_TILES:
         reasons.append(f"quartets alternate on tiles of {_ALTERNATE_TILES}, not {config}")
     if config.option("swapped") not in (0, 1):
@@ -228,9 +245,7 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
 
 
 def feeders(config: TileConfig) -> int:
-    """Sub-groups that take turns in asking for an operand's copies: two where a block takes less time than
-    one of them needs to ask for it, some 0.17 us.
-    """
+    """FEEDERS of cl/nvidia/wgmma_stages.h: sub-groups that take turns in starting an operand's copies."""
     return 2 if config.bm * config.bn <= _SMALL_TILE else 1
 
 

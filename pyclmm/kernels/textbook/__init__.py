@@ -1,4 +1,1 @@
-"""The textbook kernels: one technique each.
-
-Others import: flat, naive, sequential, single_group, tiled.
-"""
+"""The textbook kernels: one technique each. Only ``KERNELS`` imports the families."""

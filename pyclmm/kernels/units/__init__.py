@@ -1,4 +1,4 @@
 """Kernels for the matrix instructions of AMD's and Intel's GPUs, behind one interface.
 
-Others import: dpas, mfma, wmma.
+Only ``KERNELS`` imports the families.
 """

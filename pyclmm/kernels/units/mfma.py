@@ -16,8 +16,9 @@ _LANES = 64
 
 
 class Mfma(UnitKernel):
-    """See cl/units/amd_mfma.h. float32 is summed by fused multiply-adds in the order of K, as precision="highest"
-    wants (arXiv 2511.10909, measured on both devices); with "medium", gfx942 multiplies TF32.
+    """See cl/units/amd_mfma.h. float32 is summed by fused multiply-adds in the order of K, as
+    precision="highest" wants (arXiv 2511.10909, measured on both devices); with "medium", gfx942 multiplies
+    TF32.
     """
 
     name = "mfma"

@@ -20,7 +20,6 @@ from ..interface import (
     Launch,
     Program,
     Work,
-    Workspace,
     gemm_args,
     gemm_defines,
     local_range,
@@ -28,12 +27,12 @@ from ..interface import (
     round_up,
     too_long,
 )
-from ..split_k import GROUP, Part, reduction
+from ..split_k import GROUP, Part, PartialSums
 
-_MOST_SHARES = 16
+_MOST_SPLIT_K = 16
 _ALONE = 1.25  # a work-group that has a compute unit to itself waits at its barriers
 _TILE_START = 256  # what a tile's start and store cost, in steps of K
-_SHARE_COST = 8  # what a share costs an element of out, in steps of K
+_SUM_COST = 8  # what a partial sum costs an element of out, in steps of K
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,8 @@ def _fills(width: int, words: int, cell: int, items: int) -> bool:
 
 
 class UnitKernel(Kernel):
-    """See cl/units/unit.h. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's; SPLIT_K shares of K,
-    added by cl/split_k.cl; option ``unit``: rows of an instruction.
+    """See cl/units/unit.h. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's; SPLIT_K ranges of
+    K, whose sums cl/split_k.cl adds; option ``unit``: rows of an instruction.
     """
 
     options = ("unit",)
@@ -134,23 +133,21 @@ class UnitKernel(Kernel):
         if isinstance(one, str):
             raise UnsupportedError(one)
         tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
-        k_share = round_up(ceil(problem.k / config.split_k), config.bk)
-        shares = ceil(problem.k / k_share)
+        k_range = round_up(ceil(problem.k / config.split_k), config.bk)
+        part = Part(0, tiles, ceil(problem.k / k_range))
         items = work_items(config, one)
-        nbytes = tiles * shares * problem.batch * config.bm * config.bn * dtype_of(problem.acc_type).itemsize
-        partial = Workspace("partial", nbytes)
+        sums = PartialSums(problem, config.bm, config.bn, part)
         split = config.split_k > 1
         product = Launch(
             Program(f"units/{self.name}.cl", (*gemm_defines(problem), *_defines(problem, config, one))),
             "matmul_unit",
-            ndrange(problem, tiles * items, shares),
+            ndrange(problem, tiles * items, part.split_k),
             local_range(problem, items, 1),
-            (*gemm_args(problem), np.int32(k_share), partial.symbol if split else "batch_offsets"),
+            (*gemm_args(problem), np.int32(k_range), sums.workspace.symbol if split else "batch_offsets"),
         )
         if not split:
             return Work((product,))
-        added = reduction(problem, config.bm, config.bn, Part(0, tiles, shares), partial.symbol)
-        return Work((product, added), (partial,))
+        return Work((product, sums.added(device)), (sums.workspace,))
 
     def _candidates(
         self, problem: GemmProblem, device: DeviceInfo
@@ -162,10 +159,10 @@ class UnitKernel(Kernel):
             bk = self.depth(one)
             whole = TileConfig(bm=bm, bn=bn, bk=bk, sgm=sgm, sgn=sgn, options=(("unit", one.m),))
             tiles = ceil(problem.m / bm) * ceil(problem.n / bn) * problem.batch
-            shares = min(device.compute_units // tiles, problem.k // (4 * bk), _MOST_SHARES)
+            split_k = min(device.compute_units // tiles, problem.k // (4 * bk), _MOST_SPLIT_K)
             yield whole, one
-            if shares > 1:
-                yield replace(whole, split_k=shares), one
+            if split_k > 1:
+                yield replace(whole, split_k=split_k), one
 
 
 def work_items(config: TileConfig, one: Instruction) -> int:
@@ -180,14 +177,13 @@ def local_bytes(config: TileConfig, one: Instruction) -> int:
 
 def _cost(problem: GemmProblem, config: TileConfig, one: Instruction, device: DeviceInfo) -> float:
     """What orders configurations: rounds of tiles, each with what it reads. Never measured."""
-    shares = config.split_k
     tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
-    rounds = ceil(tiles * shares / device.compute_units)
+    rounds = ceil(tiles * config.split_k / device.compute_units)
     reads = 1 + 32 / config.bm + 32 / config.bn
-    added = _SHARE_COST * shares * problem.m * problem.n * problem.batch / device.compute_units
-    steps = problem.k / shares + _TILE_START
+    added = _SUM_COST * config.split_k * problem.m * problem.n * problem.batch / device.compute_units
+    steps = problem.k / config.split_k + _TILE_START
     alone = _ALONE if 2 * local_bytes(config, one) > device.local_mem_size else 1
-    return rounds * config.bm * config.bn * steps * reads * alone + (added if shares > 1 else 0)
+    return rounds * config.bm * config.bn * steps * reads * alone + (added if config.split_k > 1 else 0)
 
 
 def _defines(problem: GemmProblem, config: TileConfig, one: Instruction) -> Defines:

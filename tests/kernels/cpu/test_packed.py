@@ -12,7 +12,7 @@ import pytest
 import pyclmm
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.cpu.packed_shape import cut, packs_a, packs_b, shares
+from pyclmm.kernels.cpu.packed_shape import cut, packs_a, packs_b, split_k
 from pyclmm.kernels.device import DeviceInfo
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.cases import small_integers
@@ -200,7 +200,7 @@ def test_macro_tiles_cover_the_result_and_use_every_compute_unit(cpu):
 def test_a_long_k_is_split_where_the_result_is_small(cpu):
     p = problem(16, 16, 100_000)
     config = kernel_named("packed").configs(p, cpu)[0]
-    assert config.split_k == shares(p, config, cpu) > 1
+    assert config.split_k == split_k(p, config, cpu) > 1
     assert kernel_named("packed").configs(problem(2048, 2048, 4096), cpu)[0].split_k == 1
 
 

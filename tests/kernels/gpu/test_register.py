@@ -1,4 +1,4 @@
-"""`register` and `thin` in test-only tiles: every layout, edges, shares of K, conversions."""
+"""`register` and `thin` in test-only tiles: every layout, edges, split-K, conversions."""
 
 from __future__ import annotations
 

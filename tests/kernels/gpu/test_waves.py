@@ -99,8 +99,8 @@ def test_parts_cover_every_tile_once_and_split_k_covers_k(shape, device):
         for part in tiling.parts():
             assert part.first == at
             at += part.tiles
-            assert tiling.k_share(part.shares) * part.shares >= p.k
-            assert part.shares == 1 or tiling.k_share(part.shares) * (part.shares - 1) < p.k
+            assert tiling.k_range(part.split_k) * part.split_k >= p.k
+            assert part.split_k == 1 or tiling.k_range(part.split_k) * (part.split_k - 1) < p.k
         assert at == tiling.tiles
 
 
@@ -113,20 +113,20 @@ def test_big_products_get_big_tiles_and_small_ones_small():
 
 def test_k_is_split_where_tiles_are_few():
     config, parts = best(H200, 256, 256, 65536)
-    groups = sum(part.tiles * part.shares for part in parts)
+    groups = sum(part.tiles * part.split_k for part in parts)
     assert 100 <= groups <= 4 * 132, config
 
 
 def test_only_the_last_wave_splits_k():
     _, parts = best(H200, 3072, 3072, 3072)
-    assert [part.shares > 1 for part in parts] == [False, True]
+    assert [part.split_k > 1 for part in parts] == [False, True]
 
 
 def test_split_k_is_taken_as_given():
     p = problem(100, 100, 64)
     for asked, given in ((1, 1), (4, 4), (100, 8)):  # 8 steps of BK
         (part,) = Tiling(p, replace(BIG, split_k=asked), H200).parts()
-        assert part.shares == given
+        assert part.split_k == given
 
 
 def test_the_choice_is_a_pure_function():

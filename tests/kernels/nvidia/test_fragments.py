@@ -78,7 +78,7 @@ def test_a_box_keeps_rows_and_columns_off_the_same_banks():
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8])
 @pytest.mark.parametrize("step", range(4))
 def test_fragments_along_k_are_loaded_as_the_units_take_them(dtype, step):
-    """cl/nvidia/mma.cl: load_a and load_b of an operand whose lines run along K."""
+    """cl/nvidia/mma_words.h: load_a and load_b of an operand whose lines run along K."""
     per_step = 32 // np.dtype(dtype).itemsize
     lines = small((32, 4 * per_step), dtype)
     memory = box(lines)
@@ -232,7 +232,7 @@ def test_four_work_items_exchange_their_words():
 
 @pytest.mark.parametrize("mma_k", [4, 8, 16])
 def test_float64_fragments_make_the_product(mma_k):
-    """mma_double.cl: a[h + 2 q] = A[g + 8 h][t + 4 q], b[q] = B[t + 4 q][g]."""
+    """ptx_mma_double.h: a[h + 2 q] = A[g + 8 h][t + 4 q], b[q] = B[t + 4 q][g]."""
     a, b = small((16, mma_k), np.float64), small((mma_k, 8), np.float64, seed=1)
     left, right = np.empty_like(a), np.empty_like(b)
     for q in range(mma_k // 4):

@@ -373,3 +373,25 @@ def test_mma_split_bounds_each_element(folder, name):
     got, spaces = Call(a, b).run(folder, (64, 64), family=MMA_SPLIT)
     assert spaces["done"].view(np.int32)[0] == (name == "normal")
     assert worst(got, a, b) < BOUND + 2.0**-22
+
+
+@runs_kernels
+def test_tf32_parts_of_a_long_line_lie_where_they_should(folder):
+    """The first and the last elements of a line whose parts take more than 2^31 bytes."""
+    depth, before = 2**28 + 64, 2**29  # and room for what a wrapped offset would write
+    line, held = np.zeros(depth, np.float32), np.zeros(before + 2 * depth, np.float32)  # memory never touched
+    parts = held[before:]
+    line[:4], line[-4:] = (1, 2, 3, 4), (5, 6, 7, 8)
+    call = Call(np.zeros((1, 4), np.float32), np.zeros((4, 1), np.float32))
+    work = MMA_SPLIT.launches(call.problem, MMA_SPLIT.configs(call.problem, H200)[0], H200)
+    threaded.run_one(
+        work.launches[1].program,
+        "split_to_tf32(source_a((__global float *)args[0], args[1], 1, args[1]), (__global uchar *)args[2],"
+        f" 0, 0, 2 * {depth // 4 - 1});",  # so many work-items that one has the first four and the last
+        (line.ctypes.data, depth, parts.ctypes.data),
+        folder,
+    )
+    hi, lo = parts[-32:].reshape(2, 16)
+    assert parts[:4].tolist() == [1, 2, 3, 4]
+    assert hi[-4:].tolist() == [5, 6, 7, 8]
+    assert (lo == 0).all()

@@ -1,4 +1,4 @@
-"""cl/nvidia/wgmma.cl and cl/nvidia/shares.cl, whole, run as threads (threaded.py): every copy, index and barrier, no GPU.
+"""cl/nvidia/wgmma.cl and cl/nvidia/split_k.cl, whole, run as threads (threaded.py): every copy, index and barrier.
 
 What is asynchronous on the device is not: a stage that is given back too early would not be seen.
 """
@@ -33,7 +33,7 @@ def tile(bm, bn, **options):
     return bm, bn, options.pop("split_k", 1), options.pop("stages", 2), options
 
 
-# element type, layout, (M, N, K), (tile, shares, stages, options), compute units, products, what is padded to
+# element type, layout, (M, N, K), (tile, split_k, stages, options), compute units, products, what is padded to
 CASES = [
     (SINGLE, "NN", (136, 72, 100), tile(64, 128, swapped=1), 2, (), 4),
     (SINGLE, "NN", (72, 136, 132), tile(128, 64, swapped=1, stages=3), 1, (), 4),
@@ -65,12 +65,12 @@ def stored(x, transposed, padded_to):
     return held
 
 
-def tiled(problem, device, bm, bn, shares, stages, options):
-    """That tile, as the family would configure it, but for *stages* and *shares*."""
+def tiled(problem, device, bm, bn, split_k, stages, options):
+    """That tile, as the family would configure it, but for *stages* and *split_k*."""
     wanted = {"alternate": 0, "group": 8} | options
     config = next(c for c in WGMMA.configs(problem, device) if c.split_k == 1)
     named = tuple(sorted(wanted.items()))
-    return replace(config, bm=bm, bn=bn, stages=stages, split_k=shares, options=named)
+    return replace(config, bm=bm, bn=bn, stages=stages, split_k=split_k, options=named)
 
 
 @pytest.mark.parametrize(("dtype", "trans", "shape", "wanted", "units", "stack", "padded_to"), CASES, ids=str)

@@ -164,7 +164,7 @@ HIGH_16, FLAT_16 = (64, 32, 32, 32, 16, 16), (32, 64, 32, 16, 32, 16)
 INTEL = (32, 32, 32, 16, 16, 8)
 # Device, types of A and B, tile, their transposes, M N K, what else. Among them: every instruction; each
 # operand along and across K; accesses of one element and of several; edges in every direction; one step of K
-# and several; K in shares; stacks and epilogues; other dtypes of the result.
+# and several; split-K; stacks and epilogues; other dtypes of the result.
 RUNS = [
     (MI250, "float16", HIGH_32, "NT", (70, 75, 51), MEDIUM),
     (MI300, "float16", FLAT_16, "NN", (40, 44, 64), {"out_type": "float32"}),

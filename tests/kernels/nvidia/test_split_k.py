@@ -1,7 +1,7 @@
-"""cl/nvidia/shares.cl: sums that lie as wgmma's quartets leave them, added up on any device.
+"""Partial sums, added up on any device: cl/split_k.cl, and cl/nvidia/split_k.cl for those of wgmma's quartets.
 
-The layout of a slot is written down here once more, from the drawings in cl/nvidia/ptx_wgmma.h,
-cl/nvidia/fragment_rows.h and cl/nvidia/shares.h.
+How those lie is written down here once more, from the drawings in cl/nvidia/ptx_wgmma.h, cl/nvidia/fragment_rows.h
+and cl/nvidia/partial_fragments.h.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyopencl as cl
 import pytest
 
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.nvidia.wgmma_tiles import Division, seen, stacked
+from pyclmm.kernels.nvidia.wgmma_tiles import Deal, seen, stacked
 from pyclmm.opencl.launches import batch_table
 from pyclmm.opencl.program import new_kernel
 from tests.kernels.nvidia.test_matrix_units import problem
@@ -79,11 +79,11 @@ def run(queue, launch, partial, out, table):
 )
 @pytest.mark.parametrize("stack", [0, 3, -3], ids=["one", "even", "uneven"])
 @pytest.mark.parametrize(
-    ("tile", "alternate", "shares"),
+    ("tile", "alternate", "split_k"),
     [((128, 128), 0, 3), ((64, 256), 0, 13), ((64, 128), 1, 3), ((128, 64), 0, 64)],
     ids=str,
 )
-def test_shares_are_added_where_they_belong(queue, rng, tile, alternate, shares, stack, kind, trans):
+def test_partial_sums_are_added_where_they_belong(queue, rng, tile, alternate, split_k, stack, kind, trans):
     m, n, k = 300, 450, 8192
     registers = kind == "float32"
     precision = "medium" if registers else "highest"
@@ -97,31 +97,31 @@ def test_shares_are_added_where_they_belong(queue, rng, tile, alternate, shares,
         for c in WGMMA.configs(given, DEVICE)
         if (c.bm, c.bn, c.option("alternate"), c.split_k) == (*tile, alternate, 1)
     )
-    config = replace(config, split_k=shares)
+    config = replace(config, split_k=split_k)
     launch = WGMMA.launches(given, config, DEVICE).launches[-1]
-    assert launch.kernel == "matmul_shares"
+    assert launch.kernel == "add_partial_sums"
     view = seen(given, config)
     assert (view is not given) == ((kind, trans) == ("float32", "NN"))
-    division = Division.of(view, config, DEVICE, stacked(view))
-    assert (stack > 0) == (division.stack > 1)
+    deal = Deal.of(view, config, DEVICE, stacked(view))
+    assert (stack > 0) == (deal.stack > 1)
 
     batch = given.batch
-    sets = batch // division.stack
+    sets = batch // deal.stack
     rows, cols = -(-view.m // config.bm), -(-view.n // config.bn)
-    partial = np.empty((sets, shares, division.cut, config.bm * config.bn), "f4")
+    partial = np.empty((sets, deal.cut, split_k, config.bm * config.bn), "f4")
     out = np.full(batch * (m * n + 5), 7, "f4")
     wanted = out.copy()
     for z in range(sets):
-        for number in range(division.cut):
-            inside, at = divmod(division.whole + number, rows * cols)
+        for number in range(deal.cut):
+            inside, at = divmod(deal.whole + number, rows * cols)
             i, j = tile_origin(at, rows, cols, config)
-            sums = rng.integers(-9, 10, (shares, config.bm, config.bn)).astype("f4")
-            for share in range(shares):
-                partial[z, share, number] = slot_of(sums[share], alternate, registers)
+            sums = rng.integers(-9, 10, (split_k, config.bm, config.bn)).astype("f4")
+            for part in range(split_k):
+                partial[z, number, part] = slot_of(sums[part], alternate, registers)
             start = (z + inside) * (m * n + 5)
             whole = wanted[start : start + m * n].reshape(m, n)
-            part = (whole if view is given else whole.T)[i : i + config.bm, j : j + config.bn]
-            part[:] = 2 * sums.sum(0)[: part.shape[0], : part.shape[1]]
+            target = (whole if view is given else whole.T)[i : i + config.bm, j : j + config.bn]
+            target[:] = 2 * sums.sum(0)[: target.shape[0], : target.shape[1]]
     table = batch_table(given.batch_shape, given.batch_strides) if stack else np.zeros((1, 4), "i8")
     table[:, :2] = 0
     assert np.array_equal(run(queue, launch, partial, out, table), wanted)
@@ -130,5 +130,5 @@ def test_shares_are_added_where_they_belong(queue, rng, tile, alternate, shares,
 def test_full_waves_are_not_cut():
     given = problem(m=896, n=128)  # seven tiles of 128 x 128
     config = replace(next(c for c in WGMMA.configs(given, DEVICE) if (c.bm, c.bn) == (128, 128)), split_k=2)
-    assert Division.of(given, config, DEVICE, 1).cut == 0
+    assert Deal.of(given, config, DEVICE, 1).cut == 0
     assert [x.kernel for x in WGMMA.launches(given, config, DEVICE).launches] == ["matmul_wgmma"]

@@ -1,0 +1,39 @@
+/* add_partial_sums: the second launch of split-K on CPUs. It adds the partial sums of a piece of the result, in the order
+ * of K, and stores them.
+ *
+ * `partial` holds, for each product z, for each of split_k ranges of K, for each of `pieces`, PIECE_VECS vectors. A
+ * work-group, which is one work-item, adds `span` pieces.
+ *
+ * The header that comes before this one gives PIECE_VECS and store_piece. Macros: SPLIT 0, 1: K is cut; those of vectors.h.
+ */
+#include "include/attributes.h"
+#include "include/gemm.h"
+#include "cpu/vectors.h"
+
+#if !defined(SPLIT) || !defined(PIECE_VECS)
+#error "add_partial_sums.h needs SPLIT PIECE_VECS"
+#endif
+
+/* The first vector of a piece, of this work-item's product. */
+static inline long piece_at(const int range, const int split_k, const long piece, const long pieces)
+{
+  return ((BATCH_ENTRY * split_k + range) * pieces + piece) * PIECE_VECS;
+}
+
+#if SPLIT
+__kernel ONE_WIDE_ITEM void add_partial_sums(
+    GEMM_ARGS, const int split_k, const int pieces, const int span, __global const VEC *partial)
+{
+  GEMM_BEGIN;
+  const int first = get_group_id(0) * span;
+  for (int piece = first; piece < min(pieces, first + span); ++piece) {
+    VEC sum[PIECE_VECS];
+    UNROLL for (int v = 0; v < PIECE_VECS; ++v) sum[v] = (VEC)(0);
+    for (int range = 0; range < split_k; ++range) {
+      __global const VEC *sums = partial + piece_at(range, split_k, piece, pieces);
+      UNROLL for (int v = 0; v < PIECE_VECS; ++v) sum[v] += sums[v];
+    }
+    store_piece(sum, piece, RESULT);
+  }
+}
+#endif

@@ -1,0 +1,64 @@
+/* packed, last step: a register tile of packed_tile.h goes through the epilogue to out. */
+#include "include/attributes.h"
+#include "include/gemm.h"
+#include "cpu/vectors.h"
+#include "cpu/packed_tile.h"
+
+/* 1: out holds ACC_T and takes alpha * acc, nothing more */
+#define VECTOR_STORE (PLANES == 1 && SAME_TYPE(OUT_TYPE, ACC_TYPE) && !HAS_C && !BIAS && !ACTIVATION)
+
+/* A tile that begins at `at` begins here instead, so that it lies within `length`. */
+#define MOVED(packed, at, tile, length) ((packed) ? (at) : min(at, (length) - (tile)))
+
+/* Register tiles of the result, numbered along its rows. */
+#define TILES_ACROSS(n) (((n) + NR - 1) / NR)
+#define TILE_NUMBER(i, j, n) ((long)((i) / MR) * TILES_ACROSS(n) + (j) / NR)
+#define TILE_COUNT(m, n) ((long)(((m) + MR - 1) / MR) * TILES_ACROSS(n))
+
+INLINE void store_vectors(
+    VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha)
+{
+  FOR_TILE(r, v) *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * acc[r][v];
+}
+
+/* The tile at (i, j) through the shared epilogue, but for its first rows and columns. */
+INLINE void store_elements(
+    VEC acc[ROWS][NV], const int i, const int j, const int skip_rows, const int skip_cols, RESULT_ARGS)
+{
+  VEC kept[TILE_VECS];
+  KEEP_TILE(kept, acc);
+  const REAL *tile = (const REAL *)kept;
+  const int rows = min(MR, M - i);
+  const int cols = min(NR, N - j);
+  for (int r = skip_rows; r < rows; ++r)
+    for (int s = skip_cols; s < cols; ++s) {
+#if PLANES == 2
+      const REAL *x = tile + 2 * r * NR * 2 + 2 * s;
+      const REAL *y = x + NR * 2;
+      const ACC_T value = (ACC_T)(x[0] - y[1], x[1] + y[0]);
+#else
+      const ACC_T value = tile[r * NR + s];
+#endif
+      store_result(i + r, j + s, value, RESULT);
+    }
+}
+
+INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, RESULT_ARGS)
+{
+  const int ti = MOVED(PACK_A, i, MR, M);
+  const int tj = MOVED(PACK_B, j, NR, N);
+#if VECTOR_STORE
+  if (i + MR <= M && j + NR <= N) {
+    store_vectors(acc, out + (long)i * ldo + j, ldo, alpha);
+    return;
+  }
+#endif
+  store_elements(acc, ti, tj, i - ti, j - tj, RESULT);
+}
+
+/* Partial sums of a tile are a piece (add_partial_sums.h). */
+#define PIECE_VECS TILE_VECS
+INLINE void store_piece(VEC *sum, const int piece, RESULT_ARGS)
+{
+  store_tile((VEC (*)[NV])sum, piece / TILES_ACROSS(N) * MR, piece % TILES_ACROSS(N) * NR, RESULT);
+}

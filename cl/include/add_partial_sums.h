@@ -1,0 +1,73 @@
+/* add_partial_sums: the second launch of split-K on GPUs. It adds the partial sums of each tile and stores them.
+ *
+ *   out(i, j) = epilogue(team 0 (i, j) + team 1 (i, j) + ..)
+ *   team t (i, j) = sums over range t of K + over range t + TEAMS + over range t + 2 TEAMS + ..
+ *
+ * The order of additions is always this one, so every call gives the same bits.
+ *
+ * `partial` holds, for each product, for each tile from first_tile on, for each of split_k ranges of K, the BM BN
+ * sums of the tile. In which order the elements of a tile lie is said by the header that comes before this one
+ * (partial_rows.h, nvidia/partial_fragments.h). A work-item adds CHUNK neighbours, of all ranges of its team.
+ * Latency decides how long that takes where ranges are many: EACH loads are in flight, and TEAMS divide the ranges.
+ *
+ * Macros: BM BN GROUP (tile_order.h); TEAM_ITEMS, work-items of a team, divides BM BN / CHUNK; TEAMS 1 and up.
+ */
+#include "include/attributes.h"
+#include "include/types.h"
+#include "include/gemm.h"
+#include "include/chunk.h"
+#include "include/tile_order.h"
+
+#if !defined(TEAM_ITEMS) || !defined(TEAMS) || !defined(EACH)
+#error "add_partial_sums.h needs TEAM_ITEMS TEAMS and an order of elements"
+#endif
+#define TEAM_GROUPS (BM * BN / CHUNK / TEAM_ITEMS) /* work-groups a tile */
+
+/* The sums of this team's ranges, of one chunk; `range_0` points to that of range 0. */
+INLINE chunk_t sum_of_team(__global const ACC_T *range_0, const int team, const int split_k)
+{
+  chunk_t sum = (chunk_t)(0);
+  for (int first = team; first < split_k; first += TEAMS * EACH) {
+    chunk_t held[EACH];
+    UNROLL for (int n = 0; n < EACH; ++n) {
+      const int range = first + n * TEAMS;
+      held[n] = range < split_k ? *(__global const chunk_t *)(range_0 + (long)range * (BM * BN)) : (chunk_t)(0);
+    }
+    sum = first == team ? held[0] : sum + held[0];
+    UNROLL for (int n = 1; n < EACH; ++n) sum += held[n];
+  }
+  return sum;
+}
+
+/* Tiles are numbered through a stack of `stack` products, or, where that is 1, products lie in dimension 2. */
+__kernel WORK_GROUP(TEAM_ITEMS * TEAMS, 1, 1) void add_partial_sums(
+    GEMM_ARGS, __global const ACC_T *partial, const int first_tile, const int split_k, const int stack)
+{
+#if TEAMS > 1
+  __local chunk_t sums[TEAM_ITEMS * TEAMS];
+#endif
+  const int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN;
+  const int item = get_local_id(0) % TEAM_ITEMS, team = get_local_id(0) / TEAM_ITEMS;
+  const int number = get_group_id(0) / TEAM_GROUPS; /* of the tile, from first_tile on */
+  const int chunk = get_group_id(0) % TEAM_GROUPS * TEAM_ITEMS + item;
+  const int layer = (first_tile + number) / (tiles_m * tiles_n);
+  const int tile = first_tile + number - layer * tiles_m * tiles_n;
+  const long slot = BATCH_ENTRY * (tiles_m * tiles_n * stack - first_tile) + number;
+  chunk_t sum = sum_of_team(partial + slot * split_k * (BM * BN) + CHUNK * chunk, team, split_k);
+#if TEAMS > 1
+  sums[get_local_id(0)] = sum;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (team > 0) return;
+  UNROLL for (int t = 1; t < TEAMS; ++t) sum += sums[TEAM_ITEMS * t + item];
+#endif
+  c += c_offset + BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + layer, 2);
+  out += out_offset + BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + layer, 3);
+  bias += bias_offset;
+  ACC_T acc[CHUNK];
+  SPREAD(acc, sum);
+  const int2 origin = tile_at(tile, tiles_m, tiles_n) * (int2)(BM, BN);
+  UNROLL for (int e = 0; e < CHUNK; ++e) {
+    const int i = origin.s0 + ROW_IN_TILE(chunk, e), j = origin.s1 + COLUMN_IN_TILE(chunk, e);
+    store_result_at(OUT_AT(i, j, ldo), i, j, acc[e], RESULT);
+  }
+}

@@ -1,0 +1,16 @@
+/* ELEMENT_BYTES of what matrix units multiply.
+ *
+ * Macros: ELEMENT, a type's name: float16 bfloat16 int8 uint8, float32 (as TF32), float64.
+ */
+#include "include/types.h"
+
+#ifndef ELEMENT
+#error "elements.h needs ELEMENT"
+#endif
+#define element_bytes_int8 1
+#define element_bytes_uint8 1
+#define element_bytes_float16 2
+#define element_bytes_bfloat16 2
+#define element_bytes_float32 4
+#define element_bytes_float64 8
+#define ELEMENT_BYTES CAT(element_bytes_, ELEMENT)

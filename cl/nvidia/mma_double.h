@@ -1,0 +1,51 @@
+/* mma_double: fragments of float64 for mma_ring.h, multiplied by mma.sync (ptx_mma_double.h).
+ *
+ * A tile lies as its operand does, in lines of K of one row, or of rows at one k. A line is 4 elements
+ * longer than the tile: the 16 work-items that read at once, 4 lines x 4 elements, meet 16 banks of
+ * 8 bytes.
+ *
+ * Macros: BM BN BK, a multiple of MMA_K; VEC 2 where both operands lie on multiples of 16 bytes, else 1.
+ */
+#include "include/attributes.h"
+#include "include/gemm.h"
+#include "nvidia/ptx_mma_double.h"
+
+#if !defined(BM) || !defined(BN) || !defined(BK) || !defined(VEC)
+#error "mma_double.h needs BM BN BK VEC"
+#endif
+#define PARTS 0
+#define ELEMENT_BYTES 8
+#define ACROSS_A TRANS_A
+#define ACROSS_B (!TRANS_B)
+#define QUARTERS (MMA_K / 4)
+#define STEPS (BK / MMA_K)
+#define CHUNK_BYTES (8 * VEC)
+#define LINE_ACROSS(extent) (extent)
+#define LINE_BYTES(elements) (((elements) + 4) * 8)
+#define CHUNK_AT(line, chunk) ((chunk) * CHUNK_BYTES)
+#define ELEMENT_AT(line, x, elements) ((line) * ((elements) + 4) + (x))
+#define AT_A(m, k) (ACROSS_A ? ELEMENT_AT(k, m, BM) : ELEMENT_AT(m, k, BK))
+#define AT_B(k, n) (ACROSS_B ? ELEMENT_AT(k, n, BN) : ELEMENT_AT(n, k, BK))
+
+typedef double acc_t;
+typedef double word_t;
+#define WORDS_A (2 * QUARTERS)
+#define WORDS_B QUARTERS
+#define LOADED_B 1
+
+/* The fragment of MMA_K of K from MMA_K `step` on and of rows from `row` on, of the tile at byte `at` of `tiles`. */
+static inline void load_a(word_t *w, __local const uchar *tiles, const int at, const int row, const int step)
+{
+  __local const double *tile = (__local const double *)(tiles + at);
+  const int m = row + get_local_id(0) % 32 / 4, k = step * MMA_K + get_local_id(0) % 4;
+  UNROLL for (int e = 0; e < WORDS_A; ++e) w[e] = tile[AT_A(m + e % 2 * 8, k + e / 2 * 4)];
+}
+
+/* The same of B, of columns from `column` on. */
+static inline void load_b(
+    word_t w[1][WORDS_B], __local const uchar *tiles, const int at, const int column, const int step)
+{
+  __local const double *tile = (__local const double *)(tiles + at);
+  const int n = column + get_local_id(0) % 32 / 4, k = step * MMA_K + get_local_id(0) % 4;
+  UNROLL for (int e = 0; e < WORDS_B; ++e) w[0][e] = tile[AT_B(k + e * 4, n)];
+}

@@ -1,0 +1,87 @@
+/* mma_words: fragments of elements of 1, 2 and 4 bytes for mma_ring.h, loaded by ldmatrix and multiplied by mma.sync
+ * (ptx_mma.h).
+ *
+ * A tile lies in lines of 128 bytes, 16-byte chunk c of line r at chunk c ^ (r % 8), so that the eight rows that
+ * ldmatrix reads meet different banks. Along K a line holds a block of one row of A (column of B). Across K (16-bit
+ * elements only) it holds 64 rows (columns) at one k; a block of 64 such lines is followed by that of the next 64 rows.
+ *
+ * What is multiplied follows from A_TYPE and B_TYPE; with parts (split.h) from SPLIT.
+ */
+#include "include/types.h"
+#include "include/gemm.h"
+
+#define type_float16 1
+#define type_bfloat16 2
+#define type_float32 3
+#define type_int8 4
+#define type_uint8 4
+#define short_int8 s8
+#define short_uint8 u8
+#ifdef SPLIT
+#define PARTS 1
+#define ELEMENT CAT(part_, SPLIT)
+#define part_1 float16
+#define part_2 float32
+#define ACROSS_A 0
+#define ACROSS_B 0
+#else
+#define PARTS 0
+#define ELEMENT A_TYPE
+#define MMA_A CAT(short_, A_TYPE)
+#define MMA_B CAT(short_, B_TYPE)
+#define ACROSS_A TRANS_A
+#define ACROSS_B (!TRANS_B)
+#endif
+#define MMA_TYPE CAT(type_, ELEMENT)
+#include "nvidia/elements.h"
+#include "nvidia/ptx_copy.h"
+#include "nvidia/ptx_mma.h"
+
+#define BK (128 / ELEMENT_BYTES)
+#define STEPS 4
+#define CHUNK_BYTES 16
+#define LINE_ACROSS(extent) 64
+#define LINE_BYTES(elements) 128
+#define CHUNK_AT(line, chunk) (((chunk) ^ (line)) % 8 * 16)
+
+typedef mma_acc acc_t;
+typedef uint word_t;
+#define WORDS_A 4
+#define WORDS_B 2
+#define LOADED_B 2 /* fragments of B that one instruction loads */
+
+/* float32 operands become TF32 here, parts have done so before. */
+static inline uint to_operand(const uint word) { return PARTS ? word : mma_operand(word); }
+
+/* The fragment of 32 bytes of K from 32 `step` on and of rows from `row` on, of the tile at byte `at` of `tiles`. */
+static inline void load_a(word_t *w, __local const uchar *tiles, const int at, const int row, const int step)
+{
+  const uint tile = local_address(tiles) + at;
+  const int lane = get_local_id(0) % 32;
+#if ACROSS_A
+  const int k = step * 16 + lane / 16 * 8 + lane % 8;
+  const int m = row + lane / 8 % 2 * 8;
+  load_matrices_transposed(w, tile + m / 64 * (BK * 128) + k * 128 + (m / 8 % 8 ^ lane % 8) * 16);
+#else
+  const int m = row + lane % 16;
+  load_matrices(w, tile + m * 128 + (step * 2 + lane / 16 ^ lane % 8) * 16);
+#endif
+  for (int e = 0; e < 4; ++e) w[e] = to_operand(w[e]);
+}
+
+/* The same of B: two fragments, of columns from `column` on. */
+static inline void load_b(word_t w[2][2], __local const uchar *tiles, const int at, const int column, const int step)
+{
+  const uint tile = local_address(tiles) + at;
+  const int lane = get_local_id(0) % 32;
+  uint both[4];
+#if ACROSS_B
+  const int k = step * 16 + lane / 8 % 2 * 8 + lane % 8;
+  const int n = column + lane / 16 * 8;
+  load_matrices_transposed(both, tile + n / 64 * (BK * 128) + k * 128 + (n / 8 % 8 ^ lane % 8) * 16);
+#else
+  const int n = column + lane / 16 * 8 + lane % 8;
+  load_matrices(both, tile + n * 128 + (step * 2 + lane / 8 % 2 ^ lane % 8) * 16);
+#endif
+  for (int e = 0; e < 4; ++e) w[e / 2][e % 2] = to_operand(both[e]);
+}

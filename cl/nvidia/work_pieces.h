@@ -1,0 +1,56 @@
+/* work_pieces: how the tiles of a launch are dealt out to work-groups.
+ *
+ * A piece is what a work-group computes at a time: a tile of one of `stack` products, or a range of its K (split-K).
+ * The first `whole` tiles are not cut, the others are, each into `split_k` ranges:
+ *
+ *     pieces   0 .. whole - 1  tiles 0 .. whole - 1
+ *              then            range 0 of each tile from `whole` on, range 1 of each, ..
+ *
+ * Work-group g computes pieces g, g + groups, ...
+ *
+ * Macros: BM BN of a tile (tile_order.h); SPLIT_K 0: no tile is cut; STAGE_K, elements of K in a stage
+ * (wgmma_stages.h), in which K is counted here.
+ */
+#include "include/tile_order.h"
+
+#if !defined(SPLIT_K) || !defined(STAGE_K)
+#error "work_pieces.h needs SPLIT_K STAGE_K"
+#endif
+
+/* What a launch computes: `tiles` of tiles_m x tiles_n a product, `steps` stages of K each. */
+typedef struct { int tiles_m, tiles_n, tiles, steps, whole, split_k; } work_t;
+
+/* Steps first .. end - 1 of a tile of product `layer` of the stack; range -1: all of them. */
+typedef struct { int tile, layer, range, first, end; int2 origin; } piece_t;
+
+static inline work_t work_of(
+    const int M, const int N, const int K, const int stack, const int whole, const int split_k)
+{
+  const int tiles_m = (M + BM - 1) / BM;
+  const int tiles_n = (N + BN - 1) / BN;
+  return (work_t){tiles_m, tiles_n, tiles_m * tiles_n * stack, (K + STAGE_K - 1) / STAGE_K, whole, split_k};
+}
+
+static inline int pieces_of(const work_t work)
+{
+  return SPLIT_K ? work.whole + (work.tiles - work.whole) * work.split_k : work.tiles;
+}
+
+static inline piece_t piece_at(const int number, const work_t work)
+{
+  piece_t piece = {number, 0, -1, 0, work.steps, (int2)(0, 0)};
+#if SPLIT_K
+  const int after = number - work.whole;
+  const int cut = work.tiles - work.whole;
+  if (after >= 0) {
+    piece.range = after / cut;
+    piece.tile = work.whole + after % cut;
+    piece.first = (int)((long)work.steps * piece.range / work.split_k);
+    piece.end = (int)((long)work.steps * (piece.range + 1) / work.split_k);
+  }
+#endif
+  const int per_layer = work.tiles_m * work.tiles_n;
+  piece.layer = piece.tile / per_layer;
+  piece.origin = tile_at(piece.tile - piece.layer * per_layer, work.tiles_m, work.tiles_n) * (int2)(BM, BN);
+  return piece;
+}

@@ -1,0 +1,144 @@
+"""cl/nvidia/mma.cl and cl/nvidia/mma_double.cl run as threads (threaded.py): every copy and index, no GPU.
+
+Copies land at once there: a wait that is missing would not be seen.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pyclmm.kernels import kernel_named
+from pyclmm.opencl.launches import batch_table
+from pyclmm.problem.dtypes import ACCUMULATOR
+from pyclmm.problem.gemm import GemmProblem, alignment
+from tests.simulators import threaded
+from tests.support.made_up import H200
+
+pytestmark = pytest.mark.skipif(
+    threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
+)
+RESULT = {"float64": "float64", "int8": "int32", "uint8": "int32"}
+STORED = {"bfloat16": np.uint16}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("threaded")
+
+
+def small_integers(rng, shape, kind):
+    """Values that every type here holds exactly."""
+    return rng.integers(0 if kind == "uint8" else -3, 4, shape).astype(np.float32)
+
+
+def held(x, kind, transposed, padded_to):
+    """*x* as the device has it, rows padded to a multiple with what must not be read."""
+    x = np.swapaxes(x, -1, -2) if transposed else x
+    bits = (x.view(np.uint32) >> 16) if kind == "bfloat16" else x
+    stored = np.full((*x.shape[:-1], -(-x.shape[-1] // padded_to) * padded_to), 99, STORED.get(kind, kind))
+    stored[..., : x.shape[-1]] = bits
+    return stored
+
+
+def of(kind, shape, trans="NN", a_align=16, b_align=16, ld=(0, 0), **more):
+    """The product of *shape*, (M, N, K), whose operands' rows are *ld* apart."""
+    m, n, k = shape
+    out = RESULT.get(kind, "float32")
+    return GemmProblem(
+        *(m, n, k, kind, kind, out, ACCUMULATOR[kind], trans[0] == "T", trans[1] == "T"),
+        *(False, False, ld[0] or k, ld[1] or n, n, a_align, b_align, alignment(np.dtype(out).itemsize * n)),
+        c_type=out,
+        bias_type=out,
+        precision="medium",
+        **more,
+    )
+
+
+def arrays_for(problem, a, b, out, c, bias, table):
+    alpha, beta = (np.dtype(ACCUMULATOR[problem.a_type]).type(x) for x in (2, 3))
+    return {
+        "a": a,
+        "b": b,
+        "out": out,
+        "c": c,
+        "bias": bias,
+        "batch_offsets": table,
+        "alpha": alpha,
+        "beta": beta,
+    }
+
+
+# element type, layout, (M, N, K), tile (BM, BN, stages), products, what rows are padded to: elements
+CASES = [
+    ("float16", "NN", (70, 72, 136), (64, 64, 4), (), 8),
+    ("float16", "TT", (136, 130, 40), (128, 128, 3), (), 8),
+    ("float16", "NT", (130, 40, 200), (128, 256, 3), (), 8),
+    ("float16", "TN", (72, 40, 200), (64, 64, 2), (3,), 8),
+    ("float16", "TN", (35, 37, 70), (64, 64, 2), (2,), 1),  # both are packed
+    ("bfloat16", "NN", (70, 72, 136), (64, 64, 2), (), 8),
+    ("float32", "NT", (70, 65, 100), (64, 64, 2), (), 4),
+    ("float32", "NN", (65, 72, 100), (64, 64, 4), (2,), 4),  # b is packed
+    ("float32", "TT", (72, 65, 36), (64, 64, 2), (2,), 4),  # a is packed
+    ("int8", "NT", (64, 33, 300), (64, 64, 2), (), 16),
+    ("uint8", "NN", (65, 70, 140), (64, 64, 2), (2,), 16),
+    ("float64", "NN", (70, 66, 36), (64, 64, 4), (2,), 2),
+    ("float64", "TT", (66, 130, 34), (64, 128, 4), (), 2),
+    ("float64", "NT", (130, 129, 70), (128, 128, 3), (), 2),
+    ("float64", "TN", (65, 63, 37), (64, 64, 4), (2,), 1),  # copies of 8 bytes
+]
+
+
+@pytest.mark.parametrize(("kind", "trans", "shape", "tile", "stack", "padded_to"), CASES, ids=str)
+def test_products_are_exact(folder, rng, kind, trans, shape, tile, stack, padded_to):
+    """Stacks with everything in the epilogue, single products without."""
+    m, n, k = shape
+    epilogue = bool(stack)
+    a, b = (small_integers(rng, (*stack, *s), kind) for s in ((m, k), (k, n)))
+    mine = [held(x, kind, t == "T", padded_to) for x, t in ((a, trans[0]), (b, trans[1]))]
+    rows = [x.shape[-1] for x in mine]
+    aligned = [alignment(x.shape[-1] * x.itemsize) for x in mine]
+    out = np.full((*stack, m, n), 99, RESULT.get(kind, "float32"))
+    c, bias = (small_integers(rng, s, kind).astype(out.dtype) for s in ((*stack, m, n), (m,)))
+    strides = tuple((int(np.prod(x.shape[-2:])),) * len(stack) for x in (*mine, c, out))
+    more = {"has_c": True, "c_strides": (n, 1), "bias": "column", "bias_stride": 1} if epilogue else {}
+    problem = of(kind, shape, trans, *aligned, rows, batch_shape=stack, batch_strides=strides, **more)
+    family = kernel_named("mma_double" if kind == "float64" else "mma")
+    config = next(x for x in family.configs(problem, H200) if (x.bm, x.bn, x.stages) == tile)
+    table = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
+    given = arrays_for(problem, *mine, out, c, bias, table)
+    threaded.run(family.launches(problem, config, H200), given, folder)
+    value = 2 * (a.astype("f8") @ b.astype("f8"))
+    assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
+
+
+@pytest.mark.parametrize("mma_k", [4, 8, 16])
+def test_every_float64_instruction(folder, rng, mma_k):
+    a, b = (rng.integers(-3, 4, s).astype("f8") for s in ((64, 48), (48, 64)))
+    problem, family = of("float64", (64, 64, 48), ld=(48, 64)), kernel_named("mma_double")
+    config = next(x for x in family.configs(problem, H200) if x.bm == 64 and x.bn == 64)
+    config = replace(config, options=(("group", 8), ("mma_k", mma_k)))
+    assert not family.violations(problem, config, H200)
+    out = np.zeros((64, 64))
+    given = arrays_for(problem, a, b, out, out, out, np.zeros((1, 4), np.int64))
+    threaded.run(family.launches(problem, config, H200), given, folder)
+    assert np.array_equal(out, 2 * (a @ b))
+
+
+@pytest.mark.parametrize(
+    ("kind", "k"), [("float64", 2**28), ("float64", 2**30 - 16), ("float32", 2**29), ("int8", 2**30 - 16)]
+)
+def test_the_first_blocks_of_a_long_k_are_copied(folder, kind, k):
+    """Of a row and a column that are that long, as far as they are read."""
+    problem = of(kind, (1, 1, k), "NT", ld=(k, k))
+    family = kernel_named("mma_double" if kind == "float64" else "mma")
+    config = next(x for x in family.configs(problem, H200) if x.bm == 64 and x.bn == 64)
+    read = np.zeros(config.bk * config.stages, kind)
+    out = np.zeros((1, 1), RESULT.get(kind, "float32"))
+    given = arrays_for(problem, read, read, out, out, out, np.zeros((1, 4), np.int64))
+    work = family.launches(problem, config, H200)
+    expected = 2 * config.bk * read.itemsize * (config.stages - 1)
+    assert threaded.copied(work, given, folder) == expected
