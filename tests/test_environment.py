@@ -24,7 +24,7 @@ def test_the_readme_links_the_page():
 
 
 def reads(tree):
-    """Whether a module asks for one variable of the environment; passing all of it to a child is none."""
+    """Whether a module reads a single variable. Passing the whole environment to a child does not count."""
     for node in ast.walk(tree):
         text = ast.unparse(node) if isinstance(node, ast.Attribute | ast.Subscript | ast.Name) else ""
         if text.startswith(("os.environ.", "os.environ[", "environ[", "os.getenv", "getenv")):

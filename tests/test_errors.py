@@ -1,4 +1,4 @@
-"""Bad input: the type and the text of each error, and that nothing is lost by it."""
+"""Errors: type and text of each, and a call that raises changes nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_only(*shape):
 
 A, B = ones(3, 4), ones(4, 5)
 
-# what -> (call, type, what the text must say: the argument, what was passed, what would do)
+# name -> (call, type, parts of the message: the argument, what was passed, what would do)
 BAD_CALLS = {
     "0-D a": (lambda: pyclmm.matmul(np.float32(2), B), errors.ShapeError, ["a is 0-dim", "use *"]),
     "0-D b": (lambda: pyclmm.matmul(A, np.array(2.0)), errors.ShapeError, ["b is 0-dim", "use *"]),
@@ -402,7 +402,7 @@ def test_workspace_over_max_workspace(queue):
 
 
 def python(code, **environment):
-    """Run *code* in an interpreter of its own."""
+    """Run *code* in a new interpreter."""
     return subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **environment},
@@ -426,7 +426,7 @@ for _ in range(2):
 
 @pytest.fixture
 def no_driver(tmp_path):
-    """The setting with which the OpenCL loader finds no driver, not even the one of a wheel."""
+    """An environment in which the OpenCL loader finds no driver, not even that of a wheel."""
     nothing = tmp_path / "nothing.icd"
     nothing.write_text("")
     return {"OCL_ICD_VENDORS": str(nothing), "PYOPENCL_CTX": ""}
@@ -461,7 +461,7 @@ print(len(complete(gemm, choice.kernel.launches(gemm.problem, choice.config, mad
 
 
 class NoDevices:
-    """A platform whose hardware is not there."""
+    """A platform without hardware."""
 
     name = "empty"
 
@@ -486,7 +486,7 @@ def test_pyopencl_ctx_that_names_nothing(monkeypatch, choice):
 
 @pytest.fixture
 def device_changed(monkeypatch, device):
-    """A function that makes pyclmm see the device with other limits."""
+    """A function: pyclmm then sees the device with these other properties."""
 
     def change(**limits):
         changed = replace(device, **limits)
@@ -553,7 +553,7 @@ def test_workspace_larger_than_the_device_allows(device_changed, queue):
 
 
 class Refusing:
-    """cl.Buffer of a driver without memory."""
+    """cl.Buffer of a driver that is out of memory."""
 
     def __init__(self, *args, **kwargs):
         raise cl.MemoryError("clCreateBuffer failed: MEM_OBJECT_ALLOCATION_FAILURE")
@@ -575,7 +575,7 @@ def test_a_driver_without_memory(monkeypatch):
 
 @pytest.fixture
 def broken(monkeypatch):
-    """A function that puts a mistake into a file of cl/, and a queue with nothing built for it."""
+    """A function that breaks a source of cl/ and gives a queue with nothing built yet."""
     real = program.read_source
     queue = cl.CommandQueue(cl.Context([devices.default_device()]))
 

@@ -1,4 +1,4 @@
-"""gemm against the same sums in NumPy's widest arithmetic, and against BLAS."""
+"""gemm agrees with NumPy's widest arithmetic and with BLAS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""numpy.matmul is the specification: the same values, dtypes, shapes, flags and exceptions."""
+"""numpy.matmul is the specification: values, dtypes, shapes, flags and exceptions are the same."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_overlapping_out_is_as_if_it_did_not(place, queue, sizes, starts, steps,
 
 
 def windows(memory, shapes, starts, steps):
-    """Three matrices that lie in one memory, perhaps over each other."""
+    """Three matrices in one memory. They may overlap."""
     found = []
     for shape, start, step in zip(shapes, starts, steps, strict=True):
         extent = shape[0] * shape[1] * abs(step)
@@ -132,7 +132,7 @@ def test_a_stack_longer_than_one_launch(rng, monkeypatch):
 
 
 def test_a_plan_is_reused_only_for_the_same_layout(rng):
-    """One after another, views that differ in one thing each."""
+    """Each view differs from the one before in one property."""
     whole = numbers(rng, (12, 12), "f4")
     b = numbers(rng, (6, 6), "f4")
     for view in (whole[:6, :6], whole[1:7, 2:8], whole[:6, :6].T, whole[::2, ::2], whole[5::-1, :6]):
@@ -140,13 +140,13 @@ def test_a_plan_is_reused_only_for_the_same_layout(rng):
             assert np.allclose(pyclmm.matmul(view, other), view @ other, atol=1e-4)
 
 
-# ---- dtypes that are equal and not the same ----------------------------------------------------
+# ---- dtypes that compare equal but differ -------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", ["lq", "ql"])
 @pytest.mark.parametrize("shape", [(3,), (3, 3)], ids=str)
 def test_longlong_is_not_int64_even_when_a_plan_is_kept(order, shape, own_caches):
-    """They are equal dtypes, so that a plan of one was taken for the other."""
+    """The dtypes compare equal, and a plan of one was once used for the other."""
     for letter in (*order, *order.upper()):
         x = np.ones(shape, letter)
         want, got = np.matmul(x, x), pyclmm.matmul(x, x)

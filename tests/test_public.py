@@ -1,4 +1,4 @@
-"""The public names: what importing brings in, what is shown of kernels and devices, and types."""
+"""The public interface: its names, KERNELS, devices and types."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_no_device_is_the_default_where_pyopencl_ctx_is_wrong(monkeypatch):
 
 
 def ways_to_name(queue):
-    """Everything that names the device under test."""
+    """Every value of ``device`` that names the device under test."""
     found = pyclmm.devices()
     place = [d.device for d in found].index(queue.device)
     ways = [place, found[place].number, found[place], queue.device]
@@ -139,7 +139,7 @@ def test_arrays_on_the_named_device(queue):
 
 
 def test_arrays_of_another_device(queue, monkeypatch):
-    """On a machine of one device, half of it stands in for the other."""
+    """A sub-device stands for the other device."""
     other = queue.device.create_sub_devices([cl.device_partition_property.EQUALLY, 1])[0]
     x = cla.to_device(queue, X)
     for call in (pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul):
@@ -159,7 +159,7 @@ def test_tune_takes_every_name(queue, monkeypatch):
 
 @pytest.mark.slow
 def test_mypy_finds_the_marked_calls_and_no_other():
-    """tests/support/typed_calls.py marks the calls that are errors; mypy finds those, and no other."""
+    """The marks are in tests/support/typed_calls.py."""
     file = Path(__file__).parent / "support/typed_calls.py"
     command = [sys.executable, "-m", "mypy", str(file)]
     done = subprocess.run(

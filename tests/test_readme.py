@@ -1,4 +1,4 @@
-"""Every command and every example in README.md and CONTRIBUTING.md does what it says."""
+"""The pages are right: commands and examples work, and links, files and tests they name exist."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BIN = Path(sys.executable).parent
 
 
 def blocks(page, language):
-    """The fenced blocks of that language in a page."""
+    """The fenced blocks of *language* in a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def commands():
-    """(page, command) of every line in the shell blocks, without comments."""
+    """(page, command) of every line in the shell blocks. Comments are dropped."""
     for page in PAGES:
         for block in blocks(page, "sh"):
             for line in block.splitlines():
@@ -42,7 +42,7 @@ def run(words, **kwargs):
 
 
 def follow_make(arguments):
-    """The target exists and its recipe starts programs that are there. CI runs it; here it would nest."""
+    """The target exists and its recipe starts programs that exist. CI runs it; here it would run itself."""
     recipe = run(["make", "--dry-run", *arguments])
     started = re.findall(r"\.venv/bin/([\w-]+)", recipe)
     assert started
@@ -93,7 +93,7 @@ def test_python_examples_run_as_they_stand():
 TEXTS = sorted(
     p.relative_to(ROOT).as_posix() for folder in ("*.md", "docs/**/*.md") for p in ROOT.glob(folder)
 )
-# Pages that a script writes keep the paths of the day it ran; the history tells of files that are gone.
+# Pages that a script writes have the paths of the day it ran, and the changelog names deleted files.
 WRITTEN = {"CHANGELOG.md", "docs/conformance.md", "docs/kernels/offline.md", "docs/seeded_faults.md"}
 
 

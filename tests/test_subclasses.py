@@ -1,4 +1,4 @@
-"""Subclasses of ndarray: plain ones are taken as they lie, those that hold more than elements are refused."""
+"""Subclasses of ndarray: those that hold more than elements are refused, others are read as arrays."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ OPERANDS = ("a", "b", "c", "bias", "out")
 
 
 class Quantity(np.ndarray):
-    """An array with a unit, which does its own arithmetic, as those of astropy and unyt do."""
+    """An array with a unit and its own arithmetic, like those of astropy and unyt."""
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         return NotImplemented
 
 
 class Tagged(np.ndarray):
-    """An array with a name and no arithmetic of its own."""
+    """A subclass without its own arithmetic."""
 
 
 def call(call_of, **changed):
-    """A call with every operand, in which some are *changed*."""
+    """A call with every operand, some of them *changed*."""
     shapes = {"a": (3, 4), "b": (4, 5), "c": (3, 5), "bias": (5,), "out": (3, 5)}
     x = {name: np.ones(shape, np.float32) for name, shape in shapes.items()} | changed
     return call_of(x["a"], x["b"], x["c"], bias=x["bias"], out=x["out"], beta=1.0)

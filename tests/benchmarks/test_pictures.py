@@ -1,4 +1,4 @@
-"""benchmarks/pictures.py shows the numbers that the results hold."""
+"""benchmarks/pictures.py draws the numbers of the result files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pictures():
 
 
 def lines(axes):
-    """label -> y of every line with a label."""
+    """The y values of every labelled line, by its label."""
     return {line.get_label(): list(line.get_ydata()) for line in axes.lines if line.get_label()[0] != "_"}
 
 

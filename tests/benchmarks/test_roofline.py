@@ -1,4 +1,4 @@
-"""The traffic formulas against loops that count: a simulation in NumPy, and the kernels themselves."""
+"""The traffic formulas agree with counted loads: of a simulation in NumPy, and of the kernels themselves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TILES = [1, 2, 3, 4, 16]
 
 
 def simulate_naive(m, n, k):
-    """How often each element of A and B is read, and of out written, by the loop of cl/textbook/naive.cl."""
+    """How often cl/textbook/naive.cl reads each element of A and B and writes each of out."""
     a, b, out = np.zeros((m, k), int), np.zeros((k, n), int), np.zeros((m, n), int)
     for i, j in itertools.product(range(m), range(n)):
         for t in range(k):
@@ -34,7 +34,7 @@ def simulate_naive(m, n, k):
 
 
 def simulate_tiled(m, n, k, tw):
-    """The same for cl/textbook/tiled.cl: each work-group loads a tile of A and one of B, cut at the edges."""
+    """The same for cl/textbook/tiled.cl: a work-group loads tiles of A and B, clipped at the edges."""
     a, b, out = np.zeros((m, k), int), np.zeros((k, n), int), np.zeros((m, n), int)
     for i0, j0 in itertools.product(range(0, m, tw), range(0, n, tw)):
         for t in range(0, k, tw):
@@ -60,16 +60,16 @@ def test_tiled_moves_what_its_loop_moves(m, n, k, tw):
 
 
 def counted_on_device(name, size, config):
-    """Loads of each element of A and B in the real kernel, whose load macros count as they load."""
+    """How often the real kernel loads each element of A and B: its load macros count here."""
     problem, queue = problem_of(size.m, size.n, size.k, np.dtype(np.float32)), default_queue()
     (launch,) = kernel_named(name).launches(problem, config, device_info(queue.device)).launches
     counting = "\n".join(
         f"#undef LOAD_{x}\n"
         f"#define LOAD_{x}(p, i) (atomic_inc((volatile __global int *){counter} + (i)), (ACC_T)(p)[i])"
-        for x, counter in (("A", "c"), ("B", "bias"))  # neither is used by a plain product
+        for x, counter in (("A", "c"), ("B", "bias"))  # buffers that a plain product does not use
     )
     text = expanded(launch.program.source)
-    begins = text.rindex("#line")  # the kernel, after its headers
+    begins = text.rindex("#line")  # where the kernel begins, after its headers
     source = f"{text[:begins]}{counting}\n{text[begins:]}"
     program = cl.Program(queue.context, source).build(list(build_options(launch.program)))
     a, b = np.ones((size.m, size.k), np.float32), np.ones((size.k, size.n), np.float32)
@@ -105,7 +105,7 @@ def test_tiles_of_one_and_of_the_whole_give_the_extremes():
 
 
 def test_intensity_grows_with_the_tile_width():
-    """What docs/kernels.md says of large float32 products: 1/4 operation a byte, TW/4 with tiles."""
+    """As docs/kernels.md says for large float32 products: 1/4 operation a byte, with tiles TW/4."""
     assert roofline.naive(4096, 4096, 4096).intensity(4) == pytest.approx(1 / 4, rel=1e-3)
     for tw in (8, 16, 32):
         assert roofline.tiled(4096, 4096, 4096, tw).intensity(4) == pytest.approx(tw / 4, rel=1e-2)

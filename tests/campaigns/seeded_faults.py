@@ -1,10 +1,10 @@
-"""Tests the tests: seeds one fault at a time into a copy of the project and demands a red run.
+"""Tests the tests: puts one fault at a time into a copy of the project, where the tests must then fail.
 
     python -m tests.campaigns.seeded_faults [NAME ...] [--list]      or: make faults
 
-Each fault is data: in a file, the first occurrence of a text (or the nth) becomes another, and the
-tests that must notice. The self-check is off: what has to notice is the suite. Ends with status 1 if
-a fault goes unnoticed, if a text is no longer there, or if the tests are red without a fault.
+A fault is data: a file, the occurrence of a text in it, the text that replaces it, and the tests that must
+notice. The self-check is off, so that the tests must notice. Exit codes: 0 success, 1 if a fault was not
+noticed, its text no longer exists, or the tests fail without a fault.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs" / "seeded_faults.md"
 COPIED = ("pyclmm", "cl", "tests", "setup.cfg", "pyproject.toml")
 LIMIT_S = 600
-TESTS_FAILED = 1  # pytest's exit status; every other one but 0 means that no test was judged
+TESTS_FAILED = 1  # pytest's exit status; others but 0 mean that no test was run
 BARRIER = "    barrier(CLK_LOCAL_MEM_FENCE);\n"
 STORE_GUARD = "if (i < M && j < N) {"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """*old* becomes *new* in *file*; ``tests`` are pytest's arguments for those that must fail."""
+    """*old* becomes *new* in *file*. ``tests``: pytest's arguments for the tests that must fail."""
 
     name: str
     breaks: str
@@ -45,7 +45,7 @@ class Fault:
     new: str
     tests: tuple[str, ...]
     nth: int = 0
-    on: str = ""  # the implementation of tests/conformance that shows it; usually the default device
+    on: str = ""  # the implementation of tests/conformance that shows it; else the default device
 
     def apply(self, tree: Path) -> None:
         path = tree / self.file
@@ -57,12 +57,12 @@ class Fault:
 
 
 def laws(words: str) -> tuple[str, ...]:
-    """Those tests of tests/kernels/test_every_kernel.py whose names match *words*."""
+    """The tests of tests/kernels/test_every_kernel.py whose names match *words*."""
     return ("tests/kernels/test_every_kernel.py", "-k", words)
 
 
 def units(words: str) -> tuple[str, ...]:
-    """Those products by emulated matrix instructions whose names match *words*."""
+    """The products by emulated matrix instructions whose names match *words*."""
     return ("tests/kernels/units/test_units.py", "-k", f"emulated_product and ({words})")
 
 
@@ -290,7 +290,7 @@ class Result:
 
 
 def run_pytest(tree: Path, tests: Sequence[str], on: str = "") -> subprocess.CompletedProcess[str]:
-    """The tests of *tree* on the sources of *tree*, up to the first failure."""
+    """Run the tests of *tree* on the sources of *tree*, up to the first failure."""
     seen = [environment(i) for i in IMPLEMENTATIONS if i.name == on]
     env = (seen[0] if seen else dict(os.environ)) | {
         "PYTHONPATH": str(tree),
@@ -322,7 +322,7 @@ def seed(fault: Fault) -> Result:
         try:
             fault.apply(tree)
             done = run_pytest(tree, fault.tests, fault.on)
-            # A fault that spoils memory may end the process after a test has failed.
+            # A fault that overwrites memory may end the process after a test has failed.
             caught = done.returncode == TESTS_FAILED or "\nFAILED " in done.stdout
             lines = [line for line in done.stdout.splitlines() if line.startswith(("E ", "/", "FAILED"))]
             said = lines[0] if caught and lines else done.stdout[-300:]
@@ -332,7 +332,7 @@ def seed(fault: Fault) -> Result:
 
 
 def healthy(chosen: Sequence[Fault]) -> str:
-    """What the tests of those faults say without any fault; empty if they pass."""
+    """The output of these faults' tests if they fail without a fault; empty if they pass."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         copy_tree(tree)

@@ -1,4 +1,4 @@
-"""Self-check before use: a kernel that is wrong on a device is not used there."""
+"""The self-check: a kernel that gives wrong results on a device is not used there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.cases import SAMPLE, problem_of, refused
 
 DEVICE = device_info(default_device())
 
-# What a driver could get wrong: (kernel's file, right text, what it computes instead)
+# Faults of a driver: (source file, right text, text that computes what the driver would)
 WRONG = {
     "a product left out": ("textbook/tiled.cl", "k < TW; ++k", "k < TW - 1; ++k"),
     "a bound shifted": ("textbook/tiled.cl", "t < K; t += TW", "t + TW < K; t += TW"),
@@ -39,7 +39,7 @@ WRONG = {
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path):
-    """No verdict and no plan from before; a cache folder of this test's own."""
+    """No earlier verdict or plan, and an empty cache folder."""
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
     monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
@@ -50,7 +50,7 @@ def fresh(monkeypatch, tmp_path):
 
 @pytest.fixture
 def queue():
-    """A context of its own, so that no program of another test is found in it."""
+    """A queue of a new context, in which no program is built yet."""
     return cl.CommandQueue(cl.Context([default_queue().device]))
 
 
@@ -167,7 +167,7 @@ SHAPES = [
 @pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_a_check_takes_little_arithmetic(kernel, device):
-    """A check must end in 50 ms, in which `naive` makes 50 million products on a CPU."""
+    """A check must end in 50 ms. In that time `naive` makes 50 million products on a CPU."""
     problem = problem_of(1 if kernel.name == "matvec" else 1000, 777, 513)
     if kernel.supports(problem, device) is not None or not kernel.configs(problem, device):
         pytest.skip("not for that device")
@@ -182,7 +182,7 @@ def test_a_check_takes_little_arithmetic(kernel, device):
 @pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_every_program_that_a_product_runs_is_checked(kernel, device):
-    """Macros may follow from sizes: then small problems are not enough, and larger ones are run."""
+    """Where macros depend on the sizes, small problems are not enough, so larger ones are checked too."""
     for (m, n, k), name, align in itertools.product(SHAPES, ("float32", "float64"), (64, 4)):
         a, b = (replace(dense(s, np.dtype(name)), align=align) for s in ((m, k), (k, n)))
         problem = checked_gemm(a, b).problem
@@ -261,7 +261,7 @@ def test_right_kernels_pass_with_every_epilogue(queue, kernel, activation):
 
 
 def test_each_work_group_size_has_a_verdict_of_its_own(queue):
-    """One program, two sizes of work-groups: each has to prove itself."""
+    """One program can be right with one size of work-group and wrong with another."""
     naive, device = kernel_named("naive"), device_info(queue.device)
     works = [naive.launches(SAMPLE, TileConfig(bm=tile, bn=tile), device) for tile in (8, 4)]
     assert works[0].launches[0].program == works[1].launches[0].program

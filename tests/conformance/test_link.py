@@ -17,7 +17,7 @@ shipped = program.read_source
 
 
 def linked(name, monkeypatch, change=lambda text: text):
-    """`naive` with bfloat16 results, whose conversion is a function, on that target."""
+    """Link `naive` for *target*, with bfloat16 results: their conversion is a function."""
     installed = {"amd": AMD_LIBRARIES, "intel": DEBIAN / "usr/bin/ocloc", "nvidia": DEBIAN / "usr/lib/clc"}
     target = TARGETS[name]
     if not installed[target.device.vendor].exists():

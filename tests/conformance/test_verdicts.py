@@ -1,4 +1,4 @@
-"""The verdicts of `make conformance`: what fails CI, and that one implementation's end is not another's."""
+"""The verdicts of `make conformance`: what fails a run, and that a crash ends only its own run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BROKEN = "import no_such_module\n"
 
 @pytest.fixture
 def ran(tmp_path, monkeypatch):
-    """Runs the text of a test module as an implementation's."""
+    """A function that runs the text of a test module on a fake implementation."""
     monkeypatch.setattr(run, "HOME", tmp_path)
     (tmp_path / "driver.so").touch()
 
@@ -88,7 +88,7 @@ def test_a_process_that_dies_names_its_test_and_ends_no_other(ran):
 
 @pytest.mark.slow
 def test_a_process_that_hangs_is_ended(ran):
-    found = ran(RIGHT + HANGS, limit_s=20.0)  # by then it has begun, on a busy machine too
+    found = ran(RIGHT + HANGS, limit_s=20.0)  # long enough to begin on a busy machine
     assert found.trouble == "not finished after 20 s"
     assert verdicts(found)["test_hangs"] == "FAILED"
     assert not found.good
@@ -120,7 +120,7 @@ def test_every_kernel_has_to_pass_somewhere():
     ("outcome", "status"), [("passed", 0), ("refused", 0), ("FAILED", 1), (None, 1)], ids=str
 )
 def test_ci_fails_for_one_bad_run(monkeypatch, tmp_path, capsys, outcome, status):
-    """Whichever of the five it is; None: it died before any test."""
+    """One of the five runs has this outcome. None: its process died before any test."""
     runs = [run.Run(one, [run.Outcome("naive", "int8", "test", "passed")]) for one in IMPLEMENTATIONS]
     runs[3].outcomes = [run.Outcome("naive", "int8", "test", outcome, "its reason")] if outcome else []
     runs[3].trouble = "" if outcome else "the process died: SIGSEGV"

@@ -1,4 +1,4 @@
-"""Pictures of digits: the IDX reader, what it refuses, and the classifiers."""
+"""Pictures of digits: the reader of IDX files, and the classifiers."""
 
 from __future__ import annotations
 

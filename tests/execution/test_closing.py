@@ -1,4 +1,4 @@
-"""The end of a plan: closed, released, and what it says to who would pickle it."""
+"""The end of a plan: close, release, and the error when it is pickled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLOSED = r"the plan is closed.*make another pyclmm.Matmul"
 
 @pytest.fixture
 def bindings(monkeypatch):
-    """Weak references to every Binding that is made."""
+    """Weak references to every Binding made during the test."""
     made = []
 
     class Seen(Binding):
@@ -69,7 +69,7 @@ def test_release_and_close_free_the_workspace_of_every_thread(way, bindings, que
     def work():
         planned(X, X)
         ready.wait(60)
-        done.wait(60)  # the thread lives on, and with it what is its own
+        done.wait(60)  # the thread must live on: what it owns ends with it
 
     with ThreadPoolExecutor(3) as pool:
         threads = [pool.submit(work) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""plan.explain(): the choice and its reason, the others, the arithmetic, and no number that nobody knows."""
+"""plan.explain(): the choice and its reason, the other kernels, the arithmetic, and only known numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ X = np.ones((60, 60), np.float32)
 
 
 def explained(problem, device, name="auto"):
-    """What is said of the choice that such a device gets; nothing runs."""
+    """The explanation of the choice for a made-up device. Nothing runs."""
     choice = next(select.candidates(problem, device, name, tables=()))
     return explain(problem, device, choice, asked=name, launches=["one"], workspace_nbytes=0)
 

@@ -41,7 +41,7 @@ def operands(seed):
 
 @pytest.mark.usefixtures("own_caches")
 def test_16_threads_on_one_device():
-    """Shared plans and other ones, NumPy arrays and Arrays, from a cold start."""
+    """From a cold start, with shared and separate plans, on NumPy arrays and Arrays."""
     queue = queues.default_queue()
 
     def work(number):
@@ -84,12 +84,12 @@ def test_8_threads_with_contexts_of_their_own():
 
 
 def resident():
-    """This process's memory, in bytes."""
+    """Resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
 class Counted:
-    """Device memory in use: the buffers alive, pyclmm's and those of Arrays, and their bytes."""
+    """Counts the buffers that are alive and their bytes: pyclmm's and those of Arrays."""
 
     def __init__(self, monkeypatch):
         self.live = self.made = self.nbytes = 0
@@ -111,7 +111,7 @@ class Counted:
 
 
 def calls(on_device):
-    """Different kinds of calls in turn: warm plans, workspace, an epilogue, an overlapping out."""
+    """Calls of different kinds: a kept plan, workspace, an epilogue, an overlapping out."""
     rng = np.random.default_rng(2)
     a, b = rng.standard_normal((48, 64), dtype=np.float32), rng.standard_normal((64, 48), dtype=np.float32)
     square = rng.standard_normal((32, 32), dtype=np.float32)
@@ -172,7 +172,7 @@ def test_operands_may_be_freed_while_they_are_in_use():
         a, b = cla.to_device(queue, x), cla.to_device(queue, x)
         results.append(pyclmm.matmul(a, b, kernel="naive"))
         del a, b
-        cla.to_device(queue, np.full((300, 300), np.nan, np.float32))  # takes freed memory, if any
+        cla.to_device(queue, np.full((300, 300), np.nan, np.float32))  # is likely to get the freed memory
     for c in results:
         assert np.array_equal(c.get(), x @ x)
 

@@ -1,4 +1,4 @@
-"""A plan called again: what may change between calls, what must not, and what is remembered of a call."""
+"""Calling a plan again: operands, scalars, events and threads that differ from call to call."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tests.support.faults import OUT_OF_RESOURCES, Part, cl_error, failing
 
 COMPLETE = cl.command_execution_status.COMPLETE
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-N = 16  # N x N float32 are 1 KiB: views at whole matrices keep their alignment
+N = 16  # N x N float32 take 1 KiB, so that every matrix of a stack is aligned alike
 
 
 @pytest.fixture
 def own_queue(context):
-    """A queue that no other test has used."""
+    """A queue used by this test only."""
     return cl.CommandQueue(context)
 
 
 @pytest.fixture
 def held(own_queue):
-    """A user event; whatever still waits for it is let go at the end, also of a test that failed."""
+    """A user event that is not complete. It is completed after the test, so that nothing waits forever."""
     event = cl.UserEvent(own_queue.context)
     yield event
     if event.command_execution_status != COMPLETE:
@@ -41,7 +41,7 @@ def held(own_queue):
 
 
 def is_waiting(queue, event):
-    """Whether that command has not ended after a while, in which it would have if nothing held it."""
+    """Whether the command has still not ended after 0.2 s."""
     queue.flush()
     time.sleep(0.2)
     return event.command_execution_status != COMPLETE
@@ -57,7 +57,7 @@ def stack(queue, rng, count):
 
 
 def test_buffers_and_offsets_may_differ_in_each_call(queue, rng):
-    """Each call differs from the last in one of them: buffer, offset, both, and back again."""
+    """From call to call the buffer changes, or the offset, or both."""
     whole, x = stack(queue, rng, 4)
     other, y = stack(queue, rng, 4)
     out = cla.zeros(queue, (4, N, N), np.float32)
@@ -80,7 +80,7 @@ def test_scalars_and_offsets_may_change_together(queue, rng):
 
 
 def _changed(queue):
-    """Operands like N x N float32 but for one thing."""
+    """Arrays that differ from N x N float32 in one property."""
     return {
         "shape": cla.zeros(queue, (N, N + 1), np.float32),
         "dtype": cla.zeros(queue, (N, N), np.int32),
@@ -103,7 +103,7 @@ def test_a_plan_refuses_arrays_of_another_layout(queue, name, what):
 
 
 def test_an_array_changed_in_place_is_refused(queue):
-    """PyOpenCL's Arrays are plain objects: the very same one may have another layout in the next call."""
+    """PyOpenCL's Arrays are mutable: the same object can have another layout in the next call."""
     a, b, out = (cla.zeros(queue, (N, N), np.float32) for _ in range(3))
     plan = pyclmm.Matmul(a, b, out=out)
     plan(a, b, out=out)
@@ -113,7 +113,7 @@ def test_an_array_changed_in_place_is_refused(queue):
 
 
 def _in_the_memory_of(whole, half):
-    """where a lies, where out lies, whether the two are apart."""
+    """(buffer of a, buffer of out, whether the two are disjoint)."""
     front, back = whole[0:half], whole[half : 2 * half]
     again = cl.Buffer.from_int_ptr(whole.int_ptr, retain=True)
     front_again = cl.Buffer.from_int_ptr(front.int_ptr, retain=True)
@@ -132,7 +132,7 @@ def _in_the_memory_of(whole, half):
 
 @pytest.mark.parametrize("case", range(9))
 def test_a_new_overlap_is_seen(queue, rng, case):
-    """The same arguments of the same layouts, but out lies in the memory of a."""
+    """The layouts are those of the last call, but out lies in the memory of a."""
     half = max(queue.device.mem_base_addr_align // 8, 4 * N * N)
     whole = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 2 * half)
     a_lies, out_lies, apart = _in_the_memory_of(whole, half)[case]
@@ -152,7 +152,7 @@ def test_a_new_overlap_is_seen(queue, rng, case):
 
 
 def test_memory_of_freed_arrays_is_used_again(queue, rng):
-    """Handles and ids of freed buffers come back with other content."""
+    """New buffers can have the handles and ids of freed ones."""
     b, y = stack(queue, rng, 1)
     plan = pyclmm.Matmul(b[0], b[0], kernel="naive")
     for _ in range(50):
@@ -178,7 +178,7 @@ def test_a_plan_takes_one_kind_of_arrays(queue):
         plan = pyclmm.Matmul(planned, planned)
         with pytest.raises(pyclmm.ArgumentError, match=kinds):
             plan(given, given)
-    for _ in range(2):  # nor does a kept plan serve the other kind
+    for _ in range(2):  # a kept plan does not serve the other kind either
         assert isinstance(pyclmm.matmul(x, x), np.ndarray)
         assert isinstance(pyclmm.matmul(d, d), cla.Array)
 
@@ -188,7 +188,7 @@ def test_a_plan_takes_one_kind_of_arrays(queue):
 
 @pytest.mark.parametrize("memory", ["in place", "transferred"])
 def test_operands_may_share_memory_differently_in_each_call(monkeypatch, memory, rng):
-    """One layout, so one plan: apart, the same array, and shifted by a few rows."""
+    """One plan serves operands that are disjoint, the same array, or shifted by a few rows."""
     if memory == "transferred":
         monkeypatch.setattr(host_path, "device_info", lambda d: replace(device_info(d), unified_memory=False))
     whole = small_integers(rng, (3 * N, N), "f4")
@@ -200,7 +200,7 @@ def test_operands_may_share_memory_differently_in_each_call(monkeypatch, memory,
 
 
 def test_an_operand_may_lie_inside_another(rng):
-    """Contained in the other's memory, and behind its beginning: one buffer and an offset."""
+    """Both operands are then one buffer, with an offset."""
     whole = small_integers(rng, (N + 8, N), "f4")
     inner = whole[8:, :]
     got = pyclmm.matmul(whole, inner, kernel="naive")
@@ -218,7 +218,7 @@ def test_a_plan_made_for_writeable_arrays_takes_read_only_ones(rng):
 
 @pytest.mark.parametrize("shift", [0, 4, 8, 12, 16])
 def test_arrays_may_begin_at_any_element(rng, shift):
-    """Views do not lie where allocators place arrays; each alignment is a plan of its own."""
+    """Views may begin at addresses that allocators never return. Each alignment has its own plan."""
     memory = np.zeros(4 * N * N + 16, np.uint8)
     a = memory[shift : shift + 4 * N * N].view(np.float32).reshape(N, N)
     a[...] = small_integers(rng, (N, N), "f4")
@@ -238,7 +238,7 @@ def test_arrays_may_begin_at_any_element(rng, shift):
 
 
 def test_a_new_b_in_the_memory_of_the_constant_one_is_packed_again(queue, rng):
-    """What lay where another b lies now has been freed; the plan holds what it has packed."""
+    """The constant b was freed, and the new one lies at its address."""
     a, x = stack(queue, rng, 1)
     ys = [small_integers(rng, (N, 2 * N), "f4") for _ in range(6)]
     plan = None
@@ -293,12 +293,12 @@ def test_results_take_the_queue_and_allocator_of_their_call(context, rng):
 
 
 def test_the_events_of_out_are_bounded(own_queue, held, rng):
-    """PyOpenCL waits for some when they do; an event of another's is kept until it was waited for."""
+    """PyOpenCL waits when an Array has many events. Events of others are kept until a call waits for them."""
     a, x = stack(own_queue, rng, 1)
     out = cla.zeros(own_queue, (N, N), np.float32)
     out.add_event(held)
     plan = pyclmm.Matmul(a[0], a[0], out=out)
-    for _ in range(30):  # would block in the 13th call if all events were kept
+    for _ in range(30):  # the 13th call would block if all events were kept
         plan(a[0], a[0], out=out)
         kept = len(out.events)
         assert kept == 1
@@ -335,7 +335,7 @@ def test_an_event_of_a_call_that_failed_is_still_waited_for(own_queue, held, rng
 
 
 def test_an_event_with_a_reused_id_is_waited_for(own_queue, held, rng):
-    """Python gives the ids of freed objects to new ones."""
+    """Python gives new objects the ids of freed ones."""
     a, x = stack(own_queue, rng, 1)
     plan = pyclmm.Matmul(a[0], a[0])
     seen = set()
@@ -354,7 +354,7 @@ def test_an_event_with_a_reused_id_is_waited_for(own_queue, held, rng):
 
 @pytest.fixture
 def wait_lists(monkeypatch):
-    """What each launch from now on was told to wait for, and its event."""
+    """(events waited for, own event) of each launch from now on."""
     seen = []
 
     def enqueue(queue, kernel, global_size, local_size, offset, wait_for):
@@ -367,11 +367,11 @@ def wait_lists(monkeypatch):
 
 
 def test_launches_on_an_out_of_order_queue_wait_for_the_one_before(context, rng, wait_lists):
-    """Also those of the next call, which uses the same workspace."""
+    """The next call uses the same workspace, so its launches wait too."""
     queue = cl.CommandQueue(context, properties=OUT_OF_ORDER)
     whole, x = stack(queue, rng, 1)
     a = whole[0][:, ::2]
-    plan = pyclmm.Matmul(a, a.T, kernel="naive")  # both are copied
+    plan = pyclmm.Matmul(a, a.T, kernel="naive")  # both operands are copied
     wait_lists.clear()
     for _ in range(2):
         assert np.array_equal(plan(a, a.T).get(), x[0][:, ::2] @ x[0][:, ::2].T)
@@ -406,7 +406,7 @@ def _together(count, work):
 
 
 def test_threads_share_a_plan_and_a_queue_with_operands_of_their_own(own_queue, rng):
-    """Offsets, scalars, buffers and results differ in each call, and must not mix."""
+    """Offsets, scalars, buffers and results differ in each call."""
     whole, x = stack(own_queue, rng, 8)
     plan = pyclmm.Matmul(whole[0], whole[1], alpha=2.0, kernel="naive")
 
@@ -443,7 +443,7 @@ def test_each_thread_gets_the_events_of_its_own_launches(own_queue, rng):
 
 
 def test_operands_that_are_not_read_are_not_copied(queue, rng):
-    """With alpha 0 a and b are not read, so their gaps are not copied out."""
+    """With alpha 0 neither a nor b is read."""
     whole, x = stack(queue, rng, 1)
     a, c = whole[0][:, ::2][::2], cla.to_device(queue, x[0][: N // 2, : N // 2].copy())
     out = cla.zeros(queue, (N // 2, N // 2), np.float32)
@@ -456,7 +456,7 @@ def test_operands_that_are_not_read_are_not_copied(queue, rng):
 
 
 def test_scalars_that_only_compare_equal_are_told_apart(queue, rng):
-    """NumPy's np.float32(0.1) == 0.1 is true, and the two are different numbers."""
+    """NumPy says np.float32(0.1) == 0.1, but the numbers differ."""
     whole, x = stack(queue, rng, 2)
     a, b = whole[0].astype(np.float64), whole[1].astype(np.float64)
     plan = pyclmm.Matmul(a, b, alpha=0.1)

@@ -1,4 +1,4 @@
-"""TileConfig: what it accepts, and the reasons that it gives."""
+"""TileConfig: the values it accepts, and its reasons against others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pyopencl Arrays: queues, events, contexts, threads, memory; and that the same plan gives the same bits."""
+"""pyopencl Arrays: queues, events, contexts, memory, process exit and reproducible results."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pyclmm import api
 from tests.support.cases import defaults, numbers, small_integers
 
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-PATIENCE = 60  # seconds that a call may take before it counts as hanging
+PATIENCE = 60  # seconds until a call counts as hanging
 
 
 def returned(function, *args, **kwargs):
-    """The result of a call that must not block, made in a thread so that blocking is a failure."""
+    """The result of a call that must not block. It runs in a thread, so that blocking fails the test."""
     found = []
     thread = threading.Thread(target=lambda: found.append(function(*args, **kwargs)), daemon=True)
     thread.start()
@@ -34,7 +34,7 @@ def returned(function, *args, **kwargs):
 
 @pytest.fixture
 def pair(rng):
-    """Integer-valued operands: sums in any order are the same bits."""
+    """Operands with integer values: every order of summation gives the same bits."""
     return small_integers(rng, (23, 31), "f4"), small_integers(rng, (31, 19), "f4")
 
 
@@ -75,7 +75,7 @@ def test_the_results_event_ends_the_product(queue, pair):
 
 @pytest.mark.parametrize("properties", [0, OUT_OF_ORDER], ids=["in-order", "out-of-order"])
 def test_a_chain_of_products_keeps_its_order(properties, context, rng):
-    """Each product reads what the one before wrote; a strided operand makes each use workspace."""
+    """Each product reads the last one's result, and a strided operand makes each use workspace."""
     queue = cl.CommandQueue(context, properties=properties)
     turn = np.roll(np.eye(16, dtype="f4"), 1, axis=1)
     x = small_integers(rng, (16, 16), "f4")
@@ -129,7 +129,7 @@ def test_arrays_in_shared_virtual_memory(queue, pair):
 
 
 def test_out_may_overlap_an_operand_through_sub_buffers(queue, rng):
-    """Two Arrays on sub-buffers of one allocation share memory though their buffers differ."""
+    """Sub-buffers of one allocation can share memory though the buffer objects differ."""
     step = queue.device.mem_base_addr_align // 8
     whole = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 8 * step)
     n = int((step // 4) ** 0.5)
@@ -231,7 +231,7 @@ def resident_kib():
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("place", ["host", "device"])
 def test_a_thousand_calls_do_not_grow(place, queue, rng):
-    """64 KiB results: if each call kept one, that would be 64 MiB."""
+    """A result takes 64 KiB: if each call kept one, memory would grow by 64 MiB."""
     a, b = numbers(rng, (128, 16), "f4"), numbers(rng, (16, 128), "f4")
     if place == "device":
         a, b = to_device(queue, a, b)
@@ -244,7 +244,7 @@ def test_a_thousand_calls_do_not_grow(place, queue, rng):
         return resident_kib(), len(gc.get_objects())
 
     calls(300)
-    rounds = [calls(1000) for _ in range(4)]  # what one call in a thousand keeps, every round keeps
+    rounds = [calls(1000) for _ in range(4)]  # a leak of one object a round would show
     grown = [[after - before for before, after in pairwise(kind)] for kind in zip(*rounds, strict=True)]
     assert min(grown[0]) < 8 << 10, f"KiB: {grown[0]}"
     assert min(grown[1]) < 100, f"objects: {grown[1]}"
@@ -287,7 +287,7 @@ pending = pyclmm.matmul(d, d)
 
 
 def test_the_interpreter_exits_cleanly():
-    """Also with plans alive and products not waited for."""
+    """Plans are still alive and a product is still running."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", EXIT], capture_output=True, text=True, timeout=120, check=False
     )

@@ -1,4 +1,4 @@
-"""DeviceInfo from what drivers say, and the choice of a device."""
+"""DeviceInfo as read from drivers, and the choice of a device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES = cl.device_type
 
 
 class FakeDevice(SimpleNamespace):
-    """What a driver answers, for a device that is not here. Hashable, as PyOpenCL's are."""
+    """A device with given properties. It is hashable, as PyOpenCL's are."""
 
     __hash__ = object.__hash__
 
@@ -136,7 +136,7 @@ def test_missing_types():
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A function that puts platforms with these devices into the machine."""
+    """A function: the machine then has platforms with these devices and no others."""
     monkeypatch.delenv("PYOPENCL_CTX", raising=False)
 
     def put(*platforms):
@@ -205,7 +205,7 @@ def test_llvmpipe_refuses_loops_of_more_than_20_000_steps():
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("shape", [(8, 8), (1, 64), (64, 1), (300, 200)], ids=str)
 def test_every_kernel_refuses_loops_too_long_for_llvmpipe(kernel, shape):
-    """Silence there would be a wrong result: 4 x 10^8 steps of K are too many for any kernel."""
+    """4 x 10^8 steps of K are too many for every kernel there. A kernel without a refusal would be wrong."""
     long, short = (problem_of(*shape, k) for k in (4 * 10**8, 100))  # type: ignore[call-arg]
     assert refusal(kernel, long, LLVMPIPE)
     if kernel.name in ("register", "tiled", "naive", "flat"):
@@ -213,7 +213,7 @@ def test_every_kernel_refuses_loops_too_long_for_llvmpipe(kernel, shape):
 
 
 def test_llvmpipe_gets_kernels_with_short_loops():
-    """1024 x 1024 x 4096 was wrong by `packed` on llvmpipe, 1 x 4000 x 4000 by `matvec`."""
+    """`packed` gave a wrong 1024 x 1024 x 4096 on llvmpipe, `matvec` a wrong 1 x 4000 x 4000."""
     assert {c.kernel.name for c in candidates(problem_of(1024, 1024, 4096), LLVMPIPE, "auto")} == {
         "register",
         "tiled",

@@ -1,4 +1,4 @@
-"""Programs: sources that name their lines, one build for all shapes, one build for all threads."""
+"""Programs: sources keep their line numbers, all shapes share a build, all threads share a build."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from tests.support.made_up import DEVICE as MADE_UP
 CL = Path(__file__).parents[2] / "cl"
 NVIDIA = replace(MADE_UP, vendor="nvidia", compute_capability=(9, 0), compute_units=132)
 NVIDIA = replace(NVIDIA, max_work_group_size=1024, max_work_item_sizes=(1024, 1024, 64), local_mem_size=49152)
-FORMS = {"matvec": 8, "packed": 20, "thin": 48, "register": 60}  # the most programs of a family for one dtype
+FORMS = {"matvec": 8, "packed": 20, "thin": 48, "register": 60}  # most programs of a family for one dtype
 NAIVE = gemm_program(SAMPLE, "textbook/naive.cl")
 
 
 @pytest.fixture
 def own_queue(queue):
-    """A queue of a context in which nothing is built."""
+    """A queue of a new context, in which no program is built yet."""
     return cl.CommandQueue(cl.Context([queue.device]))
 
 
 @pytest.fixture
 def builds(monkeypatch):
-    """The programs that are compiled during the test."""
+    """The programs compiled during the test."""
     found = []
     real = program._build
 
@@ -103,7 +103,7 @@ def test_the_digest_follows_source_and_macros():
 
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda kernel: kernel.name)
 def test_one_program_serves_all_shapes(kernel):
-    """One program for all shapes; the families with tuned tiles have a form for each of a few kinds."""
+    """Families with tuned tiles have a few programs, for a few kinds of shapes."""
     r, programs, shapes = random.Random(5), set(), 0
     while shapes < 500:
         m, n, k = (r.choice((1, 3, 8, 64, 1000)) + r.randint(0, 20) for _ in "mnk")

@@ -1,4 +1,4 @@
-"""Program text of NVIDIA's, rewritten for sm_90a."""
+"""NVIDIA's compiled program text (PTX) is rewritten for sm_90a."""
 
 from __future__ import annotations
 

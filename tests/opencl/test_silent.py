@@ -1,4 +1,4 @@
-"""Products enqueued without events: only the order of their queue says when they end."""
+"""Silent launches: products enqueued without events, on an in-order queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyclmm.opencl import silent
 
 @pytest.fixture
 def product(queue, rng, unchecked):
-    """(plan, a, b, out): a has no unit stride, so that a launch before the product packs it."""
+    """(plan, a, b, out). a has no unit stride, so a first launch packs it."""
     a = cla.to_device(queue, rng.integers(-3, 4, (17, 46)).astype(np.float32))[:, ::2]
     b = cla.to_device(queue, rng.integers(-3, 4, (23, 11)).astype(np.float32))
     out = cla.zeros(queue, (17, 11), np.float32)
@@ -27,7 +27,7 @@ def right(a, b):
 
 
 def calls_without_events(monkeypatch):
-    """How often launches were made by the driver's own function."""
+    """Counts launches by the driver's own function, which makes no events."""
     made = []
     own = silent._enqueue
 

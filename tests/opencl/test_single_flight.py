@@ -1,4 +1,4 @@
-"""SingleFlight: each value is made once, whoever asks, and failures are not kept."""
+"""SingleFlight: threads that need the same value make it once, and failures are not kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GemmProblem: the canonical form that kernels see, whatever the operands look like."""
+"""GemmProblem: operands of every layout become the canonical form that kernels see."""
 
 from __future__ import annotations
 

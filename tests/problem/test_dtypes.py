@@ -1,4 +1,4 @@
-"""Element types: NumPy decides what a product of two is; loads and stores never skip a rounding."""
+"""Element types: results have NumPy's dtype, and loads and stores skip no rounding."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_every_dtype_has_a_name_and_an_accumulator(name):
     assert dtypes.ACCUMULATOR[name] in ("uint32", "uint64", "float32", "float64", "complex64", "complex128")
 
 
-# Values at which rounding twice, or cutting too early, would show.
+# Values for which rounding twice or truncating too early gives a wrong result.
 TRICKY = np.array(
     [0, 1, -1, 2.5, -2.5, 1 + 2**-11, 1 + 2**-8, 1 + 2**-24, 300, -129, 2**31 - 1, -(2**31), 65519, 0.1]
 )
@@ -91,7 +91,7 @@ def converted(x, name):
 
 @pytest.mark.parametrize(("stored", "computed"), list(itertools.product(FLOATS, repeat=2)))
 def test_direct_loads_of_floats_skip_no_rounding(stored, computed):
-    """Straight to the accumulator is the same as through *computed*, or it is not done."""
+    """A load may skip *computed* only where conversion through it gives the same value."""
     x = converted(TRICKY, stored)
     accumulator = dtypes.ACCUMULATOR[computed]
     same = np.array_equal(

@@ -1,4 +1,4 @@
-"""default_precision: which precision a call gets that is not given one."""
+"""default_precision: the precision of calls that are given none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ B = np.ones((3, 4), np.float32)
 
 
 def planned(**how):
-    """The precision of a plan made here."""
+    """The precision of a new plan."""
     return pyclmm.Matmul(A, B, **how).precision
 
 
@@ -37,7 +37,7 @@ def test_matmul_and_gemm_take_the_default(monkeypatch):
     monkeypatch.setattr(
         pyclmm.Matmul, "run", lambda plan, *args: seen.append(plan.precision) or run(plan, *args)
     )
-    for _ in range(2):  # the second time from the plans that are kept
+    for _ in range(2):  # the second round uses kept plans
         pyclmm.matmul(A, B)
         with default_precision("medium"):
             assert (pyclmm.matmul(A, B) == 3).all()
@@ -76,7 +76,7 @@ def test_other_threads_do_not_see_the_default():
 
     def work(word):
         with default_precision(word):
-            inside.wait()  # both are in their blocks
+            inside.wait()  # both threads are in their blocks
             seen.append((word, chosen(None)))
             inside.wait()
 

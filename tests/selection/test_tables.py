@@ -1,4 +1,4 @@
-"""Tables of measured choices: they decide what runs, and nothing in them is trusted."""
+"""Measured tables: they decide which configuration runs, and none of their content is trusted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAMILY = next(select.candidates(PROBLEM, HERE, "auto", ())).kernel
 
 
 def entry(config=None, kernel=None, **other):
-    """An entry for PROBLEM: the family's second choice unless told otherwise."""
+    """An entry for PROBLEM, by default with the family's second configuration."""
     config = config or FAMILY.configs(PROBLEM, HERE)[1]
     given = {"layout": "NN", "precision": "highest", "aligned": True, "seconds": 1e-3, "date": "2026-11-20"}
     given |= {"a_type": "float32", "b_type": "float32", "out_type": "float32"}
@@ -52,7 +52,7 @@ def first(problem=PROBLEM, found=(), device=HERE):
 
 @pytest.fixture
 def own(own_caches):
-    """No table from before, and none left for later."""
+    """No earlier table, and none is left for later tests."""
     tables.forget()
     yield own_caches
     tables.forget()
@@ -103,7 +103,7 @@ def test_the_users_table_comes_before_the_shipped_one():
     ids=["shape", "layout", "dtype", "precision", "alignment", "stack", "empty"],
 )
 def test_an_entry_serves_only_its_class_of_problems(problem):
-    """Even one whose configuration would do there."""
+    """The configuration would work for these problems, but was not measured there."""
     assert tables.key_of(problem) != entry().key
     table = {entry().key: entry()}
     assert list(select.candidates(problem, HERE, "auto", [table])) == list(
@@ -256,7 +256,7 @@ hostile_configs = st.builds(
 
 @given(hostile_configs, st.sampled_from([k.name for k in KERNELS]), st.sampled_from((HERE, *DEVICES)))
 def test_any_tile_is_harmless(config, kernel, device):
-    """What passes the check of the file, or would if it were looser, chooses nothing that is not offered."""
+    """Whatever a table says, the choice is a configuration that the family offers."""
     choice = first(found=[entry(config, kernel)], device=device)
     assert choice.config in choice.kernel.configs(PROBLEM, device)
 
@@ -280,7 +280,7 @@ def test_an_option_of_another_kernel_is_refused():
 
 
 def test_shipped_tables_are_sound_and_offered():
-    """Each file passes the check and is about one of these; each of its entries is what that would get."""
+    """Each file passes the check and is for a known device, which gets each of its entries."""
     assert tables.shipped()
     for table in tables.shipped():
         device = next(
@@ -318,7 +318,7 @@ for number in range(40):
 
 
 def test_two_processes_that_merge_lose_no_entry(own):
-    """Each puts in 40 entries; without the lock some would be gone."""
+    """Each merges 40 entries. Without the lock some would be lost."""
     folder = str(Path(__file__).parents[2])
     running = [
         subprocess.Popen([sys.executable, "-c", WRITER, folder, str(16 << (3 * who))]) for who in range(2)
@@ -328,7 +328,7 @@ def test_two_processes_that_merge_lose_no_entry(own):
 
 
 def test_cpus_with_other_units_or_vectors_have_other_tables():
-    """Machines that call themselves alike keep tables apart."""
+    """CPUs with the same name can differ in these, so their tables are separate."""
     cpu = replace(HERE, kind="cpu", float_vector_width=8)
     for other in (replace(cpu, compute_units=cpu.compute_units + 1), replace(cpu, float_vector_width=4)):
         assert tables.about(other) != tables.about(cpu)

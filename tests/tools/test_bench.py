@@ -1,4 +1,4 @@
-"""Measuring: who runs, what is checked, what drops out, and what the numbers mean."""
+"""Contests: which kernels run, how results are checked, what is left out, and what the reports say."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_rounds_are_interleaved(queue, monkeypatch):
 
 
 def test_a_kernel_that_writes_nothing_is_found(queue, monkeypatch):
-    """Also after another kernel has left the right result where it should have written."""
+    """The buffer may hold the right result of another kernel."""
     original = contest.OnDevice.run
 
     def run(self):

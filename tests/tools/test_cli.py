@@ -1,4 +1,4 @@
-"""The command line as users meet it: output, files, exit codes, and every wrong call."""
+"""The command line: output, files, exit codes and invalid arguments."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_bench_runs_only_the_kernels_asked_for_and_the_baseline():
 
 
 def test_the_ladder_names_kernels_that_are_too_slow(tmp_path, monkeypatch):
-    """A kernel that takes a second a thousand multiply-adds is gone after the first rung."""
+    """A kernel that takes 1 s for 1,000 multiply-adds is dropped after the first size."""
     original = contest.OnDevice.run
 
     def run_slow(self):

@@ -1,4 +1,4 @@
-"""`pyclmm selftest`: what is wrong is found, what crashes or hangs is told, and nobody is named."""
+"""`pyclmm selftest`: it finds wrong kernels, reports crashes and hangs, and its report names nobody."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.checks.test_selfcheck import WRONG, tamper
 DEVICE = device_info(default_device())
 LAW_NAMES = [*(law.name for law in laws.LAWS), laws.INTERFACE]
 
-# What goes wrong in the children: tiled's compiler aborts, naive's launches never end, flat leaves a
-# product out, sequential's builds fail and tell more than they should.
+# Faults in the children: the compiler aborts on tiled, launches of naive never end, flat leaves out a
+# product, and builds of sequential fail with a log that names user, host and paths.
 SITE = Template(
     """
 import os, time
@@ -62,7 +62,7 @@ def use_kernels(monkeypatch, *names):
 
 @pytest.fixture
 def secrets(monkeypatch, tmp_path):
-    """A user and a host with names to look for."""
+    """The names of a made-up user and host, and paths, none of which may be shown."""
     home = tmp_path / "home" / "jane"
     home.mkdir(parents=True)
     monkeypatch.setattr(getpass, "getuser", lambda: "jane")
@@ -226,7 +226,7 @@ def test_wrong_kernels_break_a_law(monkeypatch, fault):
     assert any(f.wrong for f in found)
 
 
-# Flaws that a law is there to find: (kernel's file, right text, what it computes instead)
+# For each law a fault that it must find: (source file, right text, wrong text)
 FLAWS = {
     "error bound of random numbers": ("include/gemm.h", "SCALE(alpha, acc);", "SCALE(alpha, acc) * 1.0001f;"),
     "transposes": ("include/gemm.h", "#if TRANS_A", "#if 0"),

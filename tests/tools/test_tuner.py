@@ -1,4 +1,4 @@
-"""The tuner: what it tries, what it believes, what it survives, and what it keeps."""
+"""The tuner: its candidates, its decisions, failures it survives, and the table it keeps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pyclmm.tools import cli, tuner, tuner_child
 
 HERE = device_info(default_device())
 SHAPE = (24, 20, 16)
-# What a driver does as it runs work-groups of 4 x 4, in children only: Python imports this at their start.
+# Python imports this when a child starts. Its driver then does *action* at work-groups of 4 x 4.
 SITE = """
 import pyopencl as cl
 real = cl.enqueue_nd_range_kernel
@@ -44,7 +44,7 @@ cl.enqueue_nd_range_kernel = enqueue
 
 
 class Few(Naive):
-    """`naive` with three tiles, the second of which is what a sabotaged driver cannot run."""
+    """`naive` with three tiles. A sabotaged driver cannot run the second."""
 
     def configs(self, problem, device):
         return [TileConfig(bm=2, bn=2), TileConfig(bm=4, bn=4), TileConfig(bm=8, bn=8)]
@@ -64,7 +64,7 @@ def few(monkeypatch, own_caches):
 
 @pytest.fixture
 def children(monkeypatch):
-    """Children that answer from a list of scripts: answers, and how the child ends."""
+    """(scripts, requests). Each child takes a script: its answers, and its failure or None."""
     scripts, requests = [], []
 
     def ask(module, request, limit, on_answer):
@@ -166,7 +166,7 @@ def test_a_child_that_cannot_start_ends_the_search_with_its_reason(few, children
 
 
 def test_ctrl_c_keeps_what_was_found(few, children):
-    """In the second product, after a first candidate."""
+    """The interrupt comes in the second product, after its first candidate."""
     scripts, _ = children
     scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
     scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
@@ -185,7 +185,7 @@ def test_ctrl_c_keeps_what_was_found(few, children):
 
 @pytest.mark.parametrize(("presses", "entries"), [(1, 1), (2, 0)])
 def test_ctrl_c_in_the_last_check_ends_the_search(few, children, monkeypatch, presses, entries):
-    """The first only ends the search; the second gives the unchecked winner up."""
+    """One interrupt ends the search. A second one drops the unchecked winner."""
     scripts, _ = children
     scripts.append((timed(0, [1.0]), None))
     left = iter([KeyboardInterrupt] * presses)
@@ -211,7 +211,7 @@ def test_a_winner_that_is_wrong_elsewhere_is_not_kept(few, children, monkeypatch
 
 
 def test_the_budget_is_divided_and_ends(few, children):
-    """No product is begun when time is up."""
+    """No search starts after the budget is spent."""
     scripts, requests = children
     scripts.extend([(timed(0, [1.0]), None)] * 2)
     tuning = pyclmm.tune([SHAPE, (50, 50, 50)], layouts=["NN"], budget=60)
@@ -267,7 +267,7 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
     def enqueue(binding, buffers, scalars, wait_for):
         events = real(binding, buffers, scalars, wait_for)
         ring.queue.flush()
-        time.sleep(0.1)  # it would be done long before
+        time.sleep(0.1)  # it would have ended by now if it had started
         enqueued.append([e.command_execution_status for e in events])
         return events
 
@@ -303,7 +303,7 @@ def test_a_hopeless_candidate_runs_once_and_ends_its_family(ring):
 
 
 def test_a_wrong_result_is_never_timed(ring, monkeypatch):
-    """In the self-check, or only at the product's own size."""
+    """The result may be wrong in the self-check, or only at the product's own size."""
     monkeypatch.setattr(tuner_child, "found_wrong", lambda *_: "wrong result in the self-check")
     assert ring.challenge(choice(2)) == {"reason": "wrong result in the self-check"}
     monkeypatch.setattr(tuner_child, "found_wrong", lambda *_: None)

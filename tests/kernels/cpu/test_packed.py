@@ -1,4 +1,4 @@
-"""The kernels for CPU devices: what they copy, how they cut, and every way their operands can lie."""
+"""`packed` and `matvec`, the kernels for CPU devices: packing, tiles and operands of every layout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKING = [(("pack_a", a), ("pack_b", b)) for a, b in itertools.product((0, 1), 
 
 @pytest.fixture
 def cpu(device: DeviceInfo) -> DeviceInfo:
-    """The device under test as a CPU with four compute units and 256-bit vectors."""
+    """The device under test, as a CPU with four compute units and 256-bit vectors."""
     return dataclasses.replace(
         device, kind="cpu", compute_units=4, float_vector_width=8, local_mem_size=1 << 20
     )
@@ -132,15 +132,16 @@ def test_converted_operands_are_packed(cpu):
 def test_rows_of_b_a_page_apart_are_packed(cpu):
     packed = kernel_named("packed")
     assert packed.configs(problem(1024, 1024, 1024), cpu)[0].option("pack_b") == 1
-    assert packed.configs(problem(2000, 2000, 2000), cpu)[0].option("pack_b") == 1  # large, rows far apart
-    assert packed.configs(problem(256, 256, 16384), cpu)[0].option("pack_b") == 0  # large, four rows a page
+    assert packed.configs(problem(2000, 2000, 2000), cpu)[0].option("pack_b") == 1  # large; rows far apart
+    assert packed.configs(problem(256, 256, 16384), cpu)[0].option("pack_b") == 0  # large; four rows a page
     assert packed.configs(problem(256, 256, 256), cpu)[0].option("pack_b") == 0
     assert packed.configs(problem(16, 1024, 1024), cpu)[0].option("pack_b") == 0
 
 
 def test_the_tile_that_wastes_least_is_taken(cpu):
-    """Of 16 lanes, at equal waste three vectors a row before two with Intel's compiler, which makes the
-    best of them; where B is read once, two.
+    """With vectors of 16 elements and equal waste, Intel's compiler does best with three vectors a row.
+
+    PoCL gets two, and so does a product that reads B once.
     """
     intel, pocl = (
         dataclasses.replace(cpu, float_vector_width=16, platform_version=version, vendor=vendor)
@@ -168,7 +169,7 @@ def test_rows_of_a_pages_apart_are_packed(cpu):
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize(("bits", "dtype"), [(128, "f4"), (128, "c8"), (256, "f8")])
 def test_tiles_for_narrower_vectors_are_exact(device, bits, dtype, rng):
-    """What a Neon or an AVX2 machine would be given, run here: the arithmetic is that of wider vectors."""
+    """Configurations for Neon and AVX2 run on this device, whose vectors are wider."""
     if device.vector_bits < bits:
         pytest.skip(f"vectors of {device.vector_bits} bits")
     narrow = dataclasses.replace(device, float_vector_width=bits // 32)
@@ -205,7 +206,7 @@ def test_a_long_k_is_split_where_the_result_is_small(cpu):
 
 
 def test_a_long_k_is_split_before_macro_tiles_shrink(cpu):
-    """Smaller macro-tiles would read each operand as many times."""
+    """Smaller macro-tiles would read the operands more often."""
     p = problem(256, 256, 16384)
     config = kernel_named("packed").configs(p, cpu)[0]
     found = cut(p, config, cpu)
@@ -250,13 +251,13 @@ def test_each_violation_has_a_reason(cpu):
 
 
 def with_gaps(queue, x):
-    """*x* on the device in every other column, so that it has to be copied."""
+    """*x* on the device, in every second column of an array, so that it must be copied."""
     return cla.to_device(queue, np.repeat(x, 2, axis=1))[:, ::2]
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_constant_b_is_packed_once(queue, rng, order):
-    """With a column-major out the product is the transposed one, and b its first operand."""
+    """With a column-major out the product is transposed and b becomes its first operand."""
     x, y = (small_integers(rng, (64, 64), "f4") for _ in range(2))
     a, b = cla.to_device(queue, x), with_gaps(queue, y)
     out = cla.Array(queue, (64, 64), np.float32, order=order)

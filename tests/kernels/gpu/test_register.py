@@ -15,7 +15,7 @@ def tile(*sizes, vec=4, split_k=0, slices=1):
     return TileConfig(*sizes, vec, 2, split_k, (("fetch_b", 0), ("held", 1), ("slices", slices)))  # type: ignore[call-arg]
 
 
-WIDE = tile(16, 32, 8, 16, 16, 4, 8)  # two sub-groups of 4 x 2 work-items
+WIDE = tile(16, 32, 8, 16, 16, 4, 8)  # two sub-groups, each 4 x 2 work-items
 SLICED = tile(16, 32, 16, 8, 32, 4, 8, slices=2, split_k=2)
 NARROW = tile(8, 8, 4, 4, 8, 2, 4, vec=1, split_k=3)
 TILES = [WIDE, SLICED, NARROW]

@@ -1,4 +1,4 @@
-"""Thin products of 16-bit elements, of which one access takes several."""
+"""`thin`: one access reads several 16-bit elements, and the configuration chosen by the reading model."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_infinities_nans_and_denormals_of_16_bit_elements_are_kept(queue, unchec
     assert np.array_equal(got, b[3:4], equal_nan=True)
 
 
-# Shapes whose configurations were timed on an H200 (docs/kernels/register.md), and the fastest of them or one
-# within 2 % of it: lanes, teams, depth.
+# Shapes timed on an H200 (docs/kernels/register.md), and the configurations (lanes, teams, depth) that were
+# fastest or within 2 % of it.
 FASTEST = [
     ("float16", (1, 8192, 8192), [(8, 64, 6), (8, 128, 4)]),
     ("float16", (1, 4096, 4096), [(4, 128, 4), (8, 64, 6)]),

@@ -1,4 +1,4 @@
-"""The choice without tuning: tile geometry and the arithmetic of waves, on made-up devices."""
+"""`register` without measurements: its tile geometry and its count of waves, on made-up devices."""
 
 from __future__ import annotations
 
