@@ -197,7 +197,7 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By type: geometric mean and least ratio, the five worst products, how many are right or equal in bits."""
+    """By type: geometric mean and least ratio, the five worst products, counts of right and equal ones."""
     found: dict[str, dict[str, Any]] = {}
     for kind in dict.fromkeys(row["type"] for row in rows):
         own = [row for row in rows if row["type"] == kind]

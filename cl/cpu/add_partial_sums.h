@@ -15,7 +15,7 @@
 #endif
 
 /* The first vector of a piece, of this work-item's product. */
-static inline long piece_at(const int range, const int split_k, const long piece, const long pieces)
+INLINE long piece_at(const int range, const int split_k, const long piece, const long pieces)
 {
   return ((BATCH_ENTRY * split_k + range) * pieces + piece) * PIECE_VECS;
 }

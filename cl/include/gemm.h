@@ -92,7 +92,7 @@
 #endif
 
 /* alpha acc + beta C + bias, activated. */
-static inline ACC_T finished(
+INLINE ACC_T finished(
     const ACC_T acc, const ACC_T alpha, const ACC_T beta, __global const C_T *c,
     const long c_index, __global const BIAS_T *bias, const long bias_index)
 {

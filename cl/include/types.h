@@ -14,6 +14,8 @@
  * same bits. float16 and bfloat16 are only storage: loads and stores convert, so a device needs no
  * cl_khr_fp16 for them.
  */
+#include "include/attributes.h"
+
 #if !defined(A_TYPE) || !defined(B_TYPE) || !defined(C_TYPE) || !defined(BIAS_TYPE) || \
     !defined(OUT_TYPE) || !defined(ACC_TYPE) || !defined(CONJ_A) || !defined(CONJ_B)
 #error "types.h needs A_TYPE B_TYPE C_TYPE BIAS_TYPE OUT_TYPE ACC_TYPE CONJ_A CONJ_B"
@@ -117,7 +119,7 @@ typedef CAT(elem_, ACC_TYPE) ACC_T;
 #define conjugate(v) ((ACC_T)((v).x, -(v).y))
 
 /* The upper half of a float, rounded to nearest even; a NaN stays one. */
-static inline ushort to_bfloat16(float x)
+INLINE ushort to_bfloat16(float x)
 {
   const uint bits = as_uint(x);
   if (isnan(x)) return (ushort)(bits >> 16 | 0x40);

@@ -32,7 +32,7 @@ typedef CAT(sum_, ACC_TYPE) sum_t; /* as the units leave it */
 #define width_float64 8
 #define OUT_WIDTH CAT(width_, OUT_TYPE) /* of other types 0 */
 
-static inline uint exchanged(const uint value, const int distance)
+INLINE uint exchanged(const uint value, const int distance)
 {
   uint other;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;"
@@ -41,7 +41,7 @@ static inline uint exchanged(const uint value, const int distance)
 }
 
 /* Word b of work-item t becomes word t of work-item b, a 4 x 4 transpose. */
-static inline uint4 transposed_quad(uint4 w)
+INLINE uint4 transposed_quad(uint4 w)
 {
   const bool odd = get_local_id(0) & 1;
   const bool high = get_local_id(0) & 2;
@@ -55,7 +55,7 @@ static inline uint4 transposed_quad(uint4 w)
 
 /* x 2^e in two steps, because 2^e alone may leave float32's range: e is the sum of two exponents of
  * split.h, and x, a sum of products of float16's, stays normal in the first. */
-static inline float scaled(const float x, const int e)
+INLINE float scaled(const float x, const int e)
 {
   return x * as_float((127 + e / 2) << 23) * as_float((127 + e - e / 2) << 23);
 }
@@ -86,13 +86,13 @@ INLINE void store_single(const int i, const int j, const sum_t sum, RESULT_ARGS)
 
 #if OUT_VECTOR && OUT_WIDTH == 2 && PLANES == 1
 /* Two floats as two 16-bit elements, rounded to nearest even. */
-static inline uint packed_float16(const float low, const float high)
+INLINE uint packed_float16(const float low, const float high)
 {
   uint word;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
 }
-static inline uint packed_bfloat16(const float low, const float high)
+INLINE uint packed_bfloat16(const float low, const float high)
 {
   uint word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
@@ -112,7 +112,7 @@ INLINE uint packed_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
   return CAT(packed_, OUT_TYPE)((float)low, (float)high);
 }
 
-static inline void store_words(__global OUT_T *row, const int j, const int N, const uint4 w)
+INLINE void store_words(__global OUT_T *row, const int j, const int N, const uint4 w)
 {
   __global ushort *to = (__global ushort *)row + j;
   const uint words[4] = {w.s0, w.s1, w.s2, w.s3};

@@ -15,6 +15,7 @@
  *
  * Macros: TRANS_A 1: A lies across K; SWAPPED 1: the fragments are of out^T; ELEMENT (elements.h).
  */
+#include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/elements.h"
 
@@ -25,19 +26,19 @@
 #define LEFT_REGISTERS (TRANS_A && ELEMENT_BYTES == 4)
 #if LEFT_REGISTERS
 #define ROW_STEP 1 /* from h = 0 to 1 */
-static inline int fragment_row(const int w)
+INLINE int fragment_row(const int w)
 {
   return (w >> 6) * 32 + (w >> 3 & 1) * 16 + (w >> 5 & 1) * 8 + (w >> 4 & 1) * 4 + (w >> 2 & 1) * 2;
 }
 
 /* Where the rows of work-item w lie at k = t, in bytes. k = t + 4 is 512 bytes on and 64 exchanged; a step of 8 of
  * K is 1,024 bytes on. */
-static inline uint fragment_place(const int w)
+INLINE uint fragment_place(const int w)
 {
   const int row = fragment_row(w), t = w % 4;
   return row / 32 * 4096 + t * 128 + (row % 32 / 4 ^ t) * 16 + row % 4 * 4;
 }
 #else
 #define ROW_STEP 8
-static inline int fragment_row(const int w) { return w / 32 * 16 + w % 32 / 4; }
+INLINE int fragment_row(const int w) { return w / 32 * 16 + w % 32 / 4; }
 #endif

@@ -34,7 +34,7 @@ typedef double word_t;
 #define LOADED_B 1
 
 /* The fragment of MMA_K of K from MMA_K `step` on and of rows from `row` on, of the tile at byte `at` of `tiles`. */
-static inline void load_a(word_t *w, __local const uchar *tiles, const int at, const int row, const int step)
+INLINE void load_a(word_t *w, __local const uchar *tiles, const int at, const int row, const int step)
 {
   __local const double *tile = (__local const double *)(tiles + at);
   const int m = row + get_local_id(0) % 32 / 4, k = step * MMA_K + get_local_id(0) % 4;
@@ -42,7 +42,7 @@ static inline void load_a(word_t *w, __local const uchar *tiles, const int at, c
 }
 
 /* The same of B, of columns from `column` on. */
-static inline void load_b(
+INLINE void load_b(
     word_t w[1][WORDS_B], __local const uchar *tiles, const int at, const int column, const int step)
 {
   __local const double *tile = (__local const double *)(tiles + at);

@@ -51,7 +51,7 @@
 /* One product's tiles, each cut into split_k ranges of `blocks` blocks of all_blocks; `all`: how many those are. */
 typedef struct { int tiles_m, tiles_n, split_k, blocks, all_blocks, all; } work_t;
 
-static inline work_t work_of(const int M, const int N, const int K, const int split_k)
+INLINE work_t work_of(const int M, const int N, const int K, const int split_k)
 {
   const int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN, all_blocks = (K + BK - 1) / BK;
   return (work_t){tiles_m, tiles_n, split_k, (all_blocks + split_k - 1) / split_k, all_blocks, tiles_m * tiles_n * split_k};
@@ -61,7 +61,7 @@ static inline work_t work_of(const int M, const int N, const int K, const int sp
  * lies `end`. The tile after the last one is work.all or more. */
 typedef struct { int tile, block, end; int2 origin; } place_t;
 
-static inline place_t tile_begin(const int number, const work_t work)
+INLINE place_t tile_begin(const int number, const work_t work)
 {
   const int tiles = work.tiles_m * work.tiles_n;
   const int range = number / tiles;
@@ -74,7 +74,7 @@ static inline place_t tile_begin(const int number, const work_t work)
 }
 
 /* The place `blocks` further on. */
-static inline place_t further(place_t place, const int blocks, const work_t work)
+INLINE place_t further(place_t place, const int blocks, const work_t work)
 {
   place.block += blocks;
   while (place.block >= place.end && place.tile < work.all) {

@@ -61,7 +61,7 @@ typedef struct {
 } Operand;
 
 /* The operand of `limit` rows (columns) whose tile begins at `first`. `tile`: where that lies in a stage. */
-static inline Operand operand_of(
+INLINE Operand operand_of(
     __global const void *matrix, const long pitch, const int extent, const int across, const int first, const int limit,
     const uint tile)
 {
@@ -77,7 +77,7 @@ static inline Operand operand_of(
 }
 
 /* Copy i of a block from k on, to `stage`; zeros outside of the operand. */
-static inline void copy_chunk(
+INLINE void copy_chunk(
     const uint stage, const Operand operand, const int extent, const int across, const int i, const int k, const int K)
 {
   const int line = i * LINES_AT_ONCE(extent, across);
@@ -94,7 +94,7 @@ static inline void copy_chunk(
 }
 
 /* Copy c of block `block`; past the last block, of zeros that nobody reads. */
-static inline void copy_one(
+INLINE void copy_one(
     const uint tiles, const Operand a, const Operand b, const int c, const int block, const int K)
 {
   const uint stage = tiles + block % STAGES * STAGE_BYTES;
@@ -102,30 +102,30 @@ static inline void copy_one(
   else copy_chunk(stage, b, BN, ACROSS_B, c - COPIES_A, block * BK, K);
 }
 
-static inline void copy_all(const uint tiles, const Operand a, const Operand b, const int block, const int K)
+INLINE void copy_all(const uint tiles, const Operand a, const Operand b, const int block, const int K)
 {
   UNROLL for (int c = 0; c < COPIES; ++c) copy_one(tiles, a, b, c, block, K);
 }
 
 /* Closes a block's copies, and goes on to the next block. */
-static inline void block_copied(Operand *a, Operand *b)
+INLINE void block_copied(Operand *a, Operand *b)
 {
   copies_commit();
   a->next += ACROSS_A ? BK * a->pitch : BK * ELEMENT_BYTES;
   b->next += ACROSS_B ? BK * b->pitch : BK * ELEMENT_BYTES;
 }
 
-static inline void load_fragments_a(
+INLINE void load_fragments_a(
     word_t w[MT][WORDS_A], __local const uchar *tiles, const int stage, const int row, const int step)
 {
   UNROLL for (int i = 0; i < MT; ++i) load_a(w[i], tiles, stage, row + 16 * i, step);
 }
-static inline void load_fragments_b(
+INLINE void load_fragments_b(
     word_t w[NT][WORDS_B], __local const uchar *tiles, const int stage, const int column, const int step)
 {
   UNROLL for (int j = 0; j < NT; j += LOADED_B) load_b(w + j, tiles, stage + TILE_A, column + 8 * j, step);
 }
-static inline void clear(acc_t sum[MT][4 * NT])
+INLINE void clear(acc_t sum[MT][4 * NT])
 {
   UNROLL for (int i = 0; i < MT; ++i)
     UNROLL for (int j = 0; j < 4 * NT; ++j) sum[i][j] = 0;
@@ -133,13 +133,13 @@ static inline void clear(acc_t sum[MT][4 * NT])
 
 #if PARTS
 /* sum += hi lo + lo hi + hi hi: steps 0 and 1 are those of hi, 2 and 3 those of lo. */
-static inline void multiply_fragments(acc_t sum[MT][4 * NT], word_t a[MT][WORDS_A], word_t b[NT][WORDS_B])
+INLINE void multiply_fragments(acc_t sum[MT][4 * NT], word_t a[MT][WORDS_A], word_t b[NT][WORDS_B])
 {
   UNROLL for (int i = 0; i < MT; ++i)
     UNROLL for (int j = 0; j < NT; ++j) mma(sum[i] + 4 * j, a[i], b[j]);
 }
 
-static inline void multiply_parts(
+INLINE void multiply_parts(
     acc_t sum[MT][4 * NT], __local const uchar *tiles, const int stage, const int row, const int column)
 {
   UNROLL for (int step = 0; step < 2; ++step) {
@@ -156,7 +156,7 @@ static inline void multiply_parts(
 #endif
 
 /* The sub-group's part of a tile, from `row` and `column` of it on: sum = A B. */
-static inline void multiply_tile(
+INLINE void multiply_tile(
     acc_t sum[MT][4 * NT], __local uchar *tiles, Operand a, Operand b, const int K, const int row, const int column)
 {
   const uint tile0 = local_address(tiles);

@@ -7,6 +7,7 @@
  *
  * What is multiplied follows from A_TYPE and B_TYPE; with parts (split.h) from SPLIT.
  */
+#include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 
@@ -51,10 +52,10 @@ typedef uint word_t;
 #define LOADED_B 2 /* fragments of B that one instruction loads */
 
 /* float32 operands become TF32 here, parts have done so before. */
-static inline uint to_operand(const uint word) { return PARTS ? word : mma_operand(word); }
+INLINE uint to_operand(const uint word) { return PARTS ? word : mma_operand(word); }
 
 /* The fragment of 32 bytes of K from 32 `step` on and of rows from `row` on, of the tile at byte `at` of `tiles`. */
-static inline void load_a(word_t *w, __local const uchar *tiles, const int at, const int row, const int step)
+INLINE void load_a(word_t *w, __local const uchar *tiles, const int at, const int row, const int step)
 {
   const uint tile = local_address(tiles) + at;
   const int lane = get_local_id(0) % 32;
@@ -70,7 +71,7 @@ static inline void load_a(word_t *w, __local const uchar *tiles, const int at, c
 }
 
 /* The same of B: two fragments, of columns from `column` on. */
-static inline void load_b(word_t w[2][2], __local const uchar *tiles, const int at, const int column, const int step)
+INLINE void load_b(word_t w[2][2], __local const uchar *tiles, const int at, const int column, const int step)
 {
   const uint tile = local_address(tiles) + at;
   const int lane = get_local_id(0) % 32;

@@ -3,27 +3,29 @@
  * PTX instructions name local memory by its 32-bit offset, local_address(p). TEXT(x) is x, expanded, as
  * a string, for the text of instructions.
  */
+#include "include/attributes.h"
+
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
-static inline uint local_address(__local const void *p) { return (uint)(size_t)p; }
+INLINE uint local_address(__local const void *p) { return (uint)(size_t)p; }
 
 /* Copies the first `bytes` (0 to 16) of 16 bytes, and writes zeros behind them. */
-static inline void copy_16(const uint to, __global const void *from, const int bytes)
+INLINE void copy_16(const uint to, __global const void *from, const int bytes)
 {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                :: "r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 /* The same of 8 bytes. */
-static inline void copy_8(const uint to, __global const void *from, const int bytes)
+INLINE void copy_8(const uint to, __global const void *from, const int bytes)
 {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
                :: "r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
 /* Closes a group of this work-item's copies. */
-static inline void copies_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+INLINE void copies_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 /* Waits until all groups but the last `pending` (a constant) have landed. */
 #define copies_wait(pending) asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory")

@@ -20,24 +20,24 @@
 #include "nvidia/ptx_copy.h"
 
 /* A barrier whose phase completes after so many arrivals and all bytes they announced. */
-static inline void mbarrier_init(const uint bar, const uint arrivals)
+INLINE void mbarrier_init(const uint bar, const uint arrivals)
 {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(arrivals) : "memory");
 }
 
 /* After the last mbarrier_init: the copy engine sees the barriers. */
-static inline void mbarrier_fence(void)
+INLINE void mbarrier_fence(void)
 {
   asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async;" ::: "memory");
 }
 
-static inline void mbarrier_arrive(const uint bar)
+INLINE void mbarrier_arrive(const uint bar)
 {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory");
 }
 
 /* Arrives and announces bytes. */
-static inline void mbarrier_expect(const uint bar, const uint bytes)
+INLINE void mbarrier_expect(const uint bar, const uint bytes)
 {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                :: "r"(bar), "r"(bytes) : "memory");
@@ -45,7 +45,7 @@ static inline void mbarrier_expect(const uint bar, const uint bytes)
 
 /* Waits for the end of the phase of this parity. Of a new barrier, the phase before the first
  * (parity 1) counts as ended. */
-static inline void mbarrier_wait(const uint bar, const uint parity)
+INLINE void mbarrier_wait(const uint bar, const uint parity)
 {
   uint done;
   do {
@@ -57,7 +57,7 @@ static inline void mbarrier_wait(const uint bar, const uint parity)
 }
 
 /* Copies the box whose first element is column x of row y in a layer; zeros outside of the matrix. */
-static inline void copy_box(
+INLINE void copy_box(
     const uint to, __global const ulong *map, const int x, const int y, const int layer, const uint bar)
 {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -126,13 +126,13 @@ INLINE void write_map(__global ulong *map, __local uint *scratch, const map_t of
 }
 
 /* Before the first copy by a map in global memory, by the work-item that asks for copies. */
-static inline void map_acquire(__global const ulong *map)
+INLINE void map_acquire(__global const ulong *map)
 {
   asm volatile("//@sm_90a fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(map) : "memory");
 }
 
 /* Begins to fetch a map by which copies may be asked for soon. */
-static inline void map_prefetch(__global const ulong *map)
+INLINE void map_prefetch(__global const ulong *map)
 {
   asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
 }
@@ -143,7 +143,7 @@ static inline void map_prefetch(__global const ulong *map)
  *     ulongs 0 .. 15: map 0    16 .. 31: map 1    32 .. 36: what map 0 describes    40 .. 44: map 1
  */
 #define MAP_SLOT 48
-static inline bool describes(__global const ulong *about, const ulong *wanted)
+INLINE bool describes(__global const ulong *about, const ulong *wanted)
 {
   bool same = true;
   UNROLL for (int i = 0; i < 5; ++i) same &= about[i] == wanted[i];

@@ -11,6 +11,7 @@
  *
  * Macros: MMA_TYPE 1 float16, 2 bfloat16, 3 TF32, 4 8-bit integers of PTX types MMA_A.MMA_B
  */
+#include "include/attributes.h"
 #include "nvidia/ptx_copy.h"
 
 #ifndef MMA_TYPE
@@ -35,7 +36,7 @@ typedef float mma_acc;
 #define MMA_REG(x) "+f"(x)
 #endif
 
-static inline void mma(mma_acc *d, const uint *a, const uint *b)
+INLINE void mma(mma_acc *d, const uint *a, const uint *b)
 {
   asm volatile("mma.sync.aligned." MMA_KIND " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : MMA_REG(d[0]), MMA_REG(d[1]), MMA_REG(d[2]), MMA_REG(d[3])
@@ -43,7 +44,7 @@ static inline void mma(mma_acc *d, const uint *a, const uint *b)
 }
 
 /* float32 bits rounded to TF32, which the units would cut off; other types as they are. */
-static inline uint mma_operand(const uint word)
+INLINE uint mma_operand(const uint word)
 {
 #if MMA_TYPE == 3
   uint rounded;
@@ -56,14 +57,14 @@ static inline uint mma_operand(const uint word)
 
 /* Four matrices of 8 rows x 16 bytes: work-item l names row l % 8 of matrix l / 8, and gets of each
  * matrix m, in w[m], bytes 4 (l % 4) .. + 3 of row l / 4. */
-static inline void load_matrices(uint *w, const uint address)
+INLINE void load_matrices(uint *w, const uint address)
 {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");
 }
 
 /* The same of 16-bit elements, each 8 x 8 matrix transposed. */
-static inline void load_matrices_transposed(uint *w, const uint address)
+INLINE void load_matrices_transposed(uint *w, const uint address)
 {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");

@@ -6,11 +6,13 @@
  *
  * Macros: MMA_K 4, 8, 16 (sm_80 has only 8 x 8 x 4: two of them are MMA_K 4; 8 and 16 need sm_90)
  */
+#include "include/attributes.h"
+
 #ifndef MMA_K
 #error "ptx_mma_double.h needs MMA_K"
 #endif
 
-static inline void mma(double *d, const double *a, const double *b)
+INLINE void mma(double *d, const double *a, const double *b)
 {
 #if MMA_K == 16
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3},"

@@ -15,7 +15,7 @@
 #define STRIP 2048
 
 /* Whether one copy brings all strips. */
-static inline bool in_layers(const int across, const int rows) { return across && rows % 16 == 0; }
+INLINE bool in_layers(const int across, const int rows) { return across && rows % 16 == 0; }
 
 /* What the map of an operand describes: `rows` rows of A (columns of B) and `depth` of K, lines `pitch` bytes apart;
  * a copy takes `extent` rows. */
@@ -29,7 +29,7 @@ INLINE map_t strips_of(
 }
 
 /* Starts copies of k .. k + 15 of `extent` rows from `row` on. */
-static inline void copy_strips(
+INLINE void copy_strips(
     const uint to, __global const ulong *map, const int across, const int rows, const int extent,
     const int row, const int k, const uint bar)
 {

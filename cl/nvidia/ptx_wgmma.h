@@ -29,13 +29,13 @@
 /* Where a tile lies, in units of 16 bytes: bits 0 to 13 its address, 16 to 29 the way to the next 64
  * columns (across K), 32 to 45 the way to the next eight box rows; bits 62 and 63: swizzled over 128
  * bytes. Moving on by 32 bytes of K adds WGMMA_STEP_A or _B. */
-static inline ulong wgmma_tile(const uint address, const uint chunk_bytes)
+INLINE ulong wgmma_tile(const uint address, const uint chunk_bytes)
 {
   return (ulong)((address & 0x3ffff) >> 4) | (ulong)(chunk_bytes >> 4) << 16 | 64UL << 32 | 1UL << 62;
 }
 #define WGMMA_STEP_A (WGMMA_ACROSS_A ? 16 * 128 / 16 : 32 / 16)
 #if WGMMA_ACROSS_B && WGMMA_N == 32 /* boxes of 64 bytes */
-static inline ulong wgmma_right(const uint address, const uint chunk_bytes)
+INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 {
   return (ulong)((address & 0x3ffff) >> 4) | 32UL << 32 | 2UL << 62;
 }
@@ -132,7 +132,7 @@ INLINE void wgmma(
 
 #if ELEMENT_BYTES == 4
 /* Two words of A, from local memory. */
-static inline void load_pair(uint *words, const uint from)
+INLINE void load_pair(uint *words, const uint from)
 {
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(from) : "memory");
 }
@@ -148,16 +148,16 @@ INLINE void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)
 #endif
 
 /* Before a wgmma that uses registers which other instructions wrote. */
-static inline void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned;" ::: "memory"); }
+INLINE void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned;" ::: "memory"); }
 
 /* Closes a group of the instructions issued. */
-static inline void wgmma_commit(void)
+INLINE void wgmma_commit(void)
 {
   asm volatile("//@sm_90a wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 /* Waits for all groups but the last. */
-static inline void wgmma_wait_previous(void)
+INLINE void wgmma_wait_previous(void)
 {
   asm volatile("//@sm_90a wgmma.wait_group.sync.aligned 1;" ::: "memory");
 }

@@ -37,13 +37,13 @@
 
 #if SPLIT == 1
 /* float16 bits of x, to nearest even, and back. */
-static inline ushort half_bits(const float x)
+INLINE ushort half_bits(const float x)
 {
   ushort bits;
   vstore_half_rte(x, 0, (half *)&bits);
   return bits;
 }
-static inline float half_value(const ushort bits) { return vload_half(0, (const half *)&bits); }
+INLINE float half_value(const ushort bits) { return vload_half(0, (const half *)&bits); }
 
 /* RUN elements of a line, as parts, to where the first one's hi goes. */
 INLINE void store_parts(__global uchar *to, const float x[RUN])
@@ -57,7 +57,7 @@ INLINE void store_parts(__global uchar *to, const float x[RUN])
   *(__global ushort4 *)(to + 64) = (ushort4)(lo[0], lo[1], lo[2], lo[3]);
 }
 
-static inline uint magnitude(const float x) { return as_uint(x) & 0x7fffffff; }
+INLINE uint magnitude(const float x) { return as_uint(x) & 0x7fffffff; }
 INLINE uint largest_of(const float x[RUN])
 {
   return max(max(magnitude(x[0]), magnitude(x[1])), max(magnitude(x[2]), magnitude(x[3])));
@@ -70,7 +70,7 @@ INLINE uint smallest_of(const float x[RUN])
 
 /* 2^-e, and e into `exponent`, so that a line's largest magnitude comes to lie in [2^14, 2^15), or `room` powers
  * of two under that. */
-static inline float scale_of(const uint largest, const int room, int *exponent)
+INLINE float scale_of(const uint largest, const int room, int *exponent)
 {
   *exponent = largest ? max((int)(largest >> 23) - 127 - 14 + room, ZERO_LINE + 1) : ZERO_LINE;
   return as_float((uint)(127 - *exponent) << 23);

@@ -14,7 +14,7 @@
 #define SPLIT_ARGS , __global const int *exponents, __global const int2 *quality, __global int *done
 
 /* Whether the float16 parts of product z serve, which `done` is told. */
-static inline bool half_parts_serve(
+INLINE bool half_parts_serve(
     __global const int2 *quality, __global int *done, const long z, const int rows, const int columns, const int depth,
     __local int *worst)
 {
@@ -41,7 +41,7 @@ static inline bool half_parts_serve(
 
 /* TF32 parts have float32's exponents. They serve unless a sum could overflow, an operand is not
  * finite, or a line is so small that its low parts vanish; float32 multiplies and adds do the rest. */
-static inline bool tf32_parts_serve(
+INLINE bool tf32_parts_serve(
     __global const int *exponents, const int rows, const int columns, const int depth, __local int *ends)
 {
   int top[2] = {ZERO_LINE, ZERO_LINE}, bottom = 127;

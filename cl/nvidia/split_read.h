@@ -24,19 +24,19 @@ typedef struct {
   bool wide, k_fast, of_b, conj;
 } Source;
 
-static inline Source source_a(__global const A_T *a, const long lda, const int lines, const int depth)
+INLINE Source source_a(__global const A_T *a, const long lda, const int lines, const int depth)
 {
   const Source s = {(__global const float *)a, lda * PLANES, lines, depth, WIDE_A, !TRANS_A, false, CONJ_A};
   return s;
 }
-static inline Source source_b(__global const B_T *b, const long ldb, const int lines, const int depth)
+INLINE Source source_b(__global const B_T *b, const long ldb, const int lines, const int depth)
 {
   const Source s = {(__global const float *)b, ldb * PLANES, lines, depth, WIDE_B, TRANS_B, true, CONJ_B};
   return s;
 }
 
 /* Groups of LINES lines, those of A and then those of B. */
-static inline int line_groups(const int lines) { return (lines + LINES - 1) / LINES; }
+INLINE int line_groups(const int lines) { return (lines + LINES - 1) / LINES; }
 
 /* The first n of four floats, zeros for the rest. */
 INLINE float4 some(__global const float *from, const long at, const int n)

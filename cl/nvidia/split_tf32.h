@@ -7,7 +7,7 @@
 #include "nvidia/split_read.h"
 
 /* To ten bits of fraction, ties away from zero. */
-static inline float tf32(const float x) { return as_float(as_uint(x) + 0x1000 & 0xffffe000); }
+INLINE float tf32(const float x) { return as_float(as_uint(x) + 0x1000 & 0xffffe000); }
 
 /* Splits LINES lines. */
 INLINE void split_to_tf32(

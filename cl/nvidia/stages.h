@@ -16,7 +16,7 @@
 /* A place in the ring; `phase` is the parity of the laps. */
 typedef struct { int stage; uint phase; } ring_t;
 
-static inline ring_t advanced(ring_t ring, const int steps)
+INLINE ring_t advanced(ring_t ring, const int steps)
 {
   ring.stage += steps;
   ring.phase ^= (uint)(ring.stage / STAGES) & 1;
@@ -25,7 +25,7 @@ static inline ring_t advanced(ring_t ring, const int steps)
 }
 
 /* The same of fewer steps than STAGES. */
-static inline ring_t ahead_by(const ring_t ring, const int steps)
+INLINE ring_t ahead_by(const ring_t ring, const int steps)
 {
   const int over = ring.stage + steps >= STAGES;
   return (ring_t){ring.stage + steps - over * STAGES, ring.phase ^ over};
@@ -34,7 +34,7 @@ static inline ring_t ahead_by(const ring_t ring, const int steps)
 /* Addresses in local memory: of stage 0, and of the barriers. */
 typedef struct { uint tiles, full, empty; } stages_t;
 
-static inline stages_t stages_in(__local uchar *tiles, __local ulong *bars)
+INLINE stages_t stages_in(__local uchar *tiles, __local ulong *bars)
 {
   const uint full = local_address(bars);
   return (stages_t){local_address(tiles), full, full + 8 * STAGES};

@@ -11,6 +11,7 @@
  * Macros: BM BN of a tile (tile_order.h); SPLIT_K 0: no tile is cut; STAGE_K, elements of K in a stage
  * (wgmma_stages.h), in which K is counted here.
  */
+#include "include/attributes.h"
 #include "include/tile_order.h"
 
 #if !defined(SPLIT_K) || !defined(STAGE_K)
@@ -23,7 +24,7 @@ typedef struct { int tiles_m, tiles_n, tiles, steps, whole, split_k; } work_t;
 /* Steps first .. end - 1 of a tile of product `layer` of the stack; range -1: all of them. */
 typedef struct { int tile, layer, range, first, end; int2 origin; } piece_t;
 
-static inline work_t work_of(
+INLINE work_t work_of(
     const int M, const int N, const int K, const int stack, const int whole, const int split_k)
 {
   const int tiles_m = (M + BM - 1) / BM;
@@ -31,12 +32,12 @@ static inline work_t work_of(
   return (work_t){tiles_m, tiles_n, tiles_m * tiles_n * stack, (K + STAGE_K - 1) / STAGE_K, whole, split_k};
 }
 
-static inline int pieces_of(const work_t work)
+INLINE int pieces_of(const work_t work)
 {
   return SPLIT_K ? work.whole + (work.tiles - work.whole) * work.split_k : work.tiles;
 }
 
-static inline piece_t piece_at(const int number, const work_t work)
+INLINE piece_t piece_at(const int number, const work_t work)
 {
   piece_t piece = {number, 0, -1, 0, work.steps, (int2)(0, 0)};
 #if SPLIT_K

@@ -48,7 +48,7 @@ INLINE void load_tile_b(
   tile[row][col] = GUARDED_B(b, t + row, j0 + col, ldb, K, N);
 }
 
-static inline ACC_T multiply_tiles(
+INLINE ACC_T multiply_tiles(
     __local const tile_row *tile_a, __local const tile_row *tile_b, ACC_T acc, const int li, const int lj)
 {
   for (int k = 0; k < TW; ++k) acc = MAC(acc, tile_a[li][k], tile_b[k][lj]);

@@ -65,26 +65,26 @@ def counted_on_device(name, size, config):
     (launch,) = kernel_named(name).launches(problem, config, device_info(queue.device)).launches
     counting = "\n".join(
         f"#undef LOAD_{x}\n"
-        f"#define LOAD_{x}(p, i) (atomic_inc((volatile __global int *){counter} + (i)), (ACC_T)(p)[i])"
-        for x, counter in (("A", "c"), ("B", "bias"))  # buffers that a plain product does not use
+        f"#define LOAD_{x}(p, i) (atomic_inc((volatile __global int *)(p) + {count} + (i)), (ACC_T)(p)[i])"
+        for x, count in (("A", size.m * size.k), ("B", size.k * size.n))  # counters lie behind the elements
     )
     text = expanded(launch.program.source)
     begins = text.rindex("#line")  # where the kernel begins, after its headers
     source = f"{text[:begins]}{counting}\n{text[begins:]}"
     program = cl.Program(queue.context, source).build(list(build_options(launch.program)))
     a, b = np.ones((size.m, size.k), np.float32), np.ones((size.k, size.n), np.float32)
-    counts = {"c": np.zeros(a.shape, np.int32), "bias": np.zeros(b.shape, np.int32)}
-    host = {"a": a, "b": b, "out": np.zeros((size.m, size.n), np.float32), **counts}
+    counted = {"a": np.stack((a, np.zeros_like(a))), "b": np.stack((b, np.zeros_like(b)))}
+    host = {**counted, "out": np.zeros((size.m, size.n), np.float32), "c": np.zeros(1), "bias": np.zeros(1)}
     host["batch_offsets"] = np.zeros(4, np.int64)
     copy = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     values = {key: cl.Buffer(queue.context, copy, hostbuf=x) for key, x in host.items()}
     values |= {f"{key}_offset": np.int64(0) for key in host} | {"alpha": np.float32(1), "beta": np.float32(0)}
     arguments = [values[x] if isinstance(x, str) else x for x in launch.args]
     getattr(program, launch.kernel)(queue, launch.global_size, launch.local_size, *arguments)
-    for key, x in (*counts.items(), ("out", host["out"])):
+    for key, x in (*counted.items(), ("out", host["out"])):
         cl.enqueue_copy(queue, x, values[key])
     assert np.array_equal(host["out"], a @ b)
-    return counts["c"], counts["bias"]
+    return tuple(x[1].view(np.int32) for x in counted.values())
 
 
 @pytest.mark.filterwarnings("ignore::pyopencl.CompilerWarning")

@@ -31,8 +31,8 @@ DEVICE = device_info(default_device())
 WRONG = {
     "a product left out": ("textbook/tiled.cl", "k < TW; ++k", "k < TW - 1; ++k"),
     "a bound shifted": ("textbook/tiled.cl", "t < K; t += TW", "t + TW < K; t += TW"),
-    "edges not guarded": ("include/gemm.h", "if ((i) < M && (j) < N)", "if ((i) < M)"),
-    "padding read": ("include/gemm.h", "((i) < M && (k) < K ?", "((i) < M ?"),
+    "edges not guarded": ("include/gemm.h", "if (i < M && j < N)", "if (i < M)"),
+    "padding read": ("include/gemm.h", "((i) < (M) && (k) < (K) ?", "((i) < (M) ?"),
     "alpha forgotten": ("include/gemm.h", "ACC_T value = SCALE(alpha, acc);", "ACC_T value = acc;"),
 }
 

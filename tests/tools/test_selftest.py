@@ -233,7 +233,7 @@ FLAWS = {
     "element types": ("include/types.h", "vload_half", "2 * vload_half"),
     "stacks": ("include/gemm.h", "4 * get_global_id(2) + (which)", "which"),
     "beta, and C not read where it is 0": ("include/gemm.h", "#if HAS_C", "#if 1"),
-    "bias and activation": ("include/gemm.h", "BIAS == 1 ? (j) : (i)", "BIAS == 1 ? (i) : (j)"),
+    "bias and activation": ("include/gemm.h", "BIAS == 1 ? j : i", "BIAS == 1 ? i : j"),
 }
 
 

@@ -105,11 +105,11 @@ def test_products_are_exact(folder, rng, kind, trans, shape, tile, stack, padded
     c, bias = (small_integers(rng, s, kind).astype(out.dtype) for s in ((*stack, m, n), (m,)))
     strides = tuple((int(np.prod(x.shape[-2:])),) * len(stack) for x in (*mine, c, out))
     more = {"has_c": True, "c_strides": (n, 1), "bias": "column", "bias_stride": 1} if epilogue else {}
-    problem = of(kind, shape, trans, *aligned, rows, batch_shape=stack, batch_strides=strides, **more)
+    problem = of(kind, shape, trans, aligned[0], aligned[1], rows, batch_shape=stack, batch_strides=strides, **more)
     family = kernel_named("mma_double" if kind == "float64" else "mma")
     config = next(x for x in family.configs(problem, H200) if (x.bm, x.bn, x.stages) == tile)
     table = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
-    given = arrays_for(problem, *mine, out, c, bias, table)
+    given = arrays_for(problem, mine[0], mine[1], out, c, bias, table)
     threaded.run(family.launches(problem, config, H200), given, folder)
     value = 2 * (a.astype("f8") @ b.astype("f8"))
     assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
