@@ -111,20 +111,6 @@ def test_complex_views_aligned_to_half_an_element(rng):
     assert np.allclose(pyclmm.matmul(a, b, out=out), want)
 
 
-@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of np.matrix
-@pytest.mark.parametrize("kind", [np.matrix, np.memmap])
-def test_subclasses_are_read_as_arrays(kind, rng, tmp_path):
-    a = small_integers(rng, (5, 6), "f4")
-    if kind is np.memmap:
-        a.tofile(tmp_path / "a")
-        x = np.memmap(tmp_path / "a", "f4", "r", shape=a.shape)
-    else:
-        x = kind(a)
-    got = pyclmm.matmul(x, x.T)
-    assert type(got) is np.ndarray
-    assert np.array_equal(got, a @ a.T)
-
-
 def test_a_stack_longer_than_one_launch(rng, monkeypatch):
     monkeypatch.setattr("pyclmm.opencl.binding._MAX_STACK", 4)
     a, b = small_integers(rng, (11, 3, 5), "f4"), small_integers(rng, (5, 2), "f4")

@@ -94,6 +94,8 @@ def test_a_memory_mapped_file_is_an_operand_and_out(tmp_path, rng):
     plain = rng.integers(-4, 5, (3, 3)).astype(np.float32)
     file = np.memmap(tmp_path / "x", np.float32, "w+", shape=(3, 3))
     file[:] = plain
-    assert np.array_equal(pyclmm.matmul(file, plain), plain @ plain)
+    got = pyclmm.matmul(file, plain)
+    assert type(got) is np.ndarray
+    assert np.array_equal(got, plain @ plain)
     assert pyclmm.matmul(plain, plain, out=file) is file
     assert np.array_equal(file, plain @ plain)

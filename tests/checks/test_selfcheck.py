@@ -22,8 +22,11 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.canonical import checked_gemm
+from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import dense
+from tests.conformance.offline import TARGETS
 from tests.support.cases import SAMPLE, problem_of, refused
+from tests.support.made_up import EPYC_POCL, H200
 
 DEVICE = device_info(default_device())
 
@@ -142,18 +145,6 @@ def test_threads_that_need_one_verdict_wait_for_one_check(monkeypatch, queue):
     assert not selfcheck._verdicts._making
 
 
-H200 = replace(
-    DEVICE,
-    name="NVIDIA H200",
-    vendor="nvidia",
-    kind="gpu",
-    compute_units=132,
-    max_work_group_size=1024,
-    max_work_item_sizes=(1024, 1024, 64),
-    local_mem_size=48 << 10,
-    unified_memory=False,
-    compute_capability=(9, 0),
-)
 SHAPES = [
     (64, 64, 64),
     (1000, 1001, 999),
@@ -161,6 +152,10 @@ SHAPES = [
     (4096, 1, 4096),
     (7, 5000, 300),
     (8192, 8192, 8192),
+]
+KINDS = [
+    *((name, "highest") for name in ("float32", "float64", "float16", "bfloat16")),
+    *(("float32", precision) for precision in ("medium", "high")),
 ]
 
 
@@ -179,19 +174,22 @@ def test_a_check_takes_little_arithmetic(kernel, device):
     assert 0 < data * sum(work) <= (20e6 if kernel.name == "naive" else 70e6)
 
 
-@pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
-def test_every_program_that_a_product_runs_is_checked(kernel, device):
+def test_every_program_that_a_product_runs_is_checked(kernel):
     """Where macros depend on the sizes, small problems are not enough, so larger ones are checked too."""
-    for (m, n, k), name, align in itertools.product(SHAPES, ("float32", "float64"), (64, 4)):
-        a, b = (replace(dense(s, np.dtype(name)), align=align) for s in ((m, k), (k, n)))
-        problem = checked_gemm(a, b).problem
+    chosen = 0
+    devices = (DEVICE, EPYC_POCL, H200, *(target.device for target in TARGETS))
+    for (m, n, k), (name, precision), align, device in itertools.product(SHAPES, KINDS, (64, 4), devices):
+        a, b = (replace(dense(s, dtype_of(name)), align=align) for s in ((m, k), (k, n)))
+        problem = replace(checked_gemm(a, b).problem, precision=precision)
         configs = [] if kernel.supports(problem, device) else kernel.configs(problem, device)
         for config in configs[:1]:
+            chosen += 1
             wanted = small_problems._programs(kernel.launches(problem, config, device))
             for _, work in small_problems._cases(problem, kernel, config, device, set(wanted)):
                 wanted -= small_problems._programs(work)
             assert not wanted, (problem, config)
+    assert chosen, "no device here runs this kernel"
 
 
 def test_a_kernel_that_cannot_be_checked_is_not_used(monkeypatch, queue):
@@ -216,9 +214,6 @@ def test_the_check_can_be_turned_off(monkeypatch, queue):
         "{",
         "[]",
         '{"schema": 1}',
-        '{"schema": 99, "device": "d", "kernel": "k", "reason": null}',
-        '{"schema": 1, "device": "d", "kernel": "k", "reason": 5}',
-        '{"schema": 1, "device": "d", "kernel": "k", "reason": "two\\nlines"}',
         "[" * 100_000,
     ],
 )
@@ -235,15 +230,6 @@ def test_a_broken_verdict_is_set_aside_with_one_warning(monkeypatch, queue, fres
     assert len(calls) == 1
     assert file.with_suffix(".bad").read_text() == content
     assert json.loads(file.read_text())["reason"] is None
-
-
-def test_a_folder_that_cannot_be_written_is_not_fatal(monkeypatch, queue, tmp_path):
-    blocker = tmp_path / "file"
-    blocker.write_text("")
-    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(blocker / "below"))
-    a, b = operands()
-    c = pyclmm.matmul(a, b, kernel="tiled", queue=queue)
-    assert pyclmm.checks.reference.error_ratio(c, a, b) < pyclmm.checks.reference.limit(21)
 
 
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)

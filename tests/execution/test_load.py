@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +15,10 @@ import pytest
 import pyclmm
 from pyclmm.opencl import queues
 from pyclmm.opencl.devices import default_device
+from tests.support.threads import in_threads
 
 CALLS = 10_000
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-def threads(count, work):
-    """Run ``work(number)`` in that many threads that begin at once; their errors are raised."""
-    start = threading.Barrier(count)
-
-    def begin(number):
-        start.wait()
-        return work(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(begin, range(count)))
 
 
 def operands(seed):
@@ -52,7 +40,7 @@ def test_16_threads_on_one_device():
             c = pyclmm.matmul(cla.to_device(queue, a), cla.to_device(queue, b), kernel="tiled")
             assert np.array_equal(c.get(), a @ b)
 
-    threads(16, work)
+    in_threads(16, work)
 
 
 @pytest.mark.usefixtures("own_caches")
@@ -65,7 +53,7 @@ def test_one_plan_in_16_threads():
             x = a * (number + step)
             assert np.array_equal(plan(x, b), x @ b)
 
-    threads(16, work)
+    in_threads(16, work)
 
 
 @pytest.mark.usefixtures("own_caches")
@@ -80,7 +68,7 @@ def test_8_threads_with_contexts_of_their_own():
             c = pyclmm.matmul(cla.to_device(queue, a), cla.to_device(queue, b), kernel="naive")
             assert np.array_equal(c.get(), a @ b)
 
-    threads(8, work)
+    in_threads(8, work)
 
 
 def resident():

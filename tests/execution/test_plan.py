@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,6 +17,7 @@ from pyclmm.opencl import binding
 from pyclmm.opencl.devices import device_info
 from tests.support.cases import small_integers
 from tests.support.faults import OUT_OF_RESOURCES, Part, cl_error, failing
+from tests.support.threads import in_threads
 
 COMPLETE = cl.command_execution_status.COMPLETE
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
@@ -394,17 +393,6 @@ def test_launches_on_an_in_order_queue_wait_only_for_what_is_new(own_queue, rng,
 # ---- threads ------------------------------------------------------------------------------------
 
 
-def _together(count, work):
-    start = threading.Barrier(count)
-
-    def begin(number):
-        start.wait()
-        return work(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(begin, range(count)))
-
-
 def test_threads_share_a_plan_and_a_queue_with_operands_of_their_own(own_queue, rng):
     """Offsets, scalars, buffers and results differ in each call."""
     whole, x = stack(own_queue, rng, 8)
@@ -420,9 +408,8 @@ def test_threads_share_a_plan_and_a_queue_with_operands_of_their_own(own_queue, 
                 [event] = mine.enqueue(whole[i], whole[j], out=out)
                 event.wait()
                 assert np.array_equal(out.get(), x[i] @ x[j])
-        return True
 
-    assert all(_together(8, work))
+    in_threads(8, work)
 
 
 def test_each_thread_gets_the_events_of_its_own_launches(own_queue, rng):
@@ -434,9 +421,8 @@ def test_each_thread_gets_the_events_of_its_own_launches(own_queue, rng):
         for _ in range(50):
             events = plan.enqueue(a[0], a[0], out=outs[number])
             assert outs[number].events[-1] is events[-1]
-        return True
 
-    assert all(_together(8, work))
+    in_threads(8, work)
 
 
 # ---- what is not read ---------------------------------------------------------------------------

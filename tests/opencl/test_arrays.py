@@ -6,7 +6,6 @@ import gc
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -158,7 +157,7 @@ def test_views_are_consumed_without_a_copy(queue, rng):
         assert np.allclose(plan(view, view.T).get(), host @ host.T, atol=1e-4)
 
 
-# ---- contexts and threads --------------------------------------------------------------------
+# ---- contexts --------------------------------------------------------------------------------
 
 
 def test_two_contexts_at_once(queue, pair):
@@ -169,55 +168,6 @@ def test_two_contexts_at_once(queue, pair):
     for i, c in enumerate(results):
         assert c.context == contexts[i % 2]
         assert np.array_equal(c.get(), pair[0] @ pair[1])
-
-
-def in_threads(count, work):
-    """Run work(i) in *count* threads that start together; their results."""
-    together = threading.Barrier(count)
-
-    def start(i):
-        together.wait(PATIENCE)
-        return work(i)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(start, range(count)))
-
-
-def test_eight_threads_on_one_context(context):
-    queue = cl.CommandQueue(context)
-
-    def work(i):
-        rng = np.random.default_rng(i)
-        for k in (5, 17, 33) * 4:
-            a, b = small_integers(rng, (11, k), "f4"), small_integers(rng, (k, 13), "f4")
-            assert np.array_equal(pyclmm.matmul(a, b), a @ b)
-            a_dev, b_dev = to_device(queue, a, b)
-            assert np.array_equal(pyclmm.matmul(a_dev, b_dev).get(), a @ b)
-        return True
-
-    assert all(in_threads(8, work))
-
-
-def test_eight_threads_share_one_plan(context, pair):
-    queue = cl.CommandQueue(context)
-    b = cla.to_device(queue, pair[1])
-    plan = pyclmm.Matmul(cla.to_device(queue, pair[0]), b)
-
-    def work(i):
-        a = pair[0] + np.float32(i)
-        a_dev = cla.to_device(queue, a)
-        return all(np.array_equal(plan(a_dev, b).get(), a @ pair[1]) for _ in range(20))
-
-    assert all(in_threads(8, work))
-
-
-def test_sixteen_threads_with_contexts_of_their_own(queue, pair):
-    def work(i):
-        own = cl.CommandQueue(cl.Context([queue.device]))
-        a, b = to_device(own, pair[0] + np.float32(i), pair[1])
-        return np.array_equal(pyclmm.matmul(a, b).get(), (pair[0] + np.float32(i)) @ pair[1])
-
-    assert all(in_threads(16, work))
 
 
 # ---- memory and exit -------------------------------------------------------------------------
