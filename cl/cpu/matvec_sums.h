@@ -19,7 +19,7 @@
 
 INLINE void store_sum(const int j, const ACC_T sum, RESULT_ARGS)
 {
-  store_result(X_IS_A ? 0 : j, X_IS_A ? j : 0, sum, RESULT);
+  STORE_RESULT(X_IS_A ? 0 : j, X_IS_A ? j : 0, sum, RESULT);
 }
 
 /* Partial sums lie in pieces of eight vectors (add_partial_sums.h). */

@@ -39,7 +39,7 @@ INLINE void store_elements(
 #else
       const ACC_T value = tile[r * NR + s];
 #endif
-      store_result(i + r, j + s, value, RESULT);
+      STORE_RESULT(i + r, j + s, value, RESULT);
     }
 }
 

@@ -150,7 +150,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register(
 #if SPLIT
       partial[ROW_OF(p, r) * BN + COL_OF(p, t)] = acc[r][t];
 #else
-      store_result(i0 + ROW_OF(p, r), j0 + COL_OF(p, t), acc[r][t], RESULT);
+      STORE_RESULT(i0 + ROW_OF(p, r), j0 + COL_OF(p, t), acc[r][t], RESULT);
 #endif
     }
   }

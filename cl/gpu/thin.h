@@ -75,6 +75,6 @@ INLINE void store_sum(
   const long range = group * get_num_groups(1) + get_group_id(1);
   partial[range * (Q * TILE_X) + (THIN_ROWS ? q * TILE_X + x - x0 : (x - x0) * Q + q)] = sum;
 #else
-  store_result(THIN_ROWS ? q : x, THIN_ROWS ? x : q, sum, RESULT);
+  STORE_RESULT(THIN_ROWS ? q : x, THIN_ROWS ? x : q, sum, RESULT);
 #endif
 }

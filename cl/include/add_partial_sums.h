@@ -68,6 +68,6 @@ __kernel WORK_GROUP(TEAM_ITEMS * TEAMS, 1, 1) void add_partial_sums(
   const int2 origin = tile_at(tile, tiles_m, tiles_n) * (int2)(BM, BN);
   UNROLL for (int e = 0; e < CHUNK; ++e) {
     const int i = origin.s0 + ROW_IN_TILE(chunk, e), j = origin.s1 + COLUMN_IN_TILE(chunk, e);
-    store_result_at(OUT_AT(i, j, ldo), i, j, acc[e], RESULT);
+    STORE_RESULT_AT(OUT_AT(i, j, ldo), i, j, acc[e], RESULT);
   }
 }

@@ -115,16 +115,15 @@ INLINE ACC_T finished(
 #define RESULT M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta
 
 /* The one guarded store: the whole epilogue for element (i, j), which is element `at` of out. */
-INLINE void store_result_at(const long at, const int i, const int j, const ACC_T acc, RESULT_ARGS)
-{
-  if (i < M && j < N) {
-    const ACC_T value = finished(
-        acc, alpha, beta, c, (long)i * c_rs + (long)j * c_cs, bias, (long)(BIAS == 1 ? j : i) * bias_stride);
-    STORE_OUT(out, at, value);
-  }
-}
-
-INLINE void store_result(const int i, const int j, const ACC_T acc, RESULT_ARGS)
-{
-  store_result_at((long)i * ldo + j, i, j, acc, RESULT);
-}
+#define STORE_RESULT_AT(at, i, j, acc, result) STORE_RESULT_(at, i, j, acc, result)
+#define STORE_RESULT(i, j, acc, result) STORE_ELEMENT_(i, j, acc, result)
+#define STORE_ELEMENT_(i, j, acc, M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta)           \
+  STORE_RESULT_((long)(i) * (ldo) + (j), i, j, acc, M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta)
+#define STORE_RESULT_(at, i, j, acc, M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta)        \
+  do {                                                                                                     \
+    if ((i) < (M) && (j) < (N)) {                                                                          \
+      const ACC_T value_ = finished(acc, alpha, beta, c, (long)(i) * (c_rs) + (long)(j) * (c_cs), bias,    \
+                                    (long)(BIAS == 1 ? (j) : (i)) * (bias_stride));                        \
+      STORE_OUT(out, at, value_);                                                                          \
+    }                                                                                                      \
+  } while (0)

@@ -69,7 +69,7 @@ INLINE void multiply_plainly(
     const int i = (int)(at / N), j = (int)(at % N);
     ACC_T acc = ACC_ZERO;
     for (int k = 0; k < K; ++k) acc = MAC(acc, LOAD_A(a, A_INDEX(i, k, lda)), LOAD_B(b, B_INDEX(k, j, ldb)));
-    store_result(i, j, acc, RESULT);
+    STORE_RESULT(i, j, acc, RESULT);
   }
 }
 #else

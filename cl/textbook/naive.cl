@@ -27,5 +27,5 @@ __kernel void matmul_naive(GEMM_ARGS)
     const ACC_T y = LOAD_B(b, B_INDEX(k, j, ldb));
     acc = MAC(acc, x, y);
   }
-  store_result(i, j, acc, RESULT);
+  STORE_RESULT(i, j, acc, RESULT);
 }

@@ -73,5 +73,5 @@ __kernel WORK_GROUP(TW, TW, 1) void matmul_tiled(GEMM_ARGS)
     acc = multiply_tiles(tile_a, tile_b, acc, li, lj);
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  store_result(i0 + li, j0 + lj, acc, RESULT);
+  STORE_RESULT(i0 + li, j0 + lj, acc, RESULT);
 }

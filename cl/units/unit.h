@@ -96,7 +96,7 @@ __kernel UNIT_ATTRIBUTES WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_unit(
 #if SPLIT
         partial[r * BN + t] = (ACC_T)acc[i][j][e];
 #else
-        store_result(origin.x + r, origin.y + t, (ACC_T)acc[i][j][e], RESULT);
+        STORE_RESULT(origin.x + r, origin.y + t, (ACC_T)acc[i][j][e], RESULT);
 #endif
       }
     }
