@@ -49,13 +49,13 @@ def totals(traffic):
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [*SIZES, (0, 3, 2), (3, 0, 2), (3, 2, 0)])
-def test_naive_moves_what_its_loop_moves(m, n, k):
+def test_naive_traffic_is_that_of_its_loop(m, n, k):
     assert totals(roofline.naive(m, n, k)) == tuple(int(x.sum()) for x in simulate_naive(m, n, k))
 
 
 @pytest.mark.parametrize("tw", TILES)
 @pytest.mark.parametrize(("m", "n", "k"), [*SIZES, (0, 3, 2), (3, 0, 2), (3, 2, 0)])
-def test_tiled_moves_what_its_loop_moves(m, n, k, tw):
+def test_tiled_traffic_is_that_of_its_loop(m, n, k, tw):
     assert totals(roofline.tiled(m, n, k, tw)) == tuple(int(x.sum()) for x in simulate_tiled(m, n, k, tw))
 
 

@@ -33,7 +33,7 @@ def linked(name, monkeypatch, change=lambda text: text):
 
 
 @pytest.mark.parametrize("target", ["gfx90a", "dg2-g10", "sm_80"])
-def test_what_is_shipped_links(monkeypatch, target):
+def test_shipped_kernels_link(monkeypatch, target):
     assert not linked(target, monkeypatch)
 
 

@@ -379,7 +379,7 @@ def test_launches_on_an_out_of_order_queue_wait_for_the_one_before(context, rng,
         assert before in waited_for
 
 
-def test_launches_on_an_in_order_queue_wait_only_for_what_is_new(own_queue, rng, wait_lists):
+def test_launches_on_an_in_order_queue_wait_only_for_new_events(own_queue, rng, wait_lists):
     a, _ = stack(own_queue, rng, 1)
     out = cla.zeros(own_queue, (N, N), np.float32)
     plan = pyclmm.Matmul(a[0], a[0], out=out)

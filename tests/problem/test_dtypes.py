@@ -113,7 +113,7 @@ def test_integers_load_directly(stored, computed):
     assert np.array_equal(x.astype(accumulator).astype(f"u{width}"), through_computed.astype(f"u{width}"))
 
 
-def test_what_must_be_converted_first():
+def test_loads_that_must_convert_first():
     assert not dtypes.loads_directly("float32", "float16")
     assert not dtypes.loads_directly("float64", "bfloat16")
     assert not dtypes.loads_directly("int8", "bool")

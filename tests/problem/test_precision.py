@@ -54,7 +54,7 @@ def test_a_plan_keeps_what_it_was_made_with():
     assert plan.precision == "high"
 
 
-def test_blocks_nest_and_end_whatever_happens():
+def test_blocks_nest_and_end_after_an_error():
     with default_precision("medium"):
         with pytest.raises(LookupError), default_precision("high"):  # noqa: PT012
             assert chosen(None) == "high"

@@ -131,7 +131,7 @@ def test_a_kernel_asked_for_by_name_is_not_overruled():
         replace(FAMILY.configs(PROBLEM, HERE)[0], options=(("pack_a", 65536), ("pack_b", 7))),
     ],
 )
-def test_only_what_a_family_offers_is_taken(hostile):
+def test_only_offered_configurations_are_taken(hostile):
     assert first(found=[entry(hostile)]) == first()
 
 

@@ -238,7 +238,7 @@ FLAWS = {
 
 
 @pytest.mark.parametrize("name", FLAWS)
-def test_each_law_finds_what_breaks_it(monkeypatch, name):
+def test_each_law_finds_its_fault(monkeypatch, name):
     tamper(monkeypatch, *FLAWS[name])
     queue = cl.CommandQueue(cl.Context([default_device()]))
     [law] = [law for law in laws.LAWS if law.name == name]

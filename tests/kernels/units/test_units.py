@@ -79,7 +79,7 @@ def test_devices_that_only_look_alike_are_refused(device):
         assert "needs an" in kernel.supports(problem(), device)
 
 
-def test_float16_denormals_are_given_up_only_where_asked_for():
+def test_float16_without_denormals_needs_medium_precision():
     """gfx90a's float16 instructions read denormals as zero."""
     assert "denormals" in MFMA.supports(problem(), MI250)
     assert MFMA.supports(problem(precision="medium"), MI250) is None
