@@ -22,7 +22,7 @@ import numpy as np
 import pyopencl as cl
 
 from pyclmm import KERNELS
-from pyclmm.checks.small_problems import found_wrong
+from pyclmm.checks.small_problems import first_wrong_result
 from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.opencl.queues import new_queue
 from pyclmm.problem.canonical import problem_of
@@ -52,11 +52,11 @@ def measured(queue: cl.CommandQueue) -> Iterator[dict[str, Any]]:
         for kernel in (k for k in KERNELS if k.automatic and refusal(k, problem, device) is None):
             config = kernel.configs(problem, device)[0]
             launches = kernel.launches(problem, config, device)
-            reason = found_wrong(queue, problem, kernel, config, launches)
+            reason = first_wrong_result(queue, problem, kernel, config, launches)
             wall, work = [], []
             for _ in range(ROUNDS):
                 start, begun = time.perf_counter(), time.process_time()
-                found_wrong(queue, problem, kernel, config, launches)
+                first_wrong_result(queue, problem, kernel, config, launches)
                 wall.append(time.perf_counter() - start)
                 work.append(time.process_time() - begun)
             ms, cpu_ms = (round(1e3 * statistics.median(x), 1) for x in (wall, work))

@@ -75,8 +75,8 @@ __all__ = [
     "tune",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take every name for one that is here
-    _TUNER = ("Progress", "Search", "Tried", "Tuning", "tune")  # imported when they are first used
+if not TYPE_CHECKING:  # with __getattr__, a type checker would accept every name
+    _TUNER = ("Progress", "Search", "Tried", "Tuning", "tune")  # imported at first use
 
     def __getattr__(name):
         if name not in _TUNER:

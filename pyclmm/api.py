@@ -57,24 +57,25 @@ def matmul(
     Parameters
     ----------
     a, b
-        NumPy arrays, or pyopencl Arrays in one context; not one of each. 1-D operands are promoted,
-        stacks (more than two dimensions) broadcast. Of subclasses of ndarray the plain array is used;
-        masked arrays, and those with arithmetic of their own (units), are refused.
+        Two NumPy arrays, or two pyopencl Arrays in one context. Shapes as for :func:`numpy.matmul`: 1-D
+        operands are promoted, stacks (more than two dimensions) broadcast. Dtypes: bool, integers, float16,
+        bfloat16, float32, float64, complex64, complex128. A subclass of ndarray is read as its plain array,
+        but a masked array, or a subclass with its own arithmetic (physical units), raises DTypeError.
     out
-        Where the result goes: its shape, and a dtype the result casts to by "same_kind". It may
-        overlap an operand.
+        The array to write. It has the result's shape, and a dtype to which the result casts by "same_kind".
+        It may overlap an operand.
     queue
-        The queue to use. Default: the Arrays' own; for NumPy arrays a cached one on the device that
-        ``PYOPENCL_CTX`` names, else on a GPU, else on what there is.
+        The queue to use. Default for Arrays: their own queue. Default for NumPy arrays: a cached queue on the
+        device that ``PYOPENCL_CTX`` names, else on the largest GPU, else on the first device.
     device
-        Instead of a queue, the device to use: "cpu", "gpu", a number or (part of) a name, as
-        :func:`pyclmm.devices` lists them, or a ``pyopencl.Device``. Arrays must be on it.
+        The device to use, in place of *queue*: "cpu", "gpu", a number, a name or a part of one (see
+        :func:`pyclmm.devices`), or a ``pyopencl.Device``. Arrays must be on it.
     kernel
         "auto", or the name of a kernel (``pyclmm.KERNELS``), or ``(name, TileConfig)``.
     precision
-        "highest" (float32 products are IEEE float32 FMA), "high", "medium"; see
-        :mod:`pyclmm.problem.precision`.
-        Default: that of the :func:`pyclmm.default_precision` block, else "highest".
+        "highest" (float32 products are IEEE float32 FMA), "high" or "medium"; see
+        :mod:`pyclmm.problem.precision`. Default: the precision of the enclosing
+        :func:`pyclmm.default_precision` block, else "highest".
     dtype
         The dtype to compute in, as for a NumPy ufunc.
     wait_for
@@ -82,8 +83,9 @@ def matmul(
 
     Returns
     -------
-    For NumPy arrays the complete result. For Arrays the result Array at once; its ``events`` say when
-    it is complete, and operations on it wait for them.
+    The result, or *out*. Its dtype is the one that :func:`numpy.matmul` gives. For NumPy arrays the result is
+    complete. For Arrays the call returns at once: the result is complete when its ``events`` are, and
+    operations on it wait for them.
 
     Raises
     ------
@@ -92,8 +94,8 @@ def matmul(
     see :mod:`pyclmm.errors`.
     """
     operands = collect(a, b, out=out)
-    asked = ("N", "N", None, kernel, chosen(precision), _dtype(dtype))
-    result = _run(operands, asked, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
+    requested = ("N", "N", None, kernel, chosen(precision), _dtype(dtype))
+    result = _run(operands, requested, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
     return result if out is None else out
 
 
@@ -146,33 +148,35 @@ def gemm(
     Parameters as for :func:`matmul`, and:
 
     c
-        Added after multiplication with *beta*; has the result's shape. It is not changed unless it
-        is also *out*: ``gemm(a, b, c, beta=1.0, out=c)`` updates it in place, as BLAS does.
+        Multiplied by *beta* and added. Its shape is the result's shape, and its dtype casts to the result's
+        by "same_kind". It is not changed unless it is also *out*: ``gemm(a, b, c, beta=1.0, out=c)`` updates
+        it in place, as BLAS does.
     alpha, beta
-        Scalars, converted to the type that products are summed in. *beta* must be given with *c*, and
-        may be left out without. With ``beta == 0`` *c* is checked and never read; with ``alpha == 0`` a
-        and b are not read, so nothing of theirs (NaN) reaches the result.
+        Scalars, converted to the accumulator's type. *beta* is required with *c*; without *c* it must be 0 or
+        absent. With ``beta == 0``, *c* is checked and not read. With ``alpha == 0``, a and b are not read, so
+        a NaN in them does not reach the result.
     trans_a, trans_b
-        "N": as it is, "T": transposed, "C": conjugated and transposed; of the last two axes.
+        "N": as it is; "T": the last two axes transposed; "C": conjugated and transposed.
     bias
-        Shape (N,) or (1, N): a value for each column; (M, 1): a value for each row.
+        Shape (N,) or (1, N): a value for each column. Shape (M, 1): a value for each row. The dtype as for
+        *c*.
     activation
         "relu", "leaky_relu" (slope 0.01), "gelu" (exact), "gelu_tanh", "sigmoid", "tanh", "silu".
 
-    Returns the result, as :func:`matmul` does.
+    Returns and raises as :func:`matmul` does.
     """
     operands = collect(a, b, c, bias, out)
     alpha, beta = plain_numbers(alpha, beta_of(beta, c))
-    asked = (trans_a, trans_b, activation, kernel, chosen(precision), _dtype(dtype))
-    result = _run(operands, asked, queue_of(operands, queue, device), alpha, beta, wait_for)
+    requested = (trans_a, trans_b, activation, kernel, chosen(precision), _dtype(dtype))
+    result = _run(operands, requested, queue_of(operands, queue, device), alpha, beta, wait_for)
     return result if out is None else out
 
 
 def release() -> None:
-    """Give back the device memory that :func:`matmul` and :func:`gemm` keep for later calls, of all threads.
+    """Free the device memory that :func:`matmul` and :func:`gemm` keep for later calls, in all threads.
 
-    The next call allocates what it needs again; what was compiled is kept. A :class:`Matmul` of your own has
-    its own ``release()`` and ``close()``.
+    The next call allocates what it needs again; compiled programs are kept. A :class:`Matmul` that you made
+    has ``release()`` and ``close()`` of its own.
     """
     with _lock:
         plans = list(_plans.values())
@@ -186,15 +190,15 @@ def _dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
 
 def _run(
     operands: Operands,
-    asked: tuple[Any, ...],
+    requested: tuple[Any, ...],
     queue: cl.CommandQueue,
     alpha: complex,
     beta: complex,
     wait_for: list[cl.Event] | None,
 ) -> Any:
-    """The product of *operands*; *asked*: the first fields of Options."""
+    """The product of *operands*. *requested* holds the first fields of Options."""
     try:
-        plan = _plan(operands, asked, queue, alpha, beta)
+        plan = _plan(operands, requested, queue, alpha, beta)
         return plan.run(operands, queue, alpha, beta, wait_for)
     except DeviceLostError:
         _forget(queue.context)
@@ -202,17 +206,17 @@ def _run(
 
 
 def _plan(
-    operands: Operands, asked: tuple[Any, ...], queue: cl.CommandQueue, alpha: complex, beta: complex
+    operands: Operands, requested: tuple[Any, ...], queue: cl.CommandQueue, alpha: complex, beta: complex
 ) -> Matmul[Any]:
-    """The plan kept for such a call, or a new one."""
-    dtype = asked[-1]
-    letter = None if dtype is None else dtype.char  # longlong and int64 are equal dtypes
-    key = (queue.context, queue.device, asked, letter, alpha == 0, beta == 0, signature(operands))
+    """The cached plan for such a call, or a new one."""
+    dtype = requested[-1]
+    letter = None if dtype is None else dtype.char  # tells longlong from int64, which are equal dtypes
+    key = (queue.context, queue.device, requested, letter, alpha == 0, beta == 0, signature(operands))
     plan = _kept(key)
     if plan is not None:
         plan.check_scalars(alpha, beta)
         return plan
-    plan = Matmul.of(operands, Options(*asked), queue, alpha, beta)
+    plan = Matmul.of(operands, Options(*requested), queue, alpha, beta)
     with _lock:
         _plans[key] = plan
         while len(_plans) > _PLANS_KEPT:
@@ -227,12 +231,12 @@ def _kept(key: Any) -> Matmul[Any] | None:
             if plan is not None:
                 _plans.move_to_end(key)
             return plan
-    except TypeError:  # not hashable: what is none of the types that Options takes
+    except TypeError:  # not hashable, so of no type that Options accepts
         return None
 
 
 def _forget(context: cl.Context) -> None:
-    """Keep nothing of a lost context, so that the next call on NumPy arrays begins a new one."""
+    """Drop everything of a lost context, so that the next call on NumPy arrays makes a new one."""
     with _lock:
         for key in [key for key in _plans if key[0] == context]:
             del _plans[key]

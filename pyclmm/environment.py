@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Variable:
-    """An environment variable: its name, what it does, and what holds where it is not set."""
+    """An environment variable: its name, its meaning, and the default if it is not set."""
 
     name: str
     meaning: str
@@ -16,38 +16,38 @@ class Variable:
 
     @property
     def value(self) -> str:
-        """Its value now; empty where it is not set."""
+        """The current value; empty if it is not set."""
         return os.environ.get(self.name, "")
 
     @property
     def is_off(self) -> bool:
-        """Whether it is "off", in capitals or not."""
+        """Whether the value is "off", in upper or lower case."""
         return self.value.lower() == "off"
 
 
 CACHE_DIR = Variable(
     "PYCLMM_CACHE_DIR",
-    "the folder for verdicts of self-checks and for tables of the tuner",
+    "the folder for verdicts of the self-check and for tables of `pyclmm tune`",
     "the platform's folder for user caches (`~/.cache/pyclmm` on Linux)",
 )
 SELFCHECK = Variable(
     "PYCLMM_SELFCHECK",
-    "`off`: kernels run unchecked; a wrong driver then gives wrong products without a word",
+    "`off`: kernels run unchecked, so nothing notices a driver that gives wrong results",
     "each kernel is checked before its first use on a device",
 )
 TRIAL = Variable(
     "PYCLMM_TRIAL",
-    "`off`: no child process; a compiler that crashes then ends this process",
-    "what might crash a compiler is built in a child process first",
+    "`off`: no trials, so a compiler that crashes ends this process",
+    "a kernel that might crash a compiler is tried in a child process first",
 )
 TUNED = Variable(
     "PYCLMM_TUNED",
-    "`off`: measured tables are not used, only the families' models",
-    "the user's tables, then those that come with pyclmm",
+    "`off`: measured tables are ignored; only the families' models choose",
+    "the user's tables, then the shipped ones",
 )
 CONTEXT = Variable(
     "PYOPENCL_CTX",
-    "PyOpenCL's choice of a device, as `platform` or `platform:device`, by number or name",
+    "the default device, as `platform` or `platform:device`, by number or name",
     "the largest GPU, else the first device",
 )
 

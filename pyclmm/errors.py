@@ -6,12 +6,12 @@
     ├── ArgumentError(ValueError)        a value is wrong: kernel name, read-only out, other context
     │   └── ShapeError                   shapes that do not multiply
     ├── DTypeError(TypeError)            a dtype or kind of operand that cannot be multiplied
-    ├── UnsupportedError(RuntimeError)   no kernel can do this here; lists each kernel's reason
-    ├── BuildError(RuntimeError)         the driver refused a program; has device, options and log
+    ├── UnsupportedError(RuntimeError)   no kernel can compute this here; lists each kernel's reason
+    ├── BuildError(RuntimeError)         the driver rejected a program; has device, options and log
     ├── DeviceMemoryError(MemoryError)   names the bytes needed and the limit
-    ├── LaunchError(RuntimeError)        the driver refused to run a kernel; nothing was written
-    ├── DeviceLostError(RuntimeError)    the device stopped in mid-run, or its context is gone
-    ├── ForkError(RuntimeError)          forked after OpenCL was used; drivers do not survive that
+    ├── LaunchError(RuntimeError)        the driver rejected a launch; nothing was written
+    ├── DeviceLostError(RuntimeError)    the device stopped during a run, or its context is lost
+    ├── ForkError(RuntimeError)          the process forked after it had used OpenCL
     └── NoDeviceError(RuntimeError)      no OpenCL device; says what to install
 
 Every message names the argument, what was passed, and what would do.
@@ -24,15 +24,15 @@ from collections.abc import Iterable
 
 
 class KernelWarning(RuntimeWarning):
-    """A kernel could not be used on this device, and the next one was taken."""
+    """A kernel could not be used on this device, so a fallback is used."""
 
 
 class CacheWarning(UserWarning):
-    """A cache file was not usable and has been set aside."""
+    """A cache file could not be used and was renamed, or a shipped table is faulty and is left out."""
 
 
 class PyclmmError(Exception):
-    """Base of everything pyclmm raises on purpose."""
+    """The base of every exception that pyclmm raises on purpose."""
 
 
 class ArgumentError(PyclmmError, ValueError):
@@ -40,7 +40,7 @@ class ArgumentError(PyclmmError, ValueError):
 
 
 class ShapeError(ArgumentError):
-    """Shapes that do not fit each other, as :func:`numpy.matmul` would refuse them."""
+    """Shapes that do not multiply, for which :func:`numpy.matmul` raises ValueError."""
 
 
 class DTypeError(PyclmmError, TypeError):
@@ -48,25 +48,25 @@ class DTypeError(PyclmmError, TypeError):
 
 
 class UnsupportedError(PyclmmError, RuntimeError):
-    """No kernel (or not the one asked for) can do this product on this device."""
+    """No kernel, or not the requested one, can compute this product on this device."""
 
 
 class BuildError(PyclmmError, RuntimeError):
-    """The OpenCL compiler refused a program.
+    """The OpenCL compiler rejected a program.
 
-    Attributes: ``device`` (its name), ``options`` (the build options), ``log`` (the compiler's).
+    Attributes: ``device`` (its name), ``options`` (the build options), ``log`` (the compiler's output).
     """
 
     def __init__(self, device: str, options: str, log: str) -> None:
         self.device, self.options, self.log = device, options, log
         super().__init__(
-            f"the OpenCL compiler of device {device!r} refused a program of pyclmm; "
+            f"the OpenCL compiler of device {device!r} rejected a program of pyclmm; "
             f"options: {options!r}; log:\n{log}"
         )
 
     @property
     def complaint(self) -> str:
-        """The compiler's first complaint, in one line."""
+        """The compiler's first error, in one line."""
         found = next((line.strip() for line in self.log.splitlines() if "error:" in line), "see the log")
         return f"does not build: {found}"
 
@@ -76,20 +76,20 @@ class DeviceMemoryError(PyclmmError, MemoryError):
 
 
 class LaunchError(PyclmmError, RuntimeError):
-    """The driver refused to run a kernel: out of resources, or a work-group it does not take.
+    """The driver rejected a launch: it lacks resources, or the work-group is too large.
 
-    ``begun``: whether it had taken an earlier launch of the same product.
+    ``begun``: whether it had accepted an earlier launch of the same product.
     """
 
     begun = False
 
 
 class DeviceLostError(PyclmmError, RuntimeError):
-    """The device stopped before a result was there, or its context cannot be used any more."""
+    """The device stopped before the result was complete, or its context can no longer be used."""
 
 
 class ForkError(PyclmmError, RuntimeError):
-    """This process was forked from one that had used OpenCL, where drivers would hang."""
+    """This process was forked from one that had used OpenCL. A driver would hang here."""
 
 
 class NoDeviceError(PyclmmError, RuntimeError):
@@ -97,7 +97,7 @@ class NoDeviceError(PyclmmError, RuntimeError):
 
 
 def in_short(error: BaseException) -> str:
-    """One line of an error: for a failed build, the compiler's first complaint."""
+    """An error in one line; for a failed build, the compiler's first error."""
     if isinstance(error, BuildError):
         return error.complaint
     return next(iter(str(error).splitlines()), type(error).__name__)
@@ -111,7 +111,7 @@ INSTALL_HINT = (
 
 
 def unknown_name(what: str, given: object, valid: Iterable[str]) -> ArgumentError:
-    """An error for a name that is not among the *valid* ones, with the nearest of them first."""
+    """An error for a name that is not *valid*. It suggests the nearest valid names and lists all of them."""
     names = list(valid)
     near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""

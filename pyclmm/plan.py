@@ -33,7 +33,7 @@ _CLOSED = "the plan is closed: its `with` block has ended, or close() was called
 
 @dataclass(frozen=True)
 class Estimate:
-    """The least that a product must do, and the device memory that its plan adds."""
+    """The operations of a product, the fewest bytes it must move, and its plan's workspace in bytes."""
 
     flops: int
     nbytes: int
@@ -41,23 +41,30 @@ class Estimate:
 
     @property
     def intensity(self) -> float:
-        """Operations a byte moved."""
+        """Operations per byte moved."""
         return self.flops / max(1, self.nbytes)
 
 
 class Matmul(Generic[ArrayT]):
     """A product planned for operands of one shape, dtype and layout.
 
-    ``Matmul(a, b)`` checks, chooses a kernel, builds it and allocates workspace; ``plan(a, b)`` then
-    only enqueues. Takes the arguments of :func:`pyclmm.gemm` (``wait_for`` belongs to the call), and
-    ``workspace_limit``, the most bytes of device memory the plan may add to the operands. With
-    ``constant_b=True`` you promise that the memory of b does not change while the plan lives: what
-    has to be packed of it is packed by the first call, and again only where another b is passed; the
-    plan keeps the b that it has packed alive.
+    ``Matmul(a, b)`` checks the operands, chooses a kernel, builds it and allocates workspace. After that
+    ``plan(a, b)`` only enqueues. The arguments are those of :func:`pyclmm.gemm` without ``wait_for``, which
+    each call takes, and two more:
 
-    A plan may be called from many threads at once. :meth:`release` gives its workspace back, and the next
-    call allocates it again; :meth:`close`, or the end of ``with Matmul(a, b) as plan:``, ends the plan. It
-    belongs to its process and cannot be pickled or copied.
+    workspace_limit
+        The most bytes of workspace that the plan may allocate for each thread and queue. Kernels that need
+        more are not used.
+    constant_b
+        True: you promise that the memory of b does not change while the plan exists. If the kernel packs b,
+        the first call packs it, and later calls pack again only if another b is passed. The plan keeps the
+        packed b alive.
+
+    Raises as :func:`pyclmm.gemm` does.
+
+    Several threads may call a plan at once. :meth:`release` frees its workspace, and the next call allocates
+    it again. :meth:`close`, or the end of ``with Matmul(a, b) as plan:``, ends the plan. A plan belongs to
+    its process and cannot be pickled or copied.
     """
 
     @overload
@@ -128,7 +135,7 @@ class Matmul(Generic[ArrayT]):
         alpha: complex,
         beta: complex,
     ) -> Matmul[Any]:
-        """A plan from operands that :func:`collect` has checked."""
+        """A plan for operands that :func:`collect` has checked."""
         plan: Matmul[Any] = cls.__new__(cls)
         plan._prepare(operands, options, queue, alpha, beta)
         return plan
@@ -150,7 +157,7 @@ class Matmul(Generic[ArrayT]):
             self._queue: cl.CommandQueue | None = queue
             self._path = HostPath(operands, options, queue, alpha, beta)
         else:
-            self._queue = None  # that of the Arrays of each call
+            self._queue = None  # each call uses the queue of its Arrays
             self._path = DevicePath(operands, options, queue, alpha, beta)
         self._executable = self._path.executable
 
@@ -168,10 +175,12 @@ class Matmul(Generic[ArrayT]):
         queue: cl.CommandQueue | None = None,
         wait_for: list[cl.Event] | None = None,
     ) -> ArrayT:
-        """Compute the product of operands like those planned for.
+        """Compute the product of operands with the shapes, dtypes and layouts that the plan was made for.
 
-        Returns ``out``, or a new array: NumPy's is complete, a pyopencl Array's events say when it
-        will be. Raises ArgumentError for operands the plan was not made for, and where it is closed.
+        *alpha* and *beta* are those of the plan unless they are given. Returns ``out`` or a new array: a
+        NumPy array is complete, a pyopencl Array is complete when its events are. Raises ArgumentError if the
+        operands differ from the planned ones or the plan is closed, and LaunchError, DeviceMemoryError or
+        DeviceLostError as :func:`pyclmm.gemm` does.
         """
         operands = collect(a, b, c, bias, out)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
@@ -193,14 +202,16 @@ class Matmul(Generic[ArrayT]):
         wait_for: list[cl.Event] | None = None,
         events: bool = True,
     ) -> list[cl.Event]:
-        """Enqueue on pyopencl Arrays and return the launches' events in order, for profiling.
+        """Enqueue the product of pyopencl Arrays and return the events of its launches in order.
 
-        ``events=False``: none are made, which saves the device time (1.6 us a launch on an NVIDIA H200). Then
-        ``out`` gets no event either: the product is for what comes later on the same queue, which must be
-        in order (ArgumentError); anything else waits for that queue or for a marker on it.
+        On an in-order queue without profiling only the last launch has an event. ``events=False`` makes none,
+        which saves device time (1.6 us a launch on an NVIDIA H200). ``out`` then gets no event either: only
+        commands enqueued later on the same queue see the result, and other code must wait for the queue or
+        for a marker on it. Raises ArgumentError for ``events=False`` on an out-of-order queue, DTypeError for
+        a plan for NumPy arrays, and as :meth:`__call__` does.
         """
         if not isinstance(self._path, DevicePath):
-            raise DTypeError("enqueue takes pyopencl Arrays; a plan for NumPy arrays blocks")
+            raise DTypeError("enqueue takes pyopencl Arrays; call a plan for NumPy arrays itself: plan(a, b)")
         operands = collect(a, b, c, bias, out)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
         return self._path.enqueue(operands, queue, alpha, beta, events_of(wait_for), events)
@@ -212,7 +223,7 @@ class Matmul(Generic[ArrayT]):
         alpha: complex | None,
         beta: complex | None,
     ) -> tuple[cl.CommandQueue, complex, complex]:
-        """The queue, alpha and beta of a call. Raises ArgumentError where the plan is made for others."""
+        """The queue, alpha and beta of a call. Raises ArgumentError if the plan was made for others."""
         if signature(operands) != self._signature:
             raise ArgumentError(self._mismatch(operands))
         own = queue_of(operands, queue or self._queue)
@@ -223,7 +234,7 @@ class Matmul(Generic[ArrayT]):
         )
         self.check_scalars(alpha, beta)
         if (alpha == 0) != (self._alpha == 0) or (beta == 0) != (self._beta == 0):
-            raise ArgumentError("a plan is made for zero or nonzero alpha and beta; make another plan")
+            raise ArgumentError("the plan fixes whether alpha and beta are zero; make another plan for these")
         return own, alpha, beta
 
     def check_scalars(self, alpha: complex, beta: complex) -> None:
@@ -244,7 +255,7 @@ class Matmul(Generic[ArrayT]):
             try:
                 return self._path.run(operands, queue, alpha, beta, events_of(wait_for))
             except LaunchError as error:
-                self._executable.step_down(choice, queue, error)
+                self._executable.fall_back(choice, queue, error)
 
     def _mismatch(self, operands: Operands) -> str:
         if self._signature is None:
@@ -265,51 +276,51 @@ class Matmul(Generic[ArrayT]):
 
     @property
     def kernel(self) -> str | None:
-        """The kernel's name; None where the result is empty and nothing is enqueued."""
+        """The kernel's name; None if the result is empty, so that nothing is enqueued."""
         choice = self._executable.choice
         return choice.kernel.name if choice else None
 
     @property
     def config(self) -> TileConfig | None:
-        """The kernel's tile sizes."""
+        """The kernel's tile sizes and options; None if the result is empty."""
         choice = self._executable.choice
         return choice.config if choice else None
 
     @property
     def precision(self) -> str:
-        """What the plan was made with."""
+        """The precision that the plan was made with."""
         return self._executable.gemm.problem.precision
 
     @property
     def workspace_nbytes(self) -> int:
-        """Device memory beyond operands and result, in bytes, for each thread and queue in use."""
+        """Bytes of device memory besides operands and result, for each thread and queue in use."""
         return self._executable.work.workspace_nbytes
 
     def estimate(self) -> Estimate:
-        """The operations, the bytes that must move at least, and the workspace."""
+        """The operations, the fewest bytes that must be moved, and the workspace in bytes."""
         problem = self._executable.problem
         return Estimate(problem.flops, problem.nbytes, self.workspace_nbytes)
 
     def explain(self) -> Explanation:
-        """Why this kernel: its estimate, what the others would take or why they cannot, the arithmetic."""
+        """Why this kernel was chosen, its arithmetic, and the estimates or refusals of the other kernels."""
         executable = self._executable
         return explain(
             executable.problem,
             executable.device,
             executable.choice,
-            asked=self._kernel,
+            requested=self._kernel,
             launches=[launch.kernel for launch in executable.work.launches],
             workspace_nbytes=self.workspace_nbytes,
             failed=executable.failed,
         )
 
     def release(self) -> None:
-        """Give back the workspace and kernel objects of every thread; the next call allocates them again."""
+        """Free the workspace and kernel objects of every thread. The next call allocates them again."""
         self._executable.release()
 
     def close(self) -> None:
-        """:meth:`release` and end the plan: calls raise ArgumentError from now on."""
-        self._signature = None  # which no operands have, so that calls check nothing more
+        """End the plan and free what :meth:`release` frees. Later calls raise ArgumentError."""
+        self._signature = None  # no operands have this signature, so calls need no further check
         self.release()
 
     def __enter__(self) -> Matmul[ArrayT]:

@@ -74,11 +74,11 @@ INLINE void load_left(uint *words, const uint place, const int step)
 
 /* Multiplies a stage, once it is full; `before`: the stage multiplied before is given back, -1: there is none. */
 INLINE void multiply_stage(
-    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const int part, const stages_t stages, const ring_t ring,
-    const int before)
+    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint mine, const int lane, const stages_t stages,
+    const ring_t ring, const int before)
 {
   const uint at = stages.tiles + ring.stage * STAGE_BYTES;
-  const uint place = at + part * ROWS_64 + fragment_place(get_local_id(0) % 128);
+  const uint place = at + mine;
   const ulong right = wgmma_right(at + TILE_A, ROWS_64);
   wait_until_full(stages, ring);
   if (AHEAD) {
@@ -88,7 +88,7 @@ INLINE void multiply_stage(
   UNROLL for (int step = 0; step < 4; ++step) {
     const uint *words = left[step % LEFT_SETS];
     wgmma_wait_all_but(LEFT_SETS - 1 - AHEAD); /* what read the registers that are loaded now is done */
-    if (step == LEFT_SETS - 1 - AHEAD && before >= 0) release(stages, before);
+    if (step == LEFT_SETS - 1 - AHEAD && before >= 0 && lane == 0) mbarrier_arrive(stages.empty + 8 * before);
     if (step + AHEAD < 4) load_left(left[(step + AHEAD) % LEFT_SETS], place, step + AHEAD);
     wgmma_fence();
     UNROLL for (int f = 0; f < FRAGMENTS; ++f)
@@ -98,11 +98,11 @@ INLINE void multiply_stage(
 }
 #else
 INLINE void multiply_stage(
-    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const int part, const stages_t stages, const ring_t ring,
-    const int before)
+    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint mine, const int lane, const stages_t stages,
+    const ring_t ring, const int before)
 {
   const uint at = stages.tiles + ring.stage * STAGE_BYTES;
-  const ulong a = wgmma_tile(at + part * ROWS_64, ROWS_64);
+  const ulong a = wgmma_tile(at + mine, ROWS_64);
   const ulong b = wgmma_right(at + TILE_A, ROWS_64);
   wait_until_full(stages, ring);
   wgmma_fence();
@@ -112,7 +112,7 @@ INLINE void multiply_stage(
   }
   wgmma_commit();
   wgmma_wait_previous();
-  if (before >= 0) release(stages, before);
+  if (before >= 0 && lane == 0) mbarrier_arrive(stages.empty + 8 * before);
 }
 #endif
 
@@ -168,6 +168,12 @@ INLINE void multiply(
     __global const long *batch_offsets, RESULT_ARGS)
 {
   const int pieces = pieces_of(work), part = ALTERNATE ? 0 : quartet - 1, groups = get_num_groups(0);
+  const int lane = get_local_id(0) % 32;
+#if LEFT_REGISTERS
+  const uint where = part * ROWS_64 + fragment_place(get_local_id(0) % 128);
+#else
+  const uint where = part * ROWS_64;
+#endif
   ring_t ring = {0, 0};
   bool mine = !ALTERNATE || quartet == 2;
   uint left[4][4 * FRAGMENTS]; /* LEFT_REGISTERS */
@@ -183,7 +189,7 @@ INLINE void multiply(
     int last = -1;
     if (ALTERNATE && number != (int)get_group_id(0)) meet(TURN_OF(quartet));
     for (int step = piece.first; step < piece.end; ++step) {
-      multiply_stage(acc, left, part, stages, ring, last);
+      multiply_stage(acc, left, where, lane, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
     }
@@ -212,25 +218,25 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
 
   if (get_local_id(0) == 64) begin_stages(stages, 2, 4 * OWNERS);
   barrier(CLK_LOCAL_MEM_FENCE);
-  if (quartet) {
-    c += c_offset;
-    out += out_offset;
-    bias += bias_offset;
-    multiply(quartet, work, stages, partial, batch_offsets, RESULT);
+  if (quartet == 0) {
+    const int sub_group = first_ones(get_local_id(0) / 32), feeder = sub_group / 2, which = sub_group % 2;
+    if (feeder >= FEEDERS) return;
+    __global ulong *slot = maps + MAP_SLOT * (FEEDERS * (get_group_id(2) * get_num_groups(0) + get_group_id(0)) + feeder);
+    if (which == 0) {
+      const fed_t operand = fed_operand(
+          0, slot, scratch + 32 * sub_group, operand_in_stack(a, a_offset, z, a_stride, BATCH_OFFSET(batch_offsets, SWAPPED), ELEMENT_BYTES),
+          M, K, lda * ELEMENT_BYTES, stack, stack > 1 ? a_stride * ELEMENT_BYTES : 0);
+      if (get_local_id(0) % 32 == 0) feed(operand, feeder, work, stages);
+    } else {
+      const fed_t operand = fed_operand(
+          1, slot, scratch + 32 * sub_group, operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(batch_offsets, !SWAPPED), ELEMENT_BYTES),
+          N, K, ldb * ELEMENT_BYTES, stack, stack > 1 ? b_stride * ELEMENT_BYTES : 0);
+      if (get_local_id(0) % 32 == 0) feed(operand, feeder, work, stages);
+    }
     return;
   }
-  const int sub_group = first_ones(get_local_id(0) / 32), feeder = sub_group / 2, which = sub_group % 2;
-  if (feeder >= FEEDERS) return;
-  __global ulong *slot = maps + MAP_SLOT * (FEEDERS * (get_group_id(2) * get_num_groups(0) + get_group_id(0)) + feeder);
-  if (which == 0) {
-    const fed_t operand = fed_operand(
-        0, slot, scratch + 32 * sub_group, operand_in_stack(a, a_offset, z, a_stride, BATCH_OFFSET(batch_offsets, SWAPPED), ELEMENT_BYTES),
-        M, K, lda * ELEMENT_BYTES, stack, stack > 1 ? a_stride * ELEMENT_BYTES : 0);
-    if (get_local_id(0) % 32 == 0) feed(operand, feeder, work, stages);
-  } else {
-    const fed_t operand = fed_operand(
-        1, slot, scratch + 32 * sub_group, operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(batch_offsets, !SWAPPED), ELEMENT_BYTES),
-        N, K, ldb * ELEMENT_BYTES, stack, stack > 1 ? b_stride * ELEMENT_BYTES : 0);
-    if (get_local_id(0) % 32 == 0) feed(operand, feeder, work, stages);
-  }
+  c += c_offset;
+  out += out_offset;
+  bias += bias_offset;
+  multiply(quartet, work, stages, partial, batch_offsets, RESULT);
 }

@@ -1,4 +1,4 @@
-"""Is it right here: the reference, known answers, the self-check, and child processes that may crash.
+"""Checks of results: the reference, known answers, the self-check, and child processes for trials.
 
 Others import: isolation, known_answers, reference, selfcheck, small_problems, worker.
 """

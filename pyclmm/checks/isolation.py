@@ -1,9 +1,9 @@
-"""Isolation: what a driver was never seen to compile is compiled and run in a child process first.
+"""Trials: a program that is new to a driver is compiled and run in a child process first.
 
-A compiler may abort its process, or never end; then the child is lost, and not the user's work. Only
-families that say ``risky`` are tried, because a child costs about half a second. What passes is checked
-again in this process (see selfcheck), where it is the verdict that is kept, so a trial comes once a
-driver and program. ``PYCLMM_TRIAL=off`` leaves trials out and gives that protection up.
+A compiler may abort its process or never end. In a trial this ends the child and not the user's process. Only
+families that are ``risky`` have trials, because a child takes about half a second. A program that passes is
+checked again in this process (see selfcheck.py), and that verdict is kept, so there is one trial for each
+driver and program. ``PYCLMM_TRIAL=off`` turns trials off, and with them this protection.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from ..opencl.devices import device_info
 from ..problem.gemm import GemmProblem
 from ..selection import schema
 from . import worker
-from .small_problems import found_wrong
+from .small_problems import first_wrong_result
 
-LIMIT = 60.0  # seconds for a build and its check
+LIMIT = 60.0  # seconds for one build and its check
 
 
 @dataclass(frozen=True)
 class Result:
-    """``reason``: why the program must not be used here, or None. ``lasting``: it would be so again."""
+    """``reason``: why the program must not be used, or None. ``lasting``: a new trial would end alike."""
 
     reason: str | None
     lasting: bool = True
 
 
 def is_on() -> bool:
-    """Whether trials are made."""
+    """Whether trials are on."""
     return not environment.TRIAL.is_off
 
 
-def survived(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: TileConfig) -> Result:
-    """Build and check in a child process."""
+def trial(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: TileConfig) -> Result:
+    """Build the kernel and check its results in a child process."""
     request = {
         "device": device.identity,
         "kernel": kernel.name,
@@ -54,14 +54,14 @@ def survived(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: T
     answers: list[Any] = []
     failure = worker.ask("checks.isolation", request, LIMIT, answers.append)
     if failure is not None:
-        advice = "" if failure.crashed or failure.hung else " (PYCLMM_TRIAL=off does without)"
+        advice = "" if failure.crashed or failure.hung else " (PYCLMM_TRIAL=off turns trials off)"
         text = f"tried in a child process, {failure.reason}{advice}"
         return Result(text, lasting=failure.crashed or failure.hung)
     return result(answers)
 
 
 def result(answers: list[Any]) -> Result:
-    """What the child said; nothing else than what it may say is believed."""
+    """The result that the child's answers give. Any answer that is not as expected counts as none."""
     match answers:
         case [{"reason": None, **rest}] if not rest:
             return Result(None)
@@ -71,28 +71,28 @@ def result(answers: list[Any]) -> Result:
 
 
 def device_of(wanted: Any) -> cl.Device:
-    """The device with that identity. Raises NoDeviceError."""
+    """The device whose identity is *wanted*. Raises NoDeviceError."""
     for device in devices.all_devices():
         if device_info(device).identity == wanted:
             return device
-    raise NoDeviceError("the device is not there in the child process")
+    raise NoDeviceError("the child process does not find the device")
 
 
 def answers(request: Any) -> Iterator[dict[str, str | None]]:
-    """``{"reason": None}`` where the driver survives and the results are right.
+    """Answer the request in the child: ``{"reason": None}`` if the driver survives and the results are right.
 
-    An error that the driver raises is survived too: the parent gets the same one, with its log.
+    An error that the driver raises counts as None too: the parent meets the same error, and gets its log.
     """
     device = device_of(request["device"])
     problem, config = schema.problem_from(request["problem"]), schema.config_from(request["config"])
     kernel, info = kernel_named(request["kernel"]), device_info(device)
-    against = kernel.supports(problem, info) or "; ".join(kernel.violations(problem, config, info))
-    if against:
-        yield {"reason": against}
+    reasons = kernel.supports(problem, info) or "; ".join(kernel.violations(problem, config, info))
+    if reasons:
+        yield {"reason": reasons}
         return
     try:
         work = kernel.launches(problem, config, info)
-        yield {"reason": found_wrong(queues.new_queue(device), problem, kernel, config, work)}
+        yield {"reason": first_wrong_result(queues.new_queue(device), problem, kernel, config, work)}
     except DeviceLostError as error:
         yield {"reason": str(error)}
     except (BuildError, LaunchError, DeviceMemoryError):

@@ -1,8 +1,8 @@
-"""Small problems with known answers: run one by one kernel, and say how far from right it came out.
+"""Runs a kernel on a small problem with a known answer, and measures the error of the result.
 
-The operands are made so that a mistake shows: integer data must come out exactly, random data within the
-error bound; padding, workspace, and operands that must not be read are poisoned; the memory behind and
-between the rows of the result must stay as it is.
+The operands are made so that mistakes show. Products of small integers must be exact, products of random
+numbers must be within the error bound. Padding, workspace, and operands that must not be read hold NaN or
+large values. The memory behind the result and between its rows must not change.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from . import reference
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_CANARY = 127  # elements behind the result that must stay as they are
-_FILL = 0xA5  # what the result's memory holds before; whatever a kernel does not write keeps it
+_CANARY = 127  # elements behind the result that must not change
+_FILL = 0xA5  # every byte of the result's memory before the run
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run came out: what is wrong in words, or None; the largest error in units of its bound.
+    """The outcome of a run: what is wrong, or None; the largest error ``ratio``, and its ``limit``.
 
-    ``ratio`` over ``limit`` is what Netlib's tests call the test ratio; 0 where the answer is exact.
+    ``ratio`` is the test ratio of Netlib's tests (see reference.py); 0 if the result is exact.
     """
 
     reason: str | None
@@ -49,17 +49,17 @@ def outcome(
     exact: bool,
     spread: int | None = None,
 ) -> Outcome:
-    """Run *problem* by *work* on small integers (*exact*) or random numbers, and judge the result.
+    """Run *problem* by *work* on small integers (*exact*) or random numbers, and compare the result.
 
-    *spread*: operands that precision speaks of are scaled by powers of two that differ along K, around this
-    exponent.
+    *spread*: operands that ``precision`` applies to are scaled by powers of two that differ along K and lie
+    around 2^spread.
     """
     return _judged(queue, _case(problem, rng, exact, spread), work, device)
 
 
 @dataclass(frozen=True)
 class _Case:
-    """Operands of a small problem, host side, and what must come out."""
+    """The operands of a small problem on the host, and whether its result must be exact."""
 
     problem: GemmProblem
     a: Array
@@ -72,16 +72,16 @@ class _Case:
 
 
 def resized(problem: GemmProblem, m: int, n: int, k: int) -> GemmProblem:
-    """*problem* with other sizes, rows padded to its alignments and at least by one element.
+    """*problem* with other sizes. Rows keep their alignment and are padded by at least one element.
 
-    A vector without gaps (a leading dimension of 1) stays one: some kernels take no other.
+    A vector with a leading dimension of 1 keeps it, because some kernels support no other.
     """
 
     def leading(length: int, align: int, name: str, own: int) -> int:
         if length == own == 1:
             return 1
-        per_line = max(1, align // dtypes.dtype_of(name).itemsize)
-        return round_up(length + 1, per_line)
+        elements = max(1, align // dtypes.dtype_of(name).itemsize)
+        return round_up(length + 1, elements)
 
     lda = leading(m if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
     ldb = leading(k if problem.trans_b else n, problem.b_align, problem.b_type, problem.ldb)
@@ -119,7 +119,7 @@ def _numbers(rng: np.random.Generator, shape: tuple[int, ...], name: str, exact:
 
 
 def _spread_along_k(a: Array, b: Array, p: GemmProblem, around: int, rng: np.random.Generator) -> None:
-    """Scale what is multiplied at each k by 2^s in A and 2^-s in B, and both by 2^around."""
+    """Scale A by 2^(around + s) and B by 2^(around - s) at each k, for a random s in -30 to 30."""
     s = rng.integers(-30, 31, p.k)
     if p.trans_a:
         a *= np.exp2(around + s).astype(a.dtype)[:, None]
@@ -137,7 +137,7 @@ def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool, spread: i
     b_rows = problem.n if problem.trans_b else problem.k
     a = _numbers(rng, (*batch, a_rows, problem.lda), problem.a_type, exact)
     b = _numbers(rng, (*batch, b_rows, problem.ldb), problem.b_type, exact)
-    if spread is not None and _is_split(problem):
+    if spread is not None and _precision_applies(problem):
         _spread_along_k(a, b, problem, spread, rng)
     _poison(a[..., problem.m if problem.trans_a else problem.k :])
     _poison(b[..., problem.k if problem.trans_b else problem.n :])
@@ -158,19 +158,19 @@ def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool, spread: i
 
 
 def _poison(padding: Array) -> None:
-    """Make padding that is read show in the result, even where it is multiplied by zero."""
+    """Fill padding so that reading it changes the result, even if it is multiplied by zero."""
     padding[...] = 99 if padding.dtype.kind in "biu" else np.nan
 
 
 def _operand(stored: Array, trans: bool, conj: bool, shape: tuple[int, int]) -> Array:
-    """op(X) of a stored, padded stack."""
+    """op(X) of a stack that is stored with padding."""
     x = np.swapaxes(stored, -1, -2) if trans else stored
     x = x[..., : shape[0], : shape[1]]
     return x.conj() if conj else x
 
 
 def _expected(case: _Case) -> tuple[Array, Array]:
-    """(the exact result before its rounding, what its rounding errors are measured against)."""
+    """(the result before rounding, the scale of its rounding errors: |alpha| |A| |B| + |beta C| + |bias|)."""
     p = case.problem
     wide: Any = np.int64 if p.acc_type.startswith("uint") else np.float64
     wide = np.complex128 if p.acc_type in dtypes.COMPLEX else wide
@@ -188,7 +188,7 @@ def _expected(case: _Case) -> tuple[Array, Array]:
 
 
 def _product(a: Array, b: Array) -> Array:
-    """a @ b; of the small integers here through float64, which is exact for them and much faster."""
+    """a @ b. Small integers go through float64, which is exact for them and much faster."""
     if a.dtype.kind != "i":
         return np.asarray(a @ b)
     return np.asarray((a.astype(np.float64) @ b.astype(np.float64)).astype(a.dtype))
@@ -198,10 +198,10 @@ def _judged(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo)
     p = case.problem
     flat, clean = _run(queue, case, work, device)
     if not clean:
-        return Outcome("memory behind the result was written", np.inf)
+        return Outcome("memory behind the result was overwritten", np.inf)
     got = flat.reshape(*p.batch_shape, p.m, p.ldo)
     if (got[..., p.n :].view(np.uint8) != _FILL).any():
-        return Outcome("the padding between rows was written", np.inf)
+        return Outcome("the padding between rows was overwritten", np.inf)
     expected, scale = _expected(case)
     return _compared(got[..., : p.n], expected, scale, case)
 
@@ -216,32 +216,32 @@ def _compared(got: Array, expected: Array, scale: Array, case: _Case) -> Outcome
     if case.exact and abs(expected).max(initial=0) < 1 / u_out:
         return _exactly(np.array_equal(wide, expected))
     u_sum = reference.unit_roundoff(dtypes.dtype_of(case.problem.acc_type))
-    rounding = 2 * u_out * (abs(expected) + 1e-30)  # of the result itself
+    rounding = 2 * u_out * (abs(expected) + 1e-30)  # of the stored result
     limit = reference.limit(case.problem.k)
     if not np.isfinite(wide).all():
-        return Outcome("a NaN or infinity in the result of finite data", np.inf, limit)
+        return Outcome("finite data gave a NaN or an infinity", np.inf, limit)
     rounding = rounding + operands_error(case.problem) * scale
     excess = np.maximum(abs(wide - expected) - rounding, 0) / (u_sum * (scale + 1))
     ratio = float(np.max(excess, initial=0.0))
-    return Outcome("random data came out outside the error bound" if ratio > limit else None, ratio, limit)
+    return Outcome("random data gave an error over the bound" if ratio > limit else None, ratio, limit)
 
 
-def _is_split(problem: GemmProblem) -> bool:
-    """Whether its operands are of a type that precision speaks of."""
+def _precision_applies(problem: GemmProblem) -> bool:
+    """Whether ``precision`` applies to the types of its operands."""
     return problem.a_type == problem.b_type and problem.a_type in ("float32", "complex64")
 
 
 def operands_error(problem: GemmProblem) -> float:
-    """How far each product may be off, relative to itself, because "medium" rounds both operands to TF32."""
-    return 2.0**-10 if problem.precision == "medium" and _is_split(problem) else 0.0
+    """The relative error of each product that "medium" allows, because it rounds both operands to TF32."""
+    return 2.0**-10 if problem.precision == "medium" and _precision_applies(problem) else 0.0
 
 
 def _exactly(right: bool) -> Outcome:
-    return Outcome(None) if right else Outcome("integer data did not come out exactly", np.inf)
+    return Outcome(None) if right else Outcome("integer data gave an inexact result", np.inf)
 
 
 def _run(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) -> tuple[Array, bool]:
-    """(the result's memory with padding, whether the canary behind it is untouched)."""
+    """(the result's memory with its padding, whether the canary behind it is unchanged)."""
     p = case.problem
     dtype = dtypes.dtype_of(p.out_type)
     binding = Binding(queue, device, complete(Gemm(p, (p.m, p.n), dtype), work))

@@ -1,8 +1,7 @@
-"""What is right: products in NumPy's widest arithmetic, and how far a result may be from them.
+"""The reference: products in NumPy's widest arithmetic, and the error that a result may have.
 
-The bound is Netlib's test ratio for level-3 BLAS (dblat3), element by element:
-``|got - ref| / (u * (|alpha| |A| |B| + |beta| |C|))``, which must stay under 16 for short sums, and
-under K + 2 for long ones.
+The bound is Netlib's test ratio for level-3 BLAS (dblat3) of each element:
+``|got - ref| / (u * (|alpha| |A| |B| + |beta| |C|))``. It must be at most 16, or K + 2 if that is more.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ NETLIB_RATIO = 16.0
 
 
 def _wide(x: Array) -> Array:
-    """*x* in a type whose own rounding does not matter beside x's: float64, longdouble for float64."""
+    """*x* in a type of negligible rounding: longdouble for float64, else float64; integers unchanged."""
     if x.dtype.kind in "biu":
         return x
     double = x.dtype in (np.dtype(np.float64), np.dtype(np.complex128))
@@ -28,19 +27,19 @@ def _wide(x: Array) -> Array:
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """``a @ b`` in float64, or longdouble for float64 operands; integers in their own type.
+    """``a @ b`` by NumPy: in float64, in longdouble for float64 operands, and integers in their own type.
 
-    Shapes as :func:`numpy.matmul`. Computed by NumPy, not by pyclmm.
+    Shapes and errors are those of :func:`numpy.matmul`.
     """
     if a.dtype.kind in "biu" and b.dtype.kind in "biu":
         return np.asarray(np.matmul(a, b))
-    # What NaN and infinity do is part of the question; NumPy warns of it or not, by the processor.
+    # NaN and infinity are valid data. Whether NumPy warns of them depends on the processor.
     with np.errstate(invalid="ignore"):
         return np.asarray(np.matmul(_wide(a), _wide(b)))
 
 
 def magnitude(a: Array, b: Array) -> Array:
-    """``|a| @ |b|``, what rounding errors are measured against. float64, or longdouble."""
+    """``|a| @ |b|`` in float64 or longdouble: the scale of rounding errors."""
     with np.errstate(invalid="ignore"):
         return np.asarray(np.matmul(abs(_wide(a)), abs(_wide(b))))
 
@@ -54,19 +53,20 @@ def unit_roundoff(dtype: Any) -> float:
 
 
 def rounding(values: Array, dtype: Any) -> Array:
-    """How far rounding to *dtype* may move each of *values*: u of itself, or half the least subnormal."""
+    """The largest error of rounding each of *values* to *dtype*: u times its magnitude, or half the least
+    subnormal."""
     dtype = np.dtype(dtype)
     least = 0.0 if dtype.name == "bfloat16" else float(np.finfo(dtype).smallest_subnormal) / 2
     return np.asarray(np.maximum(unit_roundoff(dtype) * abs(values), least))
 
 
 def limit(k: int) -> float:
-    """What :func:`error_ratio` may reach for a sum of *k* products."""
+    """The largest :func:`error_ratio` allowed for a sum of *k* products."""
     return max(NETLIB_RATIO, float(k + 2))
 
 
 def activate(x: Array, activation: int) -> Array:
-    """The activation of that number (its place in ``problem.ACTIVATIONS``) in NumPy, element by element."""
+    """Apply an activation, given by its index in ``ACTIVATIONS``, to each element of *x*."""
     with np.errstate(over="ignore"):
         if activation == 3:
             return np.asarray(x * 0.5 * (1 + _erf(x * np.sqrt(0.5))))
@@ -84,20 +84,19 @@ def activate(x: Array, activation: int) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    """The error function: NumPy has none."""
+    """The error function, which NumPy does not have."""
     return np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x
 
 
 def error_ratio(
     got: Array, a: Array, b: Array, *, result: Array | None = None, operands: float = 0.0
 ) -> float:
-    """The largest element error in units of roundoff; a right product stays under :func:`limit`.
+    """The largest test ratio of the elements of *got*; that of a correct product is at most :func:`limit`.
 
-    *result* is the exact result where it is not ``a @ b`` alone. *operands*: how far, relative to
-    itself, each product of two elements may be off because they were rounded first
-    (precision="medium"). Sums are in float32 or wider, so for narrower results the rounding of the
-    result itself is added. Infinite where a NaN or infinity is not where it belongs. Integers: 0 or
-    infinity.
+    *result* is the exact result if that is not ``a @ b``. *operands* is the relative error allowed for each
+    product of two elements because they were rounded first (precision="medium"). Sums are in float32 or
+    wider, so a narrower result may also have its own rounding error. The ratio is infinite if the shape is
+    wrong, or if a NaN or an infinity is missing or not expected. For integers it is 0 or infinite.
     """
     reference = matmul(a, b) if result is None else result
     if got.shape != reference.shape:
@@ -115,4 +114,4 @@ def error_ratio(
         excess = np.maximum(abs(wide - reference) - own - operands * scale, 0)
         ratio = np.where(finite, excess / (u_sum * scale), 0)
     worst = float(np.max(ratio, initial=0.0))
-    return float("inf") if np.isnan(worst) else worst  # NaN where a number belongs
+    return float("inf") if np.isnan(worst) else worst  # NaN in place of a number

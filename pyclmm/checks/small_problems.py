@@ -1,8 +1,8 @@
-"""Small problems that run the programs of a large one, and the first of them that comes out wrong.
+"""Checks the programs of a large product on small problems.
 
-What is checked is what will run: the very programs of the launches, with small operands. Integer data must
-come out exactly, random data within the error bound, edges and padding included, and nothing behind the
-result may be touched.
+The small problems run the same programs as the product, on operands from known_answers.py. Products of small
+integers must be exact, products of random numbers must be within the error bound, and the memory around the
+result must not change.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from ..opencl.devices import device_info
 from ..problem.gemm import GemmProblem
 from .known_answers import outcome, resized
 
-_LARGEST = 300  # M and N of the check: past the edge of a few work-groups of any tile
-_LONGEST_STEP = 64  # of BK that counts there: K costs time, and blocks of it are all alike
-_ALWAYS = 6  # small problems that are run in any case; more only until each program has run
-_CAPS = (160, 1200, 5000, 40000)  # of M, N and K where programs depend on sizes, within:
+_LARGEST = 300  # M and N of the check: a few work-groups of any tile, and the edges
+_LONGEST_STEP = 64  # BK of the check: K takes time, and all blocks of K are alike
+_ALWAYS = 6  # small problems that always run; more run only until every program has run
+_CAPS = (160, 1200, 5000, 40000)  # of M, N and K, if programs depend on sizes
 _MAX_ELEMENTS, _MAX_WORK = 1 << 25, 1 << 28
 
-# (small integers?, exponent that operands are spread around along K, if they are). Products of split
-# operands take another way on such data, and a third where it is large besides.
+# (whether the data are small integers, the `spread` of known_answers.outcome). Kernels that split operands
+# take another path on spread data, and a third path if the data are large too.
 _DATA: dict[str, tuple[tuple[bool, int | None], ...]] = {
     "highest": ((True, None), (False, None)),
     "high": ((True, None), (False, None), (False, 0), (False, 50)),
 }
 
 
-def found_wrong(
+def first_wrong_result(
     queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, wanted: Work
 ) -> str | None:
-    """Run small problems with the programs of *wanted*, which *problem* is computed by.
+    """Run small problems with the programs of *wanted*, the launches of *problem*.
 
-    Returns the first wrong answer in words, or None.
+    Returns what is wrong with the first wrong result, or None.
     """
     device = device_info(queue.device)
     rng = np.random.default_rng(20)
@@ -60,24 +60,24 @@ def _programs(work: Work) -> set[Program]:
 def _cases(
     problem: GemmProblem, kernel: Kernel, config: TileConfig, device: DeviceInfo, wanted: set[Program]
 ) -> Iterator[tuple[GemmProblem, Work]]:
-    """Small problems that run none but the *wanted* programs, until each of those was run."""
+    """Small problems that run only *wanted* programs, until every one of these has run."""
     missing = set(wanted)
     for number, small in enumerate(_small_problems(problem, config)):
         if number >= _ALWAYS and not missing:
             return
-        for way in kernel.checked_as(config):
-            if kernel.supports(small, device) is not None or kernel.violations(small, way, device):
+        for variant in kernel.checked_as(config):
+            if kernel.supports(small, device) is not None or kernel.violations(small, variant, device):
                 continue
-            work = kernel.launches(small, way, device)
-            if _programs(work) <= wanted:  # others are for other sizes, and not going to be used
+            work = kernel.launches(small, variant, device)
+            if _programs(work) <= wanted:  # other programs are for other sizes and will not be used
                 missing -= _programs(work)
                 yield small, work
 
 
 def _small_problems(problem: GemmProblem, config: TileConfig) -> Iterator[GemmProblem]:
-    """Problems that differ from *problem* in sizes only: past a tile by a few, exact tiles, tiny.
+    """*problem* with other sizes: a few elements more than a tile, whole tiles, and tiny ones.
 
-    After the first few come larger ones, for kernels whose programs depend on sizes.
+    Larger ones follow, for kernels whose programs depend on sizes.
     """
     bm, bn = (min(size, _LARGEST // 2) for size in (config.bm, config.bn))
     bk = min(config.bk, _LONGEST_STEP)

@@ -1,7 +1,7 @@
-"""Child processes: what may crash or hang runs in one, with a time limit; JSON in, lines of JSON out.
+"""Child processes with a time limit, for code that may crash or hang; JSON in, lines of JSON out.
 
-The child gets this process's search path and environment, a session of its own (a Ctrl-C on the terminal
-is for the parent, which then ends the child), and nothing of what drivers print gets between its answers.
+The child has this process's search path and environment. It has its own session, so a Ctrl-C on the terminal
+reaches only the parent, which then ends the child. What drivers print does not mix with the answers.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 _START = "import sys; sys.path[:] = sys.argv[2:]; from pyclmm.checks import worker; worker.serve(sys.argv[1])"
-_MAX_LINE = 1 << 20  # characters; a longer answer is none of ours
-# How a process ends by its own fault, and not because somebody ended it.
+_MAX_LINE = 1 << 20  # bytes; no answer of pyclmm's is longer
+# Signals of a process that crashed, and was not ended by another one.
 _CRASHES = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a child gave no (further) answer, in words.
+    """Why a child gave no answer, or no further one.
 
-    ``crashed``: it died by its own fault; asking again would most likely end as this did.
-    ``hung``: it was ended because its time was up.
+    ``crashed``: the child crashed; another one would most likely crash too.
+    ``hung``: the child was ended at its time limit.
     """
 
     reason: str
@@ -38,7 +38,7 @@ class Failure:
 
 
 def can_start() -> bool:
-    """Whether there is a Python to start: a frozen program would start itself."""
+    """Whether there is a Python interpreter to start. A frozen program would start itself."""
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
@@ -49,9 +49,9 @@ def ask(
     on_answer: Callable[[Any], None],
     environment: Mapping[str, str] | None = None,
 ) -> Failure | None:
-    """Call ``answers(request)`` of that module of pyclmm's in a child, *limit* seconds at most.
+    """Call ``answers(request)`` of the module ``pyclmm.<module>`` in a child, for at most *limit* seconds.
 
-    *on_answer* gets each thing that it yields, as soon as it does. Returns None where it came to its end.
+    *on_answer* is called with each value that it yields, at once. Returns None if the child finished.
     """
     if not can_start():
         return Failure("there is no Python interpreter to start a child process with")
@@ -85,7 +85,7 @@ def _converse(process: subprocess.Popen[bytes], request: Any, on_answer: Callabl
     if process.stdin is None or process.stdout is None:
         return
     with process.stdout, contextlib.suppress(OSError, ValueError, RecursionError):
-        # It died before it had read everything, or sent what is no JSON.
+        # The child died before it had read the request, or sent something that is not JSON.
         with process.stdin:
             process.stdin.write(json.dumps(request).encode())
         for line in _lines(process.stdout):
@@ -103,7 +103,7 @@ def _end_late(process: subprocess.Popen[bytes], late: threading.Event) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End it with all that it has started."""
+    """End the process and all processes that it has started."""
     with contextlib.suppress(OSError):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
@@ -122,16 +122,16 @@ def _failure(code: int, last_line: str) -> Failure:
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     except ValueError:
         name = f"signal {-code}"
-    said = f", saying {last_line!r}" if last_line else ""
-    return Failure(f"it ended its process ({name}){said}", crashed=name in _CRASHES)
+    said = f": {last_line!r}" if last_line else ""
+    return Failure(f"it ended with {name}{said}", crashed=name in _CRASHES)
 
 
 def serve(module: str) -> None:
-    """The child: answer the request on standard input, each answer a line on standard output."""
+    """Answer the request on standard input, in the child; each answer is a line on standard output."""
     from importlib import import_module  # noqa: PLC0415
 
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        os.dup2(2, 1)  # what drivers print is no answer
+        os.dup2(2, 1)  # drivers may print to standard output
         answers = import_module(f"pyclmm.{module}").answers
         for answer in answers(json.loads(sys.stdin.read())):
             out.write(json.dumps(answer) + "\n")

@@ -1,4 +1,4 @@
-"""One planned product, carried out on host arrays or on device arrays.
+"""Runs a planned product on NumPy arrays or on pyopencl Arrays.
 
 Others import: device_path, host_path, keywords, operands, options.
 """

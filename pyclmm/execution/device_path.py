@@ -1,4 +1,4 @@
-"""A plan's way for pyopencl Arrays: all copies are made on the device, and a call returns at once."""
+"""Runs a plan on pyopencl Arrays: all copies are made on the device, and a call returns at once."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import pyopencl as cl
 from ..opencl import arrays
 from ..opencl.binding import Constant, scalars_of
 from .execute import Executable
-from .operands import Operands, checked, passed, slot
+from .operands import Operands, checked, problem_name, read_operands
 from .options import Options, check_scalars
 
 
 class DevicePath:
-    """Enqueues one planned product on Arrays."""
+    """Enqueues one planned product of Arrays."""
 
     def __init__(
         self, operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
     ) -> None:
         specs = {name: arrays.operand(x, name) for name, x in operands.items()}
-        _, clashing = arrays.signature(operands)
-        gemm = checked(specs, options, alpha, beta, out_is_copied=bool(clashing))
+        _, overlapping = arrays.signature(operands)
+        gemm = checked(specs, options, alpha, beta, out_is_copied=bool(overlapping))
         check_scalars(gemm, alpha, beta)
         self.executable = Executable(queue, gemm, options.kernel, options.workspace_limit)
         self._is_empty = gemm.is_empty
         self._results = arrays.Results(gemm.shape, gemm.dtype, self.executable.device)
-        self._passed = [*passed(gemm, operands), ("out", "out")]
-        self._constant = slot(gemm, "b") if options.constant_b else None
+        self._arrays = [*read_operands(gemm, operands), ("out", "out")]
+        self._constant = problem_name(gemm, "b") if options.constant_b else None
 
     def run(
         self,
@@ -37,7 +37,7 @@ class DevicePath:
         beta: complex,
         wait_for: list[cl.Event],
     ) -> arrays.Array:
-        """The result, whose events say when it will be there."""
+        """The result Array, which is complete when its events are. Raises as :meth:`enqueue` does."""
         if "out" not in operands:
             operands = {**operands, "out": self._results.new(queue, operands["a"].allocator)}
         self.enqueue(operands, queue, alpha, beta, wait_for)
@@ -53,18 +53,21 @@ class DevicePath:
         wait_for: list[cl.Event],
         with_events: bool = True,
     ) -> list[cl.Event]:
-        """Enqueue the product into ``out``; the events of its launches, if it is to have some."""
+        """Enqueue the product into ``out``. Returns the events of its launches; none without *with_events*.
+
+        Raises as :meth:`Binding.enqueue` does.
+        """
         if self._is_empty:
             return []
         buffers: dict[str, Any] = {}
         offsets: dict[str, int] = {}
         out = operands["out"]
         earlier = out.events.copy()
-        for name, own in self._passed:
+        for name, in_problem in self._arrays:
             x = operands[name]
-            buffers[own] = x.base_data
+            buffers[in_problem] = x.base_data
             if x.offset:
-                offsets[own] = x.offset // x.dtype.itemsize
+                offsets[in_problem] = x.offset // x.dtype.itemsize
             if x.events:
                 wait_for += earlier if x is out else x.events
         constant = None

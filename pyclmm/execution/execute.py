@@ -1,7 +1,7 @@
-"""Executable: a checked product with its kernel chosen, built and found right on one device.
+"""Executable: a checked product whose kernel is chosen, built and self-checked on one device.
 
-What is written during a call (kernel objects, workspace) belongs to one thread and queue, so an
-executable may be shared between threads without a lock.
+A call writes only to objects of its own thread and queue (kernel objects, workspace), so threads can share an
+executable without a lock.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ..selection import select
 
 _log = logging.getLogger(__name__)
 
-_BINDINGS_KEPT = 8  # queues a thread may use one executable on before workspace is given back
+_BINDINGS_KEPT = 8  # bindings that a thread keeps for one executable; the oldest is dropped
 
 
 def _finish(queue: cl.CommandQueue, device: DeviceInfo) -> None:
-    """Wait for all that is in *queue*."""
+    """Wait for all commands in *queue*."""
     try:
         queue.finish()
     except cl.Error as error:
@@ -50,39 +50,39 @@ class Executable:
         self.device = device_info(queue.device)
         self.gemm = gemm
         self.workspace_limit = workspace_limit
-        self._asked = kernel
+        self._requested = kernel
         self._bound = threading.local()
-        self._stepping = threading.Lock()
+        self._falling_back = threading.Lock()
         self.failed: list[str]
-        self._top = self.choice, self.work = self._choose(queue)
+        self._first = self.choice, self.work = self._choose(queue)
 
     @property
     def problem(self) -> GemmProblem:
         return self.gemm.problem
 
     def _choose(
-        self, queue: cl.CommandQueue, below: select.Choice | None = None, reason: str | None = None
+        self, queue: cl.CommandQueue, after: select.Choice | None = None, reason: str | None = None
     ) -> tuple[select.Choice | None, Work]:
-        """The first choice that builds; steps down the ladder with one warning for those that fail.
+        """The first choice that builds and passes the self-check. One warning names the kernels that failed.
 
-        Only those *below* one, where it was left for that *reason*.
+        With *after*, only the choices after that one, which failed for *reason*.
         """
-        failures = self.failed = []  # "name: reason" of each kernel that was tried and left
+        failures = self.failed = []  # "name: reason" for each kernel that failed
         if self.gemm.is_empty:
             return None, Work(())
         last: Exception | None = None
-        ladder = select.candidates(self.problem, self.device, self._asked)
-        if below is not None:
-            failures.append(f"{below.kernel.name}: {reason}")
-            _log.info("%s on %s: without %s", self.problem, self.device.name, failures[-1])
-            ladder = itertools.islice(itertools.dropwhile(lambda choice: choice != below, ladder), 1, None)
-        for choice in ladder:
+        choices = select.candidates(self.problem, self.device, self._requested)
+        if after is not None:
+            failures.append(f"{after.kernel.name}: {reason}")
+            _log.info("%s on %s: skipping %s", self.problem, self.device.name, failures[-1])
+            choices = itertools.islice(itertools.dropwhile(lambda choice: choice != after, choices), 1, None)
+        for choice in choices:
             product = choice.kernel.launches(self.problem, choice.config, self.device)
             work = complete(self.gemm, product)
             reason = self._over_limit(work)
             try:
                 if reason is None:
-                    reason = selfcheck.refusal(queue, self.problem, choice.kernel, choice.config, product)
+                    reason = selfcheck.verdict(queue, self.problem, choice.kernel, choice.config, product)
                 if reason is None:
                     self._bind(queue, work)
                     if failures:
@@ -91,37 +91,37 @@ class Executable:
                     _log.debug("%s on %s: %s", self.problem, self.device.name, what)
                     return choice, work
             except (BuildError, LaunchError) as error:
-                if self._asked != "auto":
+                if self._requested != "auto":
                     raise
                 last, reason = error, in_short(error)
             failures.append(f"{choice.kernel.name}: {reason}")
-            _log.info("%s on %s: without %s", self.problem, self.device.name, failures[-1])
+            _log.info("%s on %s: skipping %s", self.problem, self.device.name, failures[-1])
         raise UnsupportedError(
             f"no kernel could be used for {self.problem} on {self.device.name!r}: {'; '.join(failures)}"
         ) from last
 
-    def step_down(self, left: select.Choice | None, queue: cl.CommandQueue, error: LaunchError) -> None:
-        """Take the next kernel of the ladder, because the driver refused to launch the one *left* in a call.
+    def fall_back(self, rejected: select.Choice | None, queue: cl.CommandQueue, error: LaunchError) -> None:
+        """Use the next kernel, because the driver rejected a launch of choice *rejected* in a call.
 
-        Raises *error* where the kernel was asked for by name, where none is left (the next call begins at
-        the top again), and where what ran before it may have overwritten C.
+        Raises *error* if the kernel was asked for by name, if an earlier launch may have overwritten C, and
+        if no kernel is left; in the last case the next call begins with the first choice again.
         """
-        if self._asked != "auto" or left is None or (error.begun and self.problem.has_c):
+        if self._requested != "auto" or rejected is None or (error.begun and self.problem.has_c):
             raise error
         if error.begun:
             _finish(queue, self.device)
-        with self._stepping:
-            if self.choice != left:  # another thread has stepped down
+        with self._falling_back:
+            if self.choice != rejected:  # another thread has fallen back already
                 return
             try:
-                self._take(self._choose(queue, left, in_short(error)))
+                self._use(self._choose(queue, rejected, in_short(error)))
             except UnsupportedError:
-                self._take(self._top)
+                self._use(self._first)
                 raise error from None
 
-    def _take(self, rung: tuple[select.Choice | None, Work]) -> None:
-        """Use that from now on, in every thread. The choice last: who sees it runs it."""
-        choice, self.work = rung
+    def _use(self, chosen: tuple[select.Choice | None, Work]) -> None:
+        """Use *chosen* in every thread. ``choice`` is set last: a thread that sees it runs ``work``."""
+        choice, self.work = chosen
         self._bound = threading.local()
         self.choice = choice
 
@@ -139,7 +139,7 @@ class Executable:
         return f"needs {work.workspace_nbytes} bytes of workspace, workspace_limit is {limit}"
 
     def binding(self, queue: cl.CommandQueue) -> Binding:
-        """This thread's kernels and workspace for *queue*."""
+        """This thread's kernel objects and workspace for *queue*, made if there are none."""
         bindings = getattr(self._bound, "by_queue", None)
         if bindings is None:
             bindings = self._bound.by_queue = {}
@@ -155,5 +155,5 @@ class Executable:
         return binding
 
     def release(self) -> None:
-        """Give back the kernels and the workspace of every thread."""
+        """Free the kernel objects and the workspace of every thread."""
         self._bound = threading.local()

@@ -1,4 +1,4 @@
-"""A plan's way for NumPy arrays: copies what kernels cannot read, wraps the rest in place, and waits."""
+"""Runs a plan on NumPy arrays: copies operands that kernels cannot read, and waits for the result."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ..opencl.host_memory import Array
 from ..problem.canonical import check_writeable
 from ..problem.dtypes import dtype_of
 from .execute import Executable
-from .operands import Operands, checked, passed, slot
+from .operands import Operands, checked, problem_name, read_operands
 from .options import Options, check_scalars
 
 
 @dataclass(frozen=True)
 class _Input:
-    """How one operand reaches the kernels; its layout settles that once for all calls.
+    """How the kernels get one operand. The layout decides this once for all calls.
 
     ``copied_as`` is the dtype of the dense copy that each call makes; None where the array itself is read.
     """
 
     name: str
-    slot: str
+    problem_name: str
     copied_as: np.dtype[Any] | None
     form: host_memory.Form
 
     def ready(self, x: Array) -> Array:
-        """What the kernels read for *x*."""
+        """The array that the kernels read for *x*: *x* or its copy."""
         return x if self.copied_as is None else np.array(x, dtype=self.copied_as, order="C", copy=True)
 
 
@@ -53,21 +53,21 @@ class HostPath:
             else host_memory.layout(x, device)
             for name, x in operands.items()
         }
-        _, clashing = host_memory.signature(operands)
-        out_is_copied = bool(clashing) or "out" in copied
+        _, overlapping = host_memory.signature(operands)
+        out_is_copied = bool(overlapping) or "out" in copied
         gemm = checked(layouts, options, alpha, beta, out_is_copied, host_memory.new_align(device))
         check_scalars(gemm, alpha, beta)
         self._in_place = out is not None and gemm.out_copy is None
-        copied |= {slot(gemm, name): dtype_of(copy.target_type) for name, copy in gemm.copies}
+        copied |= {problem_name(gemm, name): dtype_of(copy.target_type) for name, copy in gemm.copies}
         self._inputs = [
-            _Input(name, own, copied.get(name), self._form(operands[name], name, copied.get(name)))
-            for name, own in passed(gemm, operands)
+            _Input(name, in_problem, copied.get(name), self._form(operands[name], name, copied.get(name)))
+            for name, in_problem in read_operands(gemm, operands)
         ]
         if out is not None and self._in_place:
             self._out_form = host_memory.form_of(out, device, "out")
         else:
             self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, device, "out")
-        self._constant = slot(gemm, "b") if options.constant_b else None
+        self._constant = problem_name(gemm, "b") if options.constant_b else None
         on_device = replace(gemm, copies=(), out_copy=None)
         self.executable = Executable(queue, on_device, options.kernel, options.workspace_limit)
 
@@ -88,7 +88,7 @@ class HostPath:
         beta: complex,
         wait_for: list[cl.Event],
     ) -> Any:
-        """The result, complete."""
+        """The result, complete. Raises LaunchError, DeviceMemoryError or DeviceLostError."""
         gemm = self.executable.gemm
         out = operands.get("out")
         if out is not None:
@@ -98,11 +98,11 @@ class HostPath:
             buffers = host_memory.HostBuffers(queue, self._device)
             try:
                 self._multiply(operands, target, buffers, alpha, beta, wait_for)
-            except BaseException:  # Ctrl-C too: the caller may free its arrays, or write to them
-                buffers.settle()
+            except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
+                buffers.finish()
                 raise
         if out is None:
-            return target if target.ndim else target[()]  # 1-D @ 1-D is a scalar, as NumPy's
+            return target if target.ndim else target[()]  # 1-D @ 1-D gives a scalar, as in NumPy
         if target is not out:
             np.copyto(out, target, casting="same_kind")
         return out
@@ -120,9 +120,9 @@ class HostPath:
         offsets: dict[str, int] = {}
         for one in self._inputs:
             ready = one.ready(operands[one.name])
-            values[one.slot], start = buffers.read(ready, one.form, one.name)
+            values[one.problem_name], start = buffers.read(ready, one.form, one.name)
             if start:
-                offsets[one.slot] = start
+                offsets[one.problem_name] = start
         values["out"], start = buffers.write(target, self._out_form)
         if start:
             offsets["out"] = start
@@ -133,4 +133,4 @@ class HostPath:
         binding = self.executable.binding(buffers.queue)
         scalars = scalars_of(alpha, beta, offsets)
         events = binding.enqueue(values, scalars, wait_for + buffers.uploads, constant)
-        buffers.bring_back(events[-1:])
+        buffers.read_back(events[-1:])

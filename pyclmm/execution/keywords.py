@@ -1,4 +1,4 @@
-"""The keywords of matmul, gemm and Matmul, for their overloads: only type checkers read them."""
+"""The keywords of matmul, gemm and Matmul, for their overloads. Only type checkers read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..selection.select import KernelChoice
 
 
 class Keywords(TypedDict, total=False):
-    """Of every call."""
+    """Keywords of every call."""
 
     queue: cl.CommandQueue | None
     device: DeviceChoice | None
@@ -23,13 +23,13 @@ class Keywords(TypedDict, total=False):
 
 
 class MatmulKeywords(Keywords, total=False):
-    """Of matmul."""
+    """Keywords of matmul."""
 
     wait_for: list[cl.Event] | None
 
 
 class EpilogueKeywords(Keywords, total=False):
-    """Of gemm and Matmul, but for the operands."""
+    """Keywords of gemm and Matmul that are not operands."""
 
     alpha: complex
     beta: complex | None
@@ -39,13 +39,13 @@ class EpilogueKeywords(Keywords, total=False):
 
 
 class GemmKeywords(EpilogueKeywords, total=False):
-    """Of gemm."""
+    """Keywords of gemm."""
 
     wait_for: list[cl.Event] | None
 
 
 class PlanKeywords(EpilogueKeywords, total=False):
-    """Of Matmul."""
+    """Keywords of Matmul."""
 
     workspace_limit: int | None
     constant_b: bool

@@ -1,4 +1,4 @@
-"""Operands as the user passed them: all NumPy arrays or all pyopencl Arrays, and what they ask for."""
+"""The arrays of a call: all NumPy arrays or all pyopencl Arrays; their signature and their queue."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.gemm import Gemm, Layouts, Operand
 from .options import Options
 
-ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the operands of a plan, and its result
-Operands = Mapping[str, Any]  # by argument name: "a", "b", and where given "c", "bias", "out"
+ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the type of a plan's operands and of its result
+Operands = Mapping[str, Any]  # by argument name: "a", "b", and those given of "c", "bias", "out"
 Signature = tuple[type, tuple[Layouts, tuple[str, ...]]]
 
 
 def collect(a: Any, b: Any, c: Any = None, bias: Any = None, out: Any = None) -> dict[str, Any]:
-    """The operands that were given, by name. DTypeError for what is no array and for mixed kinds."""
+    """The arrays that were given, by name. Raises DTypeError for what is no array, and for mixed kinds."""
     kind = type(a)
     uniform = type(b) is kind and (kind is Array or kind is np.ndarray)
     found = {"a": a, "b": b}
@@ -41,11 +41,11 @@ def collect(a: Any, b: Any, c: Any = None, bias: Any = None, out: Any = None) ->
 
 
 def _converted(found: dict[str, Any]) -> dict[str, Any]:
-    """:func:`collect` for what is not simply all of one kind."""
+    """:func:`collect` for arguments that are not all of exactly one type."""
     for name, value in found.items():
         if isinstance(value, np.ndarray | np.generic):
             _check_meaning(name, value)
-            found[name] = np.asarray(value)  # of a subclass (np.memmap, np.matrix) its plain view
+            found[name] = np.asarray(value)  # a plain view of a subclass (np.memmap, np.matrix)
         elif not isinstance(value, Array):
             raise DTypeError(
                 f"{name} is a {type(value).__name__}; pass a NumPy array (np.asarray({name})) or a "
@@ -60,7 +60,7 @@ def _converted(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_meaning(name: str, x: Any) -> None:
-    """Raise DTypeError for arrays that hold more than their elements: a mask, a unit."""
+    """Raise DTypeError for an array with more than its elements: a mask, or a physical unit."""
     if isinstance(x, np.ma.MaskedArray):
         raise DTypeError(
             f"{name} is a masked array, and its mask would be ignored; "
@@ -79,7 +79,7 @@ def on_host(operands: Operands) -> bool:
 
 
 def signature(operands: Operands) -> Signature:
-    """What must stay the same for a plan to be used again: the kind of arrays, layouts and clashes."""
+    """What a plan depends on: the type of the arrays, their layouts, and the operands that out overlaps."""
     if isinstance(operands["a"], Array):
         return Array, arrays.signature(operands)
     return np.ndarray, host_memory.signature(operands)
@@ -88,7 +88,10 @@ def signature(operands: Operands) -> Signature:
 def queue_of(
     operands: Operands, queue: cl.CommandQueue | None, device: DeviceChoice | None = None
 ) -> cl.CommandQueue:
-    """The queue to use: the one given, else one on *device*, else the arrays' own, else the default."""
+    """The queue to use: *queue*, else one on *device*, else that of the Arrays, else the default one.
+
+    Raises ArgumentError if *device* contradicts *queue* or the Arrays, DTypeError if *queue* is not a queue.
+    """
     if device is not None:
         return _queue_on(operands, queue, device)
     forks.check_process()
@@ -100,7 +103,7 @@ def queue_of(
 
 
 def _queue_on(operands: Operands, queue: cl.CommandQueue | None, device: DeviceChoice) -> cl.CommandQueue:
-    """The queue on *device*; ArgumentError where a queue or the Arrays already say another."""
+    """A queue on *device*. Raises ArgumentError if a queue is given too, or the Arrays are elsewhere."""
     if queue is not None:
         raise ArgumentError("queue and device are both given; pass one: a queue belongs to a device")
     if on_host(operands):
@@ -122,7 +125,8 @@ def checked(
     out_is_copied: bool,
     host_align: int | None = None,
 ) -> Gemm:
-    """The checked product of operands with these layouts; the last two as checked_gemm takes them."""
+    """The checked product of operands with these layouts. Arguments and errors as :func:`checked_gemm`;
+    ArgumentError too for a beta without c."""
     if beta != 0 and "c" not in layouts:
         raise ArgumentError(f"beta is {beta} but there is no c to multiply it with; pass c, or beta=0")
     return checked_gemm(
@@ -140,13 +144,13 @@ def checked(
     )
 
 
-def slot(gemm: Gemm, name: str) -> str:
-    """The problem's name of the user's operand, or the other way round: a transposed product
-    exchanges a and b."""
+def problem_name(gemm: Gemm, name: str) -> str:
+    """The problem's name of the user's operand *name*, and the reverse: "a" and "b" are exchanged in a
+    transposed product."""
     return {"a": "b", "b": "a"}.get(name, name) if gemm.swapped else name
 
 
-def passed(gemm: Gemm, operands: Operands) -> list[tuple[str, str]]:
-    """(the user's name, the problem's name) of the operands that something reads."""
-    pairs = [(name, slot(gemm, name)) for name in operands if name != "out"]
+def read_operands(gemm: Gemm, operands: Operands) -> list[tuple[str, str]]:
+    """(the user's name, the problem's name) of the arrays that a kernel reads."""
+    pairs = [(name, problem_name(gemm, name)) for name in operands if name != "out"]
     return [(name, problem_name) for name, problem_name in pairs if problem_name not in gemm.unread]

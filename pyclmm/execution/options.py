@@ -1,4 +1,4 @@
-"""What a product depends on besides its operands: options, scalars, events; and the checks of them."""
+"""The arguments of a product that are not arrays: options, scalars and events, with their checks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..selection.select import KernelChoice
 
 @dataclass(frozen=True)
 class Options:
-    """What a plan depends on besides its operands; :func:`pyclmm.gemm` says what each means."""
+    """The options of a plan; :func:`pyclmm.gemm` describes each."""
 
     trans_a: str = "N"
     trans_b: str = "N"
@@ -44,8 +44,10 @@ def _check_kind(name: str, value: Any, fits: bool, wanted: str) -> None:
 
 
 def plain_numbers(alpha: Any, beta: Any) -> tuple[complex, complex]:
-    """alpha and beta as Python's numbers. NumPy's are equal to others that they round to, so they could
-    not be told from them: ``np.float32(0.1) == 0.1``."""
+    """alpha and beta as Python numbers. Raises DTypeError if one is not a number.
+
+    NumPy's numbers equal others that round to them, ``np.float32(0.1) == 0.1``, so a change could be missed.
+    """
     if type(alpha) is float and type(beta) is float:
         return alpha, beta
     return _plain("alpha", alpha), _plain("beta", beta)
@@ -61,7 +63,7 @@ def _plain(name: str, value: Any) -> complex:
 
 
 def beta_of(beta: complex | None, c: Any) -> complex:
-    """beta, which is 0 where there is no *c*. ArgumentError for a c that nothing is said of."""
+    """*beta*; 0 if neither it nor *c* is given. Raises ArgumentError for a *c* without *beta*."""
     if beta is not None:
         return beta
     if c is not None:
@@ -70,7 +72,7 @@ def beta_of(beta: complex | None, c: Any) -> complex:
 
 
 def check_scalars(gemm: Gemm, alpha: complex, beta: complex) -> None:
-    """alpha and beta, Python's numbers, must be representable in the result's type."""
+    """Raise DTypeError if alpha or beta, Python numbers, cannot be represented in the result's type."""
     kind = gemm.dtype.kind
     if type(alpha) is float and type(beta) is float and kind not in "biu":
         return
@@ -82,7 +84,7 @@ def check_scalars(gemm: Gemm, alpha: complex, beta: complex) -> None:
 
 
 def events_of(wait_for: Any) -> list[cl.Event]:
-    """A list of its own of the events to wait for."""
+    """A new list of the events to wait for. Raises DTypeError for anything but a list or tuple of events."""
     if wait_for is None:
         return []
     if not isinstance(wait_for, list | tuple) or not all(isinstance(e, cl.Event) for e in wait_for):

@@ -1,4 +1,4 @@
-"""Everything that talks to a driver: devices, queues, programs, memory, launches.
+"""All calls of the OpenCL driver: devices, queues, programs, memory, launches.
 
 Others import: arrays, binding, devices, forks, host_memory, launches, program, queues,
 single_flight, status.

@@ -1,4 +1,4 @@
-"""pyopencl Arrays as operands: their strides, offsets, events, and whether two share memory."""
+"""pyopencl Arrays as operands: strides, offsets, events, and whether two Arrays share memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PARENT = cl.mem_info.ASSOCIATED_MEMOBJECT
 
 
 def operand(x: Array, argument: str) -> Operand:
-    """What the checks need to know of a pyopencl Array."""
+    """The layout of a pyopencl Array. Raises UnsupportedError if its offset is not a whole element."""
     if x.offset % x.dtype.itemsize:
         raise UnsupportedError(
             f"{argument} begins {x.offset} bytes into its buffer, not at a whole element of {x.dtype}; "
@@ -34,11 +34,14 @@ def operand(x: Array, argument: str) -> Operand:
 
 
 def common_queue(operands: Operands, queue: cl.CommandQueue | None) -> cl.CommandQueue:
-    """*queue*, or the first that one of them has. Raises ArgumentError unless all are in its context."""
+    """*queue*, or the first queue that an Array has.
+
+    Raises ArgumentError if there is none, or if an Array is in another context.
+    """
     if queue is None:
         queue = operands["a"].queue or _other_queue(operands)
     for name, x in operands.items():
-        if x.queue is not queue and x.context != queue.context:  # this very queue is in its context
+        if x.queue is not queue and x.context != queue.context:  # the same queue needs no look at contexts
             raise ArgumentError(
                 f"{name} is in another OpenCL context than the queue; allocate all operands and out "
                 "in one context"
@@ -54,8 +57,8 @@ def _other_queue(operands: Operands) -> cl.CommandQueue:
 
 
 def _memory(base: Any) -> tuple[int, int]:
-    """(identity of the allocation that a buffer is of, where in it the buffer begins in bytes)."""
-    if not isinstance(base, cl.MemoryObjectHolder):  # shared virtual memory is all one address space
+    """(identity of the allocation that holds a buffer, offset of the buffer in it in bytes)."""
+    if not isinstance(base, cl.MemoryObjectHolder):  # shared virtual memory is one address space
         return 0, int(getattr(base, "svm_ptr", id(base)))
     parent: Any = base.get_info(_PARENT)
     if parent is None:
@@ -65,7 +68,7 @@ def _memory(base: Any) -> tuple[int, int]:
 
 
 def location(x: Array) -> tuple[int, int]:
-    """What tells *x*'s memory from another's: its allocation, and where it begins in it."""
+    """Identifies the memory of *x*: its allocation, and the offset in it in bytes."""
     root, at = _memory(x.base_data)
     return root, at + x.offset
 
@@ -79,12 +82,12 @@ def _byte_range(x: Array) -> tuple[int, int]:
 
 
 def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
-    """What a plan depends on: the layouts, and the operands that writing ``out`` would spoil.
+    """What a plan depends on: the layouts, and the operands that writing ``out`` would change.
 
-    C in place is no clash: a kernel reads C(i, j) only where it is about to write out(i, j). A dtype's letter
-    tells longlong from int64, which are equal dtypes, and each gives results of its own.
+    C in place is safe: the work-item that writes out(i, j) reads C(i, j) just before. A dtype's letter tells
+    longlong from int64, which are equal dtypes but give results of different dtypes.
     """
-    layouts, clashing = [], []
+    layouts, overlapping = [], []
     out = operands.get("out")
     memory = None if out is None else out.base_data
     whole = _is_whole(memory)
@@ -94,19 +97,19 @@ def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
             continue
         its = x.base_data
         if whole and its != memory and type(its) is cl.Buffer and its.get_info(_PARENT) is None:
-            continue  # two allocations, and neither a part of another one: the usual case
+            continue  # two separate allocations: the usual case
         if _overlap(x, out) and not (name == "c" and _same_view(x, out)):
-            clashing.append(name)
-    return tuple(layouts), tuple(clashing)
+            overlapping.append(name)
+    return tuple(layouts), tuple(overlapping)
 
 
 def _is_whole(base: Any) -> bool:
-    """Whether a buffer is known to be an allocation of its own, and no part of another."""
+    """Whether a buffer is known to be a whole allocation, not a sub-buffer."""
     return type(base) is cl.Buffer and base.get_info(_PARENT) is None
 
 
 def _overlap(x: Array, y: Array) -> bool:
-    """Whether the two share a byte, by the ranges of their bytes."""
+    """Whether the byte ranges of the two overlap."""
     if x.size == 0 or y.size == 0:
         return False
     (x_root, x_at), (y_root, y_at) = _memory(x.base_data), _memory(y.base_data)
@@ -122,21 +125,21 @@ def _same_view(x: Array, y: Array) -> bool:
 
 
 def add_event(x: Array, event: cl.Event, earlier: Sequence[cl.Event]) -> None:
-    """Note that *event* writes *x*, and that it comes after *earlier* ones of x's events, which can go.
+    """Add *event*, which writes *x*, to its events, and remove the *earlier* ones, which end before it.
 
-    So the list stays short: PyOpenCL waits for some of its events when it grows long. They are taken out
-    one by one, because other threads may be adding to it.
+    This keeps the list short, because PyOpenCL waits for some events when it grows long. The events are
+    removed one by one, because other threads may add events meanwhile.
     """
     for one in earlier:
         try:  # noqa: SIM105 - suppress() takes as long as the rest of this function
             x.events.remove(one)
-        except ValueError:  # another thread was here
+        except ValueError:  # another thread has removed it
             pass
     x.add_event(event)
 
 
 class Results:
-    """Makes new C-contiguous Arrays of one shape and dtype, faster than their constructor does."""
+    """Makes new C-contiguous Arrays of one shape and dtype, faster than Array's constructor."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo) -> None:
         self._shape, self._dtype, self._device = shape, dtype, device
@@ -144,7 +147,7 @@ class Results:
         self._blank: Array | None = None
 
     def new(self, queue: cl.CommandQueue, allocator: Any) -> Array:
-        """One in *queue*'s context, from *allocator* if that is given. Raises DeviceMemoryError."""
+        """A new Array in *queue*'s context, from *allocator* if that is given. Raises DeviceMemoryError."""
         if self._blank is None:
             check_size(self._nbytes, self._device, "out")
             self._blank = cla.Array(queue.context, self._shape, self._dtype, allocator=_no_memory)

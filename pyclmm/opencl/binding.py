@@ -1,4 +1,4 @@
-"""Binding: kernel objects and workspace of one thread and queue; the only module that enqueues kernels."""
+"""Binding: kernel objects and workspace of one thread and queue. The only module that enqueues kernels."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ..problem.dtypes import COMPLEX, dtype_of
 from . import host_memory, silent, status
 from .program import new_kernel
 
-# Work-groups that a launch may have in dimension 2: CUDA's grid is narrow there, so a longer stack
-# is enqueued in parts, each with an offset in that dimension.
+# The most work-groups of an enqueue in dimension 2, as in CUDA's grid. A longer stack takes several enqueues,
+# each with an offset in that dimension.
 _MAX_STACK = 65535
 _EVENTS_KEPT = 16  # PyOpenCL's Arrays keep at most 12
-Buffers = Mapping[str, Any]  # what kernels read and write, by the problem's names
+Buffers = Mapping[str, Any]  # the buffers that kernels read and write, by the problem's names
 
 
-# What varies between calls besides buffers: alpha, beta, and offsets in elements, by operand.
+# The scalars that vary between calls: alpha, beta, and the offset of each array in elements.
 SCALARS = ("alpha", "beta", "a_offset", "b_offset", "c_offset", "bias_offset", "out_offset")
 Scalars = tuple[Any, ...]
-_SCALES = 2  # alpha and beta come first
+_SCALES = 2  # alpha and beta, which come first
 
 
 def scalars_of(alpha: complex, beta: complex, offsets: Mapping[str, int] | None = None) -> Scalars:
-    """The scalars of a call, where *offsets* has those that are not 0, by operand."""
+    """The scalars of a call. *offsets* maps array names to the offsets that are not 0."""
     if not offsets:
         return alpha, beta, 0, 0, 0, 0, 0
     return alpha, beta, *(offsets.get(name.removesuffix("_offset"), 0) for name in SCALARS[_SCALES:])
@@ -38,9 +38,9 @@ def scalars_of(alpha: complex, beta: complex, offsets: Mapping[str, int] | None 
 
 @dataclass(frozen=True)
 class Constant:
-    """An operand that does not change between calls: its problem's name, and what tells it from others.
+    """An operand that does not change between calls: its problem's name, and what identifies its memory.
 
-    *memory* is only held: as long as it is, nothing else can lie where it lies.
+    Holding *memory* keeps it alive, so that no other array can get the same address.
     """
 
     name: str
@@ -48,26 +48,26 @@ class Constant:
     memory: Any = field(compare=False)
 
 
-# (global size, offset, whether an event is made of it) of one enqueue.
-_Part = tuple[tuple[int, ...], tuple[int, ...] | None, bool]
+# One enqueue: (global size, offset, whether it needs an event).
+_Enqueue = tuple[tuple[int, ...], tuple[int, ...] | None, bool]
 
 
 @dataclass
 class _Step:
-    """One launch, ready: its kernel object, arguments (None where they vary), and sizes."""
+    """One launch: its kernel object, its arguments (None for those that vary) and its sizes."""
 
     kernel: cl.Kernel
     args: list[Any]
-    buffers: tuple[tuple[int, str], ...]  # arguments that vary: index and name
-    scalars: tuple[tuple[int, int], ...]  # index, and which of SCALARS
-    convert: Callable[[Any], Any]  # of alpha and beta
-    parts: tuple[_Part, ...]
+    buffers: tuple[tuple[int, str], ...]  # varying arguments: index and name
+    scalars: tuple[tuple[int, int], ...]  # varying arguments: index, and index in SCALARS
+    convert: Callable[[Any], Any]  # alpha and beta to the accumulator's type
+    enqueues: tuple[_Enqueue, ...]
     local_size: tuple[int, ...]
     packs: str
-    current: Scalars | None = None  # those that are set
+    current: Scalars | None = None  # the scalars that the kernel object holds
 
     def set_args(self, buffers: Buffers, scalars: Scalars) -> None:
-        """Set what varies: buffers alone, at a fraction of the cost, where no scalar has changed."""
+        """Set the varying arguments. If no scalar has changed, only buffers are set, which is much faster."""
         if scalars == self.current:
             set_arg = self.kernel.set_arg
             for index, name in self.buffers:
@@ -84,9 +84,11 @@ class _Step:
 
 
 class Binding:
-    """Kernel objects and workspace of one thread and queue, ready to be enqueued.
+    """Kernel objects and workspace of one thread and queue.
 
-    *absent*: operands (the problem's names) that the caller has no buffers for, as no kernel reads them.
+    *absent*: arrays (the problem's names) without a buffer, which no kernel reads.
+
+    Raises BuildError, DeviceMemoryError, DeviceLostError.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class Binding:
         # An event costs time. Order and profiling need one of each launch, else the last one's will do.
         every_event = self.out_of_order or bool(queue.properties & kinds.PROFILING_ENABLE)
         self.last: list[cl.Event] = []
-        self._behind: dict[int, cl.Event] = {}
+        self._ordered: dict[int, cl.Event] = {}
         self._packed: Constant | None = None
         fixed: dict[str, cl.Buffer] = {}
         for space in work.workspace:
@@ -110,7 +112,7 @@ class Binding:
         for name, table in work.tables.items():
             fixed[name] = host_memory.filled(context, table, device, name)
         self._workspace = [(fixed[space.symbol], space.zeroed) for space in work.workspace]
-        fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any buffer does: it is never read
+        fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any buffer will do, because it is not read
         self._fixed = fixed  # a kernel does not keep its arguments alive
         last = work.launches[-1] if work.launches else None
         self._steps = [self._step(x, every_event, ends=x is last) for x in work.launches]
@@ -133,12 +135,12 @@ class Binding:
         )
 
     def poison_workspace(self) -> None:
-        """Fill it with NaN (-1 for integers): what a kernel reads there it must have written.
+        """Fill the workspace with NaN (-1 for integers), to reveal reads of what was never written.
 
-        What is zero when it is new becomes zero again.
+        Workspace that begins as zeros is filled with zeros.
         """
         for event in [self._fill(buffer, 0 if zeroed else 0xFF) for buffer, zeroed in self._workspace]:
-            event.wait()  # an out-of-order queue would let the kernels begin before
+            event.wait()  # on an out-of-order queue the kernels could start first
 
     def _fill(self, buffer: cl.Buffer, byte: int) -> cl.Event:
         return cl.enqueue_fill_buffer(self.queue, buffer, np.full(1, byte, np.uint8), 0, buffer.size)
@@ -151,22 +153,21 @@ class Binding:
         constant: Constant | None = None,
         with_events: bool = True,
     ) -> list[cl.Event]:
-        """Enqueue every launch; returns events, the last of which ends the product.
+        """Enqueue every launch. Returns the events, of which the last ends with the product.
 
-        There is one for each launch where the queue profiles or keeps no order, else only the last.
+        Each launch has an event if the queue profiles or is out of order; otherwise only the last launch has
+        one. A launch that packs a *constant* operand is skipped if the previous call packed the same memory.
 
-        What packs a *constant* operand is left out if the last call packed the same. Without events nothing
-        tells when the product ends but the order of the queue, which must have one.
-
-        Raises LaunchError, DeviceMemoryError or DeviceLostError where the driver takes one of them not, and
-        ArgumentError where the queue keeps no order.
+        Raises LaunchError, DeviceMemoryError or DeviceLostError if the driver rejects a launch, and
+        ArgumentError without events on an out-of-order queue, where only events can tell that the product has
+        ended.
         """
         if self.out_of_order and not with_events:
             raise ArgumentError(
                 "events=False: the queue is out of order, so only events tell when a product ends"
             )
-        there = constant.name if constant is not None and constant == self._packed else None
-        self._packed = None  # until this call has packed it again
+        packed = constant.name if constant is not None and constant == self._packed else None
+        self._packed = None  # set again when this call has packed it
         first = self._to_wait_for(wait_for) if wait_for or self.out_of_order else wait_for
         after: list[cl.Event] | None = first or None
         events: list[cl.Event] = []
@@ -174,25 +175,25 @@ class Binding:
         begun = False
         try:
             for step in self._steps:
-                if there is not None and step.packs == there:
+                if packed is not None and step.packs == packed:
                     continue
                 step.set_args(buffers, scalars)
                 for (
                     global_size,
                     offset,
-                    marked,
-                ) in step.parts:  # by position: PyOpenCL takes names more slowly
+                    needs_event,
+                ) in step.enqueues:  # by position: keywords are slower in PyOpenCL
                     launch = (self.queue, step.kernel, global_size, step.local_size, offset, after)
-                    wanted = marked and with_events
-                    if wanted or not silent.enqueue(*launch):  # PyOpenCL says what is wrong
+                    wanted = needs_event and with_events
+                    if wanted or not silent.enqueue(*launch):  # if silent fails, PyOpenCL gives the error
                         event = cl.enqueue_nd_range_kernel(*launch)
                         events += [event] if wanted else []
                     begun = True
                     after = events[-1:] if self.out_of_order else None
         except BaseException as error:  # Ctrl-C too
-            self.last = self._marker()  # whatever runs now must end before the workspace is used again
+            self.last = self._marker()  # the workspace is in use until all launches so far end
             if isinstance(error, cl.Error):
-                raise self._refused(step, error, begun=begun) from error
+                raise self._rejected(step, error, begun=begun) from error
             raise
         self._packed = constant
         if self.out_of_order:
@@ -203,43 +204,43 @@ class Binding:
 
     def _to_wait_for(self, wait_for: list[cl.Event]) -> list[cl.Event]:
         """The events that the first launch has to wait for."""
-        if self.out_of_order:  # the workspace is still the last call's until that has ended
+        if self.out_of_order:  # the previous call uses the workspace until it ends
             return wait_for + self.last
-        behind = self._behind
-        return [event for event in wait_for if id(event) not in behind]
+        ordered = self._ordered
+        return [event for event in wait_for if id(event) not in ordered]
 
     def _remember(self, events: list[cl.Event]) -> None:
-        """Keep events that whatever an in-order queue runs from now on comes after anyway.
+        """Keep the last few events that all later commands of the in-order queue follow anyway.
 
-        Only the last few: as long as one is kept, its id is no other's.
+        While an event is kept, no other object has its id.
         """
-        behind = self._behind
+        ordered = self._ordered
         for event in events:
-            behind[id(event)] = event
-        while len(behind) > _EVENTS_KEPT:
-            del behind[next(iter(behind))]
+            ordered[id(event)] = event
+        while len(ordered) > _EVENTS_KEPT:
+            del ordered[next(iter(ordered))]
 
-    def _refused(self, step: _Step | None, error: cl.Error, begun: bool) -> PyclmmError:
+    def _rejected(self, step: _Step | None, error: cl.Error, begun: bool) -> PyclmmError:
         what = "the arguments of a product"
         if step is not None:
             what = f"kernel {step.kernel.function_name!r} with work-groups of {step.local_size}"
-        refusal = status.refused(self.device, what, error)
-        if isinstance(refusal, LaunchError):
-            refusal.begun = begun
-        return refusal
+        rejection = status.rejected(self.device, what, error)
+        if isinstance(rejection, LaunchError):
+            rejection.begun = begun
+        return rejection
 
     def _marker(self) -> list[cl.Event]:
-        """An event that ends when all that is in an out-of-order queue by now has ended."""
+        """An event that ends after all commands now in an out-of-order queue. Empty for an in-order queue."""
         if not self.out_of_order:
             return []
         try:
             return [cl.enqueue_marker(self.queue)]
-        except cl.Error:  # a lost device: nothing runs
+        except cl.Error:  # the device is lost, so nothing runs
             return []
 
 
 def _scalar_dtype(arg: Arg, acc_type: str) -> np.dtype[Any] | None:
-    """How PyOpenCL packs an argument; None for buffers, and for pairs, which it takes as they are."""
+    """The dtype that PyOpenCL converts an argument to; None for buffers and complex numbers."""
     if not isinstance(arg, str):
         return arg.dtype
     if arg not in SCALARS:
@@ -250,17 +251,17 @@ def _scalar_dtype(arg: Arg, acc_type: str) -> np.dtype[Any] | None:
 
 
 def _converter(acc_type: str) -> Callable[[Any], Any]:
-    """Turns alpha and beta into arguments of the accumulator's type."""
+    """The function that converts alpha and beta to the accumulator's type."""
     if acc_type.startswith("uint"):
         bits = 8 * dtype_of(acc_type).itemsize
-        return lambda value: int(value) % (1 << bits)  # wraps, as NumPy's integers do
+        return lambda value: int(value) % (1 << bits)  # wraps like NumPy's integers
     return dtype_of(acc_type).type if acc_type in COMPLEX else float
 
 
 def _sizes(
     global_size: tuple[int, ...],
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...] | None], ...]:
-    """(global size, offset) of the enqueues that cover *global_size*."""
+    """(global size, offset) of each of the enqueues that together cover *global_size*."""
     if len(global_size) < 3 or global_size[2] <= _MAX_STACK:
         return ((global_size, None),)
     starts = range(0, global_size[2], _MAX_STACK)

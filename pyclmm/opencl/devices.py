@@ -1,4 +1,4 @@
-"""Devices: found by name or number, and read into a DeviceInfo. The only reader of a device's strings."""
+"""Finds devices by name or number, and makes their DeviceInfo. The only module that reads device strings."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..errors import INSTALL_HINT, ArgumentError, DTypeError, NoDeviceError, unk
 from ..kernels.device import DeviceInfo
 from . import forks
 
-# Platform and device vendor strings, lower case, in the order they are tried: PoCL first, because
-# it calls its device by the processor's vendor.
+# Vendor -> substrings of platform and vendor strings, in lower case. The first match counts; PoCL comes early
+# because its device has the vendor of the processor.
 _VENDORS = (
     ("pocl", ("portable computing language", "pocl")),
     ("oclgrind", ("oclgrind",)),
@@ -53,8 +53,11 @@ def _compute_capability(device: cl.Device, extensions: frozenset[str]) -> tuple[
 
 
 def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
-    """Of Intel's drivers, which have no query of it that PyOpenCL knows: the most work-items of a work-group
-    over the most sub-groups, as they compute the latter."""
+    """The sub-group size of a device with Intel's matrix instructions, else 0.
+
+    PyOpenCL has no query for it. Intel's drivers report the most sub-groups of a work-group as its most
+    work-items divided by this size.
+    """
     if "cl_intel_subgroup_matrix_multiply_accumulate" not in extensions:
         return 0
     return int(device.max_work_group_size // max(1, device.max_num_sub_groups))
@@ -62,7 +65,7 @@ def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
 
 @lru_cache(maxsize=64)
 def device_info(device: cl.Device) -> DeviceInfo:
-    """The :class:`DeviceInfo` of a PyOpenCL device; asked once a device and process."""
+    """The :class:`DeviceInfo` of a PyOpenCL device, read once for each device."""
     extensions = frozenset(device.extensions.split())
     sizes = tuple(device.max_work_item_sizes)
     return DeviceInfo(
@@ -91,7 +94,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
 
 
 def all_devices() -> list[cl.Device]:
-    """Every device of every platform; NoDeviceError says what to install if there is none."""
+    """Every device of every platform. Raises NoDeviceError, which says what to install, if there is none."""
     forks.check_process()
     try:
         platforms = cl.get_platforms()
@@ -106,15 +109,15 @@ def all_devices() -> list[cl.Device]:
 def _devices(platform: cl.Platform) -> list[cl.Device]:
     try:
         return list(platform.get_devices())
-    except cl.Error:  # CL_DEVICE_NOT_FOUND: a driver whose hardware is not there
+    except cl.Error:  # CL_DEVICE_NOT_FOUND: the driver finds no hardware
         return []
 
 
 def default_device() -> cl.Device:
-    """The device that PYOPENCL_CTX names, else the largest GPU, else the first device."""
+    """The device that PYOPENCL_CTX names, else the largest GPU, else the first. Raises NoDeviceError."""
     choice = environment.CONTEXT.value
     if choice:
-        all_devices()  # a missing driver gets pyclmm's own message
+        all_devices()  # raises pyclmm's own error if no driver is installed
         try:
             return cl.create_some_context(interactive=False).devices[0]
         except (RuntimeError, ValueError, cl.Error) as error:
@@ -126,12 +129,12 @@ def default_device() -> cl.Device:
 
 
 def _largest(devices: list[cl.Device]) -> cl.Device | None:
-    """The one with the most compute units times clock; the first of equals."""
+    """The device with the greatest compute units x clock, the first of equal ones; None of an empty list."""
     return max(devices, key=lambda d: d.max_compute_units * d.max_clock_frequency, default=None)
 
 
 def device_labels() -> dict[str, cl.Device]:
-    """Devices by "platform:device" number, as `pyclmm info` lists them."""
+    """Devices by "platform:device" number, in the order in which `pyclmm info` lists them."""
     labels = {}
     for p, platform in enumerate(cl.get_platforms()):
         for d, device in enumerate(_devices(platform)):
@@ -141,10 +144,11 @@ def device_labels() -> dict[str, cl.Device]:
 
 @dataclass(frozen=True)
 class DeviceRecord:
-    """One device of this machine. Any ``device=`` takes it, its number or its name.
+    """One device of this machine. ``device=`` accepts the record, its number or its name.
 
-    ``kind`` is "cpu", "gpu", "accelerator" or "other"; ``memory`` is in bytes; ``default``: whether it is
-    used where no device is named; ``device`` is PyOpenCL's.
+    ``number`` is "platform:device". ``kind`` is "cpu", "gpu", "accelerator" or "other". ``memory`` is the
+    global memory in bytes. ``default``: whether calls that name no device use it. ``device`` is the
+    pyopencl.Device.
     """
 
     number: str
@@ -165,11 +169,11 @@ class DeviceRecord:
 
 
 def devices() -> list[DeviceRecord]:
-    """Every device of every platform, in the order of their numbers; NoDeviceError if there is none."""
+    """Every device of every platform, ordered by number. Raises NoDeviceError if there is none."""
     all_devices()
     try:
         default = default_device()
-    except NoDeviceError:  # PYOPENCL_CTX names none: the list says what it could name
+    except NoDeviceError:  # PYOPENCL_CTX names no device; the list shows what it can name
         default = None
     return [_record(number, device, device == default) for number, device in device_labels().items()]
 
@@ -190,17 +194,18 @@ def _record(number: str, device: cl.Device, default: bool) -> DeviceRecord:
     )
 
 
-# What ``device=`` takes: a number ("0:1", or the place in `devices()`), "cpu", "gpu", (part of) a name.
+# What ``device=`` accepts; see :func:`find_device`.
 DeviceChoice = cl.Device | DeviceRecord | str | int
 
 
 def find_device(choice: DeviceChoice | None) -> cl.Device:
-    """The device of that number, kind or name; the default one for None.
+    """The device that *choice* names; the default device for None.
 
-    *choice*: a pyopencl.Device, a record of :func:`devices`, "platform:device" or the place in
-    :func:`devices`, "cpu" or "gpu" (the largest one), or a part of its or its platform's name.
+    *choice*: a pyopencl.Device, a record of :func:`devices`, "platform:device", an index into
+    :func:`devices`, "cpu" or "gpu" (the largest one), or a part of the names of platform and device.
 
-    Raises ArgumentError where none or several fit, DTypeError for what is none of these.
+    Raises ArgumentError if no device or several fit, DTypeError for any other type, NoDeviceError if there is
+    no device.
     """
     if choice is None:
         return default_device()

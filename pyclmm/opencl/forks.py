@@ -1,6 +1,6 @@
-"""Forks: OpenCL drivers do not survive them, so a child of a process that used one gets a clear error.
+"""Forks: an OpenCL driver does not work in a forked process, so such a process gets a clear error.
 
-A driver's threads are not there in the child, and its first command would wait for them for ever.
+The forked process lacks the driver's threads, and its first command would wait for them forever.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import os
 
 from ..errors import ForkError
 
-_used = False  # whether this process, or one it was forked from, has talked to a driver
-_broken = False  # whether that was before the fork
+_used = False  # whether this process, or one that it was forked from, has used a driver
+_broken = False  # whether it was used before the fork
 
 
 def check_process() -> None:
-    """Note that a driver is going to be used; ForkError where it would hang."""
+    """Record that a driver will be used. Raises ForkError if it would hang."""
     global _used  # noqa: PLW0603 - a fact of the process
     if _broken:
         raise ForkError(
-            "this process was forked from one that had already used OpenCL, and no driver survives that; "
+            "this process was forked from one that had already used OpenCL, and drivers fail after a fork; "
             'start processes with multiprocessing.get_context("spawn"), or use pyclmm only after the fork'
         )
     _used = True

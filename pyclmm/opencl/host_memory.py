@@ -1,7 +1,7 @@
-"""NumPy operands: the least copying that makes them readable, and the buffers around them.
+"""NumPy arrays as operands: which need a copy, and the buffers through which kernels access them.
 
-On a device that shares the host's memory a buffer is laid around the array where it is
-(``USE_HOST_PTR``), so nothing is copied in or out. On others the array's bytes are transferred.
+On a device that shares the host's memory a buffer uses the array in place (``USE_HOST_PTR``) and nothing is
+copied. On any other device the array's bytes are transferred.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 Operands = Mapping[str, Array]
 
-_IN_BUFFER_PROTOCOL = "biufc"  # kinds of dtypes; bfloat16 (V) is not
+_IN_BUFFER_PROTOCOL = "biufc"  # kinds of dtypes; bfloat16 has kind V
 _READ_HERE = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
 _READ_WRITE_HERE = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
-HOST_ALIGN = 16  # bytes: what every allocator of a 64-bit machine gives, so plans may count on it
+HOST_ALIGN = 16  # bytes: the least alignment of allocators on 64-bit machines, so plans rely on it
 
 
 def is_addressable(x: Array) -> bool:
-    """Whether kernels can address *x*: native byte order, whole elements from one to the next.
+    """Whether kernels can address *x*: native byte order, address and strides multiples of the element size.
 
-    Aligned to whole elements: to NumPy half a complex number is enough, to OpenCL it is not.
+    NumPy aligns complex numbers to half their size, OpenCL to their size.
     """
     return x.dtype.isnative and not any(at % x.itemsize for at in (_address(x), *x.strides))
 
 
 def is_copied(x: Array, device: DeviceInfo) -> bool:
-    """Whether the host copies *x* before kernels read it, because of its layout alone."""
+    """Whether the layout of *x* requires that the host copies it before kernels read it."""
     return not is_addressable(x) or _has_wide_gaps(x, device)
 
 
 def dense_layout(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo) -> Operand:
-    """The layout of a new array."""
+    """The layout of a new C-contiguous array."""
     return replace(dense(shape, dtype), align=new_align(device))
 
 
 def new_align(device: DeviceInfo) -> int:
-    """Bytes that new arrays are aligned to, in the memory where *device* reads them."""
+    """The alignment in bytes of new arrays in the memory that *device* reads."""
     return HOST_ALIGN if device.unified_memory else MAX_ALIGN
 
 
 def layout(x: Array, device: DeviceInfo) -> Operand:
-    """The layout of an array that *device* reads as it is."""
+    """The layout of an array that *device* reads without a copy."""
     if device.unified_memory:
         return Operand(x.shape, x.strides, x.dtype, min(HOST_ALIGN, alignment(_address(x))))
     start = Span.around(x).start * x.itemsize if x.size else 0
@@ -65,11 +65,11 @@ def layout(x: Array, device: DeviceInfo) -> Operand:
 
 
 def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
-    """What a plan depends on: the layouts, and the operands that writing ``out`` would spoil.
+    """What a plan depends on: the layouts, and the operands that writing ``out`` would change.
 
-    C in place is no clash: a kernel reads C(i, j) only where it is about to write out(i, j). What an
-    array has allocated itself is aligned to HOST_ALIGN; asking for an address takes NumPy a microsecond. A
-    dtype's letter tells longlong from int64, which are equal dtypes, and each gives results of its own.
+    C in place is safe: the work-item that writes out(i, j) reads C(i, j) just before. Memory that an array
+    owns is aligned to HOST_ALIGN, so its address, which takes NumPy a microsecond, is not needed. A dtype's
+    letter tells longlong from int64, which are equal dtypes but give results of different dtypes.
     """
     layouts = [
         (name, x.shape, x.strides, x.dtype, x.dtype.char, 0 if x.flags.owndata else _address(x) % HOST_ALIGN)
@@ -79,8 +79,8 @@ def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
     if out is None:
         return tuple(layouts), ()
     sharing = [n for n, x in operands.items() if n != "out" and np.may_share_memory(x, out)]
-    clashing = [n for n in sharing if n != "c" or not _same_view(operands[n], out)]
-    return tuple(layouts), tuple(clashing)
+    overlapping = [n for n in sharing if n != "c" or not _same_view(operands[n], out)]
+    return tuple(layouts), tuple(overlapping)
 
 
 def _same_view(x: Array, y: Array) -> bool:
@@ -91,22 +91,22 @@ def _same_view(x: Array, y: Array) -> bool:
 class Span:
     """The bytes from an array's lowest to its highest element."""
 
-    memory: Array  # uint8: the buffer protocol does not know every dtype (bfloat16)
-    start: int  # how many elements into `memory` the array's first one lies
+    memory: Array  # uint8, because the buffer protocol lacks bfloat16
+    start: int  # index in `memory` of the array's first element, in elements
 
     @classmethod
     def around(cls, x: Array) -> Span:
-        if x.flags.forc:  # the common case, and a tenth of the cost
+        if x.flags.forc:  # the common case, and ten times faster
             return cls(x.reshape(-1, order="A").view(np.uint8), 0)
         upward: Any = (..., *(slice(None, None, -1 if s < 0 else 1) for s in x.strides))
-        lowest = x[upward]  # a view, also of 0-D arrays
+        lowest = x[upward]  # a view, of 0-D arrays too
         memory = as_strided(lowest, (_extent(x),), (x.itemsize,), writeable=x.flags.writeable)
         start = (_address(x) - _address(lowest)) // x.itemsize
         return cls(memory.view(np.uint8), start)
 
 
 def _extent(x: Array) -> int:
-    """Elements from the lowest to the highest."""
+    """The number of elements from the lowest to the highest, gaps included."""
     steps = zip(x.shape, x.strides, strict=True)
     return int(1 + sum((length - 1) * abs(stride) // x.itemsize for length, stride in steps))
 
@@ -116,28 +116,28 @@ def _address(x: Array) -> int:
 
 
 def location(x: Array) -> int:
-    """What tells *x*'s memory from another's: its address."""
+    """Identifies the memory of *x*: its address."""
     return _address(x)
 
 
 def _has_wide_gaps(x: Array, device: DeviceInfo) -> bool:
-    """Whether *x* is transferred, and gaps between its elements outweigh the data."""
+    """Whether *x* is transferred and the gaps between its elements are over a quarter of its size."""
     if device.unified_memory or x.size == 0:
         return False
     return _extent(x) * x.itemsize > 1.25 * x.nbytes
 
 
 def check_size(nbytes: int, device: DeviceInfo, argument: str) -> None:
-    """Raise DeviceMemoryError where the device allows no buffer of *nbytes*."""
+    """Raise DeviceMemoryError, naming *argument*, if the device allows no buffer of *nbytes*."""
     if nbytes > device.max_mem_alloc_size:
         raise DeviceMemoryError(
             f"{argument} needs a buffer of {nbytes} bytes; device {device.name!r} allows "
-            f"{device.max_mem_alloc_size} (CL_DEVICE_MAX_MEM_ALLOC_SIZE); multiply in parts"
+            f"{device.max_mem_alloc_size} (CL_DEVICE_MAX_MEM_ALLOC_SIZE); multiply smaller matrices"
         )
 
 
 def allocate(context: cl.Context, nbytes: int, device: DeviceInfo, argument: str) -> cl.Buffer:
-    """A device buffer; DeviceMemoryError names *argument* and the bytes where there is none."""
+    """A device buffer. Raises DeviceMemoryError, naming *argument* and the bytes, or DeviceLostError."""
     check_size(nbytes, device, argument)
     try:
         return cl.Buffer(context, cl.mem_flags.READ_WRITE, max(1, nbytes))
@@ -146,7 +146,7 @@ def allocate(context: cl.Context, nbytes: int, device: DeviceInfo, argument: str
 
 
 def filled(context: cl.Context, content: Array, device: DeviceInfo, argument: str) -> cl.Buffer:
-    """A device buffer that holds a copy of *content*; errors as :func:`allocate`."""
+    """A device buffer with a copy of *content*. Raises as :func:`allocate` does."""
     flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
     try:
         return cl.Buffer(context, flags, hostbuf=content)
@@ -156,17 +156,17 @@ def filled(context: cl.Context, content: Array, device: DeviceInfo, argument: st
 
 @dataclass(frozen=True)
 class Form:
-    """How the memory of arrays of one layout is handed to OpenCL."""
+    """How OpenCL gets the memory of arrays of one layout."""
 
-    plain: bool  # the array itself can be
-    start: int  # how many elements into that memory the array's first one lies
+    plain: bool  # whether OpenCL takes the array itself
+    start: int  # index in that memory of the array's first element, in elements
 
     def memory(self, x: Array) -> Array:
         return x if self.plain else Span.around(x).memory
 
 
 def form_of(x: Array, device: DeviceInfo, argument: str) -> Form:
-    """The form of *x* and every array with its layout. Raises DeviceMemoryError where it is too large."""
+    """The form of every array with the layout of *x*. Raises DeviceMemoryError if *x* is too large."""
     span = Span.around(x)
     check_size(span.memory.nbytes, device, argument)
     plain = device.unified_memory and x.flags.forc and x.dtype.kind in _IN_BUFFER_PROTOCOL
@@ -174,26 +174,26 @@ def form_of(x: Array, device: DeviceInfo, argument: str) -> Form:
 
 
 def dense_form(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo, argument: str) -> Form:
-    """The form of new arrays. Raises DeviceMemoryError where they are too large."""
+    """The form of new arrays. Raises DeviceMemoryError if they are too large."""
     check_size(math.prod(shape) * dtype.itemsize, device, argument)
     return Form(device.unified_memory and dtype.kind in _IN_BUFFER_PROTOCOL, 0)
 
 
 class HostBuffers:
-    """The buffers of one call on NumPy arrays, and the way of the result back to the host."""
+    """The buffers of one call on NumPy arrays, and the transfer of the result to the host."""
 
     def __init__(self, queue: cl.CommandQueue, device: DeviceInfo) -> None:
         self.queue = queue
         self.device = device
         self._context = queue.context
-        self.uploads: list[cl.Event] = []  # what a kernel must wait for
+        self.uploads: list[cl.Event] = []  # kernels wait for these
         self._inputs: list[tuple[Array, int, cl.Buffer]] = []  # memory, size of an element, buffer
         self._out: tuple[Array, cl.Buffer] | None = None
 
     def read(self, x: Array, form: Form, argument: str) -> tuple[cl.Buffer, int]:
         """(buffer, offset in elements) through which kernels read *x*."""
         memory = form.memory(x)
-        for other, size, buffer in self._inputs:  # A @ A.T: one buffer, not two on one memory
+        for other, size, buffer in self._inputs:  # A @ A.T: one buffer for the same memory
             if size == x.itemsize and np.may_share_memory(memory, other) and _within(memory, other):
                 return buffer, form.start + (_address(memory) - _address(other)) // size
         buffer = self._input_buffer(memory, argument)
@@ -202,7 +202,7 @@ class HostBuffers:
 
     def _input_buffer(self, memory: Array, argument: str) -> cl.Buffer:
         try:
-            if self.device.unified_memory:  # Intel's runtime copies an array that it is told is only read
+            if self.device.unified_memory:  # Intel's runtime copies an array under READ_ONLY
                 flags = _READ_WRITE_HERE if memory.flags.writeable else _READ_HERE
                 return cl.Buffer(self._context, flags, 0, memory)
             buffer = cl.Buffer(self._context, cl.mem_flags.READ_ONLY, memory.nbytes)
@@ -219,17 +219,17 @@ class HostBuffers:
                 buffer = cl.Buffer(self._context, _READ_WRITE_HERE, 0, memory)
             else:
                 buffer = cl.Buffer(self._context, cl.mem_flags.READ_WRITE, memory.nbytes)
-                if memory.nbytes != x.nbytes:  # gaps come back with the result
+                if memory.nbytes != x.nbytes:  # the download overwrites the gaps too
                     self.uploads += upload(self.queue, buffer, memory)
         except cl.Error as error:
             raise out_of_memory(memory.nbytes, self.device, "out", error) from error
         self._out = memory, buffer
         return buffer, form.start
 
-    def bring_back(self, after: list[cl.Event]) -> None:
-        """Wait for *after*, then make what was written visible in its array.
+    def read_back(self, after: list[cl.Event]) -> None:
+        """Wait for *after*, and then for the result to be in its array.
 
-        Raises DeviceLostError where the kernel did not come to its end.
+        Raises DeviceLostError if the kernel did not finish.
         """
         if self._out is None:
             return
@@ -251,13 +251,13 @@ class HostBuffers:
         )
         mapped.base.release(self.queue)
 
-    def settle(self) -> None:
-        """Wait until nothing uses the host arrays any more; a call that fails must not return before."""
+    def finish(self) -> None:
+        """Wait until the device uses no host array. A call that fails must not return earlier."""
         with contextlib.suppress(cl.Error):
             self.queue.finish()
 
 
 def _within(x: Array, y: Array) -> bool:
-    """Whether all bytes of the one lie in those of the other."""
+    """Whether every byte of *x* is in *y*."""
     ahead = _address(x) - _address(y)
     return 0 <= ahead <= y.nbytes - x.nbytes

@@ -1,4 +1,4 @@
-"""The launches of a checked call in order: copies in, the product, the copy out. Pure data."""
+"""The launches of a checked call in order: copies of operands, the product, the copy to out. Pure data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..kernels.interface import Arg, Launch, Program, Table, Work, Workspace, ro
 from ..problem.dtypes import ACCUMULATOR, COMPLEX, dtype_of
 from ..problem.gemm import Copy, Gemm
 
-_COPY_GROUP = 16  # work-items of a work-group that copies
-_START = np.int64(0)  # of a temporary
+_COPY_GROUP = 16  # work-items of a copy's work-group
+_START = np.int64(0)  # the offset of a temporary
 
 
 def complete(gemm: Gemm, product: Work) -> Work:
-    """*product*, the launches of gemm's problem, with the copies around it and the tables of offsets."""
+    """*product*, the launches of gemm's problem, with the batch offsets and the copies around it."""
     problem = gemm.problem
     renamed: dict[Arg, Arg] = {}
     before: list[Launch] = []
@@ -28,24 +28,24 @@ def complete(gemm: Gemm, product: Work) -> Work:
             continue
         temporary = _temporary(name, copy, copy.target_type)
         workspace.append(temporary)
-        tables[_table_of(name)] = _table(copy)
+        tables[_offsets_name(name)] = _offsets(copy)
         own = (name, f"{name}_offset")
-        launch = copy_launch(copy, own, (temporary.symbol, _START), _table_of(name))
+        launch = copy_launch(copy, own, (temporary.symbol, _START), _offsets_name(name))
         before.append(replace(launch, packs=name))
         renamed |= {own[0]: temporary.symbol, own[1]: _START}
     if gemm.out_copy is not None:
         temporary = _temporary("out", gemm.out_copy, gemm.out_copy.source_type)
         workspace.append(temporary)
-        tables[_table_of("out")] = _table(gemm.out_copy)
+        tables[_offsets_name("out")] = _offsets(gemm.out_copy)
         source = (temporary.symbol, _START)
-        after.append(copy_launch(gemm.out_copy, source, ("out", "out_offset"), _table_of("out")))
+        after.append(copy_launch(gemm.out_copy, source, ("out", "out_offset"), _offsets_name("out")))
         renamed |= {"out": temporary.symbol, "out_offset": _START}
     between = [replace(x, args=tuple(_renamed(arg, renamed) for arg in x.args)) for x in product.launches]
     return Work((*before, *between, *after), tuple(workspace), tables)
 
 
 def batch_table(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> Table:
-    """Offsets in elements: a row for each entry of the stack, a column for each operand."""
+    """Batch offsets in elements: a row for each product of the stack, a column for each array."""
     table = np.zeros((*shape, len(strides)), np.int64)
     for column, steps in enumerate(strides):
         for axis, (length, step) in enumerate(zip(shape, steps, strict=True)):
@@ -62,16 +62,16 @@ def _temporary(name: str, copy: Copy, element: str) -> Workspace:
     return Workspace(f"copy_{name}", copy.elements * dtype_of(element).itemsize)
 
 
-def _table_of(name: str) -> str:
+def _offsets_name(name: str) -> str:
     return f"copy_offsets_{name}"
 
 
-def _table(copy: Copy) -> Table:
+def _offsets(copy: Copy) -> Table:
     return batch_table(copy.shape[:-2], (copy.source_strides[:-2], copy.target_strides[:-2]))
 
 
 def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], batch_offsets: Arg) -> Launch:
-    """The launch that does *copy*; *source* and *target* are (buffer, offset) arguments."""
+    """The launch of *copy*; *source* and *target* are (buffer, offset) arguments."""
     rows, cols = copy.shape[-2:]
     program = Program(
         "copy.cl",
@@ -81,7 +81,7 @@ def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], ba
             ("C_TYPE", copy.source_type),
             ("BIAS_TYPE", copy.source_type),
             ("OUT_TYPE", copy.target_type),
-            ("ACC_TYPE", through(copy.source_type, copy.target_type)),
+            ("ACC_TYPE", intermediate_type(copy.source_type, copy.target_type)),
             ("CONJ_A", 0),
             ("CONJ_B", 0),
         ),
@@ -104,12 +104,12 @@ def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], ba
     )
 
 
-def through(source: str, target: str) -> str:
-    """The accumulator type that a conversion goes through without losing anything on the way."""
+def intermediate_type(source: str, target: str) -> str:
+    """A type through which a conversion from *source* to *target* is exact until its last rounding."""
     if target in COMPLEX:
         return target
     if "float64" in (source, target):
         return "float64"
     if ACCUMULATOR[target] == "float32":
         return "float32"
-    return "uint64"  # integers: sign-extended, then cut to the target's width
+    return "uint64"  # integers: sign-extended, then truncated to the target's width

@@ -1,8 +1,8 @@
-"""Programs and kernels: the only caller of ``cl.Program``.
+"""Compiles programs and makes kernel objects. The only module that calls ``cl.Program``.
 
-A source of cl/ includes what it needs, and ``#line`` marks let a build error name the real file and line.
-A program is compiled once a context and set of macros, whatever the shapes; PyOpenCL keeps compiled
-binaries on disk for drivers that do not.
+A source of cl/ includes the headers it needs, and ``#line`` directives let a build error name the real file
+and line. A program is compiled once for each context and set of macros, whatever the shapes. PyOpenCL keeps
+compiled binaries on disk, for drivers that do not.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-OLD_POCL = "unknown target CPU"  # what PyPI's PoCL 3.0 says of processors that are younger than its compiler
+OLD_POCL = "unknown target CPU"  # the error of PyPI's PoCL 3.0 on processors newer than its compiler
 
 _PROGRAMS_KEPT = 512
-_INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # by its path in cl/
+_INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # a path in cl/
 _programs: SingleFlight[tuple[cl.Context, Program], cl.Program] = SingleFlight(_PROGRAMS_KEPT)
-_cache_dir: Any = None  # PyOpenCL's own folder; False: none
+_cache_dir: Any = None  # None: PyOpenCL's default folder; False: no cache
 
 
 class _Quiet:
-    """Keeps the compiler's remarks from the user while any thread is building.
+    """Hides CompilerWarning while any thread is building.
 
-    ``warnings.catch_warnings`` alone would leave its filter behind, or take it away too early, where
-    builds of several threads overlap.
+    ``warnings.catch_warnings`` alone is not enough: if builds of several threads overlap, its filter is
+    removed too early or never.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ _quiet = _Quiet()
 
 @cache
 def _folder() -> Traversable:
-    """cl/ as it is installed, or beside the package in a clone."""
+    """The folder cl/: inside the installed package, or beside the package in a clone."""
     package = resources.files("pyclmm")
     installed = package.joinpath("cl")
     return installed if installed.is_dir() else Path(str(package)).parent / "cl"
@@ -86,7 +86,7 @@ def read_source(name: str) -> str:
 
 @cache
 def expanded(name: str) -> str:
-    """That file with every header that it includes, each once, and the real file and line in messages."""
+    """The file *name* of cl/ with every header that it includes, each once, and ``#line`` directives."""
     return "\n".join(_lines(name, set()))
 
 
@@ -105,39 +105,39 @@ def _lines(name: str, seen: set[str]) -> Iterator[str]:
 
 
 def build_options(program: Program) -> tuple[str, ...]:
-    """The compiler's options: OpenCL C 1.2, and the macros in their order."""
+    """The compiler's options: OpenCL C 1.2, then the macros in their order."""
     macros = [f"-D{name}={value}" for name, value in program.defines]
     return ("-cl-std=CL1.2", *macros)
 
 
 def source_hash(program: Program) -> str:
-    """A digest of everything that decides what is compiled."""
+    """A digest of everything that the compiled program depends on."""
     target = str(program.ptx_target)
     text = "\n".join((expanded(program.source), *build_options(program), target))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def built(context: cl.Context, program: Program) -> cl.Program:
-    """The compiled program, from the cache or built now. Raises BuildError."""
+    """The compiled program, from the cache or compiled now. Raises BuildError."""
     return _programs.get((context, program), lambda: _build(context, program))
 
 
 def forget(context: cl.Context) -> None:
-    """Keep nothing of a (lost) context."""
+    """Drop the programs of a lost context."""
     _programs.forget(lambda key: key[0] == context)
 
 
 def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:
-    """A kernel object of its own: PyOpenCL's are not safe to share between threads. Raises BuildError."""
+    """A new kernel object, because threads cannot share PyOpenCL's safely. Raises BuildError."""
     try:
         return cl.Kernel(built(context, program), name)
     except cl.Error as error:
-        raise _refused(context, program, f"{name}: {error}") from error
+        raise _build_error(context, program, f"{name}: {error}") from error
 
 
-def _refused(context: cl.Context, program: Program, log: str) -> BuildError:
+def _build_error(context: cl.Context, program: Program, log: str) -> BuildError:
     if OLD_POCL in log:
-        log += "\nThis PoCL is older than the processor: `python -m pyclmm.tools.pocl_wheel` mends PyPI's."
+        log += "\nThis PoCL is older than the processor; `python -m pyclmm.tools.pocl_wheel` repairs PyPI's."
     return BuildError(_names(context), " ".join(build_options(program)), log)
 
 
@@ -156,13 +156,13 @@ def _build(context: cl.Context, program: Program) -> cl.Program:
                 result = _rewritten(context, result)
     except (cl.Error, ValueError) as error:
         _log.info("compiling %s for %s failed", program.source, device)
-        raise _refused(context, program, _without_file(str(error))) from error
+        raise _build_error(context, program, _without_file(str(error))) from error
     _log.info("compiled %s for %s in %.3f s", program.source, device, time.perf_counter() - start)
     return result
 
 
 def _rewritten(context: cl.Context, compiled: cl.Program) -> cl.Program:
-    """The same program with the instructions in it that only ptx.TARGET has."""
+    """The same program, rewritten for ptx.TARGET."""
     binaries: Any = compiled.get_info(cl.program_info.BINARIES)
     devices: Any = compiled.get_info(cl.program_info.DEVICES)
     texts = [ptx.rewritten(binary) for binary in binaries]
@@ -171,26 +171,26 @@ def _rewritten(context: cl.Context, compiled: cl.Program) -> cl.Program:
 
 
 def _compiled(context: cl.Context, source: str, options: list[str]) -> cl.Program:
-    """Compile, through PyOpenCL's cache of binaries while that works.
+    """Compile through PyOpenCL's cache of binaries; without the cache after it has failed once.
 
-    It fails with whatever went wrong in it: a folder that cannot be written, or the lock that a
-    killed process left, for which it waits a minute.
+    The cache fails with any exception, for example if its folder cannot be written, or after a minute's wait
+    for a lock that a killed process has left.
     """
-    global _cache_dir  # noqa: PLW0603 - once broken, not tried again
+    global _cache_dir  # noqa: PLW0603 - a cache that failed is not tried again
     if _cache_dir is None:
         try:
             cached: cl.Program = cl.Program(context, source).build(options)
             return cached
         except cl.Error:
             raise
-        except Exception:  # a cache may fail in any way
+        except Exception:  # the cache may raise anything
             _cache_dir = False
     uncached: cl.Program = cl.Program(context, source).build(options, cache_dir=_cache_dir)
     return uncached
 
 
 def _without_file(log: str) -> str:
-    """*log* without the copy of the source that PyOpenCL leaves behind where a build fails."""
+    """*log* without its last line, after deleting the copy of the source that PyOpenCL names there."""
     found = re.search(r"\n\(source saved as (.+\.cl)\)$", log)
     if found is None:
         return log

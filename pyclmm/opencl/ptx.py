@@ -1,12 +1,12 @@
-"""Instructions that the compiler of OpenCL C refuses: NVIDIA's program text, rewritten for sm_90a.
+"""Rewrites NVIDIA's program text for sm_90a, to use instructions that its OpenCL C compiler rejects.
 
 NVIDIA's compiler turns OpenCL C into PTX, which is text, for ``.target sm_90``. The instructions of
-``sm_90a`` (wgmma, tensormap.replace) exist only for that target, and no compiler option names it. So
-sources write them as comments inside ``asm``, where operands are still filled in::
+``sm_90a`` (wgmma, tensormap.replace) exist only for that target, and no compiler option selects it. So
+sources write them as comments inside ``asm``, where the compiler still fills in operands::
 
     asm volatile("//@sm_90a wgmma.commit_group.sync.aligned;");
 
-and the compiled text is rewritten before it is loaded: the marks go, the target changes.
+The compiled text is rewritten before it is loaded: the marks are removed and the target is changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TARGET_LINE = re.compile(rb"^(\.target[ \t]+)sm_90(?=[,\s])", re.MULTILINE)
 
 
 def rewritten(binary: bytes) -> bytes:
-    """The program text for sm_90a. Raises ValueError if *binary* is not what this module knows."""
+    """The program text for sm_90a. Raises ValueError if *binary* is not PTX for sm_90 with marks."""
     if b".version" not in binary[:4096]:
         raise ValueError("the program binary is not PTX text")
     if MARK not in binary:

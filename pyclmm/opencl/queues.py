@@ -1,4 +1,4 @@
-"""Queues and the contexts they are in: the default one, and new ones on a device."""
+"""Queues and their contexts: the default queue, and queues on a given device."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .devices import DeviceChoice, default_device, find_device
 
 _lock = threading.Lock()
 _contexts: dict[cl.Device, cl.Context] = {}
-_default: dict[str, cl.CommandQueue] = {}  # by PYOPENCL_CTX
-_chosen: dict[DeviceChoice, cl.CommandQueue] = {}  # by what named the device
+_default: dict[str, cl.CommandQueue] = {}  # by the value of PYOPENCL_CTX
+_chosen: dict[DeviceChoice, cl.CommandQueue] = {}  # by what was given as device=
 
 
 def default_queue() -> cl.CommandQueue:
-    """The cached in-order queue on the default device, one a process."""
+    """The in-order queue on the default device, one for each process. Raises NoDeviceError or ForkError."""
     forks.check_process()
     key = environment.CONTEXT.value
     queue = _default.get(key)
@@ -30,9 +30,9 @@ def default_queue() -> cl.CommandQueue:
 
 
 def queue_on(choice: DeviceChoice) -> cl.CommandQueue:
-    """The cached in-order queue on the device that :func:`find_device` finds; errors as there."""
+    """A cached in-order queue on the device that :func:`find_device` finds. Raises as it does."""
     forks.check_process()
-    searched = type(choice) in (str, int)  # among all devices, which takes long: its queue is kept too
+    searched = type(choice) in (str, int)  # a search takes long, so its queue is cached by name
     queue = _chosen.get(choice) if searched else None
     if queue is not None:
         return queue
@@ -47,7 +47,7 @@ def queue_on(choice: DeviceChoice) -> cl.CommandQueue:
 
 
 def forget(context: cl.Context) -> None:
-    """Begin a new context next time, where the one kept is that (lost) one."""
+    """Drop a lost context and its queues, so that the next call makes new ones."""
     with _lock:
         for device in [device for device, kept in _contexts.items() if kept == context]:
             del _contexts[device]
@@ -58,9 +58,9 @@ def forget(context: cl.Context) -> None:
 
 
 def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:
-    """An in-order queue on *device*, in this module's context for it.
+    """A new in-order queue on *device*, in this module's context for the device.
 
-    The context is kept: Intel's CPU runtime lets go of one that only a queue refers to.
+    The context is kept, because Intel's CPU runtime frees a context that only a queue refers to.
     """
     context = _contexts.get(device) or _contexts.setdefault(device, cl.Context([device]))
     if profiling:

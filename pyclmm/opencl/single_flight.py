@@ -1,4 +1,4 @@
-"""SingleFlight: a cache in which each value is made once, however many threads ask for it."""
+"""SingleFlight: a cache that makes each value once, however many threads ask for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ V = TypeVar("V")
 
 
 class SingleFlight(Generic[K, V]):
-    """Keeps the *most* values that were used last. One thread makes a value, others that ask for the same key
-    wait for it, and other keys go on. Where making it raises, nothing is kept: the next one tries again."""
+    """Keeps the *most* recently used values; all of them for None.
+
+    One thread makes a value. Threads that ask for the same key wait for it; threads with other keys do not.
+    If making it raises, nothing is kept and the next thread tries again.
+    """
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
@@ -22,7 +25,7 @@ class SingleFlight(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value that is kept for *key*, or what *make* returns."""
+        """The value of *key*, from the cache or from *make*. An exception of *make* is raised again."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
@@ -39,7 +42,7 @@ class SingleFlight(Generic[K, V]):
                     self._making.pop(key, None)
 
     def put(self, key: K, value: V) -> V:
-        """Keep *value*; returns it."""
+        """Keep *value* and return it."""
         with self._lock:
             self._values[key] = value
             while self._most is not None and len(self._values) > self._most:
@@ -47,7 +50,7 @@ class SingleFlight(Generic[K, V]):
         return value
 
     def forget(self, which: Callable[[K], bool]) -> None:
-        """Keep no value whose key fits *which*."""
+        """Drop the values whose key satisfies *which*."""
         with self._lock:
             for key in [key for key in self._values if which(key)]:
                 del self._values[key]

@@ -1,8 +1,8 @@
-"""Host memory to and from devices that do not share it: pinned staging, in overlapping chunks.
+"""Transfers between host memory and a device that does not share it, in chunks through pinned memory.
 
-Drivers copy from pageable memory through a pinned buffer of their own, one chunk after the other, by one
-thread. Here two pinned chunks take turns, so that the host fills one while the device reads the other,
-and a few threads fill it: one alone copies slower than the bus.
+A driver copies pageable memory through one pinned buffer, chunk after chunk, with one thread. Here two pinned
+buffers take turns, so that the host fills one while the device reads the other. Several threads fill a
+buffer, because one thread copies slower than the bus.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ import pyopencl as cl
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-CHUNK = 16 << 20  # bytes; 8 was slower on an H200, and pinned memory is not to be wasted
-DIRECT = 1 << 20  # bytes; below this one plain transfer is as fast
-_SLOTS = 2
-_PART = 1 << 20  # bytes that are worth a thread
+CHUNK = 16 << 20  # bytes; 8 MiB were slower on an H200, and more would only use more pinned memory
+DIRECT = 1 << 20  # bytes; up to this size a plain transfer is as fast
+_BUFFERS = 2
+_BYTES_PER_THREAD = 1 << 20  # the fewest bytes for which a thread pays
 _THREADS = max(1, min(6, (os.cpu_count() or 1) - 1))
 
 
 class _Staging:
-    """Two pinned chunks of one context, mapped for good, and the transfer that last used each."""
+    """Two pinned buffers of one context, always mapped, and the last transfer of each."""
 
     def __init__(self, queue: cl.CommandQueue) -> None:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         access: Any = cl.map_flags.READ | cl.map_flags.WRITE
         uint8: Any = np.dtype(np.uint8)
-        self.slots: list[Bytes] = []
-        self.busy: list[cl.Event | None] = [None] * _SLOTS
-        for _ in range(_SLOTS):
+        self.buffers: list[Bytes] = []
+        self.busy: list[cl.Event | None] = [None] * _BUFFERS
+        for _ in range(_BUFFERS):
             pinned = cl.Buffer(queue.context, flags, CHUNK)
             mapped, _ = cl.enqueue_map_buffer(queue, pinned, access, 0, (CHUNK,), uint8, is_blocking=True)
-            self.slots.append(mapped)
+            self.buffers.append(mapped)
 
-    def free_slot(self, number: int) -> Bytes:
-        """That slot's memory, once the transfer that used it has ended."""
-        event = self.busy[number % _SLOTS]
+    def free_buffer(self, number: int) -> Bytes:
+        """The buffer of chunk *number*, after its last transfer has ended."""
+        event = self.busy[number % _BUFFERS]
         if event is not None:
             event.wait()
-        return self.slots[number % _SLOTS]
+        return self.buffers[number % _BUFFERS]
 
 
-_kept = threading.local()  # a thread's staging: slots are written without a lock
+_kept = threading.local()  # by thread, so that buffers need no lock
 
 
 def _staging(queue: cl.CommandQueue) -> _Staging:
     by_context = _kept.__dict__.setdefault("by_context", {})
     if queue.context not in by_context:
-        by_context.clear()  # one context's chunks a thread: they are pinned memory
+        by_context.clear()  # buffers of one context only, because pinned memory is scarce
         by_context[queue.context] = _Staging(queue)
     staging: _Staging = by_context[queue.context]
     return staging
@@ -63,17 +63,17 @@ def _staging(queue: cl.CommandQueue) -> _Staging:
 
 @cache
 def _pool(_process: int) -> ThreadPoolExecutor:
-    """The copying threads; a forked child makes its own."""
+    """The threads that copy; a forked process makes its own."""
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="pyclmm-copy")
 
 
 def _copy(target: Bytes, source: Bytes) -> None:
-    """memcpy by several threads: NumPy lets go of the interpreter while it copies."""
-    parts = min(_THREADS, target.nbytes // _PART)
-    if parts < 2:
+    """Copy by several threads; NumPy releases the interpreter's lock while it copies."""
+    threads = min(_THREADS, target.nbytes // _BYTES_PER_THREAD)
+    if threads < 2:
         np.copyto(target, source)
         return
-    edges = [target.nbytes * i // parts for i in range(parts + 1)]
+    edges = [target.nbytes * i // threads for i in range(threads + 1)]
     pieces = [(target[i:j], source[i:j]) for i, j in itertools.pairwise(edges)]
     list(_pool(os.getpid()).map(lambda piece: np.copyto(*piece), pieces))
 
@@ -84,40 +84,40 @@ def _chunks(nbytes: int) -> Iterator[tuple[int, int, int]]:
 
 
 def upload(queue: cl.CommandQueue, buffer: cl.Buffer, memory: Bytes) -> list[cl.Event]:
-    """Copy *memory* (bytes) into *buffer*; returns the events that end it. *memory* is free at once."""
+    """Copy *memory* into *buffer*. Returns the events that end it; *memory* may be changed at once."""
     if memory.nbytes <= DIRECT:
         return [cl.enqueue_copy(queue, buffer, memory, is_blocking=True)]
     staging = _staging(queue)
     events = []
     for number, start, stop in _chunks(memory.nbytes):
-        slot = staging.free_slot(number)[: stop - start]
-        _copy(slot, memory[start:stop])
-        event = cl.enqueue_copy(queue, buffer, slot, dst_offset=start, is_blocking=False)
-        staging.busy[number % _SLOTS] = event
+        pinned = staging.free_buffer(number)[: stop - start]
+        _copy(pinned, memory[start:stop])
+        event = cl.enqueue_copy(queue, buffer, pinned, dst_offset=start, is_blocking=False)
+        staging.busy[number % _BUFFERS] = event
         events.append(event)
     return events
 
 
 def download(queue: cl.CommandQueue, memory: Bytes, buffer: cl.Buffer, after: list[cl.Event]) -> None:
-    """Copy *buffer* into *memory* (bytes) once *after* has ended; complete when it returns."""
+    """Copy *buffer* into *memory* after the events *after*. It is complete on return."""
     if memory.nbytes <= DIRECT:
         cl.enqueue_copy(queue, memory, buffer, wait_for=after, is_blocking=True)
         return
     staging = _staging(queue)
     pending: list[tuple[Bytes, Bytes, cl.Event]] = []
     for number, start, stop in _chunks(memory.nbytes):
-        if len(pending) == _SLOTS:
+        if len(pending) == _BUFFERS:
             _collect(pending.pop(0))
-        slot = staging.free_slot(number)[: stop - start]
-        event = cl.enqueue_copy(queue, slot, buffer, src_offset=start, wait_for=after, is_blocking=False)
-        staging.busy[number % _SLOTS] = event
+        pinned = staging.free_buffer(number)[: stop - start]
+        event = cl.enqueue_copy(queue, pinned, buffer, src_offset=start, wait_for=after, is_blocking=False)
+        staging.busy[number % _BUFFERS] = event
         queue.flush()
-        pending.append((memory[start:stop], slot, event))
+        pending.append((memory[start:stop], pinned, event))
     for chunk in pending:
         _collect(chunk)
 
 
 def _collect(chunk: tuple[Bytes, Bytes, cl.Event]) -> None:
-    target, slot, event = chunk
+    target, pinned, event = chunk
     event.wait()
-    _copy(target, slot)
+    _copy(target, pinned)

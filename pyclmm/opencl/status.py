@@ -1,7 +1,7 @@
-"""What a driver's error means: the only module that knows OpenCL's error codes.
+"""Turns a driver's error into one of pyclmm's. The only module that knows OpenCL's error codes.
 
-Three things can be wrong: memory is used up, the device (or its context) is gone, or the driver refuses
-what it was told to do. Each becomes an error of pyclmm's that says what happened and what to do.
+There are three cases: memory is used up, the device or its context is lost, or the driver rejects a command.
+The message says what happened and what to do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MEMORY = (
     cl.status_code.OUT_OF_HOST_MEMORY,
     cl.status_code.INVALID_BUFFER_SIZE,
 )
-# What later commands get once a context is gone; -9999 is NVIDIA's for an illegal access.
+# The codes of commands in a lost context; -9999 is NVIDIA's code for an illegal access.
 _LOST = (
     cl.status_code.DEVICE_NOT_AVAILABLE,
     cl.status_code.INVALID_CONTEXT,
@@ -26,42 +26,43 @@ _LOST = (
 
 
 def code_of(error: cl.Error) -> int | None:
-    """OpenCL's code of *error*, where it has one."""
+    """The OpenCL code of *error*, or None."""
     try:
         return int(error.code)
-    except AttributeError:  # raised by hand, with a text only
+    except AttributeError:  # PyOpenCL raised it with a text only
         return None
 
 
 def out_of_memory(nbytes: int, device: DeviceInfo, argument: str, error: cl.Error) -> PyclmmError:
-    """The error for an allocation that the driver refused."""
+    """The error for an allocation that the driver rejected."""
     if code_of(error) in _LOST:
         return lost(device, error)
     return DeviceMemoryError(
-        f"device {device.name!r} refused {nbytes} bytes for {argument} ({error}); it has "
-        f"{device.global_mem_size} bytes in all: free some, or multiply in parts"
+        f"device {device.name!r} rejected {nbytes} bytes for {argument} ({error}); it has "
+        f"{device.global_mem_size} bytes in all: free some, or multiply smaller matrices"
     )
 
 
-def refused(device: DeviceInfo, what: str, error: cl.Error) -> PyclmmError:
-    """The error for a command that was not taken: nothing of it has run."""
+def rejected(device: DeviceInfo, what: str, error: cl.Error) -> PyclmmError:
+    """The error for a command that the driver rejected, so that nothing of it has run."""
     code = code_of(error)
     if code in _LOST:
         return lost(device, error)
     if code in _MEMORY:
         return DeviceMemoryError(
-            f"device {device.name!r} had no memory for {what} ({error}): free some, or multiply in parts"
+            f"device {device.name!r} had no memory for {what} ({error}): "
+            "free some, or multiply smaller matrices"
         )
     return LaunchError(
-        f"device {device.name!r} refused {what} ({error}); call again, or with another kernel= "
-        "(`pyclmm info` lists them); `pyclmm selftest` tells which ones are right on this device"
+        f"device {device.name!r} rejected {what} ({error}); call again, or with another kernel= "
+        "(`pyclmm info` lists them); `pyclmm selftest` tells which ones give right results on this device"
     )
 
 
 def lost(device: DeviceInfo, error: cl.Error) -> DeviceLostError:
-    """The error for a command that was taken and did not come to its end."""
+    """The error for a command that the driver accepted and did not finish."""
     return DeviceLostError(
-        f"device {device.name!r} stopped before the result was there ({error}); nothing in its context can "
-        "be used again: call again with NumPy arrays, or make a new context and new Arrays; "
-        "`pyclmm selftest` tells whether a kernel does this"
+        f"device {device.name!r} stopped before the result was complete ({error}); nothing in its "
+        "context can be used again: call again with NumPy arrays, or make a new context and new Arrays; "
+        "`pyclmm selftest` tells whether a kernel causes this"
     )

@@ -1,4 +1,4 @@
-"""What is asked: NumPy's meaning of a product, and the canonical GEMM that it becomes. Pure.
+"""NumPy's definition of a product, and the canonical GEMM that a call becomes. Pure.
 
 Others import: canonical, dtypes, gemm, precision, words.
 """

@@ -1,9 +1,8 @@
-"""Every check of operands, and the way of a call into the canonical form of :mod:`pyclmm.problem`.
+"""Checks the operands of a call and brings the call into the canonical form, a :class:`GemmProblem`.
 
-Operands come as :class:`Operand` (shape, strides, dtype), so nothing here depends on where the data
-are, and nothing needs an OpenCL driver. What does not fit the canonical form is either turned into it (a
-column-major ``out`` is the transposed product) or listed as a :class:`Copy` that comes before or after the
-product.
+An operand is given as :class:`Operand` (shape, strides, dtype), so nothing here depends on where the data
+are. A column-major ``out`` gives the transposed product. Any other operand that does not fit gets a
+:class:`Copy` before the product, or after it for ``out``.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ LAYOUTS = ("NN", "NT", "TN", "TT")
 
 @dataclass(frozen=True)
 class _Matrix:
-    """A stack of matrices: element type, rows x cols, strides in elements, conjugation pending."""
+    """A stack of matrices: element type, rows x cols, strides in elements, whether it is to be conjugated."""
 
     type: str
     rows: int
@@ -47,7 +46,7 @@ class _Matrix:
     batch_strides: tuple[int, ...]
     align: int
     conj: bool = False
-    turned: bool = False  # rows are columns of the operand as it is stored
+    turned: bool = False  # the rows are the columns of the stored operand
 
     @property
     def T(self) -> _Matrix:
@@ -66,7 +65,7 @@ class _Matrix:
         return self.row_contiguous or self.T.row_contiguous
 
     def over(self, batch_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The batch strides after broadcasting to *batch_shape*."""
+        """The batch strides in elements after broadcasting to *batch_shape*."""
         missing = len(batch_shape) - len(self.batch_shape)
         own = tuple(
             0 if length == 1 else stride
@@ -75,12 +74,12 @@ class _Matrix:
         return (0,) * missing + own
 
     def leading(self) -> tuple[bool, int]:
-        """(transposed, leading dimension) of a matrix with a unit stride."""
+        """(whether it is stored transposed, leading dimension) of a matrix with a unit stride."""
         if self.row_contiguous:
             return False, self.rs if self.rows > 1 else self.cols
         return True, self.cs if self.cols > 1 else self.rows
 
-    def line_align(self, ld: int) -> int:
+    def row_align(self, ld: int) -> int:
         return alignment(self.align, *(s * self.itemsize for s in (ld, *self.batch_strides)))
 
 
@@ -99,7 +98,7 @@ def _matrix(operand: Operand, argument: str) -> _Matrix:
 
 
 def _promoted(a: Operand, b: Operand) -> tuple[Operand, Operand]:
-    """1-D operands as a row (of A) and a column (of B); 0-D ones are refused."""
+    """1-D operands as a row of A or a column of B. Raises ShapeError for 0-D operands."""
     for argument, x in (("a", a), ("b", b)):
         if not x.shape:
             raise ShapeError(
@@ -114,7 +113,7 @@ def _promoted(a: Operand, b: Operand) -> tuple[Operand, Operand]:
 
 
 def _transposed(x: _Matrix, trans: str, argument: str, vector: bool) -> _Matrix:
-    """op(x). A *vector* is its own transpose, as in NumPy."""
+    """op(x). A *vector* equals its transpose, as in NumPy."""
     if trans not in TRANSPOSES:
         raise unknown_name(argument, trans, TRANSPOSES)
     if trans == "N":
@@ -142,7 +141,7 @@ def _result_shape(a: Operand, b: Operand, ma: _Matrix, mb: _Matrix) -> tuple[int
 
 
 def _stack_of(out: Operand, batch: tuple[int, ...], core_axes: int) -> tuple[int, ...]:
-    """The stack that ``out`` holds, where *batch* broadcasts to it: NumPy repeats products there."""
+    """The stack of ``out`` if *batch* broadcasts to it, else *batch*. NumPy repeats the products then."""
     wanted = out.shape[: max(0, len(out.shape) - core_axes)]
     try:
         return wanted if np.broadcast_shapes(batch, wanted) == wanted else batch
@@ -151,7 +150,7 @@ def _stack_of(out: Operand, batch: tuple[int, ...], core_axes: int) -> tuple[int
 
 
 def _unfit(out: tuple[int, ...], shape: tuple[int, ...], core_axes: int) -> ShapeError:
-    """The error for an ``out`` that cannot hold the result, in the words that NumPy has for each case."""
+    """The error for an ``out`` that cannot hold the result, worded as NumPy words each case."""
     what = ""
     if len(out) < len(shape):
         what = " requires a reduction"
@@ -165,13 +164,13 @@ def _unfit(out: tuple[int, ...], shape: tuple[int, ...], core_axes: int) -> Shap
 
 
 def _squeezed(shape: tuple[int, ...], a: Operand, b: Operand) -> tuple[int, ...]:
-    """The user's result shape: without the axes that 1-D operands do not have."""
+    """The shape of the user's result, without the axes that 1-D operands lack."""
     *batch, m, n = shape
     return (*batch, *([m] if len(a.shape) > 1 else []), *([n] if len(b.shape) > 1 else []))
 
 
 def _expanded(x: Operand, a: Operand, b: Operand) -> Operand:
-    """A result-shaped operand with the axes that 1-D operands squeezed put back."""
+    """An operand of the result's shape, with the axes that 1-D operands lack put back."""
     shape, strides = list(x.shape), list(x.strides)
     if len(b.shape) == 1:
         shape.append(1)
@@ -185,9 +184,9 @@ def _expanded(x: Operand, a: Operand, b: Operand) -> Operand:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows the product: C, bias and activation, as the user passed them.
+    """C, bias and activation as the user passed them.
 
-    ``reads_c`` is false where beta is 0: C is checked all the same, and never read.
+    ``reads_c`` is false if beta is 0: C is checked but not read.
     """
 
     c: Operand | None = None
@@ -205,9 +204,9 @@ def problem_of(
     precision: str = "highest",
     stack: tuple[int, ...] = (),
 ) -> GemmProblem:
-    """The product of dense matrices, M x K and K x N, each stored transposed where *layout* says T.
+    """The problem of dense matrices, M x K and K x N, each stored transposed if its letter of *layout* is T.
 
-    Raises ArgumentError for another layout than "NN", "NT", "TN" or "TT".
+    Raises ArgumentError for a layout other than "NN", "NT", "TN" and "TT".
     """
     if layout not in LAYOUTS:
         raise unknown_name("layout", layout, LAYOUTS)
@@ -232,12 +231,12 @@ def checked_gemm(
 ) -> Gemm:
     """Check a call and bring it into canonical form.
 
-    *out_is_copied*: kernels must not write out itself, because it overlaps an operand or they cannot address
-    it; the product goes to a dense temporary first. *host_align*: the host makes the copies of the operands,
-    as they are stored, aligned to so many bytes; None: the device does.
+    *out_is_copied*: kernels write a dense temporary and not out, because out overlaps an operand or kernels
+    cannot address it. *host_align*: the alignment in bytes of the copies that the host makes of operands;
+    None if the device makes them.
 
-    Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (names),
-    UnsupportedError (dimensions over 2^31 - 2^16).
+    Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (names) and UnsupportedError
+    (dimensions over 2^31 - 2^16, strides that are not whole elements).
     """
     computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, out.dtype if out else None)
     a2, b2 = _promoted(a, b)
@@ -259,7 +258,7 @@ def checked_gemm(
 
 
 class _Builder:
-    """Collects the parts of a :class:`Gemm`: copies for what kernels cannot read, C and bias."""
+    """Builds a :class:`Gemm`: collects C, bias, and the copies of operands that kernels cannot read."""
 
     def __init__(
         self,
@@ -302,10 +301,10 @@ class _Builder:
             if given.c.shape != shape:
                 raise ShapeError(f"c has shape {given.c.shape}, but the result has shape {shape}")
             c = _matrix(_expanded(given.c, a, b), "c")
-            self.c = self._readable("c", c, unit=False) if given.reads_c else None
+            self.c = self._readable("c", c, unit_stride=False) if given.reads_c else None
         if given.bias is not None:
             self._check_cast(given.bias, "bias")
-            self.bias = self._readable("bias", self._bias(given.bias, a, b, full_shape), unit=False)
+            self.bias = self._readable("bias", self._bias(given.bias, a, b, full_shape), unit_stride=False)
 
     def _check_cast(self, x: Operand, argument: str) -> None:
         dtypes.type_name(x.dtype, argument)
@@ -322,14 +321,14 @@ class _Builder:
         if x.shape not in ((1, n), (m, 1), (1, 1)):
             raise ShapeError(
                 f"bias has shape {bias.shape}; for a result of {m} x {n} it must be ({n},) or "
-                f"(1, {n}), a value a column, or ({m}, 1), a value a row"
+                f"(1, {n}), a value for each column, or ({m}, 1), a value for each row"
             )
         return _matrix(x, "bias")
 
-    def _readable(self, name: str, x: _Matrix, unit: bool = True) -> _Matrix:
-        """*x*, or the dense copy of it that a kernel can read."""
+    def _readable(self, name: str, x: _Matrix, unit_stride: bool = True) -> _Matrix:
+        """*x* if kernels can read it, else a dense copy. *unit_stride*: *x* must have a unit stride."""
         direct = dtypes.loads_directly(x.type, self.computed)
-        if direct and (x.has_unit_stride or not unit):
+        if direct and (x.has_unit_stride or not unit_stride):
             return x
         shape = (*x.batch_shape, x.rows, x.cols)
         target = x.type if direct else self.computed
@@ -343,7 +342,7 @@ class _Builder:
     ) -> Gemm:
         out, out_copy = self._writable(target)
         swapped = not out.row_contiguous
-        if swapped:  # C^T = B^T A^T: the transposed product has a row-major out
+        if swapped:  # the transposed product, out^T = B^T A^T, has a row-major out
             a, b, out = b.T, a.T, out.T
             self.c = self.c.T if self.c else None
             self.bias = self.bias.T if self.bias else None
@@ -352,7 +351,7 @@ class _Builder:
         return Gemm(problem, shape, self.dtype, swapped, tuple(self.copies), out_copy)
 
     def _writable(self, target: _Matrix) -> tuple[_Matrix, Copy | None]:
-        """Where the kernel writes: the user's out, or a dense temporary and the copy from it."""
+        """What the kernel writes: the user's out, or a dense temporary with the copy from it to out."""
         direct = target.has_unit_stride and dtypes.stores_directly(self.computed, target.type)
         if direct and not self.out_is_copied:
             return target, None
@@ -363,12 +362,13 @@ class _Builder:
         return temporary, Copy(shape, self.computed, strides, target.type, back)
 
     def _dense(self, x: _Matrix, name: str, strides: tuple[int, ...]) -> _Matrix:
-        """A temporary of *x*'s shape."""
+        """A temporary of *x*'s shape, with *strides* in elements."""
         *batch, rs, cs = strides
         return replace(x, type=name, rs=rs, cs=cs, batch_strides=tuple(batch), align=self.copy_align)
 
     def _dense_strides(self, shape: tuple[int, ...], turned: bool) -> tuple[int, ...]:
-        """Of a temporary. The host copies an operand as it is stored; the device puts rows side by side."""
+        """The strides of a temporary. The host keeps the order of a transposed operand; the device makes rows
+        contiguous."""
         if not (turned and self.on_host):
             return dense_strides(shape)
         *batch, rows, cols = shape
@@ -395,9 +395,9 @@ class _Builder:
             lda=lda,
             ldb=ldb,
             ldo=ldo,
-            a_align=a.line_align(lda),
-            b_align=b.line_align(ldb),
-            out_align=out.line_align(ldo),
+            a_align=a.row_align(lda),
+            b_align=b.row_align(ldb),
+            out_align=out.row_align(ldo),
             batch_shape=self.batch,
             batch_strides=(a.over(self.batch), b.over(self.batch), c_batch, out.over(self.batch)),
             has_c=c is not None,
@@ -424,6 +424,6 @@ def _bias_stride(bias: _Matrix | None) -> int:
 
 
 def check_writeable(writeable: bool) -> None:
-    """Raise ArgumentError unless ``out`` may be written."""
+    """Raise ArgumentError unless ``out`` is writeable."""
     if not writeable:
         raise ArgumentError("out is read-only; pass a writeable array, or none to get a new one")

@@ -1,7 +1,7 @@
-"""Which element types there are, what a product of two of them is, and what it is summed in.
+"""The element types, the type of a product of two of them, and the type of its accumulator.
 
-NumPy is the specification: :func:`result_dtype` asks ``numpy.matmul`` itself. An element type is
-known to kernels by its NumPy name, which is also the word that OpenCL C sources use (cl/include/types.h).
+NumPy is the specification: :func:`result_dtype` asks ``numpy.matmul`` itself. Kernels know an element type by
+its NumPy name, and the OpenCL C sources use the same name (cl/include/types.h).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ try:
     import ml_dtypes
 
     BFLOAT16: np.dtype[Any] | None = np.dtype(ml_dtypes.bfloat16)
-except ImportError:  # bfloat16 is an extra: NumPy has no such type of its own
+except ImportError:  # NumPy has no bfloat16; ml_dtypes is an optional dependency
     BFLOAT16 = None
 
-# Element type -> the type its products are summed in. Integers are summed unsigned, because only
-# unsigned overflow is defined in C; modulo 2^n both are the same bits. The narrow floats are summed
-# in float32, as NumPy sums float16.
+# Element type -> the accumulator's type. Integers are summed unsigned, because C defines overflow for
+# unsigned integers only; modulo 2^n the bits are the same. float16 and bfloat16 are summed in float32, as
+# NumPy does for float16.
 ACCUMULATOR = {
     "bool": "uint32",
     "int8": "uint32",
@@ -42,8 +42,8 @@ ACCUMULATOR = {
 }
 ELEMENT_TYPES = tuple(ACCUMULATOR)
 COMPLEX = ("complex64", "complex128")
-# Results that may be rounded once more as they are stored: (computed in, stored as). Everything
-# else is stored in the type it was computed in and converted afterwards, as NumPy does.
+# Computed type -> the types that a kernel may store it as, with one more rounding. Any other result is stored
+# in its computed type and converted by a copy afterwards, as NumPy does.
 _NARROWING_STORES = {
     "float32": ("float16", "bfloat16", "float32", "float64"),
     "float64": ("float32", "float64"),
@@ -53,7 +53,7 @@ _NARROWING_STORES = {
 
 
 def type_name(dtype: np.dtype[Any], argument: str) -> str:
-    """The element type's name; DTypeError names *argument* where there is no kernel for it."""
+    """The name of the element type. Raises DTypeError, naming *argument*, if no kernel has that type."""
     name = dtype.name
     if (name in ACCUMULATOR and dtype.kind != "V") or dtype == BFLOAT16:
         return name
@@ -64,7 +64,7 @@ def type_name(dtype: np.dtype[Any], argument: str) -> str:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of an element type's name."""
+    """The NumPy dtype with the name of an element type."""
     if name == "bfloat16":
         if BFLOAT16 is None:
             raise DTypeError('bfloat16 needs ml_dtypes: pip install "pyclmm[bfloat16]"')
@@ -76,7 +76,7 @@ def check_cast(source: np.dtype[Any], target: np.dtype[Any], argument: str) -> N
     """Raise DTypeError unless NumPy's rule "same_kind" casts *source* to *target*."""
     if not np.can_cast(source, target, "same_kind"):
         raise DTypeError(f"{argument}: cannot cast {source} to {target} by the rule 'same_kind'")
-    if source.kind == "c" and target.kind != "c":  # ml_dtypes' types let NumPy do that
+    if source.kind == "c" and target.kind != "c":  # NumPy allows this for the types of ml_dtypes
         raise DTypeError(f"{argument}: casting {source} to {target} would drop the imaginary part")
 
 
@@ -85,9 +85,9 @@ def result_dtype(
 ) -> np.dtype[Any]:
     """The dtype that ``numpy.matmul(a, b, dtype=dtype)`` computes in.
 
-    *out* is checked against it by NumPy's "same_kind" rule. bfloat16, for which NumPy has no
-    matmul, gives float32 as ``numpy.matmul`` does, and bfloat16 where ``dtype=`` asks for it.
-    Raises DTypeError where numpy.matmul raises TypeError, and for types OpenCL does not have.
+    Operands of bfloat16 give float32, as in ``numpy.matmul``, or bfloat16 with ``dtype=bfloat16``. Raises
+    DTypeError if *out* cannot hold the result by NumPy's "same_kind" rule, if numpy.matmul raises TypeError,
+    and for types that OpenCL does not have.
     """
     wanted = None if dtype is None else np.dtype(dtype)
     for argument, given in (("a", a), ("b", b), ("dtype", wanted), ("out", out)):
@@ -119,14 +119,14 @@ def _checked_bfloat16(
 def loads_directly(stored: str, computed: str) -> bool:
     """Whether a kernel may read *stored* elements in a product computed in *computed*.
 
-    True where converting straight to the accumulator gives what converting to *computed* first
-    would give; where it would skip a rounding (float32 into a float16 product) it must not.
+    True if converting straight to the accumulator gives the same value as converting to *computed* first. It
+    is false where that would skip a rounding, as for float32 operands of a float16 product.
     """
     if stored == computed or ACCUMULATOR[computed] == computed:
         return True
     if computed in ("float16", "bfloat16"):
         return bool(np.can_cast(dtype_of(stored), dtype_of(computed), "safe"))
-    return computed != "bool"  # integers: modular conversions compose
+    return computed != "bool"  # integers: conversions modulo 2^n compose
 
 
 def stores_directly(computed: str, stored: str) -> bool:

@@ -1,11 +1,11 @@
-"""GemmProblem: one product in the form that kernels see. Plain data, no check and no driver.
+"""GemmProblem: one product in the form that kernels see. Plain data without checks.
 
 ::
 
     out[z] = act(alpha * op(A[z]) op(B[z]) + beta * C[z] + bias)          z = batch entry
 
-``out`` has unit column stride, A and B have unit stride along one of their axes.
-:mod:`pyclmm.problem.canonical` brings what users pass into this form.
+The rows of ``out`` are contiguous. A and B have a unit stride along one of their axes.
+:mod:`pyclmm.problem.canonical` brings a call into this form.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ import numpy as np
 from . import dtypes
 
 ACTIVATIONS = ("none", "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
-BIASES = ("none", "row", "column")  # a value for each column (one row of them); one for each row
-MAX_DIMENSION = 2**31 - 2**16  # M, N and K are 32-bit in kernels, whose loops count past them by a tile
-MAX_ALIGN = 64  # bytes; more than this no kernel asks for
+BIASES = ("none", "row", "column")  # "row": a value for each column; "column": a value for each row
+MAX_DIMENSION = 2**31 - 2**16  # kernels hold M, N and K in 32 bits, and their loops count one tile further
+MAX_ALIGN = 64  # bytes; no kernel needs more
 
-
-# What a plan depends on of its operands: (argument, shape, strides, dtype, alignment) of each.
+# What a plan depends on, for each array: (argument, shape, strides, dtype, ...).
 Layouts = tuple[tuple[Any, ...], ...]
 
 
 def alignment(*byte_counts: int) -> int:
-    """The largest power of two, at most 64, that divides all of *byte_counts*."""
+    """The largest power of two, at most 64, that divides every one of *byte_counts*."""
     together = MAX_ALIGN
     for count in byte_counts:
         together |= count
@@ -38,7 +37,7 @@ def alignment(*byte_counts: int) -> int:
 
 @dataclass(frozen=True)
 class Operand:
-    """An array as the checks see it: *shape*, *strides* in bytes, *dtype*, alignment of its start."""
+    """The layout of an array: *shape*, *strides* in bytes, *dtype*, alignment of its start in bytes."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -56,7 +55,7 @@ def dense(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Operand:
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements of a C-contiguous array."""
+    """The strides of a C-contiguous array, in elements."""
     strides = [1]
     for length in shape[:0:-1]:
         strides.append(strides[-1] * max(1, length))
@@ -65,7 +64,7 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Copy:
-    """A converting copy of a stack of matrices, on the device; strides in elements."""
+    """A copy of a stack of matrices on the device that may convert its type; strides in elements."""
 
     shape: tuple[int, ...]
     source_type: str
@@ -80,12 +79,11 @@ class Copy:
 
 @dataclass(frozen=True)
 class GemmProblem:
-    """A product as kernels see it (see the module's head). Strides and ``ld*`` count elements.
+    """A product as kernels see it. Strides and leading dimensions (``ld*``) are in elements.
 
-    ``trans_a`` false: element (i, k) of A lies at ``i * lda + k``; true: at ``k * lda + i``; B
-    likewise with (k, j). ``*_align`` is the power of two, in bytes and at most 64, that every row
-    of that operand starts on. ``batch_strides`` has the strides of A, B, C and out over
-    ``batch_shape``.
+    Element (i, k) of A is at ``i * lda + k`` if ``trans_a`` is false, else at ``k * lda + i``; element (k, j)
+    of B likewise. ``*_align`` is a power of two of bytes, at most 64: the start of every stored row of that
+    operand is a multiple of it. ``batch_strides`` holds the strides of A, B, C and out over ``batch_shape``.
     """
 
     m: int
@@ -118,7 +116,7 @@ class GemmProblem:
 
     @property
     def batch(self) -> int:
-        """How many products the stack holds."""
+        """The number of products in the stack."""
         return math.prod(self.batch_shape)
 
     @property
@@ -133,12 +131,12 @@ class GemmProblem:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations: 2 M N K a product; four times that for complex numbers."""
+        """Operations: 2 M N K for each product, four times that for complex numbers."""
         return 2 * self.m * self.n * self.k * self.batch * (4 if self.acc_type in dtypes.COMPLEX else 1)
 
     @property
     def nbytes(self) -> int:
-        """The fewest bytes the product must move: A, B (and C) read once, out written once."""
+        """The fewest bytes that the product must move: A, B and C read once, out written once."""
         size = {name: dtypes.dtype_of(name).itemsize for name in self.types}
         one = (
             self.m * self.k * size[self.a_type]
@@ -149,7 +147,7 @@ class GemmProblem:
 
     @property
     def transposed(self) -> GemmProblem:
-        """The product out^T = B^T A^T, whose A is this one's B. ``ldo`` stays that of out's rows."""
+        """The product out^T = B^T A^T, whose A is this B. ``ldo`` stays the leading dimension of out."""
         a, b, *others = self.batch_strides
         return replace(
             self,
@@ -179,11 +177,11 @@ class GemmProblem:
 
 @dataclass(frozen=True)
 class Gemm:
-    """A checked call: the product, what is copied around it, and what the user gets.
+    """A checked call: the problem, the copies before and after it, and the shape and dtype of the result.
 
-    ``swapped``: the problem is the transposed one, its A is the user's b and its B the user's a.
-    ``copies`` maps problem operands ("a", "b", "c", "bias") to the copy that makes them readable;
-    ``out_copy`` brings the result from a dense temporary of ``dtype`` to the user's ``out``.
+    ``swapped``: the problem is the transposed product; its A is the user's b and its B the user's a.
+    ``copies`` lists operands of the problem ("a", "b", "c", "bias") with the copy that makes each readable.
+    ``out_copy`` copies the result from a dense temporary of ``dtype`` to the user's ``out``.
     """
 
     problem: GemmProblem
@@ -195,12 +193,12 @@ class Gemm:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the result has no element, so that there is nothing to enqueue."""
+        """Whether the result has no element, so that nothing is enqueued."""
         return 0 in self.shape
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """The problem's operands that nothing reads, so that no buffer is needed for them."""
+        """The problem's arrays that no kernel reads, so that they need no buffer."""
         p = self.problem
         read = {"a": p.k > 0, "b": p.k > 0, "c": p.has_c, "bias": p.bias != "none"}
         return tuple(name for name, is_read in read.items() if not is_read)

@@ -1,4 +1,4 @@
-"""What `precision` means, and :func:`default_precision`, which sets it for a block of code.
+"""The values of `precision`, and :func:`default_precision`, which sets it for a block of code.
 
 =========  ==========================================================================================
 "highest"  float32 products are IEEE float32 fused multiply-adds
@@ -6,8 +6,9 @@
 "medium"   matrix units on operands rounded to TF32
 =========  ==========================================================================================
 
-The words speak of products summed in float32 whose operands are float32, and of complex64's. Every other
-type is multiplied as it is, whatever the word.
+The setting is a lower bound: if no kernel that uses a lower precision supports the product, the product is
+computed in float32. It applies to products of two float32 or complex64 operands. Operands of any other type
+are multiplied as they are.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ _default: ContextVar[str] = ContextVar("pyclmm.default_precision", default="high
 
 
 def default_precision(precision: Precision) -> AbstractContextManager[None]:
-    """Let products in a ``with`` block have this precision where they are not given one.
+    """Set the precision of products in a ``with`` block that are not given one.
 
     >>> with default_precision("medium"):
     ...     chosen(None), chosen("highest")
     ('medium', 'highest')
 
-    Blocks nest, and each ends by what was before it. The setting belongs to the context
+    Blocks nest; the end of a block restores the setting before it. The setting belongs to the context
     (:mod:`contextvars`): other threads and asyncio tasks do not see it, and a task that was created inside
-    a block keeps it. A :class:`pyclmm.Matmul` takes it when it is made, not when it is called.
+    a block keeps it. A :class:`pyclmm.Matmul` reads it when it is made, not when it is called.
 
-    Raises ArgumentError for an unknown word, DTypeError for what is no string.
+    Raises ArgumentError for an unknown value and DTypeError if *precision* is not a string.
     """
     return _entered(checked(precision))
 
@@ -50,7 +51,7 @@ def _entered(precision: str) -> Iterator[None]:
 
 
 def checked(precision: str) -> str:
-    """*precision*, if it is one."""
+    """*precision*, checked. Raises ArgumentError for an unknown value and DTypeError for no string."""
     if not isinstance(precision, str):
         raise DTypeError(f"precision is {precision!r}; pass a string")
     if precision not in PRECISIONS:
@@ -59,5 +60,5 @@ def checked(precision: str) -> str:
 
 
 def chosen(precision: str | None) -> str:
-    """The precision that a call was given, or the default where it is here."""
+    """The precision that a call was given, or the default of its context. Raises as :func:`checked` does."""
     return _default.get() if precision is None else checked(precision)

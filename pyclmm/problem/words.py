@@ -1,4 +1,4 @@
-"""The words that calls take, as types: a type checker refuses any other."""
+"""The strings that calls accept, as types, so that a type checker rejects any other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernel computes a product: the choice, tables of measured choices, and the user's store. Pure.
+"""The choice of a kernel: models, measured tables, and the files of the user's cache. Pure.
 
 Others import: explanation, schema, select, store, tables.
 """

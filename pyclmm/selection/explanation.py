@@ -1,6 +1,6 @@
-"""Why a product gets its kernel, in words and numbers: what ``plan.explain()`` returns.
+"""Why a product gets its kernel, in words and numbers: the result of ``plan.explain()``.
 
-A time stands here only where a model in seconds gives one; where there is none, that is said.
+A time is given only if a family has a model in seconds; otherwise the text says that there is none.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from . import select, tables
 from .select import Choice, KernelChoice
 from .tables import Entry
 
-_FLOAT32 = ("float32", "complex64")  # what `precision` speaks of
-_SUMS = {"uint32": "32-bit integers", "uint64": "64-bit integers"}
-_PARTS = {"complex64": "float32", "complex128": "float64"}
+_FLOAT32 = ("float32", "complex64")  # the types that `precision` applies to
+_INTEGER_SUMS = {"uint32": "32-bit integers", "uint64": "64-bit integers"}
+_REAL_TYPES = {"complex64": "float32", "complex128": "float64"}
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another kernel family: its best configuration and estimate, or the *reason* why it was not taken.
+    """Another kernel family: its best configuration and estimate, and the *reason* why it was not chosen.
 
-    ``seconds`` is None where the family has no model in seconds; ``config`` is None where it cannot.
+    ``seconds`` is None if the family has no model in seconds. ``config`` is None if the family cannot compute
+    the product.
     """
 
     kernel: str
@@ -44,10 +45,10 @@ class Alternative:
 class Explanation:
     """Why a plan uses its kernel; ``str()`` of it is for people.
 
-    Times are in seconds and None where they are not known: ``seconds`` is the model's estimate for the
-    choice, ``memory_seconds`` and ``arithmetic_seconds`` the least that the bytes and the operations of the
-    product take on the device. ``entry`` is that of the measured table, if one made the choice. ``kernel``
-    is None where the result is empty.
+    Times are in seconds, or None if they are not known: ``seconds`` is the model's estimate for the choice,
+    ``memory_seconds`` and ``arithmetic_seconds`` are the least times that the bytes and the operations of the
+    product take on the device. ``entry`` is the entry of a measured table that made the choice, or None.
+    ``kernel`` is None if the result is empty.
     """
 
     problem: str
@@ -68,7 +69,7 @@ class Explanation:
 
     @property
     def least_seconds(self) -> float | None:
-        """The longer of the two least times; None where neither is known."""
+        """The longer of the two least times; None if neither is known."""
         return max((s for s in (self.memory_seconds, self.arithmetic_seconds) if s is not None), default=None)
 
     def __str__(self) -> str:
@@ -92,9 +93,9 @@ class Explanation:
 
     def _least(self) -> str:
         if self.least_seconds is None:
-            return "not known: no rates of this device are"
-        parts = {"memory": self.memory_seconds, "arithmetic": self.arithmetic_seconds}
-        known = (f"{name} {_microseconds(s)}" if s else f"{name} not known" for name, s in parts.items())
+            return "not known: pyclmm has no rates of this device"
+        times = {"memory": self.memory_seconds, "arithmetic": self.arithmetic_seconds}
+        known = (f"{name} {_microseconds(s)}" if s else f"{name} not known" for name, s in times.items())
         return f"{_microseconds(self.least_seconds)} ({', '.join(known)})"
 
 
@@ -111,28 +112,29 @@ def explain(
     device: DeviceInfo,
     choice: Choice | None,
     *,
-    asked: KernelChoice,
+    requested: KernelChoice,
     launches: Sequence[str],
     workspace_nbytes: int,
     failed: Sequence[str] = (),
 ) -> Explanation:
     """The explanation of *choice* for *problem*.
 
-    *asked*: the ``kernel=`` of the call. *failed*: "name: reason" of each that was tried and left.
+    *requested*: the ``kernel=`` of the call. *failed*: "name: reason" for each kernel that was tried and
+    failed.
     """
-    entry = None if choice is None or asked != "auto" else _entry(problem, device, choice)
+    entry = None if choice is None or requested != "auto" else _entry(problem, device, choice)
     memory, arithmetic = _least_seconds(problem, device)
-    on_units = choice is not None and choice.kernel.matrix_units
+    on_matrix_units = choice is not None and choice.kernel.matrix_units
     return Explanation(
         problem=str(problem),
         device=device.name,
         kernel=choice.kernel.name if choice else None,
         config=choice.config if choice else None,
-        because=_because(choice, asked, entry, failed),
+        because=_because(choice, requested, entry, failed),
         arithmetic=_arithmetic(problem, device, choice),
         seconds=choice.kernel.estimate(problem, choice.config, device) if choice else None,
         memory_seconds=memory,
-        arithmetic_seconds=None if on_units else arithmetic,
+        arithmetic_seconds=None if on_matrix_units else arithmetic,
         flops=problem.flops,
         nbytes=problem.nbytes,
         workspace_nbytes=workspace_nbytes,
@@ -143,7 +145,7 @@ def explain(
 
 
 def _least_seconds(problem: GemmProblem, device: DeviceInfo) -> tuple[float | None, float | None]:
-    """The least seconds for the product's bytes, and for its operations where they are of float32."""
+    """The least seconds for the product's bytes, and for its operations if they are in float32."""
     if device.rates is None:
         return None, None
     nbytes, operations = device.rates
@@ -152,7 +154,7 @@ def _least_seconds(problem: GemmProblem, device: DeviceInfo) -> tuple[float | No
 
 
 def _entry(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Entry | None:
-    """The table's entry that made the choice, or None."""
+    """The entry of a measured table that made the choice, or None."""
     key = tables.key_of(problem)
     for table in tables.tables_for(device):
         entry = None if key is None else table.get(key)
@@ -161,44 +163,50 @@ def _entry(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Entry | 
     return None
 
 
-def _because(choice: Choice | None, asked: KernelChoice, entry: Entry | None, failed: Sequence[str]) -> str:
+def _because(
+    choice: Choice | None, requested: KernelChoice, entry: Entry | None, failed: Sequence[str]
+) -> str:
     if choice is None:
         return "the result has no element"
-    if asked != "auto":
+    if requested != "auto":
         return (
-            f"kernel={asked!r} was asked for" if isinstance(asked, str) else "kernel= asked for it, tiles too"
+            f"kernel={requested!r} was asked for"
+            if isinstance(requested, str)
+            else "kernel= asked for it and its configuration"
         )
     if entry is not None:
         shape = f"{entry.m} x {entry.n} x {entry.k}"
         return f"measured as the fastest: {_microseconds(entry.seconds)} for {shape}, {entry.date}"
     tried = f", after {'; '.join(failed)}" if failed else ""
-    return f"the first of pyclmm.KERNELS that supports this product and does not leave it to others{tried}"
+    return f"the first of pyclmm.KERNELS that supports this product and leaves it to no faster one{tried}"
 
 
 def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None) -> str:
-    """What is really computed, in words."""
+    """The arithmetic that the kernel uses, in words."""
     if choice is None or problem.k == 0:
         return "none: nothing is multiplied"
     a, b, kernel = problem.a_type, problem.b_type, choice.kernel
-    speaks = a in _FLOAT32 and b in _FLOAT32 and problem.precision != "highest"
+    lower_allowed = a in _FLOAT32 and b in _FLOAT32 and problem.precision != "highest"
     if kernel.matrix_units:
-        if speaks and problem.precision == "high":
+        if lower_allowed and problem.precision == "high":
             return f"{a} split into parts, multiplied on matrix units"
-        sums = _SUMS.get(problem.acc_type, problem.acc_type)
+        sums = _INTEGER_SUMS.get(problem.acc_type, problem.acc_type)
         return f"{kernel.multiplied_as(problem, device)} on matrix units, summed in {sums}"
     acc = _accumulator(problem, device, choice)
-    if acc in _SUMS:
-        return _SUMS[acc]
-    real = _PARTS.get(acc, acc)
+    if acc in _INTEGER_SUMS:
+        return _INTEGER_SUMS[acc]
+    real = _REAL_TYPES.get(acc, acc)
     converted = "" if {a, b} == {real} else f" of {a if a == b else f'{a} and {b}'}"
     unused = (
-        f' (precision="{problem.precision}" allows less, which this kernel does not use)' if speaks else ""
+        f' (precision="{problem.precision}" allows a lower precision, which this kernel does not use)'
+        if lower_allowed
+        else ""
     )
     return f"{real} FMA{converted}{unused}"
 
 
 def _accumulator(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> str:
-    """The type that the kernel is built to sum in; it may be wider than the problem's."""
+    """The kernel's accumulator type; it may be wider than the problem's."""
     work = choice.kernel.launches(problem, choice.config, device)
     return str(work.launches[-1].program.define("ACC_TYPE") or problem.acc_type)
 
@@ -206,20 +214,20 @@ def _accumulator(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> st
 def _alternatives(
     problem: GemmProblem, device: DeviceInfo, choice: Choice, failed: Sequence[str]
 ) -> Sequence[Alternative]:
-    left = dict(text.split(": ", 1) for text in failed)
-    return [_alternative(k, problem, device, left) for k in KERNELS if k.name != choice.kernel.name]
+    failures = dict(text.split(": ", 1) for text in failed)
+    return [_alternative(k, problem, device, failures) for k in KERNELS if k.name != choice.kernel.name]
 
 
 def _alternative(
-    kernel: Kernel, problem: GemmProblem, device: DeviceInfo, left: dict[str, str]
+    kernel: Kernel, problem: GemmProblem, device: DeviceInfo, failures: dict[str, str]
 ) -> Alternative:
-    if kernel.name in left:
-        return Alternative(kernel.name, reason=left[kernel.name])
+    if kernel.name in failures:
+        return Alternative(kernel.name, reason=failures[kernel.name])
     configs = select.offered(kernel, problem, device)
     if isinstance(configs, str):
         return Alternative(kernel.name, reason=configs)
     config = configs[0]
-    note = None if kernel.automatic else "only where it is asked for by name"
+    note = None if kernel.automatic else "only used when it is asked for by name"
     if note is None and kernel.yields(problem, device):
-        note = "leaves this product to others"
+        note = "other kernels are faster at this product"
     return Alternative(kernel.name, config, kernel.estimate(problem, config, device), note)

@@ -1,7 +1,7 @@
 """Problems and configurations as JSON, and back with every value checked.
 
-What comes from a file or a pipe reaches a compiler only through here: integers in range, names from known
-sets, no key too few or too many.
+Values from a file or a pipe must pass these checks before they reach a compiler: integers are in range, names
+are known, no key is missing and none is unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _integer(low: int, high: int) -> Check:
 
 
 def one_of(*values: object) -> Check:
-    """A check for one of *values*, type and all."""
+    """A check that a value is one of *values*, of the same type."""
     return lambda x: any(type(x) is type(value) and x == value for value in values)
 
 
@@ -70,7 +70,7 @@ def problem_json(problem: GemmProblem) -> dict[str, Any]:
 
 
 def problem_from(content: Any) -> GemmProblem:
-    """The problem of such JSON. ArgumentError says which value cannot be."""
+    """The problem that *content* describes. Raises ArgumentError, naming the invalid value."""
     checked = values_of("problem", content, PROBLEM)
     axes = len(checked["batch_shape"])
     if any(len(strides) != axes for strides in checked["batch_strides"]):
@@ -85,7 +85,7 @@ def config_json(config: TileConfig) -> dict[str, Any]:
 
 
 def config_from(content: Any) -> TileConfig:
-    """The configuration of such JSON. ArgumentError says which value cannot be."""
+    """The configuration that *content* describes. Raises ArgumentError, naming the invalid value."""
     checked = values_of("config", content, {**_CONFIG, "options": _are_options})
     return TileConfig(**{name: _tupled(value) for name, value in checked.items()})
 
@@ -102,17 +102,17 @@ def _is_option(x: Any) -> bool:
 
 
 def values_of(what: str, content: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
-    """*content* where it has just those keys and each value passes its check; ArgumentError otherwise."""
+    """*content* itself. Raises ArgumentError unless its keys are those of *checks* and each value passes."""
     if not isinstance(content, dict) or set(content) != set(checks):
         raise ArgumentError(f"{what}: its keys are not {', '.join(checks)}")
     for name, check in checks.items():
         if not check(content[name]):
-            raise ArgumentError(f"{what}: {name} cannot be {str(content[name])[:40]!a}")
+            raise ArgumentError(f"{what}: {name} is invalid: {str(content[name])[:40]!a}")
     return content
 
 
 def _listed(value: Any) -> Any:
-    """*value* with lists for tuples, as JSON has them."""
+    """*value* with lists in place of tuples, as in JSON."""
     if isinstance(value, dict):
         return {name: _listed(x) for name, x in value.items()}
     return [_listed(x) for x in value] if isinstance(value, tuple | list) else value

@@ -1,7 +1,8 @@
-"""Which kernel and configuration a product gets: a pure function of problem, device and tables.
+"""The kernel and configuration of a product: a pure function of problem, device and measured tables.
 
-First comes what the tables say was measured to be fastest (see tables.py), then each family's own choice
-from its model, best family first. A table can only choose among what the families themselves offer here.
+The choice of a measured table comes first (see tables.py). Then come the families in the order of KERNELS,
+those that yield last, each with its model's best configuration. A table can choose only a configuration that
+the family itself offers.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ KernelChoice = str | tuple[str, TileConfig]
 
 @dataclass(frozen=True)
 class Choice:
-    """A kernel family with the configuration to build it in."""
+    """A kernel family and the configuration to build it with."""
 
     kernel: Kernel
     config: TileConfig
 
 
 class _Offers:
-    """What each family offers for one problem on one device; a family is asked once."""
+    """The configurations that each family offers for a problem on a device, computed once for each family."""
 
     def __init__(self, problem: GemmProblem, device: DeviceInfo) -> None:
         self._problem, self._device = problem, device
         self._found: dict[str, Sequence[TileConfig] | str] = {}
 
     def of(self, kernel: Kernel) -> Sequence[TileConfig] | str:
-        """Its configurations, or why it has none."""
+        """The configurations of *kernel*, or why it has none."""
         if kernel.name not in self._found:
             self._found[kernel.name] = offered(kernel, self._problem, self._device)
         return self._found[kernel.name]
 
 
 def offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig] | str:
-    """The configurations in which *kernel* computes *problem* on *device*, best first, or why it cannot."""
+    """The configurations of *kernel* for *problem* on *device*, best first, or why it cannot compute it."""
     reason = kernel.supports(problem, device)
     if reason is not None:
         return reason
@@ -59,15 +60,16 @@ def refusal(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str | N
 def candidates(
     problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice, tables: Sequence[Table] | None = None
 ) -> Iterator[Choice]:
-    """Choices from best to last resort; just one for a kernel asked for by name.
+    """The choices for *problem*, best first; the later ones are fallbacks. One if *kernel* names a kernel.
 
-    *tables*: None for the user's own about *device* and those that are shipped.
+    *tables*: measured tables; None for the user's own and the shipped ones.
 
-    Raises UnsupportedError with every kernel's reason where there is none.
+    Raises UnsupportedError with every kernel's reason if no kernel can compute the problem, and ArgumentError
+    for an unknown name or a configuration that cannot be used.
     """
     offers = _Offers(problem, device)
     if kernel != "auto":
-        yield _asked_for(offers, problem, device, kernel)
+        yield _requested(offers, problem, device, kernel)
         return
     measured = _measured(offers, problem, device, tables_for(device) if tables is None else tables)
     if measured is not None:
@@ -78,7 +80,7 @@ def candidates(
 def _measured(
     offers: _Offers, problem: GemmProblem, device: DeviceInfo, tables: Sequence[Table]
 ) -> Choice | None:
-    """The first table's entry for such a problem, where its family would take it here too."""
+    """The choice of the first table whose entry for *problem* is one that its family offers here."""
     key = key_of(problem)
     for entry in (table[key] for table in tables if key is not None and key in table):
         family = next((k for k in KERNELS if k.automatic and k.name == entry.kernel), None)
@@ -93,7 +95,7 @@ def _measured(
 def _modelled(offers: _Offers, problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice]:
     reasons = {}
     families = [k for k in KERNELS if k.automatic]
-    for family in sorted(families, key=lambda k: k.yields(problem, device)):  # those that yield come last
+    for family in sorted(families, key=lambda k: k.yields(problem, device)):  # families that yield come last
         configs = offers.of(family)
         if isinstance(configs, str):
             reasons[family.name] = configs
@@ -104,7 +106,7 @@ def _modelled(offers: _Offers, problem: GemmProblem, device: DeviceInfo) -> Iter
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
 
 
-def _asked_for(offers: _Offers, problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice) -> Choice:
+def _requested(offers: _Offers, problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice) -> Choice:
     name, config = kernel if isinstance(kernel, tuple) else (kernel, None)
     family = kernel_named(name)
     configs = offers.of(family)

@@ -1,9 +1,9 @@
-"""Small JSON files in the platform's cache folder: written whole or not at all, checked when read.
+"""Small JSON files in the user's cache folder: each is written whole or not at all, and checked when read.
 
-The folder is the platform's own for user caches, or ``PYCLMM_CACHE_DIR``. Nothing here is ever fatal: a
-folder that cannot be written means that nothing is kept (nor is it for a user without a home, for whom the
-platform's folder begins with a literal "~"); a file that is not what it should be is
-set aside with one warning, and what it held is found out again.
+The folder is the platform's folder for user caches, or ``PYCLMM_CACHE_DIR``. No failure here is fatal. If the
+folder cannot be written, nothing is kept; the same holds for a user without a home, for whom the platform's
+folder begins with a literal "~". An invalid file is renamed with one warning, and its content is computed
+again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ..errors import CacheWarning
 
 try:
     import fcntl
-except ImportError:  # Windows: two processes that write at once may lose what one of them wrote
+except ImportError:  # Windows: if two processes write at once, the entries of one may be lost
     fcntl = None  # type: ignore[assignment]
 
-MAX_BYTES = 1 << 22  # a larger file is not one of ours
+MAX_BYTES = 1 << 22  # pyclmm writes no larger file
 
 
 def folder(*parts: str) -> Path:
-    """Where files of that kind lie; not created."""
+    """The path of a file or folder in the cache folder, which need not exist."""
     given = environment.CACHE_DIR.value
     if given:
         return Path(given, *parts).absolute()
@@ -40,7 +40,7 @@ def folder(*parts: str) -> Path:
 
 
 def write_json(path: Path, content: Any) -> bool:
-    """Put *content* at *path* in one step, readable by this user only; False where that fails."""
+    """Write *content* to *path* in one step, readable by this user only. Returns False if that fails."""
     temporary = None
     try:
         _make_folder(path.parent)
@@ -60,22 +60,22 @@ def write_json(path: Path, content: Any) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes that ask for the same out, to read, change and write *path*.
+    """Hold a lock on *path* against other processes, so that the file can be read, changed and written.
 
-    Where no lock can be had, go on without: what is written is whole in any case.
+    Goes on without a lock if there is none to be had; the file is written whole in any case.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             _make_folder(path.parent)
             handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-            stack.callback(os.close, handle)  # which unlocks it, as does the end of the process
+            stack.callback(os.close, handle)  # closing unlocks it, as does the end of the process
             if fcntl is not None:
                 fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def _make_folder(path: Path) -> None:
-    """*path* and what is missing above it, for this user only."""
+    """Create *path* and the folders above it that are missing, for this user only."""
     if not path.is_absolute():
         raise NotADirectoryError(f"{path} is not absolute")
     if not path.parent.is_dir():
@@ -84,7 +84,7 @@ def _make_folder(path: Path) -> None:
 
 
 def read_json(path: Path, fault_of: Callable[[Any], str | None]) -> Any | None:
-    """What is at *path*, or None: no such file, not readable, or *fault_of* named a fault in it."""
+    """The content of *path*; None if there is no file, it is unreadable, or *fault_of* finds a fault."""
     try:
         text = _text(path)
         if text is None:
@@ -103,7 +103,7 @@ def read_json(path: Path, fault_of: Callable[[Any], str | None]) -> Any | None:
 
 
 def _text(path: Path) -> str | None:
-    """The file's text; None for what is no plain file (a pipe would block, a device never end)."""
+    """The file's text; None if it is not a regular file: a pipe would block, a device would not end."""
     if not path.is_absolute() or not stat.S_ISREG(path.stat().st_mode):
         return None
     with path.open("rb") as file:
@@ -114,6 +114,6 @@ def _text(path: Path) -> str | None:
 
 
 def _set_aside(path: Path, reason: str) -> None:
-    with contextlib.suppress(OSError):  # another process was faster, or the folder is read-only
+    with contextlib.suppress(OSError):  # another process renamed it, or the folder is read-only
         os.replace(path, path.with_suffix(".bad"))
     warnings.warn(f"cache file {path.name} was set aside: {reason}", CacheWarning, stacklevel=3)

@@ -1,14 +1,15 @@
-"""Tables of measured choices: which kernel and configuration was fastest, on one device and driver.
+"""Measured tables: the fastest kernel and configuration for products on one device and driver.
 
-A table is a JSON file about one device (name, platform, driver). Each of its entries is one product that
-`pyclmm tune` measured. An entry speaks for its :class:`Key`: element types, layout, precision, whether rows
-are aligned, and shape class, which is M, N and K rounded to quarter powers of two (4096 stands for 3757 to
-4466). Stacks of products have no entries; for them, and wherever no entry speaks, the model decides.
+A table is a JSON file for one device (name, platform, driver). Each entry is one product that `pyclmm tune`
+measured. An entry applies to all products with the same :class:`Key`: element types, layout, precision,
+whether rows are aligned, and shape class, which is M, N and K rounded to quarter powers of two (4096 stands
+for 3757 to 4466). Stacks have no entries. For stacks, and for products without an entry, the families' models
+decide.
 
-The user's own table, in the cache folder, comes before those that are shipped in ``pyclmm/tuned``. One of
-another driver is not used: the user's is set aside with a warning, a shipped one just does not count.
-Nothing in a table is trusted: see :func:`fault` for the file, and select for what may come of an entry.
-``PYCLMM_TUNED=off`` leaves all tables out.
+The user's own table, in the cache folder, comes before the tables shipped in ``pyclmm/selection/tuned``. A
+table for another driver is not used; the user's is renamed with a warning. Tables are not trusted:
+:func:`fault` checks the file, and select.py uses an entry only if the family offers the same configuration.
+``PYCLMM_TUNED=off`` ignores all tables.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from ..problem.gemm import GemmProblem
 from . import schema, store
 
 SCHEMA = 1
-_ROW_ALIGN = 16  # bytes: what wide loads and copies ask of the rows of A and B
+_ROW_ALIGN = 16  # bytes: the alignment of the rows of A and B that wide loads and copies need
 _MAX_ENTRIES = 4096
 
 
 @dataclass(frozen=True)
 class Key:
-    """What an entry speaks for."""
+    """The products that an entry applies to."""
 
     a_type: str
     b_type: str
@@ -53,7 +54,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Entry:
-    """One measured winner: seconds of device time at M x N x K, on that day (UTC)."""
+    """The fastest configuration for M x N x K: seconds of device time, and the day of measurement (UTC)."""
 
     a_type: str
     b_type: str
@@ -83,8 +84,8 @@ class Entry:
 
 
 Table = Mapping[Key, Entry]
-About = tuple[str, ...]  # which device a table is about: the values of its identity
-_ABOUT = ("name", "platform", "driver_version")
+Identity = tuple[str, ...]  # the values of the identity of a table's device
+_IDENTITY = ("name", "platform", "driver_version")
 
 
 def shape_class(m: int, n: int, k: int) -> tuple[int, int, int]:
@@ -102,12 +103,12 @@ def layout_of(problem: GemmProblem) -> str:
 
 
 def is_aligned(problem: GemmProblem) -> bool:
-    """Whether rows of both operands start where wide accesses may."""
+    """Whether every row of both operands is aligned for wide accesses."""
     return min(problem.a_align, problem.b_align) >= _ROW_ALIGN
 
 
 def key_of(problem: GemmProblem) -> Key | None:
-    """What an entry for *problem* would be kept under; None for stacks and for what has no K."""
+    """The key of *problem*; None for stacks and for products in which M, N or K is 0."""
     if problem.batch_shape or min(problem.m, problem.n, problem.k) < 1:
         return None
     return Key(
@@ -122,44 +123,44 @@ def key_of(problem: GemmProblem) -> Key | None:
 
 
 def tables_for(device: DeviceInfo) -> tuple[Table, ...]:
-    """The tables about *device*, the user's own first. Read once a process."""
+    """The measured tables for *device*, the user's own first; read once for each process."""
     if environment.TUNED.is_off:
         return ()
-    return _tables_for(about(device), own_path(device))
+    return _tables_for(identity_of(device), own_path(device))
 
 
 @lru_cache(maxsize=64)
-def _tables_for(device: About, path: Path) -> tuple[Table, ...]:
+def _tables_for(device: Identity, path: Path) -> tuple[Table, ...]:
     return (own_table(device, path), _by_key(e for table in shipped() for e in _entries(table, device)))
 
 
 def forget() -> None:
-    """Read tables again when they are next asked for."""
+    """Drop the tables that were read, so that they are read again when they are next needed."""
     _tables_for.cache_clear()
 
 
-def about(device: DeviceInfo) -> About:
-    """What a table about *device* says of it: its identity's values."""
+def identity_of(device: DeviceInfo) -> Identity:
+    """The values of the identity of *device*, as a table holds them."""
     return tuple(device.identity.values())
 
 
 def own_path(device: DeviceInfo) -> Path:
-    """Where the user's own table about *device* lies."""
+    """The path of the user's own table for *device*."""
     identity = device.identity
     digest = hashlib.sha256(f"{identity['platform']}\n{identity['name']}".encode()).hexdigest()[:8]
     name = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")[:40]
     return store.folder("tuned", f"{name}-{digest}.json")
 
 
-def own_table(device: About, path: Path) -> Table:
-    """The user's table at *path*, empty where there is none; one that is not about *device* is set aside."""
+def own_table(device: Identity, path: Path) -> Table:
+    """The user's table at *path*; empty if there is none. A table for another device is renamed."""
     content = store.read_json(path, partial(_fault_for, device=device))
     return {} if content is None else _by_key(_entries(content, device))
 
 
 @lru_cache(maxsize=1)
 def shipped() -> tuple[dict[str, Any], ...]:
-    """The tables in ``pyclmm/tuned``; a warning for one that is faulty, which is left out."""
+    """The contents of the tables in ``pyclmm/selection/tuned``. A faulty one is left out with a warning."""
     found = []
     for file in sorted(resources.files("pyclmm.selection.tuned").iterdir(), key=lambda file: file.name):
         if not file.name.endswith(".json"):
@@ -177,13 +178,13 @@ def shipped() -> tuple[dict[str, Any], ...]:
 
 
 def merge(device: DeviceInfo, entries: Iterable[Entry]) -> bool:
-    """Put *entries* into the user's table, over those for the same; False where it cannot be written.
+    """Put *entries* into the user's table, replacing those with the same key. False if it cannot be written.
 
-    Two processes may do so at once: neither's entries are lost.
+    If two processes do so at once, the entries of both are kept.
     """
     path = own_path(device)
     with store.locked(path):
-        merged = {**own_table(about(device), path), **_by_key(entries)}
+        merged = {**own_table(identity_of(device), path), **_by_key(entries)}
         latest = sorted(merged.values(), key=lambda entry: entry.date)[-_MAX_ENTRIES:]
         written = store.write_json(path, table_json(device, latest))
     forget()
@@ -191,20 +192,24 @@ def merge(device: DeviceInfo, entries: Iterable[Entry]) -> bool:
 
 
 def table_json(device: DeviceInfo, entries: Iterable[Entry]) -> dict[str, Any]:
-    """A table as its file holds it."""
+    """A table as JSON."""
     listed = [asdict(entry) | {"config": schema.config_json(entry.config)} for entry in entries]
     return {"schema": SCHEMA, "device": device.identity, "entries": listed}
 
 
 def fault(content: Any) -> str | None:
-    """What is wrong with a table read from a file, or None."""
+    """What is wrong with the content of a table's file, or None."""
     if not isinstance(content, dict) or set(content) != {"schema", "device", "entries"}:
         return "it does not have a table's keys"
     if type(content["schema"]) is not int or content["schema"] != SCHEMA:
         return f"its schema is not {SCHEMA}"
     device = content["device"]
-    if not isinstance(device, dict) or set(device) != set(_ABOUT) or not all(map(_is_text, device.values())):
-        return "it does not say which device it is about"
+    if (
+        not isinstance(device, dict)
+        or set(device) != set(_IDENTITY)
+        or not all(map(_is_text, device.values()))
+    ):
+        return "it does not name its device"
     entries = content["entries"]
     if not isinstance(entries, list) or len(entries) > _MAX_ENTRIES:
         return f"its entries are not a list of at most {_MAX_ENTRIES}"
@@ -216,26 +221,26 @@ def fault(content: Any) -> str | None:
     return None
 
 
-def _fault_for(content: Any, device: About) -> str | None:
+def _fault_for(content: Any, device: Identity) -> str | None:
     reason = fault(content)
     if reason is not None:
         return reason
-    told = _told(content)
-    if told[:2] != device[:2]:
-        return "it is about another device"
-    if told != device:
-        return f"it was measured with driver {told[2]!r}, this is {device[2]!r}: run `pyclmm tune` again"
+    measured_on = _identity_in(content)
+    if measured_on[:2] != device[:2]:
+        return "it is for another device"
+    if measured_on != device:
+        return f"it was measured with driver {measured_on[2]!r}, not {device[2]!r}: run `pyclmm tune` again"
     return None
 
 
-def _entries(content: Mapping[str, Any], device: About) -> Iterable[Entry]:
-    """The entries of a checked table, none where it is about something else."""
-    if _told(content) == device:
+def _entries(content: Mapping[str, Any], device: Identity) -> Iterable[Entry]:
+    """The entries of a checked table; none if it is for another device."""
+    if _identity_in(content) == device:
         yield from map(_entry_from, content["entries"])
 
 
-def _told(content: Mapping[str, Any]) -> About:
-    return tuple(content["device"][name] for name in _ABOUT)
+def _identity_in(content: Mapping[str, Any]) -> Identity:
+    return tuple(content["device"][name] for name in _IDENTITY)
 
 
 def _by_key(entries: Iterable[Entry]) -> Table:
@@ -243,12 +248,12 @@ def _by_key(entries: Iterable[Entry]) -> Table:
 
 
 def _entry_from(content: Any) -> Entry:
-    """The entry of such JSON. ArgumentError says which value cannot be."""
+    """The entry that *content* describes. Raises ArgumentError, naming the invalid value."""
     checked = dict(schema.values_of("entry", content, _ENTRY))
     config = schema.config_from(checked["config"])
     sizes = {**asdict(config), "options": 1}
     if any(size < 1 for name, size in sizes.items() if name != "split_k"):
-        raise ArgumentError(f"entry: a tile of nothing, {config}")
+        raise ArgumentError(f"entry: config has a size of 0: {config}")
     unknown = dict(config.options).keys() - set(kernel_named(checked["kernel"]).options)
     if unknown:
         raise ArgumentError(f"entry: {checked['kernel']} has no option {', '.join(sorted(unknown))}")

@@ -17,7 +17,7 @@ import pyopencl as cl
 
 from ..checks import isolation
 from ..checks.known_answers import operands_error, outcome, resized
-from ..checks.small_problems import found_wrong
+from ..checks.small_problems import first_wrong_result
 from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
 from ..kernels import Work, kernel_named
 from ..opencl import host_memory, queues
@@ -97,7 +97,7 @@ class Ring:
     def challenge(self, choice: Choice) -> dict[str, Any]:
         """Seconds of the challenger and of the incumbent (none for the first), or a reason for no times."""
         work = choice.kernel.launches(self.problem, choice.config, self.device)
-        reason = found_wrong(self.queue, self.problem, choice.kernel, choice.config, work)
+        reason = first_wrong_result(self.queue, self.problem, choice.kernel, choice.config, work)
         if reason is not None:
             return {"reason": reason}
         challenger = self._bind(work)

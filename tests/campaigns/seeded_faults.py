@@ -31,7 +31,7 @@ COPIED = ("pyclmm", "cl", "tests", "setup.cfg", "pyproject.toml")
 LIMIT_S = 600
 TESTS_FAILED = 1  # pytest's exit status; others but 0 mean that no test was run
 BARRIER = "    barrier(CLK_LOCAL_MEM_FENCE);\n"
-STORE_GUARD = "if (i < M && j < N) {"
+STORE_GUARD = "if ((i) < (M) && (j) < (N)) {"
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ FAULTS = (
     Fault("zero_fill_of_b", "no zeros beyond K in B's tiles", "cl/include/gemm.h", "(k) < (K) && (j) < (N) ?",
           "(j) < (N) ?", laws("padding_of_operands and tiled")),
     Fault("column_bound", "one column too many is written", "cl/include/gemm.h", STORE_GUARD,
-          "if (i < M && j <= N) {", laws("nothing_but_the_result and tiled")),
+          "if ((i) < (M) && (j) <= (N)) {", laws("nothing_but_the_result and tiled")),
     Fault("row_bound", "one row too many is written", "cl/include/gemm.h", STORE_GUARD,
-          "if (i <= M && j < N) {", laws("nothing_but_the_result and tiled")),
+          "if ((i) <= (M) && (j) < (N)) {", laws("nothing_but_the_result and tiled")),
     Fault("row_bound_low", "the last row is not written", "cl/include/gemm.h", STORE_GUARD,
-          "if (i < M - 1 && j < N) {", laws(f"{EXACT} and naive")),
+          "if ((i) < (M) - 1 && (j) < (N)) {", laws(f"{EXACT} and naive")),
     Fault("naive_k_from_one", "the first product is left out", "cl/textbook/naive.cl", "int k = 0",
           "int k = 1",
           laws(f"{EXACT} and naive")),
@@ -126,10 +126,11 @@ FAULTS = (
     Fault("beta", "C is added without beta", "cl/include/gemm.h", "value + SCALE(beta, old)", "value + old",
           laws("netlib_sizes and naive")),
     Fault("c_strides", "C is read with its strides exchanged", "cl/include/gemm.h",
-          "(long)i * c_rs + (long)j * c_cs", "(long)i * c_cs + (long)j * c_rs",
+          "(long)(i) * (c_rs) + (long)(j) * (c_cs)",
+          "(long)(i) * (c_cs) + (long)(j) * (c_rs)",
           laws("netlib_sizes and naive")),
-    Fault("bias_axis", "row and column bias are exchanged", "cl/include/gemm.h", "BIAS == 1 ? j : i",
-          "BIAS == 1 ? i : j", laws("test_epilogues and naive")),
+    Fault("bias_axis", "row and column bias are exchanged", "cl/include/gemm.h", "BIAS == 1 ? (j) : (i)",
+          "BIAS == 1 ? (i) : (j)", laws("test_epilogues and naive")),
     Fault("bias_after_activation", "the bias is added to the activated value", "cl/include/gemm.h",
           "  value = value + LOAD_BIAS(bias, bias_index);\n#endif\n  return ACTIVATE(value);",
           "  return ACTIVATE(value) + LOAD_BIAS(bias, bias_index);\n#endif\n  return ACTIVATE(value);",

@@ -194,7 +194,7 @@ def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage
 def test_a_device_that_the_child_lacks_refuses_the_kernel(monkeypatch, risky):
     absent = {"name": "none", "platform": "none", "driver_version": "none"}
     monkeypatch.setattr(DeviceInfo, "identity", absent)
-    with pytest.warns(pyclmm.KernelWarning, match="not there in the child process"):
+    with pytest.warns(pyclmm.KernelWarning, match="child process does not find the device"):
         Call().check_works()
 
 
@@ -298,7 +298,7 @@ def test_a_device_lost_in_the_child_refuses_the_kernel(monkeypatch):
     def lose(*_):
         raise pyclmm.DeviceLostError("gone")
 
-    monkeypatch.setattr(isolation, "found_wrong", lose)
+    monkeypatch.setattr(isolation, "first_wrong_result", lose)
     request = {
         "device": DEVICE.identity,
         "kernel": "naive",

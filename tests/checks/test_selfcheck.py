@@ -34,7 +34,7 @@ DEVICE = device_info(default_device())
 WRONG = {
     "a product left out": ("textbook/tiled.cl", "k < TW; ++k", "k < TW - 1; ++k"),
     "a bound shifted": ("textbook/tiled.cl", "t < K; t += TW", "t + TW < K; t += TW"),
-    "edges not guarded": ("include/gemm.h", "if (i < M && j < N)", "if (i < M)"),
+    "edges not guarded": ("include/gemm.h", "if ((i) < (M) && (j) < (N))", "if ((i) < (M))"),
     "padding read": ("include/gemm.h", "((i) < (M) && (k) < (K) ?", "((i) < (M) ?"),
     "alpha forgotten": ("include/gemm.h", "ACC_T value = SCALE(alpha, acc);", "ACC_T value = acc;"),
 }
@@ -107,8 +107,8 @@ def test_when_every_kernel_is_wrong_the_call_raises(monkeypatch, queue):
 
 def count_checks(monkeypatch):
     calls = []
-    real = small_problems.found_wrong
-    monkeypatch.setattr(selfcheck, "found_wrong", lambda *args: calls.append(1) or real(*args))
+    real = small_problems.first_wrong_result
+    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *args: calls.append(1) or real(*args))
     return calls
 
 

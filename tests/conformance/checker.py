@@ -44,8 +44,8 @@ class Seeded:
 SEEDED = (
     Seeded("no_barrier_after_load", "race", "textbook/tiled.cl", BARRIER, "", 0),
     Seeded("no_barrier_after_multiply", "race", "textbook/tiled.cl", BARRIER, "", 1),
-    Seeded("no_store_guard", "invalid access", "include/gemm.h", "if ((i) < M && (j) < N) {", "if (1) {"),
-    Seeded("no_load_guard", "invalid access", "include/gemm.h", "(i) < M && (k) < K ?", "1 ?"),
+    Seeded("no_store_guard", "invalid access", "include/gemm.h", "if ((i) < (M) && (j) < (N)) {", "if (1) {"),
+    Seeded("no_load_guard", "invalid access", "include/gemm.h", "(i) < (M) && (k) < (K) ?", "1 ?"),
     Seeded(
         "sum_not_zeroed", "uninitialized read", "textbook/tiled.cl", "ACC_T acc = ACC_ZERO;", "ACC_T acc;"
     ),

@@ -23,7 +23,7 @@ X = np.ones((60, 60), np.float32)
 def explained(problem, device, name="auto"):
     """The explanation of the choice for a made-up device. Nothing runs."""
     choice = next(select.candidates(problem, device, name, tables=()))
-    return explain(problem, device, choice, asked=name, launches=["one"], workspace_nbytes=0)
+    return explain(problem, device, choice, requested=name, launches=["one"], workspace_nbytes=0)
 
 
 def test_a_plan_explains_itself():
@@ -51,15 +51,23 @@ def test_each_other_kernel_has_a_reason_or_a_configuration():
             assert other.reason == reason
             assert str(other) == f"no: {reason}"
         elif not family.automatic:
-            assert "only where it is asked for by name" in str(other)
+            assert "only used when it is asked for by name" in str(other)
 
 
 @pytest.mark.parametrize(
     ("dtype", "precision", "arithmetic"),
     [
         ("float32", "highest", "float32 FMA"),
-        ("float32", "medium", 'float32 FMA (precision="medium" allows less, which this kernel does not use)'),
-        ("float32", "high", 'float32 FMA (precision="high" allows less, which this kernel does not use)'),
+        (
+            "float32",
+            "medium",
+            'float32 FMA (precision="medium" allows a lower precision, which this kernel does not use)',
+        ),
+        (
+            "float32",
+            "high",
+            'float32 FMA (precision="high" allows a lower precision, which this kernel does not use)',
+        ),
         ("float16", "medium", "float32 FMA of float16"),
         ("float64", "medium", "float64 FMA"),
         ("complex64", "highest", "float32 FMA of complex64"),
@@ -162,7 +170,7 @@ def test_because_names_kernels_that_failed_first(own_caches, monkeypatch):
     def refuses_best(queue, problem, kernel, *rest):
         return "wrong by a test" if kernel.name == best else None
 
-    monkeypatch.setattr(selfcheck, "refusal", refuses_best)
+    monkeypatch.setattr(selfcheck, "verdict", refuses_best)
     with pytest.warns(pyclmm.KernelWarning):
         found = pyclmm.Matmul(X, X).explain()
     assert found.kernel != best

@@ -171,7 +171,7 @@ def test_a_launch_refused_in_a_call_steps_down_the_ladder(two_rungs, code):
     with (
         failing(binding, "enqueue_nd_range_kernel", cl_error(code)),
         pytest.warns(
-            pyclmm.KernelWarning, match="device .*: tiled: .* refused kernel .*'naive' is used"
+            pyclmm.KernelWarning, match="device .*: tiled: .* rejected kernel .*'naive' is used"
         ) as told,
     ):
         call()
@@ -256,7 +256,7 @@ def test_a_refused_allocation_names_the_operand(request, number, name, memory):
     call.out[...] = 7
     with (
         failing(host_memory, "Buffer", cl_error(ALLOCATION_FAILURE), at=number),
-        pytest.raises(pyclmm.DeviceMemoryError, match=rf"refused \d+ bytes for {name} "),
+        pytest.raises(pyclmm.DeviceMemoryError, match=rf"rejected \d+ bytes for {name} "),
     ):
         call()
     call.check_untouched()
@@ -271,7 +271,7 @@ def test_a_refused_allocation_for_a_result_on_the_device():
         raise cl_error(ALLOCATION_FAILURE)
 
     a.allocator = refuse
-    with pytest.raises(pyclmm.DeviceMemoryError, match=r"refused 256 bytes for out"):
+    with pytest.raises(pyclmm.DeviceMemoryError, match=r"rejected 256 bytes for out"):
         pyclmm.matmul(a, a)
     a.allocator = None
     assert (pyclmm.matmul(a, a).get() == 8).all()
@@ -283,7 +283,7 @@ def test_a_refused_allocation_while_planning_keeps_no_verdict(caches, number):
     call = Call()
     with (
         failing(host_memory, "Buffer", cl_error(ALLOCATION_FAILURE), at=number),
-        pytest.raises(pyclmm.DeviceMemoryError, match="free some, or multiply in parts"),
+        pytest.raises(pyclmm.DeviceMemoryError, match="free some, or multiply smaller matrices"),
     ):
         call()
     assert not selfcheck._verdicts._values
@@ -328,7 +328,7 @@ def test_a_device_lost_in_mid_run(request, code, memory):
     module, library, name = SEAMS[memory]
     with (
         failing(module, name, cl_error(code), library, always=True),
-        pytest.raises(pyclmm.DeviceLostError, match="stopped before the result was there"),
+        pytest.raises(pyclmm.DeviceLostError, match="stopped before the result was complete"),
     ):
         call()
     call.check_untouched(out=False)  # the kernel may have written part of out

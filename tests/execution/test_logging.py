@@ -44,16 +44,16 @@ def test_compilation_and_verdict(log, device, capfd):
     assert capfd.readouterr().out == ""
 
 
-def test_a_step_down_the_ladder(log, monkeypatch, device):
+def test_a_fallback(log, monkeypatch, device):
     best = pyclmm.Matmul(X, X).kernel
     log.clear()
     refuse = lambda queue, problem, kernel, *_: "wrong" if kernel.name == best else None  # noqa: E731
-    monkeypatch.setattr(selfcheck, "refusal", refuse)
+    monkeypatch.setattr(selfcheck, "verdict", refuse)
     with pytest.warns(pyclmm.KernelWarning):
         planned = pyclmm.Matmul(X, X)
     step, choice = records(log, "execution.execute")
     assert step.levelname == "INFO"
-    assert f"on {device.name}: without {best}: wrong" in step.message
+    assert f"on {device.name}: skipping {best}: wrong" in step.message
     assert f"{planned.kernel} (" in choice.message
 
 

@@ -19,7 +19,7 @@ from pyclmm.opencl.queues import default_queue
 def test_bytes_come_back_unchanged(monkeypatch, chunks, extra):
     monkeypatch.setattr(staging, "CHUNK", 4096)
     monkeypatch.setattr(staging, "DIRECT", 16)
-    monkeypatch.setattr(staging, "_PART", 512)
+    monkeypatch.setattr(staging, "_BYTES_PER_THREAD", 512)
     monkeypatch.setattr(staging, "_THREADS", 3)
     queue = cl.CommandQueue(default_queue().context)
     size = 4096 * chunks + extra

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pyclmm import DTypeError
-from pyclmm.opencl.launches import through
+from pyclmm.opencl.launches import intermediate_type
 from pyclmm.problem import dtypes
 
 NUMPYS = [name for name in dtypes.ELEMENT_TYPES if name != "bfloat16"]
@@ -135,7 +135,7 @@ CASTS = [(s, t) for s, t in itertools.product(NUMPYS, repeat=2) if np.can_cast(s
 
 @pytest.mark.parametrize(("source", "target"), CASTS)
 def test_copies_convert_through_a_type_that_loses_nothing(source, target):
-    name = through(source, target)
+    name = intermediate_type(source, target)
     kind = np.dtype(source).kind
     x = converted(TRICKY, source)
     if kind in "iu":

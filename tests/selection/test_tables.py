@@ -171,7 +171,7 @@ def test_merging_keeps_the_rest_and_replaces_the_same(own):
     other = entry(layout="TN")
     tables.merge(HERE, [entry(), other])
     tables.merge(HERE, [entry(seconds=2e-3)])
-    kept = tables.own_table(tables.about(HERE), tables.own_path(HERE))
+    kept = tables.own_table(tables.identity_of(HERE), tables.own_path(HERE))
     assert kept == {entry().key: entry(seconds=2e-3), other.key: other}
 
 
@@ -219,7 +219,7 @@ def test_a_bad_file_is_set_aside_with_one_warning(own, content):
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("another driver", r"driver '0\.1'.*pyclmm tune"), ("another device", "about another device")],
+    [("another driver", r"driver '0\.1'.*pyclmm tune"), ("another device", "for another device")],
 )
 def test_a_table_of_another_device_or_driver_says_so(own, content, said):
     put(BAD[content])
@@ -284,9 +284,9 @@ def test_shipped_tables_are_sound_and_offered():
     assert tables.shipped()
     for table in tables.shipped():
         device = next(
-            d for d in (H200, EPYC_POCL, EPYC_INTEL) if any(tables._entries(table, tables.about(d)))
+            d for d in (H200, EPYC_POCL, EPYC_INTEL) if any(tables._entries(table, tables.identity_of(d)))
         )
-        for one in tables._entries(table, tables.about(device)):
+        for one in tables._entries(table, tables.identity_of(device)):
             problem = tuner.product((one.m, one.n, one.k), one.a_type, one.layout)
             assert tables.key_of(problem) == one.key
             assert first(problem, [one], device).config == one.config
@@ -324,14 +324,14 @@ def test_two_processes_that_merge_lose_no_entry(own):
         subprocess.Popen([sys.executable, "-c", WRITER, folder, str(16 << (3 * who))]) for who in range(2)
     ]
     assert [process.wait(60) for process in running] == [0, 0]
-    assert len(tables.own_table(tables.about(HERE), tables.own_path(HERE))) == 80
+    assert len(tables.own_table(tables.identity_of(HERE), tables.own_path(HERE))) == 80
 
 
 def test_cpus_with_other_units_or_vectors_have_other_tables():
     """CPUs with the same name can differ in these, so their tables are separate."""
     cpu = replace(HERE, kind="cpu", float_vector_width=8)
     for other in (replace(cpu, compute_units=cpu.compute_units + 1), replace(cpu, float_vector_width=4)):
-        assert tables.about(other) != tables.about(cpu)
+        assert tables.identity_of(other) != tables.identity_of(cpu)
         assert tables.own_path(other) != tables.own_path(cpu)
     more = replace(HERE, kind="gpu", compute_units=HERE.compute_units + 1)
-    assert tables.about(more) == tables.about(replace(HERE, kind="gpu"))
+    assert tables.identity_of(more) == tables.identity_of(replace(HERE, kind="gpu"))

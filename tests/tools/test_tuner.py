@@ -90,7 +90,7 @@ def tuned(budget=60.0, **other):
 
 
 def kept():
-    return list(tables.own_table(tables.about(HERE), tables.own_path(HERE)).values())
+    return list(tables.own_table(tables.identity_of(HERE), tables.own_path(HERE)).values())
 
 
 # deciding
@@ -130,7 +130,7 @@ def test_the_fastest_is_kept(few, children):
 @pytest.mark.parametrize(
     ("failure", "said"),
     [
-        (Failure("it ended its process (SIGABRT)", crashed=True), "SIGABRT"),
+        (Failure("it ended with SIGABRT", crashed=True), "SIGABRT"),
         (Failure("it did not end within 99 seconds", hung=True), "did not end within 30 seconds"),
     ],
 )
@@ -304,9 +304,9 @@ def test_a_hopeless_candidate_runs_once_and_ends_its_family(ring):
 
 def test_a_wrong_result_is_never_timed(ring, monkeypatch):
     """The result may be wrong in the self-check, or only at the product's own size."""
-    monkeypatch.setattr(tuner_child, "found_wrong", lambda *_: "wrong result in the self-check")
+    monkeypatch.setattr(tuner_child, "first_wrong_result", lambda *_: "wrong result in the self-check")
     assert ring.challenge(choice(2)) == {"reason": "wrong result in the self-check"}
-    monkeypatch.setattr(tuner_child, "found_wrong", lambda *_: None)
+    monkeypatch.setattr(tuner_child, "first_wrong_result", lambda *_: None)
     monkeypatch.setattr(ring, "_run", lambda _: 1e-9)  # nothing is computed
     assert "wrong result at 24 x 20 x 16" in ring.challenge(choice(2))["reason"]
     assert ring.incumbent is None

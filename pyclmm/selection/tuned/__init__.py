@@ -1,1 +1,1 @@
-"""Tuned tables: measured data only, one JSON file a device."""
+"""Measured tables: data only, one JSON file for each device."""
