@@ -231,9 +231,9 @@ FLAWS = {
     "error bound of random numbers": ("include/gemm.h", "SCALE(alpha, acc);", "SCALE(alpha, acc) * 1.0001f;"),
     "transposes": ("include/gemm.h", "#if TRANS_A", "#if 0"),
     "element types": ("include/types.h", "vload_half", "2 * vload_half"),
-    "stacks": ("include/gemm.h", "4 * get_global_id(2) + (which)", "which"),
+    "stacks": ("include/gemm.h", "batch_offsets[4 * (z) + (which)]", "batch_offsets[which]"),
     "beta, and C not read where it is 0": ("include/gemm.h", "#if HAS_C", "#if 1"),
-    "bias and activation": ("include/gemm.h", "BIAS == 1 ? j : i", "BIAS == 1 ? i : j"),
+    "bias and activation": ("include/gemm.h", "BIAS == 1 ? (j) : (i)", "BIAS == 1 ? (i) : (j)"),
 }
 
 
