@@ -11,8 +11,8 @@
  *     +------+    | (1,0) | (1,1) |
  *                 +-------+-------+
  *
- * A tile of an operand lies in lines. Along K, a line holds K of one row of A (column of B). Across K, it holds rows at
- * one k. Neighbouring work-items copy neighbouring chunks of CHUNK_BYTES of a line.
+ * A tile of an operand lies in lines. Along K, a line holds BK elements of one row of A (column of B). Across K, it
+ * holds LINE_ACROSS rows (columns) at one k. Neighbouring work-items copy neighbouring chunks of CHUNK_BYTES of a line.
  *
  * A header of instructions (mma_words.h, mma_double.h) comes first and defines
  *
@@ -28,7 +28,7 @@
  *   PARTS                           1: a block holds 64 bytes of hi and 64 bytes of lo of the same k (split.h)
  *
  * Macros: BM BN, multiples of SGM, SGN and of lines across K; SGM, a multiple of 16; SGN, a multiple of 8 LOADED_B;
- * STAGES, 2 or more; GROUP (tile_order.h). All work-items together fill whole lines, and whole tiles in whole copies.
+ * STAGES, 2 or more; GROUP (tile_order.h). WORK_ITEMS is a multiple of a line's chunks and divides a tile's.
  * Technique: CUTLASS's multistage pipeline for sm_80.
  */
 #include "include/attributes.h"

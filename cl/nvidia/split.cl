@@ -146,7 +146,7 @@ INLINE void split_lines(
         smallest = min(smallest, smallest_of(x[l]));
         if (mine + l < s.lines) store_parts(at, x[l]);
       }
-      if (smallest < SMALL - 1) { /* seldom */
+      if (smallest < SMALL - 1) { /* rare */
         lossy = 1;
         UNROLL for (int l = 0; l < HELD; ++l) points[l] -= LOSS * lossy_among(x[l]);
       }

@@ -36,6 +36,15 @@
  * most `most`; if stored across K, in boxes of `box` of them. `layered`: each product of the stack has its own. */
 typedef struct { __global ulong *map; int which, across, box, most, lines; bool layered; } fed_t;
 
+/* Begins to fetch a map before fed_operand has compared it: usually the last call's map is right. A whole sub-group
+ * calls this. */
+INLINE void fetch_map(const int which, __global ulong *slot)
+{
+  if (get_local_id(0) % 32) return;
+  map_acquire(slot + 16 * which);
+  map_prefetch(slot + 16 * which);
+}
+
 /* Describes an operand of `length` rows (columns) and `depth` of K in a tensor map of this feeder's slot.
  * line_bytes: its leading dimension in bytes. layer_bytes: from one product of the stack to the next, 0 if all use the
  * same operand. A whole sub-group calls this. */
@@ -50,10 +59,6 @@ INLINE fed_t fed_operand(
   const map_t wanted = {
       from, across ? length : depth, across ? depth : length, layer_bytes ? stack : 1,
       line_bytes, layer_bytes ? layer_bytes : line_bytes, across ? box : BLOCK_K, across ? BLOCK_K : lines, 1};
-  if (get_local_id(0) % 32 == 0) { /* usually the last call's map is right: fetch it while keep_map compares */
-    map_acquire(operand.map);
-    map_prefetch(operand.map);
-  }
   keep_map(slot, which, scratch, wanted, across ? box * ELEMENT_BYTES : 128);
   return operand;
 }
