@@ -7,7 +7,8 @@
  *   before   t: columns 2 t, 2 t + 1 of blocks 0, 1, 2, 3
  *   after    t: columns 0 .. 7 of block t, one store of 16 bytes
  *
- * With complex sums (types.h), columns are those of the real product: 2 j and 2 j + 1 are column j of the result.
+ * With complex sums (types.h), columns are those of the real product: 2 j and 2 j + 1 are re and im of the result's
+ * column j.
  *
  * Macros: OUT_VECTOR 1: each row of out starts on a multiple of 16 bytes, 0: store element by element.
  * Fragments: ptx_mma.h, ptx_mma_double.h, ptx_wgmma.h.

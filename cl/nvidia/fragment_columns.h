@@ -3,8 +3,8 @@
  *
  *     work-item 4 g + t, block b of eight columns:   acc[4 b + 2 h + c] is at (i + ROW_STEP h, 8 b + 2 t + c)
  *
- * With LEFT_REGISTERS (fragment_rows.h), the rows of h = 0 and 1 are neighbours and are stored as pairs: with elements of
- * 4 bytes, four work-items fill a sector of 32 bytes. Otherwise the eight work-items with different g fill it.
+ * With LEFT_REGISTERS (fragment_rows.h), the rows of h = 0 and 1 are neighbours and are stored as pairs. With elements
+ * of 4 bytes, four work-items then fill a sector of 32 bytes. Otherwise the eight work-items with different g fill it.
  *
  * Macros: those of fragment.h and fragment_rows.h.
  */

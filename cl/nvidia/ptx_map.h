@@ -3,8 +3,8 @@
  * A tensor map in global memory describes the matrix. One work-item starts the copy of a box of it. A barrier in local
  * memory (an mbarrier) counts the bytes that have landed.
  *
- * A box is 128 bytes wide. Row r of it lands at byte 128 r, its 16-byte chunk c at chunk c ^ (r % 8). So neither the
- * chunks of a row nor those of a column meet in the same memory banks:
+ * A box is 128 bytes wide. Row r of it lands at byte 128 r, its 16-byte chunk c at chunk c ^ (r % 8). So the
+ * eight chunks of a row, and the eight of a column of an atom, lie in different memory banks:
  *
  *     row 0 | 0 1 2 3 4 5 6 7 |        row 2 | 2 3 0 1 6 7 4 5 |       eight rows are an atom of
  *     row 1 | 1 0 3 2 5 4 7 6 |        row 3 | 3 2 1 0 7 6 5 4 |       1,024 bytes, aligned to 1,024

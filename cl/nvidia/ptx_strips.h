@@ -7,8 +7,9 @@
  *   along K     16 of K of one row                  16 of K x rows
  *   across K    16 rows at one k                    16 rows x 16 of K x (rows / 16) layers, 128 bytes apart
  *
- * The second box needs rows in whole strips: else the last layer would reach into the next k. Then a copy brings one
- * strip.
+ * If the number of rows is no multiple of 16, the last layer would reach into the next k. Then a copy brings one strip.
+ *
+ * Technique: the three-dimensional tensor maps of NVIDIA's PTX manual.
  */
 #include "include/attributes.h"
 #include "nvidia/ptx_copy.h"

@@ -23,7 +23,7 @@
  * read the data twice, so the exponent is estimated from the first 1,024 elements, with ROOM for larger ones. If an
  * element is larger still, the work-group finds the maxima and starts again.
  *
- * Macros: those of types.h, gemm.h, split.h and split_read.h; SPLIT 0, 1.
+ * Macros: SPLIT 0, 1 (split.h); TRANS_A TRANS_B (gemm.h); CONJ_A CONJ_B (types.h); WIDE_A WIDE_B (split_read.h).
  * Technique: see split.h.
  */
 #include "include/attributes.h"

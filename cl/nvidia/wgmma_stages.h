@@ -8,7 +8,7 @@
  *
  * A feeder is a sub-group that starts copies of one operand. Of a work-group's first quartet, sub-group 2 f is feeder f
  * of A and sub-group 2 f + 1 feeder f of B, f < FEEDERS. Feeder f fills every FEEDERS-th stage. Small tiles have two
- * feeders for each operand: starting a stage's copies takes one 0.17 us (H200), longer than multiplying the stage.
+ * feeders for each operand: starting a stage's copies takes 0.17 us (H200), longer than multiplying it.
  *
  * Macros: BM BN; STAGES, 2 or more; BLOCKS, blocks of a stage, 1 or more; WGMMA_ACROSS_A WGMMA_ACROSS_B 1: the operand
  * is stored across K, 0: along K; ELEMENT (elements.h); GROUP SPLIT_K (work_pieces.h).
