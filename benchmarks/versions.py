@@ -1,19 +1,21 @@
-"""Two versions of pyclmm side by side in one run: the same products in each, their times and their bits.
+"""Compares two versions of pyclmm in one run: the times and the bits of the same products.
 
     git worktree add ../old COMMIT
     python benchmarks/versions.py ../old . [--json FILE] [--types float16,medium] [--only "NT 1024"]
 
-Each version has a process of its own (versions_worker.py), and they take turns: old new, new old, old new.
-On a GPU the products are those of gpu.py, 16 shapes in three layouts, for each type. A time is a call's share
-of a burst of launches without events, by the device's clock on NVIDIA's devices (burst.py), by the host's
-elsewhere. On a CPU the products are those of cpu.py, with host arrays, timed as there. All times are medians.
-A ratio is the old time over the new one: less than 1 is slower. ``fastest_ratio`` is that of each side's
-fastest call, which other work on the machine disturbs less. ``high`` and ``medium`` are float32 at that
-precision.
+Each version runs in its own process (versions_worker.py). The two take turns: old new, new old, old new.
 
-On a GPU the programs are built first, by many processes at once: drivers and PyOpenCL keep them on disk.
-The file counts the products that --budget left no time for. Exit codes: 0 success, 1 a wrong result or a
-product that failed, 2 invalid arguments.
+On a GPU the products are those of gpu.py, 16 shapes in three layouts, for each type. Calls are timed in
+bursts of launches without events, by the device's clock on NVIDIA's devices (burst.py) and by the host's on
+others. The programs are built first, by many processes at once, as drivers and PyOpenCL keep them on disk.
+
+On a CPU the products are those of cpu.py, on host arrays and timed as there.
+
+All times are medians. A ratio is the old time over the new one: below 1 the new version is slower.
+``fastest_ratio`` compares each side's fastest call, which other work on the machine disturbs less. ``high``
+and ``medium`` are float32 at that precision. The file counts the products that --budget left no time for.
+
+Exit codes: 0 success, 1 a wrong result or a product that failed, 2 invalid arguments.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 WORKER = Path(__file__).with_name("versions_worker.py")
-Shape = tuple[int, ...]  # M, N, K, and in front of them, where there are many, how many products
+Shape = tuple[int, ...]  # M, N, K; for a stack the number of products comes first
 GPU_SHAPES: tuple[Shape, ...] = (
     *((n, n, n) for n in (512, 1024, 2048, 4096, 8192, 1000, 4095, 4097)),
     (16, 4096, 4096), (4096, 16, 4096), (4096, 4096, 16), (1, 8192, 8192),
@@ -52,16 +54,16 @@ CPU_SHAPES: tuple[Shape, ...] = (
 )  # fmt: skip
 GPU_TYPES = ("float32", "float16", "bfloat16", "medium", "float64", "high")
 CPU_TYPES = ("float32", "float64", "complex64", "float16")
-# The error, relative by norm, that a right product stays under.
+# The largest error of a right product, relative in the norm; 1e-5 for other types.
 TOLERANCE = {"float16": 1e-3, "bfloat16": 5e-3, "medium": 1e-3, "float64": 1e-13, "complex128": 1e-13}
 BURST = 0.4e-3  # seconds of calls in a burst
-MOST_CALLS = 12  # in a burst: see burst.py about launches in flight
+MOST_CALLS = 12  # most calls in a burst: see burst.py about launches in flight
 OPEN = {"do": "about"}
 
 
 @dataclass(frozen=True)
 class Product:
-    """What is timed: *type* is an element type, or a precision of float32."""
+    """A product that is timed. *type* is an element type, or a precision of float32."""
 
     type: str
     shape: Shape
@@ -72,7 +74,7 @@ class Product:
 
 
 def products(gpu: bool, types: list[str], shapes: list[Shape] | None, only: str) -> list[Product]:
-    """The list of gpu.py or that of cpu.py; of *shapes* in every layout where some are given."""
+    """The products of gpu.py or of cpu.py; where *shapes* are given, these in every layout."""
     found = []
     for kind in types or (GPU_TYPES if gpu else CPU_TYPES):
         for shape in shapes or (GPU_SHAPES if gpu else CPU_SHAPES):
@@ -82,7 +84,7 @@ def products(gpu: bool, types: list[str], shapes: list[Shape] | None, only: str)
 
 
 class Side:
-    """A version of pyclmm: its tree, and its process while there is one."""
+    """A version of pyclmm: its tree and its worker process, which starts when it is needed."""
 
     def __init__(self, tree: Path, device: str | None, cache: str) -> None:
         self.tree, self._cache = tree, cache
@@ -90,7 +92,7 @@ class Side:
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The worker's answer. Raises RuntimeError with what the worker says, or where it ended."""
+        """The worker's answer. Raises RuntimeError if the worker reports a failure or has ended."""
         if self._process is None:
             own = {"PYCLMM_TRIAL": "off", "PYCLMM_SELFCHECK": "off", "PYCLMM_CACHE_DIR": self._cache}
             pipe = subprocess.PIPE
@@ -110,7 +112,7 @@ class Side:
         return answer
 
     def close(self) -> int | None:
-        """Ends the process; its exit status."""
+        """End the process; returns its exit status."""
         process, self._process = self._process, None
         if process is None:
             return None
@@ -123,7 +125,7 @@ def request_of(product: Product, host: bool, build: bool = False) -> dict[str, A
 
 
 def build_all(sides: list[list[Side]], todo: list[Product], host: bool, until: float) -> None:
-    """Run every product once in each version, *sides* of it at once."""
+    """Run every product once in each version. *sides* has several processes of each."""
 
     def work(side: Side, waiting: queue.SimpleQueue[Product]) -> None:
         with contextlib.suppress(queue.Empty):
@@ -145,8 +147,8 @@ def build_all(sides: list[list[Side]], todo: list[Product], host: bool, until: f
 
 
 def timed(pair: list[Side], product: Product, host: bool, rounds: int) -> dict[str, Any]:
-    """A row of the file: medians of interleaved rounds."""
-    with ThreadPoolExecutor(2) as pool:  # both prepare at once; only one works while one is timed
+    """A row of the file: medians over rounds in which the versions take turns."""
+    with ThreadPoolExecutor(2) as pool:  # both prepare at once; while one is timed the other waits
         held = list(pool.map(lambda side: side.ask(request_of(product, host)), pair))
         judged = list(pool.map(lambda side: side.ask({"do": "judge"}), pair))
     about = min(answer["seconds"] for answer in held)
@@ -174,7 +176,7 @@ def timed(pair: list[Side], product: Product, host: bool, rounds: int) -> dict[s
 
 
 def measured(pair: list[Side], product: Product, host: bool, rounds: int) -> dict[str, Any]:
-    """As timed, or why the product failed; processes that ended begin anew with the next product."""
+    """A row of timed(), or one that says why the product failed. The next product gets new processes."""
     about = {"name": str(product), "type": product.type, "shape": product.shape, "layout": product.layout}
     try:
         return about | timed(pair, product, host, rounds)
@@ -195,7 +197,7 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By type: geometric mean and least of the ratios, the worst five by name, how many have equal bits."""
+    """By type: geometric mean and least ratio, the five worst products, counts of right and equal ones."""
     found: dict[str, dict[str, Any]] = {}
     for kind in dict.fromkeys(row["type"] for row in rows):
         own = [row for row in rows if row["type"] == kind]
@@ -215,7 +217,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def commit_of(tree: Path) -> str:
-    """The commit that is checked out there, with -dirty where files differ from it; "unknown" outside git."""
+    """The commit checked out in *tree*, with -dirty if files differ from it; "unknown" outside git."""
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", "-C", str(tree), *words], capture_output=True, text=True, check=False)
@@ -235,7 +237,7 @@ def shape_of(text: str) -> Shape:
 
 
 def shapes_of(text: str) -> list[Shape]:
-    """1024x1024x1024,64x512x512x512: M, N and K, or how many products and then these."""
+    """Shapes such as 1024x1024x1024,64x512x512x512: M, N and K, after the number of products of a stack."""
     return [shape_of(one) for one in text.split(",")]
 
 
@@ -259,13 +261,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("old", type=tree_of, metavar="OLD_TREE")
     parser.add_argument("new", type=tree_of, metavar="NEW_TREE")
     parser.add_argument("--device", help="text in the name of the device or its platform")
-    parser.add_argument("--products", choices=("gpu", "cpu"), help="whose list; else by the device")
+    parser.add_argument("--products", choices=("gpu", "cpu"), help="list of products; default: the device's")
     parser.add_argument("--types", type=types_of, default=[], help="such as float32,medium")
     parser.add_argument("--shapes", type=shapes_of, help="such as 512x512x512,64x128x128x128: all layouts")
-    parser.add_argument("--only", default="", metavar="REGEX", help="products whose name it matches")
-    parser.add_argument("--rounds", type=int, help="7 for the list of GPUs, 5 for that of CPUs")
+    parser.add_argument("--only", default="", metavar="REGEX", help="only products whose name it matches")
+    parser.add_argument("--rounds", type=int, help="default: 7 for GPUs, 5 for CPUs")
     parser.add_argument("--budget", type=float, default=math.inf, metavar="SECONDS")
-    parser.add_argument("--jobs", type=int, help="processes that build; a core each for GPUs, 0 for CPUs")
+    parser.add_argument(
+        "--jobs", type=int, help="processes that build; default: the cores for GPUs, 0 for CPUs"
+    )
     parser.add_argument("--commits", nargs=2, metavar=("OLD", "NEW"), help="where the trees are no checkouts")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
@@ -282,7 +286,7 @@ def opened(options: argparse.Namespace, cache: str) -> Iterator[list[Side]]:
 
 
 def run(options: argparse.Namespace, pair: list[Side], cache: str) -> dict[str, Any]:
-    """Everything; the content of the file, which is written after each product."""
+    """Build and time all products; returns the content of the file. It is written after each product."""
     started = time.perf_counter()
     until = started + options.budget
     device = [side.ask(OPEN) for side in pair]

@@ -1,8 +1,8 @@
-"""One version of pyclmm in a process of its own: runs the products that versions.py asks for.
+"""Runs products of one version of pyclmm for versions.py.
 
     python benchmarks/versions_worker.py TREE [--device NAME]
 
-Requests and answers are lines of JSON on stdin and stdout. Only public names that every version has are used.
+Requests and answers are lines of JSON on stdin and stdout. It uses only public names that every version has.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import pyopencl.array as cla
 from burst import Burst
 
 Array = np.ndarray[Any, Any]
-TURN = 4e-3  # seconds of bursts in a turn on a GPU, three bursts at most
-PAUSE, SLICE = 0.11, 0.05  # seconds before a turn and of calls in it, on a CPU: see cpu.py
-NUMBERS = 2**24 - 3  # random numbers drawn; operands repeat them. Prime to the lengths of rows
-WORDS = ("high", "medium")  # types that are float32 at a lower precision
+TURN = 4e-3  # seconds of bursts in a turn on a GPU; at most three bursts
+PAUSE, SLICE = 0.11, 0.05  # seconds of rest before a turn and of calls in it, on a CPU: see cpu.py
+NUMBERS = 2**24 - 3  # random numbers, repeated in large operands. The count is coprime to the lengths of rows
+WORDS = ("high", "medium")  # these types mean float32 at that precision
 
 
 def version(tree: Path) -> Any:
-    """The package pyclmm of that tree, also where its cl/ lies beside the package."""
+    """The package pyclmm of *tree*. Its cl/ may lie beside the package."""
     sys.path.insert(0, str(tree))
-    import pyclmm  # noqa: PLC0415  only now is the tree on the path
+    import pyclmm  # noqa: PLC0415  the tree must be on the path
 
     if Path(pyclmm.__file__).parent.parent.resolve() != tree.resolve():
         raise SystemExit(f"{tree} has no package pyclmm: {pyclmm.__file__} was imported")
@@ -41,7 +41,7 @@ def version(tree: Path) -> Any:
 
 
 def find_device(name: str | None) -> cl.Device:
-    """The first device with that text in its name or its platform's; a GPU, if there is one."""
+    """A device with *name* in its name or its platform's: the first GPU, or else the first device."""
     devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
     if name:
         devices = [d for d in devices if name.lower() in f"{d.platform.name} {d.name}".lower()]
@@ -59,7 +59,7 @@ def dtype_of(kind: Any) -> np.dtype[Any]:
 
 
 class Random:
-    """Random numbers of one element type, the same in every process."""
+    """Random numbers of one element type. They are the same in every process."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         rng = np.random.default_rng(0)
@@ -73,31 +73,31 @@ class Random:
 
 
 class Product:
-    """One product, ready to be timed: what is common to devices and hosts."""
+    """A product ready to be timed, on the device or on host arrays."""
 
     def __init__(self, a: Array, b: Array, layout: str) -> None:
-        """*a* and *b* as they are stored; *layout* says which of them is transposed."""
+        """*a* and *b* are as stored. *layout* has a T for each that is transposed."""
         self.a, self.b = (x.swapaxes(-1, -2) if t == "T" else x for x, t in zip((a, b), layout, strict=True))
 
     def call(self) -> None:
         raise NotImplementedError
 
     def result(self) -> Array:
-        """Of one more call."""
+        """The result of one more call."""
         raise NotImplementedError
 
     def turn(self, calls: int) -> list[float]:
-        """Seconds a call, of some bursts of so many calls."""
+        """Seconds a call takes in each of several bursts of *calls* calls."""
         raise NotImplementedError
 
     def seconds(self) -> float:
-        """About how long a call takes, by the host's clock."""
+        """Seconds that one call takes by the host's clock."""
         start = time.perf_counter()
         self.call()
         return time.perf_counter() - start
 
     def judged(self) -> dict[str, Any]:
-        """The digest of the result's bits, and its error: relative by norm, of some rows and columns."""
+        """The digest of the result's bits, and its error in some rows and columns, relative in the norm."""
         got = self.result()
         digest = hashlib.sha256(np.ascontiguousarray(got).view(np.uint8).data).hexdigest()
         wide = np.complex128 if got.dtype.kind == "c" else np.float64
@@ -142,7 +142,7 @@ class OnDevice(Product):
         return self.out.get()
 
     def turn(self, calls: int) -> list[float]:
-        self.call()  # a GPU changes from one process to the other
+        self.call()  # the GPU now switches to this process
         times: list[float] = []
         while len(times) < 3 and sum(times) * calls < TURN:
             times.append(self._burst(calls))
@@ -159,7 +159,7 @@ class OnDevice(Product):
 
 
 class OnHost(Product):
-    """NumPy arrays in, a NumPy array out."""
+    """NumPy operands and a NumPy result."""
 
     def __init__(self, worker: Worker, request: dict[str, Any], a: Array, b: Array) -> None:
         super().__init__(a, b, request["layout"])
@@ -175,12 +175,12 @@ class OnHost(Product):
         self.result()
 
     def turn(self, calls: int) -> list[float]:
-        del calls  # as many as fill the slice
+        del calls  # the number follows from SLICE
         time.sleep(PAUSE)
         times = [self.seconds()]
         if times[0] > 2 * SLICE:
             return times
-        times = []  # the first call of a short product finds cold caches and sleeping threads
+        times = []  # without the first call: it found cold caches and sleeping threads
         end = time.perf_counter() + SLICE
         while not times or time.perf_counter() < end:
             times.append(self.seconds())
@@ -188,7 +188,7 @@ class OnHost(Product):
 
 
 class Worker:
-    """Answers requests; holds one product at a time."""
+    """Answers requests. It holds one product at a time."""
 
     def __init__(self, pyclmm: Any, device: cl.Device) -> None:
         self.pyclmm = pyclmm
@@ -198,7 +198,7 @@ class Worker:
         self.product: Product | None = None
 
     def hold(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Makes the plan and runs it once. To ``build``: on uninitialized operands, and forgets them."""
+        """Make the plan and run it once. With ``build`` operands are uninitialized, and nothing is held."""
         kind, (*stack, m, n, k), layout = request["type"], request["shape"], request["layout"]
         shapes = [[*stack, k, m] if layout[0] == "T" else [*stack, m, k],
                   [*stack, n, k] if layout[1] == "T" else [*stack, k, n]]  # fmt: skip
@@ -246,12 +246,12 @@ def main() -> None:
     parser.add_argument("--device", help="text in the name of the device or its platform")
     options = parser.parse_args()
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what drivers print is no answer
+    os.dup2(2, 1)  # output of drivers must not mix with answers
     worker = Worker(version(options.tree), find_device(options.device))
     for line in sys.stdin:
         try:
             answer = worker.answer(json.loads(line))
-        except Exception as error:  # the other side and the other products go on
+        except Exception as error:  # the worker must survive a failed product
             worker.product = None
             answer = {"failed": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers, flush=True)

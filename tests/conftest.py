@@ -20,8 +20,7 @@ from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
 
-# A slow build is no reason for a test to fail, and the same examples are drawn in each run;
-# `make fuzz` is what looks for new ones.
+# No deadline, as builds are slow. Each run draws the same examples; `make fuzz` looks for new ones.
 settings.register_profile(
     "pyclmm", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
 )
@@ -30,7 +29,7 @@ settings.load_profile("pyclmm")
 
 @pytest.fixture(scope="session")
 def queue() -> cl.CommandQueue:
-    """The default queue: whatever OpenCL there is, or what PYOPENCL_CTX names."""
+    """pyclmm's default queue. PYOPENCL_CTX chooses another device."""
     return default_queue()
 
 
@@ -46,28 +45,28 @@ def device(queue: cl.CommandQueue) -> DeviceInfo:
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    """Random numbers that are the same in each run, and different in each test."""
+    """Random numbers: the same in each run, others in each test."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
 
 
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels run without their self-check, so that a wrong one shows instead of being refused."""
+    """Turns the self-check off, so that a wrong kernel gives its wrong result instead of being refused."""
     monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Files that pyclmm keeps go to a folder of this run's."""
+    """Each test run has its own cache folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYCLMM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("PYCLMM_TRIAL", "off")  # a child process for each program would take long
+        patch.setenv("PYCLMM_TRIAL", "off")  # a child process for each program takes too long
         yield
 
 
 @pytest.fixture
 def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """No plan, verdict, context or default queue from before, and a cache folder of this test's own."""
+    """No earlier plan, verdict, context or default queue, and an empty cache folder."""
     folder = tmp_path / "caches"
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(folder))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)

@@ -24,7 +24,7 @@ def test_the_readme_links_the_page():
 
 
 def reads(tree):
-    """Whether a module asks for one variable of the environment; passing all of it to a child is none."""
+    """Whether a module reads a single variable. Passing the whole environment to a child does not count."""
     for node in ast.walk(tree):
         text = ast.unparse(node) if isinstance(node, ast.Attribute | ast.Subscript | ast.Name) else ""
         if text.startswith(("os.environ.", "os.environ[", "environ[", "os.getenv", "getenv")):
@@ -48,7 +48,7 @@ def test_every_variable_that_the_package_names_is_listed():
 
 
 @pytest.mark.parametrize(("value", "off"), [("off", True), ("OFF", True), ("on", False), ("", False)])
-def test_off(monkeypatch, value, off):
+def test_a_variable_is_off_only_where_it_says_so(monkeypatch, value, off):
     monkeypatch.setenv("PYCLMM_TUNED", value)
     assert environment.TUNED.is_off == off
     monkeypatch.delenv("PYCLMM_TUNED")

@@ -1,4 +1,4 @@
-"""Bad input: the type and the text of each error, and that nothing is lost by it."""
+"""Errors: type and text of each, and a call that raises changes nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_only(*shape):
 
 A, B = ones(3, 4), ones(4, 5)
 
-# what -> (call, type, what the text must say: the argument, what was passed, what would do)
+# name -> (call, type, parts of the message: the argument, what was passed, what would do)
 BAD_CALLS = {
     "0-D a": (lambda: pyclmm.matmul(np.float32(2), B), errors.ShapeError, ["a is 0-dim", "use *"]),
     "0-D b": (lambda: pyclmm.matmul(A, np.array(2.0)), errors.ShapeError, ["b is 0-dim", "use *"]),
@@ -388,7 +388,7 @@ def test_a_plan_for_numpy_arrays_has_no_events():
         pyclmm.Matmul(A, B, out=ones(3, 5)).enqueue(A, B, out=ones(3, 5))
 
 
-def test_workspace_over_its_limit(queue):
+def test_workspace_over_max_workspace(queue):
     x = cla.to_device(queue, ones(16, 16))
     spread = cla.Array(queue, (8, 8), np.float32, data=x.base_data, strides=(128, 8))
     with pytest.raises(errors.UnsupportedError) as caught:
@@ -402,7 +402,7 @@ def test_workspace_over_its_limit(queue):
 
 
 def python(code, **environment):
-    """Run *code* in an interpreter of its own."""
+    """Run *code* in a new interpreter."""
     return subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **environment},
@@ -426,7 +426,7 @@ for _ in range(2):
 
 @pytest.fixture
 def no_driver(tmp_path):
-    """The setting with which the OpenCL loader finds no driver, not even the one of a wheel."""
+    """An environment in which the OpenCL loader finds no driver, not even that of a wheel."""
     nothing = tmp_path / "nothing.icd"
     nothing.write_text("")
     return {"OCL_ICD_VENDORS": str(nothing), "PYOPENCL_CTX": ""}
@@ -461,7 +461,7 @@ print(len(complete(gemm, choice.kernel.launches(gemm.problem, choice.config, mad
 
 
 class NoDevices:
-    """A platform whose hardware is not there."""
+    """A platform without hardware."""
 
     name = "empty"
 
@@ -486,7 +486,7 @@ def test_pyopencl_ctx_that_names_nothing(monkeypatch, choice):
 
 @pytest.fixture
 def device_changed(monkeypatch, device):
-    """A function that makes pyclmm see the device with other limits."""
+    """A function: pyclmm then sees the device with these other properties."""
 
     def change(**limits):
         changed = replace(device, **limits)
@@ -526,7 +526,7 @@ def test_a_device_too_small_for_any_kernel(device):
 
 
 @pytest.mark.parametrize("argument", ["a", "b", "out"])
-def test_a_numpy_array_over_the_devices_limit(device_changed, argument):
+def test_a_numpy_array_larger_than_the_device_allows(device_changed, argument):
     shapes = {"a": ((50, 2), (2, 1)), "b": ((1, 2), (2, 50)), "out": ((20, 1), (1, 20))}[argument]
     device_changed(max_mem_alloc_size=300)
     with pytest.raises(errors.DeviceMemoryError) as caught:
@@ -537,14 +537,14 @@ def test_a_numpy_array_over_the_devices_limit(device_changed, argument):
     assert (pyclmm.matmul(A, B) == 4).all()
 
 
-def test_a_result_array_over_the_devices_limit(device_changed, queue):
+def test_a_result_larger_than_the_device_allows(device_changed, queue):
     a, b = cla.to_device(queue, ones(20, 1)), cla.to_device(queue, ones(1, 20))
     device_changed(max_mem_alloc_size=300)
     with pytest.raises(errors.DeviceMemoryError, match=r"out needs a buffer of 1600 bytes.*allows 300"):
         pyclmm.matmul(a, b)
 
 
-def test_workspace_over_the_devices_limit(device_changed, queue):
+def test_workspace_larger_than_the_device_allows(device_changed, queue):
     x = cla.to_device(queue, ones(32, 32))
     spread = cla.Array(queue, (16, 16), np.float32, data=x.base_data, strides=(256, 8))
     device_changed(max_mem_alloc_size=300)
@@ -553,7 +553,7 @@ def test_workspace_over_the_devices_limit(device_changed, queue):
 
 
 class Refusing:
-    """cl.Buffer of a driver without memory."""
+    """cl.Buffer of a driver that is out of memory."""
 
     def __init__(self, *args, **kwargs):
         raise cl.MemoryError("clCreateBuffer failed: MEM_OBJECT_ALLOCATION_FAILURE")
@@ -575,7 +575,7 @@ def test_a_driver_without_memory(monkeypatch):
 
 @pytest.fixture
 def broken(monkeypatch):
-    """A function that puts a mistake into a file of cl/, and a queue with nothing built for it."""
+    """A function that breaks a source of cl/ and gives a queue with nothing built yet."""
     real = program.read_source
     queue = cl.CommandQueue(cl.Context([devices.default_device()]))
 
@@ -626,7 +626,7 @@ def test_no_kernel_builds(broken):
     assert isinstance(caught.value.__cause__, errors.BuildError)
 
 
-def test_unknown_name_without_a_near_one():
+def test_an_unknown_name_far_from_all_lists_them():
     error = errors.unknown_name("thing", "zzz", ["one", "two"])
     assert str(error) == "unknown thing 'zzz': valid are 'one', 'two'"
 

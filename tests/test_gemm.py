@@ -1,4 +1,4 @@
-"""gemm against the same sums in NumPy's widest arithmetic, and against BLAS."""
+"""gemm agrees with NumPy's widest arithmetic and with BLAS."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLAS = {"float32": "sgemm", "float64": "dgemm", "complex64": "cgemm", "complex12
 @pytest.mark.parametrize("place", ["host", "device"])
 @settings(max_examples=120)
 @given(r=randoms)
-def test_any_float32_gemm(place, queue, r):
+def test_float32_gemm_of_any_layout(place, queue, r):
     judge(draw_gemm(r, place, ["float32"]), queue)
 
 
@@ -35,7 +35,7 @@ def test_gemm_of_any_float(place, queue, r):
 @pytest.mark.parametrize("dtype", BLAS)
 @settings(max_examples=25)
 @given(r=randoms)
-def test_agrees_with_blas(dtype, r):
+def test_gemm_agrees_with_blas(dtype, r):
     call = draw_gemm(r, "host", [dtype]) | {"out": None, "bias": None, "activation": None}
     x = {name: built.view for name, built in operands(call).items()}
     scalars = {name: call[name] for name in ("alpha", "beta")}
@@ -64,7 +64,7 @@ def test_c_overlaps_out_in_part(rng):
     want.check(memory[:6])
 
 
-def test_c_stays_as_it_was(rng):
+def test_c_is_not_changed(rng):
     a, b, c = numbers(rng, (9, 7), "f4"), numbers(rng, (7, 5), "f4"), numbers(rng, (9, 5), "f4")
     before = c.copy()
     pyclmm.gemm(a, b, c, beta=1)

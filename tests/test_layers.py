@@ -1,6 +1,6 @@
-"""What only one module may do is done by no other; what is private to a folder stays in it.
+"""The layers of the package: import contracts, names private to a folder, and jobs of a single module.
 
-Which folder may import which stands in setup.cfg: `make lint` checks it, and here it is shown to be checked.
+The contracts stand in setup.cfg and `make lint` checks them. Here a broken contract is shown to be found.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GRAPH = grimp.build_graph("pyclmm")
 
 
 def linted(root):
-    """What the linter says of the package in *root*, in one line without the wrapping of a terminal."""
+    """The import linter's report on the package in *root*, as one line."""
     command = "import sys; from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"
     done = subprocess.run(
         [sys.executable, "-c", command], cwd=root, capture_output=True, text=True, timeout=120, check=False
@@ -52,7 +52,7 @@ def linted(root):
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory):
-    """A copy of the package and its contracts, and what the linter says of it."""
+    """The root of a copy of the package with its contracts, and the linter's report on it."""
     root = tmp_path_factory.mktemp("copy")
     shutil.copytree(PACKAGE, root / "pyclmm")
     shutil.copy(ROOT / "setup.cfg", root)
@@ -85,7 +85,7 @@ def copied(tmp_path_factory):
     ],
     ids=["folders", "kernels", "pure", "outside", "circles"],
 )
-def test_an_arrow_turned_round_breaks_its_contract(copied, contract, module, line, arrow):
+def test_a_reversed_import_breaks_its_contract(copied, contract, module, line, arrow):
     root, before = copied
     assert arrow not in before
     path = root / "pyclmm" / f"{module}.py"
@@ -120,7 +120,7 @@ def for_others(folder):
 
 
 def crossings():
-    """(importing module, folder, what it takes) of every import that enters a folder from outside."""
+    """(importing module, folder, imported name) of every import from outside a folder."""
     for importer in GRAPH.modules:
         for imported in GRAPH.find_modules_directly_imported_by(importer):
             name = imported.removeprefix("pyclmm.")
@@ -131,7 +131,7 @@ def crossings():
 
 
 @pytest.mark.parametrize("folder", [f for f in FOLDERS if "." not in f])
-def test_a_folder_says_what_others_may_import_and_they_import_no_more(folder):
+def test_only_names_a_folder_lists_are_imported_from_outside(folder):
     named = for_others(folder)
     taken = {what: importer for importer, entered, what in crossings() if entered == folder}
     private = {what: importer for what, importer in taken.items() if what not in named}
@@ -148,7 +148,7 @@ def test_only_kernels_imports_a_family():
 
 
 def calls_of(attribute):
-    """Modules in which something named *attribute* of an object is used."""
+    """The modules that use an attribute of this name."""
     return {
         name
         for name, tree in MODULES.items()
@@ -157,7 +157,7 @@ def calls_of(attribute):
     }
 
 
-def test_what_only_one_module_does():
+def test_one_module_compiles_one_launches_one_asks_about_memory():
     compiles = {
         name
         for name, tree in MODULES.items()
@@ -173,7 +173,7 @@ def test_what_only_one_module_does():
 def test_no_pickle_no_prompt_no_print_no_assert(name):
     for node in ast.walk(MODULES[name]):
         narrows = isinstance(node, ast.Assert) and ast.unparse(node.test).startswith("isinstance(")
-        plain = not isinstance(node, ast.Assert) or narrows  # a type checker's help, no check of input
+        plain = not isinstance(node, ast.Assert) or narrows  # such an assert helps type checkers
         assert plain, f"{ast.unparse(node)}: what a user can cause needs an error"
         if isinstance(node, ast.Import | ast.ImportFrom):
             assert "pickle" not in ast.unparse(node)

@@ -1,4 +1,4 @@
-"""What is installed: the wheel and the sdist hold everything, and work in a clean environment."""
+"""The wheel and the sdist hold all files and work in a clean environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(*command, **kwargs):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """(sdist, wheel), the wheel built from the sdist."""
+    """(sdist, wheel). The wheel is built from the sdist."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT))
     (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
@@ -47,7 +47,7 @@ def clean(built, tmp_path_factory):
 
 
 def sources():
-    """What a wheel must hold, by its name there."""
+    """The names of the files that a wheel must hold."""
     wanted = {f"pyclmm/{path.relative_to(ROOT / 'pyclmm')}" for path in (ROOT / "pyclmm").rglob("*.py")}
     wanted |= {
         f"pyclmm/cl/{path.relative_to(ROOT / 'cl')}" for path in (ROOT / "cl").rglob("*") if path.is_file()
@@ -102,7 +102,7 @@ def test_the_command_works(clean, tmp_path, command):
     assert json.loads(output)["platforms"]
 
 
-def test_metadata(built):
+def test_the_metadata_is_complete(built):
     archive = zipfile.ZipFile(built[1])
     (name,) = [n for n in archive.namelist() if n.endswith("METADATA")]
     text = archive.read(name).decode()

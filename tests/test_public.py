@@ -1,4 +1,4 @@
-"""The public names: what importing brings in, what is shown of kernels and devices, and types."""
+"""The public interface: its names, KERNELS, devices and types."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_kernels_show_names_and_summaries():
     assert KERNELS[0].name == "matvec"
 
 
-def test_types_name_the_words_that_there_are():
+def test_literals_list_the_words_that_are_taken():
     assert get_args(words.Trans) == TRANSPOSES
     assert get_args(words.Activation) == ACTIVATIONS
     assert get_args(words.Precision) == PRECISIONS == ("highest", "high", "medium")
@@ -69,7 +69,7 @@ def test_types_name_the_words_that_there_are():
 # ---- devices ---------------------------------------------------------------------------------
 
 
-def test_devices(queue):
+def test_devices_lists_every_device_and_the_default(queue):
     found = pyclmm.devices()
     assert [d.number for d in found] == list(devices_module.device_labels())
     (own,) = [d for d in found if d.device == queue.device]
@@ -86,13 +86,13 @@ def test_devices(queue):
         assert part in str(own)
 
 
-def test_devices_where_the_default_is_named_wrongly(monkeypatch):
+def test_no_device_is_the_default_where_pyopencl_ctx_is_wrong(monkeypatch):
     monkeypatch.setenv("PYOPENCL_CTX", "nosuch")
     assert not any(d.default for d in pyclmm.devices())
 
 
 def ways_to_name(queue):
-    """Everything that names the device under test."""
+    """Every value of ``device`` that names the device under test."""
     found = pyclmm.devices()
     place = [d.device for d in found].index(queue.device)
     ways = [place, found[place].number, found[place], queue.device]
@@ -139,7 +139,7 @@ def test_arrays_on_the_named_device(queue):
 
 
 def test_arrays_of_another_device(queue, monkeypatch):
-    """On a machine of one device, half of it stands in for the other."""
+    """A sub-device stands for the other device."""
     other = queue.device.create_sub_devices([cl.device_partition_property.EQUALLY, 1])[0]
     x = cla.to_device(queue, X)
     for call in (pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul):
@@ -158,8 +158,8 @@ def test_tune_takes_every_name(queue, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_a_type_checker_sees():
-    """tests/support/typed_calls.py marks the calls that are errors; mypy finds those, and no other."""
+def test_mypy_finds_the_marked_calls_and_no_other():
+    """The marks are in tests/support/typed_calls.py."""
     file = Path(__file__).parent / "support/typed_calls.py"
     command = [sys.executable, "-m", "mypy", str(file)]
     done = subprocess.run(

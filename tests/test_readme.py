@@ -1,4 +1,4 @@
-"""Every command and every example in README.md and CONTRIBUTING.md does what it says."""
+"""The pages are right: commands and examples work, and links, files and tests they name exist."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BIN = Path(sys.executable).parent
 
 
 def blocks(page, language):
-    """The fenced blocks of that language in a page."""
+    """The fenced blocks of *language* in a page."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def commands():
-    """(page, command) of every line in the shell blocks, without comments."""
+    """(page, command) of every line in the shell blocks. Comments are dropped."""
     for page in PAGES:
         for block in blocks(page, "sh"):
             for line in block.splitlines():
@@ -42,7 +42,7 @@ def run(words, **kwargs):
 
 
 def follow_make(arguments):
-    """The target exists and its recipe starts programs that are there. CI runs it; here it would nest."""
+    """The target exists and its recipe starts programs that exist. CI runs it; here it would run itself."""
     recipe = run(["make", "--dry-run", *arguments])
     started = re.findall(r"\.venv/bin/([\w-]+)", recipe)
     assert started
@@ -70,7 +70,7 @@ FOLLOW = {"make": follow_make, "pip": follow_pip, "pyclmm": follow_pyclmm, "pyth
 
 
 @pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[" ".join(words) for _, words in COMMANDS])
-def test_commands(page, words):
+def test_every_command_of_the_pages_works(page, words):
     assert words[0] in FOLLOW, f"{page} has a command that nothing follows: say here how"
     FOLLOW[words[0]](words[1:])
 
@@ -93,7 +93,7 @@ def test_python_examples_run_as_they_stand():
 TEXTS = sorted(
     p.relative_to(ROOT).as_posix() for folder in ("*.md", "docs/**/*.md") for p in ROOT.glob(folder)
 )
-# Pages that a script writes keep the paths of the day it ran; the history tells of files that are gone.
+# Pages that a script writes have the paths of the day it ran, and the changelog names deleted files.
 WRITTEN = {"CHANGELOG.md", "docs/conformance.md", "docs/kernels/offline.md", "docs/seeded_faults.md"}
 
 
@@ -104,7 +104,7 @@ def headings(page):
 
 
 @pytest.mark.parametrize("page", TEXTS)
-def test_links_lead_somewhere(page):
+def test_links_point_to_pages_and_headings_that_exist(page):
     for link, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", (ROOT / page).read_text(encoding="utf-8")):
         if not link.startswith("https://"):
             target = (ROOT / page).parent / link if link else ROOT / page
@@ -113,16 +113,17 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", sorted(set(TEXTS) - WRITTEN))
-def test_files_that_are_named_exist(page):
+def test_files_that_pages_name_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for path in re.findall(r"`((?:pyclmm|cl|tests|benchmarks|examples)/[\w./*-]+)`", text):
         if Path(path).stem != "column":  # the kernel that docs/adding_a_kernel.md writes as its example
             assert any(ROOT.glob(path.rstrip("/"))), path
 
 
-def test_tests_that_are_named_exist():
-    """docs/faults.md names a test for each fault."""
-    named = set(re.findall(r"\b(test_\w+)`", (ROOT / "docs/faults.md").read_text(encoding="utf-8")))
+def test_tests_that_pages_name_exist():
+    """docs/faults.md names a test for each fault, docs/design.md one for each promise."""
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("docs/faults.md", "docs/design.md"))
+    named = set(re.findall(r"\b(test_\w+)[`\[]", text))
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     assert named
     assert not named - set(re.findall(r"^def (test_\w+)", code, re.MULTILINE))

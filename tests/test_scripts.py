@@ -1,4 +1,4 @@
-"""Each script starts and says what it takes: its --help. An import that has moved is seen here."""
+"""Each script starts and prints its --help. This finds imports that have moved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = [
     if "argparse" in path.read_text(encoding="utf-8") and path.stem != "seeded_faults"
 ]
 COMMANDS = [*(["-m", name] for name in MODULES), *([name] for name in FILES)]
-# PyTorch is too large for the tests' environment; an empty module stands for it.
+# PyTorch is too large for the test environment. An empty module stands for it.
 TORCH = "def __getattr__(name):\n    return None\n"
 
 

@@ -1,4 +1,4 @@
-"""Subclasses of ndarray: plain ones are taken as they lie, those that hold more than elements are refused."""
+"""Subclasses of ndarray: those that hold more than elements are refused, others are read as arrays."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ OPERANDS = ("a", "b", "c", "bias", "out")
 
 
 class Quantity(np.ndarray):
-    """An array with a unit, which does its own arithmetic, as those of astropy and unyt do."""
+    """An array with a unit and its own arithmetic, like those of astropy and unyt."""
 
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
         return NotImplemented
 
 
 class Tagged(np.ndarray):
-    """An array with a name and no arithmetic of its own."""
+    """A subclass without its own arithmetic."""
 
 
 def call(call_of, **changed):
-    """A call with every operand, in which some are *changed*."""
+    """A call with every operand, some of them *changed*."""
     shapes = {"a": (3, 4), "b": (4, 5), "c": (3, 5), "bias": (5,), "out": (3, 5)}
     x = {name: np.ones(shape, np.float32) for name, shape in shapes.items()} | changed
     return call_of(x["a"], x["b"], x["c"], bias=x["bias"], out=x["out"], beta=1.0)
@@ -38,7 +38,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", OPERANDS)
 @pytest.mark.parametrize("what", REFUSED)
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
-def test_more_than_elements_is_refused(name, what, warm, own_caches):
+def test_masks_and_units_are_refused(name, what, warm, own_caches):
     make, message = REFUSED[what]
     if warm:
         call(pyclmm.gemm)
@@ -90,10 +90,12 @@ def test_out_of_a_subclass_is_written_and_returned(kind, rng):
     assert np.array_equal(again, plain @ plain)
 
 
-def test_a_file_on_disk(tmp_path, rng):
+def test_a_memory_mapped_file_is_an_operand_and_out(tmp_path, rng):
     plain = rng.integers(-4, 5, (3, 3)).astype(np.float32)
     file = np.memmap(tmp_path / "x", np.float32, "w+", shape=(3, 3))
     file[:] = plain
-    assert np.array_equal(pyclmm.matmul(file, plain), plain @ plain)
+    got = pyclmm.matmul(file, plain)
+    assert type(got) is np.ndarray
+    assert np.array_equal(got, plain @ plain)
     assert pyclmm.matmul(plain, plain, out=file) is file
     assert np.array_equal(file, plain @ plain)

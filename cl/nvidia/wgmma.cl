@@ -216,12 +216,13 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   const work_t work = work_of(M, N, K, stack, whole, split_k);
   const stages_t stages = stages_in(tiles, bars);
 
+  const int sub_group = first_ones(get_local_id(0) / 32), feeder = sub_group / 2, which = sub_group % 2;
+  __global ulong *slot = maps + MAP_SLOT * (FEEDERS * (get_group_id(2) * get_num_groups(0) + get_group_id(0)) + feeder);
   if (get_local_id(0) == 64) begin_stages(stages, 2, 4 * OWNERS);
+  if (feeder < FEEDERS) fetch_map(which, slot);
   barrier(CLK_LOCAL_MEM_FENCE);
   if (quartet == 0) {
-    const int sub_group = first_ones(get_local_id(0) / 32), feeder = sub_group / 2, which = sub_group % 2;
     if (feeder >= FEEDERS) return;
-    __global ulong *slot = maps + MAP_SLOT * (FEEDERS * (get_group_id(2) * get_num_groups(0) + get_group_id(0)) + feeder);
     if (which == 0) {
       const fed_t operand = fed_operand(
           0, slot, scratch + 32 * sub_group, operand_in_stack(a, a_offset, z, a_stride, BATCH_OFFSET(batch_offsets, SWAPPED), ELEMENT_BYTES),

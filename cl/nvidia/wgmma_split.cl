@@ -194,6 +194,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
   fed_t operand;
   if (which < 2) {
     __global ulong *slot = maps + MAP_SLOT * (get_group_id(2) * get_num_groups(0) + get_group_id(0));
+    fetch_map(which, slot);
     const int lines = which ? columns : M;
     __global const uchar *packed = (which ? packed_b : packed_a) + z * lines * pitch * ELEMENT_BYTES;
     operand = fed_operand(

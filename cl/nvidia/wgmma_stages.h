@@ -30,6 +30,15 @@
  * across K in boxes of `box`. */
 typedef struct { __global ulong *map; int which, across, box, most, lines; bool layered; } fed_t;
 
+/* By a sub-group, before fed_operand: as a rule the map is that of the last call, so that its fetch may begin before this
+ * is known. */
+INLINE void fetch_map(const int which, __global ulong *slot)
+{
+  if (get_local_id(0) % 32) return;
+  map_acquire(slot + 16 * which);
+  map_prefetch(slot + 16 * which);
+}
+
 /* Its tensor map, in this work-group's slot. `length` rows (columns) by `depth` of K, lines `line_bytes` apart;
  * layer_bytes: from one product of the stack to the next, 0 where they share the operand. A whole sub-group calls it. */
 INLINE fed_t fed_operand(
@@ -43,10 +52,6 @@ INLINE fed_t fed_operand(
   const map_t wanted = {
       from, across ? length : depth, across ? depth : length, layer_bytes ? stack : 1,
       line_bytes, layer_bytes ? layer_bytes : line_bytes, across ? box : BLOCK_K, across ? BLOCK_K : lines, 1};
-  if (get_local_id(0) % 32 == 0) { /* as a rule it is the map of the last call: fetched while that is found out */
-    map_acquire(operand.map);
-    map_prefetch(operand.map);
-  }
   keep_map(slot, which, scratch, wanted, across ? box * ELEMENT_BYTES : 128);
   return operand;
 }

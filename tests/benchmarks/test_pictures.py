@@ -1,4 +1,4 @@
-"""benchmarks/pictures.py shows the numbers that the results hold."""
+"""benchmarks/pictures.py draws the numbers of the result files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pictures():
 
 
 def lines(axes):
-    """label -> y of every line with a label."""
+    """The y values of every labelled line, by its label."""
     return {line.get_label(): list(line.get_ydata()) for line in axes.lines if line.get_label()[0] != "_"}
 
 
@@ -45,7 +45,7 @@ def test_float32_is_drawn_by_layout_and_size(pictures):
     assert lines(nt)["pyclmm"] == pytest.approx([1.0])
 
 
-def test_matrix_units_have_a_picture_a_peer(pictures):
+def test_each_peer_has_a_picture_of_matrix_units(pictures):
     common = {"kernel": "wgmma", "layout": "NN", "precision": "highest", "cublas_seconds": 1e-6}
     common |= {"shape": [100, 100, 100], "seconds": 2e-6}
     rows = [{**common, "peer": peer, "dtype": peer} for peer in ("float16", "int8")]
@@ -56,7 +56,7 @@ def test_matrix_units_have_a_picture_a_peer(pictures):
     assert lines(axes[2]) == {"wgmma NN": pytest.approx([4.0]), "cuBLAS": pytest.approx([8.0])}
 
 
-def test_the_limit_of_parts_is_a_third_and_unknown_devices_have_none(pictures):
+def test_products_by_parts_have_a_third_of_the_limit(pictures):
     about = {"peer": "float32", "precision": "high"}
     device = "NVIDIA H200"
     whole = pictures.limit(device, {"peer": "float16", "precision": "highest"})
@@ -69,7 +69,7 @@ def test_the_limit_of_parts_is_a_third_and_unknown_devices_have_none(pictures):
     assert axes.get_ylim()[1] > whole / 3e12
 
 
-def test_the_ladder_has_a_bar_a_step(pictures):
+def test_each_step_of_the_ladder_has_a_bar(pictures):
     content = {
         "n": 100,
         "flops": 2e6,
@@ -81,7 +81,7 @@ def test_the_ladder_has_a_bar_a_step(pictures):
     assert axes.patches[0].get_facecolor() != axes.patches[1].get_facecolor()
 
 
-def test_every_result_has_its_picture(pictures):
+def test_each_result_file_has_its_picture(pictures):
     drawn = [file for pattern in pictures.DRAWN for file in pictures.RESULTS.glob(pattern)]
     assert drawn
     for file in drawn:

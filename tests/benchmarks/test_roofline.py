@@ -1,4 +1,4 @@
-"""The traffic formulas against loops that count: a simulation in NumPy, and the kernels themselves."""
+"""The traffic formulas agree with counted loads: of a simulation in NumPy, and of the kernels themselves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TILES = [1, 2, 3, 4, 16]
 
 
 def simulate_naive(m, n, k):
-    """How often each element of A and B is read, and of out written, by the loop of cl/textbook/naive.cl."""
+    """How often cl/textbook/naive.cl reads each element of A and B and writes each of out."""
     a, b, out = np.zeros((m, k), int), np.zeros((k, n), int), np.zeros((m, n), int)
     for i, j in itertools.product(range(m), range(n)):
         for t in range(k):
@@ -34,7 +34,7 @@ def simulate_naive(m, n, k):
 
 
 def simulate_tiled(m, n, k, tw):
-    """The same for cl/textbook/tiled.cl: each work-group loads a tile of A and one of B, cut at the edges."""
+    """The same for cl/textbook/tiled.cl: a work-group loads tiles of A and B, clipped at the edges."""
     a, b, out = np.zeros((m, k), int), np.zeros((k, n), int), np.zeros((m, n), int)
     for i0, j0 in itertools.product(range(0, m, tw), range(0, n, tw)):
         for t in range(0, k, tw):
@@ -49,18 +49,18 @@ def totals(traffic):
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [*SIZES, (0, 3, 2), (3, 0, 2), (3, 2, 0)])
-def test_naive_moves_what_its_loop_moves(m, n, k):
+def test_naive_traffic_is_that_of_its_loop(m, n, k):
     assert totals(roofline.naive(m, n, k)) == tuple(int(x.sum()) for x in simulate_naive(m, n, k))
 
 
 @pytest.mark.parametrize("tw", TILES)
 @pytest.mark.parametrize(("m", "n", "k"), [*SIZES, (0, 3, 2), (3, 0, 2), (3, 2, 0)])
-def test_tiled_moves_what_its_loop_moves(m, n, k, tw):
+def test_tiled_traffic_is_that_of_its_loop(m, n, k, tw):
     assert totals(roofline.tiled(m, n, k, tw)) == tuple(int(x.sum()) for x in simulate_tiled(m, n, k, tw))
 
 
 def counted_on_device(name, size, config):
-    """Loads of each element of A and B in the real kernel, whose load macros count as they load."""
+    """How often the real kernel loads each element of A and B: its load macros count here."""
     problem, queue = problem_of(size.m, size.n, size.k, np.dtype(np.float32)), default_queue()
     (launch,) = kernel_named(name).launches(problem, config, device_info(queue.device)).launches
     counting = "\n".join(
@@ -69,7 +69,7 @@ def counted_on_device(name, size, config):
         for x, count in (("A", size.m * size.k), ("B", size.k * size.n))  # counters lie behind the elements
     )
     text = expanded(launch.program.source)
-    begins = text.rindex("#line")  # the kernel, after its headers
+    begins = text.rindex("#line")  # where the kernel begins, after its headers
     source = f"{text[:begins]}{counting}\n{text[begins:]}"
     program = cl.Program(queue.context, source).build(list(build_options(launch.program)))
     a, b = np.ones((size.m, size.k), np.float32), np.ones((size.k, size.n), np.float32)
@@ -89,7 +89,7 @@ def counted_on_device(name, size, config):
 
 @pytest.mark.filterwarnings("ignore::pyopencl.CompilerWarning")
 @pytest.mark.parametrize("size", [Size(9, 7, 10), Size(16, 8, 4), Size(5, 33, 3)], ids=str)
-def test_the_simulation_is_the_kernel(size):
+def test_the_kernels_load_what_the_simulation_counts(size):
     shape = (size.m, size.n, size.k)
     cases = [("naive", TileConfig(bm=4, bn=4), simulate_naive(*shape))]
     cases += [("tiled", TileConfig.square(tw), simulate_tiled(*shape, tw)) for tw in (3, 4)]
@@ -99,13 +99,13 @@ def test_the_simulation_is_the_kernel(size):
         assert np.array_equal(on_device[1], b), name
 
 
-def test_a_tile_of_one_is_naive_and_a_huge_one_the_least():
+def test_tiles_of_one_and_of_the_whole_give_the_extremes():
     assert roofline.tiled(50, 60, 70, 1) == roofline.naive(50, 60, 70)
     assert roofline.tiled(50, 60, 70, 64) == roofline.least(50, 60, 70)
 
 
 def test_intensity_grows_with_the_tile_width():
-    """What docs/kernels.md says of large float32 products: 1/4 operation a byte, TW/4 with tiles."""
+    """As docs/kernels.md says for large float32 products: 1/4 operation a byte, with tiles TW/4."""
     assert roofline.naive(4096, 4096, 4096).intensity(4) == pytest.approx(1 / 4, rel=1e-3)
     for tw in (8, 16, 32):
         assert roofline.tiled(4096, 4096, 4096, tw).intensity(4) == pytest.approx(tw / 4, rel=1e-2)
@@ -120,7 +120,7 @@ def test_the_roofline_has_its_ridge_where_the_needed_bandwidth_says():
     assert roofline.attainable(rate, needed * 2, intensity) == rate
 
 
-def test_nothing_moved_is_no_intensity():
+def test_the_intensity_of_an_empty_product_is_zero():
     assert roofline.naive(0, 0, 0).intensity(4) == 0.0
 
 

@@ -1,4 +1,4 @@
-"""benchmarks/versions.py: two workers, interleaved, and what its file says."""
+"""benchmarks/versions.py: two workers take turns, and its file holds their times and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def versions():
 
 
 def run(*arguments, file=None):
-    """The exit status and the file of a run of this tree against itself, or against *arguments*' trees."""
+    """Exit status and file of a run: of this tree against itself unless *arguments* name trees."""
     command = [sys.executable, str(SCRIPT), *map(str, arguments), *(["--json", str(file)] if file else [])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     return done, json.loads(file.read_text()) if file and file.exists() else None
@@ -55,7 +55,7 @@ def test_the_tree_against_itself(tmp_path, list_name, jobs):
     assert found["least"] == pytest.approx(min(row["ratio"] for row in content["rows"]), abs=1e-4)
 
 
-# Adds one to every float32 product of the package that it stands in front of.
+# A package that wraps the real one and adds one to every float32 product.
 FAULTY = """
 import sys
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_a_wrong_version_is_seen(tmp_path):
     assert content["summary"]["float32"]["right"] == 0
 
 
-def test_a_worker_that_ends_costs_one_product(versions, tmp_path, monkeypatch):
+def test_a_worker_that_dies_loses_one_product(versions, tmp_path, monkeypatch):
     worker = tmp_path / "worker.py"
     worker.write_text("import sys; sys.stdin.readline(); sys.exit(3)")
     monkeypatch.setattr(versions, "WORKER", worker)
@@ -106,7 +106,7 @@ def test_a_worker_that_ends_costs_one_product(versions, tmp_path, monkeypatch):
 
 
 def constants(script):
-    """CUBES and the other shapes of a benchmark that needs PyTorch or CLBlast to be imported."""
+    """The shapes that a script defines. It is parsed, as importing it needs PyTorch or CLBlast."""
     found = {}
     for node in ast.parse((SCRIPT.parent / script).read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("CUBES", "SHAPES", "OTHERS"):
@@ -127,7 +127,7 @@ def test_the_lists_are_those_of_the_other_benchmarks(versions):
     assert len(versions.products(False, [], None, "")) == 4 * 18
 
 
-def test_no_time_left_is_counted(tmp_path):
+def test_products_without_time_left_are_counted(tmp_path):
     options = ("--products", "cpu", "--shapes", "9x7x5", "--types", "float32", "--budget", "0")
     done, _ = run(ROOT, ROOT, *options)
     assert done.returncode == 0

@@ -1,14 +1,14 @@
-"""Draws calls without end and compares each with NumPy: ``make fuzz``.
+"""Draws random calls and compares each with NumPy: ``make fuzz``.
 
     python tests/campaigns/fuzz.py [--seconds 60] [--calls N] [--kinds N] [--seed N]
                                    [--keep tests/campaigns/failed_calls] [--record FILE.json]
 
-Prints its seed; a call that fails is written to a JSON file, which `make test` replays from then on.
+It prints its seed. A call that fails is written to a JSON file, and `make test` replays it from then on.
 
-Almost every combination of types, kernel and layout is a program of its own, and compiling those takes
-most of the time. ``--kinds`` draws that many combinations of types, kernel and epilogue first and then
-every call from these, so that a long search spends its time on shapes, layouts, views and values.
-``--record`` is for the long searches, whose seeds and counts are kept.
+Almost every combination of types, kernel and layout needs its own program, and compiling takes most of the
+time. ``--kinds`` first draws that many combinations of types, kernel and epilogue and then every call from
+these, so that a long search varies shapes, layouts, views and values. ``--record`` keeps a search's seed
+and counts.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from tests.support.calls import draw_gemm, draw_matmul, gemm_kind, judge, matmul
 KEPT = Path(__file__).parent / "failed_calls"
 DRAWN = {"matmul": draw_matmul, "gemm": draw_gemm}
 PROGRESS = 1000  # calls between lines of progress
-_SETTINGS = ("PYCLMM_SELFCHECK", "PYCLMM_TRIAL")  # what a record says of the environment
+_SETTINGS = ("PYCLMM_SELFCHECK", "PYCLMM_TRIAL")  # variables of the environment that a record keeps
 
 
 def draw_kind(r):
-    """Any kind of call of any function."""
+    """A random kind of call, of matmul or gemm."""
     return r.choice((matmul_kind, matmul_kind, gemm_kind))(r)
 
 
 def draw(r, kinds=()):
-    """Any call, of one of *kinds* or any kind, on host arrays or Arrays."""
+    """A random call of one of *kinds*, or of any kind, on host arrays or Arrays."""
     kind = r.choice(kinds) if kinds else draw_kind(r)
     return DRAWN[kind["name"]](r, r.choice(("host", "device")), kind=kind)
 
 
 def keep(call, folder):
-    """Write a call that failed to a file named by its contents."""
+    """Write a call that failed to a file named after its content."""
     text = json.dumps(call, indent=1)
     path = folder / f"{call['name']}-{zlib.crc32(text.encode()):08x}.json"
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def keep(call, folder):
 
 
 def search(options, r, queue):
-    """Draw and judge until time or calls are up; how many calls had which end."""
+    """Draw and judge until the time or the number of calls is reached; counts calls by outcome."""
     kinds = [draw_kind(r) for _ in range(options.kinds)]
     ends = Counter(products=0, refused=0, failed=0)
     end = time.monotonic() + options.seconds
@@ -74,7 +74,7 @@ def search(options, r, queue):
 
 
 def main(arguments=None):
-    """Draw for a while; returns how many calls failed."""
+    """Run the search; returns how many calls failed."""
     parser = argparse.ArgumentParser(description="compare random calls with NumPy")
     parser.add_argument("--seconds", type=float, default=None, help="at most; 60 without --calls")
     parser.add_argument("--calls", type=int, default=sys.maxsize, help="at most")

@@ -1,10 +1,10 @@
-"""Tests the tests: seeds one fault at a time into a copy of the project and demands a red run.
+"""Tests the tests: puts one fault at a time into a copy of the project, where the tests must then fail.
 
     python -m tests.campaigns.seeded_faults [NAME ...] [--list]      or: make faults
 
-Each fault is data: in a file, the first occurrence of a text (or the nth) becomes another, and the
-tests that must notice. The self-check is off: what has to notice is the suite. Ends with status 1 if
-a fault goes unnoticed, if a text is no longer there, or if the tests are red without a fault.
+A fault is data: a file, the occurrence of a text in it, the text that replaces it, and the tests that must
+notice. The self-check is off, so that the tests must notice. Exit codes: 0 success, 1 if a fault was not
+noticed, its text no longer exists, or the tests fail without a fault.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs" / "seeded_faults.md"
 COPIED = ("pyclmm", "cl", "tests", "setup.cfg", "pyproject.toml")
 LIMIT_S = 600
-TESTS_FAILED = 1  # pytest's exit status; every other one but 0 means that no test was judged
+TESTS_FAILED = 1  # pytest's exit status; others but 0 mean that no test was run
 BARRIER = "    barrier(CLK_LOCAL_MEM_FENCE);\n"
-STORE_GUARD = "if (i < M && j < N) {"
+STORE_GUARD = "if ((i) < (M) && (j) < (N)) {"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """*old* becomes *new* in *file*; ``tests`` are pytest's arguments for those that must fail."""
+    """*old* becomes *new* in *file*. ``tests``: pytest's arguments for the tests that must fail."""
 
     name: str
     breaks: str
@@ -45,7 +45,7 @@ class Fault:
     new: str
     tests: tuple[str, ...]
     nth: int = 0
-    on: str = ""  # the implementation of tests/conformance that shows it; usually the default device
+    on: str = ""  # the implementation of tests/conformance that shows it; else the default device
 
     def apply(self, tree: Path) -> None:
         path = tree / self.file
@@ -57,12 +57,12 @@ class Fault:
 
 
 def laws(words: str) -> tuple[str, ...]:
-    """Those tests of tests/kernels/test_every_kernel.py whose names match *words*."""
+    """The tests of tests/kernels/test_every_kernel.py whose names match *words*."""
     return ("tests/kernels/test_every_kernel.py", "-k", words)
 
 
 def units(words: str) -> tuple[str, ...]:
-    """Those products by emulated matrix instructions whose names match *words*."""
+    """The products by emulated matrix instructions whose names match *words*."""
     return ("tests/kernels/units/test_units.py", "-k", f"emulated_product and ({words})")
 
 
@@ -87,11 +87,11 @@ FAULTS = (
     Fault("zero_fill_of_b", "no zeros beyond K in B's tiles", "cl/include/gemm.h", "(k) < (K) && (j) < (N) ?",
           "(j) < (N) ?", laws("padding_of_operands and tiled")),
     Fault("column_bound", "one column too many is written", "cl/include/gemm.h", STORE_GUARD,
-          "if (i < M && j <= N) {", laws("nothing_but_the_result and tiled")),
+          "if ((i) < (M) && (j) <= (N)) {", laws("nothing_but_the_result and tiled")),
     Fault("row_bound", "one row too many is written", "cl/include/gemm.h", STORE_GUARD,
-          "if (i <= M && j < N) {", laws("nothing_but_the_result and tiled")),
+          "if ((i) <= (M) && (j) < (N)) {", laws("nothing_but_the_result and tiled")),
     Fault("row_bound_low", "the last row is not written", "cl/include/gemm.h", STORE_GUARD,
-          "if (i < M - 1 && j < N) {", laws(f"{EXACT} and naive")),
+          "if ((i) < (M) - 1 && (j) < (N)) {", laws(f"{EXACT} and naive")),
     Fault("naive_k_from_one", "the first product is left out", "cl/textbook/naive.cl", "int k = 0",
           "int k = 1",
           laws(f"{EXACT} and naive")),
@@ -111,7 +111,7 @@ FAULTS = (
           "(long)(k) * lda + (j)", laws(f"{EXACT} and naive")),
     Fault("transposed_lda", "the leading dimension of a transposed A is B's", "cl/include/gemm.h",
           "(long)(k) * lda + (i)", "(long)(k) * ldb + (i)", laws("transposes and naive")),
-    Fault("transposed_b", "a transposed B is read as it lies", "cl/include/gemm.h", "(long)(j) * ldb + (k)",
+    Fault("transposed_b", "a transposed B is read untransposed", "cl/include/gemm.h", "(long)(j) * ldb + (k)",
           "(long)(k) * ldb + (j)", laws("transposes and naive")),
     Fault("batch_offset_of_b", "B moves by A's offset", "cl/include/gemm.h",
           "b_offset + BATCH_OFFSET(batch_offsets, 1)",
@@ -126,10 +126,11 @@ FAULTS = (
     Fault("beta", "C is added without beta", "cl/include/gemm.h", "value + SCALE(beta, old)", "value + old",
           laws("netlib_sizes and naive")),
     Fault("c_strides", "C is read with its strides exchanged", "cl/include/gemm.h",
-          "(long)i * c_rs + (long)j * c_cs", "(long)i * c_cs + (long)j * c_rs",
+          "(long)(i) * (c_rs) + (long)(j) * (c_cs)",
+          "(long)(i) * (c_cs) + (long)(j) * (c_rs)",
           laws("netlib_sizes and naive")),
-    Fault("bias_axis", "row and column bias are exchanged", "cl/include/gemm.h", "BIAS == 1 ? j : i",
-          "BIAS == 1 ? i : j", laws("test_epilogues and naive")),
+    Fault("bias_axis", "row and column bias are exchanged", "cl/include/gemm.h", "BIAS == 1 ? (j) : (i)",
+          "BIAS == 1 ? (i) : (j)", laws("test_epilogues and naive")),
     Fault("bias_after_activation", "the bias is added to the activated value", "cl/include/gemm.h",
           "  value = value + LOAD_BIAS(bias, bias_index);\n#endif\n  return ACTIVATE(value);",
           "  return ACTIVATE(value) + LOAD_BIAS(bias, bias_index);\n#endif\n  return ACTIVATE(value);",
@@ -168,39 +169,41 @@ FAULTS = (
           "range < split_k;", "range < split_k - 1;", ("tests/kernels/cpu/test_packed.py",)),
     Fault("wgmma_rows", "rows of a result change places", "cl/nvidia/fragment_rows.h", "(w >> 5 & 1) * 8 +",
           "(w >> 5 & 1) * 4 +", ("tests/kernels/nvidia/test_split_k.py",)),
-    Fault("wgmma_turned_blocks", "blocks of K beyond a unit's are multiplied, its first never",
+    Fault("wgmma_turned_blocks", "blocks of K beyond a range are multiplied, its first never",
           "cl/nvidia/wgmma_stages.h", "k -= (piece.end - piece.first) * STAGE_K;", ";",
           ("tests/kernels/nvidia/test_wgmma.py",)),
-    Fault("mma_step", "fragments of one step of K are those of the one before", "cl/nvidia/mma_ring.h",
+    Fault("mma_step", "each step of K uses A of the step before", "cl/nvidia/mma_ring.h",
           "load_fragments_a(fa[(step + 1) % 2], tiles, stage, row, step + 1);",
-          "load_fragments_a(fa[(step + 1) % 2], tiles, stage, row, step);", ("tests/kernels/nvidia/test_mma.py",)),
-    Fault("mma_edge_of_k", "a chunk at the end of K is copied whole", "cl/nvidia/mma_ring.h",
-          "y < (across ? K : operand.limit) ? inside : 0", "y < (across ? K : operand.limit) ? CHUNK_BYTES : 0",
+          "load_fragments_a(fa[(step + 1) % 2], tiles, stage, row, step);",
           ("tests/kernels/nvidia/test_mma.py",)),
-    Fault("mma_long_k", "a long K overflows where what is left of it is counted in bytes", "cl/nvidia/mma_ring.h",
+    Fault("mma_edge_of_k", "a chunk at the end of K is copied whole", "cl/nvidia/mma_ring.h",
+          "y < (across ? K : operand.limit) ? inside : 0",
+          "y < (across ? K : operand.limit) ? CHUNK_BYTES : 0",
+          ("tests/kernels/nvidia/test_mma.py",)),
+    Fault("mma_long_k", "the rest of a long K overflows as a number of bytes", "cl/nvidia/mma_ring.h",
           "min(max((across ? operand.limit : K) - x, 0), CHUNK_BYTES / ELEMENT_BYTES) * ELEMENT_BYTES",
           "min(max(((across ? operand.limit : K) - x) * ELEMENT_BYTES, 0), CHUNK_BYTES)",
           ("tests/kernels/nvidia/test_mma.py", "-k", "long_k")),
-    Fault("mma_packed_stack", "of a packed stack every product is the first", "cl/nvidia/operands.h",
+    Fault("mma_packed_stack", "every product of a packed stack reads the first", "cl/nvidia/operands.h",
           "stride ? z * stride : listed", "stride ? 0 : listed", ("tests/kernels/nvidia/test_mma.py",)),
-    Fault("split_guess", "an exponent that was guessed too low is kept", "cl/nvidia/split.cl",
+    Fault("split_guess", "an exponent that was estimated too low is kept", "cl/nvidia/split.cl",
           "if (over) found->over = 1;", "", ("tests/kernels/nvidia/test_split.py",)),
-    Fault("split_zero_guess", "a line that begins with zeros counts as zero", "cl/nvidia/split.cl",
+    Fault("split_zero_guess", "a row that begins with zeros counts as zero", "cl/nvidia/split.cl",
           "(largest ? TOP : 1)", "TOP", ("tests/kernels/nvidia/test_split.py",)),
     Fault("split_lossy", "elements that float16 parts lose are not counted", "cl/nvidia/split.cl",
           "points[l] -= LOSS * lossy_among(x[l]);", ";", ("tests/kernels/nvidia/test_split.py",)),
-    Fault("split_half", "of two quartets with the same rows each keeps its own sums",
+    Fault("split_half", "two quartets with the same rows do not add their sums",
           "cl/nvidia/wgmma_split.cl",
           "mine[128 * (!right * HALF + i)];", "mine[128 * (right * HALF + i)];",
           ("tests/kernels/nvidia/test_split.py",)),
     Fault("split_exponents", "a column is scaled by the exponents of rows", "cl/nvidia/wgmma_split.cl",
           "near + 64 + column - column0", "near + column - column0", ("tests/kernels/nvidia/test_split.py",)),
-    Fault("split_tf32_low", "TF32 parts lose the lower one", "cl/nvidia/split_tf32.h",
+    Fault("split_tf32_low", "the lower TF32 part is lost", "cl/nvidia/split_tf32.h",
           "at[4] = (float4)(tf32(lo.x)", "at[4] = (float4)(0.0f * tf32(lo.x)",
           ("tests/kernels/nvidia/test_split.py",)),
     Fault("packed_far_rows", "a large B is read in place", "pyclmm/kernels/cpu/packed_shape.py",
           "(crossing or row > _NEAR)", "crossing", ("tests/kernels/cpu/test_packed.py",)),
-    Fault("wgmma_left_step", "A of one step of K is that of the one before", "cl/nvidia/wgmma.cl",
+    Fault("wgmma_left_step", "each step of K uses A of the step before", "cl/nvidia/wgmma.cl",
           "place, step + AHEAD);", "place, step);", ("tests/kernels/nvidia/test_wgmma.py",)),
     Fault("wgmma_swapped", "a swapped result is stored as if it were not", "cl/nvidia/fragment_rows.h",
           "SWAPPED ? (long)(j) * (ldo) + (i) :", "", ("tests/kernels/nvidia/test_split_k.py",)),
@@ -215,16 +218,17 @@ FAULTS = (
           "", laws("padding_of_operands and register")),
     Fault("register_columns", "a work-item stores beside its columns", "cl/gpu/register_tile.h",
           "(SG_COLS * CHUNK) + (c) % CHUNK", "(SG_COLS * CHUNK)", laws(f"{EXACT} and register")),
-    Fault("bulk_released_early", "a stage is given back before it was read", "cl/nvidia/mma_double_bulk.cl",
+    Fault("bulk_released_early", "a stage is released before it was read", "cl/nvidia/mma_double_bulk.cl",
           "if (read && get_local_id(0) % 32 == 0) mbarrier_arrive(read);",
-          "if (get_local_id(0) % 32 == 0) mbarrier_arrive(filler.stages.empty + 8 * ring.stage);", PTX_MACHINE),
+          "if (get_local_id(0) % 32 == 0) mbarrier_arrive(filler.stages.empty + 8 * ring.stage);",
+          PTX_MACHINE),
     Fault("bulk_lost_slice", "the sums of a slice of K are lost", "cl/nvidia/mma_double_bulk.cl",
           "acc[i] += sums", "acc[i] = sums", PTX_MACHINE),
     Fault("thin_lanes", "half of the lanes' sums are lost", "cl/gpu/thin_dot.cl", "half_of = LANES / 2",
           "half_of = LANES / 4", laws(f"{EXACT} and thin")),
     Fault("thin_slices", "half of the slices' sums are lost", "cl/gpu/thin_walk.cl", "half_of = SLICES / 2",
           "half_of = SLICES / 4", laws(f"{EXACT} and thin")),
-    Fault("thin_rows_beyond", "the last row of K is multiplied again for those that are not there",
+    Fault("thin_rows_beyond", "beyond K the last row is multiplied again",
           "cl/gpu/thin_walk.cl", "rows, k + u * SLICES < k_end)", "rows, true)",
           ("tests/kernels/gpu/test_thin.py",)),
     # OpenCL C: AMD's and Intel's matrix units, by emulation
@@ -268,9 +272,9 @@ FAULTS = (
           "reads_c=beta != 0", "reads_c=True", laws("beta_zero_never and naive")),
     Fault("alpha_zero_reads_a", "0 times NaN gets into the result", "pyclmm/problem/canonical.py",
           "k=0 if alpha_is_zero else a.cols", "k=a.cols", laws("alpha_zero_never and naive")),
-    Fault("conj_flag", "A's conjugation is lost on the way", "pyclmm/problem/canonical.py", "conj_a=a.conj",
+    Fault("conj_flag", "A's conjugation is lost", "pyclmm/problem/canonical.py", "conj_a=a.conj",
           "conj_a=False", laws("conjugate_transposes and naive")),
-    Fault("scalar_wraps", "negative scalars of integer products", "pyclmm/opencl/binding.py",
+    Fault("scalar_wraps", "negative scalars of integer products lose their sign", "pyclmm/opencl/binding.py",
           "int(value) % (1 << bits)", "abs(int(value))", laws("integer_epilogue and naive")),
     Fault("column_major_operands", "a column-major out does not exchange A and B",
           "pyclmm/problem/canonical.py",
@@ -290,7 +294,7 @@ class Result:
 
 
 def run_pytest(tree: Path, tests: Sequence[str], on: str = "") -> subprocess.CompletedProcess[str]:
-    """The tests of *tree* on the sources of *tree*, up to the first failure."""
+    """Run the tests of *tree* on the sources of *tree*, up to the first failure."""
     seen = [environment(i) for i in IMPLEMENTATIONS if i.name == on]
     env = (seen[0] if seen else dict(os.environ)) | {
         "PYTHONPATH": str(tree),
@@ -322,7 +326,7 @@ def seed(fault: Fault) -> Result:
         try:
             fault.apply(tree)
             done = run_pytest(tree, fault.tests, fault.on)
-            # A fault that spoils memory may end the process after a test has failed.
+            # A fault that overwrites memory may end the process after a test has failed.
             caught = done.returncode == TESTS_FAILED or "\nFAILED " in done.stdout
             lines = [line for line in done.stdout.splitlines() if line.startswith(("E ", "/", "FAILED"))]
             said = lines[0] if caught and lines else done.stdout[-300:]
@@ -332,7 +336,7 @@ def seed(fault: Fault) -> Result:
 
 
 def healthy(chosen: Sequence[Fault]) -> str:
-    """What the tests of those faults say without any fault; empty if they pass."""
+    """The output of these faults' tests if they fail without a fault; empty if they pass."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         copy_tree(tree)

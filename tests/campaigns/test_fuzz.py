@@ -1,4 +1,4 @@
-"""The random search itself, for a moment, and the calls that it once found to fail."""
+"""Fuzzing: the search itself works, and calls that it once found to fail are right now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAILED = sorted((Path(__file__).parent / "failed_calls").glob("*.json"))
 
 
 @pytest.mark.parametrize("path", FAILED, ids=lambda path: path.stem)
-def test_calls_that_once_failed(path, queue):
+def test_calls_that_once_failed_are_right(path, queue):
     judge(json.loads(path.read_text()), queue)
 
 
@@ -35,7 +35,7 @@ def test_a_failing_call_is_kept_and_fails_again(tmp_path, monkeypatch, capsys):
 
 
 def test_a_wrong_product_is_found(queue, monkeypatch):
-    """The judge itself: a result that is off by one element is refused."""
+    """A result with one wrong element fails."""
     right = draw_matmul(random.Random(0), "host", ["float32"])
     right |= {
         "a": {"shape": [3, 4], "dtype": "float32", "layout": "C"},
@@ -60,7 +60,7 @@ def test_a_wrong_product_is_found(queue, monkeypatch):
 
 
 def test_a_search_of_a_few_kinds_is_recorded(tmp_path, monkeypatch):
-    """A count of calls ends it; they vary in all but what is compiled; the record says what was run."""
+    """It ends after a number of calls, which share few programs, and the record names what was run."""
     drawn = []
     monkeypatch.setattr(fuzz, "judge", lambda call, queue: drawn.append(call) or len(drawn) % 2)
     record = tmp_path / "search.json"

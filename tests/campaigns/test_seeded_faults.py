@@ -1,4 +1,4 @@
-"""Each seeded fault can be put in: its file, the text in it and the tests that must notice are there."""
+"""Each seeded fault can be put in: its file, its text and its tests exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver was never seen to compile is tried in a child: no configuration ends this process."""
+"""Trials: a kernel is first compiled and run in a child process, so that a crash does not end this one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pyclmm.selection import schema
 from tests.selection.test_store import json_values
 from tests.support.faults import Call, failing
 
-# What a driver does as it compiles, in children only: Python imports this at their start.
+# Python imports this when a child starts. It changes what the child's driver does when it compiles.
 SITE = """
 import pyopencl as cl
 real = cl.Program.build
@@ -54,7 +54,7 @@ def risky(monkeypatch, own_caches):
 
 @pytest.fixture
 def sabotage(monkeypatch, tmp_path):
-    """Children's drivers do *action* as they compile."""
+    """A function: in children the driver does *action* when it compiles."""
 
     def install(action):
         (tmp_path / "sitecustomize.py").write_text(SITE.format(action=action))
@@ -65,7 +65,7 @@ def sabotage(monkeypatch, tmp_path):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The requests that children got."""
+    """The requests sent to children."""
     requests = []
     real = worker.ask
 
@@ -126,7 +126,7 @@ def test_a_child_that_somebody_ended_is_no_verdict_for_good(risky, sabotage):
     ["pass", "os.write(1, b'{\"reason\": 5}\\n' * 9999)", "print('remarks', file=sys.stderr)"],
     ids=["quiet", "stdout", "stderr"],
 )
-def test_a_trial_that_goes_well_admits_the_kernel(monkeypatch, risky, sabotage, asked, action):
+def test_a_good_trial_admits_the_kernel(monkeypatch, risky, sabotage, asked, action):
     sabotage(action)
     call = Call()
     call.check_works()
@@ -136,8 +136,8 @@ def test_a_trial_that_goes_well_admits_the_kernel(monkeypatch, risky, sabotage, 
     assert [(x["kernel"], x["reason"]) for x in kept(risky)] == [("tiled", None)]
 
 
-def test_a_build_failure_is_told_by_this_process(risky, sabotage):
-    """With its log; the child only sees to it that the driver survives."""
+def test_a_build_failure_in_the_trial_is_left_to_this_process(risky, sabotage):
+    """The trial only finds crashes. This process builds again and so has the compiler's log."""
     sabotage("raise cl.RuntimeError(cl._cl._ErrorRecord('clBuildProgram', -11, 'injected'))")
     Call(kernel="tiled").check_works()
 
@@ -191,14 +191,14 @@ def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage
     call.check_works()
 
 
-def test_a_device_that_is_gone_is_an_answer(monkeypatch, risky):
+def test_a_device_that_the_child_lacks_refuses_the_kernel(monkeypatch, risky):
     absent = {"name": "none", "platform": "none", "driver_version": "none"}
     monkeypatch.setattr(DeviceInfo, "identity", absent)
     with pytest.warns(pyclmm.KernelWarning, match="child process does not find the device"):
         Call().check_works()
 
 
-# -- what comes through the pipe
+# -- requests and answers
 
 
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
@@ -215,7 +215,7 @@ def test_problems_and_configurations_survive_json(kernel):
 
 
 def _check_refused_or_same(name, content, read, write):
-    """Refused with a reason that names the value and is fit to print, or taken exactly as it is."""
+    """*content* is taken unchanged, or refused with a printable reason that names the value."""
     reason = None
     try:
         taken = read(content)
@@ -261,7 +261,7 @@ def test_a_hostile_configuration_is_refused_with_a_reason(name, value):
 
 
 @given(json_values)
-def test_what_is_no_problem_at_all_is_refused(content):
+def test_json_that_is_no_problem_is_refused(content):
     for read in (schema.problem_from, schema.config_from):
         with pytest.raises(pyclmm.ArgumentError, match="its keys are not"):
             read(content)
@@ -271,7 +271,7 @@ def test_what_is_no_problem_at_all_is_refused(content):
 @example([{"reason": None}, {"reason": None}])
 @example([{"reason": None, "more": 1}])
 @example([{"reason": False}])
-def test_only_one_plain_answer_of_a_child_is_believed(answers):
+def test_a_child_must_answer_once_and_in_the_right_form(answers):
     result = isolation.result(answers)
     if result.reason is None:
         assert answers == [{"reason": None}]
@@ -294,7 +294,7 @@ def test_a_child_refuses_a_hostile_request():
             list(isolation.answers(good | change))
 
 
-def test_a_lost_device_in_a_child_is_a_refusal(monkeypatch):
+def test_a_device_lost_in_the_child_refuses_the_kernel(monkeypatch):
     def lose(*_):
         raise pyclmm.DeviceLostError("gone")
 
@@ -309,7 +309,7 @@ def test_a_lost_device_in_a_child_is_a_refusal(monkeypatch):
 
 
 def test_children_end_with_all_that_they_started(monkeypatch, tmp_path):
-    """A compiler that hangs may be a process of its own, which the child has started."""
+    """The child may have started the hanging compiler as a process of its own."""
     mark = tmp_path / "sitecustomize.py"
     pids = tmp_path / "pids"
     mark.write_text(

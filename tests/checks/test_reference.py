@@ -1,4 +1,4 @@
-"""The oracles must reject: a result that is a little wrong, and one that is wrong in one place."""
+"""The references of package and tests reject results that are slightly wrong, or wrong in one place."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_one_wrong_integer_is_refused(ratio, dtype, rng):
 
 
 @both
-def test_a_forgotten_last_term_is_refused(ratio, rng):
+def test_a_missing_last_term_is_refused(ratio, rng):
     a, b = operands(rng, "f4")
     assert ratio(a[:, :-1] @ b[:-1], a, b) > 1
 
@@ -104,7 +104,7 @@ def test_a_missing_nan_is_refused(rng):
 
 
 @both
-def test_a_nan_too_many_is_refused(ratio, rng):
+def test_an_extra_nan_is_refused(ratio, rng):
     a, b = operands(rng, "f4")
     got = a @ b
     got[2, 2] = np.nan
@@ -112,28 +112,28 @@ def test_a_nan_too_many_is_refused(ratio, rng):
 
 
 @both
-def test_an_infinity_too_many_is_refused(ratio, rng):
+def test_an_extra_infinity_is_refused(ratio, rng):
     a, b = operands(rng, "f4")
     got = a @ b
     got[2, 2] = np.inf
     assert ratio(got, a, b) > 1
 
 
-def test_infinities_have_a_sign(rng):
+def test_an_infinity_of_the_wrong_sign_is_refused(rng):
     a, b = np.ones((1, 2), "f4"), np.ones((2, 1), "f4")
     a[0, 0] = np.inf
     assert ratio_by_library(np.array([[np.inf]], "f4"), a, b) < 1
     assert ratio_by_library(np.array([[-np.inf]], "f4"), a, b) == np.inf
 
 
-def test_results_that_are_not_a_product_alone(rng):
+def test_a_result_may_be_given_with_its_epilogue(rng):
     a, b = operands(rng, "f4")
     want = reference.matmul(a, b) + 1
     assert reference.error_ratio((a @ b + 1).astype("f4"), a, b, result=want) < reference.limit(200)
     assert reference.error_ratio((a @ b).astype("f4"), a, b, result=want) > reference.limit(200)
 
 
-def test_units_of_roundoff():
+def test_unit_roundoff_and_limit():
     assert reference.unit_roundoff("f4") == 2.0**-24
     assert reference.unit_roundoff("f8") == 2.0**-53
     assert reference.unit_roundoff("f2") == 2.0**-11
@@ -163,7 +163,7 @@ def test_activations_of_reference_and_tests_agree(name):
     assert np.allclose(got, activated(x, None if name == "none" else name), rtol=1e-9, atol=1e-15)
 
 
-def test_operands_rounded_first_are_allowed_for():
+def test_rounding_of_operands_raises_the_limit():
     rng = np.random.default_rng(3)
     a, b = (rng.standard_normal((50, 50)).astype("f4") for _ in "ab")
     half = np.float32(1 + 2.0**-11)  # off by half of TF32's last place
@@ -173,8 +173,8 @@ def test_operands_rounded_first_are_allowed_for():
     assert reference.error_ratio(got * 2, a, b, operands=2.0**-10) > reference.limit(50)
 
 
-def test_results_that_are_subnormal_are_rounded_further():
-    """Found by a search: float16 keeps no more than 2^-25 of numbers under 2^-14."""
+def test_subnormal_results_have_a_larger_limit():
+    """Found by fuzzing: below 2^-14 the rounding error of float16 is up to 2^-25, not relative."""
     a, b = np.full((1, 1), 2.0**-10, "f4"), np.full((1, 1), 3.3 * 2.0**-10, "f4")
     assert reference.error_ratio((a @ b).astype("f2"), a, b) < reference.limit(1)
     assert reference.error_ratio(((a @ b) * 1.02).astype("f2"), a, b) > reference.limit(1)

@@ -1,4 +1,4 @@
-"""Self-check before use: a kernel that is wrong on a device is not used there."""
+"""The self-check: a kernel that gives wrong results on a device is not used there."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.canonical import checked_gemm
+from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import dense
+from tests.conformance.offline import TARGETS
 from tests.support.cases import SAMPLE, problem_of, refused
+from tests.support.made_up import EPYC_POCL, H200
 
 DEVICE = device_info(default_device())
 
-# What a driver could get wrong: (kernel's file, right text, what it computes instead)
+# Faults of a driver: (source file, right text, text that computes what the driver would)
 WRONG = {
     "a product left out": ("textbook/tiled.cl", "k < TW; ++k", "k < TW - 1; ++k"),
     "a bound shifted": ("textbook/tiled.cl", "t < K; t += TW", "t + TW < K; t += TW"),
-    "edges not guarded": ("include/gemm.h", "if (i < M && j < N)", "if (i < M)"),
+    "edges not guarded": ("include/gemm.h", "if ((i) < (M) && (j) < (N))", "if ((i) < (M))"),
     "padding read": ("include/gemm.h", "((i) < (M) && (k) < (K) ?", "((i) < (M) ?"),
     "alpha forgotten": ("include/gemm.h", "ACC_T value = SCALE(alpha, acc);", "ACC_T value = acc;"),
 }
@@ -39,7 +42,7 @@ WRONG = {
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path):
-    """No verdict and no plan from before; a cache folder of this test's own."""
+    """No earlier verdict or plan, and an empty cache folder."""
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
     monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
@@ -50,7 +53,7 @@ def fresh(monkeypatch, tmp_path):
 
 @pytest.fixture
 def queue():
-    """A context of its own, so that no program of another test is found in it."""
+    """A queue of a new context, in which no program is built yet."""
     return cl.CommandQueue(cl.Context([default_queue().device]))
 
 
@@ -142,18 +145,6 @@ def test_threads_that_need_one_verdict_wait_for_one_check(monkeypatch, queue):
     assert not selfcheck._verdicts._making
 
 
-H200 = replace(
-    DEVICE,
-    name="NVIDIA H200",
-    vendor="nvidia",
-    kind="gpu",
-    compute_units=132,
-    max_work_group_size=1024,
-    max_work_item_sizes=(1024, 1024, 64),
-    local_mem_size=48 << 10,
-    unified_memory=False,
-    compute_capability=(9, 0),
-)
 SHAPES = [
     (64, 64, 64),
     (1000, 1001, 999),
@@ -162,12 +153,16 @@ SHAPES = [
     (7, 5000, 300),
     (8192, 8192, 8192),
 ]
+KINDS = [
+    *((name, "highest") for name in ("float32", "float64", "float16", "bfloat16")),
+    *(("float32", precision) for precision in ("medium", "high")),
+]
 
 
 @pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_a_check_takes_little_arithmetic(kernel, device):
-    """A check must end in 50 ms, in which `naive` makes 50 million products on a CPU."""
+    """A check must end in 50 ms. In that time `naive` makes 50 million products on a CPU."""
     problem = problem_of(1 if kernel.name == "matvec" else 1000, 777, 513)
     if kernel.supports(problem, device) is not None or not kernel.configs(problem, device):
         pytest.skip("not for that device")
@@ -179,19 +174,22 @@ def test_a_check_takes_little_arithmetic(kernel, device):
     assert 0 < data * sum(work) <= (20e6 if kernel.name == "naive" else 70e6)
 
 
-@pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
-def test_every_program_that_a_product_runs_is_checked(kernel, device):
-    """Macros may follow from sizes: then small problems are not enough, and larger ones are run."""
-    for (m, n, k), name, align in itertools.product(SHAPES, ("float32", "float64"), (64, 4)):
-        a, b = (replace(dense(s, np.dtype(name)), align=align) for s in ((m, k), (k, n)))
-        problem = checked_gemm(a, b).problem
+def test_every_program_that_a_product_runs_is_checked(kernel):
+    """Where macros depend on the sizes, small problems are not enough, so larger ones are checked too."""
+    chosen = 0
+    devices = (DEVICE, EPYC_POCL, H200, *(target.device for target in TARGETS))
+    for (m, n, k), (name, precision), align, device in itertools.product(SHAPES, KINDS, (64, 4), devices):
+        a, b = (replace(dense(s, dtype_of(name)), align=align) for s in ((m, k), (k, n)))
+        problem = replace(checked_gemm(a, b).problem, precision=precision)
         configs = [] if kernel.supports(problem, device) else kernel.configs(problem, device)
         for config in configs[:1]:
+            chosen += 1
             wanted = small_problems._programs(kernel.launches(problem, config, device))
             for _, work in small_problems._cases(problem, kernel, config, device, set(wanted)):
                 wanted -= small_problems._programs(work)
             assert not wanted, (problem, config)
+    assert chosen, "no device here runs this kernel"
 
 
 def test_a_kernel_that_cannot_be_checked_is_not_used(monkeypatch, queue):
@@ -216,9 +214,6 @@ def test_the_check_can_be_turned_off(monkeypatch, queue):
         "{",
         "[]",
         '{"schema": 1}',
-        '{"schema": 99, "device": "d", "kernel": "k", "reason": null}',
-        '{"schema": 1, "device": "d", "kernel": "k", "reason": 5}',
-        '{"schema": 1, "device": "d", "kernel": "k", "reason": "two\\nlines"}',
         "[" * 100_000,
     ],
 )
@@ -237,18 +232,9 @@ def test_a_broken_verdict_is_set_aside_with_one_warning(monkeypatch, queue, fres
     assert json.loads(file.read_text())["reason"] is None
 
 
-def test_a_folder_that_cannot_be_written_is_not_fatal(monkeypatch, queue, tmp_path):
-    blocker = tmp_path / "file"
-    blocker.write_text("")
-    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(blocker / "below"))
-    a, b = operands()
-    c = pyclmm.matmul(a, b, kernel="tiled", queue=queue)
-    assert pyclmm.checks.reference.error_ratio(c, a, b) < pyclmm.checks.reference.limit(21)
-
-
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "tanh"])
-def test_right_kernels_pass_with_everything_on(queue, kernel, activation):
+def test_right_kernels_pass_with_every_epilogue(queue, kernel, activation):
     m = 1 if kernel.name == "matvec" else 6
     a, b = operands(m, 7, 5)
     c, bias = np.ones((m, 5), np.float32), np.ones(5, np.float32)
@@ -260,8 +246,8 @@ def test_right_kernels_pass_with_everything_on(queue, kernel, activation):
     assert np.isfinite(got).all()
 
 
-def test_a_verdict_is_about_the_work_group_too(queue):
-    """One program, two sizes of work-groups: each has to prove itself."""
+def test_each_work_group_size_has_a_verdict_of_its_own(queue):
+    """One program can be right with one size of work-group and wrong with another."""
     naive, device = kernel_named("naive"), device_info(queue.device)
     works = [naive.launches(SAMPLE, TileConfig(bm=tile, bn=tile), device) for tile in (8, 4)]
     assert works[0].launches[0].program == works[1].launches[0].program

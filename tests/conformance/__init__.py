@@ -1,1 +1,1 @@
-"""Proof on five OpenCL implementations, and compilation for devices that are not there."""
+"""Conformance: the same kernels on five OpenCL implementations, and compiled for devices we do not have."""

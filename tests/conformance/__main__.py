@@ -1,9 +1,9 @@
-"""`make conformance`: prepare, run every implementation, compile offline, write the table.
+"""`make conformance`: prepares, runs every implementation, compiles offline and writes the table.
 
     python -m tests.conformance [--only NAME ...] [--no-offline] [--tests PATH ...]
 
-Ends with status 1 for a wrong answer, a crash, an unexplained skip or a failed compilation, and
-with 2 where the implementations could not be set up.
+Exit codes: 0 success, 1 a wrong answer, a crash, an unexplained skip or a failed compilation, 2 the
+implementations could not be set up.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .run import Run, run
 
 GRID = "tests/conformance/grid.py"
 CHECKER = "tests/conformance/checker.py"
-# Of the laws, those on which implementations differ; the others are about our own index arithmetic,
-# which the grid covers. All kernels share the epilogue.
+# The laws on which implementations can differ. The others are about our own index arithmetic, which the
+# grid covers. All kernels share the epilogue.
 SUITE = (
     "tests/kernels/test_every_kernel.py",
     "-k",
@@ -33,7 +33,7 @@ AT_ONCE = 2
 
 
 def tests_of(implementation: Implementation) -> tuple[str, ...]:
-    """The simulator takes small sizes only, and proves that it sees seeded faults."""
+    """The simulator is slow: it gets small sizes only, and shows that it sees seeded faults."""
     return (CHECKER, GRID) if implementation.checked else (GRID, *SUITE)
 
 

@@ -1,4 +1,4 @@
-"""Proves that Oclgrind sees what it is there for: seeded faults in real kernels must be reported.
+"""Oclgrind reports faults seeded into real kernels.
 
 Runs under Oclgrind only, as part of `make conformance`.
 """
@@ -25,7 +25,7 @@ BARRIER = "barrier(CLK_LOCAL_MEM_FENCE);"
 
 @dataclass(frozen=True)
 class Seeded:
-    """*old* in a source of cl/ becomes *new* (the *nth* time it occurs), which Oclgrind calls *kind*."""
+    """The *nth* occurrence of *old* in a source of cl/ becomes *new*, and Oclgrind reports *kind*."""
 
     name: str
     kind: str
@@ -44,8 +44,8 @@ class Seeded:
 SEEDED = (
     Seeded("no_barrier_after_load", "race", "textbook/tiled.cl", BARRIER, "", 0),
     Seeded("no_barrier_after_multiply", "race", "textbook/tiled.cl", BARRIER, "", 1),
-    Seeded("no_store_guard", "invalid access", "include/gemm.h", "if ((i) < M && (j) < N) {", "if (1) {"),
-    Seeded("no_load_guard", "invalid access", "include/gemm.h", "(i) < M && (k) < K ?", "1 ?"),
+    Seeded("no_store_guard", "invalid access", "include/gemm.h", "if ((i) < (M) && (j) < (N)) {", "if (1) {"),
+    Seeded("no_load_guard", "invalid access", "include/gemm.h", "(i) < (M) && (k) < (K) ?", "1 ?"),
     Seeded(
         "sum_not_zeroed", "uninitialized read", "textbook/tiled.cl", "ACC_T acc = ACC_ZERO;", "ACC_T acc;"
     ),
@@ -62,7 +62,7 @@ def test_seeded_fault_is_reported(seeded: Seeded, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(program, "read_source", read_source)
     monkeypatch.setattr(program, "expanded", program.expanded.__wrapped__)
-    # A context of its own: programs are cached for each. A new context starts the log again.
+    # A new context has no cached programs, and it starts Oclgrind's log again.
     context = cl.Context(cl.get_platforms()[0].get_devices())
     queue = cl.CommandQueue(context)
     log = Log(Path(str(OCLGRIND_LOG)))

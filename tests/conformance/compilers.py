@@ -1,8 +1,8 @@
-"""The compilers for devices that are not there, and what they say of a program: clang 19 for AMD, Intel's own
-ocloc, clang 15 and ptxas for NVIDIA. All come with `make conformance` (prepare.py).
+"""Compilers for devices that we do not have, and the resources that they report.
 
+AMD has clang 19, Intel ocloc, NVIDIA clang 15 and ptxas. All come with `make conformance` (prepare.py).
 A program is compiled twice: as a driver does, for its resources, and unoptimized, to be linked. An optimizer
-that puts a function in place of its calls hides that the function has no definition of its own.
+that inlines a function hides that the function has no external definition.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _COMMON = ("-x", "cl", "-Wall", "-Werror", "-Wno-unused-function", "-fasm")
 _ENV = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB), "PATH": "/usr/bin:/bin"}
 _NVIDIA_CLC = DEBIAN / "usr/lib/clc/nvptx64--nvidiacl.bc"
 DPAS = "cl_intel_subgroup_matrix_multiply_accumulate"
-_INTEL_REGISTERS = 128  # of every thread, whatever the program
+_INTEL_REGISTERS = 128  # of every thread in every program
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Registers a work-item (Intel: a thread), what was spilled of them, bytes of local memory or None.
+    """Registers a work-item (Intel: a thread), spills, and bytes of local memory or None.
 
-    Spills are counted as the compiler does, in registers or bytes: 0 is what matters.
+    Spills are in the compiler's unit, registers or bytes: it only matters whether they are 0.
     """
 
     registers: int
@@ -43,12 +43,12 @@ NOTHING = Resources(0, 0, None)
 
 
 def compiled(vendor: str, target: str, source: Path, options: Sequence[str], kernel: str) -> Resources:
-    """Compile for *target*; subprocess.CalledProcessError where the compiler does not."""
+    """Compile for *target*. Raises subprocess.CalledProcessError where the compiler fails."""
     return {"amd": _amd, "intel": _intel, "nvidia": _nvidia}[vendor](target, source, options, kernel)
 
 
 def link(vendor: str, target: str, source: Path, options: Sequence[str]) -> None:
-    """Link for *target*; subprocess.CalledProcessError where a function that is called has no definition."""
+    """Link for *target*. Raises subprocess.CalledProcessError where a called function has no definition."""
     {"amd": _link_amd, "intel": _link_intel, "nvidia": _link_nvidia}[vendor](target, source, options)
 
 
@@ -69,13 +69,13 @@ def _amd(target: str, source: Path, options: Sequence[str], kernel: str) -> Reso
     remarks = ("-O3", "-Rpass-analysis=kernel-resource-usage")
     said = _clang(19, *_for_amd(target), *remarks, *options, "-c", source, "-o", source.with_suffix(".o"))
     part = re.split(rf"Function Name: {kernel}\b", said)[-1]
-    # a sum of both kinds of registers, where a processor has two
+    # the sum over both kinds of registers, where a processor has two
     registers = _number(r" VGPRs: (\d+)", part) + _number(r"AGPRs: (\d+)", part)
     return Resources(registers, _number(r"VGPRs Spill: (\d+)", part), _number(r"LDS Size [^:]*: (\d+)", part))
 
 
 def _link_amd(target: str, source: Path, options: Sequence[str]) -> None:
-    """lld, which clang calls, allows nothing that is undefined."""
+    """clang calls lld, which refuses undefined names."""
     _clang(19, *_for_amd(target), "-O0", *options, source, "-o", source.with_suffix(".so"))
 
 
@@ -86,14 +86,14 @@ def _intel(target: str, source: Path, options: Sequence[str], kernel: str) -> Re
 
 
 def _ocloc(target: str, source: Path, options: Sequence[str], *more: str) -> list[str]:
-    """ocloc knows the matrix instructions, though it does not offer them without being told to."""
+    """ocloc offers the matrix instructions only when told to."""
     given = " ".join((*options, f"-D{DPAS}=1"))
     compiled = (str(DEBIAN / "usr/bin/ocloc"), "compile", "-file", str(source), "-device", target)
     return [*compiled, "-options", given, "-internal_options", f"-cl-ext=+{DPAS}", *more]
 
 
 def _link_intel(target: str, source: Path, options: Sequence[str]) -> None:
-    """SPIR-V names what it imports. OpenCL's own functions are overloaded: their names are mangled."""
+    """SPIR-V lists its imports. OpenCL's own functions are overloaded, so their names are mangled."""
     folder = Path(f"{source}.spv")
     unoptimized = (*options, "-cl-opt-disable")
     command = _ocloc(target, source, unoptimized, "-spv_only", "-out_dir", str(folder))
@@ -104,7 +104,7 @@ def _link_intel(target: str, source: Path, options: Sequence[str]) -> None:
 
 
 def imports(spirv: bytes) -> Iterator[str]:
-    """What a SPIR-V module imports: the names in its decorations LinkageAttributes (41) Import (1)."""
+    """The imports of a SPIR-V module: names in its decorations LinkageAttributes (41) of type Import (1)."""
     words = struct.unpack(f"<{len(spirv) // 4}I", spirv)
     at = 5
     while at < len(words):
@@ -124,17 +124,17 @@ def _nvidia(target: str, source: Path, options: Sequence[str], kernel: str) -> R
 
 
 def _link_nvidia(target: str, source: Path, options: Sequence[str]) -> None:
-    """ptxas allows nothing that is undefined."""
+    """ptxas refuses undefined names."""
     _for_nvidia(target, source, ("-O0", *options))
 
 
 def _for_nvidia(target: str, source: Path, options: Sequence[str]) -> tuple[str, int]:
-    """What ptxas says, and the bytes of local memory that it is not told of."""
+    """The report of ptxas, and the bytes of local memory that it cannot see."""
     ptx = source.with_suffix(".ptx")
     builtins = ("-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(_NVIDIA_CLC), "-Wno-linker-warnings")
     machine = ("-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang", "sm_80")
     _clang(15, *machine, *builtins, *options, "-S", source, "-o", ptx)
-    # The driver does the same: it names its own architecture, which clang 15 may not know.
+    # The driver also replaces the target: clang 15 may not know its architecture.
     text = ptx.read_text().replace(".target sm_80", f".target {target}").replace(MARK.decode(), "")
     text, nbytes = _unlimited(text.replace(".version 7.5", ".version 8.3"))
     ptx.write_text(text)
@@ -149,7 +149,7 @@ def _number(pattern: str, text: str) -> int:
 
 
 def _unlimited(ptx: str) -> tuple[str, int]:
-    """Large local arrays of unknown length, and their bytes: the driver takes up to 227 KiB, ptxas 48."""
+    """PTX with large local arrays of unknown length, and their bytes: ptxas allows 48 KiB, the driver 227."""
     arrays = re.findall(r"^\s*\.shared .*\[(\d+)\];", ptx, re.M)
     nbytes = sum(map(int, arrays))
     if nbytes <= 48 << 10:

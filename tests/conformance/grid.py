@@ -1,13 +1,14 @@
 """Every kernel, every element type, every edge: exact products of small integers.
 
-Of kernel x element type x edge every pair is run, not every triple: for each kernel every third or
-fifth of the others, beginning where its place in KERNELS says, so that kernels complement each other.
+Every pair of kernel, element type and edge is run, but not every triple: a kernel gets every third or fifth
+combination of the other two. The first one follows from its place in KERNELS, so that kernels complement
+each other.
 
     OCL_ICD_VENDORS=... pytest tests/conformance/grid.py
 
-Operands and result are views inside larger arrays, at odd offsets and with padded rows, unless the
-case is a dense one; whatever surrounds the result must stay as it was. Under Oclgrind each test
-also fails for what the simulator reports.
+Except in dense cases, operands and result are views inside larger arrays, at odd offsets and with padded
+rows. What surrounds the result must not change. Under Oclgrind a test also fails if the simulator reports
+anything.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Case:
     k: int
     trans: str = "NN"
     stack: tuple[int, ...] = ()
-    step: int = 1  # between neighbours of a row; 0: dense arrays, no views
-    epilogue: str = ""  # "row" or "column": alpha, beta C, bias of that kind, relu
+    step: int = 1  # elements between neighbours of a row; 0: dense arrays, no views
+    epilogue: str = ""  # "row" or "column": that kind of bias, with alpha, beta C and relu
 
     def __str__(self) -> str:
         return self.name
@@ -72,13 +73,13 @@ CASES = (
     Case("epilogue_column", 16, 20, 7, "TN", stack=(2,), epilogue="column"),
 )
 
-# The longest side that is at least one of M and N, for kernels that take no other products.
+# For kernels of thin products: the largest M or N they take. The other side may be longer.
 THIN = {"thin": 8, "matvec": 1}
 EDGES_A_TYPE = 3
 
 
 def grid() -> Iterator[Any]:
-    """The (kernel, dtype, case) that are run; every pair of them is among these."""
+    """The (kernel, dtype, case) that are run. They contain every pair."""
     for place, kernel in enumerate(KERNELS):
         longest = THIN.get(kernel.name)
         cases = [c for c in CASES if longest is None or min(c.m, c.n) <= longest]
@@ -91,7 +92,7 @@ def grid() -> Iterator[Any]:
 
 @cache
 def context() -> cl.Context:
-    """Kept for the whole run: a queue of Intel's runtime does not keep its context alive."""
+    """Kept for the whole run, as a queue of Intel's runtime does not keep its context alive."""
     return cl.Context(cl.get_platforms()[0].get_devices()[:1])
 
 
@@ -110,13 +111,13 @@ def small(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]
 
 
 def window(shape: tuple[int, ...], step: int) -> tuple[Any, ...]:
-    """Where a stack of matrices of *shape* lies in the array around it."""
+    """The indices at which a stack of matrices of *shape* lies in the larger array."""
     rows, cols = shape[-2:]
     return (..., slice(2, 2 + rows), slice(3, 3 + cols * step, step)) if step else (...,)
 
 
 def on_device(values: Array, step: int) -> tuple[cla.Array, cla.Array]:
-    """*values* on the device and the array around them: the same one, or larger on all sides."""
+    """(view of *values* on the device, the array that it is a view of). Both are one array if it is dense."""
     rows, cols = values.shape[-2:]
     larger = (*values.shape[:-2], rows + 3, cols * step + 5)
     around = np.ones(larger if step else values.shape, values.dtype)
@@ -133,7 +134,7 @@ def _buffers_are_kept() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_reported() -> Iterator[None]:
-    """Fails the test for whatever Oclgrind reported during it."""
+    """Fails the test if Oclgrind reported anything during it."""
     if OCLGRIND_LOG is None:
         yield
         return

@@ -1,7 +1,7 @@
-"""The OpenCL implementations that pyclmm is proved on, as data.
+"""The OpenCL implementations that conformance runs on, as data.
 
-Each one is a shared library that an .icd file names. A process sees exactly one of them, through
-OCL_ICD_VENDORS, so that a driver that dies takes nothing else with it.
+Each is a shared library named by an .icd file. A process sees exactly one of them, through OCL_ICD_VENDORS,
+so that a crash of a driver ends only its own run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-HOME = ROOT / ".conformance"  # everything that is downloaded and written
+HOME = ROOT / ".conformance"  # all downloads and generated files
 DEBIAN = HOME / "debian"  # Debian packages, unpacked
 INTEL = HOME / "intel"
 POCL_WHEEL = HOME / "pocl-wheel"
@@ -18,7 +18,7 @@ NVIDIA = HOME / "nvidia"
 DEBIAN_LIB = "usr/lib/x86_64-linux-gnu"
 AMD_LIBRARIES = DEBIAN / DEBIAN_LIB / "amdgcn/bitcode"
 
-# What each folder is filled with.
+# The contents of each folder.
 DEBIAN_PACKAGES = (
     *("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15"),
     *("clang-19", "lld-19", "rocm-device-libs", "intel-opencl-icd"),  # for AMD's devices and Intel's GPUs
@@ -34,10 +34,10 @@ WHEELS = {
 class Implementation:
     """One implementation: its library (a pattern below ``home``) and the environment it needs.
 
-    ``refusals`` are the reasons, as regular expressions, for which a kernel may refuse a problem
-    here; any other skip fails the run. Every kernel has to pass here at least once, but for those for
-    MATRIX_UNITS and the ``without`` that this device cannot run. ``checked`` marks the simulator,
-    which reports races and bad accesses and is too slow for more than small sizes.
+    ``refusals`` are regular expressions for reasons with which a kernel may refuse a problem here. Any other
+    skip fails the run. Every kernel must pass here at least once, except MATRIX_UNITS and those in
+    ``without``, which this device cannot run. ``checked`` marks the simulator, which reports races and bad
+    accesses and is too slow for large sizes.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Implementation:
 
 
 FOR_CPUS = ("packed", "matvec")
-# Kernels for matrix units of GPUs, the only ones that no implementation here has to run.
+# Kernels for matrix units of GPUs. No implementation here must run them.
 MATRIX_UNITS = (
     *("wgmma", "split", "mma_split", "mma_double", "mma_double_bulk", "mma"),  # NVIDIA
     *("mfma", "wmma", "dpas"),  # AMD, Intel
 )
 NO_FP64 = r"needs cl_khr_fp64"
-# Reasons that are about the product asked for, or about hardware that none of these has.
+# Reasons about the product, or about hardware that no implementation here has.
 EVERYWHERE = (
     r"work-items in one work-group",
     r"neither M nor N is",

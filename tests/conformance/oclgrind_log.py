@@ -1,4 +1,4 @@
-"""Reads Oclgrind's log: what was found, in which kernel function, at which line of which file."""
+"""Reads Oclgrind's log: each finding with its kernel function, file and line."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _KINDS = (
 )
 _KERNEL = re.compile(r"^\s*Kernel:\s*(\S+)", re.M)
 _PLACE = re.compile(r"^\s*At line (\d+) (?:\(column \d+\) )?of (\S+?):?$", re.M)
-# Oclgrind 21.10 takes the double of vstore_half for two floats and reads past its shadow of it, so it
-# calls that value uninitialized at random.
+# Oclgrind 21.10 reads the double of vstore_half as two floats and so reads past its own record of it: at
+# random it reports the value as uninitialized.
 _FALSE_ALARMS = re.compile(r"@_Z\d+vstore_half(_rt[enzp])?d")
 
 
@@ -31,7 +31,7 @@ class Finding:
 
 
 def findings(log: str) -> list[Finding]:
-    """Every report in *log*; one of an unknown kind counts too ("other"), a known false alarm not."""
+    """Every report in *log* except known false alarms. A report of an unknown kind is "other"."""
     found = []
     for report in re.split(r"\n(?=\S)", "\n" + log):
         if not report.strip() or _FALSE_ALARMS.search(report):
@@ -51,7 +51,7 @@ def findings(log: str) -> list[Finding]:
 
 
 class Log:
-    """The log of this process from now on."""
+    """The part of this process's log that is written from now on."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,6 +62,6 @@ class Log:
 
 
 def summary(found: list[Finding]) -> str:
-    """Counts of equal findings, most frequent first."""
+    """The findings with their counts, most frequent first."""
     counts = Counter((f.kind, f.kernel, f.place) for f in found)
     return "; ".join(f"{n} x {kind} in {k} at {p}" for (kind, k, p), n in counts.most_common(8))

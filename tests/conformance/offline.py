@@ -1,7 +1,7 @@
-"""Compiles every kernel for AMD, Intel and NVIDIA devices that are not there, warnings as errors.
+"""Compiles every kernel for AMD, Intel and NVIDIA devices that we do not have. Warnings are errors.
 
-What is compiled is what a kernel family would launch on such a device: its own configuration and
-macros for the few problems of asked(), its default for each: about 60 programs a target.
+Each program is what a family would launch on such a device: its first configuration for each of the few
+problems of asked(), about 60 programs a target.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ SMALL = ("naive", "flat", "single_group", "sequential")  # a loop around gemm.h
 
 @dataclass(frozen=True)
 class Target:
-    """A processor to compile for, the device that kernel families are asked about, and the families that
-    are compiled: all, where there are none."""
+    """A processor, the device that families are given for it, and the families compiled; none means all."""
 
     name: str
     device: DeviceInfo
@@ -39,7 +38,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What one entry needs on one target; ``error`` says why it could not be compiled or linked."""
+    """The resources of a kernel function on a target. ``error``: why it could not be compiled or linked."""
 
     kernel: str
     dtype: str
@@ -91,7 +90,7 @@ TARGETS = (
 
 
 def problems(dtype: str) -> tuple[GemmProblem, GemmProblem]:
-    """A large product without anything, and a transposed stack with everything in the epilogue."""
+    """A large product without an epilogue, and a transposed stack with a full one."""
     real_float = dtype in ("float16", "bfloat16", "float32", "float64")
     plain = GemmProblem(
         *(4096, 4096, 4096),
@@ -123,11 +122,11 @@ def problems(dtype: str) -> tuple[GemmProblem, GemmProblem]:
 
 
 def asked(place: int, family: Kernel) -> Iterator[tuple[str, GemmProblem]]:
-    """What the family at that place of KERNELS is compiled for.
+    """(dtype, problem) for which the family at *place* in KERNELS is compiled.
 
-    Both products (one in turn, for the small families) in one type for each accumulator, in turn of
-    those that are stored differently; in every type for matrix units; every activation for one family,
-    as all share that code.
+    These are both products of problems(), in one element type for each accumulator; *place* chooses the type.
+    The small families get one of the two products, those of matrix units every type. `naive` gets every
+    activation, as all families share that code.
     """
     for number, accumulator in enumerate(dict.fromkeys(ACCUMULATOR.values())):
         types = [t for t in ELEMENT_TYPES if ACCUMULATOR[t] == accumulator]
@@ -146,7 +145,7 @@ def asked(place: int, family: Kernel) -> Iterator[tuple[str, GemmProblem]]:
 
 
 def launches(target: Target) -> Iterator[tuple[str, str, Launch]]:
-    """(kernel family, dtype, launch) for every different program and entry on *target*."""
+    """(family, dtype, launch) for every different program and kernel function on *target*."""
     seen = set()
     for place, family in enumerate(KERNELS):
         if target.families and family.name not in target.families:
@@ -165,7 +164,7 @@ def launches(target: Target) -> Iterator[tuple[str, str, Launch]]:
 
 
 def copies() -> Iterator[tuple[str, str, Launch]]:
-    """The kernel that packs operands which no family reads as they are."""
+    """The kernel that packs operands that no family reads in place."""
     for dtype in ("int8", "bfloat16", "complex64"):
         copy = Copy((2, 100, 100), dtype, (10**6, 200, 2), dtype, (10**4, 100, 1))
         yield "copy", dtype, copy_launch(copy, ("a", "a_offset"), ("b", "b_offset"), "offsets")
@@ -187,13 +186,13 @@ def compile_launch(target: Target, family: str, dtype: str, launch: Launch, fold
 
 
 def compile_jobs(jobs: Iterable[tuple[Target, str, str, Launch]], workers: int = 2) -> list[Compiled]:
-    """Those (target, family, dtype, launch), in their order."""
+    """Compile these (target, family, dtype, launch); results are in the same order."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
         return list(pool.map(lambda job: compile_launch(*job, Path(folder)), jobs))  # type: ignore[call-arg]
 
 
 def compile_all(workers: int = 2) -> list[Compiled]:
-    """Every launch on every target, in the order of KERNELS."""
+    """Compile every launch for every target, in the order of KERNELS."""
     return compile_jobs(
         ((target, *job) for target in TARGETS for job in (*launches(target), *copies())), workers
     )

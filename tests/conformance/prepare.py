@@ -1,7 +1,7 @@
-"""Fills .conformance/ with the implementations and compilers that the run needs.
+"""Fills .conformance/ with the implementations and compilers that conformance needs.
 
-No root: Debian packages are resolved against an empty system, downloaded with apt's own files kept
-below .conformance/apt, and unpacked, not installed. Each folder gets a stamp when it is complete.
+It needs no root: Debian packages are resolved against an empty system, downloaded with apt's files in
+.conformance/apt, and unpacked, not installed. A complete folder gets a stamp.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .implementations import (
 )
 
 APT = HOME / "apt"
-# Belong to the running system: a process cannot have two C libraries.
+# These stay the running system's, as a process cannot have two C libraries.
 NOT_UNPACKED = ("libc6_", "libc6-i386_", "lib32", "libgcc-s1_", "libstdc++6_", "libssl3_", "dpkg_", "tar_")
 MESA_DATA = b"/usr/lib/clc/"  # where rusticl looks for its built-in functions
 
 
 class SetupError(Exception):
-    """Something could not be fetched; says what to do."""
+    """Something could not be fetched. The message says what to do."""
 
 
 def _run(command: Sequence[str | Path], advice: str) -> None:
@@ -49,7 +49,7 @@ def _stamp(folder: Path, content: Sequence[str]) -> tuple[Path, str, bool]:
 
 
 def wheels(folder: Path, packages: Sequence[str]) -> None:
-    """Unpack PyPI *packages* into *folder*, apart from the environment that runs the tests."""
+    """Unpack *packages* of PyPI into *folder*, outside the environment of the tests."""
     stamp, text, done = _stamp(folder, packages)
     if done:
         return
@@ -99,7 +99,7 @@ def debian() -> None:
 def relocate_rusticl() -> None:
     """Make rusticl read its built-in functions from .conformance/ of the working directory.
 
-    The path is compiled in; the replacement has, by luck, the same length.
+    The path is compiled in, and the replacement happens to have the same length.
     """
     here = f"{HOME.name}/".encode()
     library = DEBIAN / DEBIAN_LIB / "libRusticlOpenCL.so.1.0.0"
@@ -112,7 +112,7 @@ def relocate_rusticl() -> None:
 
 
 def name_younger_processors() -> None:
-    """AMD's device libraries say a number of each processor and nothing else: older ones do for younger."""
+    """Give newer AMD processors the libraries of older ones, which differ only in a number."""
     for younger, older in (("942", "940"), ("1100", "1036")):
         link = AMD_LIBRARIES / f"oclc_isa_version_{younger}.bc"
         link.unlink(missing_ok=True)
@@ -120,7 +120,7 @@ def name_younger_processors() -> None:
 
 
 def pocl_of_pypi() -> None:
-    """Patch the wheel's PoCL where its LLVM does not know this processor."""
+    """Patch the PoCL of the wheel where its LLVM does not know this processor."""
     ask = "import pyopencl as cl; print(cl.get_platforms()[0].get_devices()[0].version)"
     for library in POCL_WHEEL.glob("**/libpocl-*.so"):
         icd = HOME / "pocl-wheel.icd"
@@ -132,7 +132,7 @@ def pocl_of_pypi() -> None:
 
 
 def prepare() -> None:
-    """Everything; quick when it is there already. Raises SetupError with what to do."""
+    """Prepare all folders; quick if they are complete. Raises SetupError with what to do."""
     HOME.mkdir(exist_ok=True)
     debian()
     for folder, packages in WHEELS.items():

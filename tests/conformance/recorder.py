@@ -1,6 +1,6 @@
 """A pytest plugin: writes one JSON line when a test starts and one when it ends.
 
-Lines are flushed, so that a driver that kills the process leaves behind what it was doing.
+Lines are flushed, so that they remain if a driver ends the process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Recorder:
 
 
 def labels(item: pytest.Item) -> dict[str, str]:
-    """The kernel and dtype that a test is about, from its parameters; a subject: tests/support/cases.py."""
+    """The kernel and dtype of a test, from its parameters, or from its Subject (tests/support/cases.py)."""
     params = getattr(getattr(item, "callspec", None), "params", {})
     kernel = params.get("kernel") or getattr(params.get("subject"), "kernel", None)
     dtype = params.get("dtype", "(laws)")

@@ -1,4 +1,4 @@
-"""The conformance table, as text for the terminal and as docs/conformance.md."""
+"""The conformance table: text for the terminal, and docs/conformance.md."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .run import Outcome, Run
 
 INTERFACE = "(interface)"
 _SHORT = 160
-_REASONS = 3  # for one kernel on one implementation
+_REASONS = 3  # most reasons shown for a kernel on an implementation
 
 
 def verdict(outcomes: Iterable[Outcome]) -> str:
-    """One word for a group of tests: FAILED beats pass beats refused."""
+    """One word for a group of tests: FAILED if any failed, else passed if any passed, else refused."""
     found = {o.verdict for o in outcomes}
     return next((v for v in ("FAILED", "passed", "refused") if v in found), "-")
 
 
 def cells(run: Run) -> dict[tuple[str, str], list[Outcome]]:
-    """The outcomes of a run by kernel and dtype; tests without a kernel are the interface's."""
+    """The outcomes of a run by (kernel, dtype). Tests without a kernel count for the interface."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in run.outcomes:
         key = (outcome.kernel or INTERFACE, outcome.dtype if outcome.kernel else "")
@@ -32,7 +32,7 @@ def cells(run: Run) -> dict[tuple[str, str], list[Outcome]]:
 
 
 def kernel_table(runs: Sequence[Run]) -> list[list[str]]:
-    """A row for each kernel and group of dtypes that have the same verdicts everywhere."""
+    """A row for each kernel and each group of dtypes with the same verdicts."""
     by_run = [cells(run) for run in runs]
     keys = list(dict.fromkeys(key for groups in by_run for key in groups))
     merged: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -44,7 +44,7 @@ def kernel_table(runs: Sequence[Run]) -> list[list[str]]:
 
 
 def reasons(runs: Sequence[Run]) -> list[list[str]]:
-    """Why something was refused or failed: implementation, kernel, dtypes, verdict, reason."""
+    """Refusals and failures as rows of (implementation, kernel, dtypes, verdict, reason)."""
     merged: dict[tuple[str, str, str, str], dict[str, None]] = {}
     for run in runs:
         for o in run.outcomes:
@@ -65,7 +65,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def short(outcome: Outcome) -> str:
-    """One line: a refusal without the problem that it names, the head of a failure."""
+    """One line: a refusal without its problem, or the first line of a failure."""
     text = " ".join(outcome.reason.split())
     return text.rsplit(": ", 1)[-1] if outcome.verdict == "refused" else text[:_SHORT]
 
@@ -79,7 +79,7 @@ def summary_table(runs: Sequence[Run]) -> list[list[str]]:
 
 
 def offline_table(compiled: Sequence[Compiled]) -> list[list[str]]:
-    """The most registers, spills and local memory of each entry, over all its programs."""
+    """The most registers, spills and local memory of each kernel function, over all its programs."""
     groups: dict[tuple[str, str], list[Compiled]] = {}
     for c in compiled:
         groups.setdefault((c.kernel, c.target), []).append(c)
@@ -91,7 +91,7 @@ def offline_table(compiled: Sequence[Compiled]) -> list[list[str]]:
 
 
 def most(needs: Iterable[Resources]) -> list[str]:
-    """The largest registers, spills and local memory; - where a compiler does not say."""
+    """The most registers, spills and local memory; "-" where a compiler does not report it."""
     found = list(needs)
     local = [n.local_bytes for n in found if n.local_bytes is not None]
     sums = (max(n.registers for n in found), max(n.spilled for n in found), max(local, default="-"))

@@ -1,8 +1,8 @@
-"""Registers, spills and local memory of every configuration that the kernels for GPUs ship for AMD and Intel.
+"""Registers, spills and local memory of every configuration of the GPU families for AMD and Intel.
 
     python -m tests.conformance.resources        (`make offline`)
 
-Writes docs/kernels/offline.md. Ends with status 1 where a program does not compile or spills.
+Writes docs/kernels/offline.md. Exit codes: 0 success, 1 a program does not compile or spills registers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .offline import TARGETS, Compiled, Target, compile_jobs, problems
 from .prepare import SetupError, prepare
 from .report import markdown, most
 
-# What each family is compiled for: targets, and a type for each way in which elements are stored and summed.
+# The targets of each family, and a type for each way to store and sum elements.
 _REGISTER = ("float32", "float16", "float64", "int32", "complex64")
 _UNITS = ("float16", "bfloat16", "float32", "float64", "int8")
 SHIPPED = {
@@ -34,23 +34,23 @@ Job = tuple[Target, str, str, Launch]
 
 
 def jobs() -> Iterator[tuple[str, Job]]:
-    """(configuration, what to compile), each for the product with everything in its epilogue."""
+    """(configuration, what to compile) for the product with a full epilogue."""
     for name, (targets, dtypes) in SHIPPED.items():
         family = kernel_named(name)
         for target in (t for t in TARGETS if t.name in targets):
             for dtype in dtypes:
-                problem = replace(problems(dtype)[1], precision="medium")  # every type of the units
+                problem = replace(problems(dtype)[1], precision="medium")  # every type of the matrix units
                 if family.supports(problem, target.device) is not None:
                     continue
                 for config in family.configs(problem, target.device):
                     if config.split_k > 1:
-                        continue  # the same main loop, and a plainer end
+                        continue  # it has the same main loop and a simpler end
                     work = family.launches(problem, config, target.device)
                     yield str(config), (target, name, dtype, work.launches[0])
 
 
 def compile_shipped(workers: int = 2) -> list[Compiled]:
-    """All of them, in their order."""
+    """Compile all jobs; results are in the same order."""
     named = list(jobs())
     rows = compile_jobs((job for _, job in named), workers)
     return [replace(row, config=config) for row, (config, _) in zip(rows, named, strict=True)]

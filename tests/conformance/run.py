@@ -1,4 +1,4 @@
-"""Runs pytest on one implementation in a process of its own, and reads back what happened."""
+"""Runs pytest on one implementation in a new process and reads the outcomes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PACKAGE = __package__ or "tests.conformance"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one test said: "passed", "refused" (a skip with a known reason) or "FAILED"."""
+    """The verdict of a test: "passed", "refused" (a skip with a known reason) or "FAILED"."""
 
     kernel: str
     dtype: str
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass
 class Run:
-    """All of one implementation: its tests, and why it ended early if it did."""
+    """The run of one implementation: the outcomes of its tests, and what went wrong besides (``trouble``)."""
 
     implementation: Implementation
     outcomes: list[Outcome] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Run:
     seconds: float = 0.0
 
     def demand_every_kernel(self) -> None:
-        """A kernel that had to pass here at least once and never did is trouble."""
+        """A kernel that must pass here at least once and never did is trouble."""
         passed = {o.kernel for o in self.outcomes if o.verdict == "passed"}
         excused = {*MATRIX_UNITS, *self.implementation.without}
         missing = [k.name for k in KERNELS if k.name not in passed | excused]
@@ -55,7 +55,7 @@ class Run:
 
 
 def environment(implementation: Implementation) -> dict[str, str]:
-    """The environment in which a process sees this implementation and no other."""
+    """An environment in which a process sees only this implementation."""
     libraries = sorted(implementation.home.glob(implementation.library))
     if not libraries:
         raise FileNotFoundError(f"no {implementation.library} below {implementation.home}")
@@ -68,14 +68,14 @@ def environment(implementation: Implementation) -> dict[str, str]:
         "LD_LIBRARY_PATH": ":".join(filter(None, paths)),
         "PYOPENCL_NO_CACHE": "1",
         "XDG_CACHE_HOME": str(HOME / "cache" / implementation.name),
-        "PYCLMM_SELFCHECK": "off",  # what is on trial is the kernel, not its guard
+        "PYCLMM_SELFCHECK": "off",  # kernels are tested here, not the self-check and the trial
         LOG: str(HOME / f"{implementation.name}.jsonl"),
         **implementation.env,
     }
 
 
 def run(implementation: Implementation, tests: Sequence[str], limit_s: float) -> Run:
-    """Run *tests*; a dead or hung process is trouble in the result, never an exception here."""
+    """Run *tests*. A process that dies or hangs is trouble in the result and raises nothing."""
     result = Run(implementation)
     started = time.monotonic()
     log = HOME / f"{implementation.name}.jsonl"
@@ -108,7 +108,7 @@ def run(implementation: Implementation, tests: Sequence[str], limit_s: float) ->
 
 
 def _read(log: Path, result: Run) -> None:
-    """Add to *result* what the recorder wrote, and the test that was running at the end."""
+    """Add to *result* the outcomes of the recorder and the test that was running at the end."""
     running: dict[str, dict[str, str]] = {}
     for line in log.read_text().splitlines() if log.exists() else ():
         event = json.loads(line)

@@ -1,9 +1,9 @@
-"""What Oclgrind needs around it to be believed: patches for the tests, nothing that pyclmm knows of.
+"""Patches with which Oclgrind's reports can be trusted. They are for the tests only.
 
-Oclgrind 21.10 keeps a note of what is initialized for each buffer, and leaves that note behind when the
-buffer is released. The next buffer gets its number and with it the note, of the wrong length: writes
-beyond it are not noted, so that reading them back counts as uninitialized, and where the old buffer
-was written the new one counts as written. So no buffer is released before the run ends.
+Oclgrind 21.10 records which bytes of each buffer are initialized, and keeps that record when the buffer is
+released. The next buffer gets the released one's number and record. The record's length is wrong: writes
+beyond it are not recorded, so that reading them counts as uninitialized, and bytes that were written in the
+old buffer count as written in the new one. So no buffer is released before the run ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Kept(cl.Buffer):
 
 @contextmanager
 def buffers_are_kept() -> Iterator[None]:
-    """Within, a buffer lives until the process ends."""
+    """Buffers made inside the block live until the process ends."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cl, "Buffer", _Kept)
         yield
@@ -36,7 +36,7 @@ def buffers_are_kept() -> Iterator[None]:
 
 @contextmanager
 def called_a_cpu() -> Iterator[None]:
-    """Within, pyclmm takes the device for a CPU: Oclgrind calls itself a GPU, and runs CPU kernels too."""
+    """Inside the block the device counts as a CPU. Oclgrind calls itself a GPU but runs CPU kernels too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(devices, "_kind", lambda _: "cpu")
         devices.device_info.cache_clear()

@@ -17,7 +17,7 @@ shipped = program.read_source
 
 
 def linked(name, monkeypatch, change=lambda text: text):
-    """`naive` with bfloat16 results, whose conversion is a function, on that target."""
+    """Link `naive` for *target*, with bfloat16 results: their conversion is a function."""
     installed = {"amd": AMD_LIBRARIES, "intel": DEBIAN / "usr/bin/ocloc", "nvidia": DEBIAN / "usr/lib/clc"}
     target = TARGETS[name]
     if not installed[target.device.vendor].exists():
@@ -33,7 +33,7 @@ def linked(name, monkeypatch, change=lambda text: text):
 
 
 @pytest.mark.parametrize("target", ["gfx90a", "dg2-g10", "sm_80"])
-def test_what_is_shipped_links(monkeypatch, target):
+def test_shipped_kernels_link(monkeypatch, target):
     assert not linked(target, monkeypatch)
 
 
@@ -53,7 +53,7 @@ def test_a_function_that_is_only_declared_fails(monkeypatch, target):
     assert "to_bfloat16" in linked(target, monkeypatch, declared)
 
 
-def test_imports_of_a_spirv_module():
+def test_the_imports_of_a_spirv_module_are_found():
     def decoration(name, linkage):
         text = name.encode() + b"\0" * (4 - len(name) % 4)
         words = [*struct.unpack(f"<{len(text) // 4}I", text), linkage]

@@ -1,4 +1,4 @@
-"""The verdicts of `make conformance`: what fails CI, and that one implementation's end is not another's."""
+"""The verdicts of `make conformance`: what fails a run, and that a crash ends only its own run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BROKEN = "import no_such_module\n"
 
 @pytest.fixture
 def ran(tmp_path, monkeypatch):
-    """Runs the text of a test module as an implementation's."""
+    """A function that runs the text of a test module on a fake implementation."""
     monkeypatch.setattr(run, "HOME", tmp_path)
     (tmp_path / "driver.so").touch()
 
@@ -78,7 +78,7 @@ def test_wrong_answers_and_unexplained_skips_fail(ran, text, test, reason):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter there")
-def test_a_process_that_dies_is_told_with_its_test_and_ends_no_other(ran):
+def test_a_process_that_dies_names_its_test_and_ends_no_other(ran):
     dead, well = ran(RIGHT + DIES, "dead"), ran(RIGHT, "well")
     assert dead.trouble == "the process died: SIGABRT"
     assert verdicts(dead) == {"test_right": "passed", "test_dies": "FAILED"}
@@ -88,20 +88,20 @@ def test_a_process_that_dies_is_told_with_its_test_and_ends_no_other(ran):
 
 @pytest.mark.slow
 def test_a_process_that_hangs_is_ended(ran):
-    found = ran(RIGHT + HANGS, limit_s=20.0)  # by then it has begun, on a busy machine too
+    found = ran(RIGHT + HANGS, limit_s=20.0)  # long enough to begin on a busy machine
     assert found.trouble == "not finished after 20 s"
     assert verdicts(found)["test_hangs"] == "FAILED"
     assert not found.good
 
 
 @pytest.mark.parametrize("text", [BROKEN, ""])
-def test_a_run_without_tests_is_trouble(ran, text):
+def test_a_run_without_tests_fails(ran, text):
     found = ran(text)
     assert found.trouble
     assert not found.good
 
 
-def test_an_implementation_that_is_not_there_is_trouble(ran, tmp_path):
+def test_a_missing_implementation_fails_the_run(ran, tmp_path):
     absent = Implementation("absent", "absent", tmp_path, "no-such-library.so")
     found = run.run(absent, (), 60.0)
     assert "no no-such-library.so below" in found.trouble
@@ -120,7 +120,7 @@ def test_every_kernel_has_to_pass_somewhere():
     ("outcome", "status"), [("passed", 0), ("refused", 0), ("FAILED", 1), (None, 1)], ids=str
 )
 def test_ci_fails_for_one_bad_run(monkeypatch, tmp_path, capsys, outcome, status):
-    """Whichever of the five it is; None: it died before any test."""
+    """One of the five runs has this outcome. None: its process died before any test."""
     runs = [run.Run(one, [run.Outcome("naive", "int8", "test", "passed")]) for one in IMPLEMENTATIONS]
     runs[3].outcomes = [run.Outcome("naive", "int8", "test", outcome, "its reason")] if outcome else []
     runs[3].trouble = "" if outcome else "the process died: SIGSEGV"

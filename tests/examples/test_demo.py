@@ -1,4 +1,4 @@
-"""``python -m examples.demo``: what it prints, and its exit codes."""
+"""``python -m examples.demo``: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def small_workloads(data):
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """The demo on small products, in this process: (exit code, what it printed)."""
+    """A function that runs the demo on small products in this process: (exit code, output)."""
 
     def run(workloads=small_workloads):
         monkeypatch.setattr(demo, "products", workloads)
@@ -82,7 +82,7 @@ def test_demo_counts_what_is_wrong(run, monkeypatch):
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
-def test_wrong_calls_are_exit_code_2(arguments, says):
+def test_invalid_arguments_give_exit_code_2(arguments, says):
     done = in_process(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""

@@ -1,4 +1,4 @@
-"""Pictures of digits: the IDX reader, what it refuses, and the classifiers."""
+"""Pictures of digits: the reader of IDX files, and the classifiers."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ def test_broken_files_are_refused(tmp_path, write, says):
         digits.read_idx(tmp_path / "x")
 
 
-def test_labels_must_go_with_the_pictures(folder):
+def test_labels_and_pictures_must_be_equal_in_number(folder):
     write_idx(folder / digits.LABELS, np.zeros(59))
     with pytest.raises(ArgumentError, match="do not go with"):
         digits.load(folder)
 
 
-def test_nearest_is_nearest():
+def test_the_nearest_pictures_are_found():
     rng = np.random.default_rng(1)
     known, asked = rng.random((20, 5)), rng.random((30, 5))
     distances = ((asked[:, None] - known) ** 2).sum(axis=2)
     assert np.array_equal(digits.nearest(known, asked, np.matmul), distances.argmin(axis=1))
 
 
-def test_drawn_digits_can_be_told_apart():
+def test_drawn_digits_are_classified_right():
     learnt, unknown = digits.draw(2000).split(1600, 400)
     assert len(unknown.labels) == 400
     nearest = digits.nearest(learnt.pictures, unknown.pictures, np.matmul)

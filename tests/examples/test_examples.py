@@ -1,4 +1,4 @@
-"""Every example runs, prints something, and warns of nothing."""
+"""Every example runs, prints something and gives no warning."""
 
 from __future__ import annotations
 

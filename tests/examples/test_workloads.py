@@ -1,4 +1,4 @@
-"""The demo's matrices have the properties that make them worth multiplying."""
+"""The demo's matrices have the properties by which a wrong product is recognized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a plan: closed, released, and what it says to who would pickle it."""
+"""The end of a plan: close, release, and the error when it is pickled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLOSED = r"the plan is closed.*make another pyclmm.Matmul"
 
 @pytest.fixture
 def bindings(monkeypatch):
-    """Weak references to every Binding that is made."""
+    """Weak references to every Binding made during the test."""
     made = []
 
     class Seen(Binding):
@@ -50,7 +50,7 @@ def test_a_plan_is_closed_by_the_end_of_its_block():
         pass
 
 
-def test_a_closed_plan_for_arrays(queue):
+def test_a_closed_plan_refuses_calls_and_may_be_closed_again(queue):
     x = cla.to_device(queue, X)
     planned = pyclmm.Matmul(x, x, out=x.copy())
     planned.close()
@@ -62,14 +62,14 @@ def test_a_closed_plan_for_arrays(queue):
 
 
 @pytest.mark.parametrize("way", ["release", "close"])
-def test_the_workspace_of_every_thread_is_given_back(way, bindings, queue):
+def test_release_and_close_free_the_workspace_of_every_thread(way, bindings, queue):
     planned = pyclmm.Matmul(X, X, kernel="naive", queue=queue)
     ready, done = threading.Barrier(4), threading.Event()
 
     def work():
         planned(X, X)
         ready.wait(60)
-        done.wait(60)  # the thread lives on, and with it what is its own
+        done.wait(60)  # the thread must live on: what it owns ends with it
 
     with ThreadPoolExecutor(3) as pool:
         threads = [pool.submit(work) for _ in range(3)]
@@ -86,7 +86,7 @@ def test_the_workspace_of_every_thread_is_given_back(way, bindings, queue):
         assert (planned(X, X) == 8).all()
 
 
-def test_release_of_all_that_matmul_keeps(own_caches, bindings):
+def test_release_frees_what_matmul_and_gemm_keep(own_caches, bindings):
     with ThreadPoolExecutor(1) as pool:
         pool.submit(pyclmm.matmul, X, X).result()
         pyclmm.matmul(X, X)
@@ -99,7 +99,7 @@ def test_release_of_all_that_matmul_keeps(own_caches, bindings):
     assert len(api._plans) == kept, "plans are kept, without memory"
 
 
-def test_release_while_a_product_runs(queue):
+def test_release_does_not_disturb_a_running_product(queue):
     x = cla.to_device(queue, np.ones((300, 300), np.float32))
     planned = pyclmm.Matmul(x, x)
     results = []

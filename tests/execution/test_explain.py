@@ -1,4 +1,4 @@
-"""plan.explain(): the choice and its reason, the others, the arithmetic, and no number that nobody knows."""
+"""plan.explain(): the choice and its reason, the other kernels, the arithmetic, and only known numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ X = np.ones((60, 60), np.float32)
 
 
 def explained(problem, device, name="auto"):
-    """What is said of the choice that such a device gets; nothing runs."""
+    """The explanation of the choice for a made-up device. Nothing runs."""
     choice = next(select.candidates(problem, device, name, tables=()))
     return explain(problem, device, choice, requested=name, launches=["one"], workspace_nbytes=0)
 
@@ -81,7 +81,7 @@ def test_the_arithmetic_on_a_cpu(dtype, precision, arithmetic):
     assert planned.explain().arithmetic == arithmetic
 
 
-def test_sums_in_a_wider_type_are_said():
+def test_the_arithmetic_names_a_wider_type_of_the_sum():
     has_fp64 = explained(problem_of(8, 8, 8), replace(DEVICE, has_fp64=True), "sequential")
     assert has_fp64.arithmetic == "float64 FMA of float32"
     without = explained(problem_of(8, 8, 8), replace(DEVICE, has_fp64=False), "sequential")
@@ -111,7 +111,7 @@ def test_mfma_of_gfx90a_does_not_round_float32():
         assert kernel.multiplied_as(problem, device) == word
 
 
-def test_estimates_are_in_seconds_or_not_there():
+def test_an_estimate_is_in_seconds_or_absent():
     problem = problem_of(2048, 2048, 2048, "float16")
     found = explained(problem, H200)
     assert found.kernel == "wgmma"
@@ -124,7 +124,7 @@ def test_estimates_are_in_seconds_or_not_there():
     assert explained(problem_of(60, 60, 60), DEVICE).seconds is None
 
 
-def test_the_least_time_is_that_of_a_gpus_rates():
+def test_the_least_time_of_a_gpu_follows_from_its_rates():
     problem = problem_of(4096, 4096, 4096)
     memory, arithmetic = _least_seconds(problem, H200)
     assert memory == pytest.approx(3 * 4096**2 * 4 / (16 * 132e6 * H200.max_clock_mhz))
@@ -142,11 +142,11 @@ def test_a_cpu_has_no_least_time():
     assert "not known" in str(found)
 
 
-def test_a_choice_by_name():
+def test_because_says_that_the_kernel_was_named():
     assert pyclmm.Matmul(X, X, kernel="naive").explain().because == "kernel='naive' was asked for"
 
 
-def test_a_choice_by_a_measured_table(own_caches, device):
+def test_because_names_the_measured_table(own_caches, device):
     planned = pyclmm.Matmul(X, X)
     problem = planned._executable.problem
     choice = Choice(kernel_named("naive"), kernel_named("naive").configs(problem, device)[0])
@@ -164,7 +164,7 @@ def test_a_choice_by_a_measured_table(own_caches, device):
     assert found.because == "measured as the fastest: 15 us for 60 x 60 x 60, 2026-11-22"
 
 
-def test_kernels_that_were_tried_and_left(own_caches, monkeypatch):
+def test_because_names_kernels_that_failed_first(own_caches, monkeypatch):
     best = pyclmm.Matmul(X, X).kernel
 
     def refuses_best(queue, problem, kernel, *rest):
@@ -179,12 +179,12 @@ def test_kernels_that_were_tried_and_left(own_caches, monkeypatch):
     assert [str(other) for other in found.others if other.kernel == best] == ["no: wrong by a test"]
 
 
-def test_an_empty_result():
+def test_an_empty_result_is_explained():
     found = pyclmm.Matmul(np.ones((0, 4), np.float32), np.ones((4, 3), np.float32)).explain()
     assert (found.kernel, found.launches, found.others) == (None, (), ())
     assert found.because == "the result has no element"
     assert str(found)
 
 
-def test_nothing_to_multiply():
+def test_alpha_zero_is_explained():
     assert "nothing is multiplied" in pyclmm.Matmul(X, X, alpha=0.0).explain().arithmetic

@@ -1,4 +1,4 @@
-"""What a driver can do to a call: each fault is injected, and must lose nothing."""
+"""Faults of a driver are injected into calls. A call that fails changes nothing, and the next one works."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LOSSES = [DEVICE_NOT_AVAILABLE, INVALID_COMMAND_QUEUE]
 
 @pytest.fixture(autouse=True)
 def _launches_through_pyopencl(monkeypatch):
-    """Faults are put into PyOpenCL's function, which else makes the last launch of a product only."""
+    """Every launch goes through PyOpenCL's function, into which faults are put; silent launches would not."""
     monkeypatch.setattr(silent, "_enqueue", None)
 
 
@@ -53,14 +53,14 @@ def caches(own_caches):
 
 
 def _devices(patch, **facts):
-    """Devices as if these were their facts."""
+    """pyclmm sees every device with these properties."""
     for module in (host_path, execute):
         patch.setattr(module, "device_info", lambda d: replace(device_info(d), **facts))
 
 
 @pytest.fixture
 def discrete(monkeypatch):
-    """Devices as if they did not share the host's memory, with transfers in small chunks."""
+    """Devices seem not to share the host's memory. Chunks of transfers are small."""
     _devices(monkeypatch, unified_memory=False)
     monkeypatch.setattr(staging, "CHUNK", 1024)
     monkeypatch.setattr(staging, "DIRECT", 64)
@@ -68,13 +68,13 @@ def discrete(monkeypatch):
 
 @pytest.fixture
 def mapped(monkeypatch):
-    """Devices as if they shared the host's memory, but results had to be mapped."""
+    """Devices seem to share the host's memory, but results must be mapped."""
     _devices(monkeypatch, unified_memory=True, vendor="mesa")
 
 
 @pytest.fixture
 def in_place(monkeypatch):
-    """Devices as if they worked in the host's memory."""
+    """Devices seem to work in the host's memory."""
     _devices(monkeypatch, unified_memory=True, vendor="pocl", kind="cpu")
 
 
@@ -125,7 +125,7 @@ def test_a_failed_build_leaves_no_file_and_no_lock(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("error", [KeyError("PYOPENCL_CACHE_FAILURE_FATAL"), OSError("read-only")])
 def test_a_broken_cache_of_binaries_does_not_stop_a_build(monkeypatch, error):
-    """PyOpenCL's own: a home that cannot be written, or the lock of a process that was killed."""
+    """PyOpenCL's cache: the home cannot be written, or a killed process left its lock."""
     monkeypatch.setattr(program, "_cache_dir", None)
     call = Call(kernel="naive")
     with failing(program, "Program", error):
@@ -164,7 +164,7 @@ def test_a_launch_refused_in_a_call_leaves_everything_as_it_was(code):
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_launch_refused_in_a_call_steps_down_the_ladder(two_rungs, code):
-    """Long after the self-check; with one warning, and for the calls that follow too."""
+    """Also long after the self-check. One warning is given, and later calls use the fallback too."""
     call = Call()
     call()
     call.out[...] = 7
@@ -178,18 +178,18 @@ def test_a_launch_refused_in_a_call_steps_down_the_ladder(two_rungs, code):
     assert len(told) == 1
     call.check_works()
     with failing(binding, "enqueue_nd_range_kernel", cl_error(code)), pytest.raises(pyclmm.LaunchError):
-        call()  # naive now, and nothing comes after it
+        call()  # naive is used now and has no fallback
     with (
         failing(binding, "enqueue_nd_range_kernel", cl_error(code)),
         pytest.warns(pyclmm.KernelWarning, match="tiled: .*'naive' is used instead"),
     ):
-        call()  # from the top again
+        call()  # the ladder begins at its top again
     call.check_works()
 
 
 @pytest.mark.parametrize("out_of_order", [False, True])
 def test_a_plan_on_arrays_steps_down_from_any_of_its_launches(two_rungs, out_of_order):
-    """a is copied first; what that still writes must not meet what the next kernel does."""
+    """The copy of a may still be running when the next kernel is enqueued."""
     flag = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     queue = cl.CommandQueue(queues.default_queue().context, properties=flag * out_of_order)
     x = np.arange(100, dtype=np.float32).reshape(10, 10)
@@ -206,7 +206,7 @@ def test_a_plan_on_arrays_steps_down_from_any_of_its_launches(two_rungs, out_of_
 
 
 def test_a_product_that_may_have_overwritten_c_is_not_begun_again(two_rungs, monkeypatch):
-    """A long stack is enqueued in parts: the first has updated its C when the second is refused."""
+    """A long stack takes several launches. The first has updated its C when the second is rejected."""
     monkeypatch.setattr(binding, "_MAX_STACK", 1)
     queue = queues.default_queue()
     a, c = (cla.to_device(queue, np.ones((2, 4, 4), np.float32)) for _ in range(2))
@@ -223,7 +223,7 @@ def test_a_product_that_may_have_overwritten_c_is_not_begun_again(two_rungs, mon
 
 @pytest.mark.parametrize("launch", [1, 2, 3, 4])
 def test_any_launch_of_a_product_may_be_refused(launch):
-    """Copies of a, b and the product go to workspace; only the last launch writes out."""
+    """Copies of a and b and the product are written to workspace. Only the last launch writes out."""
     queue = queues.default_queue()
     x = np.arange(100, dtype=np.float32).reshape(10, 10)
     a, out = cla.to_device(queue, x)[::2, ::2], cla.to_device(queue, np.full((5, 10), 7, np.float32))
@@ -279,7 +279,7 @@ def test_a_refused_allocation_for_a_result_on_the_device():
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_a_refused_allocation_while_planning_keeps_no_verdict(caches, number):
-    """Workspace, offset tables, and the operands of the self-check."""
+    """The allocations are workspace, offset tables and the operands of the self-check."""
     call = Call()
     with (
         failing(host_memory, "Buffer", cl_error(ALLOCATION_FAILURE), at=number),
@@ -331,12 +331,12 @@ def test_a_device_lost_in_mid_run(request, code, memory):
         pytest.raises(pyclmm.DeviceLostError, match="stopped before the result was complete"),
     ):
         call()
-    call.check_untouched(out=False)  # what the kernel has written by then cannot be taken back
+    call.check_untouched(out=False)  # the kernel may have written part of out
     _check_new_context(call, before)
 
 
 def _check_new_context(call, before):
-    """Nothing is kept of the lost context; the next call begins a new one and is right."""
+    """Nothing of the lost context is kept, and the next call works in a new one."""
     assert not [key for key in api._plans if key[0] == before.context]
     assert not [key for key in program._programs._values if key[0] == before.context]
     call.check_works()
@@ -399,8 +399,8 @@ def test_ctrl_c_at_any_moment(request, module, library, name, how):
 
 
 def test_a_call_that_fails_waits_for_what_it_has_enqueued(monkeypatch):
-    """The caller may free or overwrite its arrays at once, which the kernel reads in place."""
-    call = Call(kernel="naive", shape=(500, 500, 500))  # long enough to be seen running
+    """The kernel reads the caller's arrays in place, and the caller may free them after the call."""
+    call = Call(kernel="naive", shape=(500, 500, 500))  # large, so that it would still be running
     call()
     events = []
 
@@ -416,7 +416,7 @@ def test_a_call_that_fails_waits_for_what_it_has_enqueued(monkeypatch):
 
 
 def test_workspace_is_not_used_again_before_a_failed_call_has_ended(monkeypatch):
-    """On an out-of-order queue, where only events keep calls apart."""
+    """On an out-of-order queue only events order the calls."""
     mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     queue = cl.CommandQueue(cl.Context([default_device()]), properties=mode)
     a = cla.to_device(queue, np.ones((64, 64), np.float32))
@@ -437,7 +437,7 @@ def test_workspace_is_not_used_again_before_a_failed_call_has_ended(monkeypatch)
 
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_workspace_full_of_nan(monkeypatch, kernel):
-    """No kernel may read workspace that it has not written; here a is copied besides."""
+    """No kernel reads workspace that it has not written. a is copied, so that each has some."""
     info = device_info(default_device())
     shape = laws._shape(kernel, info)
     reason = kernel.supports(laws._problem(*shape), info)
@@ -479,7 +479,7 @@ def test_the_self_check_poisons_workspace():
         assert np.isnan(content).all()
 
 
-def test_workspace_that_a_kernel_finds_zeroed_is_zero_when_new_and_after_poison():
+def test_zeroed_workspace_is_zero_when_new_and_after_poison():
     queue = queues.default_queue()
     a = cla.to_device(queue, np.ones((8, 8), np.float32))
     product = pyclmm.Matmul(a, a, kernel="naive")._executable

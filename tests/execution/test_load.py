@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +15,10 @@ import pytest
 import pyclmm
 from pyclmm.opencl import queues
 from pyclmm.opencl.devices import default_device
+from tests.support.threads import in_threads
 
 CALLS = 10_000
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-def threads(count, work):
-    """Run ``work(number)`` in that many threads that begin at once; their errors are raised."""
-    start = threading.Barrier(count)
-
-    def begin(number):
-        start.wait()
-        return work(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(begin, range(count)))
 
 
 def operands(seed):
@@ -41,7 +29,7 @@ def operands(seed):
 
 @pytest.mark.usefixtures("own_caches")
 def test_16_threads_on_one_device():
-    """Shared plans and other ones, NumPy arrays and Arrays, from a cold start."""
+    """From a cold start, with shared and separate plans, on NumPy arrays and Arrays."""
     queue = queues.default_queue()
 
     def work(number):
@@ -52,7 +40,7 @@ def test_16_threads_on_one_device():
             c = pyclmm.matmul(cla.to_device(queue, a), cla.to_device(queue, b), kernel="tiled")
             assert np.array_equal(c.get(), a @ b)
 
-    threads(16, work)
+    in_threads(16, work)
 
 
 @pytest.mark.usefixtures("own_caches")
@@ -65,7 +53,7 @@ def test_one_plan_in_16_threads():
             x = a * (number + step)
             assert np.array_equal(plan(x, b), x @ b)
 
-    threads(16, work)
+    in_threads(16, work)
 
 
 @pytest.mark.usefixtures("own_caches")
@@ -80,16 +68,16 @@ def test_8_threads_with_contexts_of_their_own():
             c = pyclmm.matmul(cla.to_device(queue, a), cla.to_device(queue, b), kernel="naive")
             assert np.array_equal(c.get(), a @ b)
 
-    threads(8, work)
+    in_threads(8, work)
 
 
 def resident():
-    """This process's memory, in bytes."""
+    """Resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
 class Counted:
-    """Device memory in use: the buffers alive, pyclmm's and those of Arrays, and their bytes."""
+    """Counts the buffers that are alive and their bytes: pyclmm's and those of Arrays."""
 
     def __init__(self, monkeypatch):
         self.live = self.made = self.nbytes = 0
@@ -111,7 +99,7 @@ class Counted:
 
 
 def calls(on_device):
-    """Different kinds of calls in turn: warm plans, workspace, an epilogue, an overlapping out."""
+    """Calls of different kinds: a kept plan, workspace, an epilogue, an overlapping out."""
     rng = np.random.default_rng(2)
     a, b = rng.standard_normal((48, 64), dtype=np.float32), rng.standard_normal((64, 48), dtype=np.float32)
     square = rng.standard_normal((32, 32), dtype=np.float32)
@@ -172,7 +160,7 @@ def test_operands_may_be_freed_while_they_are_in_use():
         a, b = cla.to_device(queue, x), cla.to_device(queue, x)
         results.append(pyclmm.matmul(a, b, kernel="naive"))
         del a, b
-        cla.to_device(queue, np.full((300, 300), np.nan, np.float32))  # takes freed memory, if any
+        cla.to_device(queue, np.full((300, 300), np.nan, np.float32))  # is likely to get the freed memory
     for c in results:
         assert np.array_equal(c.get(), x @ x)
 

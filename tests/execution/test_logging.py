@@ -1,4 +1,4 @@
-"""What is logged, under "pyclmm": compilation, verdicts of the self-check, steps down the ladder."""
+"""The log "pyclmm" has compilations, verdicts of the self-check and fallbacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def records(caplog, name):
 
 @pytest.fixture
 def log(caplog, own_caches):
-    """All that is logged from here on, in a process that has compiled and checked nothing."""
+    """Captures the log. Nothing has been compiled or checked before."""
     caplog.set_level(logging.DEBUG, "pyclmm")
     return caplog
 

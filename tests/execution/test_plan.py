@@ -1,10 +1,8 @@
-"""A plan called again: what may change between calls, what must not, and what is remembered of a call."""
+"""Calling a plan again: operands, scalars, events and threads that differ from call to call."""
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,21 +17,22 @@ from pyclmm.opencl import binding
 from pyclmm.opencl.devices import device_info
 from tests.support.cases import small_integers
 from tests.support.faults import OUT_OF_RESOURCES, Part, cl_error, failing
+from tests.support.threads import in_threads
 
 COMPLETE = cl.command_execution_status.COMPLETE
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-N = 16  # N x N float32 are 1 KiB: views at whole matrices keep their alignment
+N = 16  # N x N float32 take 1 KiB, so that every matrix of a stack is aligned alike
 
 
 @pytest.fixture
 def own_queue(context):
-    """A queue that no other test has used."""
+    """A queue used by this test only."""
     return cl.CommandQueue(context)
 
 
 @pytest.fixture
 def held(own_queue):
-    """A user event; whatever still waits for it is let go at the end, also of a test that failed."""
+    """A user event that is not complete. It is completed after the test, so that nothing waits forever."""
     event = cl.UserEvent(own_queue.context)
     yield event
     if event.command_execution_status != COMPLETE:
@@ -41,7 +40,7 @@ def held(own_queue):
 
 
 def is_waiting(queue, event):
-    """Whether that command has not ended after a while, in which it would have if nothing held it."""
+    """Whether the command has still not ended after 0.2 s."""
     queue.flush()
     time.sleep(0.2)
     return event.command_execution_status != COMPLETE
@@ -56,8 +55,8 @@ def stack(queue, rng, count):
 # ---- the same plan, other operands -------------------------------------------------------------
 
 
-def test_operands_of_other_memory_and_other_offsets(queue, rng):
-    """Each call differs from the last in one of them: buffer, offset, both, and back again."""
+def test_buffers_and_offsets_may_differ_in_each_call(queue, rng):
+    """From call to call the buffer changes, or the offset, or both."""
     whole, x = stack(queue, rng, 4)
     other, y = stack(queue, rng, 4)
     out = cla.zeros(queue, (4, N, N), np.float32)
@@ -72,7 +71,7 @@ def test_operands_of_other_memory_and_other_offsets(queue, rng):
         assert np.array_equal(out.get(), want), (i, j, k)
 
 
-def test_scalars_and_offsets_change_together(queue, rng):
+def test_scalars_and_offsets_may_change_together(queue, rng):
     whole, x = stack(queue, rng, 3)
     plan = pyclmm.Matmul(whole[0], whole[1], alpha=2.0, kernel="naive")
     for alpha, i in ((2.0, 0), (3.0, 0), (3.0, 2), (2.0, 2), (2.0, 0)):
@@ -80,7 +79,7 @@ def test_scalars_and_offsets_change_together(queue, rng):
 
 
 def _changed(queue):
-    """Operands like N x N float32 but for one thing."""
+    """Arrays that differ from N x N float32 in one property."""
     return {
         "shape": cla.zeros(queue, (N, N + 1), np.float32),
         "dtype": cla.zeros(queue, (N, N), np.int32),
@@ -102,8 +101,8 @@ def test_a_plan_refuses_arrays_of_another_layout(queue, name, what):
     plan(a, b, out=out)
 
 
-def test_an_array_that_was_changed_in_place_is_seen(queue):
-    """PyOpenCL's Arrays are plain objects: the very same one may have another layout in the next call."""
+def test_an_array_changed_in_place_is_refused(queue):
+    """PyOpenCL's Arrays are mutable: the same object can have another layout in the next call."""
     a, b, out = (cla.zeros(queue, (N, N), np.float32) for _ in range(3))
     plan = pyclmm.Matmul(a, b, out=out)
     plan(a, b, out=out)
@@ -113,7 +112,7 @@ def test_an_array_that_was_changed_in_place_is_seen(queue):
 
 
 def _in_the_memory_of(whole, half):
-    """where a lies, where out lies, whether the two are apart."""
+    """(buffer of a, buffer of out, whether the two are disjoint)."""
     front, back = whole[0:half], whole[half : 2 * half]
     again = cl.Buffer.from_int_ptr(whole.int_ptr, retain=True)
     front_again = cl.Buffer.from_int_ptr(front.int_ptr, retain=True)
@@ -131,8 +130,8 @@ def _in_the_memory_of(whole, half):
 
 
 @pytest.mark.parametrize("case", range(9))
-def test_memory_that_begins_to_overlap_is_seen(queue, rng, case):
-    """The same arguments of the same layouts, but out lies in the memory of a."""
+def test_a_new_overlap_is_seen(queue, rng, case):
+    """The layouts are those of the last call, but out lies in the memory of a."""
     half = max(queue.device.mem_base_addr_align // 8, 4 * N * N)
     whole = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 2 * half)
     a_lies, out_lies, apart = _in_the_memory_of(whole, half)[case]
@@ -152,7 +151,7 @@ def test_memory_that_begins_to_overlap_is_seen(queue, rng, case):
 
 
 def test_memory_of_freed_arrays_is_used_again(queue, rng):
-    """Handles and ids of freed buffers come back with other content."""
+    """New buffers can have the handles and ids of freed ones."""
     b, y = stack(queue, rng, 1)
     plan = pyclmm.Matmul(b[0], b[0], kernel="naive")
     for _ in range(50):
@@ -162,7 +161,7 @@ def test_memory_of_freed_arrays_is_used_again(queue, rng):
         del a
 
 
-def test_numpy_memory_that_is_used_again(rng):
+def test_numpy_memory_is_used_again(rng):
     y = small_integers(rng, (N, N), "f4")
     plan = pyclmm.Matmul(y, y, kernel="naive")
     for _ in range(50):
@@ -178,7 +177,7 @@ def test_a_plan_takes_one_kind_of_arrays(queue):
         plan = pyclmm.Matmul(planned, planned)
         with pytest.raises(pyclmm.ArgumentError, match=kinds):
             plan(given, given)
-    for _ in range(2):  # nor does a kept plan serve the other kind
+    for _ in range(2):  # a kept plan does not serve the other kind either
         assert isinstance(pyclmm.matmul(x, x), np.ndarray)
         assert isinstance(pyclmm.matmul(d, d), cla.Array)
 
@@ -187,8 +186,8 @@ def test_a_plan_takes_one_kind_of_arrays(queue):
 
 
 @pytest.mark.parametrize("memory", ["in place", "transferred"])
-def test_operands_that_share_memory_in_other_ways_each_call(monkeypatch, memory, rng):
-    """One layout, so one plan: apart, the same array, and shifted by a few rows."""
+def test_operands_may_share_memory_differently_in_each_call(monkeypatch, memory, rng):
+    """One plan serves operands that are disjoint, the same array, or shifted by a few rows."""
     if memory == "transferred":
         monkeypatch.setattr(host_path, "device_info", lambda d: replace(device_info(d), unified_memory=False))
     whole = small_integers(rng, (3 * N, N), "f4")
@@ -199,15 +198,15 @@ def test_operands_that_share_memory_in_other_ways_each_call(monkeypatch, memory,
         assert np.array_equal(plan(b, a), b @ a)
 
 
-def test_an_operand_inside_another_one(rng):
-    """Contained in the other's memory, and behind its beginning: one buffer and an offset."""
+def test_an_operand_may_lie_inside_another(rng):
+    """Both operands are then one buffer, with an offset."""
     whole = small_integers(rng, (N + 8, N), "f4")
     inner = whole[8:, :]
     got = pyclmm.matmul(whole, inner, kernel="naive")
     assert np.array_equal(got, whole @ inner)
 
 
-def test_a_read_only_operand_in_a_plan_made_for_a_writeable_one(rng):
+def test_a_plan_made_for_writeable_arrays_takes_read_only_ones(rng):
     a, b = small_integers(rng, (N, N), "f4"), small_integers(rng, (N, N), "f4")
     plan = pyclmm.Matmul(a, b)
     fixed = a.copy()
@@ -217,8 +216,8 @@ def test_a_read_only_operand_in_a_plan_made_for_a_writeable_one(rng):
 
 
 @pytest.mark.parametrize("shift", [0, 4, 8, 12, 16])
-def test_arrays_that_begin_at_any_element(rng, shift):
-    """Views do not lie where allocators place arrays; each alignment is a plan of its own."""
+def test_arrays_may_begin_at_any_element(rng, shift):
+    """Views may begin at addresses that allocators never return. Each alignment has its own plan."""
     memory = np.zeros(4 * N * N + 16, np.uint8)
     a = memory[shift : shift + 4 * N * N].view(np.float32).reshape(N, N)
     a[...] = small_integers(rng, (N, N), "f4")
@@ -237,8 +236,8 @@ def test_arrays_that_begin_at_any_element(rng, shift):
 # ---- constant operands --------------------------------------------------------------------------
 
 
-def test_a_constant_b_is_told_from_one_in_the_same_place(queue, rng):
-    """What lay where another b lies now has been freed; the plan holds what it has packed."""
+def test_a_new_b_in_the_memory_of_the_constant_one_is_packed_again(queue, rng):
+    """The constant b was freed, and the new one lies at its address."""
     a, x = stack(queue, rng, 1)
     ys = [small_integers(rng, (N, 2 * N), "f4") for _ in range(6)]
     plan = None
@@ -277,7 +276,7 @@ def test_each_result_is_an_array_of_its_own(queue, rng):
     assert np.array_equal((second + second).get(), 2 * (x[0] @ x[1]))
 
 
-def test_results_take_each_calls_queue_and_allocator(context, rng):
+def test_results_take_the_queue_and_allocator_of_their_call(context, rng):
     queues = [cl.CommandQueue(context) for _ in range(2)]
     x = small_integers(rng, (N, N), "f4")
     pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(queues[0]))
@@ -292,13 +291,13 @@ def test_results_take_each_calls_queue_and_allocator(context, rng):
 # ---- events -------------------------------------------------------------------------------------
 
 
-def test_the_events_of_out_do_not_pile_up(own_queue, held, rng):
-    """PyOpenCL waits for some when they do; an event of another's is kept until it was waited for."""
+def test_the_events_of_out_are_bounded(own_queue, held, rng):
+    """PyOpenCL waits when an Array has many events. Events of others are kept until a call waits for them."""
     a, x = stack(own_queue, rng, 1)
     out = cla.zeros(own_queue, (N, N), np.float32)
     out.add_event(held)
     plan = pyclmm.Matmul(a[0], a[0], out=out)
-    for _ in range(30):  # would block in the 13th call if all events were kept
+    for _ in range(30):  # the 13th call would block if all events were kept
         plan(a[0], a[0], out=out)
         kept = len(out.events)
         assert kept == 1
@@ -308,7 +307,7 @@ def test_the_events_of_out_do_not_pile_up(own_queue, held, rng):
 
 
 @pytest.mark.parametrize("properties", [0, OUT_OF_ORDER], ids=["in-order", "out-of-order"])
-def test_an_event_waited_for_in_one_call_holds_the_next_ones_too(own_queue, held, properties, rng):
+def test_later_calls_wait_for_the_events_of_earlier_ones(own_queue, held, properties, rng):
     queue = cl.CommandQueue(own_queue.context, properties=properties)
     a, x = stack(queue, rng, 1)
     plan = pyclmm.Matmul(a[0], a[0])
@@ -334,8 +333,8 @@ def test_an_event_of_a_call_that_failed_is_still_waited_for(own_queue, held, rng
     assert np.array_equal(c.get(), x[0] @ x[0])
 
 
-def test_an_event_with_the_id_of_an_older_one_is_waited_for(own_queue, held, rng):
-    """Python gives the ids of freed objects to new ones."""
+def test_an_event_with_a_reused_id_is_waited_for(own_queue, held, rng):
+    """Python gives new objects the ids of freed ones."""
     a, x = stack(own_queue, rng, 1)
     plan = pyclmm.Matmul(a[0], a[0])
     seen = set()
@@ -354,7 +353,7 @@ def test_an_event_with_the_id_of_an_older_one_is_waited_for(own_queue, held, rng
 
 @pytest.fixture
 def wait_lists(monkeypatch):
-    """What each launch from now on was told to wait for, and its event."""
+    """(events waited for, own event) of each launch from now on."""
     seen = []
 
     def enqueue(queue, kernel, global_size, local_size, offset, wait_for):
@@ -367,11 +366,11 @@ def wait_lists(monkeypatch):
 
 
 def test_launches_on_an_out_of_order_queue_wait_for_the_one_before(context, rng, wait_lists):
-    """Also those of the next call, which uses the same workspace."""
+    """The next call uses the same workspace, so its launches wait too."""
     queue = cl.CommandQueue(context, properties=OUT_OF_ORDER)
     whole, x = stack(queue, rng, 1)
     a = whole[0][:, ::2]
-    plan = pyclmm.Matmul(a, a.T, kernel="naive")  # both are copied
+    plan = pyclmm.Matmul(a, a.T, kernel="naive")  # both operands are copied
     wait_lists.clear()
     for _ in range(2):
         assert np.array_equal(plan(a, a.T).get(), x[0][:, ::2] @ x[0][:, ::2].T)
@@ -380,7 +379,7 @@ def test_launches_on_an_out_of_order_queue_wait_for_the_one_before(context, rng,
         assert before in waited_for
 
 
-def test_launches_on_an_in_order_queue_wait_only_for_what_is_new(own_queue, rng, wait_lists):
+def test_launches_on_an_in_order_queue_wait_only_for_new_events(own_queue, rng, wait_lists):
     a, _ = stack(own_queue, rng, 1)
     out = cla.zeros(own_queue, (N, N), np.float32)
     plan = pyclmm.Matmul(a[0], a[0], out=out)
@@ -394,19 +393,8 @@ def test_launches_on_an_in_order_queue_wait_only_for_what_is_new(own_queue, rng,
 # ---- threads ------------------------------------------------------------------------------------
 
 
-def _together(count, work):
-    start = threading.Barrier(count)
-
-    def begin(number):
-        start.wait()
-        return work(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(begin, range(count)))
-
-
 def test_threads_share_a_plan_and_a_queue_with_operands_of_their_own(own_queue, rng):
-    """Offsets, scalars, buffers and results differ in each call, and must not mix."""
+    """Offsets, scalars, buffers and results differ in each call."""
     whole, x = stack(own_queue, rng, 8)
     plan = pyclmm.Matmul(whole[0], whole[1], alpha=2.0, kernel="naive")
 
@@ -420,9 +408,8 @@ def test_threads_share_a_plan_and_a_queue_with_operands_of_their_own(own_queue, 
                 [event] = mine.enqueue(whole[i], whole[j], out=out)
                 event.wait()
                 assert np.array_equal(out.get(), x[i] @ x[j])
-        return True
 
-    assert all(_together(8, work))
+    in_threads(8, work)
 
 
 def test_each_thread_gets_the_events_of_its_own_launches(own_queue, rng):
@@ -434,16 +421,15 @@ def test_each_thread_gets_the_events_of_its_own_launches(own_queue, rng):
         for _ in range(50):
             events = plan.enqueue(a[0], a[0], out=outs[number])
             assert outs[number].events[-1] is events[-1]
-        return True
 
-    assert all(_together(8, work))
+    in_threads(8, work)
 
 
 # ---- what is not read ---------------------------------------------------------------------------
 
 
-def test_nothing_is_copied_that_nothing_reads(queue, rng):
-    """With alpha 0 a and b are not read, so their gaps are not copied out."""
+def test_operands_that_are_not_read_are_not_copied(queue, rng):
+    """With alpha 0 neither a nor b is read."""
     whole, x = stack(queue, rng, 1)
     a, c = whole[0][:, ::2][::2], cla.to_device(queue, x[0][: N // 2, : N // 2].copy())
     out = cla.zeros(queue, (N // 2, N // 2), np.float32)
@@ -455,8 +441,8 @@ def test_nothing_is_copied_that_nothing_reads(queue, rng):
 # ---- scalars ------------------------------------------------------------------------------------
 
 
-def test_a_scalar_is_not_taken_for_one_that_rounds_to_it(queue, rng):
-    """NumPy's np.float32(0.1) == 0.1 is true, and the two are different numbers."""
+def test_scalars_that_only_compare_equal_are_told_apart(queue, rng):
+    """NumPy says np.float32(0.1) == 0.1, but the numbers differ."""
     whole, x = stack(queue, rng, 2)
     a, b = whole[0].astype(np.float64), whole[1].astype(np.float64)
     plan = pyclmm.Matmul(a, b, alpha=0.1)

@@ -1,4 +1,4 @@
-"""Signals, forks and exits: whole processes that something happens to while they multiply."""
+"""Signals, forks and exits while a process multiplies."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-LIMIT = 120  # seconds until a process counts as hung
+LIMIT = 120  # seconds until a process counts as hanging
 
-# Multiplies until it has been interrupted often enough: new programs and shapes, so that signals come
-# while it compiles, checks, enqueues, waits and writes its cache.
+# Multiplies until it was interrupted often enough. New programs and shapes let signals arrive while it
+# compiles, checks, enqueues, waits and writes its cache.
 INTERRUPTED = """
 import itertools, signal, sys
 import numpy as np, pyclmm
@@ -123,7 +123,7 @@ def run(environment, source, *args):
 
 
 def test_ctrl_c_in_earnest(environment):
-    """Interrupts at 12 moments, to the whole process group as a terminal sends them."""
+    """12 interrupts at different moments. Each goes to the process group, as from a terminal."""
     wanted = 12
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, str(wanted)],

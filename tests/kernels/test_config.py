@@ -1,4 +1,4 @@
-"""TileConfig: what it accepts, and the reasons that it gives."""
+"""TileConfig: the values it accepts, and its reasons against others."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def test_tables_keep_options_as_sorted_pairs():
 
 
 @pytest.mark.parametrize("given", [3, "held", {3: 1}, [("held",)], None])
-def test_options_that_are_no_mapping(given):
+def test_options_that_are_no_mapping_are_refused(given):
     with pytest.raises(
         ArgumentError, match=r"TileConfig\.options is .*; pass a mapping of names to integers"
     ):
         TileConfig(options=given)
 
 
-def test_it_is_frozen_and_hashable():
+def test_a_configuration_is_frozen_and_hashable():
     assert hash(TileConfig(bm=4)) == hash(TileConfig(bm=4))
     with pytest.raises(FrozenInstanceError):
         TileConfig().bm = 3
 
 
-def test_it_says_only_what_differs():
+def test_text_shows_only_what_differs_from_the_default():
     assert str(TileConfig()) == "-"
     assert str(TileConfig(bm=8, split_k=0, options=(("held", 1),))) == "bm=8 split_k=0 held=1"
     assert TileConfig.square(4).as_dict() == {"bm": 4, "bn": 4, "bk": 4}

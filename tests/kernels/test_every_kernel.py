@@ -1,4 +1,4 @@
-"""Every kernel, in every configuration, under every law of a right matrix product."""
+"""The laws: every kernel in every configuration has every property of a matrix product."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.usefixtures("unchecked")
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 NETLIB_SIZES = (0, 1, 2, 3, 5, 9)
 CANARY = 127
-UNITS = 8 * 2.0**-24  # relative, what OpenCL allows its builtins
+UNITS = 8 * 2.0**-24  # the relative error that OpenCL allows its builtins
 
 
 def shapes_around(config):
-    """(M, N, K) at each tile size and one off it, 1 in each place, primes, K = 0, long and thin."""
+    """(M, N, K) at each tile size and one beside it, with 1 in each place, primes, K = 0, long and thin."""
     config = config or TileConfig()
     sizes = {"m": {config.bm, 16}, "n": {config.bn, 16}, "k": {config.bk, 16}}
     near = [{s + d for s in sizes[axis] for d in (-1, 0, 1)} - {0} for axis in "mnk"]
@@ -139,7 +139,7 @@ def test_alpha_zero_never_reads_a_and_b(subject, rng):
 
 
 def stored(x, trans):
-    """The array of which op is *x*."""
+    """The array that op turns into *x*."""
     return np.ascontiguousarray(x if trans == "N" else x.T)
 
 
@@ -251,7 +251,7 @@ def test_mixed_dtypes_and_results(subject, left, right, dtype, out, rng):
         want.check(got, summed=computed)
 
 
-# Each activation with each kind of bias, each with and without C, and both transposes: pairwise.
+# Pairwise: activation and kind of bias, either with and without C, and the transposes.
 EPILOGUES = [
     (activation, bias, beta, dtype, trans)
     for number, activation in enumerate([None, *ACTIVATIONS[1:]])
@@ -299,7 +299,7 @@ def test_epilogue_of_a_stack(subject, rng):
 
 @rotated(["activation"], [(name,) for name in ACTIVATIONS[1:]])
 def test_activations_of_extreme_values(subject, activation):
-    """Infinities and large numbers saturate; a NaN stays one."""
+    """Infinities and large numbers saturate, and NaN stays NaN."""
     x = np.array([[-np.inf, -200, -0.0, 0, 200, np.inf, np.nan]], "f4")
     got = subject(np.ones((1, 1), "f4"), x, activation=activation)
     low = {"leaky_relu": -np.inf, "tanh": -1}.get(activation, 0)

@@ -1,4 +1,4 @@
-"""32-bit indices: what the loops of the kernels count to, past the ends of the largest product."""
+"""Loops in kernels count in 32 bits: their last index fits, also past the end of the largest product."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LARGEST_INT = 2**31 - 1
 
 
 def last_step(length, step, first=0):
-    """What `for (int k = first; k < length; k += step)` ends with."""
+    """The last value of k in `for (int k = first; k < length; k += step)`."""
     return first + -(-(length - first) // step) * step
 
 
-# The largest index along K that a kernel forms, by its entry, from its macros.
+# The largest index along K in each kernel function, from its macros.
 LAST_K = {
     "matmul_tiled": lambda k, d: last_step(k, d["TW"]),
     "thin_dot": lambda k, d: last_step(k, d["LANES"] * d["VEC"], (d["LANES"] - 1) * d["VEC"]),
@@ -49,5 +49,5 @@ def test_indices_along_k_fit_32_bits(family, along_k, k):
 
 
 def test_indices_along_m_and_n_fit_32_bits():
-    """A tile that sticks out of the result, of any width up to 2^15."""
+    """A tile of any width up to 2^15 may extend beyond the result."""
     assert all(-(-MAX_DIMENSION // width) * width <= LARGEST_INT for width in (*range(1, 1025), 1 << 15))

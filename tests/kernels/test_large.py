@@ -1,4 +1,4 @@
-"""Offsets past 2^31 elements: rows that lie so far apart that 32 bits cannot count the way."""
+"""Offsets of more than 2^31 elements between two rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ APART = 2**31 + 64  # elements from one row to the next
 
 @pytest.fixture(scope="module")
 def far():
-    """Two rows of int8; only what is touched takes memory."""
+    """Two rows of int8. Only pages that are touched take memory."""
     if not DEVICE.in_place or DEVICE.max_mem_alloc_size < 2 * APART:
         pytest.skip(f"{DEVICE.name!r} cannot use {2 * APART} bytes of host memory where they lie")
     return np.zeros((2, APART), np.int8)

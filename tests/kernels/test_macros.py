@@ -1,4 +1,4 @@
-"""What the host passes to a program as macros is what its sources use."""
+"""Sources use every macro that the host passes to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_CODE = re.compile(
 
 
 def programs(family):
-    """Of all its configurations, for a few products on every made-up device."""
+    """The programs of all its configurations, for a few products on every made-up device."""
     for device, dtype, precision in product(DEVICES, DTYPES, ("highest", "high", "medium")):
         for shape in problems(dtype):
             for problem in (replace(shape, precision=precision), replace(shape, precision=precision, m=1)):
@@ -32,7 +32,7 @@ def programs(family):
 
 
 def used(source):
-    """The words of a source, but for comments and demands for macros."""
+    """The words of a source, without comments and without checks that macros are defined."""
     return set(re.findall(r"\w+", NOT_CODE.sub("", expanded(source))))
 
 

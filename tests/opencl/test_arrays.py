@@ -1,4 +1,4 @@
-"""pyopencl Arrays: queues, events, contexts, threads, memory; and that the same plan gives the same bits."""
+"""pyopencl Arrays: queues, events, contexts, memory, process exit and reproducible results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gc
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -19,11 +18,11 @@ from pyclmm import api
 from tests.support.cases import defaults, numbers, small_integers
 
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-PATIENCE = 60  # seconds that a call may take before it counts as hanging
+PATIENCE = 60  # seconds until a call counts as hanging
 
 
 def returned(function, *args, **kwargs):
-    """The result of a call that must not block, made in a thread so that blocking is a failure."""
+    """The result of a call that must not block. It runs in a thread, so that blocking fails the test."""
     found = []
     thread = threading.Thread(target=lambda: found.append(function(*args, **kwargs)), daemon=True)
     thread.start()
@@ -34,7 +33,7 @@ def returned(function, *args, **kwargs):
 
 @pytest.fixture
 def pair(rng):
-    """Integer-valued operands: sums in any order are the same bits."""
+    """Operands with integer values: every order of summation gives the same bits."""
     return small_integers(rng, (23, 31), "f4"), small_integers(rng, (31, 19), "f4")
 
 
@@ -75,7 +74,7 @@ def test_the_results_event_ends_the_product(queue, pair):
 
 @pytest.mark.parametrize("properties", [0, OUT_OF_ORDER], ids=["in-order", "out-of-order"])
 def test_a_chain_of_products_keeps_its_order(properties, context, rng):
-    """Each product reads what the one before wrote; a strided operand makes each use workspace."""
+    """Each product reads the last one's result, and a strided operand makes each use workspace."""
     queue = cl.CommandQueue(context, properties=properties)
     turn = np.roll(np.eye(16, dtype="f4"), 1, axis=1)
     x = small_integers(rng, (16, 16), "f4")
@@ -128,8 +127,8 @@ def test_arrays_in_shared_virtual_memory(queue, pair):
     assert np.array_equal(pyclmm.matmul(square, square, out=square).get(), want), "out overlaps both"
 
 
-def test_sub_buffers_that_overlap(queue, rng):
-    """Two Arrays on sub-buffers of one allocation share memory though their buffers differ."""
+def test_out_may_overlap_an_operand_through_sub_buffers(queue, rng):
+    """Sub-buffers of one allocation can share memory though the buffer objects differ."""
     step = queue.device.mem_base_addr_align // 8
     whole = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 8 * step)
     n = int((step // 4) ** 0.5)
@@ -143,7 +142,7 @@ def test_sub_buffers_that_overlap(queue, rng):
     del out, second, a, first, whole  # in this order: docs/faults.md, "Limits"
 
 
-def test_an_array_without_a_queue_uses_the_one_given(queue, pair):
+def test_an_array_without_a_queue_uses_the_calls_queue(queue, pair):
     a, b = (x.with_queue(None) for x in to_device(queue, *pair))
     c = pyclmm.matmul(a, b, queue=queue)
     assert np.array_equal(c.get(queue=queue), pair[0] @ pair[1])
@@ -158,7 +157,7 @@ def test_views_are_consumed_without_a_copy(queue, rng):
         assert np.allclose(plan(view, view.T).get(), host @ host.T, atol=1e-4)
 
 
-# ---- contexts and threads --------------------------------------------------------------------
+# ---- contexts --------------------------------------------------------------------------------
 
 
 def test_two_contexts_at_once(queue, pair):
@@ -169,55 +168,6 @@ def test_two_contexts_at_once(queue, pair):
     for i, c in enumerate(results):
         assert c.context == contexts[i % 2]
         assert np.array_equal(c.get(), pair[0] @ pair[1])
-
-
-def in_threads(count, work):
-    """Run work(i) in *count* threads that start together; their results."""
-    together = threading.Barrier(count)
-
-    def start(i):
-        together.wait(PATIENCE)
-        return work(i)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(start, range(count)))
-
-
-def test_eight_threads_on_one_context(context):
-    queue = cl.CommandQueue(context)
-
-    def work(i):
-        rng = np.random.default_rng(i)
-        for k in (5, 17, 33) * 4:
-            a, b = small_integers(rng, (11, k), "f4"), small_integers(rng, (k, 13), "f4")
-            assert np.array_equal(pyclmm.matmul(a, b), a @ b)
-            a_dev, b_dev = to_device(queue, a, b)
-            assert np.array_equal(pyclmm.matmul(a_dev, b_dev).get(), a @ b)
-        return True
-
-    assert all(in_threads(8, work))
-
-
-def test_eight_threads_share_one_plan(context, pair):
-    queue = cl.CommandQueue(context)
-    b = cla.to_device(queue, pair[1])
-    plan = pyclmm.Matmul(cla.to_device(queue, pair[0]), b)
-
-    def work(i):
-        a = pair[0] + np.float32(i)
-        a_dev = cla.to_device(queue, a)
-        return all(np.array_equal(plan(a_dev, b).get(), a @ pair[1]) for _ in range(20))
-
-    assert all(in_threads(8, work))
-
-
-def test_sixteen_threads_with_contexts_of_their_own(queue, pair):
-    def work(i):
-        own = cl.CommandQueue(cl.Context([queue.device]))
-        a, b = to_device(own, pair[0] + np.float32(i), pair[1])
-        return np.array_equal(pyclmm.matmul(a, b).get(), (pair[0] + np.float32(i)) @ pair[1])
-
-    assert all(in_threads(16, work))
 
 
 # ---- memory and exit -------------------------------------------------------------------------
@@ -231,7 +181,7 @@ def resident_kib():
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("place", ["host", "device"])
 def test_a_thousand_calls_do_not_grow(place, queue, rng):
-    """64 KiB results: if each call kept one, that would be 64 MiB."""
+    """A result takes 64 KiB: if each call kept one, memory would grow by 64 MiB."""
     a, b = numbers(rng, (128, 16), "f4"), numbers(rng, (16, 128), "f4")
     if place == "device":
         a, b = to_device(queue, a, b)
@@ -244,13 +194,13 @@ def test_a_thousand_calls_do_not_grow(place, queue, rng):
         return resident_kib(), len(gc.get_objects())
 
     calls(300)
-    rounds = [calls(1000) for _ in range(4)]  # what one call in a thousand keeps, every round keeps
+    rounds = [calls(1000) for _ in range(4)]  # a leak of one object a round would show
     grown = [[after - before for before, after in pairwise(kind)] for kind in zip(*rounds, strict=True)]
     assert min(grown[0]) < 8 << 10, f"KiB: {grown[0]}"
     assert min(grown[1]) < 100, f"objects: {grown[1]}"
 
 
-def test_the_plan_cache_has_an_end(monkeypatch):
+def test_the_plan_cache_is_bounded(monkeypatch):
     monkeypatch.setattr(api, "_PLANS_KEPT", 10)
     for n in range(1, 30):
         x = np.ones((n, n), "f4")
@@ -287,7 +237,7 @@ pending = pyclmm.matmul(d, d)
 
 
 def test_the_interpreter_exits_cleanly():
-    """Also with plans alive and products not waited for."""
+    """Plans are still alive and a product is still running."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", EXIT], capture_output=True, text=True, timeout=120, check=False
     )
@@ -306,7 +256,7 @@ def test_the_same_plan_gives_the_same_bits(subject, queue, rng):
     assert all(plan(a, b).get().tobytes() == first for _ in range(100))
 
 
-def test_a_plan_tells_what_it_is(queue, rng):
+def test_a_plan_describes_itself(queue, rng):
     a, b = numbers(rng, (20, 30), "f4"), numbers(rng, (30, 10), "f4")
     plan = pyclmm.Matmul(*to_device(queue, a, b), kernel="naive")
     assert plan.kernel == "naive"
@@ -327,7 +277,7 @@ def test_a_plan_of_an_empty_result_enqueues_nothing(queue):
     assert plan(a, b).shape == (0, 4)
 
 
-def test_a_plan_gives_its_workspace_back(queue, rng):
+def test_a_plan_releases_its_workspace(queue, rng):
     x = cla.to_device(queue, numbers(rng, (16, 16), "f4"))
     spread = cla.Array(queue, (8, 8), np.float32, data=x.base_data, strides=(128, 8))
     plan = pyclmm.Matmul(spread, spread)

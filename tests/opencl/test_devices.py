@@ -1,4 +1,4 @@
-"""DeviceInfo from what drivers say, and the choice of a device."""
+"""DeviceInfo as read from drivers, and the choice of a device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES = cl.device_type
 
 
 class FakeDevice(SimpleNamespace):
-    """What a driver answers, for a device that is not here. Hashable, as PyOpenCL's are."""
+    """A device with given properties. It is hashable, as PyOpenCL's are."""
 
     __hash__ = object.__hash__
 
@@ -85,7 +85,7 @@ def test_kinds(bits, kind):
     assert info.is_cpu == (kind == "cpu")
 
 
-def test_facts_are_taken_over():
+def test_limits_and_types_come_from_the_driver():
     info = device_info(fake(extensions="cl_khr_fp64 cl_khr_fp16", host_unified_memory=1))
     assert info.name == "Device 1"
     assert info.opencl_version == (1, 2)
@@ -105,7 +105,7 @@ def test_compute_capability():
     assert device_info(fake(**answers)).compute_capability == (9, 0)
 
 
-def test_a_device_is_asked_once(queue):
+def test_device_info_is_made_once_a_device(queue):
     assert device_info(queue.device) is device_info(queue.device)
 
 
@@ -119,7 +119,7 @@ def test_a_device_is_asked_once(queue):
         ("OpenCL 3.0 LINUX", 1, 128),
     ],
 )
-def test_vectors_are_as_wide_as_the_compiler_bears(version, width, bits):
+def test_old_compilers_get_narrower_vectors(version, width, bits):
     assert replace(DEVICE, platform_version=version, float_vector_width=width).vector_bits == bits
 
 
@@ -136,7 +136,7 @@ def test_missing_types():
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A function that puts platforms with these devices into the machine."""
+    """A function: the machine then has platforms with these devices and no others."""
     monkeypatch.delenv("PYOPENCL_CTX", raising=False)
 
     def put(*platforms):
@@ -181,7 +181,7 @@ def test_pyopencl_ctx_is_honoured(monkeypatch, queue):
     assert (pyclmm.matmul(x, x) == 3).all()
 
 
-def test_a_queue_that_times(queue):
+def test_a_queue_profiles_where_asked_to(queue):
     timed = queues.new_queue(queue.device, profiling=True)
     assert timed.properties & cl.command_queue_properties.PROFILING_ENABLE
     assert not queues.new_queue(queue.device).properties
@@ -196,7 +196,7 @@ def test_no_platform(monkeypatch):
         all_devices()
 
 
-def test_a_device_that_ends_loops_early_gets_no_long_ones():
+def test_llvmpipe_refuses_loops_of_more_than_20_000_steps():
     assert DEVICE.too_many_steps(10**9) is None
     assert LLVMPIPE.too_many_steps(20_000) is None
     assert "ends loops early" in LLVMPIPE.too_many_steps(20_001)
@@ -204,16 +204,16 @@ def test_a_device_that_ends_loops_early_gets_no_long_ones():
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("shape", [(8, 8), (1, 64), (64, 1), (300, 200)], ids=str)
-def test_no_kernel_takes_a_product_whose_loops_end_early(kernel, shape):
-    """Silence there would be a wrong result: 4 x 10^8 steps of K are too many for any kernel."""
+def test_every_kernel_refuses_loops_too_long_for_llvmpipe(kernel, shape):
+    """4 x 10^8 steps of K are too many for every kernel there. A kernel without a refusal would be wrong."""
     long, short = (problem_of(*shape, k) for k in (4 * 10**8, 100))  # type: ignore[call-arg]
     assert refusal(kernel, long, LLVMPIPE)
     if kernel.name in ("register", "tiled", "naive", "flat"):
         assert refusal(kernel, short, LLVMPIPE) is None
 
 
-def test_kernels_that_work_for_a_group_alone_leave_such_a_device_to_others():
-    """1024 x 1024 x 4096 was wrong by `packed` on llvmpipe, 1 x 4000 x 4000 by `matvec`."""
+def test_llvmpipe_gets_kernels_with_short_loops():
+    """`packed` gave a wrong 1024 x 1024 x 4096 on llvmpipe, `matvec` a wrong 1 x 4000 x 4000."""
     assert {c.kernel.name for c in candidates(problem_of(1024, 1024, 4096), LLVMPIPE, "auto")} == {
         "register",
         "tiled",
@@ -232,12 +232,12 @@ def test_kernels_that_work_for_a_group_alone_leave_such_a_device_to_others():
         ({"name": "gfx90a"}, ""),
     ],
 )
-def test_the_processor_of_amds_devices_is_read_off_their_name(answers, gfx):
+def test_the_gfx_version_is_read_from_the_name_of_an_amd_device(answers, gfx):
     assert device_info(fake(**answers)).gfx == gfx
 
 
 @pytest.mark.parametrize(("most", "size"), [(128, 8), (64, 16), (0, 1024)])
-def test_the_least_sub_group_is_asked_of_devices_with_matrix_instructions(most, size):
+def test_the_sub_group_size_is_known_where_there_are_matrix_units(most, size):
     extension = "cl_intel_subgroup_matrix_multiply_accumulate"
     given = {"vendor": "Intel(R) Corporation", "max_work_group_size": 1024, "max_num_sub_groups": most}
     assert device_info(fake(extensions=extension, **given)).sub_group_size == size

@@ -1,4 +1,4 @@
-"""Programs: sources that name their lines, one build for all shapes, one build for all threads."""
+"""Programs: sources keep their line numbers, all shapes share a build, all threads share a build."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from tests.support.made_up import DEVICE as MADE_UP
 CL = Path(__file__).parents[2] / "cl"
 NVIDIA = replace(MADE_UP, vendor="nvidia", compute_capability=(9, 0), compute_units=132)
 NVIDIA = replace(NVIDIA, max_work_group_size=1024, max_work_item_sizes=(1024, 1024, 64), local_mem_size=49152)
-FORMS = {"matvec": 8, "packed": 20, "thin": 48, "register": 60}  # the most programs of a family for one dtype
+FORMS = {"matvec": 8, "packed": 20, "thin": 48, "register": 60}  # most programs of a family for one dtype
 NAIVE = gemm_program(SAMPLE, "textbook/naive.cl")
 
 
 @pytest.fixture
 def own_queue(queue):
-    """A queue of a context in which nothing is built."""
+    """A queue of a new context, in which no program is built yet."""
     return cl.CommandQueue(cl.Context([queue.device]))
 
 
 @pytest.fixture
 def builds(monkeypatch):
-    """The programs that are compiled during the test."""
+    """The programs compiled during the test."""
     found = []
     real = program._build
 
@@ -51,9 +51,9 @@ def builds(monkeypatch):
 
 def test_sources_name_their_files_and_lines():
     text = program.expanded("textbook/naive.cl")
-    files = ["textbook/naive.cl", "include/types.h", "include/gemm.h", "include/attributes.h"]
+    files = ["textbook/naive.cl", "include/types.h", "include/attributes.h", "include/gemm.h"]
     assert re.findall(r'^#line 1 "(.*)"$', text, re.MULTILINE) == files, (
-        "each once, types.h is asked for twice"
+        "each once, though two files include attributes.h"
     )
     name, number = "", 0
     for line in text.splitlines():
@@ -88,12 +88,12 @@ def test_a_missing_macro_is_an_error(missing, own_queue):
     assert missing in caught.value.log
 
 
-def test_options():
+def test_build_options():
     options = program.build_options(Program("x.cl", (("TW", 8), ("A_TYPE", "float32"))))
     assert options == ("-cl-std=CL1.2", "-DTW=8", "-DA_TYPE=float32")
 
 
-def test_a_digest_of_what_is_compiled():
+def test_the_digest_follows_source_and_macros():
     other = gemm_program(SAMPLE, "textbook/naive.cl", [("TW", 8)])
     assert program.source_hash(NAIVE) == program.source_hash(gemm_program(SAMPLE, "textbook/naive.cl"))
     assert (
@@ -102,8 +102,8 @@ def test_a_digest_of_what_is_compiled():
 
 
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda kernel: kernel.name)
-def test_sizes_are_no_macros(kernel):
-    """One program for all shapes; the families with tuned tiles have a form for each of a few kinds."""
+def test_one_program_serves_all_shapes(kernel):
+    """Families with tuned tiles have a few programs, for a few kinds of shapes."""
     r, programs, shapes = random.Random(5), set(), 0
     while shapes < 500:
         m, n, k = (r.choice((1, 3, 8, 64, 1000)) + r.randint(0, 20) for _ in "mnk")
@@ -137,7 +137,7 @@ def test_one_build_for_all_threads(own_queue, builds):
     assert len(results) == len(builds) == 1
 
 
-def test_the_cache_has_an_end(own_queue, builds, monkeypatch):
+def test_the_program_cache_is_bounded(own_queue, builds, monkeypatch):
     monkeypatch.setattr(program, "_programs", SingleFlight(1))
     other = gemm_program(SAMPLE, "textbook/flat.cl")
     for what in (NAIVE, other, other, NAIVE):
@@ -152,7 +152,7 @@ def test_compiler_warnings_do_not_reach_the_user(own_queue, recwarn, monkeypatch
     assert not recwarn.list
 
 
-def test_sources_that_kernels_name_are_there():
+def test_sources_that_kernels_name_exist():
     used = {"copy.cl"}
     for kernel in pyclmm.KERNELS:
         for shape in ((4, 4, 4), (3, 50, 9000), (500, 4, 100), (500, 500, 500)):

@@ -1,4 +1,4 @@
-"""Program text of NVIDIA's, rewritten for sm_90a."""
+"""NVIDIA's compiled program text (PTX) is rewritten for sm_90a."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXT = b"""//
 """
 
 
-def test_marks_go_and_the_target_changes():
+def test_marked_lines_are_rewritten_for_sm_90a():
     text = ptx.rewritten(TEXT)
     assert b".target sm_90a, texmode_independent" in text
     assert b"\n\twgmma.fence.sync.aligned;\n" in text
@@ -59,6 +59,6 @@ def test_a_target_without_modes():
         (b"", "not PTX"),
     ],
 )
-def test_what_it_does_not_know_is_refused(binary, why):
+def test_unknown_program_text_is_refused(binary, why):
     with pytest.raises(ValueError, match=why):
         ptx.rewritten(binary)

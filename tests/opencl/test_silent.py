@@ -1,4 +1,4 @@
-"""Products enqueued without events: only the order of their queue says when they end."""
+"""Silent launches: products enqueued without events, on an in-order queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyclmm.opencl import silent
 
 @pytest.fixture
 def product(queue, rng, unchecked):
-    """(plan, a, b, out): a has no unit stride, so that a launch before the product packs it."""
+    """(plan, a, b, out). a has no unit stride, so a first launch packs it."""
     a = cla.to_device(queue, rng.integers(-3, 4, (17, 46)).astype(np.float32))[:, ::2]
     b = cla.to_device(queue, rng.integers(-3, 4, (23, 11)).astype(np.float32))
     out = cla.zeros(queue, (17, 11), np.float32)
@@ -27,7 +27,7 @@ def right(a, b):
 
 
 def calls_without_events(monkeypatch):
-    """How often launches were made by the driver's own function."""
+    """Counts launches by the driver's own function, which makes no events."""
     made = []
     own = silent._enqueue
 
@@ -68,7 +68,7 @@ def test_profiling_and_order_need_an_event_of_each_launch(product, kind, monkeyp
     assert np.array_equal(out.get(), right(a, b))
 
 
-def test_it_waits_for_what_it_is_told_to(product, queue):
+def test_a_launch_waits_for_the_events_it_is_given(product, queue):
     plan, a, b, out = product
     gate = cl.UserEvent(queue.context)
     plan.enqueue(a, b, out=out, events=False, wait_for=[gate])
@@ -89,7 +89,7 @@ def test_an_out_of_order_queue_is_refused(product, queue):
 
 
 @pytest.mark.parametrize("function", [None, lambda *_: -5], ids=["not found", "refused"])
-def test_pyopencl_stands_in(product, monkeypatch, function):
+def test_pyopencl_launches_where_the_driver_function_is_missing(product, monkeypatch, function):
     plan, a, b, out = product
     monkeypatch.setattr(silent, "_enqueue", function)
     assert plan.enqueue(a, b, out=out, events=False) == []

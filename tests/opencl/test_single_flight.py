@@ -1,4 +1,4 @@
-"""SingleFlight: each value is made once, whoever asks, and failures are not kept."""
+"""SingleFlight: threads that need the same value make it once, and failures are not kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_another_key_does_not_wait():
     assert cache.get("slow", lambda: cache.get("quick", lambda: 2) + 1) == 3
 
 
-def test_who_comes_after_a_failure_tries_again():
+def test_a_failure_is_not_kept():
     cache = SingleFlight()
     with pytest.raises(ZeroDivisionError):
         cache.get("key", lambda: 1 // 0)
@@ -38,7 +38,7 @@ def test_who_comes_after_a_failure_tries_again():
     assert not cache._making
 
 
-def test_it_keeps_those_used_last():
+def test_the_values_used_last_are_kept():
     cache, made = SingleFlight(2), []
 
     def value(key):
@@ -51,7 +51,7 @@ def test_it_keeps_those_used_last():
     assert made == ["a", "b", "c", "b"]
 
 
-def test_it_forgets_what_it_is_told_to():
+def test_a_value_can_be_forgotten():
     cache = SingleFlight()
     for key in (1, 2, 3):
         cache.put(key, key)

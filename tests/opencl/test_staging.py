@@ -1,4 +1,4 @@
-"""Pinned staging: what comes back is what went in, whatever the size."""
+"""Staging through pinned memory returns the same bytes for every size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyclmm.opencl.queues import default_queue
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 @pytest.mark.parametrize("chunks", [0, 1, 2, 5])
-def test_bytes_survive_the_way_there_and_back(monkeypatch, chunks, extra):
+def test_bytes_come_back_unchanged(monkeypatch, chunks, extra):
     monkeypatch.setattr(staging, "CHUNK", 4096)
     monkeypatch.setattr(staging, "DIRECT", 16)
     monkeypatch.setattr(staging, "_BYTES_PER_THREAD", 512)
@@ -35,12 +35,12 @@ def test_bytes_survive_the_way_there_and_back(monkeypatch, chunks, extra):
 
 @pytest.fixture
 def discrete(monkeypatch):
-    """The default device, as if it did not share the host's memory."""
+    """The default device is taken for one that does not share the host's memory."""
     info = replace(devices.device_info(default_queue().device), unified_memory=False)
     monkeypatch.setattr(host_path, "device_info", lambda _: info)
     monkeypatch.setattr(staging, "CHUNK", 4096)
     monkeypatch.setattr(staging, "DIRECT", 64)
-    context = cl.Context([default_queue().device])  # Intel's runtime frees one that only a queue holds
+    context = cl.Context([default_queue().device])  # Intel's runtime frees a context that only a queue holds
     yield cl.CommandQueue(context)  # noqa: PT022 - so that the frame holds it
 
 

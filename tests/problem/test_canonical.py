@@ -1,4 +1,4 @@
-"""GemmProblem: the canonical form that kernels see, whatever the operands look like."""
+"""GemmProblem: operands of every layout become the canonical form that kernels see."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_column_major_operands_are_transposed_ones():
 
 
 @pytest.mark.parametrize("trans", ["T", "C"])
-def test_trans_exchanges_axes_and_conjugates(trans):
+def test_trans_swaps_axes_and_conjugates(trans):
     a = np.zeros((7, 5), C8)
     p = checked_gemm(operand(a), operand(B), trans_a=trans).problem
     assert (p.m, p.k, p.trans_a, p.lda) == (5, 7, True, 5)
@@ -97,7 +97,7 @@ def test_a_dtype_that_must_be_rounded_first_means_a_copy():
     assert gemm.problem.acc_type == "float32"
 
 
-def test_vectors():
+def test_vectors_become_matrices():
     v = np.zeros(7, F4)
     for a, b, shape in ((v, v, ()), (v, B, (3,)), (A, v, (5,)), (np.zeros((2, 1, 5, 7), F4), v, (2, 1, 5))):
         gemm = checked(a, b)
@@ -107,7 +107,7 @@ def test_vectors():
     assert (strided.problem.trans_a, strided.problem.lda) == (True, 2)
 
 
-def test_out_that_kernels_cannot_write():
+def test_out_that_kernels_cannot_write_is_copied():
     spread = np.zeros((10, 6), F4)[::2, ::2]
     gemm = checked(A, B, out=operand(spread))
     assert gemm.out_copy is not None
@@ -117,7 +117,7 @@ def test_out_that_kernels_cannot_write():
     assert checked(A, B, out=operand(np.zeros((5, 3), F4)), out_is_copied=True).out_copy is not None
 
 
-def test_stacks():
+def test_stacks_broadcast_and_have_strides():
     gemm = checked(np.zeros((4, 1, 5, 7), F4), np.zeros((2, 7, 3), F4))
     p = gemm.problem
     assert (p.batch_shape, p.batch, gemm.shape) == ((4, 2), 8, (4, 2, 5, 3))
@@ -140,11 +140,11 @@ def test_empty_results(m, n):
     assert checked(np.zeros((m, 7), F4), np.zeros((7, n), F4)).is_empty
 
 
-def test_alpha_zero_is_k_zero():
+def test_alpha_zero_gives_k_zero():
     assert checked(A, B, alpha_is_zero=True).problem.k == 0
 
 
-def test_counts():
+def test_operations_and_bytes_are_counted():
     p = checked(A, B).problem
     assert p.flops == 2 * 5 * 3 * 7
     assert p.nbytes == 4 * (35 + 21 + 15)
@@ -173,7 +173,7 @@ def test_alignment_of_rows():
     assert stack.a_align == 32
 
 
-def test_sizes_that_32_bit_indices_could_pass_are_refused():
+def test_sizes_too_large_for_32_bit_indices_are_refused():
     most = 2**31 - 2**16
     assert checked_gemm(dense((1, most), F4), dense((most, 1), F4)).problem.k == most
     with pytest.raises(UnsupportedError, match=r"at most 2\^31 - 2\^16: 1, 1, 2147418113"):
@@ -182,7 +182,7 @@ def test_sizes_that_32_bit_indices_could_pass_are_refused():
         checked_gemm(dense((most + 1, 1), F4), dense((1, 1), F4))
 
 
-def test_bias_kinds():
+def test_the_shape_of_bias_gives_its_kind_and_stride():
     def bias_of(shape):
         p = checked_gemm(operand(A), operand(B), epilogue=Epilogue(bias=dense(shape, F4))).problem
         return p.bias, p.bias_stride
@@ -194,7 +194,7 @@ def test_bias_kinds():
     assert checked(A, B).problem.bias == "none"
 
 
-def test_the_transposed_product_exchanges_everything_but_out():
+def test_the_transposed_product_swaps_all_but_outs_own_fields():
     given = GemmProblem(
         *(5, 3, 7, "int8", "uint8", "int32", "uint32", False, False, True, False, 11, 13, 17, 4, 8, 16),
         *((2,), ((1,), (2,), (3,), (4,)), True, "int16", (19, 23), "row"),

@@ -1,4 +1,4 @@
-"""Element types: NumPy decides what a product of two is; loads and stores never skip a rounding."""
+"""Element types: results have NumPy's dtype, and loads and stores skip no rounding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 @pytest.mark.parametrize(("a", "b"), list(itertools.product(NUMPYS, repeat=2)))
-def test_results_are_numpys(a, b):
+def test_the_result_dtype_is_numpys(a, b):
     a, b = np.dtype(a), np.dtype(b)
     want = np.matmul(np.ones((1, 1), a), np.ones((1, 1), b)).dtype
     assert dtypes.result_dtype(a, b, None, None) == want
@@ -54,7 +54,7 @@ def test_bfloat16_results(other):
         assert dtypes.result_dtype(BFLOAT16, other, None, None) == want
 
 
-def test_bfloat16_where_it_is_asked_for():
+def test_bfloat16_as_the_result_dtype():
     assert dtypes.result_dtype(BFLOAT16, BFLOAT16, BFLOAT16, None) == BFLOAT16
     assert dtypes.result_dtype(BFLOAT16, BFLOAT16, BFLOAT16, np.dtype("f4")) == BFLOAT16
     with pytest.raises(DTypeError, match="a: casting complex64 to bfloat16 would drop the imaginary part"):
@@ -63,7 +63,7 @@ def test_bfloat16_where_it_is_asked_for():
         dtypes.result_dtype(BFLOAT16, BFLOAT16, BFLOAT16, np.dtype("i1"))
 
 
-def test_without_ml_dtypes(monkeypatch):
+def test_bfloat16_without_ml_dtypes_says_what_to_install(monkeypatch):
     monkeypatch.setattr(dtypes, "BFLOAT16", None)
     with pytest.raises(DTypeError, match=r'pip install "pyclmm\[bfloat16\]"'):
         dtypes.dtype_of("bfloat16")
@@ -71,12 +71,12 @@ def test_without_ml_dtypes(monkeypatch):
 
 
 @pytest.mark.parametrize("name", dtypes.ELEMENT_TYPES)
-def test_names_and_dtypes_go_both_ways(name):
+def test_every_dtype_has_a_name_and_an_accumulator(name):
     assert dtypes.type_name(dtypes.dtype_of(name), "a") == name
     assert dtypes.ACCUMULATOR[name] in ("uint32", "uint64", "float32", "float64", "complex64", "complex128")
 
 
-# Values at which rounding twice, or cutting too early, would show.
+# Values for which rounding twice or truncating too early gives a wrong result.
 TRICKY = np.array(
     [0, 1, -1, 2.5, -2.5, 1 + 2**-11, 1 + 2**-8, 1 + 2**-24, 300, -129, 2**31 - 1, -(2**31), 65519, 0.1]
 )
@@ -91,7 +91,7 @@ def converted(x, name):
 
 @pytest.mark.parametrize(("stored", "computed"), list(itertools.product(FLOATS, repeat=2)))
 def test_direct_loads_of_floats_skip_no_rounding(stored, computed):
-    """Straight to the accumulator is the same as through *computed*, or it is not done."""
+    """A load may skip *computed* only where conversion through it gives the same value."""
     x = converted(TRICKY, stored)
     accumulator = dtypes.ACCUMULATOR[computed]
     same = np.array_equal(
@@ -113,7 +113,7 @@ def test_integers_load_directly(stored, computed):
     assert np.array_equal(x.astype(accumulator).astype(f"u{width}"), through_computed.astype(f"u{width}"))
 
 
-def test_what_must_be_converted_first():
+def test_loads_that_must_convert_first():
     assert not dtypes.loads_directly("float32", "float16")
     assert not dtypes.loads_directly("float64", "bfloat16")
     assert not dtypes.loads_directly("int8", "bool")

@@ -1,4 +1,4 @@
-"""default_precision: which precision a call gets that is not given one."""
+"""default_precision: the precision of calls that are given none."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ B = np.ones((3, 4), np.float32)
 
 
 def planned(**how):
-    """The precision of a plan made here."""
+    """The precision of a new plan."""
     return pyclmm.Matmul(A, B, **how).precision
 
 
 @pytest.mark.parametrize("word", PRECISIONS)
-def test_it_reaches_plans_and_an_explicit_one_wins(word):
+def test_plans_take_the_default_unless_given_a_precision(word):
     assert planned() == "highest"
     with default_precision(word):
         assert planned() == word
@@ -31,13 +31,13 @@ def test_it_reaches_plans_and_an_explicit_one_wins(word):
     assert planned() == "highest"
 
 
-def test_functions_take_it_too(monkeypatch):
+def test_matmul_and_gemm_take_the_default(monkeypatch):
     seen = []
     run = pyclmm.Matmul.run
     monkeypatch.setattr(
         pyclmm.Matmul, "run", lambda plan, *args: seen.append(plan.precision) or run(plan, *args)
     )
-    for _ in range(2):  # the second time from the plans that are kept
+    for _ in range(2):  # the second round uses kept plans
         pyclmm.matmul(A, B)
         with default_precision("medium"):
             assert (pyclmm.matmul(A, B) == 3).all()
@@ -54,7 +54,7 @@ def test_a_plan_keeps_what_it_was_made_with():
     assert plan.precision == "high"
 
 
-def test_blocks_nest_and_end_whatever_happens():
+def test_blocks_nest_and_end_after_an_error():
     with default_precision("medium"):
         with pytest.raises(LookupError), default_precision("high"):  # noqa: PT012
             assert chosen(None) == "high"
@@ -63,7 +63,7 @@ def test_blocks_nest_and_end_whatever_happens():
     assert chosen(None) == "highest"
 
 
-def test_it_decorates_functions():
+def test_default_precision_decorates_functions():
     @default_precision("medium")
     def word():
         return chosen(None)
@@ -71,12 +71,12 @@ def test_it_decorates_functions():
     assert (word(), word(), chosen(None)) == ("medium", "medium", "highest")
 
 
-def test_other_threads_do_not_see_it():
+def test_other_threads_do_not_see_the_default():
     inside, seen = threading.Barrier(2), []
 
     def work(word):
         with default_precision(word):
-            inside.wait()  # both are in their blocks
+            inside.wait()  # both threads are in their blocks
             seen.append((word, chosen(None)))
             inside.wait()
 
@@ -90,7 +90,7 @@ def test_other_threads_do_not_see_it():
     assert sorted(seen) == [("bare", "highest"), ("high", "high"), ("medium", "medium")]
 
 
-def test_tasks_have_their_own():
+def test_each_task_has_its_own_default():
     async def inner(word):
         assert chosen(None) == "medium", "as where the task was created"
         with default_precision(word):
@@ -106,7 +106,7 @@ def test_tasks_have_their_own():
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "float16", "complex128"])
-def test_other_dtypes_come_out_the_same(dtype, rng):
+def test_other_dtypes_ignore_precision(dtype, rng):
     a, b = (rng.integers(-4, 5, s).astype(dtype) / (3 if dtype[0] in "fc" else 1) for s in ((9, 7), (7, 5)))
     a, b = a.astype(dtype), b.astype(dtype)
     want = pyclmm.matmul(a, b)
@@ -114,7 +114,7 @@ def test_other_dtypes_come_out_the_same(dtype, rng):
         assert np.array_equal(pyclmm.matmul(a, b), want)
 
 
-def test_wrong_words_are_refused_before_the_block_begins():
+def test_an_unknown_precision_is_refused_before_the_block_begins():
     with pytest.raises(ArgumentError, match="unknown precision 'hihg': did you mean 'high'"):
         default_precision("hihg")
     with pytest.raises(TypeError, match="precision is 3; pass a string"):

@@ -1,4 +1,4 @@
-"""The cache folder: whatever happens to it, or is put there, a call comes out right."""
+"""The cache folder: whatever happens to it or lies in it, calls give right results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def call(own_caches):
 
 
 def new_process(monkeypatch):
-    """Forget what this process knows."""
+    """Forget verdicts and plans, as a new process would not have them."""
     monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
     from pyclmm import api  # noqa: PLC0415
 
@@ -57,7 +57,7 @@ def verdicts(folder):
 )
 @pytest.mark.parametrize(("library", "name"), [("tempfile", "mkstemp"), ("json", "dump"), ("os", "replace")])
 def test_a_folder_that_takes_nothing_is_not_fatal(monkeypatch, call, own_caches, error, library, name):
-    """Read-only, forbidden, full, over quota: at the file's creation, while writing, at the end."""
+    """Read-only, forbidden, full or over quota; the error comes at creation, in writing or at the end."""
     real = getattr(store, library)
     fault = Failing(
         getattr(real, name), OSError(error, os.strerror(error)), always=True, after=name == "dump"
@@ -99,7 +99,7 @@ def test_a_folder_deleted_in_between_is_made_again(monkeypatch, call, own_caches
 
 
 def test_a_user_without_a_home_keeps_nothing(monkeypatch, call, tmp_path):
-    """The platform's folder is then a literal "~", which would lie in the working directory."""
+    """The platform's folder then begins with a literal "~" and would lie in the working directory."""
     monkeypatch.delenv("PYCLMM_CACHE_DIR")
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda *_, **__: "~/.cache/pyclmm")
     monkeypatch.chdir(tmp_path)
@@ -108,7 +108,7 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch, call, tmp_path):
     assert not list((tmp_path / "~").iterdir())
 
 
-def test_a_folder_named_relative_to_the_working_directory(monkeypatch, call, tmp_path):
+def test_a_relative_folder_lies_in_the_working_directory(monkeypatch, call, tmp_path):
     monkeypatch.setenv("PYCLMM_CACHE_DIR", "here")
     monkeypatch.chdir(tmp_path)
     call()
@@ -116,7 +116,7 @@ def test_a_folder_named_relative_to_the_working_directory(monkeypatch, call, tmp
 
 
 def _spoil(monkeypatch, call, folder, content):
-    """Put *content* in place of a verdict, and call as a new process would."""
+    """Replace a verdict by *content* and forget it, as in a new process; returns the file."""
     call()
     [file] = verdicts(folder)
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -136,7 +136,7 @@ def test_a_half_written_verdict_is_set_aside(monkeypatch, call, own_caches, shar
 
 
 def test_a_verdict_of_an_older_version_is_not_looked_at(monkeypatch, call, own_caches):
-    """Its digest is another one, so that an update warns of nothing."""
+    """Its digest differs, so that an update gives no warning."""
     monkeypatch.setattr(selfcheck, "_SCHEMA", 0)
     call()
     monkeypatch.setattr(selfcheck, "_SCHEMA", 2)
@@ -205,7 +205,7 @@ json_values = st.recursive(
 )
 keys = st.sampled_from(["schema", "device", "kernel", "reason", "__class__", "options"])
 records = st.dictionaries(keys, json_values) | json_values
-GOOD = {"schema": 2, "device": "d", "kernel": "k", "reason": None}
+GOOD = {"schema": selfcheck._SCHEMA, "device": "d", "kernel": "k", "reason": None}
 
 
 def fault_of(content):
@@ -213,20 +213,21 @@ def fault_of(content):
 
 
 @given(records)
+@example(GOOD)
 def test_only_a_verdict_is_taken_for_one(content):
-    """Exactly: these keys, this schema, this device and kernel, a reason that is None or short text."""
+    """A verdict has these keys, this schema, device and kernel, and a reason: None or short text."""
     reason = fault_of(content)
     assert reason is None or (isinstance(reason, str) and len(reason) < 100)
     if reason is None:
         assert set(content) == set(GOOD)
-        assert (type(content["schema"]), content["schema"]) == (int, 1)
+        assert (type(content["schema"]), content["schema"]) == (int, selfcheck._SCHEMA)
         assert (content["device"], content["kernel"]) == ("d", "k")
         assert content["reason"] is None or content["reason"].isprintable()
 
 
 @given(keys, json_values)
 @example("schema", True)
-@example("schema", 2.0)
+@example("schema", float(selfcheck._SCHEMA))
 @example("reason", "")
 @example("reason", "x" * 301)
 @example("reason", "\x1b[31mred")
@@ -263,7 +264,7 @@ def test_a_file_too_large_is_refused_without_parsing_it(tmp_path):
 @pytest.mark.parametrize("text", [*SHELL, *HUGE])
 @pytest.mark.parametrize("key", ["device", "kernel", "schema"])
 def test_hostile_text_in_a_verdict_reaches_nothing(monkeypatch, call, own_caches, key, text):
-    """The kernel is checked again, with the sources and options that it has."""
+    """The verdict is set aside and the kernel checked again with its own sources and options."""
     call()
     content = json.loads(verdicts(own_caches)[0].read_text())
     file = _spoil(monkeypatch, call, own_caches, json.dumps(content | {key: text}))
@@ -272,7 +273,7 @@ def test_hostile_text_in_a_verdict_reaches_nothing(monkeypatch, call, own_caches
     assert json.loads(file.read_text()) == content
 
 
-def test_a_refusal_on_disk_is_shown_and_nothing_else(monkeypatch, call, own_caches):
+def test_a_refusal_on_disk_is_only_shown(monkeypatch, call, own_caches):
     call()
     content = json.loads(verdicts(own_caches)[0].read_text())
     _spoil(monkeypatch, call, own_caches, json.dumps(content | {"reason": "-DX=`id`"}))
@@ -280,7 +281,7 @@ def test_a_refusal_on_disk_is_shown_and_nothing_else(monkeypatch, call, own_cach
         call()
 
 
-def test_verdicts_hold_no_more_than_they_must(call, own_caches):
+def test_verdicts_hold_only_four_fields(call, own_caches):
     call()
     content = json.loads(verdicts(own_caches)[0].read_text())
     assert set(content) == {"schema", "device", "kernel", "reason"}

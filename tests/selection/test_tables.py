@@ -1,4 +1,4 @@
-"""Tables of measured choices: they decide what runs, and nothing in them is trusted."""
+"""Measured tables: they decide which configuration runs, and none of their content is trusted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAMILY = next(select.candidates(PROBLEM, HERE, "auto", ())).kernel
 
 
 def entry(config=None, kernel=None, **other):
-    """An entry for PROBLEM: the family's second choice unless told otherwise."""
+    """An entry for PROBLEM, by default with the family's second configuration."""
     config = config or FAMILY.configs(PROBLEM, HERE)[1]
     given = {"layout": "NN", "precision": "highest", "aligned": True, "seconds": 1e-3, "date": "2026-11-20"}
     given |= {"a_type": "float32", "b_type": "float32", "out_type": "float32"}
@@ -52,7 +52,7 @@ def first(problem=PROBLEM, found=(), device=HERE):
 
 @pytest.fixture
 def own(own_caches):
-    """No table from before, and none left for later."""
+    """No earlier table, and none is left for later tests."""
     tables.forget()
     yield own_caches
     tables.forget()
@@ -66,7 +66,7 @@ def put(content):
     return path
 
 
-def test_an_entry_decides():
+def test_an_entry_comes_before_the_model():
     modelled = list(select.candidates(PROBLEM, HERE, "auto", ()))
     found = list(select.candidates(PROBLEM, HERE, "auto", [{entry().key: entry()}]))
     assert found[0].config == entry().config != modelled[0].config
@@ -80,7 +80,7 @@ def test_a_choice_is_not_offered_twice():
     )
 
 
-def test_the_first_table_comes_first():
+def test_the_users_table_comes_before_the_shipped_one():
     configs = FAMILY.configs(PROBLEM, HERE)
     own, shipped = entry(configs[1]), entry(configs[2])
     assert (
@@ -102,8 +102,8 @@ def test_the_first_table_comes_first():
     ],
     ids=["shape", "layout", "dtype", "precision", "alignment", "stack", "empty"],
 )
-def test_an_entry_speaks_for_its_own_kind_only(problem):
-    """Even one whose configuration would do there."""
+def test_an_entry_serves_only_its_class_of_problems(problem):
+    """The configuration would work for these problems, but was not measured there."""
     assert tables.key_of(problem) != entry().key
     table = {entry().key: entry()}
     assert list(select.candidates(problem, HERE, "auto", [table])) == list(
@@ -111,7 +111,7 @@ def test_an_entry_speaks_for_its_own_kind_only(problem):
     )
 
 
-def test_shapes_near_each_other_are_of_one_class():
+def test_near_shapes_are_of_one_class():
     near = [tables.shape_class(size, size, size) for size in (3757, 4095, 4096, 4097, 4466)]
     assert len(set(near)) == 1
     for size in (3756, 4467, 2048, 8192):
@@ -131,7 +131,7 @@ def test_a_kernel_asked_for_by_name_is_not_overruled():
         replace(FAMILY.configs(PROBLEM, HERE)[0], options=(("pack_a", 65536), ("pack_b", 7))),
     ],
 )
-def test_only_what_a_family_offers_is_taken(hostile):
+def test_only_offered_configurations_are_taken(hostile):
     assert first(found=[entry(hostile)]) == first()
 
 
@@ -149,7 +149,7 @@ def test_a_configuration_with_violations_is_not_taken(monkeypatch):
 # files
 
 
-def test_what_is_stored_is_read_and_used(own, rng):
+def test_a_stored_entry_is_read_and_used(own, rng):
     assert next(select.candidates(PROBLEM, HERE, "auto")) == first()
     assert tables.merge(HERE, [entry()])
     assert next(select.candidates(PROBLEM, HERE, "auto")).config == entry().config
@@ -221,7 +221,7 @@ def test_a_bad_file_is_set_aside_with_one_warning(own, content):
     ("content", "said"),
     [("another driver", r"driver '0\.1'.*pyclmm tune"), ("another device", "for another device")],
 )
-def test_what_else_it_is_about_is_told(own, content, said):
+def test_a_table_of_another_device_or_driver_says_so(own, content, said):
     put(BAD[content])
     with pytest.warns(CacheWarning, match=said):
         tables.tables_for(HERE)
@@ -233,13 +233,13 @@ def test_a_good_file_passes():
 
 @given(json_values)
 @example({"schema": 1, "device": {}, "entries": []})
-def test_any_json_is_judged(content):
+def test_any_json_is_refused_with_a_reason(content):
     assert isinstance(tables.fault(content), str)
 
 
 @given(st.sampled_from(sorted(GOOD["entries"][0])), json_values)
 @example("config", {})
-def test_any_value_in_an_entry_is_judged_and_never_fatal(name, value):
+def test_any_value_in_an_entry_is_refused_or_harmless(name, value):
     content = changed(**{name: value})
     if tables.fault(content) is not None:
         return
@@ -256,12 +256,12 @@ hostile_configs = st.builds(
 
 @given(hostile_configs, st.sampled_from([k.name for k in KERNELS]), st.sampled_from((HERE, *DEVICES)))
 def test_any_tile_is_harmless(config, kernel, device):
-    """What passes the check of the file, or would if it were looser, chooses nothing that is not offered."""
+    """Whatever a table says, the choice is a configuration that the family offers."""
     choice = first(found=[entry(config, kernel)], device=device)
     assert choice.config in choice.kernel.configs(PROBLEM, device)
 
 
-def test_options_of_every_kernel_are_known():
+def test_every_kernel_lists_its_options():
     for device in (HERE, *DEVICES):
         for dtype in ("float32", "float64", "float16", "int8", "complex64"):
             for kernel in KERNELS:
@@ -280,7 +280,7 @@ def test_an_option_of_another_kernel_is_refused():
 
 
 def test_shipped_tables_are_sound_and_offered():
-    """Each file passes the check and is about one of these; each of its entries is what that would get."""
+    """Each file passes the check and is for a known device, which gets each of its entries."""
     assert tables.shipped()
     for table in tables.shipped():
         device = next(
@@ -292,7 +292,7 @@ def test_shipped_tables_are_sound_and_offered():
             assert first(problem, [one], device).config == one.config
 
 
-def test_a_shipped_table_is_of_one_driver():
+def test_a_shipped_table_serves_one_driver_version():
     assert tables.tables_for(H200)[1]
     assert not tables.tables_for(replace(H200, driver_version="1.0"))[1]
 
@@ -317,8 +317,8 @@ for number in range(40):
 """
 
 
-def test_two_processes_lose_nothing(own):
-    """Each puts in 40 entries; without the lock some would be gone."""
+def test_two_processes_that_merge_lose_no_entry(own):
+    """Each merges 40 entries. Without the lock some would be lost."""
     folder = str(Path(__file__).parents[2])
     running = [
         subprocess.Popen([sys.executable, "-c", WRITER, folder, str(16 << (3 * who))]) for who in range(2)
@@ -327,8 +327,8 @@ def test_two_processes_lose_nothing(own):
     assert len(tables.own_table(tables.identity_of(HERE), tables.own_path(HERE))) == 80
 
 
-def test_a_table_about_a_cpu_is_about_its_units_and_vectors():
-    """Machines that call themselves alike keep tables apart."""
+def test_cpus_with_other_units_or_vectors_have_other_tables():
+    """CPUs with the same name can differ in these, so their tables are separate."""
     cpu = replace(HERE, kind="cpu", float_vector_width=8)
     for other in (replace(cpu, compute_units=cpu.compute_units + 1), replace(cpu, float_vector_width=4)):
         assert tables.identity_of(other) != tables.identity_of(cpu)

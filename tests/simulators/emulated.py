@@ -1,5 +1,7 @@
-"""Kernels for matrix instructions on a device without any: cl/units/unit.h and the header of the instruction
-as they are shipped, with each builtin of the vendor's compiler replaced (emulated_units.h)."""
+"""Runs kernels for AMD's and Intel's matrix units on a device without any.
+
+cl/units/unit.h and the header of the instruction are the shipped ones. Only the builtins of the vendor's
+compiler are replaced (emulated_units.h)."""
 
 from __future__ import annotations
 
@@ -31,18 +33,18 @@ def _one(launch: Launch) -> Launch:
         return launch  # adds shares: no instruction in it
     own = replace(
         launch.program, defines=(*launch.program.defines, ("EMULATED", 1))
-    )  # no program of the device's
+    )  # no program for this device
     return replace(launch, program=own)
 
 
 def emulated(work: Work) -> Work:
-    """*work* by emulated instructions; it runs inside of :func:`emulation`."""
+    """*work* with emulated instructions. It runs only inside :func:`emulation`."""
     return replace(work, launches=tuple(map(_one, work.launches)))
 
 
 @contextmanager
 def emulation() -> Iterator[None]:
-    """Lets programs include the emulation."""
+    """Inside the block programs can include the emulation."""
     with (
         mock.patch.object(program, "read_source", _read),
         mock.patch.object(program, "expanded", program.expanded.__wrapped__),

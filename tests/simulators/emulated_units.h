@@ -1,12 +1,12 @@
-/* The matrix instructions of cl/units/amd_mfma.h, cl/units/amd_wmma.h and cl/units/intel_dpas.h in plain OpenCL C, so that any
- * device runs the kernels that use them: each builtin is a macro. Stands before the kernel function.
+/* The matrix instructions of cl/units/amd_mfma.h, amd_wmma.h and intel_dpas.h in plain OpenCL C, so that any
+ * device can run the kernels that use them. Each builtin is a macro. This text comes before the kernel function.
  *
- * Written from the vendors' tables of where element (i, k) of A, (k, j) of B and (i, j) of D lies, in the
- * direction element -> register; the headers have the other direction. All work-items of a work-group take
- * part: each puts its registers into local memory, EXCHANGE words apart, and reads the others'.
- * EMULATION_BEGIN stands in the kernel function.
+ * The layouts are from the vendors' tables, which give the register for each element (i, k) of A, (k, j) of B and
+ * (i, j) of D; the headers go from register to element. All work-items of a work-group take part: each writes its
+ * registers to local memory, EXCHANGE words apart, and reads those of the others. EMULATION_BEGIN comes first in
+ * the kernel function.
  */
-#define EXCHANGE 8 /* 32-bit registers of an operand, at most */
+#define EXCHANGE 8 /* most 32-bit registers of an operand */
 #define EMULATION_BEGIN \
   __local uint emulated_a[WORK_ITEMS * EXCHANGE], emulated_b[WORK_ITEMS * EXCHANGE]
 
@@ -15,7 +15,7 @@
 #define as_half16(x) (x)
 #endif
 
-/* d = c + the instruction's products: put registers, meet, SUM(d, a, b), meet. */
+/* d = c + the instruction's products: write registers, barrier, SUM(d, a, b), barrier. */
 #define EMULATED(a, b, c, SUM)                                                              \
   ({                                                                                        \
     union { __typeof__(((void)0, (a))) v; uint u[EXCHANGE]; } a_ = {.v = (a)};                           \
@@ -102,8 +102,9 @@ MFMA_16(16, 4)
 #endif
 
 #ifdef WMMA_TYPE
-/* A(i, k): lanes i and i + 16, element k; B(k, j): lanes j and j + 16, the same. Which of the two is read is
- * not said: here the ones for even k and the others for odd. D(i, j): element i / 2, lane (16 i) % 32 + j. */
+/* A(i, k): lanes i and i + 16, element k; B(k, j): lanes j and j + 16, the same. Which of the two is read is not
+ * documented. Here it is the first for even k and the second for odd k. D(i, j): element i / 2, lane
+ * (16 i) % 32 + j. */
 #define WMMA_SUM(NAME, TYPE_A, TYPE_B)                                                                 \
   void NAME(void *d, __local const uint *a, __local const uint *b, const int lane)                     \
   {                                                                                                    \

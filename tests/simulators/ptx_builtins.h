@@ -1,5 +1,5 @@
-/* The builtins that NVIDIA's OpenCL C gives and clang alone does not, for compiling without a driver.
- * Only what the kernels for matrix units use; erf and exp are stand-ins that nobody runs. */
+/* The builtins of NVIDIA's OpenCL C that clang lacks, for compiling without a driver. There are only those that
+ * the kernels for matrix units use. erf and exp are placeholders that never run. */
 #define BUILTIN __attribute__((overloadable, always_inline))
 #define OF_AXIS(name, d) \
   ((d) == 0 ? __nvvm_read_ptx_sreg_##name##_x() \

@@ -1,13 +1,14 @@
-"""A machine for NVIDIA's program text: runs kernels that need barriers and the copy engine, without a GPU.
+"""A simulator of NVIDIA's PTX: runs kernels that need barriers and the copy engine, without a GPU.
 
-Every work-item is a generator, translated from the text instruction by instruction. Sub-groups run in an
-order drawn from a seed, and copies land when they like, so that what is read before it has landed, or
-overwritten before it was read, comes out wrong: memory under way to is NaN. Reads and writes outside of what
-was allocated, a sub-group that parts at a multiplication, and a standstill are AssertionErrors.
+Every work-item is a Python generator, translated from the text instruction by instruction. Sub-groups run in
+a random order and copies complete after random delays, both from a seed. The target of a running copy is NaN,
+so that data read before its copy completed, or overwritten before it was read, gives a wrong result.
+AssertionError is raised for accesses outside of allocated memory, for a sub-group that diverges at a
+multiplication and for a deadlock.
 
-It knows the instructions of cl/nvidia/mma_double_bulk.cl (float64 mma.sync, tensor maps, mbarriers);
-others raise LookupError. Semantics: NVIDIA's PTX manual. Registers hold unsigned integers, masked where
-written.
+It knows the instructions of cl/nvidia/mma_double_bulk.cl (float64 mma.sync, tensor maps, mbarriers). Others
+raise LookupError. The semantics are from NVIDIA's PTX manual. Registers hold unsigned integers, which are
+masked when written.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SPECIAL = re.compile(r"%(tid|ctaid|nctaid|ntid)\.([xyz])")
 
 
 def quotient(x, y):
-    """Of signed integers, towards zero."""
+    """The quotient of signed integers, rounded towards zero."""
     return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
 
 
@@ -50,7 +51,7 @@ def _address(operand):
 
 
 def _operands(text):
-    """Split at commas outside of brackets."""
+    """The operands: *text* split at commas outside brackets."""
     return [x.strip() for x in re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|[^,\[{])+", text) if x.strip()]
 
 
@@ -136,7 +137,7 @@ def _memory_access(op, ops, place):
     return lines
 
 
-# What is not arithmetic, by how its name begins; the first that fits.
+# Instructions other than arithmetic, by the beginning of their names. The first match counts.
 _SPECIAL_FORMS = {
     "mma.sync.aligned.m16n8k8.row.col.f64": _multiplication,
     "bar.warp.sync": lambda op, ops, place: [f'yield "warp",{place},None'],
@@ -153,7 +154,7 @@ _SPECIAL_FORMS = {
     "ld.": _memory_access,
     "st.": _memory_access,
 }
-# {a}, {b}: operands read with the operation's sign; {x[1]}, ..: as they are.
+# {a} and {b} are operands read with the operation's sign; {x[1]} and so on are read unchanged.
 _FLOAT_FORMS = {
     "mov": "{x[1]}", "neg": "-{x[1]}", "add": "{x[1]}+{x[2]}", "sub": "{x[1]}-{x[2]}", "mul": "{x[1]}*{x[2]}",
     "fma": "{x[1]}*{x[2]}+{x[3]}", "selp": "{x[1]} if {x[3]} else {x[2]}",
@@ -174,14 +175,14 @@ _PREDICATE_FORMS = {
 
 
 def _written_bits(words, n):
-    """Width of what an integer operation writes."""
+    """The width of an integer operation's result."""
     if words[0] == "cvt":
         return _bits(words[-2])
     return 2 * n if words[1] == "wide" else n
 
 
 def _arithmetic(op, x):
-    """A float64, integer or predicate operation on the expressions *x*, the first of which it writes."""
+    """The Python text of a float64, integer or predicate operation on *x*. It writes the first of them."""
     words = op.split(".")
     kind, form = words[0], words[-1]
     if form == "pred":
@@ -199,7 +200,7 @@ def _arithmetic(op, x):
 
 
 def _instruction(op, ops, place):
-    """The Python lines of an instruction."""
+    """The Python lines for an instruction."""
     for begins, form in _SPECIAL_FORMS.items():
         if op.startswith(begins):
             return form(op, ops, place)
@@ -207,7 +208,7 @@ def _instruction(op, ops, place):
 
 
 def _blocks(body):
-    """Runs of instructions, (negated, predicate, operation, operands), and the labels of blocks."""
+    """(basic blocks, labels). An instruction is (negated, predicate, operation, operands)."""
     blocks, labels = [[]], {}
     for line in body.split("\n"):
         for statement in re.findall(r"[$\w]+:|[^;{}]*(?:\{[^}]*\}[^;{}]*)*;", re.sub(r"//.*", "", line)):
@@ -243,7 +244,7 @@ def _block_lines(number, block, labels, place):
 
 
 def _chosen(blocks, low, high, indent):
-    """Nested comparisons that lead to a block."""
+    """Nested comparisons that select a block."""
     if high - low == 1:
         return [" " * indent + x for x in blocks[low]]
     middle = (low + high) // 2
@@ -253,7 +254,7 @@ def _chosen(blocks, low, high, indent):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A translated kernel function: a generator, its parameters' names, where local arrays lie."""
+    """A translated kernel function: a generator, the names of its parameters, the places of local arrays."""
 
     body: object
     parameters: list[str]
@@ -284,7 +285,7 @@ class Kernel:
 
 
 class Bar:
-    """An mbarrier: a phase ends when all have arrived and all announced bytes have landed."""
+    """An mbarrier. A phase ends when all have arrived and all announced bytes are copied."""
 
     def __init__(self, arrivals):
         self.arrivals, self.missing, self.bytes, self.phase = arrivals, arrivals, 0, 0
@@ -318,7 +319,7 @@ class Group:
         self.machine.maps[to] = dict(self.drafts[draft])
 
     def copy(self, to, at, start, bar):
-        """A box of a tensor map, in lines of 128 bytes, 16-byte chunk c of line r at chunk c ^ (r % 8)."""
+        """Copy a box of a tensor map in rows of 128 bytes. Chunk c (16 bytes) of row r is at c ^ (r % 8)."""
         of = self.machine.maps[at]
         box, size = ([of[what, i] for i in range(3)] for what in ("box_dim", "global_dim"))
         pitches = 8, of["global_stride", 0], of["global_stride", 1]
@@ -351,15 +352,15 @@ class Group:
 
 
 class SubGroup:
-    """32 work-items: each runs until it waits for the others."""
+    """32 work-items. Each runs until it waits for the others."""
 
     def __init__(self, group, work_items):
         self.group, self.work_items = group, work_items
         self.asked, self.answers = [None] * LANES, [None] * LANES
-        self.running = [True] * LANES  # neither waiting nor at its end
+        self.running = [True] * LANES  # neither waiting nor ended
 
     def step(self):
-        """Whether anything happened."""
+        """Run the work-items that can run; returns whether anything happened."""
         happened = False
         for lane in [n for n in range(LANES) if self.running[n]]:
             try:
@@ -377,7 +378,7 @@ class SubGroup:
         return all(x is None for x in self.work_items)
 
     def meet(self):
-        """What all work-items wait for happens."""
+        """Do what all work-items wait for."""
         alive = [n for n in range(LANES) if self.work_items[n] is not None]
         if not alive or any(self.running) or self.asked[alive[0]] is None:
             return
@@ -403,7 +404,7 @@ class SubGroup:
 
 
 def multiplied(registers):
-    """m16n8k8 of float64: a[h + 2 q], b[q], c[2 h + e] of every work-item 4 g + t -> d."""
+    """m16n8k8 of float64: d from a[h + 2 q], b[q] and c[2 h + e] of every work-item 4 g + t."""
     a, b, d = np.zeros((16, 8)), np.zeros((8, 8)), np.zeros((16, 8))
     for lane, r in enumerate(registers):
         g, t = divmod(lane, 4)
@@ -416,7 +417,7 @@ def multiplied(registers):
 
 
 class Machine:
-    """Global memory, the copies under way, and the order in which sub-groups run."""
+    """Global memory, the running copies, and the order in which sub-groups run."""
 
     def __init__(self, nbytes, delay):
         self.memory, self.delay = bytearray(nbytes), delay
@@ -453,7 +454,7 @@ class Machine:
                     running.append(SubGroup(group, items))
         still, rounds, asleep = 0, 0, set()
         while running:
-            if rounds % 150 == 0 or still > 20:  # some fall far behind; never all that could go on
+            if rounds % 150 == 0 or still > 20:  # some sub-groups fall far behind, but never all that can run
                 asleep = set(random.sample(running, len(running) // 3)) if still <= 20 else set()
             rounds += 1
             self._let_land()

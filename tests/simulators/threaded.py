@@ -1,5 +1,6 @@
-"""Kernels that need a device's copy engine, its asynchronous matrix units and work-items that wait for each
-other, run without the device: OpenCL C compiled for the host, a thread a work-item (threaded_units.c)."""
+"""Runs kernels for a copy engine and asynchronous matrix units without the device.
+
+The OpenCL C is compiled for the host, with a thread for each work-item (threaded_units.c)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from pyclmm.opencl import program
 HERE = Path(__file__).parent
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
 _MMA = (HERE / "threaded_mma.h").read_text()
-REPLACED = {  # by these texts, beside threaded_units.h
+REPLACED = {  # headers, and what replaces them in addition to threaded_units.h
     "nvidia/ptx_copy.h": "",
     "nvidia/ptx_map.h": "",
     "nvidia/ptx_wgmma.h": "",
@@ -26,7 +27,7 @@ REPLACED = {  # by these texts, beside threaded_units.h
     "nvidia/ptx_mma_double.h": _MMA,
     "nvidia/ptx_group.h": "",
 }
-_SCALARS = {"f4": "float", "f8": "double", "c8": "float2", "u4": "uint"}  # alpha's and beta's type
+_SCALARS = {"f4": "float", "f8": "double", "c8": "float2", "u4": "uint"}  # the type of alpha and beta
 _shipped = program.read_source
 _FLAGS = ("-O1", "-fPIC", "-mf16c", "-w")
 _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords")
@@ -40,7 +41,7 @@ def _source(name):
 
 
 def _call(launch, alpha_type):
-    """The call of its kernel with 64-bit words as arguments."""
+    """The call of the launch's kernel, with 64-bit words as arguments."""
     words = []
     for i, arg in enumerate(launch.args):
         if isinstance(arg, np.generic):
@@ -56,7 +57,7 @@ def _call(launch, alpha_type):
 
 
 def _library(wanted, call, folder):
-    """The program *wanted*, and `entry`, which does *call*."""
+    """The compiled program *wanted*, with a function `entry` that makes *call*."""
     entry = f"void entry(__global ulong *args)\n{{\n  {call}\n}}\n"
     text = "\n".join([(HERE / "threaded_units.h").read_text(), _source(wanted.source), entry])
     options = [o for o in program.build_options(wanted) if o.startswith("-D")]
@@ -74,20 +75,22 @@ def _library(wanted, call, folder):
 
 
 def run_one(wanted, call, words, folder):
-    """What one work-item does by *call*, OpenCL C that finds *words* in `args`, in the program *wanted*."""
+    """One work-item makes *call* in the program *wanted*. *call* is OpenCL C and finds *words* in `args`."""
     args = np.array(words, np.uint64)
     _library(wanted, call, folder).run(ctypes.c_void_p(args.ctypes.data), 1, 1, 1)
 
 
 def run(work, arrays, folder):
-    """All launches of *work*. *arrays*: by argument name, "alpha" and "beta" too; workspace that is not
-    there is made here, full of NaN. Returns it by name."""
+    """Run all launches of *work*. *arrays* are by argument name, also "alpha" and "beta".
+
+    Missing workspace is made, filled with NaN. Returns the workspace by name."""
     return _run(work, arrays, folder)[0]
 
 
 def copied(work, arrays, folder):
-    """The bytes that the last launch of *work* has copied to local memory where it first waits for copies; it
-    ends there."""
+    """The bytes copied to local memory when the last launch of *work* first waits for copies.
+
+    The launch ends there."""
     return _run(replace(work, launches=work.launches[-1:]), arrays, folder, stops=True)[1]
 
 

@@ -1,5 +1,5 @@
-/* In the place of cl/nvidia/ptx_mma.h and ptx_mma_double.h where tests/simulators/threaded.py runs a kernel as threads:
- * the same functions, by those of threaded_units.c. */
+/* Replaces cl/nvidia/ptx_mma.h and ptx_mma_double.h where threaded.py runs a kernel as threads: the same
+ * functions call those of threaded_units.c. */
 #ifdef MMA_K
 #define mma(d, a, b) emu_mma_double(d, a, b, MMA_K)
 #else

@@ -1,5 +1,5 @@
-/* What tests/simulators/threaded_units.h's instructions do: a work-group's work-items are threads of this process, which wait
- * for each other as on the device. A work-group runs after the other. Built into one library with a kernel. */
+/* The instructions of threaded_units.h. The work-items of a work-group are threads of this process and wait for
+ * each other as on the device. Work-groups run one after the other. It is linked into one library with a kernel. */
 #include <immintrin.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -20,13 +20,13 @@ uint emu_group(void) { return group; }
 uint emu_groups(void) { return groups; }
 uint emu_layer(void) { return layer; }
 
-/* Barriers: every wait and every arrival takes the one lock. A condition of glibc's is ready when it is all zero. */
+/* Barriers: every wait and every arrival takes one lock. A condition variable of glibc is valid when all zero. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct named { uint come, round; pthread_cond_t changed; };
-static struct named named[16 + 16]; /* and one for each sub-group */
+static struct named named[16 + 16]; /* 16 more, one for each sub-group */
 
-/* `count` work-items meet at barrier `n`; those that only announce do not wait. */
+/* `count` work-items meet at barrier `n`; those that only arrive do not wait. */
 void emu_named(uint n, uint count, int wait)
 {
   pthread_mutex_lock(&lock);
@@ -40,7 +40,7 @@ void emu_named(uint n, uint count, int wait)
   pthread_mutex_unlock(&lock);
 }
 
-/* The instructions that are sync.aligned: a sub-group's work-items wait for each other. */
+/* For sync.aligned instructions: the work-items of a sub-group wait for each other. */
 void emu_converge(void) { emu_named(16 + item / 32, 32, 1); }
 
 struct mbarrier { uint address; int wanted, pending, bytes; uint phase; pthread_cond_t changed; };
@@ -74,7 +74,7 @@ void emu_mbarrier_init(uint address, uint arrivals)
   pthread_mutex_unlock(&lock);
 }
 
-/* `arrivals` 0 or 1, and bytes announced (more than 0) or landed (less). */
+/* `arrivals` is 0 or 1. Bytes above 0 are announced, below 0 copied. */
 void emu_mbarrier_change(uint address, int arrivals, int bytes)
 {
   pthread_mutex_lock(&lock);
@@ -93,13 +93,13 @@ void emu_mbarrier_wait(uint address, uint parity)
   pthread_mutex_unlock(&lock);
 }
 
-/* Local memory at one of a kernel's addresses, which are the lower halves of what is near `bars`. */
+/* Local memory at a kernel's address, which is the lower half of an address near `bars`. */
 static char *local(uint address) { return (char *)bars + (int)(address - (uint)(ulong)bars); }
 
-/* A tensor map, where WRITE_MAP has left it. */
+/* A tensor map, as WRITE_MAP wrote it. */
 struct map { const char *base; long rows, columns, pitch, box_rows, box_columns, type, layers, layer_pitch, width; };
 
-/* Where an address of a box lies, whose rows are of 128 or 64 bytes. */
+/* The place of an address in a box with rows of 128 or 64 bytes. */
 static char *swizzled(uint address, long width)
 {
   return local(address ^ (address >> 7 & (width == 128 ? 7 : 3)) << 4);
@@ -147,7 +147,7 @@ void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int 
       }
 }
 
-static uint words[640][6]; /* what a sub-group's work-items exchange */
+static uint words[640][6]; /* words that the work-items of a sub-group exchange */
 
 void emu_load_pair(uint *to, uint from) { memcpy(to, local(from), 8); }
 
@@ -168,9 +168,9 @@ void emu_wgmma_left(float *acc, const uint *a, uint b, int columns)
   emu_converge();
 }
 
-/* ptx_copy.h: copies land at once. */
+/* ptx_copy.h: copies complete at once. */
 ulong emu_copied; /* bytes */
-int emu_stops;    /* 1: work-items end where they first wait for copies */
+int emu_stops;    /* 1: work-items end when they first wait for copies */
 
 void emu_copy(uint to, const void *from, int bytes, int size)
 {
@@ -209,7 +209,7 @@ void emu_load_matrices_transposed(uint *w, uint address)
   emu_converge();
 }
 
-/* Element e of those in a word of MMA_TYPE 1 float16, 2 bfloat16, 3 TF32. */
+/* Element e of a word. MMA_TYPE is 1 for float16, 2 for bfloat16, 3 for TF32. */
 static float in_word(uint word, int e, int type)
 {
   float x;
@@ -219,7 +219,7 @@ static float in_word(uint word, int e, int type)
   return x;
 }
 
-/* a and b of all work-items of the sub-group. */
+/* The a and b of all work-items of the sub-group. */
 static void exchange_words(const uint *a, const uint *b)
 {
   memcpy(words[item], a, 16);
@@ -227,7 +227,7 @@ static void exchange_words(const uint *a, const uint *b)
   emu_converge();
 }
 
-/* The words of work-item `from` of four that meet in d[2 h + c]. */
+/* The word of A of work-item `from`, one of the four whose words give d[2 h + c]. */
 static uint left_word(uint h, uint q, uint from)
 {
   return words[item / 32 * 32 + item % 32 / 4 * 4 + from][h + 2 * q];

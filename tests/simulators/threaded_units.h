@@ -1,5 +1,5 @@
-/* In the place of cl/nvidia/ptx_copy.h, ptx_map.h, ptx_wgmma.h and ptx_group.h where tests/simulators/threaded.py runs a kernel as
- * threads: the same functions, by those of threaded_units.c; and the builtins that clang alone does not have. */
+/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_wgmma.h and ptx_group.h where threaded.py runs a kernel as
+ * threads: the same functions call those of threaded_units.c. It also has the builtins that clang lacks. */
 #define inline static
 uint emu_item(void);
 uint emu_items(void);

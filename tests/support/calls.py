@@ -1,7 +1,7 @@
 """Calls of matmul and gemm as plain data: drawn at random, built into arrays, and judged.
 
-A call is a dictionary of JSON types, so that one that failed can be kept in a file. It is drawn from a
-``random.Random``, which may be hypothesis's (that shrinks) or a seeded one (``tests/campaigns/fuzz.py``).
+A call is a dictionary of JSON types, so that a file can keep one that failed. It is drawn from a
+``random.Random``: hypothesis's, which can shrink it, or a seeded one (``tests/campaigns/fuzz.py``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEVICE_LAYOUTS = ("C", "C", "F", "reversed", "sliced", "zero", "permuted")
 HOST_LAYOUTS = (*DEVICE_LAYOUTS, "unaligned", "swapped", "readonly", "field")
 OUT_LAYOUTS = ("C", "F", "reversed", "sliced", "permuted")
 BLAS_TYPES = ("float32", "float64", "complex64", "complex128")
-# Kernels for some shapes or devices only: what they refuse is no failure.
+# Kernels for some shapes or devices only. They may refuse a call.
 PARTIAL = [k.name for k in KERNELS if k.supports(problem_of(400, 400, 40), DEVICE) is not None]
 ACTIVATIONS = (None, None, "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
 
@@ -34,7 +34,7 @@ ACTIVATIONS = (None, None, "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid",
 
 
 def _stacks(r):
-    """Two stacks that broadcast, but for one time in twenty."""
+    """The leading dimensions of two stacks. One time in twenty they do not broadcast."""
     full = [r.choice((1, 2, 3)) for _ in range(r.choice((0, 0, 0, 1, 2)))]
     if full and r.random() < 0.1:
         full[0] = 0
@@ -57,7 +57,7 @@ def _shapes(r):
 
 
 def _result_shape(a, b):
-    """The shape of the product, or one like it where there is none."""
+    """The shape of the product, or a similar one if there is no product."""
     try:
         return list(np.matmul(np.zeros(a), np.zeros(b)).shape)
     except ValueError:
@@ -69,7 +69,7 @@ def _layout(r, place, names=None):
 
 
 def matmul_kind(r, types=ELEMENT_TYPES):
-    """What of a call of matmul decides on the programs it runs, but for shapes and layouts."""
+    """What decides which programs a call of matmul runs, apart from shapes and layouts."""
     left = r.choice(types)
     kind = {
         "name": "matmul",
@@ -78,7 +78,7 @@ def matmul_kind(r, types=ELEMENT_TYPES):
         "dtype": r.choice(types) if r.random() < 0.15 else None,
         "kernel": _kernel(r),
     }
-    if kind["dtype"] == "bfloat16":  # numpy.matmul has none
+    if kind["dtype"] == "bfloat16":  # numpy.matmul has no such dtype
         kind["dtype"] = None
     if r.random() < 0.4:
         kind["out"] = left if r.random() < 0.7 else r.choice(types)
@@ -90,7 +90,7 @@ def _kernel(r):
 
 
 def draw_matmul(r, place, types=ELEMENT_TYPES, kind=None):
-    """A call of matmul on operands of *types*; some of them are wrong, as numpy.matmul would say."""
+    """A call of matmul on operands of *types*. Some calls are invalid, as they are for numpy.matmul."""
     call = dict(kind or matmul_kind(r, types)) | {"place": place, "seed": r.randint(0, 1 << 16)}
     a, b = _shapes(r)
     call["a"] = {"shape": a, "dtype": call["a"], "layout": _layout(r, place)}
@@ -105,7 +105,7 @@ def draw_matmul(r, place, types=ELEMENT_TYPES, kind=None):
 
 
 def gemm_kind(r, types=BLAS_TYPES):
-    """What of a call of gemm decides on the programs it runs, but for shapes and layouts."""
+    """What decides which programs a call of gemm runs, apart from shapes and layouts."""
     dtype = r.choice(types)
     kind = {
         "name": "gemm",
@@ -121,7 +121,7 @@ def gemm_kind(r, types=BLAS_TYPES):
 
 
 def draw_gemm(r, place, types=BLAS_TYPES, kind=None):
-    """A right call of gemm on matrices of one type."""
+    """A valid call of gemm on matrices of one type."""
     call = dict(kind or gemm_kind(r, types)) | {"place": place, "seed": r.randint(0, 1 << 16)}
     dtype, has = call.pop("dtype"), call.pop("has")
     m, n, k = (r.choice(SIZES[1:]) for _ in "mnk")
@@ -147,7 +147,7 @@ def draw_gemm(r, place, types=BLAS_TYPES, kind=None):
 
 @dataclass
 class Built:
-    """An array in some layout, and the bytes that it is a view of."""
+    """An array of some layout, and the bytes that it is a view of."""
 
     view: np.ndarray
     root: np.ndarray
@@ -195,7 +195,7 @@ def _empty(rng, shape, dtype, layout):
 
 
 def _values(rng, shape, dtype, exact):
-    if dtype.kind in "iu" and not exact:  # beside floats: nothing that overflows a float16
+    if dtype.kind in "iu" and not exact:  # the other operand may be float16: no value overflows that
         return rng.integers(0 if dtype.kind == "u" else -8, 9, shape).astype(dtype)
     return numbers(rng, shape, dtype)
 
@@ -215,7 +215,7 @@ def build(spec, rng, exact):
 
 
 def operands(call):
-    """name -> Built, the same each time."""
+    """The operands by name. They are the same each time."""
     rng = np.random.default_rng(call["seed"])
     names = [n for n in ("a", "b", "c", "bias", "out") if call.get(n)]
     kinds = {dtype_of(call[n]["dtype"]).kind for n in names} | {np.dtype(call.get("dtype") or "i4").kind}
@@ -223,7 +223,7 @@ def operands(call):
 
 
 def on_device(x, queue):
-    """A pyopencl Array with the same strides in a buffer with the same bytes around them."""
+    """A pyopencl Array with the strides of *x*, in a buffer with the same bytes around the elements."""
     if x.size == 0:
         return cla.Array(queue, x.shape, x.dtype)
     span = Span.around(x)
@@ -255,7 +255,7 @@ def _passed(call, arrays):
 
 
 def perform(call, built, queue):
-    """What pyclmm makes of *call*: (result, exception). Results of Arrays come back as NumPy's."""
+    """Make the call with pyclmm: (result, exception). Results on the device are copied to NumPy arrays."""
     function = getattr(pyclmm, call["name"])
     if call["place"] == "host":
         args, kwargs = _passed(call, {n: x.view for n, x in built.items()})
@@ -282,7 +282,7 @@ def _brought_back(built, arrays, result):
 
 
 def _same_rest(mine, other):
-    """Bytes around the elements are as before, and so are read-only arrays as a whole."""
+    """Bytes around the elements have not changed, and read-only arrays have not changed at all."""
     if mine.view.flags.writeable:
         mine.view[...] = 0
         other.view[...] = 0
@@ -290,7 +290,7 @@ def _same_rest(mine, other):
 
 
 def _excused(call, error):
-    """Whether a kernel asked for by name said that it does not take everything."""
+    """Whether a kernel asked for by name refused the call, and may."""
     return isinstance(error, pyclmm.UnsupportedError) and call["kernel"] in PARTIAL
 
 
@@ -308,9 +308,9 @@ def _check_raised(call, error, numpys):
 
 
 def judge_matmul(call, queue):
-    """Compare a call of matmul with numpy.matmul: value, dtype, shape, flags, exception, bytes around.
+    """Compare a call with numpy.matmul: value, dtype, shape, flags, exception, bytes around the elements.
 
-    Returns whether it gave a product, and no exception.
+    Returns whether the call gave a product.
     """
     mine, other = operands(call), operands(call)
     kwargs = {"out": other["out"].view} if "out" in other else {}
@@ -344,7 +344,7 @@ def judge_matmul(call, queue):
 
 
 def judge_gemm(call, queue):
-    """Compare a call of gemm with the same in NumPy's widest arithmetic; False if the kernel refused it."""
+    """Compare a call of gemm with NumPy's widest arithmetic. Returns whether it gave a product."""
     mine, other = operands(call), operands(call)
     got, error = perform(call, mine, queue)
     if _excused(call, error):
@@ -362,9 +362,9 @@ def judge_gemm(call, queue):
 
 
 def judge(call, queue):
-    """Compare *call* with NumPy; AssertionError has the call as JSON, to be kept in failed_calls/.
+    """Compare *call* with NumPy. Returns whether it gave a product; otherwise it was rightly refused.
 
-    Returns whether it gave a product; otherwise it was refused, as it had to be.
+    Raises AssertionError with the call as JSON, for a file in failed_calls/.
     """
     try:
         return {"matmul": judge_matmul, "gemm": judge_gemm}[call["name"]](call, queue)

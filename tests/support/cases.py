@@ -1,4 +1,4 @@
-"""Every kernel in every configuration worth testing, found by walking KERNELS; operands for them."""
+"""The kernels and configurations that tests run on, from KERNELS, and operands for them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ NEVER_SKIPPED = (
     "sequential",
 )
 
-# How many of a family's own configurations are tested: compiling them is what takes the time.
+# Compiling takes most of the time, so only some of a family's own configurations are tested.
 # PYCLMM_TEST_CONFIGS=all takes all of them.
 ALL = os.environ.get("PYCLMM_TEST_CONFIGS") == "all"
 SPREAD = 1000 if ALL else 2
-VARIANTS = 3  # programs, or sizes of work-groups, that one test may compile for different shapes
+VARIANTS = 3  # most programs, or sizes of work-groups, that a test compiles for its shapes
 
 
 def _tile(*, options=(), **sizes):
@@ -38,8 +38,8 @@ def _tile(*, options=(), **sizes):
 
 
 _REGISTERS = {"held": 1, "slices": 1, "fetch_b": 0}
-# Odd sizes that no device would be tuned to, and that compile fast. A kernel is tested in those that
-# it does not refuse; of several that launch the same, one is taken.
+# Odd sizes that no device would be tuned to. They compile fast. A kernel is tested in those that it does
+# not refuse, and only once in those that launch the same.
 ODD_TILES = (
     TileConfig.square(3),
     TileConfig.square(5),
@@ -79,7 +79,7 @@ def _takes(kernel, m, n, k):
 
 @cache
 def _variant(kernel, config, m, n, k):
-    """What is compiled for that shape: programs, and by some drivers each size of work-groups."""
+    """What is compiled for that shape: programs, and in some drivers each size of work-group."""
     if 0 in (m, n):
         return ()  # nothing is launched
     problem = problem_of(m, n, k)
@@ -90,17 +90,17 @@ def _variant(kernel, config, m, n, k):
 
 
 class Subject:
-    """A kernel in one configuration, ready to be tested; None is the one it takes by itself."""
+    """A kernel in one configuration; None is the kernel's own choice."""
 
     def __init__(self, kernel, config=None):
         self.kernel, self.config = kernel, config
-        self.used = 0  # calls that ran in that configuration
+        self.used = 0  # calls that used the configuration
 
     def __repr__(self):
         return f"{self.kernel.name}-{self.config or 'default'}".replace(" ", ",")
 
     def __call__(self, *args, **kwargs):
-        """gemm by this kernel; in its default configuration where the operands rule out this one."""
+        """gemm by this kernel. It uses the default configuration where the operands rule out this one."""
         choices = [(self.kernel.name, self.config)] if self.config else []
         for choice in [*choices, self.kernel.name]:
             try:
@@ -116,18 +116,18 @@ class Subject:
         raise AssertionError("a kernel refused its own default")
 
     def takes(self, m, n, k):
-        """Whether the kernel takes that shape at all."""
+        """Whether the kernel takes that shape."""
         return _takes(self.kernel, m, n, k)
 
     def shape(self, m, n, k):
-        """That shape, with fewer rows or columns where the kernel takes no more."""
+        """That shape, with fewer rows or columns if the kernel only takes fewer."""
         for rows, columns in ((m, n), (m, 5), (5, n), (5, 5), (m, 1)):
             if self.takes(rows, columns, k):
                 return rows, columns, k
         return refused(self.kernel, f"{self} takes no shape like {m} x {n} x {k}")
 
     def shapes(self, wanted):
-        """Those that the kernel takes, in at most VARIANTS variants, from all over the list."""
+        """The *wanted* shapes that the kernel takes, from all over the list, in at most VARIANTS variants."""
         every = list(dict.fromkeys(wanted))
         mine = [s for s in every if self.takes(*s)]
         variants = list(dict.fromkeys(_variant(self.kernel, self.config, *s) for s in mine))
@@ -140,7 +140,7 @@ class Subject:
 
 
 def sample(kernel):
-    """A small product that the kernel takes, if it takes any."""
+    """A small product that the kernel takes, or SAMPLE if it takes none."""
     problems = [SAMPLE, problem_of(4, 1, 4)]
     return next((p for p in problems if kernel.supports(p, DEVICE) is None), SAMPLE)
 
@@ -151,7 +151,7 @@ def missing(kernel):
 
 
 def _distinct(kernel, configs):
-    """Without those that launch the same."""
+    """The configurations without violations, and without those that launch the same as another."""
     found = {}
     if missing(kernel):
         return []
@@ -162,19 +162,19 @@ def _distinct(kernel, configs):
 
 
 def own_configs(kernel):
-    """The kernel's candidates, from first to last, a few of them."""
+    """A few of the kernel's own configurations, spread from first to last."""
     found = _distinct(kernel, kernel.configs(sample(kernel), DEVICE)) or [None]
     return found[:: max(1, -(-len(found) // SPREAD))]
 
 
 def odd_configs(kernel):
-    """The odd tiles that the kernel can use and its device would not."""
+    """Two of ODD_TILES that the kernel can use."""
     own = _distinct(kernel, kernel.configs(sample(kernel), DEVICE))
     return [c for c in _distinct(kernel, [*own, *ODD_TILES]) if c not in own][:2]
 
 
 def _parameter(subject, *case):
-    """A parameter with its reason to be skipped, where there is one that may be."""
+    """A pytest parameter. It is skipped with a reason if the device cannot run the kernel and need not."""
     reason = missing(subject.kernel)
     skipped = [pytest.mark.skip(reason=reason)] if reason and subject.kernel.name not in NEVER_SKIPPED else []
     name = "-".join(map(str, (subject.kernel.name, *case))) if case else repr(subject)
@@ -186,15 +186,14 @@ def _parameters(subjects):
 
 
 every_config = _parameters([Subject(k, c) for k in KERNELS for c in (*own_configs(k), *odd_configs(k))])
-# What the kernel takes by itself, and a tile that no shape divides.
+# The kernel's own choice, and a tile that divides no shape.
 two_configs = _parameters([Subject(k, c) for k in KERNELS for c in (None, *odd_configs(k)[:1])])
-# The one of a family's that compiles fastest: for tests of types and epilogues, which share their code.
+# The configuration that compiles fastest, for tests of types and epilogues: all kernels share that code.
 every_kernel = _parameters([Subject(k, (*odd_configs(k)[:1], None)[0]) for k in KERNELS])
 
 
 def rotated(names, cases, by=3):
-    """Each case with a few kernels, a part *by* of them, and each kernel with as many: they share the
-    code that these cases test, and compiling all pairs takes too long."""
+    """Each case with one in *by* kernels. They share the tested code, and all pairs would take too long."""
     found = [
         _parameter(Subject(kernel, config), *case)
         for number, kernel in enumerate(KERNELS)
@@ -206,7 +205,7 @@ def rotated(names, cases, by=3):
 
 
 defaults = _parameters([Subject(k) for k in KERNELS])
-# The families themselves.
+# The families without a Subject around them.
 DEFAULTS = [pytest.param(k, id=k.name, marks=_parameter(Subject(k)).marks) for k in KERNELS]
 
 

@@ -1,4 +1,4 @@
-"""Faults for the tests: a driver that fails where it is told to, in one module of pyclmm's."""
+"""Faults for tests: in one module of pyclmm, a function of the driver fails at a chosen call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cl_error(code, routine="clInjected", text=""):
 
 
 class Part:
-    """A module with some functions replaced; the rest is the module's own."""
+    """A module with some functions replaced."""
 
     def __init__(self, module, **replaced):
         self.__dict__.update(replaced)
@@ -42,7 +42,10 @@ class Part:
 
 
 class Failing:
-    """A function that raises *error* at call number *at* (every one from there on: *always*)."""
+    """A function that raises *error* at call number *at*, or with *always* at every call from there on.
+
+    With *after* the call is made first.
+    """
 
     def __init__(self, real, error, at=1, always=False, after=False):
         self.real, self.error, self.at, self.always, self.after = real, error, at, always, after
@@ -61,15 +64,15 @@ class Failing:
 
 @contextmanager
 def failing(module, name, error, library="cl", **how):
-    """Within, ``library.name`` of that module raises *error*; gives the :class:`Failing`.
+    """Inside the block ``library.name`` raises *error* when that module calls it; yields the Failing.
 
-    *library* "": a function of the module's own.
+    *library* "" means a function of the module itself.
     """
     real = getattr(module, library) if library else module
     fault = Failing(getattr(real, name), error, **how)
     with pytest.MonkeyPatch.context() as patch:
         if name == "enqueue_nd_range_kernel":
-            patch.setattr(silent, "_enqueue", None)  # what it cannot enqueue goes through PyOpenCL
+            patch.setattr(silent, "_enqueue", None)  # all launches then go through PyOpenCL
         if library:
             patch.setattr(module, library, Part(real, **{name: fault}))
         else:
@@ -78,7 +81,7 @@ def failing(module, name, error, library="cl", **how):
 
 
 class Call:
-    """One product with everything that a failing call must leave as it was."""
+    """A product and its arrays, which a failing call must not change."""
 
     def __init__(self, seed=1, shape=(33, 29, 41), **options):
         m, n, k = shape
@@ -98,7 +101,7 @@ class Call:
             assert np.array_equal(x, y), f"{name} was changed by a call that failed"
 
     def check_works(self):
-        """The next call is right, in another thread too: no lock is held."""
+        """The next call is right, also in another thread: no lock is held."""
         self._check_result()
         failures = []
 
@@ -122,7 +125,7 @@ class Call:
 
 
 def check_caches(folder):
-    """Every cache file is whole, and nothing half-written lies about."""
+    """Every file of the cache is complete, and there is no other file."""
     for file in folder.rglob("*"):
         if file.is_file():
             assert file.suffix == ".json", file

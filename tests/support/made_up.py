@@ -1,4 +1,4 @@
-"""Made-up devices: what the choice of kernels is tested on without a driver."""
+"""Made-up devices, with which the choice of kernels is tested without a driver."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ DEVICES = (H200, PASCAL, MI250, ARC, MALI, ONE_ITEM)
 
 LLVMPIPE = replace(ONE_ITEM, name="llvmpipe (LLVM 15.0.6, 256 bits)", kind="cpu", max_work_group_size=1024)
 
-# Small in every way, of no vendor: for what must be the same on any device.
+# A small device of no vendor, for what must be the same on every device.
 DEVICE = DeviceInfo(
     name="made-up",
     vendor="other",
@@ -81,7 +81,7 @@ DEVICE = DeviceInfo(
     extensions=frozenset(),
 )
 
-# CPU devices that shipped tables are about.
+# The CPU devices of shipped tables.
 EPYC_POCL = replace(
     DEVICE,
     name="pthread-skylake-avx512-AMD EPYC",

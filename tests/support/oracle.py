@@ -1,4 +1,4 @@
-"""GEMM in NumPy's widest arithmetic, with the scale that its rounding errors are measured against."""
+"""GEMM in NumPy's widest arithmetic, with the scale against which rounding errors are measured."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import scipy.special
 
 from pyclmm.checks import reference
 
-# Builtins (erf, tanh, exp) may be off by several units of their own, over the sum's error.
+# Builtins (erf, tanh, exp) add an error of several units of roundoff to that of the sum.
 ACTIVATION_LIMIT = 32.0
 
 
 def operated(x, trans):
-    """op(x): NumPy's view of it."""
+    """op(x), as a view of NumPy's."""
     if trans == "N" or x.ndim == 1:
         return x.conj() if trans == "C" else x
     x = x.swapaxes(-1, -2)
@@ -38,20 +38,20 @@ def activated(x, name):
 
 @dataclass
 class Expected:
-    """What a result should be, and the magnitude of what was summed to get it."""
+    """The right result, the sum of the magnitudes of its terms, and the limit of the error ratio."""
 
     value: np.ndarray
     scale: np.ndarray
     limit: float
 
     def over(self, shape):
-        """The same, repeated to *shape*."""
+        """The same, broadcast to *shape*."""
         return Expected(np.broadcast_to(self.value, shape), np.broadcast_to(self.scale, shape), self.limit)
 
     def ratio(self, got, summed=None):
-        """The largest error of *got* in units of roundoff of its sums; infinite for a wrong shape.
+        """The largest error of *got*, in units of roundoff of its sums; infinite for a wrong shape.
 
-        *summed* is the dtype of the sums where it is not that of *got*.
+        *summed* is the dtype of the sums if *got* has another.
         """
         if got.shape != self.value.shape:
             return np.inf
@@ -59,7 +59,7 @@ class Expected:
             return 0.0 if np.array_equal(got, self.value) else np.inf
         own = reference.unit_roundoff(got.dtype)
         u = min(reference.unit_roundoff(summed or got.dtype), reference.unit_roundoff(np.float32))
-        wide = self.value.dtype  # a real product may stand in a complex out
+        wide = self.value.dtype  # out may be complex though the product is real
         wide = np.result_type(wide, np.complex64) if got.dtype.kind == "c" else wide
         error = abs(got.astype(wide) - self.value)
         error = np.maximum(error - (reference.rounding(self.value, got.dtype) if own > u else 0), 0)
@@ -78,7 +78,7 @@ def _wide(x, kinds):
 
 
 def gemm(a, b, c=None, *, alpha=1, beta=0, trans_a="N", trans_b="N", bias=None, activation=None):
-    """act(alpha op(a) op(b) + beta c + bias) and its scale; c is not looked at where beta is 0."""
+    """activation(alpha op(a) op(b) + beta c + bias) and its scale. With beta 0, c is not read."""
     a, b = operated(a, trans_a), operated(b, trans_b)
     k = a.shape[-1]
     if np.result_type(a, b).kind in "biu":

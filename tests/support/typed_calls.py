@@ -1,4 +1,4 @@
-"""Calls as a type checker sees them; never run. An `ignore` that nothing needs is an error too."""
+"""Calls for a type checker; they never run. An unneeded `ignore` is an error too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring: who runs, what is checked, what drops out, and what the numbers mean."""
+"""Contests: which kernels run, how results are checked, what is left out, and what the reports say."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def row(kernel, seconds, work=1000):
 # sizes
 
 
-def test_the_ladder_is_that_of_the_course():
+def test_the_ladder_has_the_sizes_of_the_course():
     sizes = ladder()
     assert [s.m for s in sizes] == [10, 22, 46, 100, 215, 464, 1000, 2154]
     for exponent, size in enumerate(sizes, start=3):
@@ -68,7 +68,7 @@ def test_shrinking_never_grows():
 # names
 
 
-def test_every_kernel_runs_unless_some_are_asked_for_and_the_baseline_always():
+def test_every_kernel_runs_or_those_named_and_the_baseline():
     assert kernel_names([]) == [k.name for k in KERNELS]
     assert kernel_names(["naive", "auto", "naive"]) == ["naive", "auto", BASELINE]
     with pytest.raises(ArgumentError, match="did you mean 'tiled'"):
@@ -120,8 +120,8 @@ def test_rounds_are_interleaved(queue, monkeypatch):
     assert order == ["naive", "flat", NUMPY] * 4  # the first round is not counted
 
 
-def test_a_kernel_that_writes_nothing_is_found_out(queue, monkeypatch):
-    """Also after another kernel has left the right result where it should have written."""
+def test_a_kernel_that_writes_nothing_is_found(queue, monkeypatch):
+    """The buffer may hold the right result of another kernel."""
     original = contest.OnDevice.run
 
     def run(self):
@@ -162,7 +162,7 @@ def test_a_refusal_is_a_row_with_its_reason(queue):
     assert not refused.too_slow
 
 
-def test_what_would_take_longer_than_the_limit_does_not_run(queue):
+def test_a_product_that_would_exceed_the_limit_does_not_run(queue):
     track = Track(queue, ["naive", BASELINE], Rules(rounds=1, limit=10.0))
     track.race(*random_pair(Size(10, 10, 10), F32))
     track._pace[BASELINE] = (1000, 9.0, 9.0)
@@ -274,7 +274,7 @@ def test_tables_keep_every_number_and_mark_estimates():
     ]
 
 
-def test_notes_say_from_where_on_a_kernel_is_gone():
+def test_notes_say_from_which_size_a_kernel_no_longer_runs():
     there, gone = row("naive", 1.0), Row("naive", reason="too big")
     rungs = [
         Rung(Size(s, s, s), "float32", (r,), s) for s, r in ((1, gone), (2, there), (3, gone), (4, gone))
@@ -300,7 +300,7 @@ def test_json_has_samples_device_versions_and_date(queue):
     assert len(naive["wall_samples_s"]) == 2
 
 
-def test_json_is_strict_where_a_result_is_nonsense():
+def test_json_has_no_infinity():
     wrong = replace(row("naive", 1.0), error_ratio=math.inf)
     rungs = [Rung(Size(1, 1, 1), "float32", (wrong,), 1)]
     (product,) = report.bench_json(device_info(default_device()), Rules(), rungs)["products"]
@@ -338,7 +338,7 @@ def test_plots_are_drawn(tmp_path, suffix):
             assert "</svg>" in path.read_text()
 
 
-def test_what_no_plot_can_be_drawn_to_is_refused_before(tmp_path):
+def test_an_unknown_picture_format_is_refused_before_drawing(tmp_path):
     with pytest.raises(ArgumentError, match=r"unknown picture format '.pgn': did you mean '.png'"):
         plots.check(tmp_path / "x.pgn")
 
@@ -352,7 +352,7 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch, tmp_pa
 # first calls
 
 
-def test_first_calls_are_measured_with_caches_of_their_own(monkeypatch):
+def test_first_calls_are_measured_with_their_own_caches(monkeypatch):
     folders = []
     original = subprocess.run
 

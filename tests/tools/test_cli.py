@@ -1,4 +1,4 @@
-"""The command line as users meet it: output, files, exit codes, and every wrong call."""
+"""The command line: output, files, exit codes and invalid arguments."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_info_names_every_device_and_kernel():
 
 
 @pytest.mark.parametrize("name", ["matvec", "thin"])
-def test_info_says_that_a_kernel_of_some_shapes_computes_some(name, device):
+def test_info_says_that_a_kernel_computes_some_shapes(name, device):
     vector = problem_of(512, 1, 512, np.dtype(np.float32))
     if kernel_named(name).supports(vector, device) is not None:
         pytest.skip(f"{name} is not for this device")
@@ -113,8 +113,8 @@ def test_bench_runs_only_the_kernels_asked_for_and_the_baseline():
     assert "float64" in shown.output
 
 
-def test_the_ladder_says_who_dropped_out_and_stops(tmp_path, monkeypatch):
-    """A kernel that takes a second a thousand multiply-adds is gone after the first rung."""
+def test_the_ladder_names_kernels_that_are_too_slow(tmp_path, monkeypatch):
+    """A kernel that takes 1 s for 1,000 multiply-adds is dropped after the first size."""
     original = contest.OnDevice.run
 
     def run_slow(self):
@@ -145,7 +145,7 @@ def test_the_ladder_ends_when_every_kernel_is_too_slow(monkeypatch):
     assert "9.73e+04" not in shown.output
 
 
-def test_cold_shows_empty_and_warm_caches(tmp_path, monkeypatch):
+def test_bench_cold_shows_empty_and_warm_caches(tmp_path, monkeypatch):
     monkeypatch.setattr(cold, "REPEATS", 1)
     shown = run("bench", "--cold", 8, 8, 8, "--kernel", "naive", "--json", tmp_path / "c.json")
     assert shown.exit_code == 0, shown.output
@@ -200,7 +200,7 @@ def test_kernels_asked_for_that_cannot_run_are_exit_code_2():
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
-def test_wrong_calls_are_one_line_and_exit_code_2(arguments, says):
+def test_invalid_arguments_give_one_line_and_exit_code_2(arguments, says):
     shown = run(*arguments)
     assert shown.exit_code == 2
     assert shown.stdout == ""
@@ -208,7 +208,7 @@ def test_wrong_calls_are_one_line_and_exit_code_2(arguments, says):
     assert "Traceback" not in shown.stderr
 
 
-def test_every_name_that_would_do_is_listed():
+def test_an_unknown_dtype_lists_all_dtypes():
     message = run("bench", 3, 3, 3, "--dtype", "x").stderr
     assert all(repr(name) in message for name in ELEMENT_TYPES)
 

@@ -1,4 +1,4 @@
-"""The repair of PyPI's PoCL: changes what it knows, where it is needed, and nothing else."""
+"""The repair of PyPI's PoCL: it changes one known function where that is needed, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyclmm.tools import pocl_wheel
 
 @pytest.fixture
 def library(tmp_path):
-    """A file with the known function at its place; sparse, so that it costs no disk."""
+    """A sparse file with the known function at its offset."""
     path = tmp_path / "libpocl-1.so"
     with path.open("wb") as file:
         file.seek(pocl_wheel._OFFSET)
@@ -80,7 +80,7 @@ def test_nothing_is_done_without_need_or_ability(monkeypatch, library, log, flag
     assert at_offset(library).startswith(pocl_wheel._ORIGINAL)
 
 
-def test_a_build_that_fails_for_this_reason_says_what_would_do(monkeypatch, queue):
+def test_the_build_error_names_the_repair(monkeypatch, queue):
     def refuse(*_, **__):
         raise cl.RuntimeError("error: unknown target CPU 'generic'")
 

@@ -1,4 +1,4 @@
-"""`pyclmm selftest`: what is wrong is found, what crashes or hangs is told, and nobody is named."""
+"""`pyclmm selftest`: it finds wrong kernels, reports crashes and hangs, and its report names nobody."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.checks.test_selfcheck import WRONG, tamper
 DEVICE = device_info(default_device())
 LAW_NAMES = [*(law.name for law in laws.LAWS), laws.INTERFACE]
 
-# What goes wrong in the children: tiled's compiler aborts, naive's launches never end, flat leaves a
-# product out, sequential's builds fail and tell more than they should.
+# Faults in the children: the compiler aborts on tiled, launches of naive never end, flat leaves out a
+# product, and builds of sequential fail with a log that names user, host and paths.
 SITE = Template(
     """
 import os, time
@@ -56,16 +56,13 @@ program.read_source, program._build, cl.enqueue_nd_range_kernel = wrong_source, 
 )
 
 
-def test_kernels(monkeypatch, *names):
+def use_kernels(monkeypatch, *names):
     monkeypatch.setattr(selftest, "KERNELS", tuple(map(kernel_named, names)))
-
-
-test_kernels.__test__ = False  # type: ignore[attr-defined]
 
 
 @pytest.fixture
 def secrets(monkeypatch, tmp_path):
-    """A user and a host with names to look for."""
+    """The names of a made-up user and host, and paths, none of which may be shown."""
     home = tmp_path / "home" / "jane"
     home.mkdir(parents=True)
     monkeypatch.setattr(getpass, "getuser", lambda: "jane")
@@ -92,7 +89,7 @@ def test_a_refusal_has_its_reason(kernel, queue):
 
 
 def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(monkeypatch, sabotage):
-    test_kernels(monkeypatch, "tiled", "flat", "sequential", "single_group")
+    use_kernels(monkeypatch, "tiled", "flat", "sequential", "single_group")
     steps = []
     found = by_name(selftest.run(DEVICE, False, steps.append))
     assert {name: one.verdict for name, one in found.items()} == {
@@ -112,7 +109,7 @@ def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(monkeypatch, sabot
 
 
 def test_a_kernel_that_hangs_is_told_with_its_law(monkeypatch, sabotage):
-    test_kernels(monkeypatch, "naive")
+    use_kernels(monkeypatch, "naive")
     [tested] = selftest.run(DEVICE, False, lambda _: None, limit=4.0)
     assert tested.verdict == "hung"
     assert tested.laws[-1].law == LAW_NAMES[0]
@@ -120,7 +117,7 @@ def test_a_kernel_that_hangs_is_told_with_its_law(monkeypatch, sabotage):
 
 
 def test_the_command_writes_a_report_that_names_nobody(monkeypatch, sabotage, secrets, tmp_path):
-    test_kernels(monkeypatch, "sequential", "tiled")
+    use_kernels(monkeypatch, "sequential", "tiled")
     file = tmp_path / "report.json"
     done = CliRunner().invoke(cli.main, ["selftest", "--report", str(file)])
     assert done.exit_code == 1
@@ -138,8 +135,8 @@ def test_the_command_writes_a_report_that_names_nobody(monkeypatch, sabotage, se
         assert set(row) == {"law", "verdict", "cases", "error_ratio", "error_limit", "reason"}
 
 
-def test_the_command_says_that_all_is_well(monkeypatch, tmp_path):
-    test_kernels(monkeypatch, "naive")
+def test_the_command_reports_success(monkeypatch, tmp_path):
+    use_kernels(monkeypatch, "naive")
     file = tmp_path / "report.json"
     done = CliRunner().invoke(cli.main, ["selftest", "--quick", "--report", str(file)])
     assert done.exit_code == 0, done.output
@@ -147,7 +144,7 @@ def test_the_command_says_that_all_is_well(monkeypatch, tmp_path):
     assert json.loads(file.read_text())["kernels"][0]["verdict"] == "passed"
 
 
-def test_a_report_that_cannot_be_written_is_found_out_before(tmp_path):
+def test_a_report_that_cannot_be_written_is_refused_first(tmp_path):
     done = CliRunner().invoke(cli.main, ["selftest", "--report", str(tmp_path / "no" / "r.json")])
     assert done.exit_code == 2
     assert "there is no folder" in done.output
@@ -195,7 +192,7 @@ def test_no_text_names_user_host_or_path(text):
         ("-I/home/x/jane/y", "-I<path>"),
     ],
 )
-def test_what_is_no_secret_stays(monkeypatch, secrets, text, shown):
+def test_text_without_secrets_is_kept(monkeypatch, secrets, text, shown):
     assert selftest.anonymous(text) == shown
 
 
@@ -214,7 +211,7 @@ def test_a_user_without_name_home_or_folder(monkeypatch):
 
 @pytest.mark.parametrize("name", ["tiled", "naive"])
 @pytest.mark.parametrize("law", laws.LAWS, ids=lambda law: law.name)
-def test_right_kernels_obey(name, law):
+def test_right_kernels_obey_every_law(name, law):
     found = laws.check(default_queue(), kernel_named(name), law, full=False)
     assert found.wrong is None
     assert found.cases > 0
@@ -222,26 +219,26 @@ def test_right_kernels_obey(name, law):
 
 
 @pytest.mark.parametrize("fault", WRONG)
-def test_wrong_kernels_do_not(monkeypatch, fault):
+def test_wrong_kernels_break_a_law(monkeypatch, fault):
     tamper(monkeypatch, *WRONG[fault])
     queue = cl.CommandQueue(cl.Context([default_device()]))
     found = [laws.check(queue, kernel_named("tiled"), law, full=False) for law in laws.LAWS[:2]]
     assert any(f.wrong for f in found)
 
 
-# Flaws that a law is there to find: (kernel's file, right text, what it computes instead)
+# For each law a fault that it must find: (source file, right text, wrong text)
 FLAWS = {
     "error bound of random numbers": ("include/gemm.h", "SCALE(alpha, acc);", "SCALE(alpha, acc) * 1.0001f;"),
     "transposes": ("include/gemm.h", "#if TRANS_A", "#if 0"),
     "element types": ("include/types.h", "vload_half", "2 * vload_half"),
-    "stacks": ("include/gemm.h", "4 * get_global_id(2) + (which)", "which"),
+    "stacks": ("include/gemm.h", "batch_offsets[4 * (z) + (which)]", "batch_offsets[which]"),
     "beta, and C not read where it is 0": ("include/gemm.h", "#if HAS_C", "#if 1"),
-    "bias and activation": ("include/gemm.h", "BIAS == 1 ? j : i", "BIAS == 1 ? i : j"),
+    "bias and activation": ("include/gemm.h", "BIAS == 1 ? (j) : (i)", "BIAS == 1 ? (i) : (j)"),
 }
 
 
 @pytest.mark.parametrize("name", FLAWS)
-def test_each_law_finds_what_breaks_it(monkeypatch, name):
+def test_each_law_finds_its_fault(monkeypatch, name):
     tamper(monkeypatch, *FLAWS[name])
     queue = cl.CommandQueue(cl.Context([default_device()]))
     [law] = [law for law in laws.LAWS if law.name == name]

@@ -1,4 +1,4 @@
-"""The tuner: what it tries, what it believes, what it survives, and what it keeps."""
+"""The tuner: its candidates, its decisions, failures it survives, and the table it keeps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pyclmm.tools import cli, tuner, tuner_child
 
 HERE = device_info(default_device())
 SHAPE = (24, 20, 16)
-# What a driver does as it runs work-groups of 4 x 4, in children only: Python imports this at their start.
+# Python imports this when a child starts. Its driver then does *action* at work-groups of 4 x 4.
 SITE = """
 import pyopencl as cl
 real = cl.enqueue_nd_range_kernel
@@ -44,7 +44,7 @@ cl.enqueue_nd_range_kernel = enqueue
 
 
 class Few(Naive):
-    """`naive` with three tiles, the second of which is what a sabotaged driver cannot run."""
+    """`naive` with three tiles. A sabotaged driver cannot run the second."""
 
     def configs(self, problem, device):
         return [TileConfig(bm=2, bn=2), TileConfig(bm=4, bn=4), TileConfig(bm=8, bn=8)]
@@ -64,7 +64,7 @@ def few(monkeypatch, own_caches):
 
 @pytest.fixture
 def children(monkeypatch):
-    """Children that answer from a list of scripts: answers, and how the child ends."""
+    """(scripts, requests). Each child takes a script: its answers, and its failure or None."""
     scripts, requests = [], []
 
     def ask(module, request, limit, on_answer):
@@ -96,7 +96,7 @@ def kept():
 # deciding
 
 
-def test_a_challenger_wins_by_more_than_the_spread_only():
+def test_a_challenger_wins_only_by_more_than_the_spread():
     incumbent = [1.00, 1.02, 0.98, 1.01, 0.99]
     assert tuner.beats([0.9, 0.91, 0.89], incumbent)
     assert not tuner.beats([0.995] * 3, incumbent)
@@ -134,7 +134,7 @@ def test_the_fastest_is_kept(few, children):
         (Failure("it did not end within 99 seconds", hung=True), "did not end within 30 seconds"),
     ],
 )
-def test_a_lost_child_costs_its_candidate_only(few, children, failure, said):
+def test_a_lost_child_loses_only_its_candidate(few, children, failure, said):
     scripts, requests = children
     scripts.append(([*timed(0, [1.0]), {"trying": 1}], failure))
     scripts.append((timed(0, [1.0]) + timed(2, [0.5], [1.0]), None))
@@ -145,7 +145,7 @@ def test_a_lost_child_costs_its_candidate_only(few, children, failure, said):
     assert search.entry.config.bm == 8
 
 
-def test_an_incumbent_that_fails_later_is_not_relied_on(few, children):
+def test_an_incumbent_that_fails_later_is_dropped(few, children):
     scripts, requests = children
     crash = Failure("gone", crashed=True)
     scripts.append(([*timed(0, [1.0]), {"trying": 1}], crash))
@@ -157,7 +157,7 @@ def test_an_incumbent_that_fails_later_is_not_relied_on(few, children):
     assert [(t.choice.config.bm, t.reason) for t in search.tried] == [(4, "gone"), (2, "gone"), (8, None)]
 
 
-def test_a_child_that_never_begins_ends_the_search_with_its_reason(few, children):
+def test_a_child_that_cannot_start_ends_the_search_with_its_reason(few, children):
     scripts, _ = children
     scripts.append(([], Failure("there is no Python interpreter")))
     search = tuned().searches[0]
@@ -166,7 +166,7 @@ def test_a_child_that_never_begins_ends_the_search_with_its_reason(few, children
 
 
 def test_ctrl_c_keeps_what_was_found(few, children):
-    """In the second product, after a first candidate."""
+    """The interrupt comes in the second product, after its first candidate."""
     scripts, _ = children
     scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
     scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
@@ -184,8 +184,8 @@ def test_ctrl_c_keeps_what_was_found(few, children):
 
 
 @pytest.mark.parametrize(("presses", "entries"), [(1, 1), (2, 0)])
-def test_ctrl_c_in_the_last_check(few, children, monkeypatch, presses, entries):
-    """The first only ends the search; the second gives the unchecked winner up."""
+def test_ctrl_c_in_the_last_check_ends_the_search(few, children, monkeypatch, presses, entries):
+    """One interrupt ends the search. A second one drops the unchecked winner."""
     scripts, _ = children
     scripts.append((timed(0, [1.0]), None))
     left = iter([KeyboardInterrupt] * presses)
@@ -210,8 +210,8 @@ def test_a_winner_that_is_wrong_elsewhere_is_not_kept(few, children, monkeypatch
     assert kept() == []
 
 
-def test_the_budget_is_shared_and_ends(few, children):
-    """No product is begun when time is up."""
+def test_the_budget_is_divided_and_ends(few, children):
+    """No search starts after the budget is spent."""
     scripts, requests = children
     scripts.extend([(timed(0, [1.0]), None)] * 2)
     tuning = pyclmm.tune([SHAPE, (50, 50, 50)], layouts=["NN"], budget=60)
@@ -234,7 +234,7 @@ def test_the_budget_is_shared_and_ends(few, children):
         {"budget": float("nan")},
     ],
 )
-def test_wrong_calls_are_refused(wrong):
+def test_invalid_arguments_are_refused(wrong):
     with pytest.raises(ArgumentError):
         pyclmm.tune(**wrong)
 
@@ -267,7 +267,7 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
     def enqueue(binding, buffers, scalars, wait_for):
         events = real(binding, buffers, scalars, wait_for)
         ring.queue.flush()
-        time.sleep(0.1)  # it would be done long before
+        time.sleep(0.1)  # it would have ended by now if it had started
         enqueued.append([e.command_execution_status for e in events])
         return events
 
@@ -295,7 +295,7 @@ def test_rounds_alternate_with_the_incumbent(ring, monkeypatch):
     assert rounds[0] is not rounds[1]
 
 
-def test_what_is_hopeless_runs_once_and_takes_its_family_with_it(ring):
+def test_a_hopeless_candidate_runs_once_and_ends_its_family(ring):
     ring.challenge(choice(2))
     ring.to_beat = 1e-12
     assert len(ring.challenge(choice(4))["seconds"]) == 1
@@ -303,7 +303,7 @@ def test_what_is_hopeless_runs_once_and_takes_its_family_with_it(ring):
 
 
 def test_a_wrong_result_is_never_timed(ring, monkeypatch):
-    """In the self-check, or only at the product's own size."""
+    """The result may be wrong in the self-check, or only at the product's own size."""
     monkeypatch.setattr(tuner_child, "first_wrong_result", lambda *_: "wrong result in the self-check")
     assert ring.challenge(choice(2)) == {"reason": "wrong result in the self-check"}
     monkeypatch.setattr(tuner_child, "first_wrong_result", lambda *_: None)
@@ -395,7 +395,7 @@ def test_ctrl_c_on_the_command_line(few, children, tmp_path, monkeypatch):
         (("--plot", "x.doc"), "picture"),
     ],
 )
-def test_wrong_calls_say_what_would_do(arguments, said):
+def test_invalid_options_name_valid_ones(arguments, said):
     shown = run(*arguments)
     assert shown.exit_code == 2
     assert said in shown.output
@@ -423,7 +423,7 @@ def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, op
     assert [p.name for p in tmp_path.rglob("*")] == ["locked", "locked.json"]
 
 
-def test_a_table_that_cannot_be_written_is_told(few, children, monkeypatch):
+def test_a_table_that_cannot_be_written_is_reported(few, children, monkeypatch):
     scripts, _ = children
     scripts.append((timed(0, [1.0]), None))
     monkeypatch.setattr(store, "write_json", lambda *_: False)

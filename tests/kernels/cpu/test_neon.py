@@ -1,4 +1,4 @@
-"""The packed kernel compiled for a processor that is not here: 4 lanes, 32 registers (Neon), by clang."""
+"""clang compiles `packed` for Neon, which has 32 registers of 4 float32, without spills in the inner loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def multiply(problem: GemmProblem) -> Launch:
 
 
 def assembly(launch: Launch, folder: Path) -> str:
-    """By way of LLVM's text, where entries get C's calling convention: that is how PoCL does it too."""
+    """The assembly text. As in PoCL, kernel entries get C's calling convention in LLVM's text."""
     clang = shutil.which("clang") or shutil.which("clang-15")
     if clang is None:
         pytest.skip("no clang")
@@ -44,7 +44,7 @@ def assembly(launch: Launch, folder: Path) -> str:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
 def test_the_inner_loop_fits_neons_registers(dtype, tmp_path):
-    """No vector is spilled between the multiply-adds of a loop body: 12 sums, 4 steps of K."""
+    """The loop body has 12 sums times 4 steps of K and spills no vector."""
     problem = GemmProblem(512, 512, 512, dtype, dtype, dtype, dtype, lda=512, ldb=512, ldo=512)
     blocks = re.split(r"^\.LBB\w+:|^// %bb", assembly(multiply(problem), tmp_path), flags=re.M)
     body = max(blocks, key=lambda block: len(re.findall(r"\bfmla\b", block)))

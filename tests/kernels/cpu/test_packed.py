@@ -1,4 +1,4 @@
-"""The kernels for CPU devices: what they copy, how they cut, and every way their operands can lie."""
+"""`packed` and `matvec`, the kernels for CPU devices: packing, tiles and operands of every layout."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.cpu.packed_shape import cut, packs_a, packs_b, split_k
 from pyclmm.kernels.device import DeviceInfo
+from pyclmm.opencl.queues import new_queue
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.cases import small_integers
 
@@ -24,7 +25,7 @@ PACKING = [(("pack_a", a), ("pack_b", b)) for a, b in itertools.product((0, 1), 
 
 @pytest.fixture
 def cpu(device: DeviceInfo) -> DeviceInfo:
-    """The device under test as a CPU with four compute units and 256-bit vectors."""
+    """The device under test, as a CPU with four compute units and 256-bit vectors."""
     return dataclasses.replace(
         device, kind="cpu", compute_units=4, float_vector_width=8, local_mem_size=1 << 20
     )
@@ -59,7 +60,7 @@ def test_every_packing_and_split_is_exact(packing, split_k, trans, rng):
 
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("packing", PACKING)
-def test_complex_parts_meet_again(packing, rng):
+def test_packed_complex_products_are_exact(packing, rng):
     config = dataclasses.replace(ODD, options=packing)
     a, b = small_integers(rng, (7, 9), "c8"), small_integers(rng, (9, 10), "c8")
     a, b = a + 1j * small_integers(rng, a.shape, "c8"), b + 1j * small_integers(rng, b.shape, "c8")
@@ -69,7 +70,7 @@ def test_complex_parts_meet_again(packing, rng):
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_every_half_is_widened_exactly():
+def test_every_float16_is_converted_exactly():
     x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:, None]
     got = pyclmm.matmul(x, np.ones((1, 16), np.float16), kernel="packed")
     assert np.array_equal(got, np.repeat(x, 16, axis=1), equal_nan=True)
@@ -122,25 +123,26 @@ def test_only_cpu_devices_are_taken(cpu):
         assert "CPU" in kernel_named(name).supports(problem(1, 64, 64), gpu)
 
 
-def test_conversion_always_packs(cpu):
+def test_converted_operands_are_packed(cpu):
     config = kernel_named("packed").configs(problem(64, 64, 64, "float16"), cpu)[0]
     assert packs_a(problem(64, 64, 64, "float16"), config)
     assert packs_b(problem(64, 64, 64, "float16"), config)
     assert packs_b(problem(64, 64, 64, trans_b=True), config)
 
 
-def test_rows_a_page_apart_are_packed_and_near_ones_are_not(cpu):
+def test_rows_of_b_a_page_apart_are_packed(cpu):
     packed = kernel_named("packed")
     assert packed.configs(problem(1024, 1024, 1024), cpu)[0].option("pack_b") == 1
-    assert packed.configs(problem(2000, 2000, 2000), cpu)[0].option("pack_b") == 1  # large, rows far apart
-    assert packed.configs(problem(256, 256, 16384), cpu)[0].option("pack_b") == 0  # large, four rows a page
+    assert packed.configs(problem(2000, 2000, 2000), cpu)[0].option("pack_b") == 1  # large; rows far apart
+    assert packed.configs(problem(256, 256, 16384), cpu)[0].option("pack_b") == 0  # large; four rows a page
     assert packed.configs(problem(256, 256, 256), cpu)[0].option("pack_b") == 0
     assert packed.configs(problem(16, 1024, 1024), cpu)[0].option("pack_b") == 0
 
 
-def test_the_tile_that_leaves_least_over_is_taken(cpu):
-    """Of 16 lanes, at equal waste three vectors a row before two with Intel's compiler, which makes the
-    best of them; where B is read once, two.
+def test_the_tile_that_wastes_least_is_taken(cpu):
+    """With vectors of 16 elements and equal waste, Intel's compiler does best with three vectors a row.
+
+    PoCL gets two, and so does a product that reads B once.
     """
     intel, pocl = (
         dataclasses.replace(cpu, float_vector_width=16, platform_version=version, vendor=vendor)
@@ -168,7 +170,7 @@ def test_rows_of_a_pages_apart_are_packed(cpu):
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize(("bits", "dtype"), [(128, "f4"), (128, "c8"), (256, "f8")])
 def test_tiles_for_narrower_vectors_are_exact(device, bits, dtype, rng):
-    """What a Neon or an AVX2 machine would be given, run here: the arithmetic is that of wider vectors."""
+    """Configurations for Neon and AVX2 run on this device, whose vectors are wider."""
     if device.vector_bits < bits:
         pytest.skip(f"vectors of {device.vector_bits} bits")
     narrow = dataclasses.replace(device, float_vector_width=bits // 32)
@@ -182,7 +184,7 @@ def test_tiles_for_narrower_vectors_are_exact(device, bits, dtype, rng):
                     assert np.array_equal(pyclmm.matmul(a, b, kernel=(name, config)), a @ b), config
 
 
-def test_macro_tiles_cover_the_result_and_keep_all_units_busy(cpu):
+def test_macro_tiles_cover_the_result_and_use_every_compute_unit(cpu):
     for m, n, k in [(1000, 1000, 100), (64, 4096, 64), (4096, 64, 64), (17, 3, 50), (2048, 2048, 16)]:
         p = problem(m, n, k)
         config = kernel_named("packed").configs(p, cpu)[0]
@@ -197,15 +199,15 @@ def test_macro_tiles_cover_the_result_and_keep_all_units_busy(cpu):
             assert found.rows * found.columns >= 2 * cpu.compute_units
 
 
-def test_long_k_is_shared_where_the_result_is_small(cpu):
+def test_a_long_k_is_split_where_the_result_is_small(cpu):
     p = problem(16, 16, 100_000)
     config = kernel_named("packed").configs(p, cpu)[0]
     assert config.split_k == split_k(p, config, cpu) > 1
     assert kernel_named("packed").configs(problem(2048, 2048, 4096), cpu)[0].split_k == 1
 
 
-def test_long_k_is_shared_before_macro_tiles_shrink(cpu):
-    """Smaller macro-tiles would read each operand as many times."""
+def test_a_long_k_is_split_before_macro_tiles_shrink(cpu):
+    """Smaller macro-tiles would read the operands more often."""
     p = problem(256, 256, 16384)
     config = kernel_named("packed").configs(p, cpu)[0]
     found = cut(p, config, cpu)
@@ -213,7 +215,7 @@ def test_long_k_is_shared_before_macro_tiles_shrink(cpu):
     assert found.rows * found.columns * config.split_k >= 2 * cpu.compute_units
 
 
-def test_a_large_b_used_a_few_times_is_read_in_streams(cpu):
+def test_a_large_b_for_few_rows_is_read_in_place(cpu):
     def chosen(m, **given):
         return kernel_named("packed").configs(problem(m, 2048, 2048, **given), cpu)[0]
 
@@ -225,20 +227,13 @@ def test_a_large_b_used_a_few_times_is_read_in_streams(cpu):
     assert chosen(16, trans_b=True).bk > 16
 
 
-def test_old_pocl_gets_vectors_its_compiler_can_handle(cpu):
-    wide = dataclasses.replace(cpu, float_vector_width=16)
-    assert dataclasses.replace(wide, platform_version="OpenCL 3.0 PoCL 3.0-rc2  Linux").vector_bits == 256
-    assert dataclasses.replace(wide, platform_version="OpenCL 3.0 PoCL 3.1+debian").vector_bits == 512
-    assert dataclasses.replace(wide, float_vector_width=1).vector_bits == 128
-
-
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
 def test_little_local_memory_means_smaller_macro_tiles(cpu, dtype):
     small = dataclasses.replace(cpu, local_mem_size=1 << 15)
     assert kernel_named("packed").configs(problem(512, 512, 512, dtype), small)
 
 
-def test_violations_are_reasons(cpu):
+def test_each_violation_has_a_reason(cpu):
     packed = kernel_named("packed")
     wrong = TileConfig(bm=5, bn=4, bk=3, tm=2, tn=4, vec=3)
     reasons = " ".join(packed.violations(problem(8, 8, 8), wrong, cpu))
@@ -250,13 +245,17 @@ def test_violations_are_reasons(cpu):
 
 
 def with_gaps(queue, x):
-    """*x* on the device in every other column, so that it has to be copied."""
+    """*x* on the device, in every second column of an array, so that it must be copied."""
     return cla.to_device(queue, np.repeat(x, 2, axis=1))[:, ::2]
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_constant_b_is_packed_once(queue, rng, order):
-    """With a column-major out the product is the transposed one, and b its first operand."""
+    """With a column-major out the product is transposed and b becomes its first operand.
+
+    On a profiling queue each launch has an event, so that events count the launches.
+    """
+    queue = new_queue(queue.device, profiling=True)
     x, y = (small_integers(rng, (64, 64), "f4") for _ in range(2))
     a, b = cla.to_device(queue, x), with_gaps(queue, y)
     out = cla.Array(queue, (64, 64), np.float32, order=order)
@@ -268,7 +267,7 @@ def test_a_constant_b_is_packed_once(queue, rng, order):
     assert counts[0] > counts[1] == counts[2] >= 1
 
 
-def test_another_b_than_the_constant_one_is_packed_again(queue, rng):
+def test_a_b_other_than_the_constant_one_is_packed_again(queue, rng):
     x, *ys = (small_integers(rng, (64, 64), "f4") for _ in range(3))
     a, bs = cla.to_device(queue, x), [with_gaps(queue, y) for y in ys]
     plan = pyclmm.Matmul(a, bs[0], constant_b=True, kernel="packed")
@@ -276,7 +275,7 @@ def test_another_b_than_the_constant_one_is_packed_again(queue, rng):
         assert np.array_equal(plan(a, bs[i]).get(), x @ ys[i])
 
 
-def test_without_the_promise_a_changed_b_is_seen(queue, rng):
+def test_without_constant_b_a_changed_b_is_read_again(queue, rng):
     x = small_integers(rng, (64, 64), "f4")
     a, whole = cla.to_device(queue, x), cla.to_device(queue, np.zeros((64, 128), np.float32))
     plan = pyclmm.Matmul(a, whole[:, ::2], kernel="packed")
@@ -292,6 +291,6 @@ def test_a_constant_host_b_is_packed_once(rng):
     plan = pyclmm.Matmul(a, b, constant_b=True, kernel="packed")
     right = a @ b
     assert np.array_equal(plan(a, b), right)
-    if any(w.name == "b_panels" for w in plan._executable.work.workspace):
-        b[...] = 0
-        assert np.array_equal(plan(a, b), right)
+    assert any(w.name == "b_panels" for w in plan._executable.work.workspace), "B is packed"
+    b[...] = 0
+    assert np.array_equal(plan(a, b), right)

@@ -15,7 +15,7 @@ def tile(*sizes, vec=4, split_k=0, slices=1):
     return TileConfig(*sizes, vec, 2, split_k, (("fetch_b", 0), ("held", 1), ("slices", slices)))  # type: ignore[call-arg]
 
 
-WIDE = tile(16, 32, 8, 16, 16, 4, 8)  # two sub-groups of 4 x 2 work-items
+WIDE = tile(16, 32, 8, 16, 16, 4, 8)  # two sub-groups, each 4 x 2 work-items
 SLICED = tile(16, 32, 16, 8, 32, 4, 8, slices=2, split_k=2)
 NARROW = tile(8, 8, 4, 4, 8, 2, 4, vec=1, split_k=3)
 TILES = [WIDE, SLICED, NARROW]
@@ -32,14 +32,14 @@ def operands(rng, m, n, k, trans, dtype="f4", stack=()):
 
 @pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("config", TILES, ids=["wide", "sliced", "narrow"])
-def test_edges_in_every_layout(config, trans, rng):
+def test_edges_are_exact_in_every_layout(config, trans, rng):
     for m, n, k in EDGES:
         a, b = operands(rng, m, n, k, trans)
         assert np.array_equal(pyclmm.matmul(a, b, kernel=("register", config)), a @ b), (m, n, k)
 
 
 @pytest.mark.parametrize("config", TILES, ids=["wide", "sliced", "narrow"])
-def test_epilogue_of_stacks(config, rng):
+def test_epilogue_of_stacks_is_exact(config, rng):
     a, b = operands(rng, 17, 33, 20, "NT", stack=(3,))
     c = rng.integers(-4, 5, (3, 17, 33)).astype("f4")
     bias = np.arange(33, dtype="f4")
@@ -48,7 +48,7 @@ def test_epilogue_of_stacks(config, rng):
 
 
 @pytest.mark.parametrize("dtype", ["f2", "i8", "c8"])
-def test_types_that_are_converted_or_have_no_wide_access(dtype, rng):
+def test_converted_types_and_types_without_wide_accesses_are_exact(dtype, rng):
     config = tile(8, 8, 4, 8, 8, 2, 2, vec=1)
     a, b = operands(rng, 9, 10, 11, "NN", dtype)
     assert np.array_equal(pyclmm.matmul(a, b, kernel=("register", config)), a @ b)
@@ -64,7 +64,7 @@ def test_same_bits_every_time(config, rng):
 @pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("split_k", [0, 3])
 @pytest.mark.parametrize("side", [1, 3])
-def test_thin_sides_in_every_layout(side, split_k, trans, rng):
+def test_thin_is_exact_in_every_layout(side, split_k, trans, rng):
     config = TileConfig(vec=4, split_k=split_k, options=(("depth", 2), ("lanes", 4), ("teams", 4)))
     for m, n, k in ((side, 50, 60), (64, side, 64), (side, side, 33), (side, 20, 1)):
         a, b = operands(rng, m, n, k, trans)

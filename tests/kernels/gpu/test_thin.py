@@ -1,4 +1,4 @@
-"""Thin products of 16-bit elements, of which one access takes several."""
+"""`thin`: one access reads several 16-bit elements, and the configuration chosen by the reading model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHAPES = [(1, 256, 512), (2, 264, 520), (8, 128, 256), (200, 7, 96), (256, 1, 64
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("trans_b", "NT")
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
-def test_wide_accesses_to_short_elements(queue, rng, unchecked, dtype, trans_b, m, n, k):
+def test_wide_accesses_to_16_bit_elements_are_exact(queue, rng, unchecked, dtype, trans_b, m, n, k):
     a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((m, k), (k, n)))
     stored = np.ascontiguousarray(b.T) if trans_b == "T" else b
     plan = pyclmm.Matmul(a, stored, trans_b=trans_b, kernel="thin", queue=queue, dtype=np.float32)
@@ -30,7 +30,7 @@ def test_wide_accesses_to_short_elements(queue, rng, unchecked, dtype, trans_b, 
     assert np.array_equal(plan(a, stored), a.astype("f4") @ b.astype("f4"))
 
 
-def test_short_elements_keep_their_specials(queue, unchecked):
+def test_infinities_nans_and_denormals_of_16_bit_elements_are_kept(queue, unchecked):
     values = np.array([np.inf, -np.inf, np.nan, 6e-8, -6e-8, 65504, 1e-5, 1], np.float16)
     a, b = np.zeros((1, 8), np.float16), np.zeros((8, 64), np.float16)
     a[0, 3], b[3] = 1, np.tile(values, 8)
@@ -38,8 +38,8 @@ def test_short_elements_keep_their_specials(queue, unchecked):
     assert np.array_equal(got, b[3:4], equal_nan=True)
 
 
-# Shapes whose configurations were timed on an H200 (docs/kernels/register.md), and the fastest of them or one
-# within 2 % of it: lanes, teams, depth.
+# Shapes timed on an H200 (docs/kernels/register.md), and the configurations (lanes, teams, depth) that were
+# fastest or within 2 % of it.
 FASTEST = [
     ("float16", (1, 8192, 8192), [(8, 64, 6), (8, 128, 4)]),
     ("float16", (1, 4096, 4096), [(4, 128, 4), (8, 64, 6)]),
@@ -51,14 +51,14 @@ FASTEST = [
 
 
 @pytest.mark.parametrize(("kind", "shape", "fastest"), FASTEST, ids=str)
-def test_the_model_chooses_what_was_measured_to_be_fastest(kind, shape, fastest):
+def test_the_model_chooses_the_configuration_measured_fastest(kind, shape, fastest):
     given = problem(kind, *shape)
     chosen = THIN.configs(given, H200)[0]
     assert tuple(chosen.option(name) for name in ("lanes", "teams", "depth")) in fastest
     assert len(THIN.launches(given, chosen, H200).launches) == 1
 
 
-def test_few_columns_and_a_long_k_are_cut():
+def test_few_columns_and_a_long_k_split_k():
     given = problem("float16", 1, 512, 65536)
     assert len(THIN.launches(given, THIN.configs(given, H200)[0], H200).launches) == 2
 

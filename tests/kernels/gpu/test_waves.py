@@ -1,4 +1,4 @@
-"""The choice without tuning: tile geometry and the arithmetic of waves, on made-up devices."""
+"""`register` without measurements: its tile geometry and its count of waves, on made-up devices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_arithmetic_of_one_tile():
     assert units(ARC) == 32
 
 
-def test_access_is_wide_only_where_every_line_allows():
+def test_accesses_are_wide_only_where_every_row_is_aligned():
     wide = problem(64, 64, 64)
     a, b = sides(wide, BIG)
     assert (a.vec, a.across, a.pad) == (1, True, 4), "an asynchronous copy cannot transpose more than one"
@@ -62,7 +62,7 @@ def test_access_is_wide_only_where_every_line_allows():
         ({"bn": 128, "sgn": 128, "bm": 192, "sgm": 64}, "do not fill"),
     ],
 )
-def test_misfits_say_why(change, reason):
+def test_a_tile_that_does_not_fit_has_a_reason(change, reason):
     assert any(reason in text for text in misfits(replace(BIG, **change), "float32"))
 
 
@@ -91,7 +91,7 @@ def test_asynchronous_copies_are_for_new_nvidia_devices_and_plain_operands():
     "shape", [(4096,) * 3, (4097, 4095, 1000), (64, 64, 100_000), (1, 1, 1), (5, 7, 0), (0, 4, 4)]
 )
 @pytest.mark.parametrize("device", [H200, MI250, MALI, ONE_ITEM], ids=lambda d: d.name)
-def test_parts_cover_every_tile_once_and_ranges_cover_k(shape, device):
+def test_parts_cover_every_tile_once_and_split_k_covers_k(shape, device):
     p = problem(*shape)
     for config in REGISTER.configs(p, device):
         tiling = Tiling(p, config, device)
@@ -111,13 +111,13 @@ def test_big_products_get_big_tiles_and_small_ones_small():
     assert len(parts) == 1
 
 
-def test_k_is_cut_where_tiles_are_few():
+def test_k_is_split_where_tiles_are_few():
     config, parts = best(H200, 256, 256, 65536)
     groups = sum(part.tiles * part.split_k for part in parts)
     assert 100 <= groups <= 4 * 132, config
 
 
-def test_only_the_last_wave_is_cut():
+def test_only_the_last_wave_splits_k():
     _, parts = best(H200, 3072, 3072, 3072)
     assert [part.split_k > 1 for part in parts] == [False, True]
 
@@ -135,7 +135,7 @@ def test_the_choice_is_a_pure_function():
     assert REGISTER.launches(p, BIG, H200) == REGISTER.launches(p, BIG, H200)
 
 
-def test_a_new_shape_compiles_nothing():
+def test_a_new_shape_needs_no_new_program():
     whole = replace(BIG, split_k=1)
     programs = {
         launch.program

@@ -1,7 +1,7 @@
-"""NumPy models of how operands and results lie in local memory and registers on matrix units.
+"""NumPy models of the layouts in local memory and registers that matrix units need. No device is needed.
 
-Each model is written from the layout that a header of cl/ draws, in the header's own names, and put
-together with the others into a product that must be right: no device is needed.
+Each model follows the layout drawn in a header of cl/ and uses the header's names. Together the models must
+give a right product.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 LANES = np.arange(32)
-G, T = LANES // 4, LANES % 4  # work-item 4 g + t of a sub-group
+G, T = LANES // 4, LANES % 4  # g and t of each work-item 4 g + t of a sub-group
 
 
 def box(matrix):
@@ -23,19 +23,19 @@ def box(matrix):
 
 
 def across(matrix):
-    """A tile across K: boxes of 64 columns, one after the other."""
+    """A tile of an operand stored across K: boxes of 64 columns, one after the other."""
     columns = 128 // matrix.itemsize
     return np.concatenate([box(matrix[:, i : i + columns]) for i in range(0, matrix.shape[1], columns)])
 
 
 def load_matrices(memory, address):
-    """ldmatrix: work-item l names 16 bytes, row l % 8 of matrix l / 8; words [matrix, work-item]."""
+    """ldmatrix: work-item l addresses 16 bytes, row l % 8 of matrix l / 8. Words: [matrix, work-item]."""
     rows = memory[address[:, None] + np.arange(16)].reshape(4, 8, 16)
     return rows.view(np.uint32)[:, G, T]
 
 
 def load_matrices_transposed(memory, address):
-    """ldmatrix.trans: the same of 8 x 8 matrices of 16-bit elements, transposed."""
+    """ldmatrix.trans: the same, with each 8 x 8 matrix of 16-bit elements transposed."""
     rows = memory[address[:, None] + np.arange(16)].reshape(4, 8, 16).view(np.uint16)
     return np.ascontiguousarray(rows.transpose(0, 2, 1)).view(np.uint32)[:, G, T]
 
@@ -53,7 +53,7 @@ def b_words(lines):
 
 
 def mma(a, b, dtype):
-    """The product of two fragments, taken apart as mma.sync takes them: d[2 h + c], a work-item each."""
+    """mma.sync: the product of two fragments, as d[2 h + c] of each work-item."""
     per_word = 4 // np.dtype(dtype).itemsize
     left, right = np.empty((16, 8 * per_word), dtype), np.empty((8, 8 * per_word), dtype)
     for q in (0, 1):
@@ -77,8 +77,8 @@ def test_a_box_keeps_rows_and_columns_off_the_same_banks():
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8])
 @pytest.mark.parametrize("step", range(4))
-def test_fragments_along_k_are_loaded_as_the_units_take_them(dtype, step):
-    """cl/nvidia/mma_words.h: load_a and load_b of an operand whose lines run along K."""
+def test_fragments_along_k_are_loaded_as_mma_takes_them(dtype, step):
+    """cl/nvidia/mma_words.h: load_a and load_b of an operand stored along K."""
     per_step = 32 // np.dtype(dtype).itemsize
     lines = small((32, 4 * per_step), dtype)
     memory = box(lines)
@@ -95,8 +95,8 @@ def test_fragments_along_k_are_loaded_as_the_units_take_them(dtype, step):
 
 @pytest.mark.parametrize("step", range(4))
 @pytest.mark.parametrize("row", [0, 48, 64, 112])
-def test_fragments_across_k_are_loaded_as_the_units_take_them(step, row):
-    """The same of 16-bit elements whose lines run across K, 64 of them in a line."""
+def test_fragments_across_k_are_loaded_as_mma_takes_them(step, row):
+    """The same for 16-bit elements of an operand stored across K, in boxes of 64 columns."""
     stored = small((64, 128), np.float16)  # (k, m)
     memory, wanted = across(stored), slice(step * 16, step * 16 + 16)
     k = step * 16 + LANES // 16 * 8 + LANES % 8
@@ -139,8 +139,9 @@ def test_the_accumulators_of_a_quartet_cover_its_tile_once(n):
 @pytest.mark.parametrize("lines_across", [False, True])
 @pytest.mark.parametrize("step", range(4))
 def test_a_step_of_a_tile_is_found_where_its_descriptor_points(lines_across, step):
-    """wgmma_tile and WGMMA_STEP: atoms of eight rows every 1,024 bytes, chunks of 64 columns every
-    8,192; the swizzle is of the address, so that a step of 32 bytes along K stays inside of it."""
+    """wgmma_tile and WGMMA_STEP: an atom of eight rows has 1,024 bytes, a chunk of 64 columns 8,192.
+
+    The swizzle depends on the address only, so that a step of 32 bytes along K stays inside an atom."""
     columns = 128
     stored = small((64, columns) if lines_across else (columns, 64), np.float16)
     memory = across(stored) if lines_across else box(stored)
@@ -158,7 +159,7 @@ def test_a_step_of_a_tile_is_found_where_its_descriptor_points(lines_across, ste
 
 @pytest.mark.parametrize("step", range(4))
 def test_a_step_of_32_columns_across_k_is_found_where_its_descriptor_points(step):
-    """wgmma_right: boxes of 64 bytes, atoms of eight rows every 512; chunk c of row r at c ^ (r / 2 % 4)."""
+    """wgmma_right: boxes of 64 bytes, atoms of eight rows in 512, chunk c of row r at c ^ (r / 2 % 4)."""
     stored = small((64, 32), np.float16)  # (k, column)
     memory = np.empty((64, 4, 8), np.float16)
     for r, row in enumerate(stored.reshape(64, 4, 8)):
@@ -175,7 +176,7 @@ W = np.arange(128)
 
 
 def left_row(w):
-    """cl/nvidia/fragment_rows.h, LEFT_REGISTERS 1: fragment_row; row h is the next one."""
+    """fragment_row of cl/nvidia/fragment_rows.h with LEFT_REGISTERS 1. Row h is the next one."""
     return (w >> 6) * 32 + (w >> 3 & 1) * 16 + (w >> 5 & 1) * 8 + (w >> 4 & 1) * 4 + (w >> 2 & 1) * 2
 
 
@@ -188,8 +189,9 @@ def left_places(step):
 
 @pytest.mark.parametrize("step", range(4))
 def test_tf32_across_k_goes_through_registers(step):
-    """ptx_wgmma.h: row 16 s + g + 8 h of the instruction's A is (t + 4 q) of a[h + 2 q]; it may stand for any
-    row of the tile, which only decides where results go."""
+    """ptx_wgmma.h: row 16 s + g + 8 h of the instruction's A is (t + 4 q) of a[h + 2 q].
+
+    That row may hold any row of the tile: it only decides where results go."""
     stored = small((32, 64), np.float32)  # (k, row): two boxes
     memory = across(stored).view(np.float32)
     instruction = np.empty((64, 8), np.float32)
@@ -210,7 +212,7 @@ def test_sixteen_work_items_read_their_pairs_from_different_banks():
 
 
 def test_four_work_items_store_a_sector_of_a_swapped_result():
-    """cl/nvidia/fragment_columns.h: of one column of a sub-group's fragments, pairs h = 0 and 1 of 4 bytes."""
+    """cl/nvidia/fragment_columns.h: pairs h = 0 and 1 of 4 bytes in a column of a sub-group's fragments."""
     for s in range(4):
         sectors = left_row(32 * s + 4 * np.arange(8)) // 8
         assert np.unique(sectors, return_counts=True)[1].tolist() == [4, 4]
@@ -244,7 +246,7 @@ def test_float64_fragments_make_the_product(mma_k):
 
 @pytest.mark.parametrize("length", [16, 32, 64, 128])
 def test_padded_lines_of_float64_meet_sixteen_banks(length):
-    """16 work-items read at once: 4 rows x 4 elements of K, or 4 lines of K x 4 rows."""
+    """16 work-items read 4 rows x 4 elements of K at once, or, stored across K, 4 values of K x 4 rows."""
     for half in (0, 16):
         lanes = slice(half, half + 16)
         for line, element in ((G, T), (T, G)):
@@ -252,11 +254,11 @@ def test_padded_lines_of_float64_meet_sixteen_banks(length):
             assert len(set(banks)) == 16
 
 
-# --- AMD's and Intel's units: cl/units/unit_tile.h, cl/units/amd_mfma.h, cl/units/amd_wmma.h, cl/units/intel_dpas.h ------------
+# --- AMD's and Intel's matrix units: unit_tile.h, amd_mfma.h, amd_wmma.h and intel_dpas.h of cl/units/ ----
 
 
 def place(width, word, x, swizzle):
-    """unit_tile.h: PLACE, where a word lies in a tile."""
+    """PLACE of unit_tile.h: where a word lies in a tile."""
     return word * width + (x ^ (word * swizzle % 16))
 
 
@@ -269,8 +271,9 @@ def test_every_word_of_a_tile_has_a_place_of_its_own(width, swizzle):
 
 @pytest.mark.parametrize(("lanes", "words", "nbytes"), [(64, 8, 8), (64, 16, 4), (64, 8, 4), (32, 4, 16)])
 def test_words_of_a_sub_group_meet_different_banks(lanes, words, nbytes):
-    """Whether it fills a tile along K or reads a fragment: of 32 banks of 4 bytes each as often as any, or
-    (words of 4 bytes, which 16 places tell apart) twice as often."""
+    """A sub-group that fills a tile along K or reads a fragment uses all 32 banks of 4 bytes equally often.
+
+    When filling, words of 4 bytes may meet a bank twice as often, as only 16 places are distinguished."""
     lane, swizzle = np.arange(lanes), lanes // words
     fills = place(128, lane % words, lane // words, swizzle)
     reads = place(128, 2 + lane // 32, lane % 32, swizzle)
@@ -280,13 +283,13 @@ def test_words_of_a_sub_group_meet_different_banks(lanes, words, nbytes):
 
 
 def fragments(a, b, lanes, row, column, k_of_a, k_of_b):
-    """What the work-items hold of A and of B: a(row(l, e), k), b(k, column(l, e)) -> registers [l, e]."""
+    """The registers [l, e] of work-item l for A and B: a(row(l, e), k) and b(k, column(l, e))."""
     lane = np.arange(lanes)[:, None]
     return a[row(lane), k_of_a(lane)], b[k_of_b(lane), column(lane)]
 
 
 def told(a, b, m, n, k, where_a, where_b, where_d, elements):
-    """The product as the vendor's table says: each function gives (lane, element) of its element."""
+    """The product by the vendor's tables: each function gives the (lane, element) that holds an element."""
     lanes = len(a)
     d = np.zeros((lanes, elements))
     left = np.array([[a[where_a(i, q)] for q in range(k)] for i in range(m)])
@@ -302,7 +305,7 @@ def told(a, b, m, n, k, where_a, where_b, where_d, elements):
     [(16, 1, True), *((rows, word_k, False) for rows in (16, 32) for word_k in (1, 2, 4, 8))],
 )
 def test_mfma_fragments_make_the_product(rows, word_k, double):
-    """amd_mfma.h against the tables of AMD's matrix instruction calculator (element -> register)."""
+    """amd_mfma.h agrees with AMD's matrix instruction calculator (element -> register)."""
     k, e = 64 // rows * word_k, np.arange(word_k)
     a, b = small((rows, k), np.float64), small((k, rows), np.float64, seed=1)
 
@@ -332,7 +335,7 @@ def test_mfma_fragments_make_the_product(rows, word_k, double):
 
 
 def test_wmma_fragments_make_the_product():
-    """amd_wmma.h against the same tables: both halves of a sub-group hold all of A and B."""
+    """amd_wmma.h agrees with the same tables: both halves of a sub-group hold all of A and B."""
     e = np.arange(16)
     a, b = small((16, 16), np.float64), small((16, 16), np.float64, seed=1)
     held_a, held_b = fragments(
@@ -350,11 +353,12 @@ def test_wmma_fragments_make_the_product():
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("word_k", [2, 4])
 def test_dpas_fragments_make_the_product(lanes, word_k):
-    """intel_dpas.h against the extension's text: a work-item has the same part of K of every row of A, a
-    column of B and of D."""
+    """intel_dpas.h agrees with the extension's text.
+
+    A work-item holds the same range of K of every row of A, and a column of B and of D."""
     k, per_lane = 8 * word_k, 8 * word_k // lanes
     a, b = small((8, k), np.float64), small((k, lanes), np.float64, seed=1)
-    e = np.arange(8 * per_lane)  # element number of a work-item: row by row
+    e = np.arange(8 * per_lane)  # a work-item's elements are numbered row by row
     held_a = a[e // per_lane, per_lane * np.arange(lanes)[:, None] + e % per_lane]
     held_b = b.T
     d = told(
@@ -365,13 +369,13 @@ def test_dpas_fragments_make_the_product(lanes, word_k):
     assert np.array_equal(d, (a @ b).T)
 
 
-# --- strips of float64: cl/nvidia/ptx_strips.h and cl/nvidia/strip_fragments.h ---------------------------------------
+# --- strips of float64: cl/nvidia/ptx_strips.h and cl/nvidia/strip_fragments.h ---------------------
 
 STEPS = np.arange(2)
 
 
 def weighed(w0, w1, w2):
-    """Bits 0, 1, 2 of g, each with its weight."""
+    """The sum of bits 0, 1 and 2 of g with these weights."""
     return (G & 1) * w0 + (G >> 1 & 1) * w1 + (G >> 2) * w2
 
 
@@ -383,20 +387,20 @@ STANDS_FOR = {
 
 
 def reads(lie, step):
-    """Of a strip, the byte address of each read of f[h + 2 q]: [q, h, work-item]."""
+    """The byte addresses in a strip from which f[h + 2 q] is read: [q, h, work-item]."""
     g, _ = STANDS_FOR[lie]
     h, q = np.arange(2)[None, :, None], np.arange(2)[:, None, None]
     if lie == "along":
         place = g * 128 + (T // 2 ^ g % 8) * 16 + T % 2 * 8
         return h * 128 + (place ^ (h * 16 + q * 32 + step * 64))
     place = T * 128 + (g // 2 ^ T) * 16 + g % 2 * 8
-    if lie == "across_a":  # both h in one read
+    if lie == "across_a":  # one read has both h
         return step * 1024 + q * 512 + (place ^ q * 64) + h * 8
     return step * 1024 + q * 512 + (place ^ (h * 32 + q * 64))
 
 
 def stands_for(lie):
-    """Rows (columns of B) of the strip that g and h stand for: [h, work-item]."""
+    """The rows of A, or columns of B, of the strip for g and h: [h, work-item]."""
     g, h_weight = STANDS_FOR[lie]
     return np.array([g, g + h_weight])
 
@@ -415,7 +419,7 @@ def test_strips_are_read_as_they_lie(lie, step):
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("lie", ["along", "across_a", "across_b"])
 def test_no_two_reads_of_strips_meet_a_bank(lie, step):
-    """16 work-items read 8 bytes at once, 8 of them 16 bytes: across K, A's h = 0 and 1 together."""
+    """Either 16 work-items read 8 bytes at once or 8 read 16 bytes: across K, A's h = 0 and 1 together."""
     at_once, nbytes = (8, 16) if lie == "across_a" else (16, 8)
     for address in reads(lie, step)[:, : 1 if lie == "across_a" else 2].reshape(-1, 32):
         assert (address % nbytes == 0).all()
@@ -433,7 +437,7 @@ def test_strips_make_the_product_and_results_lie_in_pairs(across_a, across_b):
     for h in (0, 1):
         left[G + 8 * h] = rows[row[h]]
     out = np.full((16, 16), np.nan)
-    d = []  # [fragment][2 h + e], a work-item each
+    d = []  # [fragment][2 h + e] of each work-item
     for fragment in (0, 1):
         right = np.zeros((8, 8))
         right[G] = columns[column[fragment]]
@@ -444,6 +448,6 @@ def test_strips_make_the_product_and_results_lie_in_pairs(across_a, across_b):
             pair = 4 * e + (T & 1) * (8 if across_b else 2) + T // 2 * (2 if across_b else 8)
             for c in (0, 1):
                 out[row[h], pair + c] = d[e if across_b else c][2 * h + (c if across_b else e)]
-            sectors = pair.reshape(8, 4) // 4  # of 32 bytes: two work-items fill each
+            sectors = pair.reshape(8, 4) // 4  # of 32 bytes, filled by two work-items
             assert all(sorted(s) == [s.min(), s.min(), s.max(), s.max()] for s in sectors)
     assert np.array_equal(out, rows @ columns.T)

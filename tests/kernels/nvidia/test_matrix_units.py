@@ -1,4 +1,4 @@
-"""The kernel families for NVIDIA's matrix units, on made-up devices: nothing here needs a GPU."""
+"""The families for NVIDIA's matrix units on made-up devices, without a GPU: refusals, choices, assembly."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ taken = pytest.mark.parametrize(("name", "given", "device"), TAKEN)
 
 
 @taken
-def test_what_they_take(name, given, device):
+def test_each_family_takes_its_products(name, given, device):
     kernel = kernel_named(name)
     assert kernel.supports(given, device) is None
     configs = kernel.configs(given, device)
@@ -97,19 +97,19 @@ def test_what_they_take(name, given, device):
 @pytest.mark.parametrize("kernel", FAMILIES, ids=lambda k: k.name)
 @pytest.mark.parametrize("device", [RADEON, TURING], ids=lambda d: d.name)
 @pytest.mark.parametrize("given", [p for _, p, _ in TAKEN[:5]] + [problem("float64")], ids=str)
-def test_devices_without_the_units_are_refused_with_a_reason(kernel, device, given):
+def test_devices_without_the_matrix_unit_are_refused_with_a_reason(kernel, device, given):
     assert "compute capability" in kernel.supports(given, device)
 
 
 @pytest.mark.parametrize("device", [H200, A100, ADA], ids=lambda d: d.name)
-def test_highest_float32_never_gets_them(device):
+def test_highest_float32_is_not_for_matrix_units(device):
     for kernel in FAMILIES:
         assert kernel.supports(problem("float32"), device) is not None
         assert kernel.supports(problem("complex64"), device) is not None
 
 
 @pytest.mark.parametrize("device", [A100, ADA], ids=lambda d: d.name)
-def test_only_sm_90_gets_rewritten_programs(device):
+def test_wgmma_and_split_need_sm_90(device):
     assert kernel_named("wgmma").supports(problem(), device) is not None
     assert kernel_named("split").supports(problem("float32", precision="high"), device) is not None
 
@@ -125,7 +125,7 @@ def test_only_sm_90_gets_rewritten_programs(device):
     ],
     ids=str,
 )
-def test_what_the_one_pass_families_refuse(given):
+def test_wgmma_and_mma_refuse_other_products(given):
     for name in ("wgmma", "mma"):
         assert kernel_named(name).supports(given, H200) is not None
 
@@ -145,7 +145,7 @@ def test_a_new_shape_compiles_nothing_new():
         assert {x.program for x in new} <= {x.program for x in old}, name
 
 
-def test_operands_are_packed_only_where_they_have_to_be():
+def test_operands_are_packed_only_where_necessary():
     def packed(given, unit=FLOAT16):
         found = Operands.of(given, unit)
         return found.pack_a, found.pack_b
@@ -183,7 +183,7 @@ def test_tf32_across_k_goes_through_registers(trans, more, swapped, packs):
 @pytest.mark.parametrize(
     ("shape", "both"), [((16, 4096), True), ((4096, 16), True), ((64, 4096), False)], ids=str
 )
-def test_few_rows_or_columns_are_tried_either_way(shape, both):
+def test_few_rows_or_columns_are_tried_swapped_and_not(shape, both):
     m, n = shape
     found = kernel_named("wgmma").configs(problem(m=m, n=n), H200)
     assert {c.option("swapped") for c in found} == ({0, 1} if both else {0})
@@ -192,7 +192,7 @@ def test_few_rows_or_columns_are_tried_either_way(shape, both):
         assert launches[0].kernel == "matmul_wgmma"  # nothing is packed
 
 
-def test_a_swapped_launch_has_its_operands_exchanged():
+def test_a_swapped_launch_swaps_the_operands():
     given = problem("float32", m=512, n=256, k=1024, precision="medium", a_align=4)
     pack, product = (
         kernel_named("wgmma").launches(given, kernel_named("wgmma").configs(given, H200)[0], H200).launches
@@ -213,8 +213,7 @@ def test_local_memory_follows_the_compute_capability():
 
 
 @taken
-def test_every_argument_has_a_parameter(name, given, device):
-    """The launches' arguments are as many as the kernel functions' parameters."""
+def test_launches_use_declared_workspace_and_whole_work_groups(name, given, device):
     kernel = kernel_named(name)
     work = kernel.launches(given, kernel.configs(given, device)[0], device)
     spaces = {w.symbol for w in work.workspace}
@@ -239,14 +238,14 @@ def stack_of(z, m, n, k, strides):
 
 
 @pytest.mark.parametrize(("shape", "tile", "alternate"), FASTEST, ids=str)
-def test_the_model_chooses_what_was_measured_to_be_fastest(shape, tile, alternate):
+def test_the_model_chooses_the_tile_measured_fastest(shape, tile, alternate):
     z, m, n, k = shape
     given = stack_of((z,), m, n, k, ((m * k,), (k * n,))) if z > 1 else problem(m=m, n=n, k=k)
     chosen = kernel_named("wgmma").configs(given, H200)[0]
     assert (chosen.bm, chosen.bn, chosen.option("alternate"), chosen.split_k) == (*tile, alternate, 1)
 
 
-def test_few_tiles_and_a_long_k_are_cut():
+def test_few_tiles_and_a_long_k_split_k():
     for shape, cut in (((256, 256, 65536), (64, 128, 16)), ((512, 512, 16384), (128, 128, 8))):  # as measured
         m, n, k = shape
         chosen = kernel_named("wgmma").configs(problem(m=m, n=n, k=k), H200)[0]
@@ -266,7 +265,7 @@ def test_few_tiles_and_a_long_k_are_cut():
     ],
     ids=str,
 )
-def test_a_stack_at_even_distances_is_gone_through_at_once(z, strides, at_once):
+def test_one_set_of_work_groups_computes_an_evenly_spaced_stack(z, strides, at_once):
     given = stack_of(z, 64, 64, 64, strides)
     assert stacked(given) == at_once
     kernel = kernel_named("wgmma")
@@ -287,7 +286,7 @@ CLANG_FLAGS = [
 
 
 def assembled(program, device, work_items, tmp_path):
-    """What ptxas reports of *program*: (registers, bytes of spills, everything)."""
+    """The report of ptxas on *program*: (registers, bytes of spills, full text)."""
     source = PTX_BUILTINS + expanded(program.source)
     options = [o for o in build_options(program) if not o.startswith("-cl-")]
     built = subprocess.run(
@@ -299,7 +298,7 @@ def assembled(program, device, work_items, tmp_path):
     text = re.sub(r"\.version [\d.]+", ".version 8.6", text)
     if program.ptx_target:
         text = ptx.rewritten(text.encode()).decode()
-    # less local memory: the offline assembler refuses more than 48 KiB, the driver does not
+    # less local memory: ptxas refuses more than 48 KiB, the driver does not
     text = re.sub(r"(tiles\[)\d+", r"\g<1>4096", text)
     path = tmp_path / "program.ptx"
     path.write_text(text)
@@ -319,7 +318,7 @@ def assembled(program, device, work_items, tmp_path):
 
 @compilers
 @taken
-def test_they_assemble_without_spills(name, given, device, tmp_path):
+def test_programs_assemble_without_spills(name, given, device, tmp_path):
     kernel = kernel_named(name)
     work = kernel.launches(given, kernel.configs(given, device)[0], device)
     for launch in work.launches:
@@ -329,6 +328,6 @@ def test_they_assemble_without_spills(name, given, device, tmp_path):
             assert spills <= 8, report
 
 
-def test_sources_that_are_rewritten_carry_marks():
+def test_sources_that_are_rewritten_have_marks():
     for name in ("nvidia/ptx_wgmma.h", "nvidia/ptx_map.h"):
         assert ptx.MARK.decode().strip() in read_source(name)

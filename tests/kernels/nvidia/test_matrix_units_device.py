@@ -1,7 +1,7 @@
-"""The laws of a right product on matrix units: run where the default device has some, skipped elsewhere.
+"""The laws on NVIDIA's matrix units. They run where the default device has some and are skipped elsewhere.
 
-Integer data whose products and sums are exact in every type that takes part must come out exactly,
-whatever the unit, the packing and the order of the sums.
+Integers whose products and sums are exact in every type used must give exact results, with every packing and
+order of summation.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def integers(rng, shape, dtype):
 
 
 def padded(queue, x, pad):
-    """*x* on the device with *pad* elements behind each row, all of them 7."""
+    """*x* on the device, with *pad* elements of value 7 behind each row."""
     wide = np.full((*x.shape[:-1], x.shape[-1] + pad), 7).astype(x.dtype)
     wide[..., : x.shape[-1]] = x
     return cla.to_device(queue, wide)[..., : x.shape[-1]]
@@ -81,7 +81,7 @@ def exact(a, b, dtype):
 
 @kinds
 @pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT", "CC"])
-def test_exact_whatever_the_layout(queue, rng, name, dtype, precision, result, trans):
+def test_every_layout_is_exact(queue, rng, name, dtype, precision, result, trans):
     for (m, n, k), pad in itertools.product(SHAPES, (0, 3, 16)):
         a, b = integers(rng, (m, k), dtype), integers(rng, (k, n), dtype)
         as_stored = {"N": lambda x: x, "T": lambda x: x.T.copy(), "C": lambda x: x.conj().T.copy()}
@@ -93,7 +93,7 @@ def test_exact_whatever_the_layout(queue, rng, name, dtype, precision, result, t
 
 
 @kinds
-def test_exact_in_every_configuration(queue, rng, name, dtype, precision, result):
+def test_every_configuration_is_exact(queue, rng, name, dtype, precision, result):
     m, n, k = 700, 530, 520
     a, b = integers(rng, (m, k), dtype), integers(rng, (k, n), dtype)
     kind = np.dtype(dtype).name
@@ -111,7 +111,7 @@ ONE_PASS = [kind for kind in KINDS if kind[0] == "wgmma"]
 
 
 def wgmma_configs(m, n, k, dtype, **more):
-    """Every configuration of wgmma for such a product, of operands without padding."""
+    """Every configuration of wgmma for that product of operands without padding."""
     name = np.dtype(dtype).name
     problem = GemmProblem(m, n, k, name, name, name, "float32", **({"lda": k, "ldb": n, "ldo": n} | more))
     family = kernel_named("wgmma")
@@ -119,12 +119,12 @@ def wgmma_configs(m, n, k, dtype, **more):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT16])
-def test_more_tiles_than_compute_units_whole_and_cut(queue, rng, dtype):
+def test_more_tiles_than_compute_units_are_exact_with_and_without_split_k(queue, rng, dtype):
     m, n, k = 1500, 3000, 520
     a, b = (cla.to_device(queue, integers(rng, shape, dtype)) for shape in ((m, k), (k, n)))
     wanted = exact(a.get(), b.get(), dtype)
     for config in wgmma_configs(m, n, k, dtype):
-        for _ in range(2):  # the second call finds what the first left in its workspace
+        for _ in range(2):  # the second call finds the first one's workspace
             got = run("wgmma", a, b, config=config, queue=queue)
             assert np.array_equal(got.get(), wanted), config
 
@@ -132,7 +132,7 @@ def test_more_tiles_than_compute_units_whole_and_cut(queue, rng, dtype):
 @pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize(("m", "n"), [(16, 304), (304, 16)])
 @pytest.mark.parametrize(("dtype", "precision"), [(np.float16, "highest"), (np.float32, "medium")], ids=str)
-def test_few_rows_or_columns_by_narrow_and_by_swapped_tiles(queue, rng, dtype, precision, m, n, trans):
+def test_few_rows_or_columns_are_exact_by_narrow_and_swapped_tiles(queue, rng, dtype, precision, m, n, trans):
     k = 1032
     a, b = integers(rng, (m, k), dtype), integers(rng, (k, n), dtype)
     stored = [x.T.copy() if t == "T" else x for x, t in ((a, trans[0]), (b, trans[1]))]
@@ -146,7 +146,7 @@ def test_few_rows_or_columns_by_narrow_and_by_swapped_tiles(queue, rng, dtype, p
             assert np.array_equal(got, exact(a, b, dtype)), config
 
 
-def test_shares_of_k_are_added_in_the_same_order_in_every_call(queue, rng):
+def test_partial_sums_are_added_in_the_same_order_in_every_call(queue, rng):
     a, b = (cla.to_device(queue, rng.standard_normal(s).astype("f2")) for s in ((300, 4000), (4000, 300)))
     for config in (c for c in wgmma_configs(300, 300, 4000, np.float16) if c.split_k > 1):
         results = {run("wgmma", a, b, config=config, queue=queue).get().tobytes() for _ in range(20)}
@@ -154,7 +154,7 @@ def test_shares_of_k_are_added_in_the_same_order_in_every_call(queue, rng):
 
 
 @pytest.mark.parametrize("shared", ["", "a", "b"])
-def test_one_set_of_work_groups_goes_through_a_stack(queue, rng, shared):
+def test_a_stack_by_one_set_of_work_groups_is_exact(queue, rng, shared):
     z, m, n, k = 40, 200, 136, 152
     a = integers(rng, (m, k) if shared == "a" else (z, m, k), np.float16)
     b = integers(rng, (k, n) if shared == "b" else (z, k, n), np.float16)
@@ -170,7 +170,7 @@ def test_one_set_of_work_groups_goes_through_a_stack(queue, rng, shared):
 
 
 @pytest.mark.parametrize(("name", "dtype", "precision", "result"), ONE_PASS, ids=str)
-def test_a_plan_finds_other_operands_where_they_are(queue, rng, name, dtype, precision, result):
+def test_a_plan_takes_operands_at_other_addresses(queue, rng, name, dtype, precision, result):
     shape = (96, 96)
     operands = [cla.to_device(queue, integers(rng, shape, dtype)) for _ in range(3)]
     out = cla.empty(queue, shape, np.dtype(result or dtype))
@@ -251,15 +251,15 @@ def test_high_is_as_accurate_as_float32(queue, rng):
         assert np.array_equal(np.isinf(got), np.isinf(one)), about
         finite = np.isfinite(one)
         error, theirs = (np.linalg.norm(x[finite] - exactly[finite]) for x in (got, one))
-        assert error <= 1.001 * theirs, about  # where rounding of the result is all: the same
+        assert error <= 1.001 * theirs, about  # these have only the rounding of the result
 
 
 def classes_of_rows(rng, m=300, n=260, k=400):
-    """Products of which single rows, columns or elements live on k that do not matter to the others."""
+    """Products in which some rows, columns or elements depend on values of k that hardly affect others."""
     a, b = rng.standard_normal((m, k), dtype="f4"), rng.standard_normal((k, n), dtype="f4")
     one_large, small = a.copy(), b.copy()
     one_large[7] *= np.float32(2.0**-26)
-    one_large[7, 0] = 1  # row 7 lives on k = 0 alone where b is not small there ...
+    one_large[7, 0] = 1  # row 7 depends on k = 0 alone where b is not small there ...
     small[0] *= np.float32(2.0**-34)  # ... but it is
     column = b.copy()
     column[:, 9] *= np.float32(2.0) ** -rng.integers(0, 40, k)

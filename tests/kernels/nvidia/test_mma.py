@@ -1,6 +1,6 @@
-"""cl/nvidia/mma.cl and cl/nvidia/mma_double.cl run as threads (threaded.py): every copy and index, no GPU.
+"""cl/nvidia/mma.cl and cl/nvidia/mma_double.cl run as threads without a GPU (threaded.py).
 
-Copies land at once there: a wait that is missing would not be seen.
+This tests every copy and index. Copies complete at once there, so a missing wait is not noticed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def folder(tmp_path_factory):
 
 
 def small_integers(rng, shape, kind):
-    """Values that every type here holds exactly."""
+    """Integers that are exact in every type here."""
     return rng.integers(0 if kind == "uint8" else -3, 4, shape).astype(np.float32)
 
 
 def held(x, kind, transposed, padded_to):
-    """*x* as the device has it, rows padded to a multiple with what must not be read."""
+    """*x* as stored on the device. Rows are padded to a multiple with values that must not be read."""
     x = np.swapaxes(x, -1, -2) if transposed else x
     bits = (x.view(np.uint32) >> 16) if kind == "bfloat16" else x
     stored = np.full((*x.shape[:-1], -(-x.shape[-1] // padded_to) * padded_to), 99, STORED.get(kind, kind))
@@ -45,7 +45,7 @@ def held(x, kind, transposed, padded_to):
 
 
 def of(kind, shape, trans="NN", a_align=16, b_align=16, ld=(0, 0), **more):
-    """The product of *shape*, (M, N, K), whose operands' rows are *ld* apart."""
+    """The product of *shape* (M, N, K), with leading dimensions *ld*."""
     m, n, k = shape
     out = RESULT.get(kind, "float32")
     return GemmProblem(
@@ -72,13 +72,13 @@ def arrays_for(problem, a, b, out, c, bias, table):
     }
 
 
-# element type, layout, (M, N, K), tile (BM, BN, stages), products, what rows are padded to: elements
+# element type, layout, (M, N, K), tile (BM, BN, stages), products, multiple to which rows are padded
 CASES = [
     ("float16", "NN", (70, 72, 136), (64, 64, 4), (), 8),
     ("float16", "TT", (136, 130, 40), (128, 128, 3), (), 8),
     ("float16", "NT", (130, 40, 200), (128, 256, 3), (), 8),
     ("float16", "TN", (72, 40, 200), (64, 64, 2), (3,), 8),
-    ("float16", "TN", (35, 37, 70), (64, 64, 2), (2,), 1),  # both are packed
+    ("float16", "TN", (35, 37, 70), (64, 64, 2), (2,), 1),  # both operands are packed
     ("bfloat16", "NN", (70, 72, 136), (64, 64, 2), (), 8),
     ("float32", "NT", (70, 65, 100), (64, 64, 2), (), 4),
     ("float32", "NN", (65, 72, 100), (64, 64, 4), (2,), 4),  # b is packed
@@ -94,7 +94,7 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "trans", "shape", "tile", "stack", "padded_to"), CASES, ids=str)
 def test_products_are_exact(folder, rng, kind, trans, shape, tile, stack, padded_to):
-    """Stacks with everything in the epilogue, single products without."""
+    """Stacks have a full epilogue, single products none."""
     m, n, k = shape
     epilogue = bool(stack)
     a, b = (small_integers(rng, (*stack, *s), kind) for s in ((m, k), (k, n)))
@@ -105,7 +105,9 @@ def test_products_are_exact(folder, rng, kind, trans, shape, tile, stack, padded
     c, bias = (small_integers(rng, s, kind).astype(out.dtype) for s in ((*stack, m, n), (m,)))
     strides = tuple((int(np.prod(x.shape[-2:])),) * len(stack) for x in (*mine, c, out))
     more = {"has_c": True, "c_strides": (n, 1), "bias": "column", "bias_stride": 1} if epilogue else {}
-    problem = of(kind, shape, trans, aligned[0], aligned[1], rows, batch_shape=stack, batch_strides=strides, **more)
+    problem = of(
+        kind, shape, trans, aligned[0], aligned[1], rows, batch_shape=stack, batch_strides=strides, **more
+    )
     family = kernel_named("mma_double" if kind == "float64" else "mma")
     config = next(x for x in family.configs(problem, H200) if (x.bm, x.bn, x.stages) == tile)
     table = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
@@ -116,7 +118,7 @@ def test_products_are_exact(folder, rng, kind, trans, shape, tile, stack, padded
 
 
 @pytest.mark.parametrize("mma_k", [4, 8, 16])
-def test_every_float64_instruction(folder, rng, mma_k):
+def test_every_float64_instruction_is_exact(folder, rng, mma_k):
     a, b = (rng.integers(-3, 4, s).astype("f8") for s in ((64, 48), (48, 64)))
     problem, family = of("float64", (64, 64, 48), ld=(48, 64)), kernel_named("mma_double")
     config = next(x for x in family.configs(problem, H200) if x.bm == 64 and x.bn == 64)
@@ -132,7 +134,7 @@ def test_every_float64_instruction(folder, rng, mma_k):
     ("kind", "k"), [("float64", 2**28), ("float64", 2**30 - 16), ("float32", 2**29), ("int8", 2**30 - 16)]
 )
 def test_the_first_blocks_of_a_long_k_are_copied(folder, kind, k):
-    """Of a row and a column that are that long, as far as they are read."""
+    """Only the parts of the long row and column that are read exist."""
     problem = of(kind, (1, 1, k), "NT", ld=(k, k))
     family = kernel_named("mma_double" if kind == "float64" else "mma")
     config = next(x for x in family.configs(problem, H200) if x.bm == 64 and x.bn == 64)

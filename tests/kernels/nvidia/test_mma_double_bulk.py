@@ -1,4 +1,4 @@
-"""cl/nvidia/mma_double_bulk.cl, whole, on a machine made of Python: every barrier, copy and index, no GPU."""
+"""cl/nvidia/mma_double_bulk.cl runs on a machine written in Python: every barrier, copy and index, no GPU."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ CASES = [  # tile, (m, n, k), layout, compute units, batch, calls
 
 
 @pytest.mark.parametrize(("tile", "shape", "layout", "units", "batch", "calls"), CASES, ids=str)
-def test_the_product_is_exact_whatever_runs_first(tile, shape, layout, units, batch, calls):
-    """Integers, whose products and sums are exact; a later call finds the maps and counters of the first."""
+def test_the_product_is_exact_in_every_order_of_execution(tile, shape, layout, units, batch, calls):
+    """Products and sums of integers are exact. Later calls find the maps and counters of the first."""
     m, n, k = shape
     rng = np.random.default_rng(5)
     random.seed(7)
@@ -97,7 +97,7 @@ def test_the_product_is_exact_whatever_runs_first(tile, shape, layout, units, ba
 
 
 def whole(tiles, m, n):
-    """A matrix of its tiles in tile_order.h's order: eight rows of tiles, column by column."""
+    """The matrix of *tiles*, ordered as in tile_order.h: eight rows of tiles, column by column."""
     _, bm, bn = tiles.shape
     rows, columns = ceil(m / bm), ceil(n / bn)
     places = [(i, j) for first in range(0, rows, 8) for j in range(columns)
@@ -109,7 +109,7 @@ def whole(tiles, m, n):
 
 
 def stored(x, turned):
-    """As it lies in memory: perhaps transposed, rows on multiples of 16 bytes, NaN between them."""
+    """*x* as stored, perhaps transposed. Rows are padded with NaN to multiples of 16 bytes."""
     x = x.transpose(0, 2, 1) if turned else x
     wide = np.full((*x.shape[:-1], x.shape[-1] + x.shape[-1] % 2 + 2), np.nan)
     wide[..., : x.shape[-1]] = x

@@ -1,4 +1,4 @@
-"""Operands as sums of parts: what the parts cost, in NumPy, and the kernels of `split` run as threads."""
+"""`split` and `mma_split`: the error of parts, modelled in NumPy, and their kernels run as threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ZERO_LINE = -127  # of cl/nvidia/split.h
 ROOM, GUESSED = (
     2,
     1024,
-)  # of cl/nvidia/split.cl: powers of two left free; elements of which the largest is guessed
+)  # of cl/nvidia/split.cl: powers of two left free; elements from which the exponent is estimated
 NEVER = -(1 << 30)  # of cl/nvidia/split.h
 CHUNK = 64  # bytes of hi, then of lo
 SPLIT, MMA_SPLIT = kernel_named("split"), kernel_named("mma_split")
@@ -33,19 +33,19 @@ runs_kernels = pytest.mark.skipif(
 
 
 def tf32(x):
-    """cvt.rna.tf32: ten bits of fraction, to nearest, ties away from zero."""
+    """cvt.rna.tf32: rounds to ten bits of fraction, to nearest, ties away from zero."""
     bits = np.asarray(x, np.float32).view(np.uint32)
     return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def top_exponents(largest, room):
-    """Each magnitude, times 2^-e, lies in [2^14, 2^15), or *room* powers of two under that."""
+    """e such that each magnitude times 2^-e lies in [2^14, 2^15), or *room* powers of two below."""
     e = np.maximum((largest.view(np.uint32) >> 23).astype(int) - 127 - 14 + room, -126)
     return np.where(largest == 0, ZERO_LINE, e)
 
 
 def guessed_exponents(lines):
-    """Those of one work-group's lines, and whether its guess did."""
+    """(exponents of a work-group's rows, whether its estimate was right)."""
     x = np.abs(lines)
     if lines.shape[1] > GUESSED:
         first = x[:, :GUESSED].max(1)
@@ -76,7 +76,7 @@ def tf32_parts(lines):
 
 
 def scores(lines):
-    """(each line's score, whether anything is lossy) of split.h."""
+    """(score of each row, whether any element is lossy), as in split.h."""
     x = np.abs(scaled(lines))
     lossy = (x > 0) & (x < 2.0**-3)
     points = (x >= 2.0**5).sum(1) - 4 * lossy.sum(1)
@@ -84,13 +84,13 @@ def scores(lines):
 
 
 def serves(a, b):
-    """split_guard.h: half_parts_serve, on lines."""
+    """half_parts_serve of split_guard.h, for rows along K."""
     (mine, lossy), (theirs, lossy_too) = scores(a), scores(b)
     return not (lossy or lossy_too) or mine.min() + theirs.min() >= a.shape[1]
 
 
 def product_of_parts(a, b, parts):
-    """hi lo + lo hi + hi hi of lines, added in float64: what the split alone costs."""
+    """hi lo + lo hi + hi hi, added in float64: its error is that of the split alone."""
     (ah, al), (bh, bl) = ([p.astype(np.float64) for p in parts(x)] for x in (a, b))
     c = ah @ bl.T + al @ bh.T + ah @ bh.T
     return c * np.exp2(1.0 * exponents(a)[:, None] + exponents(b)) if parts is half_parts else c
@@ -102,7 +102,7 @@ def classes(m=40, n=50, k=300):
     s = rng.integers(-30, 31, k)
     one_large, small = a.copy(), b.copy()
     one_large[7] *= 2.0**-26
-    one_large[7, 0] = 1  # row 7 lives on one k ...
+    one_large[7, 0] = 1  # row 7 depends on one k ...
     small[0] *= 2.0**-34  # ... where all of B is small
     found = {
         "normal": (a, b),
@@ -124,7 +124,7 @@ BOUND = 2.0**-20  # of split.h
 
 
 def worst(got, a, b):
-    """The largest error of an element, in units of its sum of magnitudes."""
+    """The largest error of an element, relative to its sum of magnitudes."""
     exact, scale = a.astype(np.float64) @ b.astype(np.float64), abs(a).astype(np.float64) @ abs(b)
     return np.max(abs(got - exact)[scale > 0] / scale[scale > 0])
 
@@ -136,15 +136,15 @@ def test_tf32_parts_bound_each_element_on_every_class(name):
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_half_parts_do_wherever_they_serve(name):
+def test_half_parts_are_accurate_where_they_are_used(name):
     a, b = CLASSES[name]
     assert serves(a, b.T) == (name not in REFUSED)
     if name not in REFUSED:
         assert worst(product_of_parts(a, b.T, half_parts), a, b) < BOUND
 
 
-@pytest.mark.parametrize("name", ["along K", "one row", "triangle"])  # "each" is refused to be sure
-def test_half_parts_would_not_where_they_are_refused(name):
+@pytest.mark.parametrize("name", ["along K", "one row", "triangle"])  # "each" is refused needlessly
+def test_half_parts_are_inaccurate_where_they_are_refused(name):
     a, b = CLASSES[name]
     assert worst(product_of_parts(a, b.T, half_parts), a, b) > 4 * BOUND
 
@@ -158,7 +158,7 @@ def test_exponents_bring_a_row_to_the_top_of_float16(power):
 
 @pytest.mark.parametrize("e", [-253, -127, -1, 0, 1, 127, 226])
 def test_scaling_in_two_steps_is_exact(e):
-    """fragment.h: scaled, whose halves of e round towards zero as C's do."""
+    """scaled of fragment.h divides e by two as C does, towards zero."""
     x = np.float32(1.5) * np.float32(2.0) ** 20
     half = int(e / 2)
     with np.errstate(over="ignore", under="ignore"):
@@ -175,14 +175,14 @@ def folder(tmp_path_factory):
 
 
 def padded(x, pad):
-    """*x* as rows with *pad* elements of NaN behind each."""
+    """*x* with *pad* elements of NaN behind each row."""
     held = np.full((*x.shape[:-1], x.shape[-1] + pad), np.nan, x.dtype)
     held[..., : x.shape[-1]] = x
     return held
 
 
 class Call:
-    """op(a) op(b) by `split` on a made-up device, its operands stored as *trans* says, with padding."""
+    """op(a) op(b) by `split` on a made-up device. Operands are stored as *trans* says, with padded rows."""
 
     def __init__(self, a, b, precision="high", trans="NN", conj=(False, False), pad=0, **more):
         kind, (m, k), n = a.dtype.name, a.shape[-2:], b.shape[-1]
@@ -201,7 +201,7 @@ class Call:
                        "beta": np.asarray(0, a.dtype)}  # fmt: skip
 
     def run(self, folder, tile=(128, 128), units=132, launches=slice(None), family=SPLIT):
-        """The result, and workspace by name."""
+        """Run it; returns the result and the workspace by name."""
         device = replace(H200, compute_units=units)
         config = next(c for c in family.configs(self.problem, device) if (c.bm, c.bn) == tile)
         assert not family.violations(self.problem, config, device)
@@ -234,12 +234,12 @@ PACKED = [
 
 @runs_kernels
 @pytest.mark.parametrize(("dtype", "split", "trans", "conj", "pad"), PACKED)
-def test_lines_and_parts(folder, rng, dtype, split, trans, conj, pad):
+def test_rows_are_split_into_the_modelled_parts(folder, rng, dtype, split, trans, conj, pad):
     parts = {0: lambda x: (x,), 1: half_parts, 2: tf32_parts}[split]
     for m, n, k in ((16, 24, 64), (13, 9, 70), (3, 10, 1030)):
         a, b = wide_range(rng, (m, k), dtype), wide_range(rng, (k, n), dtype)
         call = Call(a, b, "high" if split else "medium", trans, conj, pad)
-        if split == 2:  # made by the product of float16 parts where they do not serve
+        if split == 2:  # written by the product of float16 parts if they cannot be used
             call.arrays["workspace:quality"] = np.tile(np.array([NEVER, 1], np.int32), (m + 2 * n, 1))
         _, spaces = call.run(folder, launches=slice(1, 2) if split == 2 else slice(1))
         want = real_lines(*(x.conj() if c else x for x, c in zip((a, b), conj, strict=True)))
@@ -261,7 +261,7 @@ def test_lines_and_parts(folder, rng, dtype, split, trans, conj, pad):
             assert np.array_equal(quality, [(scores(g)[0].min(), scores(g)[1]) for g in groups])
 
 
-GUESSES = {  # 1500 elements a line, of which 1024 are seen first -> whether the guess does
+GUESSES = {  # rows of 1500 elements, estimated from the first 1024 -> whether the estimate is right
     "normal": (lambda x: x, True),
     "three times as large later": (lambda x: x * np.where(np.arange(1500) < 1300, 1, 3), True),
     "much larger later": (lambda x: x * np.where(np.arange(1500) < 1300, 1, 50), False),
@@ -274,10 +274,10 @@ GUESSES = {  # 1500 elements a line, of which 1024 are seen first -> whether the
 
 @runs_kernels
 @pytest.mark.parametrize("name", GUESSES)
-def test_exponents_are_guessed_and_guessed_again(folder, rng, name):
+def test_a_wrong_estimate_of_an_exponent_is_corrected(folder, rng, name):
     change, does = GUESSES[name]
     a = np.clip(rng.standard_normal((LINES, 1500)), -3, 3)
-    a[:, 0] = 2.5  # so that three times as large is less than ROOM
+    a[:, 0] = 2.5  # three times as large is then within ROOM
     a = change(a).astype(np.float32)
     _, spaces = Call(a, a.T[:, :1]).run(folder, launches=slice(1))
     got = spaces["exponents"].view(np.int32)[:LINES]
@@ -321,7 +321,7 @@ def test_each_element_is_within_the_bound(folder, name):
 
 @runs_kernels
 @pytest.mark.parametrize("dtype", ["f4", "c8"])
-def test_infinities_and_nan(folder, rng, dtype):
+def test_infinities_and_nan_go_where_ieee_says(folder, rng, dtype):
     a, b = small_integers(rng, (20, 30), dtype), small_integers(rng, (30, 25), dtype)
     a[3, 5], a[7, 9], b[11, 13] = np.inf, np.nan, -np.inf
     got, _ = Call(a, b).run(folder)
@@ -331,7 +331,7 @@ def test_infinities_and_nan(folder, rng, dtype):
 
 
 @runs_kernels
-def test_overflow_and_small_rows_take_the_plain_way(folder, rng):
+def test_overflow_and_small_rows_are_right(folder, rng):
     a, b = (abs(rng.standard_normal(s)).astype("f4") for s in ((20, 30), (30, 25)))
     got, _ = Call(a * np.float32(1e21), b * np.float32(1e19)).run(folder)
     assert np.isinf(got).all()
@@ -343,7 +343,7 @@ def test_overflow_and_small_rows_take_the_plain_way(folder, rng):
 
 @runs_kernels
 @pytest.mark.parametrize("dtype", ["f4", "c8"])
-def test_epilogue_and_stack(folder, rng, dtype):
+def test_epilogues_and_stacks_are_exact(folder, rng, dtype):
     a, b = small_integers(rng, (2, 20, 30), dtype), small_integers(rng, (2, 30, 25), dtype)
     c, bias = small_integers(rng, (2, 20, 25), dtype), small_integers(rng, (25,), dtype)
     call = Call(a, b, batch_shape=(2,), has_c=True, c_strides=(25, 1), bias="row", bias_stride=1,
@@ -376,10 +376,10 @@ def test_mma_split_bounds_each_element(folder, name):
 
 
 @runs_kernels
-def test_tf32_parts_of_a_long_line_lie_where_they_should(folder):
-    """The first and the last elements of a line whose parts take more than 2^31 bytes."""
-    depth, before = 2**28 + 64, 2**29  # and room for what a wrapped offset would write
-    line, held = np.zeros(depth, np.float32), np.zeros(before + 2 * depth, np.float32)  # memory never touched
+def test_tf32_parts_of_a_long_row_are_at_the_right_offsets(folder):
+    """The first and last elements of a row whose parts take more than 2^31 bytes."""
+    depth, before = 2**28 + 64, 2**29  # and room where a wrapped offset would write
+    line, held = np.zeros(depth, np.float32), np.zeros(before + 2 * depth, np.float32)  # never touched
     parts = held[before:]
     line[:4], line[-4:] = (1, 2, 3, 4), (5, 6, 7, 8)
     call = Call(np.zeros((1, 4), np.float32), np.zeros((4, 1), np.float32))
@@ -387,7 +387,7 @@ def test_tf32_parts_of_a_long_line_lie_where_they_should(folder):
     threaded.run_one(
         work.launches[1].program,
         "split_to_tf32(source_a((__global float *)args[0], args[1], 1, args[1]), (__global uchar *)args[2],"
-        f" 0, 0, 2 * {depth // 4 - 1});",  # so many work-items that one has the first four and the last
+        f" 0, 0, 2 * {depth // 4 - 1});",  # so that one work-item has the first four and the last
         (line.ctypes.data, depth, parts.ctypes.data),
         folder,
     )

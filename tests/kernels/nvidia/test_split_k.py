@@ -1,7 +1,7 @@
-"""Partial sums, added up on any device: cl/split_k.cl, and cl/nvidia/split_k.cl for those of wgmma's quartets.
+"""Partial sums are added right on any device: by cl/split_k.cl, and for wgmma by cl/nvidia/split_k.cl.
 
-How those lie is written down here once more, from the drawings in cl/nvidia/ptx_wgmma.h, cl/nvidia/fragment_rows.h
-and cl/nvidia/partial_fragments.h.
+The layout of the latter is modelled here from the drawings in ptx_wgmma.h, fragment_rows.h and
+partial_fragments.h of cl/nvidia/.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pyclmm.opencl.program import new_kernel
 from tests.kernels.nvidia.test_matrix_units import problem
 from tests.support.made_up import H200
 
-# Seven compute units, so that there are more tiles than those.
+# Seven compute units: fewer than tiles.
 DEVICE = replace(H200, compute_units=7)
 WGMMA = kernel_named("wgmma")
 
 
 def slot_of(tile, alternate, registers):
-    """A tile's sums as its quartets hold them: [quartet, accumulators / 4, work-item, 4], flat."""
+    """The sums of a tile as its quartets hold them: [quartet, accumulators / 4, work-item, 4], flattened."""
     quartets = []
     for fragment in tile.reshape(-1, 64, tile.shape[1]):
         acc = np.empty((tile.shape[1] // 2, 128), tile.dtype)
@@ -44,7 +44,7 @@ def slot_of(tile, alternate, registers):
 
 
 def tile_origin(tile, rows, cols, config):
-    """cl/include/tile_order.h, of groups of 8 rows of tiles."""
+    """The order of cl/include/tile_order.h, in groups of 8 rows of tiles."""
     group, inside = divmod(tile, 8 * cols)
     height = min(rows - group * 8, 8)
     return (group * 8 + inside % height) * config.bm, inside // height * config.bn
@@ -73,7 +73,7 @@ def run(queue, launch, partial, out, table):
     return result
 
 
-# float32 across K goes through registers, as A; where it is B, as A of the transposed product.
+# float32 stored across K is staged in registers, as A. Such a B is A of the transposed product.
 @pytest.mark.parametrize(
     ("kind", "trans"), [("float16", "NN"), ("float32", "TT"), ("float32", "NN")], ids=str
 )
@@ -89,7 +89,7 @@ def test_partial_sums_are_added_where_they_belong(queue, rng, tile, alternate, s
     precision = "medium" if registers else "highest"
     given = problem(kind, m=m, n=n, k=k, out_type="float32", trans=trans, precision=precision)
     if stack:
-        far = (0,) if stack > 0 else (-8,)  # a stack that runs backwards has work-groups of its own
+        far = (0,) if stack > 0 else (-8,)  # a stack with negative strides has its own work-groups
         strides = (far, far, (0,), (m * n + 5,))
         given = replace(given, batch_shape=(abs(stack),), batch_strides=strides)
     config = next(
@@ -127,7 +127,7 @@ def test_partial_sums_are_added_where_they_belong(queue, rng, tile, alternate, s
     assert np.array_equal(run(queue, launch, partial, out, table), wanted)
 
 
-def test_full_waves_are_not_cut():
+def test_full_waves_do_not_split_k():
     given = problem(m=896, n=128)  # seven tiles of 128 x 128
     config = replace(next(c for c in WGMMA.configs(given, DEVICE) if (c.bm, c.bn) == (128, 128)), split_k=2)
     assert Deal.of(given, config, DEVICE, 1).cut == 0

@@ -1,6 +1,7 @@
-"""cl/nvidia/wgmma.cl and cl/nvidia/split_k.cl, whole, run as threads (threaded.py): every copy, index and barrier.
+"""cl/nvidia/wgmma.cl and cl/nvidia/split_k.cl run as threads without a GPU (threaded.py).
 
-What is asynchronous on the device is not: a stage that is given back too early would not be seen.
+This tests every copy, index and barrier. Nothing is asynchronous there, so a stage that is released too early
+is not noticed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def tile(bm, bn, **options):
     return bm, bn, options.pop("split_k", 1), options.pop("stages", 2), options
 
 
-# element type, layout, (M, N, K), (tile, split_k, stages, options), compute units, products, what is padded to
+# element type, layout, (M, N, K), (tile, split_k, stages, options), compute units, products, padded to
 CASES = [
     (SINGLE, "NN", (136, 72, 100), tile(64, 128, swapped=1), 2, (), 4),
     (SINGLE, "NN", (72, 136, 132), tile(128, 64, swapped=1, stages=3), 1, (), 4),
@@ -58,7 +59,7 @@ CASES = [
 
 
 def stored(x, transposed, padded_to):
-    """*x* as its layout says, rows padded with NaN to a multiple."""
+    """*x* as stored. Rows are padded with NaN to a multiple."""
     x = np.swapaxes(x, -1, -2) if transposed else x
     held = np.full((*x.shape[:-1], -(-x.shape[-1] // padded_to) * padded_to), np.nan, x.dtype)
     held[..., : x.shape[-1]] = x
@@ -66,7 +67,7 @@ def stored(x, transposed, padded_to):
 
 
 def tiled(problem, device, bm, bn, split_k, stages, options):
-    """That tile, as the family would configure it, but for *stages* and *split_k*."""
+    """The family's configuration with that tile, *stages* and *split_k*."""
     wanted = {"alternate": 0, "group": 8} | options
     config = next(c for c in WGMMA.configs(problem, device) if c.split_k == 1)
     named = tuple(sorted(wanted.items()))

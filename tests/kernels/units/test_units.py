@@ -1,7 +1,7 @@
-"""The kernel families for AMD's and Intel's matrix units: chosen on made-up devices, run by emulation.
+"""The families for AMD's and Intel's matrix units: chosen on made-up devices, run by emulation.
 
-No such device has run them. What is emulated is the instruction alone: every load, every index, every
-store is that of the shipped kernel.
+No such device has run them. Only the instruction is emulated; loads, indices and stores are those of the
+shipped kernel.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX1550 = replace(
 FAMILIES = tuple(k for k in KERNELS if isinstance(k, UnitKernel))
 MFMA, WMMA, DPAS = (kernel_named(name) for name in ("mfma", "wmma", "dpas"))
 TYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8")
-# What each takes at precision="highest".
+# The types that each takes at precision="highest".
 TAKEN = {
     ("mfma", MI250): {"bfloat16", "float32", "float64", "int8"},
     ("mfma", MI300): {"float16", "bfloat16", "float32", "float64", "int8"},
@@ -48,13 +48,13 @@ own = pytest.mark.parametrize(("kernel", "device"), OWN, ids=lambda x: x.name[:8
 
 
 @own
-def test_what_they_take(kernel, device):
+def test_each_family_takes_the_types_of_its_matrix_unit(kernel, device):
     taken = {t for t in TYPES if kernel.supports(problem(t), device) is None}
     assert taken == TAKEN[kernel.name, device]
 
 
 @pytest.mark.parametrize("kernel", FAMILIES, ids=lambda k: k.name)
-def test_devices_without_the_units_are_refused_with_a_reason(kernel):
+def test_devices_without_the_matrix_unit_are_refused_with_a_reason(kernel):
     others = {*DEVICES, MI300, RX7900, A770, MAX1550} - {d for k, d in OWN if k is kernel}
     vendor = {"mfma": "AMD device of gfx90a", "wmma": "AMD device of RDNA 3", "dpas": "Intel device with"}
     for device in others:
@@ -74,13 +74,13 @@ def test_devices_without_the_units_are_refused_with_a_reason(kernel):
     ],
     ids=lambda d: d.name,
 )
-def test_lookalikes_are_refused(device):
+def test_devices_that_only_look_alike_are_refused(device):
     for kernel in FAMILIES:
         assert "needs an" in kernel.supports(problem(), device)
 
 
-def test_float16_denormals_are_given_up_only_where_asked_for():
-    """gfx90a's float16 instructions take them for zero."""
+def test_float16_without_denormals_needs_medium_precision():
+    """gfx90a's float16 instructions read denormals as zero."""
     assert "denormals" in MFMA.supports(problem(), MI250)
     assert MFMA.supports(problem(precision="medium"), MI250) is None
     assert MFMA.supports(problem(), MI300) is None
@@ -105,7 +105,7 @@ def test_products_that_no_instruction_computes_are_refused(kernel, device, given
 
 
 @own
-def test_their_configurations_are_sound(kernel, device):
+def test_configurations_are_sound(kernel, device):
     for kind in TAKEN[kernel.name, device]:
         for trans in ("NN", "TT"):
             for m, n, k in ((4096, 4096, 4096), (64, 64, 65536), (1, 1, 1), (4097, 33, 77)):
@@ -121,7 +121,7 @@ def test_their_configurations_are_sound(kernel, device):
                     assert len(work.launches) == 1 + (config.split_k > 1)
 
 
-def test_few_tiles_and_a_long_k_are_cut():
+def test_few_tiles_and_a_long_k_split_k():
     assert MFMA.configs(problem("bfloat16", 64, 64, 65536), MI300)[0].split_k > 1
     assert MFMA.configs(problem("bfloat16", 8192, 8192, 4096), MI300)[0].split_k == 1
 
@@ -158,13 +158,13 @@ def test_a_new_shape_compiles_nothing_new_while_its_accesses_are_as_wide():
 
 MEDIUM = {"precision": "medium"}
 ALL = {"has_c": True, "bias": "row", "activation": "relu", "batch_shape": (2,)}
-# BM, BN, bytes of K, SGM, SGN, rows of an instruction: several fragments a sub-group, and one.
+# Tiles: BM, BN, bytes of K, SGM, SGN, rows of an instruction.
 HIGH_32, FLAT_32 = (128, 32, 32, 64, 32, 32), (32, 64, 32, 32, 64, 32)
 HIGH_16, FLAT_16 = (64, 32, 32, 32, 16, 16), (32, 64, 32, 16, 32, 16)
 INTEL = (32, 32, 32, 16, 16, 8)
-# Device, types of A and B, tile, their transposes, M N K, what else. Among them: every instruction; each
-# operand along and across K; accesses of one element and of several; edges in every direction; one step of K
-# and several; split-K; stacks and epilogues; other dtypes of the result.
+# Device, types of A and B, tile, layouts, (M, N, K), other fields. They cover every instruction, each operand
+# along and across K, accesses of one and of several elements, edges in every direction, one and several steps
+# of K, split-K, stacks, epilogues and other dtypes of the result.
 RUNS = [
     (MI250, "float16", HIGH_32, "NT", (70, 75, 51), MEDIUM),
     (MI300, "float16", FLAT_16, "NN", (40, 44, 64), {"out_type": "float32"}),
@@ -233,7 +233,7 @@ def test_a_shipped_configuration_is_right_by_emulation(queue, rng, kernel, devic
 
 
 def test_every_instruction_is_run_by_emulation():
-    """RUNS leave out no program text of a header."""
+    """RUNS compile every branch of the instruction headers."""
     seen = set()
     for device, kind, tile, _, _, more in RUNS:
         kinds = (kind, kind) if isinstance(kind, str) else kind
@@ -252,7 +252,7 @@ def test_every_instruction_is_run_by_emulation():
     assert wanted <= seen
 
 
-def test_auto_takes_them_on_their_devices_and_the_portable_kernel_elsewhere():
+def test_auto_takes_the_family_of_the_devices_matrix_unit():
     for kernel, device in OWN:
         given = problem("bfloat16")
         able = [k for k in KERNELS if k.automatic and refusal(k, given, device) is None]
