@@ -8,8 +8,7 @@ cycles of one compute unit:
                                reads of global memory, (BM + BN) BK elements
     group      start + steps * step + store; other work-groups on the compute unit hide the start
     last wave  takes as long as a full one even if it has few tiles, unless split-K is used for them. Then
-    each
-               range's partial sums are written, and another launch adds them
+               each range's partial sums are written, and another launch adds them
 
 Everything here is a pure function of plain data. The constants are measurements on an NVIDIA H200 where it is
 named (docs/kernels/register.md), and datasheet figures elsewhere. They serve to rank configurations, not to
