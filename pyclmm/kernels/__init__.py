@@ -1,6 +1,6 @@
 """KERNELS: every kernel family, best first. A new family is one module and one line here. Pure.
 
-Other packages import config, device, interface and the names in ``__all__``.
+Others import: config, device, interface, and what is in ``__all__``.
 """
 
 from __future__ import annotations

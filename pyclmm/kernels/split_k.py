@@ -17,8 +17,8 @@ _TEAM_ITEMS = 64  # most work-items in a team
 
 
 @dataclass(frozen=True)
-class Part:
-    """Tiles ``first`` to ``first + tiles``, computed by one launch with K in ``split_k`` ranges."""
+class TileRange:
+    """Tiles ``first`` up to ``first + tiles``, computed by one launch with K in ``split_k`` ranges."""
 
     first: int
     tiles: int
@@ -27,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Partial sums of a part's BM x BN tiles, up to the product's last tile (cl/include/add_partial_sums.h).
+    """Partial sums of BM x BN tiles, up to the product's last tile (cl/include/add_partial_sums.h).
 
     ``stack`` products number their tiles consecutively as one set. 1: each product has its own numbers.
     """
@@ -35,12 +35,12 @@ class PartialSums:
     problem: GemmProblem
     bm: int
     bn: int
-    part: Part
+    tile_range: TileRange
     stack: int = 1
 
     @property
     def workspace(self) -> Workspace:
-        sums = self.bm * self.bn * self.part.tiles * self.part.split_k * self._sets
+        sums = self.bm * self.bn * self.tile_range.tiles * self.tile_range.split_k * self._sets
         return Workspace("partial", max(1, sums * dtype_of(self.problem.acc_type).itemsize))
 
     @property
@@ -58,13 +58,13 @@ class PartialSums:
     ) -> Launch:
         """The launch of *source*: *teams* teams of *items* work-items, each adding *chunk* elements."""
         tile = (("BM", self.bm), ("BN", self.bn), ("TEAM_ITEMS", items), ("TEAMS", teams))
-        count = self.bm * self.bn // chunk * self.part.tiles * teams
+        count = self.bm * self.bn // chunk * self.tile_range.tiles * teams
         alone = self.stack > 1  # one set for the whole stack: no dimension 2
-        part = (np.int32(self.part.first), np.int32(self.part.split_k), np.int32(self.stack))
+        more = (np.int32(self.tile_range.first), np.int32(self.tile_range.split_k), np.int32(self.stack))
         return Launch(
             gemm_program(self.problem, source, (*tile, *defines)),
             "add_partial_sums",
             (count,) if alone else ndrange(self.problem, count),
             (items * teams,) if alone else local_range(self.problem, items * teams),
-            (*gemm_args(self.problem), self.workspace.symbol, *part),
+            (*gemm_args(self.problem), self.workspace.symbol, *more),
         )

@@ -58,15 +58,15 @@ def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     BK, the largest macro-tile. Options ``pack_a`` and ``pack_b``: whether the operand is copied into panels.
     """
     bits = device.vector_bits
-    parts = planes(problem)
+    reals = planes(problem)
     lanes = bits // 8 // real_size(problem)
     shapes = _REGISTER_TILES[bits]
-    if bits == 512 and problem.m > _FEW_TILES * 8 // parts and problem.k > SHORT_K:
-        shapes = tuple(sorted(shapes, key=lambda s: _cost(problem.n * parts, s, lanes, device)))
-    if problem.n * parts <= lanes:  # one vector covers a row of out
+    if bits == 512 and problem.m > _FEW_TILES * 8 // reals and problem.k > SHORT_K:
+        shapes = tuple(sorted(shapes, key=lambda s: _cost(problem.n * reals, s, lanes, device)))
+    if problem.n * reals <= lanes:  # one vector covers a row of out
         shapes = ((8, 1), *shapes)
     tiles = [
-        _tile(rows // parts, vectors * lanes // parts, lanes, problem, device) for rows, vectors in shapes
+        _tile(rows // reals, vectors * lanes // reals, lanes, problem, device) for rows, vectors in shapes
     ]
     chosen = [_packing(t, problem, _worth_packing_a(problem, t), _worth_packing_b(problem, t)) for t in tiles]
     chosen.append(_packing(tiles[0], problem, True, True))

@@ -65,12 +65,12 @@ class Reading:
         """Cycles from the start of the first launch to the end of the last."""
         slots = units(device) * self.resident(device)
         full, rest = divmod(self.groups, slots)
-        reading = full * self._round(slots, device) + self._round(rest, device)
+        reading = full * self._wave(slots, device) + self._wave(rest, device)
         narrow = 1 + _NARROW * max(0.0, _LINE / self.line - 1)
         starts = 1 + (full + (rest > 0) - 1) / self.resident(device)
         return reading * narrow + _START * starts + (_LAUNCH if self.split_k > 1 else 0)
 
-    def _round(self, groups: int, device: DeviceInfo) -> float:
+    def _wave(self, groups: int, device: DeviceInfo) -> float:
         """Cycles of *groups* work-groups that run at the same time."""
         each = self.nbytes / self.groups
         ahead = min(self.items * self.depth * self.access, each)

@@ -131,8 +131,9 @@ class Register(Kernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         tiling = Tiling(problem, config, device)
-        sums = [PartialSums(problem, config.bm, config.bn, p) for p in tiling.parts()]
-        return Work(tuple(_launches(tiling, sums)), tuple(s.workspace for s in sums if s.part.split_k > 1))
+        sums = [PartialSums(problem, config.bm, config.bn, r) for r in tiling.tile_ranges()]
+        workspace = tuple(s.workspace for s in sums if s.tile_range.split_k > 1)
+        return Work(tuple(_launches(tiling, sums)), workspace)
 
 
 def _spills(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
@@ -151,7 +152,7 @@ def _spills(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> boo
 
 def _least_cycles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
     tiling = Tiling(problem, config, device)
-    return tiling.cycles(tiling.parts())
+    return tiling.cycles(tiling.tile_ranges())
 
 
 def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]:
@@ -169,16 +170,16 @@ def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
     problem, config, items = tiling.problem, tiling.config, work_items(tiling.config)
     source = "gpu/register_held.cl" if is_held(config) else "gpu/register_nvidia.cl"
     for those in sums:
-        part, split = those.part, those.part.split_k > 1
+        tile_range, split = those.tile_range, those.tile_range.split_k > 1
         # without split-K, any pointer: never used
         partial = those.workspace.symbol if split else "batch_offsets"
-        k_range = np.int32(tiling.k_range(part.split_k))
+        k_range = np.int32(tiling.k_range(tile_range.split_k))
         yield Launch(
             gemm_program(problem, source, _defines(problem, config, split)),
             "matmul_register",
-            ndrange(problem, part.tiles * items, part.split_k),
+            ndrange(problem, tile_range.tiles * items, tile_range.split_k),
             local_range(problem, items, 1),
-            (*gemm_args(problem), np.int32(part.first), k_range, partial),
+            (*gemm_args(problem), np.int32(tile_range.first), k_range, partial),
         )
         if split:
             yield those.added(tiling.device)

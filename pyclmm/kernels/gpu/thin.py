@@ -21,7 +21,7 @@ from ..interface import (
     ndrange,
     round_up,
 )
-from ..split_k import Part, PartialSums
+from ..split_k import PartialSums, TileRange
 from .reading import Reading
 from .tile import ACCESS, stored_as_summed
 from .waves import units
@@ -81,7 +81,7 @@ class Thin(Kernel):
             return ["lanes and teams must be powers of two, depth 1 or more"]
         if config.vec not in (1, _widest(problem)):
             return [f"vec {config.vec}: the big operand is read in accesses of {_widest(problem)} or 1"]
-        handed = depth if _along_k(problem) else config.vec  # sums a work-item, at the end
+        handed = depth if _along_k(problem) else config.vec  # sums that a work-item writes to local memory at the end
         nbytes = _items(config) * handed * dtype_of(problem.acc_type).itemsize
         reasons = config.violations(device, (_items(config),), nbytes)
         too_many = device.too_many_steps(_steps(problem, config) * depth)
@@ -96,12 +96,12 @@ class Thin(Kernel):
         bm, bn = (q, tile) if rows else (tile, q)
         tiles = -(-max(problem.m, problem.n) // tile)
         k_range = round_up(-(-max(1, problem.k) // _split_k(problem, config, device)), ACCESS)
-        part = Part(0, tiles, max(1, -(-problem.k // k_range)))
-        sums = PartialSums(problem, bm, bn, part)
+        tile_range = TileRange(0, tiles, max(1, -(-problem.k // k_range)))
+        sums = PartialSums(problem, bm, bn, tile_range)
         product = _product(sums, config, k_range)
-        return (
-            Work((product, sums.added(device)), (sums.workspace,)) if part.split_k > 1 else Work((product,))
-        )
+        if tile_range.split_k == 1:
+            return Work((product,))
+        return Work((product, sums.added(device)), (sums.workspace,))
 
 
 def _thin_rows(problem: GemmProblem) -> bool:
@@ -220,8 +220,8 @@ def _order(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tupl
 
 
 def _product(sums: PartialSums, config: TileConfig, k_range: int) -> Launch:
-    problem, part = sums.problem, sums.part
-    split, along_k = part.split_k > 1, _along_k(problem)
+    problem, tile_range = sums.problem, sums.tile_range
+    split, along_k = tile_range.split_k > 1, _along_k(problem)
     name = "thin_dot" if along_k else "thin_walk"
     teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
     partial = sums.workspace.symbol if split else "batch_offsets"  # without split-K, any pointer: never used
@@ -233,7 +233,7 @@ def _product(sums: PartialSums, config: TileConfig, k_range: int) -> Launch:
     return Launch(
         gemm_program(problem, f"gpu/{name}.cl", defines),
         name,
-        ndrange(problem, part.tiles * _items(config), part.split_k),
+        ndrange(problem, tile_range.tiles * _items(config), tile_range.split_k),
         local_range(problem, _items(config), 1),
-        (*gemm_args(problem), np.int32(part.first), np.int32(k_range), partial),
+        (*gemm_args(problem), np.int32(tile_range.first), np.int32(k_range), partial),
     )

@@ -25,7 +25,7 @@ from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
 from ..device import DeviceInfo
-from ..split_k import Part
+from ..split_k import TileRange
 from .tile import is_held, local_bytes, sides, work_items
 
 _SPLIT_K = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
@@ -138,51 +138,51 @@ class Tiling:
         """How many of *split_k* ranges are not empty when each has a whole number of steps."""
         return max(1, -(-self.problem.k // self.k_range(split_k))) if self.problem.k else 1
 
-    def cycles(self, parts: tuple[Part, ...]) -> float:
+    def cycles(self, ranges: tuple[TileRange, ...]) -> float:
         """Cycles from the start of the first launch to the end of the last."""
         unit = self.device.unit
-        moved = self.problem.nbytes + sum(self._partial_bytes(p) for p in parts)
+        moved = self.problem.nbytes + sum(self._partial_bytes(r) for r in ranges)
         streamed = moved / (units(self.device) * unit.stream)
-        return max(streamed, sum(self._launch_cycles(p) for p in parts)) + _LAUNCH * (len(parts) - 1)
+        return max(streamed, sum(self._launch_cycles(r) for r in ranges)) + _LAUNCH * (len(ranges) - 1)
 
-    def _partial_bytes(self, part: Part) -> int:
-        if part.split_k == 1:
+    def _partial_bytes(self, tile_range: TileRange) -> int:
+        if tile_range.split_k == 1:
             return 0
-        elements = self.config.bm * self.config.bn * part.tiles * self.problem.batch
-        return 2 * elements * part.split_k * self.itemsize
+        elements = self.config.bm * self.config.bn * tile_range.tiles * self.problem.batch
+        return 2 * elements * tile_range.split_k * self.itemsize
 
-    def _launch_cycles(self, part: Part) -> float:
+    def _launch_cycles(self, tile_range: TileRange) -> float:
         held = max(1, resident(self.config, self.itemsize, self.device))
-        groups = part.tiles * part.split_k * self.problem.batch
-        rounds = max(1, -(-groups // units(self.device)))
-        steps = self.k_range(part.split_k) // self.config.bk
+        groups = tile_range.tiles * tile_range.split_k * self.problem.batch
+        waves = max(1, -(-groups // units(self.device)))
+        steps = self.k_range(tile_range.split_k) // self.config.bk
         step = step_cycles(self.problem, self.config, self.device)
-        lack: float = _LATENCY / (work_items(self.config) * min(held, rounds))
+        lack: float = _LATENCY / (work_items(self.config) * min(held, waves))
         step *= math.pow(max(1.0, lack), _LATENCY_ROOT)
         store = store_cycles(self.config, self.itemsize)
-        if held > 1 and rounds > 1:
+        if held > 1 and waves > 1:
             store = max(store * _STORE_HIDDEN, store - steps * step)
-        total = rounds * (steps * step + store) + start_cycles(self.config) * -(-rounds // held)
-        if part.split_k > 1:
-            total += _LAUNCH + self._partial_bytes(part) / (units(self.device) * _FETCH)
+        total = waves * (steps * step + store) + start_cycles(self.config) * -(-waves // held)
+        if tile_range.split_k > 1:
+            total += _LAUNCH + self._partial_bytes(tile_range) / (units(self.device) * _FETCH)
         return total
 
-    def parts(self) -> tuple[Part, ...]:
+    def tile_ranges(self) -> tuple[TileRange, ...]:
         """The tiles of each launch, for the fastest way by this estimate."""
         if self.config.split_k > 0:
-            return (Part(0, self.tiles, self.whole(self.config.split_k)),)
+            return (TileRange(0, self.tiles, self.whole(self.config.split_k)),)
         return min(self._ways(), key=self.cycles)
 
-    def _ways(self) -> Iterator[tuple[Part, ...]]:
+    def _ways(self) -> Iterator[tuple[TileRange, ...]]:
         """All tiles in one launch; all with split-K; or full waves in one launch and the others split-K."""
-        yield (Part(0, self.tiles),)
+        yield (TileRange(0, self.tiles),)
         slots = units(self.device) * max(1, resident(self.config, self.itemsize, self.device))
-        whole_rounds = self.tiles // slots * slots if self.problem.batch == 1 else 0
-        rest = self.tiles - whole_rounds
+        full_waves = self.tiles // slots * slots if self.problem.batch == 1 else 0
+        rest = self.tiles - full_waves
         groups = max(1, rest * self.problem.batch)
-        full_rounds = (units(self.device) // groups, slots // groups, 2 * slots // groups)
-        wanted = {s for s in _SPLIT_K if s <= full_rounds[2]} | set(full_rounds)
+        fills = (units(self.device) // groups, slots // groups, 2 * slots // groups)
+        wanted = {s for s in _SPLIT_K if s <= fills[2]} | set(fills)
         for split_k in sorted({self.whole(s) for s in wanted if s > 1}):
             if rest and split_k > 1:
-                full = (Part(0, whole_rounds),) if whole_rounds else ()
-                yield (*full, Part(whole_rounds, rest, split_k))
+                full = (TileRange(0, full_waves),) if full_waves else ()
+                yield (*full, TileRange(full_waves, rest, split_k))

@@ -24,7 +24,7 @@ from ..interface import (
     ndrange,
     too_long,
 )
-from ..split_k import GROUP, Part, PartialSums
+from ..split_k import GROUP, PartialSums, TileRange
 from .matrix_units import (
     COPY_ENGINE,
     FLOAT64,
@@ -161,16 +161,16 @@ class MmaDoubleBulk(Kernel):
         )
         launches = (*pack_launches(problem, device, operands), product)
         if split:
-            part = Part(0, tiles_of(problem, config) // config.split_k, config.split_k)
-            sums = PartialSums(problem, config.bm, config.bn, part)
+            tile_range = TileRange(0, tiles_of(problem, config) // config.split_k, config.split_k)
+            sums = PartialSums(problem, config.bm, config.bn, tile_range)
             launches += (sums.added(device),)
             workspace += (sums.workspace,)
         return Work(launches, workspace)
 
 
 def _candidates(problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig]:
-    for bm, bn, bk, sgm, sgn, stages, parts in _CONFIGS:
-        config = TileConfig(bm, bn, bk, sgm, sgn, stages=stages, options=(("slices", parts),))
+    for bm, bn, bk, sgm, sgn, stages, k_slices in _CONFIGS:
+        config = TileConfig(bm, bn, bk, sgm, sgn, stages=stages, options=(("slices", k_slices),))
         yield config
         slots = device.compute_units * resident(config, device)
         split_k = min(slots // (tiles_of(problem, config) * problem.batch), problem.k // (4 * bk), 64)

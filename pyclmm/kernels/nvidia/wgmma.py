@@ -105,12 +105,12 @@ def _adding(
     if config.split_k == 1:
         return (), ()
     stack = stacked(problem)
-    part = Deal.of(problem, config, device, stack).part
-    sums = PartialSums(operands.as_packed(problem), config.bm, config.bn, part, stack)
+    tile_range = Deal.of(problem, config, device, stack).tile_range
+    sums = PartialSums(operands.as_packed(problem), config.bm, config.bn, tile_range, stack)
     launch = sums.launch(
         "nvidia/split_k.cl", _TEAM_ITEMS, _teams(config.split_k), _CHUNK, _tile_defines(config)
     )
-    return (launch,) if part.tiles else (), (sums.workspace,)
+    return (launch,) if tile_range.tiles else (), (sums.workspace,)
 
 
 def maps_workspace(problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int = 1) -> Workspace:

@@ -12,7 +12,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Arg, round_up
-from ..split_k import Part
+from ..split_k import TileRange
 from .matrix_units import Operands, Unit, local_bytes
 
 _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
@@ -73,9 +73,9 @@ class Deal:
         return (np.int32(self.whole), np.int32(self.split_k), np.int32(self.stack))
 
     @property
-    def part(self) -> Part:
+    def tile_range(self) -> TileRange:
         """The tiles that are computed with split-K."""
-        return Part(self.whole, self.cut, self.split_k)
+        return TileRange(self.whole, self.cut, self.split_k)
 
     def groups(self, device: DeviceInfo) -> int:
         """The number of work-groups. Each computes pieces of work until none are left."""

@@ -27,7 +27,7 @@ from ..interface import (
     round_up,
     too_long,
 )
-from ..split_k import GROUP, Part, PartialSums
+from ..split_k import GROUP, PartialSums, TileRange
 
 _MOST_SPLIT_K = 16
 # slowdown where a compute unit holds one work-group: nothing else runs while it waits at a barrier
@@ -138,14 +138,14 @@ class UnitKernel(Kernel):
             raise UnsupportedError(one)
         tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
         k_range = round_up(ceil(problem.k / config.split_k), config.bk)
-        part = Part(0, tiles, ceil(problem.k / k_range))
+        tile_range = TileRange(0, tiles, ceil(problem.k / k_range))
         items = work_items(config, one)
-        sums = PartialSums(problem, config.bm, config.bn, part)
+        sums = PartialSums(problem, config.bm, config.bn, tile_range)
         split = config.split_k > 1
         product = Launch(
             Program(f"units/{self.name}.cl", (*gemm_defines(problem), *_defines(problem, config, one))),
             "matmul_unit",
-            ndrange(problem, tiles * items, part.split_k),
+            ndrange(problem, tiles * items, tile_range.split_k),
             local_range(problem, items, 1),
             (*gemm_args(problem), np.int32(k_range), sums.workspace.symbol if split else "batch_offsets"),
         )
@@ -182,12 +182,12 @@ def local_bytes(config: TileConfig, one: Instruction) -> int:
 def _cost(problem: GemmProblem, config: TileConfig, one: Instruction, device: DeviceInfo) -> float:
     """Orders configurations: the cost of all waves, higher for small tiles, which read more. Not measured."""
     tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
-    rounds = ceil(tiles * config.split_k / device.compute_units)
+    waves = ceil(tiles * config.split_k / device.compute_units)
     reads = 1 + 32 / config.bm + 32 / config.bn
     added = _SUM_COST * config.split_k * problem.m * problem.n * problem.batch / device.compute_units
     steps = problem.k / config.split_k + _TILE_START
     alone = _ALONE if 2 * local_bytes(config, one) > device.local_mem_size else 1
-    return rounds * config.bm * config.bn * steps * reads * alone + (added if config.split_k > 1 else 0)
+    return waves * config.bm * config.bn * steps * reads * alone + (added if config.split_k > 1 else 0)
 
 
 def _defines(problem: GemmProblem, config: TileConfig, one: Instruction) -> Defines:
