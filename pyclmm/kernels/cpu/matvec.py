@@ -25,7 +25,7 @@ from ..interface import (
 from .packed_shape import planes, real_size, sum_size
 from .partial_sums import PartialSums
 
-# of the sums that a work-group keeps in local memory, so that they fit the first-level cache
+# Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
 _SUM_BYTES = 1 << 14
 _GROUPS_A_UNIT = 2  # work-groups for each compute unit
 _LEAST_K = 64  # fewest elements of K in a range

@@ -28,7 +28,7 @@ _KC_PANELS, _KC_IN_PLACE, _KC_PAGES = 1024, 256, 64
 _KC_STREAM, _KC_STREAM_KEPT = 16, 8
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
 _SPLIT_K = 512  # fewest steps of K in a range
-# with K at least this many times M and N, K is split before macro-tiles get smaller: those read more
+# With K at least this many times M and N, K is split before macro-tiles get smaller: those read more
 _LONG_K = 4
 _FEW_TILES = 4  # with at most this many rows of tiles, packing B costs more than it saves
 SHORT_K = 64  # up to this K storing costs most, so macro-tiles have few rows: each row is written as a stream

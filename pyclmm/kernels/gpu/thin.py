@@ -34,8 +34,7 @@ _DOT = ((64, 4, 2), (32, 2, 2), (4, 1, 1), (1, 1, 1))
 
 
 class Thin(Kernel):
-    """See cl/gpu/thin_walk.cl and cl/gpu/thin_dot.cl. A work-group is ``teams`` teams of ``lanes``
-    work-items.
+    """See cl/gpu/thin_walk.cl and thin_dot.cl. A work-group is ``teams`` teams of ``lanes`` work-items.
 
     ``depth`` is how many accesses a work-item has in flight, ``vec`` the elements of an access. With
     ``split_k`` 0, K is split into as many ranges as fill the device.
@@ -81,7 +80,7 @@ class Thin(Kernel):
             return ["lanes and teams must be powers of two, depth 1 or more"]
         if config.vec not in (1, _widest(problem)):
             return [f"vec {config.vec}: the big operand is read in accesses of {_widest(problem)} or 1"]
-        handed = depth if _along_k(problem) else config.vec  # sums that a work-item writes to local memory at the end
+        handed = depth if _along_k(problem) else config.vec  # sums per work-item in local memory
         nbytes = _items(config) * handed * dtype_of(problem.acc_type).itemsize
         reasons = config.violations(device, (_items(config),), nbytes)
         too_many = device.too_many_steps(_steps(problem, config) * depth)

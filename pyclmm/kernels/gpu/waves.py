@@ -37,13 +37,11 @@ _NARROW = 2.0  # time of reading local memory one element at a time, relative to
 # Copies of B late in a step suit a B that is transposed while it is copied, but hurt where bad alignment
 # forces many small copies.
 _UNSUITED = 1.02
-# float64, only A transposed, one work-group per compute unit: 24.6 TFLOP/s, not 25.8
-_TRANSPOSED_ALONE = 1.05
+_TRANSPOSED_ALONE = 1.05  # float64, only A transposed, one work-group per unit: 24.6 TFLOP/s, not 25.8
 _START = 2000  # cycles until a work-group's first tile is there
-# bytes of out per cycle and compute unit, where a work-item stores chunks of neighbouring columns
-_STORE = 10.0
+_STORE = 10.0  # bytes of out per cycle and compute unit; each work-item stores chunks of columns
 _STORE_LINES = 24.0  # the same, where neighbouring work-items store neighbouring columns
-_STORE_HIDDEN = 0.5  # of a store runs while another work-group on the compute unit computes
+_STORE_NOT_HIDDEN = 0.5  # at least this fraction of a store is not hidden by other work-groups
 _EXCHANGE = 100, 6  # cycles to add slices: for each column of a work-item; for each element of it and slice
 _LAUNCH = 7000  # cycles that another launch costs: 4 us at 1.8 GHz
 _LATENCY = 160  # work-items that keep a compute unit busy
@@ -161,7 +159,7 @@ class Tiling:
         step *= math.pow(max(1.0, lack), _LATENCY_ROOT)
         store = store_cycles(self.config, self.itemsize)
         if held > 1 and waves > 1:
-            store = max(store * _STORE_HIDDEN, store - steps * step)
+            store = max(store * _STORE_NOT_HIDDEN, store - steps * step)
         total = waves * (steps * step + store) + start_cycles(self.config) * -(-waves // held)
         if tile_range.split_k > 1:
             total += _LAUNCH + self._partial_bytes(tile_range) / (units(self.device) * _FETCH)

@@ -107,9 +107,9 @@ class Operands:
         length_a = problem.m if across_a else problem.k
         length_b = problem.n if across_b else problem.k
         across = (2, 4, 8) if through_registers else (2, 8)
-        lies_well = not across_a or unit.nbytes in across, not across_b or unit.nbytes in (2, 8)
-        pack_a = not (lies_well[0] and _readable(length_a, problem.lda, problem.a_align, unit.nbytes))
-        pack_b = not (lies_well[1] and _readable(length_b, problem.ldb, problem.b_align, unit.nbytes))
+        in_place = not across_a or unit.nbytes in across, not across_b or unit.nbytes in (2, 8)
+        pack_a = not (in_place[0] and _readable(length_a, problem.lda, problem.a_align, unit.nbytes))
+        pack_b = not (in_place[1] and _readable(length_b, problem.ldb, problem.b_align, unit.nbytes))
         return cls(unit, pack_a, pack_b, across_a and not pack_a, across_b and not pack_b)
 
     def pitch(self, problem: GemmProblem) -> int:
@@ -121,7 +121,7 @@ class Operands:
         return self.pack_a or self.pack_b
 
     @property
-    def left_registers(self) -> bool:
+    def a_in_registers(self) -> bool:
         """Whether A is staged in registers."""
         return self.across_a and self.unit.nbytes == 4
 

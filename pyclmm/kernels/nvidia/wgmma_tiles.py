@@ -141,7 +141,7 @@ def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit) -> float
     lines_b = _copied_lines(config.bn, problem.n, operands.across_b, unit)
     copies = lines_a * _COPY_A + lines_b * _COPY_B
     products = config.bm * config.bn * _MULTIPLY
-    least = _LEFT_BLOCK if operands.left_registers else _BLOCK
+    least = _LEFT_BLOCK if operands.a_in_registers else _BLOCK
     return max(max(copies, products) * _TILES[config.bm, config.bn], least)
 
 
@@ -189,7 +189,7 @@ def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[T
 def _starved(problem: GemmProblem, config: TileConfig, unit: Unit) -> bool:
     """Whether staging A in registers would spill."""
     where = (config.bm, config.bn, config.option("alternate"))
-    return where in _NO_REGISTERS_LEFT and operands_of(seen(problem, config), unit).left_registers
+    return where in _NO_REGISTERS_LEFT and operands_of(seen(problem, config), unit).a_in_registers
 
 
 def _options(alternate: int, swapped: int) -> tuple[tuple[str, int], ...]:

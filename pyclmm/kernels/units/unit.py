@@ -30,7 +30,7 @@ from ..interface import (
 from ..split_k import GROUP, PartialSums, TileRange
 
 _MOST_SPLIT_K = 16
-# slowdown where a compute unit holds one work-group: nothing else runs while it waits at a barrier
+# Slowdown where a compute unit holds one work-group: nothing else runs while it waits at a barrier
 _ALONE = 1.25
 _TILE_START = 256  # cost of a tile's start and store, in elements of K
 _SUM_COST = 8  # cost of a partial sum of one element of out, in elements of K
