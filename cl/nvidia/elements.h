@@ -1,6 +1,6 @@
-/* ELEMENT_BYTES of what matrix units multiply.
+/* elements: ELEMENT_BYTES, the size of the elements that matrix units multiply.
  *
- * Macros: ELEMENT, a type's name: float16 bfloat16 int8 uint8, float32 (as TF32), float64.
+ * Macros: ELEMENT, a type's name: float16, bfloat16, int8, uint8, float32 (multiplied as TF32), float64.
  */
 #include "include/types.h"
 

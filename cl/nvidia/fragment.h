@@ -1,15 +1,17 @@
-/* From fragments of sums to out, through gemm.h's epilogue.
+/* fragment: stores fragments of sums in out, with gemm.h's epilogue.
  *
- * Four neighbouring work-items t = 0..3 hold, of one row, columns 2t and 2t+1 of every block of
- * eight columns. Elements of 4 and 8 bytes are stored as such pairs: the four fill whole sectors of 32
- * bytes. Pairs of 16-bit elements are first exchanged, so that each owns one of four blocks:
+ * Four neighbouring work-items t = 0 .. 3 hold the same row: columns 2 t and 2 t + 1 of every block of eight columns.
+ * Elements of 4 and 8 bytes are stored as such pairs; the four work-items fill whole sectors of 32 bytes. Pairs of
+ * 16-bit elements are first exchanged, so that each work-item owns one of four blocks:
  *
- *   before   t: columns 2t, 2t+1 of blocks 0, 1, 2, 3
- *   after    t: columns 0 .. 7 of block t, one 16-byte store
+ *   before   t: columns 2 t, 2 t + 1 of blocks 0, 1, 2, 3
+ *   after    t: columns 0 .. 7 of block t, one store of 16 bytes
  *
- * Where sums are complex (types.h), columns are those of the real product: 2 j and 2 j + 1 make the result's j.
+ * With complex sums (types.h), columns are those of the real product: 2 j and 2 j + 1 are re and im of the result's
+ * column j.
  *
- * Macros: OUT_VECTOR 1: every row of out starts on a multiple of 16 bytes; 0: element by element.
+ * Macros: OUT_VECTOR 1: each row of out starts on a multiple of 16 bytes, 0: store element by element.
+ * Fragments: ptx_mma.h, ptx_mma_double.h, ptx_wgmma.h.
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -22,7 +24,7 @@
 #define sum_uint32 int
 #define sum_float64 double
 #define sum_complex64 float
-typedef CAT(sum_, ACC_TYPE) sum_t; /* as the units leave it */
+typedef CAT(sum_, ACC_TYPE) sum_t; /* as matrix units leave it */
 
 #define width_float16 2
 #define width_bfloat16 2
@@ -30,8 +32,9 @@ typedef CAT(sum_, ACC_TYPE) sum_t; /* as the units leave it */
 #define width_int32 4
 #define width_uint32 4
 #define width_float64 8
-#define OUT_WIDTH CAT(width_, OUT_TYPE) /* of other types 0 */
+#define OUT_WIDTH CAT(width_, OUT_TYPE) /* bytes; in #if, 0 for the other types */
 
+/* The value of the work-item whose number differs in bit `distance`. */
 INLINE uint exchanged(const uint value, const int distance)
 {
   uint other;
@@ -40,7 +43,7 @@ INLINE uint exchanged(const uint value, const int distance)
   return other;
 }
 
-/* Word b of work-item t becomes word t of work-item b, a 4 x 4 transpose. */
+/* Transposes 4 x 4 words: word b of work-item t becomes word t of work-item b. */
 INLINE uint4 transposed_quad(uint4 w)
 {
   const bool odd = get_local_id(0) & 1;
@@ -53,15 +56,15 @@ INLINE uint4 transposed_quad(uint4 w)
   return high ? (uint4)(r, s, w.s2, w.s3) : (uint4)(w.s0, w.s1, r, s);
 }
 
-/* x 2^e in two steps, because 2^e alone may leave float32's range: e is the sum of two exponents of
- * split.h, and x, a sum of products of float16's, stays normal in the first. */
+/* x 2^e, where e is the sum of two exponents of split.h. Two steps, because 2^e alone may leave float32's range. x is a
+ * sum of products of float16, so it stays normal after the first. */
 INLINE float scaled(const float x, const int e)
 {
   return x * as_float((127 + e / 2) << 23) * as_float((127 + e - e / 2) << 23);
 }
 
-/* The fragments of two rows, `rows` and 8 on, times 2^(exponent of the row + of the column). Exponents are in local
- * memory: read from global memory one by one they would take longer than all the rest. */
+/* Multiplies the fragments of two rows by 2^(exponent of the row + exponent of the column). rows[0] and rows[8] are the
+ * exponents of the rows. Reading them one by one from global memory would take longer than the rest of the store. */
 INLINE void scale_fragments(float *acc, __local const int *rows, __local const int *columns, const int blocks)
 {
   UNROLL for (int h = 0; h < 2; ++h)
@@ -72,6 +75,7 @@ INLINE void scale_fragments(float *acc, __local const int *rows, __local const i
       }
 }
 
+/* Element (i, j) of the result before it is converted to out's type. */
 INLINE ACC_T finished_at(const int i, const int j, const ACC_T sum, RESULT_ARGS)
 {
   return finished(sum, alpha, beta, c, (long)i * c_rs + (long)j * c_cs, bias, (long)(BIAS == 1 ? j : i) * bias_stride);
@@ -99,7 +103,7 @@ INLINE uint packed_bfloat16(const float low, const float high)
   return word;
 }
 
-/* Columns j and j + 1 of row i; outside of out, where nothing is stored, nothing is read for them either. */
+/* Columns j and j + 1 of row i. Outside of out, C and bias are not read. */
 INLINE uint packed_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
 {
 #if HAS_C || BIAS
@@ -112,6 +116,7 @@ INLINE uint packed_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
   return CAT(packed_, OUT_TYPE)((float)low, (float)high);
 }
 
+/* Stores eight elements from column j on, those within N. */
 INLINE void store_words(__global OUT_T *row, const int j, const int N, const uint4 w)
 {
   __global ushort *to = (__global ushort *)row + j;
@@ -124,7 +129,7 @@ INLINE void store_words(__global OUT_T *row, const int j, const int N, const uin
     if (j + e < N) to[e] = (ushort)(words[e / 2] >> e % 2 * 16);
 }
 
-/* Four blocks of row i from column j; v: the first of the row's values. */
+/* Stores four blocks of row i from column j on. v: the first of this work-item's sums of the row. */
 INLINE void store_blocks(const int i, const int j, const sum_t *v, RESULT_ARGS)
 {
   const int at = j + (int)get_local_id(0) % 4 * 2;
@@ -142,7 +147,7 @@ INLINE void store_blocks(const int i, const int j, const sum_t *v, RESULT_ARGS)
 typedef struct { OUT_T low, high; } ALIGNED(2 * OUT_WIDTH) out_pair;
 #endif
 
-/* Columns j and j + 1 of row i; of complex results the two parts of column j / 2. */
+/* Stores columns j and j + 1 of row i. Of a complex result they are re and im of column j / 2. */
 INLINE void store_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
 {
 #if PLANES == 2
@@ -170,7 +175,7 @@ INLINE void store_blocks(const int i, const int j, const sum_t *v, RESULT_ARGS)
 #define BLOCKS_AT_ONCE 1
 #endif
 
-/* All fragments of rows i and i + row_step: `blocks` blocks from column j on. */
+/* Stores all fragments of rows i and i + row_step: `blocks` blocks from column j on. */
 INLINE void store_fragments(
     const int i, const int row_step, const int j, const sum_t *acc, const int blocks, RESULT_ARGS)
 {

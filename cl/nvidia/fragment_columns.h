@@ -1,9 +1,12 @@
-/* fragment.h for sums of out^T: columns of a fragment are rows of out, and its rows lie side by side there.
+/* fragment_columns: stores fragments of out^T in out. A fragment's columns are rows of out, and its rows are contiguous
+ * there.
  *
- *     work-item 4 g + t, block b of eight columns:   acc[4 b + 2 h + c] is (i + ROW_STEP h, 8 b + 2 t + c)
+ *     work-item 4 g + t, block b of eight columns:   acc[4 b + 2 h + c] is at (i + ROW_STEP h, 8 b + 2 t + c)
  *
- * Where rows of h = 0 and 1 are neighbours (fragment_rows.h), they are stored as pairs: of elements of 4 bytes, four
- * work-items fill a sector of 32 bytes. Otherwise the eight g do.
+ * With LEFT_REGISTERS (fragment_rows.h), the rows of h = 0 and 1 are neighbours and are stored as pairs. With elements
+ * of 4 bytes, four work-items then fill a sector of 32 bytes. Otherwise the eight work-items with different g fill it.
+ *
+ * Macros: those of fragment.h and fragment_rows.h.
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -33,7 +36,7 @@ INLINE void store_two(__global OUT_T *to, const ACC_T first, const ACC_T second)
 #endif
 #endif
 
-/* v[0] and v[2] of rows i and i + ROW_STEP. */
+/* Stores v[0] and v[2], column j of rows i and i + ROW_STEP. */
 INLINE void store_column(const int i, const int j, const sum_t *v, RESULT_ARGS)
 {
 #if LEFT_REGISTERS && OUT_VECTOR && OUT_WIDTH
@@ -47,7 +50,7 @@ INLINE void store_column(const int i, const int j, const sum_t *v, RESULT_ARGS)
 #endif
 }
 
-/* All fragments of rows i and i + ROW_STEP: `blocks` blocks from column j on. */
+/* Stores all fragments of rows i and i + ROW_STEP: `blocks` blocks from column j on. */
 INLINE void store_fragment_columns(const int i, const int j, const sum_t *acc, const int blocks, RESULT_ARGS)
 {
   UNROLL for (int b = 0; b < blocks; ++b)

@@ -1,19 +1,22 @@
-/* Which of a quartet's 64 rows the fragments of ptx_wgmma.h stand for, and where a left operand across K that goes
- * through registers lies in local memory.
+/* fragment_rows: which of a quartet's 64 rows a fragment of ptx_wgmma.h holds. Also where an A that is stored across K
+ * and goes through registers lies in local memory.
  *
- * Row 16 s + g + 8 h of a fragment, of work-item w = 32 s + 4 g + t, is
+ * Row 16 s + g + 8 h of a fragment, held by work-item w = 32 s + 4 g + t, is row
  *
- *     LEFT_REGISTERS 0    row 16 s + g + 8 h: as the operand lies along K, or the unit reads it itself
- *     LEFT_REGISTERS 1    row 32 s1 + 16 g1 + 8 s0 + 4 g2 + 2 g0 + h, where s1 s0 and g2 g1 g0 are bits of s and g
+ *     LEFT_REGISTERS 0    16 s + g + 8 h
+ *     LEFT_REGISTERS 1    32 s1 + 16 g1 + 8 s0 + 4 g2 + 2 g0 + h, where s1 s0 and g2 g1 g0 are the bits of s and g
  *
- * The second order is for elements of 4 bytes, in boxes of ptx_map.h of 32 rows by 32 of K:
+ * LEFT_REGISTERS 1 is A with elements of 4 bytes stored across K, in boxes of ptx_map.h of 32 rows by 32 of K. With its
+ * order of rows, a work-item reads h = 0 and 1 at once, 8 bytes. The 16 work-items that read at the same time differ in
+ * g0, g1 and t. They read chunks c ^ t and (c + 4) ^ t, which are 16 pairs of memory banks:
  *
- *     chunk of 4 rows at k   0 1 2 3 | 4 5 6 7        a work-item reads h = 0 and 1 at once, 8 bytes; the 16 that read
- *     s0 g2                  0 0 1 1 | 0 0 1 1        together have g0, g1 and t of their own: chunks c ^ t and
- *                                                     (c + 4) ^ t, 16 pairs of banks
- *     g1                     0 0 0 0 | 1 1 1 1        and results of h = 0 and 1 are neighbours
+ *     chunk of 4 rows at k   0 1 2 3 | 4 5 6 7
+ *     s0 g2                  0 0 1 1 | 0 0 1 1
+ *     g1                     0 0 0 0 | 1 1 1 1
  *
- * Macros: TRANS_A 1: A lies across K; SWAPPED 1: the fragments are of out^T; ELEMENT (elements.h).
+ * Results of h = 0 and 1 are neighbours, too.
+ *
+ * Macros: TRANS_A 1: A is stored across K; SWAPPED 1: the fragments are those of out^T; ELEMENT (elements.h).
  */
 #include "include/attributes.h"
 #include "include/gemm.h"
@@ -31,8 +34,8 @@ INLINE int fragment_row(const int w)
   return (w >> 6) * 32 + (w >> 3 & 1) * 16 + (w >> 5 & 1) * 8 + (w >> 4 & 1) * 4 + (w >> 2 & 1) * 2;
 }
 
-/* Where the rows of work-item w lie at k = t, in bytes. k = t + 4 is 512 bytes on and 64 exchanged; a step of 8 of
- * K is 1,024 bytes on. */
+/* The byte where the rows of work-item w lie at k = t. For k = t + 4 add 512 and flip the bit of 64; for the next step
+ * of 8 of K add 1,024. */
 INLINE uint fragment_place(const int w)
 {
   const int row = fragment_row(w), t = w % 4;

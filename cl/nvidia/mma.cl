@@ -1,8 +1,11 @@
-/* mma: out = A B on the matrix units of sm_80 and later, of 16-bit, TF32 and 8-bit operands: the ring of mma_ring.h,
- * the fragments of mma_words.h.
+/* mma: out = A B on the matrix units of sm_80 and later, for 16-bit, TF32 and 8-bit operands. The ring of stages and a
+ * sketch of the tiles are in mma_ring.h, the fragments in mma_words.h. Work-group g computes tile g (tile_order.h).
  *
- * Operands lie on multiples of 16 bytes, and so does each of their rows. Packed ones
- * come as operands.h says. Macros: those of the headers.
+ * Macros: BM BN SGM SGN STAGES GROUP (mma_ring.h); A_TYPE B_TYPE (mma_words.h); TRANS_A TRANS_B: how operands are
+ * stored, after packing; OUT_VECTOR (fragment.h). Packed operands come as operands.h says.
+ * Preconditions: each operand and each row of it begins on a multiple of 16 bytes. Operands of 8 bits and TF32 ones are
+ * stored along K.
+ * Technique: ldmatrix, mma.sync and cp.async as in NVIDIA's PTX manual.
  */
 #include "include/attributes.h"
 #include "include/gemm.h"

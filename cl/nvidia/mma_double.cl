@@ -1,5 +1,9 @@
-/* mma_double: out = A B in float64 on the matrix units of sm_80 and sm_90: the ring of mma_ring.h, the fragments of
- * mma_double.h. Macros: those of the headers.
+/* mma_double: out = A B in float64 on the matrix units of sm_80 and sm_90. The ring of stages and a sketch of the tiles
+ * are in mma_ring.h, the fragments in mma_double.h. Work-group g computes tile g (tile_order.h).
+ *
+ * Macros: BM BN SGM SGN STAGES GROUP (mma_ring.h); BK MMA_K VEC (mma_double.h); OUT_VECTOR (fragment.h); TRANS_A
+ * TRANS_B (gemm.h).
+ * Technique: mma.sync and cp.async as in NVIDIA's PTX manual.
  */
 #include "include/attributes.h"
 #include "include/gemm.h"

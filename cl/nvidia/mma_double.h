@@ -1,10 +1,11 @@
 /* mma_double: fragments of float64 for mma_ring.h, multiplied by mma.sync (ptx_mma_double.h).
  *
- * A tile lies as its operand does, in lines of K of one row, or of rows at one k. A line is 4 elements
- * longer than the tile: the 16 work-items that read at once, 4 lines x 4 elements, meet 16 banks of
- * 8 bytes.
+ * A tile lies in local memory as its operand is stored: a line holds K of one row (along K) or rows at one k (across
+ * K). A line is 4 elements longer than the tile. So the 16 work-items that read at the same time, 4 lines x 4 elements,
+ * meet 16 different banks of 8 bytes.
  *
- * Macros: BM BN BK, a multiple of MMA_K; VEC 2 where both operands lie on multiples of 16 bytes, else 1.
+ * Macros: BM BN; BK, a multiple of MMA_K; MMA_K 4, 8, 16 (ptx_mma_double.h); VEC, elements of a copy: 2 if both
+ * operands and each of their rows begin on multiples of 16 bytes, else 1.
  */
 #include "include/attributes.h"
 #include "include/gemm.h"
@@ -33,7 +34,7 @@ typedef double word_t;
 #define WORDS_B QUARTERS
 #define LOADED_B 1
 
-/* The fragment of MMA_K of K from MMA_K `step` on and of rows from `row` on, of the tile at byte `at` of `tiles`. */
+/* Loads the fragment at row `row` and k = MMA_K step, from the tile at byte `at` of `tiles`. */
 INLINE void load_a(word_t *w, __local const uchar *tiles, const int at, const int row, const int step)
 {
   __local const double *tile = (__local const double *)(tiles + at);
@@ -41,7 +42,7 @@ INLINE void load_a(word_t *w, __local const uchar *tiles, const int at, const in
   UNROLL for (int e = 0; e < WORDS_A; ++e) w[e] = tile[AT_A(m + e % 2 * 8, k + e / 2 * 4)];
 }
 
-/* The same of B, of columns from `column` on. */
+/* The same for B, at column `column`. */
 INLINE void load_b(
     word_t w[1][WORDS_B], __local const uchar *tiles, const int at, const int column, const int step)
 {

@@ -1,25 +1,26 @@
-/* mma_double_bulk: out = A B in float64 on the matrix units of sm_90, tiles filled by the copy engine.
+/* mma_double_bulk: out = A B in float64 on the matrix units of sm_90, from tiles that the copy engine brings.
  *
- *                  BN                 STAGES blocks of K are in flight; of stage s
- *             +-----+-----+             full[s]  completes when its copies have landed,
- *    BK       |  B  |     |             empty[s] when every sub-group has read it
+ *                  BN                 STAGES blocks of K are in flight (stages.h)
+ *             +-----+-----+
+ *    BK       |  B  |     |           in the middle of each block one sub-group, in turn, starts copying the block
+ *    +----+   +-----+-----+           that goes into the stage read before
+ *    |    |   | SGM |     |
+ * BM | A  |   | SGN |     |           work-group g computes tiles g, g + groups, ...; the next tile's copies run
+ *    +----+   +-----+-----+           while one is stored
+ *    |    |   |     |     |
  *    +----+   +-----+-----+
- *    |    |   | SGM |     |           in the middle of each block one of the sub-groups, in turn, starts copying
- * BM | A  |   | SGN |     |           the block that goes into the stage read before
- *    +----+   +-----+-----+
- *    |    |   |     |     |           work-group g computes tiles g, g + groups, ...; copies for the next
- *    +----+   +-----+-----+           tile run while one is stored
  *
- * SLICES of the sub-groups divide each block's K, and their sums are added through local memory.
- * SPLIT_K 1: K is cut into `split_k` ranges, each of which is a tile of its own, whose sums are left in `partial`, range
- * after range of a tile, for split_k.cl.
+ * SLICES: the sub-groups form that many sets, which divide each block's K and add their sums in local memory.
+ * SPLIT_K 1: K is cut into `split_k` ranges. Each range of a tile counts as a tile. Its partial sums go to `partial`,
+ * a tile's ranges one after the other, and cl/split_k.cl adds them.
  *
- * A block of an operand lies in local memory as BK / 16 slices of BM / 16 (BN / 16) strips (ptx_strips.h).
+ * A block of an operand lies in local memory as BK / 16 groups of BM / 16 (B: BN / 16) strips (ptx_strips.h).
  *
- * Macros: BM BN BK SGM SGN, multiples of 16; 4 or 8 sub-groups, SLICES of which divide them and BK / 16; STAGES
- * 2 and up; SPLIT_K 0, 1; those of the headers. TRANS_A, TRANS_B: as the operands lie, packed or not.
- * Operands lie on multiples of 16 bytes, and so does each of their rows.
- * Technique: NVIDIA's description of mma and of the tensor memory accelerator in the PTX manual.
+ * Macros: BM BN SGM SGN, multiples of 16; BK, a multiple of 16 SLICES; STAGES, 2 or more; SPLIT_K 0, 1; GROUP
+ * (tile_order.h); OUT_VECTOR (fragment.h); TRANS_A TRANS_B: how operands are stored, after packing. There are 4 or 8
+ * sub-groups.
+ * Preconditions: each operand and each row of it begins on a multiple of 16 bytes.
+ * Technique: mma, tensor maps and mbarriers as in NVIDIA's PTX manual.
  */
 #define ELEMENT float64
 #include "include/attributes.h"
@@ -37,7 +38,7 @@
 #error "mma_double_bulk.cl needs BM BN BK SPLIT_K SLICES"
 #endif
 #define SLICE_STEPS (BK / 8 / SLICES)
-#define CHUNK_A (BM * 128) /* 16 of K */
+#define CHUNK_A (BM * 128) /* the strips of 16 of K */
 #define CHUNK_B (BN * 128)
 #define BLOCK_A (CHUNK_A * (BK / 16))
 #define STAGE_BYTES (BLOCK_A + CHUNK_B * (BK / 16))
@@ -48,7 +49,7 @@
 #define STRIPS_A (SGM / 16)
 #define STRIPS_B (SGN / 16)
 
-/* One product's tiles, each cut into split_k ranges of `blocks` blocks of all_blocks; `all`: how many those are. */
+/* One product: K is all_blocks blocks, cut into split_k ranges of `blocks`. `all`: ranges of all tiles. */
 typedef struct { int tiles_m, tiles_n, split_k, blocks, all_blocks, all; } work_t;
 
 INLINE work_t work_of(const int M, const int N, const int K, const int split_k)
@@ -57,8 +58,8 @@ INLINE work_t work_of(const int M, const int N, const int K, const int split_k)
   return (work_t){tiles_m, tiles_n, split_k, (all_blocks + split_k - 1) / split_k, all_blocks, tiles_m * tiles_n * split_k};
 }
 
-/* A place in the walk of a work-group over its tiles: a block of K of a tile, behind whose range's last
- * lies `end`. The tile after the last one is work.all or more. */
+/* A position of a work-group in its work: a block of K of a tile. `end`: one past the last block of the tile's range.
+ * After the last tile, `tile` is work.all or more. */
 typedef struct { int tile, block, end; int2 origin; } place_t;
 
 INLINE place_t tile_begin(const int number, const work_t work)
@@ -73,7 +74,7 @@ INLINE place_t tile_begin(const int number, const work_t work)
   return place;
 }
 
-/* The place `blocks` further on. */
+/* The position `blocks` further on. */
 INLINE place_t further(place_t place, const int blocks, const work_t work)
 {
   place.block += blocks;
@@ -85,10 +86,10 @@ INLINE place_t further(place_t place, const int blocks, const work_t work)
   return place;
 }
 
-/* What one work-item of a sub-group needs to fill stages: the maps of both operands, and their rows and columns. */
+/* What a work-item needs to fill stages. `maps`: of A and B; `rows` of A, `columns` of B. */
 typedef struct { __global const ulong *maps; int rows, columns; work_t work; stages_t stages; } filler_t;
 
-/* Starts the copies of the block that is `lead` (under STAGES) further on, if there is one, once its stage is read. */
+/* Starts the copies of the block that is `lead` (< STAGES) further on, if there is one, once its stage is empty. */
 INLINE void fill(const filler_t filler, const place_t now, const ring_t ring, const int lead)
 {
   const place_t ahead = further(now, lead, filler.work);
@@ -104,7 +105,7 @@ INLINE void fill(const filler_t filler, const place_t now, const ring_t ring, co
   }
 }
 
-/* A work-item's part of a tile and of the blocks: where it reads in strips, and its sub-group's first row and column. */
+/* What a work-item multiplies: where it reads in strips of stage 0; its sub-group's first row and column, and slice. */
 typedef struct { __local const uchar *from_a, *from_b; int place_a, place_b, row, column, slice; } part_t;
 
 INLINE part_t part_of(__local const uchar *tiles)
@@ -117,22 +118,23 @@ INLINE part_t part_of(__local const uchar *tiles)
       tiles + BLOCK_A + slice * SLICE_STEPS / 2 * CHUNK_B + column * 128, PLACE_A(g, t), PLACE_B(g, t), row, column, slice};
 }
 
+/* Reads A of all strips for one step of 8 of K. */
 INLINE void read_a(double (*to)[4], const part_t part, const int stage, const int step)
 {
   UNROLL for (int i = 0; i < STRIPS_A; ++i)
     LOAD_STRIP_A(to[i], part.from_a + stage * STAGE_BYTES + step / 2 * CHUNK_A + i * STRIP, part.place_a, step % 2);
 }
 
-/* Strip n of all steps. */
+/* Reads B of one strip. n counts the strips of all steps. */
 INLINE void read_b(double *to, const part_t part, const int stage, const int n)
 {
   const int step = n / STRIPS_B, j = n % STRIPS_B;
   LOAD_STRIP_B(to, part.from_b + stage * STAGE_BYTES + step / 2 * CHUNK_B + j * STRIP, part.place_b, step % 2);
 }
 
-/* Adds a block's products, once it has landed. Of A a whole step, of B a strip is read while the ones before are
- * multiplied. `read`: the barrier of the stage that was read last, given back only here: an assembler was seen to move
- * arrivals above the multiplications that they follow, but not above a wait. */
+/* Adds a block's products once it has landed. The next step of A and strip of B are read during multiplications.
+ * `read`: empty[] of the stage that was read last, released only here: NVIDIA's assembler was seen to move arrivals
+ * above the multiplications that they follow, but not above a wait. */
 INLINE void multiply_block(
     double *acc, const part_t part, const filler_t filler, const place_t now, const ring_t ring, const uint read)
 {
@@ -158,7 +160,7 @@ INLINE void multiply_block(
 }
 
 #if SLICES > 1
-/* Adds the slices' sums to slice 0's. */
+/* Adds the sums of the other slices to those of slice 0. */
 INLINE void sum_slices(double *acc, __local double *sums, const int slice)
 {
   const int item = get_local_id(0) % (32 * SLICE_GROUPS);
@@ -173,7 +175,7 @@ INLINE void sum_slices(double *acc, __local double *sums, const int slice)
 }
 #endif
 
-/* Pairs of neighbouring columns, to the result or, of a range of K, to `partial`. */
+/* Stores pairs of neighbouring columns in out, or in `partial` if K is split. */
 INLINE void store_part(
     const double *acc, const part_t part, const place_t now, const work_t work, __global double *partial, RESULT_ARGS)
 {
@@ -226,9 +228,9 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
     if (id == 32 * (lead % SUB_GROUPS)) fill(filler, now, ring, lead);
 
   const part_t part = part_of(tiles);
-  uint read = 0; /* the barrier of the stage that was read last */
+  uint read = 0; /* empty[] of the stage that was read last */
   for (; now.tile < filler.work.all; now = tile_begin(now.tile + (int)get_num_groups(0), filler.work)) {
-    double acc[ACCS]; /* of strips i and j: fragment h's d[e] at ((i STRIPS_B + j) 2 + h) 4 + e */
+    double acc[ACCS]; /* d[e] of fragment h of strips i, j is acc[((i STRIPS_B + j) 2 + h) 4 + e] */
     UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
     for (; now.block < now.end; ++now.block) {
       multiply_block(acc, part, filler, now, ring, read);

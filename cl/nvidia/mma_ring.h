@@ -1,8 +1,8 @@
-/* mma_ring: what mma, mma_double and mma_split are: a work-group's tile of A B, on matrix units, from blocks of K
- * that cp.async brings into a ring of STAGES in local memory: one is multiplied, the others are on their way.
+/* mma_ring: a work-group's tile of A B on matrix units, for mma, mma_double and mma_split. cp.async copies blocks of K
+ * into a ring of STAGES in local memory. While one block is multiplied, the copies of the next ones are in flight.
  *
  *                        BN
- *                 +---------------+        sub-group (y, x): SGM x SGN of the tile, made of
+ *                 +---------------+        sub-group (y, x): SGM x SGN of the tile,
  *      K: BK      | B             |        SGM / 16 x SGN / 8 fragments
  *                 +---------------+
  *     +------+    +-------+-------+
@@ -11,22 +11,25 @@
  *     +------+    | (1,0) | (1,1) |
  *                 +-------+-------+
  *
- * A tile of an operand lies in lines: along K of one row of A (column of B), across K of rows at one k. Work-items
- * copy chunks of CHUNK_BYTES, side by side along lines.
+ * A tile of an operand lies in lines. Along K, a line holds BK elements of one row of A (column of B). Across K, it
+ * holds LINE_ACROSS rows (columns) at one k. Neighbouring work-items copy neighbouring chunks of CHUNK_BYTES of a line.
  *
- * A header of instructions comes first and says
+ * A header of instructions (mma_words.h, mma_double.h) comes first and defines
  *
- *   ELEMENT_BYTES BK STEPS          STEPS steps of a block are multiplied one after the other
- *   ACROSS_A ACROSS_B               whether an operand's lines run across K
- *   CHUNK_BYTES LINE_ACROSS(extent) of a copy; elements of a line across K of a tile of `extent` rows
- *   LINE_BYTES(elements)            from line to line in local memory
+ *   ELEMENT_BYTES BK STEPS          a block is multiplied in STEPS steps
+ *   ACROSS_A ACROSS_B               1: the operand is stored across K
+ *   CHUNK_BYTES                     bytes of a copy: 8, 16
+ *   LINE_ACROSS(extent)             elements of a line across K, of a tile of `extent` rows
+ *   LINE_BYTES(elements)            distance between lines in local memory
  *   CHUNK_AT(line, chunk)           where in its line a chunk lies
- *   acc_t word_t WORDS_A WORDS_B    registers of a fragment; LOADED_B fragments of B are loaded at once
+ *   acc_t word_t WORDS_A WORDS_B    types of an accumulator and of a register; registers of a fragment
+ *   LOADED_B                        fragments of B that one load_b loads
  *   load_a load_b mma
- *   PARTS                           1: a block holds 64 bytes of hi and 64 of lo of the same k (split.h)
+ *   PARTS                           1: a block holds 64 bytes of hi and 64 bytes of lo of the same k (split.h)
  *
- * Macros: BM BN, multiples of SGM, SGN and of lines across K; SGM a multiple of 16, SGN of 8 LOADED_B; STAGES 2 or more;
- * GROUP (tile_order.h).
+ * Macros: BM BN, multiples of SGM, SGN and of lines across K; SGM, a multiple of 16; SGN, a multiple of 8 LOADED_B;
+ * STAGES, 2 or more; GROUP (tile_order.h). WORK_ITEMS is a multiple of a line's chunks and divides a tile's.
+ * Technique: CUTLASS's multistage pipeline for sm_80.
  */
 #include "include/attributes.h"
 #include "include/tile_order.h"
@@ -39,8 +42,8 @@
 #define WORK_ITEMS (32 * (BM / SGM) * SG_COLUMNS)
 #define MT (SGM / 16)
 #define NT (SGN / 8)
-#define TILE_LINE(extent, across) ((across) ? LINE_ACROSS(extent) : BK) /* elements ... */
-#define TILE_LINES(extent, across) ((across) ? BK * ((extent) / LINE_ACROSS(extent)) : (extent)) /* and number */
+#define TILE_LINE(extent, across) ((across) ? LINE_ACROSS(extent) : BK) /* elements of a line */
+#define TILE_LINES(extent, across) ((across) ? BK * ((extent) / LINE_ACROSS(extent)) : (extent)) /* lines */
 #define TILE_BYTES(extent, across) (TILE_LINES(extent, across) * LINE_BYTES(TILE_LINE(extent, across)))
 #define LINE_CHUNKS(extent, across) (TILE_LINE(extent, across) * ELEMENT_BYTES / CHUNK_BYTES)
 #define LINES_AT_ONCE(extent, across) (WORK_ITEMS / LINE_CHUNKS(extent, across))
@@ -49,18 +52,19 @@
 #define COPIES (COPIES_A + COPIES_OF(BN, ACROSS_B))
 #define TILE_A TILE_BYTES(BM, ACROSS_A)
 #define STAGE_BYTES (TILE_A + TILE_BYTES(BN, ACROSS_B))
-#define ROUND 2 /* blocks of parts that are summed from zero: the units truncate where they accumulate */
+#define ROUND 2 /* blocks of parts that matrix units sum from zero: they truncate as they accumulate */
 
-/* An operand on its way to local memory, by a work-item's chunks. */
+/* The chunks of an operand that one work-item copies. */
 typedef struct {
-  __global const uchar *next; /* its first one of the block that is copied next */
-  long pitch; /* bytes between lines in memory */
-  int x, y; /* where its first one lies along a line, and on which: rows of the operand, and K of the block */
+  __global const uchar *next; /* the first chunk of the block that is copied next */
+  long pitch; /* leading dimension in bytes */
+  int x, y; /* element within a line, and line, of the first chunk: a row of the operand, and k in the block */
   int limit; /* rows of the operand */
-  uint place; /* of its first one in a stage */
+  uint place; /* of the first chunk in a stage */
 } Operand;
 
-/* The operand of `limit` rows (columns) whose tile begins at `first`. `tile`: where that lies in a stage. */
+/* An operand of `limit` rows (columns), its tile of `extent` rows beginning at row `first`. `tile`: where the tile lies
+ * in a stage. */
 INLINE Operand operand_of(
     __global const void *matrix, const long pitch, const int extent, const int across, const int first, const int limit,
     const uint tile)
@@ -76,12 +80,12 @@ INLINE Operand operand_of(
   return operand;
 }
 
-/* Copy i of a block from k on, to `stage`; zeros outside of the operand. */
+/* Copy i of the block that begins at k, into `stage`. Outside of the operand it writes zeros. */
 INLINE void copy_chunk(
     const uint stage, const Operand operand, const int extent, const int across, const int i, const int k, const int K)
 {
   const int line = i * LINES_AT_ONCE(extent, across);
-  const int beside = across ? line / BK * LINE_ACROSS(extent) : 0; /* rows of the lines before, across K */
+  const int beside = across ? line / BK * LINE_ACROSS(extent) : 0; /* rows in the lines before, across K */
   const int below = across ? line % BK : line;
   const int x = operand.x + (across ? beside : k);
   const int y = operand.y + below + (across ? k : 0);
@@ -93,7 +97,7 @@ INLINE void copy_chunk(
   else copy_8(to, from, bytes);
 }
 
-/* Copy c of block `block`; past the last block, of zeros that nobody reads. */
+/* Copy c of block `block`. Past the last block it writes zeros that are never read. */
 INLINE void copy_one(
     const uint tiles, const Operand a, const Operand b, const int c, const int block, const int K)
 {
@@ -107,7 +111,7 @@ INLINE void copy_all(const uint tiles, const Operand a, const Operand b, const i
   UNROLL for (int c = 0; c < COPIES; ++c) copy_one(tiles, a, b, c, block, K);
 }
 
-/* Closes a block's copies, and goes on to the next block. */
+/* Closes the group of a block's copies and moves on to the next block. */
 INLINE void block_copied(Operand *a, Operand *b)
 {
   copies_commit();
@@ -132,13 +136,14 @@ INLINE void clear(acc_t sum[MT][4 * NT])
 }
 
 #if PARTS
-/* sum += hi lo + lo hi + hi hi: steps 0 and 1 are those of hi, 2 and 3 those of lo. */
+
 INLINE void multiply_fragments(acc_t sum[MT][4 * NT], word_t a[MT][WORDS_A], word_t b[NT][WORDS_B])
 {
   UNROLL for (int i = 0; i < MT; ++i)
     UNROLL for (int j = 0; j < NT; ++j) mma(sum[i] + 4 * j, a[i], b[j]);
 }
 
+/* sum += hi lo + lo hi + hi hi of a block. Steps 0 and 1 are those of hi, 2 and 3 those of lo. */
 INLINE void multiply_parts(
     acc_t sum[MT][4 * NT], __local const uchar *tiles, const int stage, const int row, const int column)
 {
@@ -155,7 +160,7 @@ INLINE void multiply_parts(
 }
 #endif
 
-/* The sub-group's part of a tile, from `row` and `column` of it on: sum = A B. */
+/* sum = A B for the sub-group's SGM x SGN of the tile, at `row` and `column` of it. */
 INLINE void multiply_tile(
     acc_t sum[MT][4 * NT], __local uchar *tiles, Operand a, Operand b, const int K, const int row, const int column)
 {
@@ -185,7 +190,7 @@ INLINE void multiply_tile(
       clear(acc);
     }
 #else
-    word_t fa[2][MT][WORDS_A], fb[2][NT][WORDS_B]; /* one step is multiplied, the next is loaded */
+    word_t fa[2][MT][WORDS_A], fb[2][NT][WORDS_B]; /* one step is multiplied while the next is loaded */
     load_fragments_a(fa[0], tiles, stage, row, 0);
     load_fragments_b(fb[0], tiles, stage, column, 0);
     UNROLL for (int step = 0; step < STEPS; ++step) {
@@ -195,7 +200,7 @@ INLINE void multiply_tile(
       }
       UNROLL for (int i = 0; i < MT; ++i) {
         UNROLL for (int j = 0; j < NT; ++j) mma(sum[i] + 4 * j, fa[step % 2][i], fb[step % 2][j]);
-        /* the next block's copies, spread over this block's multiplications */
+        /* the copies of a later block are spread over this block's multiplications */
         UNROLL for (int c = 0; c < COPIES; ++c)
           if (c * STEPS * MT / COPIES == step * MT + i) copy_one(tile0, a, b, c, filled, K);
       }

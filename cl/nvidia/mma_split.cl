@@ -1,8 +1,10 @@
-/* mma_split: out = A B on the matrix units of sm_80, of operands that split.cl has packed in parts: what wgmma_split.cl
- * is on sm_90a, by instructions that need no rewriting of the program. The ring of mma_ring.h, the fragments of
- * mma_words.h: a block is 64 bytes of hi and 64 of lo of the same k.
+/* mma_split: out = A B on the matrix units of sm_80 and sm_90, from operands that split.cl has packed as parts. It is
+ * wgmma_split.cl with instructions that need no rewriting of the program. The ring of stages and a sketch of the tiles
+ * are in mma_ring.h, the fragments in mma_words.h. A block is 64 bytes of hi and 64 bytes of lo of the same k.
  *
- * Macros: SPLIT 1, 2 (split.h); those of the headers. `pitch`: elements of a packed line, both parts, whole blocks.
+ * Macros: SPLIT 1, 2 (split.h); BM BN SGM SGN STAGES GROUP (mma_ring.h); WIDE_A WIDE_B (split_read.h); OUT_VECTOR
+ * (fragment.h). `pitch`: elements of a packed row of A or column of B, hi and lo together, in whole blocks.
+ * Technique: as in mma.cl; parts: see split.h.
  */
 #include "include/attributes.h"
 #include "include/gemm.h"

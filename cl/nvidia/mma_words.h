@@ -1,11 +1,13 @@
 /* mma_words: fragments of elements of 1, 2 and 4 bytes for mma_ring.h, loaded by ldmatrix and multiplied by mma.sync
  * (ptx_mma.h).
  *
- * A tile lies in lines of 128 bytes, 16-byte chunk c of line r at chunk c ^ (r % 8), so that the eight rows that
- * ldmatrix reads meet different banks. Along K a line holds a block of one row of A (column of B). Across K (16-bit
- * elements only) it holds 64 rows (columns) at one k; a block of 64 such lines is followed by that of the next 64 rows.
+ * A tile lies in lines of 128 bytes. 16-byte chunk c of line r lies at chunk c ^ (r % 8), so that the eight rows that
+ * ldmatrix reads at once meet different memory banks. Along K, a line holds a block of K of one row of A (column of B).
+ * Across K (16-bit elements only), it holds 64 rows (columns) at one k; the lines of the next 64 rows follow those of
+ * all k of the block.
  *
- * What is multiplied follows from A_TYPE and B_TYPE; with parts (split.h) from SPLIT.
+ * Macros: A_TYPE and B_TYPE (types.h) say what is multiplied; SPLIT, if defined, says it instead: 1 parts of float16,
+ * 2 parts of TF32 (split.h). TRANS_A TRANS_B (gemm.h).
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -51,10 +53,10 @@ typedef uint word_t;
 #define WORDS_B 2
 #define LOADED_B 2 /* fragments of B that one instruction loads */
 
-/* float32 operands become TF32 here, parts have done so before. */
+/* Rounds float32 operands to TF32. Parts were rounded when they were split. */
 INLINE uint to_operand(const uint word) { return PARTS ? word : mma_operand(word); }
 
-/* The fragment of 32 bytes of K from 32 `step` on and of rows from `row` on, of the tile at byte `at` of `tiles`. */
+/* Loads the fragment at row `row` and byte 32 step of K, from the tile at byte `at` of `tiles`. */
 INLINE void load_a(word_t *w, __local const uchar *tiles, const int at, const int row, const int step)
 {
   const uint tile = local_address(tiles) + at;
@@ -70,7 +72,7 @@ INLINE void load_a(word_t *w, __local const uchar *tiles, const int at, const in
   for (int e = 0; e < 4; ++e) w[e] = to_operand(w[e]);
 }
 
-/* The same of B: two fragments, of columns from `column` on. */
+/* The same for B: two fragments, at columns `column` and `column` + 8. */
 INLINE void load_b(word_t w[2][2], __local const uchar *tiles, const int at, const int column, const int step)
 {
   const uint tile = local_address(tiles) + at;

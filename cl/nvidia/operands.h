@@ -1,15 +1,18 @@
-/* operands: where the operands of product z of a stack begin.
+/* operands: where the operand of product z of a stack begins, in elements from the start of its buffer.
  *
- * An operand that was packed (pack.cl) is passed as `a` or `b`, along K, with its own leading dimension.
+ *   stride != 0   offset + z * stride
+ *   stride == 0   offset + the operand's entry of batch_offsets (gemm.h)
  *
- *   a_stride, b_stride   elements from one product's operand to the next one's; 0: batch_offsets has where each is
+ * An operand that was packed (pack.cl) is passed as `a` or `b`, stored along K, with its own leading dimension.
+ *
+ * Parameters of an entry: a_stride, b_stride, elements from one product's operand to the next one's, or 0.
  */
 #include "include/attributes.h"
 #include "include/gemm.h"
 
 #define OPERAND_STRIDES const long a_stride, const long b_stride
 
-/* Of an operand whose place in the stack is `listed` in batch_offsets, in elements of `nbytes`. */
+/* The operand of product z. `listed`: its entry of batch_offsets. An element has `nbytes` bytes. */
 INLINE __global const uchar *operand_in_stack(
     __global const void *first, const long offset, const long z, const long stride, const long listed, const int nbytes)
 {

@@ -1,12 +1,23 @@
-/* pack: operands as the matrix units want them: lines along K, each on a multiple of 16 bytes.
+/* pack: copies operands into the layout that matrix units need: along K, each row of A and each column of B on a
+ * multiple of 16 bytes, however they are stored and aligned.
  *
- *   packed_a line m: A(m, 0), A(m, 1), ..       packed_b line n: B(0, n), B(1, n), ..
+ *   packed_a(m, k) at m * pitch + k            packed_b(k, n) at n * pitch + k
  *
- * whichever way an operand is stored and aligned; one launch packs both: tiles 0 .. tiles_a - 1 are A's,
- * the next tiles_b B's, and group g takes tiles g, g + groups, ... A tile, LINES x LINES elements, goes
- * through local memory, read along the operand's contiguous axis and written along K.
+ * One launch packs both operands. It takes tiles of LINES x LINES elements: tiles 0 .. tiles_a - 1 are A's, the next
+ * tiles_b are B's. Work-group g packs tiles g, g + groups, ... A tile goes through local memory: it is read along the
+ * operand's contiguous axis and written along K.
  *
- * Macros: PACK_T, the elements as an unsigned type of their size, moved as they are.
+ *      operand                  local memory           packed
+ *   +-----------+             +-------------+      +-----------+
+ *   | LINES x   |  ---------> | LINES x     | ---> | ---> K    |
+ *   |     LINES |  along the  |   LINES + 1 |      | ---> K    |
+ *   +-----------+  contiguous +-------------+      +-----------+
+ *                  axis
+ *
+ * A line is a row of A or a column of B.
+ *
+ * Macros: PACK_T, an unsigned type of the elements' size; elements are moved as they are. TRANS_A TRANS_B (gemm.h).
+ * Technique: the transpose through padded local memory of OpenCL and CUDA courses.
  */
 #include "include/attributes.h"
 #include "include/gemm.h"
@@ -17,7 +28,7 @@
 #define LINES 64
 #define WORK_ITEMS 256
 
-/* One line after the other of the group's LINES x LINES elements. `k_fast`: K is contiguous. */
+/* Packs one tile of an operand of `lines` lines. `k_fast`: K is the contiguous axis of `from`. */
 INLINE void pack_tile(
     __local PACK_T *buffer, __global const PACK_T *from, const long ld, const bool k_fast,
     __global PACK_T *to, const long pitch, const int lines, const int K, const int tile)

@@ -1,10 +1,10 @@
-/* Partial sums of a BM x BN tile as wgmma.cl leaves them and add_partial_sums.h reads them: fragment after fragment
- * of 64 rows, as ptx_wgmma.h draws it.
+/* partial_fragments: the order of a BM x BN tile's partial sums as wgmma.cl stores them and include/add_partial_sums.h
+ * reads them: one fragment of 64 rows (ptx_wgmma.h) after the other.
  *
- * Chunk 128 j + w of a fragment has accumulators 4 j .. 4 j + 3 of work-item w = 32 s + 4 g + t: elements of two
- * rows (fragment_rows.h), columns 8 j + 2 t and 8 j + 2 t + 1.
+ * Chunk 128 j + w of a fragment holds accumulators 4 j .. 4 j + 3 of work-item w = 32 s + 4 g + t: columns 8 j + 2 t
+ * and 8 j + 2 t + 1 of two rows (fragment_rows.h).
  *
- * Macros: BM BN of the tile.
+ * Macros: BM BN of the tile; those of fragment_rows.h.
  */
 #include "nvidia/fragment_rows.h"
 

@@ -1,9 +1,9 @@
-/* What sub-groups and quartets of them do together on NVIDIA devices from sm_80 on, as inline PTX. */
+/* ptx_group: what the work-items of a sub-group, and quartets, do together (NVIDIA, sm_80 and later), as inline PTX. */
 #include "include/attributes.h"
 
 #define SUB_GROUP 32
 
-/* The largest, the least and the sum of what a sub-group's work-items have. */
+/* The maximum, the minimum and the sum over a sub-group's work-items. */
 INLINE uint most(const uint x)
 {
   uint y;
@@ -23,7 +23,7 @@ INLINE int total(const int x)
   return y;
 }
 
-/* The value of a sub-group's first work-item, of which the compiler knows that all of them have it. */
+/* The value of a sub-group's first work-item. The compiler then knows that it is the same for all of them. */
 INLINE int first_ones(const int value)
 {
   int first;
@@ -31,9 +31,9 @@ INLINE int first_ones(const int value)
   return first;
 }
 
-/* The quartet of four sub-groups in a row waits for each other at a barrier of its own, 1 to 15. */
+/* The work-items of a quartet wait for each other at named barrier `bar`, 1 to 15 (OpenCL's barrier is 0). */
 INLINE void quartet_barrier(const int bar) { asm volatile("bar.sync %0, 128;" :: "r"(bar) : "memory"); }
 
-/* Barriers 1 to 15 of two quartets, besides OpenCL's: one waits for what the other announces. */
+/* Named barriers of two quartets, 1 to 15. meet waits until the other has arrived; announce arrives without waiting. */
 INLINE void meet(const int bar) { asm volatile("bar.sync %0, 256;" :: "r"(bar) : "memory"); }
 INLINE void announce(const int bar) { asm volatile("bar.arrive %0, 256;" :: "r"(bar) : "memory"); }

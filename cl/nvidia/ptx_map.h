@@ -1,36 +1,39 @@
-/* Copies of whole tiles by the copy engine (sm_90), as inline PTX: a tensor map in global memory
- * describes the matrix, one work-item asks for a box of it, a barrier in local memory (an mbarrier)
- * counts the bytes that have landed.
+/* ptx_map: copies of whole tiles by the copy engine (sm_90), as inline PTX.
  *
- * A box is 128 bytes wide. Row r of it lands at 128 r, its 16-byte chunk c at chunk c ^ (r % 8), so
- * that neither rows nor columns of chunks meet the same memory banks:
+ * A tensor map in global memory describes the matrix. One work-item starts the copy of a box of it. A barrier in local
+ * memory (an mbarrier) counts the bytes that have landed.
  *
- *     row 0 | 0 1 2 3 4 5 6 7 |        row 2 | 2 3 0 1 6 7 4 5 |       eight rows: an atom of
- *     row 1 | 1 0 3 2 5 4 7 6 |        row 3 | 3 2 1 0 7 6 5 4 |       1,024 bytes, aligned to it
+ * A box is 128 bytes wide. Row r of it lands at byte 128 r, its 16-byte chunk c at chunk c ^ (r % 8). So the
+ * eight chunks of a row, and the eight of a column of an atom, lie in different memory banks:
  *
- * Or it is 64 bytes wide: row r at 64 r, chunk c at chunk c ^ (r / 2 % 4), an atom of 512 bytes.
+ *     row 0 | 0 1 2 3 4 5 6 7 |        row 2 | 2 3 0 1 6 7 4 5 |       eight rows are an atom of
+ *     row 1 | 1 0 3 2 5 4 7 6 |        row 3 | 3 2 1 0 7 6 5 4 |       1,024 bytes, aligned to 1,024
  *
- * A line that begins with //@sm_90a is a comment until pyclmm/opencl/ptx.py rewrites the program for the
- * target sm_90a, which the compiler of OpenCL C does not offer.
+ * Or it is 64 bytes wide: row r lands at byte 64 r, chunk c at chunk c ^ (r / 2 % 4). An atom has 512 bytes.
+ *
+ * A line that begins with //@sm_90a is a comment until pyclmm/opencl/ptx.py rewrites the program for the target sm_90a,
+ * which the compiler of OpenCL C does not offer.
  *
  * Macros: ELEMENT (elements.h).
+ * Technique: tensor maps, their swizzle modes and mbarriers as in NVIDIA's PTX manual.
  */
 #include "include/attributes.h"
 #include "nvidia/elements.h"
 #include "nvidia/ptx_copy.h"
 
-/* A barrier whose phase completes after so many arrivals and all bytes they announced. */
+/* A barrier. Its phase completes after `arrivals` arrivals and all the bytes that they announced. */
 INLINE void mbarrier_init(const uint bar, const uint arrivals)
 {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(arrivals) : "memory");
 }
 
-/* After the last mbarrier_init: the copy engine sees the barriers. */
+/* Makes the barriers visible to the copy engine. Stands after the last mbarrier_init. */
 INLINE void mbarrier_fence(void)
 {
   asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async;" ::: "memory");
 }
 
+/* Arrives. */
 INLINE void mbarrier_arrive(const uint bar)
 {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory");
@@ -43,8 +46,7 @@ INLINE void mbarrier_expect(const uint bar, const uint bytes)
                :: "r"(bar), "r"(bytes) : "memory");
 }
 
-/* Waits for the end of the phase of this parity. Of a new barrier, the phase before the first
- * (parity 1) counts as ended. */
+/* Waits until the phase of this parity has ended. A new barrier counts as if a phase of parity 1 had ended. */
 INLINE void mbarrier_wait(const uint bar, const uint parity)
 {
   uint done;
@@ -56,7 +58,8 @@ INLINE void mbarrier_wait(const uint bar, const uint parity)
   } while (!done);
 }
 
-/* Copies the box whose first element is column x of row y in a layer; zeros outside of the matrix. */
+/* Starts the copy of the box whose first element is column x of row y of a layer. Writes zeros for what is outside the
+ * matrix. The bytes of the whole box count at `bar`. */
 INLINE void copy_box(
     const uint to, __global const ulong *map, const int x, const int y, const int layer, const uint bar)
 {
@@ -73,8 +76,8 @@ INLINE void copy_box(
 #define MAP_64(map, field, value)                                         \
   asm volatile(MAP_REPLACE field ", %1;" :: "r"(map), "l"(value) : "memory")
 
-/* What a tensor map describes: `layers` matrices of rows x columns elements, a row every `pitch` bytes, a matrix every
- * `layer_pitch`, read in boxes of so many of each. A box is 128 or 64 bytes wide. */
+/* What a tensor map describes: `layers` matrices of rows x columns elements. Rows are `pitch` bytes apart, matrices
+ * `layer_pitch` bytes. A box has box_layers x box_rows x box_columns elements and is 128 or 64 bytes wide. */
 typedef struct {
   __global const uchar *from;
   int columns, rows, layers;
@@ -82,7 +85,7 @@ typedef struct {
   int box_columns, box_rows, box_layers;
 } map_t;
 
-/* Elements of 8 bits, of 16, float32 rounded to TF32, float64. */
+/* The map's code of the element type: 8 bits, 16 bits, float32 rounded to TF32, float64. */
 #if ELEMENT_BYTES == 1
 #define MAP_TYPE 0
 #elif ELEMENT_BYTES == 2
@@ -93,7 +96,8 @@ typedef struct {
 #define MAP_TYPE 9
 #endif
 
-/* By all 32 work-items of a sub-group; `scratch` is 128 bytes of local memory, aligned to 128; box_bytes a constant. */
+/* Writes a map. All 32 work-items of a sub-group call this. `scratch`: 128 bytes of local memory, aligned to 128.
+ * box_bytes: the width of a box, a constant. */
 INLINE void write_map(__global ulong *map, __local uint *scratch, const map_t of, const int box_bytes)
 {
   const uint draft = local_address(scratch);
@@ -125,24 +129,25 @@ INLINE void write_map(__global ulong *map, __local uint *scratch, const map_t of
                :: "l"(map), "r"(draft) : "memory");
 }
 
-/* Before the first copy by a map in global memory, by the work-item that asks for copies. */
+/* Makes a map in global memory visible to the copy engine. The work-item that starts copies calls this before. */
 INLINE void map_acquire(__global const ulong *map)
 {
   asm volatile("//@sm_90a fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(map) : "memory");
 }
 
-/* Begins to fetch a map by which copies may be asked for soon. */
+/* Begins to fetch a map that copies may use soon. */
 INLINE void map_prefetch(__global const ulong *map)
 {
   asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
 }
 
-/* Map slots: a work-group keeps the maps of two operands from call to call, and behind them what each was
- * written for, which is looked at before it is written again: that costs 1.5 us. New slots are zero.
+/* A slot keeps the maps of two operands from call to call, and what each of them describes. Writing a map costs
+ * 1.5 us (H200), so it is written again only if that has changed. New slots are zero.
  *
- *     ulongs 0 .. 15: map 0    16 .. 31: map 1    32 .. 36: what map 0 describes    40 .. 44: map 1
+ *     ulongs 0 .. 15: map 0    16 .. 31: map 1    32 .. 36: what map 0 describes    40 .. 44: the same of map 1
  */
 #define MAP_SLOT 48
+/* Whether a map describes what is wanted. */
 INLINE bool describes(__global const ulong *about, const ulong *wanted)
 {
   bool same = true;
@@ -150,7 +155,7 @@ INLINE bool describes(__global const ulong *about, const ulong *wanted)
   return same;
 }
 
-/* Map `n` of a slot describes `of` after it, and this sub-group has acquired it if it was written. As write_map. */
+/* Makes map `n` of a slot describe `of`. If that means writing it, also acquires it. Called as write_map is. */
 INLINE void keep_map(__global ulong *slot, const int n, __local uint *scratch, const map_t of, const int box_bytes)
 {
   __global ulong *about = slot + 32 + 8 * n;

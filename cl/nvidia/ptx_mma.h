@@ -1,5 +1,5 @@
-/* mma.sync and ldmatrix (sm_80): the 32 work-items of a sub-group multiply fragments in registers,
- * D (16 x 8) += A (16 x 32 bytes of K) B (32 bytes of K x 8). Work-item 4 g + t holds
+/* ptx_mma: mma.sync and ldmatrix (sm_80), as inline PTX. The 32 work-items of a sub-group multiply fragments in
+ * registers: D (16 x 8) += A (16 x 32 bytes of K) B (32 bytes of K x 8). Work-item 4 g + t holds
  *
  *   a[h + 2 q]   A: row g + 8 h, bytes 4 t .. 4 t + 3 of half q of the 32 bytes
  *   b[q]         B: column g,    bytes 4 t .. 4 t + 3 of half q
@@ -9,7 +9,9 @@
  *     A row g            a[0]      |   a[2]         D row g          t = 0 |  1  |  2  |  3    d[0..1]
  *       row g + 8        a[1]      |   a[3]           row g + 8      t = 0 |  1  |  2  |  3    d[2..3]
  *
- * Macros: MMA_TYPE 1 float16, 2 bfloat16, 3 TF32, 4 8-bit integers of PTX types MMA_A.MMA_B
+ * Macros: MMA_TYPE 1 float16, 2 bfloat16, 3 TF32, 4 integers of 8 bits; with 4, MMA_A and MMA_B are their PTX types,
+ * s8 or u8.
+ * Technique: the fragment layouts of NVIDIA's PTX manual.
  */
 #include "include/attributes.h"
 #include "nvidia/ptx_copy.h"
@@ -36,6 +38,7 @@ typedef float mma_acc;
 #define MMA_REG(x) "+f"(x)
 #endif
 
+/* D += A B. */
 INLINE void mma(mma_acc *d, const uint *a, const uint *b)
 {
   asm volatile("mma.sync.aligned." MMA_KIND " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -43,7 +46,7 @@ INLINE void mma(mma_acc *d, const uint *a, const uint *b)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* float32 bits rounded to TF32, which the units would cut off; other types as they are. */
+/* The bits of a float32, rounded to TF32: matrix units would truncate them. Other types stay as they are. */
 INLINE uint mma_operand(const uint word)
 {
 #if MMA_TYPE == 3
@@ -55,15 +58,15 @@ INLINE uint mma_operand(const uint word)
 #endif
 }
 
-/* Four matrices of 8 rows x 16 bytes: work-item l names row l % 8 of matrix l / 8, and gets of each
- * matrix m, in w[m], bytes 4 (l % 4) .. + 3 of row l / 4. */
+/* Loads four matrices of 8 rows x 16 bytes. Work-item l gives the address of row l % 8 of matrix l / 8. Of each matrix
+ * m it gets bytes 4 (l % 4) .. 4 (l % 4) + 3 of row l / 4, in w[m]. */
 INLINE void load_matrices(uint *w, const uint address)
 {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");
 }
 
-/* The same of 16-bit elements, each 8 x 8 matrix transposed. */
+/* The same for 16-bit elements, with each 8 x 8 matrix transposed. */
 INLINE void load_matrices_transposed(uint *w, const uint address)
 {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"

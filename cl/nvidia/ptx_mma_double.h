@@ -1,10 +1,11 @@
-/* mma.sync of float64: the 32 work-items of a sub-group multiply fragments in registers, D (16 x 8) += A (16 x MMA_K)
- * B (MMA_K x 8). Work-item 4 g + t holds
+/* ptx_mma_double: mma.sync of float64, as inline PTX. The 32 work-items of a sub-group multiply fragments in registers:
+ * D (16 x 8) += A (16 x MMA_K) B (MMA_K x 8). Work-item 4 g + t holds
  *
  *   a[h + 2 q]  A: row g + 8 h, k = t + 4 q       b[q]  B: k = t + 4 q, column g
  *   d[2 h + c]  D: row g + 8 h, column 2 t + c
  *
- * Macros: MMA_K 4, 8, 16 (sm_80 has only 8 x 8 x 4: two of them are MMA_K 4; 8 and 16 need sm_90)
+ * Macros: MMA_K 4, 8, 16. 8 and 16 need sm_90; 4 is two instructions of 8 x 8 x 4, the only ones of sm_80.
+ * Technique: the fragment layouts of NVIDIA's PTX manual.
  */
 #include "include/attributes.h"
 
@@ -12,6 +13,7 @@
 #error "ptx_mma_double.h needs MMA_K"
 #endif
 
+/* D += A B. */
 INLINE void mma(double *d, const double *a, const double *b)
 {
 #if MMA_K == 16

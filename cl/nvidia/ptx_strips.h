@@ -1,12 +1,15 @@
-/* Blocks of float64 operands, brought by the copy engine (sm_90) as strips: 2,048 bytes of local memory
- * for 16 rows of A or columns of B by 16 of K, lines of 128 bytes, swizzled as ptx_map.h draws it.
+/* ptx_strips: blocks of float64 operands, brought by the copy engine (sm_90) as strips.
  *
- *               one line                             one copy is a box of
- *   along K     16 of K of one row                   16 x rows           of a matrix
- *   across K    16 rows at one k                     16 x 16 x rows / 16 of layers that lie 128 bytes apart
+ * A strip is 2,048 bytes of local memory: 16 rows of A or columns of B by 16 of K, as 16 lines of 128 bytes, swizzled
+ * as ptx_map.h draws it.
  *
- * Rows come in whole strips then; where they do not (and the last layer would reach into the next row), a
- * copy brings one strip.
+ *               one line                            one copy brings a box of
+ *   along K     16 of K of one row                  16 of K x rows
+ *   across K    16 rows at one k                    16 rows x 16 of K x (rows / 16) layers, 128 bytes apart
+ *
+ * If the number of rows is no multiple of 16, the last layer would reach into the next k. Then a copy brings one strip.
+ *
+ * Technique: the three-dimensional tensor maps of NVIDIA's PTX manual.
  */
 #include "include/attributes.h"
 #include "nvidia/ptx_copy.h"
@@ -14,11 +17,11 @@
 
 #define STRIP 2048
 
-/* Whether one copy brings all strips. */
+/* Whether the map of an operand across K has layers, so that one copy brings all strips. */
 INLINE bool in_layers(const int across, const int rows) { return across && rows % 16 == 0; }
 
-/* What the map of an operand describes: `rows` rows of A (columns of B) and `depth` of K, lines `pitch` bytes apart;
- * a copy takes `extent` rows. */
+/* The map of an operand of `rows` rows of A (columns of B) and `depth` of K. `pitch`: its leading dimension in bytes.
+ * `extent`: rows of a copy. */
 INLINE map_t strips_of(
     __global const uchar *from, const int across, const int rows, const int depth, const long pitch, const int extent)
 {
@@ -28,7 +31,7 @@ INLINE map_t strips_of(
       pitch, 128, 16, across ? 16 : extent, layers ? extent / 16 : 1};
 }
 
-/* Starts copies of k .. k + 15 of `extent` rows from `row` on. */
+/* Starts the copies of `extent` rows from `row` on, at k .. k + 15. */
 INLINE void copy_strips(
     const uint to, __global const ulong *map, const int across, const int rows, const int extent,
     const int row, const int k, const uint bar)

@@ -1,6 +1,5 @@
-/* wgmma (sm_90a): 128 work-items, four sub-groups in a row, multiply two tiles that lie in local
- * memory, D (64 x WGMMA_N, in registers) += A (64 x 32 bytes of K) B (32 bytes of K x WGMMA_N).
- * The instruction is asynchronous.
+/* ptx_wgmma: wgmma (sm_90a), as inline PTX. A quartet, 128 work-items, multiplies two tiles in local memory:
+ * D (64 x BN, in registers) += A (64 x 32 bytes of K) B (32 bytes of K x BN). The instruction is asynchronous.
  *
  * D: work-item 32 s + 4 g + t holds acc[4 j + 2 h + c] = D(16 s + g + 8 h, 8 j + 2 t + c)
  *
@@ -8,13 +7,16 @@
  *     row 16 s + g        t = 0     |  t = 1     |  t = 2     |  t = 3       acc[4 j], acc[4 j + 1]
  *     row 16 s + g + 8    t = 0     |  t = 1     |  t = 2     |  t = 3       acc[4 j + 2], [4 j + 3]
  *
- * A and B lie as ptx_map.h's boxes: "along K", a box row holds 128 bytes of K of one row of A (one
- * column of B); "across K" (16-bit types only) 64 rows of A (64 columns of B, or 32 of 32) at one k. TF32's A may come from
- * registers instead, as ptx_mma.h draws it: work-item 32 s + 4 g + t holds a[h + 2 q] = A(16 s + g + 8 h, t + 4 q).
+ * A and B lie in local memory as boxes of ptx_map.h. Along K, a box row holds 128 bytes of K of one row of A (column of
+ * B). Across K (16-bit types only) it holds 64 rows of A (columns of B; 32 if BN is 32) at one k.
  *
- * Macros: BN 32, 64, 128, 192, 256: WGMMA_N
- *         ELEMENT (elements.h); of 8-bit integers the types are A_TYPE and B_TYPE
- *         WGMMA_ACROSS_A WGMMA_ACROSS_B 0, 1
+ * A of TF32 may come from registers instead, as ptx_mma.h draws it: work-item 32 s + 4 g + t holds
+ * a[h + 2 q] = A(16 s + g + 8 h, t + 4 q).
+ *
+ * Macros: BN 32, 64, 128, 192, 256
+ *         ELEMENT (elements.h); A_TYPE and B_TYPE, the types of 8-bit integers
+ *         WGMMA_ACROSS_A WGMMA_ACROSS_B 1: stored across K, 0: along K
+ * Technique: the fragment layouts and matrix descriptors of NVIDIA's PTX manual.
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -26,15 +28,15 @@
 #endif
 #define WGMMA_N BN
 
-/* Where a tile lies, in units of 16 bytes: bits 0 to 13 its address, 16 to 29 the way to the next 64
- * columns (across K), 32 to 45 the way to the next eight box rows; bits 62 and 63: swizzled over 128
- * bytes. Moving on by 32 bytes of K adds WGMMA_STEP_A or _B. */
+/* The matrix descriptor of a tile, which counts in 16 bytes. Bits 0 to 13: its address. 16 to 29: distance to the next
+ * 64 rows or columns (across K). 32 to 45: distance to the next eight box rows. 62 and 63: 1, a swizzle over 128
+ * bytes. WGMMA_STEP_A and WGMMA_STEP_B move it on by 32 bytes of K. */
 INLINE ulong wgmma_tile(const uint address, const uint chunk_bytes)
 {
   return (ulong)((address & 0x3ffff) >> 4) | (ulong)(chunk_bytes >> 4) << 16 | 64UL << 32 | 1UL << 62;
 }
 #define WGMMA_STEP_A (WGMMA_ACROSS_A ? 16 * 128 / 16 : 32 / 16)
-#if WGMMA_ACROSS_B && WGMMA_N == 32 /* boxes of 64 bytes */
+#if WGMMA_ACROSS_B && WGMMA_N == 32 /* boxes of 64 bytes: 2, a swizzle over 64 bytes */
 INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 {
   return (ulong)((address & 0x3ffff) >> 4) | 32UL << 32 | 2UL << 62;
@@ -56,14 +58,14 @@ INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 #define NAMES_128 NAMES_60 TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) TEN(11) \
   "%120,%121,%122,%123,%124,%125,%126,%127"
 
-#define WGMMA_ACC (WGMMA_N / 2) /* a work-item */
+#define WGMMA_ACC (WGMMA_N / 2) /* accumulators of a work-item */
 
-/* Accumulators as operands that are read and written. */
+/* Accumulators as operands of an asm statement that reads and writes them. */
 #define ACC_4(v, i) WGMMA_REG(v[i]), WGMMA_REG(v[i + 1]), WGMMA_REG(v[i + 2]), WGMMA_REG(v[i + 3])
 #define ACC_16(v, i) ACC_4(v, i), ACC_4(v, i + 4), ACC_4(v, i + 8), ACC_4(v, i + 12)
 #define ACC_64(v, i) ACC_16(v, i), ACC_16(v, i + 16), ACC_16(v, i + 32), ACC_16(v, i + 48)
 
-/* The names of: accumulators, two tiles and `keep`; a tile whose left operand is in registers. */
+/* Names of the operands of wgmma: accumulators, two tiles and `keep`. WGMMA_LEFT_NAMES: those of wgmma_left. */
 #if WGMMA_N == 32
 #define WGMMA_OPERANDS(v) ACC_16(v, 0)
 #define WGMMA_NAMES "{" NAMES_16 "}, %16, %17, p"
@@ -131,13 +133,13 @@ INLINE void wgmma(
 }
 
 #if ELEMENT_BYTES == 4
-/* Two words of A, from local memory. */
+/* Loads two words of A from local memory. */
 INLINE void load_pair(uint *words, const uint from)
 {
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(from) : "memory");
 }
 
-/* Issues D += A B, where A is in registers: they stay as they are until it is done. */
+/* Issues D += A B with A in registers. They must not change until it is done. */
 INLINE void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)
 {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"
@@ -147,7 +149,7 @@ INLINE void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)
 }
 #endif
 
-/* Before a wgmma that uses registers which other instructions wrote. */
+/* Needed before a wgmma that uses registers which other instructions have written. */
 INLINE void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned;" ::: "memory"); }
 
 /* Closes a group of the instructions issued. */
@@ -166,7 +168,7 @@ INLINE void wgmma_wait_previous(void)
 #define wgmma_wait_all_but(pending) \
   asm volatile("//@sm_90a wgmma.wait_group.sync.aligned %0;" :: "n"(pending) : "memory")
 
-/* Waits for all. The accumulators are its operands, so that no use of them moves above it. */
+/* Waits for all groups. The accumulators are its operands, so the compiler moves no use of them above it. */
 INLINE void wgmma_wait(wgmma_acc *acc)
 {
   asm volatile("//@sm_90a wgmma.wait_group.sync.aligned 0;" : WGMMA_OPERANDS(acc) : : "memory");

@@ -1,29 +1,30 @@
-/* split: operands as the matrix units multiply them, in one launch: lines along K, whichever way they lie
- * in memory, each element as a sum of parts, complex numbers as real ones.
+/* split: packs operands along K for matrix units, in one launch for both: each float32 as a sum of parts, complex
+ * numbers as real ones. A line is a row of A or a column of B, however it is stored.
  *
- *   packed_a line i, packed_b line j:  | hi of 64 bytes' k | lo of the same k | hi | lo | ..
+ *   packed_a line i, packed_b line j:  | hi of 64 bytes of k | lo of the same k | hi | lo | ..
  *
  *   SPLIT 0  one part: the element itself, k after k
- *         1  two float16: x 2^-e = hi + lo, e of the line (exponents), see split.h
+ *         1  two float16: x 2^-e = hi + lo, with an exponent e for each line (`exponents`), see split.h
  *
- * Of complex operands the product is the real one of M x 2N x 2K,
+ * A complex product is computed as the real one of M x 2N x 2K:
  *
  *   A' line i                      re A(i,0)   im A(i,0)  re A(i,1)   im A(i,1) ..
  *   B' lines 2j, 2j+1 (columns)    re B(0,j)  -im B(0,j)  re B(1,j)  -im B(1,j) ..
  *                                  im B(0,j)   re B(0,j)  im B(1,j)   re B(1,j) ..
  *
- * whose columns 2j, 2j+1 are the parts of the complex result's column j.
+ * Columns 2j and 2j+1 of its result are re and im of column j.
  *
- *        k: 4   4   4   4 ..    A work-group has LINES lines, a work-item HELD x RUN elements of them at a
- *      +-------------------     time, in registers.
+ *        k: 4   4   4   4 ..    A work-group splits LINES lines. Each work-item holds HELD x RUN elements of them in
+ *      +-------------------     registers at a time; the drawing shows their numbers.
  *   4  |  0   1   2   3
  *   4  | 256 257 258 259
  *
- * A line's exponent should bring its largest magnitude to the top of float16's range, but who asks for the largest
- * first must read all twice. So it is guessed, from the elements that a work-group takes at once, with ROOM for
- * larger ones; where one is larger still, the work-group begins again with the largest of all.
+ * The exponent should bring a line's largest magnitude to the top of float16's range. Finding each maximum first would
+ * read the data twice, so the exponent is estimated from the first 1,024 elements, with ROOM for larger ones. If an
+ * element is larger still, the work-group finds the maxima and starts again.
  *
- * Macros: those of types.h, gemm.h, split.h and split_read.h.
+ * Macros: SPLIT 0, 1 (split.h); TRANS_A TRANS_B (gemm.h); CONJ_A CONJ_B (types.h); WIDE_A WIDE_B (split_read.h).
+ * Technique: see split.h.
  */
 #include "include/attributes.h"
 #include "include/gemm.h"
@@ -32,11 +33,11 @@
 #include "nvidia/split_read.h"
 
 #define WORK_ITEMS 512
-#define STEP (WORK_ITEMS / TEAMS) /* runs of a line that a work-group takes at once */
-#define ROOM 2 /* powers of two that an element may exceed the largest of the first */
+#define STEP (WORK_ITEMS / TEAMS) /* runs of a line that a work-group holds at a time */
+#define ROOM 2 /* an element may be 2^ROOM times the largest of the first ones */
 
 #if SPLIT == 1
-/* float16 bits of x, to nearest even, and back. */
+/* x as float16 bits, rounded to nearest even, and back. */
 INLINE ushort half_bits(const float x)
 {
   ushort bits;
@@ -45,7 +46,7 @@ INLINE ushort half_bits(const float x)
 }
 INLINE float half_value(const ushort bits) { return vload_half(0, (const half *)&bits); }
 
-/* RUN elements of a line, as parts, to where the first one's hi goes. */
+/* Stores RUN elements of a line as parts. `to`: where hi of the first one goes. */
 INLINE void store_parts(__global uchar *to, const float x[RUN])
 {
   ushort hi[RUN], lo[RUN];
@@ -57,26 +58,27 @@ INLINE void store_parts(__global uchar *to, const float x[RUN])
   *(__global ushort4 *)(to + 64) = (ushort4)(lo[0], lo[1], lo[2], lo[3]);
 }
 
+/* The bits of |x|, which are ordered as |x| is. */
 INLINE uint magnitude(const float x) { return as_uint(x) & 0x7fffffff; }
 INLINE uint largest_of(const float x[RUN])
 {
   return max(max(magnitude(x[0]), magnitude(x[1])), max(magnitude(x[2]), magnitude(x[3])));
 }
-/* Of those that are not zero, less 1. */
+/* The smallest magnitude that is not zero, less 1: 0 - 1 is the largest uint. */
 INLINE uint smallest_of(const float x[RUN])
 {
   return min(min(magnitude(x[0]) - 1, magnitude(x[1]) - 1), min(magnitude(x[2]) - 1, magnitude(x[3]) - 1));
 }
 
-/* 2^-e, and e into `exponent`, so that a line's largest magnitude comes to lie in [2^14, 2^15), or `room` powers
- * of two under that. */
+/* Returns 2^-e and stores e in `exponent`, so that a line's largest magnitude is scaled into [2^14, 2^15), or `room`
+ * powers of two below. */
 INLINE float scale_of(const uint largest, const int room, int *exponent)
 {
   *exponent = largest ? max((int)(largest >> 23) - 127 - 14 + room, ZERO_LINE + 1) : ZERO_LINE;
   return as_float((uint)(127 - *exponent) << 23);
 }
 
-/* Points for scaled elements by how well they suit float16 parts: see split.h. */
+/* How many scaled elements are LARGE, and how many are lossy: see split.h. */
 INLINE int points_of(const float x[RUN])
 {
   int points = 0;
@@ -90,10 +92,10 @@ INLINE int lossy_among(const float x[RUN])
   return lossy;
 }
 
-/* What the work-items of a group find out of its lines. */
+/* What a work-group knows of its lines. `over`: an element was larger than the estimate allows. */
 typedef struct { uint largest[LINES]; int points[LINES], lossy, over; } Found;
 
-/* The largest magnitudes of work-items' elements into `found`; theirs are lines from `own` on. */
+/* Adds the work-items' largest magnitudes `seen` to `found`. A work-item has lines from `own` on. */
 INLINE void find_largest(__local Found *found, const int own, const uint seen[HELD])
 {
   UNROLL for (int l = 0; l < HELD; ++l) {
@@ -103,12 +105,13 @@ INLINE void find_largest(__local Found *found, const int own, const uint seen[HE
   barrier(CLK_LOCAL_MEM_FENCE);
 }
 
+/* Updates the largest magnitudes with the elements x. */
 INLINE void see(uint seen[HELD], const float x[HELD][RUN])
 {
   UNROLL for (int l = 0; l < HELD; ++l) seen[l] = max(seen[l], largest_of(x[l]));
 }
 
-/* Splits LINES lines; exponents and `*quality` are theirs. */
+/* Splits LINES lines. Writes their exponents and their `*quality` (split.h). */
 INLINE void split_lines(
     const Source s, __global uchar *to, const long pitch, const int line, __global int *exponents,
     __global int2 *quality, __local Found *found)
@@ -123,7 +126,7 @@ INLINE void split_lines(
   load_block(x, s, mine, RUN * (id % STEP));
   see(seen, x);
   find_largest(found, own, seen);
-  bool held = true; /* x: this work-item's first block */
+  bool held = true; /* x holds this work-item's first block */
   int room = end > STEP ? ROOM : 0;
   for (;;) {
     int points[HELD] = {0}, lossy = 0, over = 0;
@@ -143,7 +146,7 @@ INLINE void split_lines(
         smallest = min(smallest, smallest_of(x[l]));
         if (mine + l < s.lines) store_parts(at, x[l]);
       }
-      if (smallest < SMALL - 1) { /* seldom */
+      if (smallest < SMALL - 1) { /* rare */
         lossy = 1;
         UNROLL for (int l = 0; l < HELD; ++l) points[l] -= LOSS * lossy_among(x[l]);
       }
@@ -178,7 +181,7 @@ INLINE void split_lines(
   }
 }
 #else
-/* LINES lines as they are. */
+/* Packs LINES lines as they are. */
 INLINE void split_lines(const Source s, __global uchar *to, const long pitch, const int line)
 {
   const int end = (s.depth + 15) / 16 * 4; /* in runs: whole 64 bytes */

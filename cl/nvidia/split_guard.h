@@ -1,6 +1,9 @@
-/* What a product of split operands asks before it starts: whether it is its turn. Bounds in split.h. Where float16 parts
- * do not serve, their product makes TF32 parts instead, for the next launch (split_tf32.h); where those do not,
- * theirs multiplies element by element.
+/* split_guard: whether a product of parts may be computed from them (the bounds are in split.h).
+ *
+ *   float16 parts lose too much   their launch writes TF32 parts instead (split_tf32.h), for the next launch
+ *   TF32 parts do, too            their launch multiplies element by element in float32
+ *
+ * Macros: SPLIT (split.h); those of split_read.h.
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -13,13 +16,13 @@
 #if SPLIT == 1
 #define SPLIT_ARGS , __global const int *exponents, __global const int2 *quality, __global int *done
 
-/* Whether the float16 parts of product z serve, which `done` is told. */
+/* Whether the float16 parts of product z are accurate enough. Stores the answer in done[z]. */
 INLINE bool half_parts_serve(
     __global const int2 *quality, __global int *done, const long z, const int rows, const int columns, const int depth,
     __local int *worst)
 {
   const int groups_a = line_groups(rows), groups = groups_a + line_groups(columns);
-  int mine[3] = {depth, depth, 0}; /* the scores of A and of B, and whether nothing (0) is lossy */
+  int mine[3] = {depth, depth, 0}; /* lowest scores of A and of B; 0: nothing is lossy, -1: something is */
   for (int g = get_local_id(0); g < groups; g += get_local_size(0)) {
     const int2 found = quality[z * groups + g];
     mine[g >= groups_a] = min(mine[g >= groups_a], found.x);
@@ -39,8 +42,8 @@ INLINE bool half_parts_serve(
 #elif SPLIT == 2
 #define SPLIT_ARGS , __global const int *exponents, __global const int *done
 
-/* TF32 parts have float32's exponents. They serve unless a sum could overflow, an operand is not
- * finite, or a line is so small that its low parts vanish; float32 multiplies and adds do the rest. */
+/* Whether TF32 parts are accurate enough. They have float32's exponents, so they are unless a sum could overflow, an
+ * operand is not finite, or a row or column is so small that its lo parts vanish. */
 INLINE bool tf32_parts_serve(
     __global const int *exponents, const int rows, const int columns, const int depth, __local int *ends)
 {
@@ -55,11 +58,12 @@ INLINE bool tf32_parts_serve(
   atomic_max(&ends[1], top[1]);
   atomic_min(&ends[2], bottom);
   barrier(CLK_LOCAL_MEM_FENCE);
-  const int a = ends[0] + 15, b = ends[1] + 15; /* magnitudes are under 2^a, 2^b */
+  const int a = ends[0] + 15, b = ends[1] + 15; /* magnitudes are below 2^a, 2^b */
   return a < 128 && b < 128 && a + b + 32 - (int)clz(depth) < 127 && ends[2] + 15 > -90;
 }
 
-/* out by float32 multiplies and adds, an element a work-item, by all work-groups. */
+/* Computes out by float32 multiplications and additions. All work-groups call this; a work-item computes an element
+ * at a time. */
 INLINE void multiply_plainly(
     __global const A_T *a, const long lda, __global const B_T *b, const long ldb, const int K, const int work_items,
     RESULT_ARGS)

@@ -1,9 +1,11 @@
-/* split_read: HELD x RUN elements of an operand into registers, whichever way it lies in memory, complex numbers
- * as real ones; for split.cl, which draws the lines. Needs LINES and COMPLEX of split.h, the macros of gemm.h,
- * and WIDE_A WIDE_B 1: each row of the operand starts on a multiple of 16 bytes.
+/* split_read: loads HELD x RUN elements of an operand into registers, however it is stored, complex numbers as real
+ * ones, for split.cl, which draws the lines.
  *
- * A run is what is contiguous: RUN elements along k, or HELD across it. load_block reads runs in accesses of 16
- * bytes where they are whole and aligned, else element by element with zeros outside.
+ * A run is what is contiguous in memory: RUN elements along K, or HELD across K. load_block reads a run in accesses of
+ * 16 bytes if it is whole and aligned, else element by element, with zeros outside of the operand.
+ *
+ * Macros: SPLIT (split.h); TRANS_A TRANS_B (gemm.h); CONJ_A CONJ_B (types.h); WIDE_A WIDE_B 1: each row of the operand,
+ * as it is stored, begins on a multiple of 16 bytes.
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -12,11 +14,12 @@
 #if !defined(LINES) || !defined(COMPLEX) || !defined(WIDE_A) || !defined(WIDE_B)
 #error "split_read.h needs LINES COMPLEX WIDE_A WIDE_B"
 #endif
-#define RUN 4 /* k */
-#define HELD 4 /* lines: a work-item has those of its team */
+#define RUN 4 /* elements of K */
+#define HELD 4 /* lines of a work-item: those of its team */
 #define TEAMS (LINES / HELD)
 
-/* Where an operand lies, as float32: `ld` of them between its rows or columns. Lines and k as of the real product. */
+/* An operand as float32, with leading dimension `ld`. `lines` and `depth` (K) are those of the real product.
+ * `k_fast`: K is contiguous; `wide`: WIDE_A or WIDE_B; `of_b`: it is B; `conj`: it is conjugated. */
 typedef struct {
   __global const float *from;
   long ld;
@@ -35,7 +38,7 @@ INLINE Source source_b(__global const B_T *b, const long ldb, const int lines, c
   return s;
 }
 
-/* Groups of LINES lines, those of A and then those of B. */
+/* Groups of LINES lines of one operand. The work-groups of A's come first, then those of B's. */
 INLINE int line_groups(const int lines) { return (lines + LINES - 1) / LINES; }
 
 /* The first n of four floats, zeros for the rest. */
@@ -49,7 +52,7 @@ INLINE float4 some(__global const float *from, const long at, const int n)
   return v;
 }
 
-/* Float `f` of run `run` as the elements that it is: runs are contiguous, along k or along lines. */
+/* Puts float `f` of run `run` where it belongs in x; a complex float of B belongs in two places. */
 INLINE void place(float x[HELD][RUN], const Source s, const int run, const int f, const float value)
 {
 #if COMPLEX
@@ -69,12 +72,12 @@ INLINE void place(float x[HELD][RUN], const Source s, const int run, const int f
 #endif
 }
 
-/* HELD x RUN elements from `line` and `k` on; zeros outside. `whole`: none is outside, and accesses are wide. */
+/* Loads HELD x RUN elements from `line` and `k` on, zeros outside. `whole`: none is outside, and accesses are wide. */
 INLINE void load_runs(float x[HELD][RUN], const Source s, const int line, const int k, const bool whole)
 {
-  const int step = COMPLEX && (s.of_b || !s.k_fast) ? 2 : 1; /* lines or k from run to run */
+  const int step = COMPLEX && (s.of_b || !s.k_fast) ? 2 : 1; /* lines or k between runs */
   const int runs = (s.k_fast ? HELD : RUN) / step;
-  const int wider = COMPLEX && !s.of_b && !s.k_fast ? 2 : 1; /* floats of a line in a run */
+  const int wider = COMPLEX && !s.of_b && !s.k_fast ? 2 : 1; /* floats of one line at each k */
   const int length = s.k_fast ? RUN : HELD * wider;
   const int first = s.k_fast ? line : k;
   const int limit = s.k_fast ? s.lines : s.depth;

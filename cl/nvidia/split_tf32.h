@@ -1,12 +1,14 @@
-/* split_tf32: operands as sums of two TF32, x = hi + lo, unscaled, by the product that finds that float16 parts do not
- * serve; the next launch multiplies them. split.cl draws the lines. They go where the float16 parts, which are
- * smaller, have been. Joined after split_read.h. `work_items`: those of a work-group.
+/* split_tf32: operands as sums of two TF32, x = hi + lo, unscaled. The launch that finds float16 parts too inaccurate
+ * writes them, and the next launch multiplies them. They lie as split.cl draws it, where the float16 parts, which are
+ * smaller, have been.
+ *
+ * Macros: those of split_read.h. `work_items`: the size of a work-group.
  */
 #include "include/attributes.h"
 #include "nvidia/split.h"
 #include "nvidia/split_read.h"
 
-/* To ten bits of fraction, ties away from zero. */
+/* Rounds x to ten bits of fraction, ties away from zero. */
 INLINE float tf32(const float x) { return as_float(as_uint(x) + 0x1000 & 0xffffe000); }
 
 /* Splits LINES lines. */
@@ -31,7 +33,7 @@ INLINE void split_to_tf32(
   }
 }
 
-/* Both operands, by all work-groups of a product. */
+/* Splits both operands. All work-groups of a product call this. */
 INLINE void split_all_to_tf32(
     const Source a, const Source b, __global uchar *packed_a, __global uchar *packed_b, const long z,
     const int work_items)

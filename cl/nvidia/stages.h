@@ -1,9 +1,13 @@
-/* stages: a ring of stages in local memory, filled by the copy engine (ptx_map.h).
+/* stages: a ring of stages in local memory that the copy engine fills (ptx_map.h).
  *
- *     full[s]   completes when the copies of stage s have landed
- *     empty[s]  completes when every sub-group that reads it has given it back
+ *     full[s]   barrier that completes when the copies into stage s have landed
+ *     empty[s]  barrier that completes when every sub-group that reads stage s has released it
  *
- * Macros: STAGES 2 and up.
+ *     fill:  wait for empty[s], announce the bytes, start the copies          s = 0, 1, .. STAGES - 1, 0, 1, ..
+ *     read:  wait for full[s], multiply, release s                            the same
+ *
+ * Macros: STAGES, 2 or more.
+ * Technique: the mbarriers of NVIDIA's PTX manual; CUTLASS's pipelines for sm_90 have the same two barriers a stage.
  */
 #include "include/attributes.h"
 #include "nvidia/ptx_copy.h"
@@ -13,9 +17,10 @@
 #error "stages.h needs STAGES"
 #endif
 
-/* A place in the ring; `phase` is the parity of the laps. */
+/* A position in the ring. `phase` is the parity of the lap: 0 in the first. */
 typedef struct { int stage; uint phase; } ring_t;
 
+/* The position `steps` stages further on. */
 INLINE ring_t advanced(ring_t ring, const int steps)
 {
   ring.stage += steps;
@@ -24,14 +29,14 @@ INLINE ring_t advanced(ring_t ring, const int steps)
   return ring;
 }
 
-/* The same of fewer steps than STAGES. */
+/* The same for fewer steps than STAGES, without a division. */
 INLINE ring_t ahead_by(const ring_t ring, const int steps)
 {
   const int over = ring.stage + steps >= STAGES;
   return (ring_t){ring.stage + steps - over * STAGES, ring.phase ^ over};
 }
 
-/* Addresses in local memory: of stage 0, and of the barriers. */
+/* Addresses in local memory: stage 0, full[0], empty[0]. */
 typedef struct { uint tiles, full, empty; } stages_t;
 
 INLINE stages_t stages_in(__local uchar *tiles, __local ulong *bars)
@@ -40,8 +45,8 @@ INLINE stages_t stages_in(__local uchar *tiles, __local ulong *bars)
   return (stages_t){local_address(tiles), full, full + 8 * STAGES};
 }
 
-/* One work-item calls it, before the whole work-group meets: how many announce the copies of a stage, and how many
- * sub-groups read it. */
+/* Initializes the barriers. One work-item calls this before the work-group's barrier. `announcers`: how many
+ * work-items announce copies into a stage; `readers`: how many sub-groups read it. */
 INLINE void begin_stages(const stages_t stages, const int announcers, const int readers)
 {
   for (int s = 0; s < STAGES; ++s) {
@@ -56,7 +61,7 @@ INLINE void wait_until_full(const stages_t stages, const ring_t ring)
   mbarrier_wait(stages.full + 8 * ring.stage, ring.phase);
 }
 
-/* Before its copies are started: waits until the stage is empty, announces their bytes, returns their barrier. */
+/* Waits until the stage is empty and announces the bytes of its copies. Returns the barrier that they complete. */
 INLINE uint begin_filling(const stages_t stages, const ring_t ring, const uint bytes)
 {
   const uint bar = stages.full + 8 * ring.stage;
@@ -65,7 +70,7 @@ INLINE uint begin_filling(const stages_t stages, const ring_t ring, const uint b
   return bar;
 }
 
-/* By all work-items of a sub-group that has read it. */
+/* Releases a stage. All work-items of a sub-group that has read it call this. */
 INLINE void release(const stages_t stages, const int stage)
 {
   if (get_local_id(0) % 32 == 0) mbarrier_arrive(stages.empty + 8 * stage);

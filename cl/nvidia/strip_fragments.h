@@ -1,17 +1,19 @@
-/* float64 on the matrix units of sm_90: what a sub-group reads of strips (ptx_strips.h) and multiplies.
+/* strip_fragments: float64 on the matrix units of sm_90. A sub-group reads fragments from strips (ptx_strips.h).
  *
- * A fragment of mma.sync, work-item 4 g + t of a sub-group (A: 16 x 8, B: 8 x 8, D: 16 x 8):
+ * Work-item 4 g + t of a sub-group holds of a fragment of mma.sync (A: 16 x 8, B: 8 x 8, D: 16 x 8)
+ *
  *   a[h + 2 q]  A: row g + 8 h, k = t + 4 q       b[q]  B: k = t + 4 q, column g
  *   d[2 h + e]  D: row g + 8 h, column 2 t + e
  *
- * Which row or column of a strip stands for g and h is free, as long as D follows; B's strip is two
- * fragments, h = 0 and 1. So that no two of the work-items that read at once, 16 of 8 bytes or 8 of 16,
- * meet a bank, and that results lie in pairs that fill sectors (g = 4 g2 + 2 g1 + g0):
- *   lines along K     row or column   4 g0 + 2 g1 + 8 g2 + h
+ * A strip of B is two fragments, h = 0 and 1. Which row or column of a strip belongs to g and h is free, as long as D
+ * follows. With the maps below, work-items that read at the same time (16 of 8 bytes, 8 of 16) meet different memory
+ * banks, and results lie in pairs that fill sectors of 32 bytes. g = 4 g2 + 2 g1 + g0:
+ *
+ *   stored along K    row or column   4 g0 + 2 g1 + 8 g2 + h
  *   A, across K       row             8 g0 + 4 g1 + 2 g2 + h      h = 0, 1 in one read
  *   B, across K       column            g0 + 8 g1 + 2 g2 + 4 h
  *
- * Macros: SGM x SGN, a sub-group's tile; TRANS_A TRANS_B (gemm.h).
+ * Macros: SGM x SGN, a sub-group's tile, multiples of 16; TRANS_A TRANS_B (gemm.h).
  */
 #include "include/attributes.h"
 #include "include/gemm.h"
@@ -19,9 +21,9 @@
 #if !defined(SGM) || !defined(SGN)
 #error "strip_fragments.h needs SGM SGN"
 #endif
-#define ACROSS_A TRANS_A /* whether lines run across K */
+#define ACROSS_A TRANS_A /* stored across K */
 #define ACROSS_B (!TRANS_B)
-#define ACCS (SGM * SGN / 32) /* sums a work-item */
+#define ACCS (SGM * SGN / 32) /* accumulators of a work-item */
 
 #if ACROSS_A
 #define LOAD_STRIP_A load_across_a
@@ -47,21 +49,21 @@ INLINE void mma_double(double *d, const double *a, const double b0, const double
                : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b0), "d"(b1));
 }
 
-/* Bits 0, 1, 2 of g, each with the weight that it is given. */
+/* The sum of bits 0, 1, 2 of g times w0, w1, w2. */
 INLINE int weighed(const int g, const int w0, const int w1, const int w2)
 {
   return (g & 1) * w0 + (g >> 1 & 1) * w1 + (g >> 2) * w2;
 }
 
-/* Of D: the row for h = 0; and where a pair of neighbouring columns begins: d[0], d[1] of fragment e
- * (across K), or d[e] of fragments 0 and 1 (along K). */
+/* ROW_OF: the row of D for h = 0. PAIR_OF: the first column of a pair of neighbours. With B stored across K the pair is
+ * d[0], d[1] of fragment e; along K it is d[e] of fragments 0 and 1. */
 #define ROW_OF(g) (ACROSS_A ? weighed(g, 8, 4, 2) : weighed(g, 4, 2, 8))
 #define PAIR_OF(t, e) (4 * (e) + ((t) & 1) * (ACROSS_B ? 8 : 2) + (t) / 2 * (ACROSS_B ? 2 : 8))
-/* Fragment and element of D for column c of that pair, of row h. */
+/* The fragment and the element of D that hold column c of that pair in row h. */
 #define PAIR_FRAGMENT(e, c) (ACROSS_B ? (e) : (c))
 #define PAIR_ELEMENT(h, e, c) (2 * (h) + (ACROSS_B ? (c) : (e)))
 
-/* Where a work-item reads in a strip for h = q = step = 0. */
+/* The byte of a strip that a work-item reads for h = q = step = 0. */
 INLINE int place_along(const int g, const int t)
 {
   const int line = weighed(g, 4, 2, 8);
@@ -74,7 +76,7 @@ INLINE int place_across_b(const int g, const int t)
   return t * 128 + (column / 2 ^ t) * 16 + column % 2 * 8;
 }
 
-/* f[h + 2 q] of a strip, k = 8 step .. 8 step + 7; step 0, 1. */
+/* Loads f[h + 2 q] from a strip, for k = 8 step .. 8 step + 7. step: 0, 1. */
 INLINE void load_along(double *f, __local const uchar *strip, const int place, const int step)
 {
   UNROLL for (int e = 0; e < 4; ++e)

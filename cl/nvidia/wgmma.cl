@@ -1,27 +1,28 @@
-/* wgmma: out = A B on the matrix units of sm_90a, tiles filled by the copy engine.
+/* wgmma: out = A B on the matrix units of sm_90a, from tiles that the copy engine brings.
  *
- *                        BN                quartet 0: feeders start the copies (wgmma_stages.h);
+ *                        BN                quartet 0: feeders start the copies (wgmma_stages.h)
  *                 +--------------+         quartets 1 ..: multiply
  *      K: 128     | B            |
  *      bytes      +--------------+         STAGES blocks of K are in flight
  *     +------+    +--------------+
- *  BM | A    |    | quartet 1    |
- *     |      |    | quartet 2    |
- *     +------+    +--------------+         work-group g computes pieces g, g + groups, ...
+ *  BM | A    |    | quartet 1    |         ALTERNATE 0: BM / 64 quartets, 64 rows of each tile each
+ *     |      |    | quartet 2    |         ALTERNATE 1: two quartets, each computes every other piece;
+ *     +------+    +--------------+                      one multiplies while the other stores
  *
- * A piece of work is a tile or a range of its K (work_pieces.h), of which split_k.cl adds the partial sums. With
- * ALTERNATE 0 there is a quartet for each 64 rows of a tile; with 1 two quartets, each has all of every other piece
- * and multiplies while the other one stores. Copies of the next piece run while one is stored. Each work-group keeps
- * the tensor maps of A and B, for each feeder, in its slots of `maps`. Products of a stack are layers of the maps,
- * or, where they do not lie at equal distances, each has work-groups of its own, in dimension 2.
+ * Work-groups divide the pieces: tiles, or ranges of a tile's K (work_pieces.h). nvidia/split_k.cl adds the partial
+ * sums of ranges. The next piece's copies run while this one is stored. Each feeder of A and of B keeps its tensor map
+ * in a slot of `maps`. The products of a stack are layers of the maps. If they do not lie at equal distances, `stack`
+ * is 1 and each product has its own work-groups, in dimension 2.
  *
- * With SWAPPED this computes out^T = B^T A^T, and its a is the caller's b. TF32's units take operands along K from
- * local memory, but the left one, A, from registers, too, where it may lie across K (LEFT_REGISTERS). So of the
- * caller's operands the one across K becomes A.
+ * SWAPPED 1: computes out^T = B^T A^T, and `a` is the caller's b. With TF32, matrix units read operands from local
+ * memory only along K. They also take A from registers, and then A may be stored across K (LEFT_REGISTERS,
+ * fragment_rows.h). So the caller's operand that is stored across K becomes A.
  *
- * Macros: BM a multiple of 64, BN; GROUP, STAGES, SPLIT_K; ALTERNATE 0, 1; SWAPPED 0, 1; those of the headers.
- * Operands lie on multiples of 16 bytes, and so does each of their rows. TRANS_A, TRANS_B: as they lie, packed or not.
- * Technique: NVIDIA's description of wgmma and of the tensor memory accelerator in the PTX manual.
+ * Macros: BM, a multiple of 64; BN (ptx_wgmma.h); STAGES, 2 or more; ALTERNATE SWAPPED SPLIT_K 0, 1; GROUP
+ * (tile_order.h); OUT_VECTOR (fragment.h); TRANS_A TRANS_B: how operands are stored, after packing.
+ * Preconditions: each operand and each row of it begins on a multiple of 16 bytes. Operands of 8 bits are stored along
+ * K, with TF32 B is.
+ * Technique: wgmma and tensor maps as in NVIDIA's PTX manual; ALTERNATE 1 is CUTLASS's "ping-pong" schedule.
  */
 #define ELEMENT A_TYPE
 #define BLOCKS 1
@@ -47,22 +48,21 @@
 #error "wgmma.cl needs ALTERNATE"
 #endif
 #define QUARTETS (ALTERNATE ? 2 : BM / 64)
-#define OWNERS (ALTERNATE ? 1 : QUARTETS) /* quartets of one tile */
-#define FRAGMENTS (ALTERNATE ? BM / 64 : 1) /* of 64 rows, a quartet */
+#define OWNERS (ALTERNATE ? 1 : QUARTETS) /* quartets that divide a tile */
+#define FRAGMENTS (ALTERNATE ? BM / 64 : 1) /* of 64 rows, that a quartet multiplies */
 #define ACCS (FRAGMENTS * WGMMA_ACC)
 #define WORK_ITEMS (128 * (QUARTETS + 1))
 
-/* Two quartets that have tiles of their own take turns in issuing multiplications: one stores while the
- * other multiplies, and the turn passes on with the tile. */
-#define TURN_OF(quartet) (4 + (quartet)) /* a barrier */
+/* ALTERNATE 1: the barrier where a quartet waits until the other one has issued the multiplications of its piece. */
+#define TURN_OF(quartet) (4 + (quartet))
 
 #if LEFT_REGISTERS
-/* Steps of 8 of K whose words of A are in registers, and by how many their loads are ahead of the instruction: it
- * waits for the unit to take its A, so that loads behind it come late. The largest tiles have no registers for
- * more than two, and two quartets, of which one multiplies meanwhile. */
+/* LEFT_SETS: steps of 8 of K whose elements of A are in registers. AHEAD: how many steps loads are ahead of wgmma.
+ * wgmma waits until the matrix units take A, so a load issued behind it would be late. The largest tiles have
+ * registers for two sets only, but also two quartets: one multiplies while the other waits. */
 #define LEFT_SETS (ACCS > 96 && WORK_ITEMS > 256 ? 2 : 4)
 #define AHEAD (LEFT_SETS == 4)
-/* A step of 8 of K: this work-item's words of A, all fragments. */
+/* Loads this work-item's words of A for one step of 8 of K, for all fragments. */
 INLINE void load_left(uint *words, const uint place, const int step)
 {
   UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
@@ -72,7 +72,7 @@ INLINE void load_left(uint *words, const uint place, const int step)
   }
 }
 
-/* Multiplies a stage, once it is full; `before`: the stage multiplied before is given back, -1: there is none. */
+/* Multiplies a stage once it is full. Releases stage `before`, which was multiplied before it; -1: there is none. */
 INLINE void multiply_stage(
     wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint mine, const int lane, const stages_t stages,
     const ring_t ring, const int before)
@@ -87,7 +87,7 @@ INLINE void multiply_stage(
   }
   UNROLL for (int step = 0; step < 4; ++step) {
     const uint *words = left[step % LEFT_SETS];
-    wgmma_wait_all_but(LEFT_SETS - 1 - AHEAD); /* what read the registers that are loaded now is done */
+    wgmma_wait_all_but(LEFT_SETS - 1 - AHEAD); /* until the registers that are loaded next are free */
     if (step == LEFT_SETS - 1 - AHEAD && before >= 0 && lane == 0) mbarrier_arrive(stages.empty + 8 * before);
     if (step + AHEAD < 4) load_left(left[(step + AHEAD) % LEFT_SETS], place, step + AHEAD);
     wgmma_fence();
@@ -116,7 +116,7 @@ INLINE void multiply_stage(
 }
 #endif
 
-/* This work-item's sums of a range of K, for split_k.cl. */
+/* Stores this work-item's partial sums of a range of K, in the order of partial_fragments.h. */
 INLINE void leave_sums(
     __global wgmma_acc *partial, const wgmma_acc *acc, const piece_t piece, const int part, const work_t work)
 {
@@ -127,7 +127,7 @@ INLINE void leave_sums(
     to[128 * i] = (wgmma_acc4)(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
 }
 
-/* The fragments of a quartet, `part` of a tile of product z, through the epilogue. */
+/* Stores a quartet's fragments with the epilogue. `part`: which quartet of the tile. */
 INLINE void store_part(
     const wgmma_acc *acc, const piece_t piece, const int part, __global const long *batch_offsets, RESULT_ARGS)
 {
@@ -144,25 +144,25 @@ INLINE void store_part(
   }
 }
 
-/* Fills the stages with one operand for all pieces of this work-group.
+/* Starts the copies of one operand for all pieces of this work-group.
  *
- * Work-groups that all share one row of tiles, or one column, start at different steps of K: at the same time they
- * would all want the same lines from the cache. */
+ * If there is only one row or one column of tiles, the work-groups start at different steps of K. Otherwise all of
+ * them would read the same cache lines of the small operand at the same time. */
 INLINE void feed(const fed_t operand, const int feeder, const work_t work, const stages_t stages)
 {
   const int pieces = pieces_of(work);
   ring_t ring = {feeder, 0};
-  int n = feeder; /* of this piece's steps */
+  int n = feeder; /* this feeder's next step of the piece */
   for (int number = get_group_id(0); number < pieces; number += get_num_groups(0)) {
     const piece_t piece = piece_at(number, work);
     const int steps = piece.end - piece.first;
-    const int place = piece.origin.s0 / BM + piece.origin.s1 / BN; /* of the tile, in its row or column */
+    const int place = piece.origin.s0 / BM + piece.origin.s1 / BN; /* of the tile in the only row or column */
     const bool turned = min(work.tiles_m, work.tiles_n) == 1 && steps;
     n = feed_piece(operand, piece, n, steps, turned ? place % steps : 0, &ring, stages) - steps;
   }
 }
 
-/* A quartet's part of all pieces of this work-group. */
+/* Multiplies and stores a quartet's part of all pieces of this work-group. */
 INLINE void multiply(
     const int quartet, const work_t work, const stages_t stages, __global wgmma_acc *partial,
     __global const long *batch_offsets, RESULT_ARGS)
@@ -176,7 +176,7 @@ INLINE void multiply(
 #endif
   ring_t ring = {0, 0};
   bool mine = !ALTERNATE || quartet == 2;
-  uint left[4][4 * FRAGMENTS]; /* LEFT_REGISTERS */
+  uint left[4][4 * FRAGMENTS]; /* used only with LEFT_REGISTERS */
   for (int number = get_group_id(0); number < pieces; number += groups) {
     const piece_t piece = piece_at(number, work);
     if (ALTERNATE) mine = !mine;

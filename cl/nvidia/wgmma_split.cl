@@ -1,22 +1,25 @@
-/* wgmma_split: out = A B on the matrix units of sm_90a, of operands that split.cl has packed.
+/* wgmma_split: out = A B on the matrix units of sm_90a, from operands that split.cl has packed.
  *
  *                        BN                quartet 0: feeders start the copies (wgmma_stages.h)
- *      a block    +--------------+         quartets 1 and 2 multiply: BM 128, 64 rows each;
- *      of 128     | B            |         BM 64, the same rows, every other round of K
+ *      a block    +--------------+         BM 128: quartets 1 and 2 multiply 64 rows each
+ *      of 128     | B            |         BM 64:  they multiply the same rows, every other round of K each
  *      bytes      +--------------+
- *     +------+    +--------------+         STAGES times BLOCKS blocks are in flight
+ *     +------+    +--------------+         STAGES stages of BLOCKS blocks are in flight
  *  BM | A    |    | quartet 1    |
  *     |      |    | quartet 2    |
  *     +------+    +--------------+         work-group g computes tiles g, g + groups, ...
  *
- * A block holds 64 bytes of hi and 64 of lo of the same k (PARTS 2: hi lo + lo hi + hi hi), or 128 bytes of k.
- * The units truncate where they accumulate: so a round of ROUND stages is summed from zero, what is small first, and
- * rounds in float32 registers. A quartet that adds does not multiply: the two take turns, and the turn passes on when
- * a round's last products are issued.
+ * SPLIT 1, 2: a block holds 64 bytes of hi and 64 bytes of lo of the same k. Three products are summed, the small ones
+ *             first: hi lo + lo hi + hi hi.
+ * SPLIT 0:    a block holds 128 bytes of K, and one product is summed.
  *
- * Macros: BM 64, 128, BN, STAGES, GROUP; SPLIT (split.h); those of the headers. `pitch`: elements of a packed line, all
- * parts.
- * Technique: as wgmma.cl's.
+ * Matrix units truncate as they accumulate, so the error of a sum that stays there grows with K. Therefore they sum
+ * only a round of ROUND stages, from zero, and the rounds are added in float32 registers. The quartets take turns: one
+ * multiplies while the other adds. A quartet's turn ends when it has issued the last products of its round.
+ *
+ * Macros: BM 64, 128; BN (ptx_wgmma.h); STAGES, 2 or more; GROUP (tile_order.h); OUT_VECTOR (fragment.h); SPLIT
+ * (split.h); WIDE_A WIDE_B (split_read.h). `pitch`: elements of a packed row of A or column of B, hi and lo together.
+ * Technique: as in wgmma.cl; parts: see split.h.
  */
 #if SPLIT == 1
 #define ELEMENT float16
@@ -43,12 +46,12 @@
 #define ROUND (PARTS == 2 ? 1 : 2)
 #define WORK_ITEMS 384
 #define SAME_ROWS (BM == 64)
-#define OWNERS (SAME_ROWS ? 2 : 1) /* quartets between which rounds are dealt out */
+#define OWNERS (SAME_ROWS ? 2 : 1) /* quartets that divide the rounds of a tile */
 #define PRODUCTS (2 * PARTS - 1)
 #define BLOCK_STEPS (4 / PARTS)
-#define LO (64 / 16) /* from hi to lo, as wgmma_tile counts */
+#define LO (64 / 16) /* from hi to lo, in the 16 bytes that wgmma_tile counts in */
 
-/* Issues the products of a stage, once it is full; the first of all replaces the sums unless `keep`. */
+/* Issues the products of a stage once it is full. Unless `keep`, the first one starts the sums from zero. */
 INLINE void multiply_stage(
     wgmma_acc *acc, const stages_t stages, const ring_t ring, const int rows, const int keep)
 {
@@ -66,9 +69,9 @@ INLINE void multiply_stage(
   wgmma_commit();
 }
 
-/* Barriers of both quartets: 1 and 2, a quartet's turn; 3, sums are handed over. Of one: 5, 6.
+/* Named barriers of both quartets: 1 and 2, a quartet's turn; 3, sums are handed over. Of one quartet: 5 and 6.
  *
- * A quartet's sums of a tile, whose first stage is at `ring`; `begun`: it is not the work-group's first. */
+ * Sums a quartet's rounds of a tile whose first stage is at `ring`. `begun`: it is not the work-group's first tile. */
 INLINE void sum_rounds(
     float *sum, const stages_t stages, const ring_t ring, const int steps, const int quartet, const bool begun,
     const bool last_tile)
@@ -90,13 +93,13 @@ INLINE void sum_rounds(
   }
 }
 
-/* Of two quartets with the same rows each gets the sum of both for its half of the columns, in the first half of `sum`. */
+/* BM 64: adds the sums of both quartets. Each gets its half of the columns, in the first half of `sum`. */
 #define HALF (WGMMA_ACC / 2)
 INLINE void add_up(float *sum, __local float *handed, const int quartet)
 {
   __local float *mine = handed + get_local_id(0) % 128;
   const bool right = quartet == 2;
-  meet(3); /* what was handed over before is taken */
+  meet(3); /* the sums of the tile before have been read */
   UNROLL for (int i = 0; i < HALF; ++i) {
     mine[128 * (right * HALF + i)] = right ? sum[i] : sum[HALF + i];
     sum[i] = right ? sum[HALF + i] : sum[i];
@@ -106,7 +109,7 @@ INLINE void add_up(float *sum, __local float *handed, const int quartet)
 }
 
 #if EXPONENTS
-/* A work-item's row and column exponent, of a quartet's 64 rows and BN columns: loaded when a tile begins. */
+/* The exponents of one row and one column, of a quartet's 64 rows and BN columns. Loaded when a tile begins. */
 INLINE int2 loaded_exponents(
     __global const int *exponents, const int row, const int column, const int rows, const int columns)
 {
@@ -114,7 +117,7 @@ INLINE int2 loaded_exponents(
   return (int2)(i < rows ? exponents[i] : 0, w < BN && j < columns ? exponents[rows + j] : 0);
 }
 
-/* They are in local memory when the quartet stores: the rows', then the columns'. */
+/* Writes them to local memory before the quartet stores: those of the rows, then those of the columns. */
 INLINE void keep_exponents(__local int *near, const int2 loaded, const int quartet)
 {
   const int w = get_local_id(0) % 128;
@@ -127,7 +130,7 @@ INLINE void keep_exponents(__local int *near, const int2 loaded, const int quart
 #define LINE_EXPONENTS 0
 #endif
 
-/* A quartet's rows of a tile, from row0 and column0 on, or its half of the columns. */
+/* Stores a quartet's 64 rows of the tile at row0, column0; with BM 64 only its half of the columns. */
 INLINE void store_rows(
     float *sum, __local const int *near, const int row0, const int column0, const int quartet, RESULT_ARGS)
 {
@@ -140,6 +143,7 @@ INLINE void store_rows(
   store_fragments(row0 + row, 8, column, sum, BN / 8 / OWNERS, RESULT);
 }
 
+/* Multiplies and stores a quartet's part of all tiles of this work-group. */
 INLINE void multiply(
     const int quartet, const work_t work, const int columns, const stages_t stages, __local float *handed,
     __local int *near, __global const int *exponents, RESULT_ARGS)
@@ -185,7 +189,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
     return;
   }
 #endif
-  const int id = get_local_id(0), quartet = id / 128, which = id / 32; /* operand of the feeders */
+  const int id = get_local_id(0), quartet = id / 128, which = id / 32; /* sub-group: 0 feeds A, 1 feeds B */
   const int line = (depth + BLOCK_DEPTH - 1) / BLOCK_DEPTH * BLOCK_K;
   const work_t work = work_of(M, columns, line, 1, 0, 1);
   const stages_t stages = stages_in(tiles, bars);
@@ -202,7 +206,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
   }
   if (id == 64) begin_stages(stages, 2, SAME_ROWS ? 4 : 8);
   barrier(CLK_LOCAL_MEM_FENCE);
-  /* The first copies run while it is judged whether they serve. */
+  /* The first copies run while half_parts_serve decides whether their data can be used. */
   ring_t ring = {0, 0};
   if (which < 2 && id % 32 == 0) feed_piece(operand, first_tile, 0, ahead, 0, &ring, stages);
 #if SPLIT == 1

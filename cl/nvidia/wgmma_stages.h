@@ -1,12 +1,18 @@
-/* wgmma_stages: the ring of stages (stages.h) that wgmma.cl and wgmma_split.cl multiply from, and the sub-groups
- * that fill it. A stage holds BLOCKS blocks, lines of 128 bytes of K:
+/* wgmma_stages: the ring of stages (stages.h) that wgmma.cl and wgmma_split.cl multiply from, and the sub-groups that
+ * fill it.
  *
- *     stage s:  | block of A, BM lines | block of B, BN lines |  .. BLOCKS times ..   s + 1 ..
+ *     stage s:  | block of A: BM x 128 bytes | block of B: BN x 128 bytes |  .. BLOCKS times ..   s + 1 ..
  *
- * Of the first quartet of a work-group, sub-groups 2 f and 2 f + 1 are feeder f of A and of B: feeders take turns.
- * Two are there where a stage takes less time than one needs to start its copies, some 0.17 us.
+ * A block holds 128 bytes of K, BLOCK_K elements, of each row of the tile of A and each column of the tile of B, in
+ * boxes of ptx_map.h.
  *
- * Macros: BM BN STAGES BLOCKS; WGMMA_ACROSS_A WGMMA_ACROSS_B; those of elements.h and work_pieces.h but STAGE_K.
+ * A feeder is a sub-group that starts copies of one operand. Of a work-group's first quartet, sub-group 2 f is feeder f
+ * of A and sub-group 2 f + 1 feeder f of B, f < FEEDERS. Feeder f fills every FEEDERS-th stage. Small tiles have two
+ * feeders for each operand: starting a stage's copies takes 0.17 us (H200), longer than multiplying it.
+ *
+ * Macros: BM BN; STAGES, 2 or more; BLOCKS, blocks of a stage, 1 or more; WGMMA_ACROSS_A WGMMA_ACROSS_B 1: the operand
+ * is stored across K, 0: along K; ELEMENT (elements.h); GROUP SPLIT_K (work_pieces.h).
+ * Technique: CUTLASS's kernels for sm_90 also have sub-groups of their own that start the copies.
  */
 #include "include/attributes.h"
 #include "nvidia/elements.h"
@@ -26,12 +32,12 @@
 #define ROWS_64 (64 * 128) /* bytes of 64 rows of A */
 #define FEEDERS (BM * BN <= 64 * 64 ? 2 : 1)
 
-/* An operand as its feeders see it: `which` 0 A, 1 B; of `lines` rows of A (columns of B), no more than `most` a tile,
- * across K in boxes of `box`. */
+/* An operand as its feeders see it. `which`: 0 A, 1 B. `lines`: rows of A (columns of B) that are copied for a tile, at
+ * most `most`; if stored across K, in boxes of `box` of them. `layered`: each product of the stack has its own. */
 typedef struct { __global ulong *map; int which, across, box, most, lines; bool layered; } fed_t;
 
-/* By a sub-group, before fed_operand: as a rule the map is that of the last call, so that its fetch may begin before this
- * is known. */
+/* Begins to fetch a map before fed_operand has compared it: usually the last call's map is right. A whole sub-group
+ * calls this. */
 INLINE void fetch_map(const int which, __global ulong *slot)
 {
   if (get_local_id(0) % 32) return;
@@ -39,15 +45,16 @@ INLINE void fetch_map(const int which, __global ulong *slot)
   map_prefetch(slot + 16 * which);
 }
 
-/* Its tensor map, in this work-group's slot. `length` rows (columns) by `depth` of K, lines `line_bytes` apart;
- * layer_bytes: from one product of the stack to the next, 0 where they share the operand. A whole sub-group calls it. */
+/* Describes an operand of `length` rows (columns) and `depth` of K in a tensor map of this feeder's slot.
+ * line_bytes: its leading dimension in bytes. layer_bytes: from one product of the stack to the next, 0 if all use the
+ * same operand. A whole sub-group calls this. */
 INLINE fed_t fed_operand(
     const int which, __global ulong *slot, __local uint *scratch, __global const uchar *from, const int length,
     const int depth, const long line_bytes, const int stack, const long layer_bytes)
 {
   const int most = which ? BN : BM, across = which ? WGMMA_ACROSS_B : WGMMA_ACROSS_A;
   const int box = which && BN < BLOCK_K ? BN : BLOCK_K;
-  const int lines = min(most, (length + 7) / 8 * 8); /* nothing is stored of what is beyond */
+  const int lines = min(most, (length + 7) / 8 * 8); /* results beyond `length` are not stored */
   const fed_t operand = {slot + 16 * which, which, across, box, most, lines, layer_bytes != 0};
   const map_t wanted = {
       from, across ? length : depth, across ? depth : length, layer_bytes ? stack : 1,
@@ -56,7 +63,7 @@ INLINE fed_t fed_operand(
   return operand;
 }
 
-/* Starts the copies of one stage, step `k` / STAGE_K of a piece, once the stage is empty. */
+/* Starts the copies of STAGE_K elements of K from `k` on into the stage at `ring`, once that is empty. */
 INLINE void fill_stage(const fed_t operand, const piece_t piece, const int k, const ring_t ring, const stages_t stages)
 {
   const int row = operand.which ? piece.origin.s1 : piece.origin.s0;
@@ -74,8 +81,8 @@ INLINE void fill_stage(const fed_t operand, const piece_t piece, const int k, co
   }
 }
 
-/* Fills stages with every FEEDERS-th step of a piece from its `n`-th on, up to its `end`-th, beginning `turn` steps
- * further and going round. Returns the first n that was not filled. */
+/* Copies steps n, n + FEEDERS, .. of a piece while they are below `end`. Steps are counted from the piece's step `turn`
+ * on and wrap at its end. Returns the first step at or above `end`. */
 INLINE int feed_piece(
     const fed_t operand, const piece_t piece, int n, const int end, const int turn, ring_t *ring, const stages_t stages)
 {

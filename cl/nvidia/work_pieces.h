@@ -1,15 +1,15 @@
-/* work_pieces: how the tiles of a launch are dealt out to work-groups.
+/* work_pieces: how the tiles of a launch are divided among its work-groups.
  *
- * A piece is what a work-group computes at a time: a tile of one of `stack` products, or a range of its K (split-K).
- * The first `whole` tiles are not cut, the others are, each into `split_k` ranges:
+ * A piece is what a work-group computes at a time: a tile of one of `stack` products or, with split-K, one range of a
+ * tile's K. The first `whole` tiles are not cut. Each of the others is cut into `split_k` ranges:
  *
- *     pieces   0 .. whole - 1  tiles 0 .. whole - 1
- *              then            range 0 of each tile from `whole` on, range 1 of each, ..
+ *     piece   0 .. whole - 1   tiles 0 .. whole - 1
+ *             whole and up     range 0 of each tile from `whole` on, then range 1 of each, ..
  *
  * Work-group g computes pieces g, g + groups, ...
  *
- * Macros: BM BN of a tile (tile_order.h); SPLIT_K 0: no tile is cut; STAGE_K, elements of K in a stage
- * (wgmma_stages.h), in which K is counted here.
+ * Macros: BM BN GROUP (tile_order.h); SPLIT_K 0: no tile is cut, 1: as above; STAGE_K: elements of K in one stage
+ * (wgmma_stages.h). K is counted in steps of STAGE_K here.
  */
 #include "include/attributes.h"
 #include "include/tile_order.h"
@@ -18,10 +18,11 @@
 #error "work_pieces.h needs SPLIT_K STAGE_K"
 #endif
 
-/* What a launch computes: `tiles` of tiles_m x tiles_n a product, `steps` stages of K each. */
+/* What a launch computes: `tiles` in all, tiles_m x tiles_n of each product, each of `steps` steps of K. */
 typedef struct { int tiles_m, tiles_n, tiles, steps, whole, split_k; } work_t;
 
-/* Steps first .. end - 1 of a tile of product `layer` of the stack; range -1: all of them. */
+/* Steps first .. end - 1 of a tile of product `layer` of the stack. `range` is -1 if the tile is not cut. `origin`:
+ * the tile's first row and column. */
 typedef struct { int tile, layer, range, first, end; int2 origin; } piece_t;
 
 INLINE work_t work_of(
