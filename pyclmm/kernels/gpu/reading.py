@@ -21,8 +21,8 @@ from ..interface import round_up
 from .waves import units
 
 _ENOUGH = 16384  # bytes
-_LINE = 128  # bytes of a cache line: reading whole lines is fastest
-_NARROW = 0.08  # slower by this where a work-group reads half a line of a row; by 3 times this for a quarter
+_LINE = 128  # bytes of a cache line: reading whole cache lines is fastest
+_NARROW = 0.08  # slower by this where a work-group reads half a cache line of a row; 3 times for a quarter
 _START = 3000  # cycles until the first accesses arrive, and for the sums at the end
 _LAUNCH = 5000  # cycles of the second launch, which adds partial sums
 

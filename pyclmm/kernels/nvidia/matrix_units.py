@@ -1,8 +1,7 @@
 """What the families for NVIDIA's matrix units share: element types, limits, and packed operands.
 
-A packed operand has the layout that matrix units read best: along K, with rows that start on multiples of
-16 bytes (cl/nvidia/pack.cl). "Row" means here what is contiguous in memory, whether or not it runs along K.
-Other operands are read in place.
+A packed operand has the layout that matrix units read best: along K, with lines that start on multiples of
+16 bytes (cl/nvidia/pack.cl). Other operands are read in place.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from ..interface import (
     round_up,
 )
 
-LINE_ALIGN = 16  # bytes: the alignment of every row that copies to local memory need
+LINE_ALIGN = 16  # bytes: the alignment of every line that copies to local memory need
 PACK_TILE = 64  # LINES of cl/nvidia/pack.cl
 PACK_ITEMS = 256
 PACK_GROUPS = 16  # work-groups for each compute unit: twice as many as run at the same time
@@ -83,7 +82,7 @@ def unit_for(problem: GemmProblem) -> Unit | str:
 
 
 def _readable(line: int, ld: int, align: int, nbytes: int) -> bool:
-    """Whether an operand's rows can be copied to local memory without packing."""
+    """Whether an operand's lines can be copied to local memory without packing."""
     return align >= LINE_ALIGN and ld >= line and ld * nbytes < 2**40
 
 

@@ -25,7 +25,7 @@ from ..interface import (
 from .matrix_units import FLOAT16, LINE_ALIGN, TF32, Unit
 
 LINES = 8  # rows of A or columns of B that a work-group splits: LINES of cl/nvidia/split.h
-BLOCK_BYTES = 128  # of a packed row: 64 of hi, 64 of lo
+BLOCK_BYTES = 128  # of a packed line: 64 of hi, 64 of lo
 _ITEMS = 512  # WORK_ITEMS of cl/nvidia/split.cl
 
 
@@ -40,7 +40,7 @@ def as_real(problem: GemmProblem) -> GemmProblem:
 
 
 def pitch(problem: GemmProblem, unit: Unit, parts: int) -> int:
-    """Elements of a packed row: whole blocks of both parts, or whole accesses of one part."""
+    """Elements of a packed line: whole blocks of both parts, or whole accesses of one part."""
     if parts == 1:
         return round_up(as_real(problem).k, 64 // unit.nbytes)
     return round_up(as_real(problem).k * parts, BLOCK_BYTES // unit.nbytes)
@@ -58,7 +58,7 @@ def refusal(problem: GemmProblem, words: tuple[str, ...], complex_words: tuple[s
 
 
 def one_pass(problem: GemmProblem, product: Launch, more: tuple[Workspace, ...]) -> Work:
-    """Copy the operands into packed rows without splitting them, then multiply."""
+    """Copy the operands into packed lines without splitting them, then multiply."""
     return Work((_splitting(problem, 0, ()), product), (*more, *_packed(as_real(problem), TF32, 1)))
 
 

@@ -35,7 +35,7 @@ _ALTERNATE_TILES = ((128, 128), (64, 256), (64, 128))  # tiles whose sums fit th
 _NO_REGISTERS_LEFT = ((256, 128, 0), (128, 128, 1), (64, 256, 1))
 # Constants of the model, in seconds on an H200 with all compute units busy (driver 580.159.04):
 _MULTIPLY = 0.68e-6 / (128 * 256)  # one block of 128 bytes of K, for each element of the tile
-_COPY_A, _COPY_B = 1.5e-9, 1.1e-9  # copying 128 bytes of a row to local memory
+_COPY_A, _COPY_B = 1.5e-9, 1.1e-9  # copying 128 bytes of a line to local memory
 _STORE, _STORE_ELEMENT = 0.3e-6, 1.7e-6 / 16384  # the end of a tile; each element that a quartet stores
 _BLOCK, _LEFT_BLOCK = 0.13e-6, 0.2e-6  # the least time of a block; the same with A staged in registers
 _START, _START_GROUP = 0.65e-6, 5e-9  # until the first block arrives; for each work-group
@@ -129,7 +129,7 @@ def operands_of(problem: GemmProblem, unit: Unit) -> Operands:
 
 
 def _copied_lines(tile: int, length: int, across: bool, unit: Unit) -> int:
-    """Rows of 128 bytes that are copied for a block of one operand. Across K they come in whole boxes."""
+    """Lines of 128 bytes that are copied for a block of one operand. Across K they come in whole boxes."""
     lines = min(tile, round_up(length, 8))
     return round_up(lines, min(tile, unit.block)) if across else lines
 
