@@ -1,13 +1,13 @@
-/* copy: a converting copy of a stack of matrices, any strides to any strides.
+/* copy: copies a stack of matrices and converts its elements, from any strides to any strides.
  *
  *   work-item (j, i, z)  ->  target(z, i, j) = source(z, i, j), converted
  *
- * Brings an operand that no kernel reads (no unit stride; a dtype that must be rounded first) into a
- * dense temporary, and a result into an `out` that no kernel writes.
+ * Some operands cannot be read by any kernel (no unit stride, or a dtype that must be rounded first). They are
+ * copied to a dense temporary. A result is copied to an `out` that no kernel can write.
  *
  * Index map, in elements: i * rs + j * cs + batch_offsets[2 z] (source), [2 z + 1] (target).
- * Macros: those of types.h, with A the source and OUT the target; ACC_TYPE int64, uint64, ... wide
- * enough for both. Technique: none; bound by memory bandwidth.
+ * Macros: those of types.h, where A is the source and OUT the target, and ACC_TYPE is wide enough for both.
+ * Technique: none. Memory bandwidth limits the speed.
  */
 #include "include/types.h"
 

@@ -1,10 +1,11 @@
-/* add_partial_sums: the second launch of split-K on CPUs. It adds the partial sums of a piece of the result, in the order
- * of K, and stores them.
+/* add_partial_sums: the second launch of split-K on CPUs. It adds the partial sums of each piece of the result, in
+ * the order of K, and stores them.
  *
  * `partial` holds, for each product z, for each of split_k ranges of K, for each of `pieces`, PIECE_VECS vectors. A
  * work-group, which is one work-item, adds `span` pieces.
  *
- * The header that comes before this one gives PIECE_VECS and store_piece. Macros: SPLIT 0, 1: K is cut; those of vectors.h.
+ * The header included before this one defines PIECE_VECS and store_piece. Macros: SPLIT, 1: split-K is used, 0: not;
+ * those of vectors.h.
  */
 #include "include/attributes.h"
 #include "include/gemm.h"
@@ -14,7 +15,7 @@
 #error "add_partial_sums.h needs SPLIT PIECE_VECS"
 #endif
 
-/* The first vector of a piece, of this work-item's product. */
+/* The first vector of a piece in a range of K, for this work-item's product. */
 INLINE long piece_at(const int range, const int split_k, const long piece, const long pieces)
 {
   return ((BATCH_ENTRY * split_k + range) * pieces + piece) * PIECE_VECS;

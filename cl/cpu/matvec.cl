@@ -1,9 +1,9 @@
-/* matvec: out = A B where one operand is a vector x, for CPU devices, at the speed of memory.
+/* matvec: out = A B where one operand is a vector x, for CPU devices. Memory bandwidth limits the speed.
  *
- * The other operand is the matrix W, J x K: B transposed where M is 1, A where N is 1. It is read once,
- * in the order in which it lies:
+ * The other operand is the matrix W, J x K: B transposed if M is 1, A if N is 1. It is read once, in the order in
+ * which it is stored:
  *
- *   matvec_rows   K lies together         matvec_columns   J lies together
+ *   matvec_rows   K is contiguous         matvec_columns   J is contiguous
  *
  *        W            x                        x_k   W
  *     j +--------+   +-+                   k   [ ] +--------+    the sums of BN j wait in local
@@ -12,15 +12,14 @@
  *       |========|   | |  one a dot        k+3 [ ] |========|
  *       +--------+   +-+  product                  +--------+
  *
- * Work-group (nc of J, range of K, z). With SPLIT the ranges' sums go to `partial`, and add_partial_sums adds them up in
- * order.
+ * Work-group (nc of J, range of K, z). With SPLIT 1 partial sums go to `partial`, and add_partial_sums adds them.
  *
- * Complex numbers: PLANES = 2 reals side by side, and all four products of the parts of w and x are
- * summed, each as it falls out of vectors of reals; `element` combines them and conjugates.
+ * Complex numbers: PLANES = 2 reals side by side. Real and imaginary parts of w and x have four products. Vectors of
+ * reals sum each of the four, and `element` combines the sums and conjugates.
  *
- * Macros: BN, the most j a work-group has in
- * matvec_columns (LANES divides BN * PLANES); SPLIT 0, 1. Those of types.h, gemm.h and vectors.h.
- * Preconditions: W and x hold ACC_T; in matvec_rows x has unit stride.
+ * Macros: BN, the most j that a work-group has in matvec_columns (LANES divides BN * PLANES); SPLIT 0, 1; those of
+ * types.h, gemm.h and vectors.h.
+ * Preconditions: the elements of W and x are ACC_T; in matvec_rows x has unit stride.
  * Technique: the level-2 BLAS.
  */
 #include "include/attributes.h"
@@ -34,7 +33,7 @@
 #error "matvec.cl needs BN SPLIT"
 #endif
 
-#define AT_ONCE 8 /* rows of W: streams that hide each other's latency */
+#define AT_ONCE 8 /* rows of W that are read at the same time, to hide latency */
 #define FOR_ROWS(r) UNROLL for (int r = 0; r < AT_ONCE; ++r)
 #define FOR_PLANES(p) UNROLL for (int p = 0; p < PLANES; ++p)
 #define LOAD_VEC(p) (*(__global const LOOSE_VEC *)(p))
@@ -52,15 +51,15 @@ INLINE void put_sum(const int j, const ACC_T sum, __global ACC_T *partial, const
 #define MATVEC_ARGS GEMM_ARGS, const int nc, const int split_k, const int k_range, __global ACC_T *partial
 
 #if PLANES == 2
-/* The sum of w x from the sums of the products of their parts, named w's part first. */
+/* The sum of w x from the sums of the products of real and imaginary parts. Names: w's part first. */
 INLINE ACC_T element(const REAL re_re, const REAL re_im, const REAL im_re, const REAL im_im)
 {
   return (ACC_T)(re_re - (W_SIGN * X_SIGN) * im_im, X_SIGN * re_im + W_SIGN * im_re);
 }
 #endif
 
-/* sums[r] = rows[r] . x over `count` reals: vectors first, then what is left. The second plane is x with
- * its parts exchanged. */
+/* sums[r] = rows[r] . x over `count` reals: vectors first, then single elements. The second plane is x with real
+ * and imaginary parts exchanged. */
 INLINE void dot_rows(
     ACC_T sums[AT_ONCE], __global const REAL *const rows[AT_ONCE], __global const REAL *x,
     const int count)
@@ -79,13 +78,13 @@ INLINE void dot_rows(
   }
   FOR_ROWS(r)
   {
-    REAL sum[PLANES][PLANES] = {{0}}; /* by the part of x relative to w's, and the part of w */
+    REAL sum[PLANES][PLANES] = {{0}}; /* [1: the other part of x than of w][imaginary part of w] */
     FOR_PLANES(p)
     {
       const REAL *lanes = (const REAL *)&acc[p][r];
       for (int l = 0; l < LANES; ++l) sum[p][l % PLANES] += lanes[l];
     }
-    /* an element at a time: of x[rest ^ p] over single reals Intel's compiler makes wrong vectors */
+    /* one element at a time: Intel's compiler vectorizes a loop over single reals with x[rest ^ p] wrongly */
     for (int rest = k; rest < count; rest += PLANES)
       FOR_PLANES(p) UNROLL for (int q = 0; q < PLANES; ++q)
         sum[p][q] += rows[r][rest + q] * x[rest + (p ^ q)];
@@ -114,7 +113,7 @@ __kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
   }
 }
 
-/* sums[p] += part p of x[0] times row 0 + of x[1] times row 1 + ..., `count` reals of each row. */
+/* sums[p] += x[p][0] * row 0 + x[p][1] * row 1 + ..., over `count` reals of each row. */
 INLINE void add_rows(
     __local VEC (*sums)[BN * PLANES / LANES], __global const REAL *w, const long ld,
     const REAL x[PLANES][AT_ONCE], const int count)

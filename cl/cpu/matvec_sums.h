@@ -1,6 +1,6 @@
-/* matvec: which operand is the vector x, which the matrix w of J lines, and where the J sums go.
+/* matvec: which operand is the vector x and which is the J x K matrix w, and where the J sums are stored.
  *
- * Macros: X_IS_A 1: M is 1 and A the vector, 0: N is 1 and B is.
+ * Macros: X_IS_A, 1: M is 1 and A is the vector; 0: N is 1 and B is the vector.
  */
 #include "include/attributes.h"
 #include "include/gemm.h"
@@ -22,7 +22,7 @@ INLINE void store_sum(const int j, const ACC_T sum, RESULT_ARGS)
   STORE_RESULT(X_IS_A ? 0 : j, X_IS_A ? j : 0, sum, RESULT);
 }
 
-/* Partial sums lie in pieces of eight vectors (add_partial_sums.h). */
+/* A piece of partial sums is eight vectors (add_partial_sums.h). */
 #define PIECE_VECS 8
 #define PIECE_SUMS (PIECE_VECS * LANES / PLANES)
 #define PIECES(j) (((j) + PIECE_SUMS - 1) / PIECE_SUMS)

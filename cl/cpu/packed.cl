@@ -1,22 +1,22 @@
-/* packed: out = A B for CPU devices, a register tile at a time, one work-item a work-group.
+/* packed: out = A B for CPU devices, one register tile after another, with one work-item in each work-group.
  *
  *                 j0    nc                 work-group (tile column, range * tile_rows + tile row, z),
  *              +-----+------+---+          the first two exchanged with rows_first:
  *              |  B  |//////|   | kc       for k0 in this range of K, in steps of kc:
  *              +-----+------+---+            for each NR columns, for each MR rows of the nc x mc tile:
  *       kc                                     acc  = A(MR rows, kc) B(kc, NR columns)
- *     +-----+  +-----+------+---+              acc += what the steps before have kept
+ *     +-----+  +-----+------+---+              acc += the sums of earlier steps
  *     |/////|  |     | out  |   | mc           keep acc, or store it after the last step
  *     +-----+  +-----+------+---+
  *
- * kc x NR of B stay in the nearest cache while mc / MR tiles use them, mc x kc of A in the next. The
- * sums of a macro-tile wait in local memory. With SPLIT, ranges of K go to work-groups of their own, their sums go to
- * `partial`, a piece for each register tile, and add_partial_sums adds them up in order.
+ * kc x NR of B stay in the first-level cache while mc / MR tiles use them, and mc x kc of A in the second-level cache.
+ * The sums of a macro-tile are kept in local memory. With SPLIT 1 each range of K has its own work-groups. Partial
+ * sums go to `partial`, a piece for each register tile, and add_partial_sums adds them.
  *
- * An operand that is read where it lies (PACK_A or PACK_B 0) has no zeros behind its edge. There the
- * last tile moves back into the matrix, and only its new rows and columns are stored.
+ * An operand that is read in place (PACK_A or PACK_B 0) has no zeros beyond its edge. So the last tile moves back
+ * into the matrix, and only its new rows and columns are stored.
  *
- * Macros: BM, BN, the largest mc and nc; SPLIT 0, 1. Those of the headers.
+ * Macros: BM, BN, the largest mc and nc; SPLIT 0, 1; those of the headers.
  * Preconditions: mc, nc multiples of MR, NR; kc and k_range multiples of UNROLL_K; M >= MR without
  * PACK_A, N >= NR without PACK_B.
  */
@@ -33,9 +33,9 @@
 #error "packed.cl needs BM BN SPLIT"
 #endif
 
-#define FEW_STEPS 16 /* kc up to here: B is read once, from memory */
+#define FEW_STEPS 16 /* kc up to this: B is read from memory once */
 
-/* Where the panels, or the operands themselves, have row i or column j at step k. */
+/* The start of row i or column j at step k, in the panels or in the operand itself. */
 #if PACK_A
 #define A_START(a, panels, i, k, lda, K) ((panels) + (long)(i) * PADDED(K) + (long)(k) * MR)
 #else
@@ -47,8 +47,8 @@
 #define B_START(b, panels, k, j, ldb, K) ((b) + B_INDEX(k, j, ldb))
 #endif
 
-/* Ask for what is read next: NR columns of `steps` rows of B. Rows a page apart are no stream to a
- * processor that looks for one, so what it would fetch unasked has to be asked for. */
+/* Prefetches what is read next: NR columns of `steps` rows of B. The processor's own prefetching does not recognize
+ * rows a page apart as a stream. */
 INLINE void prefetch_rows(__global const REAL *b, const long ldb, const int steps)
 {
   for (int k = 0; k < steps; ++k)
@@ -73,7 +73,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
   const int k_begin = range * k_range;
   const int k_end = min(K, k_begin + k_range);
   int k0 = k_begin;
-  do { /* once at least: without any k the result is the epilogue of zero */
+  do { /* at least once: if K is 0 the result is the epilogue of zero */
     const int steps = min(kc, k_end - k0);
     for (int j = j0; j < min(N, j0 + nc); j += NR)
       for (int i = i0; i < min(M, i0 + mc); i += MR) {

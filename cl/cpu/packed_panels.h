@@ -1,15 +1,15 @@
 /* packed, first step: copy A and B into the panels that packed_tile.h describes.
  *
  *        K                       panel p = rows p*MR .. p*MR + MR - 1, PADDED(K) * MR elements long
- *   +---------+                  work-group (q, r, z): steps r*chunk .. of panels q*span .., batch
- *   | panel 0 | MR rows          entry z, STEPS at a time into one panel after the other
+ *   +---------+                  work-group (q, r, z): steps r*chunk .. of panels q*span .., product z
+ *   | panel 0 | MR rows          of the stack, STEPS at a time into one panel after the other
  *   +---------+
  *   | panel 1 |                  B likewise: panel p = columns p*NR .., K * NR elements long
- *   +---------+                  what sticks out of the matrix is filled with zeros
+ *   +---------+                  elements beyond the matrix are filled with zeros
  *
- * With many panels to a work-group, rows of an operand that lies across them are read on, from panel
- * to panel; with one, an operand that lies along K is read on.
- * Transposes, strides, conjugation and conversion to ACC_T end here: later steps see one layout.
+ * Contiguous memory is read in order: with many panels in a work-group if the operand is across K, with one panel
+ * if it is along K.
+ * Packing transposes, conjugates and converts to ACC_T, so later steps see one layout and one type.
  *
  * Macros: those of packed_tile.h.
  */
@@ -25,7 +25,7 @@
 #define PACK_ARGS \
   GEMM_ARGS, const int chunk, const int span, __global ACC_T *panels, const long stack
 
-/* Where step k of row i has its place in a panel of A. */
+/* The place of step k of row i in a panel of A. */
 #if TRANS_A
 #define PLACE_A(i, k) ((k) * MR + (i))
 #else
@@ -41,7 +41,7 @@ INLINE void pack_rows(
       to[PLACE_A(i, u)] = i < rows && u < steps ? LOAD_A(a, A_INDEX(i0 + i, k + u, lda)) : ACC_ZERO;
 }
 
-/* The same for MR rows and STEPS without a guard, in the order in which A lies. */
+/* The same for MR rows and STEPS steps inside the matrix, in the order in which A is stored. */
 INLINE void pack_full_rows(
     __global ACC_T *to, __global const A_T *a, const long lda, const int i0, const int k)
 {

@@ -1,16 +1,16 @@
-/* packed, last step: a register tile of packed_tile.h goes through the epilogue to out. */
+/* packed, last step: store a register tile of packed_tile.h to out, through the epilogue. */
 #include "include/attributes.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/packed_tile.h"
 
-/* 1: out holds ACC_T and takes alpha * acc, nothing more */
+/* 1: out has type ACC_T, and the epilogue is alpha * acc only */
 #define VECTOR_STORE (PLANES == 1 && SAME_TYPE(OUT_TYPE, ACC_TYPE) && !HAS_C && !BIAS && !ACTIVATION)
 
-/* A tile that begins at `at` begins here instead, so that it lies within `length`. */
+/* Where a tile that should begin at `at` begins. If it is read in place it moves back to fit within `length`. */
 #define MOVED(packed, at, tile, length) ((packed) ? (at) : min(at, (length) - (tile)))
 
-/* Register tiles of the result, numbered along its rows. */
+/* Register tiles of the result are numbered along its rows. */
 #define TILES_ACROSS(n) (((n) + NR - 1) / NR)
 #define TILE_NUMBER(i, j, n) ((long)((i) / MR) * TILES_ACROSS(n) + (j) / NR)
 #define TILE_COUNT(m, n) ((long)(((m) + MR - 1) / MR) * TILES_ACROSS(n))
@@ -21,7 +21,7 @@ INLINE void store_vectors(
   FOR_TILE(r, v) *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * acc[r][v];
 }
 
-/* The tile at (i, j) through the shared epilogue, but for its first rows and columns. */
+/* Stores the tile at (i, j) through the epilogue, without its first rows and columns. */
 INLINE void store_elements(
     VEC acc[ROWS][NV], const int i, const int j, const int skip_rows, const int skip_cols, RESULT_ARGS)
 {
@@ -56,7 +56,7 @@ INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, RESULT_ARGS)
   store_elements(acc, ti, tj, i - ti, j - tj, RESULT);
 }
 
-/* Partial sums of a tile are a piece (add_partial_sums.h). */
+/* A piece of partial sums is one register tile (add_partial_sums.h). */
 #define PIECE_VECS TILE_VECS
 INLINE void store_piece(VEC *sum, const int piece, RESULT_ARGS)
 {

@@ -5,21 +5,21 @@
  *   k = 0    |    b0    |    b1    |             acc[r][v] += a(r, k) * b(k, v)
  *   k = 1    |    b0    |    b1    |
  *            +----------+----------+             a(r, k) is one number, spread over a vector by the
- *   +--+--+  +----------+----------+             multiplication itself; b(k, v) is loaded once for
+ *   +--+--+  +----------+----------+             multiplication; b(k, v) is loaded once for
  *   |a |a |  | acc[r][0]| acc[r][1]|             all rows.
  *   +--+--+  +----------+----------+
  *
- * Complex numbers: PLANES = 2 reals side by side. The real and the imaginary part of a row of A are
- * two rows of this tile and B's columns stay interleaved, so the product is a real one; only the way
- * out combines  x = a.re * (b.re, b.im)  and  y = a.im * (b.re, b.im)  to  x + i y.
+ * Complex numbers: PLANES = 2 reals side by side. The real and the imaginary part of a row of A are two rows of
+ * this tile, and B's columns stay interleaved. So the tile computes a real product. Only the store combines
+ * x = a.re * (b.re, b.im)  and  y = a.im * (b.re, b.im)  to  x + i y.
  *
  * Panels, in elements; a panel is MR rows of A, or NR columns of B, over all k:
- *   A, TRANS_A 1   (i, k) at k*MR + i                    as it lies in memory: packing is copying
- *   A, TRANS_A 0   (i, k) at (k/4)*4*MR + i*4 + k%4      four k of a row stay together, likewise
+ *   A, TRANS_A 1   (i, k) at k*MR + i                    the order of A in memory
+ *   A, TRANS_A 0   (i, k) at (k/4)*4*MR + i*4 + k%4      four k of a row stay together
  *   B              (k, j) at k*NR + j
  *
- * Macros: MR, NR, the tile in elements (LANES divides NR * PLANES); PACK_A, PACK_B, 1: read from
- * panels, 0: read where the operand lies. Those of vectors.h.
+ * Macros: MR, NR, the tile in elements (LANES divides NR * PLANES); PACK_A, PACK_B, 1: read from panels, 0: read the
+ * operand in place; those of vectors.h.
  * Technique: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008); Van
  * Zee and van de Geijn, "BLIS" (2015); complex as real: Van Zee and Smith, "Implementing
  * high-performance complex matrix multiplication via the 1m method" (2017).
@@ -32,15 +32,15 @@
 #error "packed_tile.h needs MR NR PACK_A PACK_B"
 #endif
 
-#define UNROLL_K 4 /* steps of k a loop body; also what keeps together in a panel of A */
+#define UNROLL_K 4 /* steps of k in a loop body; a panel of A keeps so many k of a row together */
 #define ROWS (MR * PLANES)
 #define NV (NR * PLANES / LANES)
 #define TILE_VECS (ROWS * NV)
 #define FOR_TILE(r, v) \
   UNROLL for (int r = 0; r < ROWS; ++r) UNROLL for (int v = 0; v < NV; ++v)
 
-/* A_AT: where row r of the tile has its number for step u of UNROLL_K; A_STEP: how far UNROLL_K steps go;
- * B_STEP: how far one step goes. All in reals; leading dimensions in elements. */
+/* Offsets in reals; leading dimensions are in elements. A_AT: row r of the tile at step u of UNROLL_K; A_STEP: from
+ * one UNROLL_K steps of A to the next; B_STEP: from one step of B to the next. */
 #if PACK_A
 #define A_STEP(lda) (UNROLL_K * MR * PLANES)
 #if TRANS_A
@@ -69,7 +69,7 @@ INLINE void clear_tile(VEC acc[ROWS][NV])
   FOR_TILE(r, v) acc[r][v] = (VEC)(0);
 }
 
-/* acc += step u: a column of A times a row of B. Plain a*b+c: mad() and fma() may be calls. */
+/* acc += a column of A times a row of B, at step u. Written as a*b+c because mad() and fma() may be calls. */
 INLINE void multiply_step(
     VEC acc[ROWS][NV], __global const REAL *a, const long lda, __global const REAL *b, const int u)
 {
@@ -81,7 +81,7 @@ INLINE void multiply_step(
   }
 }
 
-/* acc += A(tile, 0..K) B(0..K, tile), from where a and b point to. */
+/* acc += A(tile, 0..K) B(0..K, tile), starting where a and b point. */
 INLINE void multiply_tile(
     VEC acc[ROWS][NV], __global const REAL *a, const long lda, __global const REAL *b,
     const long ldb, const int K)

@@ -1,14 +1,14 @@
 /* Vectors for CPU devices, where one work-item does a whole work-group's work with vector registers.
  *
- * Macros: LANES, reals a vector: 2, 4, 8, 16; PREFETCHES, 1: the compiler has clang's __builtin_prefetch.
- * Those of types.h.
+ * Macros: LANES, reals in a vector: 2, 4, 8, 16; PREFETCHES, 1: the compiler has clang's __builtin_prefetch; those
+ * of types.h.
  *
- * Gives REAL, the accumulator's type or that of its parts (PLANES of them); VEC and
- * LOOSE_VEC, LANES of them, aligned and anywhere; ONE_WIDE_ITEM for entries; PREFETCH(p) for the cache line
- * that p points into.
+ * Defines REAL, the type of the real numbers in an accumulator (PLANES of them); VEC, a vector of LANES reals, and
+ * LOOSE_VEC, the same aligned to 4 bytes only; ONE_WIDE_ITEM, the attributes of entries; PREFETCH(p), for
+ * the cache line of p.
  *
- * Vectors are read and written through pointers: vload and vstore stay calls on some drivers, and a
- * call in an inner loop spills every register.
+ * Vectors are read and written through pointers. On some drivers vload and vstore are function calls, and a call
+ * in an inner loop spills every register.
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -25,7 +25,8 @@
 #define real_complex128 double
 #define REAL_NAME CAT(real_, ACC_TYPE)
 
-/* float16 by integers: compilers make vectors of that, and calls of vload_half. Exact, no denormal floats. */
+/* float16 to float by integer arithmetic, which compilers vectorize; vload_half becomes a call. The result is exact,
+ * and no denormal floats occur. */
 INLINE float widened(const ushort x)
 {
   const uint bits = (uint)(x & 0x7fff) << 13;
@@ -41,7 +42,7 @@ typedef REAL_NAME REAL;
 typedef CAT(REAL_NAME, LANES) VEC;
 typedef VEC LOOSE_VEC ALIGNED(4);
 
-/* Some compilers use half of the widest registers unless a function asks for all of them. */
+/* Some compilers use only half of the vector width unless a function has this attribute. */
 #ifdef __has_attribute
 #if __has_attribute(min_vector_width)
 #define FULL_WIDTH __attribute__((min_vector_width(8 * sizeof(VEC))))

@@ -1,30 +1,30 @@
-/* register: out = A B with three levels of tiles: local memory, sub-groups, registers.
+/* register: out = A B with tiles at three levels: local memory, sub-groups, registers.
  *
- *                  BN                     fetch    tiles ahead are on their way to local memory
- *            +---+-------+                multiply for each k of a tile: TM of A, TN of B into registers,
- *            | B |   #   | BK                      acc(TM x TN) += a(TM) b(TN), while the next k's are read
- *            +---+-------+                land     the next tile has arrived; barrier
- *       BK                                advance
+ *                  BN                     fetch    start copying the next tiles to local memory
+ *            +---+-------+                multiply for each k of a tile: read TM of A and TN of B into registers,
+ *            | B |   #   | BK                      acc(TM x TN) += a(TM) b(TN), while those of the next k are read
+ *            +---+-------+                land     wait for the next tile; barrier
+ *       BK                                advance  to the next stage
  *    +-----+ +---+-------+
- *    | A   | |   |  out  |                BM x BN a work-group, split into SGM x SGN a sub-group,
- * BM |  #  | |   |   x   |                split into TM x TN a work-item (register_tile.h)
+ *    | A   | |   |  out  |                A work-group computes BM x BN, each of its sub-groups SGM x SGN, each
+ * BM |  #  | |   |   x   |                work-item TM x TN (register_tile.h)
  *    +-----+ +---+-------+
  *
- * A work-group reads A and B 2 BM BN / (BM + BN) times less often than a naive kernel; a work-item
- * reads local memory TM TN / (TM + TN) times less often.
+ * A work-group reads 2 BM BN / (BM + BN) times fewer elements of A and B than a naive kernel. A work-item reads
+ * TM TN / (TM + TN) times fewer elements of local memory.
  *
  * Macros: those of register_tile.h, tile_order.h, types.h and gemm.h, and
- *   SPLIT    0: out is finished here; 1: K is cut into ranges, dimension 1 of the NDRange, whose sums go
- *            to `partial`, range after range of a tile; split_k.cl adds them
- * A header of how tiles reach local memory comes before (register_held.h, register_nvidia.h). It gives
- *   STAGES                      tiles in local memory
- *   FETCH_STEP_A FETCH_STEP_B   the k of a step before which the next tiles' loads are issued
+ *   SPLIT    0: the kernel stores out. 1: split-K in ranges of k_range, one for each work-group in dimension 1 of the
+ *            NDRange. Partial sums go to `partial`, range after range of a tile, and split_k.cl adds them
+ * The header included before this one copies tiles to local memory (register_held.h, register_nvidia.h). It defines
+ *   STAGES                      stages in local memory
+ *   FETCH_STEP_A FETCH_STEP_B   the k of a step before which the loads of the next tiles are issued
  *   LEAD Stream DRAIN fetch_a fetch_b land_tile
- * Dimension 0 of the NDRange is WORK_ITEMS a tile, the first of them number `first_tile`. k_range is a
- * multiple of BK. Preconditions: BK / KS is even; VEC_A > 1 needs rows of A that start on 16 bytes and a
- * contiguous axis of whole chunks, stored with the accumulator's bits; B likewise.
- * Technique: register tiling over software-pipelined local tiles, as in every vendor library; the order
- * of the products (see multiply) from measurements, docs/kernels/register.md.
+ * Dimension 0 of the NDRange has WORK_ITEMS for each tile; the first tile is number `first_tile`. k_range is a
+ * multiple of BK. Preconditions: BK / KS is even. If VEC_A > 1, A is stored with the accumulator's bits, each row as
+ * stored starts on a multiple of 16 bytes, and its length is a multiple of CHUNK. B likewise.
+ * Technique: register tiling over software-pipelined local tiles, as in every vendor library. The order of the
+ * products (see multiply) is the fastest measured (docs/kernels/register.md).
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -37,7 +37,7 @@
 #error "register.h needs SPLIT"
 #endif
 
-/* One k of the tiles into registers. */
+/* Reads one k of the tiles into registers. */
 INLINE void read_fragments(
     ACC_T *fa, ACC_T *fb, __local const ACC_T *tile_a, __local const ACC_T *tile_b, const int k)
 {
@@ -51,8 +51,8 @@ INLINE void read_fragments(
   }
 }
 
-/* acc += fa fb. Holds one b, walks the a, and turns round at each column's end: the order decides which
- * registers an instruction reads beside the last one's, and on NVIDIA 44.7 or 50.2 TFLOP/s. */
+/* acc += fa fb, column by column, down and up in turn. The order decides how many registers an instruction can reuse
+ * from the one before: on NVIDIA 50.2 instead of 44.7 TFLOP/s. */
 INLINE void multiply(ACC_T (*acc)[TN], const ACC_T *fa, const ACC_T *fb)
 {
   UNROLL for (int c = 0; c < TN; ++c) {
@@ -69,7 +69,7 @@ INLINE int next_stage(const int stage)
 }
 
 #if KS > 1
-/* Adds the slices' sums to slice 0's, a column at a time through local memory. */
+/* Adds the sums of all slices to those of slice 0, one column at a time through local memory. */
 INLINE void sum_slices(ACC_T (*acc)[TN], __local ACC_T *scratch, const Place p)
 {
   UNROLL for (int c = 0; c < TN; ++c) {
@@ -98,7 +98,7 @@ INLINE void accumulate(
   const int at_a = p.slice * SLICE_K * LINE_A + p.row;
   const int at_b = p.slice * SLICE_K * LINE_B + p.col + BK * LINE_A;
   read_fragments(fa[0], fb[0], tiles + at_a, tiles + at_b, 0);
-  int now = 0, filled = LEAD * STAGE; /* the stage being multiplied, the one being filled */
+  int now = 0, filled = LEAD * STAGE; /* the stage that is multiplied, the stage that is filled */
   for (int k = 0; k < depth; k += BK) {
     UNROLL for (int kk = 0; kk < SLICE_K; ++kk) {
       if (kk == FETCH_STEP_A) fetch_a(stream, tiles + filled);

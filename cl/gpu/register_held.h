@@ -1,11 +1,11 @@
-/* How tiles reach local memory, in plain OpenCL C: through registers. The twin of register_nvidia.h.
+/* Copies tiles to local memory in plain OpenCL C, staged in registers. register_nvidia.h is the alternative.
  *
  *   fetch_a, fetch_b   start the loads of the next tiles
- *   land_tile          puts them into local memory
- *   DRAIN              waits until nothing writes to local memory any more
+ *   land_tile          stores them in local memory
+ *   DRAIN              waits until no copy writes to local memory any more
  *
- * The loads are in flight while the work-items multiply the tile before. Element types convert on the
- * way, so local memory always holds ACC_T. `stage` is where the tiles of A and B go.
+ * The loads are in flight while the work-items multiply the previous tile. Elements are converted while they are
+ * copied, so local memory always holds ACC_T. `stage` is the place of the tiles of A and B in local memory.
  * Macros: those of register_tile.h.
  */
 #include "include/attributes.h"
@@ -14,7 +14,7 @@
 #include "gpu/register_tile.h"
 
 #define STAGES 2
-#define LEAD 1 /* tiles ahead of the one being multiplied */
+#define LEAD 1 /* stages ahead of the one that is multiplied */
 #define FETCH_STEP_A 0
 #define FETCH_STEP_B 0
 #define DRAIN
@@ -24,7 +24,7 @@ typedef struct {
   ACC_T held_a[PASSES(BM, VEC_A) * VEC_A], held_b[PASSES(BN, VEC_B) * VEC_B];
 } Stream;
 
-/* One access of VEC elements; zeros where it is not valid. */
+/* One access of VEC elements; zeros if it is not valid. */
 #define READ_CHUNK(to, p, valid)                                                \
   do {                                                                          \
     const chunk_t v_ = (valid) ? *(__global const chunk_t *)(p) : (chunk_t)(0); \
@@ -41,7 +41,7 @@ typedef struct {
 #define READ_B(to, p, valid) ((to)[0] = (valid) ? LOAD_B((__global const B_T *)(p), 0) : ACC_ZERO)
 #endif
 
-/* A macro and not a function: what READ converts from differs between A and B. */
+/* A macro and not a function, because READ converts from different types for A and B. */
 #define FETCH_OPERAND(READ, w, held, width, vec, across)                                       \
   do {                                                                                         \
     const int pass_x = PASS_X(width, vec, across), pass_k = PASS_K(width, vec, across);        \
@@ -65,7 +65,7 @@ INLINE void fetch_b(Stream *s, __local ACC_T *stage)
   FETCH_OPERAND(READ_B, &s->b, s->held_b, BN, VEC_B, TRANS_B);
 }
 
-/* Element e of an access lies along k (across) or along x. */
+/* Consecutive elements e of an access are consecutive in k (across) or in x. */
 INLINE void land_operand(
     const Walk *w, const ACC_T *held, __local ACC_T *tile, const int width, const int line,
     const int vec, const int across)

@@ -1,13 +1,13 @@
-/* How tiles reach local memory on NVIDIA devices of compute capability 8.0 and up: `cp.async`, which moves
- * 4, 8 or 16 bytes from global to local memory past the registers. The twin of register_held.h.
+/* Copies tiles to local memory on NVIDIA devices of compute capability 8.0 or higher with `cp.async`, which moves
+ * 4, 8 or 16 bytes from global to local memory without registers. register_held.h is the alternative.
  *
- *   fetch_a, fetch_b   issue the copies of the next tiles; fetch_b, the second, closes the group
- *   land_tile          waits for the oldest tiles still in flight
- *   DRAIN              waits until nothing writes to local memory any more
+ *   fetch_a, fetch_b   issue the copies of the next tiles; fetch_b comes second and closes the group of copies
+ *   land_tile          waits for the oldest tiles in flight
+ *   DRAIN              waits until no copy writes to local memory any more
  *
- * Needs A and B stored with the accumulator's bits, not conjugated. A tile with k as its contiguous axis
- * is transposed by copying single elements. Macros: STAGES, 2 and up; FETCH_B, the k of a step before
- * which the copies of B are issued, or the last k; those of register_tile.h.
+ * A and B must be stored with the accumulator's bits and not be conjugated. The tile of an operand along K is
+ * transposed by copying single elements. Macros: STAGES, 2 or more; FETCH_B, the k of a step before which the
+ * copies of B are issued, at most the last k; those of register_tile.h.
  * Source: the PTX ISA manual, "Data Movement and Conversion Instructions".
  */
 #include "include/attributes.h"
@@ -33,7 +33,7 @@ typedef struct {
                "l"(from), "r"(size)                                                         \
                : "memory")
 
-/* A source size of 0 reads nothing and writes zeros. */
+/* With a source size of 0, the copy reads nothing and writes zeros. */
 INLINE void copy_async(__local ACC_T *to, __global const ACC_T *from, const int bytes, const bool valid)
 {
   const uint target = (uint)(size_t)to;

@@ -1,18 +1,18 @@
-/* Where everything lies in a tile of the `register` family. Every macro is an integer.
+/* The layout of the tiles of the `register` family. Every macro is an integer.
  *
- *   BM BN BK    a work-group's tile of out is BM x BN; it walks K in steps of BK
+ *   BM BN BK    a work-group's tile of out is BM x BN; one step is BK of K
  *   SGM SGN     a sub-group's tile: (SGM / TM) x (SGN / TN) work-items side by side
  *   TM TN       a work-item's elements of out
- *   KS          K slices: KS groups of work-items share each step, and are summed at the end
+ *   KS          slices: each step's K is cut into KS slices, whose sums are added at the end
  *   CHUNK       elements of a 16-byte access to local memory (1, 2, 4); divides TM and TN
  *   VEC_A VEC_B elements of one access to global memory: 1 or CHUNK
  *
- * Both tiles lie in local memory with k as their slow axis, whichever way an operand is stored:
+ * In local memory k is the slow axis of both tiles, in every layout of the operands:
  *
  *   tile_a: element (i, k) at k * (BM + PAD_A) + i         tile_b: (k, j) at k * (BN + PAD_B) + j
  *
- * A work-item owns chunks of CHUNK rows that lie SGM / TM chunks apart, so that the work-items of a
- * sub-group read neighbouring chunks (no bank conflicts) or the same one (a broadcast):
+ * A work-item has chunks of CHUNK rows that are SGM / TM chunks apart, so that the work-items of a sub-group read
+ * neighbouring chunks (no bank conflicts) or the same chunk (a broadcast):
  *
  *   row of a work-item's element r:  first + (r / CHUNK) * (SGM / TM) * CHUNK + r % CHUNK
  */
@@ -25,7 +25,7 @@
 #error "register_tile.h needs BM BN BK SGM SGN TM TN KS CHUNK VEC_A VEC_B"
 #endif
 
-/* elements between the rows of a tile that is transposed on its way */
+/* elements of padding between the rows of a tile that is transposed while it is copied */
 #define PAD_A (TRANS_A ? 0 : CHUNK)
 #define PAD_B (TRANS_B ? CHUNK : 0)
 #define SG_ROWS (SGM / TM)
@@ -44,8 +44,8 @@ typedef struct {
   int item;     /* in its slice */
 } Place;
 
-/* Structures go out through pointers: returned from an inlined function, Oclgrind's LLVM marks them with
- * an intrinsic that it does not know. */
+/* Structures are written through pointers. If an inlined function returns one, LLVM inserts an intrinsic that
+ * Oclgrind does not know. */
 INLINE void find_place(Place *p, const int lid)
 {
   p->slice = lid / SLICE_ITEMS;
@@ -59,9 +59,9 @@ INLINE void find_place(Place *p, const int lid)
 #define ROW_OF(place, r) ((place).row + (r) / CHUNK * (SG_ROWS * CHUNK) + (r) % CHUNK)
 #define COL_OF(place, c) ((place).col + (c) / CHUNK * (SG_COLS * CHUNK) + (c) % CHUNK)
 
-/* A tile, WIDTH wide (BM or BN) and BK deep, is filled in passes of PASS_X x PASS_K elements, VEC a
- * work-item. `across` is 1 where k is the contiguous axis in global memory: then neighbouring work-items
- * walk along k first, a 32-byte sector where there are enough of them. Passes walk x first, then k. */
+/* A tile of WIDTH (BM or BN) x BK elements is filled in passes of PASS_X x PASS_K elements, VEC for each work-item.
+ * `across` is 1 if k is the contiguous axis in global memory. Then neighbouring work-items read neighbouring k, if
+ * possible a 32-byte sector, before the next x. Passes go along x first, then along k. */
 #define SMALLER(x, y) ((x) < (y) ? (x) : (y))
 #define RUN(vec) SMALLER(8, SMALLER(BK / (vec), WORK_ITEMS))
 #define PASS_K(width, vec, across) \
@@ -69,13 +69,13 @@ INLINE void find_place(Place *p, const int lid)
 #define PASS_X(width, vec, across) (WORK_ITEMS * (vec) / PASS_K(width, vec, across))
 #define PASSES(width, vec) ((width) * BK / (vec) / WORK_ITEMS)
 
-/* A work-item's way through an operand: one pointer that takes a step after each pass. What lies
- * beyond the edges is not read. */
+/* A work-item's position in an operand: one pointer, moved after each pass. Elements beyond the edges are not
+ * read. */
 typedef struct {
   __global const uchar *at; /* where the next pass reads */
-  long step_x, step_k;      /* bytes to the next pass; at the end of a line of passes */
+  long step_x, step_k;      /* bytes to the next pass along x; to the first pass of the next k */
   int x_left, k_left;       /* elements from here to the edges */
-  int to;                   /* where the first pass of a tile goes, in the tile */
+  int to;                   /* where the first pass is stored in the tile */
 } Walk;
 
 INLINE void begin_walk(
@@ -94,7 +94,7 @@ INLINE void begin_walk(
   w->to = k * line + x;
 }
 
-/* Whether the pass at (x, k) of a tile lies inside; the x that never moves was checked at the start. */
+/* Whether the pass at (x, k) of a tile is inside the matrix. If x never moves, begin_walk has checked it. */
 INLINE bool inside(const Walk *w, const int x, const int k, const int width, const int pass_x)
 {
   return k < w->k_left && (width == pass_x || x < w->x_left);

@@ -4,10 +4,10 @@
  *
  *   THIN_ROWS 1: X(k, x) = B(k, x), Y(q, k) = A(q, k)     0: X(k, x) = A(x, k), Y(q, k) = B(k, q)
  *
- * Such a product does 2 Q operations for each element of X it reads: memory bandwidth is all.
- * Macros: THIN_ROWS; Q; VEC, elements of X an access: 1, or as many as 16 bytes hold, of 16-bit types also as
- * many as 8 bytes hold; SPLIT (register.h); those of types.h and gemm.h. The kernel's file gives TILE_X, the x of
- * a work-group's tile; its other side is Q.
+ * Such a product does 2 Q operations for each element of X that it reads, so memory bandwidth limits the speed.
+ * Macros: THIN_ROWS; Q; VEC, elements of X in an access: 1, or as many as 16 bytes hold, for 16-bit types also as
+ * many as 8 bytes hold; SPLIT (register.h); those of types.h and gemm.h. The kernel's file defines TILE_X, the x
+ * of a work-group's tile. The tile's other side is Q.
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -16,7 +16,7 @@
 #if !defined(THIN_ROWS) || !defined(Q) || !defined(VEC) || !defined(SPLIT)
 #error "thin.h needs THIN_ROWS Q VEC SPLIT"
 #endif
-#define CHUNK VEC /* of what is summed as it is stored */
+#define CHUNK VEC /* if elements are stored in the accumulator's type */
 #include "include/chunk.h"
 
 #if THIN_ROWS
@@ -31,13 +31,13 @@ typedef THIN(A_T, B_T) Y_T;
 #define LOAD_X(p, i) BIG(LOAD_A(p, i), LOAD_B(p, i))
 #define LOAD_Y(p, i) THIN(LOAD_A(p, i), LOAD_B(p, i))
 
-/* SHORT_X: X has floats of 16 bits that are summed in 32 */
+/* SHORT_X: X has 16-bit floats, and the accumulator has 32 bits */
 #define short_float16 1
 #define short_bfloat16 1
 #define SHORT_X (CAT(short_, BIG(A_TYPE, B_TYPE)) && SAME_TYPE(ACC_TYPE, float32))
 
-/* access_t: VEC elements of X as FETCH_X reads them, and SPREAD_X(to, v), those as accumulators. 16-bit elements stay
- * as they are until they are multiplied, so that many accesses in flight take few registers. */
+/* access_t: VEC elements of X as FETCH_X reads them. SPREAD_X(to, v) converts them to accumulators. 16-bit elements
+ * are converted only when they are multiplied, so that accesses in flight take few registers. */
 #if VEC > 1 && SHORT_X
 #if VEC == 8
 typedef uint4 access_t;
@@ -66,7 +66,7 @@ typedef ACC_T access_t;
 #define SPREAD_X(to, v) ((to)[0] = (v))
 #endif
 
-/* The sum of element (q, x), whose tile begins at x0: complete, or a partial sum. */
+/* Stores the sum of element (q, x), complete or partial. Its tile begins at x0. */
 INLINE void store_sum(
     const int q, const int x, const int x0, const ACC_T sum, __global ACC_T *partial, RESULT_ARGS)
 {

@@ -1,13 +1,14 @@
 /* thin_dot: out(q, x) = sum_k Y(q, k) X(k, x) with k the contiguous axis of X.
  *
  *            k    LANES * VEC
- *          +---------+------+      LANES work-items walk LINES lines of X side by side, VEC elements at a
- *     X    |l0 l0 l0 |l0    | x    time; each line's LANES sums are added through local memory at the end.
- *          |l1 l1 l1 |l1    |
+ *          +---------+------+      LANES work-items together read LINES x of X along k, VEC elements at a
+ *     X    |l0 l0 l0 |l0    | x    time. For each x, their LANES sums are added through local memory at the
+ *          |l1 l1 l1 |l1    |      end.
  *          +---------+------+
  *
- * Macros: LANES (a power of two), LINES a work-item, TEAMS of LANES in a work-group; those of thin.h.
- * Work-group (tile, range): lines from tile * TEAMS * LINES, K from range * k_range, a multiple of VEC.
+ * Macros: LANES (a power of two), LINES, the x of a work-item, TEAMS, teams of LANES work-items in a work-group;
+ * those of thin.h.
+ * Work-group (tile, range): x from tile * TEAMS * LINES, K from range * k_range, a multiple of VEC.
  */
 #define TILE_X (TEAMS * LINES)
 #include "include/attributes.h"
@@ -21,8 +22,8 @@
 
 #define ITEMS (LANES * TEAMS)
 
-/* The sums over lanes of a work-item's LINES values, for lane 0: at each level the upper half of the lanes hands
- * its values to the lower half, each in its own place, so that a level takes one barrier. */
+/* Adds a work-item's LINES values over all lanes; lane 0 gets the sums. At each level the upper half of the lanes
+ * passes its values to the lower half. Each value has its own place, so a level needs only one barrier. */
 INLINE void sum_over_lanes(ACC_T *value, __local ACC_T *scratch, const int lane)
 {
   const int item = get_local_id(0);
@@ -33,7 +34,7 @@ INLINE void sum_over_lanes(ACC_T *value, __local ACC_T *scratch, const int lane)
     if (lane < half_of)
       UNROLL for (int l = 0; l < LINES; ++l) value[l] = value[l] + scratch[l * ITEMS + item + half_of];
   }
-  barrier(CLK_LOCAL_MEM_FENCE); /* before the next values come */
+  barrier(CLK_LOCAL_MEM_FENCE); /* before the next values are written */
 }
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void thin_dot(

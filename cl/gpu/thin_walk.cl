@@ -1,13 +1,14 @@
 /* thin_walk: out(q, x) = sum_k Y(q, k) X(k, x) with x the contiguous axis of X.
  *
  *            x0    LANES * VEC
- *          +------+---------+      Each work-item owns VEC neighbouring columns of X for one K slice:
- *     X    |      |s0 s0 s0 |      work-item (lane, slice) reads rows slice, slice + SLICES, ..., AHEAD of
- *          |      |s1 s1 s1 |      them in flight; the slices are summed through local memory at the end.
+ *          +------+---------+      Each work-item has VEC neighbouring columns of X in one slice of K:
+ *     X    |      |s0 s0 s0 |      work-item (lane, slice) reads rows slice, slice + SLICES, ..., with AHEAD
+ *          |      |s1 s1 s1 |      in flight. The slices are added through local memory at the end.
  *          |      |s0 s0 s0 |
  *          +------+---------+
  *
- * Macros: LANES, SLICES (a power of two), AHEAD; those of thin.h. The work-group has ITEMS = LANES * SLICES.
+ * Macros: LANES, SLICES (a power of two), AHEAD; those of thin.h. A work-group has ITEMS = LANES * SLICES
+ * work-items.
  * Work-group (tile, range): columns from tile * LANES * VEC, K from range * k_range.
  */
 #define TILE_X (LANES * VEC)
@@ -21,7 +22,7 @@
 #endif
 #define ITEMS (LANES * SLICES)
 
-/* acc += an access to a row of X, times that row of Y; nothing where the row is not `there`. */
+/* acc += one access to a row of X times the same k of Y. Adds nothing if the row is not `there`. */
 INLINE void multiply_access(
     ACC_T (*acc)[VEC], const access_t access, __global const Y_T *y, const long step_q, const int rows,
     const bool there)
@@ -35,8 +36,8 @@ INLINE void multiply_access(
   }
 }
 
-/* The sums over slices of a work-item's VEC values, for slice 0: at each level the upper half of the slices hands
- * its values to the lower half, each in its own place, so that a level takes one barrier. */
+/* Adds a work-item's VEC values over all slices; slice 0 gets the sums. At each level the upper half of the slices
+ * passes its values to the lower half. Each value has its own place, so a level needs only one barrier. */
 INLINE void sum_over_slices(ACC_T *value, __local ACC_T *scratch, const int slice)
 {
   const int item = get_local_id(0);
@@ -47,10 +48,10 @@ INLINE void sum_over_slices(ACC_T *value, __local ACC_T *scratch, const int slic
     if (slice < half_of)
       UNROLL for (int e = 0; e < VEC; ++e) value[e] = value[e] + scratch[e * ITEMS + item + half_of * LANES];
   }
-  barrier(CLK_LOCAL_MEM_FENCE); /* before the next values come */
+  barrier(CLK_LOCAL_MEM_FENCE); /* before the next values are written */
 }
 
-/* Row k of X or Y; the last one stands in for those beyond. */
+/* Row k of X or Y, or the last row if k is beyond it. */
 #define ROW(base, k, k_end, step) ((base) + min(k, (k_end) - 1) * (step))
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void thin_walk(

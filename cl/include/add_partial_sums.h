@@ -6,11 +6,12 @@
  * The order of additions is always this one, so every call gives the same bits.
  *
  * `partial` holds, for each product, for each tile from first_tile on, for each of split_k ranges of K, the BM BN
- * sums of the tile. In which order the elements of a tile lie is said by the header that comes before this one
- * (partial_rows.h, nvidia/partial_fragments.h). A work-item adds CHUNK neighbours, of all ranges of its team.
- * Latency decides how long that takes where ranges are many: EACH loads are in flight, and TEAMS divide the ranges.
+ * partial sums of the tile. The header included before this one gives the order of a tile's elements
+ * (partial_rows.h, nvidia/partial_fragments.h). A work-item adds CHUNK neighbours from all ranges of its team.
+ * With many ranges, memory latency limits the speed. So a work-item has EACH loads in flight, and TEAMS teams
+ * divide the ranges.
  *
- * Macros: BM BN GROUP (tile_order.h); TEAM_ITEMS, work-items of a team, divides BM BN / CHUNK; TEAMS 1 and up.
+ * Macros: BM BN GROUP (tile_order.h); TEAM_ITEMS, work-items of a team, divides BM BN / CHUNK; TEAMS, 1 or more.
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -23,7 +24,7 @@
 #endif
 #define TEAM_GROUPS (BM * BN / CHUNK / TEAM_ITEMS) /* work-groups a tile */
 
-/* The sums of this team's ranges, of one chunk; `range_0` points to that of range 0. */
+/* The sum of one chunk over this team's ranges. `range_0` points to the chunk in range 0. */
 INLINE chunk_t sum_of_team(__global const ACC_T *range_0, const int team, const int split_k)
 {
   chunk_t sum = (chunk_t)(0);
@@ -39,7 +40,7 @@ INLINE chunk_t sum_of_team(__global const ACC_T *range_0, const int team, const 
   return sum;
 }
 
-/* Tiles are numbered through a stack of `stack` products, or, where that is 1, products lie in dimension 2. */
+/* The tiles of `stack` products are numbered consecutively. If `stack` is 1, dimension 2 is the product. */
 __kernel WORK_GROUP(TEAM_ITEMS * TEAMS, 1, 1) void add_partial_sums(
     GEMM_ARGS, __global const ACC_T *partial, const int first_tile, const int split_k, const int stack)
 {
@@ -48,7 +49,7 @@ __kernel WORK_GROUP(TEAM_ITEMS * TEAMS, 1, 1) void add_partial_sums(
 #endif
   const int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN;
   const int item = get_local_id(0) % TEAM_ITEMS, team = get_local_id(0) / TEAM_ITEMS;
-  const int number = get_group_id(0) / TEAM_GROUPS; /* of the tile, from first_tile on */
+  const int number = get_group_id(0) / TEAM_GROUPS; /* of the tile, counted from first_tile */
   const int chunk = get_group_id(0) % TEAM_GROUPS * TEAM_ITEMS + item;
   const int layer = (first_tile + number) / (tiles_m * tiles_n);
   const int tile = first_tile + number - layer * tiles_m * tiles_n;

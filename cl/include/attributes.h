@@ -1,6 +1,7 @@
-/* attributes: what a compiler is told besides OpenCL C, each spelt once.
+/* attributes: compiler attributes and pragmas, each written once.
  *
- * `static inline`, never `inline` alone: C99 gives an inline function no definition for other compilers to link.
+ * `static inline`, never `inline` alone: in C99 a bare `inline` function has no external definition, so some
+ * compilers fail to link it.
  */
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("unroll")

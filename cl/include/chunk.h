@@ -1,4 +1,4 @@
-/* chunk_t: CHUNK accumulators (1, 2, 4) in one access, and SPREAD(to, v), its elements to an array. */
+/* chunk_t: CHUNK accumulators (1, 2, 4) in one access. SPREAD(to, v) writes its elements to an array. */
 #include "include/types.h"
 
 #ifndef CHUNK

@@ -2,15 +2,15 @@
  *
  *   out[z](i, j) = act(alpha * sum_k A[z](i, k) B[z](k, j) + beta * C[z](i, j) + bias)
  *
- * Index maps, in elements (64-bit: rows x leading dimension can pass 2^31):
+ * Index maps, in elements (64-bit: rows x leading dimension can exceed 2^31):
  *   TRANS_A  0: A(i, k) at i*lda + k     1: A(i, k) at k*lda + i
  *   TRANS_B  0: B(k, j) at k*ldb + j     1: B(k, j) at j*ldb + k
  *   out(i, j) at i*ldo + j;   C(i, j) at i*c_rs + j*c_cs
  *
  * Macros (a missing one is an error):
  *   TRANS_A TRANS_B   0, 1
- *   BATCHED           0, 1: batch_offsets holds, for each z, what to add to a, b, c and out
- *   HAS_C             0, 1: 0 where beta is zero, so that C is never read
+ *   BATCHED           0, 1: batch_offsets holds, for each z, the offsets of a, b, c and out
+ *   HAS_C             0, 1: 0 if beta is zero, so that C is never read
  *   BIAS              0 none, 1 a value for each column, 2 a value for each row
  *   ACTIVATION        0 none, 1 relu, 2 leaky_relu, 3 gelu, 4 gelu_tanh, 5 sigmoid, 6 tanh, 7 silu
  */
@@ -22,8 +22,8 @@
 #error "gemm.h needs TRANS_A TRANS_B BATCHED HAS_C BIAS ACTIVATION"
 #endif
 
-/* An entry's parameters. These three macros, and no others, speak of names that they are not given: GEMM_ARGS
- * declares them, GEMM_BEGIN moves its pointers, RESULT passes on what RESULT_ARGS declares (below). */
+/* An entry's parameters. Only three macros use names that they are not given: GEMM_ARGS declares the parameters,
+ * GEMM_BEGIN moves its pointers, RESULT passes on what RESULT_ARGS declares (below). */
 #define GEMM_ARGS                                                                      \
   const int M, const int N, const int K,                                               \
   __global const A_T *a, const long a_offset, const long lda,                          \
@@ -33,7 +33,7 @@
   __global const BIAS_T *bias, const long bias_offset, const long bias_stride,         \
   const ACC_T alpha, const ACC_T beta, __global const long *batch_offsets
 
-/* z, this work-item's product in the stack: a global id, so that a long stack may be enqueued in parts. */
+/* z, this work-item's product in the stack. It is a global id, so a long stack can be enqueued in pieces. */
 #define BATCH_ENTRY ((long)get_global_id(2))
 #if BATCHED
 #define BATCH_OFFSET_OF(batch_offsets, z, which) batch_offsets[4 * (z) + (which)]
@@ -42,7 +42,7 @@
 #endif
 #define BATCH_OFFSET(batch_offsets, which) BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY, which)
 
-/* Moves the pointers of GEMM_ARGS to this work-item's product of the stack; stands first in an entry. */
+/* Moves the pointers of GEMM_ARGS to this work-item's product of the stack. Every entry begins with it. */
 #define GEMM_BEGIN                                      \
   a += a_offset + BATCH_OFFSET(batch_offsets, 0);       \
   b += b_offset + BATCH_OFFSET(batch_offsets, 1);       \
@@ -61,23 +61,23 @@
 #define B_INDEX(k, j, ldb) ((long)(k) * ldb + (j))
 #endif
 
-/* The one guarded load: zero outside. */
+/* The guarded load: zero outside the matrix. */
 #define GUARDED_A(a, i, k, lda, M, K) ((i) < (M) && (k) < (K) ? LOAD_A(a, A_INDEX(i, k, lda)) : ACC_ZERO)
 #define GUARDED_B(b, k, j, ldb, K, N) ((k) < (K) && (j) < (N) ? LOAD_B(b, B_INDEX(k, j, ldb)) : ACC_ZERO)
 
-/* exp, tanh and erf through the type's own builtins; activations exist for real accumulators only. */
+/* exp, tanh and erf are the builtins of the accumulator's type. Activations exist for real accumulators only. */
 #if ACTIVATION == 0
 #define ACTIVATE(x) (x)
 #elif ACTIVATION == 1
-/* a comparison, not fmax: a NaN must stay one */
+/* a comparison, not fmax: NaN must stay NaN */
 #define ACTIVATE(x) ((x) < (ACC_T)0 ? (ACC_T)0 : (x))
 #elif ACTIVATION == 2
 #define ACTIVATE(x) ((x) < (ACC_T)0 ? (ACC_T)0.01 * (x) : (x))
 #elif ACTIVATION == 3
 #define ACTIVATE(x) ((ACC_T)0.5 * (x) * ((ACC_T)1 + erf((x) * (ACC_T)0.70710678118654752440)))
 #elif ACTIVATION == 4
-/* x (1 + tanh(u)) / 2 = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3): where x is far below
- * zero, a tanh that is a unit off -1 would not give 0. */
+/* x (1 + tanh(u)) / 2 = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3). The form with exp gives 0 far
+ * below zero, even where a device's tanh is not exactly -1. */
 #define ACTIVATE(x)                                            \
   ((x) / ((ACC_T)1 + exp((ACC_T)-1.59576912160573071176 *      \
   ((x) + (ACC_T)0.044715 * (x) * (x) * (x)))))
@@ -107,16 +107,16 @@ INLINE ACC_T finished(
   return ACTIVATE(value);
 }
 
-/* What an entry hands on to whatever writes its result. */
+/* What an entry passes to the function that writes its result. */
 #define RESULT_ARGS                                                                          \
   const int M, const int N, __global OUT_T *out, const long ldo, __global const C_T *c,      \
   const long c_rs, const long c_cs, __global const BIAS_T *bias, const long bias_stride,     \
   const ACC_T alpha, const ACC_T beta
 #define RESULT M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta
 
-/* The one guarded store: the whole epilogue for element (i, j), which is element `at` of out. `result` is RESULT.
- * A macro, since as a function it made float32 products up to 15 % slower on an H200: the compiler kept every
- * argument of every element in registers (docs/kernels/register.md). */
+/* The guarded store: applies the epilogue to element (i, j) and writes it to element `at` of out. `result` is RESULT.
+ * It is a macro because as a function it made float32 products up to 15 % slower on an H200: the compiler kept
+ * all arguments of all elements in registers (docs/kernels/register.md). */
 #define STORE_RESULT_AT(at, i, j, acc, result) STORE_RESULT_(at, i, j, acc, result)
 #define STORE_RESULT(i, j, acc, result) STORE_ELEMENT_(i, j, acc, result)
 #define STORE_ELEMENT_(i, j, acc, M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta)           \

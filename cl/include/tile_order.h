@@ -1,7 +1,7 @@
-/* The order of a product's BM x BN tiles: shared by the kernels that compute them and the one that reduces.
+/* The order of a product's BM x BN tiles. The kernels that compute tiles and those that add partial sums share it.
  *
- * Macros: BM BN, and GROUP, rows of tiles that are walked together, column by column, so that
- * work-groups that run at one time share operands in the cache.
+ * Macros: BM BN, and GROUP: so many rows of tiles are computed together, column by column, so that work-groups
+ * that run at the same time share operands in the cache.
  */
 #include "include/attributes.h"
 

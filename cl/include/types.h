@@ -1,4 +1,4 @@
-/* Element types: how each is stored, loaded, summed and written.
+/* Element types: how each is stored, loaded, added and written.
  *
  * Macros (NumPy's names of types; a missing one is an error):
  *   A_TYPE B_TYPE C_TYPE BIAS_TYPE OUT_TYPE   bool int8..int64 uint8..uint64 float16 bfloat16
@@ -6,13 +6,12 @@
  *   ACC_TYPE                                  uint32 uint64 float32 float64 complex64 complex128
  *   CONJ_A CONJ_B                             1: the operand is conjugated as it is loaded
  *
- * Gives A_T, B_T, C_T, BIAS_T, OUT_T (storage) and ACC_T; LOAD_A(p, i) and so on, element i of a
+ * Defines A_T, B_T, C_T, BIAS_T, OUT_T (storage) and ACC_T; LOAD_A(p, i) and so on, element i of a
  * storage pointer as ACC_T; STORE_OUT(p, i, v); MAC(acc, x, y) = acc + x y;
- * MUL(x, y); SCALE(s, v), a product with a scalar of the call; ACC_ZERO.
+ * MUL(x, y); SCALE(s, v), v times alpha or beta; ACC_ZERO.
  *
- * Integers are summed unsigned: only unsigned overflow is defined in C, and modulo 2^n it has the
- * same bits. float16 and bfloat16 are only storage: loads and stores convert, so a device needs no
- * cl_khr_fp16 for them.
+ * Integers are added as unsigned: C defines only unsigned overflow, and modulo 2^n the bits are the same.
+ * float16 and bfloat16 are storage types only: loads and stores convert, so a device needs no cl_khr_fp16.
  */
 #include "include/attributes.h"
 
@@ -25,7 +24,7 @@
 #define CAT(x, y) CAT_(x, y)
 #define CAT3(x, y, z) CAT(CAT(x, y), z)
 
-/* SAME_TYPE(x, y), for #if: whether two names of accumulators' types, or one and any other, are the same. */
+/* SAME_TYPE(x, y), for #if: whether x and y name the same type. One of them must be an accumulator's type. */
 #define number_uint32 1
 #define number_uint64 2
 #define number_float32 3
@@ -60,7 +59,7 @@ typedef CAT(elem_, BIAS_TYPE) BIAS_T;
 typedef CAT(elem_, OUT_TYPE) OUT_T;
 typedef CAT(elem_, ACC_TYPE) ACC_T;
 
-/* fetch_<type>(p, i): element i as a type that C can calculate with. */
+/* fetch_<type>(p, i): element i as a type that has arithmetic in C. */
 #define fetch_bool(p, i) ((uint)((p)[i] != 0))
 #define fetch_int8(p, i) ((p)[i])
 #define fetch_int16(p, i) ((p)[i])
@@ -77,7 +76,7 @@ typedef CAT(elem_, ACC_TYPE) ACC_T;
 #define fetch_complex64(p, i) ((p)[i])
 #define fetch_complex128(p, i) ((p)[i])
 
-/* acc_<accumulator>_<class>(x): a fetched value as accumulator; the class is real or pair. */
+/* acc_<accumulator>_<class>(x): a fetched value as an accumulator. The class is real or pair (complex). */
 #define class_bool real
 #define class_int8 real
 #define class_int16 real
@@ -118,7 +117,7 @@ typedef CAT(elem_, ACC_TYPE) ACC_T;
 #define LOAD_BIAS(p, i) LOAD(BIAS_TYPE, p, i)
 #define conjugate(v) ((ACC_T)((v).x, -(v).y))
 
-/* The upper half of a float, rounded to nearest even; a NaN stays one. */
+/* The upper half of a float, rounded to nearest even. NaN stays NaN. */
 INLINE ushort to_bfloat16(float x)
 {
   const uint bits = as_uint(x);
@@ -143,14 +142,14 @@ INLINE ushort to_bfloat16(float x)
 #define put_complex128(p, i, v) ((p)[i] = convert_double2(v))
 #define STORE_OUT(p, i, v) CAT(put_, OUT_TYPE)(p, i, v)
 
-/* Arithmetic. acc + x * y is left to the compiler to fuse: mad() and fma() stay calls on some CPU
- * drivers and cost ten times as much there. */
+/* Arithmetic. The compiler may fuse acc + x * y. On some CPU drivers mad() and fma() are function calls and cost
+ * ten times as much. */
 #define times_pair(u, v) \
   ((ACC_T)((u).x * (v).x - (u).y * (v).y, (u).x * (v).y + (u).y * (v).x))
 #define mac_pair(acc, u, v)                                 \
   ((ACC_T)((acc).x + (u).x * (v).x - (u).y * (v).y,         \
            (acc).y + (u).x * (v).y + (u).y * (v).x))
-/* A real scalar scales a complex number by parts: 0 i times infinity would be NaN. */
+/* A real scalar multiplies the real and the imaginary part separately: 0 i times infinity would be NaN. */
 #define scale_pair(s, v) ((s).y == 0 ? (ACC_T)((s).x * (v).x, (s).x * (v).y) : times_pair(s, v))
 #define scale_real(s, v) ((s) * (v))
 #define times_real(x, y) ((x) * (y))

@@ -1,9 +1,9 @@
 /* flat: out = A B on a 1-D NDRange.
  *
- *   work-item id  ->  row i = id / N, column j = id % N;  ids from M N on do nothing
+ *   work-item id  ->  row i = id / N, column j = id % N;  work-items with id >= M N do nothing
  *
  *   id   0 1 2 3 4 | 5 6 7 ...        neighbouring ids are neighbours in a row of out, except
- *        row 0     | row 1            where a row ends: no work-item is wasted on a short row
+ *        row 0     | row 1            at the end of a row; short rows leave no work-item idle
  *
  * Macros: those of types.h and gemm.h. Technique: index arithmetic in place of a 2-D NDRange.
  */

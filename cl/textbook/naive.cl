@@ -1,4 +1,4 @@
-/* naive: out = A B, one work-item an element.
+/* naive: out = A B, one work-item for each element.
  *
  *   work-item (j, i) of a 2-D NDRange  ->  out(i, j) = sum over k of A(i, k) B(k, j)
  *
@@ -7,8 +7,8 @@
  *    i |    x    |                 elements of B and write neighbouring elements of out
  *      +---------+
  *
- * Reads 2 K elements for 2 K operations: N times each element of A, M times each of B.
- * The global size is rounded up to whole work-groups; the store is guarded.
+ * Each work-item reads 2 K elements for 2 K operations: each element of A is read N times, each of B M times.
+ * The global size is rounded up to whole work-groups. Work-items outside out do nothing.
  * Macros: those of types.h and gemm.h. Technique: the first kernel of every OpenCL course.
  */
 #include "include/types.h"

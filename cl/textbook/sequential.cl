@@ -2,8 +2,8 @@
  *
  *   for i: for j: out(i, j) = sum over k of A(i, k) B(k, j)
  *
- * The host passes ACC_TYPE float64 (complex128) for float32 (complex64) where the device has it: this
- * is the baseline for speed and, with its wider sum, for errors.
+ * For float32 (complex64) the host passes ACC_TYPE float64 (complex128) if the device has it. Speed-ups are
+ * relative to this kernel, and its wider sum is the reference for errors.
  *
  * Macros: those of types.h and gemm.h. Technique: the definition.
  */

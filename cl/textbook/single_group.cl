@@ -2,8 +2,8 @@
  *
  *   work-item (lj, li) of the only work-group, of size N x M  ->  out(li, lj)
  *
- * M N must not pass the device's work-group limit; the host refuses it. It shows how little of a
- * device one work-group can use: a single compute unit. A stack takes a work-group an entry.
+ * The host refuses products whose M N exceeds the device's work-group limit. This kernel shows how little of a
+ * device one work-group can use: a single compute unit. Each product of a stack takes one work-group.
  *
  * Macros: those of types.h and gemm.h. Technique: the one-block exercise of CUDA and OpenCL courses.
  */

@@ -1,19 +1,19 @@
-/* tiled: out = A B through TW x TW tiles in local memory, one element a work-item.
+/* tiled: out = A B through TW x TW tiles in local memory, one element for each work-item.
  *
  *              j0  TW                     for t = 0, TW, 2 TW, ... < K:
  *            +----+--+                      load     tile_a = A(i0.., t..), tile_b = B(t.., j0..)
- *            | B  |##| t                    barrier  the tiles are whole
+ *            | B  |##| t                    barrier  the tiles are complete
  *            +----+--+                      multiply acc += tile_a(i, :) tile_b(:, j)
- *     t                                     barrier  nobody reads the tiles any more
+ *     t                                     barrier  no work-item reads the tiles any more
  *   +--+--+  +----+--+
  *   |##|A |  |out |xx| i0                 work-item (lj, li) of work-group (j0, i0)
  *   +--+--+  +----+--+
  *
- * Each element is read once a tile instead of once an element: N/TW times for A, M/TW for B. Tiles
- * that stick out of the matrix are filled with zeros, which add nothing.
+ * Each element of A is read N/TW times instead of N times, each of B M/TW times instead of M times. Where a tile
+ * reaches beyond the matrix it is filled with zeros, which add nothing.
  *
- * Macros: TW, the tile width, any number >= 1 whose square the device allows as a work-group; those
- * of types.h and gemm.h. Work-groups must be TW x TW.
+ * Macros: TW, the tile width: any number >= 1 for which the device allows TW x TW work-items in a work-group;
+ * those of types.h and gemm.h. Work-groups must be TW x TW.
  * Technique: blocking for a fast memory; in OpenCL, the local-memory product of NVIDIA's and Intel's
  * introductory samples.
  */
@@ -28,8 +28,8 @@
 /* One column of padding keeps column accesses free of bank conflicts. */
 typedef ACC_T tile_row[TW + 1];
 
-/* Work-item (x, y) of the group loads one element of each tile. Whichever way an operand is stored,
- * x runs along its contiguous axis. */
+/* Work-item (x, y) of the work-group loads one element of each tile. In every layout, x runs along the
+ * operand's contiguous axis. */
 INLINE void load_tile_a(
     __local tile_row *tile, __global const A_T *a, const long lda, const int M, const int K, const int i0,
     const int t, const int x, const int y)

@@ -1,8 +1,8 @@
-/* One matrix instruction of AMD's CDNA devices (gfx90a, gfx942), by the compiler's builtins: d += a b.
+/* One matrix instruction of AMD's CDNA devices (gfx90a, gfx942), called by the compiler's builtins: d += a b.
  *
  * Work-item `lane` of 64, element e of its registers, U = UNIT_M = UNIT_N:
  *
- *   a[e]   A: row lane % U,     k = WORD_K (lane / U) + e          one word each: b lies like a
+ *   a[e]   A: row lane % U,     k = WORD_K (lane / U) + e          one word each, b in the same layout as a
  *   b[e]   B: column lane % U,  k = WORD_K (lane / U) + e
  *   d[e]   D: column lane % U,  row (256 / U) (e / 4) + 4 (lane / U) + e % 4
  *                       float64: row 4 e + lane / U
@@ -16,8 +16,8 @@
  * Source of the layouts: AMD's matrix instruction calculator (github.com/ROCm/amd_matrix_instruction_calculator,
  * architectures cdna2 and cdna3). Never run by us.
  *
- * Macros: UNIT_M 32, 16 (float64: 16); WORD_K, k's a work-item: 4 for 16-bit types, 1 for float64, for float32 1,
- * or 2 where it is multiplied as TF32, for int8 4 (gfx90a) or 8 (gfx942).
+ * Macros: UNIT_M 32 or 16 (float64: 16); WORD_K, elements of K for each work-item: 4 for 16-bit types, 1 for float64,
+ * 1 for float32, but 2 where it is multiplied as TF32, 4 (gfx90a) or 8 (gfx942) for int8.
  */
 #define LANES 64
 #include "units/element.h"
@@ -73,7 +73,7 @@ typedef word_t b_frag;
 #endif
 #define MULTIPLY(d, a, b) ((d) = MFMA(a, b, d))
 
-/* d_frag: D_ELEMENTS sums. float16 and int16 are OpenCL's vectors of sixteen. */
+/* d_frag: D_ELEMENTS sums. float16 and int16 are OpenCL's vectors of 16 elements. */
 #define D_ELEMENTS (UNIT_M * UNIT_N / LANES)
 #if MFMA_TYPE == 4
 typedef double4 d_frag;

@@ -1,8 +1,8 @@
-/* One matrix instruction of AMD's RDNA 3 devices (gfx11..), by the compiler's builtins: d += a b, 16 x 16 x 16.
+/* One 16 x 16 x 16 matrix instruction of AMD's RDNA 3 devices (gfx11..), by the compiler's builtins: d += a b.
  *
  * Work-item `lane` of 32, element e of its registers:
  *
- *   a[e]   A: row lane % 16,     k = e       both halves of a sub-group hold the same
+ *   a[e]   A: row lane % 16,     k = e       both halves of a sub-group hold the same elements
  *   b[e]   B: column lane % 16,  k = e
  *   d[e]   D: column lane % 16,  row 2 e + lane / 16
  *

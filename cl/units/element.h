@@ -1,8 +1,8 @@
-/* What a type of elements is to a matrix unit, from A_TYPE and B_TYPE, which are multiplied by one instruction:
+/* How a matrix unit treats an element type, from A_TYPE and B_TYPE, which one instruction multiplies:
  *
  *   TYPE_CODE       1 float16, 2 bfloat16, 3 float32, 4 float64, 5 8-bit integers
  *   ELEMENT_BYTES   1, 2, 4, 8
- *   SIGNED_A SIGNED_B   0, 1, of 8-bit integers
+ *   SIGNED_A SIGNED_B   0, 1, for 8-bit integers
  */
 #include "include/types.h"
 

@@ -1,5 +1,5 @@
-/* One matrix instruction of Intel's devices, by cl_intel_subgroup_matrix_multiply_accumulate: d += a b, eight
- * rows and a column for each work-item of a sub-group of LANES, 8 or 16. With W = WORD_K:
+/* One matrix instruction of Intel's devices, from cl_intel_subgroup_matrix_multiply_accumulate: d += a b. The
+ * result has eight rows, and one column for each work-item of a sub-group of LANES, 8 or 16. With W = WORD_K:
  *
  *   LANES 8    a[e]   A: row e,        k = W lane .. W lane + W - 1, a word
  *   LANES 16   a[e]   A: row e,        k = W / 2 lane .., half a word

@@ -1,31 +1,31 @@
 /* unit: out = A B by a vendor's matrix instructions, from tiles of words in local memory.
  *
- *                  BN                     fetch    the next tiles are on their way to registers
- *            +---+-------+                multiply for each UNIT_K of a tile: fragments of A and B from
- *            | B |   #   | BK                      local memory, then all their products
- *            +---+-------+                land     the next tiles go to the other half of local memory; barrier
+ *                  BN                     fetch    start loading the next tiles into registers
+ *            +---+-------+                multiply for each instruction along BK: read fragments of A and B
+ *            | B |   #   | BK                      from local memory, then compute all their products
+ *            +---+-------+                land     store the next tiles in the other half of local memory; barrier
  *       BK
- *    +-----+ +---+-------+                BM x BN a work-group, split into SGM x SGN a sub-group, split into
- *    | A   | |   |  out  |                UNIT_M x UNIT_N, the result of one instruction, whose elements lie
- * BM |  #  | |   |   x   |                in the sub-group's registers as the instruction's header draws
+ *    +-----+ +---+-------+                A work-group computes BM x BN, each of its sub-groups SGM x SGN, in
+ *    | A   | |   |  out  |                pieces of UNIT_M x UNIT_N, the result of one instruction. The header of
+ * BM |  #  | |   |   x   |                the instruction draws how its elements lie in registers
  *    +-----+ +---+-------+
  *
- * One barrier a step is enough: what lands was last read before the barrier of the step before.
+ * One barrier in each step is enough: the half that is overwritten was last read before the previous barrier.
  *
- * A header of the instruction comes before (amd_mfma.h, amd_wmma.h, intel_dpas.h). It gives
+ * The instruction's header is included before this one (amd_mfma.h, amd_wmma.h, intel_dpas.h). It defines
  *   LANES                       work-items of a sub-group
  *   UNIT_M UNIT_N UNIT_WORDS    rows, columns and words along K of an instruction
  *   a_frag b_frag d_frag        a work-item's part of the operands and of the result
- *   READ_A(to, tile, width, word, x, lane), READ_B   its part of an operand that begins at word and line x
- *   MULTIPLY(d, a, b)           d += a b; stands in the kernel function itself
- *   D_ELEMENTS, D_ROW(e, lane), D_COLUMN(e, lane)   where element e of d belongs
- *   UNIT_ATTRIBUTES             of the kernel
+ *   READ_A(to, tile, width, word, x, lane), READ_B   reads its part of the operand from (word, x) of a tile on
+ *   MULTIPLY(d, a, b)           d += a b; used only in the kernel function itself
+ *   D_ELEMENTS, D_ROW(e, lane), D_COLUMN(e, lane)   row and column of element e of d
+ *   UNIT_ATTRIBUTES             attributes of the kernel
  * where `lane` is a work-item's place in its sub-group.
  *
  * Macros: those of unit_tile.h and tile_order.h, and
- *   SPLIT    0: out is finished here; 1: K is cut into ranges of k_range, dimension 1 of the NDRange, whose
- *            sums go to `partial`, range after range of a tile; split_k.cl adds them
- * Dimension 0 of the NDRange is WORK_ITEMS a tile. k_range is a multiple of BK.
+ *   SPLIT    0: the kernel stores out. 1: split-K in ranges of k_range, one for each work-group in dimension 1 of
+ *            the NDRange. Partial sums go to `partial`, range after range of a tile, and split_k.cl adds them
+ * Dimension 0 of the NDRange has WORK_ITEMS for each tile. k_range is a multiple of BK.
  */
 #include "include/attributes.h"
 #include "include/types.h"

@@ -1,25 +1,26 @@
 /* Tiles of words for matrix units: from an operand in device memory, through registers, to local memory.
  *
- * A word is WORD_K neighbours along K of one row of A, or column of B: what a work-item hands to a matrix
- * instruction. Whichever way the operand lies, its tile lies like this, in local memory:
+ * A word is WORD_K neighbours along K of one row of A or column of B: what a work-item passes to a matrix
+ * instruction. Here x numbers the rows of A or the columns of B. In every layout of the operand, word w of x, with
+ * elements k = WORD_K w .. WORD_K w + WORD_K - 1, is in local memory at
  *
- *   word w of line x, elements k = WORD_K w .. WORD_K w + WORD_K - 1, at  w * width + (x ^ w * SWIZZLE % 16)
+ *   w * width + (x ^ w * SWIZZLE % 16)
  *
- * so that the work-items of an instruction, a line each, read neighbouring words, and those that fill a line
- * along K do not all meet the same banks. A work-item fills cells:
+ * The work-items of an instruction, each with its own x, read neighbouring words. Those that store words of one x
+ * use different banks. A work-item loads and stores cells:
  *
- *   along K   one word: one access where it is wide, else WORD_K accesses of an element;
- *             neighbouring work-items take neighbouring words of a line
- *   across K  the words of CELL_X neighbouring lines: WORD_K accesses of CELL_X elements (4 bytes where it is
- *             wide), shuffled in registers; neighbouring work-items take neighbouring cells at one k
+ *   along K   a cell is one word: one access if the operand is wide, else WORD_K accesses of one element.
+ *             Neighbouring work-items take neighbouring words of one x
+ *   across K  a cell is the words of CELL_X neighbouring x: WORD_K accesses of CELL_X elements (4 bytes if the
+ *             operand is wide), shuffled in registers. Neighbouring work-items take neighbouring cells at one k
  *
- * What lies beyond an edge is not read, and is zero. Elements are moved as bits.
+ * Elements beyond an edge are not read; the tile has zeros there. Elements are moved as bits.
  *
- * The instruction's header gives LANES, the work-items of a sub-group, and WORD_K: WORD_K * ELEMENT_BYTES is 4, 8
- * or 16. Macros: BM BN BK; SGM SGN, a sub-group's part of BM x BN;
- *   WIDE_A WIDE_B   1: lines along K start on a multiple of a word, and K is one of WORD_K; lines across K
- *                   start on multiples of 4 bytes, and are as long. 0: anything
- * BM and BN are multiples of 16; cells divide WORK_ITEMS or are divided by them.
+ * The instruction's header defines LANES, the work-items of a sub-group, and WORD_K: WORD_K * ELEMENT_BYTES is 4, 8
+ * or 16. Macros: BM BN BK; SGM SGN, a sub-group's tile;
+ *   WIDE_A WIDE_B   0: any alignment. 1, along K: each row or column starts on a multiple of a word, and K is a
+ *                   multiple of WORD_K. 1, across K: each k starts on a multiple of 4 bytes, and so does its end
+ * BM and BN are multiples of 16. The number of cells divides WORK_ITEMS or is a multiple of it.
  */
 #include "include/attributes.h"
 #include "units/element.h"
@@ -42,25 +43,25 @@ typedef uint4 word_t;
 #endif
 
 #define WORK_ITEMS (LANES * (BM / SGM) * (BN / SGN))
-/* lines that one sub-group fills at a time */
+/* rows of A or columns of B that one sub-group fills at the same time */
 #define SWIZZLE (LANES * WORD_K > BK ? LANES * WORD_K / BK : 1)
-#define WORDS (BK / WORD_K) /* of a line of a tile */
+#define WORDS (BK / WORD_K) /* of one x of a tile */
 #define STAGE (WORDS * (BM + BN)) /* words of both tiles */
 #define PLACE(width, w, x) ((w) * (width) + ((x) ^ (w) * SWIZZLE % 16))
 #define CELL_X(across, wide) ((across) && (wide) && ELEMENT_BYTES < 4 ? 4 / ELEMENT_BYTES : 1)
-/* Cells side by side, and passes of all work-items over a tile. */
+/* Cells side by side, all cells of a tile, and passes of all work-items over it. */
 #define CELLS_X(width, across, wide) ((across) ? (width) / CELL_X(across, wide) : WORDS)
 #define CELLS(width, across, wide) ((width) * WORDS / CELL_X(across, wide))
 #define PASSES(width, across, wide) ((CELLS(width, across, wide) + WORK_ITEMS - 1) / WORK_ITEMS)
 #define HELD_UINTS(width, across, wide) \
   (PASSES(width, across, wide) * CELL_X(across, wide) * WORD_UINTS)
 
-/* A work-item's way through an operand. */
+/* A work-item's position in an operand. */
 typedef struct {
-  __global const uchar *at; /* the first element of its first cell, of the tile that is fetched next */
-  long ld;                  /* bytes between lines */
+  __global const uchar *at; /* the first element of its first cell in the tile that is fetched next */
+  long ld;                  /* leading dimension in bytes */
   int x_left, k_left;       /* elements from there to the edges */
-  int x, word;              /* its first cell, in a tile; x is -1 where it has none */
+  int x, word;              /* its first cell in a tile; x is -1 if it has none */
 } Walk;
 
 INLINE void begin_walk(
@@ -89,7 +90,7 @@ INLINE uint read_bits(__global const uchar *p, const int elements)
   return *p;
 }
 
-/* Lines of WORD_K k, `cell` elements each, to `cell` words. */
+/* Transposes WORD_K lines of `cell` elements, one for each k, to `cell` words. */
 INLINE void shuffle_cell(uint *words, const uint *lines, const int cell)
 {
 #if ELEMENT_BYTES < 4
@@ -124,7 +125,7 @@ INLINE void read_cell(
   shuffle_cell(held, lines, CELL_X(across, wide));
 }
 
-/* Starts the loads of a tile, and goes on to the next. */
+/* Starts the loads of a tile and moves to the next tile. */
 INLINE void fetch(uint *held, Walk *w, const int width, const int across, const int wide)
 {
   const int cell = CELL_X(across, wide), step = WORK_ITEMS / CELLS_X(width, across, wide);
@@ -137,7 +138,7 @@ INLINE void fetch(uint *held, Walk *w, const int width, const int across, const 
   w->k_left -= BK;
 }
 
-/* What was fetched, to its tile. */
+/* Stores what was fetched in its tile. */
 INLINE void land(
     __local word_t *tile, const uint *held, const Walk *w, const int width, const int across, const int wide)
 {

@@ -28,7 +28,7 @@ from .units.wmma import Wmma
 
 
 class Kernels(tuple[Kernel, ...]):
-    """Kernel families, shown with a line for each."""
+    """Kernel families; ``repr`` gives one line for each."""
 
     def __repr__(self) -> str:
         width = max((len(kernel.name) for kernel in self), default=0)
@@ -62,7 +62,7 @@ __all__ = ["KERNELS", "Kernel", "Kernels", "Launch", "Program", "Work", "Workspa
 
 
 def kernel_named(name: str) -> Kernel:
-    """The family of that name; ArgumentError with the nearest names otherwise."""
+    """The family called *name*. Raises ArgumentError with the nearest names if there is none."""
     for kernel in KERNELS:
         if kernel.name == name:
             return kernel

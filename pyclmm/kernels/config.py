@@ -12,12 +12,12 @@ from .device import DeviceInfo
 
 @dataclass(frozen=True)
 class TileConfig:
-    """Tile sizes in elements; each kernel family says which of them it uses, the rest stay 1.
+    """Tile sizes in elements. Each kernel family says which of them it uses; the rest stay 1.
 
-    BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's, TM x TN a work-item's, VEC the
-    vector width, STAGES how many tiles are in flight, SPLIT_K the shares that K is cut into.
+    BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's, TM x TN a work-item's. VEC is the
+    vector width, STAGES the number of stages in local memory, SPLIT_K the number of ranges of K.
     ``options`` are further integers of one family, given as a mapping:
-    ``TileConfig(bm=64, options={"depth": 2})``. They are kept as pairs sorted by name, so that a
+    ``TileConfig(bm=64, options={"depth": 2})``. They are stored as pairs sorted by name, so that a
     configuration can be compared and hashed.
     """
 
@@ -43,14 +43,14 @@ class TileConfig:
 
     @classmethod
     def square(cls, tw: int) -> TileConfig:
-        """A TW x TW x TW tile of the textbook kernel, an element a work-item."""
+        """A TW x TW x TW tile of the textbook kernel, one element for each work-item."""
         return cls(bm=tw, bn=tw, bk=tw)
 
     def option(self, name: str, default: int = 0) -> int:
         return dict(self.options).get(name, default)
 
     def violations(self, device: DeviceInfo, local_size: tuple[int, ...], local_bytes: int) -> list[str]:
-        """Why *device* cannot run work-groups of *local_size* that use *local_bytes*; empty if it can."""
+        """Why *device* cannot run work-groups of *local_size* that use *local_bytes*. Empty if it can."""
         reasons = []
         work_items = 1
         for axis, (size, limit) in enumerate(zip(local_size, device.max_work_item_sizes, strict=False)):
@@ -68,7 +68,7 @@ class TileConfig:
         return reasons
 
     def as_dict(self) -> dict[str, Any]:
-        """Only what differs from the defaults, for tables and files."""
+        """The fields that differ from their defaults, for tables and files."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "options"}
         return {k: v for k, v in given.items() if v != 1} | dict(self.options)
 
@@ -88,5 +88,5 @@ def _options(given: object) -> dict[str, int]:
 
 
 def slices(config: TileConfig) -> int:
-    """Option ``slices``: groups of work-items that share a step's K, and are summed at the end."""
+    """Option ``slices``: how many slices a step's K is cut into. Their sums are added at the end."""
     return config.option("slices", 1)

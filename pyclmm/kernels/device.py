@@ -1,4 +1,4 @@
-"""DeviceInfo: what kernel families know of an OpenCL device. Plain data: nothing here asks a driver."""
+"""DeviceInfo: what kernel families know about an OpenCL device. Plain data: nothing here calls a driver."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ _LLVMPIPE_STEPS = 20_000
 
 @dataclass(frozen=True)
 class ComputeUnit:
-    """What a work-group shares with others: a compute unit, or several where the vendor counts smaller ones.
+    """The hardware that runs work-groups. Where a vendor counts smaller units, several of them.
 
-    ``fma`` is float32 fused multiply-adds a cycle, ``registers`` 32-bit ones, ``stream`` bytes a cycle
-    from device memory. Datasheet figures; those of registers from `make offline`.
+    ``fma`` is float32 fused multiply-adds per cycle, ``registers`` the number of 32-bit registers, ``stream``
+    bytes per cycle from device memory. The figures are from datasheets, ``item_registers`` from `make
+    offline`.
     """
 
     fma: int
     registers: int
     work_items: int
-    counted: int = 1  # compute units of the vendor's that make one of these
+    counted: int = 1  # how many of the vendor's compute units make one of these
     stream: float = 16.0
-    item_registers: int = 216  # of a work-item, before clang 15 spills for gfx90a and gfx1030
-    clang_spills: bool = True  # elements that are converted, and integers, spill sooner; by ptxas they do not
-    crowded: bool = False  # clang 19 spills some tiles for gfx1030 whatever is in them
+    item_registers: int = 216  # of a work-item; with more, clang 15 spills for gfx90a and gfx1030
+    clang_spills: bool = True  # clang spills sooner with integers and converted elements; ptxas does not
+    crowded: bool = False  # clang 19 spills some tiles for gfx1030, whatever the element type
 
 
 _UNITS = {
@@ -32,16 +33,18 @@ _UNITS = {
     "intel": ComputeUnit(128, 131072, 1024, counted=16),
 }
 _OTHER_UNIT = ComputeUnit(64, 32768, 1024, stream=8.0)
-_HALF_FMA = ((7, 0), (7, 5), (8, 0))  # compute capabilities of which a unit has 64
-# Bytes of the arrays that a kernel may declare, by compute capability, where it was seen: NVIDIA's driver
-# reports 48 KiB, but takes what the hardware has for a work-group (CUDA C++ Programming Guide, "Technical
-# Specifications"). On 9.0, driver 580.159.04, 226 KiB ran; 227 KiB fail: the compiler adds 4 bytes to them.
+_HALF_FMA = ((7, 0), (7, 5), (8, 0))  # compute capabilities with 64 FMA per compute unit and cycle
+# Bytes of local arrays that a kernel may declare, by compute capability, where we have run it. NVIDIA's
+# driver reports 48 KiB but accepts what the hardware has for a work-group (CUDA C++ Programming Guide,
+# "Technical Specifications"). On 9.0, driver 580.159.04, 226 KiB ran; 227 KiB failed, because the compiler
+# adds 4 bytes.
 _STATIC_LOCAL_BYTES = {(9, 0): 232_448}
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """The facts of one device that choose kernels; plain data, so tests can make devices up.
+    """The facts about one device that decide which kernel is chosen. Plain data, so tests can make up
+    devices.
 
     Sizes are in bytes, ``max_clock_mhz`` in MHz. ``vendor`` is one of the short names in
     opencl/devices.py or "other"; ``kind`` is "cpu", "gpu", "accelerator" or "other".
@@ -67,14 +70,14 @@ class DeviceInfo:
     unified_memory: bool
     extensions: frozenset[str]
     compute_capability: tuple[int, int] | None = None
-    sub_group_size: int = 0  # the least that the device has; asked where matrix instructions need it
+    sub_group_size: int = 0  # the smallest of the device; queried only where matrix instructions need it
 
     @property
     def identity(self) -> dict[str, str]:
-        """What tells a device from others, to other processes and in files: name, platform, driver_version.
+        """Identifies the device in files and to other processes: name, platform, driver_version.
 
-        A CPU's name says little: a virtual machine calls itself alike with two cores and with sixty. So its
-        compute units and the width of its vectors are added to it.
+        A virtual machine's CPU has the same name with two cores and with sixty. So a CPU's name here includes
+        its compute units and the width of its vectors.
         """
         size = f", {self.compute_units} units of {self.vector_bits} bits" if self.is_cpu else ""
         return {
@@ -85,7 +88,7 @@ class DeviceInfo:
 
     @property
     def gfx(self) -> str:
-        """AMD's name of the processor, as "gfx90a"; empty on other devices and drivers."""
+        """AMD's name of the processor, such as "gfx90a". Empty on other devices and drivers."""
         found = re.match(r"gfx[0-9a-f]+", self.name) if self.vendor == "amd" else None
         return found[0] if found else ""
 
@@ -95,10 +98,10 @@ class DeviceInfo:
 
     @property
     def vector_bits(self) -> int:
-        """Width of the widest vector registers to compile for: 128, 256 or 512.
+        """Width in bits of the widest vector registers to compile for: 128, 256 or 512.
 
-        PoCL before 3.1 reports 512 where its compiler stops at 256, and some wider vectors make it
-        end the process.
+        PoCL before 3.1 may report 512, but its compiler supports 256, and some wider vectors crash the
+        process.
         """
         old_pocl = re.search(r"PoCL ([012]\.|3\.0)", self.platform_version) is not None
         widest = 256 if old_pocl else 512
@@ -106,22 +109,22 @@ class DeviceInfo:
 
     @property
     def in_place(self) -> bool:
-        """Whether a buffer laid around an array is the array: what a kernel has written is there.
+        """Whether a buffer made over a host array uses the array's memory, so that no map is needed.
 
-        OpenCL only promises that after a map, which costs another wake-up of a thread. PoCL and
-        Intel's CPU runtime never copy; Oclgrind does, and so may others.
+        OpenCL promises that the array holds what a kernel wrote only after a map, which must wake a thread.
+        PoCL and Intel's CPU runtime never copy. Oclgrind copies, and others may.
         """
         return self.is_cpu and self.unified_memory and self.vendor in ("pocl", "intel")
 
     @property
     def unit(self) -> ComputeUnit:
-        """A compute unit's numbers."""
+        """The figures of one compute unit."""
         unit = _UNITS.get(self.vendor, _OTHER_UNIT)
         return replace(unit, fma=64) if self.compute_capability in _HALF_FMA else unit
 
     @property
     def rates(self) -> tuple[float, float] | None:
-        """Bytes from memory and float32 operations in a second, at most; None where they are not known."""
+        """Peak bytes per second from memory and peak float32 operations per second; None if not known."""
         if self.vendor not in _UNITS or self.kind != "gpu" or not self.max_clock_mhz:
             return None
         cycles = 1e6 * self.max_clock_mhz * max(1, self.compute_units // self.unit.counted)
@@ -129,19 +132,20 @@ class DeviceInfo:
 
     @property
     def static_local_bytes(self) -> int:
-        """Local memory that the arrays declared in a kernel may take."""
+        """Bytes of local memory that the arrays declared in a kernel may take."""
         return _STATIC_LOCAL_BYTES.get(self.compute_capability or (0, 0), self.local_mem_size)
 
     @property
     def wide_tile_cost(self) -> float:
-        """Time of a multiply-add in a CPU's tile of 8 x 3 vectors, of that in one of 8 x 2 (Zen 4)."""
+        """Time of a multiply-add in a tile of 8 x 3 vectors, relative to one of 8 x 2. Measured on Zen 4."""
         return {"intel": 0.97, "pocl": 1.06}.get(self.vendor, 1.0)
 
     @property
     def prefetches(self) -> bool:
-        """Whether clang's ``__builtin_prefetch`` works; OpenCL's own prefetch() does nothing on these.
+        """Whether clang's ``__builtin_prefetch`` works. OpenCL's own prefetch() does nothing on these
+        drivers.
 
-        Compilers that are clang know it; Oclgrind's interpreter behind one does not.
+        Oclgrind compiles with clang too, but its interpreter does not know the builtin.
         """
         return self.is_cpu and self.vendor in ("pocl", "intel")
 
@@ -151,13 +155,14 @@ class DeviceInfo:
         return "llvmpipe" in self.name
 
     def too_many_steps(self, steps: int) -> str | None:
-        """Why a work-item of this device cannot go through *steps* of its loops, or None.
+        """Why a work-item of this device cannot run *steps* iterations of its loops, or None if it can.
 
-        llvmpipe leaves all loops of a work-item once they have made 65,535 rounds together (Mesa 22.3),
-        without a word and with a wrong result. *steps* need not count each of them: a third is allowed.
+        llvmpipe (Mesa 22.3) leaves all loops of a work-item after 65,535 iterations in total. It reports no
+        error, and the result is wrong. The limit is a third of that, as *steps* may leave out some
+        iterations.
         """
         if self.ends_loops_early and steps > _LLVMPIPE_STEPS:
-            return f"{steps} steps a work-item are too many for {self.name!r}: it ends loops early"
+            return f"{steps} steps per work-item are too many for {self.name!r}: it ends loops early"
         return None
 
     def missing_type(self, dtypes: tuple[str, ...]) -> str | None:

@@ -13,18 +13,18 @@ from ..problem.gemm import ACTIVATIONS, BIASES, GemmProblem
 from .config import TileConfig
 from .device import DeviceInfo
 
-# An argument of a launch: a NumPy scalar known when the plan is made, or the name of something that
-# the plan fills in for each call (see binding.py).
+# An argument of a launch: a NumPy scalar known when the plan is made, or the name of something that each
+# call supplies (see binding.py).
 Arg = np.generic | str
-Table = np.ndarray[Any, np.dtype[np.int64]]  # offsets in elements: a row for each z of a stack
+Table = np.ndarray[Any, np.dtype[np.int64]]  # offsets in elements: one row for each product z of a stack
 Defines = tuple[tuple[str, int | str], ...]
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is compiled: a file of cl/ with all that it includes, and ``-D`` macros.
+    """What is compiled: a file of cl/ with everything it includes, and ``-D`` macros.
 
-    ``ptx_target``: the compiled text is rewritten for that target of NVIDIA's (see ptx.py).
+    ``ptx_target``: the compiler's PTX is rewritten for this NVIDIA target (see ptx.py).
     """
 
     source: str
@@ -39,8 +39,8 @@ class Program:
 class Launch:
     """One enqueue of a kernel function. Sizes are in work-items, dimension 0 first.
 
-    ``packs`` names the operand ("a", "b") that this launch brings into workspace, reading nothing
-    else: while that operand stays as it is, so does what is there.
+    ``packs`` names the operand ("a" or "b") that this launch packs into workspace. The launch reads nothing
+    else, so the packed copy stays valid while the operand does not change.
     """
 
     program: Program
@@ -53,9 +53,9 @@ class Launch:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Device memory that a plan owns, named "workspace:<name>" in arguments.
+    """Device memory that a plan owns, called "workspace:<name>" in arguments.
 
-    ``zeroed``: zeros when it is new, and then what the last call left there.
+    ``zeroed``: filled with zeros when it is allocated. Later calls find what the call before left there.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Work:
-    """What is enqueued for one problem, in order, with the workspace and tables of offsets that it needs."""
+    """The launches of one problem, in order, with the workspace and the tables of offsets that they need."""
 
     launches: tuple[Launch, ...]
     workspace: tuple[Workspace, ...] = ()
@@ -77,7 +77,7 @@ class Work:
 
     @property
     def workspace_nbytes(self) -> int:
-        """Bytes of device memory beyond operands and result, tables included."""
+        """Bytes of device memory besides operands and result, including tables."""
         return sum(w.nbytes for w in self.workspace) + sum(t.nbytes for t in self.tables.values())
 
 
@@ -92,7 +92,7 @@ class Kernel(ABC):
     automatic = True  # whether kernel="auto" may choose it
     matrix_units = False  # whether it multiplies on matrix units
     options: tuple[str, ...] = ()  # the names that its configurations may use in TileConfig.options
-    risky = True  # whether a compiler might die of it, so that it is tried in a child process first
+    risky = True  # whether a compiler might crash on it, so that it is tried in a child process first
 
     @abstractmethod
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -103,33 +103,33 @@ class Kernel(ABC):
         return False
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float | None:
-        """Seconds on the device by the family's model; None where it has no model in seconds."""
+        """Seconds on the device, estimated by the family's model. None if the family has no such model."""
         return None
 
     def multiplied_as(self, problem: GemmProblem, device: DeviceInfo) -> str:
-        """The type that matrix units multiply the operands in: with "medium" they round float32 to TF32."""
+        """The type in which matrix units multiply the operands. With "medium" they round float32 to TF32."""
         single = problem.a_type in ("float32", "complex64")
         return "TF32" if single and problem.precision == "medium" else problem.a_type
 
     @abstractmethod
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        """Candidates for the tuner; the first is a sound default. Empty: nothing fits the device."""
+        """Candidates for the tuner, best first. The first is the default. Empty if none fits the device."""
 
     @abstractmethod
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        """Why *config* cannot be used here; empty if it can."""
+        """Why *config* cannot be used for *problem* on *device*. Empty if it can."""
 
     @abstractmethod
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        """What to enqueue. Only called when nothing speaks against it."""
+        """What to enqueue. Only called if ``supports`` and ``violations`` found no obstacle."""
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
-        """Configurations of small problems that run the programs which *config* runs for large ones."""
+        """Configurations that make small problems run the programs that *config* runs for large ones."""
         return (config,)
 
 
 def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
-    """Why a kernel for matrix units cannot multiply this K, or index all of the product; or None."""
+    """Why a kernel for matrix units cannot take M, N and K of this size, or None if it can."""
     if problem.k == 0:
         return "K is 0: there is nothing to multiply"
     if max(problem.m, problem.n, problem.k) >= limit:
@@ -138,12 +138,12 @@ def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
 
 
 def round_up(value: int, multiple: int) -> int:
-    """The next multiple of *multiple* that is not under *value*."""
+    """The smallest multiple of *multiple* that is at least *value*."""
     return -(-value // multiple) * multiple
 
 
 def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
-    """The macros that types.h and gemm.h ask for."""
+    """The macros that types.h and gemm.h need."""
     return (
         ("A_TYPE", problem.a_type),
         ("B_TYPE", problem.b_type),
@@ -163,7 +163,7 @@ def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
 
 
 def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, int], ...]:
-    """The macros that vectors.h asks for."""
+    """The macros that vectors.h needs."""
     return (
         ("LANES", config.vec),
         ("PREFETCHES", int(device.prefetches)),
@@ -204,17 +204,17 @@ def gemm_program(
     defines: Iterable[tuple[str, int | str]] = (),
     acc_type: str | None = None,
 ) -> Program:
-    """A program of one kernel's source, with the macros that the shared headers ask for."""
+    """A program of one kernel's source, with the macros that the shared headers need."""
     return Program(source, (*gemm_defines(problem, acc_type), *defines))
 
 
 def ndrange(problem: GemmProblem, *size: int) -> tuple[int, ...]:
-    """*size* as a global size with the stack in dimension 2, where there is one."""
+    """*size* as a global size; a stack is dimension 2."""
     if not problem.batch_shape:
         return size
     return (*size, *(1,) * (2 - len(size)), problem.batch)
 
 
 def local_range(problem: GemmProblem, *size: int) -> tuple[int, ...]:
-    """*size* as a local size that goes with :func:`ndrange`."""
+    """*size* as a local size that matches :func:`ndrange`."""
     return (*size, *(1,) * (3 - len(size))) if problem.batch_shape else size

@@ -12,13 +12,13 @@ from ..problem.gemm import GemmProblem
 from .device import DeviceInfo
 from .interface import Launch, Workspace, gemm_args, gemm_program, local_range, ndrange
 
-GROUP = 8  # rows of tiles that are walked together
-_TEAM_ITEMS = 64  # most work-items of a team
+GROUP = 8  # rows of tiles that are computed together
+_TEAM_ITEMS = 64  # most work-items in a team
 
 
 @dataclass(frozen=True)
-class Part:
-    """Tiles ``first`` to ``first + tiles``, computed by one launch with K in ``split_k`` ranges."""
+class TileRange:
+    """Tiles ``first`` up to ``first + tiles``, computed by one launch with K in ``split_k`` ranges."""
 
     first: int
     tiles: int
@@ -27,20 +27,20 @@ class Part:
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Partial sums of a part's BM x BN tiles, which reach to the last tile (cl/include/add_partial_sums.h).
+    """Partial sums of BM x BN tiles, up to the product's last tile (cl/include/add_partial_sums.h).
 
-    ``stack`` products have one set of tiles, numbered through; 1: each product has its own.
+    ``stack`` products number their tiles consecutively as one set. 1: each product has its own numbers.
     """
 
     problem: GemmProblem
     bm: int
     bn: int
-    part: Part
+    tile_range: TileRange
     stack: int = 1
 
     @property
     def workspace(self) -> Workspace:
-        sums = self.bm * self.bn * self.part.tiles * self.part.split_k * self._sets
+        sums = self.bm * self.bn * self.tile_range.tiles * self.tile_range.split_k * self._sets
         return Workspace("partial", max(1, sums * dtype_of(self.problem.acc_type).itemsize))
 
     @property
@@ -48,7 +48,7 @@ class PartialSums:
         return self.problem.batch // self.stack
 
     def added(self, device: DeviceInfo) -> Launch:
-        """The launch that adds sums which lie row by row, a work-item for each element."""
+        """The launch that adds partial sums stored row by row, with a work-item for each element."""
         most = min(_TEAM_ITEMS, device.max_work_group_size)
         items = math.gcd(self.bm * self.bn, 1 << (most.bit_length() - 1))
         return self.launch("split_k.cl", items, 1, 1, (("GROUP", GROUP),))
@@ -56,15 +56,15 @@ class PartialSums:
     def launch(
         self, source: str, items: int, teams: int, chunk: int, defines: tuple[tuple[str, int], ...]
     ) -> Launch:
-        """The launch of *source*: work-groups of *teams* of *items*, which add *chunk* elements each."""
+        """The launch of *source*: *teams* teams of *items* work-items, each adding *chunk* elements."""
         tile = (("BM", self.bm), ("BN", self.bn), ("TEAM_ITEMS", items), ("TEAMS", teams))
-        count = self.bm * self.bn // chunk * self.part.tiles * teams
+        count = self.bm * self.bn // chunk * self.tile_range.tiles * teams
         alone = self.stack > 1  # one set for the whole stack: no dimension 2
-        part = (np.int32(self.part.first), np.int32(self.part.split_k), np.int32(self.stack))
+        more = (np.int32(self.tile_range.first), np.int32(self.tile_range.split_k), np.int32(self.stack))
         return Launch(
             gemm_program(self.problem, source, (*tile, *defines)),
             "add_partial_sums",
             (count,) if alone else ndrange(self.problem, count),
             (items * teams,) if alone else local_range(self.problem, items * teams),
-            (*gemm_args(self.problem), self.workspace.symbol, *part),
+            (*gemm_args(self.problem), self.workspace.symbol, *more),
         )

@@ -25,17 +25,18 @@ from ..interface import (
 from .packed_shape import planes, real_size, sum_size
 from .partial_sums import PartialSums
 
-_SUM_BYTES = 1 << 14  # of a row of the matrix whose sums wait in local memory, in a first cache
-_GROUPS_A_UNIT = 2
-_LEAST_K = 64  # steps of K worth a range of their own
-_LEAST_J = 8  # results worth a work-group, as many as matvec_rows makes at once
+# Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
+_SUM_BYTES = 1 << 14
+_GROUPS_A_UNIT = 2  # work-groups for each compute unit
+_LEAST_K = 64  # fewest elements of K in a range
+_LEAST_J = 8  # fewest results of a work-group, as many as matvec_rows computes at once
 _AT_ONCE = 8  # as in matvec.cl
 _PIECE_VECS = 8  # as in matvec_sums.h
 
 
 class Matvec(Kernel):
-    """See cl/cpu/matvec.cl. BN is the most results a work-group sums in local memory, VEC a vector's length,
-    SPLIT_K the ranges of K.
+    """See cl/cpu/matvec.cl. BN is the most results that a work-group sums in local memory, VEC the length of
+    a vector, SPLIT_K the number of ranges of K.
     """
 
     name = "matvec"
@@ -51,7 +52,7 @@ class Matvec(Kernel):
         if not problem.a_type == problem.b_type == problem.acc_type:
             return f"matvec reads numbers of the accumulator's type, not {problem.a_type}"
         if _by_rows(problem) and _x_stride(problem) != 1:
-            return "the vector has gaps, and the matrix lies along K"
+            return "the vector has gaps, and the matrix is stored along K"
         return device.missing_type(problem.types)
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
@@ -96,7 +97,7 @@ class Matvec(Kernel):
 
 
 def _by_rows(problem: GemmProblem) -> bool:
-    """Whether the matrix lies along K."""
+    """Whether the matrix is stored along K."""
     return problem.trans_b if problem.m == 1 else not problem.trans_a
 
 
@@ -111,7 +112,7 @@ def _wanted(problem: GemmProblem, device: DeviceInfo) -> int:
 
 
 def _piece(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Results a work-group: as many as fit where they are summed in memory, else a share for all."""
+    """Results of each work-group: up to BN where local memory holds the sums, else about equally many."""
     length = max(problem.m, problem.n)
     if not _by_rows(problem):
         return min(config.bn, length)

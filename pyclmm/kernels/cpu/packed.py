@@ -27,17 +27,17 @@ from .packed_shape import SHORT_K, UNROLL_K, candidates, cut, packs_a, packs_b, 
 from .partial_sums import PartialSums
 
 _SOURCE = "cpu/packed.cl"
-# What a work-group packs, steps of K and panels, of an operand that lies along K, and of one across.
+# (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
 _ALONG, _ACROSS = (512, 1), (128, 32)
 
 
 class Packed(Kernel):
-    """See cl/cpu/packed.cl. TM x TN is the register tile, VEC its vectors' length, BM x BN x BK the largest
-    macro-tile, SPLIT_K the ranges of K; options as in packed_shape.py.
+    """See cl/cpu/packed.cl. TM x TN is the register tile, VEC the length of its vectors, BM x BN x BK the
+    largest macro-tile, SPLIT_K the number of ranges of K. Options: see packed_shape.py.
     """
 
     name = "packed"
-    summary = "packed panels and a register tile, one work-item a work-group, for CPU devices"
+    summary = "packed panels and a register tile, one work-item in each work-group, for CPU devices"
     options = ("pack_a", "pack_b")
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -68,7 +68,7 @@ class Packed(Kernel):
 
 
 class _Builder:
-    """The launches of one product: pack what has to be, multiply, add partial sums."""
+    """The launches of one product: pack where needed, multiply, add partial sums."""
 
     def __init__(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> None:
         self.problem = problem
@@ -116,7 +116,7 @@ class _Builder:
         return Work(tuple(self.steps), tuple(self.workspace))
 
     def _panels(self, name: str, packed: bool, length: int, tile: int, steps: int) -> tuple[Arg, Arg]:
-        """Launch the packing of an operand; its panels and how far apart the stack's are."""
+        """Append the launch that packs an operand. Returns the panels and the stack's stride in them."""
         if not packed:
             return name, np.int64(0)
         strides = self.problem.batch_strides["ab".index(name)]

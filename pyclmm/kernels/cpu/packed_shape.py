@@ -1,7 +1,8 @@
-"""How the packed kernel cuts a product: register tile, macro-tiles, ranges of K, what is packed.
+"""How the packed kernel divides a product: register tile, macro-tiles, ranges of K, which operands are
+packed.
 
-Pure arithmetic on a problem and a device. The limits are measured ones; docs/kernels/packed.md says
-where.
+Pure arithmetic on a problem and a device. The limits are measured; docs/kernels/packed.md says on which
+devices.
 """
 
 from __future__ import annotations
@@ -14,57 +15,58 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import round_up
 
-# Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits:
-# accumulators, a row of B and one number of A must fit 32 registers of 512 bits, 16 of 256, and
-# either 32 (Neon) or 16 (SSE) of 128.
+# Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits. The
+# accumulators, a row of B and one number of A must fit the registers: 32 of 512 bits, 16 of 256 bits, and
+# 32 (Neon) or 16 (SSE) of 128 bits.
 _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (8, 2), (8, 3))}
-_SUM_BYTES = 1 << 17  # of sums that a work-group keeps: an eighth to a half of a core's second cache
-# Steps of K between two visits of the same sums: with B in panels; with B in place; in place with
-# rows a multiple of a page apart, of which a cache holds few.
+_SUM_BYTES = 1 << 17  # of sums that a work-group keeps: an eighth to a half of a core's second-level cache
+# Steps of K between two updates of the same sums: with B in panels; with B in place; in place with rows that
+# are a multiple of a page apart, of which a cache holds few.
 _KC_PANELS, _KC_IN_PLACE, _KC_PAGES = 1024, 256, 64
-# The same where B comes from memory: as many rows of it are read on side by side. Of rows a page apart the
-# first cache keeps eight for the next tile.
+# The same where B comes from memory: the number of rows of B that are read side by side. If rows are a page
+# apart, the first-level cache keeps eight of them for the next tile.
 _KC_STREAM, _KC_STREAM_KEPT = 16, 8
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
-_SPLIT_K = 512  # fewest steps of K worth a range of their own
-_LONG_K = 4  # K this many times M and N: ranges of it before smaller macro-tiles, which read more
-_FEW_TILES = 4  # rows of tiles up to which packing B costs more than it saves
-SHORT_K = 64  # up to here storing costs most: few rows at a time, so that each is written in a stream
-_PAGE = 4096  # rows this far apart fall into the same few lines of a cache
-_NEAR = 2048  # rows no further apart share pages
-_SMALL_BYTES = 1 << 20  # an operand up to this size stays in the second cache
+_SPLIT_K = 512  # fewest steps of K in a range
+# With K at least this many times M and N, K is split before macro-tiles get smaller: those read more
+_LONG_K = 4
+_FEW_TILES = 4  # with at most this many rows of tiles, packing B costs more than it saves
+SHORT_K = 64  # up to this K storing costs most, so macro-tiles have few rows: each row is written as a stream
+_PAGE = 4096  # bytes; rows this far apart map to the same few cache lines
+_NEAR = 2048  # bytes; rows at most this far apart share pages
+_SMALL_BYTES = 1 << 20  # an operand up to this size stays in the second-level cache
 UNROLL_K = 4  # as in packed_tile.h
 
 
 def planes(problem: GemmProblem) -> int:
-    """Reals in an element of the accumulator's type."""
+    """Real numbers in an element of the accumulator's type."""
     return 2 if problem.acc_type in COMPLEX else 1
 
 
 def real_size(problem: GemmProblem) -> int:
-    """Bytes of one of them."""
+    """Bytes of one of these real numbers."""
     return dtype_of(problem.acc_type).itemsize // planes(problem)
 
 
 def sum_size(problem: GemmProblem) -> int:
-    """Bytes of an element's sums; a complex one has four reals until it is stored."""
+    """Bytes of an element's sums. A complex element has four real sums until it is stored."""
     return real_size(problem) * planes(problem) ** 2
 
 
 def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
-    """Configurations, best first: TM x TN elements in vectors of VEC reals, BM x BN x BK the largest
-    macro-tile; the options PACK_A and PACK_B say what is copied into panels.
+    """Configurations, best first: a register tile of TM x TN elements in vectors of VEC reals, and BM x BN x
+    BK, the largest macro-tile. Options ``pack_a`` and ``pack_b``: whether the operand is copied into panels.
     """
     bits = device.vector_bits
-    parts = planes(problem)
+    reals = planes(problem)
     lanes = bits // 8 // real_size(problem)
     shapes = _REGISTER_TILES[bits]
-    if bits == 512 and problem.m > _FEW_TILES * 8 // parts and problem.k > SHORT_K:
-        shapes = tuple(sorted(shapes, key=lambda s: _cost(problem.n * parts, s, lanes, device)))
-    if problem.n * parts <= lanes:  # one vector covers a row of out
+    if bits == 512 and problem.m > _FEW_TILES * 8 // reals and problem.k > SHORT_K:
+        shapes = tuple(sorted(shapes, key=lambda s: _cost(problem.n * reals, s, lanes, device)))
+    if problem.n * reals <= lanes:  # one vector covers a row of out
         shapes = ((8, 1), *shapes)
     tiles = [
-        _tile(rows // parts, vectors * lanes // parts, lanes, problem, device) for rows, vectors in shapes
+        _tile(rows // reals, vectors * lanes // reals, lanes, problem, device) for rows, vectors in shapes
     ]
     chosen = [_packing(t, problem, _worth_packing_a(problem, t), _worth_packing_b(problem, t)) for t in tiles]
     chosen.append(_packing(tiles[0], problem, True, True))
@@ -72,14 +74,14 @@ def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
 
 
 def _cost(columns: int, shape: tuple[int, int], lanes: int, device: DeviceInfo) -> float:
-    """Relative time of a tile of that shape: what columns that are not there cost, too."""
+    """Relative time with tiles of *shape*, including the last tile's columns outside the result."""
     wide = device.wide_tile_cost if shape == (8, 3) else 1.0
     return round_up(columns, shape[1] * lanes) * wide
 
 
 def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
-    """The largest macro-tile, at most 256 columns wide, of which local memory has room for the sums;
-    twice as large where K is cut, because partial sums wait in workspace.
+    """The largest macro-tile, at most 256 columns wide, whose sums fit local memory. With split-K it is twice
+    as large, because partial sums are kept in workspace.
     """
 
     def of_size(nbytes: int) -> TileConfig:
@@ -106,25 +108,25 @@ def _packing(config: TileConfig, problem: GemmProblem, a: bool, b: bool) -> Tile
 
 
 def _streams(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether B is used a few times, in place, and comes from memory: reading it decides."""
+    """Whether reading B from memory limits the speed: B is in place, not in a cache, and used a few times."""
     few = problem.m <= _FEW_TILES * config.tm and not packs_b(problem, config)
     return few and _row_bytes(problem) * problem.k > _SMALL_BYTES
 
 
 def packs_a(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether A goes into panels: because *config* says so, or a tile could not read it in place."""
+    """Whether A is packed: *config* says so, or a register tile could not read A in place."""
     unreadable = problem.a_type != problem.acc_type or problem.conj_a or problem.m < config.tm
     return unreadable or config.option("pack_a", 1) != 0
 
 
 def packs_b(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether B goes into panels, likewise."""
+    """Whether B is packed, likewise."""
     unreadable = problem.b_type != problem.acc_type or problem.conj_b or problem.trans_b
     return unreadable or problem.n < config.tn or config.option("pack_b", 1) != 0
 
 
 def _worth_packing_a(problem: GemmProblem, config: TileConfig) -> bool:
-    """A is read one number at a time: by rows that costs nothing extra, but where they are pages apart."""
+    """A is read one number at a time. That is as fast from rows in place, unless they are pages apart."""
     size = dtype_of(problem.acc_type).itemsize
     apart = abs(problem.lda) * size
     if problem.trans_a:
@@ -133,10 +135,11 @@ def _worth_packing_a(problem: GemmProblem, config: TileConfig) -> bool:
 
 
 def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:
-    """Rows of B a page apart displace each other, vectors across cache lines take two loads, and a B larger
-    than a cache, its rows far apart, takes a page for each of them.
+    """Three things make B in place slow. Rows a page apart displace each other in the cache. A vector that
+    crosses a cache line takes two loads. If B is larger than a cache and its rows are far apart, each row
+    takes a page.
     """
-    if problem.m <= _FEW_TILES * config.tm or problem.k <= SHORT_K:  # used too seldom
+    if problem.m <= _FEW_TILES * config.tm or problem.k <= SHORT_K:  # B is used too few times
         return False
     row = _row_bytes(problem)
     crossing = row % (config.vec * real_size(problem)) != 0
@@ -144,7 +147,7 @@ def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:
 
 
 def _row_bytes(problem: GemmProblem) -> int:
-    """The distance of B's rows."""
+    """Bytes from one row of B to the next."""
     return abs(problem.ldb) * dtype_of(problem.acc_type).itemsize
 
 
@@ -159,17 +162,17 @@ class Cut:
 
     @property
     def rows_first(self) -> bool:
-        """Whether work-groups go down the result first, so that those at work at the same time share
-        columns of B: that reads less than sharing rows of A where a macro-tile is wider than high.
+        """Whether work-groups are numbered down the columns of the result, so that those that run at the same
+        time share columns of B. If a macro-tile is wider than high, this reads less than sharing rows of A.
         """
         return self.nc > self.mc and self.rows > 1
 
 
 def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Cut:
-    """Macro-tiles, smaller than BM x BN where that keeps more compute units busy."""
+    """Macro-tiles; smaller than BM x BN if that keeps more compute units busy."""
     wanted = _groups_wanted(problem, device)
     if _long_k(problem) or _streams(problem, config):
-        wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # the rest are ranges of K
+        wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # split-K gives the other work-groups
     columns = -(-problem.n // config.bn)
     tallest = config.bm if problem.k > SHORT_K else 2 * config.tm
     mc = _extent(problem.m, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
@@ -183,7 +186,7 @@ def _long_k(problem: GemmProblem) -> bool:
 
 
 def split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Into how many ranges K is cut, because the macro-tiles alone are too few."""
+    """The number of ranges of K: more than 1 where there are fewer macro-tiles than work-groups wanted."""
     found = cut(problem, config, device)
     lacking = _groups_wanted(problem, device) // (found.rows * found.columns)
     return max(1, min(lacking, problem.k // _SPLIT_K))
@@ -194,6 +197,6 @@ def _groups_wanted(problem: GemmProblem, device: DeviceInfo) -> int:
 
 
 def _extent(length: int, largest: int, smallest: int, multiple: int, wanted: int) -> int:
-    """The extent of about equal macro-tiles along one axis, *wanted* of them if they are not too small."""
+    """The extent of a macro-tile along one axis: *wanted* equal ones, or fewer if they get too small."""
     count = max(-(-length // largest), min(wanted, length // smallest), 1)
     return min(largest, round_up(-(-length // count), multiple))

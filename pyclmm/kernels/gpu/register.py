@@ -1,4 +1,4 @@
-"""`register`: three levels of tiles, local memory, sub-groups and registers; the kernel for GPUs."""
+"""`register`: tiles at three levels: local memory, sub-groups, registers. The general kernel for GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from .waves import Tiling, resident
 _CPU_TILE = 32 * 32  # elements of the largest tile for a CPU
 
 # (bm, bn, bk, sgm, sgn, tm, tn, stages, slices, fetch_b) with asynchronous copies, for accumulators of
-# 4 and of 8 bytes. A negative fetch_b marks vec = 1: columns stored side by side, for small K.
+# 4 and of 8 bytes. A negative fetch_b stands for vec = 1: work-items side by side store neighbouring columns,
+# which is best for small K.
 _ASYNC = {
     4: (
         (128, 256, 8, 32, 128, 8, 16, 3, 1, 2),
@@ -44,7 +45,7 @@ _ASYNC = {
         (16, 64, 16, 16, 64, 4, 8, 3, 4, 1),
     ),
 }
-# The same through registers: (bm, bn, bk, sgm, sgn, tm, tn, slices, vec or 0 for the widest).
+# The same with tiles staged in registers: (bm, bn, bk, sgm, sgn, tm, tn, slices, vec or 0 for the widest).
 _HELD = {
     4: (
         (128, 128, 8, 32, 128, 8, 16, 1, 0),
@@ -74,7 +75,7 @@ _HELD = {
     ),
 }
 
-# Through registers on AMD: clang 19 spills for gfx1030 (bm, bn, bk, tm, tn).
+# Staged in registers on AMD: tiles for which clang 19 spills on gfx1030 (bm, bn, bk, tm, tn).
 _CROWDED = ((64, 64, 16, 8, 8), (64, 128, 16, 8, 16))
 
 
@@ -91,10 +92,10 @@ def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
 
 
 class Register(Kernel):
-    """See cl/gpu/register.h. ``split_k`` 0 leaves the ranges of K to the arithmetic of :mod:`.waves`."""
+    """See cl/gpu/register.h. With ``split_k`` 0, :mod:`.waves` chooses the number of ranges of K."""
 
     name = "register"
-    summary = "tiles in local memory, sub-groups and registers, split-K where tiles are few"
+    summary = "tiles in local memory, sub-groups and registers; split-K where there are few tiles"
     options = ("fetch_b", "held", "slices")
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -125,18 +126,22 @@ class Register(Kernel):
         return [*reasons, too_many] if too_many else reasons
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
-        """Small problems are not split along K unless they are told to be."""
+        """Small problems use split-K only if the configuration says so."""
         return (config, replace(config, split_k=2)) if config.split_k == 0 else (config,)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         tiling = Tiling(problem, config, device)
-        sums = [PartialSums(problem, config.bm, config.bn, p) for p in tiling.parts()]
-        return Work(tuple(_launches(tiling, sums)), tuple(s.workspace for s in sums if s.part.split_k > 1))
+        sums = [PartialSums(problem, config.bm, config.bn, r) for r in tiling.tile_ranges()]
+        workspace = tuple(s.workspace for s in sums if s.tile_range.split_k > 1)
+        return Work(tuple(_launches(tiling, sums)), workspace)
 
 
 def _spills(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """Whether clang spills, which ptxas does not (`make offline`): converting elements on their way, or
-    multiplying integers, takes the registers that 8 x 16 sums leave; some tiles spill anyway."""
+    """Whether clang spills registers; ptxas does not (`make offline`).
+
+    Converting elements while loading, or multiplying integers, takes the registers that 8 x 16 sums leave
+    free. Some tiles spill in any case.
+    """
     if not device.unit.clang_spills:
         return False
     if device.unit.crowded and (config.bm, config.bn, config.bk, config.tm, config.tn) in _CROWDED:
@@ -147,11 +152,11 @@ def _spills(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> boo
 
 def _least_cycles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
     tiling = Tiling(problem, config, device)
-    return tiling.cycles(tiling.parts())
+    return tiling.cycles(tiling.tile_ranges())
 
 
 def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]:
-    """Why tiles cannot be copied past the registers."""
+    """Why tiles cannot be copied to local memory asynchronously."""
     if (device.compute_capability or (0, 0)) < (8, 0):
         yield "asynchronous copies need an NVIDIA device of compute capability 8.0 or more"
     for name, stored, conj in (("a", problem.a_type, problem.conj_a), ("b", problem.b_type, problem.conj_b)):
@@ -165,15 +170,16 @@ def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
     problem, config, items = tiling.problem, tiling.config, work_items(tiling.config)
     source = "gpu/register_held.cl" if is_held(config) else "gpu/register_nvidia.cl"
     for those in sums:
-        part, split = those.part, those.part.split_k > 1
-        partial = those.workspace.symbol if split else "batch_offsets"  # never written then
-        k_range = np.int32(tiling.k_range(part.split_k))
+        tile_range, split = those.tile_range, those.tile_range.split_k > 1
+        # without split-K, any pointer: never used
+        partial = those.workspace.symbol if split else "batch_offsets"
+        k_range = np.int32(tiling.k_range(tile_range.split_k))
         yield Launch(
             gemm_program(problem, source, _defines(problem, config, split)),
             "matmul_register",
-            ndrange(problem, part.tiles * items, part.split_k),
+            ndrange(problem, tile_range.tiles * items, tile_range.split_k),
             local_range(problem, items, 1),
-            (*gemm_args(problem), np.int32(part.first), k_range, partial),
+            (*gemm_args(problem), np.int32(tile_range.first), k_range, partial),
         )
         if split:
             yield those.added(tiling.device)

@@ -1,4 +1,4 @@
-"""`thin`: products with a side of at most 8, matrix-vector ones among them, at memory bandwidth."""
+"""`thin`: products with M or N at most 8, including matrix-vector products, at memory bandwidth."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ from ..interface import (
     ndrange,
     round_up,
 )
-from ..split_k import Part, PartialSums
+from ..split_k import PartialSums, TileRange
 from .reading import Reading
 from .tile import ACCESS, stored_as_summed
 from .waves import units
 
 _WIDEST = 8  # the longest thin side
-# (lanes, teams, depth) where the big operand's contiguous axis is the long side, and where it is K.
+# (lanes, teams, depth). WALK: the big operand is stored across K; DOT: it is stored along K.
 _WALK = ((8, 16, 4), (8, 32, 4), (8, 64, 4), (8, 64, 6), (4, 128, 4), (4, 4, 2), (1, 1, 1))
-_WALK_ELEMENTS = ((32, 16, 8), *_WALK)  # where an access is an element
+_WALK_ELEMENTS = ((32, 16, 8), *_WALK)  # where an access is one element
 _DOT = ((64, 4, 2), (32, 2, 2), (4, 1, 1), (1, 1, 1))
 
 
 class Thin(Kernel):
-    """See cl/gpu/thin_walk.cl and cl/gpu/thin_dot.cl: ``lanes`` and ``teams`` make the work-group, ``depth`` is
-    how many accesses a work-item has in flight; ``vec`` is an access, ``split_k`` 0 lets K be cut into
-    as many ranges as fill the device."""
+    """See cl/gpu/thin_walk.cl and thin_dot.cl. A work-group is ``teams`` teams of ``lanes`` work-items.
+
+    ``depth`` is how many accesses a work-item has in flight, ``vec`` the elements of an access. With
+    ``split_k`` 0, K is split into as many ranges as fill the device.
+    """
 
     name = "thin"
     summary = "at most 8 rows or columns: reads the big operand once, at memory bandwidth"
@@ -48,9 +50,10 @@ class Thin(Kernel):
         return device.missing_type(problem.types)
 
     def yields(self, problem: GemmProblem, device: DeviceInfo) -> bool:
-        """Each row of the thin operand costs a read beside every access to the big one; the matrix units of
-        compute capability 9.0, fed by the copy engine, soon take no longer than the big operand takes to come
-        (docs/kernels/register.md).
+        """True where matrix units are faster (docs/kernels/register.md).
+
+        Here each row of the thin operand costs one more read for every access to the big operand. The matrix
+        units of compute capability 9.0, fed by the copy engine, take no longer than reading the big operand.
         """
         wide = _access(problem, TileConfig(vec=_widest(problem))) > 1
         if device.compute_capability != (9, 0) or not wide:
@@ -77,14 +80,14 @@ class Thin(Kernel):
             return ["lanes and teams must be powers of two, depth 1 or more"]
         if config.vec not in (1, _widest(problem)):
             return [f"vec {config.vec}: the big operand is read in accesses of {_widest(problem)} or 1"]
-        handed = depth if _along_k(problem) else config.vec  # sums a work-item, at the end
+        handed = depth if _along_k(problem) else config.vec  # sums per work-item in local memory
         nbytes = _items(config) * handed * dtype_of(problem.acc_type).itemsize
         reasons = config.violations(device, (_items(config),), nbytes)
         too_many = device.too_many_steps(_steps(problem, config) * depth)
         return [*reasons, too_many] if too_many else reasons
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
-        """Small problems are not split along K unless they are told to be."""
+        """Small problems use split-K only if the configuration says so."""
         return (config, replace(config, split_k=2)) if config.split_k == 0 else (config,)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
@@ -92,16 +95,16 @@ class Thin(Kernel):
         bm, bn = (q, tile) if rows else (tile, q)
         tiles = -(-max(problem.m, problem.n) // tile)
         k_range = round_up(-(-max(1, problem.k) // _split_k(problem, config, device)), ACCESS)
-        part = Part(0, tiles, max(1, -(-problem.k // k_range)))
-        sums = PartialSums(problem, bm, bn, part)
+        tile_range = TileRange(0, tiles, max(1, -(-problem.k // k_range)))
+        sums = PartialSums(problem, bm, bn, tile_range)
         product = _product(sums, config, k_range)
-        return (
-            Work((product, sums.added(device)), (sums.workspace,)) if part.split_k > 1 else Work((product,))
-        )
+        if tile_range.split_k == 1:
+            return Work((product,))
+        return Work((product, sums.added(device)), (sums.workspace,))
 
 
 def _thin_rows(problem: GemmProblem) -> bool:
-    """Whether the rows of out are few, so that B is the big operand; its columns else, and A."""
+    """True: out has few rows, and B is the big operand. False: it has few columns, and A is."""
     return problem.m <= problem.n
 
 
@@ -127,19 +130,20 @@ def _big(problem: GemmProblem) -> tuple[str, bool, int]:
 
 
 def _is_short(problem: GemmProblem) -> bool:
-    """Whether the big operand's elements are half as wide as what they are summed in."""
+    """Whether the big operand's elements have 16 bits and are summed in 32."""
     return _big(problem)[0] in ("float16", "bfloat16") and problem.acc_type == "float32"
 
 
 def _widest(problem: GemmProblem) -> int:
-    """Elements of the widest access; half of it where there are many accumulators for each."""
+    """Elements of the widest access. 16-bit elements use half of it where the thin side is over 2, which
+    needs many accumulators."""
     if _is_short(problem):
         return ACCESS // 2 if _thin_side(problem) <= 2 else ACCESS // 4
     return 1 if problem.acc_type in COMPLEX else ACCESS // dtype_of(problem.acc_type).itemsize
 
 
 def _access(problem: GemmProblem, config: TileConfig) -> int:
-    """Elements of the big operand an access: ``vec`` where its type and alignment allow that, else 1."""
+    """Elements of an access to the big operand: ``vec`` where type and alignment allow it, else 1."""
     stored, conj, align = _big(problem)
     contiguous = problem.k if _along_k(problem) else max(problem.m, problem.n)
     whole = align % ACCESS == 0 and contiguous % config.vec == 0
@@ -148,7 +152,7 @@ def _access(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def _shapes(problem: GemmProblem) -> tuple[tuple[int, int, int], ...]:
-    """Lanes, teams and depth of the configurations; many sums leave no registers for a depth over 4."""
+    """Lanes, teams and depth of the configurations. Many sums leave no registers for a depth over 4."""
     if _along_k(problem):
         return _DOT
     if _access(problem, TileConfig(vec=_widest(problem))) == 1:
@@ -164,19 +168,20 @@ def _tile(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def _steps(problem: GemmProblem, config: TileConfig) -> int:
-    """How often a work-group's accesses along K fit into K."""
+    """How many steps a work-group takes along K."""
     along = config.option("lanes") * _access(problem, config) if _along_k(problem) else config.option("teams")
     return problem.k // (along * config.option("depth"))
 
 
 def _tiles(problem: GemmProblem, config: TileConfig) -> int:
-    """Work-groups side by side along the long side, of all products of a stack."""
+    """Tiles along the long side, of all products of a stack together."""
     return max(1, -(-max(problem.m, problem.n) // _tile(problem, config)) * problem.batch)
 
 
 def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Into how many ranges K is cut: 1 where tiles fill the device, or nearly do, as adding partial sums takes a
-    launch; never less than a few steps each.
+    """The number of ranges of K, each of four steps or more.
+
+    It is 1 where tiles fill the device, or nearly do, because adding partial sums takes another launch.
     """
     if config.split_k:
         return config.split_k
@@ -189,7 +194,7 @@ def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> in
 
 
 def _reading(problem: GemmProblem, config: TileConfig, split_k: int) -> Reading:
-    """The launch of thin_walk as its model sees it."""
+    """The launch of thin_walk, for the reading model."""
     itemsize = dtype_of(_big(problem)[0]).itemsize
     access = _access(problem, config) * itemsize
     sums = _thin_side(problem) * _access(problem, config) * dtype_of(problem.acc_type).itemsize // 4
@@ -206,7 +211,7 @@ def _reading(problem: GemmProblem, config: TileConfig, split_k: int) -> Reading:
 
 
 def _order(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tuple[bool, float]:
-    """The fastest first; last those of which K does not keep all work-items busy."""
+    """The fastest first. Those last for which K is too short to keep all work-items busy."""
     idle = _items(config) > 32 and _steps(problem, config) < 1
     if _along_k(problem):
         return idle, 0.0
@@ -214,11 +219,11 @@ def _order(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tupl
 
 
 def _product(sums: PartialSums, config: TileConfig, k_range: int) -> Launch:
-    problem, part = sums.problem, sums.part
-    split, along_k = part.split_k > 1, _along_k(problem)
+    problem, tile_range = sums.problem, sums.tile_range
+    split, along_k = tile_range.split_k > 1, _along_k(problem)
     name = "thin_dot" if along_k else "thin_walk"
     teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
-    partial = sums.workspace.symbol if split else "batch_offsets"  # never written then
+    partial = sums.workspace.symbol if split else "batch_offsets"  # without split-K, any pointer: never used
     defines = [
         ("THIN_ROWS", int(_thin_rows(problem))), ("Q", _thin_side(problem)),
         ("VEC", _access(problem, config)), ("SPLIT", int(split)),
@@ -227,7 +232,7 @@ def _product(sums: PartialSums, config: TileConfig, k_range: int) -> Launch:
     return Launch(
         gemm_program(problem, f"gpu/{name}.cl", defines),
         name,
-        ndrange(problem, part.tiles * _items(config), part.split_k),
+        ndrange(problem, tile_range.tiles * _items(config), tile_range.split_k),
         local_range(problem, _items(config), 1),
-        (*gemm_args(problem), np.int32(part.first), np.int32(k_range), partial),
+        (*gemm_args(problem), np.int32(tile_range.first), np.int32(k_range), partial),
     )

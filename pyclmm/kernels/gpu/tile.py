@@ -1,8 +1,8 @@
 """The geometry of the `register` family's tiles: what cl/gpu/register_tile.h computes, for the host.
 
 Options of a configuration, besides the fields of TileConfig (``vec`` is CHUNK):
-    held     1: tiles go through registers, in plain OpenCL C; 0: NVIDIA's asynchronous copies
-    slices   groups of work-items that share a step's K
+    held     1: tiles are staged in registers, in plain OpenCL C; 0: NVIDIA's asynchronous copies
+    slices   into how many slices a step's K is cut within the work-group
     fetch_b  the k of a step at which the copies of B are issued (asynchronous copies only)
 """
 
@@ -20,7 +20,7 @@ ACCESS = 16  # bytes of the widest access
 
 
 def is_held(config: TileConfig) -> bool:
-    """Whether tiles go through registers."""
+    """Whether tiles are staged in registers on their way to local memory."""
     return config.option("held", 1) == 1
 
 
@@ -30,21 +30,21 @@ def work_items(config: TileConfig) -> int:
 
 
 def local_bytes(config: TileConfig, itemsize: int) -> int:
-    """Local memory of a work-group's tiles, both padded; no layout of the operands needs more."""
+    """Bytes of local memory of a work-group's tiles, both padded: the most that any layout needs."""
     return config.stages * config.bk * (config.bm + config.bn + 2 * config.vec) * itemsize
 
 
 def stored_as_summed(problem: GemmProblem, stored: str) -> bool:
-    """Whether elements have the accumulator's bits, so that they need no conversion on their way."""
+    """Whether elements have the accumulator's bits, so that copying them needs no conversion."""
     integers = stored[-5:] == problem.acc_type[-5:] and problem.acc_type.startswith("uint")
     return stored == problem.acc_type or (integers and dtype_of(stored).kind in "iu")
 
 
 @dataclass(frozen=True)
 class Side:
-    """One operand's tile: *width* lines (BM or BN), *vec* elements an access.
+    """One operand's tile: *width* rows of A or columns of B (BM or BN), *vec* elements in an access.
 
-    *across*: k is the contiguous axis in device memory, so that the tile is transposed on its way.
+    *across*: the operand is stored along K, so that the tile is transposed while it is copied.
     """
 
     width: int
@@ -53,7 +53,7 @@ class Side:
     pad: int
 
     def passes(self, config: TileConfig) -> tuple[int, int]:
-        """The lines and the k that all work-items together fill in a pass."""
+        """(rows of A or columns of B, elements of K) that all work-items together fill in a pass."""
         items = work_items(config)
         if self.across:
             run = min(8, config.bk // self.vec, items)
@@ -81,8 +81,10 @@ def _side(
     contiguous: int,
     align: int,
 ) -> Side:
-    """An access is as wide as every line allows: whole accesses from an aligned start, nothing to convert.
-    An asynchronous copy across moves single elements: it could not transpose more."""
+    """An access has ``vec`` elements if every row starts aligned and has whole accesses, and no element is
+    converted.
+
+    An asynchronous copy that transposes moves single elements."""
     wide = config.vec > 1 and not conj and stored_as_summed(problem, stored)
     wide = wide and contiguous % config.vec == 0 and align % ACCESS == 0
     wide = wide and (is_held(config) or not across)
@@ -90,7 +92,7 @@ def _side(
 
 
 def misfits(config: TileConfig, acc_type: str) -> Iterator[str]:
-    """What in *config* does not divide, whatever the operands' layout and alignment."""
+    """Why the sizes of *config* do not divide each other as they must for any layout and alignment."""
     c = config
     pairs = [("bm", c.bm, "sgm", c.sgm), ("sgm", c.sgm, "tm", c.tm), ("tm", c.tm, "vec", c.vec),
              ("bn", c.bn, "sgn", c.sgn), ("sgn", c.sgn, "tn", c.tn), ("tn", c.tn, "vec", c.vec),
@@ -98,9 +100,9 @@ def misfits(config: TileConfig, acc_type: str) -> Iterator[str]:
     broken = [f"{x} {n} is no multiple of {y} {d}" for x, n, y, d in pairs if d < 1 or n < 1 or n % d]
     itemsize = dtype_of(acc_type).itemsize
     if c.vec not in (1, 2, 4) or c.vec * itemsize > ACCESS or (c.vec > 1 and c.vec * itemsize != ACCESS):
-        broken.append(f"vec {c.vec} elements of {itemsize} bytes are no access of {ACCESS} bytes, nor one")
+        broken.append(f"vec {c.vec}: accesses to {itemsize}-byte elements are {ACCESS} bytes or 1 element")
     if c.stages < 2 or (is_held(c) and c.stages != 2):
-        broken.append(f"stages {c.stages}: 2 through registers, 2 or more with asynchronous copies")
+        broken.append(f"stages {c.stages}: must be 2 with held=1, 2 or more with asynchronous copies")
     yield from broken
     if broken:
         return

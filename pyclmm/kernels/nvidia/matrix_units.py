@@ -1,7 +1,7 @@
 """What the families for NVIDIA's matrix units share: element types, limits, and packed operands.
 
-A packed operand lies as the units read it best, in lines along K that start on multiples of 16 bytes
-(cl/nvidia/pack.cl). The others are read where they are.
+A packed operand has the layout that matrix units read best: along K, with lines that start on multiples of
+16 bytes (cl/nvidia/pack.cl). Other operands are read in place.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from ..interface import (
     round_up,
 )
 
-LINE_ALIGN = 16  # bytes: what copies to local memory need of every line
+LINE_ALIGN = 16  # bytes: the alignment of every line that copies to local memory need
 PACK_TILE = 64  # LINES of cl/nvidia/pack.cl
 PACK_ITEMS = 256
-PACK_GROUPS = 16  # work-groups a compute unit: twice what runs at once
+PACK_GROUPS = 16  # work-groups for each compute unit: twice as many as run at the same time
 COPY_ENGINE = (9, 0)  # the compute capability that tensor maps and sm_90a's instructions need
-MAP_BYTES = 384  # MAP_SLOT of cl/nvidia/ptx_map.h, of a work-group
-# The hardware's local memory of a work-group where arrays of that size were never seen to run (DeviceInfo has the
-# others), by compute capability.
+MAP_BYTES = 384  # for each work-group: MAP_SLOT of cl/nvidia/ptx_map.h
+# Local memory of a work-group by compute capability, from the hardware's description: we have not run arrays
+# of that size there. DeviceInfo has the sizes that we have run.
 _LOCAL_BYTES = {(8, 0): 166_912, (8, 7): 166_912, (10, 0): 232_448, (10, 3): 232_448}
 _LOCAL_BYTES_OTHERS = 101_376
 
 
 @dataclass(frozen=True)
 class Unit:
-    """An element type of the matrix units, by its size."""
+    """An element type of the matrix units, described by its size."""
 
     nbytes: int
 
@@ -58,17 +58,17 @@ _INTEGERS = ("int8", "uint8")
 
 
 def compute_capability(device: DeviceInfo) -> tuple[int, int]:
-    """NVIDIA's, or (0, 0) on other devices."""
+    """NVIDIA's compute capability, or (0, 0) on other devices."""
     return (device.vendor == "nvidia" and device.compute_capability) or (0, 0)
 
 
 def local_bytes(device: DeviceInfo) -> int:
-    """What arrays declared in one kernel may take."""
+    """Bytes of local memory that the arrays declared in one kernel may take."""
     return _LOCAL_BYTES.get(compute_capability(device), max(device.static_local_bytes, _LOCAL_BYTES_OTHERS))
 
 
 def unit_for(problem: GemmProblem) -> Unit | str:
-    """The unit that multiplies this product's operands in one pass, or why none does."""
+    """The element type in which matrix units multiply these operands in one pass, or why there is none."""
     a, b = problem.a_type, problem.b_type
     if a in _INTEGERS and b in _INTEGERS and problem.acc_type == "uint32":
         return _BYTE
@@ -82,13 +82,13 @@ def unit_for(problem: GemmProblem) -> Unit | str:
 
 
 def _readable(line: int, ld: int, align: int, nbytes: int) -> bool:
-    """Whether the lines of an operand lie where they can be copied from."""
+    """Whether an operand's lines can be copied to local memory without packing."""
     return align >= LINE_ALIGN and ld >= line and ld * nbytes < 2**40
 
 
 @dataclass(frozen=True)
 class Operands:
-    """Which operands are packed for a unit, and where their lines run."""
+    """Which operands are packed for an element type of the matrix units, and which stay across K."""
 
     unit: Unit
     pack_a: bool
@@ -98,18 +98,21 @@ class Operands:
 
     @classmethod
     def of(cls, problem: GemmProblem, unit: Unit, through_registers: bool = False) -> Operands:
-        """Instructions take elements of 2 and 8 bytes across K, and of 4 bytes A's *through_registers*."""
+        """Instructions accept operands across K if elements have 2 or 8 bytes.
+
+        *through_registers*: they also accept an A of 4-byte elements, because A can be staged in registers.
+        """
         across_a, across_b = problem.trans_a, not problem.trans_b
         length_a = problem.m if across_a else problem.k
         length_b = problem.n if across_b else problem.k
         across = (2, 4, 8) if through_registers else (2, 8)
-        lies_well = not across_a or unit.nbytes in across, not across_b or unit.nbytes in (2, 8)
-        pack_a = not (lies_well[0] and _readable(length_a, problem.lda, problem.a_align, unit.nbytes))
-        pack_b = not (lies_well[1] and _readable(length_b, problem.ldb, problem.b_align, unit.nbytes))
+        in_place = not across_a or unit.nbytes in across, not across_b or unit.nbytes in (2, 8)
+        pack_a = not (in_place[0] and _readable(length_a, problem.lda, problem.a_align, unit.nbytes))
+        pack_b = not (in_place[1] and _readable(length_b, problem.ldb, problem.b_align, unit.nbytes))
         return cls(unit, pack_a, pack_b, across_a and not pack_a, across_b and not pack_b)
 
     def pitch(self, problem: GemmProblem) -> int:
-        """Elements between packed lines."""
+        """Leading dimension of packed operands, in elements."""
         return round_up(problem.k, LINE_ALIGN // self.unit.nbytes)
 
     @property
@@ -117,31 +120,31 @@ class Operands:
         return self.pack_a or self.pack_b
 
     @property
-    def left_registers(self) -> bool:
-        """Whether A goes through registers."""
+    def a_in_registers(self) -> bool:
+        """Whether A is staged in registers."""
         return self.across_a and self.unit.nbytes == 4
 
     @property
     def exchanged(self) -> Operands:
-        """The same operands, of the transposed product's names."""
+        """The same operands with the names they have in the transposed product."""
         return Operands(self.unit, self.pack_b, self.pack_a, self.across_b, self.across_a)
 
     def packed_elements(self, problem: GemmProblem) -> int:
-        """Of all products of a stack."""
+        """Elements that are packed for all products of a stack."""
         lines = problem.m * self.pack_a + problem.n * self.pack_b
         return lines * problem.k * problem.batch
 
     def as_packed(self, problem: GemmProblem) -> GemmProblem:
-        """The product of the operands as they lie when packed: along K, with leading dimensions of their own."""
+        """*problem* with packed operands: these are along K and have leading dimensions of their own."""
         pitch = self.pitch(problem)
         if self.pack_a:
             problem = replace(problem, trans_a=False, lda=pitch, a_align=LINE_ALIGN)
         return replace(problem, trans_b=True, ldb=pitch, b_align=LINE_ALIGN) if self.pack_b else problem
 
     def gemm_args(self, problem: GemmProblem, a_stride: int = 0, b_stride: int = 0) -> tuple[Arg, ...]:
-        """GEMM_ARGS with packed operands in the place of A and B, then OPERAND_STRIDES (cl/nvidia/operands.h).
+        """GEMM_ARGS with packed operands instead of A and B, then OPERAND_STRIDES (cl/nvidia/operands.h).
 
-        *a_stride*, *b_stride*: of operands that are not packed.
+        *a_stride*, *b_stride*: from one product of a stack to the next, for operands that are not packed.
         """
         renamed: dict[Arg, Arg] = {}
         pitch = self.pitch(problem)
@@ -167,7 +170,7 @@ class Operands:
 
 
 def pack_tiles(lines: int, k: int) -> int:
-    """Tiles of an operand of so many lines that is packed."""
+    """Tiles of *lines* x *k* elements that are packed."""
     return ceil(lines / PACK_TILE) * ceil(k / PACK_TILE)
 
 
@@ -180,7 +183,7 @@ def packing(
     defines: Defines,
     extra: tuple[Arg, ...] = (),
 ) -> Launch:
-    """The launch of a kernel that packs, cl/nvidia/pack.cl."""
+    """The launch of a kernel that packs operands (cl/nvidia/pack.cl)."""
     tiles_a = pack_tiles(problem.m, problem.k) if operands.pack_a else 0
     tiles_b = pack_tiles(problem.n, problem.k) if operands.pack_b else 0
     groups = min(tiles_a + tiles_b, PACK_GROUPS * device.compute_units)
@@ -195,7 +198,7 @@ def packing(
 
 
 def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) -> tuple[Launch, ...]:
-    """The launch that packs what has to be, if anything has to be."""
+    """The launch that packs operands, if any has to be packed."""
     if not operands.any_packed:
         return ()
     element = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}[operands.unit.nbytes]
@@ -203,5 +206,5 @@ def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) 
 
 
 def out_defines(problem: GemmProblem) -> Defines:
-    """The macros of cl/nvidia/fragment.h that the product decides."""
+    """The macros of cl/nvidia/fragment.h that depend on the product."""
     return (("OUT_VECTOR", int(problem.out_align >= LINE_ALIGN)),)

@@ -1,4 +1,4 @@
-"""`mma`: the matrix units of NVIDIA's sm_80 and later, by instructions that need no rewriting."""
+"""`mma`: the matrix units of NVIDIA's sm_80 and later, by instructions that the driver's compiler accepts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _CONFIGS = (
 
 
 class Mma(Kernel):
-    """See cl/nvidia/mma.cl. BM x BN is a work-group's tile, SGM x SGN a sub-group's, BK 128 bytes of K;
-    option ``group``: rows of tiles that are computed together.
+    """See cl/nvidia/mma.cl. BM x BN is a work-group's tile, SGM x SGN a sub-group's, BK is 128 bytes of K.
+    Option ``group``: rows of tiles that are computed together.
     """
 
     name = "mma"
-    summary = "matrix units of sm_80 and later (mma.sync), tiles of local memory filled by cp.async"
+    summary = "matrix units of sm_80 and later (mma.sync), tiles copied to local memory by cp.async"
     options = ("group",)
     matrix_units = True
 
@@ -77,5 +77,5 @@ class Mma(Kernel):
         return unit_for(problem)
 
     def _idle(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-        """Whether tiles this large leave half of the device without work."""
+        """Whether tiles of this size leave half of the compute units without work."""
         return 2 * tiles(problem, config) * problem.batch <= device.compute_units

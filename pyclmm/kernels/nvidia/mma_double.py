@@ -12,7 +12,7 @@ from ..interface import Kernel, Work, gemm_args, too_long
 from .matrix_units import LINE_ALIGN, compute_capability
 from .mma_ring import product, tiles, too_many_stages, unfit, work_items
 
-_CAPABILITIES = ((8, 0), (9, 0))  # others have no float64 units to speak of, or were never seen
+_CAPABILITIES = ((8, 0), (9, 0))  # others have few or no matrix units for float64, or we have not run them
 # BM, BN, BK, SGM, SGN, STAGES
 _CONFIGS = (
     (128, 128, 32, 32, 64, 3),
@@ -23,18 +23,18 @@ _CONFIGS = (
 
 
 def _aligned(problem: GemmProblem) -> bool:
-    """Whether copies of 16 bytes read both operands."""
+    """Whether both operands can be copied 16 bytes at a time."""
     return min(problem.a_align, problem.b_align) >= LINE_ALIGN
 
 
 def _stage_elements(config: TileConfig) -> int:
-    """Elements of a block of A and B with their padding, whichever way the operands lie."""
+    """Elements of a stage, A and B with their padding: the most that any layout needs."""
     padding = 4 * (max(config.bm, config.bk) + max(config.bn, config.bk))
     return (config.bm + config.bn) * config.bk + padding
 
 
 class MmaDouble(Kernel):
-    """See cl/nvidia/mma_double.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's; options
+    """See cl/nvidia/mma_double.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's. Options:
     ``mma_k``: K of one instruction, ``group``: rows of tiles that are computed together.
     """
 
@@ -57,7 +57,7 @@ class MmaDouble(Kernel):
             for m, n, k, x, y, s in _CONFIGS
         ]
         found = [c for c in found if not self.violations(problem, c, device)]
-        # copies of 8 bytes are twice as many, and leave long blocks too few registers
+        # 8-byte copies are twice as many, and with long blocks of K they leave too few registers
         return sorted(
             found, key=lambda c: (self._waste(problem, c, device), not _aligned(problem) and c.bk > 16)
         )
@@ -86,6 +86,6 @@ class MmaDouble(Kernel):
         return Work((product(problem, config, self.name, groups, defines, gemm_args(problem)),))
 
     def _waste(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        """Work that the last wave of work-groups leaves undone, over all work; ties keep their order."""
+        """Elements that all waves could compute, relative to those of the result. Ties keep their order."""
         waves = ceil(tiles(problem, config) * problem.batch / device.compute_units)
         return round(waves * device.compute_units * config.bm * config.bn / (problem.m * problem.n), 1)

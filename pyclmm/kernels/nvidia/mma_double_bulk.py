@@ -24,7 +24,7 @@ from ..interface import (
     ndrange,
     too_long,
 )
-from ..split_k import GROUP, Part, PartialSums
+from ..split_k import GROUP, PartialSums, TileRange
 from .matrix_units import (
     COPY_ENGINE,
     FLOAT64,
@@ -37,11 +37,11 @@ from .matrix_units import (
 )
 
 SOURCE = "nvidia/mma_double_bulk.cl"
-_OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
+_OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
 _REGISTERS = 65536  # of a compute unit
-_REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; others' at most 128
-# BM, BN, BK, SGM, SGN, STAGES, slices -> the share of the full rate on a compute unit that holds as many
-# work-groups as it can, and on one that holds one: fitted to an H200 (those with slices: a guess).
+_REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; at most 128 for others
+# BM, BN, BK, SGM, SGN, STAGES, slices -> the fraction of the full rate on a compute unit that holds as many
+# work-groups as fit, and on one that holds one work-group. Fitted to an H200; those with slices are a guess.
 _CONFIGS = {
     (128, 128, 32, 32, 64, 3, 1): (0.94, 0.94),
     (64, 128, 16, 32, 64, 4, 1): (0.84, 0.62),
@@ -57,13 +57,14 @@ _CONFIGS = {
 }
 _RATE = 128 * 1.96e9  # multiplications a second and compute unit
 _STREAM = 4e12  # bytes a second from device memory
-_START_SECONDS = 6e-6  # a launch, the first blocks' way
+_START_SECONDS = 6e-6  # a launch, and the copies of the first blocks
 _TILE_SECONDS = 3e-6  # the end of a tile and the start of the next; twice that for a work-group's start
-_SUMS_SECONDS, _SUMS_STREAM = 4.5e-6, 2e12  # one more launch; bytes a second of sums, there and back
+# one more launch; bytes of partial sums written or read per second
+_SUMS_SECONDS, _SUMS_STREAM = 4.5e-6, 2e12
 
 
 def slice_groups(config: TileConfig) -> int:
-    """Sub-groups that each have a part of the tile."""
+    """Sub-groups of one slice: each computes a piece of the tile."""
     return (config.bm // config.sgm) * (config.bn // config.sgn)
 
 
@@ -73,35 +74,36 @@ def work_items(config: TileConfig) -> int:
 
 
 def local_bytes_of(config: TileConfig) -> int:
-    """Local memory of a work-group."""
+    """Bytes of local memory of a work-group."""
     sums = 8 * config.bm * config.bn if slices(config) > 1 else 0
     return config.stages * (config.bm + config.bn) * config.bk * 8 + sums + _OTHER_LOCAL_BYTES
 
 
 def resident(config: TileConfig, device: DeviceInfo) -> int:
-    """Work-groups that a compute unit holds at a time."""
+    """Work-groups that a compute unit holds at the same time."""
     registers = _REGISTERS_OF.get((config.sgm, config.sgn), 128)
     by_registers = _REGISTERS // (registers * work_items(config))
     return max(1, min(local_bytes(device) // local_bytes_of(config), by_registers))
 
 
 def tiles_of(problem: GemmProblem, config: TileConfig) -> int:
-    """Tiles of one product, counted once for each range of K."""
+    """Tiles of one product times ranges of K."""
     return ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * config.split_k
 
 
 def groups(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Work-groups of one product: each computes tiles until there are no more."""
+    """Work-groups of one product. Each computes tiles until none are left."""
     return min(tiles_of(problem, config), device.compute_units * resident(config, device))
 
 
 class MmaDoubleBulk(Kernel):
-    """See cl/nvidia/mma_double_bulk.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's; SPLIT_K shares
-    of K, added by cl/split_k.cl; option ``slices``: parts of a block's K that sub-groups share.
+    """See cl/nvidia/mma_double_bulk.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's. SPLIT_K
+    is the number of ranges of K; cl/split_k.cl adds their partial sums. Option ``slices``: into how many
+    slices a block of K is cut within the work-group.
     """
 
     name = "mma_double_bulk"
-    summary = "float64 matrix units of sm_90 (mma.sync), tiles of local memory filled by the copy engine"
+    summary = "float64 matrix units of sm_90 (mma.sync), tiles copied to local memory by the copy engine"
     options = ("slices",)
     matrix_units = True
 
@@ -124,12 +126,12 @@ class MmaDoubleBulk(Kernel):
         if c.sgm % 16 or c.sgn % 16 or c.bm % c.sgm or c.bn % c.sgn or max(c.bm, c.bn) > 256:
             return [f"sgm and sgn must be multiples of 16 that divide bm, bn, at most 256: {config}"]
         if c.bk % (16 * slices(c)) or work_items(c) not in (128, 256):
-            return [f"bk must be a multiple of 16 for each slice, sub-groups 4 or 8: {config}"]
+            return [f"bk must be a multiple of 16 for each slice, with 4 or 8 sub-groups: {config}"]
         if not 1 <= c.split_k <= 64:
             return [f"split_k must be 1 to 64: {config}"]
         needed = local_bytes_of(c)
         if c.stages < 2 or needed > local_bytes(device):
-            return [f"{c.stages} stages take {needed} bytes of local memory: 2 to as many as fit"]
+            return [f"{c.stages} stages take {needed} bytes of local memory: use 2 or more that fit"]
         return c.violations(device, (work_items(c),), 0)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
@@ -152,22 +154,23 @@ class MmaDoubleBulk(Kernel):
             (
                 *operands.gemm_args(problem),
                 "workspace:maps",
-                "workspace:partial" if split else "workspace:maps",  # never written then
+                # without split-K, any pointer: never used
+                "workspace:partial" if split else "workspace:maps",
                 np.int32(config.split_k),
             ),
         )
         launches = (*pack_launches(problem, device, operands), product)
         if split:
-            part = Part(0, tiles_of(problem, config) // config.split_k, config.split_k)
-            sums = PartialSums(problem, config.bm, config.bn, part)
+            tile_range = TileRange(0, tiles_of(problem, config) // config.split_k, config.split_k)
+            sums = PartialSums(problem, config.bm, config.bn, tile_range)
             launches += (sums.added(device),)
             workspace += (sums.workspace,)
         return Work(launches, workspace)
 
 
 def _candidates(problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig]:
-    for bm, bn, bk, sgm, sgn, stages, parts in _CONFIGS:
-        config = TileConfig(bm, bn, bk, sgm, sgn, stages=stages, options=(("slices", parts),))
+    for bm, bn, bk, sgm, sgn, stages, k_slices in _CONFIGS:
+        config = TileConfig(bm, bn, bk, sgm, sgn, stages=stages, options=(("slices", k_slices),))
         yield config
         slots = device.compute_units * resident(config, device)
         split_k = min(slots // (tiles_of(problem, config) * problem.batch), problem.k // (4 * bk), 64)
@@ -185,8 +188,8 @@ def _defines(problem: GemmProblem, config: TileConfig) -> Defines:
 
 
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-    """The model that orders configurations: what a compute unit's tiles take one after the other, or what
-    reading the operands takes."""
+    """The model that orders configurations: the time of a compute unit's tiles one after the other, or the
+    time of reading the operands, whichever is longer."""
     c = config
     tiles = ceil(tiles_of(problem, c) * problem.batch / device.compute_units)  # of one compute unit
     together = min(tiles, resident(c, device))

@@ -1,4 +1,4 @@
-"""`mma_split`: what `split` does, by instructions that need no rewriting of the program."""
+"""`mma_split`: does what `split` does, by instructions that the driver's compiler accepts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .matrix_units import compute_capability, local_bytes
 from .mma_ring import product, tiles, work_items
 from .parts import BLOCK_BYTES, as_real, in_parts, packed_args, refusal, split_defines
 
-# Elsewhere float32 units are no slower than three passes of the matrix units.
+# On other devices float32 arithmetic is as fast as three passes of the matrix units.
 CAPABILITIES = ((8, 0), (9, 0))
 _TILES = ((128, 128, 64, 32), (64, 64, 32, 32))  # BM, BN, SGM, SGN
 
@@ -21,7 +21,7 @@ class MmaSplit(Kernel):
     """See cl/nvidia/mma_split.cl. BM x BN is a work-group's tile, SGM x SGN a sub-group's."""
 
     name = "mma_split"
-    summary = 'float32 and complex64 with precision="high" in parts on the matrix units of sm_80'
+    summary = 'float32 and complex64 with precision="high", split into parts, on the matrix units of sm_80'
     options = ("group",)
     matrix_units = True
 
@@ -38,9 +38,9 @@ class MmaSplit(Kernel):
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if (config.bm, config.bn, config.sgm, config.sgn) not in _TILES or config.split_k != 1:
-            return [f"mma_split has tiles of {_TILES} and no shares of K, not {config}"]
+            return [f"mma_split has tiles of {_TILES} and no split-K, not {config}"]
         if not 2 <= config.stages <= _most_stages(config.bm, config.bn, device):
-            return [f"{config.stages} stages: 2 to as many as fit in local memory"]
+            return [f"{config.stages} stages: use 2 or more, as many as fit in local memory"]
         return config.violations(device, (work_items(config),), 0)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:

@@ -1,4 +1,4 @@
-"""Operands as sums of parts, complex ones as real ones: cl/nvidia/split.cl, for families that multiply those."""
+"""`split` and `mma_split`: operands split into parts, complex operands as real ones (cl/nvidia/split.cl)."""
 
 from __future__ import annotations
 
@@ -24,50 +24,51 @@ from ..interface import (
 )
 from .matrix_units import FLOAT16, LINE_ALIGN, TF32, Unit
 
-LINES = 8  # of cl/nvidia/split.h: what a work-group splits
+LINES = 8  # rows of A or columns of B that a work-group splits: LINES of cl/nvidia/split.h
 BLOCK_BYTES = 128  # of a packed line: 64 of hi, 64 of lo
 _ITEMS = 512  # WORK_ITEMS of cl/nvidia/split.cl
 
 
 def is_complex(problem: GemmProblem) -> bool:
-    """Whether it is a product of complex numbers."""
+    """Whether *problem* is a product of complex numbers."""
     return problem.acc_type == "complex64"
 
 
 def as_real(problem: GemmProblem) -> GemmProblem:
-    """The real product that *problem* is computed as: M x 2N x 2K of a complex one, see cl/nvidia/split.cl."""
+    """The real product that is computed: M x 2N x 2K for complex operands (cl/nvidia/split.cl)."""
     return replace(problem, n=2 * problem.n, k=2 * problem.k) if is_complex(problem) else problem
 
 
 def pitch(problem: GemmProblem, unit: Unit, parts: int) -> int:
-    """Elements of a packed line: whole blocks of both parts, or whole accesses of one."""
+    """Elements of a packed line: whole blocks of both parts, or whole accesses of one part."""
     if parts == 1:
         return round_up(as_real(problem).k, 64 // unit.nbytes)
     return round_up(as_real(problem).k * parts, BLOCK_BYTES // unit.nbytes)
 
 
 def refusal(problem: GemmProblem, words: tuple[str, ...], complex_words: tuple[str, ...]) -> str | None:
-    """Why a family with these precisions for float32, and for complex64, does not take *problem*."""
+    """Why a family with precisions *words* (float32) and *complex_words* (complex64) refuses *problem*."""
     types = {problem.a_type, problem.b_type, problem.acc_type}
     if types not in ({"float32"}, {"complex64"}):
-        return "parts are of float32 by float32 or complex64 by complex64"
+        return "only float32 by float32 and complex64 by complex64 are split into parts"
     asked = complex_words if is_complex(problem) else words
     if problem.precision not in asked:
-        return f"parts are for precision={' or '.join(asked)}, not {problem.precision!r}"
+        return f"operands are split into parts for precision={' or '.join(asked)}, not {problem.precision!r}"
     return too_long(as_real(problem), 2**29)
 
 
 def one_pass(problem: GemmProblem, product: Launch, more: tuple[Workspace, ...]) -> Work:
-    """The operands as they are, in lines, and their product."""
+    """Copy the operands into packed lines without splitting them, then multiply."""
     return Work((_splitting(problem, 0, ()), product), (*more, *_packed(as_real(problem), TF32, 1)))
 
 
 def in_parts(
     problem: GemmProblem, product: Callable[[int, tuple[Arg, ...]], Launch], more: tuple[Workspace, ...]
 ) -> Work:
-    """float16 parts; their product, or TF32 parts where they do not serve; the product of those (cl/nvidia/split.h).
+    """Three launches (cl/nvidia/split.h). The first splits into float16 parts. The second multiplies these,
+    or, if they are not accurate enough, splits into TF32 parts. The third multiplies the TF32 parts.
 
-    *product*: the launch for a SPLIT, given its further arguments.
+    *product*: makes the launch for a value of SPLIT from its further arguments.
     """
     real = as_real(problem)
     exponents = Workspace("exponents", 4 * (real.m + real.n) * problem.batch)
@@ -79,12 +80,12 @@ def in_parts(
         product(1, (*known, done.symbol)),
         product(2, (exponents.symbol, done.symbol)),
     )
-    # TF32 parts go where the float16 parts, which are smaller, have been
+    # TF32 parts overwrite the float16 parts, which are smaller
     return Work(work, (*more, *_packed(real, TF32, 2), exponents, quality, done))
 
 
 def unit_of(split: int) -> Unit:
-    """What SPLIT multiplies."""
+    """The element type that is multiplied for a value of SPLIT."""
     return FLOAT16 if split == 1 else TF32
 
 
@@ -94,7 +95,7 @@ def _packed(real: GemmProblem, unit: Unit, parts: int) -> tuple[Workspace, ...]:
 
 
 def packed_args(problem: GemmProblem, split: int) -> tuple[Arg, ...]:
-    """packed_a, packed_b and pitch of the kernels."""
+    """The kernels' arguments packed_a, packed_b and pitch."""
     line = pitch(problem, unit_of(split), 2 if split else 1)
     return ("workspace:packed_a", "workspace:packed_b", np.int64(line))
 

@@ -1,4 +1,4 @@
-"""`split`: float32's accuracy and complex numbers on matrix units: operands split into parts."""
+"""`split`: float32's accuracy and complex numbers on matrix units, by operands split into parts."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from .parts import (
 SOURCE = "nvidia/wgmma_split.cl"
 WORK_ITEMS = 384  # of cl/nvidia/wgmma_split.cl
 _BLOCKS = 2  # of K in a stage
-# Tiles, and the share of the full rate that each reached on an H200.
+# Tiles, and the fraction of the full rate that each reached on an H200.
 _TILES = {(128, 128): 1.0, (64, 128): 0.9, (128, 64): 0.65}
-_RATE = 0.9e12  # multiplications of float32 by three of float16, a second and compute unit, H200
-_TILE_SECONDS = 2e-6  # a tile's start and end, beside its multiplications
+_RATE = 0.9e12  # float32 multiplications, each as three of float16, per second and compute unit of an H200
+_TILE_SECONDS = 2e-6  # a tile's start and end, besides its multiplications
 _OTHER_LOCAL_BYTES = 256 + 128 + 1536 + 1024  # tensor maps, barriers, exponents, alignment
-_SAME_ROWS = 64  # BM at which both quartets have the same rows, and sums to hand over
+_SAME_ROWS = 64  # BM at which both quartets compute the same rows, and one passes its sums to the other
 
 
 class Split(Kernel):
-    """See cl/nvidia/split.h. "high": scaled float16 parts; their product if they serve, else TF32 parts; the product
-    of those: three launches, of which the last returns at once if the float16 parts did. "medium",
-    complex64 only: the real operands, and their product in TF32.
+    """See cl/nvidia/split.h. "high" takes three launches: split into scaled float16 parts; multiply these, or
+    split into TF32 parts if float16 is not accurate enough; multiply the TF32 parts, or return at once if
+    there are none. "medium" is for complex64 only: the product of the real operands in TF32.
     """
 
     name = "split"
     summary = (
-        'float32 with precision="high", complex64 with "high" and "medium", in parts on the units of sm_90a'
+        'float32 with precision="high", complex64 with "high" and "medium", on the matrix units of sm_90a'
     )
     options = ("group",)
     matrix_units = True
@@ -72,7 +72,7 @@ class Split(Kernel):
         if (config.bm, config.bn) not in _TILES or config.split_k != 1:
             reasons.append(f"split has tiles of {list(_TILES)} and no split-K, not {config}")
         elif not 2 <= config.stages <= _most_stages(config.bm, config.bn, device):
-            reasons.append(f"{config.stages} stages: 2 to as many as fit in local memory")
+            reasons.append(f"{config.stages} stages: use 2 or more, as many as fit in local memory")
         return reasons
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
@@ -97,7 +97,7 @@ def _config(bm: int, bn: int, device: DeviceInfo) -> TileConfig:
 
 
 def groups(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Work-groups of one product: each computes tiles until there are no more."""
+    """Work-groups of one product. Each computes tiles until none are left."""
     return min(_tiles(problem, config), device.compute_units)
 
 
@@ -106,7 +106,7 @@ def _tiles(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-    """The model that orders tiles: waves of work-groups, each at its tile's rate."""
+    """The model that orders tiles: the waves of work-groups, at the rate of the tile."""
     waves = ceil(_tiles(problem, config) * problem.batch / device.compute_units)
     work = config.bm * config.bn * as_real(problem).k
     return waves * (work / (_RATE * _TILES[config.bm, config.bn]) + _TILE_SECONDS)

@@ -49,8 +49,8 @@ SOURCE = "nvidia/wgmma.cl"
 _OF_OTHER = {"a": "b", "a_offset": "b_offset", "workspace:packed_a": "workspace:packed_b"}
 _OF_OTHER |= {b: a for a, b in _OF_OTHER.items()}
 _LOADS = 8  # EACH of cl/nvidia/partial_fragments.h: loads that a work-item has in flight
-_TEAM_ITEMS = 128  # that add what a quartet held
-_CHUNK = 4  # sums that one of them adds
+_TEAM_ITEMS = 128  # work-items that add the partial sums of a quartet
+_CHUNK = 4  # sums that each of them adds
 
 
 def wgmma_launch(
@@ -59,7 +59,7 @@ def wgmma_launch(
     device: DeviceInfo,
     operands: Operands,
 ) -> Launch:
-    """The launch of cl/nvidia/wgmma.cl of a product as `seen`, over operands packed where they have to be."""
+    """The launch of cl/nvidia/wgmma.cl for a product as :func:`seen`. Some operands may be packed."""
     stack = stacked(problem)
     deal = Deal.of(problem, config, device, stack)
     over = deal.groups(device) * work_items(config)
@@ -67,7 +67,8 @@ def wgmma_launch(
     args = (
         *operands.gemm_args(problem, *strides),
         "workspace:maps",
-        "workspace:partial" if config.split_k > 1 else "workspace:maps",  # never written then
+        # without split-K, any pointer: never used
+        "workspace:partial" if config.split_k > 1 else "workspace:maps",
         *deal.args,
     )
     defines: Defines = (
@@ -88,46 +89,47 @@ def wgmma_launch(
 
 
 def _tile_defines(config: TileConfig) -> tuple[tuple[str, int], ...]:
-    """The macros that the product and the addition of its partial sums share, besides BM and BN."""
+    """The macros, besides BM and BN, that the kernel and the addition of partial sums share."""
     return (("GROUP", config.option("group", 8)), ("SWAPPED", config.option("swapped")))
 
 
 def _teams(split_k: int) -> int:
-    """Teams of work-items that divide the ranges of K which they add: 1, 2, 4 or 8."""
+    """Teams that divide the ranges of K whose partial sums they add: 1, 2, 4 or 8."""
     return 1 << (ceil(split_k / _LOADS) - 1).bit_length()
 
 
 def _adding(
     problem: GemmProblem, config: TileConfig, device: DeviceInfo, operands: Operands
 ) -> tuple[tuple[Launch, ...], tuple[Workspace, ...]]:
-    """The launch that adds partial sums, and what it reads."""
+    """The launch that adds partial sums, and the workspace that it reads."""
     if config.split_k == 1:
         return (), ()
     stack = stacked(problem)
-    part = Deal.of(problem, config, device, stack).part
-    sums = PartialSums(operands.as_packed(problem), config.bm, config.bn, part, stack)
+    tile_range = Deal.of(problem, config, device, stack).tile_range
+    sums = PartialSums(operands.as_packed(problem), config.bm, config.bn, tile_range, stack)
     launch = sums.launch(
         "nvidia/split_k.cl", _TEAM_ITEMS, _teams(config.split_k), _CHUNK, _tile_defines(config)
     )
-    return (launch,) if part.tiles else (), (sums.workspace,)
+    return (launch,) if tile_range.tiles else (), (sums.workspace,)
 
 
 def maps_workspace(problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int = 1) -> Workspace:
-    """The tensor maps of all work-groups, one set of which goes through `stack` products."""
+    """The tensor maps of all work-groups. One set of work-groups computes *stack* products."""
     sets = problem.batch // stack
     each = Deal.of(problem, config, device, stack).groups(device) * MAP_BYTES * feeders(config)
     return Workspace("maps", sets * each, zeroed=True)
 
 
 class Wgmma(Kernel):
-    """See cl/nvidia/wgmma.cl. BM x BN is a tile, BK 128 bytes of K; SPLIT_K: into how many ranges K is cut where
-    tiles are too few for a wave; options ``group``: rows of tiles that are computed
-    together, ``alternate``: quartets of sub-groups have tiles of their own, ``swapped``: out^T = B^T A^T is
-    computed, so that BM x BN is a tile of it.
+    """See cl/nvidia/wgmma.cl. BM x BN is a tile, BK is 128 bytes of K. SPLIT_K is the number of ranges of K
+    for the tiles of the last wave.
+
+    Options: ``group``: rows of tiles that are computed together. ``alternate``: each quartet has tiles of its
+    own. ``swapped``: the kernel computes out^T = B^T A^T, so BM x BN is a tile of out^T.
     """
 
     name = "wgmma"
-    summary = "matrix units of sm_90a (wgmma), tiles of local memory filled by the copy engine"
+    summary = "matrix units of sm_90a (wgmma), tiles copied to local memory by the copy engine"
     options = ("alternate", "group", "swapped")
     matrix_units = True
 

@@ -1,4 +1,4 @@
-"""The configurations of `wgmma`: how tiles are dealt out to work-groups, and which are fastest."""
+"""The configurations of `wgmma`: how tiles are distributed to work-groups, and which are fastest."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Arg, round_up
-from ..split_k import Part
+from ..split_k import TileRange
 from .matrix_units import Operands, Unit, local_bytes
 
-_OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, numbers, alignment
-# Tiles, and by how much each is slower on an H200 than the arithmetic below says.
+_OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
+# Tiles, and the factor by which each is slower on an H200 than the arithmetic below says.
 _TILES = {
     (128, 256): 1.0,
     (128, 192): 1.15,
@@ -30,34 +30,32 @@ _TILES = {
 }
 _SMALL_TILE = 64 * 64
 _LEAST_ROWS = min(bm for bm, _ in _TILES)
-_ALTERNATE_TILES = ((128, 128), (64, 256), (64, 128))  # those of which a quartet can hold one by itself
-_NO_REGISTERS_LEFT = (
-    (256, 128, 0),
-    (128, 128, 1),
-    (64, 256, 1),
-)  # BM, BN, alternate: none for A beside the sums
-# The arithmetic's constants, in seconds of an H200 with all compute units at work (driver 580.159.04):
-_MULTIPLY = 0.68e-6 / (128 * 256)  # a block of 128 bytes of K, an element of the tile
-_COPY_A, _COPY_B = 1.5e-9, 1.1e-9  # 128 bytes of a line on their way to local memory
-_STORE, _STORE_ELEMENT = 0.3e-6, 1.7e-6 / 16384  # a tile's end; an element that a quartet stores
-_BLOCK, _LEFT_BLOCK = 0.13e-6, 0.2e-6  # no block takes less, with A through registers
-_START, _START_GROUP = 0.65e-6, 5e-9  # until the first block has come; for each work-group
-_LAUNCH = 3.3e-6  # a launch with nothing in it
+_ALTERNATE_TILES = ((128, 128), (64, 256), (64, 128))  # tiles whose sums fit the registers of one quartet
+# BM, BN, alternate: the sums leave no registers to stage A in
+_NO_REGISTERS_LEFT = ((256, 128, 0), (128, 128, 1), (64, 256, 1))
+# Constants of the model, in seconds on an H200 with all compute units busy (driver 580.159.04):
+_MULTIPLY = 0.68e-6 / (128 * 256)  # one block of 128 bytes of K, for each element of the tile
+_COPY_A, _COPY_B = 1.5e-9, 1.1e-9  # copying 128 bytes of a line to local memory
+_STORE, _STORE_ELEMENT = 0.3e-6, 1.7e-6 / 16384  # the end of a tile; each element that a quartet stores
+_BLOCK, _LEFT_BLOCK = 0.13e-6, 0.2e-6  # the least time of a block; the same with A staged in registers
+_START, _START_GROUP = 0.65e-6, 5e-9  # until the first block arrives; for each work-group
+_LAUNCH = 3.3e-6  # an empty launch
 _READ, _WRITE = 1 / 4.3e12, 1 / 2.3e12  # a byte of the operands, of the result
-_PARTIAL = 1 / 3e12  # a byte of partial sums, there or back
+_PARTIAL = 1 / 3e12  # a byte of partial sums, written or read
 _MOST_SPLIT_K = 64
-_PACKED = 1 / 2.8e12  # a byte of an operand that is packed, there or back
+_PACKED = 1 / 2.8e12  # a byte of an operand that is packed, written or read
 
 
 def stage_bytes(config: TileConfig) -> int:
-    """Local memory of one block of A and B."""
+    """Bytes of local memory of one block of A and B."""
     return (config.bm + config.bn) * 128
 
 
 @dataclass(frozen=True)
 class Deal:
-    """How the tiles of a stack are dealt out to work-groups (cl/nvidia/work_pieces.h): ``whole`` of them are not
-    cut, the others are, each into ``split_k`` ranges of K.
+    """How the tiles of a stack are distributed to work-groups (cl/nvidia/work_pieces.h).
+
+    ``whole`` tiles are computed in one piece; each of the others in ``split_k`` ranges of K.
     """
 
     tiles: int
@@ -71,45 +69,45 @@ class Deal:
 
     @property
     def args(self) -> tuple[Arg, ...]:
-        """The kernel's whole, split_k and stack."""
+        """The kernel's arguments whole, split_k and stack."""
         return (np.int32(self.whole), np.int32(self.split_k), np.int32(self.stack))
 
     @property
-    def part(self) -> Part:
-        """The tiles that are cut."""
-        return Part(self.whole, self.cut, self.split_k)
+    def tile_range(self) -> TileRange:
+        """The tiles that are computed with split-K."""
+        return TileRange(self.whole, self.cut, self.split_k)
 
     def groups(self, device: DeviceInfo) -> int:
-        """Work-groups: each computes pieces of work until there are no more."""
+        """The number of work-groups. Each computes pieces of work until none are left."""
         return min(self.whole + self.cut * self.split_k, device.compute_units)
 
     @classmethod
     def of(cls, problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int) -> Deal:
-        """Whole tiles in full waves of work-groups; with SPLIT_K over 1, what is left of them is cut."""
+        """With SPLIT_K over 1, the tiles of full waves are whole, and those of the last wave are cut."""
         tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * stack
         whole = tiles // device.compute_units * device.compute_units if config.split_k > 1 else tiles
         return cls(tiles, whole, config.split_k, stack)
 
 
 def stacked(problem: GemmProblem) -> int:
-    """Products of a stack that one set of work-groups goes through; 1 where each has its own."""
+    """How many products of a stack one set of work-groups computes. 1: each product has its own."""
     even = all(_evenly_apart(problem, problem.batch_strides[which]) for which in (0, 1))
     return problem.batch if even and problem.m * problem.n * problem.batch < 2**40 else 1
 
 
 def stack_strides(problem: GemmProblem) -> tuple[int, int]:
-    """Elements from one A of a stack that lies evenly to the next, and of B."""
+    """Elements from one A of a stack to the next, and from one B to the next, if both are evenly apart."""
     a, b = (_axes(problem, problem.batch_strides[which]) for which in (0, 1))
     return (a[-1][1] if a else 0, b[-1][1] if b else 0)
 
 
 def _axes(problem: GemmProblem, strides: tuple[int, ...]) -> list[tuple[int, int]]:
-    """(length, stride) of the stack's axes that an operand moves along, or could."""
+    """(length, stride) of the stack's axes that are longer than 1."""
     return [(n, s) for n, s in zip(problem.batch_shape, strides, strict=True) if n > 1]
 
 
 def _evenly_apart(problem: GemmProblem, strides: tuple[int, ...]) -> bool:
-    """Whether operand z of a stack lies z times some distance behind the first."""
+    """Whether operand z of a stack starts z times a fixed distance after the first."""
     axes = _axes(problem, strides)
     last = axes[-1][1] if axes else 0
     counted = 1
@@ -121,7 +119,7 @@ def _evenly_apart(problem: GemmProblem, strides: tuple[int, ...]) -> bool:
 
 
 def seen(problem: GemmProblem, config: TileConfig) -> GemmProblem:
-    """The product that cl/nvidia/wgmma.cl is told of: the transposed one, with the option ``swapped``."""
+    """The product that cl/nvidia/wgmma.cl computes: the transposed one with option ``swapped``."""
     return problem.transposed if config.option("swapped") else problem
 
 
@@ -131,24 +129,24 @@ def operands_of(problem: GemmProblem, unit: Unit) -> Operands:
 
 
 def _copied_lines(tile: int, length: int, across: bool, unit: Unit) -> int:
-    """Lines of 128 bytes that a block of one operand takes: of K, or across it, in boxes of as many rows."""
+    """Lines of 128 bytes that are copied for a block of one operand. Across K they come in whole boxes."""
     lines = min(tile, round_up(length, 8))
     return round_up(lines, min(tile, unit.block)) if across else lines
 
 
 def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit) -> float:
-    """Multiplying a block of K of a tile, or bringing it there, whichever takes longer."""
+    """Seconds to multiply a block of K of a tile, or to copy it to local memory, whichever is longer."""
     operands = operands_of(problem, unit)
     lines_a = _copied_lines(config.bm, problem.m, operands.across_a, unit)
     lines_b = _copied_lines(config.bn, problem.n, operands.across_b, unit)
     copies = lines_a * _COPY_A + lines_b * _COPY_B
     products = config.bm * config.bn * _MULTIPLY
-    least = _LEFT_BLOCK if operands.left_registers else _BLOCK
+    least = _LEFT_BLOCK if operands.a_in_registers else _BLOCK
     return max(max(copies, products) * _TILES[config.bm, config.bn], least)
 
 
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> float:
-    """The model that orders tiles: waves of work-groups, and the bytes of operands and result."""
+    """The model that orders tiles: the waves of work-groups, and the bytes of operands and result."""
     problem, nbytes = seen(problem, config), unit.nbytes
     deal = Deal.of(problem, config, device, problem.batch)
     blocks = ceil(problem.k * nbytes / 128)
@@ -164,7 +162,8 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     if deal.cut:
         seconds += ceil(blocks / deal.split_k) * block + store
     moved = (problem.m + problem.n) * problem.k * nbytes * _READ + problem.m * problem.n * nbytes * _WRITE
-    seconds = float((seconds**4 + (moved * problem.batch) ** 4) ** 0.25)  # the longer, and some of the other
+    # a little over the longer of the two
+    seconds = float((seconds**4 + (moved * problem.batch) ** 4) ** 0.25)
     if deal.cut:
         seconds += _LAUNCH + 8 * deal.cut * deal.split_k * config.bm * config.bn * _PARTIAL
     packed = operands_of(problem, unit).packed_elements(problem)
@@ -174,7 +173,7 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
 
 
 def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[TileConfig]:
-    """A configuration for each tile that fits, the one that the model likes best first."""
+    """A configuration for each tile that fits; by the model, the fastest is first."""
     room = local_bytes(device) - _OTHER_LOCAL_BYTES
     found: list[TileConfig] = []
     for swapped in _orientations(problem, unit):
@@ -190,7 +189,7 @@ def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[T
 def _starved(problem: GemmProblem, config: TileConfig, unit: Unit) -> bool:
     """Whether staging A in registers would spill."""
     where = (config.bm, config.bn, config.option("alternate"))
-    return where in _NO_REGISTERS_LEFT and operands_of(seen(problem, config), unit).left_registers
+    return where in _NO_REGISTERS_LEFT and operands_of(seen(problem, config), unit).a_in_registers
 
 
 def _options(alternate: int, swapped: int) -> tuple[tuple[str, int], ...]:
@@ -198,7 +197,7 @@ def _options(alternate: int, swapped: int) -> tuple[tuple[str, int], ...]:
 
 
 def _orientations(problem: GemmProblem, unit: Unit) -> tuple[int, ...]:
-    """``swapped``: whichever packs less; both where that is the same and tiles have rows to spare."""
+    """Values of ``swapped`` to try: the one that packs less; both if that is the same and M or N is small."""
     views = (problem, problem.transposed)
     straight, swapped = (operands_of(view, unit).packed_elements(view) for view in views)
     if straight == swapped:
@@ -207,7 +206,7 @@ def _orientations(problem: GemmProblem, unit: Unit) -> tuple[int, ...]:
 
 
 def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Iterator[TileConfig]:
-    """The tile, the same with quartets that alternate, and with split-K."""
+    """The configuration itself, with quartets that alternate, and each of them with split-K."""
     ways = [config]
     if (config.bm, config.bn) in _ALTERNATE_TILES:
         ways.append(replace(config, options=_options(1, config.option("swapped"))))
@@ -218,7 +217,7 @@ def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> I
 
 
 def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Ranges of K, of two blocks or more, that give every compute unit one in the last wave."""
+    """How many ranges of K, of two blocks or more, fill the last wave. 1: no split-K."""
     left = Deal.of(problem, config, device, problem.batch).tiles % device.compute_units
     if not left or (problem.batch > 1 and stacked(problem) == 1):
         return 1
@@ -237,18 +236,18 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     if config.option("swapped") not in (0, 1):
         reasons.append(f"swapped must be 0 or 1: {config}")
     elif _starved(problem, config, unit):
-        reasons.append(f"no registers are left for an operand across K: {config}")
+        reasons.append(f"staging an operand across K in registers would spill: {config}")
     needed = config.stages * stage_bytes(config) + _OTHER_LOCAL_BYTES
     if config.stages < 2 or needed > local_bytes(device):
-        reasons.append(f"{config.stages} stages take {needed} bytes of local memory: 2 to as many as fit")
+        reasons.append(f"{config.stages} stages take {needed} bytes of local memory: use 2 or more that fit")
     return reasons
 
 
 def feeders(config: TileConfig) -> int:
-    """FEEDERS of cl/nvidia/wgmma_stages.h: sub-groups that take turns in starting an operand's copies."""
+    """FEEDERS of cl/nvidia/wgmma_stages.h: sub-groups that take turns to start an operand's copies."""
     return 2 if config.bm * config.bn <= _SMALL_TILE else 1
 
 
 def work_items(config: TileConfig) -> int:
-    """A work-group's size: a quartet of sub-groups that copies, and those that multiply."""
+    """A work-group's size: one quartet that copies, and those that multiply."""
     return 128 * (1 + (2 if config.option("alternate") else config.bm // 64))

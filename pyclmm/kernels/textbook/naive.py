@@ -1,4 +1,4 @@
-"""`naive`: a work-item an element, a 2-D NDRange. The last rung of the ladder."""
+"""`naive`: one work-item for each element, a 2-D NDRange. The last fallback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Naive(Kernel):
     """See cl/textbook/naive.cl."""
 
     name = "naive"
-    summary = "one work-item an element of the result, 2-D NDRange"
+    summary = "one work-item for each element of the result, 2-D NDRange"
     risky = False
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

@@ -1,4 +1,4 @@
-"""`sequential`: the triple loop in a single work-item, the baseline that speed-ups are quoted against."""
+"""`sequential`: the triple loop in a single work-item. Speed-ups are relative to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Sequential(Kernel):
     """See cl/textbook/sequential.cl."""
 
     name = "sequential"
-    summary = "the triple loop in a single work-item, summed in double where the device has it"
+    summary = "the triple loop in a single work-item, summed in float64 where the device has it"
     automatic = False
     risky = False
 

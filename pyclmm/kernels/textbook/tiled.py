@@ -10,14 +10,14 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
 
-_WIDTHS = (16, 32, 8, 4, 2, 1)  # 16 is the sound default, 32 a candidate where it fits
+_WIDTHS = (16, 32, 8, 4, 2, 1)  # 16 is the default; the tuner tries 32 where it fits
 
 
 class Tiled(Kernel):
     """See cl/textbook/tiled.cl. BM = BN = BK is TW, the tile width."""
 
     name = "tiled"
-    summary = "TW x TW tiles of A and B in local memory, one element a work-item"
+    summary = "TW x TW tiles of A and B in local memory, one element for each work-item"
     risky = False
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

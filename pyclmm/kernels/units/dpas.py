@@ -23,7 +23,7 @@ class Dpas(UnitKernel):
         (32, 32, 8, 16, 8),
         (16, 32, 8, 16, 8),
     )
-    most_sums = 32  # of 128 registers, which fragments need too: with more, Intel's compiler spills
+    most_sums = 32  # of 128 registers; fragments need the others. With more, Intel's compiler spills
 
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction | str:
         lanes = device.sub_group_size

@@ -7,7 +7,7 @@ from ...problem.gemm import GemmProblem
 from ..device import DeviceInfo
 from .unit import Instruction, UnitKernel, one_pass
 
-# k's a work-item hands over, by element type.
+# Elements along K that a work-item passes to one instruction, by element type.
 _WORD_K = {
     "gfx90a": {"float16": 4, "bfloat16": 4, "float32": 1, "float64": 1, "int8": 4},
     "gfx942": {"float16": 4, "bfloat16": 4, "float32": 1, "float64": 1, "int8": 8},
@@ -17,8 +17,8 @@ _LANES = 64
 
 class Mfma(UnitKernel):
     """See cl/units/amd_mfma.h. float32 is summed by fused multiply-adds in the order of K, as
-    precision="highest" wants (arXiv 2511.10909, measured on both devices); with "medium", gfx942 multiplies
-    TF32.
+    precision="highest" requires (arXiv 2511.10909 measured both devices). With "medium", gfx942 multiplies
+    in TF32.
     """
 
     name = "mfma"
@@ -46,7 +46,7 @@ class Mfma(UnitKernel):
         name = problem.a_type
         medium = problem.precision == "medium"
         if name == "float16" and device.gfx == "gfx90a" and not medium:
-            return "mfma on gfx90a takes float16 denormals for zero: precision='medium' allows that"
+            return "mfma on gfx90a treats float16 denormals as zero: precision='medium' allows that"
         tf32 = name == "float32" and device.gfx == "gfx942" and medium
         word_k = 2 if tf32 else types[name]
         rows = 16 if name == "float64" or rows == 16 else 32

@@ -1,4 +1,4 @@
-"""What the families for AMD's and Intel's matrix instructions share: cl/units/unit.h over an instruction."""
+"""What the families for AMD's and Intel's matrix units share: cl/units/unit.h with one instruction."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ from ..interface import (
     round_up,
     too_long,
 )
-from ..split_k import GROUP, Part, PartialSums
+from ..split_k import GROUP, PartialSums, TileRange
 
 _MOST_SPLIT_K = 16
-_ALONE = 1.25  # a work-group that has a compute unit to itself waits at its barriers
-_TILE_START = 256  # what a tile's start and store cost, in steps of K
-_SUM_COST = 8  # what a partial sum costs an element of out, in steps of K
+# Slowdown where a compute unit holds one work-group: nothing else runs while it waits at a barrier
+_ALONE = 1.25
+_TILE_START = 256  # cost of a tile's start and store, in elements of K
+_SUM_COST = 8  # cost of a partial sum of one element of out, in elements of K
 
 
 @dataclass(frozen=True)
 class Instruction:
     """A matrix instruction: what its header in cl/ draws, for the host.
 
-    ``lanes`` work-items multiply ``m`` x ``k`` by ``k`` x ``n`` elements of ``nbytes``; a word of ``word_k``
-    elements along K is what a work-item hands over at once.
+    The ``lanes`` work-items of a sub-group multiply ``m`` x ``k`` by ``k`` x ``n`` elements of ``nbytes``.
+    A word is ``word_k`` elements along K, which a work-item loads and passes on as one.
     """
 
     lanes: int
@@ -53,7 +54,7 @@ class Instruction:
 
 
 def one_pass(problem: GemmProblem, types: Sequence[str]) -> str | None:
-    """Why none of *types* multiplies this product's operands in one pass, or None."""
+    """Why these operands cannot be multiplied in one pass by an instruction for one of *types*, or None."""
     a, b = problem.a_type, problem.b_type
     integers = {"int8", "uint8"} & set(types)
     sums = "uint32" if a in integers else "float64" if a == "float64" else "float32"
@@ -64,26 +65,29 @@ def one_pass(problem: GemmProblem, types: Sequence[str]) -> str | None:
 
 
 def _side_by_side(one: Instruction) -> int:
-    """Elements of one access to an operand whose lines run across K."""
+    """Elements of one access to an operand that is stored across K."""
     return max(1, 4 // one.nbytes)
 
 
 def _wide(one: Instruction, across: bool, length: int, align: int) -> bool:
-    """Whether an operand with lines of that length is read in accesses of several elements."""
+    """Whether an operand whose contiguous axis has *length* elements is read several elements at a time."""
     elements = _side_by_side(one) if across else one.word_k
     return elements > 1 and length % elements == 0 and align % (elements * one.nbytes) == 0
 
 
 def _fills(width: int, words: int, cell: int, items: int) -> bool:
-    """Whether passes of so many work-items fill a tile of *width* lines evenly, or a part of them does,
-    along K and across, *cell* lines at a time."""
+    """Whether *items* work-items fill a tile of *width* rows of *words* words evenly, *cell* rows at a time.
+
+    They may need several passes, or fewer than all of them may be enough. Holds for operands along and across
+    K.
+    """
     cells = width // cell * words
     return max(words, width // cell) <= items and (cells % items == 0 or items % cells == 0)
 
 
 class UnitKernel(Kernel):
-    """See cl/units/unit.h. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's; SPLIT_K ranges of
-    K, whose sums cl/split_k.cl adds; option ``unit``: rows of an instruction.
+    """See cl/units/unit.h. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's. SPLIT_K is the
+    number of ranges of K; cl/split_k.cl adds their partial sums. Option ``unit``: rows of an instruction.
     """
 
     options = ("unit",)
@@ -93,7 +97,7 @@ class UnitKernel(Kernel):
 
     @abstractmethod
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction | str:
-        """The instruction of so many rows that multiplies these operands there, or why none does."""
+        """The instruction of *rows* rows that multiplies these operands on *device*, or why there is none."""
 
     def depth(self, one: Instruction) -> int:
         """BK of its configurations: 64 bytes of K."""
@@ -122,7 +126,7 @@ class UnitKernel(Kernel):
         items = work_items(config, one)
         sums = c.sgm * c.sgn * dtype_of(problem.acc_type).itemsize // 4 // one.lanes
         if sums > self.most_sums:
-            return [f"{sums} registers a work-item for its sums, at most {self.most_sums} spill nothing"]
+            return [f"a work-item's sums take {sums} registers; more than {self.most_sums} spill"]
         tiles = [(width, cell) for width in (c.bm, c.bn) for cell in (1, _side_by_side(one))]
         if items & (items - 1) or not all(_fills(w, c.bk // one.word_k, cell, items) for w, cell in tiles):
             return [f"{items} work-items do not fill these tiles evenly: {config}"]
@@ -134,14 +138,14 @@ class UnitKernel(Kernel):
             raise UnsupportedError(one)
         tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
         k_range = round_up(ceil(problem.k / config.split_k), config.bk)
-        part = Part(0, tiles, ceil(problem.k / k_range))
+        tile_range = TileRange(0, tiles, ceil(problem.k / k_range))
         items = work_items(config, one)
-        sums = PartialSums(problem, config.bm, config.bn, part)
+        sums = PartialSums(problem, config.bm, config.bn, tile_range)
         split = config.split_k > 1
         product = Launch(
             Program(f"units/{self.name}.cl", (*gemm_defines(problem), *_defines(problem, config, one))),
             "matmul_unit",
-            ndrange(problem, tiles * items, part.split_k),
+            ndrange(problem, tiles * items, tile_range.split_k),
             local_range(problem, items, 1),
             (*gemm_args(problem), np.int32(k_range), sums.workspace.symbol if split else "batch_offsets"),
         )
@@ -176,14 +180,14 @@ def local_bytes(config: TileConfig, one: Instruction) -> int:
 
 
 def _cost(problem: GemmProblem, config: TileConfig, one: Instruction, device: DeviceInfo) -> float:
-    """What orders configurations: rounds of tiles, each with what it reads. Never measured."""
+    """Orders configurations: the cost of all waves, higher for small tiles, which read more. Not measured."""
     tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
-    rounds = ceil(tiles * config.split_k / device.compute_units)
+    waves = ceil(tiles * config.split_k / device.compute_units)
     reads = 1 + 32 / config.bm + 32 / config.bn
     added = _SUM_COST * config.split_k * problem.m * problem.n * problem.batch / device.compute_units
     steps = problem.k / config.split_k + _TILE_START
     alone = _ALONE if 2 * local_bytes(config, one) > device.local_mem_size else 1
-    return rounds * config.bm * config.bn * steps * reads * alone + (added if config.split_k > 1 else 0)
+    return waves * config.bm * config.bn * steps * reads * alone + (added if config.split_k > 1 else 0)
 
 
 def _defines(problem: GemmProblem, config: TileConfig, one: Instruction) -> Defines:

@@ -33,5 +33,5 @@ class Wmma(UnitKernel):
         return Instruction(32, 16, 16, 16, nbytes, 16 // nbytes)
 
     def depth(self, one: Instruction) -> int:
-        """Two instructions: with more of 8-bit types, clang 19 spills."""
+        """BK of two instructions: with more of 8-bit types, clang 19 spills."""
         return 2 * one.k

@@ -28,7 +28,7 @@ def problem(m, n, k, acc="float32", **kwargs):
 def best(device, *shape, **kwargs):
     p = problem(*shape, **kwargs)
     config = REGISTER.configs(p, device)[0]
-    return config, Tiling(p, config, device).parts()
+    return config, Tiling(p, config, device).tile_ranges()
 
 
 def test_arithmetic_of_one_tile():
@@ -96,7 +96,7 @@ def test_parts_cover_every_tile_once_and_split_k_covers_k(shape, device):
     for config in REGISTER.configs(p, device):
         tiling = Tiling(p, config, device)
         at = 0
-        for part in tiling.parts():
+        for part in tiling.tile_ranges():
             assert part.first == at
             at += part.tiles
             assert tiling.k_range(part.split_k) * part.split_k >= p.k
@@ -125,7 +125,7 @@ def test_only_the_last_wave_splits_k():
 def test_split_k_is_taken_as_given():
     p = problem(100, 100, 64)
     for asked, given in ((1, 1), (4, 4), (100, 8)):  # 8 steps of BK
-        (part,) = Tiling(p, replace(BIG, split_k=asked), H200).parts()
+        (part,) = Tiling(p, replace(BIG, split_k=asked), H200).tile_ranges()
         assert part.split_k == given
 
 
