@@ -50,12 +50,15 @@ class Constant:
 
 # One enqueue: (global size, offset, whether it needs an event).
 _Enqueue = tuple[tuple[int, ...], tuple[int, ...] | None, bool]
+# What PyOpenCL takes after the queue and the kernel: global size, local size, offset, events to wait for.
+_Sizes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...] | None, list[cl.Event] | None]
 
 
 @dataclass
 class _Step:
     """One launch: its kernel object, its arguments (None for those that vary) and its sizes."""
 
+    new_kernel: Callable[[], cl.Kernel]
     kernel: cl.Kernel
     args: list[Any]
     buffers: tuple[tuple[int, str], ...]  # varying arguments: index and name
@@ -81,6 +84,12 @@ class _Step:
         self.current = None
         self.kernel.set_args(*args)
         self.current = scalars
+
+    def replace_kernel(self, buffers: Buffers, scalars: Scalars) -> None:
+        """Use a new kernel object with the same arguments."""
+        self.kernel = self.new_kernel()
+        self.current = None
+        self.set_args(buffers, scalars)
 
 
 class Binding:
@@ -118,13 +127,19 @@ class Binding:
         self._steps = [self._step(x, every_event, ends=x is last) for x in work.launches]
 
     def _step(self, launch: Launch, every_event: bool, ends: bool) -> _Step:
-        kernel = new_kernel(self.queue.context, launch.program, launch.kernel)
         acc_type = str(launch.program.define("ACC_TYPE"))
-        kernel.set_scalar_arg_dtypes([_scalar_dtype(arg, acc_type) for arg in launch.args])
+        dtypes = [_scalar_dtype(arg, acc_type) for arg in launch.args]
+
+        def kernel() -> cl.Kernel:
+            result = new_kernel(self.queue.context, launch.program, launch.kernel)
+            result.set_scalar_arg_dtypes(dtypes)
+            return result
+
         sizes = _sizes(launch.global_size)
         named = [(index, arg) for index, arg in enumerate(launch.args) if isinstance(arg, str)]
         return _Step(
             kernel,
+            kernel(),
             [self._fixed.get(arg) if isinstance(arg, str) else arg.item() for arg in launch.args],
             tuple((i, name) for i, name in named if name not in self._fixed and name not in SCALARS),
             tuple((i, SCALARS.index(name)) for i, name in named if name in SCALARS),
@@ -178,15 +193,13 @@ class Binding:
                 if packed is not None and step.packs == packed:
                     continue
                 step.set_args(buffers, scalars)
-                for (
-                    global_size,
-                    offset,
-                    needs_event,
-                ) in step.enqueues:  # by position: keywords are slower in PyOpenCL
-                    launch = (self.queue, step.kernel, global_size, step.local_size, offset, after)
+                for global_size, offset, needs_event in step.enqueues:
+                    sizes = (global_size, step.local_size, offset, after)  # PyOpenCL is slower with keywords
                     wanted = needs_event and with_events
-                    if wanted or not silent.enqueue(*launch):  # if silent fails, PyOpenCL gives the error
-                        event = cl.enqueue_nd_range_kernel(*launch)
+                    if wanted or not silent.enqueue(self.queue, step.kernel, *sizes):
+                        event = self._with_event(
+                            step, sizes, buffers, scalars
+                        )  # or the error that silent hides
                         events += [event] if wanted else []
                     begun = True
                     after = events[-1:] if self.out_of_order else None
@@ -201,6 +214,20 @@ class Binding:
         else:
             self._remember([*first, *events[-1:]])
         return events
+
+    def _with_event(self, step: _Step, sizes: _Sizes, buffers: Buffers, scalars: Scalars) -> cl.Event:
+        """Enqueue one kernel through PyOpenCL.
+
+        On NVIDIA's driver (580.159.04) a kernel object that was given shared virtual memory as an argument
+        rejects a buffer there from then on. A new kernel object takes it.
+        """
+        try:
+            return cl.enqueue_nd_range_kernel(self.queue, step.kernel, *sizes)
+        except cl.Error as error:
+            if not status.arguments_rejected(error):
+                raise
+        step.replace_kernel(buffers, scalars)
+        return cl.enqueue_nd_range_kernel(self.queue, step.kernel, *sizes)
 
     def _to_wait_for(self, wait_for: list[cl.Event]) -> list[cl.Event]:
         """The events that the first launch has to wait for."""

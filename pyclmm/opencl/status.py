@@ -33,6 +33,11 @@ def code_of(error: cl.Error) -> int | None:
         return None
 
 
+def arguments_rejected(error: cl.Error) -> bool:
+    """Whether the driver rejected a launch because of the kernel object's arguments."""
+    return code_of(error) == cl.status_code.INVALID_KERNEL_ARGS
+
+
 def out_of_memory(nbytes: int, device: DeviceInfo, argument: str, error: cl.Error) -> PyclmmError:
     """The error for an allocation that the driver rejected."""
     if code_of(error) in _LOST:

@@ -27,6 +27,7 @@ from tests.support.faults import (
     DEVICE_NOT_AVAILABLE,
     EXECUTION_FAILED,
     INVALID_COMMAND_QUEUE,
+    INVALID_KERNEL_ARGS,
     INVALID_WORK_GROUP_SIZE,
     OUT_OF_RESOURCES,
     Call,
@@ -491,6 +492,44 @@ def test_zeroed_workspace_is_zero_when_new_and_after_poison():
         cl.enqueue_copy(queue, content, bound._workspace[-1][0])
         assert not content.any()
         bound.poison_workspace()
+
+
+# -- kernel objects
+
+
+@pytest.mark.parametrize("silently", [False, True], ids=["with an event", "without"])
+def test_a_kernel_object_that_takes_no_buffers_any_more_is_replaced(monkeypatch, queue, silently):
+    """As NVIDIA's driver rejects a buffer where the kernel object has had shared virtual memory."""
+    a = cla.to_device(queue, np.arange(64, dtype=np.float32).reshape(8, 8))
+    out = cla.zeros(queue, (8, 8), np.float32)
+    plan = pyclmm.Matmul(a, a, out=out, kernel="naive")
+    plan(a, a, out=out)
+    steps = plan._executable.binding(queue)._steps
+    spoiled = [step.kernel for step in steps]
+    real = cl.enqueue_nd_range_kernel
+
+    def enqueue(queue, kernel, *rest):
+        if kernel in spoiled:
+            raise cl_error(INVALID_KERNEL_ARGS)
+        return real(queue, kernel, *rest)
+
+    monkeypatch.setattr(silent, "_enqueue", None)  # all launches then go through PyOpenCL
+    monkeypatch.setattr(binding, "cl", Part(cl, enqueue_nd_range_kernel=enqueue))
+    out.fill(0)
+    plan.enqueue(a, a, out=out, events=not silently)
+    assert np.array_equal(out.get(), a.get() @ a.get())
+    assert not any(step.kernel in spoiled for step in steps)
+
+
+def test_arguments_that_a_new_kernel_object_rejects_too_are_an_error(queue):
+    a = cla.to_device(queue, np.ones((8, 8), np.float32))
+    plan = pyclmm.Matmul(a, a, kernel="naive")
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(INVALID_KERNEL_ARGS), always=True) as fault,
+        pytest.raises(pyclmm.LaunchError),
+    ):
+        plan(a, a)
+    assert fault.calls == 2, "once with each kernel object"
 
 
 # -- warnings

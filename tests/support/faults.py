@@ -15,6 +15,7 @@ from pyclmm.checks import selfcheck
 from pyclmm.opencl import silent
 from pyclmm.selection import tables
 
+INVALID_KERNEL_ARGS = cl.status_code.INVALID_KERNEL_ARGS
 OUT_OF_RESOURCES = cl.status_code.OUT_OF_RESOURCES
 INVALID_WORK_GROUP_SIZE = cl.status_code.INVALID_WORK_GROUP_SIZE
 ALLOCATION_FAILURE = cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE
