@@ -30,6 +30,7 @@ APT = HOME / "apt"
 # These stay the running system's, as a process cannot have two C libraries.
 NOT_UNPACKED = ("libc6_", "libc6-i386_", "lib32", "libgcc-s1_", "libstdc++6_", "libssl3_", "dpkg_", "tar_")
 MESA_DATA = b"/usr/lib/clc/"  # where rusticl looks for its built-in functions
+CLANG_HEADERS = b"/usr/lib/llvm-15/lib/clang/15.0.6/include"  # and for clang's headers
 
 
 class SetupError(Exception):
@@ -91,22 +92,27 @@ def debian() -> None:
         if not package.name.startswith(NOT_UNPACKED):
             _run(["dpkg", "-x", package, DEBIAN], advice)
     shutil.rmtree(APT)
-    relocate_rusticl()
     name_younger_processors()
     stamp.write_text(text)
 
 
 def relocate_rusticl() -> None:
-    """Make rusticl read its built-in functions from .conformance/ of the working directory.
+    """Make rusticl find its built-in functions and clang's headers in .conformance/ of the working directory.
 
-    The path is compiled in, and the replacement happens to have the same length.
+    The paths are compiled in, so what replaces them has the same length. Does nothing the second time.
     """
     here = f"{HOME.name}/".encode()
+    headers = HOME / "clang-15"
+    headers.unlink(missing_ok=True)
+    headers.symlink_to(DEBIAN / CLANG_HEADERS.decode()[1:])
     library = DEBIAN / DEBIAN_LIB / "libRusticlOpenCL.so.1.0.0"
     content = library.read_bytes()
-    if len(here) != len(MESA_DATA) or content.count(MESA_DATA) != 2:
-        raise SetupError(f"{library} is not the rusticl of Mesa 22.3 that this knows how to unpack")
-    library.write_bytes(content.replace(MESA_DATA, here))
+    for old, path in ((MESA_DATA, here), (CLANG_HEADERS, here + headers.name.encode())):
+        new = path.ljust(len(old), b"/")  # more slashes are the same path
+        if len(old) != len(new) or (old in content) == (new in content):
+            raise SetupError(f"{library} is not the rusticl of Mesa 22.3 that this knows how to unpack")
+        content = content.replace(old, new)
+    library.write_bytes(content)
     for data in (DEBIAN / "usr/lib/clc").glob("spirv*-mesa3d-.spv"):
         shutil.copy(data, HOME)
 
@@ -135,6 +141,7 @@ def prepare() -> None:
     """Prepare all folders; quick if they are complete. Raises SetupError with what to do."""
     HOME.mkdir(exist_ok=True)
     debian()
+    relocate_rusticl()
     for folder, packages in WHEELS.items():
         wheels(folder, packages)
     pocl_of_pypi()
