@@ -206,7 +206,7 @@ FAULTS = (
     Fault("wgmma_left_step", "each step of K uses A of the step before", "cl/nvidia/wgmma.cl",
           "place, step + AHEAD);", "place, step);", ("tests/kernels/nvidia/test_wgmma.py",)),
     Fault("wgmma_swapped", "a swapped result is stored as if it were not", "cl/nvidia/fragment_rows.h",
-          "SWAPPED ? (long)(j) * (ldo) + (i) :", "", ("tests/kernels/nvidia/test_split_k.py",)),
+          "SWAPPED ? (long)(j) * (ldo) + (i) :", "", ("tests/kernels/nvidia/test_wgmma.py",)),
     Fault("thin_short_order", "16-bit elements of one access change places", "cl/gpu/thin.h",
           "e_ % 2 * 16", "(1 - e_ % 2) * 16", ("tests/kernels/gpu/test_thin.py",)),
     Fault("register_lost_range", "every second range of K is lost", "cl/include/add_partial_sums.h",
@@ -326,8 +326,8 @@ def seed(fault: Fault) -> Result:
         try:
             fault.apply(tree)
             done = run_pytest(tree, fault.tests, fault.on)
-            # A fault that overwrites memory may end the process after a test has failed.
-            caught = done.returncode == TESTS_FAILED or "\nFAILED " in done.stdout
+            # A fault that overwrites memory may end the process after a test has failed, even in its report.
+            caught = done.returncode == TESTS_FAILED or "= FAILURES =" in done.stdout
             lines = [line for line in done.stdout.splitlines() if line.startswith(("E ", "/", "FAILED"))]
             said = lines[0] if caught and lines else done.stdout[-300:]
         except (LookupError, subprocess.TimeoutExpired) as error:
