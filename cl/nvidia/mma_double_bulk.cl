@@ -179,8 +179,10 @@ INLINE void sum_slices(double *acc, __local double *sums, const int slice)
 INLINE void store_part(
     const double *acc, const part_t part, const place_t now, const work_t work, __global double *partial, RESULT_ARGS)
 {
+#if SPLIT_K
   const int tiles = work.tiles_m * work.tiles_n, range = now.tile / tiles;
   const long slot = (BATCH_ENTRY * tiles + now.tile - range * tiles) * work.split_k + range;
+#endif
   const int g = get_local_id(0) % 32 / 4, t = get_local_id(0) % 4;
   UNROLL for (int i = 0; i < STRIPS_A; ++i)
     UNROLL for (int r = 0; r < 4 * STRIPS_B; ++r) {

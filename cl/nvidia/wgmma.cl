@@ -131,9 +131,8 @@ INLINE void leave_sums(
 INLINE void store_part(
     const wgmma_acc *acc, const piece_t piece, const int part, __global const long *batch_offsets, RESULT_ARGS)
 {
-  const long z = BATCH_ENTRY + piece.layer;
-  out += BATCH_OFFSET_OF(batch_offsets, z, 3);
-  c += BATCH_OFFSET_OF(batch_offsets, z, 2);
+  out += BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + piece.layer, 3);
+  c += BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + piece.layer, 2);
   const int row = piece.origin.s0 + part * 64 + fragment_row(get_local_id(0) % 128);
   UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
 #if SWAPPED

@@ -53,7 +53,7 @@ INLINE fed_t fed_operand(
     const int depth, const long line_bytes, const int stack, const long layer_bytes)
 {
   const int most = which ? BN : BM, across = which ? WGMMA_ACROSS_B : WGMMA_ACROSS_A;
-  const int box = which && BN < BLOCK_K ? BN : BLOCK_K;
+  const int box = min(which ? BN : BLOCK_K, BLOCK_K);
   const int lines = min(most, (length + 7) / 8 * 8); /* results beyond `length` are not stored */
   const fed_t operand = {slot + 16 * which, which, across, box, most, lines, layer_bytes != 0};
   const map_t wanted = {
