@@ -14,6 +14,7 @@ import math
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -72,23 +73,24 @@ class Random:
         return flat[:count].reshape(shape)
 
 
-class Product:
+class Product(ABC):
     """A product ready to be timed, on the device or on host arrays."""
 
     def __init__(self, a: Array, b: Array, layout: str) -> None:
         """*a* and *b* are as stored. *layout* has a T for each that is transposed."""
         self.a, self.b = (x.swapaxes(-1, -2) if t == "T" else x for x, t in zip((a, b), layout, strict=True))
 
+    @abstractmethod
     def call(self) -> None:
-        raise NotImplementedError
+        """Compute the product once and wait for it."""
 
+    @abstractmethod
     def result(self) -> Array:
         """The result of one more call."""
-        raise NotImplementedError
 
+    @abstractmethod
     def turn(self, calls: int) -> list[float]:
         """Seconds a call takes in each of several bursts of *calls* calls."""
-        raise NotImplementedError
 
     def seconds(self) -> float:
         """Seconds that one call takes by the host's clock."""
