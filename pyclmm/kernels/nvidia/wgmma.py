@@ -33,7 +33,7 @@ from .matrix_units import (
     unit_for,
 )
 from .wgmma_tiles import (
-    Deal,
+    WorkPieces,
     estimated_seconds,
     feeders,
     operands_of,
@@ -61,15 +61,15 @@ def wgmma_launch(
 ) -> Launch:
     """The launch of cl/nvidia/wgmma.cl for a product as :func:`seen`. Some operands may be packed."""
     stack = stacked(problem)
-    deal = Deal.of(problem, config, device, stack)
-    over = deal.groups(device) * work_items(config)
+    pieces = WorkPieces.of(problem, config, device, stack)
+    over = pieces.groups(device) * work_items(config)
     strides = stack_strides(problem) if stack > 1 else (0, 0)
     args = (
         *operands.gemm_args(problem, *strides),
         "workspace:maps",
         # without split-K, any pointer: never used
         "workspace:partial" if config.split_k > 1 else "workspace:maps",
-        *deal.args,
+        *pieces.args,
     )
     defines: Defines = (
         *_tile_defines(config),
@@ -105,7 +105,7 @@ def _adding(
     if config.split_k == 1:
         return (), ()
     stack = stacked(problem)
-    tile_range = Deal.of(problem, config, device, stack).tile_range
+    tile_range = WorkPieces.of(problem, config, device, stack).tile_range
     sums = PartialSums(operands.as_packed(problem), config.bm, config.bn, tile_range, stack)
     launch = sums.launch(
         "nvidia/split_k.cl", _TEAM_ITEMS, _teams(config.split_k), _CHUNK, _tile_defines(config)
@@ -116,7 +116,7 @@ def _adding(
 def maps_workspace(problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int = 1) -> Workspace:
     """The tensor maps of all work-groups. One set of work-groups computes *stack* products."""
     sets = problem.batch // stack
-    each = Deal.of(problem, config, device, stack).groups(device) * MAP_BYTES * feeders(config)
+    each = WorkPieces.of(problem, config, device, stack).groups(device) * MAP_BYTES * feeders(config)
     return Workspace("maps", sets * each, zeroed=True)
 
 

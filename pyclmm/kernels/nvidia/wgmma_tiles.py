@@ -52,7 +52,7 @@ def stage_bytes(config: TileConfig) -> int:
 
 
 @dataclass(frozen=True)
-class Deal:
+class WorkPieces:
     """How the tiles of a stack are distributed to work-groups (cl/nvidia/work_pieces.h).
 
     ``whole`` tiles are computed in one piece; each of the others in ``split_k`` ranges of K.
@@ -82,7 +82,7 @@ class Deal:
         return min(self.whole + self.cut * self.split_k, device.compute_units)
 
     @classmethod
-    def of(cls, problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int) -> Deal:
+    def of(cls, problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int) -> WorkPieces:
         """With SPLIT_K over 1, the tiles of full waves are whole, and those of the last wave are cut."""
         tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * stack
         whole = tiles // device.compute_units * device.compute_units if config.split_k > 1 else tiles
@@ -148,28 +148,28 @@ def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit) -> float
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> float:
     """The model that orders tiles: the waves of work-groups, and the bytes of operands and result."""
     problem, nbytes = seen(problem, config), unit.nbytes
-    deal = Deal.of(problem, config, device, problem.batch)
+    pieces = WorkPieces.of(problem, config, device, problem.batch)
     blocks = ceil(problem.k * nbytes / 128)
     block = block_seconds(problem, config, unit)
     quartets = 1 if config.option("alternate") else min(2, config.bm // 64)  # more do not store faster
     store = _STORE + _STORE_ELEMENT * config.bm * config.bn / quartets
     main = blocks * block
-    waves = ceil(deal.whole / device.compute_units)
+    waves = ceil(pieces.whole / device.compute_units)
     if config.option("alternate"):  # while one quartet stores, the other multiplies
         seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0
     else:
         seconds = waves * (main + store)
-    if deal.cut:
-        seconds += ceil(blocks / deal.split_k) * block + store
+    if pieces.cut:
+        seconds += ceil(blocks / pieces.split_k) * block + store
     moved = (problem.m + problem.n) * problem.k * nbytes * _READ + problem.m * problem.n * nbytes * _WRITE
     # a little over the longer of the two
     seconds = float((seconds**4 + (moved * problem.batch) ** 4) ** 0.25)
-    if deal.cut:
-        seconds += _LAUNCH + 8 * deal.cut * deal.split_k * config.bm * config.bn * _PARTIAL
+    if pieces.cut:
+        seconds += _LAUNCH + 8 * pieces.cut * pieces.split_k * config.bm * config.bn * _PARTIAL
     packed = operands_of(problem, unit).packed_elements(problem)
     if packed:
         seconds += _LAUNCH + 2 * packed * nbytes * _PACKED
-    return seconds + _START + _START_GROUP * deal.groups(device) + _LAUNCH
+    return seconds + _START + _START_GROUP * pieces.groups(device) + _LAUNCH
 
 
 def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[TileConfig]:
@@ -218,7 +218,7 @@ def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> I
 
 def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     """How many ranges of K, of two blocks or more, fill the last wave. 1: no split-K."""
-    left = Deal.of(problem, config, device, problem.batch).tiles % device.compute_units
+    left = WorkPieces.of(problem, config, device, problem.batch).tiles % device.compute_units
     if not left or (problem.batch > 1 and stacked(problem) == 1):
         return 1
     return min(device.compute_units // left, problem.k // (2 * config.bk), _MOST_SPLIT_K)

@@ -13,7 +13,7 @@ import pyopencl as cl
 import pytest
 
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.nvidia.wgmma_tiles import Deal, seen, stacked
+from pyclmm.kernels.nvidia.wgmma_tiles import WorkPieces, seen, stacked
 from pyclmm.opencl.launches import batch_table
 from pyclmm.opencl.program import new_kernel
 from tests.kernels.nvidia.test_matrix_units import problem
@@ -102,18 +102,18 @@ def test_partial_sums_are_added_where_they_belong(queue, rng, tile, alternate, s
     assert launch.kernel == "add_partial_sums"
     view = seen(given, config)
     assert (view is not given) == ((kind, trans) == ("float32", "NN"))
-    deal = Deal.of(view, config, DEVICE, stacked(view))
-    assert (stack > 0) == (deal.stack > 1)
+    pieces = WorkPieces.of(view, config, DEVICE, stacked(view))
+    assert (stack > 0) == (pieces.stack > 1)
 
     batch = given.batch
-    sets = batch // deal.stack
+    sets = batch // pieces.stack
     rows, cols = -(-view.m // config.bm), -(-view.n // config.bn)
-    partial = np.empty((sets, deal.cut, split_k, config.bm * config.bn), "f4")
+    partial = np.empty((sets, pieces.cut, split_k, config.bm * config.bn), "f4")
     out = np.full(batch * (m * n + 5), 7, "f4")
     wanted = out.copy()
     for z in range(sets):
-        for number in range(deal.cut):
-            inside, at = divmod(deal.whole + number, rows * cols)
+        for number in range(pieces.cut):
+            inside, at = divmod(pieces.whole + number, rows * cols)
             i, j = tile_origin(at, rows, cols, config)
             sums = rng.integers(-9, 10, (split_k, config.bm, config.bn)).astype("f4")
             for part in range(split_k):
@@ -130,5 +130,5 @@ def test_partial_sums_are_added_where_they_belong(queue, rng, tile, alternate, s
 def test_full_waves_do_not_split_k():
     given = problem(m=896, n=128)  # seven tiles of 128 x 128
     config = replace(next(c for c in WGMMA.configs(given, DEVICE) if (c.bm, c.bn) == (128, 128)), split_k=2)
-    assert Deal.of(given, config, DEVICE, 1).cut == 0
+    assert WorkPieces.of(given, config, DEVICE, 1).cut == 0
     assert [x.kernel for x in WGMMA.launches(given, config, DEVICE).launches] == ["matmul_wgmma"]
