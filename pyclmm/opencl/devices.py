@@ -226,7 +226,7 @@ def find_device(choice: DeviceChoice | None) -> cl.Device:
 def _numbered(place: int, labels: dict[str, cl.Device]) -> cl.Device:
     found = list(labels.values())
     if not 0 <= place < len(found):
-        raise ArgumentError(f"device is {place}; there are {len(found)} devices, numbered from 0")
+        raise ArgumentError(f"device is {place}; numbered from 0, the devices are {_listed(labels)}")
     return found[place]
 
 
