@@ -197,9 +197,8 @@ class Binding:
                     sizes = (global_size, step.local_size, offset, after)  # PyOpenCL is slower with keywords
                     wanted = needs_event and with_events
                     if wanted or not silent.enqueue(self.queue, step.kernel, *sizes):
-                        event = self._with_event(
-                            step, sizes, buffers, scalars
-                        )  # or the error that silent hides
+                        # A silent launch that failed is repeated here, so that PyOpenCL raises its error.
+                        event = self._with_event(step, sizes, buffers, scalars)
                         events += [event] if wanted else []
                     begun = True
                     after = events[-1:] if self.out_of_order else None

@@ -30,10 +30,9 @@ def _read(name: str) -> str:
 
 def _one(launch: Launch) -> Launch:
     if not launch.program.source.startswith("units/"):
-        return launch  # adds shares: no instruction in it
-    own = replace(
-        launch.program, defines=(*launch.program.defines, ("EMULATED", 1))
-    )  # no program for this device
+        return launch  # it adds partial sums, without matrix instructions
+    # With EMULATED it is not a program that the device itself would run.
+    own = replace(launch.program, defines=(*launch.program.defines, ("EMULATED", 1)))
     return replace(launch, program=own)
 
 

@@ -50,9 +50,8 @@ def test_info_names_every_device_and_kernel():
     assert shown.output.count("(default)") == 1
     for kernel in KERNELS:
         assert shown.output.count(f"kernel         {kernel.name}: ") == len(all_devices())
-    assert (
-        "float32, 1024 x 1024 x 1024 float64: M x N is 1024 x 1024" in shown.output
-    )  # single_group's reason
+    reason_of_single_group = "float32, 1024 x 1024 x 1024 float64: M x N is 1024 x 1024"
+    assert reason_of_single_group in shown.output
 
 
 @pytest.mark.parametrize("name", ["matvec", "thin"])

@@ -103,9 +103,8 @@ class Register(Kernel):
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         itemsize = dtype_of(problem.acc_type).itemsize
-        most: float = (
-            _CPU_TILE if device.is_cpu else math.inf
-        )  # a CPU pays for each work-item at each barrier
+        # A CPU's cost of a barrier grows with the work-items, so its tiles are small.
+        most: float = _CPU_TILE if device.is_cpu else math.inf
         small = (c for c in _candidates(problem) if c.bm * c.bn <= most)
         fitting = [c for c in small if not self.violations(problem, c, device)]
         without_spills = [
