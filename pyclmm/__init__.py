@@ -35,11 +35,10 @@ from .opencl.queues import default_queue
 from .plan import Matmul
 from .problem.precision import default_precision
 from .selection.explanation import Explanation
+from .version import __version__
 
 if TYPE_CHECKING:
     from .tools.tuner import Progress, Search, Tried, Tuning, tune
-
-__version__ = "0.1.0"
 
 __all__ = [
     "KERNELS",

@@ -45,10 +45,15 @@ TUNED = Variable(
     "`off`: measured tables are ignored; only the families' models choose",
     "the user's tables, then the shipped ones",
 )
+POCL_CACHE_DIR = Variable(
+    "POCL_CACHE_DIR",
+    "PoCL's cache folder, which a warning about damaged files names",
+    "`~/.cache/pocl/kcache` on Linux",
+)
 CONTEXT = Variable(
     "PYOPENCL_CTX",
     "the default device, as `platform` or `platform:device`, by number or name",
     "the largest GPU, else the first device",
 )
 
-VARIABLES = (CACHE_DIR, SELFCHECK, TRIAL, TUNED, CONTEXT)
+VARIABLES = (CACHE_DIR, SELFCHECK, TRIAL, TUNED, POCL_CACHE_DIR, CONTEXT)

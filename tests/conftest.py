@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from pyclmm import api
 from pyclmm.checks import selfcheck
 from pyclmm.kernels.device import DeviceInfo
-from pyclmm.opencl import queues
+from pyclmm.opencl import doubts, queues
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
@@ -66,11 +66,12 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """No earlier plan, verdict, context or default queue, and an empty cache folder."""
+    """No earlier plan, verdict, detour, context or default queue, and an empty cache folder."""
     folder = tmp_path / "caches"
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(folder))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
     monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
+    monkeypatch.setattr(doubts, "_detours", {})
     monkeypatch.setattr(queues, "_default", {})
     monkeypatch.setattr(queues, "_contexts", {})
     monkeypatch.setattr(queues, "_chosen", {})

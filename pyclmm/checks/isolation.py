@@ -1,9 +1,10 @@
 """Trials: a program that is new to a driver is compiled and run in a child process first.
 
-A compiler may abort its process or never end. In a trial this ends the child and not the user's process. Only
-families that are ``risky`` have trials, because a child takes about half a second. A program that passes is
-checked again in this process (see selfcheck.py), and that verdict is kept, so there is one trial for each
-driver and program. ``PYCLMM_TRIAL=off`` turns trials off, and with them this protection.
+A compiler may abort its process or never end. In a trial this ends the child and not the user's process.
+Because a child takes about half a second, there are trials only for families that are ``risky``, for
+programs that a process died with, and for a second opinion (see selfcheck.py). A program that passes is
+checked again in this process, and that verdict is kept, so there is one trial for each driver and program.
+``PYCLMM_TRIAL=off`` turns trials off, and with them this protection.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
 from ..kernels import Kernel, kernel_named
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
-from ..opencl import devices, queues
+from ..opencl import devices, doubts, queues
 from ..opencl.devices import device_info
 from ..problem.gemm import GemmProblem
 from ..selection import schema
@@ -50,6 +51,7 @@ def trial(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: Tile
         "kernel": kernel.name,
         "problem": schema.problem_json(problem),
         "config": schema.config_json(config),
+        "detour": doubts.detour(device),
     }
     answers: list[Any] = []
     failure = worker.ask("checks.isolation", request, LIMIT, answers.append)
@@ -86,6 +88,7 @@ def answers(request: Any) -> Iterator[dict[str, str | None]]:
     device = device_of(request["device"])
     problem, config = schema.problem_from(request["problem"]), schema.config_from(request["config"])
     kernel, info = kernel_named(request["kernel"]), device_info(device)
+    doubts.take_detour(info, doubts.checked(request["detour"]))
     reasons = kernel.supports(problem, info) or "; ".join(kernel.violations(problem, config, info))
     if reasons:
         yield {"reason": reasons}

@@ -259,4 +259,5 @@ def _run(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) ->
         cl.enqueue_copy(queue, memory, buffers["out"], wait_for=events[-1:], is_blocking=True)
     except cl.Error as error:
         raise status.lost(device, error) from error
+    binding.settle()
     return memory[:size].view(dtype), bool((memory[size:] == _FILL).all())

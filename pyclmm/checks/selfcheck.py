@@ -1,8 +1,9 @@
 """Self-check: a kernel is used on a device only after it gave right answers there.
 
 The check runs the same programs that the product will run, on small operands (see small_problems.py). The
-verdict is kept, in the process and on disk, under a digest of device, driver, sources and macros, so that a
-new driver or a changed kernel is checked again.
+verdict is kept, in the process and on disk, under a digest of pyclmm's version, device, driver, sources and
+macros, so that a new driver or a changed kernel is checked again. A verdict against a kernel is kept on disk
+only if a second check, in a child process, fails too.
 
 ``PYCLMM_SELFCHECK=off`` skips the check, for fixed deployments where it has passed before. Nothing then
 notices a driver that gives wrong products.
@@ -13,28 +14,31 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyopencl as cl
 
-from .. import environment
+from .. import environment, store
 from ..errors import DeviceLostError
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
-from ..kernels.interface import Kernel, Work
+from ..kernels.interface import Kernel, Program, Work
+from ..opencl import doubts
 from ..opencl.devices import device_info
 from ..opencl.program import source_hash
 from ..opencl.single_flight import SingleFlight
 from ..problem.gemm import GemmProblem
-from ..selection import store
+from ..version import __version__
 from . import isolation
 from .small_problems import first_wrong_result
 
 _log = logging.getLogger(__name__)
 
-_SCHEMA = 2
+_SCHEMA = 3
 _LONGEST = 300  # characters of a reason
 _verdicts: SingleFlight[str, str | None] = SingleFlight()
 
@@ -45,48 +49,114 @@ def verdict(
     """Why *kernel* must not compute *problem* by *work* on this device; None if its results are right."""
     if environment.SELFCHECK.is_off:
         return None
-    digest = _digest(device_info(queue.device), work)
-    return _verdicts.get(digest, lambda: _kept_or_new(digest, queue, problem, kernel, config, work))
+    check = _Check(queue, problem, kernel, config, work)
+    return _verdicts.get(check.digest, check.kept_or_new)
 
 
-def _kept_or_new(
-    digest: str,
-    queue: cl.CommandQueue,
-    problem: GemmProblem,
-    kernel: Kernel,
-    config: TileConfig,
-    work: Work,
-) -> str | None:
-    """The verdict that is kept on disk, or a new one."""
-    device = device_info(queue.device)
-    kept = store.read_json(_path(digest), partial(_fault, device=device.name, kernel=kernel.name))
-    if kept is not None:
-        reason: str | None = kept["reason"]
-        _log.debug("self-check of %s on %s, from disk: %s", kernel.name, device.name, reason or "right")
+def avoid_the_deadly(device: DeviceInfo, programs: Iterable[Program]) -> None:
+    """Take a detour if a process died while one of *programs*, which no trial runs, was in doubt."""
+    digests = {source_hash(program) for program in programs}
+    if doubts.of_the_dead(device, digests):
+        _go_round(device, "a copy of an operand")
+        doubts.forget_the_dead(device, digests)
+
+
+def _go_round(device: DeviceInfo, what: str) -> None:
+    doubts.warn(device, f"a process ended while it built or first ran {what}")
+    doubts.take_detour(device, doubts.detour(device) + 1, keep=True)
+
+
+class _Check:
+    """The self-check of one kernel and configuration on the device of a queue."""
+
+    def __init__(
+        self, queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
+    ) -> None:
+        self.device = device_info(queue.device)
+        # A queue of our own: the caller's may be out of order, or full of commands that wait for others.
+        self.queue = cl.CommandQueue(queue.context, queue.device)
+        self.problem, self.kernel, self.config, self.work = problem, kernel, config, work
+        self.digest = _digest(self.device, work)
+
+    def kept_or_new(self) -> str | None:
+        """The verdict that is kept on disk, or a new one if there is none or a process died since."""
+        device, kernel = self.device, self.kernel
+        kept = store.read_json(_path(self.digest), partial(_fault, device=device.name, kernel=kernel.name))
+        programs = {source_hash(launch.program) for launch in self.work.launches}
+        dead = doubts.of_the_dead(device, programs)
+        if kept is not None and not dead:
+            reason: str | None = kept["reason"]
+            _log.debug("self-check of %s on %s, from disk: %s", kernel.name, device.name, reason or "right")
+            return reason
+        if dead and not isolation.is_on():
+            _go_round(device, kernel.name)
+        reason = self._two_opinions(tried_first=kernel.risky or bool(dead))
+        doubts.forget_the_dead(device, programs)  # those of children too
         return reason
-    if kernel.risky and isolation.is_on():
-        tried = isolation.trial(device, problem, kernel, config)
-        if tried.reason is not None:
-            return _keep(digest, device, kernel, _plain(tried.reason), on_disk=tried.lasting)
-    try:
-        verdict = _plain(first_wrong_result(queue, problem, kernel, config, work))
-    except DeviceLostError as error:  # not kept on disk: the cause may not be the kernel
-        _verdicts.put(digest, _plain(f"the device was lost in the self-check: {error}"))
-        raise
-    return _keep(digest, device, kernel, verdict, on_disk=True)
 
+    def _two_opinions(self, tried_first: bool) -> str | None:
+        """The verdict. It is kept against the kernel only if a child process comes to it too.
 
-def _keep(digest: str, device: DeviceInfo, kernel: Kernel, verdict: str | None, on_disk: bool) -> str | None:
-    _log.info("self-check of %s on %s: %s", kernel.name, device.name, verdict or "right")
-    if on_disk:
-        record = {"schema": _SCHEMA, "device": device.name, "kernel": kernel.name, "reason": verdict}
-        store.write_json(_path(digest), record)
-    return verdict
+        The second opinion, if it is needed, takes a detour around the driver's caches (see doubts.py).
+        """
+        first = self._opinion(tried_first)
+        if first.reason is None:
+            return self._keep(None)
+        if not (first.lasting and isolation.is_on()):
+            return self._note(first.reason)
+        detour = doubts.detour(self.device)
+        doubts.take_detour(self.device, detour + 1)
+        second = self._trial()
+        if second.reason is not None:
+            doubts.take_detour(self.device, detour)
+            return self._keep(second.reason) if second.lasting else self._note(second.reason)
+        reason = self._own_result()
+        if reason is not None:
+            doubts.take_detour(self.device, detour)
+            return self._note(reason)
+        doubts.take_detour(self.device, detour + 1, keep=True)
+        doubts.warn(self.device, f"{self.kernel.name}: {first.reason}")
+        return self._keep(None)
+
+    def _opinion(self, tried_first: bool) -> isolation.Result:
+        if tried_first and isolation.is_on():
+            tried = self._trial()
+            if tried.reason is not None:
+                return tried
+        return isolation.Result(self._own_result())
+
+    def _trial(self) -> isolation.Result:
+        tried = isolation.trial(self.device, self.problem, self.kernel, self.config)
+        return replace(tried, reason=_plain(tried.reason))
+
+    def _own_result(self) -> str | None:
+        """What is wrong with the kernel's results in this process, or None."""
+        try:
+            return _plain(first_wrong_result(self.queue, self.problem, self.kernel, self.config, self.work))
+        except DeviceLostError as error:  # not kept on disk: the cause may not be the kernel
+            _verdicts.put(self.digest, _plain(f"the device was lost in the self-check: {error}"))
+            raise
+
+    def _keep(self, verdict: str | None) -> str | None:
+        """Keep *verdict* on disk."""
+        record = {
+            "schema": _SCHEMA,
+            "version": __version__,
+            "device": self.device.name,
+            "kernel": self.kernel.name,
+            "reason": verdict,
+        }
+        store.write_json(_path(self.digest), record)
+        return self._note(verdict)
+
+    def _note(self, verdict: str | None) -> str | None:
+        _log.info("self-check of %s on %s: %s", self.kernel.name, self.device.name, verdict or "right")
+        return verdict
 
 
 def _digest(device: DeviceInfo, work: Work) -> str:
     """A digest of everything that a verdict depends on, work-group sizes included."""
-    texts = [str(_SCHEMA), *device.identity.values(), device.platform_version]
+    texts = [str(_SCHEMA), __version__, *device.identity.values(), device.platform_version]
     texts += [f"{source_hash(x.program)} {x.kernel} {x.local_size}" for x in work.launches]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
@@ -102,12 +172,12 @@ def _plain(reason: str | None) -> str | None:
 
 def _fault(content: Any, device: str, kernel: str) -> str | None:
     """What is wrong with a verdict from disk for this device and kernel, or None."""
-    if not isinstance(content, dict) or set(content) != {"schema", "device", "kernel", "reason"}:
+    if not isinstance(content, dict) or set(content) != {"schema", "version", "device", "kernel", "reason"}:
         return "it does not have a verdict's keys"
     if type(content["schema"]) is not int or content["schema"] != _SCHEMA:
         return f"its schema is not {_SCHEMA}"
-    if content["device"] != device or content["kernel"] != kernel:
-        return "it is for another device or kernel"
+    if (content["version"], content["device"], content["kernel"]) != (__version__, device, kernel):
+        return "it is for another version, device or kernel"
     reason = content["reason"]
     if reason is not None and not (isinstance(reason, str) and 0 < len(reason) <= _LONGEST):
         return "its reason is not a short text"

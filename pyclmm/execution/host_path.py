@@ -134,3 +134,4 @@ class HostPath:
         scalars = scalars_of(alpha, beta, offsets)
         events = binding.enqueue(values, scalars, wait_for + buffers.uploads, constant)
         buffers.read_back(events[-1:])
+        binding.settle()

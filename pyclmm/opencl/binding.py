@@ -14,7 +14,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.interface import Arg, Launch, Work
 from ..problem.dtypes import COMPLEX, dtype_of
 from . import host_memory, silent, status
-from .program import new_kernel
+from .program import new_kernel, settle
 
 # The most work-groups of an enqueue in dimension 2, as in CUDA's grid. A longer stack takes several enqueues,
 # each with an offset in that dimension.
@@ -113,6 +113,8 @@ class Binding:
         self.last: list[cl.Event] = []
         self._ordered: dict[int, cl.Event] = {}
         self._packed: Constant | None = None
+        self._programs = {launch.program for launch in work.launches}  # in doubt until settled
+        self._first: cl.Event | None = None  # of the last launch of the first call
         fixed: dict[str, cl.Buffer] = {}
         for space in work.workspace:
             fixed[space.symbol] = host_memory.allocate(context, space.nbytes, device, space.symbol)
@@ -149,6 +151,18 @@ class Binding:
             launch.packs,
         )
 
+    def settle(self) -> None:
+        """Record that a run has ended, so that the programs are no longer in doubt (see doubts.py)."""
+        if self._programs:
+            settle(self.queue.context, self._programs)
+            self._programs, self._first = set(), None
+
+    def _settle_if_first_has_ended(self) -> None:
+        if self._first is not None:  # only after the first call
+            status: Any = self._first.command_execution_status
+            if status == cl.command_execution_status.COMPLETE:
+                self.settle()
+
     def poison_workspace(self) -> None:
         """Fill the workspace with NaN (-1 for integers), to reveal reads of what was never written.
 
@@ -181,6 +195,7 @@ class Binding:
             raise ArgumentError(
                 "events=False: the queue is out of order, so only events tell when a product ends"
             )
+        self._settle_if_first_has_ended()
         packed = constant.name if constant is not None and constant == self._packed else None
         self._packed = None  # set again when this call has packed it
         first = self._to_wait_for(wait_for) if wait_for or self.out_of_order else wait_for
@@ -208,10 +223,7 @@ class Binding:
                 raise self._rejected(step, error, begun=begun) from error
             raise
         self._packed = constant
-        if self.out_of_order:
-            self.last = events[-1:]
-        else:
-            self._remember([*first, *events[-1:]])
+        self._remember(first, events[-1:])
         return events
 
     def _with_event(self, step: _Step, sizes: _Sizes, buffers: Buffers, scalars: Scalars) -> cl.Event:
@@ -235,13 +247,19 @@ class Binding:
         ordered = self._ordered
         return [event for event in wait_for if id(event) not in ordered]
 
-    def _remember(self, events: list[cl.Event]) -> None:
-        """Keep the last few events that all later commands of the in-order queue follow anyway.
+    def _remember(self, first: list[cl.Event], last: list[cl.Event]) -> None:
+        """Keep what a call has waited for, *first*, and its last event.
 
-        While an event is kept, no other object has its id.
+        All later commands of an in-order queue follow these anyway, so a few of them are kept. While an event
+        is kept, no other object has its id.
         """
+        if self._programs and self._first is None and last:
+            self._first = last[0]
+        if self.out_of_order:
+            self.last = last
+            return
         ordered = self._ordered
-        for event in events:
+        for event in (*first, *last):
             ordered[id(event)] = event
         while len(ordered) > _EVENTS_KEPT:
             del ordered[next(iter(ordered))]

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -24,7 +24,8 @@ import pyopencl as cl
 
 from ..errors import BuildError
 from ..kernels import Program
-from . import ptx
+from . import doubts, ptx
+from .devices import device_info
 from .single_flight import SingleFlight
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ OLD_POCL = "unknown target CPU"  # the error of PyPI's PoCL 3.0 on processors ne
 
 _PROGRAMS_KEPT = 512
 _INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # a path in cl/
-_programs: SingleFlight[tuple[cl.Context, Program], cl.Program] = SingleFlight(_PROGRAMS_KEPT)
+_programs: SingleFlight[tuple[cl.Context, Program, int], cl.Program] = SingleFlight(_PROGRAMS_KEPT)
+_marks: dict[tuple[cl.Context, Program], list[Path | None]] = {}  # of programs in doubt
 _cache_dir: Any = None  # None: PyOpenCL's default folder; False: no cache
 
 
@@ -104,10 +106,10 @@ def _lines(name: str, seen: set[str]) -> Iterator[str]:
             yield f'#line {number + 1} "{name}"'
 
 
-def build_options(program: Program) -> tuple[str, ...]:
-    """The compiler's options: OpenCL C 1.2, then the macros in their order."""
+def build_options(program: Program, detour: int = 0) -> tuple[str, ...]:
+    """The compiler's options: OpenCL C 1.2, then the macros in their order, then the detour's."""
     macros = [f"-D{name}={value}" for name, value in program.defines]
-    return ("-cl-std=CL1.2", *macros)
+    return ("-cl-std=CL1.2", *macros, *([f"-DDETOUR={detour}"] if detour else []))
 
 
 def source_hash(program: Program) -> str:
@@ -118,21 +120,57 @@ def source_hash(program: Program) -> str:
 
 
 def built(context: cl.Context, program: Program) -> cl.Program:
-    """The compiled program, from the cache or compiled now. Raises BuildError."""
-    return _programs.get((context, program), lambda: _build(context, program))
+    """The compiled program, from the cache or compiled now. Raises BuildError.
+
+    The program is in doubt until :func:`settle` (see doubts.py).
+    """
+    return _built(context, program, _detour(context))
+
+
+def settle(context: cl.Context, programs: Iterable[Program]) -> None:
+    """Record that these programs have run to their end."""
+    for program in programs:
+        doubts.clear(_marks.pop((context, program), ()))
 
 
 def forget(context: cl.Context) -> None:
     """Drop the programs of a lost context."""
     _programs.forget(lambda key: key[0] == context)
+    settle(context, [key[1] for key in list(_marks) if key[0] == context])
+
+
+def _detour(context: cl.Context) -> int:
+    return max(doubts.detour(device_info(device)) for device in context.devices)
 
 
 def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:
-    """A new kernel object, because threads cannot share PyOpenCL's safely. Raises BuildError."""
+    """A new kernel object, because threads cannot share PyOpenCL's safely. Raises BuildError.
+
+    A damaged cache of the driver can make a build fail. So it is repeated once by the next detour.
+    """
+    detour = _detour(context)
     try:
-        return cl.Kernel(built(context, program), name)
+        return _kernel(context, program, name, detour)
+    except BuildError as error:
+        try:
+            result = _kernel(context, program, name, detour + 1)
+        except BuildError:
+            raise error from None
+    for device in map(device_info, context.devices):
+        doubts.take_detour(device, detour + 1, keep=True)
+        doubts.warn(device, f"{name} did not build")
+    return result
+
+
+def _kernel(context: cl.Context, program: Program, name: str, detour: int) -> cl.Kernel:
+    try:
+        return cl.Kernel(_built(context, program, detour), name)
     except cl.Error as error:
         raise _build_error(context, program, f"{name}: {error}") from error
+
+
+def _built(context: cl.Context, program: Program, detour: int) -> cl.Program:
+    return _programs.get((context, program, detour), lambda: _build(context, program, detour))
 
 
 def _build_error(context: cl.Context, program: Program, log: str) -> BuildError:
@@ -145,8 +183,21 @@ def _names(context: cl.Context) -> str:
     return ", ".join(d.name.strip() for d in context.devices)
 
 
-def _build(context: cl.Context, program: Program) -> cl.Program:
-    device, options = _names(context), build_options(program)
+def _build(context: cl.Context, program: Program, detour: int) -> cl.Program:
+    """Build *program*, and mark that it is in doubt."""
+    digest = source_hash(program)
+    marks = [doubts.mark(device_info(device), digest) for device in context.devices]
+    try:
+        result = _compile(context, program, detour)
+    except BaseException:  # Ctrl-C too
+        doubts.clear(marks)
+        raise
+    _marks[context, program] = marks
+    return result
+
+
+def _compile(context: cl.Context, program: Program, detour: int) -> cl.Program:
+    device, options = _names(context), build_options(program, detour)
     _log.debug("compiling %s for %s: %s", program.source, device, " ".join(options))
     start = time.perf_counter()
     try:

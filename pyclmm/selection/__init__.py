@@ -1,4 +1,4 @@
-"""The choice of a kernel: models, measured tables, and the files of the user's cache. Pure.
+"""The choice of a kernel: models, and measured tables. Pure.
 
-Others import: explanation, schema, select, store, tables.
+Others import: explanation, schema, select, tables.
 """

@@ -26,13 +26,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from .. import environment
+from .. import environment, store
 from ..errors import ArgumentError, CacheWarning
 from ..kernels import KERNELS, kernel_named
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..problem.gemm import GemmProblem
-from . import schema, store
+from . import schema
 
 SCHEMA = 1
 _ROW_ALIGN = 16  # bytes: the alignment of the rows of A and B that wide loads and copies need

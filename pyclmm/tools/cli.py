@@ -19,13 +19,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from .. import __version__
 from ..errors import PyclmmError
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info, device_labels, find_device
 from ..opencl.queues import new_queue
 from ..problem.words import Precision
 from ..selection import tables
+from ..version import __version__
 from . import cold, info, plots, report, selftest, tuner
 from .bench import Rules, Rung, Track, kernel_names
 from .contest import Size, check_memory, dtype_named, ladder, random_pair

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..kernels.device import DeviceInfo
+from ..version import __version__
 from .bench import BASELINE, Row, Rules, Rung
 from .tuner import Search
 
@@ -217,8 +218,6 @@ def device_json(device: DeviceInfo) -> dict[str, Any]:
 
 def host_json() -> dict[str, Any]:
     """The versions and the machine that a measurement depends on."""
-    from .. import __version__  # noqa: PLC0415 - the package imports its modules, not they it
-
     config: Any = np.show_config(mode="dicts")
     return {
         "pyclmm": __version__,

@@ -13,17 +13,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import TileConfig
+from pyclmm import TileConfig, store
 from pyclmm.checks import isolation, selfcheck, worker
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import DeviceInfo
+from pyclmm.opencl import doubts
 from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.opencl.program import source_hash
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import schema
-from tests.selection.test_store import json_values
 from tests.support.faults import Call, failing
+from tests.test_store import json_values
 
 # Python imports this when a child starts. It changes what the child's driver does when it compiles.
 SITE = """
@@ -96,7 +98,57 @@ def test_a_compiler_that_aborts_does_not_end_this_process(monkeypatch, risky, sa
     as_a_new_process(monkeypatch)
     with pytest.warns(pyclmm.KernelWarning, match="SIGABRT"):
         call.check_works()
-    assert len(asked) == 1, "the verdict is kept on disk"
+    assert len(asked) == 2, "the verdict of both is kept on disk"
+
+
+def test_a_driver_that_dies_of_its_cache_is_led_past_it(monkeypatch, risky, sabotage, asked):
+    """The cache's files are those of programs that are compiled without a detour."""
+    sabotage("'DETOUR' in str(args) or os.abort()")
+    call = Call(kernel="tiled")
+    with pytest.warns(pyclmm.CacheWarning, match=r"tiled: tried .*SIGABRT.* compiled past the .*; delete "):
+        call.check_works()
+    assert len(asked) == 2
+    as_a_new_process(monkeypatch)
+    monkeypatch.setattr(doubts, "_detours", {})
+    call.check_works()
+    assert len(asked) == 2
+    assert doubts.detour(DEVICE) == 1
+
+
+def mark_of_a_dead_process(name):
+    kernel = kernel_named(name)
+    [launch] = kernel.launches(PROBLEM, kernel.configs(PROBLEM, DEVICE)[0], DEVICE).launches
+    dead = store.folder("doubts", f"{doubts._key(DEVICE, source_hash(launch.program))}.0")
+    dead.parent.mkdir(parents=True, exist_ok=True)
+    dead.touch()
+    return dead
+
+
+def test_a_program_that_a_process_died_with_is_tried_though_its_verdict_is_kept(
+    monkeypatch, risky, sabotage, asked
+):
+    call = Call(kernel="naive")  # not risky
+    call.check_works()
+    as_a_new_process(monkeypatch)
+    call.check_works()
+    assert not asked
+    as_a_new_process(monkeypatch)
+    dead = mark_of_a_dead_process("naive")
+    sabotage("'DETOUR' in str(args) or os.abort()")
+    with pytest.warns(pyclmm.CacheWarning, match=r"naive: tried .*SIGABRT.* compiled past the"):
+        call.check_works()
+    assert len(asked) == 2
+    assert not dead.exists()
+
+
+def test_without_trials_a_program_that_a_process_died_with_goes_past_the_cache(monkeypatch, risky, asked):
+    monkeypatch.setenv("PYCLMM_TRIAL", "off")
+    dead = mark_of_a_dead_process("naive")
+    with pytest.warns(pyclmm.CacheWarning, match="a process ended while it built or first ran naive"):
+        Call(kernel="naive").check_works()
+    assert doubts.detour(DEVICE) == 1
+    assert not dead.exists()
+    assert not asked
 
 
 def test_a_kernel_asked_for_by_name_raises(risky, sabotage):
@@ -285,11 +337,12 @@ def test_a_child_refuses_a_hostile_request():
         "kernel": "tiled",
         "problem": schema.problem_json(PROBLEM),
         "config": schema.config_json(TileConfig.square(4)),
+        "detour": 0,
     }
     assert list(isolation.answers(good)) == [{"reason": None}]
     [unfit] = isolation.answers(good | {"config": schema.config_json(TileConfig(bm=3))})
     assert "one tile width" in unfit["reason"]
-    for change in ({"kernel": "textbook/tiled.cl"}, {"problem": {}}, {"config": []}):
+    for change in ({"kernel": "textbook/tiled.cl"}, {"problem": {}}, {"config": []}, {"detour": "0 -I /"}):
         with pytest.raises(pyclmm.ArgumentError):
             list(isolation.answers(good | change))
 
@@ -304,6 +357,7 @@ def test_a_device_lost_in_the_child_refuses_the_kernel(monkeypatch):
         "kernel": "naive",
         "problem": schema.problem_json(PROBLEM),
         "config": schema.config_json(kernel_named("naive").configs(PROBLEM, DEVICE)[0]),
+        "detour": 0,
     }
     assert list(isolation.answers(request)) == [{"reason": "gone"}]
 

@@ -9,15 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array as cla
 import pytest
 
 import pyclmm
 from pyclmm import api
-from pyclmm.checks import selfcheck, small_problems
+from pyclmm.checks import isolation, selfcheck, small_problems
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
-from pyclmm.opencl import program
+from pyclmm.opencl import doubts, program
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
@@ -205,6 +206,78 @@ def test_the_check_can_be_turned_off(monkeypatch, queue):
     a, b = operands()
     c = pyclmm.matmul(a, b, kernel="tiled", queue=queue)
     assert pyclmm.checks.reference.error_ratio(c, a, b) > pyclmm.checks.reference.limit(21)
+
+
+def test_the_check_has_an_in_order_queue_of_its_own(monkeypatch, queue):
+    """The caller's queue may be out of order, or hold commands that wait for the caller."""
+    used = []
+    real = small_problems.first_wrong_result
+    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *args: used.append(args[0]) or real(*args))
+    kind = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    own = cl.CommandQueue(queue.context, properties=kind)
+    a, b = operands()
+    pyclmm.matmul(a, b, kernel="tiled", queue=own)
+    [checking] = used
+    assert checking.context == own.context
+    assert not checking.properties & kind
+
+
+def test_an_out_of_order_queue_admits_the_same_kernels(monkeypatch, queue, recwarn):
+    kind = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    own = cl.CommandQueue(queue.context, properties=kind)
+    for name in ("f4", "f8", "c8", "c16", "i1", "i4", "u2", "i8"):
+        a = cla.to_device(own, (np.arange(70 * 70) % 5).reshape(70, 70).astype(name))
+        plans = [pyclmm.Matmul(a, a, queue=each) for each in (own, queue)]
+        assert plans[0].kernel == plans[1].kernel
+        assert np.array_equal(plans[0](a, a).get(), a.get() @ a.get())
+    assert not [w for w in recwarn if issubclass(w.category, pyclmm.KernelWarning)]
+
+
+def reasons(folder):
+    return [json.loads(path.read_text())["reason"] for path in (folder / "selfcheck").glob("*.json")]
+
+
+def test_what_is_wrong_only_here_is_not_kept(monkeypatch, queue, fresh):
+    """The child finds nothing wrong, so the fault may lie with this process."""
+    monkeypatch.setenv("PYCLMM_TRIAL", "on")
+    tamper(monkeypatch, *WRONG["a product left out"])
+    a, b = operands()
+    for _ in range(2):
+        with pytest.raises(pyclmm.UnsupportedError, match="tiled: wrong result in the self-check"):
+            pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    assert not reasons(fresh)
+    assert doubts.detour(DEVICE) == 0
+
+
+def test_what_is_wrong_in_a_child_too_is_kept(monkeypatch, queue, fresh):
+    monkeypatch.setenv("PYCLMM_TRIAL", "on")
+    tamper(monkeypatch, *WRONG["a product left out"])
+    wrong = isolation.Result("wrong result in the self-check, there too")
+    monkeypatch.setattr(isolation, "trial", lambda *_: wrong)
+    a, b = operands()
+    with pytest.raises(pyclmm.UnsupportedError, match="there too"):
+        pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    assert reasons(fresh) == ["wrong result in the self-check, there too"]
+
+
+def test_without_trials_nothing_is_kept_against_a_kernel(monkeypatch, queue, fresh):
+    tamper(monkeypatch, *WRONG["a product left out"])
+    a, b = operands()
+    with pytest.raises(pyclmm.UnsupportedError, match="tiled: wrong result"):
+        pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    assert not reasons(fresh)
+
+
+def test_a_verdict_dies_with_the_version(monkeypatch, queue, fresh):
+    calls = count_checks(monkeypatch)
+    a, b = operands()
+    pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())  # as in a new process
+    monkeypatch.setattr(selfcheck, "__version__", "99.0")
+    pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
+    assert len(calls) == 2
+    versions = {json.loads(path.read_text())["version"] for path in (fresh / "selfcheck").iterdir()}
+    assert versions == {pyclmm.__version__, "99.0"}
 
 
 @pytest.mark.parametrize(

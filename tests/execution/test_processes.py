@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from pyclmm.opencl.devices import default_device, device_info
+
 LIMIT = 120  # seconds until a process counts as hanging
 
 # Multiplies until it was interrupted often enough. New programs and shapes let signals arrive while it
@@ -106,14 +108,22 @@ assert status != cl.command_execution_status.COMPLETE, "nothing is in flight"
 """
 
 
+PRODUCT = """
+import numpy as np, pyclmm
+a = np.arange(70 * 70, dtype="f4").reshape(70, 70) % 7
+assert np.array_equal(pyclmm.matmul(a, a), a @ a)
+print(pyclmm.Matmul(a, a).kernel)
+"""
+
+
 @pytest.fixture
 def environment(tmp_path):
     return os.environ | {"PYCLMM_CACHE_DIR": str(tmp_path / "caches")}
 
 
-def run(environment, source, *args):
+def run(environment, source, *args, warnings="error"):
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", source, *args],
+        [sys.executable, "-W", warnings, "-c", source, *args],
         env=environment,
         capture_output=True,
         text=True,
@@ -180,3 +190,32 @@ def test_spawned_processes_work(environment, tmp_path):
 def test_exit_with_work_in_flight_is_quiet(environment):
     done = run(environment, IN_FLIGHT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+DAMAGES = {
+    "halved": lambda data: data[: len(data) // 2],
+    "emptied": lambda _: b"",
+    "zeroed": lambda data: bytes(len(data)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", ["*.so", "program.bc"])
+def test_a_damaged_cache_of_the_driver_ends_one_process_at_most(environment, tmp_path, kind, damage):
+    if device_info(default_device()).vendor != "pocl":
+        pytest.skip("the cache of PoCL is damaged here, so the device must be PoCL's")
+    folder = tmp_path / "pocl"
+    folder.mkdir()
+    environment |= {"POCL_CACHE_DIR": str(folder), "PYOPENCL_NO_CACHE": "1", "PYCLMM_TRIAL": "on"}
+    usual = run(environment, PRODUCT)
+    assert usual.returncode == 0, usual.stderr
+    damaged = list(folder.rglob(kind))
+    assert damaged
+    for path in damaged:
+        path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    first, second, third = (run(environment, PRODUCT, warnings="default") for _ in range(3))
+    assert "CacheWarning" in first.stderr + second.stderr
+    assert f"delete PoCL's cache folder, {folder}" in first.stderr + second.stderr
+    for later in (second, third):
+        assert (later.returncode, later.stdout) == (0, usual.stdout), later.stderr
+    assert not third.stderr

@@ -41,9 +41,9 @@ def builds(monkeypatch):
     found = []
     real = program._build
 
-    def build(context, what):
+    def build(context, what, detour):
         found.append(what)
-        return real(context, what)
+        return real(context, what, detour)
 
     monkeypatch.setattr(program, "_build", build)
     return found

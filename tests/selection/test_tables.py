@@ -23,8 +23,8 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.selection import select, tables
 from pyclmm.selection.tables import Entry
 from pyclmm.tools import tuner
-from tests.selection.test_store import json_values
 from tests.support.made_up import DEVICES, EPYC_INTEL, EPYC_POCL, H200
+from tests.test_store import json_values
 
 HERE = device_info(default_device())
 SHAPE = (72, 64, 40)

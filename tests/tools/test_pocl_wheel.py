@@ -86,4 +86,4 @@ def test_the_build_error_names_the_repair(monkeypatch, queue):
 
     monkeypatch.setattr(cl.Program, "build", refuse)
     with pytest.raises(errors.BuildError, match=r"python -m pyclmm\.tools\.pocl_wheel"):
-        program._build(queue.context, Program("copy.cl", ()))
+        program.new_kernel(queue.context, Program("copy.cl", ()), "copy_strided")

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import pyclmm
-from pyclmm import TileConfig
+from pyclmm import TileConfig, store
 from pyclmm.checks import known_answers, worker
 from pyclmm.checks.worker import Failure
 from pyclmm.errors import ArgumentError
@@ -23,7 +23,7 @@ from pyclmm.kernels.textbook.naive import Naive
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
-from pyclmm.selection import select, store, tables
+from pyclmm.selection import select, tables
 from pyclmm.tools import cli, tuner, tuner_child
 
 HERE = device_info(default_device())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -17,16 +18,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pyclmm
+from pyclmm import store
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
 from pyclmm.opencl.single_flight import SingleFlight
-from pyclmm.selection import store
 from tests.support.faults import Call, Failing, Part, check_caches
 
 WRITER = """
 import sys
 from pathlib import Path
-from pyclmm.selection import store as cache
+from pyclmm import store as cache
 path, mine = Path(sys.argv[1]), sys.argv[2]
 for number in range(300):
     assert cache.write_json(path, {"who": mine * 5000, "number": number})
@@ -91,8 +92,9 @@ def test_an_absent_folder_is_made_for_this_user_only(call, own_caches):
 
 def test_a_folder_deleted_in_between_is_made_again(monkeypatch, call, own_caches):
     call()
-    for path in [*verdicts(own_caches), own_caches / "selfcheck", own_caches]:
+    for path in [*verdicts(own_caches), own_caches / "selfcheck"]:
         path.unlink() if path.is_file() else path.rmdir()
+    shutil.rmtree(own_caches)
     new_process(monkeypatch)
     call.check_works()
     assert verdicts(own_caches)
@@ -203,9 +205,15 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-keys = st.sampled_from(["schema", "device", "kernel", "reason", "__class__", "options"])
+keys = st.sampled_from(["schema", "version", "device", "kernel", "reason", "__class__", "options"])
 records = st.dictionaries(keys, json_values) | json_values
-GOOD = {"schema": selfcheck._SCHEMA, "device": "d", "kernel": "k", "reason": None}
+GOOD = {
+    "schema": selfcheck._SCHEMA,
+    "version": pyclmm.__version__,
+    "device": "d",
+    "kernel": "k",
+    "reason": None,
+}
 
 
 def fault_of(content):
@@ -281,8 +289,8 @@ def test_a_refusal_on_disk_is_only_shown(monkeypatch, call, own_caches):
         call()
 
 
-def test_verdicts_hold_only_four_fields(call, own_caches):
+def test_verdicts_hold_only_five_fields(call, own_caches):
     call()
     content = json.loads(verdicts(own_caches)[0].read_text())
-    assert set(content) == {"schema", "device", "kernel", "reason"}
+    assert set(content) == {"schema", "version", "device", "kernel", "reason"}
     assert np.isscalar(content["schema"])

@@ -20,13 +20,14 @@ from typing import Any
 
 import platformdirs
 
-from .. import environment
-from ..errors import CacheWarning
+from . import environment
+from .errors import CacheWarning
 
 try:
     import fcntl
 except ImportError:  # Windows: if two processes write at once, the entries of one may be lost
     fcntl = None  # type: ignore[assignment]
+_CAN_LOCK = fcntl is not None
 
 MAX_BYTES = 1 << 22  # pyclmm writes no larger file
 
@@ -72,6 +73,53 @@ def locked(path: Path) -> Iterator[None]:
             if fcntl is not None:
                 fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+class LockedFile:
+    """An empty file that this process locks until :meth:`remove` or its end, however it ends."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self._path, self._handle = path, handle
+
+    def remove(self) -> None:
+        """Delete the file and unlock it."""
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        with contextlib.suppress(OSError):
+            os.close(self._handle)
+
+
+def create_locked(path: Path) -> LockedFile | None:
+    """Create the empty file *path* and lock it. Returns None if that fails, and on Windows."""
+    if not _CAN_LOCK:
+        return None
+    handle = None
+    try:
+        _make_folder(path.parent)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if handle is not None:
+            LockedFile(path, handle).remove()
+        return None
+    return LockedFile(path, handle)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living process locks the file *path*. True if nothing can be told."""
+    if not _CAN_LOCK:
+        return True
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def _make_folder(path: Path) -> None:

@@ -1,0 +1,151 @@
+"""Programs in doubt, and the detour around a damaged cache of the driver.
+
+A driver may end its process while it builds a program or runs it for the first time, for example because a
+file of its cache is damaged: PoCL 3.0 and 3.1 do. Then every later process would end there too.
+
+A program is in doubt from its build until its first run has ended. That long it has a mark: a file in the
+cache folder that its process locks. A mark that nobody locks is of a process that died, and tells later
+processes to try the program in a child process first (see checks/selfcheck.py). If it fails there too, the
+device takes a detour: programs are compiled with one more macro, which no source reads. It gives them another
+place in every cache of binaries, so that damaged files are not read again. The detour is kept on disk.
+
+There are no marks where files cannot be written or locked, and none on Windows.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import threading
+import uuid
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from .. import environment, store
+from ..errors import ArgumentError, CacheWarning
+from ..kernels.device import DeviceInfo
+
+_SCHEMA = 1
+_MOST_DETOURS = 1 << 20
+_MOST_MARKS = 64  # each holds a file open; a plan that is never called keeps its programs in doubt
+
+_lock = threading.Lock()
+_marks: dict[Path, store.LockedFile] = {}  # this process's, by their paths
+_detours: dict[str, int] = {}  # by device
+
+
+def mark(device: DeviceInfo, digest: str) -> Path | None:
+    """Mark a program that is going to be built for *device*. Returns the mark, or None without one."""
+    path = store.folder("doubts", f"{_key(device, digest)}.{uuid.uuid4().hex}")
+    file = store.create_locked(path)
+    if file is None:
+        return None
+    with _lock:
+        _marks[path] = file
+        oldest = next(iter(_marks)) if len(_marks) > _MOST_MARKS else None
+    clear([oldest])
+    return path
+
+
+def clear(marks: Iterable[Path | None]) -> None:
+    """Remove marks of this process: the first run has ended, or the build has failed with an error."""
+    for path in marks:
+        if path is not None:
+            with _lock:
+                file = _marks.pop(path, None)
+            if file is not None:
+                file.remove()
+
+
+def of_the_dead(device: DeviceInfo, digests: Iterable[str]) -> list[Path]:
+    """The marks of processes that died while one of these programs was in doubt."""
+    keys = {_key(device, digest) for digest in digests}
+    try:
+        found = [path for path in store.folder("doubts").iterdir() if path.stem in keys]
+    except OSError:
+        return []
+    return [path for path in found if not store.is_locked(path)]
+
+
+def forget_the_dead(device: DeviceInfo, digests: Iterable[str]) -> None:
+    """Remove the marks of :func:`of_the_dead`."""
+    for path in of_the_dead(device, digests):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def detour(device: DeviceInfo) -> int:
+    """The number of the device's detour; 0 for none."""
+    key = _key(device)
+    if key not in _detours:
+        kept = store.read_json(_detour_file(device), _fault)
+        _detours.setdefault(key, 0 if kept is None else kept["detour"])
+    return _detours[key]
+
+
+def take_detour(device: DeviceInfo, number: int, keep: bool = False) -> None:
+    """Compile programs for *device* by this detour from now on; with *keep*, in later processes too."""
+    _detours[_key(device)] = number
+    if keep:
+        record = {"schema": _SCHEMA, "device": device.name, "detour": number}
+        store.write_json(_detour_file(device), record)
+
+
+def warn(device: DeviceInfo, what: str) -> None:
+    """Warn that a detour is taken on *device*, because of *what* happened."""
+    warnings.warn(
+        f"device {device.name!r}: {what}. Programs are compiled past the driver's cache from now on, because "
+        f"a file there seems to be damaged; delete {_driver_cache(device)}",
+        CacheWarning,
+        stacklevel=2,
+    )
+
+
+def _driver_cache(device: DeviceInfo) -> str:
+    if device.vendor != "pocl":
+        return "the cache folder of its driver"
+    folder = environment.POCL_CACHE_DIR.value or Path(platformdirs.user_cache_dir("pocl"), "kcache")
+    return f"PoCL's cache folder, {folder}"
+
+
+def checked(number: Any) -> int:
+    """*number* if it can be that of a detour. Raises ArgumentError."""
+    if type(number) is not int or not 0 <= number <= _MOST_DETOURS:
+        raise ArgumentError(f"detour must be a number from 0 to {_MOST_DETOURS}")
+    return number
+
+
+def _detour_file(device: DeviceInfo) -> Path:
+    return store.folder("detours", f"{_key(device)}.json")
+
+
+def _key(device: DeviceInfo, digest: str = "") -> str:
+    return hashlib.sha256("\n".join((*device.identity.values(), digest)).encode()).hexdigest()
+
+
+def _fault(content: Any) -> str | None:
+    """What is wrong with a detour from disk, or None."""
+    if not isinstance(content, dict) or set(content) != {"schema", "device", "detour"}:
+        return "it does not have a detour's keys"
+    if type(content["schema"]) is not int or content["schema"] != _SCHEMA:
+        return f"its schema is not {_SCHEMA}"
+    try:
+        checked(content["detour"])
+    except ArgumentError as error:
+        return str(error)
+    return None
+
+
+def _at_exit(pid: int = os.getpid()) -> None:
+    """A process that ends regularly leaves no mark. One that was forked leaves its parent's marks alone."""
+    if os.getpid() == pid:
+        clear(list(_marks))
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,201 @@
+"""Marks of programs in doubt, and detours around a damaged cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+from hypothesis import example, given
+
+import pyclmm
+from pyclmm import store
+from pyclmm.errors import ArgumentError, CacheWarning
+from pyclmm.opencl import doubts, program
+from pyclmm.opencl.devices import device_info
+from tests.support.faults import BUILD_FAILURE, cl_error, failing
+from tests.support.made_up import EPYC_POCL, H200
+from tests.test_store import json_values
+
+ROOT = Path(__file__).parents[2]
+
+# A process that has marks, and dies or ends.
+MARKING = """
+import os, sys
+from pyclmm.opencl import doubts, program
+from pyclmm.opencl.devices import device_info
+from tests.support.made_up import H200
+for digest in sys.argv[2:]:
+    doubts.mark(H200, digest)
+print("marked", flush=True)
+{"die": lambda: os._exit(1), "end": lambda: None, "wait": sys.stdin.read}[sys.argv[1]]()
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(own_caches):
+    return own_caches
+
+
+def marking(*args, **kwargs):
+    return subprocess.Popen(
+        [sys.executable, "-c", MARKING, *args],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+
+
+def marked(how, *digests):
+    """A process that marked *digests* for H200 and died or ended."""
+    process = marking(how, *digests)
+    process.communicate(timeout=60)
+    return process
+
+
+def test_a_process_that_died_leaves_its_marks():
+    marked("die", "one", "two")
+    assert len(doubts.of_the_dead(H200, ["one"])) == 1
+    assert len(doubts.of_the_dead(H200, ["one", "two", "three"])) == 2
+    assert not doubts.of_the_dead(H200, ["three"])
+    assert not doubts.of_the_dead(EPYC_POCL, ["one"]), "the mark is for another device"
+    doubts.forget_the_dead(H200, ["one"])
+    assert not doubts.of_the_dead(H200, ["one"])
+    assert doubts.of_the_dead(H200, ["two"])
+
+
+def test_a_process_that_ended_leaves_none(folder):
+    marked("end", "one")
+    assert not list((folder / "doubts").iterdir())
+
+
+def test_a_process_that_lives_is_not_taken_for_dead():
+    process = marking("wait", "one")
+    assert process.stdout.readline() == b"marked\n"
+    assert not doubts.of_the_dead(H200, ["one"])
+    process.kill()
+    process.communicate(timeout=60)
+    assert doubts.of_the_dead(H200, ["one"])
+
+
+def test_own_marks_are_those_of_the_living():
+    path = doubts.mark(H200, "one")
+    assert path.exists()
+    assert not doubts.of_the_dead(H200, ["one"])
+    doubts.clear([path])
+    assert not path.exists()
+    doubts.clear([path, None])
+
+
+def test_a_process_keeps_few_files_open(monkeypatch):
+    monkeypatch.setattr(doubts, "_MOST_MARKS", 3)
+    monkeypatch.setattr(doubts, "_marks", {})
+    paths = [doubts.mark(H200, str(number)) for number in range(5)]
+    assert [path.exists() for path in paths] == [False, False, True, True, True]
+    doubts.clear(paths)
+
+
+def test_a_folder_that_cannot_be_written_has_no_marks(folder):
+    folder.write_text("a file")
+    assert doubts.mark(H200, "one") is None
+    assert not doubts.of_the_dead(H200, ["one"])
+    doubts.take_detour(H200, 3, keep=True)
+    assert doubts.detour(H200) == 3, "in this process it holds all the same"
+
+
+def test_a_detour_is_kept_for_its_device(monkeypatch):
+    doubts.take_detour(H200, 2, keep=True)
+    doubts.take_detour(EPYC_POCL, 5)
+    monkeypatch.setattr(doubts, "_detours", {})  # as in a new process
+    assert doubts.detour(H200) == 2
+    assert doubts.detour(EPYC_POCL) == 0
+    assert doubts.detour(replace(H200, driver_version="another")) == 0
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 30, 1.0, True, "1 -I /", None])
+def test_only_a_small_number_is_a_detour(monkeypatch, folder, number):
+    with pytest.raises(ArgumentError, match="a number from 0 to"):
+        doubts.checked(number)
+    doubts.take_detour(H200, 2, keep=True)
+    [file] = (folder / "detours").iterdir()
+    store.write_json(file, {"schema": 1, "device": H200.name, "detour": number})
+    monkeypatch.setattr(doubts, "_detours", {})
+    with pytest.warns(CacheWarning, match="set aside: detour must be"):
+        assert doubts.detour(H200) == 0
+
+
+@given(json_values)
+@example({"schema": 2, "device": "d", "detour": 1})
+@example({"schema": True, "device": "d", "detour": 1})
+def test_no_other_json_is_a_detour(content):
+    assert doubts._fault(content) is not None
+
+
+# programs
+
+
+@pytest.fixture
+def own_queue(queue):
+    """A queue of a new context, in which no program is built yet."""
+    return cl.CommandQueue(cl.Context([queue.device]))
+
+
+def marks(folder):
+    return list((folder / "doubts").glob("*"))
+
+
+@pytest.fixture
+def unproven(monkeypatch):
+    """Programs that no self-check has run in this process, as with a verdict from disk."""
+    monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
+
+
+def test_a_program_is_in_doubt_until_its_first_run_has_ended(unproven, own_queue, folder):
+    a = np.ones((37, 41), np.float32)
+    plan = pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
+    assert len(marks(folder)) == 1
+    plan(a, a.T)
+    assert not marks(folder)
+
+
+def test_a_run_on_arrays_has_ended_when_a_later_call_sees_it(unproven, own_queue, folder):
+    a = cla.to_device(own_queue, np.ones((37, 41), np.float32))
+    plan = pyclmm.Matmul(a, a.T, kernel="naive")
+    plan(a, a.T)
+    assert len(marks(folder)) == 1
+    own_queue.finish()
+    plan(a, a.T)
+    assert not marks(folder)
+
+
+def test_a_self_check_that_has_run_leaves_no_doubt(own_queue, folder):
+    a = np.ones((37, 41), np.float32)
+    pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
+    assert not marks(folder)
+
+
+def test_a_build_that_fails_leaves_no_doubt(own_queue, folder):
+    a = np.ones((37, 41), np.float32)
+    with failing(program, "Program", cl_error(BUILD_FAILURE), always=True), pytest.raises(pyclmm.BuildError):
+        pyclmm.matmul(a, a.T, kernel="naive", queue=own_queue)
+    assert not marks(folder)
+    assert doubts.detour(device_info(own_queue.device)) == 0
+
+
+def test_a_build_that_fails_on_a_damaged_cache_is_repeated_past_it(own_queue):
+    a = np.ones((37, 41), np.float32)
+    with (
+        failing(program, "Program", cl_error(BUILD_FAILURE)) as fault,
+        pytest.warns(CacheWarning, match=r"matmul_naive did not build.* compiled past the .*; delete "),
+    ):
+        c = pyclmm.matmul(a, a.T, kernel="naive", queue=own_queue)
+    assert (c == 41).all()
+    assert doubts.detour(device_info(own_queue.device)) == 1
+    assert fault.calls == 2
