@@ -57,6 +57,20 @@ def test_c_is_updated_in_place(rng):
     want.check(c)
 
 
+@pytest.mark.parametrize("alphas", [(0.0, -0.0), (-0.0, 0.0)])
+def test_the_sign_of_a_zero_scalar_is_not_that_of_an_earlier_call(alphas, own_caches):
+    """0.0 == -0.0, so a plan that kept the first one did not set the second. Both count as 0."""
+    x = np.ones((2, 2), "f4")
+    plan = pyclmm.Matmul(x, x, alpha=alphas[0])
+    for alpha in alphas:
+        for scalar in (alpha, np.float32(alpha)):
+            assert not np.signbit(pyclmm.gemm(x, x, alpha=scalar)).any()
+            assert not np.signbit(plan(x, x, alpha=scalar)).any()
+    z = np.zeros((2, 2), "c8")
+    for alpha in (complex(alphas[0], 1), complex(alphas[1], 1)):  # -0.0 times 0, less 1 times 0, is -0.0
+        assert not np.signbit(pyclmm.gemm(z, z, alpha=alpha).real).any()
+
+
 def test_c_overlaps_out_in_part(rng):
     a, b, memory = numbers(rng, (6, 7), "f4"), numbers(rng, (7, 5), "f4"), numbers(rng, (8, 5), "f4")
     want = expected(a, b, memory[2:].copy(), beta=1)

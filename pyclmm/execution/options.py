@@ -15,6 +15,12 @@ from ..selection.select import KernelChoice
 
 
 @dataclass(frozen=True)
+_NUMBERS: tuple[tuple[Any, Any], ...] = (
+    (int, np.integer),
+    (float, np.floating),
+    (complex, np.complexfloating),
+)
+
 class Options:
     """The options of a plan; :func:`pyclmm.gemm` describes each."""
 
@@ -46,20 +52,20 @@ def _check_kind(name: str, value: Any, fits: bool, wanted: str) -> None:
 def plain_numbers(alpha: Any, beta: Any) -> tuple[complex, complex]:
     """alpha and beta as Python numbers. Raises DTypeError if one is not a number.
 
-    NumPy's numbers equal others that round to them, ``np.float32(0.1) == 0.1``, so a change could be missed.
+    A plan sets a number only if it differs from that of the call before. NumPy's numbers equal others that
+    round to them, ``np.float32(0.1) == 0.1``, and -0.0 equals 0.0: adding 0 makes it 0.0.
     """
     if type(alpha) is float and type(beta) is float:
-        return alpha, beta
+        return alpha + 0.0, beta + 0.0
     return _plain("alpha", alpha), _plain("beta", beta)
 
 
 def _plain(name: str, value: Any) -> complex:
-    for kind, plain in ((np.integer, int), (np.floating, float), (np.complexfloating, complex)):
-        if isinstance(value, kind):
-            return plain(value)
-    if not isinstance(value, int | float | complex):
-        raise DTypeError(f"{name} is a {type(value).__name__}; pass a number")
-    return value
+    for plain, numpys in _NUMBERS:
+        if isinstance(value, plain | numpys):
+            number: complex = plain(value) + plain(0)
+            return number
+    raise DTypeError(f"{name} is a {type(value).__name__}; pass a number")
 
 
 def beta_of(beta: complex | None, c: Any) -> complex:
