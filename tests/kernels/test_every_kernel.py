@@ -12,7 +12,16 @@ import pytest
 from pyclmm import TileConfig
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from pyclmm.problem.gemm import ACTIVATIONS
-from tests.support.cases import every_config, every_kernel, numbers, rotated, small_integers, two_configs
+from tests.support.cases import (
+    every_config,
+    every_kernel,
+    is_positive_zero,
+    numbers,
+    rotated,
+    small_integers,
+    two_configs,
+    zero_products,
+)
 from tests.support.oracle import gemm as expected
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -109,6 +118,63 @@ def test_denormals_and_negative_zero(subject):
     assert np.array_equal(got, a @ b)
     negative = subject(a, b, np.full((3, 3), -0.0, "f4"), alpha=0, beta=1)
     assert np.array_equal(negative, np.zeros((3, 3)))
+
+
+# ---- the sign of zero (docs/semantics.md) ------------------------------------------------------
+
+
+@every_config
+def test_the_sign_of_zero_is_positive(subject):
+    """Sums start from +0.0, and rounding to nearest gives +0.0 + -0.0 = +0.0."""
+    for m, n, k in subject.shapes([(7, 5, 1), (1, 9, 1), (6, 1, 3), (17, 18, 33)]):
+        for a, b in zero_products(m, n, k):
+            assert is_positive_zero(subject(a, b)), (m, n, k)
+    m, n, _ = subject.shape(5, 6, 0)
+    assert is_positive_zero(subject(np.ones((m, 0), "f4"), -np.ones((0, n), "f4")))
+
+
+@rotated(["name"], [(n,) for n in ELEMENT_TYPES if dtype_of(n).kind in "fcV"], by=2)
+def test_the_sign_of_zero_of_every_type(subject, name):
+    m, n, k = subject.shape(9, 6, 5)
+    for a, b in zero_products(m, n, k, dtype_of(name)):
+        assert is_positive_zero(subject(a, b))
+
+
+@every_kernel
+def test_the_sign_of_zero_is_ieees_after_the_sum(subject):
+    """alpha (+0.0) + beta C + bias, one operation after the other, and relu keeps what is not below zero."""
+    m, n, k = subject.shape(6, 5, 7)
+    a, b, plus = -np.zeros((m, k), "f4"), np.ones((k, n), "f4"), np.float32(0)
+    for alpha, beta, c, bias in (
+        (-2, 0, None, None),
+        (1, 1, -0.0, None),
+        (-1, 1, -0.0, None),
+        (-1, 1, 0.0, None),
+        (-1, -1, 0.0, None),
+        (1, 0, None, -0.0),
+        (-1, 0, None, -0.0),
+        (-1, -3, 0.0, -0.0),
+        (0, 1, -0.0, None),
+    ):
+        want = alpha * plus
+        want = want if c is None else want + np.float32(beta) * np.float32(c)
+        want = want if bias is None else want + np.float32(bias)
+        given = [] if c is None else [np.full((m, n), c, "f4")]
+        call = {"alpha": alpha, "beta": beta, "bias": None if bias is None else np.full(n, bias, "f4")}
+        activation = "relu" if given and bias is not None else None
+        got = subject(a, b, *given, activation=activation, **call)
+        assert (got == 0).all()
+        assert (np.signbit(got) == np.signbit(want)).all(), (alpha, beta, c, bias)
+
+
+@every_kernel
+def test_the_sign_of_zero_that_a_store_rounds_to_is_that_of_the_sum(subject):
+    """-2^-28 is a float32, and as a float16 it is -0.0."""
+    m, n, k = subject.shape(5, 6, 1)
+    a, b = np.full((m, k), -(2.0**-14), "f2"), np.full((k, n), 2.0**-14, "f2")
+    got = subject(a, b)
+    assert (got == 0).all()
+    assert np.signbit(got).all()
 
 
 @two_configs

@@ -225,3 +225,20 @@ def numbers(rng, shape, dtype):
 def small_integers(rng, shape, dtype):
     """Elements whose products and sums are exact in every float type."""
     return rng.integers(-3, 4, shape).astype(dtype)
+
+
+def zero_products(m, n, k, dtype="f4"):
+    """Operands whose product is exactly zero: terms of -0.0, in three ways, and terms that cancel."""
+    zeros, ones = (np.zeros, np.ones)
+    yield -zeros((m, k), dtype), ones((k, n), dtype)
+    yield ones((m, k), dtype), -zeros((k, n), dtype)
+    yield -ones((m, k), dtype), zeros((k, n), dtype)
+    if k > 1:
+        cancel = zeros((m, k), dtype)
+        cancel[:, 0], cancel[:, k - 1] = -3, 3
+        yield cancel, ones((k, n), dtype)
+
+
+def is_positive_zero(x):
+    """Whether every element is +0.0, of a complex number in both parts."""
+    return bool((x == 0).all()) and not (np.signbit(x.real).any() or np.signbit(x.imag).any())

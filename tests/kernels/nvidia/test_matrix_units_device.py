@@ -17,7 +17,7 @@ import pyclmm
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.nvidia.matrix_units import compute_capability
 from pyclmm.problem.gemm import GemmProblem
-from tests.support.cases import DEVICE
+from tests.support.cases import DEVICE, is_positive_zero, zero_products
 from tests.support.oracle import one_by_one
 
 pytestmark = pytest.mark.skipif(
@@ -90,6 +90,14 @@ def test_every_layout_is_exact(queue, rng, name, dtype, precision, result, trans
         how = {"trans_a": trans[0], "trans_b": trans[1], "precision": precision, "dtype": result}
         got = run(name, *on_device, queue=queue, **how).get()
         assert np.array_equal(got, exact(a, b, got.dtype)), (m, n, k, pad)
+
+
+@kinds
+def test_the_sign_of_zero_is_positive(name, dtype, precision, result):
+    """PTX does not say what a matrix unit gives for terms of -0.0; the sums that it adds to are +0.0."""
+    for m, n, k in ((64, 128, 32), (9, 6, 1), (131, 77, 93)):
+        for a, b in zero_products(m, n, k, np.dtype(dtype)):
+            assert is_positive_zero(run(name, a, b, precision=precision, dtype=result)), (m, n, k)
 
 
 @kinds
