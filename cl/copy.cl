@@ -5,11 +5,43 @@
  * Some operands cannot be read by any kernel (no unit stride, or a dtype that must be rounded first). They are
  * copied to a dense temporary. A result is copied to an `out` that no kernel can write.
  *
+ * What the target's type cannot hold is dropped, as NumPy's casting="unsafe" does: imaginary parts; the fraction of a
+ * number that becomes an integer; the bits of an integer beyond the target's. A bool is whether a number is not zero.
+ *
  * Index map, in elements: i * rs + j * cs + batch_offsets[2 z] (source), [2 z + 1] (target).
  * Macros: those of types.h, where A is the source and OUT the target, and ACC_TYPE is wide enough for both.
  * Technique: none. Memory bandwidth limits the speed.
  */
 #include "include/types.h"
+
+/* converted_<OUT_TYPE>(v): v, an ACC_T, as put_<OUT_TYPE> takes it. */
+#define converted_bool(v) NOT_ZERO(v)
+#define converted_int8(v) WHOLE(REAL_PART(v))
+#define converted_int16(v) WHOLE(REAL_PART(v))
+#define converted_int32(v) WHOLE(REAL_PART(v))
+#define converted_int64(v) WHOLE(REAL_PART(v))
+#define converted_uint8(v) WHOLE(REAL_PART(v))
+#define converted_uint16(v) WHOLE(REAL_PART(v))
+#define converted_uint32(v) WHOLE(REAL_PART(v))
+#define converted_uint64(v) WHOLE(REAL_PART(v))
+#define converted_float16(v) REAL_PART(v)
+#define converted_bfloat16(v) REAL_PART(v)
+#define converted_float32(v) REAL_PART(v)
+#define converted_float64(v) REAL_PART(v)
+#define converted_complex64(v) (v)
+#define converted_complex128(v) (v)
+#if PLANES == 2
+#define REAL_PART(v) ((v).x)
+#define NOT_ZERO(v) ((v).x != 0 || (v).y != 0)
+#else
+#define REAL_PART(v) (v)
+#define NOT_ZERO(v) ((v) != 0)
+#endif
+#if SAME_TYPE(ACC_TYPE, uint64)
+#define WHOLE(x) (x)
+#else
+#define WHOLE(x) ((x) < 0 ? (ulong)(long)(x) : (ulong)(x)) /* neither conversion takes every float */
+#endif
 
 __kernel void copy_strided(
     const int rows, const int cols,
@@ -25,5 +57,5 @@ __kernel void copy_strided(
   source += source_offset + batch_offsets[2 * z];
   target += target_offset + batch_offsets[2 * z + 1];
   const ACC_T value = LOAD_A(source, i * source_rs + j * source_cs);
-  STORE_OUT(target, i * target_rs + j * target_cs, value);
+  STORE_OUT(target, i * target_rs + j * target_cs, CAT(converted_, OUT_TYPE)(value));
 }

@@ -17,8 +17,9 @@ from .execution.options import Options, beta_of, plain_numbers
 from .opencl import program, queues
 from .opencl.devices import DeviceChoice
 from .plan import Matmul
+from .problem.axes import back, core_axes, last
 from .problem.precision import chosen
-from .problem.words import Activation, Precision, Trans
+from .problem.words import Activation, Casting, Precision, Trans
 from .selection.select import KernelChoice
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ def matmul(
     kernel: KernelChoice = "auto",
     precision: Precision | None = None,
     dtype: DTypeLike | None = None,
+    casting: Casting = "same_kind",
+    axes: list[Any] | None = None,
+    axis: Any = None,
     wait_for: list[cl.Event] | None = None,
 ) -> Any:
     """The matrix product of two arrays, as :func:`numpy.matmul` defines it.
@@ -62,8 +66,8 @@ def matmul(
         bfloat16, float32, float64, complex64, complex128. A subclass of ndarray is read as its plain array,
         but a masked array, or a subclass with its own arithmetic (physical units), raises DTypeError.
     out
-        The array to write. It has the result's shape, and a dtype to which the result casts by "same_kind".
-        It may overlap an operand.
+        The array to write. It has the result's shape, and a dtype to which the result casts by *casting*. It
+        may overlap an operand.
     queue
         The queue to use. Default for Arrays: their own queue. Default for NumPy arrays: a cached queue on the
         device that ``PYOPENCL_CTX`` names, else on the largest GPU, else on the first device.
@@ -78,6 +82,16 @@ def matmul(
         :func:`pyclmm.default_precision` block, else "highest".
     dtype
         The dtype to compute in, as for a NumPy ufunc.
+    casting
+        NumPy's rule for the casts of the operands and of the result: "no", "equiv", "safe", "same_kind" or
+        "unsafe". A cast that drops imaginary parts gives NumPy's ComplexWarning.
+    axes
+        Where the core axes lie, as for a NumPy ufunc: a list with a tuple for each of a, b and the result,
+        ``[(-2, -1), (-2, -1), (-2, -1)]`` by default. A tuple of one axis, for a 1-D operand, may be an int;
+        that of the result of two 1-D operands is ``()``. Nothing is copied: the operands and *out* are read
+        and written as views, and a new result is a view of a C-contiguous array.
+    axis
+        Not for a matrix product: any value raises DTypeError, as numpy.matmul raises TypeError. Use *axes*.
     wait_for
         Events to wait for before the product begins.
 
@@ -94,9 +108,14 @@ def matmul(
     see :mod:`pyclmm.errors`.
     """
     operands = collect(a, b, out=out)
-    requested = ("N", "N", None, kernel, chosen(precision), _dtype(dtype))
+    if axes is not None or axis is not None:
+        cores = core_axes({name: x.ndim for name, x in operands.items()}, axes, axis)
+        operands = {name: x.transpose(last(x.ndim, cores[name])) for name, x in operands.items()}
+    requested = ("N", "N", None, kernel, chosen(precision), casting, _dtype(dtype))
     result = _run(operands, requested, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
-    return result if out is None else out
+    if out is not None:
+        return out
+    return result if axes is None else result.transpose(back(result.ndim, cores["out"]))
 
 
 @overload
@@ -141,6 +160,7 @@ def gemm(
     kernel: KernelChoice = "auto",
     precision: Precision | None = None,
     dtype: DTypeLike | None = None,
+    casting: Casting = "same_kind",
     wait_for: list[cl.Event] | None = None,
 ) -> Any:
     """BLAS's GEMM with an epilogue: ``act(alpha op(a) op(b) + beta c + bias)``.
@@ -149,7 +169,7 @@ def gemm(
 
     c
         Multiplied by *beta* and added. Its shape is the result's shape, and its dtype casts to the result's
-        by "same_kind". It is not changed unless it is also *out*: ``gemm(a, b, c, beta=1.0, out=c)`` updates
+        by *casting*. It is not changed unless it is also *out*: ``gemm(a, b, c, beta=1.0, out=c)`` updates
         it in place, as BLAS does.
     alpha, beta
         Scalars, converted to the accumulator's type. *beta* is required with *c*; without *c* it must be 0 or
@@ -167,7 +187,7 @@ def gemm(
     """
     operands = collect(a, b, c, bias, out)
     alpha, beta = plain_numbers(alpha, beta_of(beta, c))
-    requested = (trans_a, trans_b, activation, kernel, chosen(precision), _dtype(dtype))
+    requested = (trans_a, trans_b, activation, kernel, chosen(precision), casting, _dtype(dtype))
     result = _run(operands, requested, queue_of(operands, queue, device), alpha, beta, wait_for)
     return result if out is None else out
 

@@ -19,7 +19,7 @@ from .execution.options import Options, beta_of, check_scalars, events_of, plain
 from .kernels.config import TileConfig
 from .opencl.devices import DeviceChoice
 from .problem.precision import chosen
-from .problem.words import Activation, Precision, Trans
+from .problem.words import Activation, Casting, Precision, Trans
 from .selection.explanation import Explanation, explain
 from .selection.select import KernelChoice
 
@@ -110,6 +110,7 @@ class Matmul(Generic[ArrayT]):
         kernel: KernelChoice = "auto",
         precision: Precision | None = None,
         dtype: DTypeLike | None = None,
+        casting: Casting = "same_kind",
         workspace_limit: int | None = None,
         constant_b: bool = False,
     ) -> None:
@@ -119,6 +120,7 @@ class Matmul(Generic[ArrayT]):
             activation,
             kernel,
             chosen(precision),
+            casting,
             None if dtype is None else np.dtype(dtype),
             workspace_limit,
             constant_b,

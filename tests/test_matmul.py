@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import nullcontext
+
 import numpy as np
 import pyopencl.array as cla
 import pytest
@@ -9,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyclmm
-from tests.support.calls import draw_matmul, judge
+from pyclmm import api
+from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
+from tests.support.calls import draw_axes, draw_matmul, judge, matmul_kind
 from tests.support.cases import numbers, small_integers
 
 randoms = st.randoms(use_true_random=False)
@@ -27,6 +32,27 @@ def test_float32_operands_of_any_shape_and_layout(place, queue, r):
 @given(r=randoms)
 def test_operands_of_any_dtype(place, queue, r):
     judge(draw_matmul(r, place), queue)
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+@settings(max_examples=120)
+@given(r=randoms)
+def test_casting(place, queue, r):
+    types = ["bool", "uint8", "int64", "float16", "bfloat16", "float32", "complex64"]
+    kind = matmul_kind(r, types) | {"casting": r.choice([*CASTINGS, "unsafe"]), "kernel": "naive"}
+    if r.random() < 0.4:
+        kind["dtype"] = r.choice([t for t in types if t != "bfloat16"])
+    judge(draw_matmul(r, place, kind=kind), queue)
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+@settings(max_examples=250)
+@given(r=randoms)
+def test_axes(place, queue, r):
+    kind = matmul_kind(r, ["float32"])
+    kind.pop("casting", None)
+    call = draw_matmul(r, place, kind=kind)
+    judge(call if "axes" in call else draw_axes(r, call), queue)
 
 
 @settings(max_examples=150)
@@ -150,6 +176,139 @@ def test_longlong_on_arrays(own_caches, queue):
     for letter in "lqlq":
         x = cla.to_device(queue, np.ones((2, 2), letter))
         assert pyclmm.matmul(x, x).dtype.char == letter
+
+
+# ---- casting and axes -------------------------------------------------------------------------
+
+
+def places(queue):
+    """Ways to make an operand of a NumPy array: itself, and an Array."""
+    return np.asarray, lambda x: cla.to_device(queue, x)
+
+
+def on_host(x):
+    return x.get() if isinstance(x, cla.Array) else x
+
+
+@pytest.mark.parametrize("target", [t for t in ELEMENT_TYPES if not t.startswith("complex")])
+@pytest.mark.parametrize("source", ["bfloat16", "float32", "float64", "complex64"])
+def test_unsafe_casts_give_what_astype_gives(queue, source, target):
+    """Of an operand and of the result. Imaginary parts, fractions and bits beyond the width are dropped."""
+    wanted = dtype_of(target)
+    x = np.array([[0.5, 2.75], [0, 200 if wanted.kind == "u" else -100]], dtype_of(source))
+    if x.dtype.kind == "c":
+        x += 2j
+    warns = x.dtype.kind == "c" and wanted.kind in "iuf"  # not bool and bfloat16
+
+    def warned():
+        return pytest.warns(np.exceptions.ComplexWarning) if warns else nullcontext()
+
+    with warned():
+        want = x.astype(wanted)
+    for place in places(queue):
+        out = place(np.zeros((2, 2), wanted))
+        call = {"casting": "unsafe", "kernel": "naive"}
+        with warned():
+            cast_first = pyclmm.matmul(place(x), place(np.eye(2, dtype=wanted)), dtype=wanted, **call)
+        with warned():
+            cast_last = pyclmm.matmul(place(x), place(np.eye(2, dtype=x.dtype)), out=out, **call)
+        for got in (cast_first, cast_last):
+            assert got.dtype == wanted
+            assert np.array_equal(on_host(got), want)
+
+
+def test_floats_beyond_an_integer_type_wrap_on_arrays(queue):
+    """C does not define this cast, so NumPy's differs between processors; the copy kernel's is the same."""
+    x = cla.to_device(queue, np.array([[-1.5, 300.0], [-129, 2.0**40 + 5]]))
+    one = cla.to_device(queue, np.eye(2))
+    want = np.array([[-1, 300], [-129, 2**40 + 5]])
+    for target in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"):
+        out = cla.zeros(queue, (2, 2), np.dtype(target))
+        assert np.array_equal(pyclmm.matmul(x, one, out=out, casting="unsafe").get(), want.astype(target))
+
+
+def test_a_dropped_imaginary_part_warns_in_every_call(queue):
+    z = np.full((2, 2), 1 + 1j, "c8")
+    for place in places(queue):
+        x, out = place(z), place(np.zeros((2, 2), "f4"))
+        plan = pyclmm.Matmul(x, x, out=out, casting="unsafe")
+        for call in (pyclmm.matmul, pyclmm.matmul, plan):
+            given = {} if call is plan else {"casting": "unsafe"}
+            with pytest.warns(np.exceptions.ComplexWarning, match="discards the imaginary part"):
+                call(x, x, out=out, **given)
+
+
+def test_c_and_bias_are_cast_by_the_same_rule(queue):
+    x, c = np.full((2, 2), 2, "i4"), np.full((2, 2), 1.75, "f4")
+    for place in places(queue):
+        operands = place(x), place(x), place(c)
+        call = {"beta": 1, "bias": place(c[0].copy())}
+        with pytest.raises(
+            pyclmm.DTypeError, match="c: cannot cast float32 to int32 by the rule 'same_kind'"
+        ):
+            pyclmm.gemm(*operands, **call)
+        assert (on_host(pyclmm.gemm(*operands, casting="unsafe", **call)) == 10).all()
+        with pytest.raises(pyclmm.DTypeError, match="rule 'no'"):
+            pyclmm.gemm(place(x), place(x), place(x.astype("i2")), beta=1, casting="no")
+
+
+def test_calls_of_other_casting_have_other_plans(own_caches):
+    x = np.full((2, 2), 1.5, "f4")
+    for _ in range(2):
+        assert pyclmm.matmul(x, x, dtype="i4", casting="unsafe")[0, 0] == 2
+        with pytest.raises(pyclmm.DTypeError, match="with casting rule 'same_kind'"):
+            pyclmm.matmul(x, x, dtype="i4")
+        with pytest.raises(pyclmm.DTypeError, match="with casting rule 'safe'"):
+            pyclmm.matmul(x, x, out=np.zeros((2, 2), "f2"), casting="safe")
+        assert pyclmm.matmul(x, x, out=np.zeros((2, 2), "f2"))[0, 0] == 4.5
+
+
+@pytest.mark.parametrize("casting", ["foo", "same_value", 3, None, ["no"]])
+def test_a_rule_that_numpy_does_not_have(casting):
+    x = np.ones((2, 2))
+    with pytest.raises((TypeError, ValueError), match=r"casting must be") as numpys:
+        np.matmul(x, x, casting=casting)
+    kind = TypeError if isinstance(numpys.value, TypeError) else ValueError
+    for call in (pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul):
+        with pytest.raises(kind, match=str(numpys.value).split(" not ")[0].split(" (")[0]) as got:
+            call(x, x, casting=casting)
+        assert isinstance(got.value, pyclmm.PyclmmError)
+
+
+@pytest.mark.parametrize("given", [{"axis": 0}, {"axis": -1, "axes": [(0, 1)] * 3}])
+def test_axis_is_refused_in_numpys_words(queue, given):
+    x = np.ones((2, 2))
+    with pytest.raises(TypeError) as numpys:
+        np.matmul(x, x, **given)
+    for place in places(queue):
+        with pytest.raises(pyclmm.DTypeError, match=re.escape(str(numpys.value)) + r".*pass axes="):
+            pyclmm.matmul(place(x), place(x), **given)
+
+
+def test_axes_copy_nothing(queue, rng, own_caches):
+    """Operands and out are read and written as views, with other strides."""
+    x, y = small_integers(rng, (5, 7, 4), "f4"), small_integers(rng, (3, 5), "f4")
+    axes = [(2, 0), (1, 0), (-1, -3)]
+    want = np.matmul(x, y, axes=axes)
+    for place in places(queue):
+        out = place(np.zeros((3, 7, 4), "f4"))
+        assert pyclmm.matmul(place(x), place(y), out=out, axes=axes, kernel="tiled") is out
+        assert isinstance(out, np.ndarray) or out.events, "the event of the view is that of out"
+        assert np.array_equal(on_host(out), want)
+    table = 7 * 4 * 8  # bytes: a row of four offsets for each product
+    assert [plan.workspace_nbytes for plan in api._plans.values()] == [table] * 2
+
+
+def test_the_result_has_the_order_that_axes_gives_it(queue):
+    """The product is C-contiguous, and the result is a view of it, as numpy.matmul's is."""
+    x = np.ones((2, 3, 4), "f4")
+    y = np.ones((4, 5), "f4")
+    for item in ((0, 1), (1, 0), (2, 0), (-3, 1)):
+        axes = [(1, 2), (0, 1), item]
+        want = np.matmul(x, y, axes=axes)
+        for place in places(queue):
+            got = pyclmm.matmul(place(x), place(y), axes=axes)
+            assert (got.shape, got.strides) == (want.shape, want.strides)
 
 
 # ---- what NumPy's own tests match --------------------------------------------------------------

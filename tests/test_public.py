@@ -18,6 +18,7 @@ from pyclmm.opencl import devices as devices_module
 from pyclmm.opencl import queues
 from pyclmm.problem import words
 from pyclmm.problem.canonical import TRANSPOSES
+from pyclmm.problem.dtypes import CASTINGS
 from pyclmm.problem.gemm import ACTIVATIONS
 from pyclmm.problem.precision import PRECISIONS
 from pyclmm.tools import tuner
@@ -63,6 +64,7 @@ def test_kernels_show_names_and_summaries():
 def test_literals_list_the_words_that_are_taken():
     assert get_args(words.Trans) == TRANSPOSES
     assert get_args(words.Activation) == ACTIVATIONS
+    assert get_args(words.Casting) == CASTINGS
     assert get_args(words.Precision) == PRECISIONS == ("highest", "high", "medium")
 
 

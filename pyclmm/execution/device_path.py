@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
+import numpy as np
 import pyopencl as cl
 
 from ..opencl import arrays
@@ -11,6 +13,8 @@ from ..opencl.binding import Constant, scalars_of
 from .execute import Executable
 from .operands import Operands, checked, problem_name, read_operands
 from .options import Options, check_scalars
+
+_DROPPED = "Casting complex values to real discards the imaginary part"  # NumPy's words
 
 
 class DevicePath:
@@ -24,7 +28,7 @@ class DevicePath:
         gemm = checked(specs, options, alpha, beta, out_is_copied=bool(overlapping))
         check_scalars(gemm, alpha, beta)
         self.executable = Executable(queue, gemm, options.kernel, options.workspace_limit)
-        self._is_empty = gemm.is_empty
+        self._is_empty, self._warns = gemm.is_empty, gemm.warns
         self._results = arrays.Results(gemm.shape, gemm.dtype, self.executable.device)
         self._arrays = [*read_operands(gemm, operands), ("out", "out")]
         self._constant = problem_name(gemm, "b") if options.constant_b else None
@@ -59,6 +63,8 @@ class DevicePath:
         """
         if self._is_empty:
             return []
+        if self._warns:
+            warnings.warn(_DROPPED, np.exceptions.ComplexWarning, stacklevel=2)
         buffers: dict[str, Any] = {}
         offsets: dict[str, int] = {}
         out = operands["out"]

@@ -47,8 +47,8 @@ class HostPath:
             check_writeable(out.flags.writeable)
         self._device = device = device_info(queue.device)
         copied = {name: x.dtype.newbyteorder("=") for name, x in operands.items() if self._is_copied(name, x)}
-        layouts = {
-            name: host_memory.dense_layout(x.shape, copied[name], device)
+        layouts = {  # with their own byte order, which the rule "no" does not let change
+            name: host_memory.dense_layout(x.shape, x.dtype, device)
             if name in copied
             else host_memory.layout(x, device)
             for name, x in operands.items()
@@ -57,6 +57,7 @@ class HostPath:
         out_is_copied = bool(overlapping) or "out" in copied
         gemm = checked(layouts, options, alpha, beta, out_is_copied, host_memory.new_align(device))
         check_scalars(gemm, alpha, beta)
+        self._casting = options.casting
         self._in_place = out is not None and gemm.out_copy is None
         copied |= {problem_name(gemm, name): dtype_of(copy.target_type) for name, copy in gemm.copies}
         self._inputs = [
@@ -104,7 +105,7 @@ class HostPath:
         if out is None:
             return target if target.ndim else target[()]  # 1-D @ 1-D gives a scalar, as in NumPy
         if target is not out:
-            np.copyto(out, target, casting="same_kind")
+            np.copyto(out, target, casting=self._casting)
         return out
 
     def _multiply(

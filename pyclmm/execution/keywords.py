@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from ..opencl.devices import DeviceChoice
-from ..problem.words import Activation, Precision, Trans
+from ..problem.words import Activation, Casting, Precision, Trans
 from ..selection.select import KernelChoice
 
 
@@ -20,11 +20,13 @@ class Keywords(TypedDict, total=False):
     kernel: KernelChoice
     precision: Precision | None
     dtype: DTypeLike | None
+    casting: Casting
 
 
 class MatmulKeywords(Keywords, total=False):
-    """Keywords of matmul."""
+    """Keywords of matmul. Every value of ``axis`` raises, so it is not one of them."""
 
+    axes: list[Any] | None
     wait_for: list[cl.Event] | None
 
 

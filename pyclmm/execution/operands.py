@@ -134,6 +134,7 @@ def checked(
         layouts["b"],
         out=layouts.get("out"),
         dtype=options.dtype,
+        casting=options.casting,
         trans_a=options.trans_a,
         trans_b=options.trans_b,
         epilogue=Epilogue(layouts.get("c"), layouts.get("bias"), options.activation, reads_c=beta != 0),

@@ -10,17 +10,19 @@ import pyopencl as cl
 
 from ..errors import ArgumentError, DTypeError
 from ..kernels.config import TileConfig
+from ..problem.dtypes import check_casting
 from ..problem.gemm import Gemm
+from ..problem.words import Casting
 from ..selection.select import KernelChoice
 
-
-@dataclass(frozen=True)
 _NUMBERS: tuple[tuple[Any, Any], ...] = (
     (int, np.integer),
     (float, np.floating),
     (complex, np.complexfloating),
 )
 
+
+@dataclass(frozen=True)
 class Options:
     """The options of a plan; :func:`pyclmm.gemm` describes each."""
 
@@ -29,11 +31,13 @@ class Options:
     activation: str | None = None
     kernel: KernelChoice = "auto"
     precision: str = "highest"
+    casting: Casting = "same_kind"
     dtype: np.dtype[Any] | None = None
     workspace_limit: int | None = None
     constant_b: bool = False
 
     def __post_init__(self) -> None:
+        check_casting(self.casting)
         for name in ("trans_a", "trans_b"):
             _check_kind(name, getattr(self, name), isinstance(getattr(self, name), str), "a string")
         named = self.activation is None or isinstance(self.activation, str)

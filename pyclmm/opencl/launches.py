@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..kernels.interface import Arg, Launch, Program, Table, Work, Workspace, round_up
-from ..problem.dtypes import ACCUMULATOR, COMPLEX, dtype_of
+from ..problem.dtypes import ACCUMULATOR, COMPLEX, dtype_of, narrows
 from ..problem.gemm import Copy, Gemm
 
 _COPY_GROUP = 16  # work-items of a copy's work-group
@@ -105,7 +105,12 @@ def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], ba
 
 
 def intermediate_type(source: str, target: str) -> str:
-    """A type through which a conversion from *source* to *target* is exact until its last rounding."""
+    """A type through which a conversion from *source* to *target* is exact until its last rounding.
+
+    For a target of a lesser kind it is the source's own: cl/copy.cl drops what the target cannot hold.
+    """
+    if narrows(source, target):
+        return ACCUMULATOR[source]
     if target in COMPLEX:
         return target
     if "float64" in (source, target):

@@ -28,6 +28,7 @@ from .gemm import (
     dense_strides,
 )
 from .precision import checked
+from .words import Casting
 
 TRANSPOSES = ("N", "T", "C")
 LAYOUTS = ("NN", "NT", "TN", "TT")
@@ -221,6 +222,7 @@ def checked_gemm(
     *,
     out: Operand | None = None,
     dtype: DTypeLike | None = None,
+    casting: Casting = "same_kind",
     trans_a: str = "N",
     trans_b: str = "N",
     epilogue: Epilogue | None = None,
@@ -238,7 +240,7 @@ def checked_gemm(
     Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (names) and UnsupportedError
     (dimensions over 2^31 - 2^16, strides that are not whole elements).
     """
-    computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, out.dtype if out else None)
+    computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, out.dtype if out else None, casting)
     a2, b2 = _promoted(a, b)
     ma = _transposed(_matrix(a2, "a"), trans_a, "trans_a", len(a.shape) == 1)
     mb = _transposed(_matrix(b2, "b"), trans_b, "trans_b", len(b.shape) == 1)
@@ -252,7 +254,7 @@ def checked_gemm(
         raise _unfit(out.shape, shape, core_axes)
     new = replace(dense(shape, computed), align=MAX_ALIGN if host_align is None else host_align)
     target = _expanded(new if out is None else out, a, b)
-    builder = _Builder(computed, batch, checked(precision), out_is_copied, host_align)
+    builder = _Builder(computed, batch, casting, checked(precision), out_is_copied, host_align)
     builder.epilogue(epilogue or Epilogue(), a, b, full_shape, shape)
     return builder.build(ma, mb, _matrix(target, "out"), shape, alpha_is_zero)
 
@@ -264,6 +266,7 @@ class _Builder:
         self,
         computed: np.dtype[Any],
         batch: tuple[int, ...],
+        casting: Casting,
         precision: str,
         out_is_copied: bool,
         host_align: int | None,
@@ -271,6 +274,7 @@ class _Builder:
         self.dtype = computed
         self.computed = dtypes.type_name(computed, "result")
         self.batch = batch
+        self.casting = casting
         self.precision = precision
         self.out_is_copied = out_is_copied
         self.on_host = host_align is not None
@@ -308,7 +312,7 @@ class _Builder:
 
     def _check_cast(self, x: Operand, argument: str) -> None:
         dtypes.type_name(x.dtype, argument)
-        dtypes.check_cast(x.dtype, self.dtype, argument)
+        dtypes.check_cast(x.dtype, self.dtype, argument, self.casting)
 
     def _bias(self, bias: Operand, a: Operand, b: Operand, full: tuple[int, ...]) -> _Matrix:
         m, n = full[-2:]

@@ -6,12 +6,13 @@ its NumPy name, and the OpenCL C sources use the same name (cl/include/types.h).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..errors import DTypeError
+from ..errors import ArgumentError, DTypeError
+from .words import Casting
 
 try:
     import ml_dtypes
@@ -42,6 +43,7 @@ ACCUMULATOR = {
 }
 ELEMENT_TYPES = tuple(ACCUMULATOR)
 COMPLEX = ("complex64", "complex128")
+CASTINGS = get_args(Casting)
 # Computed type -> the types that a kernel may store it as, with one more rounding. Any other result is stored
 # in its computed type and converted by a copy afterwards, as NumPy does.
 _NARROWING_STORES = {
@@ -72,22 +74,34 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-def check_cast(source: np.dtype[Any], target: np.dtype[Any], argument: str) -> None:
-    """Raise DTypeError unless NumPy's rule "same_kind" casts *source* to *target*."""
-    if not np.can_cast(source, target, "same_kind"):
-        raise DTypeError(f"{argument}: cannot cast {source} to {target} by the rule 'same_kind'")
-    if source.kind == "c" and target.kind != "c":  # NumPy allows this for the types of ml_dtypes
+def check_casting(casting: str) -> None:
+    """Raise ArgumentError for a rule that no ufunc has, DTypeError for no string. NumPy's words."""
+    if not isinstance(casting, str):
+        raise DTypeError(f"casting must be str, not {type(casting).__name__}; pass one of {CASTINGS}")
+    if casting not in CASTINGS:
+        raise ArgumentError(f"casting must be one of {', '.join(map(repr, CASTINGS))}, not {casting!r}")
+
+
+def check_cast(source: np.dtype[Any], target: np.dtype[Any], argument: str, casting: Casting) -> None:
+    """Raise DTypeError unless NumPy's rule *casting* casts *source* to *target*."""
+    if not np.can_cast(source, target, casting):
+        raise DTypeError(f"{argument}: cannot cast {source} to {target} by the rule {casting!r}")
+    if casting != "unsafe" and source.kind == "c" != target.kind:  # ml_dtypes allows this by "same_kind"
         raise DTypeError(f"{argument}: casting {source} to {target} would drop the imaginary part")
 
 
 def result_dtype(
-    a: np.dtype[Any], b: np.dtype[Any], dtype: DTypeLike | None, out: np.dtype[Any] | None
+    a: np.dtype[Any],
+    b: np.dtype[Any],
+    dtype: DTypeLike | None,
+    out: np.dtype[Any] | None,
+    casting: Casting = "same_kind",
 ) -> np.dtype[Any]:
-    """The dtype that ``numpy.matmul(a, b, dtype=dtype)`` computes in.
+    """The dtype that ``numpy.matmul(a, b, dtype=dtype, casting=casting)`` computes in.
 
     Operands of bfloat16 give float32, as in ``numpy.matmul``, or bfloat16 with ``dtype=bfloat16``. Raises
-    DTypeError if *out* cannot hold the result by NumPy's "same_kind" rule, if numpy.matmul raises TypeError,
-    and for types that OpenCL does not have.
+    DTypeError if the rule *casting* does not cast an operand to the computed dtype or the result to *out*, if
+    numpy.matmul raises TypeError, and for types that OpenCL does not have.
     """
     wanted = None if dtype is None else np.dtype(dtype)
     for argument, given in (("a", a), ("b", b), ("dtype", wanted), ("out", out)):
@@ -95,33 +109,46 @@ def result_dtype(
             type_name(given, argument)
     try:
         if wanted is not None and wanted == BFLOAT16:
-            return _checked_bfloat16(a, b, wanted, out)
+            return _checked_bfloat16(a, b, wanted, out, casting)
         fixed: dict[str, Any] = {} if wanted is None else {"signature": (None, None, wanted)}
-        computed = np.matmul.resolve_dtypes((a, b, out), casting="same_kind", **fixed)[2]
+        computed = np.matmul.resolve_dtypes((a, b, out), casting=casting, **fixed)[2]
     except TypeError as error:
         raise DTypeError(f"a has dtype {a}, b has dtype {b}: {error}") from error
     type_name(computed, "the result of a @ b")
     if out is not None:
-        check_cast(computed, out, "out")
+        check_cast(computed, out, "out", casting)
     return computed
 
 
 def _checked_bfloat16(
-    a: np.dtype[Any], b: np.dtype[Any], wanted: np.dtype[Any], out: np.dtype[Any] | None
+    a: np.dtype[Any],
+    b: np.dtype[Any],
+    wanted: np.dtype[Any],
+    out: np.dtype[Any] | None,
+    casting: Casting,
 ) -> np.dtype[Any]:
-    check_cast(a, wanted, "a")
-    check_cast(b, wanted, "b")
+    check_cast(a, wanted, "a", casting)
+    check_cast(b, wanted, "b", casting)
     if out is not None:
-        check_cast(wanted, out, "out")
+        check_cast(wanted, out, "out", casting)
     return wanted
+
+
+def narrows(source: str, target: str) -> bool:
+    """Whether *target* is of a lesser kind: a float for complex numbers, an integer or bool for either."""
+    kinds = "ufc"  # the first letters of the accumulators, from the least kind to the greatest
+    return kinds.index(ACCUMULATOR[source][0]) > kinds.index(ACCUMULATOR[target][0])
 
 
 def loads_directly(stored: str, computed: str) -> bool:
     """Whether a kernel may read *stored* elements in a product computed in *computed*.
 
     True if converting straight to the accumulator gives the same value as converting to *computed* first. It
-    is false where that would skip a rounding, as for float32 operands of a float16 product.
+    is false where that would skip a rounding, as for float32 operands of a float16 product, and where
+    imaginary parts or fractions are dropped.
     """
+    if narrows(stored, computed):
+        return False
     if stored == computed or ACCUMULATOR[computed] == computed:
         return True
     if computed in ("float16", "bfloat16"):

@@ -76,6 +76,11 @@ class Copy:
     def elements(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def warns(self) -> bool:
+        """Whether NumPy warns of dropped imaginary parts: not where the target is bool or bfloat16."""
+        return self.source_type in dtypes.COMPLEX and dtypes.dtype_of(self.target_type).kind in "iuf"
+
 
 @dataclass(frozen=True)
 class GemmProblem:
@@ -195,6 +200,12 @@ class Gemm:
     def is_empty(self) -> bool:
         """Whether the result has no element, so that nothing is enqueued."""
         return 0 in self.shape
+
+    @property
+    def warns(self) -> bool:
+        """Whether a copy of an operand that is read, or of the result, drops imaginary parts."""
+        copies = [copy for name, copy in self.copies if name not in self.unread]
+        return any(copy.warns for copy in (*copies, self.out_copy) if copy)
 
     @property
     def unread(self) -> tuple[str, ...]:

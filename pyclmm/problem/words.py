@@ -5,5 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 Precision = Literal["highest", "high", "medium"]
+Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 Trans = Literal["N", "T", "C"]
 Activation = Literal["none", "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu"]

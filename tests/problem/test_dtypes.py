@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import ml_dtypes
 import numpy as np
@@ -23,23 +24,20 @@ def test_the_result_dtype_is_numpys(a, b):
     assert dtypes.result_dtype(a, b, None, None) == want
 
 
-@pytest.mark.parametrize(("a", "dtype"), list(itertools.product(NUMPYS, repeat=2)))
-def test_dtype_and_out_are_refused_where_numpy_refuses_them(a, dtype):
-    x = np.ones((1, 1), a)
-    try:
-        want = np.matmul(x, x, dtype=dtype).dtype
-    except TypeError:
-        with pytest.raises(DTypeError):
-            dtypes.result_dtype(x.dtype, x.dtype, dtype, None)
-    else:
-        assert dtypes.result_dtype(x.dtype, x.dtype, dtype, None) == want
-    try:
-        np.matmul(x, x, out=np.ones((1, 1), dtype))
-    except TypeError:
-        with pytest.raises(DTypeError):
-            dtypes.result_dtype(x.dtype, x.dtype, None, np.dtype(dtype))
-    else:
-        assert dtypes.result_dtype(x.dtype, x.dtype, None, np.dtype(dtype)) == x.dtype
+@pytest.mark.filterwarnings("ignore:Casting complex")
+@pytest.mark.parametrize("casting", dtypes.CASTINGS)
+def test_dtype_and_out_are_refused_where_numpy_refuses_them(casting):
+    for a, b in itertools.product(map(np.dtype, NUMPYS), repeat=2):
+        x, y = np.ones((1, 1), a), np.ones((1, 1), b)
+        for dtype, out in ((b, None), (None, y)):
+            try:
+                np.matmul(x, x, dtype=dtype, out=out, casting=casting)
+            except TypeError as error:
+                with pytest.raises(DTypeError, match=re.escape(str(error))):
+                    dtypes.result_dtype(a, a, dtype, out if out is None else b, casting)
+            else:
+                found = dtypes.result_dtype(a, a, dtype, out if out is None else b, casting)
+                assert found == (a if dtype is None else b)
 
 
 @pytest.mark.parametrize("other", dtypes.ELEMENT_TYPES)
@@ -61,6 +59,17 @@ def test_bfloat16_as_the_result_dtype():
         dtypes.result_dtype(np.dtype("c8"), BFLOAT16, BFLOAT16, None)
     with pytest.raises(DTypeError, match="out: cannot cast bfloat16 to int8"):
         dtypes.result_dtype(BFLOAT16, BFLOAT16, BFLOAT16, np.dtype("i1"))
+
+
+def test_bfloat16_drops_imaginary_parts_only_when_asked_to():
+    """ml_dtypes says that "same_kind" does."""
+    for casting in dtypes.CASTINGS[:-1]:
+        with pytest.raises(DTypeError):
+            dtypes.check_cast(np.dtype("c8"), BFLOAT16, "a", casting)
+    dtypes.check_cast(np.dtype("c8"), BFLOAT16, "a", "unsafe")
+    dtypes.check_cast(BFLOAT16, np.dtype("f4"), "a", "safe")
+    with pytest.raises(DTypeError, match="rule 'safe'"):
+        dtypes.check_cast(np.dtype("f4"), BFLOAT16, "a", "safe")
 
 
 def test_bfloat16_without_ml_dtypes_says_what_to_install(monkeypatch):

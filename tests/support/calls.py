@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyopencl.array as cla
 import pyclmm
 from pyclmm import KERNELS
 from pyclmm.opencl.host_memory import Span
-from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
+from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
 from tests.support.cases import DEVICE, numbers, problem_of
 from tests.support.oracle import gemm as expected
 
@@ -27,6 +28,18 @@ OUT_LAYOUTS = ("C", "F", "reversed", "sliced", "permuted")
 BLAS_TYPES = ("float32", "float64", "complex64", "complex128")
 # Kernels for some shapes or devices only. They may refuse a call.
 PARTIAL = [k.name for k in KERNELS if k.supports(problem_of(400, 400, 40), DEVICE) is not None]
+# What NumPy says about its keywords.
+KEYWORD_WORDS = (
+    "Cannot cast ufunc",
+    "with casting rule",
+    "axes should be a list",
+    "an entry for all",
+    "should be a tuple",
+    "core dimension",
+    "out of bounds",
+    "repeated",
+    "cannot be interpreted as an integer",
+)
 ACTIVATIONS = (None, None, "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
 
 
@@ -82,6 +95,8 @@ def matmul_kind(r, types=ELEMENT_TYPES):
         kind["dtype"] = None
     if r.random() < 0.4:
         kind["out"] = left if r.random() < 0.7 else r.choice(types)
+    if r.random() < 0.15:
+        kind["casting"] = r.choice(CASTINGS)
     return kind
 
 
@@ -101,7 +116,43 @@ def draw_matmul(r, place, types=ELEMENT_TYPES, kind=None):
             shape = [*shape, 2] if r.random() < 0.5 else [2, *shape]
         names = (*OUT_LAYOUTS, *(("unaligned", "swapped", "readonly", "field") if place == "host" else ()))
         call["out"] = {"shape": shape, "dtype": call["out"], "layout": _layout(r, place, names)}
-    return call
+    types = {call[name]["dtype"] for name in ("a", "b", "out") if name in call}
+    if len(types) > 1 or call["dtype"] or "casting" in call:
+        return call  # a wrong dtype beside wrong axes: NumPy raises for the one, pyclmm for the other
+    return draw_axes(r, call) if r.random() < 0.15 else call
+
+
+def _moved(r, shape, core):
+    """(the shape with its last *core* axes moved to random places, these places)."""
+    if len(shape) < core:
+        return shape, []
+    places = r.sample(range(len(shape)), core)
+    rest, ends = iter(shape[: len(shape) - core]), dict(zip(places, shape[len(shape) - core :], strict=True))
+    moved = [ends[axis] if axis in ends else next(rest) for axis in range(len(shape))]
+    return moved, [axis - len(shape) if r.random() < 0.3 else axis for axis in places]
+
+
+def _entry(r, places):
+    """An item of `axes`: some single axes as an int, one time in thirty a wrong item."""
+    if r.random() < 1 / 30:
+        return r.choice(([*places, 0], places[:-1], [7, 0], [0, 0], [], 0, None, "ab", [0.5, 1]))
+    return places[0] if len(places) == 1 and r.random() < 0.7 else places
+
+
+def draw_axes(r, call):
+    """*call* with its core axes at random places, and the keyword that says so. Lists stand for tuples."""
+    a, b = call["a"]["shape"], call["b"]["shape"]
+    cores = {"a": min(2, len(a)), "b": min(2, len(b)), "out": (len(a) > 1) + (len(b) > 1)}
+    items = []
+    for name, core in cores.items():
+        shape = call[name]["shape"] if call.get(name) else _result_shape(a, b)
+        moved, places = _moved(r, shape, core)
+        if call.get(name):
+            call = call | {name: call[name] | {"shape": moved}}
+        items.append(_entry(r, places))
+    if r.random() < 0.03:
+        items = items[: r.randint(0, 2)] if r.random() < 0.7 else [*items, items[0]]
+    return call | {"axes": items}
 
 
 def gemm_kind(r, types=BLAS_TYPES):
@@ -194,17 +245,29 @@ def _empty(rng, shape, dtype, layout):
     return special.get(layout, _in_root)(rng, shape, dtype)
 
 
+def _halves(rng, shape, dtype, least):
+    """Multiples of a half whose products and sums are exact in every float type, even of one rounding."""
+    real = rng.integers(least, 7, shape) / 2
+    return (real + 0.5j * rng.integers(least, 7, shape) if dtype.kind == "c" else real).astype(dtype)
+
+
 def _values(rng, shape, dtype, exact):
     if dtype.kind in "iu" and not exact:  # the other operand may be float16: no value overflows that
         return rng.integers(0 if dtype.kind == "u" else -8, 9, shape).astype(dtype)
     return numbers(rng, shape, dtype)
 
 
-def build(spec, rng, exact):
-    """The array that *spec* describes, with random elements and random bytes around them."""
+def build(spec, rng, exact, least=None):
+    """The array that *spec* describes, with random elements and random bytes around them.
+
+    The elements are multiples of a half, from half of *least* on, if that is given.
+    """
     shape, dtype, layout = tuple(spec["shape"]), dtype_of(spec["dtype"]), spec["layout"]
     built = _empty(rng, shape, dtype, layout)
-    built.view[...] = _values(rng, shape, dtype, exact)
+    if least is not None:
+        built.view[...] = _halves(rng, shape, dtype, least)
+    else:
+        built.view[...] = _values(rng, shape, dtype, exact)
     if layout == "zero" and shape and 0 not in shape:
         axis = int(rng.integers(len(shape)))
         first = built.view[tuple(slice(0, 1) if i == axis else slice(None) for i in range(len(shape)))]
@@ -219,7 +282,9 @@ def operands(call):
     rng = np.random.default_rng(call["seed"])
     names = [n for n in ("a", "b", "c", "bias", "out") if call.get(n)]
     kinds = {dtype_of(call[n]["dtype"]).kind for n in names} | {np.dtype(call.get("dtype") or "i4").kind}
-    return {n: build(call[n], rng, exact=kinds <= set("biu")) for n in names}
+    # C does not define a negative float as an unsigned integer, so NumPy's value differs between machines.
+    least = None if "casting" not in call else 0 if "u" in kinds else -6
+    return {n: build(call[n], rng, kinds <= set("biu"), least) for n in names}
 
 
 def on_device(x, queue):
@@ -244,10 +309,26 @@ def _outcome(function, *args, **kwargs):
         return None, error
 
 
+def _warned(function, *args, **kwargs):
+    """What the function returns, and the categories of its warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = function(*args, **kwargs)
+    return result, {warning.category for warning in caught}
+
+
+def _keywords(call):
+    """Those of numpy.matmul besides out and dtype."""
+    axes = call.get("axes")
+    found = {"casting": call["casting"]} if "casting" in call else {}
+    return found if axes is None else found | {"axes": [tuple(x) if type(x) is list else x for x in axes]}
+
+
 def _passed(call, arrays):
     chosen = {"kernel": call["kernel"]} | ({"out": arrays["out"]} if "out" in arrays else {})
     if call.get("dtype"):
         chosen["dtype"] = dtype_of(call["dtype"])
+    chosen |= _keywords(call)
     if call["name"] == "gemm":
         names = ("alpha", "beta", "trans_a", "trans_b", "activation")
         chosen |= {n: call[n] for n in names if n in call} | {"bias": arrays.get("bias")}
@@ -304,6 +385,8 @@ def _check_raised(call, error, numpys):
         kind = TypeError if isinstance(numpys, TypeError) else ValueError
         assert isinstance(error, kind), f"pyclmm: {error!r}, NumPy: {numpys!r}"
         assert isinstance(error, pyclmm.PyclmmError), repr(error)
+        for words in KEYWORD_WORDS:
+            assert (words in str(error)) or words not in str(numpys), f"pyclmm: {error!r}, NumPy: {numpys!r}"
     return error is not None
 
 
@@ -313,31 +396,38 @@ def judge_matmul(call, queue):
     Returns whether the call gave a product.
     """
     mine, other = operands(call), operands(call)
-    kwargs = {"out": other["out"].view} if "out" in other else {}
+    kwargs = _keywords(call) | ({"out": other["out"].view} if "out" in other else {})
     if call.get("dtype"):
         kwargs["dtype"] = call["dtype"]
     a, b = other["a"].view, other["b"].view
-    want, numpys = _outcome(np.matmul, a, b, **kwargs)
-    got, error = perform(call, mine, queue)
+    (want, numpys), numpys_warnings = _warned(_outcome, np.matmul, a, b, **kwargs)
+    (got, error), my_warnings = _warned(perform, call, mine, queue)
     if _check_raised(call, error, numpys):
         return False
+    if a.size and b.size and want.size:
+        assert my_warnings == numpys_warnings
     assert got.dtype == want.dtype
     assert got.shape == want.shape
     if not call.get("out"):
         if call["place"] == "host":
             assert type(got) is type(want)
-            assert got.flags.c_contiguous
+            assert got.flags.c_contiguous or call.get("axes")
             assert got.flags.writeable == want.flags.writeable
-            assert got.flags.owndata
+            assert got.flags.owndata or call.get("axes")
     elif call["place"] == "host":
         assert got is mine["out"].view
     fixed = {"signature": (None, None, np.dtype(call["dtype"]))} if call.get("dtype") else {}
-    computed = np.matmul.resolve_dtypes((a.dtype, b.dtype, None), casting="same_kind", **fixed)[2]
-    if computed.kind in "biu":
+    computed = np.matmul.resolve_dtypes((a.dtype, b.dtype, None), casting="unsafe", **fixed)[2]
+    if computed.kind in "biu" or "casting" in call:
         assert np.array_equal(got, want)
     else:
-        native = got.astype(got.dtype.newbyteorder("="))
-        expected(a.astype(computed), b.astype(computed)).over(want.shape).check(native, summed=computed)
+        x, y, native = a.astype(computed), b.astype(computed), got.astype(got.dtype.newbyteorder("="))
+        if "axes" in call:
+            x, y, native = (
+                np.moveaxis(z, item, range(-np.size(item), 0))
+                for z, item in zip((x, y, native), call["axes"], strict=True)
+            )
+        expected(x, y).over(native.shape).check(native, summed=computed)
     for name in mine:
         _same_rest(mine[name], other[name])
     return True

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 def on_numpy(a: NDArray[np.float32], b: NDArray[np.float64], queue: cl.CommandQueue) -> None:
     assert_type(pyclmm.matmul(a, b), NDArray[Any])
     assert_type(pyclmm.matmul(a, b, a, queue=queue, kernel="tiled", precision="high"), NDArray[Any])
+    axes = [(1, 0), (0, 1), (1, 0)]
+    assert_type(pyclmm.matmul(a, b, axes=axes, casting="unsafe"), NDArray[Any])
+    assert_type(pyclmm.matmul(a, b, axes=[0, (0, 1), 0]), NDArray[Any])
     assert_type(pyclmm.gemm(a, b, a, beta=1.0, trans_a="T", activation="relu", device=0), NDArray[Any])
-    plan = pyclmm.Matmul(a, b, kernel=("naive", pyclmm.TileConfig(bm=8, bn=8, options={"held": 1})))
+    plan = pyclmm.Matmul(
+        a, b, casting="safe", kernel=("naive", pyclmm.TileConfig(bm=8, bn=8, options={"held": 1}))
+    )
     assert_type(plan(a, b), NDArray[Any])
     assert_type(plan.explain(), pyclmm.Explanation)
 
@@ -36,6 +41,9 @@ def wrong(a: NDArray[np.float32], x: Array) -> None:
     pyclmm.matmul(a, x)  # type: ignore[call-overload]
     pyclmm.matmul(a, [[1.0]])  # type: ignore[call-overload]
     pyclmm.matmul(a, a, precision="hi")  # type: ignore[call-overload]
+    pyclmm.matmul(a, a, casting="sane_kind")  # type: ignore[call-overload]
+    pyclmm.matmul(a, a, axis=0)  # type: ignore[call-overload]
+    pyclmm.gemm(a, a, axes=[(0, 1)] * 3)  # type: ignore[call-overload]
     pyclmm.gemm(a, a, trans_a="X")  # type: ignore[call-overload]
     pyclmm.gemm(a, a, activation="rellu")  # type: ignore[call-overload]
     pyclmm.matmul(a, a, device=1.5)  # type: ignore[call-overload]
