@@ -50,5 +50,10 @@ CONTEXT = Variable(
     "the default device, as `platform` or `platform:device`, by number or name",
     "the largest GPU, else the first device",
 )
+POCL_CACHE_DIR = Variable(
+    "POCL_CACHE_DIR",
+    "PoCL's own cache folder; pyclmm looks whether it can be written if PoCL has no device or a build fails",
+    "`pocl/kcache` in the platform's folder for user caches",
+)
 
-VARIABLES = (CACHE_DIR, SELFCHECK, TRIAL, TUNED, CONTEXT)
+VARIABLES = (CACHE_DIR, SELFCHECK, TRIAL, TUNED, CONTEXT, POCL_CACHE_DIR)
