@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
 
 
 @dataclass(frozen=True)
@@ -57,3 +61,11 @@ POCL_CACHE_DIR = Variable(
 )
 
 VARIABLES = (CACHE_DIR, SELFCHECK, TRIAL, TUNED, CONTEXT, POCL_CACHE_DIR)
+
+
+def user_cache(name: str, author: str | Literal[False] = False) -> Path:
+    """The platform's cache folder of a program. It begins with a literal "~" for a user without a home."""
+    try:
+        return Path(platformdirs.user_cache_dir(name, author))
+    except RuntimeError:  # platformdirs 4.14, where earlier versions return the "~"
+        return Path("~", ".cache", name)

@@ -8,7 +8,6 @@ builds nothing then. See docs/upstream/pyopencl-cache.md.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import tempfile
 import threading
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-import platformdirs
 import pyopencl as cl
 
 from .. import environment
@@ -52,7 +50,7 @@ def with_pyopencl_caches(call: Callable[[], T]) -> T:
 
 def _pyopencl_folder(name: str) -> Path:
     """PyOpenCL's folder for binaries, "pyopencl", or for the code that sets arguments, "pytools"."""
-    return Path(platformdirs.user_cache_dir(name, name))
+    return environment.user_cache(name, name)
 
 
 def _make_folder() -> None:
@@ -61,7 +59,10 @@ def _make_folder() -> None:
     PyOpenCL raises it too, but prints a second error to stderr.
     """
     if not cl._PYOPENCL_NO_CACHE and "pyopencl.invoker" not in sys.modules:
-        os.makedirs(_pyopencl_folder("pytools"), exist_ok=True)
+        folder = _pyopencl_folder("pytools")
+        if not folder.is_absolute():
+            raise NotADirectoryError(f"{folder} is not absolute: the user has no home")
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def remove_stale_locks() -> None:
@@ -113,8 +114,9 @@ def pocl_fault(platforms: Iterable[cl.Platform]) -> str | None:
     """
     if not any("portable computing language" in platform.name.lower() for platform in platforms):
         return None
-    given = environment.POCL_CACHE_DIR.value
-    folder = Path(given or os.path.join(platformdirs.user_cache_dir("pocl", appauthor=False), "kcache"))
+    folder = Path(environment.POCL_CACHE_DIR.value or environment.user_cache("pocl") / "kcache")
+    if not folder.is_absolute():
+        folder = Path("/tmp/pocl/kcache")  # PoCL's choice for a user without a home
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
