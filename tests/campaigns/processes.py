@@ -70,7 +70,7 @@ class Lab:
         for path in self.filled.files():
             within = path.relative_to(self.filled.home)
             owner = within.parts[1] if within.parts[0] == ".cache" else within.parts[0]
-            name = within.suffix or within.name
+            name = within.suffix or re.sub(r"_\w{6}$", "", within.name)  # PoCL's temporary names
             found.setdefault(f"{owner} {name}", []).append(within)
         return found
 
@@ -86,7 +86,10 @@ class Lab:
             if not said.warnings and NO_PYOPENCL_CACHE in allowed:
                 raise Failed("it does not warn")
         for path in (box.home / ".cache" / "pyclmm").rglob("*.json"):
-            json.loads(path.read_text())
+            try:
+                json.loads(path.read_text())
+            except ValueError:
+                raise Failed(f"{path.name} stays damaged") from None
 
 
 # -- processes are killed

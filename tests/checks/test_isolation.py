@@ -142,7 +142,7 @@ def test_a_trial_without_a_folder_for_temporary_files(monkeypatch, risky, sabota
     def no_folder():
         raise FileNotFoundError("No usable temporary directory found")
 
-    monkeypatch.setattr(worker.tempfile, "TemporaryFile", no_folder)
+    monkeypatch.setattr("tempfile.TemporaryFile", no_folder)
     Call().check_works()
     sabotage(ABORT)
     with pytest.warns(pyclmm.KernelWarning, match=r"tiled: tried .*SIGABRT; 'naive' is used"):
