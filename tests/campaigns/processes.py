@@ -26,9 +26,9 @@ from collections import Counter
 from itertools import zip_longest
 from pathlib import Path
 
-from ..conformance.implementations import IMPLEMENTATIONS
-from ..conformance.run import environment as environment_of
-from .box import CHILD, ROOT, Box, Failed
+from tests.campaigns.box import CHILD, ROOT, Box, Failed
+from tests.conformance.implementations import IMPLEMENTATIONS
+from tests.conformance.run import environment as environment_of
 
 KILLS = 1000
 HOW = {
