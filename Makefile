@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint check conformance offline faults drawing fuzz clean
+.PHONY: demo test lint check conformance offline faults drawing fuzz campaign clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m examples.demo
@@ -24,6 +24,10 @@ check: lint test
 SECONDS ?= 120
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python -W error tests/campaigns/fuzz.py --seconds $(SECONDS)
+
+# Processes that are killed, damaged and unwritable caches, full disks, for SECONDS. DRIVER is one of conformance's, pocl-3.1 say.
+campaign: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.campaigns.processes --seconds $(SECONDS) $(if $(DRIVER),--driver $(DRIVER))
 
 conformance: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance

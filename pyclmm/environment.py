@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,23 @@ TUNED = Variable(
     "`off`: measured tables are ignored; only the families' models choose",
     "the user's tables, then the shipped ones",
 )
-POCL_CACHE_DIR = Variable(
-    "POCL_CACHE_DIR",
-    "PoCL's cache folder, which a warning about damaged files names",
-    "`~/.cache/pocl/kcache` on Linux",
-)
 CONTEXT = Variable(
     "PYOPENCL_CTX",
     "the default device, as `platform` or `platform:device`, by number or name",
     "the largest GPU, else the first device",
 )
+POCL_CACHE_DIR = Variable(
+    "POCL_CACHE_DIR",
+    "PoCL's own cache folder; pyclmm looks whether it can be written if PoCL has no device or a build fails",
+    "`pocl/kcache` in the platform's folder for user caches",
+)
 
-VARIABLES = (CACHE_DIR, SELFCHECK, TRIAL, TUNED, POCL_CACHE_DIR, CONTEXT)
+VARIABLES = (CACHE_DIR, SELFCHECK, TRIAL, TUNED, CONTEXT, POCL_CACHE_DIR)
+
+
+def user_cache(name: str, author: str | Literal[False] = False) -> Path:
+    """The platform's cache folder of a program. It begins with a literal "~" for a user without a home."""
+    try:
+        return Path(platformdirs.user_cache_dir(name, author))
+    except RuntimeError:  # platformdirs 4.14, where earlier versions return the "~"
+        return Path("~", ".cache", name)

@@ -28,7 +28,7 @@ class KernelWarning(RuntimeWarning):
 
 
 class CacheWarning(UserWarning):
-    """A cache file could not be used and was renamed, or a shipped table is faulty and is left out."""
+    """A cache file is faulty and was renamed, a shipped table is left out, or PyOpenCL's caches are off."""
 
 
 class PyclmmError(Exception):

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from . import environment
 from .errors import CacheWarning
 
@@ -37,7 +35,7 @@ def folder(*parts: str) -> Path:
     given = environment.CACHE_DIR.value
     if given:
         return Path(given, *parts).absolute()
-    return Path(platformdirs.user_cache_dir("pyclmm", appauthor=False), *parts)
+    return environment.user_cache("pyclmm").joinpath(*parts)
 
 
 def write_json(path: Path, content: Any) -> bool:

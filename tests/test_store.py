@@ -13,6 +13,7 @@ import warnings
 
 import numpy as np
 import platformdirs
+import pyopencl as cl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -100,10 +101,16 @@ def test_a_folder_deleted_in_between_is_made_again(monkeypatch, call, own_caches
     assert verdicts(own_caches)
 
 
-def test_a_user_without_a_home_keeps_nothing(monkeypatch, call, tmp_path):
-    """The platform's folder then begins with a literal "~" and would lie in the working directory."""
+def _no_home(*_, **__):
+    raise RuntimeError("could not determine the home directory")
+
+
+@pytest.mark.parametrize("found", [_no_home, lambda *_, **__: "~/.cache/pyclmm"], ids=["raises", "literal"])
+def test_a_user_without_a_home_keeps_nothing(monkeypatch, call, tmp_path, found):
+    """platformdirs 4.14 raises; earlier versions give a folder in the working directory named "~"."""
     monkeypatch.delenv("PYCLMM_CACHE_DIR")
-    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda *_, **__: "~/.cache/pyclmm")
+    monkeypatch.setattr(platformdirs, "user_cache_dir", found)
+    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", True)  # its caches have no folder either
     monkeypatch.chdir(tmp_path)
     (tmp_path / "~").mkdir()
     call.check_works()

@@ -55,7 +55,7 @@ def ask(
     """
     if not can_start():
         return Failure("there is no Python interpreter to start a child process with")
-    with tempfile.TemporaryFile() as errors:
+    with _error_file() as errors:
         try:
             process = subprocess.Popen(
                 [sys.executable, "-c", _START, module, *sys.path],
@@ -79,6 +79,14 @@ def ask(
         if late.is_set():
             return Failure(f"it did not end within {limit:g} seconds", hung=True)
         return _failure(code, _last_line(errors)) if code else None
+
+
+def _error_file() -> IO[bytes]:
+    """A file for what the child writes to stderr. Without a folder for one its last words are not known."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:  # a root that is read-only
+        return open(os.devnull, "r+b")
 
 
 def _converse(process: subprocess.Popen[bytes], request: Any, on_answer: Callable[[Any], None]) -> None:

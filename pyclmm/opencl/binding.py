@@ -14,6 +14,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.interface import Arg, Launch, Work
 from ..problem.dtypes import COMPLEX, dtype_of
 from . import host_memory, silent, status
+from .disk_caches import with_pyopencl_caches
 from .program import new_kernel, settle
 
 # The most work-groups of an enqueue in dimension 2, as in CUDA's grid. A longer stack takes several enqueues,
@@ -134,7 +135,7 @@ class Binding:
 
         def kernel() -> cl.Kernel:
             result = new_kernel(self.queue.context, launch.program, launch.kernel)
-            result.set_scalar_arg_dtypes(dtypes)
+            with_pyopencl_caches(lambda: result.set_scalar_arg_dtypes(dtypes))
             return result
 
         sizes = _sizes(launch.global_size)

@@ -12,6 +12,7 @@ from .. import environment
 from ..errors import INSTALL_HINT, ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import DeviceInfo
 from . import forks
+from .disk_caches import pocl_fault
 
 # Vendor -> substrings of platform and vendor strings, in lower case. The first match counts; PoCL comes early
 # because its device has the vendor of the processor.
@@ -102,7 +103,7 @@ def all_devices() -> list[cl.Device]:
         raise NoDeviceError(f"no OpenCL platform was found; {INSTALL_HINT}") from error
     devices = [device for platform in platforms for device in _devices(platform)]
     if not devices:
-        raise NoDeviceError(f"no OpenCL platform here has a device; {INSTALL_HINT}")
+        raise NoDeviceError(f"no OpenCL platform here has a device; {pocl_fault(platforms) or INSTALL_HINT}")
     return devices
 
 

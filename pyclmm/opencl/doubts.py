@@ -25,11 +25,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
-from .. import environment, store
+from .. import store
 from ..errors import ArgumentError, CacheWarning
 from ..kernels.device import DeviceInfo
+from .disk_caches import pocl_folder
 
 _SCHEMA = 1
 _MOST_DETOURS = 1 << 20
@@ -110,8 +109,7 @@ def warn(device: DeviceInfo, what: str) -> None:
 def _driver_cache(device: DeviceInfo) -> str:
     if device.vendor != "pocl":
         return "the cache folder of its driver"
-    folder = environment.POCL_CACHE_DIR.value or Path(platformdirs.user_cache_dir("pocl"), "kcache")
-    return f"PoCL's cache folder, {folder}"
+    return f"PoCL's cache folder, {pocl_folder()}"
 
 
 def checked(number: Any) -> int:

@@ -26,6 +26,7 @@ from ..errors import BuildError
 from ..kernels import Program
 from . import doubts, ptx
 from .devices import device_info
+from .disk_caches import pocl_fault, remove_stale_locks, with_pyopencl_caches
 from .single_flight import SingleFlight
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ _PROGRAMS_KEPT = 512
 _INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # a path in cl/
 _programs: SingleFlight[tuple[cl.Context, Program, int], cl.Program] = SingleFlight(_PROGRAMS_KEPT)
 _marks: dict[tuple[cl.Context, Program], list[Path | None]] = {}  # of programs in doubt
-_cache_dir: Any = None  # None: PyOpenCL's default folder; False: no cache
 
 
 class _Quiet:
@@ -163,8 +163,9 @@ def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:
 
 
 def _kernel(context: cl.Context, program: Program, name: str, detour: int) -> cl.Kernel:
+    compiled = _built(context, program, detour)
     try:
-        return cl.Kernel(_built(context, program, detour), name)
+        return with_pyopencl_caches(lambda: cl.Kernel(compiled, name))
     except cl.Error as error:
         raise _build_error(context, program, f"{name}: {error}") from error
 
@@ -176,6 +177,9 @@ def _built(context: cl.Context, program: Program, detour: int) -> cl.Program:
 def _build_error(context: cl.Context, program: Program, log: str) -> BuildError:
     if OLD_POCL in log:
         log += "\nThis PoCL is older than the processor; `python -m pyclmm.tools.pocl_wheel` repairs PyPI's."
+    fault = pocl_fault(device.platform for device in context.devices)
+    if fault is not None:
+        log += f"\nerror: {fault}"
     return BuildError(_names(context), " ".join(build_options(program)), log)
 
 
@@ -222,22 +226,12 @@ def _rewritten(context: cl.Context, compiled: cl.Program) -> cl.Program:
 
 
 def _compiled(context: cl.Context, source: str, options: list[str]) -> cl.Program:
-    """Compile through PyOpenCL's cache of binaries; without the cache after it has failed once.
+    def build() -> cl.Program:
+        remove_stale_locks()
+        result: cl.Program = cl.Program(context, source).build(options)
+        return result
 
-    The cache fails with any exception, for example if its folder cannot be written, or after a minute's wait
-    for a lock that a killed process has left.
-    """
-    global _cache_dir  # noqa: PLW0603 - a cache that failed is not tried again
-    if _cache_dir is None:
-        try:
-            cached: cl.Program = cl.Program(context, source).build(options)
-            return cached
-        except cl.Error:
-            raise
-        except Exception:  # the cache may raise anything
-            _cache_dir = False
-    uncached: cl.Program = cl.Program(context, source).build(options, cache_dir=_cache_dir)
-    return uncached
+    return with_pyopencl_caches(build)
 
 
 def _without_file(log: str) -> str:

@@ -188,6 +188,19 @@ def test_a_good_trial_admits_the_kernel(monkeypatch, risky, sabotage, asked, act
     assert [(x["kernel"], x["reason"]) for x in kept(risky)] == [("tiled", None)]
 
 
+def test_a_trial_without_a_folder_for_temporary_files(monkeypatch, risky, sabotage):
+    """As in a container whose root is read-only. The child's last words are not known then."""
+
+    def no_folder():
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", no_folder)
+    Call().check_works()
+    sabotage(ABORT)
+    with pytest.warns(pyclmm.KernelWarning, match=r"tiled: tried .*SIGABRT; 'naive' is used"):
+        Call(shape=(3, 3, 3), seed=2, dtype=np.float64)()
+
+
 def test_a_build_failure_in_the_trial_is_left_to_this_process(risky, sabotage):
     """The trial only finds crashes. This process builds again and so has the compiler's log."""
     sabotage("raise cl.RuntimeError(cl._cl._ErrorRecord('clBuildProgram', -11, 'injected'))")

@@ -1,0 +1,133 @@
+"""Caches on disk that belong to PyOpenCL and PoCL, for when they cannot be used.
+
+PyOpenCL keeps compiled programs, for drivers that do not, and the code that sets a kernel's arguments. Both
+raise if their folder cannot be written, as in a container whose root is read-only. PoCL shows no device or
+builds nothing then. See docs/upstream/pyopencl-cache.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import pyopencl as cl
+
+from .. import environment
+from ..errors import CacheWarning
+
+T = TypeVar("T")
+
+_LOCK_S = 5.0  # seconds; PyOpenCL holds its lock for milliseconds
+_ROOM = 1 << 16  # bytes; PoCL writes more for each program
+_switch = threading.Lock()
+
+
+def with_pyopencl_caches(call: Callable[[], T]) -> T:
+    """The result of *call*, which may use PyOpenCL's caches; it is repeated without them if they fail.
+
+    The first failure turns them off for this process, with one warning. A cache fails with any exception but
+    cl.Error, which is the driver's.
+    """
+    try:
+        _make_folder()
+        return call()
+    except cl.Error:
+        raise
+    except Exception as error:  # the caches raise anything
+        first = _turn_off()
+        result = call()  # raises again if the caches were not the cause
+        if first:
+            _warn(error)
+        return result
+
+
+def _pyopencl_folder(name: str) -> Path:
+    """PyOpenCL's folder for binaries, "pyopencl", or for the code that sets arguments, "pytools"."""
+    return environment.user_cache(name, name)
+
+
+def _make_folder() -> None:
+    """Make the folder that PyOpenCL's next import makes, or raise OSError.
+
+    PyOpenCL raises it too, but prints a second error to stderr.
+    """
+    if not cl._PYOPENCL_NO_CACHE and "pyopencl.invoker" not in sys.modules:
+        folder = _pyopencl_folder("pytools")
+        if not folder.is_absolute():
+            raise NotADirectoryError(f"{folder} is not absolute: the user has no home")
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def remove_stale_locks() -> None:
+    """Wait for the lock of PyOpenCL's cache of binaries, and remove it if a killed process has left it.
+
+    PyOpenCL waits for it for a minute, in each process. So long a wait fails a trial.
+    """
+    if not cl._PYOPENCL_NO_CACHE:
+        for lock in _pyopencl_folder("pyopencl").glob("*/lock"):
+            _remove_if_stale(lock)
+
+
+def _remove_if_stale(lock: Path) -> None:
+    with contextlib.suppress(OSError):  # it is gone, or may not be removed
+        made, end = lock.stat().st_mtime_ns, time.monotonic() + _LOCK_S
+        while lock.stat().st_mtime_ns == made:
+            if time.monotonic() > end:
+                lock.unlink()
+            time.sleep(0.02)
+
+
+def _turn_off() -> bool:
+    """Turn both caches off. Returns False if they were off."""
+    with _switch:  # several threads may fail at once
+        were_on = not cl._PYOPENCL_NO_CACHE
+        cl._PYOPENCL_NO_CACHE = True
+    return were_on
+
+
+def _warn(error: Exception) -> None:
+    cause: BaseException = error
+    while isinstance(cause, KeyError) and cause.__context__ is not None:
+        cause = cause.__context__  # PyOpenCL reads PYOPENCL_CACHE_FAILURE_FATAL, which is not set
+    folders = " and ".join(str(_pyopencl_folder(name)) for name in ("pyopencl", "pytools"))
+    warnings.warn(
+        f"PyOpenCL's caches in {folders} are off for this process, because they failed "
+        f"({type(cause).__name__}: {cause}). Set XDG_CACHE_HOME or HOME so that these folders can be written "
+        "and have room; delete the folders if their files are damaged; or set PYOPENCL_NO_CACHE=1 to do "
+        "without them",
+        CacheWarning,
+        stacklevel=3,
+    )
+
+
+def pocl_folder() -> Path:
+    """PoCL's cache folder."""
+    folder = Path(environment.POCL_CACHE_DIR.value or environment.user_cache("pocl") / "kcache")
+    return folder if folder.is_absolute() else Path("/tmp/pocl/kcache")  # for a user without a home
+
+
+def pocl_fault(platforms: Iterable[cl.Platform]) -> str | None:
+    """Why PoCL, if it is among *platforms*, cannot use its cache folder, and what would do; else None.
+
+    Writes a small file there.
+    """
+    if not any("portable computing language" in platform.name.lower() for platform in platforms):
+        return None
+    folder = pocl_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_ROOM))
+    except OSError as error:
+        return (
+            f"PoCL cannot write its cache folder {folder} ({error.strerror}), and so has no device or builds "
+            "nothing: set POCL_CACHE_DIR to a folder that can be written and has room"
+        )
+    return None

@@ -1,0 +1,205 @@
+"""Caches of PyOpenCL and PoCL that cannot be used: products are right, and one message says what would do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyopencl as cl
+import pytest
+
+import pyclmm
+from pyclmm.opencl import disk_caches, program
+from pyclmm.opencl.devices import default_device, device_info
+from tests.support.faults import BUILD_FAILURE, Call, Failing, cl_error, failing
+
+LIMIT = 120  # seconds until a process counts as hanging
+POCL = SimpleNamespace(name="Portable Computing Language")
+
+# Products in four threads at once. Prints the warnings.
+PRODUCTS = """
+import threading, warnings
+import numpy as np, pyclmm
+
+def product(number):
+    a = np.arange(12, dtype=("f4", "f8", "i4", "c8")[number]).reshape(3, 4)
+    together.wait(60)
+    right[number] = np.array_equal(pyclmm.matmul(a, a.T, kernel="naive"), a @ a.T)
+
+together, right = threading.Barrier(4), [None] * 4
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    threads = [threading.Thread(target=product, args=[n]) for n in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+assert right == [True] * 4, right
+for warning in caught: print(warning.category.__name__, warning.message)
+"""
+# What a full disk does to PyOpenCL's cache, whatever the driver writes.
+FULL_DISK = """
+import sqlite3
+from pytools import persistent_dict
+
+def store(*args, **kwargs):
+    raise sqlite3.OperationalError("database or disk is full")
+
+persistent_dict.WriteOncePersistentDict.store = store
+"""
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """Caches in a new folder, PyOpenCL's too; PoCL's in a folder of its own, which can be written."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("PYOPENCL_NO_CACHE", "PYCLMM_CACHE_DIR")}
+    caches = {"XDG_CACHE_HOME": str(tmp_path / "caches"), "POCL_CACHE_DIR": str(tmp_path / "pocl")}
+    return kept | caches | {"HOME": str(tmp_path)}
+
+
+def run(environment, source):
+    return subprocess.run(
+        [sys.executable, "-c", source],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+
+
+def check_one_warning(done, *words):
+    assert (done.returncode, done.stderr) == (0, "")
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("CacheWarning PyOpenCL's caches in ")
+    for word in (*words, "XDG_CACHE_HOME", "HOME", "PYOPENCL_NO_CACHE=1"):
+        assert word in line
+
+
+def a_file(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    return path
+
+
+def test_caches_that_work_are_used_without_a_warning(environment, tmp_path):
+    done = run(environment, PRODUCTS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list((tmp_path / "caches" / "pytools").glob("*.sqlite"))
+
+
+@pytest.mark.parametrize("where", ["below a file", "in /proc", "in no one's home"])
+def test_a_folder_that_cannot_be_made(environment, tmp_path, where):
+    """Also as root, who may write wherever a folder can be."""
+    if where != "below a file" and not Path("/proc/self").exists():
+        pytest.skip("no /proc on this system")
+    folder = a_file(tmp_path) if where == "below a file" else Path("/proc")
+    if where == "in no one's home":
+        del environment["XDG_CACHE_HOME"]
+        environment["HOME"] = str(folder)
+    else:
+        environment["XDG_CACHE_HOME"] = str(folder)
+    check_one_warning(run(environment, PRODUCTS), str(folder))
+
+
+def test_a_full_disk(environment):
+    check_one_warning(run(environment, FULL_DISK + PRODUCTS), "OperationalError: database or disk is full")
+
+
+@pytest.mark.parametrize("content", [b"not a database" * 300, b"SQLite format 3\0" + bytes(range(256)) * 20])
+def test_a_damaged_cache(environment, tmp_path, content):
+    run(environment, PRODUCTS)
+    (path,) = (tmp_path / "caches" / "pytools").glob("*.sqlite")
+    path.write_bytes(content)
+    check_one_warning(run(environment, PRODUCTS), "DatabaseError", "delete the folders")
+
+
+def test_no_warning_where_the_user_has_turned_them_off(environment, tmp_path):
+    environment |= {"PYOPENCL_NO_CACHE": "1", "XDG_CACHE_HOME": str(a_file(tmp_path))}
+    done = run(environment, PRODUCTS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.fixture
+def caches_on(monkeypatch, tmp_path):
+    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", False)
+    monkeypatch.setattr(disk_caches, "_pyopencl_folder", lambda name: tmp_path / name)
+    return tmp_path / "pyopencl"
+
+
+def test_an_error_of_the_driver_is_not_the_caches(caches_on):
+    error = cl_error(BUILD_FAILURE)
+    fault = Failing(int, error)
+    with pytest.raises(cl.Error) as caught:
+        disk_caches.with_pyopencl_caches(fault)
+    assert caught.value is error
+    assert fault.calls == 1
+    assert not cl._PYOPENCL_NO_CACHE
+
+
+def test_an_error_that_the_caches_do_not_cause_is_raised_without_a_warning(caches_on):
+    with pytest.raises(TypeError, match="mine"):
+        disk_caches.with_pyopencl_caches(Failing(int, TypeError("mine"), always=True))
+
+
+def test_the_lock_of_a_killed_process_is_removed(caches_on, monkeypatch):
+    """PyOpenCL alone waits for it for a minute in each process, so that a trial fails for good."""
+    monkeypatch.setattr(disk_caches, "_LOCK_S", 0.1)
+    lock = caches_on / "pyopencl-compiler-cache" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    disk_caches.remove_stale_locks()
+    assert not lock.exists()
+
+
+def test_the_lock_of_a_process_at_work_is_waited_for(caches_on):
+    lock = caches_on / "pyopencl-compiler-cache" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    other = threading.Timer(0.2, lock.unlink)
+    other.start()
+    disk_caches.remove_stale_locks()
+    assert not lock.exists()
+    other.join()
+
+
+# -- PoCL
+
+
+def test_pocl_without_a_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("POCL_CACHE_DIR", str(a_file(tmp_path) / "kcache"))
+    fault = disk_caches.pocl_fault([POCL])
+    assert str(tmp_path / "file" / "kcache") in fault
+    assert "set POCL_CACHE_DIR" in fault
+
+
+def test_pocl_with_a_cache_folder_and_other_platforms(monkeypatch, tmp_path):
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "kcache"))
+    assert disk_caches.pocl_fault([SimpleNamespace(name="Intel(R) OpenCL")]) is None
+    assert not (tmp_path / "kcache").exists(), "looked at for PoCL only"
+    assert disk_caches.pocl_fault([POCL]) is None
+    assert not list((tmp_path / "kcache").iterdir())
+
+
+@pytest.mark.skipif(device_info(default_device()).vendor != "pocl", reason="the default device is not PoCL's")
+def test_pocl_that_shows_no_device_says_what_would_do(environment, tmp_path):
+    del environment["POCL_CACHE_DIR"]
+    environment["XDG_CACHE_HOME"] = str(a_file(tmp_path))
+    done = run(environment, PRODUCTS.replace("threading.Barrier(4)", "threading.Barrier(1)"))
+    assert (
+        f"NoDeviceError: no OpenCL platform here has a device; PoCL cannot write {tmp_path}"
+        not in done.stdout
+    )
+    assert "NoDeviceError: no OpenCL platform here has a device; PoCL cannot write" in done.stderr
+    assert str(tmp_path / "file" / "pocl" / "kcache") in done.stderr
+    assert "set POCL_CACHE_DIR" in done.stderr
+
+
+def test_a_build_that_fails_on_pocl_says_what_would_do(own_caches, monkeypatch):
+    monkeypatch.setattr(program, "pocl_fault", lambda _: "PoCL cannot write here: set POCL_CACHE_DIR")
+    fault = cl_error(BUILD_FAILURE)
+    with failing(program, "Program", fault), pytest.raises(pyclmm.BuildError) as caught:
+        Call(kernel="tiled")()
+    assert caught.value.complaint == "does not build: error: PoCL cannot write here: set POCL_CACHE_DIR"
