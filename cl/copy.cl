@@ -2,8 +2,8 @@
  *
  *   work-item (j, i, z)  ->  target(z, i, j) = source(z, i, j), converted
  *
- * Some operands cannot be read by any kernel (no unit stride, or a dtype that must be rounded first). They are
- * copied to a dense temporary. A result is copied to an `out` that no kernel can write.
+ * Kernels do not read some operands (no unit stride, or a dtype that they do not take). These are copied to a dense
+ * temporary. A result is copied to an `out` that kernels do not write.
  *
  * Index map, in elements: i * rs + j * cs + batch_offsets[2 z] (source), [2 z + 1] (target).
  * Macros: those of types.h, where A is the source and OUT the target, and ACC_TYPE is wide enough for both.

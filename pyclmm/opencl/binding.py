@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.interface import Arg, Launch, Work
 from ..problem.dtypes import COMPLEX, dtype_of
 from . import host_memory, silent, status
-from .program import new_kernel
+from .program import built, new_kernel
 
 # The most work-groups of an enqueue in dimension 2, as in CUDA's grid. A longer stack takes several enqueues,
 # each with an offset in that dimension.
@@ -123,18 +124,15 @@ class Binding:
         self._workspace = [(fixed[space.symbol], space.zeroed) for space in work.workspace]
         fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any buffer will do, because it is not read
         self._fixed = fixed  # a kernel does not keep its arguments alive
+        self._programs = [built(context, launch.program) for launch in work.launches]  # held: see program.py
         last = work.launches[-1] if work.launches else None
         self._steps = [self._step(x, every_event, ends=x is last) for x in work.launches]
 
     def _step(self, launch: Launch, every_event: bool, ends: bool) -> _Step:
         acc_type = str(launch.program.define("ACC_TYPE"))
         dtypes = [_scalar_dtype(arg, acc_type) for arg in launch.args]
-
-        def kernel() -> cl.Kernel:
-            result = new_kernel(self.queue.context, launch.program, launch.kernel)
-            result.set_scalar_arg_dtypes(dtypes)
-            return result
-
+        # Not a closure over self: a binding that holds itself would wait for the garbage collector.
+        kernel = partial(new_kernel, self.queue.context, launch.program, launch.kernel, dtypes)
         sizes = _sizes(launch.global_size)
         named = [(index, arg) for index, arg in enumerate(launch.args) if isinstance(arg, str)]
         return _Step(

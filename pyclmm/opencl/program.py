@@ -1,25 +1,29 @@
 """Compiles programs and makes kernel objects. The only module that calls ``cl.Program``.
 
 A source of cl/ includes the headers it needs, and ``#line`` directives let a build error name the real file
-and line. A program is compiled once for each context and set of macros, whatever the shapes. PyOpenCL keeps
-compiled binaries on disk, for drivers that do not.
+and line. A program is compiled once for each context and set of macros, whatever the shapes. The programs
+used last are kept, and those of living plans; all others are released. PyOpenCL keeps compiled binaries on
+disk, for drivers that do not.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import linecache
 import logging
 import re
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
+import numpy as np
 import pyopencl as cl
 
 from ..errors import BuildError
@@ -31,12 +35,16 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 _log = logging.getLogger(__name__)
+_Key = tuple[cl.Context, Program]
 
 OLD_POCL = "unknown target CPU"  # the error of PyPI's PoCL 3.0 on processors newer than its compiler
 
-_PROGRAMS_KEPT = 512
+_PROGRAMS_KEPT = 64  # each takes 1.2 to 1.4 MB (PoCL 3.0 and 3.1, Intel's CPU runtime)
+_GENERATED = "<generated: 'pyopencl invoker "  # how PyOpenCL names generated Python code
 _INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # a path in cl/
-_programs: SingleFlight[tuple[cl.Context, Program], cl.Program] = SingleFlight(_PROGRAMS_KEPT)
+# The programs used last, and all that somebody holds: bindings hold those of their kernel objects.
+_programs: SingleFlight[_Key, cl.Program] = SingleFlight(_PROGRAMS_KEPT)
+_held: WeakValueDictionary[_Key, cl.Program] = WeakValueDictionary()
 _cache_dir: Any = None  # None: PyOpenCL's default folder; False: no cache
 
 
@@ -118,21 +126,55 @@ def source_hash(program: Program) -> str:
 
 
 def built(context: cl.Context, program: Program) -> cl.Program:
-    """The compiled program, from the cache or compiled now. Raises BuildError."""
-    return _programs.get((context, program), lambda: _build(context, program))
+    """The compiled program: one that is kept or that a binding holds, or compiled now. Raises BuildError."""
+    return _programs.get((context, program), lambda: _held_or_new((context, program)))
+
+
+def _held_or_new(key: _Key) -> cl.Program:
+    found = _held.get(key)
+    if found is None:
+        found = _held[key] = _build(*key)
+    return found
+
+
+def count() -> int:
+    """How many programs are alive."""
+    return len(_held)
 
 
 def forget(context: cl.Context) -> None:
     """Drop the programs of a lost context."""
     _programs.forget(lambda key: key[0] == context)
+    for key in [key for key in _held if key[0] == context]:
+        _held.pop(key, None)
 
 
-def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:
-    """A new kernel object, because threads cannot share PyOpenCL's safely. Raises BuildError."""
+def new_kernel(
+    context: cl.Context, program: Program, name: str, scalar_dtypes: Sequence[np.dtype[Any] | None] = ()
+) -> cl.Kernel:
+    """A new kernel object, because threads cannot share PyOpenCL's safely. Raises BuildError.
+
+    *scalar_dtypes*: the dtype that each argument is converted to, None for one that is not.
+    """
     try:
-        return cl.Kernel(built(context, program), name)
+        kernel = cl.Kernel(built(context, program), name)
     except cl.Error as error:
         raise _build_error(context, program, f"{name}: {error}") from error
+    if scalar_dtypes:
+        kernel.set_scalar_arg_dtypes(scalar_dtypes)
+    _forget_generated_sources()
+    return kernel
+
+
+def _forget_generated_sources() -> None:
+    """Drop the Python source of the code that PyOpenCL generates for a kernel object.
+
+    Without its cache of such code (PYOPENCL_NO_CACHE) it leaves 6 KB for each object, for ever. Only
+    tracebacks read them.
+    """
+    for name in list(linecache.cache):
+        if name.startswith(_GENERATED):
+            linecache.cache.pop(name, None)
 
 
 def _build_error(context: cl.Context, program: Program, log: str) -> BuildError:
