@@ -136,40 +136,47 @@ def resident() -> int:
 
 
 class Builds(logging.Handler):
-    """Counts the programs that are compiled, and the distinct ones among them."""
+    """Counts the programs that are compiled inside a ``with`` block, and the different ones among them."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.count = 0
-        self.distinct: set[str] = set()
+        self.different: set[str] = set()
+        self._logger = logging.getLogger("pyclmm.opencl.program")
+        self._level = self._logger.level
 
     def emit(self, record: logging.LogRecord) -> None:
         if str(record.msg).startswith("compiling %s for %s: "):
             self.count += 1
-            self.distinct.add(record.getMessage())
+            self.different.add(record.getMessage())
+
+    def __enter__(self) -> Builds:
+        self._logger.addHandler(self)
+        self._logger.setLevel(logging.DEBUG)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._level)
 
 
 def measure(queue: cl.CommandQueue, calls: int, shapes: int, seed: int) -> Iterator[dict[str, float]]:
     """A reading after each EVERY calls."""
     r, rng = random.Random(seed), np.random.default_rng(seed)
     drawn = [draw_shape(r) for _ in range(shapes)]
-    builds = Builds()
-    logger = logging.getLogger("pyclmm.opencl.program")
-    logger.addHandler(builds)
-    logger.setLevel(logging.DEBUG)
-    logger.propagate = False
     start = time.perf_counter()
-    for number in range(1, calls + 1):
-        perform(draw_call(r, drawn), queue, rng)
-        if number % EVERY == 0:
-            queue.finish()
-            yield {
-                "calls": number,
-                "megabytes": round(resident() / 1e6, 1),
-                "builds": builds.count,
-                "programs": len(builds.distinct),
-                "seconds": round(time.perf_counter() - start),
-            }
+    with Builds() as builds:
+        for number in range(1, calls + 1):
+            perform(draw_call(r, drawn), queue, rng)
+            if number % EVERY == 0:
+                queue.finish()
+                yield {
+                    "calls": number,
+                    "megabytes": round(resident() / 1e6, 1),
+                    "builds": builds.count,
+                    "programs": len(builds.different),
+                    "seconds": round(time.perf_counter() - start),
+                }
 
 
 def main() -> None:

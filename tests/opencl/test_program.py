@@ -12,6 +12,7 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -215,7 +216,7 @@ def test_the_plans_of_matmul_hold_a_bounded_number_of_programs(own_queue, monkey
 @pytest.mark.usefixtures("unchecked")
 def test_a_rare_mixed_pair_builds_copies_only(own_queue, builds, on_device, kind):
     def run(left, right, extra):
-        arrays = np.ones((5, 4), left), np.ones((4, 3), right), np.ones((5, 3), extra)
+        arrays: Any = np.ones((5, 4), left), np.ones((4, 3), right), np.ones((5, 3), extra)
         want = arrays[0] @ arrays[1]
         a, b, x = (cla.to_device(own_queue, each) for each in arrays) if on_device else arrays
         if kind == "matmul":
