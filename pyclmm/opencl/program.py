@@ -39,7 +39,7 @@ _Key = tuple[cl.Context, Program]
 
 OLD_POCL = "unknown target CPU"  # the error of PyPI's PoCL 3.0 on processors newer than its compiler
 
-_PROGRAMS_KEPT = 64  # each takes 1.2 to 1.4 MB (PoCL 3.0 and 3.1, Intel's CPU runtime)
+_PROGRAMS_KEPT = 64  # each takes 0.5 to 4 MB (PoCL 3.0 and 3.1, Intel's CPU runtime)
 _GENERATED = "<generated: 'pyopencl invoker "  # how PyOpenCL names generated Python code
 _INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # a path in cl/
 # The programs used last, and all that somebody holds: bindings hold those of their kernel objects.
