@@ -38,8 +38,12 @@ NAIVE = gemm_program(SAMPLE, "textbook/naive.cl")
 
 @pytest.fixture
 def own_queue(queue):
-    """A queue of a new context, in which no program is built yet."""
-    return cl.CommandQueue(cl.Context([queue.device]))
+    """A queue of a new context, in which no program is built yet.
+
+    The context is held: on Intel's CPU runtime a queue does not keep its context alive.
+    """
+    context = cl.Context([queue.device])
+    yield cl.CommandQueue(context)
 
 
 @pytest.fixture
