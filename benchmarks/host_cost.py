@@ -45,8 +45,8 @@ def bare_enqueue(
     problem = checked_gemm(spec, spec, out=spec).problem
     family = next(k for k in pyclmm.KERNELS if k.name == "tiled")
     launch = family.launches(problem, family.configs(problem, info)[0], info).launches[0]
-    kernel = new_kernel(queue.context, launch.program, launch.kernel)
-    kernel.set_scalar_arg_dtypes([_dtype(arg) for arg in launch.args])
+    dtypes = [_dtype(arg) for arg in launch.args]
+    kernel = new_kernel(queue.context, launch.program, launch.kernel, dtypes)
     values = {"a": a.base_data, "b": b.base_data, "alpha": 1.0, "beta": 0.0}
     buffers = ("out", "c", "bias", "batch_offsets")
     args = [

@@ -1,8 +1,9 @@
-"""Draws the results of GPU benchmarks: speed against size, and each step from naive to matrix units.
+"""Draws results: on GPUs speed against size, and each step from naive to matrix units; memory over calls.
 
     python benchmarks/pictures.py
 
-Reads benchmarks/results/*.json and writes a .png beside each file that it can draw. It measures nothing.
+Reads benchmarks/results/*.json and writes a .png beside each file that it can draw; those of
+memory.py have one together. It measures nothing.
 """
 
 from __future__ import annotations
@@ -147,12 +148,41 @@ DRAWN: dict[str, Callable[[Content], Figure]] = {
 }
 
 
+def memory(contents: list[Content]) -> Figure:
+    """Resident memory and compiled programs over the calls of benchmarks/memory.py, a line for each run."""
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    resident, programs = figure.subplots(1, 2)
+    drivers = list(dict.fromkeys(content["driver"] for content in contents))
+    for content in contents:
+        calls = [reading["calls"] for reading in content["readings"]]
+        name = content["driver"].partition(",")[0] + (f", {content['code']}" if content["code"] else "")
+        colour = f"C{drivers.index(content['driver'])}"
+        style = {"label": name, "linestyle": "--" if content["code"] else "-", "color": colour}
+        resident.plot(calls, [reading["megabytes"] for reading in content["readings"]], **style)
+        programs.plot(calls, [reading["programs"] for reading in content["readings"]], **style)
+    for axes, what in ((resident, "resident memory, MB"), (programs, "different programs compiled")):
+        axes.set_xlabel("calls")
+        axes.set_ylabel(what)
+        axes.set_xlim(0)
+        axes.set_ylim(0)
+        axes.grid(True, alpha=0.3)
+    resident.legend(fontsize="small")
+    figure.suptitle(f"random calls: {contents[0]['processor']}, {contents[0]['date']}")
+    return figure
+
+
+MEMORY = "memory-*.json"
+
+
 def main() -> None:
     argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     for pattern, draw in DRAWN.items():
         for file in sorted(RESULTS.glob(pattern)):
             draw(json.loads(file.read_text())).savefig(file.with_suffix(".png"), dpi=110)
             print(file.with_suffix(".png"))
+    memories = [json.loads(file.read_text()) for file in sorted(RESULTS.glob(MEMORY))]
+    memory(memories).savefig(RESULTS / "memory.png", dpi=110)
+    print(RESULTS / "memory.png")
 
 
 if __name__ == "__main__":

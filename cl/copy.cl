@@ -2,8 +2,8 @@
  *
  *   work-item (j, i, z)  ->  target(z, i, j) = source(z, i, j), converted
  *
- * Some operands cannot be read by any kernel (no unit stride, or a dtype that must be rounded first). They are
- * copied to a dense temporary. A result is copied to an `out` that no kernel can write.
+ * Kernels do not read some operands (no unit stride, or a dtype that they do not take). These are copied to a dense
+ * temporary. A result is copied to an `out` that kernels do not write.
  *
  * What the target's type cannot hold is dropped, as NumPy's casting="unsafe" does: imaginary parts; the fraction of a
  * number that becomes an integer; the bits of an integer beyond the target's. A bool is whether a number is not zero.

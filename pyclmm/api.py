@@ -14,6 +14,7 @@ from pyopencl.array import Array
 from .errors import DeviceLostError
 from .execution.operands import Operands, collect, queue_of, signature
 from .execution.options import Options, beta_of, plain_numbers
+from .kernels import Program
 from .opencl import program, queues
 from .opencl.devices import DeviceChoice
 from .plan import Matmul
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .execution.keywords import GemmKeywords, MatmulKeywords
 
 _PLANS_KEPT = 256
+_PROGRAMS_KEPT = 128  # the most programs that these plans have together
 _plans: OrderedDict[Any, Matmul[Any]] = OrderedDict()
 _lock = threading.Lock()
 
@@ -241,7 +243,18 @@ def _plan(
         _plans[key] = plan
         while len(_plans) > _PLANS_KEPT:
             _plans.popitem(last=False)
+        if program.count() > _PROGRAMS_KEPT:
+            _bound_programs()
     return plan
+
+
+def _bound_programs() -> None:
+    """Keep only as many plans, those used last, as have _PROGRAMS_KEPT programs together; at least one."""
+    programs: set[Program] = set()
+    for number, key in enumerate(reversed(list(_plans))):
+        programs |= _plans[key].programs
+        if number and len(programs) > _PROGRAMS_KEPT:
+            del _plans[key]
 
 
 def _kept(key: Any) -> Matmul[Any] | None:

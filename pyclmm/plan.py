@@ -17,6 +17,7 @@ from .execution.host_path import HostPath
 from .execution.operands import ArrayT, Operands, Signature, collect, on_host, queue_of, signature
 from .execution.options import Options, beta_of, check_scalars, events_of, plain_numbers
 from .kernels.config import TileConfig
+from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .problem.precision import chosen
 from .problem.words import Activation, Casting, Precision, Trans
@@ -297,6 +298,11 @@ class Matmul(Generic[ArrayT]):
     def workspace_nbytes(self) -> int:
         """Bytes of device memory besides operands and result, for each thread and queue in use."""
         return self._executable.work.workspace_nbytes
+
+    @property
+    def programs(self) -> frozenset[Program]:
+        """The programs that its launches run."""
+        return frozenset(launch.program for launch in self._executable.work.launches)
 
     def estimate(self) -> Estimate:
         """The operations, the fewest bytes that must be moved, and the workspace in bytes."""

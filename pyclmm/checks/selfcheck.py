@@ -29,6 +29,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.interface import Kernel, Program, Work
 from ..opencl import doubts
 from ..opencl.devices import device_info
+from ..opencl.disk_caches import pocl_fault
 from ..opencl.program import source_hash
 from ..opencl.single_flight import SingleFlight
 from ..problem.gemm import GemmProblem
@@ -109,7 +110,9 @@ class _Check:
         second = self._trial()
         if second.reason is not None:
             doubts.take_detour(self.device, detour)
-            return self._keep(second.reason) if second.lasting else self._note(second.reason)
+            # PoCL ends the process on a full disk too, which is not the kernel's fault.
+            lasting = second.lasting and pocl_fault([self.queue.device.platform]) is None
+            return self._keep(second.reason) if lasting else self._note(second.reason)
         reason = self._own_result()
         if reason is not None:
             doubts.take_detour(self.device, detour)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.interface import Arg, Launch, Work
 from ..problem.dtypes import COMPLEX, dtype_of
 from . import host_memory, silent, status
-from .disk_caches import with_pyopencl_caches
-from .program import new_kernel, settle
+from .program import built, new_kernel, settle
 
 # The most work-groups of an enqueue in dimension 2, as in CUDA's grid. A longer stack takes several enqueues,
 # each with an offset in that dimension.
@@ -114,7 +114,7 @@ class Binding:
         self.last: list[cl.Event] = []
         self._ordered: dict[int, cl.Event] = {}
         self._packed: Constant | None = None
-        self._programs = {launch.program for launch in work.launches}  # in doubt until settled
+        self._unsettled = {launch.program for launch in work.launches}  # in doubt, see doubts.py
         self._first: cl.Event | None = None  # of the last launch of the first call
         fixed: dict[str, cl.Buffer] = {}
         for space in work.workspace:
@@ -128,16 +128,13 @@ class Binding:
         self._fixed = fixed  # a kernel does not keep its arguments alive
         last = work.launches[-1] if work.launches else None
         self._steps = [self._step(x, every_event, ends=x is last) for x in work.launches]
+        self._held = [built(context, program) for program in self._unsettled]  # see program.py
 
     def _step(self, launch: Launch, every_event: bool, ends: bool) -> _Step:
         acc_type = str(launch.program.define("ACC_TYPE"))
         dtypes = [_scalar_dtype(arg, acc_type) for arg in launch.args]
-
-        def kernel() -> cl.Kernel:
-            result = new_kernel(self.queue.context, launch.program, launch.kernel)
-            with_pyopencl_caches(lambda: result.set_scalar_arg_dtypes(dtypes))
-            return result
-
+        # Not a closure over self: a binding that holds itself would wait for the garbage collector.
+        kernel = partial(new_kernel, self.queue.context, launch.program, launch.kernel, dtypes)
         sizes = _sizes(launch.global_size)
         named = [(index, arg) for index, arg in enumerate(launch.args) if isinstance(arg, str)]
         return _Step(
@@ -154,9 +151,9 @@ class Binding:
 
     def settle(self) -> None:
         """Record that a run has ended, so that the programs are no longer in doubt (see doubts.py)."""
-        if self._programs:
-            settle(self.queue.context, self._programs)
-            self._programs, self._first = set(), None
+        if self._unsettled:
+            settle(self.queue.context, self._unsettled)
+            self._unsettled, self._first = set(), None
 
     def _settle_if_first_has_ended(self) -> None:
         if self._first is not None:  # only after the first call
@@ -254,7 +251,7 @@ class Binding:
         All later commands of an in-order queue follow these anyway, so a few of them are kept. While an event
         is kept, no other object has its id.
         """
-        if self._programs and self._first is None and last:
+        if self._unsettled and self._first is None and last:
             self._first = last[0]
         if self.out_of_order:
             self.last = last

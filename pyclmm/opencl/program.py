@@ -1,25 +1,29 @@
 """Compiles programs and makes kernel objects. The only module that calls ``cl.Program``.
 
 A source of cl/ includes the headers it needs, and ``#line`` directives let a build error name the real file
-and line. A program is compiled once for each context and set of macros, whatever the shapes. PyOpenCL keeps
-compiled binaries on disk, for drivers that do not.
+and line. A program is compiled once for each context and set of macros, whatever the shapes. The programs
+used last are kept, and those of living plans; all others are released. PyOpenCL keeps compiled binaries on
+disk, for drivers that do not.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import linecache
 import logging
 import re
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
+import numpy as np
 import pyopencl as cl
 
 from ..errors import BuildError
@@ -33,12 +37,16 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 _log = logging.getLogger(__name__)
+_Key = tuple[cl.Context, Program, int]  # the last is the detour
 
 OLD_POCL = "unknown target CPU"  # the error of PyPI's PoCL 3.0 on processors newer than its compiler
 
-_PROGRAMS_KEPT = 512
+_PROGRAMS_KEPT = 64  # each takes 0.5 to 4 MB (PoCL 3.0 and 3.1, Intel's CPU runtime)
+_GENERATED = "<generated: 'pyopencl invoker "  # how PyOpenCL names generated Python code
 _INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # a path in cl/
-_programs: SingleFlight[tuple[cl.Context, Program, int], cl.Program] = SingleFlight(_PROGRAMS_KEPT)
+# The programs used last, and all that somebody holds: bindings hold those of their kernel objects.
+_programs: SingleFlight[_Key, cl.Program] = SingleFlight(_PROGRAMS_KEPT)
+_held: WeakValueDictionary[_Key, cl.Program] = WeakValueDictionary()
 _marks: dict[tuple[cl.Context, Program], list[Path | None]] = {}  # of programs in doubt
 
 
@@ -120,7 +128,7 @@ def source_hash(program: Program) -> str:
 
 
 def built(context: cl.Context, program: Program) -> cl.Program:
-    """The compiled program, from the cache or compiled now. Raises BuildError.
+    """The compiled program: one that is kept or that a binding holds, or compiled now. Raises BuildError.
 
     The program is in doubt until :func:`settle` (see doubts.py).
     """
@@ -133,9 +141,16 @@ def settle(context: cl.Context, programs: Iterable[Program]) -> None:
         doubts.clear(_marks.pop((context, program), ()))
 
 
+def count() -> int:
+    """How many programs are alive."""
+    return len(_held)
+
+
 def forget(context: cl.Context) -> None:
     """Drop the programs of a lost context."""
     _programs.forget(lambda key: key[0] == context)
+    for key in [key for key in _held if key[0] == context]:
+        _held.pop(key, None)
     settle(context, [key[1] for key in list(_marks) if key[0] == context])
 
 
@@ -143,23 +158,30 @@ def _detour(context: cl.Context) -> int:
     return max(doubts.detour(device_info(device)) for device in context.devices)
 
 
-def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:
+def new_kernel(
+    context: cl.Context, program: Program, name: str, scalar_dtypes: Sequence[np.dtype[Any] | None] = ()
+) -> cl.Kernel:
     """A new kernel object, because threads cannot share PyOpenCL's safely. Raises BuildError.
+
+    *scalar_dtypes*: the dtype that each argument is converted to, None for one that is not.
 
     A damaged cache of the driver can make a build fail. So it is repeated once by the next detour.
     """
     detour = _detour(context)
     try:
-        return _kernel(context, program, name, detour)
+        kernel = _kernel(context, program, name, detour)
     except BuildError as error:
         try:
-            result = _kernel(context, program, name, detour + 1)
+            kernel = _kernel(context, program, name, detour + 1)
         except BuildError:
             raise error from None
-    for device in map(device_info, context.devices):
-        doubts.take_detour(device, detour + 1, keep=True)
-        doubts.warn(device, f"{name} did not build")
-    return result
+        for device in map(device_info, context.devices):
+            doubts.take_detour(device, detour + 1, keep=True)
+            doubts.warn(device, f"{name} did not build")
+    if scalar_dtypes:
+        with_pyopencl_caches(lambda: kernel.set_scalar_arg_dtypes(scalar_dtypes))
+        _forget_generated_sources()
+    return kernel
 
 
 def _kernel(context: cl.Context, program: Program, name: str, detour: int) -> cl.Kernel:
@@ -170,8 +192,27 @@ def _kernel(context: cl.Context, program: Program, name: str, detour: int) -> cl
         raise _build_error(context, program, f"{name}: {error}") from error
 
 
+def _forget_generated_sources() -> None:
+    """Drop the Python source of the code that PyOpenCL generates for a kernel object.
+
+    Without its cache of such code (PYOPENCL_NO_CACHE) it leaves 6 KB for each object, for ever. Only
+    tracebacks read them.
+    """
+    for name in list(linecache.cache):
+        if name.startswith(_GENERATED):
+            linecache.cache.pop(name, None)
+
+
 def _built(context: cl.Context, program: Program, detour: int) -> cl.Program:
-    return _programs.get((context, program, detour), lambda: _build(context, program, detour))
+    key = (context, program, detour)
+    return _programs.get(key, lambda: _held_or_new(key))
+
+
+def _held_or_new(key: _Key) -> cl.Program:
+    found = _held.get(key)
+    if found is None:
+        found = _held[key] = _build(*key)
+    return found
 
 
 def _build_error(context: cl.Context, program: Program, log: str) -> BuildError:

@@ -331,7 +331,7 @@ class _Builder:
 
     def _readable(self, name: str, x: _Matrix, unit_stride: bool = True) -> _Matrix:
         """*x* if kernels can read it, else a dense copy. *unit_stride*: *x* must have a unit stride."""
-        direct = dtypes.loads_directly(x.type, self.computed)
+        direct = dtypes.is_direct(x.type, self.computed)
         if direct and (x.has_unit_stride or not unit_stride):
             return x
         shape = (*x.batch_shape, x.rows, x.cols)
@@ -356,7 +356,7 @@ class _Builder:
 
     def _writable(self, target: _Matrix) -> tuple[_Matrix, Copy | None]:
         """What the kernel writes: the user's out, or a dense temporary with the copy from it to out."""
-        direct = target.has_unit_stride and dtypes.stores_directly(self.computed, target.type)
+        direct = target.has_unit_stride and dtypes.is_direct(target.type, self.computed)
         if direct and not self.out_is_copied:
             return target, None
         shape = (*target.batch_shape, target.rows, target.cols)

@@ -81,8 +81,29 @@ def test_each_step_of_the_ladder_has_a_bar(pictures):
     assert axes.patches[0].get_facecolor() != axes.patches[1].get_facecolor()
 
 
+def test_memory_has_a_line_for_each_run(pictures):
+    def run(code, *values):
+        readings = [
+            {"calls": 100 * number, "megabytes": value, "programs": number}
+            for number, value in enumerate(values, 1)
+        ]
+        return {
+            "driver": "PoCL, 1.0",
+            "processor": "some",
+            "date": "2026-01-01",
+            "code": code,
+            "readings": readings,
+        }
+
+    resident, programs = pictures.memory([run("", 200.5, 300), run("before", 400)]).axes
+    assert lines(resident) == {"PoCL": [200.5, 300], "PoCL, before": [400]}
+    assert lines(programs) == {"PoCL": [1, 2], "PoCL, before": [1]}
+
+
 def test_each_result_file_has_its_picture(pictures):
     drawn = [file for pattern in pictures.DRAWN for file in pictures.RESULTS.glob(pattern)]
     assert drawn
     for file in drawn:
         assert file.with_suffix(".png").exists(), f"run benchmarks/pictures.py: {file.name} has no picture"
+    assert len(list(pictures.RESULTS.glob(pictures.MEMORY))) >= 3
+    assert (pictures.RESULTS / "memory.png").exists()

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import gc
+import linecache
 import random
 import re
 import threading
+import weakref
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import BuildError
+from pyclmm import BuildError, api
 from pyclmm.kernels import Program
 from pyclmm.kernels.interface import gemm_program
 from pyclmm.opencl import program
@@ -31,8 +38,12 @@ NAIVE = gemm_program(SAMPLE, "textbook/naive.cl")
 
 @pytest.fixture
 def own_queue(queue):
-    """A queue of a new context, in which no program is built yet."""
-    return cl.CommandQueue(cl.Context([queue.device]))
+    """A queue of a new context, in which no program is built yet.
+
+    The context is held: on Intel's CPU runtime a queue does not keep its context alive.
+    """
+    context = cl.Context([queue.device])
+    yield cl.CommandQueue(context)  # noqa: PT022 - a fixture that returns would drop the context
 
 
 @pytest.fixture
@@ -143,6 +154,92 @@ def test_the_program_cache_is_bounded(own_queue, builds, monkeypatch):
     for what in (NAIVE, other, other, NAIVE):
         program.built(own_queue.context, what)
     assert builds == [NAIVE, other, NAIVE]
+
+
+def test_a_program_that_is_not_kept_is_gone(own_queue, monkeypatch):
+    """Without the garbage collector: a driver's memory must not wait for it."""
+    monkeypatch.setattr(program, "_programs", SingleFlight(1))
+    a = np.ones((3, 4), "f4")
+    plan = pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
+    (own,) = plan.programs
+    alive = weakref.ref(program.built(own_queue.context, own))
+    gc.collect()
+    gc.disable()
+    try:
+        program.built(own_queue.context, gemm_program(SAMPLE, "textbook/flat.cl"))
+        assert alive() is not None, "the plan holds it"
+        assert np.array_equal(plan(a, a.T), a @ a.T)
+        del plan
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+def test_no_kernel_object_leaves_generated_source_behind(own_queue, monkeypatch):
+    """PyOpenCL generates code for each kernel object, and without its cache keeps the source for ever."""
+    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", True)
+    a = np.ones((3, 4), "f4")
+    before = set(linecache.cache)
+    plan = pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
+    for _ in range(3):
+        assert np.array_equal(plan(a, a.T), a @ a.T)
+        plan.release()  # so that the next call makes new kernel objects
+    assert {name for name in set(linecache.cache) - before if "pyopencl" in name} == set()
+
+
+def test_a_program_that_a_plan_holds_is_not_built_again(own_queue, builds, monkeypatch):
+    monkeypatch.setattr(program, "_programs", SingleFlight(1))
+    a = np.ones((3, 4), "f4")
+    plans = [pyclmm.Matmul(a, a.T, kernel=name, queue=own_queue) for name in ("naive", "flat", "naive")]
+    assert len(builds) == 2
+    assert plans[0].programs == plans[2].programs
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_the_plans_of_matmul_hold_a_bounded_number_of_programs(own_queue, monkeypatch):
+    monkeypatch.setattr(api, "_plans", OrderedDict())
+    monkeypatch.setattr(api, "_PROGRAMS_KEPT", 3)
+    monkeypatch.setattr(program, "_programs", SingleFlight(2))
+    monkeypatch.setattr(program, "_held", WeakValueDictionary())
+    x = np.ones((3, 3), "f4")
+    mine = pyclmm.Matmul(x, x, kernel="tiled", queue=own_queue)
+    for count, dtype in enumerate(("f4", "f8", "i4", "u4", "i8", "c8", "c16"), 1):
+        for n in (4, 3, 2):  # plans of one program
+            a = np.ones((n, 3), dtype)
+            assert np.array_equal(pyclmm.matmul(a, a.T, kernel="naive", queue=own_queue), a @ a.T)
+        assert len(api._plans) == 3 * min(count, 3)
+        assert program.count() == 1 + min(count, 3), "and that of mine"
+    assert np.array_equal(mine(x, x), x @ x)
+    monkeypatch.setattr(api, "_PROGRAMS_KEPT", 0)
+    pyclmm.matmul(x, x, kernel="flat", queue=own_queue)
+    assert len(api._plans) == 1, "the newest plan is kept, whatever it needs"
+
+
+@pytest.mark.parametrize("kind", ["matmul", "out", "c and bias"])
+@pytest.mark.parametrize("on_device", [False, True], ids=["NumPy", "Arrays"])
+@pytest.mark.usefixtures("unchecked")
+def test_a_rare_mixed_pair_builds_copies_only(own_queue, builds, on_device, kind):
+    def run(left, right, extra):
+        arrays: Any = np.ones((5, 4), left), np.ones((4, 3), right), np.ones((5, 3), extra)
+        want = arrays[0] @ arrays[1]
+        a, b, x = (cla.to_device(own_queue, each) for each in arrays) if on_device else arrays
+        if kind == "matmul":
+            got = pyclmm.matmul(a, b, kernel="naive", queue=own_queue)
+        elif kind == "out":
+            got = pyclmm.matmul(a, b, x, kernel="naive", queue=own_queue)
+        else:
+            got = pyclmm.gemm(a, b, x, beta=1, bias=x[0], kernel="naive", queue=own_queue)
+            want = want + 2
+        assert np.array_equal(got.get() if on_device else got, want)
+
+    run("f8", "f8", "f8")
+    assert [p.source for p in builds] == ["textbook/naive.cl"]
+    del builds[:]
+    run("i2", "f8", "f4")
+    made = [(p.define("A_TYPE"), p.define("OUT_TYPE")) for p in builds if p.source == "copy.cl"]
+    assert len(made) == len(builds)
+    expected = {"matmul": [], "out": [("float64", "float32")], "c and bias": [("float32", "float64")]}
+    assert sorted(made) == (sorted([("int16", "float64"), *expected[kind]]) if on_device else [])
 
 
 def test_compiler_warnings_do_not_reach_the_user(own_queue, recwarn, monkeypatch):

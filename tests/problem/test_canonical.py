@@ -14,7 +14,7 @@ from pyclmm.opencl.launches import batch_table
 from pyclmm.problem.canonical import Epilogue, checked_gemm
 from pyclmm.problem.gemm import GemmProblem, Operand, alignment, dense
 
-F4, F8, C8 = np.dtype("f4"), np.dtype("f8"), np.dtype("c8")
+F2, F4, F8, C8 = (np.dtype(name) for name in ("f2", "f4", "f8", "c8"))
 
 
 def operand(x, align=64):
@@ -97,6 +97,19 @@ def test_a_dtype_that_must_be_rounded_first_means_a_copy():
     assert gemm.problem.acc_type == "float32"
 
 
+def test_each_type_that_kernels_do_not_take_means_a_copy():
+    c, bias = np.zeros((5, 3), "i2"), np.zeros(3, F2)
+    gemm = checked_gemm(
+        operand(A.astype("i1")), operand(B), epilogue=Epilogue(operand(c), operand(bias)), dtype=F4
+    )
+    assert [(n, c.source_type, c.target_type) for n, c in gemm.copies] == [
+        ("c", "int16", "float32"),
+        ("a", "int8", "float32"),
+    ]
+    p = gemm.problem
+    assert (p.a_type, p.b_type, p.c_type, p.bias_type, p.out_type) == (*["float32"] * 3, "float16", "float32")
+
+
 def test_vectors_become_matrices():
     v = np.zeros(7, F4)
     for a, b, shape in ((v, v, ()), (v, B, (3,)), (A, v, (5,)), (np.zeros((2, 1, 5, 7), F4), v, (2, 1, 5))):
@@ -113,7 +126,8 @@ def test_out_that_kernels_cannot_write_is_copied():
     assert gemm.out_copy is not None
     assert (gemm.problem.ldo, gemm.out_copy.target_strides) == (3, (12, 2))
     assert checked(A, B, out=operand(np.zeros((5, 3), C8))).out_copy.target_type == "complex64"
-    assert checked(A, B, out=operand(np.zeros((5, 3), F8))).out_copy is None, "stored as float64 directly"
+    assert checked(A, B, out=operand(np.zeros((5, 3), F2))).out_copy is None, "stored as float16 directly"
+    assert checked(A, B, out=operand(np.zeros((5, 3), F8))).out_copy.source_type == "float32"
     assert checked(A, B, out=operand(np.zeros((5, 3), F4)), out_is_copied=True).out_copy is not None
 
 

@@ -98,45 +98,39 @@ def converted(x, name):
         return x.astype(dtypes.dtype_of(name))
 
 
-@pytest.mark.parametrize(("stored", "computed"), list(itertools.product(FLOATS, repeat=2)))
-def test_direct_loads_of_floats_skip_no_rounding(stored, computed):
-    """A load may skip *computed* only where conversion through it gives the same value."""
+DIRECT = [p for p in itertools.product(dtypes.ELEMENT_TYPES, repeat=2) if dtypes.is_direct(*p)]
+
+
+def test_kernels_take_the_computed_type_and_narrow_types_of_float32_and_int32():
+    others = {(stored, computed) for stored, computed in DIRECT if stored != computed}
+    assert len(DIRECT) - len(others) == len(dtypes.ELEMENT_TYPES)
+    assert others == {
+        *itertools.product(("float16", "bfloat16"), ("float32",)),
+        *itertools.product(("int8", "uint8"), ("int32",)),
+    }
+
+
+@pytest.mark.parametrize(("stored", "computed"), [p for p in DIRECT if p[0] in FLOATS])
+def test_direct_loads_and_stores_of_floats_skip_no_rounding(stored, computed):
+    """Loads and stores may skip *computed* only where conversion through it gives the same value."""
+    accumulator = dtypes.ACCUMULATOR[computed]
     x = converted(TRICKY, stored)
+    loaded = converted(x, accumulator)
+    assert np.array_equal(loaded, converted(converted(x, computed), accumulator), equal_nan=True)
+    y = converted(TRICKY, accumulator)
+    through_computed = converted(converted(y, computed), stored)
+    assert np.array_equal(converted(y, stored), through_computed, equal_nan=True)
+
+
+@pytest.mark.parametrize(("stored", "computed"), [p for p in DIRECT if p[0] in INTEGERS])
+def test_direct_loads_and_stores_of_integers_wrap_alike(stored, computed):
     accumulator = dtypes.ACCUMULATOR[computed]
-    same = np.array_equal(
-        converted(x, accumulator), converted(converted(x, computed), accumulator), equal_nan=True
-    )
-    assert same or not dtypes.loads_directly(stored, computed)
-    if stored == computed:
-        assert dtypes.loads_directly(stored, computed)
-
-
-@pytest.mark.parametrize(("stored", "computed"), list(itertools.product(INTEGERS, repeat=2)))
-def test_integers_load_directly(stored, computed):
-    assert dtypes.loads_directly(stored, computed)
-    info = np.iinfo(stored)
+    info, width = np.iinfo(stored), np.dtype(computed).itemsize
     x = np.array([info.min, info.max, 0, 1], stored)
-    accumulator = dtypes.ACCUMULATOR[computed]
     through_computed = x.astype(computed).astype(accumulator)
-    width = np.dtype(computed).itemsize
     assert np.array_equal(x.astype(accumulator).astype(f"u{width}"), through_computed.astype(f"u{width}"))
-
-
-def test_loads_that_must_convert_first():
-    assert not dtypes.loads_directly("float32", "float16")
-    assert not dtypes.loads_directly("float64", "bfloat16")
-    assert not dtypes.loads_directly("int8", "bool")
-    assert dtypes.loads_directly("float16", "float32")
-    assert dtypes.loads_directly("int8", "float16")
-    assert dtypes.loads_directly("bool", "int8")
-
-
-def test_stores_round_once():
-    assert dtypes.stores_directly("float32", "float16")
-    assert not dtypes.stores_directly("float16", "float32"), "that result is a float16 first"
-    assert dtypes.stores_directly("int32", "int32")
-    assert not dtypes.stores_directly("int32", "float32")
-    assert not dtypes.stores_directly("float32", "complex64")
+    y = np.array([0, 1, 127, 128, 255, 256, 2**31, 2**32 - 1], accumulator)
+    assert np.array_equal(y.astype(stored), y.astype(computed).astype(stored))
 
 
 CASTS = [(s, t) for s, t in itertools.product(NUMPYS, repeat=2) if np.can_cast(s, t, "same_kind")]

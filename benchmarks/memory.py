@@ -1,0 +1,215 @@
+"""Reads the memory of a process over many random calls, which need many programs.
+
+    python benchmarks/memory.py [--device NAME] [--calls 20000] [--shapes 5000] [--seed 1] [--save FILE.json]
+
+Each call is a matmul of one of that many random shapes. Drawn at random too: the dtypes of a and b, whether
+each is transposed, whether they are NumPy arrays or Arrays, and whether `out` is given and of which dtype.
+After each EVERY calls the resident memory is read, so the script needs Linux. benchmarks/pictures.py draws
+the files benchmarks/results/memory-*.json. They come from these commands:
+
+    export PYCLMM_TRIAL=off PYCLMM_CACHE_DIR=$(mktemp -d)
+    OCL_ICD_VENDORS=pocl-3.1.icd python benchmarks/memory.py --save benchmarks/results/memory-pocl-3.1.json
+
+and likewise for the other drivers (see cpu.py). Trials in child processes are off: they take a second for
+each program and do not change the memory of this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+
+import pyclmm
+from pyclmm.opencl.devices import device_info, find_device
+from pyclmm.opencl.queues import new_queue
+from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of, result_dtype
+
+EVERY, SHOWN = 100, 500  # calls between two readings, and between two lines of progress
+LARGEST = 8  # M, N and K are up to 2 to this power: small, so that memory is that of programs and plans
+SETTINGS = ("PYCLMM_SELFCHECK", "PYCLMM_TRIAL", "PYOPENCL_NO_CACHE")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """M, N, K and the stacks of a and b."""
+
+    m: int
+    n: int
+    k: int
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of matmul; ``out`` is a dtype, or None for no out."""
+
+    shape: Shape
+    a: np.dtype[Any]
+    b: np.dtype[Any]
+    out: np.dtype[Any] | None
+    trans_a: bool
+    trans_b: bool
+    on_device: bool
+
+
+def draw_shape(r: random.Random) -> Shape:
+    m, n, k = (round(2 ** r.uniform(0, LARGEST)) for _ in "mnk")
+    left, right = r.choice((((), ()), ((), ()), ((3,), ()), ((2,), (2,)), ((2, 1), (3,))))
+    return Shape(m, n, k, left, right)
+
+
+def draw_call(r: random.Random, shapes: list[Shape]) -> Call:
+    """A valid call. Six in ten have operands of one dtype, four in ten an out."""
+    types = [dtype_of(name) for name in ELEMENT_TYPES]
+    while True:
+        a = r.choice(types)
+        b = a if r.random() < 0.6 else r.choice(types)
+        out = None if r.random() < 0.6 else r.choice(types)
+        try:
+            result_dtype(a, b, None, out)
+        except pyclmm.DTypeError:  # no such product, or out cannot hold it
+            continue
+        flags = (r.random() < 0.5 for _ in range(3))
+        return Call(r.choice(shapes), a, b, out, *flags)
+
+
+def matrices(
+    rng: np.random.Generator, stack: tuple[int, ...], rows: int, cols: int, dtype: np.dtype[Any], trans: bool
+) -> np.ndarray:
+    """A stack of matrices of small integers, each stored by columns if *trans*."""
+    shape = (*stack, cols, rows) if trans else (*stack, rows, cols)
+    values = rng.integers(0, 3, shape).astype(dtype)
+    return np.swapaxes(values, -1, -2) if trans else values
+
+
+def perform(call: Call, queue: cl.CommandQueue, rng: np.random.Generator) -> None:
+    """Make the call and compare one element with NumPy's."""
+    s = call.shape
+    a = matrices(rng, s.left, s.m, s.k, call.a, call.trans_a)
+    b = matrices(rng, s.right, s.k, s.n, call.b, call.trans_b)
+    stack = np.broadcast_shapes(s.left, s.right)
+    out = None if call.out is None else np.zeros((*stack, s.m, s.n), call.out)
+    if call.on_device:
+        target = None if out is None else cla.to_device(queue, out)
+        result = pyclmm.matmul(on_device(queue, a), on_device(queue, b), target, queue=queue).get()
+    else:
+        result = pyclmm.matmul(a, b, out, queue=queue)
+    first = (0,) * len(stack)
+    want = np.matmul(a[(*first[: len(s.left)], slice(0, 1))], b[(*first[: len(s.right)], ..., slice(0, 1))])
+    if result[(*first, 0, 0)] != want.astype(result.dtype)[0, 0]:
+        raise SystemExit(f"wrong result of {call}")
+
+
+def on_device(queue: cl.CommandQueue, x: np.ndarray) -> cla.Array:
+    """An Array with the strides of *x*."""
+    if x.flags.c_contiguous:
+        return cla.to_device(queue, x)
+    stored = cla.to_device(queue, np.swapaxes(x, -1, -2))
+    axes = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
+    return stored.transpose(axes)
+
+
+def processor() -> str:
+    """The processor's name, as Linux tells it."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+
+
+def resident() -> int:
+    """Resident memory of this process in bytes."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Builds(logging.Handler):
+    """Counts the programs that are compiled inside a ``with`` block, and the different ones among them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.count = 0
+        self.different: set[str] = set()
+        self._logger = logging.getLogger("pyclmm.opencl.program")
+        self._level = self._logger.level
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if str(record.msg).startswith("compiling %s for %s: "):
+            self.count += 1
+            self.different.add(record.getMessage())
+
+    def __enter__(self) -> Builds:
+        self._logger.addHandler(self)
+        self._logger.setLevel(logging.DEBUG)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._level)
+
+
+def measure(queue: cl.CommandQueue, calls: int, shapes: int, seed: int) -> Iterator[dict[str, float]]:
+    """A reading after each EVERY calls."""
+    r, rng = random.Random(seed), np.random.default_rng(seed)
+    drawn = [draw_shape(r) for _ in range(shapes)]
+    start = time.perf_counter()
+    with Builds() as builds:
+        for number in range(1, calls + 1):
+            perform(draw_call(r, drawn), queue, rng)
+            if number % EVERY == 0:
+                queue.finish()
+                yield {
+                    "calls": number,
+                    "megabytes": round(resident() / 1e6, 1),
+                    "builds": builds.count,
+                    "programs": len(builds.different),
+                    "seconds": round(time.perf_counter() - start),
+                }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument(
+        "--device", help="see pyclmm.devices(); default: the first GPU, else the first device"
+    )
+    parser.add_argument("--calls", type=int, default=20000)
+    parser.add_argument("--shapes", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--code", default="", help="a name of the measured code, for the JSON")
+    parser.add_argument("--save", type=Path, metavar="FILE.json")
+    args = parser.parse_args()
+    queue = new_queue(find_device(args.device))
+    info = device_info(queue.device)
+    content: dict[str, Any] = {
+        "device": info.name,
+        "driver": f"{info.platform_version.strip()}, {info.driver_version}",
+        "processor": processor(),
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "code": args.code,
+        "shapes": args.shapes,
+        "seed": args.seed,
+        "settings": {name: os.environ.get(name, "") for name in SETTINGS},
+        "readings": [],
+    }
+    for reading in measure(queue, args.calls, args.shapes, args.seed):
+        content["readings"].append(reading)
+        if reading["calls"] % SHOWN == 0 or reading["calls"] == args.calls:
+            print("  ".join(f"{key} {value}" for key, value in reading.items()), flush=True)
+            if args.save:
+                args.save.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

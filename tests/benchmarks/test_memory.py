@@ -1,0 +1,70 @@
+"""benchmarks/memory.py draws the same calls again, makes them, and reads the memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyclmm.problem.dtypes import ELEMENT_TYPES
+from pyclmm.problem.dtypes import result_dtype as result_of
+
+FILE = Path(__file__).parents[2] / "benchmarks" / "memory.py"
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    spec = importlib.util.spec_from_file_location("memory", FILE)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "memory", module)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_calls_are_valid_and_the_same_for_a_seed(memory):
+    def drawn():
+        r = random.Random(5)
+        shapes = [memory.draw_shape(r) for _ in range(50)]
+        return [memory.draw_call(r, shapes) for _ in range(500)]
+
+    calls = drawn()
+    assert calls == drawn()
+    assert {call.a.name for call in calls} == {call.b.name for call in calls} == set(ELEMENT_TYPES)
+    for call in calls:
+        result_of(call.a, call.b, None, call.out)
+    for name in ("trans_a", "trans_b", "on_device"):
+        assert {getattr(call, name) for call in calls} == {False, True}
+
+
+def test_arrays_have_the_strides_of_their_numpy_arrays(memory, queue):
+    for trans in (False, True):
+        x = memory.matrices(np.random.default_rng(1), (2, 3), 4, 5, np.dtype("f4"), trans)
+        y = memory.on_device(queue, x)
+        assert (y.shape, y.strides) == (x.shape, x.strides)
+        stored = (y, x) if not trans else (y.transpose((0, 1, 3, 2)), np.swapaxes(x, -1, -2))
+        assert np.array_equal(stored[0].get(), stored[1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read the memory from")
+@pytest.mark.usefixtures("unchecked")
+def test_each_reading_has_calls_memory_and_programs(memory, queue, monkeypatch):
+    monkeypatch.setattr(memory, "EVERY", 2)
+    first, second = memory.measure(queue, 4, 3, seed=1)
+    assert (first["calls"], second["calls"]) == (2, 4)
+    assert first["megabytes"] > 10
+    assert 0 < second["programs"] <= second["builds"]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_wrong_result_ends_the_run(memory, queue, monkeypatch):
+    shape = memory.Shape(2, 2, 2, (), ())
+    four = np.dtype("f4")
+    call = memory.Call(shape, four, four, None, trans_a=False, trans_b=False, on_device=False)
+    memory.perform(call, queue, np.random.default_rng(1))
+    monkeypatch.setattr(memory.pyclmm, "matmul", lambda a, b, *_, **__: a @ b + 1)
+    with pytest.raises(SystemExit, match="wrong result of Call"):
+        memory.perform(call, queue, np.random.default_rng(1))
