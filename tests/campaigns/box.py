@@ -97,7 +97,7 @@ class Box:
         code, out, err = self.ended(self.start(*arguments, before=before))
         if code != 0:
             ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            last = (err.strip().splitlines() or ["nothing said"])[-1]
+            last = (err.strip().splitlines() or ["nothing said"])[-1].replace(str(self.folder), "<box>")
             raise Failed(f"a process ended with {ended}: {last[:300]}")
         if "Exception ignored" in err:
             raise Failed(f"an error on stderr: {err.strip().splitlines()[-1][:300]}")
