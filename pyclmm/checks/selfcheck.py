@@ -73,9 +73,7 @@ class _Check:
     def __init__(
         self, queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
     ) -> None:
-        self.device = device_info(queue.device)
-        # A queue of our own: the caller's may be out of order, or full of commands that wait for others.
-        self.queue = cl.CommandQueue(queue.context, queue.device)
+        self.queue, self.device = queue, device_info(queue.device)
         self.problem, self.kernel, self.config, self.work = problem, kernel, config, work
         self.digest = _digest(self.device, work)
 
@@ -133,9 +131,13 @@ class _Check:
         return replace(tried, reason=_plain(tried.reason))
 
     def _own_result(self) -> str | None:
-        """What is wrong with the kernel's results in this process, or None."""
+        """What is wrong with the kernel's results in this process, or None.
+
+        The check has a queue of its own. The caller's may be out of order, or full of commands that wait.
+        """
+        queue = cl.CommandQueue(self.queue.context, self.queue.device)
         try:
-            return _plain(first_wrong_result(self.queue, self.problem, self.kernel, self.config, self.work))
+            return _plain(first_wrong_result(queue, self.problem, self.kernel, self.config, self.work))
         except DeviceLostError as error:  # not kept on disk: the cause may not be the kernel
             _verdicts.put(self.digest, _plain(f"the device was lost in the self-check: {error}"))
             raise

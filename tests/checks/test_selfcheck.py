@@ -260,6 +260,18 @@ def test_what_is_wrong_in_a_child_too_is_kept(monkeypatch, queue, fresh):
     assert reasons(fresh) == ["wrong result in the self-check, there too"]
 
 
+def test_nothing_is_kept_against_a_kernel_while_the_disk_is_full(monkeypatch, queue, fresh):
+    """PoCL ends its process then, whatever the kernel is."""
+    monkeypatch.setenv("PYCLMM_TRIAL", "on")
+    tamper(monkeypatch, *WRONG["a product left out"])
+    monkeypatch.setattr(isolation, "trial", lambda *_: isolation.Result("it ended with SIGABRT"))
+    monkeypatch.setattr(selfcheck, "pocl_fault", lambda _: "no room")
+    a, b = operands()
+    with pytest.raises(pyclmm.UnsupportedError, match="SIGABRT"):
+        pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    assert not reasons(fresh)
+
+
 def test_without_trials_nothing_is_kept_against_a_kernel(monkeypatch, queue, fresh):
     tamper(monkeypatch, *WRONG["a product left out"])
     a, b = operands()
