@@ -32,9 +32,10 @@ campaign: $(VENV)/.installed-dev
 conformance: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance
 
-# Registers and spills of the kernels for AMD's and Intel's GPUs, compiled without one.
+# Registers and spills of the kernels for AMD's and Intel's GPUs, compiled without one, and undefined functions.
 offline: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance.resources
+	$(BIN)/pytest -q tests/conformance/test_link.py
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.campaigns.seeded_faults

@@ -47,8 +47,13 @@ class HostPath:
             check_writeable(out.flags.writeable)
         self._device = device = device_info(queue.device)
         copied = {name: x.dtype.newbyteorder("=") for name, x in operands.items() if self._is_copied(name, x)}
-        layouts = {  # with their own byte order, which the rule "no" does not let change
-            name: host_memory.dense_layout(x.shape, x.dtype, device)
+        # The rule "no" does not let a byte order change. That of ml_dtypes' types has no name of its own.
+        own = {
+            name: copied[name] if operands[name].dtype.kind == "V" else operands[name].dtype
+            for name in copied
+        }
+        layouts = {
+            name: host_memory.dense_layout(x.shape, own[name], device)
             if name in copied
             else host_memory.layout(x, device)
             for name, x in operands.items()

@@ -191,7 +191,7 @@ def test_a_good_trial_admits_the_kernel(monkeypatch, risky, sabotage, asked, act
 def test_a_trial_without_a_folder_for_temporary_files(monkeypatch, risky, sabotage):
     """As in a container whose root is read-only. The child's last words are not known then."""
 
-    def no_folder():
+    def no_folder(**_):
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr("tempfile.TemporaryFile", no_folder)
