@@ -194,7 +194,7 @@ def main() -> None:
     info = device_info(queue.device)
     content: dict[str, Any] = {
         "device": info.name,
-        "driver": f"{info.platform_version.strip()}, {info.driver_version}",
+        "driver": f"{info.platform} {info.driver_version}",
         "processor": processor(),
         "date": datetime.now(timezone.utc).date().isoformat(),
         "code": args.code,

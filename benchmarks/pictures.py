@@ -155,7 +155,7 @@ def memory(contents: list[Content]) -> Figure:
     drivers = list(dict.fromkeys(content["driver"] for content in contents))
     for content in contents:
         calls = [reading["calls"] for reading in content["readings"]]
-        name = content["driver"].partition(",")[0] + (f", {content['code']}" if content["code"] else "")
+        name = ", ".join(filter(None, (content["driver"], content["code"])))
         colour = f"C{drivers.index(content['driver'])}"
         style = {"label": name, "linestyle": "--" if content["code"] else "-", "color": colour}
         resident.plot(calls, [reading["megabytes"] for reading in content["readings"]], **style)

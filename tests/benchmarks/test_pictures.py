@@ -88,7 +88,7 @@ def test_memory_has_a_line_for_each_run(pictures):
             for number, value in enumerate(values, 1)
         ]
         return {
-            "driver": "PoCL, 1.0",
+            "driver": "PoCL 1.0",
             "processor": "some",
             "date": "2026-01-01",
             "code": code,
@@ -96,8 +96,8 @@ def test_memory_has_a_line_for_each_run(pictures):
         }
 
     resident, programs = pictures.memory([run("", 200.5, 300), run("before", 400)]).axes
-    assert lines(resident) == {"PoCL": [200.5, 300], "PoCL, before": [400]}
-    assert lines(programs) == {"PoCL": [1, 2], "PoCL, before": [1]}
+    assert lines(resident) == {"PoCL 1.0": [200.5, 300], "PoCL 1.0, before": [400]}
+    assert lines(programs) == {"PoCL 1.0": [1, 2], "PoCL 1.0, before": [1]}
 
 
 def test_each_result_file_has_its_picture(pictures):

@@ -43,7 +43,9 @@ def own_queue(queue):
     The context is held: on Intel's CPU runtime a queue does not keep its context alive.
     """
     context = cl.Context([queue.device])
-    yield cl.CommandQueue(context)  # noqa: PT022 - a fixture that returns would drop the context
+    own = cl.CommandQueue(context)
+    yield own
+    own.finish()
 
 
 @pytest.fixture
