@@ -50,9 +50,8 @@ TESTING = "def same(x, y): assert (x.get() == y).all()\n"
 
 
 @pytest.fixture
-def ran(tmp_path, monkeypatch):
+def ran(tmp_path):
     """A function that runs the text of a foreign test module."""
-    monkeypatch.setattr(runner, "HOME", tmp_path)
 
     def ran(text, *differences, suite="made-up"):
         sources = tmp_path / "sources"
@@ -61,7 +60,15 @@ def ran(tmp_path, monkeypatch):
         (sources / "pytest.ini").touch()
         (sources / "test_foreign.py").write_text(HEAD + text)
         listed = [Difference("made-up", f"test_foreign.py::{test}", *others) for test, *others in differences]
-        return runner.run(suite, Path(sys.executable), sources, ("test_foreign.py",), os.environ, listed)
+        return runner.run(
+            suite,
+            Path(sys.executable),
+            sources,
+            ("test_foreign.py",),
+            os.environ,
+            listed,
+            tmp_path / "log.json",
+        )
 
     return ran
 

@@ -18,7 +18,7 @@ from ...conformance.implementations import IMPLEMENTATIONS
 from ...conformance.prepare import SetupError
 from .differences import DIFFERENCES
 from .run import Run, driver_environment, run
-from .suites import SUITES, MissingError, Suite, prepare
+from .suites import HOME, SUITES, MissingError, Suite, prepare
 
 HEAD = ("suite", "driver", "passed", "products", "expected differences", "failed", "other")
 
@@ -71,7 +71,8 @@ def main() -> int:
             if options.suites or not suite.checkout:
                 missing.append(suite.name)
             continue
-        done = run(suite.name, python, sources, suite.tests, {**env, **suite.env}, DIFFERENCES)
+        log = HOME / f"{suite.name}-{options.driver or 'default'}.json"
+        done = run(suite.name, python, sources, suite.tests, {**env, **suite.env}, DIFFERENCES, log)
         rows.append(row(suite, done))
         failures += [f"{suite.name}: {failure}" for failure in done.failures]
     print(markdown(rows))

@@ -59,12 +59,12 @@ def run(
     tests: Sequence[str],
     env: Mapping[str, str],
     differences: Sequence[Difference],
+    log: Path,
 ) -> Run:
     """Run *tests* of *suite* in *sources*, of which those of *differences* must fail.
 
-    A process that dies or hangs is trouble in the result.
+    What pytest says goes beside *log*. A process that dies or hangs is trouble in the result.
     """
-    log = HOME / f"{suite}.json"
     log.unlink(missing_ok=True)
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", PLUGIN, *tests]
     told = {
