@@ -28,7 +28,19 @@ class TestMethod:
 OPERATOR = "def test_operator(): assert (operator.matmul(a, b) == product).all()\n"
 IN_PLACE = "def test_in_place():\n    c = a.copy()\n    c @= b\n    assert (c == a @ b).all()\n"
 POWER = "def test_power(): assert (np.linalg.matrix_power(a, 2) == [[7, 10], [15, 22]]).all()\n"
-ALL = FUNCTION + METHOD + OPERATOR + IN_PLACE + POWER
+DOT = """
+from numpy import dot
+
+class TestDot:
+    def test_dot(self):
+        assert (np.dot(a, b) == product).all()
+        assert (dot(a, b, out=np.empty((2, 2))) == product).all()
+
+    def test_its_rule_for_out(self):
+        with np.testing.assert_raises(ValueError):
+            dot(a, b, np.empty((2, 2), np.float32))
+"""
+ALL = FUNCTION + METHOD + OPERATOR + IN_PLACE + POWER + DOT
 NO_PRODUCT = "def test_no_product(): pass\n"
 OBJECTS = "def test_objects(): assert np.matmul(a.astype(object), b)[0, 0] == 19\n"
 LISTS = "def test_lists(): assert np.matmul([1, 2], [3, 4]) == 11\n"
@@ -79,20 +91,18 @@ def outcomes(found):
 
 def test_right_products_pass_and_are_counted(ran):
     found = ran(ALL + NO_PRODUCT + OBJECTS)
-    passed = ("test_function", "test_it", "test_operator", "test_in_place", "test_power")
-    assert outcomes(found) == {
-        **dict.fromkeys(passed, "passed"),
-        "test_no_product": "other",
-        "test_objects": "other",
-    }
-    assert found.products == len(passed)
+    passed = ("test_function", "test_it", "test_operator", "test_in_place", "test_power", "test_dot")
+    others = ("test_its_rule_for_out", "test_no_product", "test_objects")
+    assert outcomes(found) == {**dict.fromkeys(passed, "passed"), **dict.fromkeys(others, "other")}
+    assert found.products == len(passed) + 1
     assert not found.failures
     assert "OpenCL" in found.driver
 
 
 def test_a_wrong_product_is_seen_wherever_it_is_called(ran):
     found = ran(WRONG + ALL + NO_PRODUCT)
-    assert [name for name, outcome in outcomes(found).items() if outcome != "failed"] == ["test_no_product"]
+    right = [name for name, outcome in outcomes(found).items() if outcome != "failed"]
+    assert right == ["test_its_rule_for_out", "test_no_product"]
     assert any("test_in_place" in failure for failure in found.failures)
 
 

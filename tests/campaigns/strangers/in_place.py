@@ -12,7 +12,7 @@ import importlib.machinery
 from collections.abc import Sequence
 from types import CodeType, ModuleType
 
-from .products import dot, matmul_in_place
+from .products import matmul_in_place
 
 _NAME = "_pyclmm_matmul_in_place"
 
@@ -36,8 +36,6 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         setattr(module, _NAME, matmul_in_place)
         super().exec_module(module)
-        if hasattr(module, "dot"):  # not numpy.dot: what the module tests under this name
-            vars(module)["dot"] = dot
 
 
 class Finder(importlib.abc.MetaPathFinder):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -72,7 +72,7 @@ class Operator(Product):
 matmul, dot = Product(np.matmul), Dot(np.dot)
 # Where tests, and NumPy's functions that multiply (tensordot, matrix_power, pinv), look the products up.
 # numpy.dot stays NumPy's: tests of matmul compare with it.
-_PLACES = {
+_PLACES: dict[str, Product] = {
     "numpy.matmul": matmul,
     "numpy._core.numeric.dot": dot,
     "numpy.linalg._linalg.matmul": matmul,
@@ -90,10 +90,10 @@ def matmul_in_place(a: Any, b: Any) -> Any:
 
 
 @contextmanager
-def replaced() -> Iterator[None]:
-    """Inside the block NumPy's products are pyclmm's."""
+def replaced(places: Mapping[str, Product] = _PLACES) -> Iterator[None]:
+    """Inside the block NumPy's products are pyclmm's, in *places*: names with their modules."""
     with pytest.MonkeyPatch.context() as patch:
-        for place, product in _PLACES.items():
+        for place, product in places.items():
             module, _, name = place.rpartition(".")
             patch.setattr(importlib.import_module(module), name, product)
         yield

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from configparser import ConfigParser
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,7 +96,9 @@ def prepare(suite: Suite, checkout: Path | None) -> tuple[Path, Path]:
 
 def _environment(suite: Suite, venv: Path) -> Path:
     python = venv / ("Scripts" if os.name == "nt" else "bin") / "python"
-    wanted = "\n".join([*OURS, *suite.packages, (ROOT / "setup.cfg").read_text(encoding="utf-8")])
+    settings = ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    wanted = "\n".join([*OURS, *suite.packages, settings["options"]["install_requires"]])
     stamp = venv / "stamp"
     if not (stamp.exists() and stamp.read_text() == wanted):
         shutil.rmtree(venv, ignore_errors=True)
