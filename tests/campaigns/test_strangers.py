@@ -28,6 +28,7 @@ class TestMethod:
 OPERATOR = "def test_operator(): assert (operator.matmul(a, b) == product).all()\n"
 IN_PLACE = "def test_in_place():\n    c = a.copy()\n    c @= b\n    assert (c == a @ b).all()\n"
 POWER = "def test_power(): assert (np.linalg.matrix_power(a, 2) == [[7, 10], [15, 22]]).all()\n"
+KEPT = "def test_kept():\n    from conftest import matmul\n    assert (matmul(a, b) == product).all()\n"
 DOT = """
 from numpy import dot
 
@@ -40,7 +41,7 @@ class TestDot:
         with np.testing.assert_raises(ValueError):
             dot(a, b, np.empty((2, 2), np.float32))
 """
-ALL = FUNCTION + METHOD + OPERATOR + IN_PLACE + POWER + DOT
+ALL = FUNCTION + METHOD + OPERATOR + IN_PLACE + POWER + DOT + KEPT
 NO_PRODUCT = "def test_no_product(): pass\n"
 OBJECTS = "def test_objects(): assert np.matmul(a.astype(object), b)[0, 0] == 19\n"
 LISTS = "def test_lists(): assert np.matmul([1, 2], [3, 4]) == 11\n"
@@ -70,6 +71,7 @@ def ran(tmp_path):
         (sources / "cupy" / "testing").mkdir(parents=True)
         (sources / "cupy" / "testing" / "__init__.py").write_text(TESTING)
         (sources / "pytest.ini").touch()
+        (sources / "conftest.py").write_text("from numpy import matmul")  # it may keep what is replaced
         (sources / "test_foreign.py").write_text(HEAD + text)
         listed = [Difference("made-up", f"test_foreign.py::{test}", *others) for test, *others in differences]
         return runner.run(
@@ -91,7 +93,15 @@ def outcomes(found):
 
 def test_right_products_pass_and_are_counted(ran):
     found = ran(ALL + NO_PRODUCT + OBJECTS)
-    passed = ("test_function", "test_it", "test_operator", "test_in_place", "test_power", "test_dot")
+    passed = (
+        "test_function",
+        "test_it",
+        "test_operator",
+        "test_in_place",
+        "test_power",
+        "test_dot",
+        "test_kept",
+    )
     others = ("test_its_rule_for_out", "test_no_product", "test_objects")
     assert outcomes(found) == {**dict.fromkeys(passed, "passed"), **dict.fromkeys(others, "other")}
     assert found.products == len(passed) + 1

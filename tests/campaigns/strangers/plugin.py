@@ -96,7 +96,9 @@ class TestsOfDot:
             return (yield)
 
 
-def pytest_configure(config: pytest.Config) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Before conftest.py, which may import what is replaced."""
     differences = [Difference(**each) for each in json.loads(os.environ[LISTED])]
     sys.meta_path.insert(0, Finder())
     if os.environ[SUITE] == "cupy":
@@ -104,6 +106,6 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         stack = ExitStack()
         stack.enter_context(products.replaced())
-        config.add_cleanup(stack.close)
-        config.pluginmanager.register(TestsOfDot())
-    config.pluginmanager.register(Strangers(Path(os.environ[LOG]), differences))
+        early_config.add_cleanup(stack.close)
+        early_config.pluginmanager.register(TestsOfDot())
+    early_config.pluginmanager.register(Strangers(Path(os.environ[LOG]), differences))
