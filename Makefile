@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint check conformance offline faults drawing fuzz campaign clean
+.PHONY: demo test lint check conformance strangers offline faults drawing fuzz campaign clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m examples.demo
@@ -32,6 +32,12 @@ campaign: $(VENV)/.installed-dev
 conformance: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance
 
+# Tests of NumPy, CuPy and array-api-tests. SUITES="numpy cupy" chooses; DRIVER is one of conformance's;
+# CUPY and ARRAY_API_TESTS name checkouts.
+strangers: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.campaigns.strangers $(if $(SUITES),--suites $(SUITES)) $(if $(DRIVER),--driver $(DRIVER)) \
+		$(if $(CUPY),--cupy $(CUPY)) $(if $(ARRAY_API_TESTS),--array-api-tests $(ARRAY_API_TESTS))
+
 # Registers and spills of the kernels for AMD's and Intel's GPUs, compiled without one, and undefined functions.
 offline: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance.resources
@@ -58,4 +64,4 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) .conformance build dist *.egg-info out
+	rm -rf $(VENV) .conformance .strangers build dist *.egg-info out

@@ -1,0 +1,189 @@
+"""`make strangers` on a made-up foreign suite: what is seen, what is accepted, what is told."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.campaigns.strangers import __main__ as command
+from tests.campaigns.strangers import run as runner
+from tests.campaigns.strangers.differences import DIFFERENCES, Difference
+from tests.campaigns.strangers.suites import SUITES, MissingError, prepare
+
+HEAD = """
+import operator, os
+import numpy as np
+
+a, b, product = np.array([[1.0, 2], [3, 4]]), np.array([[5.0, 6], [7, 8]]), [[19, 22], [43, 50]]
+"""
+FUNCTION = "def test_function(): assert (np.matmul(a, b, out=np.empty((2, 2))) == product).all()\n"
+METHOD = """
+class TestMethod:
+    matmul = np.matmul
+    def test_it(self): assert (self.matmul(a, b) == product).all()
+"""
+OPERATOR = "def test_operator(): assert (operator.matmul(a, b) == product).all()\n"
+IN_PLACE = "def test_in_place():\n    c = a.copy()\n    c @= b\n    assert (c == a @ b).all()\n"
+POWER = "def test_power(): assert (np.linalg.matrix_power(a, 2) == [[7, 10], [15, 22]]).all()\n"
+KEPT = "def test_kept():\n    from conftest import matmul\n    assert (matmul(a, b) == product).all()\n"
+DOT = """
+from numpy import dot
+
+class TestDot:
+    def test_dot(self):
+        assert (np.dot(a, b) == product).all()
+        assert (dot(a, b, out=np.empty((2, 2))) == product).all()
+
+    def test_its_rule_for_out(self):
+        with np.testing.assert_raises(ValueError):
+            dot(a, b, np.empty((2, 2), np.float32))
+"""
+ALL = FUNCTION + METHOD + OPERATOR + IN_PLACE + POWER + DOT + KEPT
+NO_PRODUCT = "def test_no_product(): pass\n"
+OBJECTS = "def test_objects(): assert np.matmul(a.astype(object), b)[0, 0] == 19\n"
+LISTS = "def test_lists(): assert np.matmul([1, 2], [3, 4]) == 11\n"
+DIES = "def test_dies(): os.abort()\n"
+# Products by pyclmm, and only those, are one too large.
+WRONG = "import pyclmm\nright = pyclmm.matmul\n"
+WRONG += "pyclmm.matmul = lambda *args, **keywords: np.add(x := right(*args, **keywords), 1, out=x)\n"
+CUPY = """
+import cupy
+from cupy import testing
+
+def test_products():
+    c, d = cupy.array(a), cupy.array(b)
+    for x in (c @ d, cupy.matmul(c, d), cupy.dot(c, d), cupy.tensordot(c, d, 1), np.matmul(c, d), c.dot(d)):
+        assert type(x) is cupy.ndarray
+        testing.same(x, np.matmul(a, b))
+"""
+TESTING = "def same(x, y): assert (x.get() == y).all()\n"
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """A function that runs the text of a foreign test module."""
+
+    def ran(text, *differences, suite="made-up"):
+        sources = tmp_path / "sources"
+        (sources / "cupy" / "testing").mkdir(parents=True)
+        (sources / "cupy" / "testing" / "__init__.py").write_text(TESTING)
+        (sources / "pytest.ini").touch()
+        (sources / "conftest.py").write_text("from numpy import matmul")  # it may keep what is replaced
+        (sources / "test_foreign.py").write_text(HEAD + text)
+        listed = [Difference("made-up", f"test_foreign.py::{test}", *others) for test, *others in differences]
+        return runner.run(
+            suite,
+            Path(sys.executable),
+            sources,
+            ("test_foreign.py",),
+            os.environ,
+            listed,
+            tmp_path / "log.json",
+        )
+
+    return ran
+
+
+def outcomes(found):
+    return {each["test"].rpartition("::")[2]: each["outcome"] for each in found.outcomes}
+
+
+def test_right_products_pass_and_are_counted(ran):
+    found = ran(ALL + NO_PRODUCT + OBJECTS)
+    passed = (
+        "test_function",
+        "test_it",
+        "test_operator",
+        "test_in_place",
+        "test_power",
+        "test_dot",
+        "test_kept",
+    )
+    others = ("test_its_rule_for_out", "test_no_product", "test_objects")
+    assert outcomes(found) == {**dict.fromkeys(passed, "passed"), **dict.fromkeys(others, "other")}
+    assert found.products == len(passed) + 1
+    assert not found.failures
+    assert "OpenCL" in found.driver
+
+
+def test_a_wrong_product_is_seen_wherever_it_is_called(ran):
+    found = ran(WRONG + ALL + NO_PRODUCT)
+    right = [name for name, outcome in outcomes(found).items() if outcome != "failed"]
+    assert right == ["test_its_rule_for_out", "test_no_product"]
+    assert any("test_in_place" in failure for failure in found.failures)
+
+
+def test_a_listed_difference_is_accepted(ran):
+    found = ran(FUNCTION + LISTS, ("test_lists", "np.asarray", "operands are arrays"))
+    assert outcomes(found)["test_lists"] == "difference"
+    assert not found.failures
+
+
+def test_a_failure_that_is_not_listed_fails(ran):
+    assert "np.asarray" in ran(FUNCTION + LISTS).failures[0]
+
+
+def test_a_list_that_is_no_longer_true_is_told(ran):
+    """A listed difference passes, one fails for another reason, one names no test."""
+    found = ran(
+        FUNCTION + LISTS,
+        ("test_function", "np.asarray", "it used to differ"),
+        ("test_lists", "another message", "operands are arrays"),
+        ("test_that_was", "", "gone"),
+    )
+    assert outcomes(found) == {"test_function": "failed", "test_lists": "failed"}
+    assert "it used to differ" in found.failures[0]
+    assert any("names no test: test_foreign.py::test_that_was" in failure for failure in found.failures)
+
+
+def test_tests_of_cupy_compare_pyclmm_with_numpy(ran):
+    found = ran(CUPY, suite="cupy")
+    assert not found.failures
+    assert found.products == 6
+
+
+def test_a_wrong_product_of_cupy_is_seen(ran):
+    assert ran(WRONG + CUPY, suite="cupy").failures
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter there")
+def test_a_process_that_dies_fails(ran):
+    assert "SIGABRT" in ran(FUNCTION + DIES).failures[0]
+
+
+def test_a_run_without_products_fails(ran):
+    assert "no test passed that multiplies" in ran(NO_PRODUCT).failures[0]
+
+
+def test_differences_are_of_a_suite():
+    assert {each.suite for each in DIFFERENCES} <= {suite.name for suite in SUITES}
+
+
+def test_a_checkout_that_is_not_named_is_told():
+    with pytest.raises(MissingError, match="make strangers ARRAY_API_TESTS="):
+        prepare(SUITES[-1], None)
+
+
+@pytest.mark.parametrize(
+    ("given", "outcome", "status"),
+    [([], "passed", 0), ([], "failed", 1), (["--suites", "array-api-tests"], "passed", 2)],
+)
+def test_exit_codes(monkeypatch, capsys, given, outcome, status):
+    """The packages of array-api-tests cannot be had."""
+
+    def prepared(suite, checkout):
+        if suite.checkout:
+            raise MissingError("not on PyPI")
+        return Path(), Path()
+
+    one = {"test": "test_one", "outcome": outcome, "products": 1, "reason": "off by one"}
+    monkeypatch.setattr(command, "prepare", prepared)
+    monkeypatch.setattr(command, "run", lambda *_: runner.Run("driver", [one]))
+    monkeypatch.setattr(sys, "argv", ["strangers", *given])
+    assert command.main() == status
+    shown = capsys.readouterr().out
+    assert "array-api-tests is not run: not on PyPI" in shown
+    assert ("off by one" in shown) == (outcome == "failed")
