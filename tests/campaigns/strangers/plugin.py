@@ -81,7 +81,7 @@ class Strangers:
 
     def pytest_sessionfinish(self) -> None:
         device = pyclmm.default_queue().device
-        driver = f"{device.platform.version} ({device.name})"
+        driver = f"{device.platform.name} {device.driver_version}"
         content = {"driver": driver, "outcomes": self.outcomes, "not_found": self.not_found}
         self.log.write_text(json.dumps(content))
 
