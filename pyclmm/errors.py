@@ -28,7 +28,7 @@ class KernelWarning(RuntimeWarning):
 
 
 class CacheWarning(UserWarning):
-    """A cache file is faulty and was renamed, a shipped table is left out, or PyOpenCL's caches are off."""
+    """A faulty cache file was renamed, a shipped table is left out, or a cache of others has failed."""
 
 
 class PyclmmError(Exception):
