@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -156,9 +157,11 @@ class Binding:
             self._unsettled, self._first = set(), None
 
     def _settle_if_first_has_ended(self) -> None:
-        if self._first is not None:  # only after the first call
-            status: Any = self._first.command_execution_status
-            if status == cl.command_execution_status.COMPLETE:
+        if self._first is None:  # but between the first call and its end
+            return
+        with contextlib.suppress(cl.Error):  # a lost device: the call itself will say so
+            state: Any = self._first.command_execution_status
+            if state == cl.command_execution_status.COMPLETE:
                 self.settle()
 
     def poison_workspace(self) -> None:

@@ -65,6 +65,8 @@ def clear(marks: Iterable[Path | None]) -> None:
 def of_the_dead(device: DeviceInfo, digests: Iterable[str]) -> list[Path]:
     """The marks of processes that died while one of these programs was in doubt."""
     keys = {_key(device, digest) for digest in digests}
+    if not keys:
+        return []
     try:
         found = [path for path in store.folder("doubts").iterdir() if path.stem in keys]
     except OSError:

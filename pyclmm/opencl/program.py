@@ -237,7 +237,7 @@ def _build(context: cl.Context, program: Program, detour: int) -> cl.Program:
     except BaseException:  # Ctrl-C too
         doubts.clear(marks)
         raise
-    _marks[context, program] = marks
+    _marks.setdefault((context, program), []).extend(marks)  # it may be built again before it has run
     return result
 
 

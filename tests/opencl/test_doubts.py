@@ -19,7 +19,7 @@ from pyclmm import store
 from pyclmm.errors import ArgumentError, CacheWarning
 from pyclmm.opencl import doubts, program
 from pyclmm.opencl.devices import device_info
-from tests.support.faults import BUILD_FAILURE, cl_error, failing
+from tests.support.faults import BUILD_FAILURE, INVALID_COMMAND_QUEUE, cl_error, failing
 from tests.support.made_up import EPYC_POCL, H200
 from tests.test_store import json_values
 
@@ -171,6 +171,32 @@ def test_a_run_on_arrays_has_ended_when_a_later_call_sees_it(unproven, own_queue
     plan(a, a.T)
     assert len(marks(folder)) == 1
     own_queue.finish()
+    plan(a, a.T)
+    assert not marks(folder)
+
+
+class Lost:
+    @property
+    def command_execution_status(self):
+        raise cl_error(INVALID_COMMAND_QUEUE)
+
+
+def test_an_event_that_cannot_be_asked_is_no_error_of_the_call(unproven, own_queue, folder):
+    a = cla.to_device(own_queue, np.ones((37, 41), np.float32))
+    plan = pyclmm.Matmul(a, a.T, kernel="naive")
+    binding = plan._executable.binding(own_queue)
+    binding._first = Lost()
+    assert (plan(a, a.T).get() == 41).all()
+    assert len(marks(folder)) == 1
+
+
+def test_a_program_that_is_built_again_leaves_no_mark_behind(unproven, own_queue, folder):
+    a = np.ones((37, 41), np.float32)
+    pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
+    device = device_info(own_queue.device)
+    doubts.take_detour(device, doubts.detour(device) + 1)  # so the next plan builds it
+    plan = pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
+    assert len(marks(folder)) == 2
     plan(a, a.T)
     assert not marks(folder)
 
