@@ -9,12 +9,14 @@ again.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import re
 import stat
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,13 @@ def folder(*parts: str) -> Path:
     if given:
         return Path(given, *parts).absolute()
     return environment.user_cache("pyclmm").joinpath(*parts)
+
+
+def device_path(kind: str, identity: Mapping[str, str]) -> Path:
+    """The file of this *kind* about the device of this identity (DeviceInfo.identity). Drivers share it."""
+    digest = hashlib.sha256(f"{identity['platform']}\n{identity['name']}".encode()).hexdigest()[:8]
+    name = re.sub(r"[^a-z0-9]+", "-", identity["name"].partition(",")[0].lower()).strip("-")[:40]
+    return folder(kind, f"{name}-{digest}.json")
 
 
 def write_json(path: Path, content: Any) -> bool:

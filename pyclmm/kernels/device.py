@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
+
+from .compute_unit import ComputeUnit, unit_of
+from .rates import Rates, measured_by_us
 
 _LLVMPIPE_STEPS = 20_000
-
-
-@dataclass(frozen=True)
-class ComputeUnit:
-    """The hardware that runs work-groups. Where a vendor counts smaller units, several of them.
-
-    ``fma`` is float32 fused multiply-adds per cycle, ``registers`` the number of 32-bit registers, ``stream``
-    bytes per cycle from device memory. The figures are from datasheets, ``item_registers`` from `make
-    offline`.
-    """
-
-    fma: int
-    registers: int
-    work_items: int
-    counted: int = 1  # how many of the vendor's compute units make one of these
-    stream: float = 16.0
-    item_registers: int = 216  # of a work-item; with more, clang 15 spills for gfx90a and gfx1030
-    clang_spills: bool = True  # clang spills sooner with integers and converted elements; ptxas does not
-    crowded: bool = False  # clang 19 spills some tiles for gfx1030, whatever the element type
-
-
-_UNITS = {
-    "nvidia": ComputeUnit(128, 65536, 2048, item_registers=255, clang_spills=False),
-    "amd": ComputeUnit(64, 65536, 2048, crowded=True),
-    "intel": ComputeUnit(128, 131072, 1024, counted=16),
-}
-_OTHER_UNIT = ComputeUnit(64, 32768, 1024, stream=8.0)
-_HALF_FMA = ((7, 0), (7, 5), (8, 0))  # compute capabilities with 64 FMA per compute unit and cycle
 # Bytes of local arrays that a kernel may declare, by compute capability, where we have run it. NVIDIA's
 # driver reports 48 KiB but accepts what the hardware has for a work-group (CUDA C++ Programming Guide,
 # "Technical Specifications"). On 9.0, driver 580.159.04, 226 KiB ran; 227 KiB failed, because the compiler
@@ -71,6 +47,7 @@ class DeviceInfo:
     extensions: frozenset[str]
     compute_capability: tuple[int, int] | None = None
     sub_group_size: int = 0  # the smallest of the device; queried only where matrix instructions need it
+    user_rates: Rates | None = None  # what `pyclmm tune --device` measured
 
     @property
     def identity(self) -> dict[str, str]:
@@ -116,19 +93,39 @@ class DeviceInfo:
         """
         return self.is_cpu and self.unified_memory and self.vendor in ("pocl", "intel")
 
-    @property
+    @cached_property
     def unit(self) -> ComputeUnit:
-        """The figures of one compute unit."""
-        unit = _UNITS.get(self.vendor, _OTHER_UNIT)
-        return replace(unit, fma=64) if self.compute_capability in _HALF_FMA else unit
+        """The figures of one compute unit of a GPU."""
+        return unit_of(self.vendor, self.compute_capability or (0, 0), self.gfx)
 
     @property
-    def rates(self) -> tuple[float, float] | None:
-        """Peak bytes per second from memory and peak float32 operations per second; None if not known."""
-        if self.vendor not in _UNITS or self.kind != "gpu" or not self.max_clock_mhz:
-            return None
-        cycles = 1e6 * self.max_clock_mhz * max(1, self.compute_units // self.unit.counted)
-        return self.unit.stream * cycles, 2 * self.unit.fma * cycles
+    def units(self) -> int:
+        """The device's compute units, as :class:`ComputeUnit` counts them."""
+        return max(1, self.compute_units // self.unit.counted)
+
+    @cached_property
+    def rates(self) -> Rates:
+        """What the device does in a second: measured here, or by us, or from datasheets."""
+        return self.user_rates or measured_by_us(self.name) or self._datasheet_rates
+
+    @property
+    def _datasheet_rates(self) -> Rates:
+        """Rates of a device that nobody measured. Unknown figures are pessimistic."""
+        cycles = 1e6 * (self.max_clock_mhz or 1000) * self.units
+        if self.is_cpu:  # two multiply-adds a cycle in vectors; caches and memory as on two cores of Zen 4
+            single, lent = 2 * self.vector_bits / 32 * cycles, cycles / self.units
+            return Rates(
+                launch=20e-6, group=1e-6, latency=0.1e-6, memory=20e9, cache=32 * cycles, local=32 * cycles,
+                cache_size=(1 << 20) * self.units, float32=single, float64=single / 2, int32=single / 2,
+                source=f"datasheet, at {lent / 1e9:.1f} GHz",
+            )  # fmt: skip
+        unit, memory = self.unit, self.unit.stream * cycles
+        return Rates(
+            launch=4e-6, group=2e-9, latency=1e-6, memory=memory, cache=1.5 * memory, cache_size=8 << 20,
+            local=unit.fma * cycles, float32=unit.fma * cycles, float64=unit.double * cycles,
+            int32=unit.fma / 2 * cycles, matrix16=unit.matrix16 * cycles, matrix32=unit.matrix32 * cycles,
+            matrix64=unit.matrix64 * cycles, matrix8=unit.matrix8 * cycles,
+        )  # fmt: skip
 
     @property
     def static_local_bytes(self) -> int:

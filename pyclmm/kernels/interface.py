@@ -82,7 +82,7 @@ class Work:
 
 
 class Kernel(ABC):
-    """A kernel family: its name, and four questions about a problem on a device.
+    """A kernel family: its name, and five questions about a problem on a device.
 
     All of them are pure functions of their arguments; none needs an OpenCL driver.
     """
@@ -98,22 +98,29 @@ class Kernel(ABC):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         """Why this family cannot compute *problem* on *device*, or None if it can."""
 
-    def yields(self, problem: GemmProblem, device: DeviceInfo) -> bool:
-        """Whether kernel="auto" leaves *problem* to the families after this one, which are faster at it."""
+    def in_parts(self, problem: GemmProblem) -> bool:
+        """Whether matrix units multiply operands that are split into parts, for float32's accuracy."""
         return False
 
-    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float | None:
-        """Seconds on the device, estimated by the family's model. None if the family has no such model."""
-        return None
+    @abstractmethod
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        """Seconds on the device, with all launches, from ``device.rates``. Selection takes the least."""
 
     def multiplied_as(self, problem: GemmProblem, device: DeviceInfo) -> str:
         """The type in which matrix units multiply the operands. With "medium" they round float32 to TF32."""
         single = problem.a_type in ("float32", "complex64")
         return "TF32" if single and problem.precision == "medium" else problem.a_type
 
-    @abstractmethod
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        """Candidates for the tuner, best first. The first is the default. Empty if none fits the device."""
+        """The configurations that this family offers, best first by :meth:`estimate`. The first is the
+        default.
+        """
+        found = self.candidates(problem, device)
+        return sorted(found, key=lambda config: self.estimate(problem, config, device))
+
+    @abstractmethod
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        """The configurations that fit problem and device, in any order. Empty if none fits the device."""
 
     @abstractmethod
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:

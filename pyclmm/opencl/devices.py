@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import pyopencl as cl
@@ -11,7 +11,7 @@ import pyopencl as cl
 from .. import environment
 from ..errors import INSTALL_HINT, ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import DeviceInfo
-from . import forks
+from . import forks, user_rates
 from .disk_caches import pocl_fault
 
 # Vendor -> substrings of platform and vendor strings, in lower case. The first match counts; PoCL comes early
@@ -66,10 +66,10 @@ def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
 
 @lru_cache(maxsize=64)
 def device_info(device: cl.Device) -> DeviceInfo:
-    """The :class:`DeviceInfo` of a PyOpenCL device, read once for each device."""
+    """The :class:`DeviceInfo` of a PyOpenCL device, read once for each device, with the user's rates."""
     extensions = frozenset(device.extensions.split())
     sizes = tuple(device.max_work_item_sizes)
-    return DeviceInfo(
+    info = DeviceInfo(
         name=device.name.strip(),
         vendor=_vendor(device),
         kind=_kind(device),
@@ -92,6 +92,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
         compute_capability=_compute_capability(device, extensions),
         sub_group_size=_sub_group_size(device, extensions),
     )
+    return replace(info, user_rates=user_rates.read(info.identity))
 
 
 def all_devices() -> list[cl.Device]:

@@ -1,6 +1,6 @@
 """Why a product gets its kernel, in words and numbers: the result of ``plan.explain()``.
 
-A time is given only if a family has a model in seconds; otherwise the text says that there is none.
+Times are estimates from the device's rates (kernels/rates.py).
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ _REAL_TYPES = {"complex64": "float32", "complex128": "float64"}
 class Alternative:
     """Another kernel family: its best configuration and estimate, and the *reason* why it was not chosen.
 
-    ``seconds`` is None if the family has no model in seconds. ``config`` is None if the family cannot compute
-    the product.
+    ``seconds`` and ``config`` are None if the family cannot compute the product.
     """
 
     kernel: str
@@ -60,6 +59,7 @@ class Explanation:
     seconds: float | None
     memory_seconds: float | None
     arithmetic_seconds: float | None
+    rates_source: str
     flops: int
     nbytes: int
     workspace_nbytes: int
@@ -77,7 +77,7 @@ class Explanation:
             "kernel": f"{self.kernel} ({self.config})" if self.kernel else "none",
             "because": self.because,
             "arithmetic": self.arithmetic,
-            "estimate": _estimate(self.seconds),
+            "estimate": f"{_estimate(self.seconds)} (rates: {self.rates_source})",
             "least time": self._least(),
             "operations": f"{self.flops}, and {self.nbytes} bytes",
             "launches": f"{len(self.launches)}: {', '.join(self.launches)}" if self.launches else "none",
@@ -93,7 +93,7 @@ class Explanation:
 
     def _least(self) -> str:
         if self.least_seconds is None:
-            return "not known: pyclmm has no rates of this device"
+            return "not known"
         times = {"memory": self.memory_seconds, "arithmetic": self.arithmetic_seconds}
         known = (f"{name} {_microseconds(s)}" if s else f"{name} not known" for name, s in times.items())
         return f"{_microseconds(self.least_seconds)} ({', '.join(known)})"
@@ -135,6 +135,7 @@ def explain(
         seconds=choice.kernel.estimate(problem, choice.config, device) if choice else None,
         memory_seconds=memory,
         arithmetic_seconds=None if on_matrix_units else arithmetic,
+        rates_source=device.rates.source,
         flops=problem.flops,
         nbytes=problem.nbytes,
         workspace_nbytes=workspace_nbytes,
@@ -144,13 +145,11 @@ def explain(
     )
 
 
-def _least_seconds(problem: GemmProblem, device: DeviceInfo) -> tuple[float | None, float | None]:
-    """The least seconds for the product's bytes, and for its operations if they are in float32."""
-    if device.rates is None:
-        return None, None
-    nbytes, operations = device.rates
-    single = problem.acc_type in ("float32", "complex64")
-    return problem.nbytes / nbytes, problem.flops / operations if single else None
+def _least_seconds(problem: GemmProblem, device: DeviceInfo) -> tuple[float, float | None]:
+    """The least seconds for the product's bytes, and for its multiply-adds without matrix units, if known."""
+    rate = device.rates.multiply_adds(problem.acc_type)
+    products = problem.m * problem.n * problem.k * problem.batch
+    return device.rates.moved(problem.nbytes), products / rate if rate else None
 
 
 def _entry(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Entry | None:
@@ -178,7 +177,7 @@ def _because(
         shape = f"{entry.m} x {entry.n} x {entry.k}"
         return f"measured as the fastest: {_microseconds(entry.seconds)} for {shape}, {entry.date}"
     tried = f", after {'; '.join(failed)}" if failed else ""
-    return f"the first of pyclmm.KERNELS that supports this product and leaves it to no faster one{tried}"
+    return f"the least estimate of all kernels that support this product{tried}"
 
 
 def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None) -> str:
@@ -188,7 +187,7 @@ def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None)
     a, b, kernel = problem.a_type, problem.b_type, choice.kernel
     lower_allowed = a in _FLOAT32 and b in _FLOAT32 and problem.precision != "highest"
     if kernel.matrix_units:
-        if lower_allowed and problem.precision == "high":
+        if kernel.in_parts(problem):
             return f"{a} split into parts, multiplied on matrix units"
         sums = _INTEGER_SUMS.get(problem.acc_type, problem.acc_type)
         return f"{kernel.multiplied_as(problem, device)} on matrix units, summed in {sums}"
@@ -228,6 +227,4 @@ def _alternative(
         return Alternative(kernel.name, reason=configs)
     config = configs[0]
     note = None if kernel.automatic else "only used when it is asked for by name"
-    if note is None and kernel.yields(problem, device):
-        note = "other kernels are faster at this product"
     return Alternative(kernel.name, config, kernel.estimate(problem, config, device), note)

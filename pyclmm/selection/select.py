@@ -1,8 +1,8 @@
 """The kernel and configuration of a product: a pure function of problem, device and measured tables.
 
-The choice of a measured table comes first (see tables.py). Then come the families in the order of KERNELS,
-those that yield last, each with its model's best configuration. A table can choose only a configuration that
-the family itself offers.
+The choice of a measured table comes first (see tables.py). Then come the families by their estimates in
+seconds, each with its best configuration. All of them meet the precision that is asked for, or a higher one.
+A table can choose only a configuration that the family itself offers.
 """
 
 from __future__ import annotations
@@ -93,17 +93,18 @@ def _measured(
 
 
 def _modelled(offers: _Offers, problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice]:
-    reasons = {}
-    families = [k for k in KERNELS if k.automatic]
-    for family in sorted(families, key=lambda k: k.yields(problem, device)):  # families that yield come last
+    """Each family's best configuration, the one with the least estimate first."""
+    reasons, found = {}, []
+    for family in (k for k in KERNELS if k.automatic):
         configs = offers.of(family)
         if isinstance(configs, str):
             reasons[family.name] = configs
         else:
-            yield Choice(family, configs[0])
-    if len(reasons) == len(families):
+            found.append(Choice(family, configs[0]))
+    if not found:
         listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
+    yield from sorted(found, key=lambda choice: choice.kernel.estimate(problem, choice.config, device))
 
 
 def _requested(offers: _Offers, problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice) -> Choice:

@@ -14,7 +14,6 @@ table for another driver is not used; the user's is renamed with a warning. Tabl
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -146,10 +145,7 @@ def identity_of(device: DeviceInfo) -> Identity:
 
 def own_path(device: DeviceInfo) -> Path:
     """The path of the user's own table for *device*."""
-    identity = device.identity
-    digest = hashlib.sha256(f"{identity['platform']}\n{identity['name']}".encode()).hexdigest()[:8]
-    name = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")[:40]
-    return store.folder("tuned", f"{name}-{digest}.json")
+    return store.device_path("tuned", device.identity)
 
 
 def own_table(device: Identity, path: Path) -> Table:

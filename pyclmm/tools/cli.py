@@ -21,12 +21,13 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..errors import PyclmmError
 from ..kernels.device import DeviceInfo
+from ..opencl import user_rates
 from ..opencl.devices import device_info, device_labels, find_device
 from ..opencl.queues import new_queue
 from ..problem.words import Precision
 from ..selection import tables
 from ..version import __version__
-from . import cold, info, plots, report, selftest, tuner
+from . import cold, info, plots, probes, report, selftest, tuner
 from .bench import Rules, Rung, Track, kernel_names
 from .contest import Size, check_memory, dtype_named, ladder, random_pair
 
@@ -221,7 +222,13 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
 @click.option("--layout", "layouts", callback=_names, default="NN,NT,TN", show_default=True)
 @click.option("--precision", "precisions", callback=_names, default="highest", show_default=True)
 @click.option("--budget", callback=_seconds, default="120s", show_default=True, help="Time for all products.")
-@_device_option
+@click.option(
+    "--device",
+    is_flag=False,
+    flag_value="",
+    help="As for bench. Without a name: measure the default device's rates only, in under a minute.",
+)
+@click.option("--rates", "only_rates", is_flag=True, help="Measure the device's rates only.")
 @click.option("--export", "export_file", type=_file, help="Write the results as a table to contribute.")
 @click.option("--plot", "plot_file", type=_file, help="Draw to this file (.png, .svg, .pdf).")
 def tune_command(
@@ -231,13 +238,18 @@ def tune_command(
     precisions: list[Precision],
     budget: float,
     device: str | None,
+    only_rates: bool,
     export_file: Path | None,
     plot_file: Path | None,
 ) -> None:
     """Find the fastest kernel for products like these on this device, and keep it for later calls.
 
-    Ctrl-C ends the search and keeps what was found.
+    Ctrl-C ends the search and keeps what was found. With --rates, or --device without a name, measure what
+    the device does in a second; every later choice starts from these rates.
     """
+    if only_rates or device == "":
+        _tune_rates(device or None)
+        return
     _check_files(export_file, plot_file)
     found = find_device(device)
     console = report.new_console()
@@ -259,6 +271,19 @@ def tune_command(
         raise _Failure(f"cannot write {tables.own_path(own)}; nothing is kept")
     if tuning.interrupted:
         raise SystemExit(_INTERRUPTED)
+
+
+def _tune_rates(device: str | None) -> None:
+    """Measure the rates of a device, keep and show them."""
+    found = find_device(device)
+    own = device_info(found)
+    with _progress() as on_step:
+        rates, kept = probes.measure(found, on_step)
+    console = report.new_console()
+    console.print(f"{own.name} ({own.platform}, driver {own.driver_version})")
+    console.print(report.rates_table(rates))
+    if not kept:
+        raise _Failure(f"cannot write {user_rates.path_of(own.identity)}; nothing is kept")
 
 
 def _tuning_step(at: tuner.Progress) -> str:

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..kernels.device import DeviceInfo
+from ..kernels.rates import MEANINGS, Rates, as_numbers
 from ..version import __version__
 from .bench import BASELINE, Row, Rules, Rung
 from .tuner import Search
@@ -91,6 +92,15 @@ def bench_table(rung: Rung) -> Table:
     for row in rung.rows:
         if row.reason is None:
             table.add_row(row.kernel, _config(row), *measurements(row))
+    return table
+
+
+def rates_table(rates: Rates) -> Table:
+    """A line for each of a device's rates."""
+    table = new_table("rate", "value", "unit", "meaning", text=("rate", "unit", "meaning"))
+    for name, value in as_numbers(rates).items():
+        unit, meaning = MEANINGS[name]
+        table.add_row(name, f"{value:.3g}" if value else "-", unit, meaning)
     return table
 
 

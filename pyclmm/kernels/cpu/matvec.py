@@ -22,6 +22,7 @@ from ..interface import (
     round_up,
     vector_defines,
 )
+from .packed_cost import matvec_seconds
 from .packed_shape import planes, real_size, sum_size
 from .partial_sums import PartialSums
 
@@ -55,7 +56,10 @@ class Matvec(Kernel):
             return "the vector has gaps, and the matrix is stored along K"
         return device.missing_type(problem.types)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        return matvec_seconds(problem, config, device)
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         size = dtype_of(problem.acc_type).itemsize
         config = TileConfig(bn=_SUM_BYTES // size, vec=device.vector_bits // 8 // real_size(problem))
         config = replace(config, split_k=_split_k(problem, config, device))

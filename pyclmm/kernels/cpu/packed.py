@@ -23,7 +23,8 @@ from ..interface import (
     round_up,
     vector_defines,
 )
-from .packed_shape import SHORT_K, UNROLL_K, candidates, cut, packs_a, packs_b, planes, real_size, sum_size
+from .packed_cost import packed_seconds
+from .packed_shape import SHORT_K, UNROLL_K, cut, packs_a, packs_b, planes, real_size, shapes, sum_size
 from .partial_sums import PartialSums
 
 _SOURCE = "cpu/packed.cl"
@@ -47,8 +48,11 @@ class Packed(Kernel):
             return f"packed is for CPU devices that run loops to their end, not for {device.name!r}"
         return device.missing_type(problem.types)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        return [c for c in candidates(problem, device) if not self.violations(problem, c, device)]
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        return [c for c in shapes(problem, device) if not self.violations(problem, c, device)]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        return packed_seconds(problem, config, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = []

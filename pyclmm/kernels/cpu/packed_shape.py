@@ -20,6 +20,7 @@ from ..interface import round_up
 # 32 (Neon) or 16 (SSE) of 128 bits.
 _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (8, 2), (8, 3))}
 _SUM_BYTES = 1 << 17  # of sums that a work-group keeps: an eighth to a half of a core's second-level cache
+_LATER_TILE = 0.05  # a later tile of the list counts as slower by this, if nothing else tells them apart
 # Steps of K between two updates of the same sums: with B in panels; with B in place; in place with rows that
 # are a multiple of a page apart, of which a cache holds few.
 _KC_PANELS, _KC_IN_PLACE, _KC_PAGES = 1024, 256, 64
@@ -53,30 +54,48 @@ def sum_size(problem: GemmProblem) -> int:
     return real_size(problem) * planes(problem) ** 2
 
 
-def candidates(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
-    """Configurations, best first: a register tile of TM x TN elements in vectors of VEC reals, and BM x BN x
-    BK, the largest macro-tile. Options ``pack_a`` and ``pack_b``: whether the operand is copied into panels.
+def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
+    """Configurations: a register tile of TM x TN elements in vectors of VEC reals, and BM x BN x BK, the
+    largest macro-tile. Options ``pack_a`` and ``pack_b``: whether the operand is copied into panels.
     """
     bits = device.vector_bits
     reals = planes(problem)
     lanes = bits // 8 // real_size(problem)
-    shapes = _REGISTER_TILES[bits]
-    if bits == 512 and problem.m > _FEW_TILES * 8 // reals and problem.k > SHORT_K:
-        shapes = tuple(sorted(shapes, key=lambda s: _cost(problem.n * reals, s, lanes, device)))
+    found = _REGISTER_TILES[bits]
     if problem.n * reals <= lanes:  # one vector covers a row of out
-        shapes = ((8, 1), *shapes)
+        found = ((8, 1), *found)
     tiles = [
-        _tile(rows // reals, vectors * lanes // reals, lanes, problem, device) for rows, vectors in shapes
+        _tile(rows // reals, vectors * lanes // reals, lanes, problem, device) for rows, vectors in found
     ]
-    chosen = [_packing(t, problem, _worth_packing_a(problem, t), _worth_packing_b(problem, t)) for t in tiles]
+    chosen = [_packing(t, problem, *preferred_packing(problem, t)) for t in tiles]
     chosen.append(_packing(tiles[0], problem, True, True))
     return [replace(c, split_k=split_k(problem, c, device)) for c in chosen]
 
 
-def _cost(columns: int, shape: tuple[int, int], lanes: int, device: DeviceInfo) -> float:
-    """Relative time with tiles of *shape*, including the last tile's columns outside the result."""
-    wide = device.wide_tile_cost if shape == (8, 3) else 1.0
-    return round_up(columns, shape[1] * lanes) * wide
+def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+    """Multiply-adds of the register tiles, those past the result's edge included, times the relative time of
+    a multiply-add in a tile of this shape.
+
+    With few tiles or short K, and with narrow vectors, other tiles than the first of _REGISTER_TILES have
+    brought nothing. There they count as the first one, and a little more.
+    """
+    reals, listed = planes(problem), _REGISTER_TILES[device.vector_bits]
+    shape = (config.tm * reals, config.tn * reals // config.vec)
+    many = problem.m > _FEW_TILES * 8 // reals and problem.k > SHORT_K
+    if device.vector_bits == 512 and many:
+        slower = device.wide_tile_cost if shape == (8, 3) else 1.0 + _LATER_TILE * (shape == (12, 2))
+        rows = problem.m
+    else:
+        slower = 1.0 + _LATER_TILE * (listed.index(shape) if shape in listed else 0)
+        shape = shape if shape[1] == 1 else listed[0]
+        rows = round_up(problem.m, max(1, shape[0] // reals))
+    columns = round_up(problem.n * reals, shape[1] * config.vec) / reals
+    return rows * columns * problem.k * problem.batch * slower
+
+
+def preferred_packing(problem: GemmProblem, config: TileConfig) -> tuple[bool, bool]:
+    """Whether packing A, and packing B, saves more than it costs."""
+    return _worth_packing_a(problem, config), _worth_packing_b(problem, config)
 
 
 def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo) -> TileConfig:

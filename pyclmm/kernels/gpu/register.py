@@ -101,7 +101,7 @@ class Register(Kernel):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         itemsize = dtype_of(problem.acc_type).itemsize
         # A CPU's cost of a barrier grows with the work-items, so its tiles are small.
         most: float = _CPU_TILE if device.is_cpu else math.inf
@@ -110,7 +110,11 @@ class Register(Kernel):
         without_spills = [
             c for c in fitting if resident(c, itemsize, device) and not _spills(problem, c, device)
         ]
-        return sorted(without_spills or fitting, key=lambda c: _least_cycles(problem, c, device))
+        return without_spills or fitting
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        tiling = Tiling(problem, config, device)
+        return tiling.seconds(tiling.tile_ranges())
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = list(misfits(config, problem.acc_type))
@@ -147,11 +151,6 @@ def _spills(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> boo
         return True
     converted = not all(stored_as_summed(problem, t) for t in (problem.a_type, problem.b_type))
     return (converted or problem.acc_type == "uint32") and config.tm * config.tn > 64
-
-
-def _least_cycles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-    tiling = Tiling(problem, config, device)
-    return tiling.cycles(tiling.tile_ranges())
 
 
 def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]:

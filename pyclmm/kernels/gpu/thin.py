@@ -24,7 +24,6 @@ from ..interface import (
 from ..split_k import PartialSums, TileRange
 from .reading import Reading
 from .tile import ACCESS, stored_as_summed
-from .waves import units
 
 _WIDEST = 8  # the longest thin side
 # (lanes, teams, depth). WALK: the big operand is stored across K; DOT: it is stored along K.
@@ -49,20 +48,7 @@ class Thin(Kernel):
             return f"{problem.m} x {problem.n} is not thin: one side must be at most {_WIDEST}"
         return device.missing_type(problem.types)
 
-    def yields(self, problem: GemmProblem, device: DeviceInfo) -> bool:
-        """True where matrix units are faster (docs/kernels/register.md).
-
-        Here each row of the thin operand costs one more read for every access to the big operand. The matrix
-        units of compute capability 9.0, fed by the copy engine, take no longer than reading the big operand.
-        """
-        wide = _access(problem, TileConfig(vec=_widest(problem))) > 1
-        if device.compute_capability != (9, 0) or not wide:
-            return False
-        if _is_short(problem):
-            return _thin_side(problem) > (1 if _along_k(problem) else 2)
-        return problem.acc_type == "float64" and _thin_side(problem) > 4
-
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = [
             TileConfig(
                 vec=_widest(problem),
@@ -71,8 +57,10 @@ class Thin(Kernel):
             )
             for lanes, teams, depth in _shapes(problem)
         ]
-        fitting = [c for c in found if not self.violations(problem, c, device)]
-        return sorted(fitting, key=lambda c: _order(problem, c, device))
+        return [c for c in found if not self.violations(problem, c, device)]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        return _reading(problem, config, _split_k(problem, config, device)).seconds(device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         lanes, teams, depth = (config.option(name) for name in ("lanes", "teams", "depth"))
@@ -186,11 +174,11 @@ def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> in
     if config.split_k:
         return config.split_k
     tiles = _tiles(problem, config)
-    wanted = 2 * units(device) // tiles if 8 * tiles < 7 * units(device) else 1
+    wanted = 2 * device.units // tiles if 8 * tiles < 7 * device.units else 1
     wanted = max(1, min(wanted, _steps(problem, config) // 4))
     if _along_k(problem):
         return wanted
-    return min((1, wanted), key=lambda split_k: _reading(problem, config, split_k).cycles(device))
+    return min((1, wanted), key=lambda split_k: _reading(problem, config, split_k).seconds(device))
 
 
 def _reading(problem: GemmProblem, config: TileConfig, split_k: int) -> Reading:
@@ -207,15 +195,9 @@ def _reading(problem: GemmProblem, config: TileConfig, split_k: int) -> Reading:
         access=access,
         line=config.option("lanes") * access,
         sums=sums,
+        products=_thin_side(problem) * max(problem.m, problem.n) * problem.k * problem.batch,
+        acc_type=problem.acc_type,
     )
-
-
-def _order(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tuple[bool, float]:
-    """The fastest first. Those last for which K is too short to keep all work-items busy."""
-    idle = _items(config) > 32 and _steps(problem, config) < 1
-    if _along_k(problem):
-        return idle, 0.0
-    return idle, _reading(problem, config, _split_k(problem, config, device)).cycles(device)
 
 
 def _product(sums: PartialSums, config: TileConfig, k_range: int) -> Launch:

@@ -1,56 +1,60 @@
-"""Estimates how long a tiled product takes on a device. The estimate chooses a configuration without tuning.
+"""Estimates how long a tiled product takes on a device.
 
-A work-group of the `register` family computes a BM x BN tile of out in K / BK steps. The estimate counts
-cycles of one compute unit:
+A work-group of the `register` family computes a BM x BN tile of out in K / BK steps. Two times are estimated,
+and cost.py puts them together:
 
-    step       the largest of: products BM BN BK / (fused multiply-adds per cycle),
-                               reads of local memory, (TM + TN) elements for each work-item and k,
-                               reads of global memory, (BM + BN) BK elements
-    group      start + steps * step + store; other work-groups on the compute unit hide the start
-    last wave  takes as long as a full one even if it has few tiles, unless split-K is used for them. Then
-               each range's partial sums are written, and another launch adds them
+    busy    the compute unit's time that a work-group takes: in each step the longest of
+                products BM BN BK, reads of local memory (TM + TN elements for each work-item and k),
+                reads of global memory (BM + BN) BK
+            and the store of the tile
+    alone   the time from a work-group's start to its end when nothing else runs: its first loads, in each
+    step
+            the wait for memory that is not hidden, its last stores
 
-Everything here is a pure function of plain data. The constants are measurements on an NVIDIA H200 where it is
-named (docs/kernels/register.md), and datasheet figures elsewhere. They serve to rank configurations, not to
-predict times.
+With split-K, each range's partial sums are written, and another launch adds them. Everything here is a pure
+function of plain data. The constants were fitted to products drawn at random on an NVIDIA H200
+(benchmarks/estimates.py, docs/estimates.md). Those in seconds hold for its clock; ``Rates.latency`` scales
+them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
+from ..cost import launched
 from ..device import DeviceInfo
 from ..split_k import TileRange
-from .tile import is_held, local_bytes, sides, work_items
+from .tile import is_held, local_bytes, sides, stored_as_summed, work_items
 
 _SPLIT_K = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
-_FETCH = 24.0  # bytes per cycle and compute unit from the last-level cache, wide accesses: 5 TB/s on an H200
-_FETCH_ELEMENTS = 14.0  # the same with accesses of one element
-_NOT_HIDDEN = 0.12  # fraction of the overlapped time that is not hidden
-_HELD = 1.15  # staging in registers is slower: work-items load, convert and store each element themselves
-_NARROW = 2.0  # time of reading local memory one element at a time, relative to 16 bytes at a time
+# Fractions of the rates that the kernels reach
+_PRODUCTS, _LOCAL, _FETCH = 1.1, 1.4, 0.8
+_ELEMENTS = 0.62  # reading global memory one element at a time, relative to 16 bytes at a time
+_CONVERTED = 2.4  # time of reading elements that are converted, relative to those that are not
+_NARROW = 2.1  # time of reading local memory one element at a time, relative to 16 bytes at a time
+_NOT_HIDDEN = 0.17  # fraction of the overlapped time of a step that is not hidden
+_HELD = 1.2  # staging in registers: work-items load, convert and store each element themselves
 # Copies of B late in a step suit a B that is transposed while it is copied, but hurt where bad alignment
 # forces many small copies.
 _UNSUITED = 1.02
-_TRANSPOSED_ALONE = 1.05  # float64, only A transposed, one work-group per unit: 24.6 TFLOP/s, not 25.8
-_START = 2000  # cycles until a work-group's first tile is there
-_STORE = 10.0  # bytes of out per cycle and compute unit; each work-item stores chunks of columns
-_STORE_LINES = 24.0  # the same, where neighbouring work-items store neighbouring columns
-_STORE_NOT_HIDDEN = 0.5  # at least this fraction of a store is not hidden by other work-groups
-_EXCHANGE = 100, 6  # cycles to add slices: for each column of a work-item; for each element of it and slice
-_LAUNCH = 7000  # cycles that another launch costs: 4 us at 1.8 GHz
-_LATENCY = 160  # work-items that keep a compute unit busy
-_LATENCY_ROOT = 0.25  # with fewer, the time grows with this power of the ratio
-
-
-def units(device: DeviceInfo) -> int:
-    """The device's compute units, as :class:`~pyclmm.kernels.device.ComputeUnit` counts them."""
-    return max(1, device.compute_units // device.unit.counted)
+_STORE, _STORE_LINES = 0.38, 1.1  # storing chunks of columns; neighbouring columns by neighbouring work-items
+_GROUP = 2.9e-07  # of a compute unit's time: the start and end of a work-group
+# Parts of ``alone``, in reads of global memory (Rates.latency)
+_START, _START_COPY = 0.43, 0.0083  # until the first loads are issued; each 16 bytes that a work-item copies
+_END, _END_SUM = 0.12, 0.11  # the store; each sum of a work-item
+_EXCHANGE = 0.083  # adding slices: each sum of a work-item and slice
+_WAIT_HELD, _WAIT = 1.1, 0.31  # in a step, for memory: staged in registers, by asynchronous copies
+_ISSUE = 0.67  # a step's products when few sub-groups share a compute unit, relative to the full rate
+_STEP = 0.22  # barriers
+_SUMS, _SUMS_RATE = (
+    2.0e-6,
+    1.0,
+)  # the launch that adds partial sums, besides its bytes; fraction of the cache's rate
 
 
 def registers(config: TileConfig, itemsize: int) -> int:
@@ -72,44 +76,6 @@ def resident(config: TileConfig, itemsize: int, device: DeviceInfo) -> int:
     )
 
 
-def step_cycles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-    """Cycles of one BK step of a work-group that is alone on a compute unit."""
-    itemsize = dtype_of(problem.acc_type).itemsize
-    per_product = {"float64": 2, "complex64": 4, "complex128": 8, "uint32": 2, "uint64": 8}
-    products = config.bm * config.bn * config.bk * per_product.get(problem.acc_type, 1) / device.unit.fma
-    readers = (config.bm // config.tm) * (config.bn // config.tn) / 32
-    local = readers * config.bk * (config.tm + config.tn) * itemsize / 4
-    if config.vec * itemsize < 8:
-        local *= _NARROW
-    operands = sides(problem, config)
-    fetched = sum(
-        side.width * config.bk * itemsize / (_FETCH if side.vec > 1 else _FETCH_ELEMENTS) for side in operands
-    )
-    slowest = max(products, local, fetched)
-    cycles = slowest + _NOT_HIDDEN * (products + local + fetched - slowest)
-    if is_held(config):
-        return cycles * _HELD
-    late = config.option("fetch_b", 1) > 1
-    a, b = operands
-    if itemsize == 8 and a.across and b.vec > 1 and not b.across and resident(config, itemsize, device) == 1:
-        cycles *= _TRANSPOSED_ALONE
-    if any(side.vec == 1 and not side.across for side in operands):
-        return cycles * (_UNSUITED if late else 1)
-    return cycles * (_UNSUITED if operands[1].across and not late else 1)
-
-
-def store_cycles(config: TileConfig, itemsize: int) -> float:
-    """Cycles that a compute unit takes to store a tile of out."""
-    return config.bm * config.bn * itemsize / (_STORE_LINES if config.vec == 1 else _STORE)
-
-
-def start_cycles(config: TileConfig) -> float:
-    """Cycles that other work-groups on the compute unit can hide: loading the first tile, adding slices."""
-    column, element = _EXCHANGE
-    others = slices(config) - 1
-    return _START + (config.tn * (column + element * others * config.tm) if others else 0)
-
-
 @dataclass(frozen=True)
 class Tiling:
     """A problem cut into a configuration's tiles, on a device."""
@@ -118,12 +84,12 @@ class Tiling:
     config: TileConfig
     device: DeviceInfo
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Tiles of one product."""
         return -(-self.problem.m // self.config.bm) * -(-self.problem.n // self.config.bn)
 
-    @property
+    @cached_property
     def itemsize(self) -> int:
         return dtype_of(self.problem.acc_type).itemsize
 
@@ -136,49 +102,94 @@ class Tiling:
         """How many of *split_k* ranges are not empty when each has a whole number of steps."""
         return max(1, -(-self.problem.k // self.k_range(split_k))) if self.problem.k else 1
 
-    def cycles(self, ranges: tuple[TileRange, ...]) -> float:
-        """Cycles from the start of the first launch to the end of the last."""
-        unit = self.device.unit
-        moved = self.problem.nbytes + sum(self._partial_bytes(r) for r in ranges)
-        streamed = moved / (units(self.device) * unit.stream)
-        return max(streamed, sum(self._launch_cycles(r) for r in ranges)) + _LAUNCH * (len(ranges) - 1)
+    def seconds(self, ranges: tuple[TileRange, ...]) -> float:
+        """Seconds from the start of the first launch to the end of the last."""
+        return sum(self._launch_seconds(r) for r in ranges)
 
-    def _partial_bytes(self, tile_range: TileRange) -> int:
-        if tile_range.split_k == 1:
-            return 0
-        elements = self.config.bm * self.config.bn * tile_range.tiles * self.problem.batch
-        return 2 * elements * tile_range.split_k * self.itemsize
+    @cached_property
+    def _resident(self) -> int:
+        return max(1, resident(self.config, self.itemsize, self.device))
 
-    def _launch_cycles(self, tile_range: TileRange) -> float:
-        held = max(1, resident(self.config, self.itemsize, self.device))
+    @cached_property
+    def _products(self) -> float:
+        """Seconds of a step's multiply-adds on a compute unit."""
+        c, rate = self.config, self.device.rates.multiply_adds(self.problem.acc_type)
+        return c.bm * c.bn * c.bk * self.device.units / (rate * _PRODUCTS)
+
+    @cached_property
+    def _busy_step(self) -> float:
+        """Seconds of a compute unit's time that a step takes."""
+        c, rates, units = self.config, self.device.rates, self.device.units
+        read = work_items(c) // slices(c) * c.bk * (c.tm + c.tn) * self.itemsize
+        local = read * units / (rates.local * _LOCAL) * (_NARROW if c.vec * self.itemsize < 8 else 1)
+        stored = (self.problem.a_type, self.problem.b_type)
+        fetched = sum(
+            side.width * c.bk * self.itemsize * units / (rates.cache * _FETCH)
+            / (1 if side.vec > 1 else _ELEMENTS)
+            * (1 if stored_as_summed(self.problem, kind) else _CONVERTED)
+            for side, kind in zip(sides(self.problem, c), stored, strict=True)
+        )  # fmt: skip
+        slowest = max(self._products, local, fetched)
+        seconds = slowest + _NOT_HIDDEN * (self._products + local + fetched - slowest)
+        return seconds * (_HELD if is_held(c) else self._unsuited)
+
+    @cached_property
+    def _unsuited(self) -> float:
+        late = self.config.option("fetch_b", 1) > 1
+        a, b = sides(self.problem, self.config)
+        if any(side.vec == 1 and not side.across for side in (a, b)):
+            return _UNSUITED if late else 1
+        return _UNSUITED if b.across and not late else 1
+
+    @cached_property
+    def _alone_step(self) -> float:
+        """Seconds of a step of a work-group that has a compute unit for itself."""
+        c, latency = self.config, self.device.rates.latency
+        issued = self._products * max(1.0, 128 / work_items(c)) * _ISSUE  # 4 sub-groups issue at a time
+        wait = latency * (_WAIT_HELD if is_held(c) else _WAIT / (c.stages - 1))
+        return max(issued, wait) + _STEP * latency
+
+    def _launch_seconds(self, tile_range: TileRange) -> float:
+        c, rates, items = self.config, self.device.rates, work_items(self.config)
+        steps = self.k_range(tile_range.split_k) // c.bk
+        sums = c.bm * c.bn / items * slices(c)
+        ahead = 1 if is_held(c) else c.stages - 1
+        copied = min(ahead, steps) * c.bk * (c.bm + c.bn) * self.itemsize / 16 / items
+        start = _START + _START_COPY * copied
+        end = _END + _END_SUM * sums / slices(c) + _EXCHANGE * sums * (slices(c) - 1) / slices(c)
+        alone = steps * self._alone_step + (start + end) * rates.latency
+        store = _STORE_LINES if c.vec == 1 else _STORE
+        busy = steps * self._busy_step + _GROUP
+        busy += c.bm * c.bn * self.itemsize * self.device.units / (rates.cache * store)
         groups = tile_range.tiles * tile_range.split_k * self.problem.batch
-        waves = max(1, -(-groups // units(self.device)))
-        steps = self.k_range(tile_range.split_k) // self.config.bk
-        step = step_cycles(self.problem, self.config, self.device)
-        lack: float = _LATENCY / (work_items(self.config) * min(held, waves))
-        step *= math.pow(max(1.0, lack), _LATENCY_ROOT)
-        store = store_cycles(self.config, self.itemsize)
-        if held > 1 and waves > 1:
-            store = max(store * _STORE_NOT_HIDDEN, store - steps * step)
-        total = waves * (steps * step + store) + start_cycles(self.config) * -(-waves // held)
-        if tile_range.split_k > 1:
-            total += _LAUNCH + self._partial_bytes(tile_range) / (units(self.device) * _FETCH)
-        return total
+        nbytes = self.problem.nbytes * tile_range.tiles / max(1, self.tiles)
+        seconds = launched(self.device, groups, items, self._resident, alone, busy, nbytes)
+        return seconds + self._sums_seconds(tile_range)
+
+    def _sums_seconds(self, tile_range: TileRange) -> float:
+        """Seconds that partial sums cost: storing them, and the launch that adds them."""
+        if tile_range.split_k == 1:
+            return 0.0
+        elements = self.config.bm * self.config.bn * tile_range.tiles * self.problem.batch
+        nbytes = 2 * elements * tile_range.split_k * self.itemsize
+        rates = self.device.rates
+        return rates.launch + _SUMS + nbytes / (rates.cache * _SUMS_RATE)
 
     def tile_ranges(self) -> tuple[TileRange, ...]:
         """The tiles of each launch, for the fastest way by this estimate."""
         if self.config.split_k > 0:
             return (TileRange(0, self.tiles, self.whole(self.config.split_k)),)
-        return min(self._ways(), key=self.cycles)
+        return min(self._ways(), key=self.seconds)
 
     def _ways(self) -> Iterator[tuple[TileRange, ...]]:
         """All tiles in one launch; all with split-K; or full waves in one launch and the others split-K."""
         yield (TileRange(0, self.tiles),)
-        slots = units(self.device) * max(1, resident(self.config, self.itemsize, self.device))
+        units = self.device.units
+        slots = units * self._resident
         full_waves = self.tiles // slots * slots if self.problem.batch == 1 else 0
         rest = self.tiles - full_waves
         groups = max(1, rest * self.problem.batch)
-        fills = (units(self.device) // groups, slots // groups, 2 * slots // groups)
+        fills = (units // groups, slots // groups, 2 * slots // groups)
         wanted = {s for s in _SPLIT_K if s <= fills[2]} | set(fills)
         for split_k in sorted({self.whole(s) for s in wanted if s > 1}):
             if rest and split_k > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from ...errors import UnsupportedError
 from ...problem.gemm import GemmProblem
@@ -11,6 +12,7 @@ from ..device import DeviceInfo
 from ..interface import Kernel, Work, too_long
 from .matrix_units import Operands, Unit, compute_capability, pack_launches, unit_for
 from .mma_ring import product, tiles, too_many_stages, unfit, work_items
+from .unit_cost import Ring, pack_seconds
 
 CAPABILITY = (8, 0)
 # BM, BN, SGM, SGN, STAGES
@@ -42,7 +44,7 @@ class Mma(Kernel):
             return unit
         return too_long(problem) or device.missing_type(problem.types)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         unit = self._unit(problem)
         if isinstance(unit, str):
             return []
@@ -50,8 +52,16 @@ class Mma(Kernel):
             TileConfig(bm=m, bn=n, bk=unit.block, sgm=x, sgn=y, stages=s, options=(("group", 8),))
             for m, n, x, y, s in _CONFIGS
         ]
-        found = [c for c in found if not self.violations(problem, c, device)]
-        return sorted(found, key=lambda c: self._idle(problem, c, device))
+        return [c for c in found if not self.violations(problem, c, device)]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        unit = self._unit(problem)
+        if isinstance(unit, str):
+            return inf
+        packed = Operands.of(problem, unit).packed_elements(problem)
+        return Ring(problem, config, device, unit.nbytes).seconds() + pack_seconds(
+            packed, unit.nbytes, device
+        )
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if reasons := unfit(config, 32):
@@ -75,7 +85,3 @@ class Mma(Kernel):
 
     def _unit(self, problem: GemmProblem) -> Unit | str:
         return unit_for(problem)
-
-    def _idle(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-        """Whether tiles of this size leave half of the compute units without work."""
-        return 2 * tiles(problem, config) * problem.batch <= device.compute_units

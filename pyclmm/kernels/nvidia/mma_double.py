@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
 
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
@@ -11,6 +10,7 @@ from ..device import DeviceInfo
 from ..interface import Kernel, Work, gemm_args, too_long
 from .matrix_units import LINE_ALIGN, compute_capability
 from .mma_ring import product, tiles, too_many_stages, unfit, work_items
+from .unit_cost import Ring
 
 _CAPABILITIES = ((8, 0), (9, 0))  # others have few or no matrix units for float64, or we have not run them
 # BM, BN, BK, SGM, SGN, STAGES
@@ -50,17 +50,17 @@ class MmaDouble(Kernel):
             return "mma_double multiplies float64 by float64"
         return too_long(problem) or device.missing_type(problem.types)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         mma_k = 4 if compute_capability(device) < (9, 0) else 8
         found = [
             TileConfig(bm=m, bn=n, bk=k, sgm=x, sgn=y, stages=s, options=(("group", 8), ("mma_k", mma_k)))
             for m, n, k, x, y, s in _CONFIGS
         ]
-        found = [c for c in found if not self.violations(problem, c, device)]
-        # 8-byte copies are twice as many, and with long blocks of K they leave too few registers
-        return sorted(
-            found, key=lambda c: (self._waste(problem, c, device), not _aligned(problem) and c.bk > 16)
-        )
+        return [c for c in found if not self.violations(problem, c, device)]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        chunk = 16 if _aligned(problem) else 8
+        return Ring(problem, config, device, 8, chunks=(chunk, chunk)).seconds()
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         mma_k = config.option("mma_k", 4)
@@ -84,8 +84,3 @@ class MmaDouble(Kernel):
         )
         groups = tiles(problem, config)
         return Work((product(problem, config, self.name, groups, defines, gemm_args(problem)),))
-
-    def _waste(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        """Elements that all waves could compute, relative to those of the result. Ties keep their order."""
-        waves = ceil(tiles(problem, config) * problem.batch / device.compute_units)
-        return round(waves * device.compute_units * config.bm * config.bn / (problem.m * problem.n), 1)

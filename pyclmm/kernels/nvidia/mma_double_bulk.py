@@ -11,6 +11,7 @@ import numpy as np
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
+from ..cost import together
 from ..device import DeviceInfo
 from ..interface import (
     Defines,
@@ -35,6 +36,7 @@ from .matrix_units import (
     local_bytes,
     pack_launches,
 )
+from .unit_cost import pack_seconds, sums_seconds
 
 SOURCE = "nvidia/mma_double_bulk.cl"
 _OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
@@ -43,24 +45,23 @@ _REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; a
 # BM, BN, BK, SGM, SGN, STAGES, slices -> the fraction of the full rate on a compute unit that holds as many
 # work-groups as fit, and on one that holds one work-group. Fitted to an H200; those with slices are a guess.
 _CONFIGS = {
-    (128, 128, 32, 32, 64, 3, 1): (0.94, 0.94),
-    (64, 128, 16, 32, 64, 4, 1): (0.84, 0.62),
-    (64, 128, 32, 32, 32, 4, 1): (0.87, 0.87),
-    (64, 64, 32, 32, 32, 3, 1): (0.80, 0.59),
-    (64, 64, 16, 32, 32, 4, 1): (0.77, 0.45),
-    (64, 32, 32, 32, 16, 4, 1): (0.76, 0.45),
-    (64, 32, 32, 32, 16, 6, 2): (0.65, 0.65),
-    (32, 16, 128, 32, 16, 4, 8): (0.4, 0.4),
-    (16, 32, 128, 16, 32, 4, 8): (0.4, 0.4),
-    (128, 16, 16, 32, 16, 4, 1): (0.4, 0.3),
-    (16, 128, 16, 16, 32, 4, 1): (0.4, 0.3),
+    (128, 128, 32, 32, 64, 3, 1): (0.89, 1.3),
+    (64, 128, 16, 32, 64, 4, 1): (0.82, 0.59),
+    (64, 128, 32, 32, 32, 4, 1): (0.85, 0.7),
+    (64, 64, 32, 32, 32, 3, 1): (0.84, 0.53),
+    (64, 64, 16, 32, 32, 4, 1): (0.85, 0.87),
+    (64, 32, 32, 32, 16, 4, 1): (0.74, 0.5),
+    (64, 32, 32, 32, 16, 6, 2): (0.56, 2.6),
+    (32, 16, 128, 32, 16, 4, 8): (0.32, 0.14),
+    (16, 32, 128, 16, 32, 4, 8): (0.31, 0.36),
+    (128, 16, 16, 32, 16, 4, 1): (0.99, 0.48),
+    (16, 128, 16, 16, 32, 4, 1): (2.0, 0.38),
 }
-_RATE = 128 * 1.96e9  # multiplications a second and compute unit
-_STREAM = 4e12  # bytes a second from device memory
-_START_SECONDS = 6e-6  # a launch, and the copies of the first blocks
-_TILE_SECONDS = 3e-6  # the end of a tile and the start of the next; twice that for a work-group's start
-# one more launch; bytes of partial sums written or read per second
-_SUMS_SECONDS, _SUMS_STREAM = 4.5e-6, 2e12
+_OTHER = (0.4, 0.3)
+# In reads of global memory (Rates.latency):
+_BLOCK, _BLOCK_ALONE = 0.076, 0.081  # the least time of a block of K; of a work-group that waits for it
+_TILE, _TILE_ALONE = 3.5, 8.8  # the end of a tile and the start of the next
+_START = 2.5  # the copies of the first blocks
 
 
 def slice_groups(config: TileConfig) -> int:
@@ -114,11 +115,10 @@ class MmaDoubleBulk(Kernel):
             return "mma_double_bulk multiplies float64 by float64"
         return too_long(problem) or device.missing_type(problem.types)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        found = [c for c in _candidates(problem, device) if not self.violations(problem, c, device)]
-        return sorted(found, key=lambda c: estimated_seconds(problem, c, device))
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        return [c for c in _candidates(problem, device) if not self.violations(problem, c, device)]
 
-    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float | None:
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         return estimated_seconds(problem, config, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
@@ -188,14 +188,19 @@ def _defines(problem: GemmProblem, config: TileConfig) -> Defines:
 
 
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-    """The model that orders configurations: the time of a compute unit's tiles one after the other, or the
-    time of reading the operands, whichever is longer."""
-    c = config
-    tiles = ceil(tiles_of(problem, c) * problem.batch / device.compute_units)  # of one compute unit
-    together = min(tiles, resident(c, device))
-    rates = _CONFIGS[c.bm, c.bn, c.bk, c.sgm, c.sgn, c.stages, slices(c)]
-    depth = ceil(ceil(problem.k / c.bk) / c.split_k) * c.bk
-    each = c.bm * c.bn * depth / (_RATE * rates[together < resident(c, device)])
-    each += _TILE_SECONDS * (2 if problem.batch > 1 and together == 1 else 1) / together
-    sums = 2 * 8 * c.bm * c.bn * tiles_of(problem, c) * problem.batch / _SUMS_STREAM + _SUMS_SECONDS
-    return _START_SECONDS + max(tiles * each, problem.nbytes / _STREAM) + (sums if c.split_k > 1 else 0)
+    """Seconds of a compute unit's tiles one after the other, or of moving the operands, whichever is longer."""
+    c, rates = config, device.rates
+    tiles = ceil(tiles_of(problem, c) * problem.batch / device.units)  # of one compute unit
+    alone = min(tiles, resident(c, device)) < resident(c, device)
+    full, single = _CONFIGS.get((c.bm, c.bn, c.bk, c.sgm, c.sgn, c.stages, slices(c)), _OTHER)
+    rate = rates.matrix(8) * (single if alone else full) / device.units
+    blocks = ceil(ceil(problem.k / c.bk) / c.split_k)
+    each = blocks * max(c.bm * c.bn * c.bk / rate, _BLOCK * rates.latency) + _TILE * rates.latency
+    together_on_unit = min(tiles, resident(c, device))
+    waves = ceil(tiles / together_on_unit)
+    least = waves * (blocks * _BLOCK_ALONE + _TILE_ALONE) * rates.latency
+    seconds = together(tiles * each, least, rates.moved(problem.nbytes))
+    packed = Operands.of(problem, FLOAT64).packed_elements(problem)
+    seconds += rates.launch + _START * rates.latency + pack_seconds(packed, 8, device)
+    padded = c.bm * c.bn * tiles_of(problem, c) / c.split_k * problem.batch
+    return seconds + sums_seconds(padded, c.split_k, 8, device)

@@ -11,6 +11,7 @@ from ..interface import Arg, Kernel, Launch, Work, gemm_args
 from .matrix_units import compute_capability, local_bytes
 from .mma_ring import product, tiles, work_items
 from .parts import BLOCK_BYTES, as_real, in_parts, packed_args, refusal, split_defines
+from .unit_cost import Ring, splitting_seconds
 
 # On other devices float32 arithmetic is as fast as three passes of the matrix units.
 CAPABILITIES = ((8, 0), (9, 0))
@@ -28,13 +29,17 @@ class MmaSplit(Kernel):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) not in CAPABILITIES:
             return "mma_split needs an NVIDIA device of compute capability 8.0 or 9.0"
-        return refusal(problem, ("high",), ("high",)) or device.missing_type(problem.types)
+        return refusal(problem, ("high", "medium"), ("high",)) or device.missing_type(problem.types)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        found = [_config(*tile, device) for tile in _TILES]
-        return sorted(
-            found, key=lambda c: 2 * tiles(as_real(problem), c) * problem.batch <= device.compute_units
-        )
+    def in_parts(self, problem: GemmProblem) -> bool:
+        return True
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        return [_config(*tile, device) for tile in _TILES]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        real = as_real(problem)
+        return Ring(real, config, device, 2, parts=3).seconds() + splitting_seconds(real, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if (config.bm, config.bn, config.sgm, config.sgn) not in _TILES or config.split_k != 1:

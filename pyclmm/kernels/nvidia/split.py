@@ -7,6 +7,7 @@ from math import ceil
 
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
+from ..cost import together
 from ..device import DeviceInfo
 from ..interface import (
     Arg,
@@ -25,19 +26,26 @@ from .parts import (
     BLOCK_BYTES,
     as_real,
     in_parts,
+    is_complex,
     one_pass,
     packed_args,
     refusal,
     split_defines,
 )
+from .unit_cost import splitting_seconds
 
 SOURCE = "nvidia/wgmma_split.cl"
 WORK_ITEMS = 384  # of cl/nvidia/wgmma_split.cl
 _BLOCKS = 2  # of K in a stage
 # Tiles, and the fraction of the full rate that each reached on an H200.
-_TILES = {(128, 128): 1.0, (64, 128): 0.9, (128, 64): 0.65}
-_RATE = 0.9e12  # float32 multiplications, each as three of float16, per second and compute unit of an H200
-_TILE_SECONDS = 2e-6  # a tile's start and end, besides its multiplications
+_TILES = {(128, 128): 0.74, (64, 128): 0.93, (128, 64): 0.89}
+_THREE_PARTS, _ONE_PART = (
+    0.3,
+    0.8,
+)  # of the units' rate: float32's multiply-adds, each as three of float16; TF32
+_BLOCK = 1.3e-07  # seconds: the least time of a stage
+_TILE_SECONDS = 5.3e-06  # a tile's start and end, besides its multiplications
+_START_SECONDS = 6.7e-07
 _OTHER_LOCAL_BYTES = 256 + 128 + 1536 + 1024  # tensor maps, barriers, exponents, alignment
 _SAME_ROWS = 64  # BM at which both quartets compute the same rows, and one passes its sums to the other
 
@@ -58,13 +66,15 @@ class Split(Kernel):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:
             return "split needs an NVIDIA device of compute capability 9.0"
-        return refusal(problem, ("high",), ("high", "medium")) or device.missing_type(problem.types)
+        return refusal(problem, ("high", "medium"), ("high", "medium")) or device.missing_type(problem.types)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        found = [_config(bm, bn, device) for bm, bn in _TILES]
-        return sorted(found, key=lambda c: estimated_seconds(problem, c, device))
+    def in_parts(self, problem: GemmProblem) -> bool:
+        return problem.precision == "high" or not is_complex(problem)
 
-    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float | None:
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        return [_config(bm, bn, device) for bm, bn in _TILES]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         return estimated_seconds(problem, config, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
@@ -81,7 +91,7 @@ class Split(Kernel):
         def product(split: int, extra: tuple[Arg, ...]) -> Launch:
             return _product(problem, config, device, split, extra)
 
-        if problem.precision == "medium":
+        if is_complex(problem) and problem.precision == "medium":
             return one_pass(problem, product(0, ()), (maps,))
         return in_parts(problem, product, (maps,))
 
@@ -106,10 +116,15 @@ def _tiles(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-    """The model that orders tiles: the waves of work-groups, at the rate of the tile."""
-    waves = ceil(_tiles(problem, config) * problem.batch / device.compute_units)
-    work = config.bm * config.bn * as_real(problem).k
-    return waves * (work / (_RATE * _TILES[config.bm, config.bn]) + _TILE_SECONDS)
+    """Seconds of the three launches: the waves of work-groups at the rate of the tile, and splitting."""
+    real, rates, one = as_real(problem), device.rates, is_complex(problem) and problem.precision == "medium"
+    waves = ceil(_tiles(problem, config) * problem.batch / device.units)
+    rate = rates.matrix(4) * _ONE_PART if one else rates.matrix(2) * _THREE_PARTS
+    rate *= _TILES[config.bm, config.bn] / device.units
+    blocks = ceil(real.k / (_BLOCKS * config.bk))
+    each = blocks * max(config.bm * config.bn * _BLOCKS * config.bk / rate, _BLOCK) + _TILE_SECONDS
+    seconds = together(waves * each, rates.moved(real.nbytes))
+    return rates.launch + _START_SECONDS + seconds + splitting_seconds(real, device)
 
 
 def _product(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, inf
 
 from ...errors import UnsupportedError
 from ...problem.gemm import GemmProblem
@@ -141,13 +141,13 @@ class Wgmma(Kernel):
             return unit
         return too_long(problem) or device.missing_type(problem.types)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         unit = self._unit(problem)
         return [] if isinstance(unit, str) else tile_configs(problem, device, unit)
 
-    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float | None:
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         unit = self._unit(problem)
-        return None if isinstance(unit, str) else estimated_seconds(problem, config, device, unit)
+        return inf if isinstance(unit, str) else estimated_seconds(problem, config, device, unit)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         unit = self._unit(problem)

@@ -10,40 +10,40 @@ import numpy as np
 
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
+from ..cost import together
 from ..device import DeviceInfo
 from ..interface import Arg, round_up
 from ..split_k import TileRange
 from .matrix_units import Operands, Unit, local_bytes
+from .unit_cost import pack_seconds, sums_seconds
 
 _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
 # Tiles, and the factor by which each is slower on an H200 than the arithmetic below says.
 _TILES = {
-    (128, 256): 1.0,
-    (128, 192): 1.15,
-    (256, 128): 1.06,
-    (128, 128): 1.15,
-    (64, 256): 1.05,
-    (64, 128): 1.08,
-    (128, 64): 1.03,
-    (64, 64): 1.08,
-    (64, 32): 1.3,
+    (128, 256): 1.1,
+    (128, 192): 1.2,
+    (256, 128): 1.1,
+    (128, 128): 1.4,
+    (64, 256): 1.3,
+    (64, 128): 1.2,
+    (128, 64): 1.3,
+    (64, 64): 1.1,
+    (64, 32): 1.0,
 }
 _SMALL_TILE = 64 * 64
 _LEAST_ROWS = min(bm for bm, _ in _TILES)
 _ALTERNATE_TILES = ((128, 128), (64, 256), (64, 128))  # tiles whose sums fit the registers of one quartet
 # BM, BN, alternate: the sums leave no registers to stage A in
 _NO_REGISTERS_LEFT = ((256, 128, 0), (128, 128, 1), (64, 256, 1))
-# Constants of the model, in seconds on an H200 with all compute units busy (driver 580.159.04):
-_MULTIPLY = 0.68e-6 / (128 * 256)  # one block of 128 bytes of K, for each element of the tile
-_COPY_A, _COPY_B = 1.5e-9, 1.1e-9  # copying 128 bytes of a line to local memory
-_STORE, _STORE_ELEMENT = 0.3e-6, 1.7e-6 / 16384  # the end of a tile; each element that a quartet stores
-_BLOCK, _LEFT_BLOCK = 0.13e-6, 0.2e-6  # the least time of a block; the same with A staged in registers
-_START, _START_GROUP = 0.65e-6, 5e-9  # until the first block arrives; for each work-group
-_LAUNCH = 3.3e-6  # an empty launch
-_READ, _WRITE = 1 / 4.3e12, 1 / 2.3e12  # a byte of the operands, of the result
-_PARTIAL = 1 / 3e12  # a byte of partial sums, written or read
 _MOST_SPLIT_K = 64
-_PACKED = 1 / 2.8e12  # a byte of an operand that is packed, written or read
+_MULTIPLY = 0.93  # fraction of the matrix units' rate
+# Constants of the model, in reads of global memory (Rates.latency):
+_COPY_A, _COPY_B = 0.0027, 0.0038  # copying 128 bytes of a line to local memory
+_STORE, _STORE_ELEMENT = 1.5, 0.00019  # the end of a tile; each element that a quartet stores
+_BLOCK, _LEFT_BLOCK = 0.3, 0.38  # the least time of a block; the same with A staged in registers
+_START = 2.7  # until the first block arrives
+_START_GROUP = 7.6e-09  # seconds for each work-group
+_MOVED = 0.87  # fraction of the rates of cache and memory
 
 
 def stage_bytes(config: TileConfig) -> int:
@@ -134,46 +134,42 @@ def _copied_lines(tile: int, length: int, across: bool, unit: Unit) -> int:
     return round_up(lines, min(tile, unit.block)) if across else lines
 
 
-def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit) -> float:
+def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit, device: DeviceInfo) -> float:
     """Seconds to multiply a block of K of a tile, or to copy it to local memory, whichever is longer."""
-    operands = operands_of(problem, unit)
+    operands, latency = operands_of(problem, unit), device.rates.latency
     lines_a = _copied_lines(config.bm, problem.m, operands.across_a, unit)
     lines_b = _copied_lines(config.bn, problem.n, operands.across_b, unit)
-    copies = lines_a * _COPY_A + lines_b * _COPY_B
-    products = config.bm * config.bn * _MULTIPLY
-    least = _LEFT_BLOCK if operands.a_in_registers else _BLOCK
+    copies = (lines_a * _COPY_A + lines_b * _COPY_B) * latency
+    rate = device.rates.matrix(unit.nbytes) * _MULTIPLY / device.units
+    products = config.bm * config.bn * unit.block / rate
+    least = (_LEFT_BLOCK if operands.a_in_registers else _BLOCK) * latency
     return max(max(copies, products) * _TILES[config.bm, config.bn], least)
 
 
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> float:
-    """The model that orders tiles: the waves of work-groups, and the bytes of operands and result."""
-    problem, nbytes = seen(problem, config), unit.nbytes
-    pieces = WorkPieces.of(problem, config, device, problem.batch)
-    blocks = ceil(problem.k * nbytes / 128)
-    block = block_seconds(problem, config, unit)
+    """Seconds of the waves of work-groups, or of moving operands and result; of packing; of partial sums."""
+    rates, view = device.rates, seen(problem, config)
+    pieces = WorkPieces.of(view, config, device, view.batch)
+    blocks = ceil(view.k / unit.block)
+    block = block_seconds(view, config, unit, device)
     quartets = 1 if config.option("alternate") else min(2, config.bm // 64)  # more do not store faster
-    store = _STORE + _STORE_ELEMENT * config.bm * config.bn / quartets
-    main = blocks * block
-    waves = ceil(pieces.whole / device.compute_units)
+    store = (_STORE + _STORE_ELEMENT * config.bm * config.bn / quartets) * rates.latency
+    main, waves = blocks * block, ceil(pieces.whole / device.units)
     if config.option("alternate"):  # while one quartet stores, the other multiplies
         seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0
     else:
         seconds = waves * (main + store)
     if pieces.cut:
         seconds += ceil(blocks / pieces.split_k) * block + store
-    moved = (problem.m + problem.n) * problem.k * nbytes * _READ + problem.m * problem.n * nbytes * _WRITE
-    # a little over the longer of the two
-    seconds = float((seconds**4 + (moved * problem.batch) ** 4) ** 0.25)
-    if pieces.cut:
-        seconds += _LAUNCH + 8 * pieces.cut * pieces.split_k * config.bm * config.bn * _PARTIAL
-    packed = operands_of(problem, unit).packed_elements(problem)
-    if packed:
-        seconds += _LAUNCH + 2 * packed * nbytes * _PACKED
-    return seconds + _START + _START_GROUP * pieces.groups(device) + _LAUNCH
+    seconds = together(seconds, rates.moved(view.nbytes) / _MOVED)
+    padded = pieces.cut * config.bm * config.bn
+    seconds += sums_seconds(padded, pieces.split_k, 4, device) if pieces.cut else 0
+    seconds += pack_seconds(operands_of(view, unit).packed_elements(view), unit.nbytes, device)
+    return seconds + rates.launch + _START * rates.latency + _START_GROUP * pieces.groups(device)
 
 
 def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[TileConfig]:
-    """A configuration for each tile that fits; by the model, the fastest is first."""
+    """A configuration for each tile that fits."""
     room = local_bytes(device) - _OTHER_LOCAL_BYTES
     found: list[TileConfig] = []
     for swapped in _orientations(problem, unit):
@@ -182,8 +178,7 @@ def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[T
             config = replace(config, stages=min(8, room // stage_bytes(config)))
             if config.stages >= 2:
                 found += _variants(seen(problem, config), config, device)
-    found = [c for c in found if not _starved(problem, c, unit)]
-    return sorted(found, key=lambda c: estimated_seconds(problem, c, device, unit))
+    return [c for c in found if not _starved(problem, c, unit)]
 
 
 def _starved(problem: GemmProblem, config: TileConfig, unit: Unit) -> bool:

@@ -8,6 +8,9 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
+from .loops import groups_of, loop_seconds
+
+_FRACTION, _WAIT = 0.08, 0.06  # as `naive`, whose work-groups share rows and columns better
 
 
 class Flat(Kernel):
@@ -21,9 +24,13 @@ class Flat(Kernel):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types) or device.too_many_steps(problem.k)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        candidates = [TileConfig(bn=size) for size in (256, 64, 16, 1)]
-        return [c for c in candidates if not self.violations(problem, c, device)]
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        found = [TileConfig(bn=size) for size in (256, 64, 16, 1)]
+        return [c for c in found if not self.violations(problem, c, device)]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        groups = groups_of(problem, 1, 1) // config.bn + 1
+        return loop_seconds(problem, device, groups, config.bn, _FRACTION, _WAIT)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         return config.violations(device, (config.bn,), 0)

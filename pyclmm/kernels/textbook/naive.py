@@ -8,6 +8,11 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
+from .loops import groups_of, loop_seconds
+
+# Fraction of the rate of multiply-adds; reads of global memory that an element of K waits for. H200,
+# 2026-11-22
+_FRACTION, _WAIT = 0.1, 0.06
 
 
 class Naive(Kernel):
@@ -20,9 +25,13 @@ class Naive(Kernel):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types) or device.too_many_steps(problem.k)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        candidates = [TileConfig(bm=bm, bn=bn) for bm, bn in ((16, 16), (8, 8), (4, 4), (1, 1))]
-        return [c for c in candidates if not self.violations(problem, c, device)]
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        found = [TileConfig(bm=bm, bn=bn) for bm, bn in ((16, 16), (8, 8), (4, 4), (1, 1))]
+        return [c for c in found if not self.violations(problem, c, device)]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        groups = groups_of(problem, config.bm, config.bn)
+        return loop_seconds(problem, device, groups, config.bm * config.bn, _FRACTION, _WAIT)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         return config.violations(device, (config.bn, config.bm), 0)

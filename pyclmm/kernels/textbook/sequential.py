@@ -9,6 +9,8 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
 
+_WAIT = 0.06  # reads of global memory that an element of K waits for
+
 
 class Sequential(Kernel):
     """See cl/textbook/sequential.cl."""
@@ -21,8 +23,12 @@ class Sequential(Kernel):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types) or device.too_many_steps(problem.m * problem.n * problem.k)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [TileConfig()]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        rates, steps = device.rates, problem.m * problem.n * problem.k
+        return rates.launch + problem.batch * steps * _WAIT * rates.latency
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         return []

@@ -8,6 +8,9 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
+from .loops import loop_seconds
+
+_FRACTION, _WAIT = 0.1, 0.06  # as `naive`
 
 
 class SingleGroup(Kernel):
@@ -29,8 +32,11 @@ class SingleGroup(Kernel):
         unable = device.missing_type(problem.types) or device.too_many_steps(problem.k)
         return unable or (reasons[0] if reasons else None)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [TileConfig()]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        return loop_seconds(problem, device, problem.batch, problem.m * problem.n, _FRACTION, _WAIT)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         return config.violations(device, (problem.n, problem.m), 0)

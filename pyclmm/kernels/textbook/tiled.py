@@ -9,8 +9,12 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
+from .loops import groups_of, loop_seconds
 
-_WIDTHS = (16, 32, 8, 4, 2, 1)  # 16 is the default; the tuner tries 32 where it fits
+_WIDTHS = (16, 32, 8, 4, 2, 1)
+# Fraction of the rate of multiply-adds; reads of global memory that an element of K waits for, besides one
+# for each step of TW. H200, 2026-11-22
+_FRACTION, _WAIT = 0.12, 0.02
 
 
 class Tiled(Kernel):
@@ -23,9 +27,13 @@ class Tiled(Kernel):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types) or device.too_many_steps(problem.k)
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        candidates = map(TileConfig.square, _WIDTHS)
-        return [c for c in candidates if not self.violations(problem, c, device)]
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        found = map(TileConfig.square, _WIDTHS)
+        return [c for c in found if not self.violations(problem, c, device)]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        groups, items = groups_of(problem, config.bm, config.bn), config.bm * config.bn
+        return loop_seconds(problem, device, groups, items, _FRACTION, 1 / config.bk + _WAIT)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         tw = config.bm

@@ -9,7 +9,7 @@ import pytest
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.gpu.tile import is_held, local_bytes, misfits, sides, work_items
-from pyclmm.kernels.gpu.waves import Tiling, registers, resident, units
+from pyclmm.kernels.gpu.waves import Tiling, registers, resident
 from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.made_up import ARC, DEVICES, H200, MALI, MI250, ONE_ITEM, PASCAL
@@ -38,7 +38,7 @@ def test_arithmetic_of_one_tile():
     assert resident(BIG, 4, H200) == 1
     assert H200.static_local_bytes > H200.local_mem_size
     assert MI250.static_local_bytes == MI250.local_mem_size
-    assert units(ARC) == 32
+    assert ARC.units == 32
 
 
 def test_accesses_are_wide_only_where_every_row_is_aligned():

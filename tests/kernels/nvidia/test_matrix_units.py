@@ -130,9 +130,10 @@ def test_wgmma_and_mma_refuse_other_products(given):
         assert kernel_named(name).supports(given, H200) is not None
 
 
-def test_a_split_product_is_float32_and_high():
+def test_a_split_product_is_float32_and_not_highest():
     split = kernel_named("split")
-    assert split.supports(problem("float32", precision="medium"), H200) is not None
+    assert split.supports(problem("float32", precision="highest"), H200) is not None
+    assert split.supports(problem("float32", precision="medium"), H200) is None, "a higher precision will do"
     assert split.supports(problem("float16", precision="high"), H200) is not None
 
 

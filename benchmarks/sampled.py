@@ -1,0 +1,221 @@
+"""Compares products drawn at random with cuBLAS (through PyTorch), in one run.
+
+    python benchmarks/sampled.py SEED [--products 150] [--kinds float16 high] [--rounds 5]
+                                 [--limit 400] [--json FILE]
+
+A time is that of a burst of calls, which follow each other on the device without a pause, divided by their
+number (burst.py). pyclmm's launches have no events, as the nodes of cuBLAS's CUDA graph have none;
+``called_seconds`` is with an event for each launch, as a call on Arrays makes them. Rounds are interleaved,
+results are medians, data are random, and each result is compared with a float64 product on the device. The
+peer of float32 is cuBLAS's float32 for "highest" and "high", its TF32 for "medium".
+
+Use seeds 1 to 10 for development. A published table comes from a seed that was not used before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl.array as cla
+import torch
+from burst import MOST_LAUNCHES, Burst
+from products import KINDS, Product, drawn
+
+import pyclmm
+from pyclmm.opencl.devices import find_device
+from pyclmm.opencl.queues import new_queue
+from pyclmm.selection.select import KernelChoice
+
+BURST = 0.25e-3  # seconds of calls in a burst
+_SILENT_LAUNCHES = 40  # most in a burst
+_TOLERANCE = {
+    "float16": 1e-3,
+    "bfloat16": 5e-3,
+    "highest": 2e-6,
+    "medium": 1e-3,
+    "high": 2e-6,
+    "float64": 1e-14,
+}
+_CHECKED = 4100  # rows and columns of the largest result that is compared in whole; of others, so many are
+
+
+class Random:
+    """Random numbers of one element type; large operands repeat them, which does not change a product's time."""
+
+    def __init__(self) -> None:
+        self._numbers = np.random.default_rng(0).standard_normal(2**24 - 3, dtype=np.float32)
+        self._of: dict[np.dtype[Any], np.ndarray[Any, Any]] = {}
+
+    def operand(self, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> np.ndarray[Any, Any]:
+        numbers = self._of.setdefault(dtype, self._numbers.astype(dtype))
+        count = math.prod(shape)
+        flat = numbers[start:] if count <= len(numbers) - start else np.resize(numbers[start:], count)
+        return flat[:count].reshape(shape)
+
+
+def to_torch(x: np.ndarray[Any, Any]) -> torch.Tensor:
+    if x.dtype.itemsize == 2 and x.dtype != np.float16:
+        return torch.from_numpy(x.view(np.int16)).cuda().view(torch.bfloat16)
+    return torch.from_numpy(x).cuda()
+
+
+class Contest:
+    """One product on the device, in pyclmm and in PyTorch, with the same numbers."""
+
+    def __init__(self, burst: Burst, product: Product, random: Random) -> None:
+        self.burst, self.product = burst, product
+        host = [random.operand(s, product.dtype, 777 * i) for i, s in enumerate(product.stored)]
+        self.operands = [cla.to_device(burst.queue, x) for x in host]
+        *stack, m, n, _ = product.shape
+        self.out = cla.zeros(burst.queue, (*stack, m, n), product.dtype)
+        self.a, self.b = (
+            x.transpose(-1, -2) if trans == "T" else x
+            for x, trans in zip(map(to_torch, host), product.layout, strict=True)
+        )
+        self.calls = max(2, int(BURST / max(product.flops / 700e12, product.nbytes / 4e12, 2e-6)))
+        self._graph = self._captured()
+
+    def plan(self, kernel: KernelChoice = "auto") -> Any:
+        """A plan of the product. Its first call has been made."""
+        trans_a, trans_b = self.product.layout
+        plan = pyclmm.Matmul(*self.operands, out=self.out, trans_a=trans_a, trans_b=trans_b,
+                             kernel=kernel, precision=self.product.precision)  # fmt: skip
+        plan.enqueue(*self.operands, out=self.out)
+        return plan
+
+    def _captured(self) -> Any:
+        torch.backends.cuda.matmul.allow_tf32 = self.product.kind == "medium"
+        for _ in range(3):
+            torch.matmul(self.a, self.b)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(self.calls):
+                torch.matmul(self.a, self.b)
+        return graph
+
+    def cublas(self) -> float:
+        """Seconds a product takes in a replay of the graph."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(300_000)  # cycles: longer than the host takes to launch the graph
+        start.record()
+        self._graph.replay()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1e-3 / self.calls
+
+    def silent(self, plan: Any, launches: int) -> float:
+        """Seconds of a product with launches that have no events."""
+        calls = max(1, min(self.calls, _SILENT_LAUNCHES // launches))
+        return self.burst.seconds(
+            lambda: plan.enqueue(*self.operands, out=self.out, events=False), calls, launches
+        )
+
+    def called(self, plan: Any, launches: int) -> float:
+        """Seconds of a product as a user calls it."""
+        calls = max(1, min(self.calls, MOST_LAUNCHES // launches))
+        return self.burst.seconds(lambda: plan.enqueue(*self.operands, out=self.out), calls, launches)
+
+    def error(self) -> float:
+        """The error of the last result, relative by norm, in up to _CHECKED rows and columns of a product."""
+        some = (slice(0, 2), slice(0, _CHECKED), slice(0, _CHECKED))[-self.a.ndim :]
+        columns = (some[0], slice(None), some[-1])[-self.a.ndim :]
+        want = self.a[(*some[:-1], slice(None))].double() @ self.b[columns].double()
+        got = to_torch(self.out.get())[some].double()
+        return float((got - want).norm() / want.norm())
+
+
+def medians(sides: Sequence[Callable[[], float]], rounds: int) -> list[float]:
+    """The median of each side's time over interleaved rounds, without the first."""
+    times = [[side() for side in sides] for _ in range(rounds + 1)][1:]
+    return [statistics.median(column) for column in zip(*times, strict=True)]
+
+
+def measured(contest: Contest, rounds: int) -> dict[str, Any]:
+    """A row of the table."""
+    product = contest.product
+    started = time.perf_counter()
+    plan = contest.plan()
+    contest.burst.queue.finish()
+    first = time.perf_counter() - started
+    launches = len(plan.enqueue(*contest.operands, out=contest.out))
+    silent, called, peer = medians(
+        (lambda: contest.silent(plan, launches), lambda: contest.called(plan, launches), contest.cublas),
+        rounds,
+    )
+    error = contest.error()
+    if not error <= _TOLERANCE[product.kind]:
+        raise SystemExit(f"{product}: error {error}")
+    return {
+        "kind": product.kind, "shape": product.shape, "layout": product.layout, "kernel": plan.kernel,
+        "config": str(plan.config), "estimate": plan.explain().seconds, "seconds": silent,
+        "called_seconds": called, "cublas_seconds": peer, "first_call_seconds": first, "error": error,
+    }  # fmt: skip
+
+
+def summary(rows: Sequence[dict[str, Any]], key: str = "seconds") -> str:
+    """A line for each kind: geometric mean, tenth percentile and least of the ratios to cuBLAS."""
+    lines = [f"{'':10} {'products':>8} {'mean':>6} {'tenth':>6} {'least':>6}"]
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        ratios = sorted(row["cublas_seconds"] / row[key] for row in rows if row["kind"] == kind)
+        mean, tenth = statistics.geometric_mean(ratios), float(np.quantile(ratios, 0.1))
+        lines.append(f"{kind:10} {len(ratios):8} {mean:6.2f} {tenth:6.2f} {ratios[0]:6.2f}")
+    return "\n".join(lines)
+
+
+def worst(rows: Sequence[dict[str, Any]], count: int = 5) -> str:
+    """The rows with the least ratios, one to a line."""
+    ordered = sorted(rows, key=lambda row: row["cublas_seconds"] / row["seconds"])
+    return "\n".join(line(row) for row in ordered[:count])
+
+
+def line(row: dict[str, Any]) -> str:
+    shape = "x".join(map(str, row["shape"]))
+    ratio = row["cublas_seconds"] / row["seconds"]
+    return (
+        f"{row['kind']:9} {shape:>21} {row['layout']} {row['seconds'] * 1e6:9.1f} us"
+        f" {ratio:5.2f} of cuBLAS  {row['kernel']} {row['config']}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--products", type=int, default=150)
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--limit", type=float, default=400, help="seconds; the remaining products are left out"
+    )
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    queue = new_queue(find_device("nvidia"))
+    about = {"device": queue.device.name, "driver": queue.device.driver_version, "pyclmm": pyclmm.__version__,
+             "torch": torch.__version__, "seed": options.seed,
+             "date": datetime.date.today().isoformat()}  # fmt: skip
+    print(about, flush=True)
+    burst, random, started = Burst(queue), Random(), time.perf_counter()
+    rows: list[dict[str, Any]] = []
+    for product in drawn(options.seed, options.products, options.kinds):
+        if time.perf_counter() - started > options.limit:
+            print("out of time before", product)
+            break
+        rows.append(measured(Contest(burst, product, random), options.rounds))
+        print(line(rows[-1]), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    silent, called = summary(rows), summary(rows, "called_seconds")
+    print("without events", silent, "with events", called, "worst:", worst(rows), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""How long `packed` and `matvec` take: multiply-adds, with those past the result's edge, and the bytes moved."""
+
+from __future__ import annotations
+
+from ...problem.dtypes import dtype_of
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..cost import together
+from ..device import DeviceInfo
+from .packed_shape import cut, packs_a, packs_b, padded_products, preferred_packing
+
+_FRACTION = 0.85  # of the rate of multiply-adds. Zen 4 and Zen 5, docs/kernels/packed.md
+_AWKWARD = 1.4  # an operand in place that packing would serve better, 1000 to 2000 cubed on Zen 4
+
+
+def packed_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+    """Seconds of the launches of `packed`."""
+    rates, tiles = device.rates, cut(problem, config, device)
+    groups = tiles.rows * tiles.columns * config.split_k * problem.batch
+    products = padded_products(problem, config, device)
+    rate = rates.multiply_adds(problem.acc_type) * _FRACTION * min(1.0, groups / device.units)
+    packed = packs_a(problem, config), packs_b(problem, config)
+    wanted = preferred_packing(problem, config)
+    awkward = any(wish and not done for wish, done in zip(wanted, packed, strict=True))
+    seconds = together(products / rate * (_AWKWARD if awkward else 1), rates.moved(problem.nbytes))
+    size = dtype_of(problem.acc_type).itemsize * problem.batch
+    copied = 2 * problem.k * size * (problem.m * packed[0] + problem.n * packed[1])
+    sums = 2 * problem.m * problem.n * size * config.split_k if config.split_k > 1 else 0
+    launches = 1 + sum(packed) + (config.split_k > 1)
+
+    return launches * rates.launch + rates.group + seconds + rates.moved(copied) + rates.moved(sums)
+
+
+def matvec_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+    """Seconds of the launches of `matvec`, which reads the matrix once."""
+    rates = device.rates
+    rate = rates.multiply_adds(problem.acc_type) * _FRACTION
+    products = problem.m * problem.n * problem.k * problem.batch / rate
+    launches = 1 if config.split_k == 1 else 2
+    return (
+        launches * rates.launch
+        + rates.group * config.split_k
+        + together(products, rates.moved(problem.nbytes))
+    )

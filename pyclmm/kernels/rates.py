@@ -1,0 +1,109 @@
+"""Rates: what a device does in a second. The one table of constants that every estimate starts from.
+
+Where they come from, the best first: the user's own measurement (`pyclmm tune --device`), ours
+(``_MEASURED``), datasheet figures by vendor. Times are in seconds; a multiply-add is one fused multiplication
+and addition, and rates are those of the whole device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+
+# Field -> unit and meaning. The command line prints them, and the user's file has these names.
+MEANINGS: Mapping[str, tuple[str, str]] = {
+    "launch": ("s", "an empty kernel that follows another one"),
+    "group": ("s", "each work-group beyond those that run at the same time"),
+    "latency": ("s", "a read of global memory that another one waits for"),
+    "memory": ("B/s", "reading or writing global memory"),
+    "cache": ("B/s", "reading what fits the last-level cache"),
+    "cache_size": ("B", "the last-level cache"),
+    "local": ("B/s", "reading local memory"),
+    "float32": ("1/s", "float32 multiply-adds"),
+    "float64": ("1/s", "float64 multiply-adds"),
+    "int32": ("1/s", "32-bit integer multiply-adds"),
+    "matrix16": ("1/s", "multiply-adds of matrix units, float16 and bfloat16"),
+    "matrix32": ("1/s", "multiply-adds of matrix units, TF32 (on AMD's gfx90a, float32)"),
+    "matrix64": ("1/s", "multiply-adds of matrix units, float64"),
+    "matrix8": ("1/s", "multiply-adds of matrix units, 8-bit integers"),
+}
+
+
+@dataclass(frozen=True)
+class Rates:
+    """See ``MEANINGS``. A rate of 0: the device has no such unit. ``source``: who measured, or "datasheet"."""
+
+    launch: float
+    group: float
+    latency: float
+    memory: float
+    cache: float
+    cache_size: float
+    local: float
+    float32: float
+    float64: float
+    int32: float
+    matrix16: float = 0.0
+    matrix32: float = 0.0
+    matrix64: float = 0.0
+    matrix8: float = 0.0
+    source: str = "datasheet"
+
+    def multiply_adds(self, acc_type: str) -> float:
+        """Multiply-adds of *acc_type* (NumPy's name) a second, without matrix units."""
+        return {
+            "float32": self.float32,
+            "complex64": self.float32 / 4,
+            "float64": self.float64,
+            "complex128": self.float64 / 4,
+            "uint32": self.int32,
+            "uint64": self.int32 / 4,
+        }[acc_type]
+
+    def matrix(self, nbytes: int) -> float:
+        """Multiply-adds a second of matrix units, for elements of *nbytes*; of float32 if there are none."""
+        rate = {1: self.matrix8, 2: self.matrix16, 4: self.matrix32, 8: self.matrix64}[nbytes]
+        return rate or self.float32
+
+    def moved(self, nbytes: float) -> float:
+        """Seconds to move *nbytes* that are used again and again, so that small ones stay in the cache."""
+        return nbytes / (self.cache if nbytes <= self.cache_size else self.memory)
+
+    def with_measured(self, measured: Mapping[str, float], source: str) -> Rates:
+        """These rates with those in *measured* in their place."""
+        return replace(self, **measured, source=source)
+
+
+RATE_NAMES = tuple(field.name for field in fields(Rates) if field.name != "source")
+
+
+def as_numbers(rates: Rates) -> dict[str, float]:
+    """The rates by name, without their source."""
+    return {name: value for name, value in asdict(rates).items() if name != "source"}
+
+
+# Measured by us: device name -> rates. NVIDIA H200: driver 580.159.04, 2026-11-22, `pyclmm tune --device`.
+_MEASURED = {
+    "NVIDIA H200": Rates(
+        launch=1.5e-6,
+        group=0.6e-9,
+        latency=0.45e-6,
+        memory=4.2e12,
+        cache=6.5e12,
+        cache_size=45e6,
+        local=30e12,
+        float32=27.7e12,
+        float64=13.8e12,
+        int32=13.8e12,
+        matrix16=400e12,
+        matrix32=200e12,
+        matrix64=32e12,
+        matrix8=800e12,
+        source="measured on an NVIDIA H200, driver 580.159.04, 2026-11-22",
+    ),
+}
+
+
+def measured_by_us(name: str) -> Rates | None:
+    """The rates that were measured on a device of this name, or None."""
+    return _MEASURED.get(name)

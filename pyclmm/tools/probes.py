@@ -1,0 +1,211 @@
+"""Measures a device's rates (kernels/rates.py) in under a minute: `pyclmm tune --device`.
+
+Small kernels (cl/probes.cl) are timed by the host's clock, as the difference between many launches and few,
+so that the wait for the last one cancels. The rates of matrix units follow from the time of a large product:
+they are those with which the family's estimate is right.
+"""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+
+from ..errors import LaunchError, PyclmmError
+from ..kernels import KERNELS, Kernel
+from ..kernels.device import DeviceInfo
+from ..kernels.interface import Program
+from ..kernels.rates import Rates, as_numbers
+from ..opencl import silent, user_rates
+from ..opencl.devices import device_info
+from ..opencl.program import new_kernel, settle
+from ..opencl.queues import new_queue
+from ..plan import Matmul
+from ..problem.canonical import problem_of
+from ..problem.gemm import GemmProblem
+from ..selection.select import refusal
+
+_NEVER = np.uint32(0xFFFFFFF7)  # no probe has this result
+_TURN = 0.02  # seconds of launches in a measurement
+_REPEATS = 5
+_STEPS = 256  # of the loops of read_local and multiply_add
+_CHAINS = 8  # as in cl/probes.cl
+_CHASED = 1 << 22  # bytes that are read in random order
+_READ = tuple(1 << shift for shift in range(19, 29))  # bytes of reads, to find the cache
+_CACHED = 1.25  # what fits the cache is read faster than memory by this at least
+_MATRIX = (
+    ("matrix16", "float16", "highest"),
+    ("matrix32", "float32", "medium"),
+    ("matrix64", "float64", "highest"),
+    ("matrix8", "int8", "highest"),
+)
+_SIDE, _ROUNDS = 4096, 4  # of the product that shows the rate of matrix units; of solving for the rate
+Step = Callable[[str], None]
+
+
+def measure(device: cl.Device, on_step: Step = lambda _: None) -> tuple[Rates, bool]:
+    """The rates of *device*, and whether they could be kept for later calls.
+
+    *on_step* is called with a line about what is measured next.
+    """
+    probes = _Probes(new_queue(device), device_info(device))
+    rates = probes.measured(on_step)
+    on_step("matrix units")
+    rates = _with_matrix_units(probes.queue, replace(probes.info, user_rates=rates))
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    kept = user_rates.write(probes.info.identity, as_numbers(rates), today)
+    device_info.cache_clear()
+    return rates, kept
+
+
+class _Probes:
+    """The probes of one queue."""
+
+    def __init__(self, queue: cl.CommandQueue, info: DeviceInfo) -> None:
+        self.queue, self.info = queue, info
+        self._out = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 64)
+        self._items = min(256, info.max_work_group_size, info.max_work_item_sizes[0])
+        self._full = self._items * self.info.units * max(1, self.info.unit.work_items // self._items)
+
+    def measured(self, on_step: Step) -> Rates:
+        """All rates but those of matrix units, which stay those of the datasheet."""
+        known = self.info.rates
+        on_step("launches")
+        launch = self._nothing(self._items * self.info.units)
+        many = 8 * self._full // self._items
+        group = max(0.0, (self._nothing(many * self._items) - launch) / many)
+        on_step("global memory")
+        latency = self._latency()
+        memory, cache, cache_size = self._reading(launch)
+        on_step("multiply-adds")
+        double = self._multiply_add("double") if self.info.has_fp64 else 0.0
+        return known.with_measured(
+            {
+                "launch": launch, "group": group, "latency": latency, "memory": memory, "cache": cache,
+                "cache_size": cache_size, "local": self._local(), "float32": self._multiply_add("float"),
+                "float64": double, "int32": self._multiply_add("uint"),
+            },
+            "measured here",
+        )  # fmt: skip
+
+    def _nothing(self, items: int) -> float:
+        return self._seconds("nothing", items)
+
+    def _latency(self) -> float:
+        """Seconds of a read that the next one waits for, in random order."""
+        count, steps = _CHASED // 4, 4096
+        order = np.random.default_rng(0).permutation(count).astype(np.uint32)
+        following = np.empty(count, np.uint32)
+        following[order] = np.roll(order, -1)
+        return self._seconds("follow", 1, self._buffer(following), np.uint32(steps), items=1) / steps
+
+    def _reading(self, launch: float) -> tuple[float, float, float]:
+        """Bytes per second from memory and from the cache, and the cache's bytes."""
+        most = min(self.info.max_mem_alloc_size // 4, self.info.global_mem_size // 16)
+        sizes = [size for size in _READ if size <= most] or [1 << 16]
+        source = cl.Buffer(self.queue.context, cl.mem_flags.READ_WRITE, sizes[-1])
+        cl.enqueue_fill_buffer(self.queue, source, np.zeros(1, np.uint8), 0, sizes[-1])
+        rates = []
+        for size in sizes:
+            seconds = self._seconds("read_all", min(self._full, size // 16), source, np.uint32(size // 16))
+            rates.append(size / max(seconds - launch, seconds / 10))
+        memory = rates[-1]
+        inside = [(rate, size) for rate, size in zip(rates, sizes, strict=True) if rate > _CACHED * memory]
+        if not inside:
+            return memory, memory, 0.0
+        return memory, statistics.median(rate for rate, _ in inside), float(inside[-1][1])
+
+    def _local(self) -> float:
+        groups = self._full // self._items
+        seconds = self._seconds("read_local", groups * self._items, np.uint32(_STEPS))
+        return groups * self._items * _STEPS * 4 * 16 / seconds
+
+    def _multiply_add(self, kind: str) -> float:
+        """Multiply-adds of *kind* a second. A CPU gets vectors, of the width of its registers."""
+        bits = {"double": 64}.get(kind, 32)
+        lanes = self.info.vector_bits // bits if self.info.is_cpu else 1
+        real = f"{kind}{lanes}" if lanes > 1 else kind
+        seconds = self._seconds("multiply_add", self._full, np.uint32(_STEPS), real=real)
+        return self._full * lanes * _CHAINS * (_STEPS + 1) / seconds
+
+    def _buffer(self, content: np.ndarray[Any, Any]) -> cl.Buffer:
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        return cl.Buffer(self.queue.context, flags, hostbuf=content)
+
+    def _seconds(self, name: str, count: int, *more: Any, real: str = "float", items: int = 0) -> float:
+        """Seconds of a launch of *count* work-items that follows another one: the median of several."""
+        defines = (("REAL", real), ("ITEMS", self._items), ("IN_RUNS", int(self.info.is_cpu)))
+        program = Program("probes.cl", defines)
+        kernel = new_kernel(self.queue.context, program, name)
+        kernel.set_args(self._out, _NEVER, *more)
+        local = (items or self._items,)
+        size = (max(1, count // local[0]) * local[0],)
+
+        def run(launches: int) -> float:
+            start = time.perf_counter()
+            for _ in range(launches):
+                if not silent.enqueue(self.queue, kernel, size, local, None, None):
+                    raise LaunchError(f"the driver refuses the probe {name}")
+            self.queue.finish()
+            return time.perf_counter() - start
+
+        once = min(run(1) for _ in range(3))
+        settle(self.queue.context, [program])
+        few = max(1, min(200, int(_TURN / 4 / once)))
+        spans = [(run(4 * few) - run(few)) / (3 * few) for _ in range(_REPEATS)]
+        return max(statistics.median(spans), once * 1e-3)  # on a busy machine a span may come out negative
+
+
+def _with_matrix_units(queue: cl.CommandQueue, device: DeviceInfo) -> Rates:
+    """The rates with those of matrix units that this device's families reach; 0 where there is none."""
+    rates = device.rates
+    for name, dtype, precision in _MATRIX:
+        problem = problem_of(_SIDE, _SIDE, _SIDE, np.dtype(dtype), "NT", precision)
+        families = [k for k in KERNELS if k.matrix_units and k.automatic and not refusal(k, problem, device)]
+        found = [_matrix_rate(queue, device, family, problem, name) for family in families]
+        rates = rates.with_measured({name: max(found, default=0.0)}, rates.source)
+        device = replace(device, user_rates=rates)
+    return rates
+
+
+def _matrix_rate(
+    queue: cl.CommandQueue, device: DeviceInfo, family: Kernel, problem: GemmProblem, name: str
+) -> float:
+    """The rate called *name* with which the estimate of *family* is the measured time; 0 if that fails."""
+    config = family.configs(problem, device)[0]
+    try:
+        seconds = _product_seconds(queue, family.name, problem)
+    except (PyclmmError, cl.Error):
+        return 0.0
+    rates = device.rates
+    for _ in range(_ROUNDS):
+        estimate = family.estimate(problem, config, replace(device, user_rates=rates))
+        rates = rates.with_measured({name: getattr(rates, name) * estimate / seconds}, rates.source)
+    return float(getattr(rates, name))
+
+
+def _product_seconds(queue: cl.CommandQueue, name: str, problem: GemmProblem) -> float:
+    """Seconds of a product by the family called *name*, on random numbers."""
+    numbers = np.random.default_rng(0).standard_normal((_SIDE, _SIDE), dtype=np.float32) * 8
+    a, b = (cla.to_device(queue, x.astype(problem.a_type)) for x in (numbers, numbers[::-1]))
+    precision: Any = problem.precision
+    plan = Matmul(a, b, trans_b="T", kernel=name, precision=precision)
+    out = plan(a, b)
+
+    def run(calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            plan.enqueue(a, b, out=out, events=False)
+        queue.finish()
+        return time.perf_counter() - start
+
+    once = min(run(1) for _ in range(2))
+    few = max(1, int(_TURN / once))
+    return statistics.median((run(4 * few) - run(few)) / (3 * few) for _ in range(3))

@@ -1,0 +1,149 @@
+"""The choice by estimates, on made-up devices: seconds decide, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pyclmm.kernels import KERNELS, kernel_named
+from pyclmm.kernels.rates import MEANINGS, RATE_NAMES, as_numbers
+from pyclmm.problem.canonical import problem_of
+from pyclmm.selection.select import candidates, offered
+from tests.support.made_up import DEVICES, EPYC_POCL, H200, MI250
+
+SHAPES = (
+    (1, 1, 1),
+    (48, 40, 64),
+    (7, 5000, 5000),
+    (300, 300, 30),
+    (640, 640, 640),
+    (4096, 128, 4096),
+    (4096,) * 3,
+)
+
+
+def made(shape, dtype="float32", precision="highest", layout="NN", stack=()):
+    m, n, k = shape
+    return problem_of(m, n, k, np.dtype(dtype), layout, precision, stack)
+
+
+def chosen(problem, device):
+    return next(candidates(problem, device, "auto", ()))
+
+
+def seconds(choice, problem, device):
+    return choice.kernel.estimate(problem, choice.config, device)
+
+
+@pytest.mark.parametrize("device", [*DEVICES, EPYC_POCL], ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_the_least_estimate_of_all_families_is_chosen(device, shape, precision):
+    problem = made(shape, precision=precision)
+    found = list(candidates(problem, device, "auto", ()))
+    times = [seconds(choice, problem, device) for choice in found]
+    assert times == sorted(times)
+    every = (k for k in KERNELS if k.automatic)
+    listed = [(k, offered(k, problem, device)) for k in every]
+    assert times[0] == min(
+        k.estimate(problem, c, device) for k, cs in listed if cs and not isinstance(cs, str) for c in cs
+    )
+
+
+@pytest.mark.parametrize("device", [*DEVICES, EPYC_POCL], ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "int64", "complex64"])
+def test_every_estimate_is_a_time(device, dtype):
+    if dtype == "bfloat16":
+        dtype = pytest.importorskip("ml_dtypes").bfloat16
+    for shape in (*SHAPES, (5, 7, 0), (100_000, 64, 64)):
+        problem = made(shape, dtype, stack=(3,) if shape[0] == 300 else ())
+        for kernel in KERNELS:
+            configs = offered(kernel, problem, device)
+            for config in () if isinstance(configs, str) else configs:
+                found = kernel.estimate(problem, config, device)
+                assert isinstance(found, float)
+                assert math.isfinite(found)
+                assert found >= device.rates.launch
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_high_is_never_slower_than_highest_by_the_estimates(seed):
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(2 ** rng.uniform(3, 13)) for _ in range(3))
+    layout = str(rng.choice(["NN", "NT", "TN", "TT"]))
+    times = {}
+    for precision in ("highest", "high", "medium"):
+        problem = made(shape, precision=precision, layout=layout)
+        times[precision] = seconds(chosen(problem, H200), problem, H200)
+    assert times["medium"] <= times["high"] <= times["highest"]
+
+
+def test_a_higher_precision_is_taken_where_splitting_does_not_pay():
+    short, long = made((3000, 3000, 20), precision="high"), made((4096,) * 3, precision="high")
+    assert not chosen(short, H200).kernel.matrix_units
+    assert chosen(long, H200).kernel.name == "split"
+
+
+def test_slow_matrix_units_are_not_used():
+    problem = made((2048,) * 3, "float16")
+    slow = replace(H200, user_rates=replace(H200.rates, matrix16=H200.rates.float32 / 20))
+    assert chosen(problem, H200).kernel.matrix_units
+    assert not chosen(problem, slow).kernel.matrix_units
+
+
+def test_slow_local_memory_gets_another_kernel():
+    problem = made((2048,) * 3)
+    slow = replace(MI250, user_rates=replace(MI250.rates, local=MI250.rates.local / 100))
+    ours, theirs = chosen(problem, MI250), chosen(problem, slow)
+    assert (ours.kernel.name, ours.config) != (theirs.kernel.name, theirs.config)
+
+
+def test_a_faster_device_has_lower_estimates():
+    """Each rate counts for some product."""
+    products = [
+        made(s, d, p)
+        for s in SHAPES
+        for d, p in (
+            ("float32", "highest"),
+            ("float32", "medium"),
+            # fmt: skip
+            ("float16", "highest"),
+            ("float64", "highest"),
+            ("int8", "highest"),
+            ("int32", "highest"),
+        )
+    ]
+    products += [made((64, 64, 64), "float16", stack=(3000,)), made((20000, 20000, 32))]
+
+    def times(rates):
+        device = replace(H200, user_rates=rates)
+        return [seconds(chosen(p, device), p, device) for p in products]
+
+    before = times(H200.rates)
+    for name in RATE_NAMES:
+        seconds_field = MEANINGS[name][0] == "s"
+        factor = 0.5 if seconds_field else 2.0
+        after = times(replace(H200.rates, **{name: getattr(H200.rates, name) * factor}))
+        assert all(new <= old * (1 + 1e-9) for new, old in zip(after, before, strict=True)), name
+        assert any(new < old for new, old in zip(after, before, strict=True)), name
+
+
+def test_rates_have_a_meaning_and_a_source():
+    assert set(MEANINGS) == set(RATE_NAMES) == set(as_numbers(H200.rates))
+    for device in (*DEVICES, EPYC_POCL):
+        assert device.rates.source
+        assert all(value >= 0 for value in as_numbers(device.rates).values())
+    assert "H200" in H200.rates.source
+    assert "datasheet" in MI250.rates.source
+
+
+def test_a_named_family_comes_with_its_best_configuration():
+    problem = made((4096,) * 3, "float16")
+    choice = next(candidates(problem, H200, "wgmma", ()))
+    family = kernel_named("wgmma")
+    assert seconds(choice, problem, H200) == min(
+        family.estimate(problem, c, H200) for c in family.candidates(problem, H200)
+    )

@@ -1,0 +1,61 @@
+"""`pyclmm tune --device`: the rates of this machine's device, measured, kept and shown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from pyclmm.kernels.rates import MEANINGS, as_numbers
+from pyclmm.opencl import user_rates
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.tools import cli, probes
+
+HERE = default_device()
+
+
+@pytest.fixture(autouse=True)
+def own(own_caches, monkeypatch):
+    monkeypatch.setattr(probes, "_TURN", 0.002)
+    monkeypatch.setattr(probes, "_REPEATS", 1)
+    monkeypatch.setattr(probes, "_READ", (1 << 16, 1 << 20))
+    device_info.cache_clear()
+    yield own_caches
+    device_info.cache_clear()
+
+
+def test_every_rate_is_measured_and_kept():
+    datasheet = as_numbers(device_info(HERE).rates)
+    rates, kept = probes.measure(HERE)
+    assert kept
+    content = json.loads(user_rates.path_of(device_info(HERE).identity).read_text())
+    assert content["rates"] == as_numbers(rates) == as_numbers(device_info(HERE).rates)
+    measured = {"launch", "latency", "memory", "cache", "local", "float32"}
+    assert all(content["rates"][name] > 0 for name in measured)
+    assert all(content["rates"][name] != datasheet[name] for name in measured), (
+        "a measurement, not the datasheet"
+    )
+
+
+def test_a_device_without_a_name_measures_rates_only():
+    result = CliRunner().invoke(cli.main, ["tune", "--device"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert all(name in result.output for name in MEANINGS)
+    assert "product" not in result.output, "no product was tuned"
+
+
+def test_the_rates_of_a_named_device():
+    result = CliRunner().invoke(
+        cli.main, ["tune", "--rates", "--device", HERE.name.strip()], catch_exceptions=False
+    )
+    assert result.exit_code == 0
+    assert HERE.name.strip() in result.output
+    assert user_rates.path_of(device_info(HERE).identity).exists()
+
+
+def test_rates_that_cannot_be_kept_are_a_failure(monkeypatch):
+    monkeypatch.setattr(user_rates, "write", lambda *_: False)
+    result = CliRunner().invoke(cli.main, ["tune", "--rates"])
+    assert result.exit_code == 2
+    assert "nothing is kept" in result.output
