@@ -37,6 +37,9 @@ class Timed:
     estimate: float
     seconds: float
 
+    def __str__(self) -> str:
+        return f"{self.kernel} {self.config} {self.seconds * 1e6:.1f} us"
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -136,10 +139,7 @@ def main() -> None:
     print(summary(products))
     print("worst:")
     for one in sorted(products, key=lambda one: -one.loss)[:8]:
-        print(
-            f"{one.loss:5.2f} {one.product}: {one.pick.kernel} {one.pick.config} {one.pick.seconds * 1e6:.1f} us,"
-            f" best {one.best.kernel} {one.best.config} {one.best.seconds * 1e6:.1f} us"
-        )
+        print(f"{one.loss:5.2f} {one.product}: {one.pick}, best {one.best}")
     if options.plot:
         plot(products, options.plot)
 

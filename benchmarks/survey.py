@@ -35,10 +35,11 @@ from pyclmm.opencl.program import built
 from pyclmm.opencl.queues import new_queue
 from pyclmm.selection.select import offered
 
-LISTED = tuple((n, n, n) for n in (512, 1000, 1024, 1536, 2048, 3072, 4096, 4097, 8192)) + (
-    (4096, 4096, 16), (256, 256, 65536), (512, 512, 16384), (65536, 256, 256), (8192, 8192, 256),
-    (64, 512, 512, 512), (1024, 128, 128, 128), (1, 8192, 8192), (4, 8192, 8192), (16, 4096, 4096),
-)  # fmt: skip
+LISTED = (
+    *((n, n, n) for n in (512, 1000, 1024, 1536, 2048, 3072, 4096, 4097, 8192)),
+    *((4096, 4096, 16), (256, 256, 65536), (512, 512, 16384), (65536, 256, 256), (8192, 8192, 256)),
+    *((64, 512, 512, 512), (1024, 128, 128, 128), (1, 8192, 8192), (4, 8192, 8192), (16, 4096, 4096)),
+)
 _LAYOUTS = ("NN", "NT", "TN")
 _LEFT_OUT = ("flat", "single_group", "sequential")  # never the best on a GPU
 _MOST_LOOPS = 2e9  # multiply-adds: of larger products the textbook's kernels are not timed

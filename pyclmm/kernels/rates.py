@@ -31,7 +31,7 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Rates:
-    """See ``MEANINGS``. A rate of 0: the device has no such unit. ``source``: who measured, or "datasheet"."""
+    """See ``MEANINGS``. A rate of 0: there is no such unit. ``source``: who measured, or "datasheet"."""
 
     launch: float
     group: float

@@ -26,7 +26,7 @@ def path_of(identity: Mapping[str, str]) -> Path:
 
 
 def read(identity: Mapping[str, str]) -> Rates | None:
-    """The user's rates of this device and driver; None if there are none. ``PYCLMM_TUNED=off`` ignores them."""
+    """The user's rates of this device and driver, or None. ``PYCLMM_TUNED=off`` ignores them."""
     if environment.TUNED.is_off:
         return None
     content = store.read_json(path_of(identity), partial(fault, identity=identity))

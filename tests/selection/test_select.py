@@ -103,19 +103,11 @@ def test_slow_local_memory_gets_another_kernel():
 
 def test_a_faster_device_has_lower_estimates():
     """Each rate counts for some product."""
-    products = [
-        made(s, d, p)
-        for s in SHAPES
-        for d, p in (
-            ("float32", "highest"),
-            ("float32", "medium"),
-            # fmt: skip
-            ("float16", "highest"),
-            ("float64", "highest"),
-            ("int8", "highest"),
-            ("int32", "highest"),
-        )
-    ]
+    kinds = (
+        *(("float32", "highest"), ("float32", "medium"), ("float16", "highest")),
+        *(("float64", "highest"), ("int8", "highest"), ("int32", "highest")),
+    )
+    products = [made(shape, *kind) for shape in SHAPES for kind in kinds]
     products += [made((64, 64, 64), "float16", stack=(3000,)), made((20000, 20000, 32))]
 
     def times(rates):

@@ -1,4 +1,4 @@
-"""How long `packed` and `matvec` take: multiply-adds, with those past the result's edge, and the bytes moved."""
+"""How long `packed` and `matvec` take: multiply-adds, those past the result's edge too, and bytes moved."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def _defines(problem: GemmProblem, config: TileConfig) -> Defines:
 
 
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-    """Seconds of a compute unit's tiles one after the other, or of moving the operands, whichever is longer."""
+    """Seconds of a compute unit's tiles one after the other, or of moving the operands: the longer one."""
     c, rates = config, device.rates
     tiles = ceil(tiles_of(problem, c) * problem.batch / device.units)  # of one compute unit
     alone = min(tiles, resident(c, device)) < resident(c, device)

@@ -185,7 +185,7 @@ def local_bytes(config: TileConfig, one: Instruction) -> int:
 
 
 def _seconds(problem: GemmProblem, config: TileConfig, one: Instruction, device: DeviceInfo) -> float:
-    """Seconds, higher for small tiles, which read more. Not measured: no device of these families was there."""
+    """Seconds, higher for small tiles, which read more. Never measured: we had no such device."""
     c, rates, units = config, device.rates, device.units
     groups = ceil(problem.m / c.bm) * ceil(problem.n / c.bn) * c.split_k * problem.batch
     steps = ceil(ceil(problem.k / c.bk) / c.split_k)
