@@ -1,8 +1,12 @@
 """Measures a device's rates (kernels/rates.py) in under a minute: `pyclmm tune --device`.
 
-Small kernels (cl/probes.cl) are timed by the host's clock, as the difference between many launches and few,
-so that the wait for the last one cancels. The rates of matrix units follow from the time of a large product:
-they are those with which the family's estimate is right.
+Small kernels (cl/probes.cl) are timed by the host's clock:
+
+    gate | launch, launch, .. launch | wait
+
+The gate is a kernel that keeps the device busy until the host has enqueued all others. The time of a launch
+is the difference between many launches and few, so gate and wait cancel. The rates of matrix units follow
+from the time of a large product and its estimate.
 """
 
 from __future__ import annotations
@@ -35,10 +39,13 @@ from ..selection.select import refusal
 _NEVER = np.uint32(0xFFFFFFF7)  # no probe has this result
 _TURN = 0.02  # seconds of launches in a measurement
 _REPEATS = 5
+_FEW = 100  # most launches of the shorter one of two runs
+_HOST = 40e-6  # seconds: more than the host needs for a launch
+_LEAST = 1e-9  # seconds
 _STEPS = 256  # of the loops of read_local and multiply_add
 _CHAINS = 8  # as in cl/probes.cl
 _CHASED = 1 << 22  # bytes that are read in random order
-_READ = tuple(1 << shift for shift in range(19, 29))  # bytes of reads, to find the cache
+_READ = tuple(n << shift for shift in range(18, 28) for n in (2, 3))  # bytes of reads, to find the cache
 _CACHED = 1.25  # what fits the cache is read faster than memory by this at least
 _MATRIX = (
     ("matrix16", "float16", "highest"),
@@ -46,7 +53,7 @@ _MATRIX = (
     ("matrix64", "float64", "highest"),
     ("matrix8", "int8", "highest"),
 )
-_SIDE, _ROUNDS = 4096, 4  # of the product that shows the rate of matrix units; of solving for the rate
+_SIDE = 4096  # of the product that shows the rate of matrix units
 Step = Callable[[str], None]
 
 
@@ -73,6 +80,8 @@ class _Probes:
         self._out = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 64)
         self._items = min(256, info.max_work_group_size, info.max_work_item_sizes[0])
         self._full = self._items * self.info.units * max(1, self.info.unit.work_items // self._items)
+        self._gate_kernel = new_kernel(queue.context, self._program("float"), "multiply_add")
+        self._gate_steps = 0  # a second; 0: not known yet
 
     def measured(self, on_step: Step) -> Rates:
         """All rates but those of matrix units, which stay those of the datasheet."""
@@ -139,28 +148,56 @@ class _Probes:
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
         return cl.Buffer(self.queue.context, flags, hostbuf=content)
 
+    def _program(self, real: str) -> Program:
+        defines = (("REAL", real), ("ITEMS", self._items), ("IN_RUNS", int(self.info.is_cpu)))
+        return Program("probes.cl", defines)
+
     def _seconds(self, name: str, count: int, *more: Any, real: str = "float", items: int = 0) -> float:
         """Seconds of a launch of *count* work-items that follows another one: the median of several."""
-        defines = (("REAL", real), ("ITEMS", self._items), ("IN_RUNS", int(self.info.is_cpu)))
-        program = Program("probes.cl", defines)
+        program = self._program(real)
         kernel = new_kernel(self.queue.context, program, name)
         kernel.set_args(self._out, _NEVER, *more)
         local = (items or self._items,)
         size = (max(1, count // local[0]) * local[0],)
 
-        def run(launches: int) -> float:
+        def run(launches: int, gate: float = 0.0) -> float:
             start = time.perf_counter()
+            if gate:
+                self._enqueue(self._gate(gate), (self._items,), (self._items,))
             for _ in range(launches):
-                if not silent.enqueue(self.queue, kernel, size, local, None, None):
-                    raise LaunchError(f"the driver refuses the probe {name}")
+                self._enqueue(kernel, size, local)
             self.queue.finish()
             return time.perf_counter() - start
 
         once = min(run(1) for _ in range(3))
         settle(self.queue.context, [program])
-        few = max(1, min(200, int(_TURN / 4 / once)))
-        spans = [(run(4 * few) - run(few)) / (3 * few) for _ in range(_REPEATS)]
-        return max(statistics.median(spans), once * 1e-3)  # on a busy machine a span may come out negative
+        few = max(1, min(_FEW, int(_TURN / 4 / once)))
+        gate = 4 * few * _HOST
+        spans = [(run(4 * few, gate) - run(few, gate)) / (3 * few) for _ in range(_REPEATS)]
+        return max(statistics.median(spans), _LEAST)  # on a busy machine a span may come out negative
+
+    def _enqueue(self, kernel: cl.Kernel, size: tuple[int, ...], local: tuple[int, ...]) -> None:
+        if not silent.enqueue(self.queue, kernel, size, local, None, None):
+            raise LaunchError(f"the driver refuses the probe {kernel.function_name}")
+
+    def _gate(self, seconds: float) -> cl.Kernel:
+        """The kernel of one work-group that runs for about *seconds*."""
+        if self._gate_steps == 0:
+            self._gate_steps = _STEPS
+            times = []
+            for steps in (_STEPS, 64 * _STEPS):
+                self._gate_kernel.set_args(self._out, _NEVER, np.uint32(steps))
+                times.append(min(self._timed_gate() for _ in range(3)))
+            self._gate_steps = int(63 * _STEPS / max(times[1] - times[0], 1e-6))
+        steps = min(2**31, max(1, int(seconds * self._gate_steps)))
+        self._gate_kernel.set_args(self._out, _NEVER, np.uint32(steps))
+        return self._gate_kernel
+
+    def _timed_gate(self) -> float:
+        start = time.perf_counter()
+        self._enqueue(self._gate_kernel, (self._items,), (self._items,))
+        self.queue.finish()
+        return time.perf_counter() - start
 
 
 def _with_matrix_units(queue: cl.CommandQueue, device: DeviceInfo) -> Rates:
@@ -168,7 +205,10 @@ def _with_matrix_units(queue: cl.CommandQueue, device: DeviceInfo) -> Rates:
     rates = device.rates
     for name, dtype, precision in _MATRIX:
         problem = problem_of(_SIDE, _SIDE, _SIDE, np.dtype(dtype), "NT", precision)
-        families = [k for k in KERNELS if k.matrix_units and k.automatic and not refusal(k, problem, device)]
+        families = [
+            k for k in KERNELS
+            if k.matrix_units and k.automatic and not k.in_parts(problem) and not refusal(k, problem, device)
+        ]  # fmt: skip
         found = [_matrix_rate(queue, device, family, problem, name) for family in families]
         rates = rates.with_measured({name: max(found, default=0.0)}, rates.source)
         device = replace(device, user_rates=rates)
@@ -178,17 +218,13 @@ def _with_matrix_units(queue: cl.CommandQueue, device: DeviceInfo) -> Rates:
 def _matrix_rate(
     queue: cl.CommandQueue, device: DeviceInfo, family: Kernel, problem: GemmProblem, name: str
 ) -> float:
-    """The rate called *name* with which the estimate of *family* is the measured time; 0 if that fails."""
+    """The rate called *name*, as much higher as the product is faster than its estimate; 0 if it fails."""
     config = family.configs(problem, device)[0]
     try:
         seconds = _product_seconds(queue, family.name, problem)
     except (PyclmmError, cl.Error):
         return 0.0
-    rates = device.rates
-    for _ in range(_ROUNDS):
-        estimate = family.estimate(problem, config, replace(device, user_rates=rates))
-        rates = rates.with_measured({name: getattr(rates, name) * estimate / seconds}, rates.source)
-    return float(getattr(rates, name))
+    return float(getattr(device.rates, name)) * family.estimate(problem, config, device) / seconds
 
 
 def _product_seconds(queue: cl.CommandQueue, name: str, problem: GemmProblem) -> float:
@@ -196,8 +232,9 @@ def _product_seconds(queue: cl.CommandQueue, name: str, problem: GemmProblem) ->
     numbers = np.random.default_rng(0).standard_normal((_SIDE, _SIDE), dtype=np.float32) * 8
     a, b = (cla.to_device(queue, x.astype(problem.a_type)) for x in (numbers, numbers[::-1]))
     precision: Any = problem.precision
-    plan = Matmul(a, b, trans_b="T", kernel=name, precision=precision)
-    out = plan(a, b)
+    out = cla.empty(queue, (_SIDE, _SIDE), problem.out_type)
+    plan = Matmul(a, b, out=out, trans_b="T", kernel=name, precision=precision)
+    plan(a, b, out=out)
 
     def run(calls: int) -> float:
         start = time.perf_counter()
