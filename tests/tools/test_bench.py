@@ -121,8 +121,8 @@ def test_speeds_follow_from_wall_time():
 
 @pytest.mark.parametrize(
     ("costs", "timed"),
-    [([1e-6] * 3000, 2000), ([1e-3] * 9, 2), ([0.019, 0.019], 1), ([0.5], 0)],
-    ids=["us", "ms", "20 ms", "long"],
+    [([1e-6] * 12000, 10000), ([1e-3] * 19, 10), ([0.19, 0.19], 1), ([0.5], 0)],
+    ids=["us", "ms", "0.19 s", "long"],
 )
 def test_a_sample_is_the_mean_of_a_slice_of_calls(monkeypatch, costs, timed):
     """The first call of a sample is timed only if it is long."""
