@@ -91,6 +91,12 @@ def _ladder(content: Content) -> Iterator[Timed]:
             yield Product.of(operation, "NN", [content["n"]] * 3), seconds
 
 
+def _cublaslt(content: Content) -> Iterator[Timed]:
+    for row in content["rows"]:
+        product = Product.of(row["operation"], row["layout"], row["shape"])
+        yield product, min(row["seconds"], row["torch_seconds"])
+
+
 def _peers_alone(content: Content) -> Iterator[Timed]:
     for row in content["rows"]:
         yield Product.of(row["operation"], row["layout"], row["shape"]), row["seconds"]
@@ -101,7 +107,7 @@ READERS: dict[str, Callable[[Content], Iterator[Timed]]] = {
     "*-float32.json": _gpu,
     "*-float64-register.json": _gpu,
     "*-ladder.json": _ladder,
-    "*-cublaslt.json": _peers_alone,
+    "*-cublaslt.json": _cublaslt,
     "*-peers.json": _peers_alone,
 }
 

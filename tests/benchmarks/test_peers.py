@@ -32,7 +32,22 @@ def folder(tmp_path):
         "b-float32.json": {"dtype": "float32", "rows": [gpu_row(4.5), gpu_row(2.0, shape=(3, 64, 64, 64))]},
         "c-ladder.json": {"n": 64, "seconds": {"naive": 0.1, "cuBLAS float32": 3.5, "cuBLAS TF32": 0.5}},
         "d-cublaslt.json": {
-            "rows": [{"operation": "int8", "layout": "TN", "shape": [64, 64, 64], "seconds": 0.25}]
+            "rows": [
+                {
+                    "operation": "int8",
+                    "layout": "any",
+                    "shape": [64] * 3,
+                    "seconds": 3.0,
+                    "torch_seconds": 4.0,
+                },
+                {
+                    "operation": "TF32",
+                    "layout": "NN",
+                    "shape": [64] * 3,
+                    "seconds": 0.4,
+                    "torch_seconds": 0.3,
+                },
+            ]
         },
         "other.json": {"rows": [units_row(0.001)]},
     }
@@ -58,7 +73,7 @@ def test_another_layout_shape_or_operation_is_another_product(folder):
     found = peers.read(folder)
     assert found.seconds("some device", of("float32", "TN")) == 3.0
     assert found.seconds("some device", of("float32", shape=(3, 64, 64, 64))) == 2.0
-    assert found.seconds("some device", of("TF32")) == 0.5
+    assert found.seconds("some device", of("TF32")) == 0.3
     with pytest.raises(KeyError):
         found.seconds("some device", of("float32", "NT"))
 
@@ -66,13 +81,19 @@ def test_another_layout_shape_or_operation_is_another_product(folder):
 def test_the_fastest_layout_is_found(folder):
     found = peers.read(folder)
     assert found.fastest("some device", of("float32")) == 3.0
-    assert found.fastest("some device", of("TF32")) == 0.5
+    assert found.fastest("some device", of("TF32")) == 0.3
 
 
 def test_rows_of_one_run_are_compared_alone():
     rows = [units_row(5.0), units_row(4.0)]
     found = peers.of_run(ABOUT | {"rows": rows}, "*-matrix-units.json")
     assert found.seconds("some device", of("float32")) == 4.0
+
+
+def test_cublaslt_counts_at_its_best_algorithm_or_through_pytorch(folder):
+    found = peers.read(folder)
+    assert found.seconds("some device", of("int8", "NT")) == 3.0
+    assert found.best["some device", of("TF32")].source == "d-cublaslt.json"
 
 
 def test_a_stack_of_one_is_a_product():

@@ -58,9 +58,10 @@ def test_each_peer_has_a_picture_of_matrix_units(pictures):
 
 def test_cublas_is_drawn_at_its_best(pictures):
     common = {"kernel": "wgmma", "precision": "highest", "peer": "float16", "dtype": "float16"}
-    common |= {"shape": [100, 100, 100], "seconds": 2e-6}
+    times = {"NN": 4e-6, "NT": 1e-6, "TN": 2e-6}
     rows = [
-        {**common, "layout": x, "cublas_seconds": s} for x, s in (("NN", 4e-6), ("NT", 1e-6), ("TN", 2e-6))
+        {**common, "shape": [100, 100, 100], "seconds": 2e-6, "layout": layout, "cublas_seconds": seconds}
+        for layout, seconds in times.items()
     ]
     (axes,) = pictures.matrix_units(ABOUT | {"rows": rows}).axes
     assert lines(axes)["cuBLAS"] == pytest.approx([2.0])
