@@ -5,8 +5,8 @@
 
 This is the peer at its best. PyTorch takes what the heuristics put first, and for int8 (``torch._int_mm``)
 it allows no workspace. Here each proposal is timed, as matrix_units.py times cuBLAS: a CUDA graph of as many
-calls as fill 0.3 ms, behind a kernel that spins. Rounds are interleaved, results are medians, data are random.
-The product of the best algorithm is compared with PyTorch's in float64. Results in
+calls as fill 0.3 ms, behind a kernel that spins. Rounds are interleaved, results are medians, data are
+random. The product of the best algorithm is compared with PyTorch's in float64. Results in
 benchmarks/results/*-cublaslt.json count in the tables (peers.py).
 
 cuBLASLt is called through ctypes, from the library that PyTorch's wheels bring (libcublasLt.so.13 or 12).
