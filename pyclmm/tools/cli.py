@@ -114,13 +114,19 @@ _file = click.Path(dir_okay=False, path_type=Path)
     help="T: A, or B, is stored transposed.",
 )
 @click.option(
-    "--precision", type=click.Choice(PRECISIONS), default="highest", show_default=True, help="Of float32."
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="highest",
+    show_default=True,
+    help="Of float32 and complex64.",
 )
 @click.option("--batch", type=_size, default=1, show_default=True, help="Products in a stack.")
 @click.option(
     "--arrays", is_flag=True, help="Operands are Arrays: wall time from device to device, without NumPy."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the numbers.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers."
+)
 @_device_option
 @click.option("--rounds", type=click.IntRange(1, 1000), default=7, show_default=True)
 @click.option(
