@@ -220,7 +220,8 @@ def compared(about: dict[str, Any], rows: list[dict[str, Any]]) -> list[tuple[di
 def summary(found: list[tuple[dict[str, Any], float, float]]) -> str:
     """A line for each row; then geometric mean and least over the shapes in MANY, for each element type."""
     lines = [
-        f"{row['kernel']:16} {peers.of_units_row(row)!s:40} {loud:6.3f} ({silent:.3f} silent) of cuBLAS"
+        f"{row['kernel']:16} {row['layout']}  {peers.of_units_row(row)!s:40} {loud:6.3f}"
+        f" ({silent:.3f} silent) of cuBLAS"
         for row, loud, silent in found
     ]
     for peer in ("float16", "bfloat16", "float64", "tf32"):
