@@ -8,7 +8,8 @@ last. cuBLAS's is measured with CUDA events around as many calls as fill 0.4 ms,
 its launches overlap, which favours cuBLAS. CLBlast's is host time, also divided by the number of calls.
 Rounds are interleaved, results are medians, data are random; every result is compared with a float64 product
 on the device. ``--tuned N`` also times the model's next N configurations; the best of all stands for a tuned
-choice. ``--shapes N`` stops after the first N shapes.
+choice. ``--shapes N`` stops after the first N shapes. The tables made of the file divide by cuBLAS's best
+time in all files (peers.py).
 """
 
 from __future__ import annotations
@@ -254,7 +255,7 @@ def main() -> None:
     queue = new_queue(find_device("nvidia"), profiling=True)
     numbers = np.random.default_rng(0).random(8192 * 8192 + 4096, dtype=np.dtype(options.dtype))
     numbers -= 0.5
-    heading = {**about(queue.device), "date": datetime.date.today().isoformat()}
+    heading = {**about(queue.device), "date": datetime.date.today().isoformat(), "dtype": options.dtype}
     print(heading, flush=True)
     products = [(shape, layout) for shape in SHAPES[: options.shapes] for layout in LAYOUTS]
     count = compile_all(queue, products, numbers.dtype, options.kernel, options.tuned)

@@ -8,6 +8,9 @@ likewise. ``seconds`` is a call with an event for each launch. The nodes of a gr
 ``silent_seconds`` is ``plan.enqueue(..., events=False)``. Rounds are interleaved, results are medians, data
 are random; results are compared with a float64 product on the device. PYCLMM_TRIAL=off skips the trial of
 each new program in a child process.
+
+The ratios at the end are to cuBLAS's best time over all rows with the same product (peers.py). For int8
+PyTorch calls cuBLASLt without a workspace; cublaslt.py measures it with one.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import peers
 import pyopencl as cl
 import pyopencl.array as cla
 import torch
@@ -189,8 +193,8 @@ def measured(product: Product, shape: Shape, rounds: int) -> dict[str, Any]:
         raise SystemExit(f"{case.title} {shape}: error {error}")
     print(
         f"{case.title:20} {'x'.join(map(str, shape)):>16} {mine * 1e6:9.1f} us"
-        f" {product.flops / mine * 1e-12:7.1f} TFLOP/s  {theirs / mine:6.3f} ({theirs / unheard:.3f} silent)"
-        f" of cuBLAS {case.peer}  {product.plan.kernel} {product.plan.config}",
+        f" {product.flops / mine * 1e-12:7.1f} TFLOP/s  (silent {unheard * 1e6:9.1f} us,"
+        f" cuBLAS {case.peer} {theirs * 1e6:9.1f} us)  {product.plan.kernel} {product.plan.config}",
         flush=True,
     )
     about = {name: value for name, value in asdict(case).items() if name != "shapes"}
@@ -203,15 +207,28 @@ def measured(product: Product, shape: Shape, rounds: int) -> dict[str, Any]:
     return {**about, "seconds": mine, "silent_seconds": unheard, "cublas_seconds": theirs, "error": error}
 
 
-def summary(rows: list[dict[str, Any]]) -> str:
-    """Geometric mean and least of the ratios to cuBLAS over the shapes in MANY, for each element type."""
-    lines = []
+def compared(about: dict[str, Any], rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], float, float]]:
+    """Rows with their speed over cuBLAS's best in this run: with an event for each launch, and without."""
+    best = peers.of_run({**about, "rows": rows}, "*-matrix-units.json")
+    found = []
+    for row in rows:
+        theirs = best.seconds(about["device"], peers.of_units_row(row))
+        found.append((row, theirs / row["seconds"], theirs / row["silent_seconds"]))
+    return found
+
+
+def summary(found: list[tuple[dict[str, Any], float, float]]) -> str:
+    """A line for each row; then geometric mean and least over the shapes in MANY, for each element type."""
+    lines = [
+        f"{row['kernel']:16} {row['layout']}  {peers.of_units_row(row)!s:40} {loud:6.3f}"
+        f" ({silent:.3f} silent) of cuBLAS"
+        for row, loud, silent in found
+    ]
     for peer in ("float16", "bfloat16", "float64", "tf32"):
-        own = [row for row in rows if row["peer"] == peer and row["asked_for"] == "auto"]
-        for key in ("seconds", "silent_seconds") if own else ():
-            ratios = [row["cublas_seconds"] / row[key] for row in own]
+        own = [ratios for row, *ratios in found if row["peer"] == peer and row["asked_for"] == "auto"]
+        for name, ratios in zip(("with events", "silent"), zip(*own, strict=True), strict=False):
             mean = statistics.geometric_mean(ratios)
-            lines.append(f"{peer} {key}: mean {mean:.3f}, least {min(ratios):.3f}, of {len(ratios)}")
+            lines.append(f"{peer} {name}: mean {mean:.3f}, least {min(ratios):.3f}, of {len(ratios)}")
     return "\n".join(lines)
 
 
@@ -255,7 +272,7 @@ def main() -> None:
             rows.append(measured(Product(burst, case, shape), shape, rounds))
             if options.json:
                 options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
-    print(summary(rows))
+    print(summary(compared(about, rows)))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
     python benchmarks/readme.py [--check]
 
 Everything between ``<!-- NAME -->`` and ``<!-- end NAME -->`` is replaced, so no number is typed by hand.
+A speed on a GPU is divided by the peer's best time in all files (peers.py). A speed on a CPU is divided by
+the peer's in the same run, because other work on the machine slows both sides of one run and not of another.
 """
 
 from __future__ import annotations
@@ -11,15 +13,19 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import peers
 
 import pyclmm
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 CUBES = (1024, 2048, 4096, 8192)
+BEST = peers.read()
+NEARLY = 0.95  # a ratio to the peer's fastest layout is shown if it is under this share of the other
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -47,22 +53,26 @@ def bench() -> str:
         content = json.loads(file.read_text())
         for product in content["products"]:
             size = f"{product['m']} x {product['n']} x {product['k']} {product['dtype']}"
-            parts += [f"{size}; {header(content)}; NumPy {content['host']['numpy']}:", ladder(product)]
+            about = f"{size}; {header(content)}; NumPy {content['host']['numpy']}; "
+            parts += [f"{about}wall time, {product['wall']}:", ladder(product)]
     return "\n\n".join(parts)
 
 
 def ladder(product: dict[str, Any]) -> str:
-    ran = [row for row in product["rows"] if row["wall_s"] is not None]
-    rows = [
-        [row["kernel"], f"{row['wall_s'] * 1e3:.3g}", f"{row['gflops']:.3g}", f"{row['speedup']:.3g}"]
-        for row in ran
-    ]
-    return table(["kernel", "ms", "GFLOP/s", "times `sequential`"], rows)
+    rows = []
+    for row in (row for row in product["rows"] if row["wall_s"] is not None):
+        walls = row["wall_samples_s"]
+        times = [f"{x * 1e3:.3g}" for x in (min(walls), row["wall_s"], max(walls))]
+        device = "-" if row["device_s"] is None else f"{row['device_s'] * 1e3:.3g}"
+        rows.append([row["kernel"], *times, f"{row['gflops']:.3g}", f"{row['speedup']:.3g}", device])
+    head = ["kernel", "least ms", "median ms", "most ms", "GFLOP/s", "times `sequential`", "device ms"]
+    return table(head, rows)
 
 
 def cpu() -> str:
     """Speed compared with NumPy and CLBlast on CPU devices, from benchmarks/cpu.py."""
-    rows = [row for file in sorted(RESULTS.glob("cpu-*.json")) for row in cpu_rows(file)]
+    contents = [json.loads(file.read_text()) for file in sorted(RESULTS.glob("cpu-*.json"))]
+    rows = [row for content in contents if "summary" in content for row in cpu_rows(content)]
     head = [
         "driver",
         "dtype",
@@ -75,8 +85,7 @@ def cpu() -> str:
     return table(head, rows)
 
 
-def cpu_rows(file: Path) -> Iterator[list[str]]:
-    content = json.loads(file.read_text())
+def cpu_rows(content: dict[str, Any]) -> Iterator[list[str]]:
     device, summary = content["device"], content["summary"]
     for dtype in dict.fromkeys(record["dtype"] for record in content["records"]):
         numpy, peer, peak = (summary.get(f"{dtype} / {other}") for other in ("numpy", "clblast", "peak"))
@@ -97,15 +106,15 @@ def gpu() -> str:
         content = json.loads(file.read_text())
         parts += [
             f"{content['device']}, driver {content['driver']}, {content['date']}:",
-            shapes(content["rows"]),
+            shapes(content),
         ]
     return "\n\n".join(parts)
 
 
-def shapes(measured: list[dict[str, Any]]) -> str:
+def shapes(content: dict[str, Any]) -> str:
     """A row for each shape: TFLOP/s of NN, and the speed divided by the peers' in each layout."""
     by_shape: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in measured:
+    for row in content["rows"]:
         batch, m, n, k = row["shape"]
         name = f"{batch} of " * (batch > 1) + f"{m} x {n} x {k}"
         by_shape.setdefault(name, {})[row["layout"]] = row
@@ -113,36 +122,72 @@ def shapes(measured: list[dict[str, Any]]) -> str:
     for name, layouts in by_shape.items():
         nn = layouts["NN"]
         rate = nn["flops"] / nn["seconds"]["auto"] / 1e12
-        ratios = [over(layouts[layout], "cublas") for layout in ("NN", "NT", "TN")]
-        rows.append([name, nn["kernel"], f"{rate:.1f}", *ratios, over(nn, "clblast")])
+        ratios = [over_cublas(content, layouts[layout]) for layout in ("NN", "NT", "TN")]
+        rows.append([name, nn["kernel"], f"{rate:.1f}", *ratios, over_clblast(nn)])
     head = ["M x N x K", "kernel", "TFLOP/s", "times cuBLAS: NN", "NT", "TN", "times CLBlast: NN"]
     return table(head, rows)
 
 
-def over(row: dict[str, Any], peer: str) -> str:
+def over_cublas(content: dict[str, Any], row: dict[str, Any]) -> str:
+    product, own = peers.of_gpu_row(row, content["dtype"]), row["seconds"]["auto"]
+    return times(
+        [BEST.seconds(content["device"], product) / own], BEST.fastest(content["device"], product) / own
+    )
+
+
+def times(ratios: list[float], over_fastest: float) -> str:
+    """Ratios to cuBLAS in the same layout; after a semicolon to its fastest, where that is much faster."""
+    text = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    return text + f"; {over_fastest:.2f}" * (over_fastest < NEARLY * ratios[-1])
+
+
+def over_clblast(row: dict[str, Any]) -> str:
     seconds = row["seconds"]
-    return f"{seconds[peer] / seconds['auto']:.2f}" if peer in seconds else "-"
+    return f"{seconds['clblast'] / seconds['auto']:.2f}" if "clblast" in seconds else "-"
 
 
-def ratios(row: dict[str, Any]) -> str:
-    """Speed divided by cuBLAS's, with an event for each launch and without."""
-    return ", ".join(f"{row['cublas_seconds'] / row[key]:.2f}" for key in ("seconds", "silent_seconds"))
+def compared(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a run on matrix units, with ``ratios``: the speed divided by cuBLAS's best, with an event
+    for each launch and without; and ``over_fastest``: without events, by cuBLAS's in its fastest layout."""
+    rows = []
+    for row in content["rows"]:
+        product, silent = peers.of_units_row(row), row["silent_seconds"]
+        theirs, fastest = (find(content["device"], product) for find in (BEST.seconds, BEST.fastest))
+        found = {"ratios": [theirs / row["seconds"], theirs / silent], "over_fastest": fastest / silent}
+        rows.append(row | found)
+    return rows
+
+
+def cube(shape: Sequence[int]) -> int | None:
+    """N of a product of two square matrices that the tables have a column for."""
+    return shape[0] if len(shape) == 3 and len(set(shape)) == 1 and shape[0] in CUBES else None
 
 
 def units(measured: list[dict[str, Any]]) -> str:
     """A row for each kernel and type: TFLOP/s of cubes; in parentheses the speed divided by cuBLAS's."""
     by_name: dict[str, dict[int, str]] = {}
     for row in measured:
-        m, *others = row["shape"]
-        if len(others) == 2 and set(others) == {m} and m in CUBES:
-            flops = (8.0 if row["dtype"] == "complex64" else 2.0) * m**3
-            rate = flops / row["seconds"] / 1e12
+        if (n := cube(row["shape"])) is not None:
+            rate = peers.of_units_row(row).flops / row["seconds"] / 1e12
             word = row["dtype"] + f' "{row["precision"]}"' * (row["precision"] != "highest")
-            by_name.setdefault(f"`{row['kernel']}`, {word}, {row['layout']}", {})[m] = (
-                f"{rate:.0f} ({ratios(row)})"
-            )
+            cells = by_name.setdefault(f"`{row['kernel']}`, {word}, {row['layout']}", {})
+            cells[n] = f"{rate:.0f} ({times(row['ratios'], row['over_fastest'])})"
+    return by_cube("product", by_name)
+
+
+def units_peers(device: str) -> str:
+    """A row for each operation and layout: cuBLAS's best TFLOP/s of cubes."""
+    by_name: dict[str, dict[int, str]] = {}
+    for (where, product), best in BEST.best.items():
+        if where == device and (n := cube(product.shape)) is not None:
+            rate = product.flops / best.seconds / 1e12
+            by_name.setdefault(f"{product.operation}, {product.layout}", {})[n] = f"{rate:.0f}"
+    return by_cube("cuBLAS", dict(sorted(by_name.items())))
+
+
+def by_cube(head: str, by_name: dict[str, dict[int, str]]) -> str:
     rows = [[name, *(cells.get(n, "") for n in CUBES)] for name, cells in by_name.items()]
-    return table(["product", *map(str, CUBES)], rows)
+    return table([head, *map(str, CUBES)], rows)
 
 
 def type_of(row: dict[str, Any]) -> str:
@@ -158,11 +203,22 @@ def units_means(measured: list[dict[str, Any]]) -> str:
     rows = []
     for name, own in by_type.items():
         cells = []
-        for key in ("seconds", "silent_seconds"):
-            found = [row["cublas_seconds"] / row[key] for row in own]
+        for found in zip(*([*row["ratios"], row["over_fastest"]] for row in own), strict=True):
             cells += [f"{statistics.geometric_mean(found):.2f}", f"{min(found):.2f}"]
         rows.append([name, str(len(own)), *cells])
-    return table(["type", "products", "mean", "least", "mean without events", "least"], rows)
+    return table(
+        [
+            "type",
+            "products",
+            "mean",
+            "least",
+            "mean without events",
+            "least",
+            "to the fastest layout",
+            "least",
+        ],
+        rows,
+    )
 
 
 def units_shapes(measured: list[dict[str, Any]]) -> str:
@@ -171,7 +227,9 @@ def units_shapes(measured: list[dict[str, Any]]) -> str:
     for row in (r for r in measured if r["asked_for"] == "auto"):
         *stack, m, n, k = row["shape"]
         name = "".join(f"{z} of " for z in stack) + f"{m} x {n} x {k}"
-        by_shape.setdefault(name, {})[f"{type_of(row)} {row['layout']}"] = ratios(row)
+        by_shape.setdefault(name, {})[f"{type_of(row)} {row['layout']}"] = times(
+            row["ratios"], row["over_fastest"]
+        )
     columns = list(dict.fromkeys(column for cells in by_shape.values() for column in cells))
     rows = [[name, *(cells.get(column, "") for column in columns)] for name, cells in by_shape.items()]
     return table(["M x N x K", *columns], rows)
@@ -182,14 +240,17 @@ def matrix_units() -> str:
     parts = []
     for file in sorted(RESULTS.glob("*-matrix-units.json")):
         content = json.loads(file.read_text())
+        measured = compared(content)
         parts += [
             f"{content['device']}, driver {content['driver']}, {content['date']}:",
-            units(content["rows"]),
+            units(measured),
+            "cuBLAS's best TFLOP/s, by layout:",
+            units_peers(content["device"]),
             'Geometric means and leasts of `kernel="auto"` over the shapes below, as launches are made by '
             "default, and without events:",
-            units_means(content["rows"]),
+            units_means(measured),
             'What `kernel="auto"` takes of cuBLAS\'s speed:',
-            units_shapes(content["rows"]),
+            units_shapes(measured),
         ]
     return "\n\n".join(parts)
 

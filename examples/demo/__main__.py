@@ -21,7 +21,7 @@ from pyclmm.opencl.queues import new_queue
 from pyclmm.plan import Matmul
 from pyclmm.tools import report
 from pyclmm.tools.bench import Rules, Rung, Track, kernel_names
-from pyclmm.tools.contest import NUMPY, Size
+from pyclmm.tools.contest import NUMPY, size_of
 
 from . import digits, workloads
 from .workloads import Workload
@@ -67,16 +67,18 @@ def run(console: Console, queue: cl.CommandQueue, data: Path | None) -> list[Run
     work = products(data)
     list_devices(console, queue.device)
     track = Track(queue, kernel_names([]), RULES)
+    for line in report.clock(track.terms):
+        console.print(line)
+    console.print()
     rungs = []
     for workload in work:
-        size = Size(workload.a.shape[0], workload.b.shape[1], workload.a.shape[1])
-        track.probe(size, workload.a.dtype)
+        track.probe(size_of(workload.a, workload.b), workload.a.dtype)
         rung = track.race(workload.a, workload.b)
         rungs.append(rung)
-        console.print(f"{workload.title}: {rung.size} {rung.dtype}")
+        console.print(f"{workload.title}: {rung.title}")
         console.print(report.bench_table(rung))
         for line in report.notes([rung]):
-            console.print(f"  {line}")
+            console.print(report.broken(f"  {line}"))
         console.print(f"  {_finding(workload, queue)}")
         console.print()
     _summary(console, rungs)

@@ -1,13 +1,14 @@
 """Measuring kernels side by side: interleaved rounds, medians, every result checked.
 
-Device time runs from the start of a product's first launch to the end of its last, by the driver's
-profiling events. Wall time is the call and the wait for its end, on operands that are already on the
-device; NumPy has wall time only. A kernel's *time* is its device time if the driver reports one.
+A kernel's *time* is wall time, by the one clock of all contestants (see contest.py): speeds and speed-ups
+follow from it. Its device time runs from the start of a product's first launch to the end of its last, by
+the driver's profiling events; it is shown beside.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from ..checks.known_answers import operands_error
 from ..errors import PyclmmError, in_short
 from ..kernels import KERNELS, kernel_named
 from ..kernels.config import TileConfig
@@ -23,17 +25,34 @@ from ..problem.canonical import problem_of
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import GemmProblem
 from ..selection import select
-from .contest import NUMPY, Board, Check, Contestant, OnDevice, OnNumpy, Sample, Size, random_pair
+from .contest import (
+    NUMPY,
+    PAUSE,
+    THREADED,
+    Board,
+    Check,
+    Contestant,
+    OnArrays,
+    OnHost,
+    OnNumpy,
+    Sample,
+    Size,
+    Terms,
+    layout_of,
+    random_pair,
+    size_of,
+)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 BASELINE = "sequential"
+SCATTER = 1.5  # slowest over fastest sample; above this the median says little
 _FIRST_PROBE = 10**6  # multiply-adds: the smallest product that shows how fast a kernel is
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The most runs of a kernel at one size, and the most seconds, not counting the first run."""
+    """The most samples of a kernel at one size, and the most seconds of them, not counting the first."""
 
     rounds: int = 7
     limit: float = 10.0
@@ -45,6 +64,7 @@ class Row:
 
     ``error_ratio`` must be under ``error_limit`` (:mod:`pyclmm.checks.reference`). ``speedup`` is over
     `sequential`; ``extrapolated``: that was too slow to run, and its time follows from a smaller product.
+    ``chosen`` is the kernel that "auto" took.
     """
 
     kernel: str
@@ -57,26 +77,32 @@ class Row:
     too_slow: bool = False
     speedup: float | None = None
     extrapolated: bool = False
+    chosen: str | None = None
 
     @property
-    def wall(self) -> float | None:
+    def walls(self) -> list[float]:
+        """Wall time of each sample, the least first."""
+        return sorted(sample.wall for sample in self.samples)
+
+    @property
+    def seconds(self) -> float | None:
         """Median wall time."""
-        return statistics.median(s.wall for s in self.samples) if self.samples else None
+        return statistics.median(self.walls) if self.samples else None
 
     @property
     def device(self) -> float | None:
-        """Median device time."""
+        """Median device time; None if the driver reports none."""
         times = [s.device for s in self.samples if s.device is not None]
         return statistics.median(times) if times else None
 
     @property
-    def seconds(self) -> float | None:
-        """Device time if the driver reports it, else wall time."""
-        return self.device or self.wall
+    def scatter(self) -> float:
+        """The slowest sample's wall time over the fastest's; 1 where there are none."""
+        return self.walls[-1] / self.walls[0] if self.samples else 1.0
 
     @property
     def gflops(self) -> float | None:
-        """10^9 operations a second."""
+        """10^9 operations a second of median wall time."""
         return self.flops / self.seconds / 1e9 if self.seconds else None
 
     @property
@@ -89,12 +115,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Rung:
-    """All kernels at one size."""
+    """All kernels at one size. ``checked_rows``: how many rows of each product were checked."""
 
     size: Size
     dtype: str
     rows: tuple[Row, ...]
     checked_rows: int = 0
+    layout: str = "NN"
+    terms: Terms = field(default_factory=Terms)
+
+    @property
+    def title(self) -> str:
+        """The product: size, dtype, layout, and the precision if it is not the default."""
+        word = "" if self.terms.precision == "highest" else f' "{self.terms.precision}"'
+        return f"{self.size} {self.dtype} {self.layout}{word}"
 
     def row(self, kernel: str) -> Row:
         return next(row for row in self.rows if row.kernel == kernel)
@@ -103,6 +137,11 @@ class Rung:
     def wrong(self) -> list[Row]:
         """The kernels with wrong results."""
         return [row for row in self.rows if row.correct is False]
+
+    @property
+    def scattered(self) -> list[Row]:
+        """The kernels whose samples differ by more than SCATTER."""
+        return [row for row in self.rows if row.scatter > SCATTER]
 
 
 def kernel_names(asked: Sequence[str]) -> list[str]:
@@ -146,45 +185,49 @@ class Track:
         kernels: Sequence[str],
         rules: Rules | None = None,
         on_step: Callable[[str], None] = lambda _: None,
+        terms: Terms | None = None,
     ) -> None:
         """*queue* needs profiling; *on_step* is called with the name of the kernel that runs next."""
         self.queue, self.kernels, self.rules = queue, list(kernels), rules or Rules()
+        self.terms = terms or Terms()
         self.device = device_info(queue.device)
         self._on_step = on_step
-        self._pace: dict[str, tuple[int, float, float]] = {}  # work, wall time, time; in seconds
+        self._pace: dict[str, tuple[int, float]] = {}  # work, and its wall time in seconds
 
     def expected(self, kernel: str, work: int) -> float | None:
         """Seconds of wall time that *work* should take at the last measured speed; None: not measured yet."""
         if kernel not in self._pace:
             return None
-        seen, wall, _ = self._pace[kernel]
+        seen, wall = self._pace[kernel]
         return wall / seen * work
 
-    def probe(self, size: Size, dtype: np.dtype[Any]) -> None:
+    def probe(self, size: Size, dtype: np.dtype[Any], layout: str = "NN") -> None:
         """Run smaller products first, to find out which kernels are too slow for *size*."""
         work: float = _FIRST_PROBE
         while work * 5 < size.work:
-            self.race(*random_pair(size.shrunk(work), dtype), rounds=1)
+            self.race(*random_pair(size.shrunk(work), dtype, layout=layout), rounds=1)
             work *= 10
 
     def race(self, a: Array, b: Array, rounds: int | None = None) -> Rung:
-        """Run every kernel and NumPy on ``a @ b``.
+        """Run every kernel on ``a @ b``, and NumPy where operands are NumPy arrays.
 
-        The row of a kernel that cannot run, or would exceed the rules' limit, has the reason.
-        Raises DeviceMemoryError if the operands do not fit the device.
+        *a* and *b* are matrices, or stacks of as many matrices. The row of a kernel that cannot run, or would
+        exceed the rules' limit, has the reason. Raises DeviceMemoryError if the operands do not fit the
+        device.
         """
-        size = Size(a.shape[0], b.shape[1], a.shape[1])
-        problem = problem_of(size.m, size.n, size.k, a.dtype)
-        names = (*self.kernels, NUMPY)
+        size, layout, terms = size_of(a, b), layout_of(a, b), self.terms
+        problem = problem_of(size.m, size.n, size.k, a.dtype, layout, terms.precision, size.stack)
+        names = self.kernels if terms.arrays else [*self.kernels, NUMPY]
         rows = {name: row for name in names if (row := self._refused(name, size, problem))}
         checked = 0
         if len(rows) < len(names):
-            check = Check(a, b)
+            check = Check(a, b, operands_error(problem))
             checked = len(check.rows)
-            for entry in self._rounds(list(self._entries(a, b, problem, rows)), check, rounds):
+            board = Board(self.queue, a, b, dtype_of(problem.out_type), terms)
+            for entry in self._rounds(list(self._entries(board, rows)), check, rounds):
                 rows[entry.contestant.name] = self._row(entry, problem, check, size)
-        ordered = [rows[name] for name in names]
-        return Rung(size, a.dtype.name, tuple(self._with_speedups(ordered, size)), checked)
+        measured = tuple(self._with_speedups([rows[name] for name in names], size))
+        return Rung(size, a.dtype.name, measured, checked, layout, terms)
 
     def _refused(self, name: str, size: Size, problem: GemmProblem) -> Row | None:
         if name not in (NUMPY, "auto"):
@@ -197,25 +240,27 @@ class Track:
             return Row(name, reason=reason, too_slow=True)
         return None
 
-    def _entries(self, a: Array, b: Array, problem: GemmProblem, rows: dict[str, Row]) -> Iterator[_Entry]:
+    def _entries(self, board: Board, rows: dict[str, Row]) -> Iterator[_Entry]:
         """Contestants for the kernels without a row; a kernel that cannot be built gets its row here."""
-        board = Board(self.queue, a, b, dtype_of(problem.out_type))
+        kind = OnArrays if self.terms.arrays else OnHost
         for name in self.kernels:
             if name in rows:
                 continue
             self._on_step(name)
             try:
-                yield _Entry(OnDevice(name, board))
+                yield _Entry(kind(name, board))
             except (cl.Error, PyclmmError) as error:
                 rows[name] = Row(name, reason=in_short(error))
-        if NUMPY not in rows:
-            yield _Entry(OnNumpy(a, b))
+        if not self.terms.arrays and NUMPY not in rows:
+            yield _Entry(OnNumpy(board))
 
     def _rounds(self, entries: list[_Entry], check: Check, rounds: int | None) -> list[_Entry]:
         for entry in entries:
             self._on_step(entry.contestant.name)
             self._first(entry, check)
         for _ in range(rounds or self.rules.rounds):
+            if check.size.work > THREADED:
+                time.sleep(PAUSE)  # NumPy came last: in the check, or in the round before
             for entry in entries:
                 if entry.failure is None and entry.spent < self.rules.limit:
                     entry.once()
@@ -223,8 +268,7 @@ class Track:
 
     def _first(self, entry: _Entry, check: Check) -> None:
         """The first run is checked. It may include a compilation, so its time counts only if it is long."""
-        if isinstance(entry.contestant, OnDevice):
-            entry.contestant.board.spoil()
+        entry.contestant.spoil()
         entry.once()
         if entry.failure is None:
             entry.error_ratio = check.ratio(entry.contestant.result())
@@ -233,20 +277,26 @@ class Track:
                 entry.spent = 0.0
 
     def _row(self, entry: _Entry, problem: GemmProblem, check: Check, size: Size) -> Row:
-        name, config = entry.contestant.name, entry.contestant.config
+        name, config, kernel = entry.contestant.name, entry.contestant.config, entry.contestant.kernel
+        chosen = kernel if name == "auto" else None
         if entry.failure is not None:
-            return Row(name, config, reason=entry.failure)
-        row = Row(name, config, tuple(entry.samples), problem.flops, entry.error_ratio, check.limit)
-        if row.wall is not None and row.seconds is not None:
-            self._pace[name] = (size.work, row.wall, row.seconds)
+            return Row(name, config, reason=entry.failure, chosen=chosen)
+        row = Row(
+            name,
+            config,
+            tuple(entry.samples),
+            problem.flops,
+            entry.error_ratio,
+            check.limit,
+            chosen=chosen,
+        )
+        if row.seconds is not None:
+            self._pace[name] = (size.work, row.seconds)
         return row
 
     def _with_speedups(self, rows: list[Row], size: Size) -> Iterator[Row]:
         own = next((row.seconds for row in rows if row.kernel == BASELINE), None)
-        base = own
-        if base is None and BASELINE in self._pace:
-            seen, _, seconds = self._pace[BASELINE]
-            base = seconds / seen * size.work
+        base = own if own is not None else self.expected(BASELINE, size.work)
         for row in rows:
             if row.seconds and base:
                 yield replace(row, speedup=base / row.seconds, extrapolated=own is None)

@@ -11,11 +11,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -24,12 +26,14 @@ from ..kernels.device import DeviceInfo
 from ..opencl import user_rates
 from ..opencl.devices import device_info, device_labels, find_device
 from ..opencl.queues import new_queue
+from ..problem.canonical import LAYOUTS
+from ..problem.precision import PRECISIONS
 from ..problem.words import Precision
 from ..selection import tables
 from ..version import __version__
 from . import cold, info, plots, probes, report, selftest, tuner
 from .bench import Rules, Rung, Track, kernel_names
-from .contest import Size, check_memory, dtype_named, ladder, random_pair
+from .contest import Size, Terms, check_memory, dtype_named, ladder, random_pair
 
 Step = Callable[[str], None]
 _WRONG_RESULT = 1
@@ -103,6 +107,27 @@ _file = click.Path(dir_okay=False, path_type=Path)
 @click.option("--cold", "first_calls", is_flag=True, help="Time first calls in fresh processes.")
 @click.option("--kernel", "kernels", multiple=True, help="Kernel to run; repeatable [all].")
 @click.option("--dtype", default="float32", show_default=True, help="Element type of both matrices.")
+@click.option(
+    "--layout",
+    type=click.Choice(LAYOUTS),
+    default="NN",
+    show_default=True,
+    help="T: A, or B, is stored transposed.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="highest",
+    show_default=True,
+    help="Of float32 and complex64.",
+)
+@click.option("--batch", type=_size, default=1, show_default=True, help="Products in a stack.")
+@click.option(
+    "--arrays", is_flag=True, help="Operands are Arrays: wall time from device to device, without NumPy."
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers."
+)
 @_device_option
 @click.option("--rounds", type=click.IntRange(1, 1000), default=7, show_default=True)
 @click.option(
@@ -125,6 +150,11 @@ def bench_command(
     first_calls: bool,
     kernels: tuple[str, ...],
     dtype: str,
+    layout: str,
+    precision: Precision,
+    batch: int,
+    arrays: bool,
+    seed: int,
     device: str | None,
     rounds: int,
     limit: float,
@@ -132,9 +162,10 @@ def bench_command(
     plot_file: Path | None,
 ) -> None:
     """Time kernels and NumPy on random matrices, M x K times K x N."""
-    size = None if m is None or n is None or k is None else Size(m, n, k)
-    _check_call(ctx, size, m is not None, climb, first_calls, plot_file)
-    element_type = dtype_named(dtype)
+    size = None if m is None or n is None or k is None else Size(m, n, k, batch)
+    drawn = _Drawn(dtype_named(dtype), layout, seed)
+    terms = Terms(precision, arrays)
+    _check_call(ctx, size, m is not None, climb, plot_file)
     kernel_names(kernels)
     _check_files(json_file, plot_file)
     console = report.new_console()
@@ -142,16 +173,16 @@ def bench_command(
         measured = _cold(console, size, kernels or ("auto",), dtype, device)
         _write(json_file, measured)
         return
-    sizes = [size] if size is not None else ladder(max_work)
+    sizes = [size] if size is not None else [replace(cube, batch=batch) for cube in ladder(max_work)]
     rules = Rules(rounds, limit)
     queue = new_queue(find_device(device), profiling=True)
     own = device_info(queue.device)
-    check_memory(sizes[-1], element_type, own)
+    check_memory(sizes[-1], drawn.dtype, own, terms)
     with _progress() as on_step:
-        track = Track(queue, kernel_names(kernels), rules, on_step)
-        rungs = list(_climb(track, sizes, element_type, on_step))
+        track = Track(queue, kernel_names(kernels), rules, on_step, terms)
+        rungs = list(_climb(track, sizes, drawn, on_step))
     _show(console, own, rungs, climb)
-    _write(json_file, report.bench_json(own, rules, rungs))
+    _write(json_file, report.bench_json(own, rules, rungs, seed))
     if plot_file is not None:
         draw: Any = plots.ladder if climb else lambda rungs, *rest: plots.bench(rungs[0], *rest)
         draw(rungs, own.name, plot_file)
@@ -291,16 +322,24 @@ def _tuning_step(at: tuner.Progress) -> str:
     return f"{at.problem}: {at.tried} of {at.total}{best}; {at.seconds_left:.0f} s left"
 
 
+# What --cold cannot measure: it times plain calls, NumPy arrays in and out, in a fresh process.
+_WARM_ONLY = ("layout", "precision", "batch", "arrays", "seed", "rounds", "limit")
+
+
 def _check_call(
-    ctx: click.Context, size: Size | None, any_size: bool, climb: bool, first_calls: bool, plot: Path | None
+    ctx: click.Context, size: Size | None, any_size: bool, climb: bool, plot: Path | None
 ) -> None:
-    """Reject combinations of sizes, --ladder, --cold and --plot that make no sense."""
+    """Reject combinations of sizes, --ladder, --cold and others that make no sense."""
+    first_calls = ctx.params["first_calls"]
     if climb and (any_size or first_calls):
         ctx.fail("--ladder has its own sizes and goes without M N K and --cold")
     if not climb and size is None:
         ctx.fail("Give M N K (rows of A, columns of B, columns of A), or --ladder.")
     if first_calls and plot:
         ctx.fail("--cold draws nothing: leave --plot out")
+    given = [name for name in _WARM_ONLY if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    if first_calls and given:
+        ctx.fail(f"--cold times plain calls: leave --{', --'.join(given)} out")
 
 
 def _check_files(json_file: Path | None, plot_file: Path | None) -> None:
@@ -317,33 +356,54 @@ def _check_files(json_file: Path | None, plot_file: Path | None) -> None:
         plots.check(plot_file)
 
 
-def _climb(track: Track, sizes: Sequence[Size], dtype: np.dtype[Any], on_step: Step) -> Iterator[Rung]:
+@dataclass(frozen=True)
+class _Drawn:
+    """How operands are drawn."""
+
+    dtype: np.dtype[Any]
+    layout: str
+    seed: int
+
+
+def _climb(track: Track, sizes: Sequence[Size], drawn: _Drawn, on_step: Step) -> Iterator[Rung]:
     """Run each size in turn, until every kernel is too slow."""
     for size in sizes:
         if len(sizes) == 1:
-            track.probe(size, dtype)
-        on_step(f"{size} {dtype}")
-        yield track.race(*random_pair(size, dtype))
+            track.probe(size, drawn.dtype, drawn.layout)
+        on_step(f"{size} {drawn.dtype}")
+        yield track.race(*random_pair(size, drawn.dtype, drawn.seed, drawn.layout))
         expected = [track.expected(name, size.work) for name in track.kernels]
         if all(seconds is None or seconds > track.rules.limit for seconds in expected):
             return
 
 
 def _show(console: Console, device: DeviceInfo, rungs: Sequence[Rung], climb: bool) -> None:
-    console.print(f"{device.name} ({device.platform}, driver {device.driver_version})")
-    console.print(f"NumPy {np.__version__} on the host; {rungs[0].dtype}")
+    first = rungs[0]
+    console.print(report.broken(f"{device.name} ({device.platform}, driver {device.driver_version})"))
+    if not first.terms.arrays:
+        console.print(f"NumPy {np.__version__} on the host")
+    for line in report.clock(first.terms):
+        console.print(line)
     console.print()
     if climb:
-        for title, what in (("time", "time"), ("speed-up over sequential", "speed-up")):
-            console.print(f"{title}, by M N K")
-            console.print(report.ladder_table(rungs, what))
-            console.print()
+        what_of = f"{first.dtype} {first.layout}, by M N K"
+        for title, what in (
+            (f"median time, {what_of}", "time"),
+            (f"speed-up over sequential, {what_of}", "speed-up"),
+        ):
+            console.print(title)
+            for table in report.ladder_tables(rungs, what):
+                console.print(table)
+                console.print()
     else:
-        console.print(f"{rungs[0].size}")
-        console.print(report.bench_table(rungs[0]))
+        console.print(first.title)
+        console.print(report.bench_table(first))
+        console.print()
+        for line in report.configurations(first):
+            console.print(report.broken(line))
         console.print()
     for line in report.notes(rungs):
-        console.print(line)
+        console.print(report.broken(line))
 
 
 def _cold(

@@ -1,14 +1,22 @@
-"""One product computed by several contestants: its operands, the right result, the contestants."""
+"""One product computed by several contestants: its operands, the right result, the contestants, the clock.
+
+There is one clock for all: wall time. It runs from host to host (NumPy arrays in, NumPy array out, given as
+``out=``), or from device to device (pyopencl Arrays in and out, until the queue is idle). The device's own
+time, of a kernel's launches alone, stands beside it.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
+from numpy.typing import NDArray
 
 from ..checks import reference
 from ..errors import DeviceMemoryError, unknown_name
@@ -19,29 +27,44 @@ from ..opencl.host_memory import allocate, check_size
 from ..plan import Matmul
 from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENT_TYPES, dtype_of
+from ..problem.words import Precision
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 NUMPY = "numpy"
 # The most multiply-adds of a check: NumPy has a fast product for some types only.
 _CHECK_FAST, _CHECK_SLOW = 2 * 10**10, 10**8
+_SLICE = 0.01  # seconds: a sample of a short call is the mean of as many calls as fill this
+_LONG = 0.2  # seconds: a longer call is a sample by itself, the first one too
+PAUSE = 0.11  # seconds: NumPy's threads spin for up to 0.1 s after a product, and would occupy a core
+THREADED = 10**5  # multiply-adds: NumPy computes smaller products in one thread
 
 
 @dataclass(frozen=True)
 class Size:
-    """M, N and K of one product."""
+    """M, N and K of a product, and how many of them lie in a stack."""
 
     m: int
     n: int
     k: int
+    batch: int = 1
 
     @property
     def work(self) -> int:
-        """M N K, the multiply-adds."""
-        return self.m * self.n * self.k
+        """The multiply-adds: M N K for each product of the stack."""
+        return self.m * self.n * self.k * self.batch
+
+    @property
+    def stack(self) -> tuple[int, ...]:
+        """The axes of an operand before its rows and columns: none for a single product."""
+        return (self.batch,) if self.batch > 1 else ()
 
     def shrunk(self, work: float) -> Size:
-        """A size of about *work* multiply-adds: long sides are cut to one length, short ones stay."""
+        """A size of about *work* multiply-adds: a shorter stack, then one product with its long sides cut to
+        one length; short sides stay."""
+        one = self.m * self.n * self.k
+        if work > one:
+            return replace(self, batch=max(1, min(self.batch, round(work / one))))
         short, middle, _ = sorted((self.m, self.n, self.k))
         side = work ** (1 / 3)
         if short < side:
@@ -51,7 +74,20 @@ class Size:
         return Size(*(max(1, min(length, round(side))) for length in (self.m, self.n, self.k)))
 
     def __str__(self) -> str:
-        return f"{self.m} x {self.n} x {self.k}"
+        return f"{self.batch} of " * (self.batch > 1) + f"{self.m} x {self.n} x {self.k}"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What holds for all contestants: the precision, and whether operands are Arrays or NumPy arrays."""
+
+    precision: Precision = "highest"
+    arrays: bool = False
+
+    @property
+    def clock(self) -> str:
+        """From where to where wall time runs."""
+        return "device to device" if self.arrays else "host to host"
 
 
 def ladder(top: float = 1e10) -> list[Size]:
@@ -62,10 +98,27 @@ def ladder(top: float = 1e10) -> list[Size]:
 
 @dataclass(frozen=True)
 class Sample:
-    """One run, in seconds."""
+    """One measurement, in seconds: wall time of a call, and the device's time for the launches of a call."""
 
     wall: float
     device: float | None = None
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """Wall seconds of one call: the mean of as many as fill a slice, after one that is not timed.
+
+    A long call is timed the first time.
+    """
+    once = _elapsed(call, 1)
+    return once if once > _LONG else _elapsed(call, max(1, int(_SLICE / once)))
+
+
+def _elapsed(call: Callable[[], object], count: int) -> float:
+    """Mean wall seconds of *count* calls."""
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
@@ -75,7 +128,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
     return dtype_of(name)
 
 
-def random_matrix(rng: np.random.Generator, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+def random_matrix(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Normally distributed numbers; small whole numbers for integer types."""
     if dtype.kind in "biu":
         low, high = {"b": (0, 2), "u": (0, 16), "i": (-8, 8)}[dtype.kind]
@@ -86,10 +139,31 @@ def random_matrix(rng: np.random.Generator, shape: tuple[int, int], dtype: np.dt
     return rng.standard_normal(shape, dtype=own).astype(dtype, copy=False)
 
 
-def random_pair(size: Size, dtype: np.dtype[Any], seed: int = 0) -> tuple[Array, Array]:
-    """A and B of that size."""
+def random_pair(size: Size, dtype: np.dtype[Any], seed: int = 0, layout: str = "NN") -> tuple[Array, Array]:
+    """A and B of that size. One whose letter of *layout* is T is stored transposed: a view."""
     rng = np.random.default_rng(seed)
-    return random_matrix(rng, (size.m, size.k), dtype), random_matrix(rng, (size.k, size.n), dtype)
+    shapes = ((size.m, size.k), (size.k, size.n))
+    a, b = (
+        random_matrix(rng, (*size.stack, *shape), dtype)
+        if letter == "N"
+        else random_matrix(rng, (*size.stack, *reversed(shape)), dtype).swapaxes(-1, -2)
+        for letter, shape in zip(layout, shapes, strict=True)
+    )
+    return a, b
+
+
+def size_of(a: Array, b: Array) -> Size:
+    """The size of ``a @ b``, where both are matrices or both are stacks of as many."""
+    return Size(a.shape[-2], b.shape[-1], a.shape[-1], math.prod(a.shape[:-2]))
+
+
+def layout_of(a: Array, b: Array) -> str:
+    """A letter for each operand: T if it is stored transposed."""
+    return "".join("T" if _is_transposed(x) else "N" for x in (a, b))
+
+
+def _is_transposed(x: Array) -> bool:
+    return not x.flags.c_contiguous and x.swapaxes(-1, -2).flags.c_contiguous
 
 
 class Check:
@@ -101,26 +175,31 @@ class Check:
     def __init__(self, a: Array, b: Array, operands: float = 0.0) -> None:
         fast = a.dtype.kind in "fcV" and a.dtype not in (np.dtype(np.float64), np.dtype(np.complex128))
         budget = _CHECK_FAST if fast else _CHECK_SLOW
-        (m, k), n = a.shape, b.shape[1]
-        count = min(m, max(1, budget // (k * n)))
+        self.size = size = size_of(a, b)
+        m, k = size.m, size.k
+        count = min(m, max(1, budget // (k * size.n * size.batch)))
         self.rows = np.unique(np.linspace(0, m - 1, count).astype(np.int64))
-        self.a, self.b, self.operands = a[self.rows], b, operands
+        self.a, self.b, self.operands = a[..., self.rows, :], b, operands
         self.right = reference.matmul(self.a, b)
         self.limit = reference.limit(k) * (2 if a.dtype.kind == "c" else 1)
 
     def ratio(self, got: Array) -> float:
         return reference.error_ratio(
-            got[self.rows], self.a, self.b, result=self.right, operands=self.operands
+            got[..., self.rows, :], self.a, self.b, result=self.right, operands=self.operands
         )
 
 
 class Contestant(Protocol):
-    """Something that computes the product."""
+    """Something that computes the product. ``kernel`` is what computes it: "auto" has chosen one."""
 
     name: str
+    kernel: str | None
     config: TileConfig | None
 
     def run(self) -> Sample: ...
+
+    def spoil(self) -> None:
+        """Write something wrong over the result, so that nobody passes with an earlier one."""
 
     def result(self) -> Array: ...
 
@@ -128,79 +207,134 @@ class Contestant(Protocol):
 class OnNumpy:
     """numpy.matmul on the host."""
 
-    def __init__(self, a: Array, b: Array) -> None:
+    def __init__(self, board: Board) -> None:
         self.name = NUMPY
+        self.kernel: str | None = None
         self.config: TileConfig | None = None
-        self.a, self.b = a, b
-        self._result: Array = np.empty(0)
+        self.board = board
 
     def run(self) -> Sample:
-        start = time.perf_counter()
-        self._result = np.matmul(self.a, self.b)
-        return Sample(time.perf_counter() - start)
+        board = self.board
+        return Sample(seconds_of(lambda: np.matmul(board.host_a, board.host_b, out=board.host_out)))
+
+    def spoil(self) -> None:
+        self.board.spoil()
 
     def result(self) -> Array:
-        return self._result
+        return self.board.host_out
 
 
-class OnDevice:
-    """A kernel, with the operands on the device."""
+class OnArrays:
+    """A kernel on pyopencl Arrays: wall time from device to device."""
 
     def __init__(self, name: str, board: Board) -> None:
         self.name, self.board = name, board
-        self.plan = Matmul(board.a, board.b, out=board.out, kernel=name, queue=board.queue)
-        self.config = self.plan.config
+        self.plan = board.plan_for_arrays(name)
+        self.kernel, self.config = self.plan.kernel, self.plan.config
 
     def run(self) -> Sample:
-        start = time.perf_counter()
-        events = self.plan.enqueue(self.board.a, self.board.b, out=self.board.out)
+        device = self._device_seconds()
+        return Sample(seconds_of(self._call), device)
+
+    def _call(self) -> None:
+        self._enqueue()
         self.board.queue.finish()
-        wall = time.perf_counter() - start
-        return Sample(wall, (events[-1].profile.end - events[0].profile.start) * 1e-9 or None)
+
+    def _enqueue(self) -> list[cl.Event]:
+        return self.plan.enqueue(self.board.a, self.board.b, out=self.board.out)
+
+    def _device_seconds(self) -> float | None:
+        """From the start of the first launch to the end of the last, if the driver reports it."""
+        events = self._enqueue()
+        self.board.queue.finish()
+        return (events[-1].profile.end - events[0].profile.start) * 1e-9 or None
+
+    def spoil(self) -> None:
+        self.board.spoil()
 
     def result(self) -> Array:
         return self.board.read()
 
 
+class OnHost(OnArrays):
+    """A kernel on NumPy arrays: wall time from host to host. The device's time is that of Arrays."""
+
+    def __init__(self, name: str, board: Board) -> None:
+        super().__init__(name, board)
+        self.host_plan = board.plan_for_numpy(name)
+        self.kernel, self.config = self.host_plan.kernel, self.host_plan.config
+
+    def _call(self) -> None:
+        self.host_plan(self.board.host_a, self.board.host_b, out=self.board.host_out)
+
+    def result(self) -> Array:
+        return self.board.host_out
+
+
 class Board:
-    """The operands on the device, and one buffer for the result of every kernel in turn."""
+    """The operands on the host and on the device, and in both places one result for every kernel in turn."""
 
-    def __init__(self, queue: cl.CommandQueue, a: Array, b: Array, out_dtype: np.dtype[Any]) -> None:
-        self.queue = queue
-        out = np.empty((a.shape[0], b.shape[1]), out_dtype)
-        self.a, a_memory = self._place(a, "a")
-        self.b, b_memory = self._place(b, "b")
-        self.out, self._memory = self._place(out, "out")
-        for memory, source in ((a_memory, a), (b_memory, b)):
-            cl.enqueue_copy(queue, memory, np.ascontiguousarray(source).view(np.uint8))
+    def __init__(self, queue: cl.CommandQueue, a: Array, b: Array, out_dtype: np.dtype[Any], terms: Terms):
+        self.queue, self.terms = queue, terms
+        self.host_a, self.host_b = a, b
+        self.host_out: Array = np.empty((*a.shape[:-1], b.shape[-1]), out_dtype)
+        self.a, self.b = (self._copied(x, name) for name, x in (("a", a), ("b", b)))
+        self.out, self._memory = self._placed(self.host_out, "out")
 
-    def _place(self, x: Array, argument: str) -> tuple[cla.Array, cl.Buffer]:
-        buffer = allocate(self.queue.context, x.nbytes, device_info(self.queue.device), argument)
-        return cla.Array(self.queue, x.shape, x.dtype, data=buffer), buffer
+    def plan_for_arrays(self, kernel: str) -> Matmul[cla.Array]:
+        return Matmul(
+            self.a, self.b, out=self.out, kernel=kernel, precision=self.terms.precision, queue=self.queue
+        )
+
+    def plan_for_numpy(self, kernel: str) -> Matmul[NDArray[Any]]:
+        return Matmul(
+            self.host_a,
+            self.host_b,
+            out=self.host_out,
+            kernel=kernel,
+            precision=self.terms.precision,
+            queue=self.queue,
+        )
+
+    def _copied(self, x: Array, argument: str) -> cla.Array:
+        """An Array with the numbers and the layout of *x*."""
+        dense = x if _is_transposed(x) else np.ascontiguousarray(x)
+        stored = dense.swapaxes(-1, -2) if _is_transposed(x) else dense
+        array, memory = self._placed(dense, argument)
+        cl.enqueue_copy(self.queue, memory, stored.view(np.uint8))
+        return array
+
+    def _placed(self, x: Array, argument: str) -> tuple[cla.Array, cl.Buffer]:
+        """An Array with the shape and the strides of *x*, and its memory."""
+        memory = allocate(self.queue.context, x.nbytes, device_info(self.queue.device), argument)
+        return cla.Array(self.queue, x.shape, x.dtype, strides=x.strides, data=memory), memory
 
     def spoil(self) -> None:
-        """Set every bit of the result (NaN in floats), so that no kernel passes with an earlier result."""
+        """Set every bit of both results (NaN in floats), so that no kernel passes with an earlier result."""
+        self.host_out.view(np.uint8).fill(255)
         cl.enqueue_fill_buffer(self.queue, self._memory, np.full(1, 255, np.uint8), 0, self.out.nbytes)
         self.queue.finish()
 
     def read(self) -> Array:
+        """The result on the device."""
         result = np.empty(self.out.shape, self.out.dtype)
         cl.enqueue_copy(self.queue, result.view(np.uint8), self._memory)
         return result
 
 
-def check_memory(size: Size, dtype: np.dtype[Any], device: DeviceInfo) -> None:
+def check_memory(size: Size, dtype: np.dtype[Any], device: DeviceInfo, terms: Terms) -> None:
     """Raise DeviceMemoryError if operands and result do not fit the device.
 
+    They are there twice if operands are NumPy arrays: for the calls, and for the device's own time.
     Call it before random operands are generated, which takes time.
     """
     out_dtype = dtype_of(problem_of(size.m, size.n, size.k, dtype).out_type)
     shapes = {"a": (size.m, size.k), "b": (size.k, size.n), "out": (size.m, size.n)}
     total = 0
     for argument, (rows, columns) in shapes.items():
-        nbytes = rows * columns * (out_dtype if argument == "out" else dtype).itemsize
+        nbytes = size.batch * rows * columns * (out_dtype if argument == "out" else dtype).itemsize
         check_size(nbytes, device, argument)
-        total += nbytes
+        total += nbytes * (1 if terms.arrays else 2)
     if total > device.global_mem_size:
         raise DeviceMemoryError(
             f"a, b and out need {total} bytes; device {device.name!r} has {device.global_mem_size}"

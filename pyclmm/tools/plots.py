@@ -55,8 +55,8 @@ def bench(rung: Rung, device: str, path: Path) -> None:
     axes.set_xlim(10 ** math.floor(math.log10(min(rates))), 10 ** math.ceil(math.log10(max(rates)) + 0.6))
     axes.grid(True, which="major", alpha=0.3)
     axes.tick_params(axis="x", which="minor", labelbottom=False)
-    axes.set_xlabel(f"GFLOP/s (speed-up over {BASELINE})")
-    axes.set_title(f"{rung.size} {rung.dtype}, {device}", fontsize="medium")
+    axes.set_xlabel(f"GFLOP/s, {rung.terms.clock} (speed-up over {BASELINE})")
+    axes.set_title(f"{rung.title}, {device}", fontsize="medium")
     figure.savefig(path, dpi=150)
 
 
@@ -73,7 +73,8 @@ def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
     for index, name in enumerate(row.kernel for row in rungs[0].rows):
         _line(times, rungs, name, "seconds", _style(index, name))
         _line(speedups, rungs, name, "speedup", _style(index, name))
-    for axes, label in ((times, "time, seconds"), (speedups, f"speed-up over {BASELINE}")):
+    clock = rungs[0].terms.clock
+    for axes, label in ((times, f"time, {clock}, seconds"), (speedups, f"speed-up over {BASELINE}")):
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel("work, M N K")
@@ -82,7 +83,7 @@ def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
     times.legend(fontsize="small")
     if any(row.extrapolated for rung in rungs for row in rung.rows):
         speedups.set_title(f"hollow: {BASELINE} extrapolated", fontsize="small")
-    figure.suptitle(f"{rungs[0].dtype}, {device}", fontsize="medium")
+    figure.suptitle(f"{rungs[0].dtype} {rungs[0].layout}, {device}", fontsize="medium")
     figure.savefig(path, dpi=150)
 
 

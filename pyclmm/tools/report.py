@@ -1,6 +1,7 @@
 """Measurements as tables for people and as JSON for programs.
 
-Text is plain ASCII and tables keep their natural width, so nothing is cut in a pipe or a file.
+Text is plain ASCII and looks the same on a terminal, in a pipe and in a file. Nothing is cut. Tables of
+`pyclmm bench` fit PAGE columns, and its lines are broken there.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -21,11 +23,13 @@ from rich.table import Table
 from ..kernels.device import DeviceInfo
 from ..kernels.rates import MEANINGS, Rates, as_numbers
 from ..version import __version__
-from .bench import BASELINE, Row, Rules, Rung
+from .bench import BASELINE, SCATTER, Row, Rules, Rung
+from .contest import Terms
 from .tuner import Search
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
-JSON_FORMAT = 1
+JSON_FORMAT = 2
+PAGE = 80  # columns
 _WIDTH = 1000  # wider than any table: rich would cut numbers to fit a narrow terminal or a pipe
 
 
@@ -35,9 +39,11 @@ def new_console() -> Console:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """*value* with that many significant digits and no exponent."""
+    """*value* with that many significant digits; no exponent but for values under 0.0001."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
+    if abs(value) < 1e-4:
+        return f"{value:.{digits - 1}e}"
     return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
@@ -49,15 +55,15 @@ def duration(seconds: float) -> str:
 
 def new_table(*columns: str, text: Iterable[str] = ()) -> Table:
     """A table whose columns are numbers, set right, but for those named in *text*."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for name in columns:
         table.add_column(name, justify="left" if name in text else "right", no_wrap=True)
     return table
 
 
-def _config(row: Row) -> str:
-    sizes = row.config.as_dict() if row.config else {}
-    return " ".join(f"{name}={value}" for name, value in sizes.items())
+def broken(line: str) -> str:
+    """*line* in lines of PAGE columns; those after the first are indented."""
+    return textwrap.fill(line, PAGE, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -67,8 +73,10 @@ def _milliseconds(seconds: float | None) -> str:
 def _verdict(row: Row) -> str:
     if row.error_ratio is None or row.error_limit is None:
         return "-"
-    share = row.error_ratio / row.error_limit
-    return f"{'ok' if row.correct else 'WRONG'} ({share:.2g})"
+    if not row.correct:
+        return "WRONG"
+    share = 100 * row.error_ratio / row.error_limit
+    return "<0.1%" if 0 < share < 0.1 else f"{share:.2g}%"
 
 
 def _speedup(row: Row) -> str:
@@ -77,21 +85,24 @@ def _speedup(row: Row) -> str:
     return f"{'~' if row.extrapolated else ''}{significant(row.speedup)}"
 
 
-def measurements(row: Row) -> list[str]:
-    """The cells of one row after its kernel's name: see :data:`MEASUREMENTS`."""
-    gflops = "-" if row.gflops is None else significant(row.gflops)
-    return [_milliseconds(row.device), _milliseconds(row.wall), gflops, _speedup(row), _verdict(row)]
-
-
-MEASUREMENTS = ("device ms", "wall ms", "GFLOP/s", "speed-up", "error/bound")
+def clock(terms: Terms) -> list[str]:
+    """What the tables' times are, in two lines."""
+    data = "Arrays in and out, and the wait" if terms.arrays else "NumPy arrays in and out"
+    return [
+        f"Wall time of a call, {terms.clock} ({data}).",
+        "\"device ms\": the device's own time, of the kernel's launches alone.",
+    ]
 
 
 def bench_table(rung: Rung) -> Table:
-    """One size: a line for each kernel that ran."""
-    table = new_table("kernel", "tile", *MEASUREMENTS, text=("kernel", "tile"))
+    """One size: a line for each kernel that ran. GFLOP/s and speed-up follow from the median."""
+    columns = ("min ms", "median", "max", "GFLOP/s", "speed-up", "device\nms", "error\n/bound")
+    table = new_table("kernel", *columns, text=("kernel",))
     for row in rung.rows:
-        if row.reason is None:
-            table.add_row(row.kernel, _config(row), *measurements(row))
+        if row.seconds is not None and row.gflops is not None:
+            spread = (_milliseconds(x) for x in (row.walls[0], row.seconds, row.walls[-1]))
+            numbers = (significant(row.gflops), _speedup(row), _milliseconds(row.device), _verdict(row))
+            table.add_row(row.kernel, *spread, *numbers)
     return table
 
 
@@ -102,6 +113,17 @@ def rates_table(rates: Rates) -> Table:
         unit, meaning = MEANINGS[name]
         table.add_row(name, f"{value:.3g}" if value else "-", unit, meaning)
     return table
+
+
+def configurations(rung: Rung) -> list[str]:
+    """A line for each kernel with tile sizes: those it was built with, and what "auto" has chosen."""
+    lines = []
+    for row in rung.rows:
+        if row.samples and row.config is not None:
+            sizes = " ".join(f"{name}={value}" for name, value in row.config.as_dict().items())
+            words = ", ".join(filter(None, (row.chosen, sizes)))
+            lines += [f"{row.kernel}: {words}"] if words else []
+    return lines
 
 
 def tuning_table(searches: Sequence[Search]) -> Table:
@@ -131,17 +153,26 @@ def tuning_notes(searches: Sequence[Search]) -> list[str]:
 
 
 def notes(rungs: Sequence[Rung]) -> list[str]:
-    """What the tables cannot say: who did not run and why, and which speed-ups are estimates."""
-    lines = [line for row in rungs[0].rows for line in _absences(rungs, row.kernel)]
+    """What the tables cannot say: times that scatter, who did not run and why, estimated speed-ups."""
+    lines = [_warning(rung) for rung in rungs if rung.scattered]
+    lines += [line for row in rungs[0].rows for line in _absences(rungs, row.kernel)]
     for rung in rungs:
         for row in rung.wrong:
-            ratio = f"{row.error_ratio:.3g} over {row.error_limit:g}"
+            ratio = f"{row.error_ratio:.3g}, the bound is {row.error_limit:g}"
             lines.append(f"{row.kernel}: WRONG RESULT at {rung.size}: error {ratio}")
         if 0 < rung.checked_rows < rung.size.m:
             lines.append(f"checked at {rung.size}: {rung.checked_rows} of {rung.size.m} rows of the result")
     if any(row.extrapolated for rung in rungs for row in rung.rows):
         lines.append(f"~: {BASELINE} was too slow to run; its time is extrapolated from a smaller product")
     return lines
+
+
+def _warning(rung: Rung) -> str:
+    worst = ", ".join(f"{row.kernel} {significant(row.scatter, 2)}" for row in rung.scattered)
+    return (
+        f"WARNING: times at {rung.size} scatter by more than {SCATTER:g} (max/min): {worst}. "
+        "Repeat with nothing else running, or with more --rounds."
+    )
 
 
 def _absences(rungs: Sequence[Rung], kernel: str) -> list[str]:
@@ -156,27 +187,57 @@ def _absences(rungs: Sequence[Rung], kernel: str) -> list[str]:
         if reason is not None
     ]
     if end < len(rungs):
-        where = f" from {rungs[end].size} on" if len(rungs) > 1 else ""
+        where = f" from {rungs[end].size} on" if end else ""
         lines.append(f"{kernel}: not run{where}: {reasons[end]}")
     return lines
 
 
-def _cell(row: Row, text: str) -> str:
-    if row.reason is None:
-        return text
-    return "too slow" if row.too_slow else "-"
+def ladder_tables(rungs: Sequence[Rung], what: str) -> list[Table]:
+    """All sizes: *what* ("time" or "speed-up") by work and kernel, for the kernels that ran.
+
+    There are as many tables as it takes to fit PAGE columns.
+    """
+    head = [
+        ["M = N = K", *(str(rung.size.m) for rung in rungs)],
+        ["M N K", *(f"{rung.size.work:.2e}" for rung in rungs)],
+    ]
+    columns = [
+        [row.kernel, *(_cell(rung.row(row.kernel), what) for rung in rungs)]
+        for row in rungs[0].rows
+        if any(rung.row(row.kernel).reason is None for rung in rungs)
+    ]
+    return [_of_columns(head + some) for some in _pages(columns, PAGE - sum(map(_width, head)))]
 
 
-def ladder_table(rungs: Sequence[Rung], what: str) -> Table:
-    """All sizes: *what* ("time" or "speed-up") by work and kernel."""
-    table = new_table("M = N = K", "M N K", *(row.kernel for row in rungs[0].rows))
-    for rung in rungs:
-        cells = []
-        for row in rung.rows:
-            text = duration(row.seconds) if what == "time" and row.seconds else _speedup(row)
-            cells.append(_cell(row, text))
-        table.add_row(str(rung.size.m), f"{rung.size.work:.2e}", *cells)
+def _width(column: Sequence[str]) -> int:
+    """The width of a table's column, with the two blanks beside it."""
+    return max(map(len, column)) + 2
+
+
+def _pages(columns: list[list[str]], room: int) -> list[list[list[str]]]:
+    """The columns in groups that are *room* wide at most."""
+    pages: list[list[list[str]]] = []
+    left = 0
+    for column in columns:
+        if not pages or _width(column) > left:
+            pages.append([])
+            left = room
+        pages[-1].append(column)
+        left -= _width(column)
+    return pages
+
+
+def _of_columns(columns: Sequence[Sequence[str]]) -> Table:
+    table = new_table(*(column[0] for column in columns))
+    for cells in zip(*(column[1:] for column in columns), strict=True):
+        table.add_row(*cells)
     return table
+
+
+def _cell(row: Row, what: str) -> str:
+    if row.reason is not None:
+        return "too slow" if row.too_slow else "-"
+    return duration(row.seconds) if what == "time" and row.seconds else _speedup(row)
 
 
 def _finite(value: float | None) -> float | None:
@@ -188,8 +249,9 @@ def _row_json(row: Row) -> dict[str, Any]:
     return {
         "kernel": row.kernel,
         "config": row.config.as_dict() if row.config else None,
+        "chosen": row.chosen,
+        "wall_s": row.seconds,
         "device_s": row.device,
-        "wall_s": row.wall,
         "device_samples_s": [s.device for s in row.samples],
         "wall_samples_s": [s.wall for s in row.samples],
         "gflops": row.gflops,
@@ -208,8 +270,12 @@ def _rung_json(rung: Rung) -> dict[str, Any]:
         "m": size.m,
         "n": size.n,
         "k": size.k,
+        "batch": size.batch,
         "work": size.work,
         "dtype": rung.dtype,
+        "layout": rung.layout,
+        "precision": rung.terms.precision,
+        "wall": rung.terms.clock,
         "checked_rows": rung.checked_rows,
         "rows": [_row_json(row) for row in rung.rows],
     }
@@ -251,11 +317,12 @@ def header_json(device: DeviceInfo) -> dict[str, Any]:
     }
 
 
-def bench_json(device: DeviceInfo, rules: Rules, rungs: Sequence[Rung]) -> dict[str, Any]:
-    """Everything that was measured; times in seconds."""
+def bench_json(device: DeviceInfo, rules: Rules, rungs: Sequence[Rung], seed: int = 0) -> dict[str, Any]:
+    """Everything that was measured; times in seconds. GFLOP/s and speed-ups follow from median wall times."""
     return header_json(device) | {
         "rounds": rules.rounds,
         "limit_s": rules.limit,
         "baseline": BASELINE,
+        "seed": seed,
         "products": [_rung_json(rung) for rung in rungs],
     }

@@ -56,6 +56,17 @@ def test_each_peer_has_a_picture_of_matrix_units(pictures):
     assert lines(axes[2]) == {"wgmma NN": pytest.approx([4.0]), "cuBLAS": pytest.approx([8.0])}
 
 
+def test_cublas_is_drawn_at_its_best(pictures):
+    common = {"kernel": "wgmma", "precision": "highest", "peer": "float16", "dtype": "float16"}
+    times = {"NN": 4e-6, "NT": 1e-6, "TN": 2e-6}
+    rows = [
+        {**common, "shape": [100, 100, 100], "seconds": 2e-6, "layout": layout, "cublas_seconds": seconds}
+        for layout, seconds in times.items()
+    ]
+    (axes,) = pictures.matrix_units(ABOUT | {"rows": rows}).axes
+    assert lines(axes)["cuBLAS"] == pytest.approx([2.0])
+
+
 def test_products_by_parts_have_a_third_of_the_limit(pictures):
     about = {"peer": "float32", "precision": "high"}
     device = "NVIDIA H200"

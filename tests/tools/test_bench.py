@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +16,10 @@ from pyclmm.errors import ArgumentError, BuildError, DeviceMemoryError, PyclmmEr
 from pyclmm.kernels import KERNELS
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
+from pyclmm.plan import Matmul
 from pyclmm.tools import cold, contest, plots, report
 from pyclmm.tools.bench import BASELINE, Row, Rules, Rung, Track, kernel_names
-from pyclmm.tools.contest import NUMPY, Sample, Size, check_memory, ladder, random_pair
+from pyclmm.tools.contest import NUMPY, Sample, Size, Terms, check_memory, ladder, random_pair
 
 F32 = np.dtype(np.float32)
 
@@ -51,6 +53,8 @@ def test_the_ladder_has_the_sizes_of_the_course():
         (Size(1, 4096, 4096), 1e6),
         (Size(1, 1, 10**8), 1e6),
         (Size(5000, 3, 5000), 1e6),
+        (Size(20, 30, 40, 1000), 1e6),
+        (Size(100, 200, 300, 1000), 1e6),
     ],
     ids=str,
 )
@@ -92,24 +96,84 @@ def test_every_kernel_is_measured_and_right(queue, dtype):
         if result.reason is None:
             assert result.correct, result
             assert len(result.samples) == 2
-            assert result.wall > 0
+            assert 0 < result.walls[0] <= result.seconds <= result.walls[1]
             assert math.isclose(result.gflops, result.flops / result.seconds / 1e9)
             assert result.flops == 2 * 9 * 7 * 21 * (4 if dtype.startswith("complex") else 1)
     assert rung.row("naive").reason is None
     assert rung.row(BASELINE).speedup == 1.0
 
 
-def test_device_time_is_within_wall_time(queue):
-    rung = Track(queue, ["naive"], Rules(rounds=3)).race(*random_pair(Size(64, 64, 64), F32))
-    for sample in rung.row("naive").samples:
-        assert sample.device is not None
-        assert 0 < sample.device < sample.wall
-    assert rung.row(NUMPY).device is None
+@pytest.mark.parametrize("terms", [Terms(arrays=True), Terms()], ids=["arrays", "numpy"])
+def test_the_device_has_a_time_of_its_own(queue, terms):
+    rung = Track(queue, ["naive"], Rules(rounds=3), terms=terms).race(*random_pair(Size(64, 64, 64), F32))
+    assert all(sample.device > 0 for sample in rung.row("naive").samples)
+    assert [r.kernel for r in rung.rows] == (["naive"] if terms.arrays else ["naive", NUMPY])
+    assert all(r.device is None for r in rung.rows if r.kernel == NUMPY)
+
+
+def test_speeds_follow_from_wall_time():
+    """One clock for all sides: NumPy has no other."""
+    fast = Row("naive", samples=(Sample(4e-6, 1e-6), Sample(2e-6, 1e-6), Sample(9e-6, 3e-6)), flops=8000)
+    assert fast.walls == [2e-6, 4e-6, 9e-6]
+    assert (fast.seconds, fast.device, fast.scatter) == (4e-6, 1e-6, 4.5)
+    assert fast.gflops == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("costs", "timed"),
+    [([1e-6] * 12000, 10000), ([1e-3] * 19, 10), ([0.19, 0.19], 1), ([0.5], 0)],
+    ids=["us", "ms", "0.19 s", "long"],
+)
+def test_a_sample_is_the_mean_of_a_slice_of_calls(monkeypatch, costs, timed):
+    """The first call of a sample is timed only if it is long."""
+    now, left = [0.0], iter(costs)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def call():
+        now[0] += next(left)
+
+    assert contest.seconds_of(call) == pytest.approx(costs[0])
+    assert len(costs) - len(list(left)) == pytest.approx(1 + timed, abs=1)
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("arrays", [True, False], ids=["arrays", "numpy"])
+def test_layouts_stacks_and_precisions_are_measured_and_right(queue, layout, arrays):
+    pair = random_pair(Size(9, 7, 21, batch=3), F32, layout=layout)
+    assert (pair[0].shape, pair[1].shape) == ((3, 9, 21), (3, 21, 7))
+    track = Track(queue, ["naive", "auto"], Rules(rounds=1), terms=Terms("medium", arrays))
+    rung = track.race(*pair)
+    assert all(r.correct for r in rung.rows)
+    assert rung.title == f'3 of 9 x 7 x 21 float32 {layout} "medium"'
+    assert rung.row("naive").flops == 2 * 3 * 9 * 7 * 21
+    assert rung.row("auto").chosen in {k.name for k in KERNELS}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "kinds"), [(True, ["Array"]), (False, ["Array", "ndarray"])], ids=["arrays", "numpy"]
+)
+def test_plans_have_the_precision_and_the_layout_that_was_asked_for(queue, monkeypatch, arrays, kinds):
+    seen = []
+
+    def plan(a, b, **keywords):
+        seen.append((type(a).__name__, a.strides, b.strides, keywords["precision"]))
+        return Matmul(a, b, **keywords)
+
+    monkeypatch.setattr(contest, "Matmul", plan)
+    pair = random_pair(Size(9, 7, 21), F32, layout="TN")
+    Track(queue, ["naive"], Rules(rounds=1), terms=Terms("high", arrays)).race(*pair)
+    assert seen == [(kind, (4, 36), (28, 4), "high") for kind in kinds]
+
+
+def test_another_seed_draws_other_numbers():
+    one, same, other = (random_pair(Size(3, 3, 3), F32, seed)[0] for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
 
 
 def test_rounds_are_interleaved(queue, monkeypatch):
     order = []
-    for kind in (contest.OnDevice, contest.OnNumpy):
+    for kind in (contest.OnArrays, contest.OnNumpy):
 
         def run(self, original=kind.run):
             order.append(self.name)
@@ -120,29 +184,33 @@ def test_rounds_are_interleaved(queue, monkeypatch):
     assert order == ["naive", "flat", NUMPY] * 4  # the first round is not counted
 
 
-def test_a_kernel_that_writes_nothing_is_found(queue, monkeypatch):
+@pytest.mark.parametrize("arrays", [True, False], ids=["arrays", "numpy"])
+def test_a_kernel_that_writes_nothing_is_found(queue, monkeypatch, arrays):
     """The buffer may hold the right result of another kernel."""
-    original = contest.OnDevice.run
+    original = contest.OnArrays.run
 
     def run(self):
         return Sample(1e-6) if self.name == "flat" else original(self)
 
-    monkeypatch.setattr(contest.OnDevice, "run", run)
-    rung = Track(queue, ["naive", "flat"], Rules(rounds=1)).race(*random_pair(Size(8, 8, 8), F32))
+    monkeypatch.setattr(contest.OnArrays, "run", run)
+    track = Track(queue, ["naive", "flat"], Rules(rounds=1), terms=Terms(arrays=arrays))
+    rung = track.race(*random_pair(Size(8, 8, 8), F32))
     assert [r.kernel for r in rung.wrong] == ["flat"]
     assert any("flat: WRONG RESULT at 8 x 8 x 8" in line for line in report.notes([rung]))
 
 
-def test_one_wrong_element_is_found(queue, monkeypatch):
-    original = contest.OnDevice.result
+@pytest.mark.parametrize("batch", [1, 4])
+def test_one_wrong_element_is_found(queue, monkeypatch, batch):
+    original = contest.OnHost.result
 
     def result(self):
         got = original(self)
-        got[-1, -1] += 1e-3
+        got[..., -1, -1] += 1e-3
         return got
 
-    monkeypatch.setattr(contest.OnDevice, "result", result)
-    rung = Track(queue, ["naive"], Rules(rounds=1)).race(*random_pair(Size(30, 20, 10), F32))
+    monkeypatch.setattr(contest.OnHost, "result", result)
+    size = Size(30, 20, 10, batch)
+    rung = Track(queue, ["naive"], Rules(rounds=1)).race(*random_pair(size, F32))
     assert [r.kernel for r in rung.wrong] == ["naive"]
 
 
@@ -165,7 +233,7 @@ def test_a_refusal_is_a_row_with_its_reason(queue):
 def test_a_product_that_would_exceed_the_limit_does_not_run(queue):
     track = Track(queue, ["naive", BASELINE], Rules(rounds=1, limit=10.0))
     track.race(*random_pair(Size(10, 10, 10), F32))
-    track._pace[BASELINE] = (1000, 9.0, 9.0)
+    track._pace[BASELINE] = (1000, 9.0)
     rung = track.race(*random_pair(Size(20, 10, 10), F32))
     slow = rung.row(BASELINE)
     assert slow.too_slow
@@ -176,24 +244,24 @@ def test_a_product_that_would_exceed_the_limit_does_not_run(queue):
 
 
 def test_repetitions_end_at_the_limit(queue, monkeypatch):
-    monkeypatch.setattr(contest.OnDevice, "run", lambda self: Sample(0.4, 0.3))
+    monkeypatch.setattr(contest.OnArrays, "run", lambda self: Sample(0.4, 0.3))
     track = Track(queue, ["naive"], Rules(rounds=100, limit=1.0))
     rung = track.race(*random_pair(Size(2, 2, 2), F32))
     assert len(rung.row("naive").samples) == 3  # 0.4, 0.8, 1.2
-    monkeypatch.setattr(contest.OnDevice, "run", lambda self: Sample(0.6, 0.3))
+    monkeypatch.setattr(contest.OnArrays, "run", lambda self: Sample(0.6, 0.3))
     rung = Track(queue, ["naive"], Rules(rounds=100, limit=1.0)).race(*random_pair(Size(2, 2, 2), F32))
     assert len(rung.row("naive").samples) == 2  # the long first run counts
 
 
 def test_a_failing_driver_ends_one_contestant_only(queue, monkeypatch):
-    original = contest.OnDevice.run
+    original = contest.OnArrays.run
 
     def run(self):
         if self.name == "flat":
             raise cl.RuntimeError("lost\nthe device")
         return original(self)
 
-    monkeypatch.setattr(contest.OnDevice, "run", run)
+    monkeypatch.setattr(contest.OnArrays, "run", run)
     rung = Track(queue, ["naive", "flat"], Rules(rounds=1)).race(*random_pair(Size(4, 4, 4), F32))
     assert rung.row("flat").reason == "lost"
     assert rung.row("naive").correct
@@ -203,7 +271,7 @@ def test_a_kernel_that_does_not_build_names_the_compilers_error(queue, monkeypat
     def fail(self, name, board):
         raise BuildError("toy", "-DX", "clBuildProgram failed\n\n  error: naive.cl:3: no such type\n")
 
-    monkeypatch.setattr(contest.OnDevice, "__init__", fail)
+    monkeypatch.setattr(contest.OnHost, "__init__", fail)
     rung = Track(queue, ["naive"]).race(*random_pair(Size(4, 4, 4), F32))
     assert rung.row("naive").reason == "does not build: error: naive.cl:3: no such type"
     assert rung.row(NUMPY).correct
@@ -222,11 +290,15 @@ def test_probing_goes_up_in_tenfold_steps_and_stops_short_of_the_size(queue, mon
 def test_memory_is_checked_before_anything_is_drawn(queue):
     info = device_info(queue.device)
     with pytest.raises(DeviceMemoryError, match="a needs a buffer of 4000000000000 bytes"):
-        check_memory(Size(10**6, 1, 10**6), F32, info)
+        check_memory(Size(10**6, 1, 10**6), F32, info, Terms())
+    with pytest.raises(DeviceMemoryError, match="a needs a buffer of 4000000000000 bytes"):
+        check_memory(Size(1000, 1, 1000, batch=10**6), F32, info, Terms())
     small = replace(info, max_mem_alloc_size=1000, global_mem_size=2000)
-    check_memory(Size(10, 10, 10), F32, small)
+    check_memory(Size(10, 10, 10), F32, small, Terms(arrays=True))
     with pytest.raises(DeviceMemoryError, match="a, b and out need 2700 bytes"):
-        check_memory(Size(15, 15, 15), F32, small)
+        check_memory(Size(15, 15, 15), F32, small, Terms(arrays=True))
+    with pytest.raises(DeviceMemoryError, match="a, b and out need 2400 bytes"):
+        check_memory(Size(10, 10, 10), F32, small, Terms())
 
 
 # reports
@@ -240,7 +312,8 @@ def test_memory_is_checked_before_anything_is_drawn(queue):
         (123.4, "123"),
         (0.01234, "0.0123"),
         (9.99, "9.99"),
-        (1e-7, "0.000000100"),
+        (0.000123, "0.000123"),
+        (1e-7, "1.00e-07"),
     ],
 )
 def test_three_significant_digits(value, text):
@@ -254,19 +327,70 @@ def test_durations_have_a_unit_that_suits(seconds, text):
     assert report.duration(seconds) == text
 
 
+def printed(*tables):
+    console = report.new_console()
+    with console.capture() as capture:
+        for table in tables:
+            console.print(table)
+    return capture.get()
+
+
+def test_the_printed_speed_times_the_printed_time_is_the_work(queue):
+    size = Size(33, 65, 47, 2)
+    rung = Track(queue, ["naive", "packed"], Rules(rounds=3)).race(*random_pair(size, F32))
+    lines = [line.split() for line in printed(report.bench_table(rung)).splitlines()[3:]]
+    assert [line[0] for line in lines] == ["naive", "packed", NUMPY]
+    for _, least, median, most, gflops, *_ in lines:
+        assert float(gflops) * 1e9 * float(median) * 1e-3 == pytest.approx(2 * size.work, rel=0.01)
+        assert float(least) <= float(median) <= float(most)
+
+
+def test_tables_fit_eighty_columns():
+    """The widest numbers: a microsecond, and a speed-up over minutes."""
+    name = max((k.name for k in KERNELS), key=len)
+    widest = replace(row(name, 1.234e-6, 1), speedup=123456.7, extrapolated=True)
+    rung = Rung(Size(10, 10, 10), "float32", (widest, row(BASELINE, 123.4, 1)), 10)
+    assert max(map(len, printed(report.bench_table(rung)).splitlines())) <= 80
+    rows = tuple(replace(row(k.name, 1.234e-3), speedup=1.0) for k in KERNELS)
+    rungs = [Rung(size, "float32", rows, size.m) for size in ladder(1e18)]
+    for what in ("time", "speed-up"):
+        tables = report.ladder_tables(rungs, what)
+        assert max(map(len, printed(*tables).splitlines())) <= 80
+        assert [c.header for t in tables for c in t.columns[2:]] == [k.name for k in KERNELS]
+        assert all(t.row_count == len(rungs) for t in tables)
+
+
+def test_notes_are_broken_at_eighty_columns():
+    line = "kernel: not run: " + "a reason of many words " * 9
+    assert max(map(len, report.broken(line).splitlines())) <= 80
+    assert report.broken(line).split() == line.split()
+
+
+def test_times_that_scatter_give_a_warning():
+    def spread(kernel, *walls):
+        return replace(row(kernel, 1.0), samples=tuple(Sample(wall) for wall in walls))
+
+    rows = (spread("naive", 1.0, 1.2, 1.5), spread("flat", 3.0, 1.0, 1.2))
+    (line,) = report.notes([Rung(Size(3, 3, 3), "float32", rows, 3)])
+    assert line.startswith("WARNING: times at 3 x 3 x 3 scatter by more than 1.5 (max/min): flat 3.0.")
+
+
+def test_what_was_built_and_what_auto_chose_stand_below_the_table(queue):
+    rung = Track(queue, ["tiled", "auto"], Rules(rounds=1)).race(*random_pair(Size(64, 64, 64), F32))
+    tiled, auto = report.configurations(rung)
+    assert tiled.startswith("tiled: bm=")
+    assert auto.startswith(f"auto: {rung.row('auto').chosen}, bm=")
+
+
 def test_tables_keep_every_number_and_mark_estimates():
     rows = (
         replace(row("naive", 0.5), speedup=123456.0, extrapolated=True),
         Row(BASELINE, reason="would take long", too_slow=True),
     )
     rungs = [Rung(Size(10, 10, 10), "float32", rows, 10)]
-    console = report.new_console()
-    with console.capture() as capture:
-        console.print(report.bench_table(rungs[0]))
-        console.print(report.ladder_table(rungs, "time"))
-        console.print(report.ladder_table(rungs, "speed-up"))
-    text = capture.get()
-    for part in ("~123456", "500 ms", "too slow", "1.00e+03"):
+    text = printed(report.bench_table(rungs[0]), *report.ladder_tables(rungs, "time"))
+    text += printed(*report.ladder_tables(rungs, "speed-up"))
+    for part in ("~123456", "500 ms", "1.00e+03"):
         assert part in text
     assert report.notes(rungs) == [
         "sequential: not run: would take long",
@@ -294,6 +418,8 @@ def test_json_has_samples_device_versions_and_date(queue):
     assert data["date"].endswith("+00:00")
     (product,) = data["products"]
     assert (product["m"], product["n"], product["k"], product["work"]) == (4, 5, 6, 120)
+    assert (product["batch"], product["layout"], product["precision"]) == (1, "NN", "highest")
+    assert product["wall"] == "host to host"
     naive = product["rows"][0]
     assert naive["kernel"] == "naive"
     assert naive["correct"] is True

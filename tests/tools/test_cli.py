@@ -112,32 +112,57 @@ def test_bench_runs_only_the_kernels_asked_for_and_the_baseline():
     assert "float64" in shown.output
 
 
+def test_bench_says_where_its_clock_runs_from(tmp_path):
+    shown = run("bench", 5, 5, 5, "--kernel", "naive", "--rounds", 1)
+    assert "Wall time of a call, host to host (NumPy arrays in and out)." in shown.output
+    assert re.search(r"^numpy ", shown.output, re.M)
+    shown = run("bench", 5, 5, 5, "--kernel", "naive", "--rounds", 1, "--arrays")
+    assert "Wall time of a call, device to device (Arrays in and out, and the wait)." in shown.output
+    assert not re.search(r"^numpy ", shown.output, re.M | re.I)
+
+
+def test_bench_takes_layout_precision_batch_and_seed(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(cli, "random_pair", lambda *given: drawn.append(given) or contest.random_pair(*given))
+    shown = run(
+        *("bench", 5, 6, 7, "--kernel", "naive", "--rounds", 1, "--json", tmp_path / "b.json"),
+        *("--layout", "TN", "--precision", "high", "--batch", 3, "--seed", 9),
+    )
+    assert shown.exit_code == 0, shown.output
+    assert '3 of 5 x 6 x 7 float32 TN "high"' in shown.output
+    assert drawn == [(contest.Size(5, 6, 7, 3), np.dtype(np.float32), 9, "TN")]
+    data = json.loads((tmp_path / "b.json").read_text())
+    assert data["seed"] == 9
+    (product,) = data["products"]
+    assert (product["batch"], product["layout"], product["precision"]) == (3, "TN", "high")
+    assert all(r["correct"] for r in product["rows"])
+
+
 def test_the_ladder_names_kernels_that_are_too_slow(tmp_path, monkeypatch):
     """A kernel that takes 1 s for 1,000 multiply-adds is dropped after the first size."""
-    original = contest.OnDevice.run
+    original = contest.OnHost.run
 
     def run_slow(self):
         sample = original(self)
-        slow = 1.0 * self.board.a.shape[0] ** 3 / 1000
+        slow = 1.0 * self.board.host_a.shape[0] ** 3 / 1000
         return Sample(slow, slow) if self.name == "naive" else sample
 
-    monkeypatch.setattr(contest.OnDevice, "run", run_slow)
+    monkeypatch.setattr(contest.OnHost, "run", run_slow)
     files = tmp_path / "l.json", tmp_path / "l.svg"
     shown = run(
         *("bench", "--ladder", "--max-work", "1e5", "--limit", 5, "--rounds", 1),
         *("--kernel", "naive", "--json", files[0], "--plot", files[1]),
     )
     assert shown.exit_code == 0, shown.output
-    assert (
-        "naive: not run from 22 x 22 x 22 on: would take about 10.6 s, over the limit of 5 s" in shown.output
-    )
+    said = " ".join(shown.output.split())
+    assert "naive: not run from 22 x 22 x 22 on: would take about 10.6 s, over the limit of 5 s" in said
     assert "too slow" in shown.output
     assert [p["work"] for p in json.loads(files[0].read_text())["products"]] == [1000, 10648, 97336]
     assert "</svg>" in files[1].read_text()
 
 
 def test_the_ladder_ends_when_every_kernel_is_too_slow(monkeypatch):
-    monkeypatch.setattr(contest.OnDevice, "run", lambda self: Sample(4.9, 4.9))
+    monkeypatch.setattr(contest.OnHost, "run", lambda self: Sample(4.9, 4.9))
     monkeypatch.setattr(contest.Check, "ratio", lambda self, got: 0.0)
     shown = run("bench", "--ladder", "--limit", 5, "--rounds", 1, "--kernel", "naive")
     assert re.search(r"^ +22 .* too slow +too slow ", shown.output, re.M)
@@ -156,7 +181,7 @@ def test_bench_cold_shows_empty_and_warm_caches(tmp_path, monkeypatch):
 
 
 def test_a_wrong_result_is_exit_code_1(monkeypatch):
-    monkeypatch.setattr(contest.OnDevice, "result", lambda self: np.full((4, 4), 7, np.float32))
+    monkeypatch.setattr(contest.OnHost, "result", lambda self: np.full((4, 4), 7, np.float32))
     shown = run("bench", 4, 4, 4, "--kernel", "naive", "--rounds", 1)
     assert shown.exit_code == 1
     assert "WRONG" in shown.stdout
@@ -187,6 +212,10 @@ def test_kernels_asked_for_that_cannot_run_are_exit_code_2():
         (["bench", "--ladder", "--cold"], "--ladder has its own sizes"),
         (["bench", "--cold"], "Give M N K"),
         (["bench", "3", "3", "3", "--cold", "--plot", "x.png"], "--cold draws nothing"),
+        (["bench", "3", "3", "3", "--cold", "--batch", "2", "--seed", "1"], "leave --batch, --seed out"),
+        (["bench", "3", "3", "3", "--layout", "NX"], "'NX' is not one of 'NN', 'NT', 'TN', 'TT'"),
+        (["bench", "3", "3", "3", "--precision", "low"], "'low' is not one of 'highest', 'high', 'medium'"),
+        (["bench", "3", "3", "3", "--batch", "0"], "0 is not in the range x>=1"),
         (["bench", "3", "3", "3", "--kernel", "tyled"], "unknown kernel 'tyled': did you mean 'tiled'?"),
         (["bench", "3", "3", "3", "--dtype", "flot32"], "unknown dtype 'flot32': did you mean 'float32'"),
         (["bench", "3", "3", "3", "--device", "abacus"], "unknown device 'abacus': valid are '0:0'"),
@@ -246,7 +275,8 @@ def test_piped_output_is_plain_and_whole():
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     assert "…" not in done.stdout
-    assert re.search(r"^tiled +bm=\d+ bn=\d+ bk=\d+ .* ok \([0-9.]+\)$", done.stdout, re.M)
+    assert re.search(r"^tiled( +[0-9.]+){6} +[<0-9.]+%$", done.stdout, re.M)
+    assert re.search(r"^tiled: bm=\d+ bn=\d+ bk=\d+$", done.stdout, re.M)
 
 
 def test_no_driver_says_what_to_install(tmp_path):
