@@ -49,8 +49,7 @@ _CHECKED = 4100  # rows and columns of the largest result that is compared in wh
 
 
 class Random:
-    """Random numbers of one element type. Large operands repeat them: the time of a product stays the same.
-    """
+    """Random numbers of one element type. Large operands repeat them, which changes no time."""
 
     def __init__(self) -> None:
         self._numbers = np.random.default_rng(0).standard_normal(2**24 - 3, dtype=np.float32)
