@@ -8,11 +8,11 @@
  * A and B must be stored with the accumulator's bits and not be conjugated. The tile of an operand along K is
  * transposed by copying single elements. Macros: STAGES, 2 or more; FETCH_B, the k of a step before which the
  * copies of B are issued, at most the last k; those of register_tile.h.
- * Source: the PTX ISA manual, "Data Movement and Conversion Instructions".
  */
 #include "include/attributes.h"
 #include "include/types.h"
 #include "include/chunk.h"
+#include "gpu/async_copy.h"
 #include "gpu/register_tile.h"
 
 #if !defined(STAGES) || !defined(FETCH_B)
@@ -22,29 +22,11 @@
 #define LEAD (STAGES - 1)
 #define FETCH_STEP_A 1
 #define FETCH_STEP_B SMALLER(FETCH_B, SLICE_K - 1)
-#define DRAIN asm volatile("cp.async.wait_all;" ::: "memory")
+#define DRAIN copies_wait_all()
 
 typedef struct {
   Walk a, b;
 } Stream;
-
-#define COPY_ASYNC(cache, bytes, target, from, size)                                         \
-  asm volatile("cp.async." cache ".shared.global [%0], [%1], " bytes ", %2;" ::"r"(target), \
-               "l"(from), "r"(size)                                                         \
-               : "memory")
-
-/* With a source size of 0, the copy reads nothing and writes zeros. */
-INLINE void copy_async(__local ACC_T *to, __global const ACC_T *from, const int bytes, const bool valid)
-{
-  const uint target = (uint)(size_t)to;
-  const int size = valid ? bytes : 0;
-  if (bytes == 16)
-    COPY_ASYNC("cg", "16", target, from, size);
-  else if (bytes == 8)
-    COPY_ASYNC("ca", "8", target, from, size);
-  else
-    COPY_ASYNC("ca", "4", target, from, size);
-}
 
 INLINE void fetch_operand(
     Walk *w, __local ACC_T *tile, const int width, const int line, const int vec, const int across)
@@ -68,10 +50,10 @@ INLINE void fetch_a(Stream *s, __local ACC_T *stage)
 INLINE void fetch_b(Stream *s, __local ACC_T *stage)
 {
   fetch_operand(&s->b, stage + BK * LINE_A, BN, LINE_B, VEC_B, TRANS_B);
-  asm volatile("cp.async.commit_group;" ::: "memory");
+  copies_commit();
 }
 
 INLINE void land_tile(Stream *s, __local ACC_T *stage)
 {
-  asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+  copies_wait(STAGES - 2);
 }

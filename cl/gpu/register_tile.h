@@ -61,11 +61,12 @@ INLINE void find_place(Place *p, const int lid)
 
 /* A tile of WIDTH (BM or BN) x BK elements is filled in passes of PASS_X x PASS_K elements, VEC for each work-item.
  * `across` is 1 if k is the contiguous axis in global memory. Then neighbouring work-items read neighbouring k, if
- * possible a 32-byte sector, before the next x. Passes go along x first, then along k. */
+ * possible a 32-byte sector (more where there are more work-items than x), before the next x. Passes go along x first, then along k. */
 #define SMALLER(x, y) ((x) < (y) ? (x) : (y))
-#define RUN(vec) SMALLER(8, SMALLER(BK / (vec), WORK_ITEMS))
+#define LARGER(x, y) ((x) > (y) ? (x) : (y))
+#define RUN(width, vec) LARGER(WORK_ITEMS / (width), SMALLER(8, SMALLER(BK / (vec), WORK_ITEMS)))
 #define PASS_K(width, vec, across) \
-  ((across) ? RUN(vec) * (vec) : WORK_ITEMS * (vec) > (width) ? WORK_ITEMS * (vec) / (width) : 1)
+  ((across) ? RUN(width, vec) * (vec) : WORK_ITEMS * (vec) > (width) ? WORK_ITEMS * (vec) / (width) : 1)
 #define PASS_X(width, vec, across) (WORK_ITEMS * (vec) / PASS_K(width, vec, across))
 #define PASSES(width, vec) ((width) * BK / (vec) / WORK_ITEMS)
 
@@ -84,8 +85,8 @@ INLINE void begin_walk(
 {
   const int lid = get_local_id(0);
   const int pass_x = PASS_X(width, vec, across), pass_k = PASS_K(width, vec, across);
-  const int x = across ? lid / RUN(vec) : lid * vec % pass_x;
-  const int k = across ? lid % RUN(vec) * vec : lid * vec / pass_x;
+  const int x = across ? lid / RUN(width, vec) : lid * vec % pass_x;
+  const int k = across ? lid % RUN(width, vec) * vec : lid * vec / pass_x;
   w->at = origin + bytes * (across ? x * ld + k : k * ld + x);
   w->step_x = bytes * pass_x * (across ? ld : 1);
   w->step_k = bytes * pass_k * (across ? 1 : ld) - (width / pass_x - 1) * w->step_x;

@@ -4,6 +4,7 @@ Options of a configuration, besides the fields of TileConfig (``vec`` is CHUNK):
     held     1: tiles are staged in registers, in plain OpenCL C; 0: NVIDIA's asynchronous copies
     slices   into how many slices a step's K is cut within the work-group
     fetch_b  the k of a step at which the copies of B are issued (asynchronous copies only)
+    rows     1: the sums of all slices meet in local memory, and all work-items store rows (register_rows.h)
 """
 
 from __future__ import annotations
@@ -24,14 +25,23 @@ def is_held(config: TileConfig) -> bool:
     return config.option("held", 1) == 1
 
 
+def by_rows(config: TileConfig) -> bool:
+    """Whether all work-items store rows of out, from sums in local memory."""
+    return config.option("rows") == 1
+
+
 def work_items(config: TileConfig) -> int:
     """The work-group's size."""
     return (config.bm // config.tm) * (config.bn // config.tn) * slices(config)
 
 
 def local_bytes(config: TileConfig, itemsize: int) -> int:
-    """Bytes of local memory of a work-group's tiles, both padded: the most that any layout needs."""
-    return config.stages * config.bk * (config.bm + config.bn + 2 * config.vec) * itemsize
+    """Bytes of local memory of a work-group: its tiles, both padded, the most that any layout needs.
+
+    The sums of all slices take the place of the tiles."""
+    tiles = config.stages * config.bk * (config.bm + config.bn + 2 * config.vec)
+    sums = slices(config) * config.bm * (config.bn + config.vec) if by_rows(config) else 0
+    return max(tiles, sums) * itemsize
 
 
 def stored_as_summed(problem: GemmProblem, stored: str) -> bool:
@@ -56,7 +66,7 @@ class Side:
         """(rows of A or columns of B, elements of K) that all work-items together fill in a pass."""
         items = work_items(config)
         if self.across:
-            run = min(8, config.bk // self.vec, items)
+            run = max(items // self.width, min(8, config.bk // self.vec, items))
             return items // run, run * self.vec
         k = max(1, items * self.vec // self.width)
         return items * self.vec // k, k
@@ -103,9 +113,15 @@ def misfits(config: TileConfig, acc_type: str) -> Iterator[str]:
         broken.append(f"vec {c.vec}: accesses to {itemsize}-byte elements are {ACCESS} bytes or 1 element")
     if c.stages < 2 or (is_held(c) and c.stages != 2):
         broken.append(f"stages {c.stages}: must be 2 with held=1, 2 or more with asynchronous copies")
+    if by_rows(c) and c.split_k != 1:
+        broken.append(f"split_k {c.split_k}: must be 1 with rows=1, which stores out at once")
+    if by_rows(c) and c.tm * c.tn % slices(c):
+        broken.append(f"slices {slices(c)}: must divide {c.tm} x {c.tn} with rows=1")
     yield from broken
     if broken:
         return
+    if by_rows(c) and work_items(c) % c.bn:
+        yield f"bn {c.bn}: must divide {work_items(c)} work-items with rows=1"
     for width, vec, across in product((c.bm, c.bn), {1, c.vec}, (False, True)):
         lines, k = Side(width, vec, across, 0).passes(c)
         if width % lines or c.bk % k:
