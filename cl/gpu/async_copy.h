@@ -1,5 +1,5 @@
-/* async_copy: `cp.async` of NVIDIA devices of compute capability 8.0 or higher, which copies from global to local memory
- * without registers, as inline PTX.
+/* async_copy: `cp.async` of NVIDIA devices of compute capability 8.0 or higher, as inline PTX. It copies from global to
+ * local memory without registers.
  * Source: the PTX ISA manual, "Data Movement and Conversion Instructions".
  */
 #include "include/attributes.h"

@@ -64,7 +64,7 @@ INLINE void accumulate(
   land_tile(stream, tiles);
   barrier(CLK_LOCAL_MEM_FENCE);
   const int at_a = p.slice * SLICE_K * LINE_A + p.row;
-  const int at_b = p.slice * SLICE_K * LINE_B + p.col + BK * LINE_A;
+  const int at_b = p.slice * SLICE_K * LINE_B + p.col + TILE_A;
   read_fragments(fa[0], fb[0], tiles + at_a, tiles + at_b, 0);
   int now = 0, filled = LEAD * STAGE; /* the stage that is multiplied, the stage that is filled */
   for (int k = 0; k < depth; k += BK) {

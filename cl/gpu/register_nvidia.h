@@ -6,8 +6,9 @@
  *   DRAIN              waits until no copy writes to local memory any more
  *
  * A and B must be stored with the accumulator's bits and not be conjugated. The tile of an operand along K is
- * transposed by copying single elements. Macros: STAGES, 2 or more; FETCH_B, the k of a step before which the
- * copies of B are issued, at most the last k; those of register_tile.h.
+ * transposed by copying single elements, unless it stays along K in local memory (ALONG_A, ALONG_B).
+ * Macros: STAGES, 2 or more; FETCH_B, the k of a step before which the copies of B are issued, at most the last k;
+ * those of register_tile.h.
  */
 #include "include/attributes.h"
 #include "include/types.h"
@@ -29,13 +30,13 @@ typedef struct {
 } Stream;
 
 INLINE void fetch_operand(
-    Walk *w, __local ACC_T *tile, const int width, const int line, const int vec, const int across)
+    Walk *w, __local ACC_T *tile, const int width, const int line, const int vec, const int across, const int along)
 {
   const int pass_x = PASS_X(width, vec, across), pass_k = PASS_K(width, vec, across);
   UNROLL for (int k = 0; k < BK; k += pass_k) {
     UNROLL for (int x = 0; x < width; x += pass_x) {
-      copy_async(tile + w->to + k * line + x, (__global const ACC_T *)w->at, vec * (int)sizeof(ACC_T),
-                 inside(w, x, k, width, pass_x));
+      copy_async(tile + w->to + TILE_INDEX(x, k, line, along), (__global const ACC_T *)w->at,
+                 vec * (int)sizeof(ACC_T), inside(w, x, k, width, pass_x));
       w->at += x + pass_x < width ? w->step_x : w->step_k;
     }
   }
@@ -44,12 +45,12 @@ INLINE void fetch_operand(
 
 INLINE void fetch_a(Stream *s, __local ACC_T *stage)
 {
-  fetch_operand(&s->a, stage, BM, LINE_A, VEC_A, !TRANS_A);
+  fetch_operand(&s->a, stage, BM, LINE_A, VEC_A, !TRANS_A, ALONG_A);
 }
 
 INLINE void fetch_b(Stream *s, __local ACC_T *stage)
 {
-  fetch_operand(&s->b, stage + BK * LINE_A, BN, LINE_B, VEC_B, TRANS_B);
+  fetch_operand(&s->b, stage + TILE_A, BN, LINE_B, VEC_B, TRANS_B, ALONG_B);
   copies_commit();
 }
 

@@ -14,7 +14,7 @@ from ..config import TileConfig, slices
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
 from ..split_k import GROUP, PartialSums
-from .tile import by_rows, is_held, local_bytes, misfits, sides, stored_as_summed, work_items
+from .tile import by_rows, is_held, keeps_along, local_bytes, misfits, sides, stored_as_summed, work_items
 from .waves import Tiling, resident
 
 _CPU_TILE = 32 * 32  # elements of the largest tile for a CPU
@@ -79,7 +79,6 @@ _HELD = {
 # (bm, bn, bk, sgm, sgn, tm, tn, stages, slices), for accumulators of 4 and of 8 bytes.
 _ROWS = {
     4: (
-        (64, 64, 32, 32, 64, 8, 8, 3, 4),
         (32, 64, 32, 32, 64, 8, 8, 3, 4),
         (32, 32, 32, 16, 32, 4, 4, 3, 4),
         (32, 32, 64, 32, 32, 8, 8, 3, 8),
@@ -106,7 +105,7 @@ def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
         options = (("fetch_b", abs(fetch_b)), ("held", 0), ("slices", k_slices))
         yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, 1 if fetch_b < 0 else widest, stages, 0, options)
     for bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices in _ROWS.get(itemsize, ()):
-        by_row = {"fetch_b": 1, "held": 0, "rows": 1, "slices": k_slices}
+        by_row = {"along": 1, "fetch_b": 1, "held": 0, "rows": 1, "slices": k_slices}
         yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, widest, stages, 1, by_row)
     for bm, bn, bk, sgm, sgn, tm, tn, k_slices, vec in _HELD[itemsize]:
         options = (("fetch_b", 0), ("held", 1), ("slices", k_slices))
@@ -118,7 +117,7 @@ class Register(Kernel):
 
     name = "register"
     summary = "tiles in local memory, sub-groups and registers; split-K where there are few tiles"
-    options = ("fetch_b", "held", "rows", "slices")
+    options = ("along", "fetch_b", "held", "rows", "slices")
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types)
@@ -196,7 +195,7 @@ def _rows_launch(problem: GemmProblem, config: TileConfig) -> Launch:
     columns, rows = -(-problem.n // config.bn), -(-problem.m // config.bm)
     source = "gpu/register_rows_held.cl" if is_held(config) else "gpu/register_rows_nvidia.cl"
     return Launch(
-        gemm_program(problem, source, _defines(problem, config)),
+        gemm_program(problem, source, (*_defines(problem, config), ("ALONG", int(keeps_along(config))))),
         "matmul_register_rows",
         ndrange(problem, columns * items, rows),
         local_range(problem, items, 1),
@@ -230,5 +229,5 @@ def _defines(problem: GemmProblem, config: TileConfig) -> list[tuple[str, int | 
     return [
         *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn", "tm", "tn")),
         ("CHUNK", config.vec), ("KS", slices(config)), *ahead,
-        ("VEC_A", a.vec), ("VEC_B", b.vec),
+        ("VEC_A", a.vec), ("VEC_B", b.vec), ("ALONG_A", int(a.along)), ("ALONG_B", int(b.along)),
     ]  # fmt: skip
