@@ -71,8 +71,9 @@ def test_same_bits_every_time(config, rng):
         (tile(8, 16, 64, 8, 16, 4, 4, slices=16, split_k=2, rows=1), "split_k 2: must be 1 with rows=1"),
         (tile(8, 8, 12, 8, 8, 4, 4, slices=3, split_k=1, rows=1), "slices 3: must divide 4 x 4 with rows=1"),
         (tile(8, 16, 8, 8, 16, 4, 4, split_k=1, rows=1), "bn 16: must divide 8 work-items with rows=1"),
+        (tile(8, 16, 64, 8, 16, 4, 4, slices=16, split_k=1, rows=1, along=1), "along=1 needs held 0"),
     ],
-    ids=["split_k", "slices", "bn"],
+    ids=["split_k", "slices", "bn", "along"],
 )
 def test_rows_refuse_what_they_cannot_do(config, reason):
     with pytest.raises(pyclmm.ArgumentError, match=reason):
