@@ -81,5 +81,5 @@ INLINE void land_operand(
 INLINE void land_tile(Stream *s, __local ACC_T *stage)
 {
   land_operand(&s->a, s->held_a, stage, BM, LINE_A, VEC_A, !TRANS_A);
-  land_operand(&s->b, s->held_b, stage + BK * LINE_A, BN, LINE_B, VEC_B, TRANS_B);
+  land_operand(&s->b, s->held_b, stage + TILE_A, BN, LINE_B, VEC_B, TRANS_B);
 }

@@ -6,23 +6,27 @@
  *   KS          slices: each step's K is cut into KS slices, whose sums are added at the end
  *   CHUNK       elements of a 16-byte access to local memory (1, 2, 4); divides TM and TN
  *   VEC_A VEC_B elements of one access to global memory: 1 or CHUNK
+ *   ALONG_A ALONG_B  1: the tile in local memory is along K, as the operand is stored (register_rows.h only)
  *
- * In local memory k is the slow axis of both tiles, in every layout of the operands:
+ * In local memory k is the slow axis of a tile that is not along K:
  *
  *   tile_a: element (i, k) at k * (BM + PAD_A) + i         tile_b: (k, j) at k * (BN + PAD_B) + j
+ *   along:  element (i, k) at i * (BK + CHUNK) + k                 (k, j) at j * (BK + CHUNK) + k
  *
  * A work-item has chunks of CHUNK rows that are SGM / TM chunks apart, so that the work-items of a sub-group read
  * neighbouring chunks (no bank conflicts) or the same chunk (a broadcast):
  *
  *   row of a work-item's element r:  first + (r / CHUNK) * (SGM / TM) * CHUNK + r % CHUNK
+ *
+ * Where a tile is along K, chunks are along K too, and a work-item's rows are single: CHUNK is 1 in this formula.
  */
 #include "include/attributes.h"
 #include "include/chunk.h"
 
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || \
     !defined(TM) || !defined(TN) || !defined(KS) || !defined(CHUNK) || !defined(VEC_A) || \
-    !defined(VEC_B)
-#error "register_tile.h needs BM BN BK SGM SGN TM TN KS CHUNK VEC_A VEC_B"
+    !defined(VEC_B) || !defined(ALONG_A) || !defined(ALONG_B)
+#error "register_tile.h needs BM BN BK SGM SGN TM TN KS CHUNK VEC_A VEC_B ALONG_A ALONG_B"
 #endif
 
 /* elements of padding between the rows of a tile that is transposed while it is copied */
@@ -33,9 +37,13 @@
 #define SLICE_ITEMS ((BM / TM) * (BN / TN))
 #define WORK_ITEMS (SLICE_ITEMS * KS)
 #define SLICE_K (BK / KS)
-#define LINE_A (BM + PAD_A)
-#define LINE_B (BN + PAD_B)
-#define STAGE (BK * (LINE_A + LINE_B)) /* elements of both tiles */
+#define LINE_A (ALONG_A ? BK + CHUNK : BM + PAD_A)
+#define LINE_B (ALONG_B ? BK + CHUNK : BN + PAD_B)
+#define TILE_A (LINE_A * (ALONG_A ? BM : BK)) /* elements */
+#define TILE_B (LINE_B * (ALONG_B ? BN : BK))
+#define STAGE (TILE_A + TILE_B)
+#define CHUNK_A (ALONG_A ? 1 : CHUNK) /* neighbouring rows of a work-item */
+#define CHUNK_B (ALONG_B ? 1 : CHUNK) /* neighbouring columns */
 
 /* The place of a work-item in its work-group's tile. */
 typedef struct {
@@ -52,22 +60,27 @@ INLINE void find_place(Place *p, const int lid)
   p->item = lid % SLICE_ITEMS;
   const int lane = p->item % (SG_ROWS * SG_COLS);
   const int sub_group = p->item / (SG_ROWS * SG_COLS);
-  p->row = sub_group % (BM / SGM) * SGM + lane / SG_COLS * CHUNK;
-  p->col = sub_group / (BM / SGM) * SGN + lane % SG_COLS * CHUNK;
+  p->row = sub_group % (BM / SGM) * SGM + lane / SG_COLS * CHUNK_A;
+  p->col = sub_group / (BM / SGM) * SGN + lane % SG_COLS * CHUNK_B;
 }
 
-#define ROW_OF(place, r) ((place).row + (r) / CHUNK * (SG_ROWS * CHUNK) + (r) % CHUNK)
-#define COL_OF(place, c) ((place).col + (c) / CHUNK * (SG_COLS * CHUNK) + (c) % CHUNK)
+#define ROW_OF(place, r) ((place).row + (r) / CHUNK_A * (SG_ROWS * CHUNK_A) + (r) % CHUNK_A)
+#define COL_OF(place, c) ((place).col + (c) / CHUNK_B * (SG_COLS * CHUNK_B) + (c) % CHUNK_B)
 
 /* A tile of WIDTH (BM or BN) x BK elements is filled in passes of PASS_X x PASS_K elements, VEC for each work-item.
- * `across` is 1 if k is the contiguous axis in global memory. Then neighbouring work-items read neighbouring k, if
- * possible a 32-byte sector, before the next x. Passes go along x first, then along k. */
+ * `across` is 1 if k is the contiguous axis in global memory. Then neighbouring work-items read neighbouring k before
+ * the next x: RUN accesses, if possible a 32-byte sector, or more if there would not be enough x for all work-items.
+ * Passes go along x first, then along k. */
 #define SMALLER(x, y) ((x) < (y) ? (x) : (y))
-#define RUN(vec) SMALLER(8, SMALLER(BK / (vec), WORK_ITEMS))
+#define LARGER(x, y) ((x) > (y) ? (x) : (y))
+#define RUN(width, vec) LARGER(WORK_ITEMS / (width), SMALLER(8, SMALLER(BK / (vec), WORK_ITEMS)))
 #define PASS_K(width, vec, across) \
-  ((across) ? RUN(vec) * (vec) : WORK_ITEMS * (vec) > (width) ? WORK_ITEMS * (vec) / (width) : 1)
+  ((across) ? RUN(width, vec) * (vec) : WORK_ITEMS * (vec) > (width) ? WORK_ITEMS * (vec) / (width) : 1)
 #define PASS_X(width, vec, across) (WORK_ITEMS * (vec) / PASS_K(width, vec, across))
 #define PASSES(width, vec) ((width) * BK / (vec) / WORK_ITEMS)
+
+/* Where element (x, k) of a tile is in local memory. */
+#define TILE_INDEX(x, k, line, along) ((along) ? (x) * (line) + (k) : (k) * (line) + (x))
 
 /* A work-item's position in an operand: one pointer, moved after each pass. Elements beyond the edges are not
  * read. */
@@ -79,19 +92,18 @@ typedef struct {
 } Walk;
 
 INLINE void begin_walk(
-    Walk *w, __global const uchar *origin, const long bytes, const long ld, const int x_left, const int k_left,
-    const int width, const int line, const int vec, const int across)
+    Walk *w, const int lid, __global const uchar *origin, const long bytes, const long ld, const int x_left,
+    const int k_left, const int width, const int line, const int vec, const int across, const int along)
 {
-  const int lid = get_local_id(0);
   const int pass_x = PASS_X(width, vec, across), pass_k = PASS_K(width, vec, across);
-  const int x = across ? lid / RUN(vec) : lid * vec % pass_x;
-  const int k = across ? lid % RUN(vec) * vec : lid * vec / pass_x;
+  const int x = across ? lid / RUN(width, vec) : lid * vec % pass_x;
+  const int k = across ? lid % RUN(width, vec) * vec : lid * vec / pass_x;
   w->at = origin + bytes * (across ? x * ld + k : k * ld + x);
   w->step_x = bytes * pass_x * (across ? ld : 1);
   w->step_k = bytes * pass_k * (across ? 1 : ld) - (width / pass_x - 1) * w->step_x;
   w->x_left = x_left - x;
   w->k_left = width > pass_x || w->x_left > 0 ? k_left - k : 0;
-  w->to = k * line + x;
+  w->to = TILE_INDEX(x, k, line, along);
 }
 
 /* Whether the pass at (x, k) of a tile is inside the matrix. If x never moves, begin_walk has checked it. */

@@ -215,7 +215,7 @@ FAULTS = (
           "e_ % 2 * 16", "(1 - e_ % 2) * 16", ("tests/kernels/gpu/test_thin.py",)),
     Fault("register_lost_range", "every second range of K is lost", "cl/include/add_partial_sums.h",
           "first += TEAMS * EACH", "first += 2 * TEAMS * EACH", laws("register")),
-    Fault("register_fragments", "one k is multiplied twice, its neighbour never", "cl/gpu/register.h",
+    Fault("register_fragments", "one k is multiplied twice, its neighbour never", "cl/gpu/register_loop.h",
           "multiply(acc, fa[kk % 2], fb[kk % 2]);", "multiply(acc, fa[0], fb[0]);",
           laws(f"{EXACT} and register")),
     Fault("register_edge_of_k", "tiles are not zero beyond K", "cl/gpu/register_tile.h", "k < w->k_left &&",

@@ -26,6 +26,7 @@ LAST_K = {
         last_step(k, d["AHEAD"] * d["SLICES"], d["SLICES"] - 1) + (2 * d["AHEAD"] - 1) * d["SLICES"]
     ),
     "matmul_register": lambda k, d: last_step(k, d["BK"]),
+    "matmul_register_rows": lambda k, d: last_step(k, d["BK"]),
 }
 SHAPES = {"tiled": (3, 3), "thin": (1, 1 << 20), "register": (64, 64)}
 

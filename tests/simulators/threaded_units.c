@@ -11,13 +11,15 @@ typedef unsigned long ulong;
 void entry(ulong *args);
 
 static __thread uint item;
-static uint items, group, groups, layer;
+static uint items, group, groups, row, rows, layer;
 static ulong *arguments;
 
 uint emu_item(void) { return item; }
 uint emu_items(void) { return items; }
 uint emu_group(void) { return group; }
 uint emu_groups(void) { return groups; }
+uint emu_row(void) { return row; } /* dimension 1 */
+uint emu_rows(void) { return rows; }
 uint emu_layer(void) { return layer; }
 
 /* Barriers: every wait and every arrival takes one lock. A condition variable of glibc is valid when all zero. */
@@ -184,6 +186,33 @@ void emu_copies_wait(void)
   if (emu_stops) pthread_exit(0);
 }
 
+/* gpu/async_copy.h: a copy lands when its work-item waits for it, not before. So a missing wait is noticed. */
+struct copy { uint to; const void *from; int bytes, size; uint group; };
+static __thread struct copy flying[1024];
+static __thread uint started, landed, open_group;
+
+void emu_copy_late(uint to, const void *from, int bytes, int size)
+{
+  flying[started++ % 1024] = (struct copy){to, from, bytes, size, open_group};
+}
+
+void emu_commit(void) { ++open_group; }
+
+/* Copies land that were started before the last `pending` closed groups. */
+void emu_land(uint pending)
+{
+  for (; landed < started && flying[landed % 1024].group + pending < open_group; ++landed) {
+    const struct copy *c = flying + landed % 1024;
+    emu_copy(c->to, c->from, c->bytes, c->size);
+  }
+}
+
+void emu_land_all(void)
+{
+  ++open_group;
+  emu_land(0);
+}
+
 /* ptx_mma.h */
 void emu_load_matrices(uint *w, uint address)
 {
@@ -286,8 +315,8 @@ static void *run_item(void *n)
   return 0;
 }
 
-/* All work-groups of all layers of a launch. */
-void run(ulong *args, uint all_groups, uint layers, uint group_size)
+/* All work-groups of a launch: `all_groups` in dimension 0, `all_rows` in 1, `layers` in 2. */
+void run(ulong *args, uint all_groups, uint all_rows, uint layers, uint group_size)
 {
   pthread_t threads[512];
   pthread_attr_t small;
@@ -296,12 +325,15 @@ void run(ulong *args, uint all_groups, uint layers, uint group_size)
   arguments = args;
   items = group_size;
   groups = all_groups;
-  for (layer = 0; layer < layers; ++layer)
-    for (group = 0; group < groups; ++group) {
-      memset(named, 0, sizeof named);
-      memset(bars, 0, sizeof bars);
-      known = 0;
-      for (uintptr_t i = 0; i < items; ++i) pthread_create(threads + i, &small, run_item, (void *)i);
-      for (uintptr_t i = 0; i < items; ++i) pthread_join(threads[i], 0);
-    }
+  rows = all_rows;
+  for (uint n = 0; n < layers * rows * groups; ++n) {
+    layer = n / (rows * groups);
+    row = n / groups % rows;
+    group = n % groups;
+    memset(named, 0, sizeof named);
+    memset(bars, 0, sizeof bars);
+    known = 0;
+    for (uintptr_t i = 0; i < items; ++i) pthread_create(threads + i, &small, run_item, (void *)i);
+    for (uintptr_t i = 0; i < items; ++i) pthread_join(threads[i], 0);
+  }
 }

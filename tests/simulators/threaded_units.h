@@ -5,6 +5,8 @@ uint emu_item(void);
 uint emu_items(void);
 uint emu_group(void);
 uint emu_groups(void);
+uint emu_row(void);
+uint emu_rows(void);
 uint emu_layer(void);
 void emu_named(uint n, uint count, int wait);
 void emu_converge(void);
@@ -17,6 +19,10 @@ void emu_wgmma_left(float *acc, const uint *a, uint b, int columns);
 void emu_load_pair(uint *words, uint from);
 void emu_copy(uint to, __global const void *from, int bytes, int size);
 void emu_copies_wait(void);
+void emu_copy_late(uint to, __global const void *from, int bytes, int size);
+void emu_commit(void);
+void emu_land(uint pending);
+void emu_land_all(void);
 void emu_load_matrices(uint *w, uint address);
 void emu_load_matrices_transposed(uint *w, uint address);
 void emu_mma(float *d, const uint *a, const uint *b, int type);
@@ -27,8 +33,8 @@ ushort emu_half_of_float(float x);
 
 #define BUILTIN __attribute__((overloadable, always_inline))
 BUILTIN size_t get_local_id(uint d) { return d == 0 ? emu_item() : 0; }
-BUILTIN size_t get_group_id(uint d) { return d == 0 ? emu_group() : d == 2 ? emu_layer() : 0; }
-BUILTIN size_t get_num_groups(uint d) { return d == 0 ? emu_groups() : 1; }
+BUILTIN size_t get_group_id(uint d) { return d == 0 ? emu_group() : d == 1 ? emu_row() : emu_layer(); }
+BUILTIN size_t get_num_groups(uint d) { return d == 0 ? emu_groups() : d == 1 ? emu_rows() : 1; }
 BUILTIN size_t get_local_size(uint d) { return d == 0 ? emu_items() : 1; }
 BUILTIN size_t get_global_id(uint d) { return get_group_id(d) * get_local_size(d) + get_local_id(d); }
 BUILTIN void barrier(cl_mem_fence_flags flags) { emu_named(0, emu_items(), 1); }

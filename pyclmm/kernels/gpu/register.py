@@ -14,7 +14,7 @@ from ..config import TileConfig, slices
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
 from ..split_k import GROUP, PartialSums
-from .tile import is_held, local_bytes, misfits, sides, stored_as_summed, work_items
+from .tile import by_rows, is_held, keeps_along, local_bytes, misfits, sides, stored_as_summed, work_items
 from .waves import Tiling, resident
 
 _CPU_TILE = 32 * 32  # elements of the largest tile for a CPU
@@ -75,6 +75,24 @@ _HELD = {
     ),
 }
 
+# Small products with asynchronous copies (register_rows.h):
+# (bm, bn, bk, sgm, sgn, tm, tn, stages, slices), for accumulators of 4 and of 8 bytes.
+_ROWS = {
+    4: (
+        (32, 64, 32, 32, 64, 8, 8, 3, 4),
+        (32, 32, 32, 16, 32, 4, 4, 3, 4),
+        (32, 32, 64, 32, 32, 8, 8, 3, 8),
+        (16, 32, 64, 16, 32, 4, 4, 3, 8),
+        (16, 16, 64, 16, 16, 4, 4, 3, 8),
+    ),
+    8: (
+        (32, 32, 32, 16, 32, 4, 4, 3, 4),
+        (16, 32, 32, 16, 32, 4, 4, 3, 8),
+        (16, 16, 32, 16, 16, 4, 4, 3, 8),
+    ),
+}
+_MOST_ROWS = 65535  # work-groups in dimension 1, where they are counted in tiles of BM rows: NVIDIA's limit
+
 # Staged in registers on AMD: tiles for which clang 19 spills on gfx1030 (bm, bn, bk, tm, tn).
 _CROWDED = ((64, 64, 16, 8, 8), (64, 128, 16, 8, 16))
 
@@ -86,6 +104,9 @@ def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
     for bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices, fetch_b in _ASYNC.get(itemsize, ()):
         options = (("fetch_b", abs(fetch_b)), ("held", 0), ("slices", k_slices))
         yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, 1 if fetch_b < 0 else widest, stages, 0, options)
+    for bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices in _ROWS.get(itemsize, ()):
+        by_row = {"along": 1, "fetch_b": 1, "held": 0, "rows": 1, "slices": k_slices}
+        yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, widest, stages, 1, by_row)
     for bm, bn, bk, sgm, sgn, tm, tn, k_slices, vec in _HELD[itemsize]:
         options = (("fetch_b", 0), ("held", 1), ("slices", k_slices))
         yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec or widest, 2, 0, options)
@@ -96,7 +117,7 @@ class Register(Kernel):
 
     name = "register"
     summary = "tiles in local memory, sub-groups and registers; split-K where there are few tiles"
-    options = ("fetch_b", "held", "slices")
+    options = ("along", "fetch_b", "held", "rows", "slices")
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types)
@@ -120,6 +141,8 @@ class Register(Kernel):
         reasons = list(misfits(config, problem.acc_type))
         if reasons:
             return reasons
+        if by_rows(config) and problem.m > _MOST_ROWS * config.bm:
+            reasons.append(f"rows=1 takes {_MOST_ROWS} tiles of {config.bm} rows at the most")
         if not is_held(config):
             reasons += _not_asynchronous(problem, device)
         nbytes = local_bytes(config, dtype_of(problem.acc_type).itemsize)
@@ -133,6 +156,8 @@ class Register(Kernel):
         return (config, replace(config, split_k=2)) if config.split_k == 0 else (config,)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        if by_rows(config):
+            return Work((_rows_launch(problem, config),))
         tiling = Tiling(problem, config, device)
         sums = [PartialSums(problem, config.bm, config.bn, r) for r in tiling.tile_ranges()]
         workspace = tuple(s.workspace for s in sums if s.tile_range.split_k > 1)
@@ -164,16 +189,30 @@ def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]
         yield f"asynchronous copies of single elements are 4 or 8 bytes, not {problem.acc_type}"
 
 
+def _rows_launch(problem: GemmProblem, config: TileConfig) -> Launch:
+    items = work_items(config)
+    columns, rows = -(-problem.n // config.bn), -(-problem.m // config.bm)
+    source = "gpu/register_rows_held.cl" if is_held(config) else "gpu/register_rows_nvidia.cl"
+    return Launch(
+        gemm_program(problem, source, (*_defines(problem, config), ("ALONG", int(keeps_along(config))))),
+        "matmul_register_rows",
+        ndrange(problem, columns * items, rows),
+        local_range(problem, items, 1),
+        gemm_args(problem),
+    )
+
+
 def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
     problem, config, items = tiling.problem, tiling.config, work_items(tiling.config)
     source = "gpu/register_held.cl" if is_held(config) else "gpu/register_nvidia.cl"
+    sizes = (*_defines(problem, config), ("GROUP", GROUP))
     for those in sums:
         tile_range, split = those.tile_range, those.tile_range.split_k > 1
         # without split-K, any pointer: never used
         partial = those.workspace.symbol if split else "batch_offsets"
         k_range = np.int32(tiling.k_range(tile_range.split_k))
         yield Launch(
-            gemm_program(problem, source, _defines(problem, config, split)),
+            gemm_program(problem, source, (*sizes, ("SPLIT", int(split)))),
             "matmul_register",
             ndrange(problem, tile_range.tiles * items, tile_range.split_k),
             local_range(problem, items, 1),
@@ -183,11 +222,11 @@ def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
             yield those.added(tiling.device)
 
 
-def _defines(problem: GemmProblem, config: TileConfig, split: bool) -> list[tuple[str, int | str]]:
+def _defines(problem: GemmProblem, config: TileConfig) -> list[tuple[str, int | str]]:
     a, b = sides(problem, config)
     ahead = [] if is_held(config) else [("STAGES", config.stages), ("FETCH_B", config.option("fetch_b", 1))]
     return [
         *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn", "tm", "tn")),
-        ("CHUNK", config.vec), ("KS", slices(config)), ("GROUP", GROUP), *ahead,
-        ("VEC_A", a.vec), ("VEC_B", b.vec), ("SPLIT", int(split)),
+        ("CHUNK", config.vec), ("KS", slices(config)), *ahead,
+        ("VEC_A", a.vec), ("VEC_B", b.vec), ("ALONG_A", int(a.along)), ("ALONG_B", int(b.along)),
     ]  # fmt: skip

@@ -4,6 +4,8 @@ Options of a configuration, besides the fields of TileConfig (``vec`` is CHUNK):
     held     1: tiles are staged in registers, in plain OpenCL C; 0: NVIDIA's asynchronous copies
     slices   into how many slices a step's K is cut within the work-group
     fetch_b  the k of a step at which the copies of B are issued (asynchronous copies only)
+    along    1: an operand stored along K stays so in local memory, if it is aligned (rows only)
+    rows     1: the sums of all slices meet in local memory, and all work-items store rows (register_rows.h)
 """
 
 from __future__ import annotations
@@ -24,14 +26,34 @@ def is_held(config: TileConfig) -> bool:
     return config.option("held", 1) == 1
 
 
+def by_rows(config: TileConfig) -> bool:
+    """Whether all work-items store rows of out, from sums in local memory."""
+    return config.option("rows") == 1
+
+
+def keeps_along(config: TileConfig) -> bool:
+    """Whether an operand stored along K stays so in local memory, if it is aligned."""
+    return config.option("along") == 1
+
+
 def work_items(config: TileConfig) -> int:
     """The work-group's size."""
     return (config.bm // config.tm) * (config.bn // config.tn) * slices(config)
 
 
 def local_bytes(config: TileConfig, itemsize: int) -> int:
-    """Bytes of local memory of a work-group's tiles, both padded: the most that any layout needs."""
-    return config.stages * config.bk * (config.bm + config.bn + 2 * config.vec) * itemsize
+    """Bytes of local memory of a work-group: its tiles, both padded, the most that any layout needs.
+
+    The sums of all slices take the place of the tiles."""
+    tiles = config.stages * sum(_tile_elements(config, width) for width in (config.bm, config.bn))
+    sums = slices(config) * config.bm * (config.bn + config.vec) if by_rows(config) else 0
+    return max(tiles, sums) * itemsize
+
+
+def _tile_elements(config: TileConfig, width: int) -> int:
+    """Elements of a tile of *width* rows or columns, with its rows padded on whichever side needs more."""
+    lines = max(width, config.bk) if keeps_along(config) else config.bk
+    return width * config.bk + config.vec * lines
 
 
 def stored_as_summed(problem: GemmProblem, stored: str) -> bool:
@@ -44,19 +66,20 @@ def stored_as_summed(problem: GemmProblem, stored: str) -> bool:
 class Side:
     """One operand's tile: *width* rows of A or columns of B (BM or BN), *vec* elements in an access.
 
-    *across*: the operand is stored along K, so that the tile is transposed while it is copied.
+    *across*: the operand is stored along K, so that copying transposes the tile, unless *along*.
     """
 
     width: int
     vec: int
     across: bool
     pad: int
+    along: bool = False
 
     def passes(self, config: TileConfig) -> tuple[int, int]:
         """(rows of A or columns of B, elements of K) that all work-items together fill in a pass."""
         items = work_items(config)
         if self.across:
-            run = min(8, config.bk // self.vec, items)
+            run = max(items // self.width, min(8, config.bk // self.vec, items))
             return items // run, run * self.vec
         k = max(1, items * self.vec // self.width)
         return items * self.vec // k, k
@@ -87,8 +110,9 @@ def _side(
     An asynchronous copy that transposes moves single elements."""
     wide = config.vec > 1 and not conj and stored_as_summed(problem, stored)
     wide = wide and contiguous % config.vec == 0 and align % ACCESS == 0
-    wide = wide and (is_held(config) or not across)
-    return Side(width, config.vec if wide else 1, across, config.vec if across else 0)
+    wide = wide and (is_held(config) or keeps_along(config) or not across)
+    along = keeps_along(config) and wide and across
+    return Side(width, config.vec if wide else 1, across, config.vec if across else 0, along)
 
 
 def misfits(config: TileConfig, acc_type: str) -> Iterator[str]:
@@ -103,9 +127,17 @@ def misfits(config: TileConfig, acc_type: str) -> Iterator[str]:
         broken.append(f"vec {c.vec}: accesses to {itemsize}-byte elements are {ACCESS} bytes or 1 element")
     if c.stages < 2 or (is_held(c) and c.stages != 2):
         broken.append(f"stages {c.stages}: must be 2 with held=1, 2 or more with asynchronous copies")
+    if by_rows(c) and c.split_k != 1:
+        broken.append(f"split_k {c.split_k}: must be 1 with rows=1, which stores out at once")
+    if by_rows(c) and c.tm * c.tn % slices(c):
+        broken.append(f"slices {slices(c)}: must divide {c.tm} x {c.tn} with rows=1")
     yield from broken
     if broken:
         return
+    if by_rows(c) and work_items(c) % c.bn:
+        yield f"bn {c.bn}: must divide {work_items(c)} work-items with rows=1"
+    if keeps_along(c) and (is_held(c) or not by_rows(c) or c.bk // slices(c) % c.vec):
+        yield f"along=1 needs held 0, rows 1, and slices of a multiple of {c.vec} of bk {c.bk}"
     for width, vec, across in product((c.bm, c.bn), {1, c.vec}, (False, True)):
         lines, k = Side(width, vec, across, 0).passes(c)
         if width % lines or c.bk % k:

@@ -11,14 +11,17 @@ from pyclmm import TileConfig
 EDGES = ((1, 31, 1), (15, 33, 7), (16, 32, 8), (40, 36, 20))
 
 
-def tile(*sizes, vec=4, split_k=0, slices=1):
-    return TileConfig(*sizes, vec, 2, split_k, (("fetch_b", 0), ("held", 1), ("slices", slices)))  # type: ignore[call-arg]
+def tile(*sizes, vec=4, split_k=0, slices=1, **more):
+    options = {"fetch_b": 0, "held": 1, "slices": slices, **more}
+    return TileConfig(*sizes, vec, 2, split_k, options)  # type: ignore[call-arg]
 
 
 WIDE = tile(16, 32, 8, 16, 16, 4, 8)  # two sub-groups, each 4 x 2 work-items
 SLICED = tile(16, 32, 16, 8, 32, 4, 8, slices=2, split_k=2)
 NARROW = tile(8, 8, 4, 4, 8, 2, 4, vec=1, split_k=3)
-TILES = [WIDE, SLICED, NARROW]
+ROWS = tile(8, 16, 64, 8, 16, 4, 4, slices=16, split_k=1, rows=1)  # 16 work-items for each row of A's tile
+TILES = {"wide": WIDE, "sliced": SLICED, "narrow": NARROW, "rows": ROWS}
+every_tile = pytest.mark.parametrize("config", TILES.values(), ids=TILES)
 
 
 def operands(rng, m, n, k, trans, dtype="f4", stack=()):
@@ -31,14 +34,14 @@ def operands(rng, m, n, k, trans, dtype="f4", stack=()):
 
 
 @pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])
-@pytest.mark.parametrize("config", TILES, ids=["wide", "sliced", "narrow"])
+@every_tile
 def test_edges_are_exact_in_every_layout(config, trans, rng):
     for m, n, k in EDGES:
         a, b = operands(rng, m, n, k, trans)
         assert np.array_equal(pyclmm.matmul(a, b, kernel=("register", config)), a @ b), (m, n, k)
 
 
-@pytest.mark.parametrize("config", TILES, ids=["wide", "sliced", "narrow"])
+@every_tile
 def test_epilogue_of_stacks_is_exact(config, rng):
     a, b = operands(rng, 17, 33, 20, "NT", stack=(3,))
     c = rng.integers(-4, 5, (3, 17, 33)).astype("f4")
@@ -47,18 +50,34 @@ def test_epilogue_of_stacks_is_exact(config, rng):
     assert np.array_equal(got, np.maximum(2 * (a @ b) + 3 * c + bias, 0))
 
 
+@pytest.mark.parametrize("rows", [0, 1])
 @pytest.mark.parametrize("dtype", ["f2", "i8", "c8"])
-def test_converted_types_and_types_without_wide_accesses_are_exact(dtype, rng):
-    config = tile(8, 8, 4, 8, 8, 2, 2, vec=1)
+def test_converted_types_and_types_without_wide_accesses_are_exact(dtype, rows, rng):
+    config = tile(8, 8, 4, 8, 8, 2, 2, vec=1, split_k=rows, slices=2, rows=rows)
     a, b = operands(rng, 9, 10, 11, "NN", dtype)
     assert np.array_equal(pyclmm.matmul(a, b, kernel=("register", config)), a @ b)
 
 
-@pytest.mark.parametrize("config", [WIDE, SLICED, NARROW], ids=["wide", "sliced", "narrow"])
+@every_tile
 def test_same_bits_every_time(config, rng):
     a, b = (rng.standard_normal(s).astype("f4") for s in ((40, 100), (100, 40)))
     first = pyclmm.matmul(a, b, kernel=("register", config))
     assert all(np.array_equal(pyclmm.matmul(a, b, kernel=("register", config)), first) for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (tile(8, 16, 64, 8, 16, 4, 4, slices=16, split_k=2, rows=1), "split_k 2: must be 1 with rows=1"),
+        (tile(8, 8, 12, 8, 8, 4, 4, slices=3, split_k=1, rows=1), "slices 3: must divide 4 x 4 with rows=1"),
+        (tile(8, 16, 8, 8, 16, 4, 4, split_k=1, rows=1), "bn 16: must divide 8 work-items with rows=1"),
+        (tile(8, 16, 64, 8, 16, 4, 4, slices=16, split_k=1, rows=1, along=1), "along=1 needs held 0"),
+    ],
+    ids=["split_k", "slices", "bn", "along"],
+)
+def test_rows_refuse_what_they_cannot_do(config, reason):
+    with pytest.raises(pyclmm.ArgumentError, match=reason):
+        pyclmm.matmul(np.ones((9, 40), "f4"), np.ones((40, 9), "f4"), kernel=("register", config))
 
 
 @pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])
