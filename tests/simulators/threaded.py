@@ -77,7 +77,7 @@ def _library(wanted, call, folder):
 def run_one(wanted, call, words, folder):
     """One work-item makes *call* in the program *wanted*. *call* is OpenCL C and finds *words* in `args`."""
     args = np.array(words, np.uint64)
-    _library(wanted, call, folder).run(ctypes.c_void_p(args.ctypes.data), 1, 1, 1)
+    _library(wanted, call, folder).run(ctypes.c_void_p(args.ctypes.data), 1, 1, 1, 1)
 
 
 def run(work, arrays, folder):
@@ -109,9 +109,9 @@ def _run(work, arrays, folder, stops=False):
                 words[i] = (arrays[arg] if arg in arrays else spaces[arg]).ctypes.data
         library = _library(launch.program, _call(launch, alpha_type), folder)
         size = launch.local_size[0]
-        layers = launch.global_size[2] if len(launch.global_size) > 2 else 1
+        rows, layers = (*launch.global_size[1:], 1, 1)[:2]
         ctypes.c_int.in_dll(library, "emu_stops").value = int(stops)
         ctypes.c_ulong.in_dll(library, "emu_copied").value = 0
-        library.run(ctypes.c_void_p(words.ctypes.data), launch.global_size[0] // size, layers, size)
+        library.run(ctypes.c_void_p(words.ctypes.data), launch.global_size[0] // size, rows, layers, size)
         nbytes = ctypes.c_ulong.in_dll(library, "emu_copied").value
     return spaces, nbytes

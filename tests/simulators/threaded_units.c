@@ -11,13 +11,15 @@ typedef unsigned long ulong;
 void entry(ulong *args);
 
 static __thread uint item;
-static uint items, group, groups, layer;
+static uint items, group, groups, row, rows, layer;
 static ulong *arguments;
 
 uint emu_item(void) { return item; }
 uint emu_items(void) { return items; }
 uint emu_group(void) { return group; }
 uint emu_groups(void) { return groups; }
+uint emu_row(void) { return row; }
+uint emu_rows(void) { return rows; }
 uint emu_layer(void) { return layer; }
 
 /* Barriers: every wait and every arrival takes one lock. A condition variable of glibc is valid when all zero. */
@@ -286,22 +288,27 @@ static void *run_item(void *n)
   return 0;
 }
 
-/* All work-groups of all layers of a launch. */
-void run(ulong *args, uint all_groups, uint layers, uint group_size)
+static void run_group(void)
 {
   pthread_t threads[512];
   pthread_attr_t small;
   pthread_attr_init(&small);
   pthread_attr_setstacksize(&small, 1 << 18);
+  memset(named, 0, sizeof named);
+  memset(bars, 0, sizeof bars);
+  known = 0;
+  for (uintptr_t i = 0; i < items; ++i) pthread_create(threads + i, &small, run_item, (void *)i);
+  for (uintptr_t i = 0; i < items; ++i) pthread_join(threads[i], 0);
+}
+
+/* All work-groups of a launch: `across` x `down` in each layer. */
+void run(ulong *args, uint across, uint down, uint layers, uint group_size)
+{
   arguments = args;
   items = group_size;
-  groups = all_groups;
+  groups = across;
+  rows = down;
   for (layer = 0; layer < layers; ++layer)
-    for (group = 0; group < groups; ++group) {
-      memset(named, 0, sizeof named);
-      memset(bars, 0, sizeof bars);
-      known = 0;
-      for (uintptr_t i = 0; i < items; ++i) pthread_create(threads + i, &small, run_item, (void *)i);
-      for (uintptr_t i = 0; i < items; ++i) pthread_join(threads[i], 0);
-    }
+    for (row = 0; row < rows; ++row)
+      for (group = 0; group < groups; ++group) run_group();
 }

@@ -5,6 +5,8 @@ uint emu_item(void);
 uint emu_items(void);
 uint emu_group(void);
 uint emu_groups(void);
+uint emu_row(void);
+uint emu_rows(void);
 uint emu_layer(void);
 void emu_named(uint n, uint count, int wait);
 void emu_converge(void);
@@ -27,8 +29,8 @@ ushort emu_half_of_float(float x);
 
 #define BUILTIN __attribute__((overloadable, always_inline))
 BUILTIN size_t get_local_id(uint d) { return d == 0 ? emu_item() : 0; }
-BUILTIN size_t get_group_id(uint d) { return d == 0 ? emu_group() : d == 2 ? emu_layer() : 0; }
-BUILTIN size_t get_num_groups(uint d) { return d == 0 ? emu_groups() : 1; }
+BUILTIN size_t get_group_id(uint d) { return d == 0 ? emu_group() : d == 1 ? emu_row() : emu_layer(); }
+BUILTIN size_t get_num_groups(uint d) { return d == 0 ? emu_groups() : d == 1 ? emu_rows() : 1; }
 BUILTIN size_t get_local_size(uint d) { return d == 0 ? emu_items() : 1; }
 BUILTIN size_t get_global_id(uint d) { return get_group_id(d) * get_local_size(d) + get_local_id(d); }
 BUILTIN void barrier(cl_mem_fence_flags flags) { emu_named(0, emu_items(), 1); }
@@ -54,8 +56,7 @@ HALVES(__private)
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define local_address(p) ((uint)(ulong)(p))
-#define copy_16(to, from, bytes) emu_copy(to, from, bytes, 16)
-#define copy_8(to, from, bytes) emu_copy(to, from, bytes, 8)
+#define copy_async(to, from, size, bytes, wanted) ((wanted) ? emu_copy(to, from, bytes, size) : (void)0)
 #define copies_commit() ((void)0)
 #define copies_wait(pending) emu_copies_wait()
 /* ptx_group.h: a sub-group of one */

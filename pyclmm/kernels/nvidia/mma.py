@@ -10,7 +10,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, too_long
 from .matrix_units import Operands, Unit, compute_capability, pack_launches, unit_for
-from .mma_ring import product, tiles, too_many_stages, unfit, work_items
+from .mma_ring import chunk, in_ranges, tiles, too_many_stages, unfit, work_items
 
 CAPABILITY = (8, 0)
 # BM, BN, SGM, SGN, STAGES
@@ -21,7 +21,31 @@ _CONFIGS = (
     (128, 128, 64, 32, 2),
     (64, 64, 32, 32, 4),
     (64, 64, 32, 32, 2),
+    (128, 64, 32, 32, 3),
+    (64, 128, 32, 32, 3),
+    (64, 64, 32, 16, 4),
+    (64, 32, 32, 16, 4),
+    (32, 64, 16, 32, 4),
+    (32, 32, 16, 16, 4),
+    (32, 32, 16, 16, 2),
+    (64, 16, 16, 16, 4),
+    (16, 64, 16, 16, 4),
 )
+
+
+def _operands(problem: GemmProblem, unit: Unit) -> Operands:
+    """Only operands of 8 bits are packed: those across K, and those that do not begin on multiples of 4 bytes."""
+    across = (problem.trans_a, not problem.trans_b)
+    aligned = (problem.a_align >= 4, problem.b_align >= 4)
+    packed = [unit.nbytes == 1 and (x or not y) for x, y in zip(across, aligned, strict=True)]
+    return Operands(unit, *packed, *(x and not p for x, p in zip(across, packed, strict=True)))
+
+
+def _chunks(problem: GemmProblem, unit: Unit) -> tuple[int, int]:
+    """CHUNK_A and CHUNK_B. TF32 across K is transposed by copies of single elements."""
+    turned = (unit.nbytes == 4 and problem.trans_a, unit.nbytes == 4 and not problem.trans_b)
+    aligned = (chunk(problem.a_align), chunk(problem.b_align))
+    return (4 if turned[0] else aligned[0], 4 if turned[1] else aligned[1])
 
 
 class Mma(Kernel):
@@ -54,10 +78,12 @@ class Mma(Kernel):
         return sorted(found, key=lambda c: self._idle(problem, c, device))
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        if reasons := unfit(config, 32):
+        if reasons := unfit(config, 16):
             return reasons
-        if config.bm % 64 or config.bn % 64 or config.stages < 2:
-            return [f"bm and bn must be multiples of 64, stages 2 or more: {config}"]
+        if not all(x % 64 == 0 or x in (16, 32) for x in (config.bm, config.bn)):
+            return [f"bm and bn must be 16, 32 or multiples of 64: {config}"]
+        if config.stages < 2 or config.split_k < 1:
+            return [f"stages must be 2 or more, split_k 1 or more: {config}"]
         items = work_items(config)
         if items & (items - 1) or not 64 <= items <= min(512, 8 * config.bm, 8 * config.bn):
             return [f"a work-group of {items} work-items does not fill these tiles: {config}"]
@@ -68,10 +94,12 @@ class Mma(Kernel):
         unit = self._unit(problem)
         if isinstance(unit, str):
             raise UnsupportedError(unit)
-        operands = Operands.of(problem, unit)
-        args = operands.gemm_args(problem)
-        launch = product(operands.as_packed(problem), config, self.name, tiles(problem, config), (), args)
-        return Work((*pack_launches(problem, device, operands), launch), operands.workspace(problem))
+        operands = _operands(problem, unit)
+        read, args = operands.as_packed(problem), operands.gemm_args(problem)
+        launches, partial = in_ranges(read, config, self.name, _chunks(read, unit), (), args)
+        return Work(
+            (*pack_launches(problem, device, operands), *launches), (*partial, *operands.workspace(problem))
+        )
 
     def _unit(self, problem: GemmProblem) -> Unit | str:
         return unit_for(problem)

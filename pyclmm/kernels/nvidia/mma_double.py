@@ -10,7 +10,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, gemm_args, too_long
 from .matrix_units import LINE_ALIGN, compute_capability
-from .mma_ring import product, tiles, too_many_stages, unfit, work_items
+from .mma_ring import chunk, in_ranges, tiles, too_many_stages, unfit, work_items
 
 _CAPABILITIES = ((8, 0), (9, 0))  # others have few or no matrix units for float64, or we have not run them
 # BM, BN, BK, SGM, SGN, STAGES
@@ -19,6 +19,10 @@ _CONFIGS = (
     (128, 128, 16, 64, 32, 3),
     (64, 128, 16, 32, 32, 4),
     (64, 64, 16, 32, 32, 4),
+    (64, 32, 16, 32, 16, 4),
+    (32, 64, 16, 16, 32, 4),
+    (32, 32, 16, 16, 16, 4),
+    (32, 32, 32, 16, 16, 4),
 )
 
 
@@ -78,12 +82,9 @@ class MmaDouble(Kernel):
         return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        defines = (
-            *(("BK", config.bk), ("MMA_K", config.option("mma_k", 4))),
-            ("VEC", 2 if _aligned(problem) else 1),
-        )
-        groups = tiles(problem, config)
-        return Work((product(problem, config, self.name, groups, defines, gemm_args(problem)),))
+        chunks = (chunk(problem.a_align), chunk(problem.b_align))
+        defines = (("BK", config.bk), ("MMA_K", config.option("mma_k", 4)))
+        return Work(*in_ranges(problem, config, self.name, chunks, defines, gemm_args(problem)))
 
     def _waste(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """Elements that all waves could compute, relative to those of the result. Ties keep their order."""
