@@ -15,7 +15,7 @@
 #define PARTIAL_ARGS __global void *partial, const int k_range
 #if SPLIT_K
 #define FIRST_K(k_range) ((int)get_group_id(1) * (k_range))
-#define DEPTH(K, k_range) min((K) - FIRST_K(k_range), k_range)
+#define LAST_K(K, k_range) min(K, FIRST_K(k_range) + (k_range)) /* exclusive */
 
 typedef struct { acc_t first, second; } ALIGNED(2 * sizeof(acc_t)) sums_t;
 
@@ -39,5 +39,5 @@ INLINE void store_partial_sums(__global acc_t *tile, const int row, const int co
 }
 #else
 #define FIRST_K(k_range) 0
-#define DEPTH(K, k_range) (K)
+#define LAST_K(K, k_range) (K)
 #endif

@@ -67,17 +67,17 @@
 #define STAGE_BYTES (TILE_A + TILE_BYTES(BN, LIE_B))
 #define ROUND 2 /* blocks of parts that matrix units sum from zero: they truncate as they accumulate */
 
-/* The pieces of an operand that one work-item copies. */
+/* The pieces of an operand that one work-item copies, in their order. `next` walks from piece to piece, so that no
+ * addresses are held in registers. */
 typedef struct {
-  __global const uchar *next; /* the first piece of the block that is copied next */
+  __global const uchar *next; /* the piece that is copied next */
   long pitch; /* leading dimension in bytes */
-  int row, k; /* of the first piece: row of the operand, and k in the block */
-  int limit; /* rows of the operand */
+  int rows_left, k_left; /* from the first piece of the block to the end of the operand */
   uint place; /* of the first piece in a stage */
 } Operand;
 
-/* From the first piece of a work-item to one of the others: rows, k, bytes in local memory, and bits that change in the
- * place. All are constants. */
+/* From the first piece of a work-item to another: rows, k, bytes in local memory, and bits of the place that change.
+ * All are constants. */
 typedef struct {
   int rows, k;
   uint bytes, flip;
@@ -86,7 +86,7 @@ typedef struct {
 INLINE Step step_to(const int i, const int extent, const int lie, const int chunk)
 {
   if (lie == TURNED) {
-    const int along = (extent) / TURNED_ROWS / STRIPS(extent), k = i / along * 2 * (SUB_GROUPS / STRIPS(extent));
+    const int along = extent / TURNED_ROWS / STRIPS(extent), k = i / along * 2 * (SUB_GROUPS / STRIPS(extent));
     const int rows = i % along * STRIPS(extent) * TURNED_ROWS;
     return (Step){rows, k, rows * LINE_BYTES(BK), k * ELEMENT_BYTES};
   }
@@ -96,11 +96,11 @@ INLINE Step step_to(const int i, const int extent, const int lie, const int chun
   return (Step){line, 0, bytes, flip};
 }
 
-/* An operand of `limit` rows (columns), its tile of `extent` rows beginning at row `first` and at first_k. `tile`: where
- * the tile lies in a stage. */
+/* An operand of `limit` rows (columns), of which rows from `row` on and k = first_k .. K - 1 are multiplied. `extent`:
+ * rows of its tile, which lies at byte `tile` of a stage. */
 INLINE Operand operand_of(
-    __global const void *matrix, const long pitch, const int extent, const int lie, const int chunk, const int first,
-    const int limit, const int first_k, const uint tile)
+    __global const void *matrix, const long pitch, const int extent, const int lie, const int chunk, int row,
+    const int limit, int k, const int K, const uint tile)
 {
   const int id = get_local_id(0), elements = TILE_LINE(extent, lie), pieces = LINE_PIECES(extent, lie, chunk);
   int line = id / pieces, x = id % pieces * (PIECE(chunk) / ELEMENT_BYTES); /* x: element of the line */
@@ -109,112 +109,122 @@ INLINE Operand operand_of(
     x = id % 32 / TURNED_ROWS + id / 32 / STRIPS(extent) * 2;
   }
   const uint byte = line * LINE_BYTES(elements) + x * ELEMENT_BYTES;
-  Operand operand = {(__global const uchar *)matrix, pitch, first + (lie == ACROSS ? x : line), lie == ACROSS ? line : x,
-                     limit, tile + (byte ^ FLIP(byte, elements))};
-  const int k = first_k + operand.k;
-  const int beside = lie == ALONG ? k : operand.row, below = lie == ALONG ? operand.row : k;
-  operand.next += below * pitch + beside * (long)ELEMENT_BYTES;
-  return operand;
+  row += lie == ACROSS ? x : line;
+  k += lie == ACROSS ? line : x;
+  const long at = lie == ALONG ? row * pitch + k * (long)ELEMENT_BYTES : k * pitch + row * (long)ELEMENT_BYTES;
+  return (Operand){(__global const uchar *)matrix + at, pitch, limit - row, K - k, tile + (byte ^ FLIP(byte, elements))};
 }
 
-/* Bytes of a piece within the operand. `k`: of the block. */
-INLINE int bytes_inside(const Operand operand, const Step step, const int lie, const int chunk, const int k, const int K)
+/* Whether any row of a piece is within the operand. Other pieces are not copied: what lies there only reaches rows and
+ * columns that are not stored. */
+INLINE bool has_rows(const Operand *operand, const Step step) { return operand->rows_left > step.rows; }
+
+/* Bytes of a piece within the operand; the others must be zeros, or be of rows outside. */
+INLINE int bytes_inside(const Operand *operand, const Step step, const int lie, const int chunk)
 {
-  const int row = operand.row + step.rows, depth = operand.k + step.k + k;
-  const int left = lie == ALONG ? K - depth : operand.limit - row;
-  const bool inside = lie == ALONG ? row < operand.limit : depth < K;
-  return inside ? min(max(left, 0), PIECE(chunk) / ELEMENT_BYTES) * ELEMENT_BYTES : 0;
+  const int rows = operand->rows_left - step.rows, k = operand->k_left - step.k;
+  if (PIECE(chunk) == ELEMENT_BYTES) return k > 0 ? ELEMENT_BYTES : 0;
+  const int wide = min(max(lie == ALONG ? k : rows, 0), PIECE(chunk) / ELEMENT_BYTES) * ELEMENT_BYTES;
+  return lie == ALONG || k > 0 ? wide : 0;
 }
 
-INLINE __global const uchar *piece_at(const Operand operand, const Step step, const int lie)
+/* Walks on from piece i to the next one, which may be the first of the next block. */
+INLINE void walk_on(Operand *operand, const int i, const int extent, const int lie, const int chunk)
 {
-  const int beside = lie == ALONG ? step.k : step.rows, below = lie == ALONG ? step.rows : step.k;
-  return operand.next + below * operand.pitch + beside * ELEMENT_BYTES;
+  const bool last = i + 1 == COPIES_OF(extent, chunk);
+  const Step from = step_to(i, extent, lie, chunk), to = step_to(last ? 0 : i + 1, extent, lie, chunk);
+  const int rows = to.rows - from.rows, k = to.k - from.k + (last ? BK : 0);
+  const int below = lie == ALONG ? rows : k, beside = lie == ALONG ? k : rows;
+  operand->next += below * operand->pitch + beside * ELEMENT_BYTES;
 }
 
-INLINE uint place_of(const Operand operand, const Step step, const uint stage)
+INLINE uint place_of(const Operand *operand, const Step step, const uint stage)
 {
-  return (stage + operand.place ^ step.flip) + step.bytes;
+  return (stage + operand->place ^ step.flip) + step.bytes;
 }
 
-/* Copy i of the block that begins at k, into `stage`. Outside of the operand it writes zeros. */
+/* Copies piece i into `stage`, if it is wanted. Past the end of K it writes zeros. */
 INLINE void copy_piece(
-    const uint stage, const Operand operand, const int extent, const int lie, const int chunk, const int i, const int k,
-    const int K, const bool wanted)
+    Operand *operand, const uint stage, const int i, const int extent, const int lie, const int chunk, const bool wanted)
 {
   const Step step = step_to(i, extent, lie, chunk);
-  const int bytes = bytes_inside(operand, step, lie, chunk, k, K);
-  copy_async(place_of(operand, step, stage), piece_at(operand, step, lie), chunk, bytes, wanted);
+  const int bytes = bytes_inside(operand, step, lie, chunk);
+  copy_async(place_of(operand, step, stage), operand->next, chunk, bytes, wanted && has_rows(operand, step));
+  walk_on(operand, i, extent, lie, chunk);
 }
 
-/* Copy c of block `block`, if it is wanted and needs no register. */
-INLINE void copy_one(
-    const uint tiles, const Operand a, const Operand b, const int c, const int block, const int K, const bool wanted)
+/* Copy c of a block, if it is wanted and needs no register. */
+INLINE void copy_one(Operand *a, Operand *b, const uint stage, const int c, const bool wanted)
 {
-  const uint stage = tiles + block % STAGES * STAGE_BYTES;
   if (c < COPIES_A) {
-    if (CHUNK_A != 2) copy_piece(stage, a, BM, LIE_A, CHUNK_A, c, block * BK, K, wanted);
+    if (CHUNK_A != 2) copy_piece(a, stage, c, BM, LIE_A, CHUNK_A, wanted);
   } else if (CHUNK_B != 2) {
-    copy_piece(stage, b, BN, LIE_B, CHUNK_B, c - COPIES_A, block * BK, K, wanted);
+    copy_piece(b, stage, c - COPIES_A, BN, LIE_B, CHUNK_B, wanted);
   }
 }
 
-#if THROUGH_REGISTERS
-/* Reads two elements of 2 bytes; zeros outside of the operand. */
-INLINE ushort2 read_pair(const Operand operand, const Step step, const int lie, const int k, const int K)
+INLINE void copy_all(Operand *a, Operand *b, const uint stage, const bool wanted)
 {
-  __global const ushort *from = (__global const ushort *)piece_at(operand, step, lie);
-  const int bytes = bytes_inside(operand, step, lie, 2, k, K);
+  UNROLL for (int c = 0; c < COPIES; ++c) copy_one(a, b, stage, c, wanted);
+}
+
+#if THROUGH_REGISTERS
+/* Reads two elements of 2 bytes, piece i. Outside of the operand they are zeros. */
+INLINE ushort2 read_pair(Operand *operand, const int i, const int extent, const int lie)
+{
+  const Step step = step_to(i, extent, lie, 2);
+  const int bytes = has_rows(operand, step) ? bytes_inside(operand, step, lie, 2) : 0;
+  __global const ushort *from = (__global const ushort *)operand->next;
   ushort2 pair = (ushort2)(0);
   if (bytes > 0) pair.s0 = from[0];
   if (bytes > 2) pair.s1 = from[1];
+  walk_on(operand, i, extent, lie, 2);
   return pair;
 }
 
-INLINE void write_pair(
-    __local uchar *tiles, const uint stage, const Operand operand, const Step step, const ushort2 pair)
+INLINE void write_pair(__local uchar *tiles, const uint place, const ushort2 pair)
 {
-  *(__local uint *)(tiles + place_of(operand, step, stage)) = pair.s0 | (uint)pair.s1 << 16;
+  *(__local uint *)(tiles + place) = pair.s0 | (uint)pair.s1 << 16;
 }
 
-/* Reads what block `block` has of operands that come through registers. */
-INLINE void read_pairs(ushort2 pairs[COPIES], const Operand a, const Operand b, const int block, const int K)
+/* Reads what a block has of operands that come through registers. */
+INLINE void read_pairs(ushort2 pairs[COPIES], Operand *a, Operand *b)
 {
   if (CHUNK_A == 2)
-    UNROLL for (int c = 0; c < COPIES_A; ++c)
-      pairs[c] = read_pair(a, step_to(c, BM, LIE_A, 2), LIE_A, block * BK, K);
+    UNROLL for (int c = 0; c < COPIES_A; ++c) pairs[c] = read_pair(a, c, BM, LIE_A);
   if (CHUNK_B == 2)
-    UNROLL for (int c = COPIES_A; c < COPIES; ++c)
-      pairs[c] = read_pair(b, step_to(c - COPIES_A, BN, LIE_B, 2), LIE_B, block * BK, K);
+    UNROLL for (int c = COPIES_A; c < COPIES; ++c) pairs[c] = read_pair(b, c - COPIES_A, BN, LIE_B);
 }
 
 INLINE void write_pairs(
-    __local uchar *tiles, const Operand a, const Operand b, const ushort2 pairs[COPIES], const int block)
+    __local uchar *tiles, const uint stage, const Operand *a, const Operand *b, const ushort2 pairs[COPIES])
 {
-  const uint stage = block % STAGES * STAGE_BYTES;
   if (CHUNK_A == 2)
-    UNROLL for (int c = 0; c < COPIES_A; ++c) write_pair(tiles, stage, a, step_to(c, BM, LIE_A, 2), pairs[c]);
+    UNROLL for (int c = 0; c < COPIES_A; ++c)
+      write_pair(tiles, place_of(a, step_to(c, BM, LIE_A, 2), stage), pairs[c]);
   if (CHUNK_B == 2)
     UNROLL for (int c = COPIES_A; c < COPIES; ++c)
-      write_pair(tiles, stage, b, step_to(c - COPIES_A, BN, LIE_B, 2), pairs[c]);
+      write_pair(tiles, place_of(b, step_to(c - COPIES_A, BN, LIE_B, 2), stage), pairs[c]);
 }
 #else
-#define read_pairs(pairs, a, b, block, K) ((void)0)
-#define write_pairs(tiles, a, b, pairs, block) ((void)0)
+#define read_pairs(pairs, a, b) ((void)0)
+#define write_pairs(tiles, stage, a, b, pairs) ((void)0)
 #endif
 
-INLINE void copy_all(
-    const uint tiles, const Operand a, const Operand b, const int block, const int K, const bool wanted)
+/* Goes on to the next block. To the compiler rows_left seems to change, or it would hold the result of each piece's test
+ * of rows in a register of its own. */
+INLINE void next_block(Operand *operand)
 {
-  UNROLL for (int c = 0; c < COPIES; ++c) copy_one(tiles, a, b, c, block, K, wanted);
+  operand->k_left -= BK;
+  asm volatile("" : "+r"(operand->rows_left));
 }
 
-/* Closes the group of a block's copies and moves on to the next block. */
+/* Closes the group of a block's copies. */
 INLINE void block_copied(Operand *a, Operand *b)
 {
   copies_commit();
-  a->next += LIE_A == ALONG ? BK * ELEMENT_BYTES : BK * a->pitch;
-  b->next += LIE_B == ALONG ? BK * ELEMENT_BYTES : BK * b->pitch;
+  next_block(a);
+  next_block(b);
 }
 
 INLINE void load_fragments_a(
@@ -258,13 +268,13 @@ INLINE void multiply_parts(
 }
 #endif
 
-/* sum = A B for the sub-group's SGM x SGN of the tile, at `row` and `column` of it. Blocks past the end of K are not
- * copied; their groups of copies are empty. */
+/* sum = A B for the sub-group's SGM x SGN of the tile, at `row` and `column` of it, over `depth` of K. Blocks past the
+ * end of K are not copied; their groups of copies are empty. */
 INLINE void multiply_tile(
-    acc_t sum[MT][4 * NT], __local uchar *tiles, Operand a, Operand b, const int K, const int row, const int column)
+    acc_t sum[MT][4 * NT], __local uchar *tiles, Operand a, Operand b, const int depth, const int row, const int column)
 {
   const uint tile0 = local_address(tiles);
-  const int blocks = (K + BK - 1) / BK;
+  const int blocks = (depth + BK - 1) / BK;
 #if THROUGH_REGISTERS
   ushort2 pairs[COPIES];
 #endif
@@ -274,22 +284,22 @@ INLINE void multiply_tile(
   clear(acc);
 #endif
   int filled = 0;
-  for (; filled < STAGES - 1; ++filled) {
+  ONCE for (; filled < STAGES - 1; ++filled) {
     if (filled < blocks) {
-      read_pairs(pairs, a, b, filled, K);
-      copy_all(tile0, a, b, filled, K, true);
-      write_pairs(tiles, a, b, pairs, filled);
+      read_pairs(pairs, &a, &b);
+      copy_all(&a, &b, tile0 + filled * STAGE_BYTES, true);
+      write_pairs(tiles, filled * STAGE_BYTES, &a, &b, pairs);
     }
     block_copied(&a, &b);
   }
   for (int block = 0; block < blocks; ++block, ++filled) {
-    const int stage = block % STAGES * STAGE_BYTES;
+    const int stage = block % STAGES * STAGE_BYTES, next = filled % STAGES * STAGE_BYTES;
     const bool wanted = filled < blocks;
     copies_wait(STAGES - 2);
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (wanted) read_pairs(pairs, a, b, filled, K);
+    if (wanted) read_pairs(pairs, &a, &b);
 #if PARTS
-    copy_all(tile0, a, b, filled, K, wanted);
+    copy_all(&a, &b, tile0 + next, wanted);
     multiply_parts(acc, tiles, stage, row, column);
     if (block % ROUND == ROUND - 1 || block + 1 == blocks) {
       UNROLL for (int i = 0; i < MT; ++i)
@@ -309,11 +319,11 @@ INLINE void multiply_tile(
         UNROLL for (int j = 0; j < NT; ++j) mma(sum[i] + 4 * j, fa[step % 2][i], fb[step % 2][j]);
         /* the copies of a later block are spread over this block's multiplications */
         UNROLL for (int c = 0; c < COPIES; ++c)
-          if (c * STEPS * MT / COPIES == step * MT + i) copy_one(tile0, a, b, c, filled, K, wanted);
+          if (c * STEPS * MT / COPIES == step * MT + i) copy_one(&a, &b, tile0 + next, c, wanted);
       }
     }
 #endif
-    if (wanted) write_pairs(tiles, a, b, pairs, filled);
+    if (wanted) write_pairs(tiles, next, &a, &b, pairs);
     block_copied(&a, &b);
   }
 }

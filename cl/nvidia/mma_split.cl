@@ -49,8 +49,8 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_split(
   barrier(CLK_LOCAL_MEM_FENCE);
 #endif
   const long bytes = pitch * ELEMENT_BYTES;
-  const Operand a_lines = operand_of(packed_a + z * M * bytes, bytes, BM, ALONG, CHUNK_A, origin.s0, M, 0, 0);
-  const Operand b_lines = operand_of(packed_b + z * columns * bytes, bytes, BN, ALONG, CHUNK_B, origin.s1, columns, 0, TILE_A);
+  const Operand a_lines = operand_of(packed_a + z * M * bytes, bytes, BM, ALONG, CHUNK_A, origin.s0, M, 0, (int)pitch, 0);
+  const Operand b_lines = operand_of(packed_b + z * columns * bytes, bytes, BN, ALONG, CHUNK_B, origin.s1, columns, 0, (int)pitch, TILE_A);
   acc_t sum[MT][4 * NT];
   multiply_tile(sum, tiles, a_lines, b_lines, (int)pitch, row, column);
   UNROLL for (int i = 0; i < MT; ++i) {

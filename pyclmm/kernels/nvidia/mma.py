@@ -10,7 +10,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, too_long
 from .matrix_units import Operands, Unit, compute_capability, pack_launches, unit_for
-from .mma_ring import chunk, in_ranges, tiles, too_many_stages, unfit, work_items
+from .mma_ring import chunk, in_ranges, tiles, too_many_stages, unfit, with_split_k, work_items
 
 CAPABILITY = (8, 0)
 # BM, BN, SGM, SGN, STAGES
@@ -50,6 +50,7 @@ def _chunks(problem: GemmProblem, unit: Unit) -> tuple[int, int]:
 
 class Mma(Kernel):
     """See cl/nvidia/mma.cl. BM x BN is a work-group's tile, SGM x SGN a sub-group's, BK is 128 bytes of K.
+    SPLIT_K is the number of ranges of K. Operands are read as they are stored, but for some of 8 bits.
     Option ``group``: rows of tiles that are computed together.
     """
 
@@ -74,7 +75,7 @@ class Mma(Kernel):
             TileConfig(bm=m, bn=n, bk=unit.block, sgm=x, sgn=y, stages=s, options=(("group", 8),))
             for m, n, x, y, s in _CONFIGS
         ]
-        found = [c for c in found if not self.violations(problem, c, device)]
+        found = [c for c in with_split_k(found, problem, device) if not self.violations(problem, c, device)]
         return sorted(found, key=lambda c: self._idle(problem, c, device))
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
@@ -82,8 +83,6 @@ class Mma(Kernel):
             return reasons
         if not all(x % 64 == 0 or x in (16, 32) for x in (config.bm, config.bn)):
             return [f"bm and bn must be 16, 32 or multiples of 64: {config}"]
-        if config.stages < 2 or config.split_k < 1:
-            return [f"stages must be 2 or more, split_k 1 or more: {config}"]
         items = work_items(config)
         if items & (items - 1) or not 64 <= items <= min(512, 8 * config.bm, 8 * config.bn):
             return [f"a work-group of {items} work-items does not fill these tiles: {config}"]

@@ -10,7 +10,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, gemm_args, too_long
 from .matrix_units import LINE_ALIGN, compute_capability
-from .mma_ring import chunk, in_ranges, tiles, too_many_stages, unfit, work_items
+from .mma_ring import chunk, in_ranges, tiles, too_many_stages, unfit, with_split_k, work_items
 
 _CAPABILITIES = ((8, 0), (9, 0))  # others have few or no matrix units for float64, or we have not run them
 # BM, BN, BK, SGM, SGN, STAGES
@@ -38,8 +38,9 @@ def _stage_elements(config: TileConfig) -> int:
 
 
 class MmaDouble(Kernel):
-    """See cl/nvidia/mma_double.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's. Options:
-    ``mma_k``: K of one instruction, ``group``: rows of tiles that are computed together.
+    """See cl/nvidia/mma_double.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's, SPLIT_K
+    the number of ranges of K. Options: ``mma_k``: K of one instruction, ``group``: rows of tiles that are
+    computed together.
     """
 
     name = "mma_double"
@@ -60,7 +61,7 @@ class MmaDouble(Kernel):
             TileConfig(bm=m, bn=n, bk=k, sgm=x, sgn=y, stages=s, options=(("group", 8), ("mma_k", mma_k)))
             for m, n, k, x, y, s in _CONFIGS
         ]
-        found = [c for c in found if not self.violations(problem, c, device)]
+        found = [c for c in with_split_k(found, problem, device) if not self.violations(problem, c, device)]
         # 8-byte copies are twice as many, and with long blocks of K they leave too few registers
         return sorted(
             found, key=lambda c: (self._waste(problem, c, device), not _aligned(problem) and c.bk > 16)
@@ -71,8 +72,8 @@ class MmaDouble(Kernel):
         if reasons := unfit(config, 8):
             return reasons
         allowed = (4,) if compute_capability(device) < (9, 0) else (4, 8, 16)
-        if mma_k not in allowed or config.bk % mma_k or config.stages < 2:
-            return [f"mma_k is one of {allowed} and divides bk; stages 2 or more: {config}"]
+        if mma_k not in allowed or config.bk % mma_k:
+            return [f"mma_k is one of {allowed} and divides bk: {config}"]
         items = work_items(config)
         for lines in ((config.bk, config.bm), (config.bk, config.bn)):
             for length in lines:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -25,6 +27,8 @@ from .matrix_units import LINE_ALIGN, local_bytes, out_defines
 
 _LOADS = 8  # EACH of cl/nvidia/mma_split_k.cl: loads that a work-item has in flight
 _TEAM_ITEMS = 64  # work-items that add a part of a tile
+_GROUPS = 2  # work-groups for each compute unit that split-K aims at
+_MOST_RANGES = 16
 
 
 def work_items(config: TileConfig) -> int:
@@ -38,9 +42,11 @@ def tiles(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def unfit(config: TileConfig, columns: int) -> list[str]:
-    """Why the tile cannot be divided among sub-groups in fragments of 16 x *columns*. Empty if it can."""
+    """Why the ring has no such tile, of fragments of 16 x *columns*. Empty if it has."""
     if config.sgm % 16 or config.sgn % columns or config.bm % config.sgm or config.bn % config.sgn:
         return [f"sgm must be a multiple of 16, sgn of {columns}, and divide bm, bn: {config}"]
+    if config.stages < 2 or config.split_k < 1:
+        return [f"stages must be 2 or more, split_k 1 or more: {config}"]
     return []
 
 
@@ -49,6 +55,16 @@ def too_many_stages(config: TileConfig, needed: int, device: DeviceInfo) -> list
     if needed > local_bytes(device):
         return [f"{config.stages} stages take {needed} bytes of local memory"]
     return []
+
+
+def with_split_k(found: Sequence[TileConfig], problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
+    """*found*, and behind them those with few tiles again, with K in ranges of four blocks or more."""
+    groups = _GROUPS * device.compute_units
+    ranges = {
+        c: min(groups // (tiles(problem, c) * problem.batch), problem.k // (4 * c.bk), _MOST_RANGES)
+        for c in found
+    }
+    return [*found, *(replace(c, split_k=n) for c, n in ranges.items() if n > 1)]
 
 
 def chunk(align: int) -> int:
@@ -94,7 +110,7 @@ def in_ranges(
     sums = PartialSums(problem, config.bm, config.bn, TileRange(0, groups, split_k))
     # without split-K, any pointer: never used
     partial = sums.workspace.symbol if split_k > 1 else "batch_offsets"
-    k_range = round_up(ceil(problem.k / max(1, split_k)), config.bk)
+    k_range = round_up(ceil(problem.k / split_k), config.bk)
     defines = (*defines, ("SPLIT_K", int(split_k > 1)))
     launch = product(problem, config, name, groups, chunks, defines, (*args, partial, np.int32(k_range)))
     if split_k == 1:

@@ -72,23 +72,43 @@ def arrays_for(problem, a, b, out, c, bias, table):
     }
 
 
-# element type, layout, (M, N, K), tile (BM, BN, stages), products, multiple to which rows are padded
+# element type, layout, (M, N, K), tile (BM, BN, stages, ranges of K), products, elements of which rows are multiples
 CASES = [
-    ("float16", "NN", (70, 72, 136), (64, 64, 4), (), 8),
-    ("float16", "TT", (136, 130, 40), (128, 128, 3), (), 8),
-    ("float16", "NT", (130, 40, 200), (128, 256, 3), (), 8),
-    ("float16", "TN", (72, 40, 200), (64, 64, 2), (3,), 8),
-    ("float16", "TN", (35, 37, 70), (64, 64, 2), (2,), 1),  # both operands are packed
-    ("bfloat16", "NN", (70, 72, 136), (64, 64, 2), (), 8),
-    ("float32", "NT", (70, 65, 100), (64, 64, 2), (), 4),
-    ("float32", "NN", (65, 72, 100), (64, 64, 4), (2,), 4),  # b is packed
-    ("float32", "TT", (72, 65, 36), (64, 64, 2), (2,), 4),  # a is packed
-    ("int8", "NT", (64, 33, 300), (64, 64, 2), (), 16),
-    ("uint8", "NN", (65, 70, 140), (64, 64, 2), (2,), 16),
-    ("float64", "NN", (70, 66, 36), (64, 64, 4), (2,), 2),
-    ("float64", "TT", (66, 130, 34), (64, 128, 4), (), 2),
-    ("float64", "NT", (130, 129, 70), (128, 128, 3), (), 2),
-    ("float64", "TN", (65, 63, 37), (64, 64, 4), (2,), 1),  # copies of 8 bytes
+    ("float16", "NN", (70, 72, 136), (64, 64, 4, 1), (), 8),
+    ("float16", "TT", (136, 130, 40), (128, 128, 3, 1), (), 8),
+    ("float16", "NT", (130, 40, 200), (128, 256, 3, 1), (), 8),
+    ("float16", "TN", (72, 40, 200), (64, 64, 2, 1), (3,), 8),
+    ("float16", "TN", (35, 37, 70), (64, 64, 2, 1), (2,), 1),  # elements are read one by one
+    ("bfloat16", "NN", (70, 72, 136), (64, 64, 2, 1), (), 8),
+    ("float32", "NT", (70, 65, 100), (64, 64, 2, 1), (), 4),
+    ("float32", "NN", (65, 72, 100), (64, 64, 4, 1), (2,), 4),  # b is transposed
+    ("float32", "TT", (72, 65, 36), (64, 64, 2, 1), (2,), 4),  # a is transposed
+    ("int8", "NT", (64, 33, 300), (64, 64, 2, 1), (), 16),
+    ("uint8", "NN", (65, 70, 140), (64, 64, 2, 1), (2,), 16),
+    ("float64", "NN", (70, 66, 36), (64, 64, 4, 1), (2,), 2),
+    ("float64", "TT", (66, 130, 34), (64, 128, 4, 1), (), 2),
+    ("float64", "NT", (130, 129, 70), (128, 128, 3, 1), (), 2),
+    ("float64", "TN", (65, 63, 37), (64, 64, 4, 1), (2,), 1),  # copies of 8 bytes
+    ("float16", "NT", (35, 37, 71), (32, 32, 4, 1), (), 1),
+    ("float16", "NN", (70, 34, 130), (64, 32, 4, 1), (2,), 2),
+    ("float16", "NN", (70, 18, 70), (64, 16, 4, 1), (2,), 8),
+    ("float16", "TT", (19, 50, 130), (16, 64, 4, 1), (), 1),
+    ("float16", "TN", (130, 258, 70), (128, 256, 3, 1), (), 2),
+    ("float16", "NN", (40, 70, 700), (32, 64, 4, 3), (2,), 1),
+    ("float16", "NT", (33, 31, 130), (32, 32, 2, 4), (), 2),  # the last range is empty
+    ("float16", "NT", (33, 31, 700), (32, 32, 4, 10), (), 8),  # two teams add
+    ("bfloat16", "TN", (36, 70, 100), (32, 64, 4, 1), (), 4),
+    ("bfloat16", "TN", (33, 61, 100), (32, 32, 4, 1), (2,), 1),
+    ("float32", "TN", (65, 70, 70), (64, 64, 2, 1), (), 1),
+    ("float32", "TN", (35, 30, 70), (32, 32, 4, 1), (2,), 1),
+    ("float32", "TN", (20, 70, 70), (16, 64, 4, 2), (), 1),
+    ("float32", "TN", (130, 258, 40), (128, 256, 3, 1), (), 1),
+    ("float32", "NT", (33, 65, 67), (32, 64, 4, 1), (), 1),
+    ("int8", "NT", (40, 33, 140), (32, 32, 4, 2), (), 4),
+    ("int8", "NN", (40, 33, 141), (64, 64, 2, 1), (2,), 1),  # both operands are packed
+    ("float64", "TN", (35, 33, 130), (32, 32, 4, 4), (2,), 1),
+    ("float64", "NN", (70, 31, 37), (64, 32, 4, 1), (), 1),
+    ("float64", "NT", (31, 70, 66), (32, 64, 4, 1), (), 2),
 ]
 
 
@@ -109,7 +129,9 @@ def test_products_are_exact(folder, rng, kind, trans, shape, tile, stack, padded
         kind, shape, trans, aligned[0], aligned[1], rows, batch_shape=stack, batch_strides=strides, **more
     )
     family = kernel_named("mma_double" if kind == "float64" else "mma")
-    config = next(x for x in family.configs(problem, H200) if (x.bm, x.bn, x.stages) == tile)
+    config = next(x for x in family.configs(problem, H200) if (x.bm, x.bn, x.stages) == tile[:3])
+    config = replace(config, split_k=tile[3])
+    assert not family.violations(problem, config, H200)
     table = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
     given = arrays_for(problem, mine[0], mine[1], out, c, bias, table)
     threaded.run(family.launches(problem, config, H200), given, folder)
