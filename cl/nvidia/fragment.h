@@ -184,9 +184,11 @@ INLINE void store_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
 INLINE void store_fragments(
     const int i, const int row_step, const int j, const sum_t *acc, const int blocks, RESULT_ARGS)
 {
-  const int paired = (int)get_local_id(0) % 4 * 2, chunked = WHOLE_CHUNKS ? blocks / 4 * 4 : 0;
+  const int paired = (int)get_local_id(0) % 4 * 2;
+  int chunked = 0; /* blocks */
   UNROLL for (int h = 0; h < 2; ++h) {
 #if WHOLE_CHUNKS
+    chunked = blocks / 4 * 4;
     UNROLL for (int b = 0; b < chunked; b += 4) store_chunk(i + row_step * h, j + 8 * b, acc + 4 * b + 2 * h, RESULT);
 #endif
     UNROLL for (int b = chunked; b < blocks; ++b)

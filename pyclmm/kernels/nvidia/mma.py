@@ -34,7 +34,7 @@ _CONFIGS = (
 
 
 def _operands(problem: GemmProblem, unit: Unit) -> Operands:
-    """Only operands of 8 bits are packed: those across K, and those that do not begin on multiples of 4 bytes."""
+    """Only operands of 8 bits are packed: those across K, and those not aligned to 4 bytes."""
     across = (problem.trans_a, not problem.trans_b)
     aligned = (problem.a_align >= 4, problem.b_align >= 4)
     packed = [unit.nbytes == 1 and (x or not y) for x, y in zip(across, aligned, strict=True)]

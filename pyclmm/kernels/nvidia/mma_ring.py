@@ -68,7 +68,7 @@ def with_split_k(found: Sequence[TileConfig], problem: GemmProblem, device: Devi
 
 
 def chunk(align: int) -> int:
-    """Bytes of a copy (CHUNK of cl/nvidia/mma_ring.h) of an operand whose rows are aligned to *align* bytes."""
+    """CHUNK of cl/nvidia/mma_ring.h, of an operand whose rows are aligned to *align* bytes."""
     return min(LINE_ALIGN, align)
 
 
@@ -105,7 +105,7 @@ def in_ranges(
     defines: Defines,
     args: tuple[Arg, ...],
 ) -> tuple[tuple[Launch, ...], tuple[Workspace, ...]]:
-    """The launches of cl/nvidia/<name>.cl, and with split-K of the addition, and the workspace between them."""
+    """The launch of cl/nvidia/<name>.cl; with split-K also that of the addition, and their workspace."""
     groups, split_k = tiles(problem, config), config.split_k
     sums = PartialSums(problem, config.bm, config.bn, TileRange(0, groups, split_k))
     # without split-K, any pointer: never used

@@ -72,7 +72,7 @@ def arrays_for(problem, a, b, out, c, bias, table):
     }
 
 
-# element type, layout, (M, N, K), tile (BM, BN, stages, ranges of K), products, elements of which rows are multiples
+# element type, layout, (M, N, K), (BM, BN, stages, ranges of K), products, multiple to which rows are padded
 CASES = [
     ("float16", "NN", (70, 72, 136), (64, 64, 4, 1), (), 8),
     ("float16", "TT", (136, 130, 40), (128, 128, 3, 1), (), 8),
@@ -166,3 +166,33 @@ def test_the_first_blocks_of_a_long_k_are_copied(folder, kind, k):
     work = family.launches(problem, config, H200)
     expected = 2 * config.bk * read.itemsize * (config.stages - 1)
     assert threaded.copied(work, given, folder) == expected
+
+
+@pytest.mark.parametrize(("kind", "k", "blocks"), [("float16", 64, 1), ("float16", 70, 2), ("float64", 40, 3)])
+def test_only_what_is_inside_the_operands_is_copied(folder, kind, k, blocks):
+    """One row and one column of the tile are inside, and fewer blocks of K than stages."""
+    problem = of(kind, (1, 1, k), "NT", ld=(128, 128))
+    family = kernel_named("mma_double" if kind == "float64" else "mma")
+    config = next(x for x in family.configs(problem, H200) if x.bm == 64 and x.bn == 64 and x.stages == 4)
+    a, out = np.ones((1, 128), kind), np.zeros((1, 1), RESULT.get(kind, "float32"))
+    given = arrays_for(problem, a, a, out, out, out, np.zeros((1, 4), np.int64))
+    work = family.launches(problem, config, H200)
+    assert threaded.copied(work, given, folder, stops=False) == 2 * blocks * config.bk * a.itemsize
+    assert out[0, 0] == 2 * k
+
+
+def test_a_product_is_one_launch_whatever_its_alignment():
+    family = kernel_named("mma")
+    for kind, align in (("float16", 2), ("bfloat16", 4), ("float32", 4), ("int8", 4)):
+        for trans in ("NT",) if kind == "int8" else ("NN", "NT", "TN", "TT"):
+            problem = of(kind, (35, 37, 39), trans, align, align)
+            for config in family.configs(problem, H200):
+                assert len(family.launches(problem, config, H200).launches) == 1, (kind, trans)
+
+
+def test_split_k_is_offered_for_few_tiles_and_a_long_k():
+    family = kernel_named("mma")
+    ranges = [c.split_k for c in family.configs(of("float16", (64, 64, 2048)), H200)]
+    assert max(ranges) == 2048 // (4 * 64) == 8
+    assert {c.split_k for c in family.configs(of("float16", (64, 64, 256)), H200)} == {1}
+    assert {c.split_k for c in family.configs(of("float16", (8192, 8192, 8192)), H200)} == {1}
