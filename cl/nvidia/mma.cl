@@ -2,8 +2,8 @@
  * sketch of the tiles are in mma_ring.h, the fragments in mma_words.h. Work-group g computes tile g (tile_order.h).
  *
  * Macros: BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); A_TYPE B_TYPE (mma_words.h); TRANS_A TRANS_B: how
- * operands are stored, after packing; OUT_VECTOR (fragment.h); SPLIT_K (mma_partial.h). Packed operands come as operands.h
- * says.
+ * operands are stored, after packing; OUT_VECTOR (fragment.h); SPLIT_K (mma_partial.h). Packed operands come as
+ * operands.h says.
  * Preconditions: operands of 8 bits are stored along K, on multiples of 4 bytes.
  * Technique: ldmatrix, mma.sync and cp.async as in NVIDIA's PTX manual.
  */

@@ -1,4 +1,4 @@
-/* mma_layouts: how a tile of an operand lies in local memory (mma_ring.h).
+/* mma_layouts: how a tile of an operand lies in local memory (mma_copies.h).
  *
  *   ALONG    along K, as the operand is stored
  *   ACROSS   across K, as the operand is stored

@@ -1,5 +1,5 @@
-/* mma_split_k: adds the partial sums of mma_partial.h, which lie row by row. There are few tiles, so a work-item has the
- * loads of several ranges in flight. */
+/* mma_split_k: adds the partial sums of mma_partial.h, which lie row by row. There are few tiles, so a work-item has
+ * the loads of several ranges in flight. */
 #define CHUNK 1
 #define EACH 8
 #define ROW_IN_TILE(chunk, e) ((chunk) / BN)

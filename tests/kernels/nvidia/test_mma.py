@@ -139,6 +139,22 @@ def test_products_are_exact(folder, rng, kind, trans, shape, tile, stack, padded
     assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
 
 
+def test_two_sub_groups_turn_a_tile_in_strips_and_store_a_padded_result(folder, rng):
+    """A tile of 64 rows has four strips. Rows of out have an odd length and begin on pairs."""
+    m, n, k = 65, 37, 70
+    a, b = (small_integers(rng, s, "float32") for s in ((m, k), (k, n)))
+    problem = replace(of("float32", (m, n, k), "TN", 4, 4, (m, n)), ldo=n + 1, out_align=8)
+    family = kernel_named("mma")
+    config = next(x for x in family.configs(problem, H200) if x.bm == x.bn == 64)
+    config = replace(config, sgm=64, sgn=32)
+    assert not family.violations(problem, config, H200)
+    out = np.full((m, n + 1), 99, "float32")
+    given = arrays_for(problem, np.ascontiguousarray(a.T), b, out, out, out, np.zeros((1, 4), np.int64))
+    threaded.run(family.launches(problem, config, H200), given, folder)
+    assert np.array_equal(out[:, :n], 2 * (a @ b))
+    assert (out[:, n] == 99).all()
+
+
 @pytest.mark.parametrize("mma_k", [4, 8, 16])
 def test_every_float64_instruction_is_exact(folder, rng, mma_k):
     a, b = (rng.integers(-3, 4, s).astype("f8") for s in ((64, 48), (48, 64)))
