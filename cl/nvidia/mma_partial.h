@@ -12,7 +12,7 @@
 #ifndef SPLIT_K
 #error "mma_partial.h needs SPLIT_K"
 #endif
-#define PARTIAL_ARGS __global void *partial, const int k_range
+#define PARTIAL_ARGS __global uchar *partial, const int k_range
 #if SPLIT_K
 #define FIRST_K(k_range) ((int)get_group_id(1) * (k_range))
 #define LAST_K(K, k_range) min(K, FIRST_K(k_range) + (k_range)) /* exclusive */
@@ -20,7 +20,7 @@
 typedef struct { acc_t first, second; } ALIGNED(2 * sizeof(acc_t)) sums_t;
 
 /* The partial sums of this work-group, of a product of `tiles` tiles. */
-INLINE __global acc_t *partial_tile(__global void *partial, const int tiles)
+INLINE __global acc_t *partial_tile(__global uchar *partial, const int tiles)
 {
   const long tile = BATCH_ENTRY * tiles + get_group_id(0);
   return (__global acc_t *)partial + (tile * get_num_groups(1) + get_group_id(1)) * (BM * BN);

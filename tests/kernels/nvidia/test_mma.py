@@ -184,7 +184,10 @@ def test_the_first_blocks_of_a_long_k_are_copied(folder, kind, k):
     assert threaded.copied(work, given, folder) == expected
 
 
-@pytest.mark.parametrize(("kind", "k", "blocks"), [("float16", 64, 1), ("float16", 70, 2), ("float64", 40, 3)])
+SHORT = [("float16", 64, 1), ("float16", 70, 2), ("float64", 40, 3)]
+
+
+@pytest.mark.parametrize(("kind", "k", "blocks"), SHORT)
 def test_only_what_is_inside_the_operands_is_copied(folder, kind, k, blocks):
     """One row and one column of the tile are inside, and fewer blocks of K than stages."""
     problem = of(kind, (1, 1, k), "NT", ld=(128, 128))
