@@ -5,6 +5,7 @@
  */
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("unroll")
+#define ONCE _Pragma("unroll 1") /* a loop that is not unrolled */
 #define ALIGNED(bytes) __attribute__((aligned(bytes)))
 #define WORK_GROUP(x, y, z) __attribute__((reqd_work_group_size(x, y, z)))
 #define ONE_ITEM WORK_GROUP(1, 1, 1)

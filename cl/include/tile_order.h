@@ -9,11 +9,13 @@
 #error "tile_order.h needs BM BN GROUP"
 #endif
 
-/* Tile number -> its row and column, counted in tiles. */
-INLINE int2 tile_at(const int tile, const int rows, const int cols)
+/* Tile number -> its row and column, counted in tiles. A division takes 35 instructions on GPUs, before anything is
+ * loaded: with few rows there is one, and one by GROUP is a shift. */
+INLINE int2 tile_at(const uint tile, const uint rows, const uint cols)
 {
-  const int group = tile / (GROUP * cols);
-  const int in_group = tile - group * GROUP * cols;
-  const int height = min(rows - group * GROUP, GROUP);
-  return (int2)(group * GROUP + in_group % height, in_group / height);
+  const uint group = rows > GROUP ? tile / (GROUP * cols) : 0;
+  const uint in_group = tile - group * GROUP * cols;
+  const uint height = min(rows - group * GROUP, (uint)GROUP);
+  const uint column = height == GROUP ? in_group / GROUP : in_group / height;
+  return (int2)(group * GROUP + in_group - column * height, column);
 }

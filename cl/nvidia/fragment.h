@@ -10,7 +10,8 @@
  * With complex sums (types.h), columns are those of the real product: 2 j and 2 j + 1 are re and im of the result's
  * column j.
  *
- * Macros: OUT_VECTOR 1: each row of out starts on a multiple of 16 bytes, 0: store element by element.
+ * Macros: OUT_VECTOR 2: each row of out starts on a multiple of 16 bytes, 1: of two elements, 0: store element by
+ * element.
  * Fragments: ptx_mma.h, ptx_mma_double.h, ptx_wgmma.h.
  */
 #include "include/attributes.h"
@@ -88,7 +89,9 @@ INLINE void store_single(const int i, const int j, const sum_t sum, RESULT_ARGS)
 }
 #endif
 
-#if OUT_VECTOR && OUT_WIDTH == 2 && PLANES == 1
+/* Two neighbours at once. */
+#define PAIRS (OUT_VECTOR && OUT_WIDTH && PLANES == 1)
+#if PAIRS && OUT_WIDTH == 2
 /* Two floats as two 16-bit elements, rounded to nearest even. */
 INLINE uint packed_float16(const float low, const float high)
 {
@@ -102,7 +105,23 @@ INLINE uint packed_bfloat16(const float low, const float high)
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
 }
+INLINE void store_two(__global OUT_T *to, const ACC_T first, const ACC_T second)
+{
+  *(__global uint *)to = CAT(packed_, OUT_TYPE)((float)first, (float)second);
+}
+#elif PAIRS
+typedef struct { OUT_T low, high; } ALIGNED(2 * OUT_WIDTH) out_pair;
+INLINE void store_two(__global OUT_T *to, const ACC_T first, const ACC_T second)
+{
+  out_pair pair;
+  STORE_OUT(&pair.low, 0, first);
+  STORE_OUT(&pair.high, 0, second);
+  *(__global out_pair *)to = pair;
+}
+#endif
 
+#define WHOLE_CHUNKS (OUT_VECTOR == 2 && OUT_WIDTH == 2 && PLANES == 1)
+#if WHOLE_CHUNKS
 /* Columns j and j + 1 of row i. Outside of out, C and bias are not read. */
 INLINE uint packed_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
 {
@@ -130,7 +149,7 @@ INLINE void store_words(__global OUT_T *row, const int j, const int N, const uin
 }
 
 /* Stores four blocks of row i from column j on. v: the first of this work-item's sums of the row. */
-INLINE void store_blocks(const int i, const int j, const sum_t *v, RESULT_ARGS)
+INLINE void store_chunk(const int i, const int j, const sum_t *v, RESULT_ARGS)
 {
   const int at = j + (int)get_local_id(0) % 4 * 2;
   uint4 w;
@@ -141,10 +160,6 @@ INLINE void store_blocks(const int i, const int j, const sum_t *v, RESULT_ARGS)
   w = transposed_quad(w);
   if (i < M) store_words(out + (long)i * ldo, j + (int)get_local_id(0) % 4 * 8, N, w);
 }
-#define BLOCKS_AT_ONCE 4
-#else
-#if PLANES == 1 && OUT_VECTOR && (OUT_WIDTH == 4 || OUT_WIDTH == 8)
-typedef struct { OUT_T low, high; } ALIGNED(2 * OUT_WIDTH) out_pair;
 #endif
 
 /* Stores columns j and j + 1 of row i. Of a complex result they are re and im of column j / 2. */
@@ -153,33 +168,30 @@ INLINE void store_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
 #if PLANES == 2
   if (i < M && j / 2 < N)
     STORE_OUT(out, (long)i * ldo + j / 2, finished_at(i, j / 2, (ACC_T)(v[0], v[1]), RESULT));
-#elif OUT_VECTOR && (OUT_WIDTH == 4 || OUT_WIDTH == 8)
-  if (i < M && j + 1 < N) {
-    out_pair pair;
-    STORE_OUT(&pair.low, 0, finished_at(i, j, (ACC_T)v[0], RESULT));
-    STORE_OUT(&pair.high, 0, finished_at(i, j + 1, (ACC_T)v[1], RESULT));
-    *(__global out_pair *)(out + (long)i * ldo + j) = pair;
-  } else {
+#elif PAIRS
+  if (i < M && j + 1 < N)
+    store_two(
+        out + (long)i * ldo + j, finished_at(i, j, (ACC_T)v[0], RESULT), finished_at(i, j + 1, (ACC_T)v[1], RESULT));
+  else
     store_single(i, j, v[0], RESULT);
-  }
 #else
   store_single(i, j, v[0], RESULT);
   store_single(i, j + 1, v[1], RESULT);
 #endif
 }
 
-INLINE void store_blocks(const int i, const int j, const sum_t *v, RESULT_ARGS)
-{
-  store_pair(i, j + (int)get_local_id(0) % 4 * 2, v, RESULT);
-}
-#define BLOCKS_AT_ONCE 1
-#endif
-
 /* Stores all fragments of rows i and i + row_step: `blocks` blocks from column j on. */
 INLINE void store_fragments(
     const int i, const int row_step, const int j, const sum_t *acc, const int blocks, RESULT_ARGS)
 {
-  UNROLL for (int h = 0; h < 2; ++h)
-    UNROLL for (int b = 0; b < blocks; b += BLOCKS_AT_ONCE)
-      store_blocks(i + row_step * h, j + 8 * b, acc + 4 * b + 2 * h, RESULT);
+  const int paired = (int)get_local_id(0) % 4 * 2;
+  int chunked = 0; /* blocks */
+  UNROLL for (int h = 0; h < 2; ++h) {
+#if WHOLE_CHUNKS
+    chunked = blocks / 4 * 4;
+    UNROLL for (int b = 0; b < chunked; b += 4) store_chunk(i + row_step * h, j + 8 * b, acc + 4 * b + 2 * h, RESULT);
+#endif
+    UNROLL for (int b = chunked; b < blocks; ++b)
+      store_pair(i + row_step * h, j + 8 * b + paired, acc + 4 * b + 2 * h, RESULT);
+  }
 }

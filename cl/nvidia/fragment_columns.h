@@ -18,28 +18,10 @@ INLINE void store_in_column(const int i, const int j, const sum_t sum, RESULT_AR
   if (i < M && j < N) STORE_OUT(out, OUT_AT(i, j, ldo), finished_at(i, j, (ACC_T)sum, RESULT));
 }
 
-#if LEFT_REGISTERS && OUT_VECTOR && OUT_WIDTH
-#if OUT_WIDTH == 2
-INLINE void store_two(__global OUT_T *to, const ACC_T first, const ACC_T second)
-{
-  *(__global uint *)to = CAT(packed_, OUT_TYPE)((float)first, (float)second);
-}
-#else
-typedef struct { OUT_T low, high; } ALIGNED(2 * OUT_WIDTH) column_pair;
-INLINE void store_two(__global OUT_T *to, const ACC_T first, const ACC_T second)
-{
-  column_pair pair;
-  STORE_OUT(&pair.low, 0, first);
-  STORE_OUT(&pair.high, 0, second);
-  *(__global column_pair *)to = pair;
-}
-#endif
-#endif
-
 /* Stores v[0] and v[2], column j of rows i and i + ROW_STEP. */
 INLINE void store_column(const int i, const int j, const sum_t *v, RESULT_ARGS)
 {
-#if LEFT_REGISTERS && OUT_VECTOR && OUT_WIDTH
+#if LEFT_REGISTERS && PAIRS
   if (i + 1 < M && j < N)
     store_two(out + OUT_AT(i, j, ldo), finished_at(i, j, (ACC_T)v[0], RESULT), finished_at(i + 1, j, (ACC_T)v[2], RESULT));
   else

@@ -1,10 +1,10 @@
 /* mma: out = A B on the matrix units of sm_80 and later, for 16-bit, TF32 and 8-bit operands. The ring of stages and a
  * sketch of the tiles are in mma_ring.h, the fragments in mma_words.h. Work-group g computes tile g (tile_order.h).
  *
- * Macros: BM BN SGM SGN STAGES GROUP (mma_ring.h); A_TYPE B_TYPE (mma_words.h); TRANS_A TRANS_B: how operands are
- * stored, after packing; OUT_VECTOR (fragment.h). Packed operands come as operands.h says.
- * Preconditions: each operand and each row of it begins on a multiple of 16 bytes. Operands of 8 bits and TF32 ones are
- * stored along K.
+ * Macros: BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); A_TYPE B_TYPE (mma_words.h); TRANS_A TRANS_B: how
+ * operands are stored, after packing; OUT_VECTOR (fragment.h); SPLIT_K (mma_partial.h). Packed operands come as
+ * operands.h says.
+ * Preconditions: operands of 8 bits are stored along K, on multiples of 4 bytes.
  * Technique: ldmatrix, mma.sync and cp.async as in NVIDIA's PTX manual.
  */
 #include "include/attributes.h"
@@ -12,24 +12,33 @@
 #include "nvidia/operands.h"
 #include "nvidia/mma_words.h"
 #include "nvidia/mma_ring.h"
+#include "nvidia/mma_partial.h"
 #include "nvidia/fragment.h"
 
-__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma(GEMM_ARGS, OPERAND_STRIDES)
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma(GEMM_ARGS, OPERAND_STRIDES, PARTIAL_ARGS)
 {
   __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
+  const long z = BATCHED ? BATCH_ENTRY : 0;
   __global const uchar *all_rows =
-      operand_in_stack(a, a_offset, BATCH_ENTRY, a_stride, BATCH_OFFSET(batch_offsets, 0), ELEMENT_BYTES);
+      operand_in_stack(a, a_offset, z, a_stride, BATCH_OFFSET(batch_offsets, 0), ELEMENT_BYTES);
   __global const uchar *all_columns =
-      operand_in_stack(b, b_offset, BATCH_ENTRY, b_stride, BATCH_OFFSET(batch_offsets, 1), ELEMENT_BYTES);
+      operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(batch_offsets, 1), ELEMENT_BYTES);
   GEMM_BEGIN;
   const int sub_group = get_local_id(0) / 32;
   const int row = sub_group / SG_COLUMNS * SGM, column = sub_group % SG_COLUMNS * SGN;
-  const int2 origin = tile_at(get_group_id(0), (M + BM - 1) / BM, (N + BN - 1) / BN) * (int2)(BM, BN);
-  const Operand rows = operand_of(all_rows, lda * ELEMENT_BYTES, BM, ACROSS_A, origin.s0, M, 0);
-  const Operand columns = operand_of(all_columns, ldb * ELEMENT_BYTES, BN, ACROSS_B, origin.s1, N, TILE_A);
+  const int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN;
+  const int2 origin = tile_at(get_group_id(0), tiles_m, tiles_n) * (int2)(BM, BN);
+  const int first_k = FIRST_K(k_range), last_k = LAST_K(K, k_range);
+  const Operand rows = operand_of(all_rows, lda * ELEMENT_BYTES, BM, LIE_A, CHUNK_A, origin.s0, M, first_k, last_k, 0);
+  const Operand columns =
+      operand_of(all_columns, ldb * ELEMENT_BYTES, BN, LIE_B, CHUNK_B, origin.s1, N, first_k, last_k, TILE_A);
   acc_t sum[MT][4 * NT];
-  multiply_tile(sum, tiles, rows, columns, K, row, column);
+  multiply_tile(sum, tiles, rows, columns, last_k - first_k, row, column);
+#if SPLIT_K
+  store_partial_sums(partial_tile(partial, tiles_m * tiles_n), row, column, sum);
+#else
   UNROLL for (int i = 0; i < MT; ++i)
     store_fragments(
         origin.s0 + row + 16 * i + (int)get_local_id(0) % 32 / 4, 8, origin.s1 + column, sum[i], NT, RESULT);
+#endif
 }

@@ -4,29 +4,28 @@
  * K). A line is 4 elements longer than the tile. So the 16 work-items that read at the same time, 4 lines x 4 elements,
  * meet 16 different banks of 8 bytes.
  *
- * Macros: BM BN; BK, a multiple of MMA_K; MMA_K 4, 8, 16 (ptx_mma_double.h); VEC, elements of a copy: 2 if both
- * operands and each of their rows begin on multiples of 16 bytes, else 1.
+ * Macros: BM BN; BK, a multiple of MMA_K; MMA_K 4, 8, 16 (ptx_mma_double.h).
  */
 #include "include/attributes.h"
 #include "include/gemm.h"
+#include "nvidia/mma_layouts.h"
 #include "nvidia/ptx_mma_double.h"
 
-#if !defined(BM) || !defined(BN) || !defined(BK) || !defined(VEC)
-#error "mma_double.h needs BM BN BK VEC"
+#if !defined(BM) || !defined(BN) || !defined(BK)
+#error "mma_double.h needs BM BN BK"
 #endif
 #define PARTS 0
 #define ELEMENT_BYTES 8
-#define ACROSS_A TRANS_A
-#define ACROSS_B (!TRANS_B)
+#define LIE_A (TRANS_A ? ACROSS : ALONG)
+#define LIE_B (TRANS_B ? ALONG : ACROSS)
 #define QUARTERS (MMA_K / 4)
 #define STEPS (BK / MMA_K)
-#define CHUNK_BYTES (8 * VEC)
 #define LINE_ACROSS(extent) (extent)
 #define LINE_BYTES(elements) (((elements) + 4) * 8)
-#define CHUNK_AT(line, chunk) ((chunk) * CHUNK_BYTES)
+#define FLIP(byte, elements) 0
 #define ELEMENT_AT(line, x, elements) ((line) * ((elements) + 4) + (x))
-#define AT_A(m, k) (ACROSS_A ? ELEMENT_AT(k, m, BM) : ELEMENT_AT(m, k, BK))
-#define AT_B(k, n) (ACROSS_B ? ELEMENT_AT(k, n, BN) : ELEMENT_AT(n, k, BK))
+#define AT_A(m, k) (LIE_A == ACROSS ? ELEMENT_AT(k, m, BM) : ELEMENT_AT(m, k, BK))
+#define AT_B(k, n) (LIE_B == ACROSS ? ELEMENT_AT(k, n, BN) : ELEMENT_AT(n, k, BK))
 
 typedef double acc_t;
 typedef double word_t;

@@ -2,8 +2,9 @@
  * wgmma_split.cl with instructions that need no rewriting of the program. The ring of stages and a sketch of the tiles
  * are in mma_ring.h, the fragments in mma_words.h. A block is 64 bytes of hi and 64 bytes of lo of the same k.
  *
- * Macros: SPLIT 1, 2 (split.h); BM BN SGM SGN STAGES GROUP (mma_ring.h); WIDE_A WIDE_B (split_read.h); OUT_VECTOR
- * (fragment.h). `pitch`: elements of a packed row of A or column of B, hi and lo together, in whole blocks.
+ * Macros: SPLIT 1, 2 (split.h); BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); WIDE_A WIDE_B
+ * (split_read.h); OUT_VECTOR (fragment.h). `pitch`: elements of a packed row of A or column of B, hi and lo together,
+ * in whole blocks.
  * Technique: as in mma.cl; parts: see split.h.
  */
 #include "include/attributes.h"
@@ -49,10 +50,13 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_split(
   barrier(CLK_LOCAL_MEM_FENCE);
 #endif
   const long bytes = pitch * ELEMENT_BYTES;
-  const Operand a_lines = operand_of(packed_a + z * M * bytes, bytes, BM, 0, origin.s0, M, 0);
-  const Operand b_lines = operand_of(packed_b + z * columns * bytes, bytes, BN, 0, origin.s1, columns, TILE_A);
+  const int depth_of_parts = (int)pitch;
+  const Operand a_lines = operand_of(
+      packed_a + z * M * bytes, bytes, BM, ALONG, CHUNK_A, origin.s0, M, 0, depth_of_parts, 0);
+  const Operand b_lines = operand_of(
+      packed_b + z * columns * bytes, bytes, BN, ALONG, CHUNK_B, origin.s1, columns, 0, depth_of_parts, TILE_A);
   acc_t sum[MT][4 * NT];
-  multiply_tile(sum, tiles, a_lines, b_lines, (int)pitch, row, column);
+  multiply_tile(sum, tiles, a_lines, b_lines, depth_of_parts, row, column);
   UNROLL for (int i = 0; i < MT; ++i) {
     const int my_row = row + 16 * i + (int)get_local_id(0) % 32 / 4;
 #if EXPONENTS

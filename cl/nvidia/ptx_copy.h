@@ -10,18 +10,18 @@
 
 INLINE uint local_address(__local const void *p) { return (uint)(size_t)p; }
 
-/* Copies the first `bytes` (0 to 16) of 16 bytes and fills the rest with zeros. */
-INLINE void copy_16(const uint to, __global const void *from, const int bytes)
+/* If `wanted`, copies the first `bytes` of `size` bytes (a constant: 4, 8, 16) and fills the rest with zeros. Both ends
+ * are multiples of `size`. A branch around each copy would cost more than the predicate. */
+#define COPY_ASYNC(cache, size)                                                                              \
+  asm volatile("{ .reg .pred wanted; setp.ne.u32 wanted, %3, 0;"                                             \
+               " @wanted cp.async." cache ".shared.global.L2::128B [%0], [%1], " size ", %2; }"              \
+               :: "r"(to), "l"(from), "r"(bytes), "r"((uint)wanted) : "memory")
+INLINE void copy_async(
+    const uint to, __global const void *from, const int size, const int bytes, const bool wanted)
 {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-               :: "r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
-/* The same for 8 bytes. */
-INLINE void copy_8(const uint to, __global const void *from, const int bytes)
-{
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
-               :: "r"(to), "l"(from), "r"(bytes) : "memory");
+  if (size == 16) COPY_ASYNC("cg", "16");
+  else if (size == 8) COPY_ASYNC("ca", "8");
+  else COPY_ASYNC("ca", "4");
 }
 
 /* Closes a group: the copies that this work-item has started since the last one. */

@@ -88,11 +88,11 @@ def run(work, arrays, folder):
     return _run(work, arrays, folder)[0]
 
 
-def copied(work, arrays, folder):
-    """The bytes copied to local memory when the last launch of *work* first waits for copies.
+def copied(work, arrays, folder, stops=True):
+    """The bytes that copies write to local memory in the last launch of *work*.
 
-    The launch ends there."""
-    return _run(replace(work, launches=work.launches[-1:]), arrays, folder, stops=True)[1]
+    *stops*: the launch ends when it first waits for copies."""
+    return _run(replace(work, launches=work.launches[-1:]), arrays, folder, stops)[1]
 
 
 def _run(work, arrays, folder, stops=False):

@@ -60,8 +60,7 @@ HALVES(__private)
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define local_address(p) ((uint)(ulong)(p))
-#define copy_16(to, from, bytes) emu_copy(to, from, bytes, 16)
-#define copy_8(to, from, bytes) emu_copy(to, from, bytes, 8)
+#define copy_async(to, from, size, bytes, wanted) ((wanted) ? emu_copy(to, from, bytes, size) : (void)0)
 #define copies_commit() ((void)0)
 #define copies_wait(pending) emu_copies_wait()
 /* ptx_group.h: a sub-group of one */

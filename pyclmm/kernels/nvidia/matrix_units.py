@@ -11,6 +11,7 @@ from math import ceil
 
 import numpy as np
 
+from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..device import DeviceInfo
 from ..interface import (
@@ -207,4 +208,6 @@ def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) 
 
 def out_defines(problem: GemmProblem) -> Defines:
     """The macros of cl/nvidia/fragment.h that depend on the product."""
-    return (("OUT_VECTOR", int(problem.out_align >= LINE_ALIGN)),)
+    itemsize = dtype_of(problem.out_type).itemsize
+    whole = itemsize == 2 and problem.out_align >= LINE_ALIGN
+    return (("OUT_VECTOR", 2 if whole else int(problem.out_align >= 2 * itemsize)),)

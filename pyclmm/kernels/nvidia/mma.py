@@ -11,7 +11,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, too_long
 from .matrix_units import Operands, Unit, compute_capability, pack_launches, unit_for
-from .mma_ring import product, tiles, too_many_stages, unfit, work_items
+from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring, pack_seconds
 
 CAPABILITY = (8, 0)
@@ -23,11 +23,36 @@ _CONFIGS = (
     (128, 128, 64, 32, 2),
     (64, 64, 32, 32, 4),
     (64, 64, 32, 32, 2),
+    (128, 64, 32, 32, 3),
+    (64, 128, 32, 32, 3),
+    (64, 64, 32, 16, 4),
+    (64, 32, 32, 16, 4),
+    (32, 64, 16, 32, 4),
+    (32, 32, 16, 16, 4),
+    (32, 32, 16, 16, 2),
+    (64, 16, 16, 16, 4),
+    (16, 64, 16, 16, 4),
 )
+
+
+def _operands(problem: GemmProblem, unit: Unit) -> Operands:
+    """Only operands of 8 bits are packed: those across K, and those not aligned to 4 bytes."""
+    across = (problem.trans_a, not problem.trans_b)
+    aligned = (problem.a_align >= 4, problem.b_align >= 4)
+    packed = [unit.nbytes == 1 and (x or not y) for x, y in zip(across, aligned, strict=True)]
+    return Operands(unit, *packed, *(x and not p for x, p in zip(across, packed, strict=True)))
+
+
+def _chunks(problem: GemmProblem, unit: Unit) -> tuple[int, int]:
+    """CHUNK_A and CHUNK_B. TF32 across K is transposed by copies of single elements."""
+    turned = (unit.nbytes == 4 and problem.trans_a, unit.nbytes == 4 and not problem.trans_b)
+    aligned = (chunk(problem.a_align), chunk(problem.b_align))
+    return (4 if turned[0] else aligned[0], 4 if turned[1] else aligned[1])
 
 
 class Mma(Kernel):
     """See cl/nvidia/mma.cl. BM x BN is a work-group's tile, SGM x SGN a sub-group's, BK is 128 bytes of K.
+    SPLIT_K is the number of ranges of K. Operands are read as they are stored, but for some of 8 bits.
     Option ``group``: rows of tiles that are computed together.
     """
 
@@ -52,22 +77,22 @@ class Mma(Kernel):
             TileConfig(bm=m, bn=n, bk=unit.block, sgm=x, sgn=y, stages=s, options=(("group", 8),))
             for m, n, x, y, s in _CONFIGS
         ]
-        return [c for c in found if not self.violations(problem, c, device)]
+        return [c for c in with_split_k(found, problem, device) if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         unit = self._unit(problem)
         if isinstance(unit, str):
             return inf
-        packed = Operands.of(problem, unit).packed_elements(problem)
-        return Ring(problem, config, device, unit.nbytes).seconds() + pack_seconds(
-            packed, unit.nbytes, device
-        )
+        operands = _operands(problem, unit)
+        read = operands.as_packed(problem)
+        packed = pack_seconds(operands.packed_elements(problem), unit.nbytes, device)
+        return Ring(read, config, device, unit.nbytes, chunks=_chunks(read, unit)).seconds() + packed
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        if reasons := unfit(config, 32):
+        if reasons := unfit(config, 16):
             return reasons
-        if config.bm % 64 or config.bn % 64 or config.stages < 2:
-            return [f"bm and bn must be multiples of 64, stages 2 or more: {config}"]
+        if not all(x % 64 == 0 or x in (16, 32) for x in (config.bm, config.bn)):
+            return [f"bm and bn must be 16, 32 or multiples of 64: {config}"]
         items = work_items(config)
         if items & (items - 1) or not 64 <= items <= min(512, 8 * config.bm, 8 * config.bn):
             return [f"a work-group of {items} work-items does not fill these tiles: {config}"]
@@ -78,10 +103,12 @@ class Mma(Kernel):
         unit = self._unit(problem)
         if isinstance(unit, str):
             raise UnsupportedError(unit)
-        operands = Operands.of(problem, unit)
-        args = operands.gemm_args(problem)
-        launch = product(operands.as_packed(problem), config, self.name, tiles(problem, config), (), args)
-        return Work((*pack_launches(problem, device, operands), launch), operands.workspace(problem))
+        operands = _operands(problem, unit)
+        read, args = operands.as_packed(problem), operands.gemm_args(problem)
+        launches, partial = in_ranges(read, config, self.name, _chunks(read, unit), (), args)
+        return Work(
+            (*pack_launches(problem, device, operands), *launches), (*partial, *operands.workspace(problem))
+        )
 
     def _unit(self, problem: GemmProblem) -> Unit | str:
         return unit_for(problem)

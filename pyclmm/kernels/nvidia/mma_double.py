@@ -9,7 +9,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, gemm_args, too_long
 from .matrix_units import LINE_ALIGN, compute_capability
-from .mma_ring import product, tiles, too_many_stages, unfit, work_items
+from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring
 
 _CAPABILITIES = ((8, 0), (9, 0))  # others have few or no matrix units for float64, or we have not run them
@@ -19,12 +19,11 @@ _CONFIGS = (
     (128, 128, 16, 64, 32, 3),
     (64, 128, 16, 32, 32, 4),
     (64, 64, 16, 32, 32, 4),
+    (64, 32, 16, 32, 16, 4),
+    (32, 64, 16, 16, 32, 4),
+    (32, 32, 16, 16, 16, 4),
+    (32, 32, 32, 16, 16, 4),
 )
-
-
-def _aligned(problem: GemmProblem) -> bool:
-    """Whether both operands can be copied 16 bytes at a time."""
-    return min(problem.a_align, problem.b_align) >= LINE_ALIGN
 
 
 def _stage_elements(config: TileConfig) -> int:
@@ -34,8 +33,9 @@ def _stage_elements(config: TileConfig) -> int:
 
 
 class MmaDouble(Kernel):
-    """See cl/nvidia/mma_double.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's. Options:
-    ``mma_k``: K of one instruction, ``group``: rows of tiles that are computed together.
+    """See cl/nvidia/mma_double.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's, SPLIT_K
+    the number of ranges of K. Options: ``mma_k``: K of one instruction, ``group``: rows of tiles that are
+    computed together.
     """
 
     name = "mma_double"
@@ -56,19 +56,19 @@ class MmaDouble(Kernel):
             TileConfig(bm=m, bn=n, bk=k, sgm=x, sgn=y, stages=s, options=(("group", 8), ("mma_k", mma_k)))
             for m, n, k, x, y, s in _CONFIGS
         ]
-        return [c for c in found if not self.violations(problem, c, device)]
+        return [c for c in with_split_k(found, problem, device) if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        chunk = 16 if _aligned(problem) else 8
-        return Ring(problem, config, device, 8, chunks=(chunk, chunk)).seconds()
+        chunks = (chunk(problem.a_align), chunk(problem.b_align))
+        return Ring(problem, config, device, 8, chunks=chunks).seconds()
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         mma_k = config.option("mma_k", 4)
         if reasons := unfit(config, 8):
             return reasons
         allowed = (4,) if compute_capability(device) < (9, 0) else (4, 8, 16)
-        if mma_k not in allowed or config.bk % mma_k or config.stages < 2:
-            return [f"mma_k is one of {allowed} and divides bk; stages 2 or more: {config}"]
+        if mma_k not in allowed or config.bk % mma_k:
+            return [f"mma_k is one of {allowed} and divides bk: {config}"]
         items = work_items(config)
         for lines in ((config.bk, config.bm), (config.bk, config.bn)):
             for length in lines:
@@ -78,9 +78,6 @@ class MmaDouble(Kernel):
         return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        defines = (
-            *(("BK", config.bk), ("MMA_K", config.option("mma_k", 4))),
-            ("VEC", 2 if _aligned(problem) else 1),
-        )
-        groups = tiles(problem, config)
-        return Work((product(problem, config, self.name, groups, defines, gemm_args(problem)),))
+        chunks = (chunk(problem.a_align), chunk(problem.b_align))
+        defines = (("BK", config.bk), ("MMA_K", config.option("mma_k", 4)))
+        return Work(*in_ranges(problem, config, self.name, chunks, defines, gemm_args(problem)))

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
+
+import numpy as np
 
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Arg, Defines, Launch, Program, gemm_defines, local_range, ndrange
-from .matrix_units import local_bytes, out_defines
+from ..interface import (
+    Arg,
+    Defines,
+    Launch,
+    Program,
+    Workspace,
+    gemm_defines,
+    local_range,
+    ndrange,
+    round_up,
+)
+from ..split_k import PartialSums, TileRange
+from .matrix_units import LINE_ALIGN, local_bytes, out_defines
+
+_LOADS = 8  # EACH of cl/nvidia/mma_split_k.cl: loads that a work-item has in flight
+_TEAM_ITEMS = 64  # work-items that add a part of a tile
+_GROUPS = 2  # work-groups for each compute unit that split-K aims at
+_MOST_RANGES = 16
 
 
 def work_items(config: TileConfig) -> int:
@@ -22,9 +42,11 @@ def tiles(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def unfit(config: TileConfig, columns: int) -> list[str]:
-    """Why the tile cannot be divided among sub-groups in fragments of 16 x *columns*. Empty if it can."""
+    """Why the ring has no such tile, of fragments of 16 x *columns*. Empty if it has."""
     if config.sgm % 16 or config.sgn % columns or config.bm % config.sgm or config.bn % config.sgn:
         return [f"sgm must be a multiple of 16, sgn of {columns}, and divide bm, bn: {config}"]
+    if config.stages < 2 or config.split_k < 1:
+        return [f"stages must be 2 or more, split_k 1 or more: {config}"]
     return []
 
 
@@ -35,18 +57,64 @@ def too_many_stages(config: TileConfig, needed: int, device: DeviceInfo) -> list
     return []
 
 
+def with_split_k(found: Sequence[TileConfig], problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
+    """*found*, and behind them those with few tiles again, with K in ranges of four blocks or more."""
+    groups = _GROUPS * device.compute_units
+    ranges = {
+        c: min(groups // (tiles(problem, c) * problem.batch), problem.k // (4 * c.bk), _MOST_RANGES)
+        for c in found
+    }
+    return [*found, *(replace(c, split_k=n) for c, n in ranges.items() if n > 1)]
+
+
+def chunk(align: int) -> int:
+    """CHUNK of cl/nvidia/mma_ring.h, of an operand whose rows are aligned to *align* bytes."""
+    return min(LINE_ALIGN, align)
+
+
 def product(
-    problem: GemmProblem, config: TileConfig, name: str, groups: int, defines: Defines, args: tuple[Arg, ...]
+    problem: GemmProblem,
+    config: TileConfig,
+    name: str,
+    groups: int,
+    chunks: tuple[int, int],
+    defines: Defines,
+    args: tuple[Arg, ...],
 ) -> Launch:
-    """The launch of cl/nvidia/<name>.cl, with a work-group for each tile."""
+    """The launch of cl/nvidia/<name>.cl, with *groups* work-groups for each range of K."""
     ring = (
         *(("BM", config.bm), ("BN", config.bn), ("SGM", config.sgm), ("SGN", config.sgn)),
         *(("STAGES", config.stages), ("GROUP", config.option("group", 8))),
+        *(("CHUNK_A", chunks[0]), ("CHUNK_B", chunks[1])),
     )
+    items, split = work_items(config), config.split_k > 1
     return Launch(
         Program(f"nvidia/{name}.cl", (*gemm_defines(problem), *ring, *defines, *out_defines(problem))),
         f"matmul_{name}",
-        ndrange(problem, groups * work_items(config)),
-        local_range(problem, work_items(config)),
+        ndrange(problem, groups * items, *(config.split_k,) * split),
+        local_range(problem, items, *(1,) * split),
         args,
     )
+
+
+def in_ranges(
+    problem: GemmProblem,
+    config: TileConfig,
+    name: str,
+    chunks: tuple[int, int],
+    defines: Defines,
+    args: tuple[Arg, ...],
+) -> tuple[tuple[Launch, ...], tuple[Workspace, ...]]:
+    """The launch of cl/nvidia/<name>.cl; with split-K also that of the addition, and their workspace."""
+    groups, split_k = tiles(problem, config), config.split_k
+    sums = PartialSums(problem, config.bm, config.bn, TileRange(0, groups, split_k))
+    # without split-K, any pointer: never used
+    partial = sums.workspace.symbol if split_k > 1 else "batch_offsets"
+    k_range = round_up(ceil(problem.k / split_k), config.bk)
+    defines = (*defines, ("SPLIT_K", int(split_k > 1)))
+    launch = product(problem, config, name, groups, chunks, defines, (*args, partial, np.int32(k_range)))
+    if split_k == 1:
+        return (launch,), ()
+    teams = 1 << (ceil(split_k / _LOADS) - 1).bit_length()
+    order = (("GROUP", config.option("group", 8)),)
+    return (launch, sums.launch("nvidia/mma_split_k.cl", _TEAM_ITEMS, teams, 1, order)), (sums.workspace,)

@@ -8,7 +8,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Arg, Kernel, Launch, Work, gemm_args
-from .matrix_units import compute_capability, local_bytes
+from .matrix_units import LINE_ALIGN, compute_capability, local_bytes
 from .mma_ring import product, tiles, work_items
 from .parts import BLOCK_BYTES, as_real, in_parts, packed_args, refusal, split_defines
 from .unit_cost import Ring, splitting_seconds
@@ -52,7 +52,9 @@ class MmaSplit(Kernel):
         def launch(split: int, extra: tuple[Arg, ...]) -> Launch:
             args = (*gemm_args(problem), *packed_args(problem, split), *extra)
             groups = tiles(as_real(problem), config)
-            return product(problem, config, self.name, groups, split_defines(problem, split), args)
+            return product(
+                problem, config, self.name, groups, (LINE_ALIGN,) * 2, split_defines(problem, split), args
+            )
 
         return in_parts(problem, launch, ())
 

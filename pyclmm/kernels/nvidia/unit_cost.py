@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
 from ..cost import launched
@@ -31,6 +32,7 @@ _GROUP = 1.9e-07  # of a compute unit's time: the start and end of a work-group
 _STORE = 0.46  # of the cache's rate
 _PACK, _PACK_START = 0.34, 10.0  # of the rate of memory, written and read; besides an empty launch
 _SPLIT, _SPLIT_START = 0.39, 12.0  # the same for the launch that splits operands into parts
+_PAIRS, _SINGLES = 2.0, 4.0  # storing fragments in pairs of elements, and singly, relative to 16 bytes
 _SUMS, _SUMS_RATE = 3.0, 1.4  # the launch that adds partial sums; of the cache's rate
 
 
@@ -49,6 +51,14 @@ def splitting_seconds(real: GemmProblem, device: DeviceInfo) -> float:
     rates = device.rates
     lines = 4 * (real.m + real.n) * real.k * real.batch  # bytes, read and written once
     return 2 * rates.launch + _SPLIT_START * rates.latency + rates.moved(2 * lines) / _SPLIT
+
+
+def store_factor(problem: GemmProblem) -> float:
+    """How much longer storing fragments takes where rows of out do not begin on multiples of 16 bytes."""
+    pair = 2 * dtype_of(problem.out_type).itemsize
+    if problem.out_align >= 16:
+        return 1.0
+    return _PAIRS if problem.out_align >= pair else _SINGLES
 
 
 def sums_seconds(elements: float, split_k: int, nbytes: int, device: DeviceInfo) -> float:
@@ -105,8 +115,10 @@ class Ring:
         alone = max(issued, _WAIT * rates.latency / (c.stages - 1)) + _STEP * rates.latency
         sums = c.bm * c.bn / items
         ends = _START + _START_COPY * copies * min(steps, c.stages - 1) + _END + _END_SUM * sums
-        store = c.bm * c.bn * max(2, self.nbytes) * units / (rates.cache * _STORE)
-        return launched(
+        store = c.bm * c.bn * max(2, self.nbytes) * units / (rates.cache * _STORE) * store_factor(problem)
+        seconds = launched(
             self.device, tiles * c.split_k * problem.batch, items, self._resident,
             steps * alone + ends * rates.latency, steps * busy + store + _GROUP, problem.nbytes,
         )  # fmt: skip
+        padded = tiles * c.bm * c.bn * problem.batch
+        return seconds + sums_seconds(padded, c.split_k, max(4, self.nbytes), self.device)

@@ -15,7 +15,7 @@ from ..device import DeviceInfo
 from ..interface import Arg, round_up
 from ..split_k import TileRange
 from .matrix_units import Operands, Unit, local_bytes
-from .unit_cost import pack_seconds, sums_seconds
+from .unit_cost import pack_seconds, store_factor, sums_seconds
 
 _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
 # Tiles, and the factor by which each is slower on an H200 than the arithmetic below says.
@@ -153,7 +153,8 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     blocks = ceil(view.k / unit.block)
     block = block_seconds(view, config, unit, device)
     quartets = 1 if config.option("alternate") else min(2, config.bm // 64)  # more do not store faster
-    store = (_STORE + _STORE_ELEMENT * config.bm * config.bn / quartets) * rates.latency
+    stored = _STORE_ELEMENT * config.bm * config.bn / quartets * store_factor(view)
+    store = (_STORE + stored) * rates.latency
     main, waves = blocks * block, ceil(pieces.whole / device.units)
     if config.option("alternate"):  # while one quartet stores, the other multiplies
         seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0

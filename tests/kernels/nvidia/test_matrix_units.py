@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32, Operands, local_bytes
+from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32, Operands, local_bytes, out_defines
 from pyclmm.kernels.nvidia.wgmma_tiles import stacked
 from pyclmm.opencl import ptx
 from pyclmm.opencl.program import build_options, expanded, read_source
@@ -156,6 +156,14 @@ def test_operands_are_packed_only_where_necessary():
     assert packed(replace(problem(), lda=0)) == (True, False)
     assert packed(problem("float32"), TF32) == (False, True)
     assert packed(problem("float32", trans="TT"), TF32) == (True, False)
+
+
+def test_results_are_stored_in_chunks_and_pairs_where_their_rows_allow():
+    def vector(kind, align):
+        return dict(out_defines(problem("float16", out_type=kind, out_align=align)))["OUT_VECTOR"]
+
+    assert [vector("float16", align) for align in (2, 4, 8, 16)] == [0, 1, 1, 2]
+    assert [vector("float32", align) for align in (4, 8, 16)] == [0, 1, 1]
 
 
 def in_registers(given):

@@ -72,23 +72,43 @@ def arrays_for(problem, a, b, out, c, bias, table):
     }
 
 
-# element type, layout, (M, N, K), tile (BM, BN, stages), products, multiple to which rows are padded
+# element type, layout, (M, N, K), (BM, BN, stages, ranges of K), products, multiple to which rows are padded
 CASES = [
-    ("float16", "NN", (70, 72, 136), (64, 64, 4), (), 8),
-    ("float16", "TT", (136, 130, 40), (128, 128, 3), (), 8),
-    ("float16", "NT", (130, 40, 200), (128, 256, 3), (), 8),
-    ("float16", "TN", (72, 40, 200), (64, 64, 2), (3,), 8),
-    ("float16", "TN", (35, 37, 70), (64, 64, 2), (2,), 1),  # both operands are packed
-    ("bfloat16", "NN", (70, 72, 136), (64, 64, 2), (), 8),
-    ("float32", "NT", (70, 65, 100), (64, 64, 2), (), 4),
-    ("float32", "NN", (65, 72, 100), (64, 64, 4), (2,), 4),  # b is packed
-    ("float32", "TT", (72, 65, 36), (64, 64, 2), (2,), 4),  # a is packed
-    ("int8", "NT", (64, 33, 300), (64, 64, 2), (), 16),
-    ("uint8", "NN", (65, 70, 140), (64, 64, 2), (2,), 16),
-    ("float64", "NN", (70, 66, 36), (64, 64, 4), (2,), 2),
-    ("float64", "TT", (66, 130, 34), (64, 128, 4), (), 2),
-    ("float64", "NT", (130, 129, 70), (128, 128, 3), (), 2),
-    ("float64", "TN", (65, 63, 37), (64, 64, 4), (2,), 1),  # copies of 8 bytes
+    ("float16", "NN", (70, 72, 136), (64, 64, 4, 1), (), 8),
+    ("float16", "TT", (136, 130, 40), (128, 128, 3, 1), (), 8),
+    ("float16", "NT", (130, 40, 200), (128, 256, 3, 1), (), 8),
+    ("float16", "TN", (72, 40, 200), (64, 64, 2, 1), (3,), 8),
+    ("float16", "TN", (35, 37, 70), (64, 64, 2, 1), (2,), 1),  # elements are read one by one
+    ("bfloat16", "NN", (70, 72, 136), (64, 64, 2, 1), (), 8),
+    ("float32", "NT", (70, 65, 100), (64, 64, 2, 1), (), 4),
+    ("float32", "NN", (65, 72, 100), (64, 64, 4, 1), (2,), 4),  # b is transposed
+    ("float32", "TT", (72, 65, 36), (64, 64, 2, 1), (2,), 4),  # a is transposed
+    ("int8", "NT", (64, 33, 300), (64, 64, 2, 1), (), 16),
+    ("uint8", "NN", (65, 70, 140), (64, 64, 2, 1), (2,), 16),
+    ("float64", "NN", (70, 66, 36), (64, 64, 4, 1), (2,), 2),
+    ("float64", "TT", (66, 130, 34), (64, 128, 4, 1), (), 2),
+    ("float64", "NT", (130, 129, 70), (128, 128, 3, 1), (), 2),
+    ("float64", "TN", (65, 63, 37), (64, 64, 4, 1), (2,), 1),  # copies of 8 bytes
+    ("float16", "NT", (35, 37, 71), (32, 32, 4, 1), (), 1),
+    ("float16", "NN", (70, 34, 130), (64, 32, 4, 1), (2,), 2),
+    ("float16", "NN", (70, 18, 70), (64, 16, 4, 1), (2,), 8),
+    ("float16", "TT", (19, 50, 130), (16, 64, 4, 1), (), 1),
+    ("float16", "TN", (130, 258, 70), (128, 256, 3, 1), (), 2),
+    ("float16", "NN", (40, 70, 700), (32, 64, 4, 3), (2,), 1),
+    ("float16", "NT", (33, 31, 130), (32, 32, 2, 4), (), 2),  # the last range is empty
+    ("float16", "NT", (33, 31, 700), (32, 32, 4, 10), (), 8),  # two teams add
+    ("bfloat16", "TN", (36, 70, 100), (32, 64, 4, 1), (), 4),
+    ("bfloat16", "TN", (33, 61, 100), (32, 32, 4, 1), (2,), 1),
+    ("float32", "TN", (65, 70, 70), (64, 64, 2, 1), (), 1),
+    ("float32", "TN", (35, 30, 70), (32, 32, 4, 1), (2,), 1),
+    ("float32", "TN", (20, 70, 70), (16, 64, 4, 2), (), 1),
+    ("float32", "TN", (130, 258, 40), (128, 256, 3, 1), (), 1),
+    ("float32", "NT", (33, 65, 67), (32, 64, 4, 1), (), 1),
+    ("int8", "NT", (40, 33, 140), (32, 32, 4, 2), (), 4),
+    ("int8", "NN", (40, 33, 141), (64, 64, 2, 1), (2,), 1),  # both operands are packed
+    ("float64", "TN", (35, 33, 130), (32, 32, 4, 4), (2,), 1),
+    ("float64", "NN", (70, 31, 37), (64, 32, 4, 1), (), 1),
+    ("float64", "NT", (31, 70, 66), (32, 64, 4, 1), (), 2),
 ]
 
 
@@ -109,12 +129,30 @@ def test_products_are_exact(folder, rng, kind, trans, shape, tile, stack, padded
         kind, shape, trans, aligned[0], aligned[1], rows, batch_shape=stack, batch_strides=strides, **more
     )
     family = kernel_named("mma_double" if kind == "float64" else "mma")
-    config = next(x for x in family.configs(problem, H200) if (x.bm, x.bn, x.stages) == tile)
+    config = next(x for x in family.configs(problem, H200) if (x.bm, x.bn, x.stages) == tile[:3])
+    config = replace(config, split_k=tile[3])
+    assert not family.violations(problem, config, H200)
     table = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
     given = arrays_for(problem, mine[0], mine[1], out, c, bias, table)
     threaded.run(family.launches(problem, config, H200), given, folder)
     value = 2 * (a.astype("f8") @ b.astype("f8"))
     assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
+
+
+def test_two_sub_groups_turn_a_tile_in_strips_and_store_a_padded_result(folder, rng):
+    """A tile of 64 rows has four strips. Rows of out have an odd length and begin on pairs."""
+    m, n, k = 65, 37, 70
+    a, b = (small_integers(rng, s, "float32") for s in ((m, k), (k, n)))
+    problem = replace(of("float32", (m, n, k), "TN", 4, 4, (m, n)), ldo=n + 1, out_align=8)
+    family = kernel_named("mma")
+    config = next(x for x in family.configs(problem, H200) if x.bm == x.bn == 64)
+    config = replace(config, sgm=64, sgn=32)
+    assert not family.violations(problem, config, H200)
+    out = np.full((m, n + 1), 99, "float32")
+    given = arrays_for(problem, np.ascontiguousarray(a.T), b, out, out, out, np.zeros((1, 4), np.int64))
+    threaded.run(family.launches(problem, config, H200), given, folder)
+    assert np.array_equal(out[:, :n], 2 * (a @ b))
+    assert (out[:, n] == 99).all()
 
 
 @pytest.mark.parametrize("mma_k", [4, 8, 16])
@@ -144,3 +182,36 @@ def test_the_first_blocks_of_a_long_k_are_copied(folder, kind, k):
     work = family.launches(problem, config, H200)
     expected = 2 * config.bk * read.itemsize * (config.stages - 1)
     assert threaded.copied(work, given, folder) == expected
+
+
+SHORT = [("float16", 64, 1), ("float16", 70, 2), ("float64", 40, 3)]
+
+
+@pytest.mark.parametrize(("kind", "k", "blocks"), SHORT)
+def test_only_what_is_inside_the_operands_is_copied(folder, kind, k, blocks):
+    """One row and one column of the tile are inside, and fewer blocks of K than stages."""
+    problem = of(kind, (1, 1, k), "NT", ld=(128, 128))
+    family = kernel_named("mma_double" if kind == "float64" else "mma")
+    config = next(x for x in family.configs(problem, H200) if x.bm == 64 and x.bn == 64 and x.stages == 4)
+    a, out = np.ones((1, 128), kind), np.zeros((1, 1), RESULT.get(kind, "float32"))
+    given = arrays_for(problem, a, a, out, out, out, np.zeros((1, 4), np.int64))
+    work = family.launches(problem, config, H200)
+    assert threaded.copied(work, given, folder, stops=False) == 2 * blocks * config.bk * a.itemsize
+    assert out[0, 0] == 2 * k
+
+
+def test_a_product_is_one_launch_whatever_its_alignment():
+    family = kernel_named("mma")
+    for kind, align in (("float16", 2), ("bfloat16", 4), ("float32", 4), ("int8", 4)):
+        for trans in ("NT",) if kind == "int8" else ("NN", "NT", "TN", "TT"):
+            problem = of(kind, (35, 37, 39), trans, align, align)
+            for config in family.configs(problem, H200):
+                assert len(family.launches(problem, config, H200).launches) == 1, (kind, trans)
+
+
+def test_split_k_is_offered_for_few_tiles_and_a_long_k():
+    family = kernel_named("mma")
+    ranges = [c.split_k for c in family.configs(of("float16", (64, 64, 2048)), H200)]
+    assert max(ranges) == 2048 // (4 * 64) == 8
+    assert {c.split_k for c in family.configs(of("float16", (64, 64, 256)), H200)} == {1}
+    assert {c.split_k for c in family.configs(of("float16", (8192, 8192, 8192)), H200)} == {1}
