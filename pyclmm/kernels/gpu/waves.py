@@ -33,24 +33,24 @@ from .tile import is_held, local_bytes, sides, stored_as_summed, work_items
 
 _SPLIT_K = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 # Fractions of the rates that the kernels reach
-_PRODUCTS, _LOCAL, _FETCH = 1.1, 1.4, 0.8
-_ELEMENTS = 0.62  # reading global memory one element at a time, relative to 16 bytes at a time
+_PRODUCTS, _LOCAL, _FETCH = 1.2, 1.6, 0.86
+_ELEMENTS = 0.59  # reading global memory one element at a time, relative to 16 bytes at a time
 _CONVERTED = 2.4  # time of reading elements that are converted, relative to those that are not
-_NARROW = 2.1  # time of reading local memory one element at a time, relative to 16 bytes at a time
-_NOT_HIDDEN = 0.17  # fraction of the overlapped time of a step that is not hidden
+_NARROW = 1.8  # time of reading local memory one element at a time, relative to 16 bytes at a time
+_NOT_HIDDEN = 0.25  # fraction of the overlapped time of a step that is not hidden
 _HELD = 1.2  # staging in registers: work-items load, convert and store each element themselves
 # Copies of B late in a step suit a B that is transposed while it is copied, but hurt where bad alignment
 # forces many small copies.
 _UNSUITED = 1.02
-_STORE, _STORE_LINES = 0.38, 1.1  # storing chunks of columns; neighbouring columns by neighbouring work-items
-_GROUP = 2.9e-07  # of a compute unit's time: the start and end of a work-group
+_STORE, _STORE_LINES = 0.36, 0.89  # storing chunks of columns; neighbouring columns by neighbouring work-items
+_GROUP = 3e-07  # of a compute unit's time: the start and end of a work-group
 # Parts of ``alone``, in reads of global memory (Rates.latency)
-_START, _START_COPY = 0.43, 0.0083  # until the first loads are issued; each 16 bytes that a work-item copies
-_END, _END_SUM = 0.12, 0.11  # the store; each sum of a work-item
-_EXCHANGE = 0.083  # adding slices: each sum of a work-item and slice
-_WAIT_HELD, _WAIT = 1.1, 0.31  # in a step, for memory: staged in registers, by asynchronous copies
-_ISSUE = 0.67  # a step's products when few sub-groups share a compute unit, relative to the full rate
-_STEP = 0.22  # barriers
+_START, _START_COPY = 0.28, 0.0059  # until the first loads are issued; each 16 bytes that a work-item copies
+_END, _END_SUM = 0.081, 0.37  # the store; each sum of a work-item
+_EXCHANGE = 0.28  # adding slices: each sum of a work-item and slice
+_WAIT_HELD, _WAIT = 3.4, 0.78  # in a step, for memory: staged in registers, by asynchronous copies
+_ISSUE = 0.63  # a step's products when few sub-groups share a compute unit, relative to the full rate
+_STEP = 0.9  # barriers
 _SUMS, _SUMS_RATE = (
     2.0e-6,
     1.0,

@@ -8,7 +8,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, gemm_args, too_long
-from .matrix_units import LINE_ALIGN, compute_capability
+from .matrix_units import compute_capability
 from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring
 

@@ -45,23 +45,23 @@ _REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; a
 # BM, BN, BK, SGM, SGN, STAGES, slices -> the fraction of the full rate on a compute unit that holds as many
 # work-groups as fit, and on one that holds one work-group. Fitted to an H200; those with slices are a guess.
 _CONFIGS = {
-    (128, 128, 32, 32, 64, 3, 1): (0.89, 1.3),
-    (64, 128, 16, 32, 64, 4, 1): (0.82, 0.59),
-    (64, 128, 32, 32, 32, 4, 1): (0.85, 0.7),
-    (64, 64, 32, 32, 32, 3, 1): (0.84, 0.53),
-    (64, 64, 16, 32, 32, 4, 1): (0.85, 0.87),
+    (128, 128, 32, 32, 64, 3, 1): (0.89, 2.5),
+    (64, 128, 16, 32, 64, 4, 1): (0.81, 0.59),
+    (64, 128, 32, 32, 32, 4, 1): (0.85, 0.19),
+    (64, 64, 32, 32, 32, 3, 1): (0.84, 0.54),
+    (64, 64, 16, 32, 32, 4, 1): (0.85, 0.89),
     (64, 32, 32, 32, 16, 4, 1): (0.74, 0.5),
-    (64, 32, 32, 32, 16, 6, 2): (0.56, 2.6),
-    (32, 16, 128, 32, 16, 4, 8): (0.32, 0.14),
-    (16, 32, 128, 16, 32, 4, 8): (0.31, 0.36),
-    (128, 16, 16, 32, 16, 4, 1): (0.99, 0.48),
-    (16, 128, 16, 16, 32, 4, 1): (2.0, 0.38),
+    (64, 32, 32, 32, 16, 6, 2): (0.56, 3.8),
+    (32, 16, 128, 32, 16, 4, 8): (0.32, 0.69),
+    (16, 32, 128, 16, 32, 4, 8): (0.31, 0.13),
+    (128, 16, 16, 32, 16, 4, 1): (1.0, 0.48),
+    (16, 128, 16, 16, 32, 4, 1): (6.9, 0.38),
 }
 _OTHER = (0.4, 0.3)
 # In reads of global memory (Rates.latency):
-_BLOCK, _BLOCK_ALONE = 0.076, 0.081  # the least time of a block of K; of a work-group that waits for it
-_TILE, _TILE_ALONE = 3.5, 8.8  # the end of a tile and the start of the next
-_START = 2.5  # the copies of the first blocks
+_BLOCK, _BLOCK_ALONE = 0.19, 0.051  # the least time of a block of K; of a work-group that waits for it
+_TILE, _TILE_ALONE = 11.0, 29.0  # the end of a tile and the start of the next
+_START = 7.8  # the copies of the first blocks
 
 
 def slice_groups(config: TileConfig) -> int:

@@ -26,14 +26,14 @@ _FETCH, _COPY = (
     0.6,
     0.4e-9,
 )  # of the cache's rate; seconds of a compute unit's time for each copy of a work-item
-_WAIT, _STEP = 1.1, 0.19  # in a block of K: for its copies; barriers and fragments
-_START, _START_COPY, _END, _END_SUM = 0.45, 0.099, 0.14, 0.06
+_WAIT, _STEP = 3.41, 0.589  # in a block of K: for its copies; barriers and fragments
+_START, _START_COPY, _END, _END_SUM = 1.4, 0.307, 0.434, 0.186
 _GROUP = 1.9e-07  # of a compute unit's time: the start and end of a work-group
 _STORE = 0.46  # of the cache's rate
-_PACK, _PACK_START = 0.34, 10.0  # of the rate of memory, written and read; besides an empty launch
-_SPLIT, _SPLIT_START = 0.39, 12.0  # the same for the launch that splits operands into parts
+_PACK, _PACK_START = 0.32, 24.0  # of the rate of memory, written and read; besides an empty launch
+_SPLIT, _SPLIT_START = 0.37, 38.0  # the same for the launch that splits operands into parts
 _PAIRS, _SINGLES = 2.0, 4.0  # storing fragments in pairs of elements, and singly, relative to 16 bytes
-_SUMS, _SUMS_RATE = 3.0, 1.4  # the launch that adds partial sums; of the cache's rate
+_SUMS, _SUMS_RATE = 9.2, 1.4  # the launch that adds partial sums; of the cache's rate
 
 
 def pack_seconds(elements: int, nbytes: int, device: DeviceInfo) -> float:

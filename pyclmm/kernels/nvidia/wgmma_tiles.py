@@ -36,14 +36,14 @@ _ALTERNATE_TILES = ((128, 128), (64, 256), (64, 128))  # tiles whose sums fit th
 # BM, BN, alternate: the sums leave no registers to stage A in
 _NO_REGISTERS_LEFT = ((256, 128, 0), (128, 128, 1), (64, 256, 1))
 _MOST_SPLIT_K = 64
-_MULTIPLY = 0.93  # fraction of the matrix units' rate
+_MULTIPLY = 0.94  # fraction of the matrix units' rate
 # Constants of the model, in reads of global memory (Rates.latency):
-_COPY_A, _COPY_B = 0.0027, 0.0038  # copying 128 bytes of a line to local memory
-_STORE, _STORE_ELEMENT = 1.5, 0.00019  # the end of a tile; each element that a quartet stores
-_BLOCK, _LEFT_BLOCK = 0.3, 0.38  # the least time of a block; the same with A staged in registers
-_START = 2.7  # until the first block arrives
-_START_GROUP = 7.6e-09  # seconds for each work-group
-_MOVED = 0.87  # fraction of the rates of cache and memory
+_COPY_A, _COPY_B = 0.0083, 0.012  # copying 128 bytes of a line to local memory
+_STORE, _STORE_ELEMENT = 4.6, 0.00066  # the end of a tile; each element that a quartet stores
+_BLOCK, _LEFT_BLOCK = 0.91, 1.2  # the least time of a block; the same with A staged in registers
+_START = 7.7  # until the first block arrives
+_START_GROUP = 7.4e-09  # seconds for each work-group
+_MOVED = 0.91  # fraction of the rates of cache and memory
 
 
 def stage_bytes(config: TileConfig) -> int:

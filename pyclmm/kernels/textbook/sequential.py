@@ -9,7 +9,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
 
-_WAIT = 0.06  # reads of global memory that an element of K waits for
+_WAIT = 0.186  # reads of global memory that an element of K waits for
 
 
 class Sequential(Kernel):
