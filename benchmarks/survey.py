@@ -42,6 +42,7 @@ LISTED = (
 )
 _LAYOUTS = ("NN", "NT", "TN")
 _LEFT_OUT = ("flat", "single_group", "sequential")  # never the best on a GPU
+_LOOPS = ("tiled", "naive")  # the best for tiny products at most
 _MOST_LOOPS = 2e9  # multiply-adds: of larger products the textbook's kernels are not timed
 
 
@@ -74,11 +75,12 @@ def asked(options: argparse.Namespace) -> list[Product]:
 def candidates(product: Product, device: DeviceInfo, each: int) -> Iterator[tuple[str, TileConfig]]:
     """The first *each* configurations of every family."""
     problem = product.problem
-    left_out = (*_LEFT_OUT, *(("tiled", "naive") if product.flops > 2 * _MOST_LOOPS else ()))
+    left_out = (*_LEFT_OUT, *(_LOOPS if product.flops > 2 * _MOST_LOOPS else ()))
     for kernel in (k for k in KERNELS if k.name not in left_out):
         configs = offered(kernel, problem, device)
         if not isinstance(configs, str):
-            yield from ((kernel.name, config) for config in configs[:each])
+            most = min(each, 2) if kernel.name in _LOOPS else each
+            yield from ((kernel.name, config) for config in configs[:most])
 
 
 def programs(products: Sequence[Product], device: DeviceInfo, each: int) -> list[Program]:
