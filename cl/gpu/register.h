@@ -58,10 +58,10 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register(
   const int depth = SPLIT ? min(K - k0, k_range) : K;
 
   Stream stream;
-  begin_walk(&stream.a, get_local_id(0), (__global const uchar *)(a + A_INDEX(i0, k0, lda)),
-             sizeof(A_T), lda, M - i0, depth, BM, LINE_A, VEC_A, !TRANS_A, ALONG_A);
-  begin_walk(&stream.b, get_local_id(0), (__global const uchar *)(b + B_INDEX(k0, j0, ldb)),
-             sizeof(B_T), ldb, N - j0, depth, BN, LINE_B, VEC_B, TRANS_B, ALONG_B);
+  begin_walk(&stream.a, (__global const uchar *)(a + A_INDEX(i0, k0, lda)), sizeof(A_T), lda, M - i0, depth,
+             BM, LINE_A, VEC_A, !TRANS_A, ALONG_A, get_local_id(0));
+  begin_walk(&stream.b, (__global const uchar *)(b + B_INDEX(k0, j0, ldb)), sizeof(B_T), ldb, N - j0, depth,
+             BN, LINE_B, VEC_B, TRANS_B, ALONG_B, get_local_id(0));
   ACC_T acc[TM][TN];
   UNROLL for (int r = 0; r < TM; ++r) UNROLL for (int t = 0; t < TN; ++t) acc[r][t] = ACC_ZERO;
   accumulate(acc, &stream, tiles, p, depth);

@@ -35,8 +35,8 @@ INLINE void fetch_operand(
   const int pass_x = PASS_X(width, vec, across), pass_k = PASS_K(width, vec, across);
   UNROLL for (int k = 0; k < BK; k += pass_k) {
     UNROLL for (int x = 0; x < width; x += pass_x) {
-      copy_async(tile + w->to + TILE_INDEX(x, k, line, along), (__global const ACC_T *)w->at,
-                 vec * (int)sizeof(ACC_T), inside(w, x, k, width, pass_x));
+      __local ACC_T *to = along ? tile + w->to + x * line + k : tile + w->to + k * line + x;
+      copy_async(to, (__global const ACC_T *)w->at, vec * (int)sizeof(ACC_T), inside(w, x, k, width, pass_x));
       w->at += x + pass_x < width ? w->step_x : w->step_k;
     }
   }

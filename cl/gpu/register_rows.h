@@ -113,10 +113,10 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register_rows(GEMM_ARGS)
   const int i0 = get_group_id(1) * BM, j0 = get_group_id(0) * BN;
 
   Stream stream;
-  begin_walk(&stream.a, lid, (__global const uchar *)(a + A_INDEX(i0, 0, lda)), sizeof(A_T), lda, M - i0, K, BM,
-             LINE_A, VEC_A, !TRANS_A, ALONG_A);
-  begin_walk(&stream.b, lid, (__global const uchar *)(b + B_INDEX(0, j0, ldb)), sizeof(B_T), ldb, N - j0, K, BN,
-             LINE_B, VEC_B, TRANS_B, ALONG_B);
+  begin_walk(&stream.a, (__global const uchar *)(a + A_INDEX(i0, 0, lda)), sizeof(A_T), lda, M - i0, K, BM,
+             LINE_A, VEC_A, !TRANS_A, ALONG_A, lid);
+  begin_walk(&stream.b, (__global const uchar *)(b + B_INDEX(0, j0, ldb)), sizeof(B_T), ldb, N - j0, K, BN,
+             LINE_B, VEC_B, TRANS_B, ALONG_B, lid);
   ACC_T acc[TM][TN];
   UNROLL for (int r = 0; r < TM; ++r) UNROLL for (int t = 0; t < TN; ++t) acc[r][t] = ACC_ZERO;
 #if ALONG

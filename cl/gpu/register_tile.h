@@ -92,8 +92,8 @@ typedef struct {
 } Walk;
 
 INLINE void begin_walk(
-    Walk *w, const int lid, __global const uchar *origin, const long bytes, const long ld, const int x_left,
-    const int k_left, const int width, const int line, const int vec, const int across, const int along)
+    Walk *w, __global const uchar *origin, const long bytes, const long ld, const int x_left, const int k_left,
+    const int width, const int line, const int vec, const int across, const int along, const int lid)
 {
   const int pass_x = PASS_X(width, vec, across), pass_k = PASS_K(width, vec, across);
   const int x = across ? lid / RUN(width, vec) : lid * vec % pass_x;

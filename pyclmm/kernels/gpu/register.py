@@ -91,6 +91,7 @@ _ROWS = {
         (16, 16, 32, 16, 16, 4, 4, 3, 8),
     ),
 }
+_SMALL = 1 << 28  # multiply-adds: 10 us of an H200. Larger products do not get these configurations
 _MOST_ROWS = 65535  # work-groups in dimension 1, where they are counted in tiles of BM rows: NVIDIA's limit
 
 # Staged in registers on AMD: tiles for which clang 19 spills on gfx1030 (bm, bn, bk, tm, tn).
@@ -104,7 +105,8 @@ def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
     for bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices, fetch_b in _ASYNC.get(itemsize, ()):
         options = (("fetch_b", abs(fetch_b)), ("held", 0), ("slices", k_slices))
         yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, 1 if fetch_b < 0 else widest, stages, 0, options)
-    for bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices in _ROWS.get(itemsize, ()):
+    small = problem.batch * problem.m * problem.n * problem.k <= _SMALL
+    for bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices in _ROWS.get(itemsize, ()) if small else ():
         by_row = {"along": 1, "fetch_b": 1, "held": 0, "rows": 1, "slices": k_slices}
         yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, widest, stages, 1, by_row)
     for bm, bn, bk, sgm, sgn, tm, tn, k_slices, vec in _HELD[itemsize]:

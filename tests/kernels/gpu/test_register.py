@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import pyclmm
 from pyclmm import TileConfig
+from pyclmm.kernels import kernel_named
+from pyclmm.problem.canonical import problem_of
+from tests.support.made_up import H200
 
 EDGES = ((1, 31, 1), (15, 33, 7), (16, 32, 8), (40, 36, 20))
 
@@ -78,6 +83,18 @@ def test_same_bits_every_time(config, rng):
 def test_rows_refuse_what_they_cannot_do(config, reason):
     with pytest.raises(pyclmm.ArgumentError, match=reason):
         pyclmm.matmul(np.ones((9, 40), "f4"), np.ones((40, 9), "f4"), kernel=("register", config))
+
+
+def test_rows_are_for_small_products():
+    def square(n):
+        return problem_of(n, n, n, np.dtype("f4"), "NN", "highest")
+
+    register = kernel_named("register")
+    small = [c for c in register.configs(square(512), H200) if c.option("rows")]
+    assert small
+    assert not any(c.option("rows") for c in register.configs(square(1024), H200))
+    tall = replace(square(64), m=65535 * small[0].bm + 1)
+    assert "at the most" in register.violations(tall, small[0], H200)[0]
 
 
 @pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])
