@@ -21,12 +21,12 @@ from ..device import DeviceInfo
 from ..interface import round_up
 
 _LINE = 128  # bytes of a cache line: reading whole cache lines is fastest
-_NARROW = 0.08  # slower by this where a work-group reads half a cache line of a row; 3 times for a quarter
+_NARROW = 0.31  # slower by this where a work-group reads half a cache line of a row; 3 times for a quarter
 # Reads of global memory: until the first accesses arrive, and for the sums at the end; more for each
 # work-item
-_START, _START_ITEM = 9.3, 0.0031
-_SUMS = 1.0e-6  # the second launch, which adds partial sums, besides an empty launch
-_PRODUCTS = 0.3  # fraction of the rate of multiply-adds
+_START, _START_ITEM = 11.0, 0.025
+_SUMS = 2.3e-06  # the second launch, which adds partial sums, besides an empty launch
+_PRODUCTS = 0.12  # fraction of the rate of multiply-adds
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -20,76 +21,76 @@ from .waves import Tiling, resident
 _CPU_TILE = 32 * 32  # elements of the largest tile for a CPU
 
 # (bm, bn, bk, sgm, sgn, tm, tn, stages, slices, fetch_b) with asynchronous copies, for accumulators of
-# 4 and of 8 bytes. A negative fetch_b stands for vec = 1: work-items side by side store neighbouring columns,
-# which is best for small K.
+# 4 and of 8 bytes, and the factor by which each is slower on an H200 than waves.py says. A negative fetch_b
+# stands for vec = 1: work-items side by side store neighbouring columns, which is best for small K.
 _ASYNC = {
-    4: (
-        (128, 256, 8, 32, 128, 8, 16, 3, 1, 2),
-        (128, 256, 8, 32, 128, 8, 16, 3, 1, 1),
-        (128, 128, 8, 32, 128, 8, 16, 3, 1, 1),
-        (128, 128, 8, 32, 128, 8, 16, 3, 1, 2),
-        (128, 128, 16, 32, 128, 8, 16, 3, 2, 1),
-        (64, 128, 32, 32, 128, 8, 16, 3, 4, 2),
-        (64, 128, 16, 32, 128, 8, 16, 3, 2, 2),
-        (32, 64, 32, 32, 64, 8, 8, 3, 4, 2),
-        (16, 128, 32, 16, 128, 8, 8, 3, 4, 1),
-        (128, 16, 16, 128, 16, 8, 8, 3, 2, 1),
-        (64, 16, 32, 64, 16, 8, 8, 3, 4, 1),
-        (64, 128, 8, 16, 128, 8, 8, 2, 1, -1),
-    ),
-    8: (
-        (128, 128, 8, 32, 64, 8, 8, 3, 1, 1),
-        (64, 128, 8, 32, 64, 8, 8, 3, 1, 1),
-        (64, 64, 16, 32, 64, 8, 8, 3, 2, 1),
-        (32, 64, 16, 32, 32, 4, 8, 3, 2, 1),
-        (16, 64, 16, 16, 64, 4, 8, 3, 4, 1),
-    ),
+    4: {
+        (128, 256, 8, 32, 128, 8, 16, 3, 1, 2): 1.0,
+        (128, 256, 8, 32, 128, 8, 16, 3, 1, 1): 1.0,
+        (128, 128, 8, 32, 128, 8, 16, 3, 1, 1): 1.0,
+        (128, 128, 8, 32, 128, 8, 16, 3, 1, 2): 1.0,
+        (128, 128, 16, 32, 128, 8, 16, 3, 2, 1): 1.0,
+        (64, 128, 32, 32, 128, 8, 16, 3, 4, 2): 1.0,
+        (64, 128, 16, 32, 128, 8, 16, 3, 2, 2): 1.0,
+        (32, 64, 32, 32, 64, 8, 8, 3, 4, 2): 1.0,
+        (16, 128, 32, 16, 128, 8, 8, 3, 4, 1): 1.0,
+        (128, 16, 16, 128, 16, 8, 8, 3, 2, 1): 1.0,
+        (64, 16, 32, 64, 16, 8, 8, 3, 4, 1): 1.0,
+        (64, 128, 8, 16, 128, 8, 8, 2, 1, -1): 1.0,
+    },
+    8: {
+        (128, 128, 8, 32, 64, 8, 8, 3, 1, 1): 1.0,
+        (64, 128, 8, 32, 64, 8, 8, 3, 1, 1): 1.0,
+        (64, 64, 16, 32, 64, 8, 8, 3, 2, 1): 1.0,
+        (32, 64, 16, 32, 32, 4, 8, 3, 2, 1): 1.0,
+        (16, 64, 16, 16, 64, 4, 8, 3, 4, 1): 1.0,
+    },
 }
 # The same with tiles staged in registers: (bm, bn, bk, sgm, sgn, tm, tn, slices, vec or 0 for the widest).
 _HELD = {
-    4: (
-        (128, 128, 8, 32, 128, 8, 16, 1, 0),
-        (128, 128, 8, 32, 64, 8, 8, 1, 0),
-        (64, 128, 16, 32, 128, 8, 16, 2, 0),
-        (64, 64, 16, 32, 64, 8, 8, 1, 0),
-        (64, 64, 16, 32, 32, 4, 8, 1, 0),
-        (32, 32, 16, 16, 32, 4, 4, 1, 0),
-        (16, 128, 32, 16, 128, 8, 8, 4, 0),
-        (128, 16, 32, 128, 16, 8, 8, 4, 0),
-        (128, 128, 8, 16, 128, 8, 8, 1, 1),
-        (16, 16, 8, 16, 16, 4, 4, 1, 0),
-        (4, 4, 4, 4, 4, 4, 4, 1, 0),
-    ),
-    8: (
-        (64, 128, 8, 32, 64, 8, 8, 1, 0),
-        (64, 64, 8, 32, 32, 4, 8, 1, 0),
-        (32, 32, 16, 16, 32, 4, 4, 1, 0),
-        (16, 16, 8, 16, 16, 4, 4, 1, 0),
-        (4, 4, 4, 4, 4, 4, 4, 1, 0),
-    ),
-    16: (
-        (64, 64, 8, 16, 32, 4, 4, 1, 0),
-        (32, 32, 8, 16, 32, 4, 4, 1, 0),
-        (16, 16, 8, 16, 16, 4, 4, 1, 0),
-        (2, 2, 2, 2, 2, 2, 2, 1, 0),
-    ),
+    4: {
+        (128, 128, 8, 32, 128, 8, 16, 1, 0): 1.0,
+        (128, 128, 8, 32, 64, 8, 8, 1, 0): 1.0,
+        (64, 128, 16, 32, 128, 8, 16, 2, 0): 1.0,
+        (64, 64, 16, 32, 64, 8, 8, 1, 0): 1.0,
+        (64, 64, 16, 32, 32, 4, 8, 1, 0): 1.0,
+        (32, 32, 16, 16, 32, 4, 4, 1, 0): 1.0,
+        (16, 128, 32, 16, 128, 8, 8, 4, 0): 1.0,
+        (128, 16, 32, 128, 16, 8, 8, 4, 0): 1.0,
+        (128, 128, 8, 16, 128, 8, 8, 1, 1): 1.0,
+        (16, 16, 8, 16, 16, 4, 4, 1, 0): 1.0,
+        (4, 4, 4, 4, 4, 4, 4, 1, 0): 1.0,
+    },
+    8: {
+        (64, 128, 8, 32, 64, 8, 8, 1, 0): 1.0,
+        (64, 64, 8, 32, 32, 4, 8, 1, 0): 1.0,
+        (32, 32, 16, 16, 32, 4, 4, 1, 0): 1.0,
+        (16, 16, 8, 16, 16, 4, 4, 1, 0): 1.0,
+        (4, 4, 4, 4, 4, 4, 4, 1, 0): 1.0,
+    },
+    16: {
+        (64, 64, 8, 16, 32, 4, 4, 1, 0): 1.0,
+        (32, 32, 8, 16, 32, 4, 4, 1, 0): 1.0,
+        (16, 16, 8, 16, 16, 4, 4, 1, 0): 1.0,
+        (2, 2, 2, 2, 2, 2, 2, 1, 0): 1.0,
+    },
 }
 
 # Small products with asynchronous copies (register_rows.h):
 # (bm, bn, bk, sgm, sgn, tm, tn, stages, slices), for accumulators of 4 and of 8 bytes.
 _ROWS = {
-    4: (
-        (32, 64, 32, 32, 64, 8, 8, 3, 4),
-        (32, 32, 32, 16, 32, 4, 4, 3, 4),
-        (32, 32, 64, 32, 32, 8, 8, 3, 8),
-        (16, 32, 64, 16, 32, 4, 4, 3, 8),
-        (16, 16, 64, 16, 16, 4, 4, 3, 8),
-    ),
-    8: (
-        (32, 32, 32, 16, 32, 4, 4, 3, 4),
-        (16, 32, 32, 16, 32, 4, 4, 3, 8),
-        (16, 16, 32, 16, 16, 4, 4, 3, 8),
-    ),
+    4: {
+        (32, 64, 32, 32, 64, 8, 8, 3, 4): 1.3,
+        (32, 32, 32, 16, 32, 4, 4, 3, 4): 1.3,
+        (32, 32, 64, 32, 32, 8, 8, 3, 8): 1.3,
+        (16, 32, 64, 16, 32, 4, 4, 3, 8): 1.2,
+        (16, 16, 64, 16, 16, 4, 4, 3, 8): 1.1,
+    },
+    8: {
+        (32, 32, 32, 16, 32, 4, 4, 3, 4): 1.3,
+        (16, 32, 32, 16, 32, 4, 4, 3, 8): 1.1,
+        (16, 16, 32, 16, 16, 4, 4, 3, 8): 1.0,
+    },
 }
 _SMALL = 1 << 28  # multiply-adds: 10 us of an H200. Larger products do not get these configurations
 _MOST_ROWS = 65535  # work-groups in dimension 1, where they are counted in tiles of BM rows: NVIDIA's limit
@@ -98,20 +99,28 @@ _MOST_ROWS = 65535  # work-groups in dimension 1, where they are counted in tile
 _CROWDED = ((64, 64, 16, 8, 8), (64, 128, 16, 8, 16))
 
 
+@lru_cache(maxsize=8)
+def _listed(acc_type: str) -> dict[TileConfig, float]:
+    """Every configuration of the family for accumulators of this type, and its factor."""
+    itemsize = dtype_of(acc_type).itemsize
+    widest = 1 if acc_type in COMPLEX else 16 // itemsize
+    found: dict[TileConfig, float] = {}
+    for (bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices, fetch_b), slower in _ASYNC.get(itemsize, {}).items():
+        options = {"fetch_b": abs(fetch_b), "held": 0, "slices": k_slices}
+        vec = 1 if fetch_b < 0 else widest
+        found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec, stages, 0, options)] = slower
+    for (bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices), slower in _ROWS.get(itemsize, {}).items():
+        options = {"along": 1, "fetch_b": 1, "held": 0, "rows": 1, "slices": k_slices}
+        found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, widest, stages, 1, options)] = slower
+    for (bm, bn, bk, sgm, sgn, tm, tn, k_slices, vec), slower in _HELD[itemsize].items():
+        options = {"fetch_b": 0, "held": 1, "slices": k_slices}
+        found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec or widest, 2, 0, options)] = slower
+    return found
+
+
 def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
-    """Every configuration of the family for accumulators of this type."""
-    itemsize = dtype_of(problem.acc_type).itemsize
-    widest = 1 if problem.acc_type in COMPLEX else 16 // itemsize
-    for bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices, fetch_b in _ASYNC.get(itemsize, ()):
-        options = (("fetch_b", abs(fetch_b)), ("held", 0), ("slices", k_slices))
-        yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, 1 if fetch_b < 0 else widest, stages, 0, options)
     small = problem.batch * problem.m * problem.n * problem.k <= _SMALL
-    for bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices in _ROWS.get(itemsize, ()) if small else ():
-        by_row = {"along": 1, "fetch_b": 1, "held": 0, "rows": 1, "slices": k_slices}
-        yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, widest, stages, 1, by_row)
-    for bm, bn, bk, sgm, sgn, tm, tn, k_slices, vec in _HELD[itemsize]:
-        options = (("fetch_b", 0), ("held", 1), ("slices", k_slices))
-        yield TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec or widest, 2, 0, options)
+    return (c for c in _listed(problem.acc_type) if small or not by_rows(c))
 
 
 class Register(Kernel):
@@ -136,8 +145,9 @@ class Register(Kernel):
         return without_spills or fitting
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        tiling = Tiling(problem, config, device)
-        return tiling.seconds(tiling.tile_ranges())
+        tiling, launch = Tiling(problem, config, device), device.rates.launch
+        slower = _listed(problem.acc_type).get(config, 1.0)
+        return launch + slower * (tiling.seconds(tiling.tile_ranges()) - launch)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = list(misfits(config, problem.acc_type))

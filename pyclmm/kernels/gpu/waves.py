@@ -29,28 +29,30 @@ from ..config import TileConfig, slices
 from ..cost import launched
 from ..device import DeviceInfo
 from ..split_k import TileRange
-from .tile import is_held, local_bytes, sides, stored_as_summed, work_items
+from .tile import by_rows, is_held, local_bytes, sides, stored_as_summed, work_items
 
 _SPLIT_K = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 # Fractions of the rates that the kernels reach
-_PRODUCTS, _LOCAL, _FETCH = 1.2, 1.6, 0.86
-_ELEMENTS = 0.59  # reading global memory one element at a time, relative to 16 bytes at a time
-_CONVERTED = 2.4  # time of reading elements that are converted, relative to those that are not
-_NARROW = 1.8  # time of reading local memory one element at a time, relative to 16 bytes at a time
-_NOT_HIDDEN = 0.25  # fraction of the overlapped time of a step that is not hidden
+_PRODUCTS, _LOCAL, _FETCH = 1.2, 27.0, 0.85
+_ELEMENTS = 0.69  # reading global memory one element at a time, relative to 16 bytes at a time
+_CONVERTED = 2.7  # time of reading elements that are converted, relative to those that are not
+_NARROW = 28.0  # time of reading local memory one element at a time, relative to 16 bytes at a time
+_NOT_HIDDEN = 0.39  # fraction of the overlapped time of a step that is not hidden
 _HELD = 1.2  # staging in registers: work-items load, convert and store each element themselves
 # Copies of B late in a step suit a B that is transposed while it is copied, but hurt where bad alignment
 # forces many small copies.
 _UNSUITED = 1.02
-_STORE, _STORE_LINES = 0.36, 0.89  # storing chunks of columns; neighbouring columns by neighbouring work-items
-_GROUP = 3e-07  # of a compute unit's time: the start and end of a work-group
+_STORE, _STORE_LINES = 0.48, 5.9  # storing chunks of columns; neighbouring columns by neighbouring work-items
+_GROUP = 5.2e-07  # of a compute unit's time: the start and end of a work-group
 # Parts of ``alone``, in reads of global memory (Rates.latency)
-_START, _START_COPY = 0.28, 0.0059  # until the first loads are issued; each 16 bytes that a work-item copies
-_END, _END_SUM = 0.081, 0.37  # the store; each sum of a work-item
-_EXCHANGE = 0.28  # adding slices: each sum of a work-item and slice
-_WAIT_HELD, _WAIT = 3.4, 0.78  # in a step, for memory: staged in registers, by asynchronous copies
-_ISSUE = 0.63  # a step's products when few sub-groups share a compute unit, relative to the full rate
-_STEP = 0.9  # barriers
+_START, _START_COPY = 0.39, 0.00028  # until the first loads are issued; each 16 bytes that a work-item copies
+_END, _END_SUM = 0.11, 0.37  # the store; each sum of a work-item
+_EXCHANGE = 0.24  # adding slices: each sum of a work-item and slice
+_EXCHANGE_ROWS = 0.13  # the same where sums meet in local memory (option rows)
+_ROWS = 0.8  # time of a step with option rows, relative to others
+_WAIT_HELD, _WAIT = 3.0, 0.78  # in a step, for memory: staged in registers, by asynchronous copies
+_ISSUE = 0.56  # a step's products when few sub-groups share a compute unit, relative to the full rate
+_STEP = 1.3  # barriers
 _SUMS, _SUMS_RATE = (
     2.0e-6,
     1.0,
@@ -131,6 +133,8 @@ class Tiling:
         )  # fmt: skip
         slowest = max(self._products, local, fetched)
         seconds = slowest + _NOT_HIDDEN * (self._products + local + fetched - slowest)
+        if by_rows(c):
+            return seconds * _ROWS
         return seconds * (_HELD if is_held(c) else self._unsuited)
 
     @cached_property
@@ -156,9 +160,10 @@ class Tiling:
         ahead = 1 if is_held(c) else c.stages - 1
         copied = min(ahead, steps) * c.bk * (c.bm + c.bn) * self.itemsize / 16 / items
         start = _START + _START_COPY * copied
-        end = _END + _END_SUM * sums / slices(c) + _EXCHANGE * sums * (slices(c) - 1) / slices(c)
+        exchange = _EXCHANGE_ROWS if by_rows(c) else _EXCHANGE
+        end = _END + _END_SUM * sums / slices(c) + exchange * sums * (slices(c) - 1) / slices(c)
         alone = steps * self._alone_step + (start + end) * rates.latency
-        store = _STORE_LINES if c.vec == 1 else _STORE
+        store = _STORE_LINES if c.vec == 1 or by_rows(c) else _STORE
         busy = steps * self._busy_step + _GROUP
         busy += c.bm * c.bn * self.itemsize * self.device.units / (rates.cache * store)
         groups = tile_range.tiles * tile_range.split_k * self.problem.batch

@@ -45,23 +45,23 @@ _REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; a
 # BM, BN, BK, SGM, SGN, STAGES, slices -> the fraction of the full rate on a compute unit that holds as many
 # work-groups as fit, and on one that holds one work-group. Fitted to an H200; those with slices are a guess.
 _CONFIGS = {
-    (128, 128, 32, 32, 64, 3, 1): (0.89, 2.5),
-    (64, 128, 16, 32, 64, 4, 1): (0.81, 0.59),
-    (64, 128, 32, 32, 32, 4, 1): (0.85, 0.19),
-    (64, 64, 32, 32, 32, 3, 1): (0.84, 0.54),
-    (64, 64, 16, 32, 32, 4, 1): (0.85, 0.89),
-    (64, 32, 32, 32, 16, 4, 1): (0.74, 0.5),
-    (64, 32, 32, 32, 16, 6, 2): (0.56, 3.8),
-    (32, 16, 128, 32, 16, 4, 8): (0.32, 0.69),
-    (16, 32, 128, 16, 32, 4, 8): (0.31, 0.13),
-    (128, 16, 16, 32, 16, 4, 1): (1.0, 0.48),
-    (16, 128, 16, 16, 32, 4, 1): (6.9, 0.38),
+    (128, 128, 32, 32, 64, 3, 1): (0.93, 0.048),
+    (64, 128, 16, 32, 64, 4, 1): (0.84, 0.64),
+    (64, 128, 32, 32, 32, 4, 1): (0.9, 0.66),
+    (64, 64, 32, 32, 32, 3, 1): (0.86, 0.55),
+    (64, 64, 16, 32, 32, 4, 1): (0.85, 0.76),
+    (64, 32, 32, 32, 16, 4, 1): (0.75, 0.53),
+    (64, 32, 32, 32, 16, 6, 2): (0.59, 0.45),
+    (32, 16, 128, 32, 16, 4, 8): (0.3, 0.16),
+    (16, 32, 128, 16, 32, 4, 8): (0.34, 0.0095),
+    (128, 16, 16, 32, 16, 4, 1): (0.54, 0.47),
+    (16, 128, 16, 16, 32, 4, 1): (0.67, 0.43),
 }
 _OTHER = (0.4, 0.3)
 # In reads of global memory (Rates.latency):
-_BLOCK, _BLOCK_ALONE = 0.19, 0.051  # the least time of a block of K; of a work-group that waits for it
-_TILE, _TILE_ALONE = 11.0, 29.0  # the end of a tile and the start of the next
-_START = 7.8  # the copies of the first blocks
+_BLOCK, _BLOCK_ALONE = 1.0, 0.00011  # the least time of a block of K; of a work-group that waits for it
+_TILE, _TILE_ALONE = 7.1, 11.0  # the end of a tile and the start of the next
+_START = 16.0  # the copies of the first blocks
 
 
 def slice_groups(config: TileConfig) -> int:

@@ -21,19 +21,20 @@ _PRODUCTS, _SMALL = (
     0.66,
     0.05,
 )  # of the units' rate, of which mma.sync reaches two thirds; lost by small sub-groups
-_LOCAL = 1.3  # of the rate of local memory: fragments
+_LOCAL = 3.2  # of the rate of local memory: fragments
 _FETCH, _COPY = (
     0.6,
     0.4e-9,
 )  # of the cache's rate; seconds of a compute unit's time for each copy of a work-item
-_WAIT, _STEP = 3.41, 0.589  # in a block of K: for its copies; barriers and fragments
-_START, _START_COPY, _END, _END_SUM = 1.4, 0.307, 0.434, 0.186
-_GROUP = 1.9e-07  # of a compute unit's time: the start and end of a work-group
-_STORE = 0.46  # of the cache's rate
-_PACK, _PACK_START = 0.32, 24.0  # of the rate of memory, written and read; besides an empty launch
-_SPLIT, _SPLIT_START = 0.37, 38.0  # the same for the launch that splits operands into parts
-_PAIRS, _SINGLES = 2.0, 4.0  # storing fragments in pairs of elements, and singly, relative to 16 bytes
-_SUMS, _SUMS_RATE = 9.2, 1.4  # the launch that adds partial sums; of the cache's rate
+_WAIT, _STEP = 3.9, 0.1  # in a block of K: for its copies; barriers and fragments
+_START, _START_COPY, _END, _END_SUM = 6.8, 0.2, 0.75, 0.045
+_GROUP = 1.2e-07  # of a compute unit's time: the start and end of a work-group
+_STORE = 0.65  # of the cache's rate
+_PACK, _PACK_START = 0.33, 21.0  # of the rate of memory, written and read; besides an empty launch
+_SPLIT, _SPLIT_START = 0.4, 33.0  # the same for the launch that splits operands into parts
+_NARROW_STORE = 0.052  # writing memory in narrow stores: this times store_factor - 1 more
+_PAIRS, _SINGLES = 4.1, 3.0  # storing fragments in pairs of elements, and singly, relative to 16 bytes
+_SUMS, _SUMS_RATE = 7.2, 0.9  # the launch that adds partial sums; of the cache's rate
 
 
 def pack_seconds(elements: int, nbytes: int, device: DeviceInfo) -> float:
@@ -61,6 +62,12 @@ def store_factor(problem: GemmProblem) -> float:
     return _PAIRS if problem.out_align >= pair else _SINGLES
 
 
+def moved_bytes(problem: GemmProblem) -> float:
+    """The product's bytes, those of out counted more where they are stored in narrow accesses."""
+    stored = problem.m * problem.n * problem.batch * dtype_of(problem.out_type).itemsize
+    return problem.nbytes + (store_factor(problem) - 1) * _NARROW_STORE * stored
+
+
 def sums_seconds(elements: float, split_k: int, nbytes: int, device: DeviceInfo) -> float:
     """Seconds that partial sums of *elements* results cost: storing them, and the launch that adds them."""
     if split_k == 1:
@@ -74,7 +81,7 @@ class Ring:
     """A kernel of cl/nvidia/mma_ring.h: a work-group for each tile and range of K.
 
     ``nbytes`` of an element; ``parts`` how many products a multiply-add takes; ``chunks`` bytes of a copy of
-    A and of B.
+    A and of B; ``slower`` the tile's factor, measured.
     """
 
     problem: GemmProblem
@@ -83,6 +90,7 @@ class Ring:
     nbytes: int
     parts: int = 1
     chunks: tuple[int, int] = (16, 16)
+    slower: float = 1.0
 
     @property
     def _items(self) -> int:
@@ -99,7 +107,7 @@ class Ring:
                           local_bytes(self.device) // (c.stages * stage)))  # fmt: skip
 
     def seconds(self) -> float:
-        """Seconds of the launch, without packing and partial sums."""
+        """Seconds of the launch, and of adding partial sums, without packing."""
         c, rates, units = self.config, self.device.rates, self.device.units
         problem, items = self.problem, self._items
         tiles = ceil(problem.m / c.bm) * ceil(problem.n / c.bn)
@@ -118,7 +126,9 @@ class Ring:
         store = c.bm * c.bn * max(2, self.nbytes) * units / (rates.cache * _STORE) * store_factor(problem)
         seconds = launched(
             self.device, tiles * c.split_k * problem.batch, items, self._resident,
-            steps * alone + ends * rates.latency, steps * busy + store + _GROUP, problem.nbytes,
+            steps * alone + ends * rates.latency, steps * busy + store + _GROUP,
+            moved_bytes(problem),
         )  # fmt: skip
         padded = tiles * c.bm * c.bn * problem.batch
+        seconds = rates.launch + self.slower * (seconds - rates.launch)
         return seconds + sums_seconds(padded, c.split_k, max(4, self.nbytes), self.device)

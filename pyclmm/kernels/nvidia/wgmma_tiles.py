@@ -15,35 +15,37 @@ from ..device import DeviceInfo
 from ..interface import Arg, round_up
 from ..split_k import TileRange
 from .matrix_units import Operands, Unit, local_bytes
-from .unit_cost import pack_seconds, store_factor, sums_seconds
+from .unit_cost import moved_bytes, pack_seconds, store_factor, sums_seconds
 
 _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
 # Tiles, and the factor by which each is slower on an H200 than the arithmetic below says.
 _TILES = {
-    (128, 256): 1.1,
-    (128, 192): 1.2,
-    (256, 128): 1.1,
-    (128, 128): 1.4,
-    (64, 256): 1.3,
-    (64, 128): 1.2,
-    (128, 64): 1.3,
-    (64, 64): 1.1,
-    (64, 32): 1.0,
+    (128, 256): 0.97,
+    (128, 192): 1.0,
+    (256, 128): 0.93,
+    (128, 128): 0.96,
+    (64, 256): 1.1,
+    (64, 128): 1.1,
+    (128, 64): 1.2,
+    (64, 64): 0.98,
+    (64, 32): 0.98,
 }
 _SMALL_TILE = 64 * 64
 _LEAST_ROWS = min(bm for bm, _ in _TILES)
-_ALTERNATE_TILES = ((128, 128), (64, 256), (64, 128))  # tiles whose sums fit the registers of one quartet
+# Tiles whose sums fit the registers of one quartet, and the factor by which each is slower where quartets
+# alternate
+_ALTERNATE_TILES = {(128, 128): 1.0, (64, 256): 1.0, (64, 128): 1.0}
 # BM, BN, alternate: the sums leave no registers to stage A in
 _NO_REGISTERS_LEFT = ((256, 128, 0), (128, 128, 1), (64, 256, 1))
 _MOST_SPLIT_K = 64
-_MULTIPLY = 0.94  # fraction of the matrix units' rate
+_MULTIPLY = 0.96  # fraction of the matrix units' rate
 # Constants of the model, in reads of global memory (Rates.latency):
-_COPY_A, _COPY_B = 0.0083, 0.012  # copying 128 bytes of a line to local memory
-_STORE, _STORE_ELEMENT = 4.6, 0.00066  # the end of a tile; each element that a quartet stores
-_BLOCK, _LEFT_BLOCK = 0.91, 1.2  # the least time of a block; the same with A staged in registers
-_START = 7.7  # until the first block arrives
-_START_GROUP = 7.4e-09  # seconds for each work-group
-_MOVED = 0.91  # fraction of the rates of cache and memory
+_COPY_A, _COPY_B = 0.0093, 0.011  # copying 128 bytes of a line to local memory
+_STORE, _STORE_ELEMENT = 3.1, 0.00086  # the end of a tile; each element that a quartet stores
+_BLOCK, _LEFT_BLOCK = 0.75, 1.1  # the least time of a block; the same with A staged in registers
+_START = 8.2  # until the first block arrives
+_START_GROUP = 7.2e-09  # seconds for each work-group
+_MOVED = 0.88  # fraction of the rates of cache and memory
 
 
 def stage_bytes(config: TileConfig) -> int:
@@ -162,7 +164,9 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
         seconds = waves * (main + store)
     if pieces.cut:
         seconds += ceil(blocks / pieces.split_k) * block + store
-    seconds = together(seconds, rates.moved(view.nbytes) / _MOVED)
+    if config.option("alternate"):
+        seconds *= _ALTERNATE_TILES[config.bm, config.bn]
+    seconds = together(seconds, rates.moved(moved_bytes(view)) / _MOVED)
     padded = pieces.cut * config.bm * config.bn
     seconds += sums_seconds(padded, pieces.split_k, 4, device) if pieces.cut else 0
     seconds += pack_seconds(operands_of(view, unit).packed_elements(view), unit.nbytes, device)
@@ -228,7 +232,7 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     if not 1 <= config.split_k <= _MOST_SPLIT_K:
         reasons.append(f"split_k must be 1 to {_MOST_SPLIT_K}: {config}")
     if config.option("alternate") and (config.bm, config.bn) not in _ALTERNATE_TILES:
-        reasons.append(f"quartets alternate on tiles of {_ALTERNATE_TILES}, not {config}")
+        reasons.append(f"quartets alternate on tiles of {list(_ALTERNATE_TILES)}, not {config}")
     if config.option("swapped") not in (0, 1):
         reasons.append(f"swapped must be 0 or 1: {config}")
     elif _starved(problem, config, unit):
