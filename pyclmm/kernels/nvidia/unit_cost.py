@@ -30,11 +30,11 @@ _WAIT, _STEP = 3.9, 0.1  # in a block of K: for its copies; barriers and fragmen
 _START, _START_COPY, _END, _END_SUM = 6.8, 0.2, 0.75, 0.045
 _GROUP = 1.2e-07  # of a compute unit's time: the start and end of a work-group
 _STORE = 0.65  # of the cache's rate
-_PACK, _PACK_START = 0.33, 21.0  # of the rate of memory, written and read; besides an empty launch
+_PACK, _PACK_START = 0.34, 21.0  # of the rate of memory, written and read; besides an empty launch
 _SPLIT, _SPLIT_START = 0.4, 33.0  # the same for the launch that splits operands into parts
 _NARROW_STORE = 0.052  # writing memory in narrow stores: this times store_factor - 1 more
 _PAIRS, _SINGLES = 4.1, 3.0  # storing fragments in pairs of elements, and singly, relative to 16 bytes
-_SUMS, _SUMS_RATE = 7.2, 0.9  # the launch that adds partial sums; of the cache's rate
+_SUMS, _SUMS_RATE = 7.7, 0.95  # the launch that adds partial sums; of the cache's rate
 
 
 def pack_seconds(elements: int, nbytes: int, device: DeviceInfo) -> float:

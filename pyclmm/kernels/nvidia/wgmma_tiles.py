@@ -20,15 +20,15 @@ from .unit_cost import moved_bytes, pack_seconds, store_factor, sums_seconds
 _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
 # Tiles, and the factor by which each is slower on an H200 than the arithmetic below says.
 _TILES = {
-    (128, 256): 0.97,
+    (128, 256): 0.99,
     (128, 192): 1.0,
-    (256, 128): 0.93,
-    (128, 128): 0.96,
+    (256, 128): 0.98,
+    (128, 128): 0.97,
     (64, 256): 1.1,
     (64, 128): 1.1,
-    (128, 64): 1.2,
-    (64, 64): 0.98,
-    (64, 32): 0.98,
+    (128, 64): 1.3,
+    (64, 64): 0.92,
+    (64, 32): 1.1,
 }
 _SMALL_TILE = 64 * 64
 _LEAST_ROWS = min(bm for bm, _ in _TILES)
@@ -38,14 +38,15 @@ _ALTERNATE_TILES = {(128, 128): 1.0, (64, 256): 1.0, (64, 128): 1.0}
 # BM, BN, alternate: the sums leave no registers to stage A in
 _NO_REGISTERS_LEFT = ((256, 128, 0), (128, 128, 1), (64, 256, 1))
 _MOST_SPLIT_K = 64
-_MULTIPLY = 0.96  # fraction of the matrix units' rate
+_MULTIPLY = 1.0  # fraction of the matrix units' rate
 # Constants of the model, in reads of global memory (Rates.latency):
-_COPY_A, _COPY_B = 0.0093, 0.011  # copying 128 bytes of a line to local memory
-_STORE, _STORE_ELEMENT = 3.1, 0.00086  # the end of a tile; each element that a quartet stores
-_BLOCK, _LEFT_BLOCK = 0.75, 1.1  # the least time of a block; the same with A staged in registers
+_COPY_A, _COPY_B = 0.0043, 0.02  # copying 128 bytes of a line to local memory
+_ACROSS = 0.66  # the same for an operand across K, relative to one along K
+_STORE, _STORE_ELEMENT = 3.1, 0.00083  # the end of a tile; each element that a quartet stores
+_BLOCK, _LEFT_BLOCK = 0.65, 1.2  # the least time of a block; the same with A staged in registers
 _START = 8.2  # until the first block arrives
-_START_GROUP = 7.2e-09  # seconds for each work-group
-_MOVED = 0.88  # fraction of the rates of cache and memory
+_START_GROUP = 6.9e-09  # seconds for each work-group
+_MOVED = 0.87  # fraction of the rates of cache and memory
 
 
 def stage_bytes(config: TileConfig) -> int:
@@ -141,7 +142,8 @@ def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit, device: 
     operands, latency = operands_of(problem, unit), device.rates.latency
     lines_a = _copied_lines(config.bm, problem.m, operands.across_a, unit)
     lines_b = _copied_lines(config.bn, problem.n, operands.across_b, unit)
-    copies = (lines_a * _COPY_A + lines_b * _COPY_B) * latency
+    across_a, across_b = (_ACROSS if x else 1.0 for x in (operands.across_a, operands.across_b))
+    copies = (lines_a * _COPY_A * across_a + lines_b * _COPY_B * across_b) * latency
     rate = device.rates.matrix(unit.nbytes) * _MULTIPLY / device.units
     products = config.bm * config.bn * unit.block / rate
     least = (_LEFT_BLOCK if operands.a_in_registers else _BLOCK) * latency
