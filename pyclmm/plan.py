@@ -19,6 +19,7 @@ from .execution.options import Options, beta_of, check_scalars, events_of, plain
 from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
+from .opencl.last_call import Given
 from .problem.precision import chosen
 from .problem.words import Activation, Casting, Precision, Trans
 from .selection.explanation import Explanation, explain
@@ -185,6 +186,9 @@ class Matmul(Generic[ArrayT]):
         operands differ from the planned ones or the plan is closed, and LaunchError, DeviceMemoryError or
         DeviceLostError as :func:`pyclmm.gemm` does.
         """
+        again: ArrayT | None = self.again((a, b, c, bias, out), queue, alpha, beta, wait_for)
+        if again is not None:
+            return again
         operands = collect(a, b, c, bias, out)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
         result: ArrayT = self.run(operands, queue, alpha, beta, wait_for)
@@ -215,9 +219,37 @@ class Matmul(Generic[ArrayT]):
         """
         if not isinstance(self._path, DevicePath):
             raise DTypeError("enqueue takes pyopencl Arrays; call a plan for NumPy arrays itself: plan(a, b)")
-        operands = collect(a, b, c, bias, out)
+        given = (a, b, c, bias, out)
+        if self._signature is not None:
+            again = self._path.again(given, queue, alpha, beta, wait_for, events)
+            if again is not None:
+                return again[1]
+        operands = collect(*given)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return self._path.enqueue(operands, queue, alpha, beta, events_of(wait_for), events)
+        return self._path.enqueue(operands, operands["out"], queue, alpha, beta, events_of(wait_for), events)
+
+    def again(
+        self,
+        given: Given,
+        queue: cl.CommandQueue | None,
+        alpha: complex | None,
+        beta: complex | None,
+        wait_for: list[cl.Event] | None,
+    ) -> Any:
+        """:meth:`__call__` if it follows this thread's last call in all but buffers; else None.
+
+        *given* are the operands in the order a, b, c, bias, out.
+        """
+        path = self._path
+        if self._signature is None or not isinstance(path, DevicePath):
+            return None
+        choice = self._executable.choice
+        try:
+            done = path.again(given, queue, alpha, beta, wait_for)
+        except LaunchError as error:
+            self._executable.fall_back(choice, given[0].queue, error)
+            return None
+        return None if done is None else done[0]
 
     def _checked(
         self,
