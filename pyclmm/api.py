@@ -201,7 +201,7 @@ def gemm(
     """
     requested = (trans_a, trans_b, activation, kernel, chosen(precision), casting, _dtype(dtype))
     if device is None and (beta is not None or c is None):
-        again = _again(requested, (a, b, c, bias, out), queue, alpha, beta_of(beta, c), wait_for)
+        again = _again(requested, (a, b, c, bias, out), queue, alpha, beta, wait_for)
         if again is not None:
             return again
     operands = collect(a, b, c, bias, out)
@@ -231,7 +231,7 @@ def _again(
     given: Given,
     queue: cl.CommandQueue | None,
     alpha: complex,
-    beta: complex,
+    beta: complex | None,
     wait_for: list[cl.Event] | None,
 ) -> Any:
     """The result if the thread's last call was alike in all but buffers; else None.
