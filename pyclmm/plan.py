@@ -186,9 +186,10 @@ class Matmul(Generic[ArrayT]):
         operands differ from the planned ones or the plan is closed, and LaunchError, DeviceMemoryError or
         DeviceLostError as :func:`pyclmm.gemm` does.
         """
-        again: ArrayT | None = self.again((a, b, c, bias, out), queue, alpha, beta, wait_for)
-        if again is not None:
-            return again
+        if self._queue is None:  # Arrays
+            again: ArrayT | None = self.again((a, b, c, bias, out), queue, alpha, beta, wait_for)
+            if again is not None:
+                return again
         operands = collect(a, b, c, bias, out)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
         result: ArrayT = self.run(operands, queue, alpha, beta, wait_for)
@@ -250,6 +251,15 @@ class Matmul(Generic[ArrayT]):
             self._executable.fall_back(choice, given[0].queue, error)
             return None
         return None if done is None else done[0]
+
+    def serves(self, layouts: Signature, queue: cl.CommandQueue, alpha: complex, beta: complex) -> bool:
+        """Whether this is a plan for NumPy arrays of these *layouts* on *queue*, and for such scalars."""
+        return (
+            queue is self._queue
+            and layouts == self._signature
+            and (alpha == 0) == (self._alpha == 0)
+            and (beta == 0) == (self._beta == 0)
+        )
 
     def _checked(
         self,

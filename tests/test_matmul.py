@@ -285,6 +285,16 @@ def test_axis_is_refused_in_numpys_words(queue, given):
             pyclmm.matmul(place(x), place(x), **given)
 
 
+def test_an_out_that_cannot_be_written_is_refused_before_wrong_axes():
+    """NumPy looks at out first."""
+    x, out = np.ones((3, 3), "f4"), np.zeros((3, 3), "f4")
+    out.flags.writeable = False
+    for keywords in ({"axes": [None, (0, 1), (0, 1)]}, {"axis": 0}):
+        for multiply in (np.matmul, pyclmm.matmul):
+            with pytest.raises(ValueError, match="read-only"):
+                multiply(x, x, out=out, **keywords)
+
+
 def test_axes_copy_nothing(queue, rng, own_caches):
     """Operands and out are read and written as views, with other strides."""
     x, y = small_integers(rng, (5, 7, 4), "f4"), small_integers(rng, (3, 5), "f4")
