@@ -199,6 +199,29 @@ def test_operands_that_are_not_read_are_not_waited_for(context, rng, held):
         assert np.array_equal(pyclmm.gemm(a, a, c, alpha=0.0, beta=2.0).get(), want)
 
 
+def test_numpy_calls_in_turn(queue, rng):
+    """What the plan of the last call was made for changes in each call, in one property."""
+    x, y = (small_integers(rng, (N, N), "f4") for _ in range(2))
+    other = cl.CommandQueue(cl.Context([queue.device]))
+    for a in (x, x.T, x[: N // 2], x):
+        for at in (queue, other, queue):
+            assert np.array_equal(pyclmm.matmul(a, y, queue=at), a @ y)
+            assert api._last.of_thread[1]()._queue is at
+    out = x.copy()
+    assert np.array_equal(pyclmm.matmul(x, y, out=np.zeros_like(x)), x @ y)
+    assert np.array_equal(pyclmm.matmul(out, y, out=out), x @ y), "out overlaps an operand"
+
+
+def test_numpy_operands_are_not_read_where_a_scalar_is_zero_in_this_call(rng):
+    x, y, c = (small_integers(rng, (N, N), "f4") for _ in range(3))
+    nan = np.full((N, N), np.nan, "f4")
+    for _ in range(2):
+        pyclmm.gemm(x, y, c, alpha=2.0, beta=2.0)
+        assert np.array_equal(pyclmm.gemm(nan, y, c, alpha=0.0, beta=2.0), 2 * c)
+        pyclmm.gemm(x, y, c, alpha=2.0, beta=2.0)
+        assert np.array_equal(pyclmm.gemm(x, y, nan, alpha=2.0, beta=0.0), 2 * (x @ y))
+
+
 # ---- Arrays are mutable ------------------------------------------------------------------------
 
 
