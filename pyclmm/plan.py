@@ -157,12 +157,13 @@ class Matmul(Generic[ArrayT]):
         self._alpha, self._beta = alpha, beta
         self._kernel = options.kernel
         self._path: DevicePath | HostPath
+        self._arrays_path: DevicePath | None = None  # of an open plan for Arrays
         if on_host(operands):
             self._queue: cl.CommandQueue | None = queue
             self._path = HostPath(operands, options, queue, alpha, beta)
         else:
             self._queue = None  # each call uses the queue of its Arrays
-            self._path = DevicePath(operands, options, queue, alpha, beta)
+            self._path = self._arrays_path = DevicePath(operands, options, queue, alpha, beta)
         self._executable = self._path.executable
 
     def __call__(
@@ -186,7 +187,7 @@ class Matmul(Generic[ArrayT]):
         operands differ from the planned ones or the plan is closed, and LaunchError, DeviceMemoryError or
         DeviceLostError as :func:`pyclmm.gemm` does.
         """
-        if self._queue is None:  # Arrays
+        if self._arrays_path is not None:
             again: ArrayT | None = self.again((a, b, c, bias, out), queue, alpha, beta, wait_for)
             if again is not None:
                 return again
@@ -221,8 +222,8 @@ class Matmul(Generic[ArrayT]):
         if not isinstance(self._path, DevicePath):
             raise DTypeError("enqueue takes pyopencl Arrays; call a plan for NumPy arrays itself: plan(a, b)")
         given = (a, b, c, bias, out)
-        if self._signature is not None:
-            again = self._path.again(given, queue, alpha, beta, wait_for, events)
+        if self._arrays_path is not None:
+            again = self._arrays_path.again(given, queue, alpha, beta, wait_for, events)
             if again is not None:
                 return again[1]
         operands = collect(*given)
@@ -241,8 +242,8 @@ class Matmul(Generic[ArrayT]):
 
         *given* are the operands in the order a, b, c, bias, out.
         """
-        path = self._path
-        if self._signature is None or not isinstance(path, DevicePath):
+        path = self._arrays_path
+        if path is None:
             return None
         choice = self._executable.choice
         try:
@@ -370,7 +371,7 @@ class Matmul(Generic[ArrayT]):
 
     def close(self) -> None:
         """End the plan and free what :meth:`release` frees. Later calls raise ArgumentError."""
-        self._signature = None  # no operands have this signature, so calls need no further check
+        self._signature = self._arrays_path = None  # no operands have this signature
         self.release()
 
     def __enter__(self) -> Matmul[ArrayT]:

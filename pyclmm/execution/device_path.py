@@ -58,9 +58,9 @@ class DevicePath:
         call = None if binding is None else binding.last_call
         if binding is None or call is None or not (queue is None or queue is binding.queue):
             return None
-        if not call.has_scalars(
-            self._alpha if alpha is None else alpha, self._beta if beta is None else beta
-        ):
+        alpha = self._alpha if alpha is None else alpha
+        beta = self._beta if beta is None else beta
+        if (alpha is not call.alpha or beta is not call.beta) and not call.has_scalars(alpha, beta):
             return None
         followed = call.followed_by(given)
         if followed is None:

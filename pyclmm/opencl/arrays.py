@@ -135,7 +135,10 @@ def add_event(x: Array, event: cl.Event, earlier: Sequence[cl.Event]) -> None:
             x.events.remove(one)
         except ValueError:  # another thread has removed it
             pass
-    x.add_event(event)
+    if len(earlier) == 1:
+        x.events.append(event)  # in place of the one before, so the list has not grown
+    else:
+        x.add_event(event)
 
 
 class Results:

@@ -169,7 +169,8 @@ class Binding:
             for step in self._steps:
                 if packed is not None and step.packs == packed:
                     continue
-                step.set_args(buffers, scalars)
+                if buffers:
+                    step.set_args(buffers, scalars)
                 for part in step.enqueues:
                     events += self._enqueue_part(step, part, after, buffers, scalars, with_events)
                     begun = True
@@ -179,7 +180,7 @@ class Binding:
             if isinstance(error, cl.Error):
                 raise self._rejected(step, error, begun=begun) from error
             raise
-        self._remember(first, events[-1:])
+        self._remember(first, events)
         return events
 
     def _enqueue_part(
@@ -222,20 +223,22 @@ class Binding:
                         found.append(event)
         return found
 
-    def _remember(self, first: list[cl.Event], last: list[cl.Event]) -> None:
-        """Keep what a call has waited for, *first*, and its last event.
+    def _remember(self, first: list[cl.Event], events: list[cl.Event]) -> None:
+        """Keep what a call has waited for, *first*, and the last of its events.
 
         All later commands of an in-order queue follow these anyway, so a few of them are kept. While an event
         is kept, no other object has its id.
         """
-        if self._unsettled and self._first is None and last:
-            self._first = last[0]
+        if self._unsettled and self._first is None and events:
+            self._first = events[-1]
         if self.out_of_order:
-            self.last = last
+            self.last = events[-1:]
             return
         ordered = self._ordered
-        for event in first + last if first else last:
+        for event in first:
             ordered[id(event)] = event
+        if events:
+            ordered[id(events[-1])] = events[-1]
         while len(ordered) > _EVENTS_KEPT:
             del ordered[next(iter(ordered))]
 

@@ -54,9 +54,9 @@ class Seen(weakref.ref[Array]):
             and then.dtype is self.dtype
         )
 
-    def is_like(self, x: Any) -> bool:
-        """Whether *x* has the layout and the queue of then, in this or another buffer."""
-        return (
+    def successor(self, x: Any) -> Seen | None:
+        """*x* as this call sees it, if it has the layout and the queue of then, in this or another buffer."""
+        if (
             type(x) is Array
             and x.base_data is not None
             and x.queue is self.queue
@@ -64,20 +64,22 @@ class Seen(weakref.ref[Array]):
             and x.shape == self.shape  # so it is a tuple, as this one is
             and x.strides == self.strides
             and x.dtype is self.dtype
-        )
+        ):
+            return _seen(x)
+        return None
 
     def is_apart_from(self, others: list[Any]) -> bool:
         """Whether it is in another allocation than each of *others*. False if that is not known."""
-        for its in others:
-            if its is not _ABSENT and not (self.is_whole() and its.is_whole() and self.memory != its.memory):
-                return False
-        return True
-
-    def is_whole(self) -> bool:
-        """Whether its buffer is known to be a whole allocation."""
         if self.whole is None:
             self.whole = is_whole(self.memory)
-        return self.whole
+        for its in others:
+            if its is _ABSENT:
+                continue
+            if its.whole is None:
+                its.whole = is_whole(its.memory)
+            if not (self.whole and its.whole and self.memory != its.memory):
+                return False
+        return True
 
 
 def _seen(x: Array) -> Seen:
@@ -99,7 +101,8 @@ class _Absent:
     def is_still(self, x: Array | None) -> bool:
         return x is None
 
-    is_like = is_still
+    def successor(self, x: Array | None) -> None:
+        return None
 
     def is_apart_from(self, others: object) -> bool:
         return True
@@ -127,7 +130,7 @@ class LastCall:
     it would change.
     """
 
-    __slots__ = ("_alpha", "_beta", "_names", "_overlaps", "_seen")
+    __slots__ = ("_names", "_overlaps", "_seen", "alpha", "beta")
 
     def __init__(
         self,
@@ -137,7 +140,7 @@ class LastCall:
         names: tuple[str, ...],
         overlaps: bool,
     ) -> None:
-        self._seen, self._alpha, self._beta = seen, alpha, beta
+        self._seen, self.alpha, self.beta = seen, alpha, beta
         self._names, self._overlaps = names, overlaps
 
     @classmethod
@@ -163,9 +166,7 @@ class LastCall:
 
     def has_scalars(self, alpha: complex, beta: complex) -> bool:
         """Whether these are the call's alpha and beta."""
-        return (alpha is self._alpha or _equal(alpha, self._alpha)) and (
-            beta is self._beta or _equal(beta, self._beta)
-        )
+        return _equal(alpha, self.alpha) and _equal(beta, self.beta)
 
     def followed_by(self, given: Given) -> tuple[LastCall, Buffers] | None:
         """The call with these operands, and the buffers that it changes, by the problem's names.
@@ -192,13 +193,14 @@ class LastCall:
             x = given[index]
             if its.is_still(x):
                 continue
-            if not its.is_like(x):
+            new = its.successor(x)
+            if new is None:
                 return None
-            seen[index] = new = _seen(x)
+            seen[index] = new
             buffers[self._names[index]] = new.memory
         if not seen[-1].is_apart_from(seen[:-1]):
             return None
-        return LastCall(tuple(seen), self._alpha, self._beta, self._names, self._overlaps), buffers
+        return LastCall(tuple(seen), self.alpha, self.beta, self._names, self._overlaps), buffers
 
 
 def _equal(number: Any, kept: Any) -> bool:

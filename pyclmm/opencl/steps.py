@@ -82,8 +82,7 @@ class Step:
         Without *scalars*, these buffers are set, and the other arguments stay as they are.
         """
         if scalars is None or scalars == self.current:
-            if buffers:
-                self._set_buffers(buffers)
+            self._set_buffers(buffers)
             return
         args = self.args.copy()  # the plan must not keep the caller's buffers alive
         for index, name in self.buffers:
