@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
+from collections.abc import Callable
+from operator import is_
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -12,13 +15,15 @@ from numpy.typing import DTypeLike, NDArray
 from pyopencl.array import Array
 
 from .errors import DeviceLostError
-from .execution.operands import Operands, collect, queue_of, signature
+from .execution.operands import Operands, collect, on_host, queue_of, signature
 from .execution.options import Options, beta_of, plain_numbers
 from .kernels import Program
 from .opencl import program, queues
 from .opencl.devices import DeviceChoice
+from .opencl.last_call import Given
 from .plan import Matmul
 from .problem.axes import back, core_axes, last
+from .problem.canonical import check_writeable
 from .problem.precision import chosen
 from .problem.words import Activation, Casting, Precision, Trans
 from .selection.select import KernelChoice
@@ -32,6 +37,10 @@ _PLANS_KEPT = 256
 _PROGRAMS_KEPT = 128  # the most programs that these plans have together
 _plans: OrderedDict[Any, Matmul[Any]] = OrderedDict()
 _lock = threading.Lock()
+_last = (
+    threading.local()
+)  # .of_thread: the options of the thread's last call, and its plan, not kept alive by this
+_NO_CALL: tuple[tuple[Any, ...], Callable[[], Matmul[Any] | None]] = ((), lambda: None)
 
 
 @overload
@@ -109,12 +118,19 @@ def matmul(
     UnsupportedError, BuildError, DeviceMemoryError, LaunchError, DeviceLostError, NoDeviceError, ForkError;
     see :mod:`pyclmm.errors`.
     """
+    requested = ("N", "N", None, kernel, chosen(precision), casting, _dtype(dtype))
+    latest = _latest_plan(requested)
+    if latest is not None and device is None and axes is None and axis is None:
+        again = _again(latest, (a, b, None, None, out), queue, 1.0, 0.0, wait_for)
+        if again is not None:
+            return again
     operands = collect(a, b, out=out)
     if axes is not None or axis is not None:
+        if out is not None and on_host(operands):
+            check_writeable(operands["out"].flags.writeable)  # the first that NumPy looks at
         cores = core_axes({name: x.ndim for name, x in operands.items()}, axes, axis)
         operands = {name: x.transpose(last(x.ndim, cores[name])) for name, x in operands.items()}
-    requested = ("N", "N", None, kernel, chosen(precision), casting, _dtype(dtype))
-    result = _run(operands, requested, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
+    result = _run(operands, requested, queue_of(operands, queue, device), 1.0, 0.0, wait_for, latest)
     if out is not None:
         return out
     return result if axes is None else result.transpose(back(result.ndim, cores["out"]))
@@ -187,10 +203,15 @@ def gemm(
 
     Returns and raises as :func:`matmul` does.
     """
+    requested = (trans_a, trans_b, activation, kernel, chosen(precision), casting, _dtype(dtype))
+    latest = _latest_plan(requested)
+    if latest is not None and device is None and (beta is not None or c is None):
+        again = _again(latest, (a, b, c, bias, out), queue, alpha, beta, wait_for)
+        if again is not None:
+            return again
     operands = collect(a, b, c, bias, out)
     alpha, beta = plain_numbers(alpha, beta_of(beta, c))
-    requested = (trans_a, trans_b, activation, kernel, chosen(precision), casting, _dtype(dtype))
-    result = _run(operands, requested, queue_of(operands, queue, device), alpha, beta, wait_for)
+    result = _run(operands, requested, queue_of(operands, queue, device), alpha, beta, wait_for, latest)
     return result if out is None else out
 
 
@@ -210,6 +231,31 @@ def _dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
     return None if dtype is None else np.dtype(dtype)
 
 
+def _latest_plan(requested: tuple[Any, ...]) -> Matmul[Any] | None:
+    """The plan of the thread's last call if that had the same options.
+
+    They must be the very objects of then: dtypes that are equal need not mean the same.
+    """
+    its_requested, its_plan = getattr(_last, "of_thread", _NO_CALL)
+    return its_plan() if all(map(is_, requested, its_requested)) else None
+
+
+def _again(
+    plan: Matmul[Any],
+    given: Given,
+    queue: cl.CommandQueue | None,
+    alpha: complex,
+    beta: complex | None,
+    wait_for: list[cl.Event] | None,
+) -> Any:
+    """The result if the thread's last call of *plan* was alike in all but buffers; else None."""
+    try:
+        return plan.again(given, queue, alpha, beta, wait_for)
+    except DeviceLostError:
+        _forget(given[0].queue.context)
+        raise
+
+
 def _run(
     operands: Operands,
     requested: tuple[Any, ...],
@@ -217,10 +263,13 @@ def _run(
     alpha: complex,
     beta: complex,
     wait_for: list[cl.Event] | None,
+    latest: Matmul[Any] | None,
 ) -> Any:
-    """The product of *operands*. *requested* holds the first fields of Options."""
+    """The product of *operands*. *requested* holds the first fields of Options; *latest* has the same."""
     try:
-        plan = _plan(operands, requested, queue, alpha, beta)
+        plan = _plan(operands, requested, queue, alpha, beta, latest)
+        if plan is not latest:
+            _last.of_thread = requested, weakref.ref(plan)
         return plan.run(operands, queue, alpha, beta, wait_for)
     except DeviceLostError:
         _forget(queue.context)
@@ -228,12 +277,21 @@ def _run(
 
 
 def _plan(
-    operands: Operands, requested: tuple[Any, ...], queue: cl.CommandQueue, alpha: complex, beta: complex
+    operands: Operands,
+    requested: tuple[Any, ...],
+    queue: cl.CommandQueue,
+    alpha: complex,
+    beta: complex,
+    latest: Matmul[Any] | None,
 ) -> Matmul[Any]:
-    """The cached plan for such a call, or a new one."""
+    """*latest* if it is the plan for such a call, or the cached one, or a new one."""
+    layouts = signature(operands)
+    if latest is not None and latest.serves(layouts, queue, alpha, beta):
+        latest.check_scalars(alpha, beta)
+        return latest
     dtype = requested[-1]
     letter = None if dtype is None else dtype.char  # tells longlong from int64, which are equal dtypes
-    key = (queue.context, queue.device, requested, letter, alpha == 0, beta == 0, signature(operands))
+    key = (queue.context, queue.device, requested, letter, alpha == 0, beta == 0, layouts)
     plan = _kept(key)
     if plan is not None:
         plan.check_scalars(alpha, beta)

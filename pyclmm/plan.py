@@ -19,6 +19,7 @@ from .execution.options import Options, beta_of, check_scalars, events_of, plain
 from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
+from .opencl.last_call import Given
 from .problem.precision import chosen
 from .problem.words import Activation, Casting, Precision, Trans
 from .selection.explanation import Explanation, explain
@@ -156,12 +157,13 @@ class Matmul(Generic[ArrayT]):
         self._alpha, self._beta = alpha, beta
         self._kernel = options.kernel
         self._path: DevicePath | HostPath
+        self._arrays_path: DevicePath | None = None  # of an open plan for Arrays
         if on_host(operands):
             self._queue: cl.CommandQueue | None = queue
             self._path = HostPath(operands, options, queue, alpha, beta)
         else:
             self._queue = None  # each call uses the queue of its Arrays
-            self._path = DevicePath(operands, options, queue, alpha, beta)
+            self._path = self._arrays_path = DevicePath(operands, options, queue, alpha, beta)
         self._executable = self._path.executable
 
     def __call__(
@@ -185,6 +187,10 @@ class Matmul(Generic[ArrayT]):
         operands differ from the planned ones or the plan is closed, and LaunchError, DeviceMemoryError or
         DeviceLostError as :func:`pyclmm.gemm` does.
         """
+        if self._arrays_path is not None:
+            again: ArrayT | None = self.again((a, b, c, bias, out), queue, alpha, beta, wait_for)
+            if again is not None:
+                return again
         operands = collect(a, b, c, bias, out)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
         result: ArrayT = self.run(operands, queue, alpha, beta, wait_for)
@@ -215,9 +221,46 @@ class Matmul(Generic[ArrayT]):
         """
         if not isinstance(self._path, DevicePath):
             raise DTypeError("enqueue takes pyopencl Arrays; call a plan for NumPy arrays itself: plan(a, b)")
-        operands = collect(a, b, c, bias, out)
+        given = (a, b, c, bias, out)
+        if self._arrays_path is not None:
+            again = self._arrays_path.again(given, queue, alpha, beta, wait_for, events)
+            if again is not None:
+                return again[1]
+        operands = collect(*given)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return self._path.enqueue(operands, queue, alpha, beta, events_of(wait_for), events)
+        return self._path.enqueue(operands, operands["out"], queue, alpha, beta, events_of(wait_for), events)
+
+    def again(
+        self,
+        given: Given,
+        queue: cl.CommandQueue | None,
+        alpha: complex | None,
+        beta: complex | None,
+        wait_for: list[cl.Event] | None,
+    ) -> Any:
+        """:meth:`__call__` if it follows this thread's last call in all but buffers; else None.
+
+        *given* are the operands in the order a, b, c, bias, out.
+        """
+        path = self._arrays_path
+        if path is None:
+            return None
+        choice = self._executable.choice
+        try:
+            done = path.again(given, queue, alpha, beta, wait_for)
+        except LaunchError as error:
+            self._executable.fall_back(choice, given[0].queue, error)
+            return None
+        return None if done is None else done[0]
+
+    def serves(self, layouts: Signature, queue: cl.CommandQueue, alpha: complex, beta: complex) -> bool:
+        """Whether this is a plan for NumPy arrays of these *layouts* on *queue*, and for such scalars."""
+        return (
+            queue is self._queue
+            and layouts == self._signature
+            and (alpha == 0) == (self._alpha == 0)
+            and (beta == 0) == (self._beta == 0)
+        )
 
     def _checked(
         self,
@@ -328,7 +371,7 @@ class Matmul(Generic[ArrayT]):
 
     def close(self) -> None:
         """End the plan and free what :meth:`release` frees. Later calls raise ArgumentError."""
-        self._signature = None  # no operands have this signature, so calls need no further check
+        self._signature = self._arrays_path = None  # no operands have this signature
         self.release()
 
     def __enter__(self) -> Matmul[ArrayT]:

@@ -138,7 +138,7 @@ def test_complex_views_aligned_to_half_an_element(rng):
 
 
 def test_a_stack_longer_than_one_launch(rng, monkeypatch):
-    monkeypatch.setattr("pyclmm.opencl.binding._MAX_STACK", 4)
+    monkeypatch.setattr("pyclmm.opencl.steps._MAX_STACK", 4)
     a, b = small_integers(rng, (11, 3, 5), "f4"), small_integers(rng, (5, 2), "f4")
     assert np.array_equal(pyclmm.matmul(a, b), a @ b)
 
@@ -283,6 +283,16 @@ def test_axis_is_refused_in_numpys_words(queue, given):
     for place in places(queue):
         with pytest.raises(pyclmm.DTypeError, match=re.escape(str(numpys.value)) + r".*pass axes="):
             pyclmm.matmul(place(x), place(x), **given)
+
+
+def test_an_out_that_cannot_be_written_is_refused_before_wrong_axes():
+    """NumPy looks at out first."""
+    x, out = np.ones((3, 3), "f4"), np.zeros((3, 3), "f4")
+    out.flags.writeable = False
+    for keywords in ({"axes": [None, (0, 1), (0, 1)]}, {"axis": 0}):
+        for multiply in (np.matmul, pyclmm.matmul):
+            with pytest.raises(ValueError, match="read-only"):
+                multiply(x, x, out=out, **keywords)
 
 
 def test_axes_copy_nothing(queue, rng, own_caches):

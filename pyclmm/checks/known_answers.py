@@ -16,8 +16,9 @@ import pyopencl as cl
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work, round_up
 from ..opencl import host_memory, status
-from ..opencl.binding import Binding, scalars_of
+from ..opencl.binding import Binding
 from ..opencl.launches import complete
+from ..opencl.steps import scalars_of
 from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
 from . import reference

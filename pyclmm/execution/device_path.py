@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..opencl import arrays
-from ..opencl.binding import Constant, scalars_of
+from ..opencl import arrays, forks
+from ..opencl.binding import Constant
+from ..opencl.last_call import Given, LastCall
+from ..opencl.steps import scalars_of
 from .execute import Executable
-from .operands import Operands, checked, problem_name, read_operands
-from .options import Options, check_scalars
+from .operands import NAMES, Operands, checked, problem_name, read_operands
+from .options import Options, check_scalars, events_of
 
 _DROPPED = "Casting complex values to real discards the imaginary part"  # NumPy's words
 
@@ -31,7 +33,54 @@ class DevicePath:
         self._is_empty, self._warns = gemm.is_empty, gemm.warns
         self._results = arrays.Results(gemm.shape, gemm.dtype, self.executable.device)
         self._arrays = [*read_operands(gemm, operands), ("out", "out")]
+        self._names = tuple(problem_name(gemm, name) for name in NAMES)
+        self._overlaps = bool(overlapping)
+        # A call that warns, or has operands that need not be waited for, is always made in full.
+        self._repeats = not gemm.warns and len(self._arrays) == len({*operands, "out"})
+        self._alpha, self._beta = alpha, beta
         self._constant = problem_name(gemm, "b") if options.constant_b else None
+
+    def again(
+        self,
+        given: Given,
+        queue: cl.CommandQueue | None,
+        alpha: complex | None,
+        beta: complex | None,
+        wait_for: list[cl.Event] | None,
+        with_events: bool = True,
+    ) -> tuple[arrays.Array, list[cl.Event]] | None:
+        """The product, if the call follows this thread's last one in all but buffers: (result, events).
+
+        *given* are the operands in the order a, b, c, bias, out. Returns None where :meth:`enqueue` must be
+        called, and raises as that does.
+        """
+        binding = self.executable.latest_binding()
+        call = None if binding is None else binding.last_call
+        if binding is None or call is None or not (queue is None or queue is binding.queue):
+            return None
+        alpha = self._alpha if alpha is None else alpha
+        beta = self._beta if beta is None else beta
+        if (alpha is not call.alpha or beta is not call.beta) and not call.has_scalars(alpha, beta):
+            return None
+        followed = call.followed_by(given)
+        if followed is None:
+            return None
+        call, changed = followed
+        forks.check_process()
+        out = given[-1]
+        if out is None:
+            out = self._results.new(binding.queue, given[0].allocator)
+            changed = {**changed, "out": out.base_data}
+        earlier = out.events.copy()
+        before = binding.not_yet_ordered(given)  # after `earlier`: no event is removed that is not waited for
+        if wait_for is not None:
+            before += events_of(wait_for)
+        events = binding.enqueue_again(call, changed, before, with_events)
+        if events is None:
+            return None
+        if events:
+            arrays.add_event(out, events[-1], earlier)
+        return out, events
 
     def run(
         self,
@@ -42,22 +91,23 @@ class DevicePath:
         wait_for: list[cl.Event],
     ) -> arrays.Array:
         """The result Array, which is complete when its events are. Raises as :meth:`enqueue` does."""
-        if "out" not in operands:
-            operands = {**operands, "out": self._results.new(queue, operands["a"].allocator)}
-        self.enqueue(operands, queue, alpha, beta, wait_for)
-        result: arrays.Array = operands["out"]
-        return result
+        out: arrays.Array | None = operands.get("out")
+        if out is None:
+            out = self._results.new(queue, operands["a"].allocator)
+        self.enqueue(operands, out, queue, alpha, beta, wait_for)
+        return out
 
     def enqueue(
         self,
         operands: Operands,
+        out: arrays.Array,
         queue: cl.CommandQueue,
         alpha: complex,
         beta: complex,
         wait_for: list[cl.Event],
         with_events: bool = True,
     ) -> list[cl.Event]:
-        """Enqueue the product into ``out``. Returns the events of its launches; none without *with_events*.
+        """Enqueue the product into *out*. Returns the events of its launches; none without *with_events*.
 
         Raises as :meth:`Binding.enqueue` does.
         """
@@ -67,22 +117,25 @@ class DevicePath:
             warnings.warn(_DROPPED, np.exceptions.ComplexWarning, stacklevel=2)
         buffers: dict[str, Any] = {}
         offsets: dict[str, int] = {}
-        out = operands["out"]
         earlier = out.events.copy()
-        for name, in_problem in self._arrays:
-            x = operands[name]
+        read = [out if name == "out" else operands[name] for name, _ in self._arrays]
+        for (_, in_problem), x in zip(self._arrays, read, strict=True):
             buffers[in_problem] = x.base_data
             if x.offset:
                 offsets[in_problem] = x.offset // x.dtype.itemsize
-            if x.events:
-                wait_for += earlier if x is out else x.events
         constant = None
         if self._constant is not None:
             b = operands["b"]
             constant = Constant(self._constant, arrays.location(b), b.base_data)
         binding = self.executable.binding(queue)
+        before = wait_for + binding.not_yet_ordered(read)
         scalars = scalars_of(alpha, beta, offsets)
-        events = binding.enqueue(buffers, scalars, wait_for, constant, with_events)
+        call = None
+        if self._repeats:
+            a, b, c, bias, given_out = map(operands.get, NAMES)
+            given = (a, b, c, bias, given_out)
+            call = LastCall.of(queue, given, alpha, beta, self._names, self._overlaps)
+        events = binding.enqueue(buffers, scalars, before, constant, with_events, call)
         if events:
             arrays.add_event(out, events[-1], earlier)
         return events

@@ -146,7 +146,14 @@ class Executable:
         if bindings is None:
             bindings = self._bound.by_queue = {}
         found: Binding | None = bindings.get(queue)
-        return found if found is not None else self._bind(queue, self.work)
+        if found is None:
+            found = self._bind(queue, self.work)
+        self._bound.latest = found
+        return found
+
+    def latest_binding(self) -> Binding | None:
+        """The binding that this thread's last call used, if it is still there."""
+        return getattr(self._bound, "latest", None)
 
     def _bind(self, queue: cl.CommandQueue, work: Work) -> Binding:
         bindings = self._bound.__dict__.setdefault("by_queue", {})

@@ -9,9 +9,10 @@ import numpy as np
 import pyopencl as cl
 
 from ..opencl import host_memory
-from ..opencl.binding import Constant, scalars_of
+from ..opencl.binding import Constant
 from ..opencl.devices import device_info
 from ..opencl.host_memory import Array
+from ..opencl.steps import scalars_of
 from ..problem.canonical import check_writeable
 from ..problem.dtypes import dtype_of
 from .execute import Executable

@@ -19,6 +19,7 @@ from ..problem.gemm import Gemm, Layouts, Operand
 from .options import Options
 
 ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the type of a plan's operands and of its result
+NAMES = ("a", "b", "c", "bias", "out")
 Operands = Mapping[str, Any]  # by argument name: "a", "b", and those given of "c", "bias", "out"
 Signature = tuple[type, tuple[Layouts, tuple[str, ...]]]
 

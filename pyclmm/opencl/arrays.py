@@ -90,7 +90,7 @@ def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
     layouts, overlapping = [], []
     out = operands.get("out")
     memory = None if out is None else out.base_data
-    whole = _is_whole(memory)
+    whole = is_whole(memory)
     for name, x in operands.items():
         layouts.append((name, x.shape, x.strides, x.dtype, x.dtype.char, x.offset % MAX_ALIGN))
         if out is None or name == "out":
@@ -103,7 +103,7 @@ def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
     return tuple(layouts), tuple(overlapping)
 
 
-def _is_whole(base: Any) -> bool:
+def is_whole(base: Any) -> bool:
     """Whether a buffer is known to be a whole allocation, not a sub-buffer."""
     return type(base) is cl.Buffer and base.get_info(_PARENT) is None
 
@@ -135,7 +135,10 @@ def add_event(x: Array, event: cl.Event, earlier: Sequence[cl.Event]) -> None:
             x.events.remove(one)
         except ValueError:  # another thread has removed it
             pass
-    x.add_event(event)
+    if len(earlier) == 1:
+        x.events.append(event)  # in place of the one before, so the list has not grown
+    else:
+        x.add_event(event)
 
 
 class Results:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyopencl as cl
 
@@ -30,22 +30,29 @@ def _library_function() -> Callable[..., int] | None:
 _enqueue = _library_function()
 
 
-def _sizes(values: Size | None) -> Any:
+def _size(values: Size | None) -> Any:
     return None if values is None else (ctypes.c_size_t * len(values))(*values)
 
 
+class Sizes(NamedTuple):
+    """The sizes of a launch as the driver's function takes them."""
+
+    dimensions: int
+    offset: Any
+    global_size: Any
+    local_size: Any
+
+    @classmethod
+    def of(cls, global_size: Size, local_size: Size, offset: Size | None) -> Sizes:
+        return cls(len(global_size), _size(offset), _size(global_size), _size(local_size))
+
+
 def enqueue(
-    queue: cl.CommandQueue,
-    kernel: cl.Kernel,
-    global_size: Size,
-    local_size: Size,
-    offset: Size | None,
-    wait_for: Sequence[cl.Event] | None,
+    queue: cl.CommandQueue, kernel: cl.Kernel, sizes: Sizes, wait_for: Sequence[cl.Event] | None
 ) -> bool:
     """Enqueue a kernel whose arguments are set. Returns False if nothing was enqueued."""
     if _enqueue is None:
         return False
     events = [event.int_ptr for event in wait_for or ()]
     waits = (ctypes.c_void_p * len(events))(*events) if events else None
-    sizes = (_sizes(offset), _sizes(global_size), _sizes(local_size))
-    return not _enqueue(queue.int_ptr, kernel.int_ptr, len(global_size), *sizes, len(events), waits, None)
+    return not _enqueue(queue.int_ptr, kernel.int_ptr, *sizes, len(events), waits, None)

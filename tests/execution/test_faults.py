@@ -15,7 +15,7 @@ from pyclmm import api, store
 from pyclmm.checks import known_answers, selfcheck
 from pyclmm.execution import execute, host_path
 from pyclmm.kernels import Workspace, kernel_named
-from pyclmm.opencl import binding, host_memory, program, queues, silent, staging
+from pyclmm.opencl import binding, host_memory, program, queues, silent, staging, steps
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.tools import laws
@@ -210,7 +210,7 @@ def test_a_plan_on_arrays_steps_down_from_any_of_its_launches(two_rungs, out_of_
 
 def test_a_product_that_may_have_overwritten_c_is_not_begun_again(two_rungs, monkeypatch):
     """A long stack takes several launches. The first has updated its C when the second is rejected."""
-    monkeypatch.setattr(binding, "_MAX_STACK", 1)
+    monkeypatch.setattr(steps, "_MAX_STACK", 1)
     queue = queues.default_queue()
     a, c = (cla.to_device(queue, np.ones((2, 4, 4), np.float32)) for _ in range(2))
     plan = pyclmm.Matmul(a, a, c, beta=1.0, out=c)

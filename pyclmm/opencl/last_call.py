@@ -1,0 +1,208 @@
+"""LastCall: the operands of a binding's last call, so that the next call sets only what differs.
+
+Nothing of an operand is remembered by its id, handle or address, because freed ones come back. Arrays are
+held by weak references.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+from pyopencl.array import Array
+
+from .arrays import is_whole
+from .steps import Buffers
+
+Given = tuple[Any, Any, Any, Any, Any]  # what a call was given as a, b, c, bias and out
+_PLAIN = (float, int)
+_NO_BUFFERS: Buffers = {}
+
+
+class Seen(weakref.ref[Array]):
+    """An Array as a call saw it. :func:`_seen` makes one.
+
+    Arrays are mutable, so the same Array can have another buffer or layout later. The objects kept here to
+    compare with cannot change themselves, but for the buffer's contents, which do not matter.
+
+    PyOpenCL's buffers take no weak references. The buffer is kept until its Array is freed.
+    """
+
+    __slots__ = ("dtype", "memory", "offset", "queue", "shape", "strides", "whole")
+
+    memory: Any
+    queue: cl.CommandQueue | None
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    whole: bool | None  # whether the buffer is a whole allocation, once that has been asked
+
+    def is_still(self, x: Any) -> bool:
+        """Whether *x* is the Array of then and has not changed."""
+        then = self()
+        return (
+            then is not None  # as it is when the Array has been freed, and then x may be None too
+            and then is x
+            and then.base_data is self.memory
+            and then.queue is self.queue
+            and then.offset == self.offset
+            and then.shape is self.shape
+            and then.strides is self.strides
+            and then.dtype is self.dtype
+        )
+
+    def successor(self, x: Any) -> Seen | None:
+        """*x* as this call sees it, if it has the layout and the queue of then, in this or another buffer."""
+        if (
+            type(x) is Array
+            and x.base_data is not None
+            and x.queue is self.queue
+            and x.offset == self.offset
+            and x.shape == self.shape  # so it is a tuple, as this one is
+            and x.strides == self.strides
+            and x.dtype is self.dtype
+        ):
+            return _seen(x)
+        return None
+
+    def is_apart_from(self, others: list[Any]) -> bool:
+        """Whether it is in another allocation than each of *others*. False if that is not known."""
+        if self.whole is None:
+            self.whole = is_whole(self.memory)
+        for its in others:
+            if its is _ABSENT:
+                continue
+            if its.whole is None:
+                its.whole = is_whole(its.memory)
+            if not (self.whole and its.whole and self.memory != its.memory):
+                return False
+        return True
+
+
+def _seen(x: Array) -> Seen:
+    made = Seen(x, _let_go)  # attributes are set here, because a Python __init__ takes twice as long
+    made.memory, made.queue, made.offset = x.base_data, x.queue, x.offset
+    made.shape, made.strides, made.dtype = x.shape, x.strides, x.dtype
+    made.whole = None
+    return made
+
+
+def _let_go(seen: Any) -> None:
+    """Called when the Array of *seen* is freed."""
+    seen.memory = None
+
+
+class _Absent:
+    """An operand that a call was not given."""
+
+    def is_still(self, x: Array | None) -> bool:
+        return x is None
+
+    def successor(self, x: Array | None) -> None:
+        return None
+
+    def is_apart_from(self, others: object) -> bool:
+        return True
+
+
+_ABSENT = _Absent()
+
+
+def _can_be_seen(x: Any, queue: cl.CommandQueue) -> bool:
+    """Whether *x* is an Array of *queue* with memory whose layout is in objects that cannot change."""
+    return (
+        type(x) is Array
+        and x.queue is queue
+        and x.base_data is not None
+        and type(x.offset) is int
+        and type(x.shape) is tuple
+        and type(x.strides) is tuple
+    )
+
+
+class LastCall:
+    """The operands and scalars of a call, which the kernel objects of its binding hold as arguments.
+
+    *names* are the problem's names of the five operands. *overlaps*: whether ``out`` overlaps an operand that
+    it would change.
+    """
+
+    __slots__ = ("_names", "_overlaps", "_seen", "alpha", "beta")
+
+    def __init__(
+        self,
+        seen: tuple[Seen | _Absent, ...],
+        alpha: complex,
+        beta: complex,
+        names: tuple[str, ...],
+        overlaps: bool,
+    ) -> None:
+        self._seen, self.alpha, self.beta = seen, alpha, beta
+        self._names, self._overlaps = names, overlaps
+
+    @classmethod
+    def of(
+        cls,
+        queue: cl.CommandQueue,
+        given: Given,
+        alpha: complex,
+        beta: complex,
+        names: tuple[str, ...],
+        overlaps: bool,
+    ) -> LastCall | None:
+        """The call; None if Arrays of its kind cannot be remembered."""
+        seen: list[Seen | _Absent] = []
+        for x in given:
+            if x is None:
+                seen.append(_ABSENT)
+            elif _can_be_seen(x, queue):
+                seen.append(_seen(x))
+            else:
+                return None
+        return cls(tuple(seen), alpha, beta, names, overlaps)
+
+    def has_scalars(self, alpha: complex, beta: complex) -> bool:
+        """Whether these are the call's alpha and beta."""
+        return _equal(alpha, self.alpha) and _equal(beta, self.beta)
+
+    def followed_by(self, given: Given) -> tuple[LastCall, Buffers] | None:
+        """The call with these operands, and the buffers that it changes, by the problem's names.
+
+        None if more than buffers may differ: a queue, a layout, or what ``out`` overlaps.
+        """
+        a, b, c, bias, out = given
+        its_a, its_b, its_c, its_bias, its_out = self._seen  # one by one, because a loop takes twice as long
+        if (
+            its_a.is_still(a)
+            and its_b.is_still(b)
+            and its_out.is_still(out)
+            and its_c.is_still(c)
+            and its_bias.is_still(bias)
+        ):
+            return self, _NO_BUFFERS
+        return None if self._overlaps else self._with_others(given)
+
+    def _with_others(self, given: Given) -> tuple[LastCall, Buffers] | None:
+        """:meth:`followed_by` where an operand is not as it was."""
+        seen: list[Any] = list(self._seen)
+        buffers: dict[str, Any] = {}
+        for index, its in enumerate(self._seen):
+            x = given[index]
+            if its.is_still(x):
+                continue
+            new = its.successor(x)
+            if new is None:
+                return None
+            seen[index] = new
+            buffers[self._names[index]] = new.memory
+        if not seen[-1].is_apart_from(seen[:-1]):
+            return None
+        return LastCall(tuple(seen), self.alpha, self.beta, self._names, self._overlaps), buffers
+
+
+def _equal(number: Any, kept: Any) -> bool:
+    """Whether a plain number is *kept*. NumPy's numbers equal others that only round to them."""
+    return number is kept or (type(number) in _PLAIN and bool(number == kept))

@@ -1,0 +1,146 @@
+"""Steps: the launches of a product, each with a kernel object, the arguments set in it, and its sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyopencl as cl
+
+from ..kernels.interface import Arg, Launch
+from ..problem.dtypes import COMPLEX, dtype_of
+from . import silent
+from .program import new_kernel
+
+# The most work-groups of an enqueue in dimension 2, as in CUDA's grid. A longer stack takes several enqueues,
+# each with an offset in that dimension.
+_MAX_STACK = 65535
+Buffers = Mapping[str, Any]  # the buffers that kernels read and write, by the problem's names
+
+
+# The scalars that vary between calls: alpha, beta, and the offset of each array in elements.
+SCALARS = ("alpha", "beta", "a_offset", "b_offset", "c_offset", "bias_offset", "out_offset")
+Scalars = tuple[Any, ...]
+_SCALES = 2  # alpha and beta, which come first
+
+
+def scalars_of(alpha: complex, beta: complex, offsets: Mapping[str, int] | None = None) -> Scalars:
+    """The scalars of a call. *offsets* maps array names to the offsets that are not 0."""
+    if not offsets:
+        return alpha, beta, 0, 0, 0, 0, 0
+    return alpha, beta, *(offsets.get(name.removesuffix("_offset"), 0) for name in SCALARS[_SCALES:])
+
+
+class Enqueue(NamedTuple):
+    """One enqueue of a launch: a part of its work-items, and whether it needs an event."""
+
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    offset: tuple[int, ...] | None
+    sizes: silent.Sizes  # the same as the driver takes them
+    needs_event: bool
+
+
+@dataclass
+class Step:
+    """One launch: its kernel object, its arguments (None for those that vary) and its enqueues."""
+
+    new_kernel: Callable[[], cl.Kernel]
+    kernel: cl.Kernel
+    args: list[Any]
+    buffers: tuple[tuple[int, str], ...]  # varying arguments: index and name
+    scalars: tuple[tuple[int, int], ...]  # varying arguments: index, and index in SCALARS
+    convert: Callable[[Any], Any]  # alpha and beta to the accumulator's type
+    enqueues: tuple[Enqueue, ...]
+    packs: str
+    current: Scalars | None = None  # the scalars that the kernel object holds
+
+    @classmethod
+    def of(cls, context: cl.Context, launch: Launch, fixed: Buffers, every_event: bool, ends: bool) -> Step:
+        """The step of *launch*. *fixed* are the buffers that do not vary. *ends*: it ends the product."""
+        acc_type = str(launch.program.define("ACC_TYPE"))
+        dtypes = [_scalar_dtype(arg, acc_type) for arg in launch.args]
+        kernel = partial(new_kernel, context, launch.program, launch.kernel, dtypes)
+        named = [(index, arg) for index, arg in enumerate(launch.args) if isinstance(arg, str)]
+        return cls(
+            kernel,
+            kernel(),
+            [fixed.get(arg) if isinstance(arg, str) else arg.item() for arg in launch.args],
+            tuple((i, name) for i, name in named if name not in fixed and name not in SCALARS),
+            tuple((i, SCALARS.index(name)) for i, name in named if name in SCALARS),
+            _converter(acc_type),
+            _enqueues(launch, every_event, ends),
+            launch.packs,
+        )
+
+    def set_args(self, buffers: Buffers, scalars: Scalars | None) -> None:
+        """Set the varying arguments. If no scalar has changed, only buffers are set, which is much faster.
+
+        Without *scalars*, these buffers are set, and the other arguments stay as they are.
+        """
+        if scalars is None or scalars == self.current:
+            self._set_buffers(buffers)
+            return
+        args = self.args.copy()  # the plan must not keep the caller's buffers alive
+        for index, name in self.buffers:
+            args[index] = buffers[name]
+        for index, which in self.scalars:
+            args[index] = self.convert(scalars[which]) if which < _SCALES else scalars[which]
+        self.current = None
+        self.kernel.set_args(*args)
+        self.current = scalars
+
+    def _set_buffers(self, buffers: Buffers) -> None:
+        set_arg = self.kernel.set_arg
+        for index, name in self.buffers:
+            if name in buffers:
+                set_arg(index, buffers[name])
+
+    def replace_kernel(self, buffers: Buffers, scalars: Scalars) -> None:
+        """Use a new kernel object with the same arguments."""
+        self.kernel = self.new_kernel()
+        self.current = None
+        self.set_args(buffers, scalars)
+
+
+def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, ...]:
+    local = launch.local_size
+    parts = [
+        Enqueue(whole, local, at, silent.Sizes.of(whole, local, at), every_event)
+        for whole, at in _sizes(launch.global_size)
+    ]
+    if ends:
+        parts[-1] = parts[-1]._replace(needs_event=True)
+    return tuple(parts)
+
+
+def _scalar_dtype(arg: Arg, acc_type: str) -> np.dtype[Any] | None:
+    """The dtype that PyOpenCL converts an argument to; None for buffers and complex numbers."""
+    if not isinstance(arg, str):
+        return arg.dtype
+    if arg not in SCALARS:
+        return None
+    if SCALARS.index(arg) >= _SCALES:
+        return np.dtype(np.int64)
+    return None if acc_type in COMPLEX else dtype_of(acc_type)
+
+
+def _converter(acc_type: str) -> Callable[[Any], Any]:
+    """The function that converts alpha and beta to the accumulator's type."""
+    if acc_type.startswith("uint"):
+        bits = 8 * dtype_of(acc_type).itemsize
+        return lambda value: int(value) % (1 << bits)  # wraps like NumPy's integers
+    return dtype_of(acc_type).type if acc_type in COMPLEX else float
+
+
+def _sizes(
+    global_size: tuple[int, ...],
+) -> tuple[tuple[tuple[int, ...], tuple[int, ...] | None], ...]:
+    """(global size, offset) of each of the enqueues that together cover *global_size*."""
+    if len(global_size) < 3 or global_size[2] <= _MAX_STACK:
+        return ((global_size, None),)
+    starts = range(0, global_size[2], _MAX_STACK)
+    return tuple(((*global_size[:2], min(_MAX_STACK, global_size[2] - at)), (0, 0, at)) for at in starts)

@@ -1,0 +1,609 @@
+"""Calls that follow one with the same or like operands: what may be left out, and what may not."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+import weakref
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm import api
+from pyclmm.opencl import binding, forks
+from pyclmm.opencl.binding import Binding
+from pyclmm.opencl.steps import Step
+from tests.support.cases import small_integers
+from tests.support.faults import INVALID_KERNEL_ARGS, OUT_OF_RESOURCES, cl_error, failing
+from tests.support.threads import in_threads
+
+COMPLETE = cl.command_execution_status.COMPLETE
+OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+N = 16
+WAYS = ("plan", "enqueue", "matmul")
+
+
+@pytest.fixture
+def product(queue, rng):
+    return Product(queue, rng)
+
+
+@pytest.fixture
+def held(context):
+    """A user event that is not complete. It is completed after the test, so that nothing waits forever."""
+    event = cl.UserEvent(context)
+    yield event
+    if event.command_execution_status != COMPLETE:
+        event.set_status(COMPLETE)
+
+
+class Product:
+    """Operands of a product with their values, and ways to call it."""
+
+    def __init__(self, queue, rng, kernel="naive"):
+        self.queue, self.rng, self.kernel = queue, rng, kernel
+        self.a, self.b = self.new(), self.new()
+        self.out = cla.zeros(queue, (N, N), np.float32)
+        self.plan = pyclmm.Matmul(self.a, self.b, out=self.out, kernel=kernel)
+
+    def new(self):
+        return cla.to_device(self.queue, small_integers(self.rng, (N, N), "f4"))
+
+    def call(self, way, **keywords):
+        a, b, out = (keywords.pop(name, getattr(self, name)) for name in ("a", "b", "out"))
+        if way == "plan":
+            return self.plan(a, b, out=out, **keywords)
+        if way == "enqueue":
+            self.plan.enqueue(a, b, out=out, **keywords)
+            return out
+        return pyclmm.matmul(a, b, out=out, kernel=self.kernel, **keywords)
+
+    def check(self, way, a=None, b=None, out=None, **keywords):
+        a, b = self.a if a is None else a, self.b if b is None else b
+        out = self.out if out is None else out
+        want = a.get() @ b.get()
+        out.fill(-1)
+        assert np.array_equal(self.call(way, a=a, b=b, out=out, **keywords).get(), want)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """What calls have done since: ("set_args", index) for each argument set, "again" and "full"."""
+    log = []
+
+    def noting(owner, name, word):
+        real = getattr(owner, name)
+
+        def noted(self, *args, **kwargs):
+            log.append(word)
+            return real(self, *args, **kwargs)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    noting(Binding, "enqueue", "full")
+    noting(Binding, "enqueue_again", "again")
+    noting(Step, "_set_buffers", "buffers")
+    return log
+
+
+# ---- what is left out --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_operands_again_set_no_argument(product, made, way):
+    product.call(way)
+    made.clear()
+    product.check(way)
+    product.check(way)
+    assert made == ["again", "again"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_other_arrays_of_the_same_layout_set_buffers_only(product, made, way):
+    product.call(way)
+    made.clear()
+    other = product.new()
+    product.check(way, a=other)
+    product.check(way, a=other, out=cla.zeros(product.queue, (N, N), np.float32))
+    product.check(way)
+    assert made == ["again", "buffers"] * 3
+
+
+def test_a_new_result_sets_its_buffer_only(product, made):
+    plan = pyclmm.Matmul(product.a, product.b, kernel="naive")
+    for multiply in (plan, lambda a, b: pyclmm.matmul(a, b, kernel="naive")):
+        first = multiply(product.a, product.b)
+        made.clear()
+        second = multiply(product.a, product.b)
+        assert made == ["again", "buffers"]
+        assert second.base_data != first.base_data
+        assert np.array_equal(second.get(), product.a.get() @ product.b.get())
+        first.fill(0)
+        assert np.array_equal(second.get(), product.a.get() @ product.b.get())
+
+
+def test_every_launch_of_a_product_is_made_again(queue, rng, made):
+    """A strided operand is packed by a launch of its own."""
+    wide = cla.to_device(queue, small_integers(rng, (N, 2 * N), "f4"))
+    a, b = wide[:, ::2], cla.to_device(queue, small_integers(rng, (N, N), "f4"))
+    out = cla.zeros(queue, (N, N), np.float32)
+    plan = pyclmm.Matmul(a, b, out=out, kernel="naive")
+    plan(a, b, out=out)
+    made.clear()
+    wide.fill(3)  # in place: a is the same Array in the same buffer
+    assert np.array_equal(plan(a, b, out=out).get(), np.full((N, N), 3, "f4") @ b.get())
+    assert made == ["again"]
+
+
+def test_gemm_again(queue, rng, made):
+    a, b, c = (cla.to_device(queue, small_integers(rng, (N, N), "f4")) for _ in range(3))
+    out = cla.zeros(queue, (N, N), np.float32)
+    for alpha, beta, done in ((2.0, 3.0, "full"), (2.0, 3.0, "again"), (2, 3, "again"), (2.5, 3.0, "full")):
+        made.clear()
+        pyclmm.gemm(a, b, c, alpha=alpha, beta=beta, out=out)
+        assert made[0] == done, (alpha, beta)
+        assert np.array_equal(out.get(), alpha * (a.get() @ b.get()) + beta * c.get())
+    pyclmm.gemm(a, b, out=out)
+    assert np.array_equal(out.get(), a.get() @ b.get())
+
+
+def test_c_without_beta_is_refused_after_a_call_with_it(queue, rng):
+    a, b, c = (cla.to_device(queue, small_integers(rng, (N, N), "f4")) for _ in range(3))
+    for _ in range(2):
+        pyclmm.gemm(a, b, c, beta=3.0)
+        with pytest.raises(pyclmm.ArgumentError, match="c is given without beta"):
+            pyclmm.gemm(a, b, c)
+
+
+def test_c_in_place_again(queue, rng, made):
+    a, b, c = (cla.to_device(queue, small_integers(rng, (N, N), "f4")) for _ in range(3))
+    want = c.get()
+    for _ in range(3):
+        made.clear()
+        pyclmm.gemm(a, b, c, beta=1.0, out=c)
+        want += a.get() @ b.get()
+        assert np.array_equal(c.get(), want)
+    assert made == ["again"]
+
+
+def test_an_array_that_died_is_not_taken_for_an_operand_that_is_not_given(queue, rng):
+    """A weak reference to a freed Array gives None, which is also what stands for no bias."""
+    a, b, bias = (cla.to_device(queue, small_integers(rng, shape, "f4")) for shape in ((N, N), (N, N), (N,)))
+    pyclmm.gemm(a, b, bias=bias).get()
+    del bias
+    gc.collect()
+    for _ in range(2):
+        assert np.array_equal(pyclmm.gemm(a, b).get(), a.get() @ b.get())
+
+
+def test_a_call_that_warns_warns_again(queue):
+    a = cla.to_device(queue, np.ones((N, N), np.complex64))
+    out = cla.zeros(queue, (N, N), np.float32)
+    for _ in range(3):
+        with pytest.warns(np.exceptions.ComplexWarning):
+            pyclmm.matmul(a, a, out=out, casting="unsafe")
+
+
+def test_operands_that_are_not_read_are_not_waited_for(context, rng, held):
+    """With alpha 0 neither a nor b is read."""
+    queue = cl.CommandQueue(context)
+    a, c = (cla.to_device(queue, small_integers(rng, (N, N), "f4")) for _ in range(2))
+    want = 2 * c.get()
+    a.add_event(held)
+    for _ in range(3):
+        assert np.array_equal(pyclmm.gemm(a, a, c, alpha=0.0, beta=2.0).get(), want)
+
+
+def test_numpy_calls_in_turn(queue, rng):
+    """What the plan of the last call was made for changes in each call, in one property."""
+    x, y = (small_integers(rng, (N, N), "f4") for _ in range(2))
+    other = cl.CommandQueue(cl.Context([queue.device]))
+    for a in (x, x.T, x[: N // 2], x):
+        for at in (queue, other, queue):
+            assert np.array_equal(pyclmm.matmul(a, y, queue=at), a @ y)
+            assert api._last.of_thread[1]()._queue is at
+    out = x.copy()
+    assert np.array_equal(pyclmm.matmul(x, y, out=np.zeros_like(x)), x @ y)
+    assert np.array_equal(pyclmm.matmul(out, y, out=out), x @ y), "out overlaps an operand"
+
+
+def test_numpy_operands_are_not_read_where_a_scalar_is_zero_in_this_call(rng):
+    x, y, c = (small_integers(rng, (N, N), "f4") for _ in range(3))
+    nan = np.full((N, N), np.nan, "f4")
+    for _ in range(2):
+        pyclmm.gemm(x, y, c, alpha=2.0, beta=2.0)
+        assert np.array_equal(pyclmm.gemm(nan, y, c, alpha=0.0, beta=2.0), 2 * c)
+        pyclmm.gemm(x, y, c, alpha=2.0, beta=2.0)
+        assert np.array_equal(pyclmm.gemm(x, y, nan, alpha=2.0, beta=0.0), 2 * (x @ y))
+
+
+# ---- Arrays are mutable ------------------------------------------------------------------------
+
+
+def _another_buffer(x):
+    x.base_data = cla.to_device(x.queue, np.full((N, N), 2, np.float32)).base_data
+
+
+def _another_offset(x):
+    x.offset = 4 * N * N  # a multiple of every alignment that plans tell apart
+
+
+@pytest.mark.parametrize("change", [_another_buffer, _another_offset])
+@pytest.mark.parametrize("name", ["a", "b", "out"])
+@pytest.mark.parametrize("way", WAYS)
+def test_an_array_in_other_memory_than_last_time(product, way, name, change):
+    for each in ("a", "b", "out"):  # in buffers of two matrices
+        x = cla.to_device(product.queue, small_integers(product.rng, (2, N, N), "f4"))[0]
+        setattr(product, each, x)
+    product.check(way)
+    product.check(way)
+    change(getattr(product, name))
+    product.check(way)
+    product.check(way)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [("shape", (N // 2, N)), ("strides", (4, 4 * N)), ("dtype", np.dtype(np.int32)), ("offset", 4)],
+)
+@pytest.mark.parametrize("name", ["a", "out"])
+def test_an_array_of_another_layout_than_last_time(product, name, attribute, value):
+    for _ in range(2):
+        product.check("plan")
+    setattr(getattr(product, name), attribute, value)
+    for _ in range(2):
+        with pytest.raises(pyclmm.ArgumentError, match=f"{name} is not what the plan was made for"):
+            product.call("plan")
+
+
+def test_a_dtype_that_only_compares_equal(queue):
+    """longlong and int64 are equal dtypes, but their products have different dtypes."""
+    a = cla.to_device(queue, np.ones((N, N), np.int64))
+    for _ in range(2):
+        assert pyclmm.matmul(a, a).dtype.char == np.dtype(np.int64).char
+    a.dtype = np.dtype(np.longlong)
+    for _ in range(2):
+        assert pyclmm.matmul(a, a).dtype.char == np.dtype(np.longlong).char
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+@pytest.mark.parametrize("way", WAYS)
+def test_out_put_into_the_memory_of_an_operand(product, way, name):
+    for _ in range(2):
+        product.check(way)
+    operand = getattr(product, name)
+    a, b = product.a.get(), product.b.get()
+    product.out.base_data = operand.base_data
+    if way == "matmul":
+        assert np.array_equal(product.call(way).get(), a @ b)
+        return
+    with pytest.raises(pyclmm.ArgumentError, match="out overlaps other operands"):
+        product.call(way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_operand_given_as_out(product, way):
+    """Another Array than last time, of the same layout, but it is an operand too."""
+    for _ in range(2):
+        product.check(way)
+    a, b = product.a.get(), product.b.get()
+    if way == "matmul":
+        for _ in range(2):
+            assert np.array_equal(product.call(way, out=product.a).get(), a @ b)
+            a = a @ b
+            product.a.set(a := a % 3)
+        return
+    with pytest.raises(pyclmm.ArgumentError, match="out overlaps other operands"):
+        product.call(way, out=product.a)
+
+
+def test_a_plan_for_overlapping_operands_takes_no_others(queue, rng):
+    a, b = (cla.to_device(queue, small_integers(rng, (N, N), "f4")) for _ in range(2))
+    plan = pyclmm.Matmul(a, b, out=a)
+    for _ in range(2):
+        x = a.get()
+        assert np.array_equal(plan(a, b, out=a).get(), x @ b.get())
+        a.set(small_integers(rng, (N, N), "f4"))
+    with pytest.raises(pyclmm.ArgumentError, match="out overlaps other operands"):
+        plan(a, b, out=cla.zeros(queue, (N, N), np.float32))
+
+
+# ---- life and death ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_operands_of_the_last_call_are_not_kept_alive(product, way):
+    product.check(way)
+    product.check(way)
+    product.queue.finish()
+    memory = product.a.base_data
+    seen = weakref.ref(product.a)
+    held = sys.getrefcount(memory)
+    product.a = None
+    gc.collect()
+    assert seen() is None
+    assert sys.getrefcount(memory) == 2, f"only this test has it now; before there were {held}"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_new_array_with_the_id_of_a_freed_one(product, way):
+    ids = set()
+    for _ in range(40):
+        product.a = product.new()
+        ids.add(id(product.a))
+        product.check(way)
+        product.a = None
+    assert len(ids) < 40, "no id came back"
+
+
+# ---- what else changes from call to call -------------------------------------------------------
+
+
+def test_scalars_given_to_a_plan(product):
+    plan = pyclmm.Matmul(product.a, product.b, out=product.out, alpha=2.0)
+    want = product.a.get() @ product.b.get()
+    for alpha in (None, 2.0, 3.0, 3.0, None, np.float32(0.5), 0.5, None):
+        plan(product.a, product.b, out=product.out, alpha=alpha)
+        assert np.array_equal(product.out.get(), (2.0 if alpha is None else alpha) * want), alpha
+
+
+def test_complex_scalars_are_refused_again(product):
+    plan = pyclmm.Matmul(product.a, product.b, out=product.out)
+    for _ in range(2):
+        plan(product.a, product.b, out=product.out)
+    with pytest.raises(pyclmm.DTypeError, match="alpha is complex"):
+        plan(product.a, product.b, out=product.out, alpha=1 + 0j)
+
+
+def test_options_that_change_between_calls(product):
+    """The thread's last plan is taken only for the same options."""
+    for _ in range(2):
+        product.check("matmul")
+    first = product.a.get() @ product.b.get()
+    assert pyclmm.matmul(product.a, product.b, dtype=np.float64).dtype == np.float64
+    assert pyclmm.matmul(product.a, product.b).dtype == np.float32
+    with pytest.raises(pyclmm.ArgumentError, match="unknown kernel 'nave'"):
+        pyclmm.matmul(product.a, product.b, kernel="nave")
+    turned = pyclmm.gemm(product.a, product.b, trans_a="T")
+    assert np.array_equal(turned.get(), product.a.get().T @ product.b.get())
+    assert np.array_equal(pyclmm.gemm(product.a, product.b).get(), first)
+    with pytest.raises(pyclmm.DTypeError, match="cast"):
+        pyclmm.matmul(product.a, product.b, dtype=np.int32, casting="no")
+
+
+def test_default_precision_changes_between_calls(product):
+    pyclmm.matmul(product.a, product.b)
+    last = api._last.of_thread
+    with pyclmm.default_precision("medium"):
+        pyclmm.matmul(product.a, product.b)
+        assert api._last.of_thread[0] != last[0]
+    assert pyclmm.matmul(product.a, product.b) is not None
+    assert api._last.of_thread[0] == last[0]
+
+
+def test_a_closed_plan_is_refused_though_its_last_call_was_the_same(product):
+    product.check("plan")
+    product.plan.close()
+    for way in ("plan", "enqueue"):
+        with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
+            product.call(way)
+
+
+def test_a_closed_plan_is_refused_though_a_call_had_begun_before(product):
+    """A call in another thread can take up its kernel objects after close() has dropped them."""
+    product.check("plan")
+    kept = product.plan._executable._bound
+    product.plan.close()
+    product.plan._executable._bound = kept
+    for way in ("plan", "enqueue"):
+        with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
+            product.call(way)
+
+
+def test_a_forked_process_gets_an_error_for_an_equal_call_too(product, monkeypatch):
+    for _ in range(2):
+        product.check("plan")
+    monkeypatch.setattr(forks, "_broken", True)
+    for way in WAYS:
+        with pytest.raises(pyclmm.ForkError):
+            product.call(way)
+
+
+def test_axes_and_device_are_seen_after_an_equal_call(product):
+    for _ in range(2):
+        product.check("matmul")
+    a, b = product.a.get(), product.b.get()
+    product.call("matmul", axes=[(-1, -2), (-2, -1), (-2, -1)])
+    assert np.array_equal(product.out.get(), a.T @ b)
+    with pytest.raises(pyclmm.DTypeError, match="axis"):
+        product.call("matmul", axis=-1)
+    with pytest.raises(pyclmm.ArgumentError, match="unknown device"):
+        product.call("matmul", device="no such device")
+
+
+def test_a_plan_that_is_dropped_is_freed_though_it_was_the_last(product):
+    product.check("matmul")
+    kept = weakref.ref(next(reversed(api._plans.values())))
+    assert api._last.of_thread[1]() is kept()
+    api._plans.clear()
+    assert kept() is None
+    product.check("matmul")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_release_between_equal_calls(product, made, way):
+    product.check(way)
+    product.plan.release()
+    pyclmm.release()
+    made.clear()
+    product.check(way)
+    assert made == ["full"]
+
+
+# ---- queues, events, threads -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_array_moved_to_another_queue(product, way):
+    for _ in range(2):
+        product.check(way)
+    other = cl.CommandQueue(product.queue.context)
+    for name in ("a", "b", "out"):
+        getattr(product, name).queue = other
+    result = product.call(way)
+    assert result.events[-1].command_queue == other
+    assert np.array_equal(result.get(), product.a.get() @ product.b.get())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_another_queue_given(product, way):
+    for _ in range(2):
+        product.check(way)
+    other = cl.CommandQueue(product.queue.context)
+    for queue in (other, other, None, product.queue, other):
+        result = product.call(way, queue=queue)
+        assert result.events[-1].command_queue == (queue or product.queue)
+        result.finish()
+
+
+@pytest.mark.parametrize("of", ["a", "b", "out", "wait_for"])
+@pytest.mark.parametrize("properties", [0, OUT_OF_ORDER], ids=["in-order", "out-of-order"])
+def test_new_events_are_waited_for(context, held, rng, properties, of):
+    product = Product(cl.CommandQueue(context, properties=properties), rng)
+    for _ in range(3):
+        product.check("plan")
+    if of == "wait_for":
+        result = product.call("plan", wait_for=[held])
+    else:
+        getattr(product, of).add_event(held)
+        result = product.call("plan")
+    product.queue.flush()
+    time.sleep(0.2)
+    assert result.events[-1].command_execution_status != COMPLETE
+    held.set_status(COMPLETE)
+    assert np.array_equal(result.get(), product.a.get() @ product.b.get())
+
+
+def test_each_call_has_its_own_event(product):
+    found = []
+    for _ in range(4):
+        product.call("plan")
+        assert len(product.out.events) == 1
+        found += product.out.events
+    assert len(set(found)) == 4
+
+
+def test_equal_calls_on_an_out_of_order_queue_follow_one_another(context, rng, monkeypatch):
+    product = Product(cl.CommandQueue(context, properties=OUT_OF_ORDER), rng)
+    product.call("plan")
+    waits, real = [], cl.enqueue_nd_range_kernel
+    monkeypatch.setattr(cl, "enqueue_nd_range_kernel", lambda *args: waits.append(args[-1]) or real(*args))
+    for number in range(3):
+        [before] = product.out.events
+        product.out.events.clear()  # the call follows for its workspace too
+        product.call("plan")
+        assert before in waits[number]
+
+
+def test_events_false_on_an_out_of_order_queue_is_refused_again(context, rng):
+    product = Product(cl.CommandQueue(context, properties=OUT_OF_ORDER), rng)
+    product.call("enqueue")
+    with pytest.raises(pyclmm.ArgumentError, match="out of order"):
+        product.call("enqueue", events=False)
+    product.check("enqueue")
+
+
+def test_threads_call_a_plan_with_operands_of_their_own(product):
+    """Each thread repeats its own calls: the kernel objects of another thread hold other arguments."""
+    lock = threading.Lock()  # PyOpenCL's reads of one queue
+
+    def work(number):
+        with lock:
+            mine = [(product.new(), product.new(), product.new()) for _ in range(2)]
+        for step in range(30):
+            a, b, out = mine[step // 10 % 2]
+            result = product.plan(a, b, out=out) if number % 2 else pyclmm.matmul(a, b, out=out)
+            assert np.array_equal(result.get(), a.get() @ b.get())
+
+    in_threads(6, work)
+
+
+# ---- failures ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_after_a_call_that_failed_every_argument_is_set(product, made, way):
+    """The call that failed had set other buffers."""
+    for _ in range(2):
+        product.check(way)
+    other = product.new()
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES)),
+        pytest.raises(pyclmm.LaunchError),
+    ):
+        product.call(way, a=other)
+    made.clear()
+    product.check(way)
+    assert made[0] == "full"
+
+
+def test_ctrl_c_while_a_result_is_allocated(product):
+    """The call had not set its buffers yet, and the next one must not think so."""
+    plan = pyclmm.Matmul(product.a, product.b, kernel="naive")
+    plan(product.a, product.b)
+    other = product.new()
+    with (
+        failing(plan._path._results, "new", KeyboardInterrupt(), library=""),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        plan(other, product.b)
+    for _ in range(2):
+        assert np.array_equal(plan(other, product.b).get(), other.get() @ product.b.get())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_kernel_objects_that_take_no_arguments_any_more_are_replaced(product, way):
+    """As NVIDIA's driver rejects a buffer where the kernel object has had shared virtual memory."""
+    for _ in range(2):
+        product.check(way)
+    with failing(binding, "enqueue_nd_range_kernel", cl_error(INVALID_KERNEL_ARGS), times=2) as fault:
+        product.check(way)
+    assert fault.calls == 3, "again, in full, and with a new kernel object"
+
+
+def test_a_repeated_call_that_is_refused_goes_on_with_another_kernel(queue, rng):
+    a, b = (cla.to_device(queue, small_integers(rng, (N, N), "f4")) for _ in range(2))
+    out = cla.zeros(queue, (N, N), np.float32)
+    plan = pyclmm.Matmul(a, b, out=out)
+    before = plan.kernel
+    plan(a, b, out=out)
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES)),
+        pytest.warns(pyclmm.KernelWarning),
+    ):
+        plan(a, b, out=out)
+    assert plan.kernel != before
+    for _ in range(2):
+        out.fill(0)
+        assert np.array_equal(plan(a, b, out=out).get(), a.get() @ b.get())
+
+
+# ---- constant operands -------------------------------------------------------------------------
+
+
+def test_a_constant_b_is_packed_once_and_another_one_again(queue, rng):
+    a = cla.to_device(queue, small_integers(rng, (N, N), "f4"))
+    wide = [cla.to_device(queue, small_integers(rng, (N, 2 * N), "f4")) for _ in range(2)]
+    out = cla.zeros(queue, (N, N), np.float32)
+    plan = pyclmm.Matmul(a, wide[0][:, ::2], out=out, constant_b=True, kernel="naive")
+    first, second = (x[:, ::2] for x in wide)
+    for b, launches in ((first, 2), (first, 1), (second, 2), (second, 1), (first, 2)):
+        with failing(binding, "enqueue_nd_range_kernel", KeyboardInterrupt(), at=99) as counted:
+            plan(a, b, out=out)
+        assert counted.calls == launches
+        assert np.array_equal(out.get(), a.get() @ wide[b is second].get()[:, ::2])
