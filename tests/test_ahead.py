@@ -126,8 +126,9 @@ def test_arrays_stand_for_their_layout(own_queue, builds):
     assert not builds
 
 
-def test_the_order_of_a_shape_counts(own_queue):
-    [rows, columns] = pyclmm.warm((A, B), ((*A, "F"), B), queue=own_queue)
+@pytest.mark.parametrize("on_device", [False, True], ids=["NumPy", "Arrays"])
+def test_the_order_of_a_shape_counts(own_queue, on_device):
+    [rows, columns] = pyclmm.warm((A, B), ((*A, "F"), B), queue=own_queue, on_device=on_device)
     assert "NN" in repr(rows)
     assert "TN" in repr(columns)
 

@@ -102,10 +102,10 @@ def end() -> None:
 
 
 def _after_fork() -> None:
-    """In a fork the child is another process's."""
-    for one in _waiting:
-        one.child.disown()
-    _waiting.clear()
+    """Let go of the child in a fork: it is the parent's. Another thread of the parent may hold the lock."""
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+    end()
 
 
 atexit.register(end)

@@ -140,7 +140,7 @@ class Child:
         return self._process.poll() is None
 
     def end(self) -> None:
-        """End the process and all processes that it has started, and free what belongs to it."""
+        """End the process and all that it has started, and free its pipes; in a fork only free them."""
         self._kill()
         self._close()
         self._errors.close()
@@ -157,11 +157,6 @@ class Child:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
             process.wait()
-
-    def disown(self) -> None:
-        """Let go of the process in a fork of its parent."""
-        self._process.returncode = 0
-        self.end()
 
 
 def _error_file() -> IO[bytes]:

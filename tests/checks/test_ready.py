@@ -91,6 +91,14 @@ def test_a_new_child_that_fails_is_an_opinion(pid_of):
     assert not ready._waiting
 
 
+def test_a_child_that_was_started_early_is_a_new_one(pid_of):
+    ready.start()
+    waiting = ready._waiting[0].child._process.pid
+    pid, failure = pid_of("import os; os.abort()")
+    assert failure.crashed
+    assert pid == waiting, "no other one was asked"
+
+
 def test_a_child_that_hangs_is_ended(pid_of):
     pid, failure = pid_of("import time; time.sleep(600)", limit=2.0)
     assert failure.hung
@@ -178,6 +186,15 @@ def test_a_second_opinion_is_a_new_childs(risky, sabotage, asked):
         pytest.warns(pyclmm.CacheWarning),
     ):
         Call(kernel="tiled").check_works()
+    assert len(asked) == starts.calls == 2
+
+
+def test_a_second_opinion_on_this_process_is_a_new_childs_too(risky, asked, monkeypatch):
+    with failing(worker, "started", OSError(), library="", at=10**9) as starts:
+        Call(kernel="tiled").check_works()  # whose child waits
+        monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "wrong here")
+        with pytest.raises(pyclmm.UnsupportedError, match="wrong here"):
+            Call(kernel="naive")()  # not risky
     assert len(asked) == starts.calls == 2
 
 
