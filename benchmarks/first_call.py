@@ -1,10 +1,11 @@
 """Measures first calls: the product that compiles, checks and runs a kernel for the first time.
 
     python benchmarks/first_call.py [--device NAME] [--shape M N K] [--types NAME ...] [--repeats COUNT]
-                                    [--json FILE]
+                                    [--log] [--json FILE]
 
 Operands are NumPy arrays. Every process is new and has caches of its own in a temporary folder; a driver that
-keeps compiled programs elsewhere starts warm. Times are medians over the repeats:
+keeps compiled programs elsewhere starts warm. Times are the least of the repeats, because other work on the
+machine only adds to them; the file has all of them.
 
     driver   making the first queue: the driver starts
     cold     the first product of a process, with empty caches
@@ -12,15 +13,16 @@ keeps compiled programs elsewhere starts warm. Times are medians over the repeat
     further  the first product of its type in a process that has multiplied other types, with empty caches
     again    the second product, in the same process
 
-A type may be followed by a precision: float32:high.
+A type may be followed by a precision: float32:high. With --log each process writes pyclmm's log to the error
+stream: what the child process and this one compile, and how long that takes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -38,7 +40,7 @@ STEPS = ("driver", "cold", "warm", "further", "again")
 CHILD = "--child"
 
 
-def child(device: str | None, shape: Sequence[int], types: Sequence[str]) -> None:
+def child(device: str | None, shape: Sequence[int], log: bool, types: Sequence[str]) -> None:
     """Multiply each of *types* twice. Prints [kernel, first, second] of each, after the driver's seconds."""
     import numpy as np  # noqa: PLC0415 - in the measured process
 
@@ -46,6 +48,8 @@ def child(device: str | None, shape: Sequence[int], types: Sequence[str]) -> Non
     from pyclmm.opencl.queues import queue_on  # noqa: PLC0415
     from pyclmm.tools.contest import Size, dtype_named, random_pair  # noqa: PLC0415
 
+    if log:
+        logging.basicConfig(format="%(relativeCreated)6.0f ms  %(message)s", level=logging.INFO)
     start = time.perf_counter()
     queue = pyclmm.default_queue() if device is None else queue_on(device)
     found: list[Any] = [time.perf_counter() - start]
@@ -63,7 +67,7 @@ def child(device: str | None, shape: Sequence[int], types: Sequence[str]) -> Non
 
 def process(options: argparse.Namespace, types: Sequence[str], caches: str) -> Any:
     """What :func:`child` prints in a new process."""
-    request = json.dumps([options.device, options.shape, types])
+    request = json.dumps([options.device, options.shape, options.log, types])
     done = subprocess.run(
         [sys.executable, __file__, CHILD, request],
         env=os.environ | dict.fromkeys(CACHE_VARIABLES, caches),
@@ -75,7 +79,7 @@ def process(options: argparse.Namespace, types: Sequence[str], caches: str) -> A
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The kernel and the seconds of STEPS, for each type."""
+    """The kernel of each type, and the seconds of STEPS in all repeats."""
     rows: dict[str, dict[str, Any]] = {name: {step: [] for step in STEPS} for name in options.types}
     for _ in range(options.repeats):
         for name, row in rows.items():
@@ -88,12 +92,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             others = process(options, [options.types[-1], *options.types[:-1]], caches)[2:]
         for name, (_, further, _) in zip(options.types[:-1], others, strict=True):
             rows[name]["further"].append(further)
-    return [{"type": name, **_medians(row)} for name, row in rows.items()]
-
-
-def _medians(row: dict[str, Any]) -> dict[str, Any]:
-    found = {step: statistics.median(row[step]) if row[step] else None for step in STEPS}
-    return {"kernel": row["kernel"], **found}
+    return [{"type": name, **row} for name, row in rows.items()]
 
 
 def main() -> None:
@@ -108,15 +107,16 @@ def main() -> None:
     parser.add_argument("--shape", type=int, nargs=3, default=(300, 300, 300), metavar=("M", "N", "K"))
     parser.add_argument("--types", nargs="+", default=TYPES, metavar="NAME")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--log", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     device = device_info(find_device(options.device))
     print(f"{device.name} ({device.platform}, driver {device.driver_version})")
-    print(f"{' x '.join(map(str, options.shape))}; seconds, medians of {options.repeats}")
+    print(f"{' x '.join(map(str, options.shape))}; seconds, the least of {options.repeats}")
     print(f"{'type':16}{'kernel':16}" + "".join(f"{step:>9}" for step in STEPS))
     rows = measure(options)
     for row in rows:
-        times = "".join("        -" if row[step] is None else f"{row[step]:9.4f}" for step in STEPS)
+        times = "".join(f"{min(row[step]):9.4f}" if row[step] else "        -" for step in STEPS)
         print(f"{row['type']:16}{row['kernel']:16}{times}")
     if options.json:
         content = header_json(device) | {"shape": list(options.shape), "first_calls": rows}
