@@ -19,9 +19,10 @@ A, B = ((37, 41), "float32"), ((41, 30), "float32")
 
 @pytest.fixture
 def own_queue(queue, own_caches):
-    """A queue of a new context, in which no program is built yet."""
+    """A queue of a new context, in which no program is built yet. Intel's runtime needs the context held."""
     context = cl.Context([queue.device])
-    return cl.CommandQueue(context)
+    yield cl.CommandQueue(context)
+    del context
 
 
 @pytest.fixture

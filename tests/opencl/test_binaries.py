@@ -99,7 +99,8 @@ def product(kept, queue):
     a = np.arange(37 * 41, dtype=np.float32).reshape(37, 41) % 7
 
     def multiply():
-        own = cl.CommandQueue(cl.Context([queue.device]))
+        context = cl.Context([queue.device])
+        own = cl.CommandQueue(context)
         assert np.array_equal(pyclmm.matmul(a, a.T, kernel="naive", queue=own), a @ a.T)
 
     return multiply
