@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .ahead import warm
 from .api import gemm, matmul, release
 from .checks import reference
 from .errors import (
@@ -72,6 +73,7 @@ __all__ = [
     "reference",
     "release",
     "tune",
+    "warm",
 ]
 
 if not TYPE_CHECKING:  # with __getattr__, a type checker would accept every name

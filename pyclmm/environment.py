@@ -31,7 +31,7 @@ class Variable:
 
 CACHE_DIR = Variable(
     "PYCLMM_CACHE_DIR",
-    "the folder for verdicts of the self-check and for tables of `pyclmm tune`",
+    "the folder for verdicts of the self-check, compiled programs and tables of `pyclmm tune`",
     "the platform's folder for user caches (`~/.cache/pyclmm` on Linux)",
 )
 SELFCHECK = Variable(
@@ -54,13 +54,18 @@ CONTEXT = Variable(
     "the default device, as `platform` or `platform:device`, by number or name",
     "the largest GPU, else the first device",
 )
+BUILD_OPTIONS = Variable(
+    "PYOPENCL_BUILD_OPTIONS",
+    "options that PyOpenCL adds to every build; programs that were compiled with others are not loaded",
+    "none",
+)
 POCL_CACHE_DIR = Variable(
     "POCL_CACHE_DIR",
     "PoCL's own cache folder; pyclmm looks whether it can be written if PoCL has no device or a build fails",
     "`pocl/kcache` in the platform's folder for user caches",
 )
 
-VARIABLES = (CACHE_DIR, SELFCHECK, TRIAL, TUNED, CONTEXT, POCL_CACHE_DIR)
+VARIABLES = (CACHE_DIR, SELFCHECK, TRIAL, TUNED, CONTEXT, BUILD_OPTIONS, POCL_CACHE_DIR)
 
 
 def user_cache(name: str, author: str | Literal[False] = False) -> Path:

@@ -1,4 +1,6 @@
-"""Small JSON files in the user's cache folder: each is written whole or not at all, and checked when read.
+"""Small files in the user's cache folder: each is written whole or not at all, and checked when read.
+
+A file is JSON, or bytes with their length and digest before them.
 
 The folder is the platform's folder for user caches, or ``PYCLMM_CACHE_DIR``. No failure here is fatal. If the
 folder cannot be written, nothing is kept; the same holds for a user without a home, for whom the platform's
@@ -18,7 +20,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from . import environment
 from .errors import CacheWarning
@@ -29,7 +31,10 @@ except ImportError:  # Windows: if two processes write at once, the entries of o
     fcntl = None  # type: ignore[assignment]
 _CAN_LOCK = fcntl is not None
 
-MAX_BYTES = 1 << 22  # pyclmm writes no larger file
+MAX_BYTES = 1 << 22  # pyclmm writes no larger JSON file
+MAX_CONTENT = 1 << 24  # and no more bytes into another file
+_HEAD = re.compile(rb"pyclmm 1 ([0-9a-f]{64}) ([0-9]{1,8})\n")
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def folder(*parts: str) -> Path:
@@ -49,12 +54,24 @@ def device_path(kind: str, identity: Mapping[str, str]) -> Path:
 
 def write_json(path: Path, content: Any) -> bool:
     """Write *content* to *path* in one step, readable by this user only. Returns False if that fails."""
+    return _write(path, lambda file: json.dump(content, file, indent=1, sort_keys=True), "w", "utf-8")
+
+
+def write_bytes(path: Path, content: bytes) -> bool:
+    """Write *content*, at most MAX_CONTENT bytes, as :func:`write_json` does."""
+    if len(content) > MAX_CONTENT:
+        return False
+    head = f"pyclmm 1 {hashlib.sha256(content).hexdigest()} {len(content)}\n".encode()
+    return _write(path, lambda file: file.write(head + content), "wb")
+
+
+def _write(path: Path, fill: Callable[[IO[Any]], object], mode: str, encoding: str | None = None) -> bool:
     temporary = None
     try:
         _make_folder(path.parent)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")  # mode 0600
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1, sort_keys=True)
+        with os.fdopen(handle, mode, encoding=encoding) as file:
+            fill(file)
         os.replace(temporary, path)
         temporary = None
     except OSError:
@@ -166,6 +183,35 @@ def _text(path: Path) -> str | None:
     if len(content) > MAX_BYTES:
         raise ValueError(f"it is larger than {MAX_BYTES} bytes")
     return content.decode("utf-8")
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """What :func:`write_bytes` wrote to *path*; None if there is no such file, or others can change it."""
+    try:
+        if not path.is_absolute() or not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open("rb") as file:
+            if not _is_own(os.fstat(file.fileno())):
+                return None
+            text = file.read(MAX_CONTENT + 1024)
+    except OSError:
+        return None
+    head = _HEAD.match(text)
+    content = text[head.end() :] if head else b""
+    if head is None or (hashlib.sha256(content).hexdigest(), len(content)) != (
+        head[1].decode(),
+        int(head[2]),
+    ):
+        _set_aside(path, "its digest or its length is not the one that was written")
+        return None
+    return content
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """Whether a file is this user's, and no other user can write it."""
+    if not hasattr(os, "geteuid"):  # Windows, where the folder's rights are the user's own
+        return True
+    return status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
 
 
 def _set_aside(path: Path, reason: str) -> None:

@@ -301,3 +301,53 @@ def test_verdicts_hold_only_five_fields(call, own_caches):
     content = json.loads(verdicts(own_caches)[0].read_text())
     assert set(content) == {"schema", "version", "device", "kernel", "reason"}
     assert np.isscalar(content["schema"])
+
+
+# files of bytes
+
+
+def test_bytes_come_back_as_they_were(tmp_path):
+    for content in (b"", b"\n", bytes(range(256)) * 100):
+        assert store.write_bytes(tmp_path / "file.bin", content)
+        assert store.read_bytes(tmp_path / "file.bin") == content
+    assert stat.S_IMODE((tmp_path / "file.bin").stat().st_mode) == 0o600
+    assert store.read_bytes(tmp_path / "absent.bin") is None
+
+
+def test_more_bytes_than_the_most_are_not_written(monkeypatch, tmp_path):
+    monkeypatch.setattr(store, "MAX_CONTENT", 10)
+    assert not store.write_bytes(tmp_path / "file.bin", bytes(11))
+    assert not list(tmp_path.iterdir())
+
+
+@given(st.binary(max_size=200))
+@example(b"pyclmm 1 " + b"0" * 64 + b" 0\n")
+@example(b"pyclmm 1 " + b"0" * 64 + b" 99999999\n")
+def test_bytes_that_nobody_wrote_are_set_aside(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("bytes") / "file.bin"
+    path.write_bytes(content)
+    with pytest.warns(CacheWarning, match=r"file.bin was set aside: its digest or its length"):
+        assert store.read_bytes(path) is None
+    assert not path.exists()
+
+
+def test_bytes_that_others_could_have_written_are_not_read(tmp_path):
+    path = tmp_path / "file.bin"
+    store.write_bytes(path, b"content")
+    for mode in (0o620, 0o602):
+        path.chmod(mode)
+        assert store.read_bytes(path) is None
+    path.chmod(0o644)
+    assert store.read_bytes(path) == b"content"
+
+
+def test_bytes_of_another_user_are_not_read(monkeypatch, tmp_path):
+    store.write_bytes(tmp_path / "file.bin", b"content")
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert store.read_bytes(tmp_path / "file.bin") is None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
+def test_a_pipe_is_not_read_for_bytes(tmp_path):
+    os.mkfifo(tmp_path / "file.bin")
+    assert store.read_bytes(tmp_path / "file.bin") is None

@@ -1,15 +1,19 @@
 """Trials: a program that is new to a driver is compiled and run in a child process first.
 
 A compiler may abort its process or never end. In a trial this ends the child and not the user's process.
-Because a child takes about half a second, there are trials only for families that are ``risky``, for
-programs that a process died with, and for a second opinion (see selfcheck.py). A program that passes is
-checked again in this process, and that verdict is kept, so there is one trial for each driver and program.
+Because a new child takes about half a second, it waits for further trials (see ready.py). There are trials
+only for families that are ``risky``, for programs that a process died with, and for a second opinion (see
+selfcheck.py). A program that passes is checked again in this process, which need not compile it again: the
+driver keeps it, or pyclmm (see opencl/binaries.py). That verdict is kept, so there is one trial for each
+driver and program.
 ``PYCLMM_TRIAL=off`` turns trials off, and with them this protection.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,15 +22,17 @@ import pyopencl as cl
 
 from .. import environment
 from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError, NoDeviceError
-from ..kernels import Kernel, kernel_named
+from ..kernels import Kernel, Work, kernel_named
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..opencl import devices, doubts, queues
 from ..opencl.devices import device_info
 from ..problem.gemm import GemmProblem
 from ..selection import schema
-from . import worker
+from . import ready, worker
 from .small_problems import first_wrong_result
+
+_log = logging.getLogger(__name__)
 
 LIMIT = 60.0  # seconds for one build and its check
 
@@ -44,8 +50,18 @@ def is_on() -> bool:
     return not environment.TRIAL.is_off
 
 
-def trial(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: TileConfig) -> Result:
-    """Build the kernel and check its results in a child process."""
+def trial(
+    device: DeviceInfo,
+    problem: GemmProblem,
+    kernel: Kernel,
+    config: TileConfig,
+    work: Work,
+    apart: bool = False,
+) -> Result:
+    """Build the kernel and check its results in a child process. *work*: the launches of *problem*.
+
+    *apart*: in a new child, which must end well too.
+    """
     request = {
         "device": device.identity,
         "kernel": kernel.name,
@@ -53,13 +69,24 @@ def trial(device: DeviceInfo, problem: GemmProblem, kernel: Kernel, config: Tile
         "config": schema.config_json(config),
         "detour": doubts.detour(device),
     }
-    answers: list[Any] = []
-    failure = worker.ask("checks.isolation", request, LIMIT, answers.append)
+    sources = " ".join(dict.fromkeys(launch.program.source for launch in work.launches))
+    what = f"{kernel.name} ({sources}) for {device.name}"
+    _log.info("compiling and checking %s in a child process, once for this driver", what)
+    start = time.perf_counter()
+    answers, failure = _asked(request, apart)
+    _log.info("compiled and checked %s in a child process in %.3f s", what, time.perf_counter() - start)
     if failure is not None:
         advice = "" if failure.crashed or failure.hung else " (PYCLMM_TRIAL=off turns trials off)"
         text = f"tried in a child process, {failure.reason}{advice}"
         return Result(text, lasting=failure.crashed or failure.hung)
     return result(answers)
+
+
+def _asked(request: Any, apart: bool) -> tuple[list[Any], worker.Failure | None]:
+    if not apart:
+        return ready.ask("checks.isolation", request, LIMIT)
+    answers: list[Any] = []
+    return answers, worker.ask("checks.isolation", request, LIMIT, answers.append)
 
 
 def result(answers: list[Any]) -> Result:

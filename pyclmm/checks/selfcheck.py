@@ -11,10 +11,12 @@ notices a driver that gives wrong products.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,14 +29,14 @@ from ..errors import DeviceLostError
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Kernel, Program, Work
-from ..opencl import doubts
+from ..opencl import doubts, queues
 from ..opencl.devices import device_info
 from ..opencl.disk_caches import pocl_fault
 from ..opencl.program import source_hash
 from ..opencl.single_flight import SingleFlight
 from ..problem.gemm import GemmProblem
 from ..version import __version__
-from . import isolation
+from . import isolation, ready
 from .small_problems import first_wrong_result
 
 _log = logging.getLogger(__name__)
@@ -42,16 +44,51 @@ _log = logging.getLogger(__name__)
 _SCHEMA = 3
 _LONGEST = 300  # characters of a reason
 _verdicts: SingleFlight[str, str | None] = SingleFlight()
+_run_here: set[str] = set()  # digests of checks that this process has run
+_runs: ContextVar[bool] = ContextVar("_runs", default=False)
 
 
 def verdict(
     queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
 ) -> str | None:
     """Why *kernel* must not compute *problem* by *work* on this device; None if its results are right."""
-    if environment.SELFCHECK.is_off:
-        return None
     check = _Check(queue, problem, kernel, config, work)
+    must_run = _runs.get() and check.digest not in _run_here
+    if environment.SELFCHECK.is_off:
+        if must_run:
+            check.own_result()
+        return None
+    if must_run:
+        _verdicts.forget(lambda digest: digest == check.digest)
     return _verdicts.get(check.digest, check.kept_or_new)
+
+
+@contextlib.contextmanager
+def run_all() -> Iterator[None]:
+    """Inside the block every check is run if this process has not run it, though a right verdict is kept.
+
+    Then each program has run once. Some drivers compile a kernel only when it is launched.
+    """
+    before = _runs.set(True)
+    try:
+        yield
+    finally:
+        _runs.reset(before)
+
+
+def _prepare() -> None:
+    """Start a child for the trial that will come if no check has ever run here."""
+    if environment.SELFCHECK.is_off or not isolation.is_on():
+        return
+    try:
+        has_run = any(store.folder("selfcheck").iterdir())
+    except OSError:
+        has_run = False
+    if not has_run:
+        ready.start()
+
+
+queues.meanwhile(_prepare)
 
 
 def avoid_the_deadly(device: DeviceInfo, programs: Iterable[Program]) -> None:
@@ -86,32 +123,34 @@ class _Check:
         if kept is not None and not dead:
             reason: str | None = kept["reason"]
             _log.debug("self-check of %s on %s, from disk: %s", kernel.name, device.name, reason or "right")
-            return reason
+            run = reason is None and _runs.get()
+            return self._two_opinions(tried_first=False, apart=False) if run else reason
         if dead and not isolation.is_on():
             _go_round(device, kernel.name)
-        reason = self._two_opinions(tried_first=kernel.risky or bool(dead))
+        reason = self._two_opinions(kernel.risky or bool(dead), apart=bool(dead))
         doubts.forget_the_dead(device, programs)  # those of children too
         return reason
 
-    def _two_opinions(self, tried_first: bool) -> str | None:
+    def _two_opinions(self, tried_first: bool, apart: bool) -> str | None:
         """The verdict. It is kept against the kernel only if a child process comes to it too.
 
         The second opinion, if it is needed, takes a detour around the driver's caches (see doubts.py).
+        *tried_first*: the first one begins in a child too, in one of its own with *apart*.
         """
-        first = self._opinion(tried_first)
+        first = self._opinion(tried_first, apart)
         if first.reason is None:
             return self._keep(None)
         if not (first.lasting and isolation.is_on()):
             return self._note(first.reason)
         detour = doubts.detour(self.device)
         doubts.take_detour(self.device, detour + 1)
-        second = self._trial()
+        second = self._trial(apart=True)
         if second.reason is not None:
             doubts.take_detour(self.device, detour)
             # PoCL ends the process on a full disk too, which is not the kernel's fault.
             lasting = second.lasting and pocl_fault([self.queue.device.platform]) is None
             return self._keep(second.reason) if lasting else self._note(second.reason)
-        reason = self._own_result()
+        reason = self.own_result()
         if reason is not None:
             doubts.take_detour(self.device, detour)
             return self._note(reason)
@@ -119,25 +158,27 @@ class _Check:
         doubts.warn(self.device, f"{self.kernel.name}: {first.reason}")
         return self._keep(None)
 
-    def _opinion(self, tried_first: bool) -> isolation.Result:
+    def _opinion(self, tried_first: bool, apart: bool) -> isolation.Result:
         if tried_first and isolation.is_on():
-            tried = self._trial()
+            tried = self._trial(apart)
             if tried.reason is not None:
                 return tried
-        return isolation.Result(self._own_result())
+        return isolation.Result(self.own_result())
 
-    def _trial(self) -> isolation.Result:
-        tried = isolation.trial(self.device, self.problem, self.kernel, self.config)
+    def _trial(self, apart: bool) -> isolation.Result:
+        tried = isolation.trial(self.device, self.problem, self.kernel, self.config, self.work, apart)
         return replace(tried, reason=_plain(tried.reason))
 
-    def _own_result(self) -> str | None:
+    def own_result(self) -> str | None:
         """What is wrong with the kernel's results in this process, or None.
 
         The check has a queue of its own. The caller's may be out of order, or full of commands that wait.
         """
         queue = cl.CommandQueue(self.queue.context, self.queue.device)
         try:
-            return _plain(first_wrong_result(queue, self.problem, self.kernel, self.config, self.work))
+            reason = _plain(first_wrong_result(queue, self.problem, self.kernel, self.config, self.work))
+            _run_here.add(self.digest)
+            return reason
         except DeviceLostError as error:  # not kept on disk: the cause may not be the kernel
             _verdicts.put(self.digest, _plain(f"the device was lost in the self-check: {error}"))
             raise

@@ -1,7 +1,10 @@
-"""Child processes with a time limit, for code that may crash or hang; JSON in, lines of JSON out.
+"""Child processes with a time limit, for code that may crash or hang; lines of JSON in and out.
 
 The child has this process's search path and environment. It has its own session, so a Ctrl-C on the terminal
 reaches only the parent, which then ends the child. What drivers print does not mix with the answers.
+
+A request is a line {"module": ..., "request": ...}. Each answer to it is a line {"answer": ...}, and the line
+{} ends them.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -18,8 +22,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
-_START = "import sys; sys.path[:] = sys.argv[2:]; from pyclmm.checks import worker; worker.serve(sys.argv[1])"
+_START = "import sys; sys.path[:] = sys.argv[1:]; from pyclmm.checks import worker; worker.serve()"
 _MAX_LINE = 1 << 20  # bytes; no answer of pyclmm's is longer
+_IDLE = 10.0  # seconds after which a child without requests ends; on Windows it ends with its parent
 # Signals of a process that crashed, and was not ended by another one.
 _CRASHES = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
 
@@ -53,32 +58,105 @@ def ask(
 
     *on_answer* is called with each value that it yields, at once. Returns None if the child finished.
     """
+    child = started(environment)
+    return child if isinstance(child, Failure) else child.ask(module, request, limit, on_answer, last=True)
+
+
+def started(environment: Mapping[str, str] | None = None) -> Child | Failure:
+    """A new child, or why there is none."""
     if not can_start():
         return Failure("there is no Python interpreter to start a child process with")
-    with _error_file() as errors:
+    try:
+        return Child(environment)
+    except OSError as error:
+        return Failure(f"a child process could not be started: {error.strerror}")
+
+
+class Child:
+    """A child process that answers one request after the other. Raises OSError if it cannot be started."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._errors = _error_file()
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _START, module, *sys.path],
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START, *sys.path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=errors,
+                stderr=self._errors,
                 env=os.environ | (environment or {}),
                 start_new_session=True,
             )
-        except OSError as error:
-            return Failure(f"a child process could not be started: {error.strerror}")
+        except OSError:
+            self._errors.close()
+            raise
+
+    def ask(
+        self, module: str, request: Any, limit: float, on_answer: Callable[[Any], None], last: bool = False
+    ) -> Failure | None:
+        """:func:`ask` of this child. After a failure or the *last* request it has ended."""
         late = threading.Event()
-        timer = threading.Timer(limit, _end_late, (process, late))
+        timer = threading.Timer(limit, self._end_late, (late,))
         timer.start()
+        ended, failure = True, None
         try:
-            _converse(process, request, on_answer)
-            code = process.wait()
+            line = json.dumps({"module": module, "request": request})
+            ended = not self._converse(line, on_answer, last) or last
+            if ended:
+                code = self._process.wait()
+                failure = _failure(code, _last_line(self._errors)) if code else None
         finally:  # also after Ctrl-C
             timer.cancel()
-            _end(process)
-        if late.is_set():
-            return Failure(f"it did not end within {limit:g} seconds", hung=True)
-        return _failure(code, _last_line(errors)) if code else None
+            if ended:
+                self.end()
+        return Failure(f"it did not end within {limit:g} seconds", hung=True) if late.is_set() else failure
+
+    def _converse(self, request: str, on_answer: Callable[[Any], None], last: bool) -> bool:
+        """Send the request and hear the answers. Returns False if the child ended, or sent anything else."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            return False
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            # The child died before it had read the request, or sent something that is not JSON.
+            stdin.write(request.encode() + b"\n")
+            stdin.flush()
+            if last:
+                stdin.close()
+            for line in _lines(stdout):
+                said = json.loads(line)
+                if said == {}:
+                    return True
+                if not isinstance(said, dict) or set(said) != {"answer"}:
+                    break
+                on_answer(said["answer"])
+        self._close()  # so that a child that lives ends
+        return False
+
+    def _end_late(self, late: threading.Event) -> None:
+        late.set()
+        self._kill()
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """End the process and all that it has started, and free its pipes; in a fork only free them."""
+        self._kill()
+        self._close()
+        self._errors.close()
+
+    def _close(self) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):  # the child has not read all of it
+                    stream.close()
+
+    def _kill(self) -> None:
+        process = self._process
+        with contextlib.suppress(OSError):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+            process.wait()
 
 
 def _error_file() -> IO[bytes]:
@@ -89,33 +167,9 @@ def _error_file() -> IO[bytes]:
         return open(os.devnull, "r+b")
 
 
-def _converse(process: subprocess.Popen[bytes], request: Any, on_answer: Callable[[Any], None]) -> None:
-    if process.stdin is None or process.stdout is None:
-        return
-    with process.stdout, contextlib.suppress(OSError, ValueError, RecursionError):
-        # The child died before it had read the request, or sent something that is not JSON.
-        with process.stdin:
-            process.stdin.write(json.dumps(request).encode())
-        for line in _lines(process.stdout):
-            on_answer(json.loads(line))
-
-
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     while line := stream.readline(_MAX_LINE):
         yield line
-
-
-def _end_late(process: subprocess.Popen[bytes], late: threading.Event) -> None:
-    late.set()
-    _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and all processes that it has started."""
-    with contextlib.suppress(OSError):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
-        process.wait()
 
 
 def _last_line(errors: IO[bytes]) -> str:
@@ -134,13 +188,28 @@ def _failure(code: int, last_line: str) -> Failure:
     return Failure(f"it ended with {name}{said}", crashed=name in _CRASHES)
 
 
-def serve(module: str) -> None:
-    """Answer the request on standard input, in the child; each answer is a line on standard output."""
+def serve() -> None:
+    """Answer requests on standard input, in the child, until there are no more."""
     from importlib import import_module  # noqa: PLC0415
 
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)  # drivers may print to standard output
-        answers = import_module(f"pyclmm.{module}").answers
-        for answer in answers(json.loads(sys.stdin.read())):
-            out.write(json.dumps(answer) + "\n")
-            out.flush()
+        for line in _requests(sys.stdin.buffer):
+            asked = json.loads(line)
+            for answer in import_module(f"pyclmm.{asked['module']}").answers(asked["request"]):
+                _send(out, {"answer": answer})
+            _send(out, {})
+
+
+def _requests(stream: IO[bytes]) -> Iterator[bytes]:
+    """The lines of *stream* until its end or a long pause. Each comes after the answers to the last one."""
+    while os.name == "nt" or select.select([stream], [], [], _IDLE)[0]:
+        line = stream.readline()
+        if not line:
+            return
+        yield line
+
+
+def _send(out: IO[str], line: Any) -> None:
+    out.write(json.dumps(line) + "\n")
+    out.flush()

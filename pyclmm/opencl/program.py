@@ -2,8 +2,8 @@
 
 A source of cl/ includes the headers it needs, and ``#line`` directives let a build error name the real file
 and line. A program is compiled once for each context and set of macros, whatever the shapes. The programs
-used last are kept, and those of living plans; all others are released. PyOpenCL keeps compiled binaries on
-disk, for drivers that do not.
+used last are kept, and those of living plans; all others are released. Compiled programs are kept on disk for
+drivers that do not keep them (see binaries.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -28,7 +28,7 @@ import pyopencl as cl
 
 from ..errors import BuildError
 from ..kernels import Program
-from . import doubts, ptx
+from . import binaries, doubts, ptx
 from .devices import device_info
 from .disk_caches import pocl_fault, remove_stale_locks, with_pyopencl_caches
 from .single_flight import SingleFlight
@@ -242,14 +242,24 @@ def _build(context: cl.Context, program: Program, detour: int) -> cl.Program:
 
 
 def _compile(context: cl.Context, program: Program, detour: int) -> cl.Program:
+    """The program from its kept binary, or compiled."""
+    place = _place(context, program, detour)
+    kept = None if place is None else binaries.read(place)
+    if place is not None and kept is not None:
+        loaded = _loaded(context, program, place, kept)
+        if loaded is not None:
+            return loaded
     device, options = _names(context), build_options(program, detour)
-    _log.debug("compiling %s for %s: %s", program.source, device, " ".join(options))
+    _log.info("compiling %s for %s", program.source, device)
+    _log.debug("options for %s: %s", program.source, " ".join(options))
     start = time.perf_counter()
     try:
         with _quiet:
-            result = _compiled(context, expanded(program.source), list(options))
+            result = _compiled(context, expanded(program.source), list(options), pyopencl_keeps=place is None)
             if program.ptx_target is not None:
-                result = _rewritten(context, result)
+                result = _rebuilt(context, result, ptx.rewritten, place)
+            elif place is not None:
+                result = _rebuilt_if_possible(context, result, place)
     except (cl.Error, ValueError) as error:
         _log.info("compiling %s for %s failed", program.source, device)
         raise _build_error(context, program, _without_file(str(error))) from error
@@ -257,19 +267,63 @@ def _compile(context: cl.Context, program: Program, detour: int) -> cl.Program:
     return result
 
 
-def _rewritten(context: cl.Context, compiled: cl.Program) -> cl.Program:
-    """The same program, rewritten for ptx.TARGET."""
-    binaries: Any = compiled.get_info(cl.program_info.BINARIES)
-    devices: Any = compiled.get_info(cl.program_info.DEVICES)
-    texts = [ptx.rewritten(binary) for binary in binaries]
-    result: cl.Program = cl.Program(context, devices, texts).build()
+def _place(context: cl.Context, program: Program, detour: int) -> Path | None:
+    """Where the binary of *program* is kept, or None. A detour is past this cache too."""
+    [device, *others] = map(device_info, context.devices)
+    if others or detour or not binaries.are_kept(device, program):
+        return None
+    return binaries.place(device, source_hash(program))
+
+
+def _loaded(context: cl.Context, program: Program, place: Path, binary: bytes) -> cl.Program | None:
+    """The program built from its kept binary; None if the driver rejects that."""
+    start = time.perf_counter()
+    try:
+        with _quiet:
+            result: cl.Program = cl.Program(context, context.devices, [binary]).build()
+    except cl.Error as error:
+        _log.info("%s rejects the kept binary of %s: %s", _names(context), program.source, error)
+        binaries.drop(place)
+        return None
+    seconds = time.perf_counter() - start
+    _log.info("loaded %s for %s in %.3f s", program.source, _names(context), seconds)
     return result
 
 
-def _compiled(context: cl.Context, source: str, options: list[str]) -> cl.Program:
+def _rebuilt_if_possible(context: cl.Context, compiled: cl.Program, place: Path) -> cl.Program:
+    """The same program, built from its binary; *compiled* itself on a driver that rejects that.
+
+    So the self-check that follows is of the program that later processes load.
+    """
+    try:
+        return _rebuilt(context, compiled, bytes, place)
+    except cl.Error as error:
+        _log.info("%s rejects its own binary: %s", _names(context), error)
+        return compiled
+
+
+def _rebuilt(
+    context: cl.Context, compiled: cl.Program, rewrite: Callable[[bytes], bytes], place: Path | None
+) -> cl.Program:
+    """The program built from its binaries after *rewrite*. What the driver takes is kept in *place*."""
+    contents: Any = compiled.get_info(cl.program_info.BINARIES)
+    devices: Any = compiled.get_info(cl.program_info.DEVICES)
+    rewritten = [rewrite(content) for content in contents]
+    result: cl.Program = cl.Program(context, devices, rewritten).build()
+    if place is not None:
+        binaries.keep(place, rewritten[0])
+    return result
+
+
+def _compiled(context: cl.Context, source: str, options: list[str], pyopencl_keeps: bool) -> cl.Program:
+    """*source*, compiled. *pyopencl_keeps*: PyOpenCL may keep the binary, for drivers that do not."""
+
+    folder: Any = None if pyopencl_keeps else False  # False: none; PyOpenCL's annotation lacks it
+
     def build() -> cl.Program:
-        remove_stale_locks()
-        result: cl.Program = cl.Program(context, source).build(options)
+        if pyopencl_keeps:
+            remove_stale_locks()
+        result: cl.Program = cl.Program(context, source).build(options, cache_dir=folder)
         return result
 
     return with_pyopencl_caches(build)

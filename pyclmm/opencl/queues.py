@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pyopencl as cl
 
@@ -14,6 +15,17 @@ _lock = threading.Lock()
 _contexts: dict[cl.Device, cl.Context] = {}
 _default: dict[str, cl.CommandQueue] = {}  # by the value of PYOPENCL_CTX
 _chosen: dict[DeviceChoice, cl.CommandQueue] = {}  # by what was given as device=
+_meanwhile: list[Callable[[], None]] = []
+
+
+def meanwhile(start: Callable[[], None]) -> None:
+    """Call *start* before the first cached queue is made: meanwhile, as a driver takes long to start."""
+    _meanwhile.append(start)
+
+
+def _begin() -> None:
+    while _meanwhile:
+        _meanwhile.pop()()
 
 
 def default_queue() -> cl.CommandQueue:
@@ -25,6 +37,7 @@ def default_queue() -> cl.CommandQueue:
         return queue
     with _lock:
         if key not in _default:
+            _begin()
             _default[key] = new_queue(default_device())
         return _default[key]
 
@@ -36,6 +49,8 @@ def queue_on(choice: DeviceChoice) -> cl.CommandQueue:
     queue = _chosen.get(choice) if searched else None
     if queue is not None:
         return queue
+    with _lock:
+        _begin()
     device = find_device(choice)
     with _lock:
         queue = _chosen.get(device)

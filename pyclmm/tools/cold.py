@@ -57,14 +57,13 @@ class Request:
 def child(start: float) -> None:
     """Run in the measured process. *start*: the clock before the first import."""
     from .. import matmul  # noqa: PLC0415 - part of what is measured
-    from ..opencl.devices import find_device  # noqa: PLC0415
-    from ..opencl.queues import new_queue  # noqa: PLC0415
+    from ..opencl.queues import queue_on  # noqa: PLC0415
 
     imported = time.perf_counter()
     request = Request(**json.loads(sys.stdin.read()))
     a, b = random_pair(Size(request.m, request.n, request.k), dtype_named(request.dtype))
     ready = time.perf_counter()
-    queue = None if request.device is None else new_queue(find_device(request.device))
+    queue = None if request.device is None else queue_on(request.device)
     matmul(a, b, kernel=request.kernel, queue=queue)
     first = time.perf_counter()
     matmul(a, b, kernel=request.kernel, queue=queue)

@@ -69,13 +69,13 @@ def sabotage(monkeypatch, tmp_path):
 def asked(monkeypatch):
     """The requests sent to children."""
     requests = []
-    real = worker.ask
+    real = worker.Child.ask
 
-    def ask(module, request, *rest):
+    def ask(self, module, request, *rest, **options):
         requests.append(request)
-        return real(module, request, *rest)
+        return real(self, module, request, *rest, **options)
 
-    monkeypatch.setattr(worker, "ask", ask)
+    monkeypatch.setattr(worker.Child, "ask", ask)
     return requests
 
 

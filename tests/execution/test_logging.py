@@ -28,9 +28,11 @@ def log(caplog, own_caches):
 
 def test_compilation_and_verdict(log, device, capfd):
     pyclmm.matmul(X, X, kernel="naive")
-    begun, *_, done = [r for r in records(log, "opencl.program") if "naive.cl" in r.message]
-    assert begun.levelname == "DEBUG"
-    assert f"compiling textbook/naive.cl for {device.name}: -cl-std=CL1.2 -D" in begun.message
+    begun, options, *_, done = [r for r in records(log, "opencl.program") if "naive.cl" in r.message]
+    assert begun.levelname == "INFO"
+    assert begun.message == f"compiling textbook/naive.cl for {device.name}"
+    assert options.levelname == "DEBUG"
+    assert "options for textbook/naive.cl: -cl-std=CL1.2 -D" in options.message
     assert done.levelname == "INFO"
     assert f"compiled textbook/naive.cl for {device.name} in " in done.message
     (verdict,) = records(log, "checks.selfcheck")

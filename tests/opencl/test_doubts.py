@@ -143,8 +143,10 @@ def test_no_other_json_is_a_detour(content):
 
 @pytest.fixture
 def own_queue(queue):
-    """A queue of a new context, in which no program is built yet."""
-    return cl.CommandQueue(cl.Context([queue.device]))
+    """A queue of a new context, in which no program is built yet. Intel's runtime needs the context held."""
+    context = cl.Context([queue.device])
+    yield cl.CommandQueue(context)
+    del context
 
 
 def marks(folder):

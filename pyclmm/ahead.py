@@ -1,0 +1,113 @@
+"""warm: compiles and checks kernels ahead of the first call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyopencl as cl
+from pyopencl.array import Array
+
+from .checks import copies, selfcheck
+from .errors import ArgumentError, DTypeError
+from .execution.operands import collect, queue_of
+from .opencl.queues import default_queue, queue_on
+from .plan import Matmul
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .execution.keywords import PlanKeywords
+
+_FORMS = "pass an array, (shape, dtype) or (shape, dtype, order)"
+_NAMES = ("a", "b", "c")
+
+
+def warm(
+    *products: tuple[Any, ...],
+    bias: Any = None,
+    out: Any = None,
+    on_device: bool = False,
+    **keywords: Unpack[PlanKeywords],
+) -> list[Matmul[Any]]:
+    """Compile, check and run once the kernels of products that will be computed later.
+
+    After that, products of these shapes, dtypes and layouts compile nothing, in :func:`matmul`, :func:`gemm`
+    and :class:`Matmul`, for as long as this process keeps the programs: it does while a returned plan lives,
+    and it keeps the 64 used last. ::
+
+        pyclmm.warm(
+            (((4096, 512), "float32"), ((512, 1000), "float32")),  # (shape, dtype) of a and of b
+            (x, weights),  # or arrays
+            device="gpu",
+        )
+
+    Parameters
+    ----------
+    products
+        For each product (a, b) or (a, b, c). An operand is an array, of which only the layout is read, or
+        what :func:`numpy.empty` takes: (shape, dtype) or (shape, dtype, order). No memory is used for these.
+    bias, out
+        Operands of all these products, as in :func:`gemm`.
+    on_device
+        What (shape, dtype) stands for: False, NumPy arrays; True, pyopencl Arrays. The two may need different
+        programs.
+    keywords
+        Those of :class:`Matmul`, *queue* and *device* too. They hold for all products of the call; products
+        with others take a call of their own.
+
+    Returns
+    -------
+    The plan of each product, in order. They can be called, or dropped.
+
+    Raises
+    ------
+    DTypeError for an operand in another form, ArgumentError for a product of another number of operands; and
+    as :class:`Matmul` does.
+    """
+    queue, device = keywords.pop("queue", None), keywords.pop("device", None)
+    home = None
+    if on_device:
+        home = queue or (default_queue() if device is None else queue_on(device))
+    others = {name: _operand(name, x, home) for name, x in (("bias", bias), ("out", out)) if x is not None}
+    make: Any = Matmul  # its overloads are for operands of known types
+    plans = []
+    for number, product in enumerate(products, 1):
+        operands = [_operand(f"{name} of product {number}", x, home) for name, x in _named(number, product)]
+        own = queue_of(collect(*operands, **others), queue, device)
+        with selfcheck.run_all():
+            plan: Matmul[Any] = make(*operands, queue=own, **others, **keywords)
+        copies.run_once(own, plan.programs)
+        plans.append(plan)
+    return plans
+
+
+def _named(number: int, product: Any) -> list[tuple[str, Any]]:
+    """The operands of a product by name."""
+    if not isinstance(product, tuple | list):
+        raise DTypeError(
+            f"product {number} is a {type(product).__name__}; pass the operands of each product as a tuple: "
+            "warm((a, b), (c, d))"
+        )
+    if len(product) not in (2, 3):
+        raise ArgumentError(f"product {number} has {len(product)} operands; pass (a, b) or (a, b, c)")
+    return list(zip(_NAMES, product, strict=False))
+
+
+def _operand(name: str, given: Any, queue: cl.CommandQueue | None) -> Any:
+    """The array *given*, or one of the shape, dtype and order given; on the device with *queue*."""
+    if not isinstance(given, tuple | list):
+        if isinstance(given, np.ndarray | Array):
+            return given
+        raise DTypeError(f"{name} is a {type(given).__name__}; {_FORMS}")
+    if len(given) not in (2, 3):
+        raise DTypeError(f"{name} is {given!r}; {_FORMS}")
+    shape, dtype, order = (*given, "C")[:3]
+    try:
+        like = np.broadcast_to(np.empty((), dtype, order), shape)  # takes no memory
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"{name} is {given!r} ({error}); {_FORMS}") from error
+    if queue is None:
+        return np.empty(like.shape, like.dtype, order)  # takes memory only when it is written
+    nothing = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 1)  # no kernel reads it
+    return Array(queue, like.shape, like.dtype, order=order, data=nothing)

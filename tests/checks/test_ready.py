@@ -1,0 +1,222 @@
+"""A child that waits for further trials: when it is asked, when another one is started, when it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+import pyclmm
+from pyclmm.checks import isolation, ready, selfcheck, worker
+from tests.checks.test_isolation import asked, risky, sabotage
+from tests.support.faults import Call, failing
+
+__all__ = ["asked", "risky", "sabotage"]  # fixtures
+
+MODULE = "checks.isolation"
+# Answers a request {"do": code} in a child, in place of isolation's answers.
+SITE = """
+import sys, types
+fake = types.ModuleType("pyclmm.checks.isolation")
+def answers(request):
+    yield {"pid": __import__("os").getpid()}
+    exec(request["do"])
+fake.answers = answers
+sys.modules["pyclmm.checks.isolation"] = fake
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_child_before_or_after():
+    ready.end()
+    yield
+    ready.end()
+
+
+@pytest.fixture
+def pid_of(monkeypatch, tmp_path):
+    """A function: has *code* done in a child; returns the child's process id and its failure."""
+    (tmp_path / "sitecustomize.py").write_text(SITE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def ask(code="pass", limit=20.0):
+        answers, failure = ready.ask(MODULE, {"do": code}, limit)
+        return (answers[0]["pid"] if answers else None), failure
+
+    return ask
+
+
+def runs(pid):
+    status = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, check=False)
+    return status.stdout.strip()[:1] not in (b"", b"Z")
+
+
+def test_one_child_answers_all_requests(pid_of):
+    first, failure = pid_of()
+    assert failure is None
+    assert pid_of() == pid_of() == (first, None)
+    assert runs(first)
+    ready.end()
+    assert not runs(first)
+
+
+def test_a_child_that_was_started_early_is_asked_first(pid_of):
+    ready.start()
+    [waiting] = ready._waiting
+    ready.start()
+    assert ready._waiting == [waiting], "one at most"
+    assert pid_of() == (waiting.child._process.pid, None)
+
+
+@pytest.mark.parametrize("end", ["os.abort()", "os._exit(3)", "raise ValueError('so')"])
+def test_a_used_child_that_fails_is_no_opinion(pid_of, end):
+    """What it did before may be the cause: here only the second request of a process fails."""
+    code = f"import os, sys\nif hasattr(sys, 'used'): {end}\nsys.used = True"
+    first, failure = pid_of(code)
+    assert failure is None
+    second, failure = pid_of(code)
+    assert failure is None
+    assert second != first
+    assert not runs(first)
+
+
+def test_a_new_child_that_fails_is_an_opinion(pid_of):
+    assert "SIGABRT" in pid_of("import os; os.abort()")[1].reason
+    pid_of()
+    _, failure = pid_of("import os; os.abort()")
+    assert failure.crashed, "also after another child has answered"
+    assert not ready._waiting
+
+
+def test_a_child_that_was_started_early_is_a_new_one(pid_of):
+    ready.start()
+    waiting = ready._waiting[0].child._process.pid
+    pid, failure = pid_of("import os; os.abort()")
+    assert failure.crashed
+    assert pid == waiting, "no other one was asked"
+
+
+def test_a_child_that_hangs_is_ended(pid_of):
+    pid, failure = pid_of("import time; time.sleep(600)", limit=2.0)
+    assert failure.hung
+    assert not runs(pid)
+
+
+def test_a_child_of_another_environment_is_not_asked(pid_of, monkeypatch, tmp_path):
+    pids = [pid_of()[0]]
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path))
+    pids.append(pid_of()[0])
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    pids.append(pid_of()[0])
+    monkeypatch.chdir(tmp_path)
+    pids.append(pid_of()[0])
+    assert len(set(pids)) == 4
+    assert [runs(pid) for pid in pids] == [False, False, False, True]
+
+
+def test_a_child_that_nobody_asks_ends(pid_of, monkeypatch):
+    monkeypatch.setattr(
+        worker, "_START", worker._START.replace("worker.serve", "worker._IDLE = 0.2; worker.serve")
+    )
+    first, _ = pid_of()
+    end = time.monotonic() + 20
+    while runs(first) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not runs(first)
+    second, failure = pid_of()
+    assert failure is None
+    assert second != first
+
+
+@pytest.mark.parametrize("said", ["5", "[]", '{"answer": 1, "more": 2}', "{", '"\\n{}'])
+def test_what_a_child_must_not_say_ends_the_conversation(monkeypatch, said):
+    """The child says it in place of its answers, and lives on."""
+    source = f"import sys, time; sys.stdin.readline(); print({said!r}, flush=True); sys.stdin.read()"
+    monkeypatch.setattr(worker, "_START", source)
+    answers, failure = ready.ask(MODULE, {}, 20.0)
+    assert (answers, failure) == ([], None)
+    assert isolation.result(answers).reason == "tried in a child process, it gave no answer"
+    assert not ready._waiting
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_leaves_the_child_to_its_parent(pid_of):
+    pid, _ = pid_of()
+    fork = os.fork()
+    if not fork:  # the exit handlers run in it, as in any program
+        os._exit(0 if not ready._waiting and ready.end() is None else 1)
+    assert os.waitpid(fork, 0)[1] == 0
+    assert runs(pid)
+    assert pid_of() == (pid, None)
+
+
+ENDING = """
+import sys
+from pyclmm.checks import ready
+ready.start()
+print(ready._waiting[0].child._process.pid)
+"""
+
+
+def test_the_child_ends_with_its_parent():
+    command = [sys.executable, "-W", "error", "-c", ENDING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    assert not runs(int(done.stdout))
+
+
+def test_programs_of_a_driver_are_tried_in_one_child(risky, asked):
+    started = []
+    with failing(worker, "started", OSError(), library="", at=10**9) as starts:
+        Call(kernel="tiled").check_works()
+        Call(kernel="tiled", dtype="float64").check_works()
+        started.append(starts.calls)
+    assert len(asked) == 2
+    assert started == [1]
+
+
+def test_a_second_opinion_is_a_new_childs(risky, sabotage, asked):
+    sabotage("'DETOUR' in str(args) or os.abort()")
+    with (
+        failing(worker, "started", OSError(), library="", at=10**9) as starts,
+        pytest.warns(pyclmm.CacheWarning),
+    ):
+        Call(kernel="tiled").check_works()
+    assert len(asked) == starts.calls == 2
+
+
+def test_a_second_opinion_on_this_process_is_a_new_childs_too(risky, asked, monkeypatch):
+    with failing(worker, "started", OSError(), library="", at=10**9) as starts:
+        Call(kernel="tiled").check_works()  # whose child waits
+        monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "wrong here")
+        with pytest.raises(pyclmm.UnsupportedError, match="wrong here"):
+            Call(kernel="naive")()  # not risky
+    assert len(asked) == starts.calls == 2
+
+
+# started early
+
+
+@pytest.fixture
+def early(monkeypatch, risky):
+    """What is called when the first queue is made; returns whether a child waits then."""
+    return lambda: (selfcheck._prepare(), bool(ready._waiting))[1]
+
+
+def test_a_child_is_started_early_where_nothing_was_checked_before(early):
+    assert early()
+
+
+def test_no_child_is_started_early_where_a_verdict_is_kept(early):
+    Call(kernel="naive")()  # not risky
+    assert not early()
+
+
+@pytest.mark.parametrize("name", ["PYCLMM_TRIAL", "PYCLMM_SELFCHECK"])
+def test_no_child_is_started_early_without_trials(early, monkeypatch, name):
+    monkeypatch.setenv(name, "off")
+    assert not early()

@@ -1,0 +1,224 @@
+"""warm: after it the first call compiles nothing, and its errors say what would do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm.checks import copies, known_answers, selfcheck, small_problems
+from pyclmm.opencl import program
+from pyclmm.opencl.binding import Binding
+from pyclmm.opencl.single_flight import SingleFlight
+from tests.support.faults import OUT_OF_RESOURCES, cl_error, failing
+
+A, B = ((37, 41), "float32"), ((41, 30), "float32")
+
+
+@pytest.fixture
+def own_queue(queue, own_caches):
+    """A queue of a new context, in which no program is built yet. Intel's runtime needs the context held."""
+    context = cl.Context([queue.device])
+    yield cl.CommandQueue(context)
+    del context
+
+
+@pytest.fixture
+def builds(monkeypatch):
+    """The programs that are built."""
+    found = []
+    real = program._build
+    monkeypatch.setattr(program, "_build", lambda *args: found.append(args[1]) or real(*args))
+    return found
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    """The kernels whose self-check is run."""
+    found = []
+    real = small_problems.first_wrong_result
+    monkeypatch.setattr(
+        selfcheck, "first_wrong_result", lambda *args: found.append(args[2].name) or real(*args)
+    )
+    monkeypatch.setattr(selfcheck, "_run_here", set())
+    return found
+
+
+def ones(spec, queue=None):
+    array = np.ones(*spec)
+    return array if queue is None else cla.to_device(queue, array)
+
+
+def test_the_first_call_compiles_nothing(own_queue, builds):
+    plans = pyclmm.warm((A, B), (((7, 5, 3), "int16"), ((3, 4), "int16")), queue=own_queue)
+    made = len(builds)
+    assert made >= 2
+    assert (pyclmm.matmul(ones(A), ones(B), queue=own_queue) == 41).all()
+    assert (pyclmm.matmul(np.ones((7, 5, 3), "i2"), np.ones((3, 4), "i2"), queue=own_queue) == 3).all()
+    assert len(builds) == made
+    assert [plan.kernel for plan in plans] == [
+        pyclmm.Matmul(ones(A), ones(B), queue=own_queue).kernel,
+        pyclmm.Matmul(np.ones((7, 5, 3), "i2"), np.ones((3, 4), "i2"), queue=own_queue).kernel,
+    ]
+    assert (plans[0](ones(A), ones(B)) == 41).all()
+
+
+def test_all_keywords_of_a_plan_are_taken(own_queue, builds):
+    bias, c = ((30,), "float32"), ((37, 30), "float32")
+    keywords = {"beta": 2.0, "activation": "relu", "trans_b": "T", "kernel": "naive", "queue": own_queue}
+    [plan] = pyclmm.warm((A, ((30, 41), "float32"), c), bias=bias, **keywords)
+    assert plan.kernel == "naive"
+    del builds[:]
+    b = np.ones((30, 41), "f4")
+    assert (pyclmm.gemm(ones(A), b, ones(c), bias=ones(bias), **keywords) == 44).all()
+    assert not builds
+
+
+def test_arrays_on_the_device_have_their_copies_compiled_too(own_queue, builds):
+    """float32 with float64 needs a copy, which no self-check runs."""
+    b = ((41, 30), "float64")
+    pyclmm.warm((A, b), on_device=True, queue=own_queue, out=((37, 30), "float32"))
+    sources = [one.source for one in builds]
+    assert "copy.cl" in sources
+    del builds[:]
+    out = cla.zeros(own_queue, (37, 30), np.float32)
+    pyclmm.matmul(ones(A, own_queue), ones(b, own_queue), out=out)
+    assert (out.get() == 41).all()
+    assert not builds
+
+
+def test_every_copy_is_run_once(monkeypatch, own_queue):
+    """PoCL compiles a kernel when it is launched."""
+    run = []
+    real = Binding.enqueue
+    monkeypatch.setattr(Binding, "enqueue", lambda self, *args: run.append(self) or real(self, *args))
+    [plan] = pyclmm.warm((A, ((41, 30), "float64")), on_device=True, queue=own_queue)
+    wanted = [one for one in plan.programs if one.source == "copy.cl"]
+    assert wanted
+    assert [one for binding in run for one in binding._held].count(
+        program.built(own_queue.context, wanted[0])
+    ) == 1
+
+
+def test_nothing_is_allocated_for_a_shape_on_the_device(monkeypatch, own_queue):
+    """Neither on the host: the arrays may be larger than its memory."""
+    sizes = []
+
+    class Recorded(cl.Buffer):
+        def __init__(self, context, flags, size=0, hostbuf=None):
+            sizes.append(size)
+            super().__init__(context, flags, size, hostbuf)
+
+    monkeypatch.setattr(cl, "Buffer", Recorded)
+    large = ((1 << 20, 1 << 20), "float32")  # 4 TiB
+    [plan] = pyclmm.warm((large, ((1 << 20, 1), "float32")), on_device=True, queue=own_queue, kernel="naive")
+    assert plan.kernel == "naive"
+    assert 0 < sum(sizes) < 1 << 20
+
+
+def test_arrays_stand_for_their_layout(own_queue, builds):
+    a, b = ones(A, own_queue), ones(B, own_queue)
+    [plan] = pyclmm.warm((a[::2], b))
+    del builds[:]
+    assert (plan(a[::2], b).get() == 41).all()
+    assert (pyclmm.matmul(a[::2], b).get() == 41).all()
+    assert not builds
+
+
+@pytest.mark.parametrize("on_device", [False, True], ids=["NumPy", "Arrays"])
+def test_the_order_of_a_shape_counts(own_queue, on_device):
+    [rows, columns] = pyclmm.warm((A, B), ((*A, "F"), B), queue=own_queue, on_device=on_device)
+    assert "NN" in repr(rows)
+    assert "TN" in repr(columns)
+
+
+def test_a_verdict_that_is_kept_is_run_all_the_same_once(monkeypatch, own_queue, checks):
+    """Else a driver that compiles at the first launch would do it in the first call."""
+    pyclmm.Matmul(ones(A), ones(B), kernel="naive", queue=own_queue)
+    assert checks == ["naive"]
+    for verdicts in (SingleFlight(), selfcheck._verdicts):  # kept on disk; in this process
+        monkeypatch.setattr(selfcheck, "_run_here", set())
+        monkeypatch.setattr(selfcheck, "_verdicts", verdicts)
+        pyclmm.Matmul(ones(A), ones(B), kernel="naive", queue=own_queue)
+        del checks[:]
+        pyclmm.warm((A, B), (A, B), kernel="naive", queue=own_queue)
+        assert checks == ["naive"]
+    pyclmm.Matmul(ones(A), ones(B), kernel="naive", queue=own_queue)
+    assert checks == ["naive"]
+
+
+def test_without_self_checks_the_programs_run_all_the_same(monkeypatch, own_queue, checks):
+    monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
+    pyclmm.warm((A, B), kernel="naive", queue=own_queue)
+    assert checks == ["naive"]
+    pyclmm.Matmul(ones(A), ones(B), kernel="naive", queue=own_queue)
+    assert checks == ["naive"]
+
+
+def test_a_kernel_found_wrong_is_refused_though_its_verdict_was_good(monkeypatch, own_queue, checks):
+    pyclmm.Matmul(ones(A), ones(B), kernel="naive", queue=own_queue)
+    monkeypatch.setattr(selfcheck, "_run_here", set())
+    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "wrong today")
+    with pytest.raises(pyclmm.UnsupportedError, match="wrong today"):
+        pyclmm.warm((A, B), kernel="naive", queue=own_queue)
+
+
+def test_a_device_is_found_by_its_name(own_caches):
+    device = pyclmm.devices()[0]
+    [plan] = pyclmm.warm((A, B), device=device.number, on_device=True)
+    assert plan.kernel
+    with pytest.raises(pyclmm.ArgumentError, match="queue and device are both given"):
+        pyclmm.warm((A, B), device=device.number, queue=pyclmm.default_queue())
+
+
+def test_no_products_need_nothing():
+    assert pyclmm.warm() == []
+
+
+X = np.ones((3, 3), "f4")
+
+
+@pytest.mark.parametrize(
+    ("products", "error", "words"),
+    [
+        ((X, X), pyclmm.DTypeError, r"product 1 is a ndarray; pass .* tuple: warm\(\(a, b\)"),
+        (((X, X), (X,)), pyclmm.ArgumentError, r"product 2 has 1 operands; pass \(a, b\) or \(a, b, c\)"),
+        (((X, X, X, X),), pyclmm.ArgumentError, "product 1 has 4 operands"),
+        (((X, "f4"),), pyclmm.DTypeError, r"b of product 1 is a str; pass an array, \(shape, dtype\)"),
+        (((X, (3, 3)),), pyclmm.DTypeError, r"b of product 1 is \(3, 3\) \(.*\); pass an array"),
+        (((X, ((3, 3), "float33")),), pyclmm.DTypeError, r"b of product 1 is .*float33.*; pass an array"),
+        (((X, ((3, -3), "f4")),), pyclmm.DTypeError, r"b of product 1 .*negative.*; pass an array"),
+        (((X, ((3, 3),)),), pyclmm.DTypeError, r"b of product 1 is .*; pass an array"),
+        (((X, ((4, 3), "f4")),), pyclmm.ShapeError, "3"),
+        (((X, X, X),), pyclmm.ArgumentError, "c is given without beta"),
+    ],
+)
+def test_what_cannot_be_multiplied_is_named(products, error, words):
+    with pytest.raises(error, match=words):
+        pyclmm.warm(*products)
+
+
+def test_a_bias_in_another_form_is_named():
+    with pytest.raises(pyclmm.DTypeError, match="bias is a float; pass an array"):
+        pyclmm.warm((X, X), bias=1.0)
+
+
+def test_a_keyword_that_a_plan_does_not_take_raises():
+    keywords = {"wait_for": []}
+    with pytest.raises(TypeError, match="wait_for"):
+        pyclmm.warm((X, X), **keywords)
+
+
+def test_a_device_that_is_lost_is_told(own_queue):
+    with (
+        failing(copies, "wait_for_events", cl_error(OUT_OF_RESOURCES)),
+        pytest.raises(pyclmm.DeviceLostError),
+    ):
+        pyclmm.warm((A, ((41, 30), "float64")), on_device=True, queue=own_queue)
+    with (
+        failing(known_answers, "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
+        pytest.raises(pyclmm.DeviceLostError),
+    ):
+        pyclmm.warm((((3, 4), "int8"), ((4, 5), "int8")), queue=own_queue)
