@@ -9,9 +9,10 @@ import pyopencl as cl
 
 from ..kernels.interface import Program, Work
 from ..opencl import host_memory, status
-from ..opencl.binding import Binding, scalars_of
+from ..opencl.binding import Binding
 from ..opencl.devices import device_info
 from ..opencl.launches import batch_table, copy_launch
+from ..opencl.steps import scalars_of
 from ..problem.gemm import Copy
 
 _ELEMENT = 16  # bytes of the largest element

@@ -177,7 +177,7 @@ class _Probes:
         return max(statistics.median(spans), _LEAST)  # on a busy machine a span may come out negative
 
     def _enqueue(self, kernel: cl.Kernel, size: tuple[int, ...], local: tuple[int, ...]) -> None:
-        if not silent.enqueue(self.queue, kernel, size, local, None, None):
+        if not silent.enqueue(self.queue, kernel, silent.Sizes.of(size, local, None), None):
             raise LaunchError(f"the driver refuses the probe {kernel.function_name}")
 
     def _gate(self, seconds: float) -> cl.Kernel:
