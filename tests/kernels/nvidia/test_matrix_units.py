@@ -203,9 +203,9 @@ def test_few_rows_or_columns_are_tried_swapped_and_not(shape, both):
 
 def test_a_swapped_launch_swaps_the_operands():
     given = problem("float32", m=512, n=256, k=1024, precision="medium", a_align=4)
-    pack, product = (
-        kernel_named("wgmma").launches(given, kernel_named("wgmma").configs(given, H200)[0], H200).launches
-    )
+    wgmma = kernel_named("wgmma")
+    config = next(c for c in wgmma.configs(given, H200) if c.split_k == 1)
+    pack, product = wgmma.launches(given, config, H200).launches
     assert product.args[:3] == (256, 512, 1024)
     assert product.args[3:9] == ("b", "b_offset", 256, "workspace:packed_a", 0, 1024)
     assert "workspace:packed_a" in pack.args
@@ -231,14 +231,14 @@ def test_launches_use_declared_workspace_and_whole_work_groups(name, given, devi
         assert np.prod(launch.global_size) % np.prod(launch.local_size) == 0
 
 
-FASTEST = [  # on an H200, see docs/kernels/matrix_units/measured.md
-    ((1, 512, 512, 512), (64, 64), 0),
-    ((1, 1024, 1024, 1024), (128, 64), 0),
-    ((1, 2048, 2048, 2048), (128, 256), 0),
-    ((1, 4096, 4096, 4096), (128, 256), 0),
-    ((1, 1536, 1536, 1536), (128, 192), 0),
-    ((1, 65536, 256, 256), (128, 128), 1),
-    ((64, 512, 512, 512), (128, 128), 1),
+FASTEST = [  # on an H200, 2026-11-22: tiles (BM, BN, alternate) within 8 % of the fastest
+    ((1, 512, 512, 512), {(64, 64, 0), (64, 32, 0)}),
+    ((1, 1024, 1024, 1024), {(64, 128, 0), (64, 128, 1), (128, 64, 0)}),
+    ((1, 2048, 2048, 2048), {(128, 256, 0), (256, 128, 0), (128, 128, 0), (128, 128, 1)}),
+    ((1, 4096, 4096, 4096), {(128, 256, 0), (256, 128, 0), (128, 128, 1)}),
+    ((1, 1536, 1536, 1536), {(128, 192, 0)}),
+    ((1, 65536, 256, 256), {(256, 128, 0), (128, 256, 0), (128, 128, 1), (64, 256, 1)}),
+    ((64, 512, 512, 512), {(128, 128, 1), (128, 256, 0), (256, 128, 0)}),
 ]
 
 
@@ -246,19 +246,18 @@ def stack_of(z, m, n, k, strides):
     return problem(m=m, n=n, k=k, batch_shape=z, batch_strides=(*strides, (0,) * len(z), (m * n,) * len(z)))
 
 
-@pytest.mark.parametrize(("shape", "tile", "alternate"), FASTEST, ids=str)
-def test_the_model_chooses_the_tile_measured_fastest(shape, tile, alternate):
+@pytest.mark.parametrize(("shape", "tiles"), FASTEST, ids=str)
+def test_the_model_chooses_a_tile_measured_among_the_fastest(shape, tiles):
     z, m, n, k = shape
     given = stack_of((z,), m, n, k, ((m * k,), (k * n,))) if z > 1 else problem(m=m, n=n, k=k)
     chosen = kernel_named("wgmma").configs(given, H200)[0]
-    assert (chosen.bm, chosen.bn, chosen.option("alternate"), chosen.split_k) == (*tile, alternate, 1)
+    assert (chosen.bm, chosen.bn, chosen.option("alternate")) in tiles
+    assert chosen.split_k == 1
 
 
 def test_few_tiles_and_a_long_k_split_k():
-    for shape, cut in (((256, 256, 65536), (64, 128, 16)), ((512, 512, 16384), (128, 128, 8))):  # as measured
-        m, n, k = shape
-        chosen = kernel_named("wgmma").configs(problem(m=m, n=n, k=k), H200)[0]
-        assert (chosen.bm, chosen.bn, chosen.split_k) == cut
+    for m, n, k in ((256, 256, 65536), (512, 512, 16384)):
+        assert kernel_named("wgmma").configs(problem(m=m, n=n, k=k), H200)[0].split_k >= 8
 
 
 @pytest.mark.parametrize(
@@ -328,8 +327,9 @@ def assembled(program, device, work_items, tmp_path):
 @compilers
 @taken
 def test_programs_assemble_without_spills(name, given, device, tmp_path):
+    """With the family's largest tile, or for float64 and mma the one that it lists first."""
     kernel = kernel_named(name)
-    work = kernel.launches(given, kernel.configs(given, device)[0], device)
+    work = kernel.launches(given, kernel.candidates(given, device)[0], device)
     for launch in work.launches:
         _, spills, report = assembled(launch.program, device, int(np.prod(launch.local_size)), tmp_path)
         assert "serialized" not in report, "wgmma instructions that wait for each other"

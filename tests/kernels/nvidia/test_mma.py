@@ -159,7 +159,7 @@ def test_two_sub_groups_turn_a_tile_in_strips_and_store_a_padded_result(folder, 
 def test_every_float64_instruction_is_exact(folder, rng, mma_k):
     a, b = (rng.integers(-3, 4, s).astype("f8") for s in ((64, 48), (48, 64)))
     problem, family = of("float64", (64, 64, 48), ld=(48, 64)), kernel_named("mma_double")
-    config = next(x for x in family.configs(problem, H200) if x.bm == 64 and x.bn == 64)
+    config = next(x for x in family.candidates(problem, H200) if (x.bm, x.bn, x.split_k) == (64, 64, 1))
     config = replace(config, options=(("group", 8), ("mma_k", mma_k)))
     assert not family.violations(problem, config, H200)
     out = np.zeros((64, 64))
@@ -175,7 +175,7 @@ def test_the_first_blocks_of_a_long_k_are_copied(folder, kind, k):
     """Only the parts of the long row and column that are read exist."""
     problem = of(kind, (1, 1, k), "NT", ld=(k, k))
     family = kernel_named("mma_double" if kind == "float64" else "mma")
-    config = next(x for x in family.configs(problem, H200) if x.bm == 64 and x.bn == 64)
+    config = next(x for x in family.candidates(problem, H200) if (x.bm, x.bn, x.split_k) == (64, 64, 1))
     read = np.zeros(config.bk * config.stages, kind)
     out = np.zeros((1, 1), RESULT.get(kind, "float32"))
     given = arrays_for(problem, read, read, out, out, out, np.zeros((1, 4), np.int64))
@@ -192,7 +192,8 @@ def test_only_what_is_inside_the_operands_is_copied(folder, kind, k, blocks):
     """One row and one column of the tile are inside, and fewer blocks of K than stages."""
     problem = of(kind, (1, 1, k), "NT", ld=(128, 128))
     family = kernel_named("mma_double" if kind == "float64" else "mma")
-    config = next(x for x in family.configs(problem, H200) if x.bm == 64 and x.bn == 64 and x.stages == 4)
+    found = family.candidates(problem, H200)
+    config = next(x for x in found if (x.bm, x.bn, x.stages, x.split_k) == (64, 64, 4, 1))
     a, out = np.ones((1, 128), kind), np.zeros((1, 1), RESULT.get(kind, "float32"))
     given = arrays_for(problem, a, a, out, out, out, np.zeros((1, 4), np.int64))
     work = family.launches(problem, config, H200)
