@@ -19,7 +19,7 @@ from .last_call import LastCall
 from .program import built, settle
 from .steps import Buffers, Enqueue, Scalars, Step
 
-_EVENTS_KEPT = 16  # PyOpenCL's Arrays keep at most 12
+_EVENTS_KEPT = 32  # PyOpenCL's Arrays keep at most 12 each
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,9 @@ class Seen(weakref.ref[Array]):
         )
 
     def successor(self, x: Any) -> Seen | None:
-        """*x* as this call sees it, if it has the layout and the queue of then, in this or another buffer."""
+        """*x* as it is now, if it has the layout and the queue of then; this object if it is still that."""
+        if self() is x and self.is_still(x):
+            return self
         if (
             type(x) is Array
             and x.base_data is not None
@@ -101,8 +103,8 @@ class _Absent:
     def is_still(self, x: Array | None) -> bool:
         return x is None
 
-    def successor(self, x: Array | None) -> None:
-        return None
+    def successor(self, x: Array | None) -> _Absent | None:
+        return self if x is None else None
 
     def is_apart_from(self, others: object) -> bool:
         return True
@@ -190,14 +192,12 @@ class LastCall:
         seen: list[Any] = list(self._seen)
         buffers: dict[str, Any] = {}
         for index, its in enumerate(self._seen):
-            x = given[index]
-            if its.is_still(x):
-                continue
-            new = its.successor(x)
+            new: Any = its.successor(given[index])
             if new is None:
                 return None
-            seen[index] = new
-            buffers[self._names[index]] = new.memory
+            if new is not its:
+                seen[index] = new
+                buffers[self._names[index]] = new.memory
         if not seen[-1].is_apart_from(seen[:-1]):
             return None
         return LastCall(tuple(seen), self.alpha, self.beta, self._names, self._overlaps), buffers
