@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -109,6 +110,45 @@ def gpu() -> str:
             shapes(content),
         ]
     return "\n\n".join(parts)
+
+
+def sampled() -> str:
+    """Products drawn at random compared with cuBLAS, from benchmarks/sampled.py, beside an earlier version.
+    """
+    now, before = (
+        json.loads((RESULTS / f"h200-sampled{which}.json").read_text()) for which in ("", "-before")
+    )
+    best: dict[str, float] = {}  # cuBLAS's time of a product: the best of both runs
+    for row in (*now["rows"], *before["rows"]):
+        best[named(row)] = min(best.get(named(row), math.inf), row["cublas_seconds"])
+
+    def spread(content: dict[str, Any], kind: str, key: str) -> str:
+        """Geometric mean, tenth percentile and least of cuBLAS's time over ours."""
+        ratios = sorted(best[named(row)] / row[key] for row in content["rows"] if row["kind"] == kind)
+        tenth = statistics.quantiles(ratios, n=10, method="inclusive")[0]
+        return f"{statistics.geometric_mean(ratios):.2f}, {tenth:.2f}, {ratios[0]:.2f}"
+
+    columns = ((now, "seconds"), (now, "called_seconds"), (before, "seconds"))
+    kinds = dict.fromkeys(row["kind"] for row in now["rows"])
+    rows = [[kind, *(spread(content, kind, key) for content, key in columns)] for kind in kinds]
+    worst = sorted(now["rows"], key=lambda row: best[named(row)] / row["seconds"])[:5]
+    listed = (f"{named(row)} {best[named(row)] / row['seconds']:.2f} (`{row['kernel']}`)" for row in worst)
+    about = f"{now['device']}, driver {now['driver']}, {now['date']}"
+    head = ["", "without events", "as called", f"without events, {before['commit']}"]
+    return "\n\n".join(
+        [
+            f"{about}, seed {now['seed']}, {len(now['rows'])} products:",
+            table(head, rows),
+            f"The five worst: {'; '.join(listed)}.",
+        ]
+    )
+
+
+def named(row: dict[str, Any]) -> str:
+    """The product of a row of sampled.py, in words."""
+    *stack, m, n, k = row["shape"]
+    several = "".join(f"{z} of " for z in stack)
+    return f"{row['kind']} {several}{m} x {n} x {k} {row['layout']}"
 
 
 def shapes(content: dict[str, Any]) -> str:
@@ -272,7 +312,7 @@ def accuracy() -> str:
     return "\n\n".join(parts)
 
 
-PARTS = {"kernels": kernels, "bench": bench, "cpu": cpu, "gpu": gpu, "matrix units": matrix_units,
+PARTS = {"kernels": kernels, "bench": bench, "cpu": cpu, "gpu": gpu, "sampled": sampled, "matrix units": matrix_units,
          "accuracy": accuracy}  # fmt: skip
 PAGES = (ROOT / "README.md", ROOT / "docs" / "kernels" / "matrix_units" / "measured.md")
 
