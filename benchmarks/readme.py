@@ -113,8 +113,7 @@ def gpu() -> str:
 
 
 def sampled() -> str:
-    """Products drawn at random compared with cuBLAS, from benchmarks/sampled.py, beside an earlier version.
-    """
+    """Products drawn at random compared with cuBLAS, from benchmarks/sampled.py, beside an earlier version."""
     now, before = (
         json.loads((RESULTS / f"h200-sampled{which}.json").read_text()) for which in ("", "-before")
     )
@@ -312,8 +311,15 @@ def accuracy() -> str:
     return "\n\n".join(parts)
 
 
-PARTS = {"kernels": kernels, "bench": bench, "cpu": cpu, "gpu": gpu, "sampled": sampled, "matrix units": matrix_units,
-         "accuracy": accuracy}  # fmt: skip
+PARTS = {
+    "kernels": kernels,
+    "bench": bench,
+    "cpu": cpu,
+    "gpu": gpu,
+    "sampled": sampled,
+    "matrix units": matrix_units,
+    "accuracy": accuracy,
+}
 PAGES = (ROOT / "README.md", ROOT / "docs" / "kernels" / "matrix_units" / "measured.md")
 
 

@@ -1,0 +1,57 @@
+"""Products drawn at random, and the estimates against the times of the published survey."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield
+    for name in ("products", "survey", "estimates"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("scripts")
+def test_the_same_seed_draws_the_same_products():
+    import products  # noqa: PLC0415
+
+    first = list(products.drawn(5, 60))
+    assert first == list(products.drawn(5, 60))
+    assert first != list(products.drawn(6, 60))
+    assert {one.kind for one in first} == set(products.KINDS)
+    assert {one.layout for one in first} == {"NN", "NT", "TN", "TT"}
+    assert any(len(one.shape) == 4 for one in first), "stacks"
+    assert any(one.shape[-1] % 8 for one in first), "rows of any alignment"
+    assert all(side >= 32 for one in first for side in one.shape[-3:])
+    assert all(min(one.shape[-3:-1]) < 32 for one in products.drawn(5, 12, thin=True))
+
+
+@pytest.mark.usefixtures("scripts")
+def test_a_drawn_product_is_what_its_stored_operands_multiply_to():
+    import products  # noqa: PLC0415
+
+    for one in products.drawn(7, 24, ("highest", "float64")):
+        problem, (a, b) = one.problem, one.stored
+        m, n, k = one.shape[-3:]
+        assert a[-2:] == ((k, m) if problem.trans_a else (m, k))
+        assert b[-2:] == ((n, k) if problem.trans_b else (k, n))
+        assert one.flops == problem.flops
+
+
+@pytest.mark.usefixtures("scripts")
+def test_the_estimates_hold_on_the_published_survey():
+    """No time is measured here. A change that makes the estimates worse on those products is noticed."""
+    import estimates  # noqa: PLC0415
+
+    judged = list(estimates.judged(BENCHMARKS / "results" / "h200-survey.json"))
+    assert len(judged) == 48
+    assert statistics.median(one.error for one in judged) <= 0.15
+    assert sum(one.loss <= 1.1 for one in judged) >= 0.85 * len(judged)
