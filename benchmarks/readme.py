@@ -113,7 +113,7 @@ def gpu() -> str:
 
 
 def sampled() -> str:
-    """Products drawn at random compared with cuBLAS, from benchmarks/sampled.py, beside an earlier version."""
+    """Products drawn at random compared with cuBLAS (benchmarks/sampled.py), and an earlier version."""
     now, before = (
         json.loads((RESULTS / f"h200-sampled{which}.json").read_text()) for which in ("", "-before")
     )
