@@ -47,10 +47,20 @@ class TileConfig:
         return cls(bm=tw, bn=tw, bk=tw)
 
     def option(self, name: str, default: int = 0) -> int:
-        return dict(self.options).get(name, default)
+        pairs: Any = self.options  # not made a dictionary here, because estimates ask often
+        for own, value in pairs:
+            if own == name:
+                return int(value)
+        return default
 
-    def violations(self, device: DeviceInfo, local_size: tuple[int, ...], local_bytes: int) -> list[str]:
-        """Why *device* cannot run work-groups of *local_size* that use *local_bytes*. Empty if it can."""
+    def violations(
+        self, device: DeviceInfo, local_size: tuple[int, ...], local_bytes: int, most: int | None = None
+    ) -> list[str]:
+        """Why *device* cannot run work-groups of *local_size* that use *local_bytes*. Empty if it can.
+
+        *most*: bytes of local memory that they may use, if not those that the device reports.
+        """
+        most = device.local_mem_size if most is None else most
         reasons = []
         work_items = 1
         for axis, (size, limit) in enumerate(zip(local_size, device.max_work_item_sizes, strict=False)):
@@ -63,8 +73,8 @@ class TileConfig:
             reasons.append(
                 f"{work_items} work-items a work-group, the device allows {device.max_work_group_size}"
             )
-        if local_bytes > device.local_mem_size:
-            reasons.append(f"{local_bytes} bytes of local memory, the device has {device.local_mem_size}")
+        if local_bytes > most:
+            reasons.append(f"{local_bytes} bytes of local memory, the device has {most}")
         return reasons
 
     def as_dict(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,7 @@ class GemmProblem:
     activation: str = "none"
     precision: str = "highest"
 
-    @property
+    @cached_property
     def batch(self) -> int:
         """The number of products in the stack."""
         return math.prod(self.batch_shape)
@@ -139,7 +140,7 @@ class GemmProblem:
         """Operations: 2 M N K for each product, four times that for complex numbers."""
         return 2 * self.m * self.n * self.k * self.batch * (4 if self.acc_type in dtypes.COMPLEX else 1)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """The fewest bytes that the product must move: A, B and C read once, out written once."""
         size = {name: dtypes.dtype_of(name).itemsize for name in self.types}

@@ -158,8 +158,7 @@ class Register(Kernel):
         if not is_held(config):
             reasons += _not_asynchronous(problem, device)
         nbytes = local_bytes(config, dtype_of(problem.acc_type).itemsize)
-        able = replace(device, local_mem_size=device.static_local_bytes)
-        reasons += config.violations(able, (work_items(config),), nbytes)
+        reasons += config.violations(device, (work_items(config),), nbytes, device.static_local_bytes)
         too_many = device.too_many_steps(problem.k // config.bk)
         return [*reasons, too_many] if too_many else reasons
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from ...problem.dtypes import dtype_of
@@ -115,8 +116,13 @@ def _side(
     return Side(width, config.vec if wide else 1, across, config.vec if across else 0, along)
 
 
-def misfits(config: TileConfig, acc_type: str) -> Iterator[str]:
+@lru_cache(maxsize=256)
+def misfits(config: TileConfig, acc_type: str) -> tuple[str, ...]:
     """Why the sizes of *config* do not divide each other as they must for any layout and alignment."""
+    return tuple(_misfits(config, acc_type))
+
+
+def _misfits(config: TileConfig, acc_type: str) -> Iterator[str]:
     c = config
     pairs = [("bm", c.bm, "sgm", c.sgm), ("sgm", c.sgm, "tm", c.tm), ("tm", c.tm, "vec", c.vec),
              ("bn", c.bn, "sgn", c.sgn), ("sgn", c.sgn, "tn", c.tn), ("tn", c.tn, "vec", c.vec),

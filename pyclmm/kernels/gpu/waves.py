@@ -153,22 +153,40 @@ class Tiling:
         wait = latency * (_WAIT_HELD if is_held(c) else _WAIT / (c.stages - 1))
         return max(issued, wait) + _STEP * latency
 
-    def _launch_seconds(self, tile_range: TileRange) -> float:
-        c, rates, items = self.config, self.device.rates, work_items(self.config)
-        steps = self.k_range(tile_range.split_k) // c.bk
-        sums = c.bm * c.bn / items * slices(c)
-        ahead = 1 if is_held(c) else c.stages - 1
-        copied = min(ahead, steps) * c.bk * (c.bm + c.bn) * self.itemsize / 16 / items
-        start = _START + _START_COPY * copied
-        exchange = _EXCHANGE_ROWS if by_rows(c) else _EXCHANGE
-        end = _END + _END_SUM * sums / slices(c) + exchange * sums * (slices(c) - 1) / slices(c)
-        alone = steps * self._alone_step + (start + end) * rates.latency
+    @cached_property
+    def _items(self) -> int:
+        return work_items(self.config)
+
+    @cached_property
+    def _end(self) -> float:
+        """The end of a work-group, in reads of global memory: adding slices, storing its sums."""
+        sums, exchange = self.config.bm * self.config.bn / self._items, _EXCHANGE
+        if by_rows(self.config):
+            exchange = _EXCHANGE_ROWS
+        return _END + (_END_SUM + exchange * (slices(self.config) - 1)) * sums
+
+    @cached_property
+    def _busy_ends(self) -> float:
+        """Seconds of a compute unit's time that the start and the end of a work-group take."""
+        c = self.config
         store = _STORE_LINES if c.vec == 1 or by_rows(c) else _STORE
-        busy = steps * self._busy_step + _GROUP
-        busy += c.bm * c.bn * self.itemsize * self.device.units / (rates.cache * store)
+        rate = self.device.rates.cache * store / self.device.units
+        return _GROUP + c.bm * c.bn * self.itemsize / rate
+
+    @cached_property
+    def _copied_step(self) -> float:
+        """Accesses of 16 bytes that a work-item copies for a step."""
+        return self.config.bk * (self.config.bm + self.config.bn) * self.itemsize / 16 / self._items
+
+    def _launch_seconds(self, tile_range: TileRange) -> float:
+        steps = self.k_range(tile_range.split_k) // self.config.bk
+        ahead = 1 if is_held(self.config) else self.config.stages - 1
+        start = _START + _START_COPY * min(ahead, steps) * self._copied_step
+        alone = steps * self._alone_step + (start + self._end) * self.device.rates.latency
+        busy = steps * self._busy_step + self._busy_ends
         groups = tile_range.tiles * tile_range.split_k * self.problem.batch
         nbytes = self.problem.nbytes * tile_range.tiles / max(1, self.tiles)
-        seconds = launched(self.device, groups, items, self._resident, alone, busy, nbytes)
+        seconds = launched(self.device, groups, self._items, self._resident, alone, busy, nbytes)
         return seconds + self._sums_seconds(tile_range)
 
     def _sums_seconds(self, tile_range: TileRange) -> float:
