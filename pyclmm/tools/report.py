@@ -11,6 +11,7 @@ import os
 import platform
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from datetime import datetime, timezone
 from typing import Any
 
@@ -282,9 +283,10 @@ def _rung_json(rung: Rung) -> dict[str, Any]:
 
 
 def device_json(device: DeviceInfo) -> dict[str, Any]:
-    """Every field of a device, with lists where Python has sets and tuples."""
-    own = dict(vars(device))
+    """Every field of a device, with lists where Python has sets and tuples, and its rates."""
+    own = {field.name: getattr(device, field.name) for field in fields(device) if field.name != "user_rates"}
     return own | {
+        "rates": as_numbers(device.rates) | {"source": device.rates.source},
         "opencl_version": list(device.opencl_version),
         "max_work_item_sizes": list(device.max_work_item_sizes),
         "extensions": sorted(device.extensions),
