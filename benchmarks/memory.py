@@ -146,7 +146,7 @@ class Builds(logging.Handler):
         self._level = self._logger.level
 
     def emit(self, record: logging.LogRecord) -> None:
-        if str(record.msg).startswith("compiling %s for %s: "):
+        if str(record.msg).startswith("options for %s: "):
             self.count += 1
             self.different.add(record.getMessage())
 
