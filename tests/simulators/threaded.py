@@ -89,14 +89,14 @@ def run(work, arrays, folder):
 
 
 def copied(work, arrays, folder, stops=True):
-    """The bytes that copies write to local memory in the last launch of *work*.
+    """The bytes that copies write to local memory in the last launch of *work*, and those that they read.
 
     *stops*: the launch ends when it first waits for copies."""
     return _run(replace(work, launches=work.launches[-1:]), arrays, folder, stops)[1]
 
 
 def _run(work, arrays, folder, stops=False):
-    nbytes = 0
+    counters, counted = ("emu_copied", "emu_read"), (0, 0)
     spaces = {w.symbol: np.full(-(-w.nbytes // 4) + 32, np.nan, np.float32) for w in work.workspace}
     alpha_type = _SCALARS[arrays["alpha"].dtype.str[1:]]
     for launch in work.launches:
@@ -112,7 +112,8 @@ def _run(work, arrays, folder, stops=False):
         size = launch.local_size[0]
         rows, layers = (*launch.global_size[1:], 1, 1)[:2]
         ctypes.c_int.in_dll(library, "emu_stops").value = int(stops)
-        ctypes.c_ulong.in_dll(library, "emu_copied").value = 0
+        for name in counters:
+            ctypes.c_ulong.in_dll(library, name).value = 0
         library.run(ctypes.c_void_p(words.ctypes.data), launch.global_size[0] // size, rows, layers, size)
-        nbytes = ctypes.c_ulong.in_dll(library, "emu_copied").value
-    return spaces, nbytes
+        counted = tuple(ctypes.c_ulong.in_dll(library, name).value for name in counters)
+    return spaces, counted

@@ -171,7 +171,7 @@ void emu_wgmma_left(float *acc, const uint *a, uint b, int columns)
 }
 
 /* ptx_copy.h: copies complete at once. */
-ulong emu_copied; /* bytes written, zeros too */
+ulong emu_copied, emu_read; /* bytes written, zeros too; bytes read */
 int emu_stops;    /* 1: work-items end when they first wait for copies */
 
 void emu_copy(uint to, const void *from, int bytes, int size)
@@ -179,6 +179,7 @@ void emu_copy(uint to, const void *from, int bytes, int size)
   memset(local(to), 0, size);
   memcpy(local(to), from, bytes);
   __sync_fetch_and_add(&emu_copied, size);
+  __sync_fetch_and_add(&emu_read, bytes);
 }
 
 void emu_copies_wait(void)

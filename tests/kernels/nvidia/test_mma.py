@@ -181,7 +181,7 @@ def test_the_first_blocks_of_a_long_k_are_copied(folder, kind, k):
     given = arrays_for(problem, read, read, out, out, out, np.zeros((1, 4), np.int64))
     work = family.launches(problem, config, H200)
     expected = 2 * config.bk * read.itemsize * (config.stages - 1)
-    assert threaded.copied(work, given, folder) == expected
+    assert threaded.copied(work, given, folder) == (expected, expected)
 
 
 SHORT = [("float16", 64, 1), ("float16", 70, 2), ("float64", 40, 3)]
@@ -197,7 +197,8 @@ def test_only_what_is_inside_the_operands_is_copied(folder, kind, k, blocks):
     a, out = np.ones((1, 128), kind), np.zeros((1, 1), RESULT.get(kind, "float32"))
     given = arrays_for(problem, a, a, out, out, out, np.zeros((1, 4), np.int64))
     work = family.launches(problem, config, H200)
-    assert threaded.copied(work, given, folder, stops=False) == 2 * blocks * config.bk * a.itemsize
+    written, read = threaded.copied(work, given, folder, stops=False)
+    assert (written, read) == (2 * blocks * config.bk * a.itemsize, 2 * k * a.itemsize)
     assert out[0, 0] == 2 * k
 
 
