@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from pyclmm import api
 from pyclmm.checks import selfcheck
+from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl import doubts, queues
 from pyclmm.opencl.devices import device_info
@@ -77,3 +78,11 @@ def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(queues, "_chosen", {})
     monkeypatch.setattr(api, "_plans", OrderedDict())
     return folder
+
+
+@pytest.fixture
+def two_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ladder of two kernels: naive comes after tiled."""
+    ladder = tuple(map(kernel_named, ("tiled", "naive")))
+    monkeypatch.setattr("pyclmm.selection.select.KERNELS", ladder)
+    monkeypatch.setattr(type(ladder[1]), "estimate", lambda *_: 1.0)  # seconds

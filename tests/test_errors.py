@@ -607,9 +607,7 @@ def test_a_program_that_does_not_build(broken, monkeypatch):
     assert (pyclmm.matmul(a, b, kernel="naive", queue=queue) == 4).all(), "not kept as a failure"
 
 
-def test_auto_takes_the_next_kernel_with_a_warning(broken, monkeypatch):
-    two = tuple(kernel for kernel in pyclmm.KERNELS if kernel.name in ("tiled", "naive"))
-    monkeypatch.setattr(select, "KERNELS", two)
+def test_auto_takes_the_next_kernel_with_a_warning(broken, two_rungs):
     queue = broken("textbook/tiled.cl", "acc = multiply_tiles", "acc == multiply_tails")
     with pytest.warns(pyclmm.KernelWarning, match=r"tiled: .*'naive' is used instead"):
         planned = pyclmm.Matmul(A, B, queue=queue)
@@ -617,7 +615,7 @@ def test_auto_takes_the_next_kernel_with_a_warning(broken, monkeypatch):
     assert (planned(A, B) == 4).all()
 
 
-def test_no_kernel_builds(broken):
+def test_no_kernel_builds(broken, two_rungs):
     queue = broken("include/gemm.h", "#define GEMM_BEGIN", "#define GEMM_BEGUN")
     with pytest.raises(
         errors.UnsupportedError, match=r"no kernel could be used for.*tiled: .*; naive: "

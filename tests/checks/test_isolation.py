@@ -45,12 +45,10 @@ PROBLEM = GemmProblem(9, 8, 7, "float32", "float32", "float32", "float32", lda=7
 
 
 @pytest.fixture
-def risky(monkeypatch, own_caches):
+def risky(monkeypatch, own_caches, two_rungs):
     """`tiled` is a risky kernel, and `naive` comes after it."""
     monkeypatch.setenv("PYCLMM_TRIAL", "on")
-    tiled = kernel_named("tiled")
-    monkeypatch.setattr(type(tiled), "risky", True)
-    monkeypatch.setattr("pyclmm.selection.select.KERNELS", (tiled, kernel_named("naive")))
+    monkeypatch.setattr(type(kernel_named("tiled")), "risky", True)
     return own_caches
 
 

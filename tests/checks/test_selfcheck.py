@@ -18,7 +18,6 @@ from pyclmm.checks import isolation, selfcheck, small_problems
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
-from pyclmm.kernels.textbook.naive import Naive
 from pyclmm.opencl import doubts, program
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
@@ -87,12 +86,8 @@ def test_a_wrong_kernel_is_refused_when_asked_for(monkeypatch, queue, fault):
         pyclmm.matmul(a, b, kernel="tiled", queue=queue)
 
 
-def test_auto_steps_down_the_ladder_with_one_warning(monkeypatch, queue):
+def test_auto_steps_down_the_ladder_with_one_warning(monkeypatch, two_rungs, queue):
     tamper(monkeypatch, *WRONG["a product left out"])
-    monkeypatch.setattr(
-        "pyclmm.selection.select.KERNELS", [k for k in pyclmm.KERNELS if k.name in ("tiled", "naive")]
-    )
-    monkeypatch.setattr(Naive, "estimate", lambda *_: 1.0)  # seconds
     a, b = operands()
     with pytest.warns(pyclmm.KernelWarning, match=r"tiled: wrong result.*'naive' is used") as caught:
         c = pyclmm.matmul(a, b, queue=queue)

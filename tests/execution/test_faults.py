@@ -14,8 +14,7 @@ import pyclmm
 from pyclmm import api, store
 from pyclmm.checks import known_answers, selfcheck
 from pyclmm.execution import execute, host_path
-from pyclmm.kernels import Workspace, kernel_named
-from pyclmm.kernels.textbook.naive import Naive
+from pyclmm.kernels import Workspace
 from pyclmm.opencl import binding, host_memory, program, queues, silent, staging, steps
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
@@ -77,14 +76,6 @@ def mapped(monkeypatch):
 def in_place(monkeypatch):
     """Devices seem to work in the host's memory."""
     _devices(monkeypatch, unified_memory=True, vendor="pocl", kind="cpu")
-
-
-@pytest.fixture
-def two_rungs(monkeypatch):
-    """A ladder of two kernels: naive comes after tiled."""
-    ladder = tuple(map(kernel_named, ("tiled", "naive")))
-    monkeypatch.setattr("pyclmm.selection.select.KERNELS", ladder)
-    monkeypatch.setattr(Naive, "estimate", lambda *_: 1.0)  # seconds
 
 
 # -- a build fails
