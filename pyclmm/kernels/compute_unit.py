@@ -34,8 +34,7 @@ _AMD = ComputeUnit(64, 65536, 2048, crowded=True, double=4)
 _INTEL = ComputeUnit(128, 131072, 1024, counted=16, double=8, matrix16=1024, matrix8=2048)
 _OTHER = ComputeUnit(64, 32768, 1024, stream=8.0)
 _BY_VENDOR = {"nvidia": _NVIDIA, "amd": _AMD, "intel": _INTEL}
-# By compute capability. Those not listed have 8.6's figures if they are later, and no matrix units if
-# earlier.
+# By compute capability. Others have 8.6's figures if they are later, and no matrix units if earlier.
 _BY_CAPABILITY = {
     (7, 0): replace(_NVIDIA, fma=64, double=32),
     (7, 5): replace(_NVIDIA, fma=64),
@@ -50,9 +49,7 @@ _BY_GFX = {
 
 
 def unit_of(vendor: str, capability: tuple[int, int], gfx: str) -> ComputeUnit:
-    """The compute unit of a GPU. *capability*: NVIDIA's, or (0, 0); *gfx*: AMD's name of the processor, or
-    "".
-    """
+    """The compute unit of a GPU. *capability*: NVIDIA's, or (0, 0); *gfx*: AMD's name of it, or ""."""
     if vendor == "nvidia":
         later = _BY_CAPABILITY[8, 6] if capability > (8, 0) else _NVIDIA
         return _BY_CAPABILITY.get(capability, later)

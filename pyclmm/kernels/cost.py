@@ -6,14 +6,10 @@ from math import ceil
 
 from .device import DeviceInfo
 
-# A kernel written for many work-items takes longer on a CPU, whose compiler makes loops of them: `tiled`
-# reaches 2.5 % of the multiply-adds on PoCL 3.0 (Zen 4) and 12 % on an H200, 2026-11-22. Intel's runtime is
-# better at it.
-ON_CPU = 10.0
-_ITEM = 20e-9  # seconds that each work-item costs a CPU
-_ADDING_ITEM = (
-    200e-9  # the same where work-items add sums in steps with barriers. PoCL 3.0, Zen 4, 2026-11-22
-)
+# On PoCL 3.0 (Zen 4, 2026-11-22). Intel's runtime is better at all three.
+ON_CPU = 10.0  # a kernel written for many work-items, of which a CPU's compiler makes loops: its time
+_ITEM = 20e-9  # seconds that each work-item costs
+_ADDING_ITEM = 200e-9  # the same where work-items add sums in steps with barriers
 
 
 def together(*seconds: float) -> float:

@@ -113,15 +113,15 @@ class DeviceInfo:
         """Rates of a device that nobody measured. Unknown figures are pessimistic."""
         cycles = 1e6 * (self.max_clock_mhz or 1000) * self.units
         if self.is_cpu:  # two multiply-adds a cycle in vectors; caches and memory as on two cores of Zen 4
-            single, lent = 2 * self.vector_bits / 32 * cycles, cycles / self.units
+            single, clock = 2 * self.vector_bits / 32 * cycles, cycles / self.units
             return Rates(
                 launch=20e-6, group=1e-6, latency=0.1e-6, memory=20e9, cache=32 * cycles, local=32 * cycles,
                 cache_size=(1 << 20) * self.units, float32=single, float64=single / 2, int32=single / 2,
-                source=f"datasheet, at {lent / 1e9:.1f} GHz",
+                source=f"datasheet, at {clock / 1e9:.1f} GHz",
             )  # fmt: skip
         unit, memory = self.unit, self.unit.stream * cycles
         return Rates(
-            launch=4e-6, group=2e-9, latency=1e-6, memory=memory, cache=1.5 * memory, cache_size=8 << 20,
+            launch=4e-6, group=2e-9, latency=0.3e-6, memory=memory, cache=1.5 * memory, cache_size=8 << 20,
             local=unit.fma * cycles, float32=unit.fma * cycles, float64=unit.double * cycles,
             int32=unit.fma / 2 * cycles, matrix16=unit.matrix16 * cycles, matrix32=unit.matrix32 * cycles,
             matrix64=unit.matrix64 * cycles, matrix8=unit.matrix8 * cycles,

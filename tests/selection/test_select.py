@@ -109,6 +109,7 @@ def test_a_faster_device_has_lower_estimates():
     )
     products = [made(shape, *kind) for shape in SHAPES for kind in kinds]
     products += [made((64, 64, 64), "float16", stack=(3000,)), made((20000, 20000, 32))]
+    products += [made((4096,) * 3, precision="medium", layout="NT")]
 
     def times(rates):
         device = replace(H200, user_rates=rates)

@@ -8,13 +8,11 @@ and cost.py puts them together:
                 reads of global memory (BM + BN) BK
             and the store of the tile
     alone   the time from a work-group's start to its end when nothing else runs: its first loads, in each
-    step
-            the wait for memory that is not hidden, its last stores
+            step the wait for memory that is not hidden, its last stores
 
 With split-K, each range's partial sums are written, and another launch adds them. Everything here is a pure
 function of plain data. The constants were fitted to products drawn at random on an NVIDIA H200
-(benchmarks/estimates.py, docs/estimates.md). Those in seconds hold for its clock; ``Rates.latency`` scales
-them.
+(benchmarks/estimates.py, docs/estimates.md).
 """
 
 from __future__ import annotations
@@ -32,31 +30,41 @@ from ..split_k import TileRange
 from .tile import by_rows, is_held, local_bytes, sides, stored_as_summed, work_items
 
 _SPLIT_K = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
-# Fractions of the rates that the kernels reach
-_PRODUCTS, _LOCAL, _FETCH = 1.2, 27.0, 0.85
-_ELEMENTS = 0.69  # reading global memory one element at a time, relative to 16 bytes at a time
-_CONVERTED = 2.7  # time of reading elements that are converted, relative to those that are not
-_NARROW = 28.0  # time of reading local memory one element at a time, relative to 16 bytes at a time
-_NOT_HIDDEN = 0.39  # fraction of the overlapped time of a step that is not hidden
-_HELD = 1.2  # staging in registers: work-items load, convert and store each element themselves
+# Fractions of the rates that the kernels reach.
+_PRODUCTS = 1.0
+_FETCH = 0.68
+# Above 1, because work-items that read the same elements of local memory at the same time share the access.
+_LOCAL = 2.0
+# Times relative to reading 16 bytes at a time: global memory one element at a time, and elements that are
+# converted while they are read; local memory one element at a time.
+_ELEMENTS = 1.4
+_CONVERTED = 2.7
+_NARROW = 3.1
+_NOT_HIDDEN = 0.061  # fraction of the overlapped time of a step that is not hidden
+_HELD = 1.1  # time of a step where work-items load, convert and store each element themselves
+_BY_ROWS = 0.8  # time of a step with option rows
 # Copies of B late in a step suit a B that is transposed while it is copied, but hurt where bad alignment
 # forces many small copies.
 _UNSUITED = 1.02
-_STORE, _STORE_LINES = 0.48, 5.9  # storing chunks of columns; neighbouring columns by neighbouring work-items
-_GROUP = 5.2e-07  # of a compute unit's time: the start and end of a work-group
-# Parts of ``alone``, in reads of global memory (Rates.latency)
-_START, _START_COPY = 0.39, 0.00028  # until the first loads are issued; each 16 bytes that a work-item copies
-_END, _END_SUM = 0.11, 0.37  # the store; each sum of a work-item
-_EXCHANGE = 0.24  # adding slices: each sum of a work-item and slice
-_EXCHANGE_ROWS = 0.13  # the same where sums meet in local memory (option rows)
-_ROWS = 0.8  # time of a step with option rows, relative to others
-_WAIT_HELD, _WAIT = 3.0, 0.78  # in a step, for memory: staged in registers, by asynchronous copies
-_ISSUE = 0.56  # a step's products when few sub-groups share a compute unit, relative to the full rate
-_STEP = 1.3  # barriers
-_SUMS, _SUMS_RATE = (
-    2.0e-6,
-    1.0,
-)  # the launch that adds partial sums, besides its bytes; fraction of the cache's rate
+# The store, as a fraction of the cache's rate: by columns in chunks, and by rows.
+_STORE = 0.48
+_STORE_LINES = 1.0
+_GROUP = 4.7e-07  # seconds of a compute unit's time: the start and end of a work-group
+# Parts of ``alone``, in reads of global memory (Rates.latency).
+_START = 0.28  # until the first loads are issued
+_START_COPY = 0.00024  # each 16 bytes that a work-item copies for them
+_END = 0.077  # the store
+_END_SUM = 0.37  # each sum of a work-item
+_EXCHANGE = 0.25  # adding slices: each sum of a work-item and slice
+_EXCHANGE_ROWS = 0.13  # the same with option rows, where sums meet in local memory
+_WAIT = 0.65  # in a step, for asynchronous copies of one stage
+_WAIT_HELD = 2.8  # the same for loads into registers
+_STEP = 1.6  # barriers of a step
+_ISSUE = 0.29  # a step's products when few sub-groups share a compute unit, relative to the full rate
+# The launch that adds partial sums, besides its bytes: in reads of global memory; a fraction of the cache's
+# rate.
+_SUMS = 14.0
+_SUMS_RATE = 0.76
 
 
 def registers(config: TileConfig, itemsize: int) -> int:
@@ -127,14 +135,14 @@ class Tiling:
         stored = (self.problem.a_type, self.problem.b_type)
         fetched = sum(
             side.width * c.bk * self.itemsize * units / (rates.cache * _FETCH)
-            / (1 if side.vec > 1 else _ELEMENTS)
+            * (1 if side.vec > 1 else _ELEMENTS)
             * (1 if stored_as_summed(self.problem, kind) else _CONVERTED)
             for side, kind in zip(sides(self.problem, c), stored, strict=True)
         )  # fmt: skip
         slowest = max(self._products, local, fetched)
         seconds = slowest + _NOT_HIDDEN * (self._products + local + fetched - slowest)
         if by_rows(c):
-            return seconds * _ROWS
+            return seconds * _BY_ROWS
         return seconds * (_HELD if is_held(c) else self._unsuited)
 
     @cached_property
@@ -196,7 +204,7 @@ class Tiling:
         elements = self.config.bm * self.config.bn * tile_range.tiles * self.problem.batch
         nbytes = 2 * elements * tile_range.split_k * self.itemsize
         rates = self.device.rates
-        return rates.launch + _SUMS + nbytes / (rates.cache * _SUMS_RATE)
+        return rates.launch + _SUMS * rates.latency + nbytes / (rates.cache * _SUMS_RATE)
 
     def tile_ranges(self) -> tuple[TileRange, ...]:
         """The tiles of each launch, for the fastest way by this estimate."""

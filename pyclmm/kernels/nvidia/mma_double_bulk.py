@@ -45,7 +45,7 @@ _REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; a
 # BM, BN, BK, SGM, SGN, STAGES, slices -> the fraction of the full rate on a compute unit that holds as many
 # work-groups as fit, and on one that holds one work-group. Fitted to an H200; those with slices are a guess.
 _CONFIGS = {
-    (128, 128, 32, 32, 64, 3, 1): (0.93, 0.048),
+    (128, 128, 32, 32, 64, 3, 1): (0.93, 0.7),
     (64, 128, 16, 32, 64, 4, 1): (0.84, 0.64),
     (64, 128, 32, 32, 32, 4, 1): (0.9, 0.66),
     (64, 64, 32, 32, 32, 3, 1): (0.86, 0.55),
@@ -53,14 +53,15 @@ _CONFIGS = {
     (64, 32, 32, 32, 16, 4, 1): (0.75, 0.53),
     (64, 32, 32, 32, 16, 6, 2): (0.59, 0.45),
     (32, 16, 128, 32, 16, 4, 8): (0.3, 0.16),
-    (16, 32, 128, 16, 32, 4, 8): (0.34, 0.0095),
+    (16, 32, 128, 16, 32, 4, 8): (0.34, 0.17),
     (128, 16, 16, 32, 16, 4, 1): (0.54, 0.47),
     (16, 128, 16, 16, 32, 4, 1): (0.67, 0.43),
 }
 _OTHER = (0.4, 0.3)
 # In reads of global memory (Rates.latency):
-_BLOCK, _BLOCK_ALONE = 1.0, 0.00011  # the least time of a block of K; of a work-group that waits for it
-_TILE, _TILE_ALONE = 7.1, 11.0  # the end of a tile and the start of the next
+_BLOCK = 1.0  # the least time of a block of K
+_TILE = 7.1  # the end of a tile and the start of the next
+_TILE_ALONE = 11.0  # the same for a work-group that has the compute unit for itself
 _START = 16.0  # the copies of the first blocks
 
 
@@ -198,7 +199,7 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     each = blocks * max(c.bm * c.bn * c.bk / rate, _BLOCK * rates.latency) + _TILE * rates.latency
     together_on_unit = min(tiles, resident(c, device))
     waves = ceil(tiles / together_on_unit)
-    least = waves * (blocks * _BLOCK_ALONE + _TILE_ALONE) * rates.latency
+    least = waves * _TILE_ALONE * rates.latency
     seconds = together(tiles * each, least, rates.moved(problem.nbytes))
     packed = Operands.of(problem, FLOAT64).packed_elements(problem)
     seconds += rates.launch + _START * rates.latency + pack_seconds(packed, 8, device)

@@ -1,5 +1,5 @@
-"""What the estimates for NVIDIA's matrix units share: their rates, packing, and kernels of one work-group a
-tile.
+"""What the estimates for NVIDIA's matrix units share: packing, partial sums, and kernels of one work-group
+a tile.
 
 Constants without a unit are fractions of ``Rates`` or counts of reads of global memory (``Rates.latency``).
 They were fitted to products drawn at random on an H200 (docs/estimates.md).
@@ -17,24 +17,36 @@ from ..cost import launched
 from ..device import DeviceInfo
 from .matrix_units import local_bytes
 
-_PRODUCTS, _SMALL = (
-    0.66,
-    0.05,
-)  # of the units' rate, of which mma.sync reaches two thirds; lost by small sub-groups
-_LOCAL = 3.2  # of the rate of local memory: fragments
-_FETCH, _COPY = (
-    0.6,
-    0.4e-9,
-)  # of the cache's rate; seconds of a compute unit's time for each copy of a work-item
-_WAIT, _STEP = 3.9, 0.1  # in a block of K: for its copies; barriers and fragments
-_START, _START_COPY, _END, _END_SUM = 6.8, 0.2, 0.75, 0.045
-_GROUP = 1.2e-07  # of a compute unit's time: the start and end of a work-group
-_STORE = 0.65  # of the cache's rate
-_PACK, _PACK_START = 0.34, 21.0  # of the rate of memory, written and read; besides an empty launch
-_SPLIT, _SPLIT_START = 0.4, 33.0  # the same for the launch that splits operands into parts
-_NARROW_STORE = 0.052  # writing memory in narrow stores: this times store_factor - 1 more
-_PAIRS, _SINGLES = 4.1, 3.0  # storing fragments in pairs of elements, and singly, relative to 16 bytes
-_SUMS, _SUMS_RATE = 7.7, 0.95  # the launch that adds partial sums; of the cache's rate
+# Fraction of the units' rate that mma.sync reaches, by bytes of an element.
+_PRODUCTS = {1: 0.66, 2: 0.72, 4: 0.5, 8: 1.0}
+_SMALL = 0.034  # time that small sub-groups add: this times 32 / SGM and 32 / SGN
+_LOCAL = 0.7  # of the rate of local memory: fragments
+_FETCH = 0.75  # of the cache's rate
+_COPY = 2.4e-10  # seconds of a compute unit's time for each copy of a work-item
+# In a block of K: for its copies; barriers and fragments.
+_WAIT = 4.0
+_STEP = 0.032
+# The first copies, and each of them; the end of a work-group, and each sum of a work-item.
+_START = 6.7
+_START_COPY = 0.21
+_END = 0.56
+_END_SUM = 0.063
+_GROUP = 1.4e-07  # seconds of a compute unit's time: the start and end of a work-group
+_STORE = 0.73  # of the cache's rate
+# Storing fragments in pairs of elements, and singly: time relative to 16 bytes at a time. The same for
+# writing memory: 1 + this times the factor less 1.
+_PAIRS = 4.5
+_SINGLES = 2.2
+_NARROW_STORE = 0.05
+# The launches that pack operands and that split them into parts: of the rate of memory, written and read;
+# besides an empty launch.
+_PACK = 0.35
+_PACK_START = 20.0
+_SPLIT = 0.41
+_SPLIT_START = 34.0
+# The launch that adds partial sums, besides its bytes; of the cache's rate.
+_SUMS = 2.8
+_SUMS_RATE = 0.53
 
 
 def pack_seconds(elements: int, nbytes: int, device: DeviceInfo) -> float:
@@ -112,7 +124,7 @@ class Ring:
         problem, items = self.problem, self._items
         tiles = ceil(problem.m / c.bm) * ceil(problem.n / c.bn)
         steps = ceil(ceil(problem.k / c.bk) / c.split_k)
-        rate = rates.matrix(self.nbytes) * _PRODUCTS / units
+        rate = rates.matrix(self.nbytes) * _PRODUCTS[self.nbytes] / units
         products = c.bm * c.bn * c.bk * self.parts / rate * (1 + _SMALL * (32 / c.sgm + 32 / c.sgn))
         stage = tuple(side * c.bk * self.nbytes for side in (c.bm, c.bn))
         copies = sum(bytes_ / chunk for bytes_, chunk in zip(stage, self.chunks, strict=True)) / items
