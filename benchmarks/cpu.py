@@ -4,7 +4,7 @@
 
 The results in benchmarks/results/ come from these commands, about four minutes for each driver:
 
-    export POCL_AFFINITY=1 OUT=benchmarks/results/cpu
+    export OUT=benchmarks/results/cpu
     OCL_ICD_VENDORS=pocl-3.1.icd python benchmarks/cpu.py --save $OUT-pocl-3.1
     OCL_ICD_VENDORS=pocl-3.0.icd python benchmarks/cpu.py --save $OUT-pocl-3.0
     OCL_ICD_VENDORS=intel.icd LD_LIBRARY_PATH=... python benchmarks/cpu.py --save $OUT-intel-2026.2
@@ -20,8 +20,8 @@ run a scheduling group of its own (needs root), and record it with --conditions:
 Rounds are interleaved, results are medians. Before its turn each contestant gets a pause and one call that is
 not timed: OpenBLAS's threads spin for up to 0.1 s after a product and would occupy a core. CLBlast uses the
 same device, with buffers that use the arrays' memory.
-PoCL does not bind its threads, so on few cores two of them may share one for milliseconds. POCL_AFFINITY=1 in
-the environment binds them; the JSON records whether it was set, and how loaded the machine was.
+pyclmm has PoCL bind its threads; POCL_AFFINITY=0 in the environment would leave them alone. The JSON records
+whether it was set, and how loaded the machine was.
 The peak is measured first, on the same device, with a loop of multiply-adds alone (peak.py).
 """
 

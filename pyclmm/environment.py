@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,6 +24,18 @@ class Variable:
     def value(self) -> str:
         """The current value; empty if it is not set."""
         return os.environ.get(self.name, "")
+
+    @contextmanager
+    def meanwhile(self, value: str) -> Iterator[None]:
+        """In this block the variable has *value*, unless the user has set it. Then it is gone."""
+        if self.name in os.environ:
+            yield
+            return
+        os.environ[self.name] = value
+        try:
+            yield
+        finally:
+            os.environ.pop(self.name, None)
 
     @property
     def is_off(self) -> bool:
@@ -64,8 +78,13 @@ POCL_CACHE_DIR = Variable(
     "PoCL's own cache folder; pyclmm looks whether it can be written if PoCL has no device or a build fails",
     "`pocl/kcache` in the platform's folder for user caches",
 )
+POCL_AFFINITY = Variable(
+    "POCL_AFFINITY",
+    "`0`: the system places PoCL's threads; `1`: each is bound to a CPU. Read when devices are first listed",
+    "`1` meanwhile, on Linux, if the process may use every CPU",
+)
 
-VARIABLES = (CACHE_DIR, SELFCHECK, TRIAL, TUNED, CONTEXT, BUILD_OPTIONS, POCL_CACHE_DIR)
+VARIABLES = (CACHE_DIR, SELFCHECK, TRIAL, TUNED, CONTEXT, BUILD_OPTIONS, POCL_CACHE_DIR, POCL_AFFINITY)
 
 
 def user_cache(name: str, author: str | Literal[False] = False) -> Path:

@@ -43,7 +43,11 @@ def test_no_other_module_reads_the_environment():
 
 def test_every_variable_that_the_package_names_is_listed():
     text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "pyclmm").rglob("*.py"))
-    named = set(re.findall(r"\bPYCLMM_[A-Z_]+\b|\bPYOPENCL_(?:CTX|BUILD_OPTIONS)\b|\bPOCL_CACHE_DIR\b", text))
+    named = set(
+        re.findall(
+            r"\bPYCLMM_[A-Z_]+\b|\bPYOPENCL_(?:CTX|BUILD_OPTIONS)\b|\bPOCL_(?:CACHE_DIR|AFFINITY)\b", text
+        )
+    )
     assert named == {v.name for v in environment.VARIABLES}
 
 

@@ -82,8 +82,8 @@ def as_numbers(rates: Rates) -> dict[str, float]:
     return {name: value for name, value in asdict(rates).items() if name != "source"}
 
 
-# Measured by us: device name -> rates. NVIDIA H200: driver 580.159.04, 2026-11-22. `pyclmm tune --device` gave
-# all but the cache's size, a sweep of reads, and matrix units, the fastest products of `wgmma` and cuBLAS.
+# Measured by us: device name -> rates. NVIDIA H200: driver 580.159.04, 2026-11-22, by `pyclmm tune --device`;
+# but the cache's size by a sweep of reads, and matrix units by the fastest products of `wgmma` and cuBLAS.
 _MEASURED = {
     "NVIDIA H200": Rates(
         launch=1.5e-6,

@@ -11,7 +11,7 @@ import pyopencl as cl
 from .. import environment
 from ..errors import INSTALL_HINT, ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import DeviceInfo
-from . import forks, user_rates
+from . import affinity, forks, user_rates
 from .disk_caches import pocl_fault
 
 # Vendor -> substrings of platform and vendor strings, in lower case. The first match counts; PoCL comes early
@@ -98,11 +98,12 @@ def device_info(device: cl.Device) -> DeviceInfo:
 def all_devices() -> list[cl.Device]:
     """Every device of every platform. Raises NoDeviceError, which says what to install, if there is none."""
     forks.check_process()
-    try:
-        platforms = cl.get_platforms()
-    except cl.Error as error:
-        raise NoDeviceError(f"no OpenCL platform was found; {INSTALL_HINT}") from error
-    devices = [device for platform in platforms for device in _devices(platform)]
+    with affinity.bound():
+        try:
+            platforms = cl.get_platforms()
+        except cl.Error as error:
+            raise NoDeviceError(f"no OpenCL platform was found; {INSTALL_HINT}") from error
+        devices = [device for platform in platforms for device in _devices(platform)]
     if not devices:
         raise NoDeviceError(f"no OpenCL platform here has a device; {pocl_fault(platforms) or INSTALL_HINT}")
     return devices
