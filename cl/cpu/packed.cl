@@ -14,7 +14,7 @@
  * sums go to `partial`, a piece for each register tile, and add_partial_sums adds them.
  *
  * An operand that is read in place (PACK_A or PACK_B 0) has no zeros beyond its edge. So the last tile moves back
- * into the matrix, and only its new rows and columns are stored.
+ * into the matrix (packed_store.h).
  *
  * Macros: BM, BN, the largest mc and nc; SPLIT 0, 1; those of the headers.
  * Preconditions: mc, nc multiples of MR, NR; kc and k_range multiples of UNROLL_K; M >= MR without
@@ -93,7 +93,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
         multiply_tile(acc, rows, lda, columns, ldb, steps);
         if (k0 > k_begin) ADD_TILE(acc, sum);
         if (SPLIT || k0 + kc < k_end) KEEP_TILE(sum, acc);
-        else store_tile(acc, i, j, RESULT);
+        else store_tile(acc, i, j, i0, j0, RESULT);
       }
     k0 += kc;
   } while (k0 < k_end);

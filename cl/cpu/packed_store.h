@@ -43,13 +43,15 @@ INLINE void store_elements(
     }
 }
 
-INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, RESULT_ARGS)
+/* Stores the tile of row i and column j. A tile that moved back, but not before row i0 and column j0, is stored whole:
+ * it has computed the same values once more. Others may be storing what lies before i0 and j0. */
+INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, const int i0, const int j0, RESULT_ARGS)
 {
   const int ti = MOVED(PACK_A, i, MR, M);
   const int tj = MOVED(PACK_B, j, NR, N);
 #if VECTOR_STORE
-  if (i + MR <= M && j + NR <= N) {
-    store_vectors(acc, out + (long)i * ldo + j, ldo, alpha);
+  if (ti >= i0 && tj >= j0 && ti + MR <= M && tj + NR <= N) {
+    store_vectors(acc, out + (long)ti * ldo + tj, ldo, alpha);
     return;
   }
 #endif
@@ -60,5 +62,7 @@ INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, RESULT_ARGS)
 #define PIECE_VECS TILE_VECS
 INLINE void store_piece(VEC *sum, const int piece, RESULT_ARGS)
 {
-  store_tile((VEC (*)[NV])sum, piece / TILES_ACROSS(N) * MR, piece % TILES_ACROSS(N) * NR, RESULT);
+  const int i = piece / TILES_ACROSS(N) * MR;
+  const int j = piece % TILES_ACROSS(N) * NR;
+  store_tile((VEC (*)[NV])sum, i, j, i, j, RESULT);
 }

@@ -24,7 +24,7 @@ from ..interface import (
     vector_defines,
 )
 from .packed_cost import packed_seconds
-from .packed_shape import SHORT_K, UNROLL_K, cut, packs_a, packs_b, planes, real_size, shapes, sum_size
+from .packed_shape import UNROLL_K, cut, packs_a, packs_b, planes, real_size, shapes, stores_most, sum_size
 from .partial_sums import PartialSums
 
 _SOURCE = "cpu/packed.cl"
@@ -109,7 +109,7 @@ class _Builder:
             self.workspace.append(sums.workspace)
             partial = sums.workspace.symbol
         steps = round_up(-(-p.k // c.split_k), UNROLL_K)
-        rows_first = tiles.rows_first and p.k > SHORT_K
+        rows_first = tiles.rows_first and not stores_most(p)
         sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, tiles.rows, rows_first, c.split_k, steps))
         groups = (tiles.columns, tiles.rows * c.split_k)
         if rows_first:

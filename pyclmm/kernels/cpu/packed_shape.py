@@ -32,7 +32,9 @@ _SPLIT_K = 512  # fewest steps of K in a range
 # With K at least this many times M and N, K is split before macro-tiles get smaller: those read more
 _LONG_K = 4
 _FEW_TILES = 4  # with at most this many rows of tiles, packing B costs more than it saves
-SHORT_K = 64  # up to this K storing costs most, so macro-tiles have few rows: each row is written as a stream
+_SHORT_K = (
+    64  # up to this K storing costs most, so macro-tiles have few rows: each row is written as a stream
+)
 _PAGE = 4096  # bytes; rows this far apart map to the same few cache lines
 _NEAR = 2048  # bytes; rows at most this far apart share pages
 _SMALL_BYTES = 1 << 20  # an operand up to this size stays in the second-level cache
@@ -81,7 +83,7 @@ def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     """
     reals, listed = planes(problem), _REGISTER_TILES[device.vector_bits]
     shape = (config.tm * reals, config.tn * reals // config.vec)
-    many = problem.m > _FEW_TILES * 8 // reals and problem.k > SHORT_K
+    many = problem.m > _FEW_TILES * 8 // reals and problem.k > _SHORT_K
     if device.vector_bits == 512 and many:
         slower = device.wide_tile_cost if shape == (8, 3) else 1.0 + _LATER_TILE * (shape == (12, 2))
         rows = problem.m
@@ -158,7 +160,7 @@ def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:
     crosses a cache line takes two loads. If B is larger than a cache and its rows are far apart, each row
     takes a page.
     """
-    if problem.m <= _FEW_TILES * config.tm or problem.k <= SHORT_K:  # B is used too few times
+    if problem.m <= _FEW_TILES * config.tm or problem.k <= _SHORT_K:  # B is used too few times
         return False
     row = _row_bytes(problem)
     crossing = row % (config.vec * real_size(problem)) != 0
@@ -193,11 +195,16 @@ def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Cut:
     if _long_k(problem) or _streams(problem, config):
         wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # split-K gives the other work-groups
     columns = -(-problem.n // config.bn)
-    tallest = config.bm if problem.k > SHORT_K else 2 * config.tm
+    tallest = 2 * config.tm if stores_most(problem) else config.bm
     mc = _extent(problem.m, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
     rows = -(-problem.m // mc)
     nc = _extent(problem.n, config.bn, config.tn, config.tn, -(-wanted // rows))
     return Cut(mc, nc, rows, -(-problem.n // nc))
+
+
+def stores_most(problem: GemmProblem) -> bool:
+    """Whether storing the result limits the speed: K is short, and the result larger than a cache."""
+    return problem.k <= _SHORT_K and problem.m * problem.n * sum_size(problem) > _SMALL_BYTES
 
 
 def _long_k(problem: GemmProblem) -> bool:
