@@ -38,10 +38,12 @@ strangers: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.campaigns.strangers $(if $(SUITES),--suites $(SUITES)) $(if $(DRIVER),--driver $(DRIVER)) \
 		$(if $(CUPY),--cupy $(CUPY)) $(if $(ARRAY_API_TESTS),--array-api-tests $(ARRAY_API_TESTS))
 
-# Registers and spills of the kernels for AMD's and Intel's GPUs, compiled without one, and undefined functions.
+# Registers and spills of the kernels for AMD's and Intel's GPUs and for Arm's CPUs, compiled without one; undefined
+# functions; products on an emulated Arm processor.
 offline: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance.resources
 	$(BIN)/pytest -q tests/conformance/test_link.py
+	$(BIN)/pytest -q -n 2 tests/conformance/arm_products.py
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.campaigns.seeded_faults

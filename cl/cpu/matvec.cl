@@ -157,7 +157,10 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
       __local REAL *sum = (__local REAL *)sums[p];
       for (int j = 0; j < count; ++j) sum[j] += x_reals[k * step_x + p] * w[k * step_w + j];
     }
-  __local const REAL *s = (__local const REAL *)sums[0], *t = (__local const REAL *)sums[PLANES - 1];
+  __local const REAL *s = (__local const REAL *)sums[0];
+#if PLANES == 2
+  __local const REAL *t = (__local const REAL *)sums[1];
+#endif
   for (int j = 0; j < j1 - j0; ++j) {
 #if PLANES == 2
     const ACC_T sum = element(s[2 * j], t[2 * j], s[2 * j + 1], t[2 * j + 1]);

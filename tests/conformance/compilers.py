@@ -1,8 +1,9 @@
 """Compilers for devices that we do not have, and the resources that they report.
 
-AMD has clang 19, Intel ocloc, NVIDIA clang 15 and ptxas. All come with `make conformance` (prepare.py).
-A program is compiled twice: as a driver does, for its resources, and unoptimized, to be linked. An optimizer
-that inlines a function hides that the function has no external definition.
+AMD has clang 19, Intel ocloc, NVIDIA clang 15 and ptxas, Arm's CPUs clang 15 and lld. All come with `make
+conformance` (prepare.py). For a GPU a program is compiled twice: as a driver does, for its resources, and
+unoptimized, to be linked. An optimizer that inlines a function hides that the function has no external
+definition. What is compiled for an Arm CPU also runs (simulators/arm.py).
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from pathlib import Path
 
 from pyclmm.opencl.ptx import MARK
 
-from .implementations import AMD_LIBRARIES, DEBIAN, DEBIAN_LIB, NVIDIA
+from .implementations import AMD_LIBRARIES, ARM_LIBC, DEBIAN, DEBIAN_LIB, NVIDIA
 
 # A program need not call all functions of the headers that it includes.
 _COMMON = ("-x", "cl", "-Wall", "-Werror", "-Wno-unused-function", "-fasm")
 _ENV = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB), "PATH": "/usr/bin:/bin"}
 _NVIDIA_CLC = DEBIAN / "usr/lib/clc/nvptx64--nvidiacl.bc"
+_FP64 = ("-Xclang", "-cl-ext=+cl_khr_fp64")
 DPAS = "cl_intel_subgroup_matrix_multiply_accumulate"
 _INTEL_REGISTERS = 128  # of every thread in every program
 
@@ -31,7 +33,8 @@ _INTEL_REGISTERS = 128  # of every thread in every program
 class Resources:
     """Registers a work-item (Intel: a thread), spills, and bytes of local memory or None.
 
-    Spills are in the compiler's unit, registers or bytes: it only matters whether they are 0.
+    Spills are in the compiler's unit, registers or bytes: it only matters whether they are 0. On an Arm CPU
+    both numbers are of the innermost loop: its vector registers, and its stores and loads of spilled ones.
     """
 
     registers: int
@@ -44,12 +47,15 @@ NOTHING = Resources(0, 0, None)
 
 def compiled(vendor: str, target: str, source: Path, options: Sequence[str], kernel: str) -> Resources:
     """Compile for *target*. Raises subprocess.CalledProcessError where the compiler fails."""
-    return {"amd": _amd, "intel": _intel, "nvidia": _nvidia}[vendor](target, source, options, kernel)
+    compiler = {"amd": _amd, "intel": _intel, "nvidia": _nvidia, "pocl": _arm}[vendor]
+    return compiler(target, source, options, kernel)
 
 
 def link(vendor: str, target: str, source: Path, options: Sequence[str]) -> None:
     """Link for *target*. Raises subprocess.CalledProcessError where a called function has no definition."""
-    {"amd": _link_amd, "intel": _link_intel, "nvidia": _link_nvidia}[vendor](target, source, options)
+    linker = {"amd": _link_amd, "intel": _link_intel, "nvidia": _link_nvidia}.get(vendor)
+    if linker:  # an Arm CPU's programs are linked to run
+        linker(target, source, options)
 
 
 def _said(command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> str:
@@ -141,6 +147,66 @@ def _for_nvidia(target: str, source: Path, options: Sequence[str]) -> tuple[str,
     output = source.with_suffix(".o")
     said = _said([ptxas(), "-arch", target, "-v", "--warning-as-error", ptx, "-o", output])
     return said, nbytes
+
+
+def _arm(target: str, source: Path, options: Sequence[str], kernel: str) -> Resources:
+    text = arm_assembly(target, source, options)
+    function = text[text.index(f"\n{kernel}:") :].split(".Lfunc_end")[0]
+    blocks = re.split(r"^\.LBB\w+:|^// %bb", function, flags=re.M)
+    loop = max(blocks, key=lambda block: len(re.findall(r"\bfmla\b", block)))
+    spilled = sum(int(nbytes) // 16 for nbytes in re.findall(r"(16|32)-byte Folded", loop))
+    return Resources(len(set(re.findall(r"\b[vq](\d+)\b", loop))), spilled, None)
+
+
+def arm_assembly(target: str, source: Path, options: Sequence[str]) -> str:
+    """The assembly text."""
+    output = source.with_suffix(".s")
+    text = _arm_text(target, source, options)
+    _said([*_generate_for_arm(target), "-S", text, "-o", output], _ENV)
+    return output.read_text()
+
+
+def arm_library(target: str, source: Path, options: Sequence[str]) -> None:
+    """Compile *source* to a shared library beside it, with ending .so."""
+    text = _arm_text(target, source, options)
+    _link_arm(target, text, source.with_suffix(".so"), "-shared")
+
+
+def _arm_text(target: str, source: Path, options: Sequence[str]) -> Path:
+    """LLVM's text, optimized. As in PoCL, kernel functions get C's calling convention there.
+
+    Only functions that are `always_inline` are inlined, so that a kernel that is called is compiled once.
+    """
+    text = source.with_suffix(".ll")
+    flags = (*_FP64, "-fno-inline-functions")
+    _clang(15, *_for_arm(target), *flags, *options, "-emit-llvm", "-S", source, "-o", text)
+    text.write_text(re.sub(r"\bspir_(kernel|func) ", "", text.read_text()))
+    return text
+
+
+def arm_program(target: str, source: Path, program: Path) -> None:
+    """Compile *source*, in C, to *program*, whose functions its shared libraries can call."""
+    start = [ARM_LIBC / "lib" / name for name in ("crt1.o", "crti.o", "crtn.o")]
+    headers = ("-isystem", ARM_LIBC / "include")
+    _link_arm(target, source, program, *headers, "-rdynamic", *start)
+
+
+def _link_arm(target: str, source: Path, output: Path, *arguments: str | Path) -> None:
+    lld = f"--ld-path={DEBIAN / 'usr/bin/ld.lld-19'}"
+    libraries = [ARM_LIBC / "lib" / name for name in ("libc.so.6", "libm.so.6")]
+    warnings = ("-Wall", "-Werror", lld, "-fPIC", "-nostdlib")
+    command = [*_generate_for_arm(target), *warnings, *arguments, source, *libraries]
+    _said([*command, "-o", output], _ENV)
+
+
+def _generate_for_arm(target: str) -> list[str | Path]:
+    """clang for what is in C or in optimized LLVM text."""
+    return [DEBIAN / "usr/bin/clang-15", *_for_arm(target), "-Xclang", "-disable-llvm-passes"]
+
+
+def _for_arm(target: str) -> tuple[str, ...]:
+    machine = f"-march={target}" if target.startswith("armv") else f"-mcpu={target}"
+    return ("-target", "aarch64-linux-gnu", machine, "-O3")
 
 
 def _number(pattern: str, text: str) -> int:

@@ -16,12 +16,14 @@ INTEL = HOME / "intel"
 POCL_WHEEL = HOME / "pocl-wheel"
 NVIDIA = HOME / "nvidia"
 DEBIAN_LIB = "usr/lib/x86_64-linux-gnu"
+ARM_LIBC = DEBIAN / "usr/aarch64-linux-gnu"
 AMD_LIBRARIES = DEBIAN / DEBIAN_LIB / "amdgcn/bitcode"
 
 # The contents of each folder.
 DEBIAN_PACKAGES = (
     *("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15"),
     *("clang-19", "lld-19", "rocm-device-libs", "intel-opencl-icd"),  # for AMD's devices and Intel's GPUs
+    *("libc6-dev-arm64-cross", "qemu-user"),  # for Arm's CPUs
 )
 WHEELS = {
     INTEL: ("intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"),

@@ -20,9 +20,10 @@ from pyclmm.opencl.launches import copy_launch
 from pyclmm.opencl.program import build_options, expanded, source_hash
 from pyclmm.problem.dtypes import ACCUMULATOR, ELEMENT_TYPES
 from pyclmm.problem.gemm import ACTIVATIONS, Copy, GemmProblem
+from tests.support.made_up import NEON
 
 from .compilers import DPAS, NOTHING, Resources, compiled, link
-from .implementations import MATRIX_UNITS
+from .implementations import FOR_CPUS, MATRIX_UNITS
 
 SMALL = ("naive", "flat", "single_group", "sequential")  # a loop around gemm.h
 
@@ -87,6 +88,7 @@ TARGETS = (
     Target("sm_80", _device("NVIDIA A100", "nvidia", compute_capability=(8, 0), **_NV)),
     Target("sm_90a", _device("NVIDIA H100", "nvidia", compute_capability=(9, 0), **_NV)),
 )
+ARM = tuple(Target(name, replace(NEON, name=name), FOR_CPUS) for name in ("armv8-a", "neoverse-n1"))
 
 
 def problems(dtype: str) -> tuple[GemmProblem, GemmProblem]:

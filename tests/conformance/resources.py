@@ -1,4 +1,5 @@
-"""Registers, spills and local memory of every configuration of the GPU families for AMD and Intel.
+"""Registers, spills and local memory of every configuration of the GPU families for AMD and Intel, and of
+every register tile of `packed` for Arm's CPUs.
 
     python -m tests.conformance.resources        (`make offline`)
 
@@ -7,18 +8,20 @@ Writes docs/kernels/offline.md. Exit codes: 0 success, 1 a program does not comp
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.interface import Launch
 
 from .implementations import ROOT
-from .offline import TARGETS, Compiled, Target, compile_jobs, problems
+from .offline import ARM, TARGETS, Compiled, Target, compile_jobs, problems
 from .prepare import SetupError, prepare
-from .report import markdown, most
+from .report import markdown, most, text
 
 # The targets of each family, and a type for each way to store and sum elements.
 _REGISTER = ("float32", "float16", "float64", "int32", "complex64")
@@ -29,6 +32,7 @@ SHIPPED = {
     "wmma": (("gfx1100",), _UNITS),
     "dpas": (("dg2-g10", "pvc"), _UNITS),
 }
+_REALS = ("float32", "float64", "complex64")  # types for which an Arm CPU has vectors
 TABLE = ROOT / "docs" / "kernels" / "offline.md"
 Job = tuple[Target, str, str, Launch]
 
@@ -49,16 +53,38 @@ def jobs() -> Iterator[tuple[str, Job]]:
                     yield str(config), (target, name, dtype, work.launches[0])
 
 
-def compile_shipped(workers: int = 2) -> list[Compiled]:
+def register_tiles(dtype: str) -> list[TileConfig]:
+    """The register tiles that `packed` offers for vectors of 128 bits, each once."""
+    narrow = replace(problems(dtype)[0], n=1)  # the tiles of one vector too
+    every = kernel_named("packed").candidates(narrow, ARM[0].device)
+    return [replace(c, split_k=1) for c in {(c.tm, c.tn): c for c in every}.values()]
+
+
+def tile_job(processor: str, dtype: str, config: TileConfig) -> Job:
+    """The loop over K of `packed` in *config*, for operands that are not transposed."""
+    target = next(t for t in ARM if t.name == processor)
+    work = kernel_named("packed").launches(problems(dtype)[0], config, target.device)
+    return target, "packed", dtype, next(x for x in work.launches if x.kernel == "packed_multiply")
+
+
+def tile_jobs() -> Iterator[tuple[str, Job]]:
+    """Every register tile, with both operands in place and with both packed."""
+    for dtype, target, packed in itertools.product(_REALS, ARM, (0, 1)):
+        for tile in register_tiles(dtype):
+            config = replace(tile, options=(("pack_a", packed), ("pack_b", packed)))
+            name = f"tm={tile.tm} tn={tile.tn} vec={tile.vec} {'packed' if packed else 'in place'}"
+            yield name, tile_job(target.name, dtype, config)
+
+
+def compile_named(named: Sequence[tuple[str, Job]], workers: int = 2) -> list[Compiled]:
     """Compile all jobs; results are in the same order."""
-    named = list(jobs())
     rows = compile_jobs((job for _, job in named), workers)
     return [replace(row, config=config) for row, (config, _) in zip(rows, named, strict=True)]
 
 
 def table(rows: Sequence[Compiled]) -> list[list[str]]:
     """A row for each family, type and configuration; a column for each target."""
-    targets = [t.name for t in TARGETS if any(r.target == t.name for r in rows)]
+    targets = [t.name for t in (*TARGETS, *ARM) if any(r.target == t.name for r in rows)]
     groups: dict[tuple[str, str, str], dict[str, Compiled]] = {}
     for row in rows:
         groups.setdefault((row.kernel, row.dtype, row.config), {})[row.target] = row
@@ -74,8 +100,8 @@ def _cell(row: Compiled | None) -> str:
     return "FAILED" if row.error else " / ".join(most([row.resources]))
 
 
-def document(rows: Sequence[Compiled]) -> str:
-    """docs/kernels/offline.md."""
+def document(rows: Sequence[Compiled], tiles: Sequence[Compiled]) -> str:
+    """docs/kernels/offline.md, from the rows of the GPU families and of the register tiles."""
     bad = [r for r in rows if r.error or r.resources.spilled]
     return f"""# Compiled offline
 
@@ -88,6 +114,17 @@ them spill or fail.
 No AMD or Intel GPU has run any of them.
 
 {markdown(table(rows))}
+
+## Arm's CPUs
+
+The register tiles that `packed` offers for vectors of 128 bits, compiled by clang 15 for a product without
+transposes and epilogue. Each cell: the vector registers of the loop over K, of 32, and the spills in that
+loop. {len(tiles)} programs, {sum(bool(r.error or r.resources.spilled) for r in tiles)} of them spill or fail.
+
+Emulated processors of both kinds run products by `packed` and `matvec` (tests/conformance/arm_products.py).
+No Arm CPU has run any.
+
+{markdown(table(tiles))}
 """
 
 
@@ -97,8 +134,10 @@ def main() -> int:
     except SetupError as error:
         print(error, file=sys.stderr)
         return 2
-    rows = compile_shipped()
-    TABLE.write_text(document(rows), encoding="utf-8")
+    rows, tiles = compile_named(list(jobs())), compile_named(list(tile_jobs()))
+    TABLE.write_text(document(rows, tiles), encoding="utf-8")
+    print(text(table(tiles)))
+    rows += tiles
     bad = [r for r in rows if r.error or r.resources.spilled]
     for row in bad:
         print(f"{row.kernel} {row.dtype} {row.config} on {row.target}: {row.error or row.resources}")

@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 
 from pyclmm.opencl import program
+from tests.simulators import entry
 
 HERE = Path(__file__).parent
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
@@ -28,7 +29,6 @@ REPLACED = {  # headers, and what replaces them in addition to threaded_units.h
     "nvidia/ptx_group.h": "",
     "gpu/async_copy.h": '#include "include/types.h"\n' + (HERE / "threaded_async.h").read_text(),
 }
-_SCALARS = {"f4": "float", "f8": "double", "c8": "float2", "u4": "uint"}  # the type of alpha and beta
 _shipped = program.read_source
 _FLAGS = ("-O1", "-fPIC", "-mf16c", "-w")
 _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords")
@@ -39,22 +39,6 @@ def _source(name):
         program, "read_source", lambda name: REPLACED[name] if name in REPLACED else _shipped(name)
     ):
         return program.expanded.__wrapped__(name)
-
-
-def _call(launch, alpha_type):
-    """The call of the launch's kernel, with 64-bit words as arguments."""
-    words = []
-    for i, arg in enumerate(launch.args):
-        if isinstance(arg, np.generic):
-            words.append(f"({'int' if arg.itemsize == 4 else 'long'})args[{i}]")
-        elif arg in ("alpha", "beta"):
-            narrow = alpha_type in ("float", "uint")
-            words.append(f"as_{alpha_type}(({'uint' if narrow else 'ulong'})args[{i}])")
-        elif arg.endswith("_offset"):
-            words.append(f"(long)args[{i}]")
-        else:
-            words.append(f"(__global void *)args[{i}]")
-    return f"{launch.kernel}({', '.join(words)});"
 
 
 def _library(wanted, call, folder):
@@ -98,17 +82,15 @@ def copied(work, arrays, folder, stops=True):
 def _run(work, arrays, folder, stops=False):
     counters, counted = ("emu_copied", "emu_read"), (0, 0)
     spaces = {w.symbol: np.full(-(-w.nbytes // 4) + 32, np.nan, np.float32) for w in work.workspace}
-    alpha_type = _SCALARS[arrays["alpha"].dtype.str[1:]]
+    arrays = {name: np.asarray(x) for name, x in arrays.items()}
     for launch in work.launches:
         words = np.zeros(len(launch.args), np.uint64)
         for i, arg in enumerate(launch.args):
             if isinstance(arg, np.generic):
                 words[i] = int(arg) % 2**64
-            elif arg in ("alpha", "beta"):
-                words[i : i + 1].view(arrays[arg].dtype)[0] = arrays[arg]
             elif not arg.endswith("_offset"):
                 words[i] = (arrays[arg] if arg in arrays else spaces[arg]).ctypes.data
-        library = _library(launch.program, _call(launch, alpha_type), folder)
+        library = _library(launch.program, entry.call(launch), folder)
         size = launch.local_size[0]
         rows, layers = (*launch.global_size[1:], 1, 1)[:2]
         ctypes.c_int.in_dll(library, "emu_stops").value = int(stops)

@@ -104,3 +104,12 @@ EPYC_INTEL = replace(
     driver_version="2026.22.10.0.01_160000",
     local_mem_size=1 << 18,
 )
+
+# An Arm CPU: vectors of 128 bits (Neon).
+NEON = replace(
+    EPYC_POCL,
+    name="neoverse-n1",
+    compute_units=4,
+    local_mem_size=1 << 19,
+    float_vector_width=4,
+)

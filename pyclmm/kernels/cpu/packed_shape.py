@@ -17,8 +17,10 @@ from ..interface import round_up
 
 # Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits. The
 # accumulators, a row of B and one number of A must fit the registers: 32 of 512 bits, 16 of 256 bits, and
-# 32 (Neon) or 16 (SSE) of 128 bits.
-_REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (8, 2), (8, 3))}
+# 32 (Neon) or 16 (SSE) of 128 bits. For Neon, compilers read numbers of A ahead, so that more than four rows
+# spill (docs/kernels/packed.md).
+_REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (4, 2))}
+_NARROW_TILES = {512: (8, 1), 256: (8, 1), 128: (4, 1)}  # where one vector covers a row of out
 _SUM_BYTES = 1 << 17  # of sums that a work-group keeps: an eighth to a half of a core's second-level cache
 _LATER_TILE = 0.05  # a later tile of the list counts as slower by this, if nothing else tells them apart
 # Steps of K between two updates of the same sums: with B in panels; with B in place; in place with rows that
@@ -64,8 +66,8 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     reals = planes(problem)
     lanes = bits // 8 // real_size(problem)
     found = _REGISTER_TILES[bits]
-    if problem.n * reals <= lanes:  # one vector covers a row of out
-        found = ((8, 1), *found)
+    if problem.n * reals <= lanes:
+        found = (_NARROW_TILES[bits], *found)
     tiles = [
         _tile(rows // reals, vectors * lanes // reals, lanes, problem, device) for rows, vectors in found
     ]

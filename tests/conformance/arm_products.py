@@ -1,0 +1,340 @@
+"""`packed` and `matvec` on an emulated Arm processor: small products, judged as on every other device.
+
+    pytest tests/conformance/arm_products.py        (`make offline`)
+
+The launches are those that the families give for a device with vectors of 128 bits.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pyclmm import TileConfig
+from pyclmm.kernels import kernel_named
+from pyclmm.opencl.host_memory import Span
+from pyclmm.opencl.launches import complete
+from pyclmm.problem.canonical import Epilogue, checked_gemm
+from pyclmm.problem.dtypes import dtype_of
+from pyclmm.problem.gemm import ACTIVATIONS, Operand, alignment
+from tests.simulators import arm
+from tests.support.cases import is_positive_zero, numbers, small_integers, zero_products
+from tests.support.made_up import NEON
+from tests.support.oracle import gemm as expected
+
+from .offline import compile_jobs
+from .resources import register_tiles, tile_job
+
+PACKED, MATVEC = kernel_named("packed"), kernel_named("matvec")
+ODD = TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4)
+PACKING = [(("pack_a", a), ("pack_b", b)) for a, b in itertools.product((0, 1), repeat=2)]
+
+
+@pytest.fixture(scope="session", params=["neoverse-n1"])
+def emulator(request, tmp_path_factory):
+    arm.demand_tools()
+    return arm.Emulator(request.param, tmp_path_factory.mktemp(request.param))
+
+
+on_both = pytest.mark.parametrize("emulator", arm.PROCESSORS, indirect=True)
+
+
+def operand(x):
+    address = x.__array_interface__["data"][0]
+    return Operand(x.shape, x.strides, x.dtype, alignment(x.itemsize, address))
+
+
+class Subject:
+    """A kernel family on an emulated processor; it is called like pyclmm.gemm."""
+
+    def __init__(self, emulator, family):
+        self.emulator, self.family = emulator, family
+
+    def __call__(
+        self, a, b, c=None, *, alpha=1, beta=0, bias=None, activation=None, out=None, config=None, **how
+    ):
+        c_given, bias_given = (None if x is None else operand(x) for x in (c, bias))
+        epilogue = Epilogue(c_given, bias_given, activation, reads_c=beta != 0)
+        given_out = None if out is None else operand(out)
+        call = checked_gemm(
+            operand(a), operand(b), out=given_out, epilogue=epilogue, alpha_is_zero=alpha == 0, **how
+        )
+        out = np.zeros(call.shape, call.dtype) if out is None else out
+        problem = call.problem
+        assert self.family.supports(problem, NEON) is None
+        config = config or self.family.configs(problem, NEON)[0]
+        assert not self.family.violations(problem, config, NEON)
+        work = complete(call, self.family.launches(problem, config, NEON))
+        a, b = (b, a) if call.swapped else (a, b)
+        given = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
+        spans = {name: Span.around(x) for name, x in given.items() if x is not None and x.size}
+        offsets = {f"{name}_offset": spans[name].start if name in spans else 0 for name in given}
+        scalars = {"alpha": alpha, "beta": beta}
+        arrays = {n: np.full(1, x, dtype_of(problem.acc_type)).view(np.uint8) for n, x in scalars.items()}
+        arrays |= {name: span.memory for name, span in spans.items()}
+        sizes = {name: x.itemsize for name, x in given.items() if x is not None}
+        after = self.emulator.run(work, arrays, offsets, sizes)
+        spans["out"].memory[...] = after
+        return out
+
+
+@pytest.fixture
+def packed(emulator):
+    return Subject(emulator, PACKED)
+
+
+@pytest.fixture
+def matvec(emulator):
+    return Subject(emulator, MATVEC)
+
+
+def integers(rng, shape, dtype):
+    """Small integers, complex ones for a complex *dtype*."""
+    real = small_integers(rng, shape, dtype)
+    return real + 1j * small_integers(rng, shape, dtype) if np.dtype(dtype).kind == "c" else real
+
+
+def stored(x, trans):
+    """The array that op turns into *x*."""
+    return np.ascontiguousarray(x if trans == "N" else x.swapaxes(-1, -2))
+
+
+SHAPES = [(3, 4, 4), (2, 3, 5), (7, 9, 21), (20, 17, 30), (5, 60, 70), (1, 9, 3), (4, 5, 0), (37, 29, 41)]
+
+
+# ---- packed ------------------------------------------------------------------------------------
+
+
+@on_both
+@pytest.mark.parametrize("split_k", [1, 3])
+@pytest.mark.parametrize("packing", PACKING, ids=["in_place", "pack_b", "pack_a", "pack_both"])
+def test_every_packing_and_split_is_exact(packed, packing, split_k, rng):
+    config = replace(ODD, options=packing, split_k=split_k)
+    for m, n, k in SHAPES:
+        a, b = integers(rng, (m, k), "f4"), integers(rng, (k, n), "f4")
+        assert np.array_equal(packed(a, b, config=config), a @ b), (m, n, k)
+
+
+def shapes_around(config, in_place):
+    """(M, N, K) at the register tile's size and beside it. Operands smaller than a tile are always packed."""
+    tm, tn = config.tm, config.tn
+    found = [(tm, tn, 16), (tm + 1, tn + 1, 15), (3 * tm + 1, 2 * tn + 1, 35)]
+    return found if in_place else [*found, (tm - 1, tn - 1, 17), (1, tn, 9), (2 * tm, 1, 4)]
+
+
+@on_both
+@pytest.mark.parametrize("packing", PACKING[::3], ids=["in_place", "pack_both"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
+def test_every_tile_that_is_offered_is_exact(packed, dtype, packing, rng):
+    for tile in register_tiles(np.dtype(dtype).name):
+        config = replace(tile, options=packing)
+        for m, n, k in shapes_around(config, in_place=packing == PACKING[0]):
+            a, b = integers(rng, (m, k), dtype), integers(rng, (k, n), dtype)
+            assert np.array_equal(packed(a, b, config=config), a @ b), (config, m, n, k)
+
+
+@pytest.mark.parametrize("trans", ["NT", "TN", "TT", "CN", "TC"])
+def test_transposes_are_exact(packed, trans, rng):
+    """Also in a stack, with alpha, C and bias, and with a column-major result."""
+    dtype = "c8" if "C" in trans else "f4"
+    for m, n, k in [(5, 17, 33), (19, 12, 2), (8, 6, 40)]:
+        left, right = integers(rng, (2, m, k), dtype), integers(rng, (k, n), dtype)
+        a, b = stored(left, trans[0]), stored(right, trans[1])
+        a, b = a.conj() if trans[0] == "C" else a, b.conj() if trans[1] == "C" else b
+        c, bias = integers(rng, (2, m, n), dtype), integers(rng, (m, 1), dtype)
+        how = {"trans_a": trans[0], "trans_b": trans[1]}
+        assert np.array_equal(packed(a, b, **how), left @ right), (m, n, k)
+        got = packed(a, b, c, alpha=-2, beta=3, bias=bias, **how)
+        assert np.array_equal(got, -2 * (left @ right) + 3 * c + bias), (m, n, k)
+        column_major = np.full((n, m), 7, dtype).T
+        packed(a[1], b, out=column_major, **how)
+        assert np.array_equal(column_major, left[1] @ right), (m, n, k)
+
+
+@pytest.mark.parametrize(("left", "right"), [((4,), (4,)), ((), (5,)), ((5,), ()), ((3, 1), (1, 2))])
+def test_stacks_are_exact(packed, left, right, rng):
+    a, b = integers(rng, (*left, 5, 6), "f4"), integers(rng, (*right, 6, 13), "f4")
+    for packing in PACKING:
+        assert np.array_equal(packed(a, b, config=replace(ODD, options=packing)), a @ b)
+
+
+@pytest.mark.parametrize(
+    "name", ["int8", "uint64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+)
+def test_every_way_to_store_and_sum_elements_is_exact(packed, name, rng):
+    dtype = dtype_of(name)
+    for m, n, k in [(9, 11, 17), (16, 24, 8)]:
+        a, b, c = (integers(rng, s, dtype) for s in ((m, k), (k, n), (m, n)))
+        want = numpys(a, b)
+        assert np.array_equal(packed(a, b, dtype=dtype), want.astype(dtype)), (m, n, k)
+        got = packed(a, b, c, alpha=2, beta=3, dtype=dtype)
+        assert np.array_equal(got, (2 * want + 3 * c.astype(want.dtype)).astype(dtype)), (m, n, k)
+
+
+def numpys(a, b):
+    """The product of small numbers, in a type that NumPy multiplies."""
+    wide = np.int64 if a.dtype.kind in "iu" else np.complex128 if a.dtype.kind == "c" else np.float64
+    return a.astype(wide) @ b.astype(wide)
+
+
+def test_every_float16_is_converted_exactly(packed):
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:, None]
+    got = packed(x, np.ones((1, 4), np.float16))
+    assert np.array_equal(got, np.repeat(x, 4, axis=1), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_results_of_16_bits_are_rounded_to_nearest_even(packed, name, rng):
+    dtype = dtype_of(name)
+    a, b = numbers(rng, (20, 30), "f4"), numbers(rng, (30, 17), "f4")
+    out = np.zeros((20, 17), dtype)
+    packed(a, b, out=out, dtype=np.float32)
+    expected(a, b).check(out, summed=np.float32)
+    ties = np.array([[1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 2.0**-25, np.nan]], "f4")
+    out = np.zeros((1, 6), dtype)
+    packed(np.ones((1, 1), "f4"), ties, out=out, dtype=np.float32)
+    assert np.array_equal(out, ties.astype(dtype), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
+def test_error_bound(packed, dtype, rng):
+    """A long K is cut into ranges whose sums are added by a second launch."""
+    for m, n, k in [(33, 35, 67), (5, 4, 1000), (12, 9, 3000), (1, 17, 300), (18, 1, 129)]:
+        a, b, c = (numbers(rng, s, dtype) for s in ((m, k), (k, n), (m, n)))
+        expected(a, b).check(packed(a, b), (m, n, k))
+        want = expected(a, b, c, alpha=0.7, beta=1.3)
+        want.check(packed(a, b, c, alpha=0.7, beta=1.3), (m, n, k))
+
+
+def test_its_own_choice_adds_partial_sums(packed, rng):
+    """What test_error_bound relies on."""
+    problem = checked_gemm(*(operand(np.zeros(s, "f4")) for s in ((12, 3000), (3000, 9)))).problem
+    assert PACKED.configs(problem, NEON)[0].split_k > 1
+
+
+# ---- what must hold besides --------------------------------------------------------------------
+
+EPILOGUES = [
+    (activation, ("row", "column", "none", "one")[i % 4], ("f4", "f8", "f2")[i % 3], (0.5, 0)[i % 2])
+    for i, activation in enumerate(ACTIVATIONS[1:])
+]
+
+
+@pytest.mark.parametrize(("activation", "bias", "dtype", "beta"), EPILOGUES)
+def test_epilogues(packed, activation, bias, dtype, beta, rng):
+    m, n, k = 11, 9, 6
+    a, b, c = (numbers(rng, s, dtype) for s in ((m, k), (k, n), (m, n)))
+    shape = {"none": None, "row": (n,), "column": (m, 1), "one": (1, 1)}[bias]
+    given = None if shape is None else numbers(rng, shape, dtype)
+    call = {"alpha": 0.7, "beta": beta, "bias": given, "activation": activation}
+    expected(a, b, c, **call).check(packed(a, b, c, **call))
+
+
+def test_the_rest_of_the_memory_stays_as_it_was(packed, matvec, rng):
+    """Padding of the result's rows, the rows before and behind it. arm.py checks all other memory."""
+    for subject, m, n in ((packed, 13, 11), (matvec, 13, 1), (matvec, 1, 13)):
+        for packing in PACKING if subject is packed else [None]:
+            a, b = numbers(rng, (m, 19), "f4"), numbers(rng, (19, n), "f4")
+            memory = np.full((m + 2, n + 5), 7, "f4")
+            out = memory[1:-1, 2:-3]
+            config = None if packing is None else replace(ODD, options=packing)
+            subject(a, b, out=out, config=config)
+            expected(a, b).check(out)
+            memory[1:-1, 2:-3] = 7
+            assert (memory == 7).all()
+
+
+def test_padding_of_operands_is_not_read(packed, rng):
+    for m, n, k in ((9, 10, 11), (3, 4, 16)):
+        a, b = np.full((m + 2, k + 5), np.nan, "f4"), np.full((k + 2, n + 3), np.nan, "f4")
+        a[1:-1, 2:-3], b[1:-1, 1:-2] = integers(rng, (m, k), "f4"), integers(rng, (k, n), "f4")
+        left, right = a[1:-1, 2:-3], b[1:-1, 1:-2]
+        for packing in PACKING:
+            assert np.array_equal(packed(left, right, config=replace(ODD, options=packing)), left @ right)
+
+
+def test_beta_zero_never_reads_c_and_alpha_zero_never_a_and_b(packed, matvec, rng):
+    for subject, m, n in ((packed, 9, 9), (matvec, 9, 1)):
+        a, b, c = numbers(rng, (m, 7), "f4"), numbers(rng, (7, n), "f4"), np.full((m, n), np.nan, "f4")
+        expected(a, b).check(subject(a, b, c, beta=0))
+        expected(a, b).check(subject(a, b, out=c), "out full of NaN")
+        c = numbers(rng, (m, n), "f4")
+        nothing = np.full_like(a, np.nan), np.full_like(b, np.inf)
+        assert np.array_equal(subject(*nothing, c, alpha=0, beta=1), c)
+
+
+def test_nan_and_infinity_go_where_ieee_says(packed, rng):
+    a, b = integers(rng, (9, 10), "f4"), np.ones((10, 9), "f4")
+    a[2, 3], a[4, 5], b[3, 8], a[0, 3] = np.nan, np.inf, -np.inf, 0
+    with np.errstate(invalid="ignore"):
+        want = (a.astype("f8")[:, :, None] * b.astype("f8")[None]).sum(1)
+    assert np.array_equal(packed(a, b), want.astype("f4"), equal_nan=True)
+
+
+def test_denormals_and_the_sign_of_zero(packed, matvec):
+    tiny = np.float32(2.0**-149)
+    a = np.array([[tiny, 0], [-0.0, -0.0], [tiny, tiny]], "f4")
+    b = np.array([[1, 2, -0.0], [0, 2, -1]], "f4")
+    assert np.array_equal(packed(a, b), a @ b)
+    for subject, m, n, k in ((packed, 7, 5, 3), (packed, 17, 18, 33), (matvec, 1, 9, 9), (matvec, 6, 1, 3)):
+        for x, y in zero_products(m, n, k):
+            assert is_positive_zero(subject(x, y)), (m, n, k)
+
+
+def test_operands_that_kernels_do_not_read_are_copied(packed, rng):
+    a, b = integers(rng, (9, 14), "i2")[:, ::2], integers(rng, (7, 10), "f4").T.copy().T
+    out = np.zeros((10, 18), "f8").T[::2]
+    packed(a, b, out=out)
+    assert np.array_equal(out, a @ b)
+
+
+# ---- matvec ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "u4"])
+def test_matvec_reads_either_operand_along_either_axis(matvec, dtype, rng):
+    """A K of 300 is cut into ranges. 5000 sums do not fit local memory."""
+    for length, k, order in [
+        *itertools.product((1, 9, 40), (8, 65, 300), "CF"),
+        (5000, 9, "C"),
+        (5000, 9, "F"),
+    ]:
+        w, x = integers(rng, (length, k), dtype), integers(rng, (k,), dtype)
+        w = np.asarray(w, order=order)
+        assert np.array_equal(matvec(w, x), w @ x), (length, k, order)
+        assert np.array_equal(matvec(x, w.T), x @ w.T), (length, k, order)
+
+
+@pytest.mark.parametrize("trans", ["N", "T", "C"])
+def test_a_complex_matvec_is_exact_conjugated_or_not(matvec, trans, rng):
+    ops = {"N": lambda x: x, "T": lambda x: x.T, "C": lambda x: x.conj().T}
+    for length, k in itertools.product((9, 40), (8, 65)):
+        row, matrix = integers(rng, (1, k), "c8"), integers(rng, (length, k), "c8")
+        w = matrix if trans != "N" else np.ascontiguousarray(matrix.T)
+        for row_trans in "NC":
+            x = row if row_trans == "N" else np.ascontiguousarray(row.conj().T)
+            assert np.array_equal(matvec(x, w, trans_a=row_trans, trans_b=trans), row @ ops[trans](w))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
+def test_error_bound_of_matvec(matvec, dtype, rng):
+    for m, n, k in [(1, 200, 300), (150, 1, 67), (3, 1, 1000), (1, 1, 500)]:
+        a, b, c = (numbers(rng, s, dtype) for s in ((m, k), (k, n), (m, n)))
+        want = expected(a, b, c, alpha=0.7, beta=1.3)
+        want.check(matvec(a, b, c, alpha=0.7, beta=1.3), (m, n, k))
+
+
+# ---- the registers -----------------------------------------------------------------------------
+
+
+@on_both
+def test_a_tile_with_too_many_sums_is_seen_to_spill(emulator):
+    """24 sums of the 8 x 3 tile, eight numbers of A and three vectors of B do not fit 32 registers."""
+    job = tile_job(emulator.processor, "float32", replace(ODD, bm=8, bn=12, tm=8, tn=12, options=PACKING[0]))
+    (row,) = compile_jobs([job])
+    assert not row.error
+    assert row.resources.registers == 32
+    assert row.resources.spilled > 0

@@ -1,0 +1,164 @@
+"""Runs kernels for CPUs on an Arm processor that qemu emulates.
+
+clang 15 compiles OpenCL C with the builtins of arm_builtins.h, lld links it to a shared library, and
+arm_player.c plays the launches. All memory is one file, so whatever a kernel writes is seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyclmm.kernels.interface import Launch, Program, Work
+from pyclmm.opencl import program
+from tests.conformance import compilers
+from tests.conformance.implementations import ARM_LIBC, DEBIAN, DEBIAN_LIB, DEBIAN_PACKAGES
+from tests.simulators import entry
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+HERE = Path(__file__).parent
+QEMU = DEBIAN / "usr/bin/qemu-aarch64"
+# What clang compiles for, and the processor that qemu emulates: one with no more than these instructions.
+PROCESSORS = {"armv8-a": "cortex-a57", "neoverse-n1": "neoverse-n1"}
+CANARY = 4096  # bytes between arrays; as NaN and as -1 they spoil what reads them
+_LINE = 64  # bytes; no array is aligned to more than its elements
+_LIMIT_S = 60
+
+
+def demand_tools() -> None:
+    """Raise FileNotFoundError unless what compiles, links and runs is here."""
+    needed = (QEMU, ARM_LIBC / "lib/crt1.o", DEBIAN / "usr/bin/clang-15", DEBIAN / "usr/bin/ld.lld-19")
+    if missing := [str(path) for path in needed if not path.exists()]:
+        raise FileNotFoundError(
+            f"no {', '.join(missing)}: `make offline` fetches them from Debian 12 (x86_64), or unpack "
+            f"{', '.join(DEBIAN_PACKAGES)} and their dependencies to {DEBIAN}"
+        )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array is in the image: bytes [start, start + nbytes)."""
+
+    start: int
+    nbytes: int
+
+
+class Image:
+    """The memory of a run. Bytes that belong to no array are 0xFF."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = [b"\xff" * CANARY]
+        self._nbytes = CANARY
+
+    def add(self, content: bytes, off_line: int) -> Place:
+        """Append *content*, starting *off_line* bytes after a multiple of 64."""
+        gap = -self._nbytes % _LINE + off_line
+        place = Place(self._nbytes + gap, len(content))
+        self._parts += [b"\xff" * gap, content, b"\xff" * CANARY]
+        self._nbytes += gap + len(content) + CANARY
+        return place
+
+    def content(self) -> bytes:
+        return b"".join(self._parts)
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """Compiles for *processor*, one of PROCESSORS, and keeps the results in *folder*."""
+
+    processor: str
+    folder: Path
+
+    def run(
+        self,
+        work: Work,
+        arrays: Mapping[str, Bytes],
+        offsets: Mapping[str, int],
+        sizes: Mapping[str, int],
+    ) -> Bytes:
+        """Run all launches of *work* and return the bytes of "out".
+
+        *arrays* are the bytes of what arguments point to, by name; alpha and beta too. *sizes*: an array is
+        aligned to so many bytes and no more; to 64 if it is not there. *offsets* are the other arguments.
+        Raises AssertionError if the program fails, or if a byte has changed that belongs neither to "out" nor
+        to workspace.
+        """
+        image, places = Image(), {}
+        for name, x in (arrays | dict(work.tables)).items():
+            places[name] = image.add(x.tobytes(), sizes.get(name, 0))
+        for space in work.workspace:
+            fill = b"\0" if space.zeroed else b"\xff"
+            places[space.symbol] = image.add(fill * space.nbytes, 0)
+        before = np.frombuffer(image.content(), np.uint8)
+        path = self.folder / "image"
+        path.write_bytes(before.tobytes())
+        lines = [self._line(work, launch, places, offsets) for launch in work.launches]
+        self._play(path, "".join(lines))
+        after = np.fromfile(path, np.uint8)
+        self._check_rest(before, after, [places["out"], *(places[space.symbol] for space in work.workspace)])
+        return after[places["out"].start :][: places["out"].nbytes]
+
+    def _check_rest(self, before: Bytes, after: Bytes, written: list[Place]) -> None:
+        same = before == after
+        for place in written:
+            same[place.start : place.start + place.nbytes] = True
+        assert same.all(), f"bytes {np.flatnonzero(~same)[:8]} changed, which no kernel may write"
+
+    def _play(self, image: Path, script: str) -> None:
+        command = [QEMU, "-cpu", PROCESSORS[self.processor], "-L", ARM_LIBC, _player(self.folder), image]
+        env = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB)}
+        done = subprocess.run(
+            command, input=script, capture_output=True, text=True, check=False, env=env, timeout=_LIMIT_S
+        )
+        assert done.returncode == 0, f"qemu ended with status {done.returncode}: {done.stderr}"
+
+    def _line(
+        self, work: Work, launch: Launch, places: Mapping[str, Place], offsets: Mapping[str, int]
+    ) -> str:
+        kernels = tuple(
+            dict.fromkeys((x.kernel, entry.call(x)) for x in work.launches if x.program == launch.program)
+        )
+        sizes = [*launch.global_size, 1, 1][:3] + [*launch.local_size, 1, 1][:3]
+        words = [_word(arg, places, offsets) for arg in launch.args]
+        library = self._library(launch.program, kernels)
+        return " ".join([str(library), f"entry_{launch.kernel}", *map(str, sizes), *words]) + "\n"
+
+    def _library(self, wanted: Program, kernels: tuple[tuple[str, str], ...]) -> Path:
+        """*wanted* with a function entry_<kernel> for each kernel, which takes its arguments as words."""
+        entries = [f"void entry_{name}(__global ulong *args)\n{{\n  {text}\n}}" for name, text in kernels]
+        text = "\n".join([BUILTINS, program.expanded(wanted.source), *entries])
+        options = program.build_options(wanted)
+        digest = hashlib.sha256(f"{self.processor} {options} {text}".encode()).hexdigest()[:20]
+        source = self.folder / f"{digest}.cl"
+        library = source.with_suffix(".so")
+        if not library.exists():
+            source.write_text(text)
+            compilers.arm_library(self.processor, source, options)
+        return library
+
+
+BUILTINS = (HERE / "arm_builtins.h").read_text(encoding="utf-8")
+
+
+@cache
+def _player(folder: Path) -> Path:
+    """arm_player.c, compiled. The plain processor's runs on all."""
+    built = folder / "player"
+    compilers.arm_program("armv8-a", HERE / "arm_player.c", built)
+    return built
+
+
+def _word(arg: np.generic | str, places: Mapping[str, Place], offsets: Mapping[str, int]) -> str:
+    """An argument in a line of arm_player.c's script. For an array that no kernel reads any place will do."""
+    if isinstance(arg, np.generic):
+        return f"v{int(arg) % 2**64}"
+    if arg.endswith("_offset"):
+        return f"v{offsets[arg] % 2**64}"
+    return f"p{places.get(arg, places['out']).start}"
