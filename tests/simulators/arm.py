@@ -24,10 +24,12 @@ from tests.simulators import entry
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 HERE = Path(__file__).parent
+BUILTINS = (HERE / "arm_builtins.h").read_text(encoding="utf-8")
 QEMU = DEBIAN / "usr/bin/qemu-aarch64"
 # What clang compiles for, and the processor that qemu emulates: one with no more than these instructions.
 PROCESSORS = {"armv8-a": "cortex-a57", "neoverse-n1": "neoverse-n1"}
 CANARY = 4096  # bytes between arrays; as NaN and as -1 they spoil what reads them
+_UNREAD = ("a", "b", "c", "bias")  # arguments that are not always there, as no kernel reads them then
 _LINE = 64  # bytes; no array is aligned to more than its elements
 _LIMIT_S = 60
 
@@ -144,9 +146,6 @@ class Emulator:
         return library
 
 
-BUILTINS = (HERE / "arm_builtins.h").read_text(encoding="utf-8")
-
-
 @cache
 def _player(folder: Path) -> Path:
     """arm_player.c, compiled. The plain processor's runs on all."""
@@ -156,9 +155,10 @@ def _player(folder: Path) -> Path:
 
 
 def _word(arg: np.generic | str, places: Mapping[str, Place], offsets: Mapping[str, int]) -> str:
-    """An argument in a line of arm_player.c's script. For an array that no kernel reads any place will do."""
+    """An argument in arm_player.c's script. For an array that no kernel reads, any place will do."""
     if isinstance(arg, np.generic):
         return f"v{int(arg) % 2**64}"
     if arg.endswith("_offset"):
         return f"v{offsets[arg] % 2**64}"
-    return f"p{places.get(arg, places['out']).start}"
+    place = places["out"] if arg in _UNREAD and arg not in places else places[arg]
+    return f"p{place.start}"
