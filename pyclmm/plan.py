@@ -313,10 +313,14 @@ class Matmul(Generic[ArrayT]):
         planned: dict[str, Any] = {layout[0]: layout[1:] for layout in its_layouts}
         given: dict[str, Any] = {layout[0]: layout[1:] for layout in layouts}
         for name in dict.fromkeys([*planned, *given]):
-            if planned.get(name) != given.get(name):
+            if name not in planned:
+                return f"{name} is not what the plan was made for: it has none; make one with {name}="
+            if name not in given:
+                return f"{name} is missing: the plan was made with it; pass it, or make a plan without"
+            if planned[name] != given[name]:
                 return (
                     f"{name} is not what the plan was made for: it has (shape, strides, dtype, ...) "
-                    f"{given.get(name)}, the plan {planned.get(name)}; make a plan for it"
+                    f"{given[name]}, the plan {planned[name]}; make a plan for it"
                 )
         return "out overlaps other operands than it did when the plan was made; make a plan for that"
 

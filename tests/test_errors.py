@@ -370,6 +370,14 @@ def test_a_plan_refuses_what_it_was_not_made_for(operands, texts):
     assert "make a plan for it" in str(caught.value)
 
 
+def test_a_plan_refuses_operands_that_it_has_not_and_misses_those_that_it_has():
+    out = ones(3, 5)
+    with pytest.raises(errors.ArgumentError, match="out is not .* it has none; make one with out="):
+        pyclmm.Matmul(A, B)(A, B, out=out)
+    with pytest.raises(errors.ArgumentError, match="out is missing: .* pass it"):
+        pyclmm.Matmul(A, B, out=out)(A, B)
+
+
 def test_a_plan_refuses_an_overlap_that_it_was_not_made_for():
     square, out = ones(4, 4), ones(4, 4)
     planned = pyclmm.Matmul(square, square, out=out)
