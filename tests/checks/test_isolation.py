@@ -167,31 +167,44 @@ def test_a_compiler_that_hangs_is_ended(monkeypatch, risky, sabotage):
         call.check_works()
 
 
-# The first child that compiles hangs.
-HANGS_ONCE = "if not os.path.exists({mark!r}): open({mark!r}, 'x').close(); time.sleep(600)"
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    """The time in seconds since 1970, in a list. A trial ends after 2 seconds of the real one."""
+    """The time in seconds since 1970, in a list."""
     now = [1.8e9]
     monkeypatch.setattr(selfcheck, "_now", lambda: now[0])
-    monkeypatch.setattr(isolation, "LIMIT", 2.0)
     return now
 
 
+@pytest.fixture
+def hangs(monkeypatch, sabotage):
+    """A function: in the first *trials* the driver hangs, and their limit is short. Then it does *action*."""
+    real, limit = isolation._asked, isolation.LIMIT
+
+    def install(trials, action="pass"):
+        left = [trials]
+
+        def ask(*args):
+            monkeypatch.setattr(isolation, "LIMIT", 2.0 if left[0] else limit)
+            sabotage("time.sleep(600)" if left[0] else action)
+            left[0] = max(0, left[0] - 1)
+            return real(*args)
+
+        monkeypatch.setattr(isolation, "_asked", ask)
+
+    return install
+
+
 @pytest.mark.parametrize("process", ["the same", "a new one"])
-def test_a_time_out_is_tried_again_after_a_day(monkeypatch, risky, sabotage, asked, clock, process):
+def test_a_time_out_is_tried_again_after_a_day(monkeypatch, risky, hangs, asked, clock, process):
     def again():
         api._plans.clear() if process == "the same" else as_a_new_process(monkeypatch)
         call.check_works()
 
-    sabotage("time.sleep(600)")
+    hangs(2)
     call = Call()
     with pytest.warns(pyclmm.KernelWarning, match="tiled: .*did not end within 2 seconds"):
         call.check_works()
     assert {(x["kernel"], x["timed_out"]) for x in kept(risky)} == {("tiled", 1.8e9), ("naive", None)}
-    sabotage("pass")  # what held the compiler up is over
     clock[0] += 86_399.0
     with pytest.warns(pyclmm.KernelWarning, match="tiled: .*did not end within 2 seconds"):
         again()
@@ -202,22 +215,21 @@ def test_a_time_out_is_tried_again_after_a_day(monkeypatch, risky, sabotage, ask
     assert ("tiled", None, None) in [(x["kernel"], x["reason"], x["timed_out"]) for x in kept(risky)]
 
 
-def test_a_time_out_of_the_future_is_tried_again(monkeypatch, risky, sabotage, asked, clock):
+def test_a_time_out_of_the_future_is_tried_again(monkeypatch, risky, hangs, asked, clock):
     """The clock was wrong when the verdict was kept."""
-    sabotage("time.sleep(600)")
+    hangs(2)
     call = Call()
     with pytest.warns(pyclmm.KernelWarning, match="did not end"):
         call()
-    sabotage("pass")
     clock[0] -= 1.0
     as_a_new_process(monkeypatch)
     call.check_works()
     assert len(asked) == 3
 
 
-def test_one_time_out_alone_bans_nothing(monkeypatch, risky, sabotage, asked, clock, tmp_path, recwarn):
+def test_one_time_out_alone_bans_nothing(risky, hangs, asked, recwarn):
     """The driver's caches are not suspected either: what was waited for may be somebody else's lock."""
-    sabotage(HANGS_ONCE.format(mark=str(tmp_path / "hung")))
+    hangs(1)
     Call(kernel="tiled").check_works()
     assert len(asked) == 2
     assert [(x["kernel"], x["reason"]) for x in kept(risky)] == [("tiled", None)]
@@ -225,8 +237,8 @@ def test_one_time_out_alone_bans_nothing(monkeypatch, risky, sabotage, asked, cl
     assert not [w for w in recwarn if issubclass(w.category, pyclmm.CacheWarning | pyclmm.KernelWarning)]
 
 
-def test_a_time_out_and_a_crash_ban_for_a_day_only(risky, sabotage, clock, tmp_path):
-    sabotage(HANGS_ONCE.format(mark=str(tmp_path / "hung")) + "\n    os.abort()")
+def test_a_time_out_and_a_crash_ban_for_a_day_only(risky, hangs, clock):
+    hangs(1, "os.abort()")
     with pytest.warns(pyclmm.KernelWarning, match="tiled: .*SIGABRT"):
         Call().check_works()
     assert {(x["kernel"], x["timed_out"]) for x in kept(risky)} == {("tiled", 1.8e9), ("naive", None)}

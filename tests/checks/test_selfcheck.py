@@ -53,9 +53,15 @@ def fresh(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def queue():
+def new_context():
+    """A fixture of its own, because Intel's CPU runtime frees a context that only a queue holds."""
+    return cl.Context([default_queue().device])
+
+
+@pytest.fixture
+def queue(new_context):
     """A queue of a new context, in which no program is built yet."""
-    return cl.CommandQueue(cl.Context([default_queue().device]))
+    return cl.CommandQueue(new_context)
 
 
 def tamper(monkeypatch, file, right, wrong):
