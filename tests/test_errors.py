@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pyopencl as cl
@@ -92,6 +94,16 @@ BAD_CALLS = {
         lambda: pyclmm.matmul(A, B, out=read_only(3, 5)),
         errors.ArgumentError,
         ["out is read-only", "writeable"],
+    ),
+    "out is a scalar": (  # there is no memory to write to
+        lambda: pyclmm.matmul(A[0], B[:, 0], out=np.float32(7)),
+        errors.DTypeError,
+        ["out is a float32", "NumPy array"],
+    ),
+    "axis beyond C's integers": (
+        lambda: pyclmm.matmul(A, B, axes=[(0, 10**30), (0, 1), (0, 1)]),
+        errors.ShapeError,
+        ["axes is [(0, 1000", "(-2, -1)"],
     ),
     "out is a list": (lambda: pyclmm.matmul(A, B, out=[]), errors.DTypeError, ["out is a list"]),
     "out drops imaginary parts": (
@@ -210,6 +222,46 @@ BAD_CALLS = {
         lambda: pyclmm.gemm(A, B, alpha="1"),
         errors.DTypeError,
         ["alpha is a str", "number"],
+    ),
+    "alpha is a fraction": (
+        lambda: pyclmm.gemm(A, B, alpha=Fraction(1, 2)),
+        errors.DTypeError,
+        ["alpha is a Fraction", "int, float or complex"],
+    ),
+    "beta is a decimal": (
+        lambda: pyclmm.gemm(A, B, ones(3, 5), beta=Decimal("0.5")),
+        errors.DTypeError,
+        ["beta is a Decimal", "int, float or complex"],
+    ),
+    "alpha beyond float64": (
+        lambda: pyclmm.gemm(A, B, alpha=10**400),
+        errors.ArgumentError,
+        ["alpha is an integer of 1329 bits", "float32", "at most 1.7e308"],
+    ),
+    "alpha far beyond float64": (
+        lambda: pyclmm.gemm(A, B.astype("f8"), alpha=-(10**5000)),  # Python refuses to write it
+        errors.ArgumentError,
+        ["alpha is an integer of 16610 bits", "float64"],
+    ),
+    "beta beyond float64": (
+        lambda: pyclmm.gemm(A.astype("c8"), B, ones(3, 5), alpha=1j, beta=10**400),
+        errors.ArgumentError,
+        ["beta is an integer of 1329 bits", "complex64"],
+    ),
+    "beta beyond float64 without c": (
+        lambda: pyclmm.gemm(A, B, beta=10**5000),
+        errors.ArgumentError,
+        ["beta is an integer of 16610 bits", "pass c"],
+    ),
+    "alpha beyond float64, planned": (
+        lambda: pyclmm.Matmul(A, B, alpha=10**400),
+        errors.ArgumentError,
+        ["alpha is an integer of 1329 bits"],
+    ),
+    "alpha beyond float64, for a plan": (
+        lambda: pyclmm.Matmul(A, B)(A, B, alpha=10**400),
+        errors.ArgumentError,
+        ["alpha is an integer of 1329 bits"],
     ),
     "alpha is an array": (
         lambda: pyclmm.gemm(A, B, alpha=ones(2)),
@@ -637,7 +689,8 @@ def test_an_unknown_name_far_from_all_lists_them():
     assert str(error) == "unknown thing 'zzz': valid are 'one', 'two'"
 
 
-def test_alpha_beyond_float32_is_infinity():
-    with np.errstate(over="ignore"):
-        assert (pyclmm.gemm(A, B, alpha=1e300) == np.inf).all()
+@pytest.mark.parametrize("alpha", [1e300, 10**300])
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_alpha_beyond_float32_is_infinity(dtype, alpha):
+    assert (pyclmm.gemm(A.astype(dtype), B, alpha=alpha).real == np.inf).all()
     assert options.Options().kernel == "auto"

@@ -46,12 +46,13 @@ def complete(gemm: Gemm, product: Work) -> Work:
 
 def batch_table(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> Table:
     """Batch offsets in elements: a row for each product of the stack, a column for each array."""
-    table = np.zeros((*shape, len(strides)), np.int64)
-    for column, steps in enumerate(strides):
-        for axis, (length, step) in enumerate(zip(shape, steps, strict=True)):
-            along = np.arange(length, dtype=np.int64) * step
-            table[..., column] += along.reshape(-1, *(1,) * (len(shape) - 1 - axis))
-    return table.reshape(-1, len(strides))
+    columns = []
+    for steps in strides:
+        offsets = np.zeros(1, np.int64)
+        for length, step in zip(shape, steps, strict=True):
+            offsets = np.add.outer(offsets, np.arange(length, dtype=np.int64) * step).reshape(-1)
+        columns.append(offsets)
+    return np.stack(columns, axis=-1)
 
 
 def _renamed(arg: Arg, names: Mapping[Arg, Arg]) -> Arg:

@@ -25,6 +25,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import pyopencl as cl
+from pyopencl.characterize import has_src_build_cache
 
 from ..errors import BuildError
 from ..kernels import Program
@@ -317,11 +318,11 @@ def _rebuilt(
 
 def _compiled(context: cl.Context, source: str, options: list[str], pyopencl_keeps: bool) -> cl.Program:
     """*source*, compiled. *pyopencl_keeps*: PyOpenCL may keep the binary, for drivers that do not."""
-
+    takes_lock = pyopencl_keeps and not has_src_build_cache(context.devices[0])  # as PyOpenCL asks
     folder: Any = None if pyopencl_keeps else False  # False: none; PyOpenCL's annotation lacks it
 
     def build() -> cl.Program:
-        if pyopencl_keeps:
+        if takes_lock:
             remove_stale_locks()
         result: cl.Program = cl.Program(context, source).build(options, cache_dir=folder)
         return result

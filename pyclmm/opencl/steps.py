@@ -133,7 +133,12 @@ def _converter(acc_type: str) -> Callable[[Any], Any]:
     if acc_type.startswith("uint"):
         bits = 8 * dtype_of(acc_type).itemsize
         return lambda value: int(value) % (1 << bits)  # wraps like NumPy's integers
-    return dtype_of(acc_type).type if acc_type in COMPLEX else float
+    return partial(_to_complex, dtype_of(acc_type)) if acc_type in COMPLEX else float
+
+
+def _to_complex(dtype: np.dtype[Any], value: complex) -> Any:
+    with np.errstate(over="ignore"):  # beyond the type's range it is infinity, as a real number is
+        return dtype.type(value)
 
 
 def _sizes(

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pyopencl as cl
 import pytest
+from pyopencl.characterize import has_src_build_cache
 
 import pyclmm
 from pyclmm.opencl import disk_caches, program
@@ -163,6 +164,18 @@ def test_the_lock_of_a_process_at_work_is_waited_for(caches_on):
     disk_caches.remove_stale_locks()
     assert not lock.exists()
     other.join()
+
+
+@pytest.mark.skipif(
+    not has_src_build_cache(default_device()),
+    reason="the default device's driver keeps no programs",
+)
+def test_no_lock_is_looked_at_for_a_driver_that_keeps_its_programs(caches_on, own_caches):
+    lock = caches_on / "pyopencl-compiler-cache" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    Call(kernel="tiled").check_works()
+    assert lock.exists()
 
 
 # -- PoCL
