@@ -56,11 +56,13 @@ class Workspace:
     """Device memory that a plan owns, called "workspace:<name>" in arguments.
 
     ``zeroed``: filled with zeros when it is allocated. Later calls find what the call before left there.
+    ``copy_of``: the operand or result ("a", "b", "out") of which it holds a copy, which every kernel needs.
     """
 
     name: str
     nbytes: int
     zeroed: bool = False
+    copy_of: str = ""
 
     @property
     def symbol(self) -> str:

@@ -222,9 +222,8 @@ def _alternative(
 ) -> Alternative:
     if kernel.name in failures:
         return Alternative(kernel.name, reason=failures[kernel.name])
-    configs = select.offered(kernel, problem, device)
-    if isinstance(configs, str):
-        return Alternative(kernel.name, reason=configs)
-    config = configs[0]
+    config = select.best(kernel, problem, device)
+    if isinstance(config, str):
+        return Alternative(kernel.name, reason=config)
     note = None if kernel.automatic else "only used when it is asked for by name"
     return Alternative(kernel.name, config, kernel.estimate(problem, config, device), note)
