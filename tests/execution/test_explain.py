@@ -54,6 +54,14 @@ def test_each_other_kernel_has_a_reason_or_a_configuration():
             assert "only used when it is asked for by name" in str(other)
 
 
+def test_a_kernel_that_is_launched_several_times_is_named_once():
+    problem = problem_of(60, 60, 60)
+    choice = next(select.candidates(problem, DEVICE, "auto", tables=()))
+    launches = ["pack_b", *["pack_a", "multiply"] * 30]
+    found = explain(problem, DEVICE, choice, requested="auto", launches=launches, workspace_nbytes=0)
+    assert "61: pack_b, pack_a (30 times), multiply (30 times)\n" in str(found)
+
+
 def test_a_kernel_without_room_for_its_workspace_has_that_reason():
     small = replace(EPYC_POCL, max_mem_alloc_size=1 << 10)
     found = explained(problem_of(4096, 64, 4096, "float16"), small)
