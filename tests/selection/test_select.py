@@ -96,7 +96,7 @@ def test_a_higher_precision_is_taken_where_splitting_does_not_pay():
 
 
 def test_a_kernel_whose_workspace_no_buffer_can_hold_does_not_bid():
-    problem = made((4096, 64, 4096), "float16")
+    problem = made((64, 4096, 4096), "float16")
     choice = chosen(problem, EPYC_POCL)
     assert choice.kernel.name == "packed"
     largest = max(w.nbytes for w in workspace_of(choice, problem, EPYC_POCL))
@@ -110,7 +110,7 @@ def test_a_kernel_whose_workspace_no_buffer_can_hold_does_not_bid():
 
 
 def test_a_kernel_whose_workspace_takes_more_than_a_quarter_of_the_memory_does_not_bid():
-    problem = made((4096, 64, 4096), "float16")
+    problem = made((64, 4096, 4096), "float16")
     choice = chosen(problem, EPYC_POCL)
     total = sum(w.nbytes for w in workspace_of(choice, problem, EPYC_POCL))
     for memory, bids in ((4 * total, True), (4 * total - 4, False)):
@@ -130,6 +130,17 @@ def test_a_configuration_with_less_workspace_bids_for_its_family():
     other = best(family, problem, small)
     assert other != first
     assert family.launches(problem, other, small).workspace_nbytes < needed
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex64"])
+@pytest.mark.parametrize("shape", [(3, 5, 200_000), (300, 300, 20_000), (16, 16, 10**6), (4000, 1, 30_000)])
+def test_estimates_on_a_cpu_count_workspace_written_and_read(dtype, shape):
+    problem = made(shape, dtype, layout="TN")
+    for kernel in map(kernel_named, ("packed", "matvec")):
+        configs = offered(kernel, problem, EPYC_POCL)
+        for config in () if isinstance(configs, str) else configs:
+            nbytes = kernel.launches(problem, config, EPYC_POCL).workspace_nbytes
+            assert kernel.estimate(problem, config, EPYC_POCL) > EPYC_POCL.rates.moved(2 * nbytes)
 
 
 def test_a_measured_choice_without_room_is_not_taken():

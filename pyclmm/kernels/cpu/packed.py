@@ -32,13 +32,13 @@ from .packed_shape import (
     cut,
     packs_a,
     packs_b,
+    partial_sums,
     parts,
     planes,
     real_size,
     shapes,
     sum_size,
 )
-from .partial_sums import PartialSums
 
 _SOURCE = "cpu/packed.cl"
 # (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
@@ -116,8 +116,7 @@ class _Builder:
         p, c = self.problem, self.config
         b_panels = self._panels_of_b()
         a_panels = self._space_of_a()
-        register_tiles = -(-p.n // c.tn) * -(-p.m // c.tm)
-        sums = PartialSums(p, c.split_k, register_tiles, c.tm * c.tn * sum_size(p))
+        sums = partial_sums(p, c)
         partial: Arg = "out"  # any pointer: never used
         if c.split_k > 1:
             self.workspace.append(sums.workspace)

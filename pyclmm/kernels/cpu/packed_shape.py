@@ -14,6 +14,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import round_up
+from .partial_sums import PartialSums
 
 # Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits. The
 # accumulators, a row of B and one number of A must fit the registers: 32 of 512 bits, 16 of 256 bits, and
@@ -169,6 +170,12 @@ def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:
 def _row_bytes(problem: GemmProblem) -> int:
     """Bytes from one row of B to the next."""
     return abs(problem.ldb) * dtype_of(problem.acc_type).itemsize
+
+
+def partial_sums(problem: GemmProblem, config: TileConfig) -> PartialSums:
+    """The partial sums of each range of K: a piece for each register tile."""
+    tiles = -(-problem.n // config.tn) * -(-problem.m // config.tm)
+    return PartialSums(problem, config.split_k, tiles, config.tm * config.tn * sum_size(problem))
 
 
 @dataclass(frozen=True)
