@@ -21,13 +21,13 @@ def complete(gemm: Gemm, product: Work) -> Work:
     renamed: dict[Arg, Arg] = {}
     before: list[Launch] = []
     after: list[Launch] = []
-    workspace = list(product.workspace)
+    copies: list[Workspace] = []
     tables = {"batch_offsets": batch_table(problem.batch_shape, problem.batch_strides)}
     for name, copy in gemm.copies:
         if name in gemm.unread:
             continue
         temporary = _temporary(name, copy, copy.target_type)
-        workspace.append(temporary)
+        copies.append(temporary)
         tables[_offsets_name(name)] = _offsets(copy)
         own = (name, f"{name}_offset")
         launch = copy_launch(copy, own, (temporary.symbol, _START), _offsets_name(name))
@@ -35,13 +35,14 @@ def complete(gemm: Gemm, product: Work) -> Work:
         renamed |= {own[0]: temporary.symbol, own[1]: _START}
     if gemm.out_copy is not None:
         temporary = _temporary("out", gemm.out_copy, gemm.out_copy.source_type)
-        workspace.append(temporary)
+        copies.append(temporary)
         tables[_offsets_name("out")] = _offsets(gemm.out_copy)
         source = (temporary.symbol, _START)
         after.append(copy_launch(gemm.out_copy, source, ("out", "out_offset"), _offsets_name("out")))
         renamed |= {"out": temporary.symbol, "out_offset": _START}
     between = [replace(x, args=tuple(_renamed(arg, renamed) for arg in x.args)) for x in product.launches]
-    return Work((*before, *between, *after), tuple(workspace), tables)
+    # Copies come first: if they alone have no room, no kernel has.
+    return Work((*before, *between, *after), (*copies, *product.workspace), tables)
 
 
 def batch_table(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> Table:
@@ -60,7 +61,7 @@ def _renamed(arg: Arg, names: Mapping[Arg, Arg]) -> Arg:
 
 
 def _temporary(name: str, copy: Copy, element: str) -> Workspace:
-    return Workspace(f"copy_{name}", copy.elements * dtype_of(element).itemsize)
+    return Workspace(f"copy_{name}", copy.elements * dtype_of(element).itemsize, copy_of=name)
 
 
 def _offsets_name(name: str) -> str:

@@ -14,6 +14,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import round_up
+from .partial_sums import PartialSums
 
 # Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits. The
 # accumulators, a row of B and one number of A must fit the registers: 32 of 512 bits, 16 of 256 bits, and
@@ -27,6 +28,7 @@ _KC_PANELS, _KC_IN_PLACE, _KC_PAGES = 1024, 256, 64
 # The same where B comes from memory: the number of rows of B that are read side by side. If rows are a page
 # apart, the first-level cache keeps eight of them for the next tile.
 _KC_STREAM, _KC_STREAM_KEPT = 16, 8
+_PANELS_BYTES = 16 << 20  # of A's panels for each compute unit: docs/kernels/packed.md
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
 _SPLIT_K = 512  # fewest steps of K in a range
 # With K at least this many times M and N, K is split before macro-tiles get smaller: those read more
@@ -172,6 +174,12 @@ def _row_bytes(problem: GemmProblem) -> int:
     return abs(problem.ldb) * dtype_of(problem.acc_type).itemsize
 
 
+def partial_sums(problem: GemmProblem, config: TileConfig) -> PartialSums:
+    """The partial sums of each range of K: a piece for each register tile."""
+    tiles = -(-problem.n // config.tn) * -(-problem.m // config.tm)
+    return PartialSums(problem, config.split_k, tiles, config.tm * config.tn * sum_size(problem))
+
+
 @dataclass(frozen=True)
 class Cut:
     """The macro-tiles of one product: mc x nc elements each."""
@@ -189,15 +197,63 @@ class Cut:
         return self.nc > self.mc and self.rows > 1
 
 
-def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Cut:
-    """Macro-tiles; smaller than BM x BN if that keeps more compute units busy."""
-    wanted = _groups_wanted(problem, device)
+@dataclass(frozen=True)
+class Part:
+    """Rows of the result whose A is in panels at the same time, of products next to each other in a stack."""
+
+    first_row: int
+    last_row: int  # the first row behind it
+    first_entry: int
+    entries: int
+
+    @property
+    def rows(self) -> int:
+        return self.last_row - self.first_row
+
+
+def panels_room(device: DeviceInfo) -> int:
+    """The most bytes that panels of A may take."""
+    return min(_PANELS_BYTES * device.compute_units, device.max_mem_alloc_size)
+
+
+def parts(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[Part]:
+    """The parts of the product: one, unless A is packed and its panels would take more than panels_room().
+
+    Only a part of a single row of register tiles may take more.
+    """
+    m, batch = problem.m, problem.batch
+    tile_row = config.tm * round_up(problem.k, UNROLL_K) * dtype_of(problem.acc_type).itemsize
+    most = panels_room(device) // max(1, tile_row)  # rows of tiles
+    each = -(-m // config.tm)  # those of one product
+    entries = batch if any(problem.batch_strides[0]) else 1
+    if not packs_a(problem, config) or each * entries <= most:
+        return [Part(0, m, 0, batch)]
+    if each <= most:
+        return [Part(0, m, at, length) for at, length in _ranges(entries, most // each)]
+    rows = [(at * config.tm, length * config.tm) for at, length in _ranges(each, max(1, most))]
+    return [
+        Part(at, min(m, at + length), entry, batch // entries)
+        for entry in range(entries)
+        for at, length in rows
+    ]
+
+
+def _ranges(length: int, most: int) -> list[tuple[int, int]]:
+    """(start, length) of the fewest ranges of at most *most*, of about equal length."""
+    step = -(-length // -(-length // most))
+    return [(at, min(step, length - at)) for at in range(0, length, step)]
+
+
+def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part | None = None) -> Cut:
+    """Macro-tiles; smaller than BM x BN if that keeps more compute units busy. Of *part*, or of all rows."""
+    part = part or Part(0, problem.m, 0, problem.batch)
+    wanted = _groups_wanted(part.entries, device)
     if _long_k(problem) or _streams(problem, config):
         wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # split-K gives the other work-groups
     columns = -(-problem.n // config.bn)
     tallest = 2 * config.tm if stores_most(problem) else config.bm
-    mc = _extent(problem.m, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
-    rows = -(-problem.m // mc)
+    mc = _extent(part.rows, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
+    rows = -(-part.rows // mc)
     nc = _extent(problem.n, config.bn, config.tn, config.tn, -(-wanted // rows))
     return Cut(mc, nc, rows, -(-problem.n // nc))
 
@@ -214,12 +270,13 @@ def _long_k(problem: GemmProblem) -> bool:
 def split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     """The number of ranges of K: more than 1 where there are fewer macro-tiles than work-groups wanted."""
     found = cut(problem, config, device)
-    lacking = _groups_wanted(problem, device) // (found.rows * found.columns)
+    lacking = _groups_wanted(problem.batch, device) // (found.rows * found.columns)
     return max(1, min(lacking, problem.k // _SPLIT_K))
 
 
-def _groups_wanted(problem: GemmProblem, device: DeviceInfo) -> int:
-    return -(-_GROUPS_A_UNIT * device.compute_units // problem.batch)
+def _groups_wanted(batch: int, device: DeviceInfo) -> int:
+    """Work-groups of each of *batch* products."""
+    return -(-_GROUPS_A_UNIT * device.compute_units // batch)
 
 
 def _extent(length: int, largest: int, smallest: int, multiple: int, wanted: int) -> int:
