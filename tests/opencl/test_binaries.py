@@ -13,7 +13,7 @@ import pytest
 import pyclmm
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import Program
-from pyclmm.opencl import binaries, doubts, program, ptx
+from pyclmm.opencl import binaries, compiler, doubts, program, ptx
 from pyclmm.opencl.devices import device_info
 from tests.support.faults import BUILD_FAILURE, Part, cl_error
 from tests.support.made_up import EPYC_POCL, H200, MI250
@@ -115,7 +115,7 @@ def built(monkeypatch):
         found.append("source" if len(args) == 2 else "binary")
         return cl.Program(*args)
 
-    monkeypatch.setattr(program, "cl", Part(cl, Program=make))
+    monkeypatch.setattr(compiler, "cl", Part(cl, Program=make))
     return found
 
 
@@ -128,7 +128,7 @@ def rejecting(monkeypatch, found):
             raise cl_error(BUILD_FAILURE)
         return cl.Program(*args)
 
-    monkeypatch.setattr(program, "cl", Part(cl, Program=make))
+    monkeypatch.setattr(compiler, "cl", Part(cl, Program=make))
 
 
 def test_a_second_context_builds_from_the_binary(product, built, folder):

@@ -12,7 +12,8 @@ import pytest
 
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.interface import Launch
-from pyclmm.opencl.program import build_options, expanded
+from pyclmm.opencl.compiler import expanded
+from pyclmm.opencl.program import build_options
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.made_up import DEVICE
 
