@@ -17,6 +17,21 @@ _LLVMPIPE_STEPS = 20_000
 _STATIC_LOCAL_BYTES = {(9, 0): 232_448}
 
 
+# What a processor may have, as far as kernels are compiled for it.
+FEATURES = ("avx2", "avx512f", "fma", "neon", "sve")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The processor that a CPU device's compiler compiles for, as its predefined macros tell.
+
+    ``vector_bits`` is 0 if they do not. ``features``: those of ``FEATURES``.
+    """
+
+    vector_bits: int = 0
+    features: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class DeviceInfo:
     """The facts about one device that decide which kernel is chosen. Plain data, so tests can make up
@@ -47,6 +62,7 @@ class DeviceInfo:
     extensions: frozenset[str]
     compute_capability: tuple[int, int] | None = None
     sub_group_size: int = 0  # the smallest of the device; queried only where matrix instructions need it
+    target: Target = Target()  # of a CPU
     user_rates: Rates | None = None  # what `pyclmm tune --device` measured
 
     @property
@@ -77,12 +93,9 @@ class DeviceInfo:
     def vector_bits(self) -> int:
         """Width in bits of the widest vector registers to compile for: 128, 256 or 512.
 
-        PoCL before 3.1 may report 512, but its compiler supports 256, and some wider vectors crash the
-        process.
+        The compiler knows it best. If it does not say, as Intel's, the driver's native width decides.
         """
-        old_pocl = re.search(r"PoCL ([012]\.|3\.0)", self.platform_version) is not None
-        widest = 256 if old_pocl else 512
-        return max(128, min(widest, 32 * self.float_vector_width))
+        return self.target.vector_bits or max(128, min(512, 32 * self.float_vector_width))
 
     @property
     def in_place(self) -> bool:

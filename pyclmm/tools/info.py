@@ -111,6 +111,12 @@ def _bytes(count: int) -> str:
     return f"{count} bytes"
 
 
+def _compiled_for(target: dict[str, Any]) -> str:
+    """What the compiler says of a CPU."""
+    known = target["vector_bits"]
+    return f", compiled for {known} bits ({' '.join(target['features'])})" if known else ""
+
+
 def _show_device(console: Console, d: dict[str, Any]) -> None:
     capability = d["compute_capability"]
     lines = {
@@ -124,7 +130,7 @@ def _show_device(console: Console, d: dict[str, Any]) -> None:
         "memory": f"local {_bytes(d['local_mem_size'])}, global {_bytes(d['global_mem_size'])}, "
         f"one buffer {_bytes(d['max_mem_alloc_size'])}"
         + (", shared with the host" if d["unified_memory"] else ""),
-        "vector width": f"{d['float_vector_width']} floats",
+        "vector width": f"{d['float_vector_width']} floats" + _compiled_for(d["target"]),
         "types": f"float64 {_yes(d['has_fp64'])}, float16 arithmetic {_yes(d['has_fp16'])}",
     }
     console.print(f"  {d['label']}  {d['name']}{'  (default)' if d['default'] else ''}")

@@ -13,7 +13,7 @@ import pyclmm
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.cpu.packed_shape import cut, packs_a, packs_b, split_k
-from pyclmm.kernels.device import DeviceInfo
+from pyclmm.kernels.device import DeviceInfo, Target
 from pyclmm.opencl.queues import new_queue
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.cases import small_integers
@@ -27,7 +27,7 @@ PACKING = [(("pack_a", a), ("pack_b", b)) for a, b in itertools.product((0, 1), 
 def cpu(device: DeviceInfo) -> DeviceInfo:
     """The device under test, as a CPU with four compute units and 256-bit vectors."""
     return dataclasses.replace(
-        device, kind="cpu", compute_units=4, float_vector_width=8, local_mem_size=1 << 20
+        device, kind="cpu", compute_units=4, target=Target(256), local_mem_size=1 << 20
     )
 
 
@@ -145,8 +145,7 @@ def test_the_tile_that_wastes_least_is_taken(cpu):
     PoCL gets two, and so does a product that reads B once.
     """
     intel, pocl = (
-        dataclasses.replace(cpu, float_vector_width=16, platform_version=version, vendor=vendor)
-        for vendor, version in (("intel", "OpenCL 3.1 LINUX"), ("pocl", "OpenCL 3.0 PoCL 3.1"))
+        dataclasses.replace(cpu, target=Target(512), vendor=vendor) for vendor in ("intel", "pocl")
     )
 
     def columns(m, n, k, device=intel):
@@ -173,7 +172,7 @@ def test_tiles_for_narrower_vectors_are_exact(device, bits, dtype, rng):
     """Configurations for Neon and AVX2 run on this device, whose vectors are wider."""
     if device.vector_bits < bits:
         pytest.skip(f"vectors of {device.vector_bits} bits")
-    narrow = dataclasses.replace(device, float_vector_width=bits // 32)
+    narrow = dataclasses.replace(device, target=Target(bits))
     for m, n, k in [(37, 29, 50), (1, 40, 300)]:
         a, b = small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)
         p = problem(m, n, k, a.dtype.name)
