@@ -33,6 +33,22 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Caches:
+    """A CPU's data caches in bytes. The defaults are the least that processors with vectors have.
+
+    ``l1`` and ``l2``: the share of one compute unit, as hardware threads that share a cache divide it.
+    ``l3``: the whole cache, 0 without one. ``line``: bytes of a line. ``tlb``: pages that the second-level
+    TLB holds, 0 if that is not known.
+    """
+
+    l1: int = 32 << 10
+    l2: int = 256 << 10
+    l3: int = 0
+    line: int = 64
+    tlb: int = 0
+
+
+@dataclass(frozen=True)
 class DeviceInfo:
     """The facts about one device that decide which kernel is chosen. Plain data, so tests can make up
     devices.
@@ -63,6 +79,7 @@ class DeviceInfo:
     compute_capability: tuple[int, int] | None = None
     sub_group_size: int = 0  # the smallest of the device; queried only where matrix instructions need it
     target: Target = Target()  # of a CPU
+    caches: Caches = Caches()  # of a CPU
     user_rates: Rates | None = None  # what `pyclmm tune --device` measured
 
     @property
@@ -125,11 +142,11 @@ class DeviceInfo:
     def _datasheet_rates(self) -> Rates:
         """Rates of a device that nobody measured. Unknown figures are pessimistic."""
         cycles = 1e6 * (self.max_clock_mhz or 1000) * self.units
-        if self.is_cpu:  # two multiply-adds a cycle in vectors; caches and memory as on two cores of Zen 4
+        if self.is_cpu:  # two multiply-adds a cycle in vectors; memory as on two cores of Zen 4
             single, lent = 2 * self.vector_bits / 32 * cycles, cycles / self.units
             return Rates(
                 launch=20e-6, group=1e-6, latency=0.1e-6, memory=20e9, cache=32 * cycles, local=32 * cycles,
-                cache_size=(1 << 20) * self.units, float32=single, float64=single / 2, int32=single / 2,
+                cache_size=self.caches.l2 * self.units, float32=single, float64=single / 2, int32=single / 2,
                 source=f"datasheet, at {lent / 1e9:.1f} GHz",
             )  # fmt: skip
         unit, memory = self.unit, self.unit.stream * cycles

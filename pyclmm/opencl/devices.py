@@ -10,8 +10,8 @@ import pyopencl as cl
 
 from .. import environment
 from ..errors import INSTALL_HINT, ArgumentError, DTypeError, NoDeviceError, unknown_name
-from ..kernels.device import DeviceInfo, Target
-from . import forks, user_rates
+from ..kernels.device import Caches, DeviceInfo, Target
+from . import forks, processor, user_rates
 from .disk_caches import pocl_fault
 from .target import target_of
 
@@ -65,6 +65,10 @@ def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
     return int(device.max_work_group_size // max(1, device.max_num_sub_groups))
 
 
+def _caches(device: cl.Device) -> Caches:
+    return processor.caches(device.global_mem_cache_size, device.global_mem_cacheline_size)
+
+
 @lru_cache(maxsize=64)
 def device_info(device: cl.Device) -> DeviceInfo:
     """The :class:`DeviceInfo` of a PyOpenCL device, read once for each device, with the user's rates."""
@@ -94,6 +98,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
         compute_capability=_compute_capability(device, extensions),
         sub_group_size=_sub_group_size(device, extensions),
         target=target_of(device) if kind == "cpu" else Target(),
+        caches=_caches(device) if kind == "cpu" else Caches(),
     )
     return replace(info, user_rates=user_rates.read(info.identity))
 

@@ -23,8 +23,9 @@ from ..interface import (
     round_up,
     vector_defines,
 )
+from .blocking import UNROLL_K
 from .packed_cost import packed_seconds
-from .packed_shape import SHORT_K, UNROLL_K, cut, packs_a, packs_b, planes, real_size, shapes, sum_size
+from .packed_shape import SHORT_K, cut, packs_a, packs_b, planes, range_of_k, real_size, shapes, sum_size
 from .partial_sums import PartialSums
 
 _SOURCE = "cpu/packed.cl"
@@ -108,9 +109,9 @@ class _Builder:
         if c.split_k > 1:
             self.workspace.append(sums.workspace)
             partial = sums.workspace.symbol
-        steps = round_up(-(-p.k // c.split_k), UNROLL_K)
+        steps = range_of_k(p, c)
         rows_first = tiles.rows_first and p.k > SHORT_K
-        sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, tiles.rows, rows_first, c.split_k, steps))
+        sizes = map(np.int32, (tiles.mc, tiles.nc, tiles.kc, tiles.rows, rows_first, c.split_k, steps))
         groups = (tiles.columns, tiles.rows * c.split_k)
         if rows_first:
             groups = groups[::-1]

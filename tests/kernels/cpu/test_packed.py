@@ -13,7 +13,7 @@ import pyclmm
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.cpu.packed_shape import cut, packs_a, packs_b, split_k
-from pyclmm.kernels.device import DeviceInfo, Target
+from pyclmm.kernels.device import Caches, DeviceInfo, Target
 from pyclmm.opencl.queues import new_queue
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.cases import small_integers
@@ -25,9 +25,14 @@ PACKING = [(("pack_a", a), ("pack_b", b)) for a, b in itertools.product((0, 1), 
 
 @pytest.fixture
 def cpu(device: DeviceInfo) -> DeviceInfo:
-    """The device under test, as a CPU with four compute units and 256-bit vectors."""
+    """The device under test, as a CPU with four compute units, 256-bit vectors and caches as of Zen 4."""
     return dataclasses.replace(
-        device, kind="cpu", compute_units=4, target=Target(256), local_mem_size=1 << 20
+        device,
+        kind="cpu",
+        compute_units=4,
+        target=Target(256),
+        caches=Caches(32 << 10, 1 << 20),
+        local_mem_size=1 << 20,
     )
 
 
