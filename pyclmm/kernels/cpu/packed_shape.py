@@ -27,6 +27,9 @@ _SPLIT_K = 512  # fewest steps of K in a range
 _LONG_K = 4
 _FEW_TILES = 4  # with at most this many rows of tiles, packing B costs more than it saves
 SHORT_K = 64  # up to this K storing costs most, so macro-tiles have few rows: each row is written as a stream
+# Rows of A times bytes of a vector: with more, loads that cross lines cost more than packing B. Of loads
+# of 64 bytes all cross, of 32 bytes half. Zen 4, 512 and 256 bits, docs/kernels/packed.md
+_CROSSING = 128 * 64
 _NEAR = 2048  # bytes; rows at most this far apart share pages
 
 
@@ -139,13 +142,14 @@ def _worth_packing_a(problem: GemmProblem, config: TileConfig, device: DeviceInf
 
 def _worth_packing_b(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
     """Three things make B in place slow. Rows a page apart displace each other in the cache. A vector that
-    crosses a cache line takes two loads. If B is larger than a cache and its rows are far apart, each row
-    takes a page.
+    crosses a cache line takes two loads, whether rows or only B's address are not aligned. If B is larger
+    than a cache and its rows are far apart, each row takes a page.
     """
     if problem.m <= _FEW_TILES * config.tm or problem.k <= SHORT_K:  # B is used too few times
         return False
     row = _row_bytes(problem)
-    crossing = row % (config.vec * real_size(problem)) != 0
+    vector = config.vec * real_size(problem)
+    crossing = problem.b_align < vector and problem.m * vector > _CROSSING
     return row % PAGE == 0 or ((crossing or row > _NEAR) and row * problem.k > device.caches.l2)
 
 

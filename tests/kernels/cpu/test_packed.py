@@ -144,6 +144,37 @@ def test_rows_of_b_a_page_apart_are_packed(cpu):
     assert packed.configs(problem(16, 1024, 1024), cpu)[0].option("pack_b") == 0
 
 
+def test_an_unaligned_b_is_packed_where_that_costs_less_than_its_loads(cpu):
+    """Rows are a multiple of 64 bytes. NumPy's arrays begin 16 bytes past a cache line."""
+
+    def packs(m, align, device=cpu):
+        p = problem(m, 448, 1000, b_align=align)
+        return kernel_named("packed").configs(p, device)[0].option("pack_b") == 1
+
+    assert [packs(1000, align) for align in (64, 32, 16, 4)] == [False, False, True, True]
+    wide, narrow = (dataclasses.replace(cpu, target=Target(bits)) for bits in (512, 128))
+    assert [packs(1000, align, wide) for align in (64, 32, 16)] == [False, True, True]
+    assert [packs(1000, align, narrow) for align in (64, 16, 8)] == [False, False, True]
+    assert [packs(m, 16) for m in (256, 257)] == [False, True]
+    assert [packs(m, 16, wide) for m in (128, 129)] == [False, True]
+    small = problem(1000, 448, 500, b_align=16)  # the second-level cache holds B
+    assert kernel_named("packed").configs(small, cpu)[0].option("pack_b") == 0
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_the_address_of_b_decides_whether_it_is_packed(queue, device, rng):
+    """NumPy's array is packed; the same numbers in a buffer of their own are read in place."""
+    if device.vector_bits < 256 or device.caches.l2 > 448 * 1000 * 4:
+        pytest.skip(f"vectors of {device.vector_bits} bits, {device.caches.l2} bytes of cache")
+    a, b = small_integers(rng, (600, 1000), "f4"), small_integers(rng, (1000, 448), "f4")
+    on_device = [cla.to_device(queue, x) for x in (a, b)]
+    for operands, packs in ((on_device, 0), ((a, b), 1)):
+        plan = pyclmm.Matmul(*operands, kernel="packed")
+        assert plan.config.option("pack_b") == packs
+        got = plan(*operands)
+        assert np.array_equal(got.get() if packs == 0 else got, a @ b)
+
+
 def test_the_tile_that_wastes_least_is_taken(cpu):
     """With vectors of 16 elements and equal waste, Intel's compiler does best with three vectors a row.
 
