@@ -17,7 +17,7 @@ import pytest
 import pyclmm
 from pyclmm import TileConfig, api, errors
 from pyclmm.execution import options
-from pyclmm.opencl import devices, program
+from pyclmm.opencl import compiler, devices, program
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import select
 
@@ -424,9 +424,9 @@ def test_a_plan_refuses_what_it_was_not_made_for(operands, texts):
 
 def test_a_plan_refuses_operands_that_it_has_not_and_misses_those_that_it_has():
     out = ones(3, 5)
-    with pytest.raises(errors.ArgumentError, match="out is not .* it has none; make one with out="):
+    with pytest.raises(errors.ArgumentError, match=r"out is not .* it has none; make one with out="):
         pyclmm.Matmul(A, B)(A, B, out=out)
-    with pytest.raises(errors.ArgumentError, match="out is missing: .* pass it"):
+    with pytest.raises(errors.ArgumentError, match=r"out is missing: .* pass it"):
         pyclmm.Matmul(A, B, out=out)(A, B)
 
 
@@ -636,17 +636,17 @@ def test_a_driver_without_memory(monkeypatch):
 @pytest.fixture
 def broken(monkeypatch):
     """A function that breaks a source of cl/ and gives a queue with nothing built yet."""
-    real = program.read_source
+    real = compiler.read_source
     queue = cl.CommandQueue(cl.Context([devices.default_device()]))
 
     def break_(name, right, wrong):
         assert right in real(name)
         monkeypatch.setattr(
-            program, "read_source", lambda n: real(n).replace(right, wrong) if n == name else real(n)
+            compiler, "read_source", lambda n: real(n).replace(right, wrong) if n == name else real(n)
         )
         return queue
 
-    monkeypatch.setattr(program, "expanded", program.expanded.__wrapped__)
+    monkeypatch.setattr(compiler, "expanded", compiler.expanded.__wrapped__)
     return break_
 
 
@@ -656,7 +656,7 @@ def test_a_program_that_does_not_build(broken, monkeypatch):
     with pytest.raises(errors.BuildError) as caught:
         pyclmm.matmul(a, b, kernel="naive", queue=queue, out=out)
     error = caught.value
-    line = 1 + program.read_source("textbook/naive.cl").split("get_global_it")[0].count("\n")
+    line = 1 + compiler.read_source("textbook/naive.cl").split("get_global_it")[0].count("\n")
     assert error.device == queue.device.name.strip()
     assert "-DA_TYPE=float32" in error.options
     assert f"naive.cl:{line}" in error.log, "the file and line that the user can open"

@@ -18,7 +18,7 @@ from pyclmm.checks import isolation, selfcheck, small_problems
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
-from pyclmm.opencl import doubts, program
+from pyclmm.opencl import compiler, doubts
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
@@ -65,7 +65,7 @@ def queue(new_context):
 
 
 def tamper(monkeypatch, file, right, wrong):
-    real = program.read_source
+    real = compiler.read_source
 
     def source(name):
         text = real(name)
@@ -74,9 +74,9 @@ def tamper(monkeypatch, file, right, wrong):
             text = text.replace(right, wrong)
         return text
 
-    monkeypatch.setattr(program, "read_source", source)
-    program.expanded.cache_clear()
-    monkeypatch.setattr(program, "expanded", program.expanded.__wrapped__)
+    monkeypatch.setattr(compiler, "read_source", source)
+    compiler.expanded.cache_clear()
+    monkeypatch.setattr(compiler, "expanded", compiler.expanded.__wrapped__)
 
 
 def operands(m=19, k=21, n=18):

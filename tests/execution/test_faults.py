@@ -17,7 +17,7 @@ from pyclmm.checks import known_answers, selfcheck
 from pyclmm.errors import WorkspaceError
 from pyclmm.execution import execute, host_path
 from pyclmm.kernels import Work, Workspace
-from pyclmm.opencl import binding, host_memory, program, queues, silent, staging, steps
+from pyclmm.opencl import binding, compiler, host_memory, program, queues, silent, staging, steps
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.tools import laws
@@ -88,7 +88,7 @@ def test_a_build_failure_raises_for_a_kernel_asked_for(caches):
     call = Call(kernel="tiled")
     fault = cl_error(BUILD_FAILURE, text="tiled.cl:7: error: injected")
     with (
-        failing(program, "Program", fault, always=True),
+        failing(compiler, "Program", fault, always=True),
         pytest.raises(pyclmm.BuildError, match=r"tiled\.cl:7") as caught,
     ):
         call()
@@ -101,7 +101,7 @@ def test_a_build_failure_raises_for_a_kernel_asked_for(caches):
 def test_a_build_failure_steps_down_the_ladder_with_one_warning(two_rungs):
     call = Call()
     with (
-        failing(program, "Program", cl_error(BUILD_FAILURE), times=2),  # of tiled, also by a detour
+        failing(compiler, "Program", cl_error(BUILD_FAILURE), times=2),  # of tiled, also by a detour
         pytest.warns(pyclmm.KernelWarning, match="'naive' is used instead") as caught,
     ):
         call()
@@ -114,7 +114,7 @@ def test_a_failed_build_leaves_no_file_and_no_lock(tmp_path, monkeypatch):
     source.write_text("kernel")
     fault = cl_error(BUILD_FAILURE, text=f"log\n(source saved as {source})")
     call = Call(kernel="naive")
-    with failing(program, "Program", fault, always=True), pytest.raises(pyclmm.BuildError) as caught:
+    with failing(compiler, "Program", fault, always=True), pytest.raises(pyclmm.BuildError) as caught:
         call()
     assert not source.exists()
     assert str(tmp_path) not in str(caught.value)
@@ -127,7 +127,7 @@ def test_a_broken_cache_of_binaries_does_not_stop_a_build(monkeypatch, error):
     """PyOpenCL's cache: the home cannot be written, or a file is damaged."""
     monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", False)
     call = Call(kernel="naive")
-    with failing(program, "Program", error), pytest.warns(pyclmm.CacheWarning, match="PYOPENCL_NO_CACHE=1"):
+    with failing(compiler, "Program", error), pytest.warns(pyclmm.CacheWarning, match="PYOPENCL_NO_CACHE=1"):
         call()
     assert cl._PYOPENCL_NO_CACHE
     call.check_works()
@@ -479,7 +479,7 @@ def test_a_kernel_that_loses_the_device_in_its_check_is_not_tried_again(two_rung
 # -- Ctrl-C
 
 MOMENTS = [
-    (program, "cl", "Program", {}),
+    (compiler, "cl", "Program", {}),
     (program, "cl", "Kernel", {}),
     (host_memory, "cl", "Buffer", {}),
     (host_memory, "cl", "Buffer", {"at": 3}),
@@ -655,8 +655,8 @@ def test_arguments_that_a_new_kernel_object_rejects_too_are_an_error(queue):
 
 def test_builds_in_many_threads_leave_the_warning_filters_as_they_were():
     before = list(warnings.filters)
-    with program._quiet:
-        with program._quiet:
+    with compiler.quiet:
+        with compiler.quiet:
             pass
         warnings.warn("a remark", cl.CompilerWarning, stacklevel=1)
     assert list(warnings.filters) == before

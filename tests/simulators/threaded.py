@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from pyclmm.opencl import program
+from pyclmm.opencl import compiler, program
 
 HERE = Path(__file__).parent
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
@@ -29,16 +29,16 @@ REPLACED = {  # headers, and what replaces them in addition to threaded_units.h
     "gpu/async_copy.h": '#include "include/types.h"\n' + (HERE / "threaded_async.h").read_text(),
 }
 _SCALARS = {"f4": "float", "f8": "double", "c8": "float2", "u4": "uint"}  # the type of alpha and beta
-_shipped = program.read_source
+_shipped = compiler.read_source
 _FLAGS = ("-O1", "-fPIC", "-mf16c", "-w")
 _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords")
 
 
 def _source(name):
     with mock.patch.object(
-        program, "read_source", lambda name: REPLACED[name] if name in REPLACED else _shipped(name)
+        compiler, "read_source", lambda name: REPLACED[name] if name in REPLACED else _shipped(name)
     ):
-        return program.expanded.__wrapped__(name)
+        return compiler.expanded.__wrapped__(name)
 
 
 def _call(launch, alpha_type):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyclmm.kernels.device import DeviceInfo
+from pyclmm.kernels.device import Caches, DeviceInfo
 
 H200 = DeviceInfo(
     name="NVIDIA H200",
@@ -94,6 +94,7 @@ EPYC_POCL = replace(
     local_mem_size=1 << 20,
     float_vector_width=16,
     unified_memory=True,
+    caches=Caches(32 << 10, 1 << 20, 32 << 20),
 )
 EPYC_INTEL = replace(
     EPYC_POCL,

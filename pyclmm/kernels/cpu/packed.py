@@ -24,9 +24,9 @@ from ..interface import (
     round_up,
     vector_defines,
 )
+from .blocking import UNROLL_K
 from .packed_cost import packed_seconds
 from .packed_shape import (
-    UNROLL_K,
     Part,
     cut,
     packs_a,
@@ -34,6 +34,7 @@ from .packed_shape import (
     partial_sums,
     parts,
     planes,
+    range_of_k,
     real_size,
     shapes,
     stores_most,
@@ -131,9 +132,9 @@ class _Builder:
 
     def _multiply(self, part: Part, buffers: tuple[Arg, ...]) -> None:
         p, c, tiles = self.problem, self.config, cut(self.problem, self.config, self.device, part)
-        steps = round_up(-(-p.k // c.split_k), UNROLL_K)
-        rows_first = tiles.rows_first and not stores_most(p)
-        sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, tiles.rows, rows_first, c.split_k, steps))
+        steps = range_of_k(p, c)
+        rows_first = tiles.rows_first and not stores_most(p, self.device)
+        sizes = map(np.int32, (tiles.mc, tiles.nc, tiles.kc, tiles.rows, rows_first, c.split_k, steps))
         groups = (tiles.columns, tiles.rows * c.split_k)
         if rows_first:
             groups = groups[::-1]

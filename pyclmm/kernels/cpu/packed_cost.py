@@ -23,7 +23,7 @@ def packed_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo)
     products = padded_products(problem, config, device)
     rate = rates.multiply_adds(problem.acc_type) * _FRACTION * min(1.0, groups / device.units)
     packed = packs_a(problem, config), packs_b(problem, config)
-    wanted = preferred_packing(problem, config)
+    wanted = preferred_packing(problem, config, device)
     awkward = any(wish and not done for wish, done in zip(wanted, packed, strict=True))
     seconds = together(products / rate * (_AWKWARD if awkward else 1), rates.moved(problem.nbytes))
     size = dtype_of(problem.acc_type).itemsize * problem.batch

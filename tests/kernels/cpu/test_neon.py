@@ -11,12 +11,21 @@ from pathlib import Path
 import pytest
 
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.device import Target
 from pyclmm.kernels.interface import Launch
-from pyclmm.opencl.program import build_options, expanded
+from pyclmm.opencl.compiler import expanded
+from pyclmm.opencl.program import build_options
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.made_up import DEVICE
 
-NEON = replace(DEVICE, kind="cpu", vendor="pocl", local_mem_size=1 << 19, unified_memory=True)
+NEON = replace(
+    DEVICE,
+    kind="cpu",
+    vendor="pocl",
+    local_mem_size=1 << 19,
+    unified_memory=True,
+    target=Target(128, ("fma", "neon")),
+)
 MACHINE = ("-target", "aarch64-linux-gnu", "-mcpu=neoverse-n1", "-O3")
 
 
