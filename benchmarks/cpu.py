@@ -1,13 +1,14 @@
 """Compares pyclmm on a CPU device with numpy.matmul and CLBlast: host arrays in, host array out.
 
-    python benchmarks/cpu.py [--device NAME] [--dtypes float32,float64] [--save NAME]
+    python benchmarks/cpu.py [--device NAME] [--dtypes float32,float64] [--seed SEED] [--save NAME]
 
-The results in benchmarks/results/ come from these commands, about four minutes for each driver:
+The results in benchmarks/results/ come from these commands, about six minutes for each driver; CPU is a short
+name of the processor:
 
     export OUT=benchmarks/results/cpu
-    OCL_ICD_VENDORS=pocl-3.1.icd python benchmarks/cpu.py --save $OUT-pocl-3.1
-    OCL_ICD_VENDORS=pocl-3.0.icd python benchmarks/cpu.py --save $OUT-pocl-3.0
-    OCL_ICD_VENDORS=intel.icd LD_LIBRARY_PATH=... python benchmarks/cpu.py --save $OUT-intel-2026.2
+    OCL_ICD_VENDORS=pocl-3.1.icd python benchmarks/cpu.py --save $OUT-pocl-3.1-CPU
+    OCL_ICD_VENDORS=pocl-3.0.icd python benchmarks/cpu.py --save $OUT-pocl-3.0-CPU
+    OCL_ICD_VENDORS=intel.icd LD_LIBRARY_PATH=... python benchmarks/cpu.py --save $OUT-intel-2026.2-CPU
 
 Each .icd file has one line, the path of that driver's library (`make conformance` unpacks them below
 .conformance/; for Intel's, LD_LIBRARY_PATH is the library's folder). If the machine does other work, give the
@@ -22,7 +23,8 @@ not timed: OpenBLAS's threads spin for up to 0.1 s after a product and would occ
 same device, with buffers that use the arrays' memory.
 pyclmm has PoCL bind its threads; POCL_AFFINITY=0 in the environment would leave them alone. The JSON records
 whether it was set, and how loaded the machine was.
-The peak is measured first, on the same device, with a loop of multiply-adds alone (peak.py).
+Some products are listed below, the others are drawn from the seed (products.py). The peak is that of a loop
+of multiply-adds alone (peak.py), measured on the same device before each product, as the clock changes.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ from typing import Any
 import clblast
 import numpy as np
 import peak
+import processor
 import pyopencl as cl
+from products import FOR_CPU, drawn
 
 import pyclmm
 from pyclmm.opencl.devices import device_info, find_device
@@ -69,7 +73,7 @@ SLOW = {"numpy": 4e8, "clblast": 6e9}  # skip products of more multiply-adds; Nu
 Call = Callable[[], object]
 
 
-def operands(dtype: np.dtype, largest: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def listed(dtype: np.dtype, largest: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Pairs (A, B) by the name of their shape, M x N x K."""
     rng = np.random.default_rng(1)
     pairs = {}
@@ -79,6 +83,22 @@ def operands(dtype: np.dtype, largest: int) -> dict[str, tuple[np.ndarray, np.nd
     pairs["64 of 128x128x128"] = a, b
     a, b = (random_matrix(rng, (1024, 1024), dtype) for _ in "ab")
     return pairs | {"1024x1024x1024 A.T": (a.T, b), "1024x1024x1024 B.T": (a, b.T)}
+
+
+def from_seed(dtype: np.dtype, seed: int, count: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Pairs (A, B) of *count* products of *seed*, by their shape and layout."""
+    rng = np.random.default_rng(1)
+    pairs = {}
+    for product in drawn(seed, count, (dtype.name,), largest=FOR_CPU):
+        made = (
+            random_matrix(rng, (int(np.prod(shape[:-1])), shape[-1]), dtype).reshape(shape)
+            for shape in product.stored
+        )
+        a, b = (
+            x.swapaxes(-1, -2) if turned == "T" else x for x, turned in zip(made, product.layout, strict=True)
+        )
+        pairs["x".join(map(str, product.shape)) + f" {product.layout}"] = a, b
+    return pairs
 
 
 def contestants(queue: cl.CommandQueue, a: np.ndarray, b: np.ndarray) -> dict[str, Call]:
@@ -122,6 +142,7 @@ def measured(
 ) -> dict[str, object]:
     """The record of one product."""
     flops = 2 * a.shape[-1] * b.shape[-1] * a[..., 0].size * (4 if a.dtype.kind == "c" else 1)
+    limit = peak.peak_gflops(queue, REAL[a.dtype.name])
     right = checked(a, b, pyclmm.matmul(a, b, queue=queue))
     seconds = medians(contestants(queue, a, b), rounds)
     plan = pyclmm.Matmul(a, b, queue=queue)
@@ -134,6 +155,8 @@ def measured(
         "right": right,
         "seconds": seconds,
         "gflops": {who: round(flops / s / 1e9, 1) for who, s in seconds.items()},
+        "peak_gflops": round(limit, 1),
+        "processor": processor.described(),
     }
 
 
@@ -143,7 +166,7 @@ def ratio(record: dict[str, Any], peer: str) -> float | None:
     return seconds[peer] / seconds["pyclmm"] if peer in seconds else None
 
 
-def summary(records: list[dict[str, Any]], peaks: dict[str, float]) -> dict[str, dict[str, float | str]]:
+def summary(records: list[dict[str, Any]]) -> dict[str, dict[str, float | str]]:
     """Geometric mean and least ratio, by dtype and peer; the best product's fraction of the peak by dtype."""
     found: dict[str, dict[str, float | str]] = {}
     for dtype in dict.fromkeys(r["dtype"] for r in records):
@@ -152,10 +175,20 @@ def summary(records: list[dict[str, Any]], peaks: dict[str, float]) -> dict[str,
             if ratios:
                 mean = statistics.geometric_mean(ratios)
                 found[f"{dtype} / {peer}"] = {"mean": round(mean, 3), "least": round(min(ratios), 3)}
-        best = max((r for r in records if r["dtype"] == dtype), key=lambda r: r["gflops"]["pyclmm"])
-        share = best["gflops"]["pyclmm"] / peaks[REAL[dtype]]
-        found[f"{dtype} / peak"] = {"share": round(share, 3), "shape": best["shape"]}
+        shares = {
+            r["shape"]: r["gflops"]["pyclmm"] / r["peak_gflops"] for r in records if r["dtype"] == dtype
+        }
+        best = max(shares, key=shares.__getitem__)
+        found[f"{dtype} / peak"] = {"share": round(shares[best], 3), "shape": best}
     return found
+
+
+def line(record: dict[str, Any]) -> str:
+    """A record as a line of the terminal."""
+    rates = record["gflops"] | {"peak": record["peak_gflops"]}
+    shown = "  ".join(f"{who} {x:7.1f}" for who, x in rates.items())
+    wrong = "" if record["right"] else "  WRONG"
+    return f"{record['dtype']:10} {record['shape']:24} {shown} GFLOP/s  {record['kernel']}{wrong}"
 
 
 def plot(records: list[dict[str, Any]], title: str, path: Path) -> None:
@@ -179,6 +212,8 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--dtypes", default="float32,float64,complex64,float16")
     parser.add_argument("--largest", type=int, default=4096, help="the largest cube")
+    parser.add_argument("--seed", type=int, default=1, help="of the products that are drawn")
+    parser.add_argument("--drawn", type=int, default=12, help="how many are drawn for each dtype")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--conditions", default="", help="a note on this run, for the JSON")
     parser.add_argument("--save", metavar="NAME", help="write NAME.json and NAME.png")
@@ -186,16 +221,14 @@ def main() -> None:
     queue = new_queue(find_device(args.device))
     info = device_info(queue.device)
     load = [os.getloadavg()[0]]
-    peaks = {real: round(peak.peak_gflops(queue, real), 1) for real in sorted(set(REAL.values()))}
-    print("peak", "  ".join(f"{real} {rate} GFLOP/s" for real, rate in peaks.items()))
+    print(processor.described())
     records: list[dict[str, Any]] = []
     for dtype in map(dtype_named, args.dtypes.split(",")):
-        for name, (a, b) in operands(dtype, args.largest).items():
+        pairs = listed(dtype, args.largest) | from_seed(dtype, args.seed, args.drawn)
+        for name, (a, b) in pairs.items():
             records.append(measured(queue, name, a, b, args.rounds))
-            shown = "  ".join(f"{who} {x:7.1f}" for who, x in records[-1]["gflops"].items())
-            wrong = "" if records[-1]["right"] else "  WRONG"
-            print(f"{dtype.name:10} {name:20} {shown} GFLOP/s  {records[-1]['kernel']}{wrong}", flush=True)
-    found = summary(records, peaks)
+            print(line(records[-1]), flush=True)
+    found = summary(records)
     for name, values in found.items():
         print(f"{name}: {', '.join(f'{what} {value}' for what, value in values.items())}")
     if args.save:
@@ -204,11 +237,14 @@ def main() -> None:
             "pocl_affinity": os.environ.get("POCL_AFFINITY"),
             "load": load,
             "conditions": args.conditions,
+            "seed": args.seed,
+            "processor": processor.described(),
         }
-        content = header_json(info) | about | {"peak_gflops": peaks, "summary": found, "records": records}
+        content = header_json(info) | about | {"summary": found, "records": records}
         Path(f"{args.save}.json").write_text(json.dumps(content, indent=1) + "\n")
         driver = f"{info.platform} {info.driver_version}, {info.compute_units} compute units"
-        plot(records, f"{driver}, {str(content['date'])[:10]}", Path(f"{args.save}.png"))
+        title = f"{processor.described()}\n{driver}, {str(content['date'])[:10]}"
+        plot(records, title, Path(f"{args.save}.png"))
 
 
 if __name__ == "__main__":

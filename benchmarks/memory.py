@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import processor
 import pyopencl as cl
 import pyopencl.array as cla
 
@@ -123,12 +124,6 @@ def on_device(queue: cl.CommandQueue, x: np.ndarray) -> cla.Array:
     return stored.transpose(axes)
 
 
-def processor() -> str:
-    """The processor's name, as Linux tells it."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-
-
 def resident() -> int:
     """Resident memory of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
@@ -195,7 +190,7 @@ def main() -> None:
     content: dict[str, Any] = {
         "device": info.name,
         "driver": f"{info.platform} {info.driver_version}",
-        "processor": processor(),
+        "processor": processor.described(),
         "date": datetime.now(timezone.utc).date().isoformat(),
         "code": args.code,
         "shapes": args.shapes,

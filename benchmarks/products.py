@@ -1,7 +1,8 @@
 """Products drawn at random, for benchmarks that must not be fitted to a list.
 
-Sides are log-uniform from 32 to 12,288, and one in four products is a stack. Lengths are multiples of 1, 2,
-4, 8, 16 or 64, so rows have any alignment. Kinds take turns. The same seed gives the same products.
+Sides are log-uniform from 32 to 12,288 (to 4,096 for a CPU), and one in four products is a stack. Lengths are
+multiples of 1, 2, 4, 8, 16 or 64, so rows have any alignment. Kinds take turns. The same seed gives the same
+products.
 """
 
 from __future__ import annotations
@@ -19,11 +20,23 @@ from pyclmm.problem.words import Precision
 
 KINDS = ("float16", "bfloat16", "highest", "medium", "high", "float64")
 _PRECISIONS: dict[str, Precision] = {"highest": "highest", "high": "high", "medium": "medium"}
-_SHORTEST, _LONGEST = 32, 12288
+_SHORTEST = 32
 _STEPS = (1, 2, 4, 8, 16, 64)  # lengths are multiples of one of these
 _LAYOUTS = ("NN", "NT", "TN", "TT")
 _MOST_PRODUCTS = 256  # of a stack
-_MOST_BYTES, _MOST_FLOPS = 2**31, 4e12
+
+
+@dataclass(frozen=True)
+class Largest:
+    """Bounds of what is drawn: a side, the bytes and the operations of a product."""
+
+    side: int
+    nbytes: float
+    flops: float
+
+
+FOR_GPU = Largest(12288, 2**31, 4e12)
+FOR_CPU = Largest(4096, 2**28, 2e10)
 
 
 @dataclass(frozen=True)
@@ -75,21 +88,24 @@ class Product:
         return f"{self.kind} {'x'.join(map(str, self.shape))} {self.layout}"
 
 
-def drawn(seed: int, count: int, kinds: Sequence[str] = KINDS, *, thin: bool = False) -> Iterator[Product]:
+def drawn(
+    seed: int, count: int, kinds: Sequence[str] = KINDS, *, thin: bool = False, largest: Largest = FOR_GPU
+) -> Iterator[Product]:
     """The first *count* products of *seed*. The kinds take turns. *thin*: M or N is under 32."""
     for number in range(count):
-        yield _drawn(np.random.default_rng([seed, number]), kinds[number % len(kinds)], thin)
+        rng = np.random.default_rng([seed, number])
+        yield _drawn(rng, kinds[number % len(kinds)], thin, largest)
 
 
-def _drawn(rng: np.random.Generator, kind: str, thin: bool) -> Product:
+def _drawn(rng: np.random.Generator, kind: str, thin: bool, largest: Largest) -> Product:
     while True:
         step = int(rng.choice(_STEPS))
-        sides = [_length(rng, _SHORTEST, _LONGEST, step) for _ in range(3)]
+        sides = [_length(rng, _SHORTEST, largest.side, step) for _ in range(3)]
         if thin:
             sides[int(rng.integers(2))] = _length(rng, 1, _SHORTEST - 1, 1)
         stack = (_length(rng, 2, _MOST_PRODUCTS, 1),) if rng.random() < 0.25 else ()
         product = Product(kind, (*stack, *sides), str(rng.choice(_LAYOUTS)))
-        if product.nbytes <= _MOST_BYTES and product.flops <= _MOST_FLOPS:
+        if product.nbytes <= largest.nbytes and product.flops <= largest.flops:
             return product
 
 

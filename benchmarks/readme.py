@@ -71,33 +71,33 @@ def ladder(product: dict[str, Any]) -> str:
 
 
 def cpu() -> str:
-    """Speed compared with NumPy and CLBlast on CPU devices, from benchmarks/cpu.py."""
-    contents = [json.loads(file.read_text()) for file in sorted(RESULTS.glob("cpu-*.json"))]
-    rows = [row for content in contents if "summary" in content for row in cpu_rows(content)]
-    head = [
-        "driver",
-        "dtype",
-        "times NumPy, mean",
-        "least",
-        "times CLBlast, mean",
-        "best, of the peak",
-        "date",
-    ]
-    return table(head, rows)
+    """Speed compared with NumPy and CLBlast on CPU devices, from benchmarks/cpu.py: a row for each processor
+    and driver, each dtype from its newest run.
+    """
+    contents = [json.loads(file.read_text()) for file in RESULTS.glob("cpu-*.json")]
+    contents = sorted((c for c in contents if "summary" in c), key=lambda content: str(content["date"]))
+    newest: dict[tuple[str, str], dict[str, Any]] = {}
+    for content in contents:
+        device = content["device"]
+        driver = f"{_PLATFORMS.get(device['platform'], device['platform'])} {device['driver_version']}"
+        row = newest.setdefault((content["processor"], driver), {})
+        row |= content["summary"] | {"date": content["date"][:10]}
+    head = ["processor, driver", *_CPU_DTYPES, "times CLBlast", "of the peak", "date"]
+    return table(head, [[", ".join(key), *cpu_cells(row)] for key, row in sorted(newest.items())])
 
 
-def cpu_rows(content: dict[str, Any]) -> Iterator[list[str]]:
-    device, summary = content["device"], content["summary"]
-    for dtype in dict.fromkeys(record["dtype"] for record in content["records"]):
-        numpy, peer, peak = (summary.get(f"{dtype} / {other}") for other in ("numpy", "clblast", "peak"))
-        yield [
-            f"{device['platform']} {device['driver_version']}",
-            dtype,
-            *((f"{numpy['mean']:.2f}", f"{numpy['least']:.2f}") if numpy else ("-", "-")),
-            f"{peer['mean']:.1f}" if peer else "-",
-            f"{peak['share']:.0%}" if peak else "-",
-            content["date"][:10],
-        ]
+_PLATFORMS = {"Portable Computing Language": "PoCL", "Intel(R) OpenCL": "Intel"}
+_CPU_DTYPES = ("float32", "float64", "complex64", "float16")
+
+
+def cpu_cells(row: dict[str, Any]) -> Iterator[str]:
+    """NumPy's time over ours for each dtype, mean and least; float32 compared with CLBlast and the peak."""
+    for dtype in _CPU_DTYPES:
+        found = row.get(f"{dtype} / numpy")
+        yield f"{found['mean']:.2f}, {found['least']:.2f}" if found else "-"
+    yield f"{row['float32 / clblast']['mean']:.1f}"
+    yield f"{row['float32 / peak']['share']:.0%}" if "float32 / peak" in row else "-"
+    yield row["date"]
 
 
 def gpu() -> str:

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from pyopencl.array import Array
 
 from .errors import DeviceLostError
-from .execution.operands import Operands, collect, on_host, queue_of, signature
+from .execution.operands import Operands, check_writeable, collect, on_host, queue_of, signature
 from .execution.options import Options, beta_of, plain_numbers
 from .kernels import Program
 from .opencl import program, queues
@@ -23,7 +23,6 @@ from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
 from .plan import Matmul
 from .problem.axes import back, core_axes, last
-from .problem.canonical import check_writeable
 from .problem.precision import chosen
 from .problem.words import Activation, Casting, Precision, Trans
 from .selection.select import KernelChoice
@@ -127,7 +126,7 @@ def matmul(
     operands = collect(a, b, out=out)
     if axes is not None or axis is not None:
         if out is not None and on_host(operands):
-            check_writeable(operands["out"].flags.writeable)  # the first that NumPy looks at
+            check_writeable(operands["out"])  # the first that NumPy looks at
         cores = core_axes({name: x.ndim for name, x in operands.items()}, axes, axis)
         operands = {name: x.transpose(last(x.ndim, cores[name])) for name, x in operands.items()}
     result = _run(operands, requested, queue_of(operands, queue, device), 1.0, 0.0, wait_for, latest)

@@ -9,6 +9,7 @@
     ├── UnsupportedError(RuntimeError)   no kernel can compute this here; lists each kernel's reason
     ├── BuildError(RuntimeError)         the driver rejected a program; has device, options and log
     ├── DeviceMemoryError(MemoryError)   names the bytes needed and the limit
+    │   └── WorkspaceError               the same for workspace, of which another kernel may need less
     ├── LaunchError(RuntimeError)        the driver rejected a launch; nothing was written
     ├── DeviceLostError(RuntimeError)    the device stopped during a run, or its context is lost
     ├── ForkError(RuntimeError)          the process forked after it had used OpenCL
@@ -75,6 +76,15 @@ class DeviceMemoryError(PyclmmError, MemoryError):
     """A buffer is larger than the device allows, or its memory is used up."""
 
 
+class WorkspaceError(DeviceMemoryError):
+    """The device has no memory for the workspace of a kernel.
+
+    ``begun``: whether it had accepted a launch of the same product.
+    """
+
+    begun = False
+
+
 class LaunchError(PyclmmError, RuntimeError):
     """The driver rejected a launch: it lacks resources, or the work-group is too large.
 
@@ -82,6 +92,10 @@ class LaunchError(PyclmmError, RuntimeError):
     """
 
     begun = False
+
+
+REFUSED = (LaunchError, WorkspaceError)  # with another kernel the product may succeed
+Refused = LaunchError | WorkspaceError
 
 
 class DeviceLostError(PyclmmError, RuntimeError):

@@ -11,7 +11,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 from pyopencl.array import Array
 
-from .errors import ArgumentError, DTypeError, LaunchError
+from .errors import REFUSED, ArgumentError, DTypeError
 from .execution.device_path import DevicePath
 from .execution.host_path import HostPath
 from .execution.operands import ArrayT, Operands, Signature, collect, on_host, queue_of, signature
@@ -248,7 +248,7 @@ class Matmul(Generic[ArrayT]):
         choice = self._executable.choice
         try:
             done = path.again(given, queue, alpha, beta, wait_for)
-        except LaunchError as error:
+        except REFUSED as error:
             self._executable.fall_back(choice, given[0].queue, error)
             return None
         return None if done is None else done[0]
@@ -300,7 +300,7 @@ class Matmul(Generic[ArrayT]):
             choice = self._executable.choice
             try:
                 return self._path.run(operands, queue, alpha, beta, events_of(wait_for))
-            except LaunchError as error:
+            except REFUSED as error:
                 self._executable.fall_back(choice, queue, error)
 
     def _mismatch(self, operands: Operands) -> str:
@@ -313,10 +313,14 @@ class Matmul(Generic[ArrayT]):
         planned: dict[str, Any] = {layout[0]: layout[1:] for layout in its_layouts}
         given: dict[str, Any] = {layout[0]: layout[1:] for layout in layouts}
         for name in dict.fromkeys([*planned, *given]):
-            if planned.get(name) != given.get(name):
+            if name not in planned:
+                return f"{name} is not what the plan was made for: it has none; make one with {name}="
+            if name not in given:
+                return f"{name} is missing: the plan was made with it; pass it, or make a plan without"
+            if planned[name] != given[name]:
                 return (
                     f"{name} is not what the plan was made for: it has (shape, strides, dtype, ...) "
-                    f"{given.get(name)}, the plan {planned.get(name)}; make a plan for it"
+                    f"{given[name]}, the plan {planned[name]}; make a plan for it"
                 )
         return "out overlaps other operands than it did when the plan was made; make a plan for that"
 

@@ -82,7 +82,17 @@ def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def two_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ladder of two kernels: naive comes after tiled."""
-    ladder = tuple(map(kernel_named, ("tiled", "naive")))
+    """A ladder of two kernels: naive comes after tiled. Neither has workspace."""
+    _ladder(monkeypatch, "tiled")
+
+
+@pytest.fixture
+def workspace_rung(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ladder of two kernels: naive comes after register, which has workspace where K is long."""
+    _ladder(monkeypatch, "register")
+
+
+def _ladder(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    ladder = (kernel_named(first), kernel_named("naive"))
     monkeypatch.setattr("pyclmm.selection.select.KERNELS", ladder)
     monkeypatch.setattr(type(ladder[1]), "estimate", lambda *_: 1.0)  # seconds

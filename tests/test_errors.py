@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pyopencl as cl
@@ -15,7 +17,7 @@ import pytest
 import pyclmm
 from pyclmm import TileConfig, api, errors
 from pyclmm.execution import options
-from pyclmm.opencl import devices, program
+from pyclmm.opencl import compiler, devices, program
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import select
 
@@ -92,6 +94,16 @@ BAD_CALLS = {
         lambda: pyclmm.matmul(A, B, out=read_only(3, 5)),
         errors.ArgumentError,
         ["out is read-only", "writeable"],
+    ),
+    "out is a scalar": (  # there is no memory to write to
+        lambda: pyclmm.matmul(A[0], B[:, 0], out=np.float32(7)),
+        errors.DTypeError,
+        ["out is a float32", "NumPy array"],
+    ),
+    "axis beyond C's integers": (
+        lambda: pyclmm.matmul(A, B, axes=[(0, 10**30), (0, 1), (0, 1)]),
+        errors.ShapeError,
+        ["axes is [(0, 1000", "(-2, -1)"],
     ),
     "out is a list": (lambda: pyclmm.matmul(A, B, out=[]), errors.DTypeError, ["out is a list"]),
     "out drops imaginary parts": (
@@ -210,6 +222,46 @@ BAD_CALLS = {
         lambda: pyclmm.gemm(A, B, alpha="1"),
         errors.DTypeError,
         ["alpha is a str", "number"],
+    ),
+    "alpha is a fraction": (
+        lambda: pyclmm.gemm(A, B, alpha=Fraction(1, 2)),
+        errors.DTypeError,
+        ["alpha is a Fraction", "int, float or complex"],
+    ),
+    "beta is a decimal": (
+        lambda: pyclmm.gemm(A, B, ones(3, 5), beta=Decimal("0.5")),
+        errors.DTypeError,
+        ["beta is a Decimal", "int, float or complex"],
+    ),
+    "alpha beyond float64": (
+        lambda: pyclmm.gemm(A, B, alpha=10**400),
+        errors.ArgumentError,
+        ["alpha is an integer of 1329 bits", "float32", "at most 1.7e308"],
+    ),
+    "alpha far beyond float64": (
+        lambda: pyclmm.gemm(A, B.astype("f8"), alpha=-(10**5000)),  # Python refuses to write it
+        errors.ArgumentError,
+        ["alpha is an integer of 16610 bits", "float64"],
+    ),
+    "beta beyond float64": (
+        lambda: pyclmm.gemm(A.astype("c8"), B, ones(3, 5), alpha=1j, beta=10**400),
+        errors.ArgumentError,
+        ["beta is an integer of 1329 bits", "complex64"],
+    ),
+    "beta beyond float64 without c": (
+        lambda: pyclmm.gemm(A, B, beta=10**5000),
+        errors.ArgumentError,
+        ["beta is an integer of 16610 bits", "pass c"],
+    ),
+    "alpha beyond float64, planned": (
+        lambda: pyclmm.Matmul(A, B, alpha=10**400),
+        errors.ArgumentError,
+        ["alpha is an integer of 1329 bits"],
+    ),
+    "alpha beyond float64, for a plan": (
+        lambda: pyclmm.Matmul(A, B)(A, B, alpha=10**400),
+        errors.ArgumentError,
+        ["alpha is an integer of 1329 bits"],
     ),
     "alpha is an array": (
         lambda: pyclmm.gemm(A, B, alpha=ones(2)),
@@ -368,6 +420,14 @@ def test_a_plan_refuses_what_it_was_not_made_for(operands, texts):
         planned(*operands)
     assert all(text in str(caught.value) for text in texts)
     assert "make a plan for it" in str(caught.value)
+
+
+def test_a_plan_refuses_operands_that_it_has_not_and_misses_those_that_it_has():
+    out = ones(3, 5)
+    with pytest.raises(errors.ArgumentError, match=r"out is not .* it has none; make one with out="):
+        pyclmm.Matmul(A, B)(A, B, out=out)
+    with pytest.raises(errors.ArgumentError, match=r"out is missing: .* pass it"):
+        pyclmm.Matmul(A, B, out=out)(A, B)
 
 
 def test_a_plan_refuses_an_overlap_that_it_was_not_made_for():
@@ -576,17 +636,17 @@ def test_a_driver_without_memory(monkeypatch):
 @pytest.fixture
 def broken(monkeypatch):
     """A function that breaks a source of cl/ and gives a queue with nothing built yet."""
-    real = program.read_source
+    real = compiler.read_source
     queue = cl.CommandQueue(cl.Context([devices.default_device()]))
 
     def break_(name, right, wrong):
         assert right in real(name)
         monkeypatch.setattr(
-            program, "read_source", lambda n: real(n).replace(right, wrong) if n == name else real(n)
+            compiler, "read_source", lambda n: real(n).replace(right, wrong) if n == name else real(n)
         )
         return queue
 
-    monkeypatch.setattr(program, "expanded", program.expanded.__wrapped__)
+    monkeypatch.setattr(compiler, "expanded", compiler.expanded.__wrapped__)
     return break_
 
 
@@ -596,7 +656,7 @@ def test_a_program_that_does_not_build(broken, monkeypatch):
     with pytest.raises(errors.BuildError) as caught:
         pyclmm.matmul(a, b, kernel="naive", queue=queue, out=out)
     error = caught.value
-    line = 1 + program.read_source("textbook/naive.cl").split("get_global_it")[0].count("\n")
+    line = 1 + compiler.read_source("textbook/naive.cl").split("get_global_it")[0].count("\n")
     assert error.device == queue.device.name.strip()
     assert "-DA_TYPE=float32" in error.options
     assert f"naive.cl:{line}" in error.log, "the file and line that the user can open"
@@ -629,7 +689,8 @@ def test_an_unknown_name_far_from_all_lists_them():
     assert str(error) == "unknown thing 'zzz': valid are 'one', 'two'"
 
 
-def test_alpha_beyond_float32_is_infinity():
-    with np.errstate(over="ignore"):
-        assert (pyclmm.gemm(A, B, alpha=1e300) == np.inf).all()
+@pytest.mark.parametrize("alpha", [1e300, 10**300])
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_alpha_beyond_float32_is_infinity(dtype, alpha):
+    assert (pyclmm.gemm(A.astype(dtype), B, alpha=alpha).real == np.inf).all()
     assert options.Options().kernel == "auto"

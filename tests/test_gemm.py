@@ -132,3 +132,19 @@ def test_float16_is_rounded_once(rng):
 def test_scalars_of_many_types(scalar, rng):
     a, b = numbers(rng, (3, 4), "f4"), numbers(rng, (4, 5), "f4")
     assert np.array_equal(pyclmm.gemm(a, b, alpha=scalar), pyclmm.gemm(a, b, alpha=2.0))
+
+
+def test_truth_values_are_scalars(rng):
+    a, b, c = (numbers(rng, shape, "f4") for shape in ((3, 4), (4, 5), (3, 5)))
+    assert np.array_equal(pyclmm.gemm(a, b, c, alpha=np.True_, beta=np.False_), pyclmm.gemm(a, b, alpha=True))
+
+
+@pytest.mark.parametrize(
+    "scalar", [300, -3, 2**40 + 7, 10**400 + 5, -(10**400) - 5, 1e300, np.uint64(2**64 - 1)]
+)
+@pytest.mark.parametrize("dtype", ["u1", "i4", "i8"])
+def test_whole_numbers_beyond_an_integer_type_wrap(scalar, dtype, rng):
+    a, b, c = (rng.integers(0, 9, shape).astype(dtype) for shape in ((3, 4), (4, 5), (3, 5)))
+    got = pyclmm.gemm(a, b, c, alpha=scalar, beta=scalar)
+    want = int(scalar) * ((a.astype(object) @ b.astype(object)) + c.astype(object)) % 2**64
+    assert np.array_equal(got, want.astype("u8").astype(dtype))

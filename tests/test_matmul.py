@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyopencl.array as cla
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import as_strided
 
 import pyclmm
 from pyclmm import api
@@ -366,3 +368,144 @@ def test_shape_errors_have_the_words_that_numpys_tests_match(a, b, out, queue):
 def test_a_cast_to_out_has_the_words_that_numpys_tests_match():
     with pytest.raises(TypeError, match=r"Cannot cast ufunc .* output"):
         pyclmm.matmul(np.ones((5, 2)), np.ones((2, 2)), out=np.zeros((5, 2), np.int32))
+
+
+# ---- up to 64 axes, NumPy's own limit; np.broadcast_shapes stops at 32 ----------------------------
+
+
+def ones_then(axes, *last):
+    """A shape of so many axes that ends with *last*."""
+    return (1,) * (axes - len(last)) + last
+
+
+@pytest.mark.parametrize("axes", [33, 35, 64])
+@pytest.mark.parametrize("place", ["host", "device"])
+@pytest.mark.parametrize(
+    ("a", "b", "out"),
+    [
+        ((2, 1, 3, 4), (5, 4, 3), None),
+        ((2, 1, 3, 4), (1, 5, 4, 3), (2, 5, 3, 3)),
+        ((0, 3, 4), (4, 3), None),
+        ((2, 2, 3, 4), (4,), None),
+        ((4,), (2, 4, 3), (2, 2, 3)),
+        ((4,), (4,), (2, 2)),
+        ((3, 4), (4, 3), (2, 5, 3, 3)),
+    ],
+)
+def test_operands_of_many_axes(a, b, out, axes, place, queue, rng):
+    long = tuple(ones_then(axes, *shape) if len(shape) > 2 else shape for shape in (a, b))
+    x, y = (small_integers(rng, shape, "f4") for shape in long)
+    target = None if out is None else np.empty(ones_then(axes, *out), "f4")
+    want = np.matmul(x, y, out=None if target is None else target.copy())
+    if place == "host":
+        got = pyclmm.matmul(x, y, out=target)
+    else:
+        given = [cla.to_device(queue, each) for each in (x, y)]
+        on_device = None if target is None else cla.to_device(queue, target)
+        got = pyclmm.matmul(*given, out=on_device).get()
+    assert got.shape == want.shape
+    assert np.array_equal(got, want)
+
+
+def test_views_of_many_axes(rng):
+    x = small_integers(rng, ones_then(64, 2, 1, 3, 8), "f4")[..., ::2]
+    y = small_integers(rng, ones_then(64, 5, 3, 4), "f4").swapaxes(-1, -2)[..., ::-1]
+    assert np.array_equal(pyclmm.matmul(x, y), np.matmul(x, y))
+    x = small_integers(rng, (4, 3, *ones_then(62, 2, 1)), "f4")
+    y = small_integers(rng, (4, 3, *ones_then(62, 1, 5)), "f4")
+    axes = [(1, 0), (0, 1), (0, 1)]
+    assert np.array_equal(pyclmm.matmul(x, y, axes=axes), np.matmul(x, y, axes=axes))
+
+
+@pytest.mark.parametrize("axes", [35, 64])
+def test_stacks_of_many_axes_that_do_not_broadcast(axes):
+    x, y = np.ones((3, *ones_then(axes - 1, 3, 4)), "f4"), np.ones((2, *ones_then(axes - 1, 4, 3)), "f4")
+    with pytest.raises(
+        pyclmm.ShapeError, match=r"the stacks of a \(3, 1, .* and b \(2, 1, .*do not broadcast"
+    ):
+        pyclmm.matmul(x, y)
+    with pytest.raises(pyclmm.ShapeError, match="out has shape"):
+        pyclmm.matmul(x, y[:1], out=np.ones((2, *ones_then(axes - 1, 3, 3)), "f4"))
+
+
+# ---- results of np.broadcast_arrays, whose flags.writeable warns when it is read ------------------
+
+
+def broadcast(x, *shape):
+    return np.broadcast_arrays(x, np.empty(shape))[0]
+
+
+def broadcast_operands(dtype):
+    """a, b, c and bias; each has an axis of stride 0, but c, which is contiguous."""
+    a, b, c, bias = (np.arange(1, n + 1).astype(dtype) for n in (4, 4, 12, 1))
+    return (
+        broadcast(a, 3, 4),
+        broadcast(b[:, None], 4, 4),
+        broadcast(c.reshape(3, 4), 3, 4),
+        broadcast(bias, 4),
+    )
+
+
+def by_plan(a, b, c, **options):
+    return pyclmm.Matmul(a, b, c, **options)(a, b, c, bias=options["bias"])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "bfloat16", ">f8", "c8"])
+@pytest.mark.parametrize("call", [pyclmm.gemm, by_plan])
+def test_results_of_broadcast_arrays_are_read_without_a_warning(call, dtype, own_caches):
+    dtype = dtype_of(dtype) if dtype == "bfloat16" else np.dtype(dtype)
+    a, b, c, bias = (x.copy() for x in broadcast_operands(dtype))
+    want = pyclmm.gemm(a, b, c, beta=1.0, bias=bias)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        a, b, c, bias = broadcast_operands(dtype)
+        assert np.array_equal(call(a, b, c, beta=1.0, bias=bias), want)
+        assert np.array_equal(pyclmm.matmul(*broadcast_operands(dtype)[:2]), a.copy() @ b.copy())
+
+
+def writes(call, out):
+    """What *call* does with *out*: its result, or the warning that it raises."""
+    x, y = np.arange(12, dtype="f4").reshape(3, 4), np.arange(12, dtype="f4").reshape(4, 3)
+    try:
+        return call(x, y, out).tolist()
+    except Warning as warning:
+        return repr(warning)
+
+
+@pytest.mark.parametrize("warn", ["error", "ignore"])
+@pytest.mark.parametrize("shape", [(3, 3), (3, 1)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a, b, out: pyclmm.matmul(a, b, out=out),
+        lambda a, b, out: pyclmm.matmul(a, b, out=out, axes=[(-2, -1)] * 3),
+        lambda a, b, out: pyclmm.gemm(a, b, out=out),
+        lambda a, b, out: pyclmm.Matmul(a, b, out=out)(a, b, out=out),
+    ],
+    ids=["matmul", "axes", "gemm", "plan"],
+)
+def test_a_result_of_broadcast_arrays_as_out_warns_as_in_numpy(call, shape, warn):
+    want, out = (broadcast(np.zeros(shape, "f4"), 3, 3) for _ in range(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter(warn)
+        assert writes(call, out) == writes(lambda a, b, out: np.matmul(a, b, out=out), want)
+    assert np.array_equal(out, want), "written, or left as it was"
+
+
+def test_a_result_of_broadcast_arrays_as_out_warns_once():
+    out = broadcast(np.zeros((3, 1), "f4"), 3, 3)
+    with pytest.warns(DeprecationWarning, match="broadcast_arrays"):
+        pyclmm.matmul(np.ones((3, 4), "f4"), np.ones((4, 3), "f4"), out=out)
+    pyclmm.matmul(np.ones((3, 4), "f4"), np.ones((4, 3), "f4"), out=out)  # warnings are errors here
+
+
+@pytest.mark.parametrize("strides", [(4, 0), (0, 4), (0, 0), (4, 4), (8, 4), (4, 8)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 3), (64, 70), (300, 280)], ids=str)
+def test_elements_of_out_may_share_memory(shape, strides, rng):
+    """The value that NumPy writes last is there, not that of the work-item that was last."""
+    a, b = small_integers(rng, (shape[0], 40), "f4"), small_integers(rng, (40, shape[1]), "f4")
+    for _ in range(3):
+        want, out = (as_strided(np.zeros(3000, "f4"), shape, strides) for _ in range(2))
+        np.matmul(a, b, out=want)
+        pyclmm.matmul(a, b, out=out)
+        assert np.array_equal(out, want)

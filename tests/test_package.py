@@ -82,7 +82,7 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(built):
 def test_the_wheel_works(clean, tmp_path):
     code = (
         "import json, numpy as np, pyclmm\n"
-        "from pyclmm.opencl.program import read_source\n"
+        "from pyclmm.opencl.compiler import read_source\n"
         "x = np.ones((3, 3), np.float32)\n"
         "print(json.dumps([pyclmm.__file__, pyclmm.__version__, len(read_source('include/gemm.h')),\n"
         "                  float(pyclmm.matmul(x, x).sum()), [k.name for k in pyclmm.KERNELS]]))"

@@ -212,7 +212,9 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-keys = st.sampled_from(["schema", "version", "device", "kernel", "reason", "__class__", "options"])
+keys = st.sampled_from(
+    ["schema", "version", "device", "kernel", "reason", "timed_out", "__class__", "options"]
+)
 records = st.dictionaries(keys, json_values) | json_values
 GOOD = {
     "schema": selfcheck._SCHEMA,
@@ -220,6 +222,7 @@ GOOD = {
     "device": "d",
     "kernel": "k",
     "reason": None,
+    "timed_out": None,
 }
 
 
@@ -247,6 +250,7 @@ def test_only_a_verdict_is_taken_for_one(content):
 @example("reason", "x" * 301)
 @example("reason", "\x1b[31mred")
 @example("device", None)
+@example("timed_out", 1.8e9)
 def test_one_wrong_field_is_enough(key, value):
     content = GOOD | {key: value}
     allowed = key == "reason" and (value is None or (isinstance(value, str) and fault_of(content) is None))
@@ -296,10 +300,10 @@ def test_a_refusal_on_disk_is_only_shown(monkeypatch, call, own_caches):
         call()
 
 
-def test_verdicts_hold_only_five_fields(call, own_caches):
+def test_verdicts_hold_only_six_fields(call, own_caches):
     call()
     content = json.loads(verdicts(own_caches)[0].read_text())
-    assert set(content) == {"schema", "version", "device", "kernel", "reason"}
+    assert set(content) == {"schema", "version", "device", "kernel", "reason", "timed_out"}
     assert np.isscalar(content["schema"])
 
 

@@ -17,6 +17,8 @@
  * into the matrix (packed_store.h).
  *
  * Macros: BM, BN, the largest mc and nc; SPLIT 0, 1; those of the headers.
+ * A launch computes one part of the result, whose rows of A are in panels (PART_ARGS in packed_panels.h).
+ *
  * Preconditions: mc, nc multiples of MR, NR; kc and k_range multiples of UNROLL_K; M >= MR without
  * PACK_A, N >= NR without PACK_B.
  */
@@ -37,9 +39,9 @@
 
 /* The start of row i or column j at step k, in the panels or in the operand itself. */
 #if PACK_A
-#define A_START(a, panels, i, k, lda, K) ((panels) + (long)(i) * PADDED(K) + (long)(k) * MR)
+#define A_START(a, panels, i, first, k, lda, K) ((panels) + (long)((i) - (first)) * PADDED(K) + (long)(k) * MR)
 #else
-#define A_START(a, panels, i, k, lda, K) ((a) + A_INDEX(i, k, lda))
+#define A_START(a, panels, i, first, k, lda, K) ((a) + A_INDEX(i, k, lda))
 #endif
 #if PACK_B
 #define B_START(b, panels, k, j, ldb, K) ((panels) + (long)(j) * (K) + (long)(k) * NR)
@@ -57,18 +59,18 @@ INLINE void prefetch_rows(__global const REAL *b, const long ldb, const int step
 
 __kernel ONE_WIDE_ITEM void packed_multiply(
     GEMM_ARGS, const int mc, const int nc, const int kc, const int tile_rows, const int rows_first,
-    const int split_k, const int k_range, __global const ACC_T *a_panels, const long a_stack,
+    const int split_k, const int k_range, PART_ARGS, __global const ACC_T *a_panels, const long a_stack,
     __global const ACC_T *b_panels, const long b_stack, __global VEC *partial)
 {
 #if !SPLIT
   __local VEC sums[(BM / MR) * (BN / NR) * TILE_VECS];
 #endif
   GEMM_BEGIN;
-  a_panels += get_global_id(2) * a_stack;
+  a_panels += (BATCH_ENTRY - first_entry) * a_stack;
   b_panels += get_global_id(2) * b_stack;
   const int down = get_group_id(!rows_first);
   const int range = down / tile_rows;
-  const int i0 = (down - range * tile_rows) * mc;
+  const int i0 = first_row + (down - range * tile_rows) * mc;
   const int j0 = get_group_id(rows_first) * nc;
   const int k_begin = range * k_range;
   const int k_end = min(K, k_begin + k_range);
@@ -76,7 +78,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
   do { /* at least once: if K is 0 the result is the epilogue of zero */
     const int steps = min(kc, k_end - k0);
     for (int j = j0; j < min(N, j0 + nc); j += NR)
-      for (int i = i0; i < min(M, i0 + mc); i += MR) {
+      for (int i = i0; i < min(last_row, i0 + mc); i += MR) {
         const int ti = MOVED(PACK_A, i, MR, M);
         const int tj = MOVED(PACK_B, j, NR, N);
 #if SPLIT
@@ -84,7 +86,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
 #else
         __local VEC *sum = sums + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS;
 #endif
-        __global const REAL *rows = (__global const REAL *)A_START(a, a_panels, ti, k0, lda, K);
+        __global const REAL *rows = (__global const REAL *)A_START(a, a_panels, ti, first_row, k0, lda, K);
         __global const REAL *columns = (__global const REAL *)B_START(b, b_panels, k0, tj, ldb, K);
         VEC acc[ROWS][NV];
         clear_tile(acc);

@@ -9,6 +9,7 @@
  *
  * Contiguous memory is read in order: with many panels in a work-group if the operand is across K, with one panel
  * if it is along K.
+ * A is packed a part at a time, so that its panels stay few. Each part uses the same memory.
  * Packing transposes, conjugates and converts to ACC_T, so later steps see one layout and one type.
  *
  * Macros: those of packed_tile.h.
@@ -24,6 +25,9 @@
 
 #define PACK_ARGS \
   GEMM_ARGS, const int chunk, const int span, __global ACC_T *panels, const long stack
+
+/* A part: rows first_row (a multiple of MR) to last_row - 1 of the products from first_entry on. Panels begin there. */
+#define PART_ARGS const int first_row, const int last_row, const int first_entry
 
 /* The place of step k of row i in a panel of A. */
 #if TRANS_A
@@ -55,15 +59,15 @@ INLINE void pack_full_rows(
       to[PLACE_A(i, u)] = LOAD_A(a, A_INDEX(i0 + i, k + u, lda));
 }
 
-__kernel ONE_WIDE_ITEM void pack_a(PACK_ARGS)
+__kernel ONE_WIDE_ITEM void pack_a(PACK_ARGS, PART_ARGS)
 {
   GEMM_BEGIN;
-  const int first = get_group_id(0) * span * MR, end = min(M, first + span * MR);
+  const int first = first_row + get_group_id(0) * span * MR, end = min(last_row, first + span * MR);
   const int k_begin = get_group_id(1) * chunk, k_end = min(K, k_begin + chunk);
-  panels += get_global_id(2) * stack;
+  panels += (BATCH_ENTRY - first_entry) * stack;
   for (int k = k_begin; k < k_end; k += STEPS)
     for (int i0 = first; i0 < end; i0 += MR) {
-      __global ACC_T *to = panels + (long)i0 * PADDED(K) + (long)k * MR;
+      __global ACC_T *to = panels + (long)(i0 - first_row) * PADDED(K) + (long)k * MR;
       if (i0 + MR <= M && k + STEPS <= k_end) pack_full_rows(to, a, lda, i0, k);
       else pack_rows(to, a, lda, i0, min(MR, M - i0), k, min(STEPS, k_end - k));
     }

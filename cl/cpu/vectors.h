@@ -12,6 +12,7 @@
  */
 #include "include/attributes.h"
 #include "include/types.h"
+#include "cpu/target.h"
 
 #if !defined(LANES) || !defined(PREFETCHES)
 #error "vectors.h needs LANES PREFETCHES"
@@ -42,13 +43,17 @@ typedef REAL_NAME REAL;
 typedef CAT(REAL_NAME, LANES) VEC;
 typedef VEC LOOSE_VEC ALIGNED(4);
 
-/* Some compilers use only half of the vector width unless a function has this attribute. */
-#ifdef __has_attribute
-#if __has_attribute(min_vector_width)
-#define FULL_WIDTH __attribute__((min_vector_width(8 * sizeof(VEC))))
+/* A vector that is wider than the registers makes some compilers abort (LLVM 14). */
+#define IS_LONG(type) (SAME_TYPE(type, uint64) || SAME_TYPE(type, float64) || SAME_TYPE(type, complex128))
+#define VEC_BITS (LANES * (IS_LONG(ACC_TYPE) ? 64 : 32))
+#if TARGET_BITS && VEC_BITS > TARGET_BITS
+#error "LANES makes vectors that are wider than the registers of the processor that this is compiled for"
 #endif
-#endif
-#ifndef FULL_WIDTH
+
+/* Compilers that prefer half of AVX-512's width use all of it in functions with this attribute. */
+#if defined(__AVX512F__) && VEC_BITS == 512
+#define FULL_WIDTH __attribute__((min_vector_width(VEC_BITS)))
+#else
 #define FULL_WIDTH
 #endif
 #define CACHE_LINE 64

@@ -39,10 +39,14 @@ LIMIT = 60.0  # seconds for one build and its check
 
 @dataclass(frozen=True)
 class Result:
-    """``reason``: why the program must not be used, or None. ``lasting``: a new trial would end alike."""
+    """``reason``: why the program must not be used, or None. ``lasting``: a new trial would end alike.
+
+    ``timed_out``: the child was ended at its time limit, so something else may have held it up.
+    """
 
     reason: str | None
     lasting: bool = True
+    timed_out: bool = False
 
 
 def is_on() -> bool:
@@ -78,7 +82,7 @@ def trial(
     if failure is not None:
         advice = "" if failure.crashed or failure.hung else " (PYCLMM_TRIAL=off turns trials off)"
         text = f"tried in a child process, {failure.reason}{advice}"
-        return Result(text, lasting=failure.crashed or failure.hung)
+        return Result(text, lasting=failure.crashed or failure.hung, timed_out=failure.hung)
     return result(answers)
 
 

@@ -3,7 +3,8 @@
 The check runs the same programs that the product will run, on small operands (see small_problems.py). The
 verdict is kept, in the process and on disk, under a digest of pyclmm's version, device, driver, sources and
 macros, so that a new driver or a changed kernel is checked again. A verdict against a kernel is kept on disk
-only if a second check, in a child process, fails too.
+only if a second check, in a child process, fails too. It holds for a day if one of the two came to no end in
+its time, because something else may have held the compiler up.
 
 ``PYCLMM_SELFCHECK=off`` skips the check, for fixed deployments where it has passed before. Nothing then
 notices a driver that gives wrong products.
@@ -15,9 +16,10 @@ import contextlib
 import hashlib
 import logging
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,9 +43,25 @@ from .small_problems import first_wrong_result
 
 _log = logging.getLogger(__name__)
 
-_SCHEMA = 3
+_SCHEMA = 4
+_KEYS = {"schema", "version", "device", "kernel", "reason", "timed_out"}
 _LONGEST = 300  # characters of a reason
-_verdicts: SingleFlight[str, str | None] = SingleFlight()
+_DAY = 86_400.0  # seconds
+_now = time.time
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """Why a kernel must not be used, or None. *timed_out*: when a time limit led to it, in Unix time."""
+
+    reason: str | None
+    timed_out: float | None = None
+
+    def holds(self) -> bool:
+        return self.timed_out is None or 0 <= _now() - self.timed_out < _DAY
+
+
+_verdicts: SingleFlight[str, _Verdict] = SingleFlight()
 _run_here: set[str] = set()  # digests of checks that this process has run
 _runs: ContextVar[bool] = ContextVar("_runs", default=False)
 
@@ -59,8 +77,12 @@ def verdict(
             check.own_result()
         return None
     if must_run:
-        _verdicts.forget(lambda digest: digest == check.digest)
-    return _verdicts.get(check.digest, check.kept_or_new)
+        check.forget()
+    found = _verdicts.get(check.digest, check.kept_or_new)
+    if not found.holds():
+        check.forget()
+        found = _verdicts.get(check.digest, check.kept_or_new)
+    return found.reason
 
 
 @contextlib.contextmanager
@@ -114,49 +136,64 @@ class _Check:
         self.problem, self.kernel, self.config, self.work = problem, kernel, config, work
         self.digest = _digest(self.device, work)
 
-    def kept_or_new(self) -> str | None:
-        """The verdict that is kept on disk, or a new one if there is none or a process died since."""
+    def forget(self) -> None:
+        """Forget the verdict that this process has."""
+        _verdicts.forget(lambda digest: digest == self.digest)
+
+    def kept_or_new(self) -> _Verdict:
+        """The verdict that is kept on disk, or a new one if none holds or a process died since."""
         device, kernel = self.device, self.kernel
-        kept = store.read_json(_path(self.digest), partial(_fault, device=device.name, kernel=kernel.name))
+        kept = self._kept()
         programs = {source_hash(launch.program) for launch in self.work.launches}
         dead = doubts.of_the_dead(device, programs)
         if kept is not None and not dead:
-            reason: str | None = kept["reason"]
+            reason = kept.reason
             _log.debug("self-check of %s on %s, from disk: %s", kernel.name, device.name, reason or "right")
             run = reason is None and _runs.get()
-            return self._two_opinions(tried_first=False, apart=False) if run else reason
+            return self._two_opinions(tried_first=False, apart=False) if run else kept
         if dead and not isolation.is_on():
             _go_round(device, kernel.name)
-        reason = self._two_opinions(kernel.risky or bool(dead), apart=bool(dead))
+        new = self._two_opinions(kernel.risky or bool(dead), apart=bool(dead))
         doubts.forget_the_dead(device, programs)  # those of children too
-        return reason
+        return new
 
-    def _two_opinions(self, tried_first: bool, apart: bool) -> str | None:
+    def _kept(self) -> _Verdict | None:
+        """The verdict on disk, if there is one that holds."""
+        fault_of = partial(_fault, device=self.device.name, kernel=self.kernel.name)
+        record = store.read_json(_path(self.digest), fault_of)
+        kept = None if record is None else _Verdict(record["reason"], record["timed_out"])
+        return kept if kept is not None and kept.holds() else None
+
+    def _two_opinions(self, tried_first: bool, apart: bool) -> _Verdict:
         """The verdict. It is kept against the kernel only if a child process comes to it too.
 
-        The second opinion, if it is needed, takes a detour around the driver's caches (see doubts.py).
-        *tried_first*: the first one begins in a child too, in one of its own with *apart*.
+        The second opinion, if it is needed, takes a detour around the driver's caches (see doubts.py), except
+        after a time-out, because no damaged file is known to make a driver hang. *tried_first*: the first
+        opinion begins in a child too, in one of its own with *apart*.
         """
         first = self._opinion(tried_first, apart)
         if first.reason is None:
-            return self._keep(None)
+            return self._keep(_Verdict(None))
         if not (first.lasting and isolation.is_on()):
-            return self._note(first.reason)
+            return self._note(_Verdict(first.reason))
         detour = doubts.detour(self.device)
-        doubts.take_detour(self.device, detour + 1)
+        past = detour if first.timed_out else detour + 1
+        doubts.take_detour(self.device, past)
         second = self._trial(apart=True)
         if second.reason is not None:
             doubts.take_detour(self.device, detour)
+            verdict = _Verdict(second.reason, _now() if first.timed_out or second.timed_out else None)
             # PoCL ends the process on a full disk too, which is not the kernel's fault.
             lasting = second.lasting and pocl_fault([self.queue.device.platform]) is None
-            return self._keep(second.reason) if lasting else self._note(second.reason)
+            return self._keep(verdict) if lasting else self._note(verdict)
         reason = self.own_result()
         if reason is not None:
             doubts.take_detour(self.device, detour)
-            return self._note(reason)
-        doubts.take_detour(self.device, detour + 1, keep=True)
-        doubts.warn(self.device, f"{self.kernel.name}: {first.reason}")
-        return self._keep(None)
+            return self._note(_Verdict(reason))
+        if past != detour:
+            doubts.take_detour(self.device, past, keep=True)
+            doubts.warn(self.device, f"{self.kernel.name}: {first.reason}")
+        return self._keep(_Verdict(None))
 
     def _opinion(self, tried_first: bool, apart: bool) -> isolation.Result:
         if tried_first and isolation.is_on():
@@ -180,30 +217,33 @@ class _Check:
             _run_here.add(self.digest)
             return reason
         except DeviceLostError as error:  # not kept on disk: the cause may not be the kernel
-            _verdicts.put(self.digest, _plain(f"the device was lost in the self-check: {error}"))
+            lost = _plain(f"the device was lost in the self-check: {error}")
+            _verdicts.put(self.digest, _Verdict(lost))
             raise
 
-    def _keep(self, verdict: str | None) -> str | None:
+    def _keep(self, verdict: _Verdict) -> _Verdict:
         """Keep *verdict* on disk."""
         record = {
             "schema": _SCHEMA,
             "version": __version__,
             "device": self.device.name,
             "kernel": self.kernel.name,
-            "reason": verdict,
+            "reason": verdict.reason,
+            "timed_out": verdict.timed_out,
         }
         store.write_json(_path(self.digest), record)
         return self._note(verdict)
 
-    def _note(self, verdict: str | None) -> str | None:
-        _log.info("self-check of %s on %s: %s", self.kernel.name, self.device.name, verdict or "right")
+    def _note(self, verdict: _Verdict) -> _Verdict:
+        _log.info("self-check of %s on %s: %s", self.kernel.name, self.device.name, verdict.reason or "right")
         return verdict
 
 
 def _digest(device: DeviceInfo, work: Work) -> str:
     """A digest of everything that a verdict depends on, work-group sizes included."""
     texts = [str(_SCHEMA), __version__, *device.identity.values(), device.platform_version]
-    texts += [f"{source_hash(x.program)} {x.kernel} {x.local_size}" for x in work.launches]
+    # Once each: the number of equal launches follows from the size of the product.
+    texts += dict.fromkeys(f"{source_hash(x.program)} {x.kernel} {x.local_size}" for x in work.launches)
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
@@ -218,15 +258,20 @@ def _plain(reason: str | None) -> str | None:
 
 def _fault(content: Any, device: str, kernel: str) -> str | None:
     """What is wrong with a verdict from disk for this device and kernel, or None."""
-    if not isinstance(content, dict) or set(content) != {"schema", "version", "device", "kernel", "reason"}:
+    if not isinstance(content, dict) or set(content) != _KEYS:
         return "it does not have a verdict's keys"
     if type(content["schema"]) is not int or content["schema"] != _SCHEMA:
         return f"its schema is not {_SCHEMA}"
     if (content["version"], content["device"], content["kernel"]) != (__version__, device, kernel):
         return "it is for another version, device or kernel"
-    reason = content["reason"]
+    return _fault_of_reason(content["reason"], content["timed_out"])
+
+
+def _fault_of_reason(reason: Any, timed_out: Any) -> str | None:
     if reason is not None and not (isinstance(reason, str) and 0 < len(reason) <= _LONGEST):
         return "its reason is not a short text"
     if reason is not None and reason != _plain(reason):
         return "its reason is not printable ASCII"
+    if timed_out is not None and (reason is None or type(timed_out) is not float):
+        return "its timed_out is not the time of a time-out"
     return None

@@ -2,6 +2,7 @@
 
 The child has this process's search path and environment. It has its own session, so a Ctrl-C on the terminal
 reaches only the parent, which then ends the child. What drivers print does not mix with the answers.
+PyOpenCL's caches are off in the child: it would wait for somebody else's lock there until its time is over.
 
 A request is a line {"module": ..., "request": ...}. Each answer to it is a line {"answer": ...}, and the line
 {} ends them.
@@ -24,6 +25,7 @@ from typing import IO, Any
 
 _START = "import sys; sys.path[:] = sys.argv[1:]; from pyclmm.checks import worker; worker.serve()"
 _MAX_LINE = 1 << 20  # bytes; no answer of pyclmm's is longer
+_WITHOUT_PYOPENCLS_CACHES = {"PYOPENCL_NO_CACHE": "1"}
 _IDLE = 10.0  # seconds after which a child without requests ends; on Windows it ends with its parent
 # Signals of a process that crashed, and was not ended by another one.
 _CRASHES = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
@@ -83,7 +85,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env=os.environ | (environment or {}),
+                env=os.environ | {**_WITHOUT_PYOPENCLS_CACHES, **(environment or {})},
                 start_new_session=True,
             )
         except OSError:

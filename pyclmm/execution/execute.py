@@ -14,7 +14,7 @@ import warnings
 import pyopencl as cl
 
 from ..checks import selfcheck
-from ..errors import BuildError, KernelWarning, LaunchError, UnsupportedError, in_short
+from ..errors import REFUSED, BuildError, KernelWarning, Refused, UnsupportedError, in_short
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..opencl import status
@@ -92,7 +92,7 @@ class Executable:
                     what = f"{choice.kernel.name} ({choice.config})"
                     _log.debug("%s on %s: %s", self.problem, self.device.name, what)
                     return choice, work
-            except (BuildError, LaunchError) as error:
+            except (BuildError, *REFUSED) as error:
                 if self._requested != "auto":
                     raise
                 last, reason = error, in_short(error)
@@ -102,8 +102,8 @@ class Executable:
             f"no kernel could be used for {self.problem} on {self.device.name!r}: {'; '.join(failures)}"
         ) from last
 
-    def fall_back(self, rejected: select.Choice | None, queue: cl.CommandQueue, error: LaunchError) -> None:
-        """Use the next kernel, because the driver rejected a launch of choice *rejected* in a call.
+    def fall_back(self, rejected: select.Choice | None, queue: cl.CommandQueue, error: Refused) -> None:
+        """Use the next kernel, because a launch of choice *rejected* was refused in a call, or its workspace.
 
         Raises *error* if the kernel was asked for by name, if an earlier launch may have overwritten C, and
         if no kernel is left; in the last case the next call begins with the first choice again.
@@ -115,6 +115,7 @@ class Executable:
         with self._falling_back:
             if self.choice != rejected:  # another thread has fallen back already
                 return
+            self.release()  # the next kernel may need the memory
             try:
                 self._use(self._choose(queue, rejected, in_short(error)))
             except UnsupportedError:

@@ -13,10 +13,9 @@ from ..opencl.binding import Constant
 from ..opencl.devices import device_info
 from ..opencl.host_memory import Array
 from ..opencl.steps import scalars_of
-from ..problem.canonical import check_writeable
 from ..problem.dtypes import dtype_of
 from .execute import Executable
-from .operands import Operands, checked, problem_name, read_operands
+from .operands import Operands, check_writeable, checked, problem_name, read_operands
 from .options import Options, check_scalars
 
 
@@ -45,7 +44,7 @@ class HostPath:
     ) -> None:
         out = operands.get("out")
         if out is not None:
-            check_writeable(out.flags.writeable)
+            check_writeable(out)
         self._device = device = device_info(queue.device)
         copied = {name: x.dtype.newbyteorder("=") for name, x in operands.items() if self._is_copied(name, x)}
         # The rule "no" does not let a byte order change. That of ml_dtypes' types has no name of its own.
@@ -79,8 +78,14 @@ class HostPath:
         self.executable = Executable(queue, on_device, options.kernel, options.workspace_limit)
 
     def _is_copied(self, name: str, x: Array) -> bool:
-        """Whether the host copies *x* for its layout; a result that kernels can address is not copied."""
-        return not host_memory.is_addressable(x) if name == "out" else host_memory.is_copied(x, self._device)
+        """Whether the host copies *x* for its layout.
+
+        A result is copied if kernels cannot address it, and also if its elements may share memory, because
+        work-items write in any order. NumPy's order is fixed.
+        """
+        if name == "out":
+            return not host_memory.is_addressable(x) or host_memory.may_overlap_itself(x)
+        return host_memory.is_copied(x, self._device)
 
     def _form(self, x: Array, name: str, copied_as: np.dtype[Any] | None) -> host_memory.Form:
         if copied_as is None:
@@ -99,7 +104,7 @@ class HostPath:
         gemm = self.executable.gemm
         out = operands.get("out")
         if out is not None:
-            check_writeable(out.flags.writeable)
+            check_writeable(out)
         target: Any = out if self._in_place else np.empty(gemm.shape, gemm.dtype)
         if 0 not in gemm.shape:
             buffers = host_memory.HostBuffers(queue, self._device)

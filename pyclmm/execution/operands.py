@@ -16,7 +16,7 @@ from ..opencl.devices import DeviceChoice, find_device
 from ..opencl.queues import default_queue, queue_on
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.gemm import Gemm, Layouts, Operand
-from .options import Options
+from .options import Options, shown
 
 ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the type of a plan's operands and of its result
 NAMES = ("a", "b", "c", "bias", "out")
@@ -44,7 +44,7 @@ def collect(a: Any, b: Any, c: Any = None, bias: Any = None, out: Any = None) ->
 def _converted(found: dict[str, Any]) -> dict[str, Any]:
     """:func:`collect` for arguments that are not all of exactly one type."""
     for name, value in found.items():
-        if isinstance(value, np.ndarray | np.generic):
+        if isinstance(value, np.ndarray) or (isinstance(value, np.generic) and name != "out"):
             _check_meaning(name, value)
             found[name] = np.asarray(value)  # a plain view of a subclass (np.memmap, np.matrix)
         elif not isinstance(value, Array):
@@ -72,6 +72,20 @@ def _check_meaning(name: str, x: Any) -> None:
             f"{name} is a {type(x).__name__}, a subclass of ndarray with arithmetic of its own, which would "
             f"be ignored; pass its plain numbers, np.asarray({name})"
         )
+
+
+def check_writeable(out: NDArray[Any]) -> None:
+    """Raise ArgumentError unless *out* is writeable. Warns where numpy.matmul does.
+
+    To read ``flags.writeable`` of a result of np.broadcast_arrays warns. Such a result does not own its
+    memory, and ``__array_interface__``, which takes a microsecond, says that it is read-only.
+    """
+    if out.flags.writeable if out.flags.owndata else not out.__array_interface__["data"][1]:
+        return
+    try:
+        np.copyto(out, False, where=False)  # writes nothing; NumPy warns, once for each array, or refuses
+    except ValueError:
+        raise ArgumentError("out is read-only; pass a writeable array, or none to get a new one") from None
 
 
 def on_host(operands: Operands) -> bool:
@@ -129,7 +143,7 @@ def checked(
     """The checked product of operands with these layouts. Arguments and errors as :func:`checked_gemm`;
     ArgumentError too for a beta without c."""
     if beta != 0 and "c" not in layouts:
-        raise ArgumentError(f"beta is {beta} but there is no c to multiply it with; pass c, or beta=0")
+        raise ArgumentError(f"beta is {shown(beta)} but there is no c to multiply it with; pass c, or beta=0")
     return checked_gemm(
         layouts["a"],
         layouts["b"],

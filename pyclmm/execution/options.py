@@ -16,7 +16,7 @@ from ..problem.words import Casting
 from ..selection.select import KernelChoice
 
 _NUMBERS: tuple[tuple[Any, Any], ...] = (
-    (int, np.integer),
+    (int, np.integer | np.bool_),
     (float, np.floating),
     (complex, np.complexfloating),
 )
@@ -69,7 +69,23 @@ def _plain(name: str, value: Any) -> complex:
         if isinstance(value, plain | numpys):
             number: complex = plain(value) + plain(0)
             return number
-    raise DTypeError(f"{name} is a {type(value).__name__}; pass a number")
+    raise DTypeError(
+        f"{name} is a {type(value).__name__}; pass a number: an int, float or complex of Python or NumPy"
+    )
+
+
+def shown(number: complex) -> str:
+    """*number* for an error. Python does not write integers of more than 4,300 digits."""
+    return str(number) if _has_float(number) else f"an integer of {int(number.real).bit_length()} bits"
+
+
+def _has_float(number: complex) -> bool:
+    """Whether *number* is no integer beyond the range of float64."""
+    try:
+        complex(number)
+    except OverflowError:
+        return False
+    return True
 
 
 def beta_of(beta: complex | None, c: Any) -> complex:
@@ -82,7 +98,10 @@ def beta_of(beta: complex | None, c: Any) -> complex:
 
 
 def check_scalars(gemm: Gemm, alpha: complex, beta: complex) -> None:
-    """Raise DTypeError if alpha or beta, Python numbers, cannot be represented in the result's type."""
+    """Raise DTypeError if alpha or beta, Python numbers, cannot be represented in the result's type.
+
+    Integers beyond the range of float64 raise ArgumentError, except for integer results, where they wrap.
+    """
     kind = gemm.dtype.kind
     if type(alpha) is float and type(beta) is float and kind not in "biu":
         return
@@ -91,6 +110,11 @@ def check_scalars(gemm: Gemm, alpha: complex, beta: complex) -> None:
             raise DTypeError(f"{name} is complex, but the result is {gemm.dtype}; pass a real number")
         if kind in "biu" and not (isinstance(value, int) or float(value.real).is_integer()):
             raise DTypeError(f"{name} is {value}, but the result is {gemm.dtype}; pass a whole number")
+        if kind not in "biu" and not _has_float(value):
+            raise ArgumentError(
+                f"{name} is {shown(value)}, beyond the range of float64, but the result is {gemm.dtype}; "
+                "pass a number of at most 1.7e308 in size"
+            )
 
 
 def events_of(wait_for: Any) -> list[cl.Event]:

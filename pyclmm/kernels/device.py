@@ -17,6 +17,37 @@ _LLVMPIPE_STEPS = 20_000
 _STATIC_LOCAL_BYTES = {(9, 0): 232_448}
 
 
+# What a processor may have, as far as kernels are compiled for it.
+FEATURES = ("avx2", "avx512f", "fma", "neon", "sve")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The processor that a CPU device's compiler compiles for, as its predefined macros tell.
+
+    ``vector_bits`` is 0 if they do not. ``features``: those of ``FEATURES``.
+    """
+
+    vector_bits: int = 0
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Caches:
+    """A CPU's data caches in bytes. The defaults are the least that processors with vectors have.
+
+    ``l1`` and ``l2``: the share of one compute unit, as hardware threads that share a cache divide it.
+    ``l3``: the whole cache, 0 without one. ``line``: bytes of a line. ``tlb``: pages that the second-level
+    TLB holds, 0 if that is not known.
+    """
+
+    l1: int = 32 << 10
+    l2: int = 256 << 10
+    l3: int = 0
+    line: int = 64
+    tlb: int = 0
+
+
 @dataclass(frozen=True)
 class DeviceInfo:
     """The facts about one device that decide which kernel is chosen. Plain data, so tests can make up
@@ -47,6 +78,8 @@ class DeviceInfo:
     extensions: frozenset[str]
     compute_capability: tuple[int, int] | None = None
     sub_group_size: int = 0  # the smallest of the device; queried only where matrix instructions need it
+    target: Target = Target()  # of a CPU
+    caches: Caches = Caches()  # of a CPU
     user_rates: Rates | None = None  # what `pyclmm tune --device` measured
 
     @property
@@ -77,12 +110,9 @@ class DeviceInfo:
     def vector_bits(self) -> int:
         """Width in bits of the widest vector registers to compile for: 128, 256 or 512.
 
-        PoCL before 3.1 may report 512, but its compiler supports 256, and some wider vectors crash the
-        process.
+        The compiler knows it best. If it does not say, as Intel's, the driver's native width decides.
         """
-        old_pocl = re.search(r"PoCL ([012]\.|3\.0)", self.platform_version) is not None
-        widest = 256 if old_pocl else 512
-        return max(128, min(widest, 32 * self.float_vector_width))
+        return self.target.vector_bits or max(128, min(512, 32 * self.float_vector_width))
 
     @property
     def in_place(self) -> bool:
@@ -112,11 +142,11 @@ class DeviceInfo:
     def _datasheet_rates(self) -> Rates:
         """Rates of a device that nobody measured. Unknown figures are pessimistic."""
         cycles = 1e6 * (self.max_clock_mhz or 1000) * self.units
-        if self.is_cpu:  # two multiply-adds a cycle in vectors; caches and memory as on two cores of Zen 4
+        if self.is_cpu:  # two multiply-adds a cycle in vectors; memory as on two cores of Zen 4
             single, clock = 2 * self.vector_bits / 32 * cycles, cycles / self.units
             return Rates(
                 launch=20e-6, group=1e-6, latency=0.1e-6, memory=20e9, cache=32 * cycles, local=32 * cycles,
-                cache_size=(1 << 20) * self.units, float32=single, float64=single / 2, int32=single / 2,
+                cache_size=self.caches.l2 * self.units, float32=single, float64=single / 2, int32=single / 2,
                 source=f"datasheet, at {clock / 1e9:.1f} GHz",
             )  # fmt: skip
         unit, memory = self.unit, self.unit.stream * cycles

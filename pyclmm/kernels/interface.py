@@ -40,7 +40,8 @@ class Launch:
     """One enqueue of a kernel function. Sizes are in work-items, dimension 0 first.
 
     ``packs`` names the operand ("a" or "b") that this launch packs into workspace. The launch reads nothing
-    else, so the packed copy stays valid while the operand does not change.
+    else, so the packed copy stays valid while the operand does not change. ``first`` is the first product of
+    the stack that it computes.
     """
 
     program: Program
@@ -49,6 +50,7 @@ class Launch:
     local_size: tuple[int, ...]
     args: tuple[Arg, ...]
     packs: str = ""
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,13 @@ class Workspace:
     """Device memory that a plan owns, called "workspace:<name>" in arguments.
 
     ``zeroed``: filled with zeros when it is allocated. Later calls find what the call before left there.
+    ``copy_of``: the operand or result ("a", "b", "out") of which it holds a copy, which every kernel needs.
     """
 
     name: str
     nbytes: int
     zeroed: bool = False
+    copy_of: str = ""
 
     @property
     def symbol(self) -> str:

@@ -13,9 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import platform
-import re
-from functools import cache
 from pathlib import Path
 
 import pyopencl as cl
@@ -24,6 +21,7 @@ from .. import environment, store
 from ..kernels import Program
 from ..kernels.device import DeviceInfo
 from ..version import __version__
+from . import processor
 
 _SCHEMA = 1
 _KEEP_THEIR_OWN = ("pocl", "nvidia")  # vendors
@@ -45,7 +43,7 @@ def place(device: DeviceInfo, source_digest: str) -> Path:
         *device.identity.values(),
         device.platform_version,
         str(device.opencl_version),
-        _processor() if device.is_cpu else "",  # a home folder may be shared by different machines
+        processor.description() if device.is_cpu else "",  # a home folder may be shared by different machines
         source_digest,
     ]
     return store.folder("programs", f"{hashlib.sha256(chr(10).join(texts).encode()).hexdigest()}.bin")
@@ -80,15 +78,3 @@ def _delete_oldest(folder: Path) -> None:
         total += status.st_size
         if total > _MOST_BYTES:
             path.unlink()
-
-
-@cache
-def _processor() -> str:
-    """What the processor is and can do: on Linux its model and flags, elsewhere what Python knows."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    first = text.partition("\n\n")[0]
-    facts = r"^(?:vendor_id|cpu family|model|model name|flags|Features|CPU part)\s*:.*$"
-    return "\n".join((platform.machine(), *re.findall(facts, first, re.MULTILINE)))

@@ -11,7 +11,7 @@ import numpy as np
 import pyopencl as cl
 from pyopencl.array import Array
 
-from ..errors import ArgumentError, LaunchError, PyclmmError
+from ..errors import REFUSED, ArgumentError, DeviceMemoryError, LaunchError, PyclmmError, WorkspaceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from . import host_memory, silent, status
@@ -39,7 +39,8 @@ class Binding:
 
     *absent*: arrays (the problem's names) without a buffer, which no kernel reads.
 
-    Raises BuildError, DeviceMemoryError, DeviceLostError.
+    Raises BuildError, DeviceLostError and DeviceMemoryError, which is a WorkspaceError if it is about memory
+    that another kernel may not need.
     """
 
     def __init__(
@@ -58,13 +59,11 @@ class Binding:
         self._packed: Constant | None = None
         self._unsettled = {launch.program for launch in work.launches}  # in doubt, see doubts.py
         self._first: cl.Event | None = None  # of the last launch of the first call
-        fixed: dict[str, cl.Buffer] = {}
+        self._has_own = any(not space.copy_of for space in work.workspace)
+        fixed = _allocated(context, device, work)
         for space in work.workspace:
-            fixed[space.symbol] = host_memory.allocate(context, space.nbytes, device, space.symbol)
             if space.zeroed:
                 self._fill(fixed[space.symbol], 0).wait()
-        for name, table in work.tables.items():
-            fixed[name] = host_memory.filled(context, table, device, name)
         self._workspace = [(fixed[space.symbol], space.zeroed) for space in work.workspace]
         fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any buffer will do, because it is not read
         self._fixed = fixed  # a kernel does not keep its arguments alive
@@ -110,9 +109,9 @@ class Binding:
         one. A launch that packs a *constant* operand is skipped if the previous call packed the same memory.
         *call* is what these arguments come from; it is remembered for :meth:`enqueue_again`.
 
-        Raises LaunchError, DeviceMemoryError or DeviceLostError if the driver rejects a launch, and
-        ArgumentError without events on an out-of-order queue, where only events can tell that the product has
-        ended.
+        Raises LaunchError, DeviceMemoryError (of a kernel with workspace: WorkspaceError) or DeviceLostError
+        if the driver rejects a launch, and ArgumentError without events on an out-of-order queue, where only
+        events can tell that the product has ended.
         """
         packed = constant.name if constant is not None and constant == self._packed else None
         events = self._launch(buffers, scalars, wait_for, packed, with_events)
@@ -248,7 +247,9 @@ class Binding:
             local_size = step.enqueues[0].local_size
             what = f"kernel {step.kernel.function_name!r} with work-groups of {local_size}"
         rejection = status.rejected(self.device, what, error)
-        if isinstance(rejection, LaunchError):
+        if self._has_own and isinstance(rejection, DeviceMemoryError):  # drivers may allocate at a launch
+            rejection = WorkspaceError(*rejection.args)
+        if isinstance(rejection, REFUSED):
             rejection.begun = begun
         return rejection
 
@@ -260,3 +261,20 @@ class Binding:
             return [cl.enqueue_marker(self.queue)]
         except cl.Error:  # the device is lost, so nothing runs
             return []
+
+
+def _allocated(context: cl.Context, device: DeviceInfo, work: Work) -> dict[str, cl.Buffer]:
+    """The buffers of workspace and tables by the names that arguments have."""
+    found: dict[str, cl.Buffer] = {}
+    space = None
+    try:
+        for name, table in work.tables.items():
+            found[name] = host_memory.filled(context, table, device, name)
+        for space in work.workspace:
+            found[space.symbol] = host_memory.allocate(context, space.nbytes, device, space.symbol)
+    except DeviceMemoryError as error:
+        found.clear()  # the error keeps this dict alive while the next kernel allocates
+        if space is None or space.copy_of:
+            raise
+        raise WorkspaceError(*error.args) from error.__cause__
+    return found

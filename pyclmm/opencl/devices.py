@@ -10,9 +10,10 @@ import pyopencl as cl
 
 from .. import environment
 from ..errors import INSTALL_HINT, ArgumentError, DTypeError, NoDeviceError, unknown_name
-from ..kernels.device import DeviceInfo
-from . import affinity, forks, user_rates
+from ..kernels.device import Caches, DeviceInfo, Target
+from . import affinity, forks, processor, user_rates
 from .disk_caches import pocl_fault
+from .target import target_of
 
 # Vendor -> substrings of platform and vendor strings, in lower case. The first match counts; PoCL comes early
 # because its device has the vendor of the processor.
@@ -64,15 +65,20 @@ def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
     return int(device.max_work_group_size // max(1, device.max_num_sub_groups))
 
 
+def _caches(device: cl.Device) -> Caches:
+    return processor.caches(device.global_mem_cache_size, device.global_mem_cacheline_size)
+
+
 @lru_cache(maxsize=64)
 def device_info(device: cl.Device) -> DeviceInfo:
     """The :class:`DeviceInfo` of a PyOpenCL device, read once for each device, with the user's rates."""
     extensions = frozenset(device.extensions.split())
     sizes = tuple(device.max_work_item_sizes)
+    kind = _kind(device)
     info = DeviceInfo(
         name=device.name.strip(),
         vendor=_vendor(device),
-        kind=_kind(device),
+        kind=kind,
         platform=device.platform.name.strip(),
         platform_version=device.platform.version.strip(),
         driver_version=device.driver_version.strip(),
@@ -91,6 +97,8 @@ def device_info(device: cl.Device) -> DeviceInfo:
         extensions=extensions,
         compute_capability=_compute_capability(device, extensions),
         sub_group_size=_sub_group_size(device, extensions),
+        target=target_of(device) if kind == "cpu" else Target(),
+        caches=_caches(device) if kind == "cpu" else Caches(),
     )
     return replace(info, user_rates=user_rates.read(info.identity))
 

@@ -41,6 +41,16 @@ def is_addressable(x: Array) -> bool:
     return x.dtype.isnative and not any(at % x.itemsize for at in (_address(x), *x.strides))
 
 
+def may_overlap_itself(x: Array) -> bool:
+    """Whether elements of *x* may share memory. False is certain."""
+    reach = x.itemsize  # bytes that the axes so far span
+    for stride, length in sorted(zip(map(abs, x.strides), x.shape, strict=True)):
+        if length > 1 and stride < reach:
+            return True
+        reach += (length - 1) * stride
+    return False
+
+
 def is_copied(x: Array, device: DeviceInfo) -> bool:
     """Whether the layout of *x* requires that the host copies it before kernels read it."""
     return not is_addressable(x) or _has_wide_gaps(x, device)
@@ -100,7 +110,7 @@ class Span:
             return cls(x.reshape(-1, order="A").view(np.uint8), 0)
         upward: Any = (..., *(slice(None, None, -1 if s < 0 else 1) for s in x.strides))
         lowest = x[upward]  # a view, of 0-D arrays too
-        memory = as_strided(lowest, (_extent(x),), (x.itemsize,), writeable=x.flags.writeable)
+        memory = as_strided(lowest, (_extent(x),), (x.itemsize,))  # read-only if x is
         start = (_address(x) - _address(lowest)) // x.itemsize
         return cls(memory.view(np.uint8), start)
 
@@ -203,7 +213,8 @@ class HostBuffers:
     def _input_buffer(self, memory: Array, argument: str) -> cl.Buffer:
         try:
             if self.device.unified_memory:  # Intel's runtime copies an array under READ_ONLY
-                flags = _READ_WRITE_HERE if memory.flags.writeable else _READ_HERE
+                # flags.writeable warns for a result of np.broadcast_arrays. Here that counts as read-only.
+                flags = _READ_HERE if memory.data.readonly else _READ_WRITE_HERE
                 return cl.Buffer(self._context, flags, 0, memory)
             buffer = cl.Buffer(self._context, cl.mem_flags.READ_ONLY, memory.nbytes)
             self.uploads += upload(self.queue, buffer, memory)

@@ -21,13 +21,13 @@ def complete(gemm: Gemm, product: Work) -> Work:
     renamed: dict[Arg, Arg] = {}
     before: list[Launch] = []
     after: list[Launch] = []
-    workspace = list(product.workspace)
+    copies: list[Workspace] = []
     tables = {"batch_offsets": batch_table(problem.batch_shape, problem.batch_strides)}
     for name, copy in gemm.copies:
         if name in gemm.unread:
             continue
         temporary = _temporary(name, copy, copy.target_type)
-        workspace.append(temporary)
+        copies.append(temporary)
         tables[_offsets_name(name)] = _offsets(copy)
         own = (name, f"{name}_offset")
         launch = copy_launch(copy, own, (temporary.symbol, _START), _offsets_name(name))
@@ -35,23 +35,25 @@ def complete(gemm: Gemm, product: Work) -> Work:
         renamed |= {own[0]: temporary.symbol, own[1]: _START}
     if gemm.out_copy is not None:
         temporary = _temporary("out", gemm.out_copy, gemm.out_copy.source_type)
-        workspace.append(temporary)
+        copies.append(temporary)
         tables[_offsets_name("out")] = _offsets(gemm.out_copy)
         source = (temporary.symbol, _START)
         after.append(copy_launch(gemm.out_copy, source, ("out", "out_offset"), _offsets_name("out")))
         renamed |= {"out": temporary.symbol, "out_offset": _START}
     between = [replace(x, args=tuple(_renamed(arg, renamed) for arg in x.args)) for x in product.launches]
-    return Work((*before, *between, *after), tuple(workspace), tables)
+    # Copies come first: if they alone have no room, no kernel has.
+    return Work((*before, *between, *after), (*copies, *product.workspace), tables)
 
 
 def batch_table(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> Table:
     """Batch offsets in elements: a row for each product of the stack, a column for each array."""
-    table = np.zeros((*shape, len(strides)), np.int64)
-    for column, steps in enumerate(strides):
-        for axis, (length, step) in enumerate(zip(shape, steps, strict=True)):
-            along = np.arange(length, dtype=np.int64) * step
-            table[..., column] += along.reshape(-1, *(1,) * (len(shape) - 1 - axis))
-    return table.reshape(-1, len(strides))
+    columns = []
+    for steps in strides:
+        offsets = np.zeros(1, np.int64)
+        for length, step in zip(shape, steps, strict=True):
+            offsets = np.add.outer(offsets, np.arange(length, dtype=np.int64) * step).reshape(-1)
+        columns.append(offsets)
+    return np.stack(columns, axis=-1)
 
 
 def _renamed(arg: Arg, names: Mapping[Arg, Arg]) -> Arg:
@@ -59,7 +61,7 @@ def _renamed(arg: Arg, names: Mapping[Arg, Arg]) -> Arg:
 
 
 def _temporary(name: str, copy: Copy, element: str) -> Workspace:
-    return Workspace(f"copy_{name}", copy.elements * dtype_of(element).itemsize)
+    return Workspace(f"copy_{name}", copy.elements * dtype_of(element).itemsize, copy_of=name)
 
 
 def _offsets_name(name: str) -> str:

@@ -1,26 +1,19 @@
-"""Compiles programs and makes kernel objects. The only module that calls ``cl.Program``.
+"""Keeps compiled programs, and makes kernel objects.
 
-A source of cl/ includes the headers it needs, and ``#line`` directives let a build error name the real file
-and line. A program is compiled once for each context and set of macros, whatever the shapes. The programs
-used last are kept, and those of living plans; all others are released. Compiled programs are kept on disk for
-drivers that do not keep them (see binaries.py).
+A program is compiled once for each context and set of macros, whatever the shapes. The programs used last
+are kept, and those of living plans; all others are released. Compiled programs are kept on disk for drivers
+that do not keep them (see binaries.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import linecache
 import logging
-import re
-import threading
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
-from importlib import resources
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -28,13 +21,10 @@ import pyopencl as cl
 
 from ..errors import BuildError
 from ..kernels import Program
-from . import binaries, doubts, ptx
+from . import binaries, compiler, doubts, ptx
 from .devices import device_info
-from .disk_caches import pocl_fault, remove_stale_locks, with_pyopencl_caches
+from .disk_caches import pocl_fault, with_pyopencl_caches
 from .single_flight import SingleFlight
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 _log = logging.getLogger(__name__)
 _Key = tuple[cl.Context, Program, int]  # the last is the detour
@@ -43,75 +33,10 @@ OLD_POCL = "unknown target CPU"  # the error of PyPI's PoCL 3.0 on processors ne
 
 _PROGRAMS_KEPT = 64  # each takes 0.5 to 4 MB (PoCL 3.0 and 3.1, Intel's CPU runtime)
 _GENERATED = "<generated: 'pyopencl invoker "  # how PyOpenCL names generated Python code
-_INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # a path in cl/
 # The programs used last, and all that somebody holds: bindings hold those of their kernel objects.
 _programs: SingleFlight[_Key, cl.Program] = SingleFlight(_PROGRAMS_KEPT)
 _held: WeakValueDictionary[_Key, cl.Program] = WeakValueDictionary()
 _marks: dict[tuple[cl.Context, Program], list[Path | None]] = {}  # of programs in doubt
-
-
-class _Quiet:
-    """Hides CompilerWarning while any thread is building.
-
-    ``warnings.catch_warnings`` alone is not enough: if builds of several threads overlap, its filter is
-    removed too early or never.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._filters = warnings.catch_warnings()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                self._filters = warnings.catch_warnings()
-                self._filters.__enter__()
-                warnings.simplefilter("ignore", cl.CompilerWarning)
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._filters.__exit__(None, None, None)
-
-
-_quiet = _Quiet()
-
-
-@cache
-def _folder() -> Traversable:
-    """The folder cl/: inside the installed package, or beside the package in a clone."""
-    package = resources.files("pyclmm")
-    installed = package.joinpath("cl")
-    return installed if installed.is_dir() else Path(str(package)).parent / "cl"
-
-
-@cache
-def read_source(name: str) -> str:
-    """The text of one file of cl/."""
-    return _folder().joinpath(name).read_text(encoding="utf-8")
-
-
-@cache
-def expanded(name: str) -> str:
-    """The file *name* of cl/ with every header that it includes, each once, and ``#line`` directives."""
-    return "\n".join(_lines(name, set()))
-
-
-def _lines(name: str, seen: set[str]) -> Iterator[str]:
-    seen.add(name)
-    yield f'#line 1 "{name}"'
-    for number, line in enumerate(read_source(name).splitlines(), 1):
-        include = _INCLUDE.fullmatch(line)
-        if include is None:
-            yield line
-        elif include[1] in seen:
-            yield ""
-        else:
-            yield from _lines(include[1], seen)
-            yield f'#line {number + 1} "{name}"'
 
 
 def build_options(program: Program, detour: int = 0) -> tuple[str, ...]:
@@ -123,7 +48,7 @@ def build_options(program: Program, detour: int = 0) -> tuple[str, ...]:
 def source_hash(program: Program) -> str:
     """A digest of everything that the compiled program depends on."""
     target = str(program.ptx_target)
-    text = "\n".join((expanded(program.source), *build_options(program), target))
+    text = "\n".join((compiler.expanded(program.source), *build_options(program), target))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -254,15 +179,17 @@ def _compile(context: cl.Context, program: Program, detour: int) -> cl.Program:
     _log.debug("options for %s: %s", program.source, " ".join(options))
     start = time.perf_counter()
     try:
-        with _quiet:
-            result = _compiled(context, expanded(program.source), list(options), pyopencl_keeps=place is None)
+        with compiler.quiet:
+            result = compiler.compiled(
+                context, compiler.expanded(program.source), options, pyopencl_keeps=place is None
+            )
             if program.ptx_target is not None:
                 result = _rebuilt(context, result, ptx.rewritten, place)
             elif place is not None:
                 result = _rebuilt_if_possible(context, result, place)
     except (cl.Error, ValueError) as error:
         _log.info("compiling %s for %s failed", program.source, device)
-        raise _build_error(context, program, _without_file(str(error))) from error
+        raise _build_error(context, program, compiler.without_file(str(error))) from error
     _log.info("compiled %s for %s in %.3f s", program.source, device, time.perf_counter() - start)
     return result
 
@@ -279,8 +206,8 @@ def _loaded(context: cl.Context, program: Program, place: Path, binary: bytes) -
     """The program built from its kept binary; None if the driver rejects that."""
     start = time.perf_counter()
     try:
-        with _quiet:
-            result: cl.Program = cl.Program(context, context.devices, [binary]).build()
+        with compiler.quiet:
+            result = compiler.loaded(context, context.devices, [binary])
     except cl.Error as error:
         _log.info("%s rejects the kept binary of %s: %s", _names(context), program.source, error)
         binaries.drop(place)
@@ -309,31 +236,7 @@ def _rebuilt(
     contents: Any = compiled.get_info(cl.program_info.BINARIES)
     devices: Any = compiled.get_info(cl.program_info.DEVICES)
     rewritten = [rewrite(content) for content in contents]
-    result: cl.Program = cl.Program(context, devices, rewritten).build()
+    result = compiler.loaded(context, devices, rewritten)
     if place is not None:
         binaries.keep(place, rewritten[0])
     return result
-
-
-def _compiled(context: cl.Context, source: str, options: list[str], pyopencl_keeps: bool) -> cl.Program:
-    """*source*, compiled. *pyopencl_keeps*: PyOpenCL may keep the binary, for drivers that do not."""
-
-    folder: Any = None if pyopencl_keeps else False  # False: none; PyOpenCL's annotation lacks it
-
-    def build() -> cl.Program:
-        if pyopencl_keeps:
-            remove_stale_locks()
-        result: cl.Program = cl.Program(context, source).build(options, cache_dir=folder)
-        return result
-
-    return with_pyopencl_caches(build)
-
-
-def _without_file(log: str) -> str:
-    """*log* without its last line, after deleting the copy of the source that PyOpenCL names there."""
-    found = re.search(r"\n\(source saved as (.+\.cl)\)$", log)
-    if found is None:
-        return log
-    with contextlib.suppress(OSError):
-        Path(found[1]).unlink()
-    return log[: found.start()]

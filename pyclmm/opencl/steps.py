@@ -110,7 +110,7 @@ def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, .
     local = launch.local_size
     parts = [
         Enqueue(whole, local, at, silent.Sizes.of(whole, local, at), every_event)
-        for whole, at in _sizes(launch.global_size)
+        for whole, at in _sizes(launch.global_size, launch.first)
     ]
     if ends:
         parts[-1] = parts[-1]._replace(needs_event=True)
@@ -133,14 +133,21 @@ def _converter(acc_type: str) -> Callable[[Any], Any]:
     if acc_type.startswith("uint"):
         bits = 8 * dtype_of(acc_type).itemsize
         return lambda value: int(value) % (1 << bits)  # wraps like NumPy's integers
-    return dtype_of(acc_type).type if acc_type in COMPLEX else float
+    return partial(_to_complex, dtype_of(acc_type)) if acc_type in COMPLEX else float
+
+
+def _to_complex(dtype: np.dtype[Any], value: complex) -> Any:
+    with np.errstate(over="ignore"):  # beyond the type's range it is infinity, as a real number is
+        return dtype.type(value)
 
 
 def _sizes(
-    global_size: tuple[int, ...],
+    global_size: tuple[int, ...], first: int
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...] | None], ...]:
-    """(global size, offset) of each of the enqueues that together cover *global_size*."""
-    if len(global_size) < 3 or global_size[2] <= _MAX_STACK:
+    """(global size, offset) of each of the enqueues that cover *global_size*, from product *first* on."""
+    if len(global_size) < 3 or (first == 0 and global_size[2] <= _MAX_STACK):
         return ((global_size, None),)
-    starts = range(0, global_size[2], _MAX_STACK)
-    return tuple(((*global_size[:2], min(_MAX_STACK, global_size[2] - at)), (0, 0, at)) for at in starts)
+    *plane, stack = global_size
+    return tuple(
+        ((*plane, min(_MAX_STACK, stack - at)), (0, 0, first + at)) for at in range(0, stack, _MAX_STACK)
+    )

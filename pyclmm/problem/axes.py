@@ -15,13 +15,13 @@ def core_axes(ndims: Mapping[str, int], axes: Any, axis: Any) -> dict[str, tuple
     """The core axes of "a", "b" and "out", by which names *ndims* has the number of dimensions of each array.
 
     numpy.matmul itself checks them, on empty arrays with so many dimensions. Raises DTypeError and ShapeError
-    with its words where it raises TypeError and ValueError.
+    with its words where it raises TypeError, and ValueError or OverflowError.
     """
     given = {name: value for name, value in (("axes", axes), ("axis", axis)) if value is not None}
     empty = {name: np.empty((0,) * ndim) for name, ndim in ndims.items()}
     try:
         np.matmul(empty["a"], empty["b"], out=empty.get("out"), **given)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         kind = DTypeError if isinstance(error, TypeError) else ShapeError
         passed = " and ".join(f"{name} is {value!r}" for name, value in given.items())
         raise kind(

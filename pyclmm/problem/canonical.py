@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, unknown_name
+from ..errors import DTypeError, ShapeError, UnsupportedError, unknown_name
 from . import dtypes
 from .gemm import (
     ACTIVATIONS,
@@ -130,7 +130,7 @@ def _result_shape(a: Operand, b: Operand, ma: _Matrix, mb: _Matrix) -> tuple[int
             f"multiply, K is {ma.cols} in a and {mb.rows} in b"
         )
     try:
-        batch = np.broadcast_shapes(ma.batch_shape, mb.batch_shape)
+        batch = _broadcast(ma.batch_shape, mb.batch_shape)
     except ValueError as error:
         raise ShapeError(
             f"operands could not be broadcast together: the stacks of a {ma.batch_shape} and b "
@@ -141,11 +141,23 @@ def _result_shape(a: Operand, b: Operand, ma: _Matrix, mb: _Matrix) -> tuple[int
     return batch
 
 
+def _broadcast(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that both shapes broadcast to. Raises ValueError if there is none.
+
+    np.broadcast_shapes takes at most 32 axes, but an array may have 64.
+    """
+    long, short = (x, y) if len(x) >= len(y) else (y, x)
+    pairs = list(zip(long, (1,) * (len(long) - len(short)) + short, strict=True))
+    if any(m != n and 1 not in (m, n) for m, n in pairs):
+        raise ValueError(f"{x} and {y} do not broadcast")
+    return tuple(n if m == 1 else m for m, n in pairs)
+
+
 def _stack_of(out: Operand, batch: tuple[int, ...], core_axes: int) -> tuple[int, ...]:
     """The stack of ``out`` if *batch* broadcasts to it, else *batch*. NumPy repeats the products then."""
     wanted = out.shape[: max(0, len(out.shape) - core_axes)]
     try:
-        return wanted if np.broadcast_shapes(batch, wanted) == wanted else batch
+        return wanted if _broadcast(batch, wanted) == wanted else batch
     except ValueError:
         return batch
 
@@ -425,9 +437,3 @@ def _bias_stride(bias: _Matrix | None) -> int:
     if bias is None or bias.rows == bias.cols == 1:
         return 0
     return bias.cs if bias.rows == 1 else bias.rs
-
-
-def check_writeable(writeable: bool) -> None:
-    """Raise ArgumentError unless ``out`` is writeable."""
-    if not writeable:
-        raise ArgumentError("out is read-only; pass a writeable array, or none to get a new one")

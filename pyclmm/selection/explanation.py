@@ -5,6 +5,7 @@ Times are estimates from the device's rates (kernels/rates.py).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -80,7 +81,7 @@ class Explanation:
             "estimate": f"{_estimate(self.seconds)} (rates: {self.rates_source})",
             "least time": self._least(),
             "operations": f"{self.flops}, and {self.nbytes} bytes",
-            "launches": f"{len(self.launches)}: {', '.join(self.launches)}" if self.launches else "none",
+            "launches": self._listed_launches(),
             "workspace": f"{self.workspace_nbytes} bytes",
         }
         text = [
@@ -90,6 +91,14 @@ class Explanation:
         width = max((len(other.kernel) for other in self.others), default=0)
         text += ["other kernels:"] if self.others else []
         return "\n".join([*text, *(f"  {other.kernel:{width}} {other}" for other in self.others)])
+
+    def _listed_launches(self) -> str:
+        """Their number and names; a kernel that is launched several times is named once."""
+        if not self.launches:
+            return "none"
+        times = Counter(self.launches)
+        names = (name if count == 1 else f"{name} ({count} times)" for name, count in times.items())
+        return f"{len(self.launches)}: {', '.join(names)}"
 
     def _least(self) -> str:
         if self.least_seconds is None:
@@ -222,9 +231,8 @@ def _alternative(
 ) -> Alternative:
     if kernel.name in failures:
         return Alternative(kernel.name, reason=failures[kernel.name])
-    configs = select.offered(kernel, problem, device)
-    if isinstance(configs, str):
-        return Alternative(kernel.name, reason=configs)
-    config = configs[0]
+    config = select.best(kernel, problem, device)
+    if isinstance(config, str):
+        return Alternative(kernel.name, reason=config)
     note = None if kernel.automatic else "only used when it is asked for by name"
     return Alternative(kernel.name, config, kernel.estimate(problem, config, device), note)

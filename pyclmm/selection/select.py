@@ -2,7 +2,8 @@
 
 The choice of a measured table comes first (see tables.py). Then come the families by their estimates in
 seconds, each with its best configuration. All of them meet the precision that is asked for, or a higher one.
-A table can choose only a configuration that the family itself offers.
+A table can choose only a configuration that the family itself offers. What needs more workspace than
+:func:`no_room` allows is used only if it is asked for by name.
 """
 
 from __future__ import annotations
@@ -14,8 +15,13 @@ from ..errors import ArgumentError, UnsupportedError
 from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
+from ..kernels.interface import Work
 from ..problem.gemm import GemmProblem
 from .tables import Table, key_of, tables_for
+
+# Workspace may take 1 / 4 of a device's memory, as much as OpenCL lets one buffer have on every device
+# (CL_DEVICE_MAX_MEM_ALLOC_SIZE).
+_MEMORY_PART = 4
 
 # "auto", a kernel's name, or a name with the configuration to use.
 KernelChoice = str | tuple[str, TileConfig]
@@ -42,6 +48,10 @@ class _Offers:
             self._found[kernel.name] = offered(kernel, self._problem, self._device)
         return self._found[kernel.name]
 
+    def best_of(self, kernel: Kernel) -> TileConfig | str:
+        """The best configuration of *kernel* whose workspace has room, or why it has none."""
+        return _first_with_room(kernel, self.of(kernel), self._problem, self._device)
+
 
 def offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig] | str:
     """The configurations of *kernel* for *problem* on *device*, best first, or why it cannot compute it."""
@@ -49,6 +59,37 @@ def offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> Sequenc
     if reason is not None:
         return reason
     return kernel.configs(problem, device) or "no configuration fits the device's limits"
+
+
+def best(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> TileConfig | str:
+    """The configuration of *kernel* that "auto" compares with other kernels', or why it has none."""
+    return _first_with_room(kernel, offered(kernel, problem, device), problem, device)
+
+
+def _first_with_room(
+    kernel: Kernel, configs: Sequence[TileConfig] | str, problem: GemmProblem, device: DeviceInfo
+) -> TileConfig | str:
+    if isinstance(configs, str):
+        return configs
+    reasons = []
+    for config in configs:
+        reason = no_room(kernel.launches(problem, config, device), device)
+        if reason is None:
+            return config
+        reasons.append(reason)
+    return reasons[0]
+
+
+def no_room(work: Work, device: DeviceInfo) -> str | None:
+    """Why *device* has no room for the workspace of *work*, or None if it has."""
+    most = device.max_mem_alloc_size
+    for space in work.workspace:
+        if space.nbytes > most:
+            return f"its workspace {space.name!r} needs {space.nbytes} bytes; a buffer may have {most}"
+    share = device.global_mem_size // _MEMORY_PART
+    if work.workspace_nbytes > share:
+        return f"its workspace needs {work.workspace_nbytes} bytes; 1/{_MEMORY_PART} of the memory is {share}"
+    return None
 
 
 def refusal(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -87,7 +128,9 @@ def _measured(
         configs = "" if family is None else offers.of(family)
         if family is None or isinstance(configs, str) or entry.config not in configs:
             continue
-        if not family.violations(problem, entry.config, device):
+        if family.violations(problem, entry.config, device):
+            continue
+        if no_room(family.launches(problem, entry.config, device), device) is None:
             return Choice(family, entry.config)
     return None
 
@@ -96,11 +139,11 @@ def _modelled(offers: _Offers, problem: GemmProblem, device: DeviceInfo) -> Iter
     """Each family's best configuration, the one with the least estimate first."""
     reasons, found = {}, []
     for family in (k for k in KERNELS if k.automatic):
-        configs = offers.of(family)
-        if isinstance(configs, str):
-            reasons[family.name] = configs
+        config = offers.best_of(family)
+        if isinstance(config, str):
+            reasons[family.name] = config
         else:
-            found.append(Choice(family, configs[0]))
+            found.append(Choice(family, config))
     if not found:
         listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")

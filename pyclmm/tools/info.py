@@ -111,6 +111,20 @@ def _bytes(count: int) -> str:
     return f"{count} bytes"
 
 
+def _compiled_for(target: dict[str, Any]) -> str:
+    """What the compiler says of a CPU."""
+    known = target["vector_bits"]
+    return f", compiled for {known} bits ({' '.join(target['features'])})" if known else ""
+
+
+def _caches(caches: dict[str, int]) -> str:
+    """A CPU's caches: one compute unit's share of the first two levels."""
+    third = f", third level {_bytes(caches['l3'])}" if caches["l3"] else ""
+    levels = f"first level {_bytes(caches['l1'])}, second {_bytes(caches['l2'])}{third}"
+    tlb = f", TLB of {caches['tlb']} pages" if caches["tlb"] else ""
+    return f"{levels}, lines of {caches['line']} bytes{tlb}"
+
+
 def _show_device(console: Console, d: dict[str, Any]) -> None:
     capability = d["compute_capability"]
     lines = {
@@ -124,9 +138,11 @@ def _show_device(console: Console, d: dict[str, Any]) -> None:
         "memory": f"local {_bytes(d['local_mem_size'])}, global {_bytes(d['global_mem_size'])}, "
         f"one buffer {_bytes(d['max_mem_alloc_size'])}"
         + (", shared with the host" if d["unified_memory"] else ""),
-        "vector width": f"{d['float_vector_width']} floats",
+        "vector width": f"{d['float_vector_width']} floats" + _compiled_for(d["target"]),
         "types": f"float64 {_yes(d['has_fp64'])}, float16 arithmetic {_yes(d['has_fp16'])}",
     }
+    if d["kind"] == "cpu":
+        lines["caches"] = _caches(d["caches"])
     console.print(f"  {d['label']}  {d['name']}{'  (default)' if d['default'] else ''}")
     for name, text in lines.items():
         console.print(f"       {name:14} {text}")

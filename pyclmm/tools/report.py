@@ -11,7 +11,7 @@ import os
 import platform
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import datetime, timezone
 from typing import Any
 
@@ -290,6 +290,8 @@ def device_json(device: DeviceInfo) -> dict[str, Any]:
         "opencl_version": list(device.opencl_version),
         "max_work_item_sizes": list(device.max_work_item_sizes),
         "extensions": sorted(device.extensions),
+        "caches": asdict(device.caches),
+        "target": asdict(device.target) | {"features": list(device.target.features)},
         "compute_capability": list(device.compute_capability) if device.compute_capability else None,
     }
 

@@ -18,6 +18,7 @@ FILE = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 
 @pytest.fixture
 def memory(monkeypatch):
+    monkeypatch.syspath_prepend(str(FILE.parent))  # a script finds its neighbours
     spec = importlib.util.spec_from_file_location("memory", FILE)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "memory", module)  # dataclasses look their module up

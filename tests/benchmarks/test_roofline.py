@@ -12,8 +12,9 @@ from benchmarks import roofline
 from pyclmm.errors import ArgumentError
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
+from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.devices import device_info
-from pyclmm.opencl.program import build_options, expanded
+from pyclmm.opencl.program import build_options
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.canonical import problem_of
 from pyclmm.tools.contest import Size

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import TileConfig, store
+from pyclmm import TileConfig, api, store
 from pyclmm.checks import isolation, selfcheck, worker
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import DeviceInfo
@@ -38,6 +38,11 @@ def build(self, *args, **kwargs):
     return real(self, *args, **kwargs)
 
 cl.Program.build = build
+"""
+# In children PyOpenCL keeps compiled programs, as for a driver that keeps none.
+KEPT_BY_PYOPENCL = """
+import pyopencl.characterize
+pyopencl.characterize.has_src_build_cache = lambda device: None
 """
 ABORT = "print('LLVM ERROR: Do not know how', file=sys.stderr, flush=True); os.abort()"
 DEVICE = device_info(default_device())
@@ -78,8 +83,6 @@ def asked(monkeypatch):
 
 
 def as_a_new_process(monkeypatch):
-    from pyclmm import api  # noqa: PLC0415
-
     monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
     api._plans.clear()
 
@@ -162,6 +165,101 @@ def test_a_compiler_that_hangs_is_ended(monkeypatch, risky, sabotage):
     call = Call()
     with pytest.warns(pyclmm.KernelWarning, match="did not end within 2 seconds"):
         call.check_works()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time in seconds since 1970, in a list."""
+    now = [1.8e9]
+    monkeypatch.setattr(selfcheck, "_now", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def hangs(monkeypatch, sabotage):
+    """A function: in the first *trials* the driver hangs, and their limit is short. Then it does *action*."""
+    real, limit = isolation._asked, isolation.LIMIT
+
+    def install(trials, action="pass"):
+        left = [trials]
+
+        def ask(*args):
+            monkeypatch.setattr(isolation, "LIMIT", 2.0 if left[0] else limit)
+            sabotage("time.sleep(600)" if left[0] else action)
+            left[0] = max(0, left[0] - 1)
+            return real(*args)
+
+        monkeypatch.setattr(isolation, "_asked", ask)
+
+    return install
+
+
+@pytest.mark.parametrize("process", ["the same", "a new one"])
+def test_a_time_out_is_tried_again_after_a_day(monkeypatch, risky, hangs, asked, clock, process):
+    def again():
+        api._plans.clear() if process == "the same" else as_a_new_process(monkeypatch)
+        call.check_works()
+
+    hangs(2)
+    call = Call()
+    with pytest.warns(pyclmm.KernelWarning, match="tiled: .*did not end within 2 seconds"):
+        call.check_works()
+    assert {(x["kernel"], x["timed_out"]) for x in kept(risky)} == {("tiled", 1.8e9), ("naive", None)}
+    clock[0] += 86_399.0
+    with pytest.warns(pyclmm.KernelWarning, match="tiled: .*did not end within 2 seconds"):
+        again()
+    assert len(asked) == 2
+    clock[0] += 1.0
+    again()
+    assert len(asked) == 3
+    assert ("tiled", None, None) in [(x["kernel"], x["reason"], x["timed_out"]) for x in kept(risky)]
+
+
+def test_a_time_out_of_the_future_is_tried_again(monkeypatch, risky, hangs, asked, clock):
+    """The clock was wrong when the verdict was kept."""
+    hangs(2)
+    call = Call()
+    with pytest.warns(pyclmm.KernelWarning, match="did not end"):
+        call()
+    clock[0] -= 1.0
+    as_a_new_process(monkeypatch)
+    call.check_works()
+    assert len(asked) == 3
+
+
+def test_one_time_out_alone_bans_nothing(risky, hangs, asked, recwarn):
+    """The driver's caches are not suspected either: what was waited for may be somebody else's lock."""
+    hangs(1)
+    Call(kernel="tiled").check_works()
+    assert len(asked) == 2
+    assert [(x["kernel"], x["reason"]) for x in kept(risky)] == [("tiled", None)]
+    assert doubts.detour(DEVICE) == 0
+    assert not [w for w in recwarn if issubclass(w.category, pyclmm.CacheWarning | pyclmm.KernelWarning)]
+
+
+def test_a_time_out_and_a_crash_ban_for_a_day_only(risky, hangs, clock):
+    hangs(1, "os.abort()")
+    with pytest.warns(pyclmm.KernelWarning, match="tiled: .*SIGABRT"):
+        Call().check_works()
+    assert {(x["kernel"], x["timed_out"]) for x in kept(risky)} == {("tiled", 1.8e9), ("naive", None)}
+
+
+def test_a_trial_waits_for_no_lock_of_pyopencls_cache(monkeypatch, risky, tmp_path):
+    """PyOpenCL waits for it for as long as a trial may take, and does so whoever holds it."""
+    (tmp_path / "sitecustomize.py").write_text(KEPT_BY_PYOPENCL)
+    version = ".".join(map(str, sys.version_info))
+    lock = tmp_path / "xdg" / "pyopencl" / f"pyopencl-compiler-cache-v2-py{version}" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("PYOPENCL_NO_CACHE", raising=False)
+    tiled = kernel_named("tiled")
+    config = tiled.configs(PROBLEM, DEVICE)[0]
+    doubts.take_detour(DEVICE, 1)  # pyclmm keeps no binary then
+    result = isolation.trial(DEVICE, PROBLEM, tiled, config, tiled.launches(PROBLEM, config, DEVICE))
+    assert result == isolation.Result(None)
+    assert lock.exists(), "it was waited for and removed"
 
 
 def test_a_child_that_somebody_ended_is_no_verdict_for_good(risky, sabotage):

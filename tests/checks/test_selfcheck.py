@@ -18,7 +18,7 @@ from pyclmm.checks import isolation, selfcheck, small_problems
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
-from pyclmm.opencl import doubts, program
+from pyclmm.opencl import compiler, doubts
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
@@ -53,13 +53,19 @@ def fresh(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def queue():
+def new_context():
+    """A fixture of its own, because Intel's CPU runtime frees a context that only a queue holds."""
+    return cl.Context([default_queue().device])
+
+
+@pytest.fixture
+def queue(new_context):
     """A queue of a new context, in which no program is built yet."""
-    return cl.CommandQueue(cl.Context([default_queue().device]))
+    return cl.CommandQueue(new_context)
 
 
 def tamper(monkeypatch, file, right, wrong):
-    real = program.read_source
+    real = compiler.read_source
 
     def source(name):
         text = real(name)
@@ -68,9 +74,9 @@ def tamper(monkeypatch, file, right, wrong):
             text = text.replace(right, wrong)
         return text
 
-    monkeypatch.setattr(program, "read_source", source)
-    program.expanded.cache_clear()
-    monkeypatch.setattr(program, "expanded", program.expanded.__wrapped__)
+    monkeypatch.setattr(compiler, "read_source", source)
+    compiler.expanded.cache_clear()
+    monkeypatch.setattr(compiler, "expanded", compiler.expanded.__wrapped__)
 
 
 def operands(m=19, k=21, n=18):
@@ -287,6 +293,25 @@ def test_a_verdict_dies_with_the_version(monkeypatch, queue, fresh):
     assert len(calls) == 2
     versions = {json.loads(path.read_text())["version"] for path in (fresh / "selfcheck").iterdir()}
     assert versions == {pyclmm.__version__, "99.0"}
+
+
+def test_a_verdict_against_a_kernel_dies_with_the_version(monkeypatch, queue, fresh):
+    """A ban that an older pyclmm kept by mistake ends with the update."""
+    monkeypatch.setenv("PYCLMM_TRIAL", "on")
+    a, b = operands()
+    with monkeypatch.context() as patch:
+        patch.setattr(selfcheck, "__version__", "0.0.1")
+        patch.setattr(selfcheck, "first_wrong_result", lambda *_: "wrong, it says")
+        patch.setattr(isolation, "trial", lambda *_: isolation.Result("wrong, it says"))
+        with pytest.raises(pyclmm.UnsupportedError, match="wrong, it says"):
+            pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    [ban] = (fresh / "selfcheck").iterdir()
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())  # as in a new process
+    c = pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+    assert pyclmm.checks.reference.error_ratio(c, a, b) < pyclmm.checks.reference.limit(21)
+    [new] = set((fresh / "selfcheck").iterdir()) - {ban}
+    assert json.loads(ban.read_text())["reason"] == "wrong, it says"
+    assert json.loads(new.read_text())["reason"] is None
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 import pyclmm
 from pyclmm.kernels.config import TileConfig
-from pyclmm.opencl import program
+from pyclmm.opencl import compiler
 
 from .grid import OCLGRIND_LOG
 from .oclgrind_log import Log
@@ -55,13 +55,13 @@ SEEDED = (
 @pytest.mark.skipif(OCLGRIND_LOG is None, reason="needs Oclgrind")
 @pytest.mark.parametrize("seeded", SEEDED, ids=lambda s: s.name)
 def test_seeded_fault_is_reported(seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = program.read_source
+    real = compiler.read_source
 
     def read_source(name: str) -> str:
         return seeded.apply(real(name)) if name == seeded.file else real(name)
 
-    monkeypatch.setattr(program, "read_source", read_source)
-    monkeypatch.setattr(program, "expanded", program.expanded.__wrapped__)
+    monkeypatch.setattr(compiler, "read_source", read_source)
+    monkeypatch.setattr(compiler, "expanded", compiler.expanded.__wrapped__)
     # A new context has no cached programs, and it starts Oclgrind's log again.
     context = cl.Context(cl.get_platforms()[0].get_devices())
     queue = cl.CommandQueue(context)

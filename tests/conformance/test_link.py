@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from pyclmm.kernels import kernel_named
-from pyclmm.opencl import program
+from pyclmm.opencl import compiler
 from tests.conformance import compilers, offline
 from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN
 
 TARGETS = {target.name: target for target in offline.TARGETS}
-shipped = program.read_source
+shipped = compiler.read_source
 
 
 def linked(name, monkeypatch, change=lambda text: text):
@@ -22,9 +22,9 @@ def linked(name, monkeypatch, change=lambda text: text):
     target = TARGETS[name]
     if not installed[target.device.vendor].exists():
         pytest.skip("the compilers are not here: `make conformance` fetches them")
-    monkeypatch.setattr(program, "read_source", lambda file: change(shipped(file)))
-    monkeypatch.setattr(program, "expanded", program.expanded.__wrapped__)
-    monkeypatch.setattr(offline, "expanded", program.expanded)
+    monkeypatch.setattr(compiler, "read_source", lambda file: change(shipped(file)))
+    monkeypatch.setattr(compiler, "expanded", compiler.expanded.__wrapped__)
+    monkeypatch.setattr(offline, "expanded", compiler.expanded)
     naive, problem = kernel_named("naive"), offline.problems("bfloat16")[0]
     config = naive.configs(problem, target.device)[0]
     (launch,) = naive.launches(problem, config, target.device).launches

@@ -15,7 +15,7 @@ from pyclmm.selection import select, tables
 from pyclmm.selection.explanation import _least_seconds, explain
 from pyclmm.selection.select import Choice
 from tests.support.cases import problem_of
-from tests.support.made_up import DEVICE, H200
+from tests.support.made_up import DEVICE, EPYC_POCL, H200
 
 X = np.ones((60, 60), np.float32)
 
@@ -52,6 +52,22 @@ def test_each_other_kernel_has_a_reason_or_a_configuration():
             assert str(other) == f"no: {reason}"
         elif not family.automatic:
             assert "only used when it is asked for by name" in str(other)
+
+
+def test_a_kernel_that_is_launched_several_times_is_named_once():
+    problem = problem_of(60, 60, 60)
+    choice = next(select.candidates(problem, DEVICE, "auto", tables=()))
+    launches = ["pack_b", *["pack_a", "multiply"] * 30]
+    found = explain(problem, DEVICE, choice, requested="auto", launches=launches, workspace_nbytes=0)
+    assert "61: pack_b, pack_a (30 times), multiply (30 times)\n" in str(found)
+
+
+def test_a_kernel_without_room_for_its_workspace_has_that_reason():
+    small = replace(EPYC_POCL, max_mem_alloc_size=1 << 10)
+    found = explained(problem_of(4096, 64, 4096, "float16"), small)
+    [packed] = [other for other in found.others if other.kernel == "packed"]
+    assert packed.config is None
+    assert "a buffer may have 1024" in str(packed)
 
 
 @pytest.mark.parametrize(

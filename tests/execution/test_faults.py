@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -13,9 +14,10 @@ import pytest
 import pyclmm
 from pyclmm import api, store
 from pyclmm.checks import known_answers, selfcheck
+from pyclmm.errors import WorkspaceError
 from pyclmm.execution import execute, host_path
-from pyclmm.kernels import Workspace
-from pyclmm.opencl import binding, host_memory, program, queues, silent, staging, steps
+from pyclmm.kernels import Work, Workspace
+from pyclmm.opencl import binding, compiler, host_memory, program, queues, silent, staging, steps
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.tools import laws
@@ -34,6 +36,7 @@ from tests.support.faults import (
     check_caches,
     cl_error,
     failing,
+    refusing_buffers,
 )
 
 REFUSALS = [OUT_OF_RESOURCES, INVALID_WORK_GROUP_SIZE]
@@ -85,7 +88,7 @@ def test_a_build_failure_raises_for_a_kernel_asked_for(caches):
     call = Call(kernel="tiled")
     fault = cl_error(BUILD_FAILURE, text="tiled.cl:7: error: injected")
     with (
-        failing(program, "Program", fault, always=True),
+        failing(compiler, "Program", fault, always=True),
         pytest.raises(pyclmm.BuildError, match=r"tiled\.cl:7") as caught,
     ):
         call()
@@ -98,7 +101,7 @@ def test_a_build_failure_raises_for_a_kernel_asked_for(caches):
 def test_a_build_failure_steps_down_the_ladder_with_one_warning(two_rungs):
     call = Call()
     with (
-        failing(program, "Program", cl_error(BUILD_FAILURE), times=2),  # of tiled, also by a detour
+        failing(compiler, "Program", cl_error(BUILD_FAILURE), times=2),  # of tiled, also by a detour
         pytest.warns(pyclmm.KernelWarning, match="'naive' is used instead") as caught,
     ):
         call()
@@ -111,7 +114,7 @@ def test_a_failed_build_leaves_no_file_and_no_lock(tmp_path, monkeypatch):
     source.write_text("kernel")
     fault = cl_error(BUILD_FAILURE, text=f"log\n(source saved as {source})")
     call = Call(kernel="naive")
-    with failing(program, "Program", fault, always=True), pytest.raises(pyclmm.BuildError) as caught:
+    with failing(compiler, "Program", fault, always=True), pytest.raises(pyclmm.BuildError) as caught:
         call()
     assert not source.exists()
     assert str(tmp_path) not in str(caught.value)
@@ -124,7 +127,7 @@ def test_a_broken_cache_of_binaries_does_not_stop_a_build(monkeypatch, error):
     """PyOpenCL's cache: the home cannot be written, or a file is damaged."""
     monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", False)
     call = Call(kernel="naive")
-    with failing(program, "Program", error), pytest.warns(pyclmm.CacheWarning, match="PYOPENCL_NO_CACHE=1"):
+    with failing(compiler, "Program", error), pytest.warns(pyclmm.CacheWarning, match="PYOPENCL_NO_CACHE=1"):
         call()
     assert cl._PYOPENCL_NO_CACHE
     call.check_works()
@@ -259,6 +262,126 @@ def test_a_refused_allocation_names_the_operand(request, number, name, memory):
     call.check_works()
 
 
+WORKSPACE_SHAPE = (3, 5, 20_000)  # register splits K, and its partial sums are workspace
+
+
+def _workspace_of(plan):
+    [space] = plan._executable.work.workspace
+    return space.nbytes
+
+
+def _next_kernel():
+    return pytest.warns(pyclmm.KernelWarning, match=r"register: .*workspace:partial.*'naive' is used instead")
+
+
+@pytest.mark.usefixtures("workspace_rung")
+def test_refused_workspace_steps_down_the_ladder_while_planning():
+    call = Call(shape=WORKSPACE_SHAPE)
+    nbytes = _workspace_of(pyclmm.Matmul(call.a, call.b))
+    with refusing_buffers(host_memory, nbytes), _next_kernel() as told:
+        plan = pyclmm.Matmul(call.a, call.b)
+    assert len(told) == 1
+    assert plan.kernel == "naive"
+    call.check_untouched()
+    call.check_works()
+    with (
+        refusing_buffers(host_memory, nbytes),
+        pytest.raises(pyclmm.DeviceMemoryError, match=rf"rejected {nbytes} bytes for workspace:partial"),
+    ):
+        pyclmm.Matmul(call.a, call.b, kernel="register")
+
+
+@pytest.mark.usefixtures("workspace_rung")
+def test_workspace_refused_in_a_call_steps_down_the_ladder():
+    call = Call(shape=WORKSPACE_SHAPE)
+    plan = pyclmm.Matmul(call.a, call.b)
+    nbytes = _workspace_of(plan)
+    plan.release()
+    with refusing_buffers(host_memory, nbytes), _next_kernel() as told:
+        first = plan(call.a, call.b)
+        plan(call.a, call.b)
+    assert len(told) == 1
+    assert plan.kernel == "naive"
+    assert np.allclose(first, call.a @ call.b, atol=1e-2)
+
+
+@pytest.mark.usefixtures("workspace_rung")
+def test_memory_refused_at_a_launch_of_a_kernel_with_workspace_steps_down():
+    """A driver may allocate a buffer when it is first used."""
+    call = Call(shape=WORKSPACE_SHAPE)
+    plan = pyclmm.Matmul(call.a, call.b)
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(ALLOCATION_FAILURE)),
+        pytest.warns(pyclmm.KernelWarning, match="register: .* had no memory for kernel .*'naive' is used"),
+    ):
+        plan(call.a, call.b)
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(ALLOCATION_FAILURE)),
+        pytest.raises(pyclmm.DeviceMemoryError, match="had no memory"),
+    ):
+        plan(call.a, call.b)  # naive has no workspace that another kernel could do without
+    assert plan.kernel == "naive"
+
+
+@pytest.mark.usefixtures("workspace_rung")
+def test_memory_refused_after_c_may_be_overwritten_does_not_begin_again():
+    queue = queues.default_queue()
+    m, n, k = WORKSPACE_SHAPE
+    a, b, c = (cla.to_device(queue, np.ones(shape, np.float32)) for shape in ((m, k), (k, n), (m, n)))
+    plan = pyclmm.Matmul(a, b, c, beta=1.0, out=c)
+    assert _workspace_of(plan)
+    with (
+        failing(binding, "enqueue_nd_range_kernel", cl_error(ALLOCATION_FAILURE), at=2),
+        pytest.raises(pyclmm.DeviceMemoryError),
+    ):
+        plan(a, b, c, out=c)
+    assert plan.kernel == "register"
+
+
+@pytest.mark.usefixtures("workspace_rung")
+@pytest.mark.parametrize("what", ["a copy", "an operand"])
+def test_memory_that_every_kernel_needs_is_refused_without_stepping_down(monkeypatch, what):
+    monkeypatch.setattr(execute.Executable, "fall_back", lambda *_: pytest.fail("another kernel is tried"))
+    queue = queues.default_queue()
+    m, n, k = WORKSPACE_SHAPE
+    if what == "a copy":
+        a = cla.to_device(queue, np.ones((2 * m, 2 * k), np.float32))[::2, ::2]
+        b = cla.to_device(queue, np.ones((k, n), np.float32))
+    else:
+        a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+    plan = pyclmm.Matmul(a, b)
+    plan.release()
+    with (
+        refusing_buffers(host_memory, m * k * 4),
+        pytest.raises(pyclmm.DeviceMemoryError, match=f"rejected {m * k * 4} bytes for "),
+    ):
+        plan(a, b)
+    assert plan.kernel == "register"
+    result = plan(a, b)
+    assert ((result.get() if what == "a copy" else result) == k).all()
+
+
+def test_workspace_of_a_kernel_that_did_not_get_all_is_free_for_the_next_one(monkeypatch):
+    """The error is kept until a kernel is found; the buffers in its traceback must not be."""
+    queue = queues.default_queue()
+    work = Work((), (Workspace("one", 64), Workspace("two", 128)), {"batch_offsets": np.zeros((1, 4), "i8")})
+    alive = []
+
+    class Tracked(cl.Buffer):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            if self.size == 128:
+                raise cl_error(ALLOCATION_FAILURE)
+            alive.append(weakref.ref(self))
+
+    monkeypatch.setattr(host_memory, "cl", Part(cl, Buffer=Tracked))
+    with pytest.raises(WorkspaceError) as caught:
+        Binding(queue, device_info(queue.device), work)
+    assert "workspace:two" in str(caught.value)
+    assert len(alive) == 2
+    assert not any(buffer() for buffer in alive)
+
+
 def test_a_refused_allocation_for_a_result_on_the_device():
     queue = queues.default_queue()
     a = cla.to_device(queue, np.ones((8, 8), np.float32))
@@ -275,7 +398,7 @@ def test_a_refused_allocation_for_a_result_on_the_device():
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_a_refused_allocation_while_planning_keeps_no_verdict(caches, number):
-    """The allocations are workspace, offset tables and the operands of the self-check."""
+    """The allocations are offset tables and the operands of the self-check."""
     call = Call()
     with (
         failing(host_memory, "Buffer", cl_error(ALLOCATION_FAILURE), at=number),
@@ -356,7 +479,7 @@ def test_a_kernel_that_loses_the_device_in_its_check_is_not_tried_again(two_rung
 # -- Ctrl-C
 
 MOMENTS = [
-    (program, "cl", "Program", {}),
+    (compiler, "cl", "Program", {}),
     (program, "cl", "Kernel", {}),
     (host_memory, "cl", "Buffer", {}),
     (host_memory, "cl", "Buffer", {"at": 3}),
@@ -532,8 +655,8 @@ def test_arguments_that_a_new_kernel_object_rejects_too_are_an_error(queue):
 
 def test_builds_in_many_threads_leave_the_warning_filters_as_they_were():
     before = list(warnings.filters)
-    with program._quiet:
-        with program._quiet:
+    with compiler.quiet:
+        with compiler.quiet:
             pass
         warnings.warn("a remark", cl.CompilerWarning, stacklevel=1)
     assert list(warnings.filters) == before

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from pyclmm.kernels import KERNELS
-from pyclmm.opencl.program import expanded
+from pyclmm.opencl.compiler import expanded
 from tests.conformance.offline import TARGETS, problems
 from tests.support.made_up import DEVICE
 

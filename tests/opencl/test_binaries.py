@@ -13,7 +13,7 @@ import pytest
 import pyclmm
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import Program
-from pyclmm.opencl import binaries, doubts, program, ptx
+from pyclmm.opencl import binaries, compiler, doubts, processor, program, ptx
 from pyclmm.opencl.devices import device_info
 from tests.support.faults import BUILD_FAILURE, Part, cl_error
 from tests.support.made_up import EPYC_POCL, H200, MI250
@@ -50,7 +50,7 @@ def test_everything_that_decides_a_binary_is_in_its_name(monkeypatch):
     for module, attribute, value in (
         (binaries, "__version__", "99.0"),
         (binaries, "_SCHEMA", 99),
-        (binaries, "_processor", lambda: "another"),
+        (processor, "description", lambda: "another"),
         (binaries, "cl", Part(cl, VERSION_TEXT="99.0")),
     ):
         with monkeypatch.context() as patch:
@@ -64,12 +64,12 @@ def test_everything_that_decides_a_binary_is_in_its_name(monkeypatch):
 
 def test_a_gpus_binary_does_not_depend_on_the_processor(monkeypatch):
     before = binaries.place(H200, "digest")
-    monkeypatch.setattr(binaries, "_processor", lambda: "another")
+    monkeypatch.setattr(processor, "description", lambda: "another")
     assert binaries.place(H200, "digest") == before
 
 
 def test_the_processor_is_known_by_what_it_can_do():
-    assert len(binaries._processor()) > len(os.uname().machine)
+    assert len(processor.description()) > len(os.uname().machine)
 
 
 def test_the_files_used_longest_ago_are_deleted(monkeypatch, folder):
@@ -115,7 +115,7 @@ def built(monkeypatch):
         found.append("source" if len(args) == 2 else "binary")
         return cl.Program(*args)
 
-    monkeypatch.setattr(program, "cl", Part(cl, Program=make))
+    monkeypatch.setattr(compiler, "cl", Part(cl, Program=make))
     return found
 
 
@@ -128,7 +128,7 @@ def rejecting(monkeypatch, found):
             raise cl_error(BUILD_FAILURE)
         return cl.Program(*args)
 
-    monkeypatch.setattr(program, "cl", Part(cl, Program=make))
+    monkeypatch.setattr(compiler, "cl", Part(cl, Program=make))
 
 
 def test_a_second_context_builds_from_the_binary(product, built, folder):

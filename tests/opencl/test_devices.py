@@ -11,7 +11,8 @@ import pytest
 
 import pyclmm
 from pyclmm import KERNELS, ArgumentError, NoDeviceError
-from pyclmm.opencl import queues
+from pyclmm.kernels.device import Target
+from pyclmm.opencl import devices, queues
 from pyclmm.opencl.devices import all_devices, default_device, device_info, find_device
 from pyclmm.selection.select import candidates, refusal
 from tests.support.cases import problem_of
@@ -50,6 +51,15 @@ def fake(**answers):
         "extensions": "cl_khr_global_int32_base_atomics",
     }
     return FakeDevice(**(plain | answers))
+
+
+@pytest.fixture(autouse=True)
+def _no_compiler(monkeypatch):
+    """The compilers of made-up devices are not asked (see test_target.py)."""
+    monkeypatch.setattr(devices, "target_of", lambda _: Target())
+    device_info.cache_clear()
+    yield
+    device_info.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -109,20 +119,6 @@ def test_device_info_is_made_once_a_device(queue):
     assert device_info(queue.device) is device_info(queue.device)
 
 
-@pytest.mark.parametrize(
-    ("version", "width", "bits"),
-    [
-        ("OpenCL 3.0 PoCL 3.0-rc2  Linux", 16, 256),
-        ("OpenCL 3.0 PoCL 3.1+debian", 16, 512),
-        ("OpenCL 1.2 pocl 1.8 PoCL 1.8", 16, 256),
-        ("OpenCL 3.0 LINUX", 8, 256),
-        ("OpenCL 3.0 LINUX", 1, 128),
-    ],
-)
-def test_old_compilers_get_narrower_vectors(version, width, bits):
-    assert replace(DEVICE, platform_version=version, float_vector_width=width).vector_bits == bits
-
-
 def test_missing_types():
     without = replace(DEVICE, has_fp64=False)
     assert without.missing_type(("float32", "complex64")) is None
@@ -141,9 +137,9 @@ def machine(monkeypatch):
 
     def put(*platforms):
         found = []
-        for devices in platforms:
-            platform = SimpleNamespace(name="Platform", get_devices=lambda devices=devices: devices)
-            for device in devices:
+        for given in platforms:
+            platform = SimpleNamespace(name="Platform", get_devices=lambda given=given: given)
+            for device in given:
                 device.platform.name = "Platform"
             found.append(platform)
         monkeypatch.setattr(cl, "get_platforms", lambda: found)

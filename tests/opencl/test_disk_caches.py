@@ -11,9 +11,10 @@ from types import SimpleNamespace
 
 import pyopencl as cl
 import pytest
+from pyopencl.characterize import has_src_build_cache
 
 import pyclmm
-from pyclmm.opencl import disk_caches, program
+from pyclmm.opencl import compiler, disk_caches, program
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import BUILD_FAILURE, Call, Failing, cl_error, failing
 
@@ -165,6 +166,18 @@ def test_the_lock_of_a_process_at_work_is_waited_for(caches_on):
     other.join()
 
 
+@pytest.mark.skipif(
+    not has_src_build_cache(default_device()),
+    reason="the default device's driver keeps no programs",
+)
+def test_no_lock_is_looked_at_for_a_driver_that_keeps_its_programs(caches_on, own_caches):
+    lock = caches_on / "pyopencl-compiler-cache" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    Call(kernel="tiled").check_works()
+    assert lock.exists()
+
+
 # -- PoCL
 
 
@@ -200,6 +213,6 @@ def test_pocl_that_shows_no_device_says_what_would_do(environment, tmp_path):
 def test_a_build_that_fails_on_pocl_says_what_would_do(own_caches, monkeypatch):
     monkeypatch.setattr(program, "pocl_fault", lambda _: "PoCL cannot write here: set POCL_CACHE_DIR")
     fault = cl_error(BUILD_FAILURE)
-    with failing(program, "Program", fault, always=True), pytest.raises(pyclmm.BuildError) as caught:
+    with failing(compiler, "Program", fault, always=True), pytest.raises(pyclmm.BuildError) as caught:
         Call(kernel="tiled")()
     assert caught.value.complaint == "does not build: error: PoCL cannot write here: set POCL_CACHE_DIR"

@@ -17,7 +17,7 @@ from hypothesis import example, given
 import pyclmm
 from pyclmm import store
 from pyclmm.errors import ArgumentError, CacheWarning
-from pyclmm.opencl import doubts, program
+from pyclmm.opencl import compiler, doubts
 from pyclmm.opencl.devices import device_info
 from tests.support.faults import BUILD_FAILURE, INVALID_COMMAND_QUEUE, cl_error, failing
 from tests.support.made_up import EPYC_POCL, H200
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 # A process that has marks, and dies or ends.
 MARKING = """
 import os, sys
-from pyclmm.opencl import doubts, program
+from pyclmm.opencl import compiler, doubts, program
 from pyclmm.opencl.devices import device_info
 from tests.support.made_up import H200
 for digest in sys.argv[2:]:
@@ -211,7 +211,7 @@ def test_a_self_check_that_has_run_leaves_no_doubt(own_queue, folder):
 
 def test_a_build_that_fails_leaves_no_doubt(own_queue, folder):
     a = np.ones((37, 41), np.float32)
-    with failing(program, "Program", cl_error(BUILD_FAILURE), always=True), pytest.raises(pyclmm.BuildError):
+    with failing(compiler, "Program", cl_error(BUILD_FAILURE), always=True), pytest.raises(pyclmm.BuildError):
         pyclmm.matmul(a, a.T, kernel="naive", queue=own_queue)
     assert not marks(folder)
     assert doubts.detour(device_info(own_queue.device)) == 0
@@ -220,7 +220,7 @@ def test_a_build_that_fails_leaves_no_doubt(own_queue, folder):
 def test_a_build_that_fails_on_a_damaged_cache_is_repeated_past_it(own_queue):
     a = np.ones((37, 41), np.float32)
     with (
-        failing(program, "Program", cl_error(BUILD_FAILURE)) as fault,
+        failing(compiler, "Program", cl_error(BUILD_FAILURE)) as fault,
         pytest.warns(CacheWarning, match=r"matmul_naive did not build.* compiled past the .*; delete "),
     ):
         c = pyclmm.matmul(a, a.T, kernel="naive", queue=own_queue)

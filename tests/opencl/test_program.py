@@ -24,7 +24,7 @@ import pyclmm
 from pyclmm import BuildError, api
 from pyclmm.kernels import Program
 from pyclmm.kernels.interface import gemm_program
-from pyclmm.opencl import program
+from pyclmm.opencl import compiler, program
 from pyclmm.opencl.single_flight import SingleFlight
 from tests.support.cases import DEVICE, SAMPLE, problem_of
 from tests.support.made_up import DEVICE as MADE_UP
@@ -63,7 +63,7 @@ def builds(monkeypatch):
 
 
 def test_sources_name_their_files_and_lines():
-    text = program.expanded("textbook/naive.cl")
+    text = compiler.expanded("textbook/naive.cl")
     files = ["textbook/naive.cl", "include/types.h", "include/attributes.h", "include/gemm.h"]
     assert re.findall(r'^#line 1 "(.*)"$', text, re.MULTILINE) == files, (
         "each once, though two files include attributes.h"
@@ -245,8 +245,8 @@ def test_a_rare_mixed_pair_builds_copies_only(own_queue, builds, on_device, kind
 
 
 def test_compiler_warnings_do_not_reach_the_user(own_queue, recwarn, monkeypatch):
-    source = program.expanded(NAIVE.source) + "\n#warning this is a warning\n"
-    monkeypatch.setattr(program, "expanded", lambda name: source)
+    source = compiler.expanded(NAIVE.source) + "\n#warning this is a warning\n"
+    monkeypatch.setattr(compiler, "expanded", lambda name: source)
     program.built(own_queue.context, gemm_program(SAMPLE, "textbook/naive.cl", [("TW", 77)]))
     assert not recwarn.list
 

@@ -219,3 +219,14 @@ def test_the_transposed_product_swaps_all_but_outs_own_fields():
     )
     assert given.transposed == wanted
     assert wanted.transposed == given
+
+
+@given(*[st.lists(st.integers(0, 3), max_size=5)] * 2)
+def test_stacks_broadcast_as_in_numpy(x, y):
+    try:
+        want = np.broadcast_shapes(tuple(x), tuple(y))
+    except ValueError:
+        with pytest.raises(ShapeError, match="do not broadcast"):
+            checked(np.zeros((*x, 2, 2), F4), np.zeros((*y, 2, 2), F4))
+    else:
+        assert checked(np.zeros((*x, 2, 2), F4), np.zeros((*y, 2, 2), F4)).problem.batch_shape == want

@@ -11,7 +11,8 @@ import pytest
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.rates import MEANINGS, RATE_NAMES, as_numbers
 from pyclmm.problem.canonical import problem_of
-from pyclmm.selection.select import candidates, offered
+from pyclmm.selection.select import best, candidates, offered
+from pyclmm.selection.tables import Entry
 from tests.support.made_up import DEVICES, EPYC_POCL, H200, MI250
 
 SHAPES = (
@@ -32,6 +33,10 @@ def made(shape, dtype="float32", precision="highest", layout="NN", stack=()):
 
 def chosen(problem, device):
     return next(candidates(problem, device, "auto", ()))
+
+
+def workspace_of(choice, problem, device):
+    return choice.kernel.launches(problem, choice.config, device).workspace
 
 
 def seconds(choice, problem, device):
@@ -85,6 +90,69 @@ def test_a_higher_precision_is_taken_where_splitting_does_not_pay():
     short, long = made((3000, 3000, 20), precision="high"), made((4096,) * 3, precision="high")
     assert not chosen(short, H200).kernel.matrix_units
     assert chosen(long, H200).kernel.name == "split"
+
+
+# -- workspace
+
+
+def test_a_kernel_whose_workspace_no_buffer_can_hold_does_not_bid():
+    problem = made((64, 4096, 4096), "float16")
+    choice = chosen(problem, EPYC_POCL)
+    assert choice.kernel.name == "packed"
+    largest = max(w.nbytes for w in workspace_of(choice, problem, EPYC_POCL))
+    small = replace(EPYC_POCL, max_mem_alloc_size=largest - 1)
+    assert "packed" not in [x.kernel.name for x in candidates(problem, small, "auto", ())]
+    reason = best(choice.kernel, problem, small)
+    assert f"needs {largest} bytes" in reason
+    assert f"a buffer may have {largest - 1}" in reason
+    named = next(candidates(problem, small, "packed", ()))
+    assert named == choice, "whoever names a kernel gets it, or the driver's refusal"
+
+
+def test_a_kernel_whose_workspace_takes_more_than_a_quarter_of_the_memory_does_not_bid():
+    problem = made((64, 4096, 4096), "float16")
+    choice = chosen(problem, EPYC_POCL)
+    total = sum(w.nbytes for w in workspace_of(choice, problem, EPYC_POCL))
+    for memory, bids in ((4 * total, True), (4 * total - 4, False)):
+        small = replace(EPYC_POCL, global_mem_size=memory, max_mem_alloc_size=memory)
+        found = [x.kernel.name for x in candidates(problem, small, "auto", ())]
+        assert ("packed" in found) == bids
+    assert f"needs {total} bytes" in best(choice.kernel, problem, small)
+
+
+def test_a_configuration_with_less_workspace_bids_for_its_family():
+    family = kernel_named("mma_double")
+    problem = made((64, 64, 100_000), "float64")
+    first = best(family, problem, H200)
+    needed = family.launches(problem, first, H200).workspace_nbytes
+    assert needed > 0
+    small = replace(H200, max_mem_alloc_size=needed - 1)
+    other = best(family, problem, small)
+    assert other != first
+    assert family.launches(problem, other, small).workspace_nbytes < needed
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex64"])
+@pytest.mark.parametrize("shape", [(3, 5, 200_000), (300, 300, 20_000), (16, 16, 10**6), (4000, 1, 30_000)])
+def test_estimates_on_a_cpu_count_workspace_written_and_read(dtype, shape):
+    problem = made(shape, dtype, layout="TN")
+    for kernel in map(kernel_named, ("packed", "matvec")):
+        configs = offered(kernel, problem, EPYC_POCL)
+        for config in () if isinstance(configs, str) else configs:
+            nbytes = kernel.launches(problem, config, EPYC_POCL).workspace_nbytes
+            assert kernel.estimate(problem, config, EPYC_POCL) > EPYC_POCL.rates.moved(2 * nbytes)
+
+
+def test_a_measured_choice_without_room_is_not_taken():
+    problem = made((4096, 64, 4096), "float16")
+    choice = chosen(problem, EPYC_POCL)
+    entry = Entry(
+        "float16", "float16", "float16", "NN", "highest", True, 4096, 64, 4096,
+        "packed", choice.config, 1e-3, "2026-11-22",
+    )  # fmt: skip
+    assert next(candidates(problem, EPYC_POCL, "auto", [{entry.key: entry}])) == choice
+    small = replace(EPYC_POCL, max_mem_alloc_size=1 << 10)
+    assert next(candidates(problem, small, "auto", [{entry.key: entry}])).kernel.name != "packed"
 
 
 def test_slow_matrix_units_are_not_used():

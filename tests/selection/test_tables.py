@@ -19,6 +19,7 @@ import pyclmm
 from pyclmm import TileConfig
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import KERNELS
+from pyclmm.kernels.device import Target
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.selection import select, tables
 from pyclmm.selection.tables import Entry
@@ -329,8 +330,8 @@ def test_two_processes_that_merge_lose_no_entry(own):
 
 def test_cpus_with_other_units_or_vectors_have_other_tables():
     """CPUs with the same name can differ in these, so their tables are separate."""
-    cpu = replace(HERE, kind="cpu", float_vector_width=8)
-    for other in (replace(cpu, compute_units=cpu.compute_units + 1), replace(cpu, float_vector_width=4)):
+    cpu = replace(HERE, kind="cpu", target=Target(256))
+    for other in (replace(cpu, compute_units=cpu.compute_units + 1), replace(cpu, target=Target(128))):
         assert tables.identity_of(other) != tables.identity_of(cpu)
         assert tables.own_path(other) != tables.own_path(cpu)
     more = replace(HERE, kind="gpu", compute_units=HERE.compute_units + 1)

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from pyclmm.kernels.interface import Launch, Program, Work
-from pyclmm.opencl import program
+from pyclmm.opencl.compiler import expanded
+from pyclmm.opencl.program import build_options
 from tests.conformance import compilers
 from tests.conformance.implementations import ARM_LIBC, DEBIAN, DEBIAN_LIB, DEBIAN_PACKAGES
 from tests.simulators import entry
@@ -135,8 +136,8 @@ class Emulator:
     def _library(self, wanted: Program, kernels: tuple[tuple[str, str], ...]) -> Path:
         """*wanted* with a function entry_<kernel> for each kernel, which takes its arguments as words."""
         entries = [f"void entry_{name}(__global ulong *args)\n{{\n  {text}\n}}" for name, text in kernels]
-        text = "\n".join([BUILTINS, program.expanded(wanted.source), *entries])
-        options = program.build_options(wanted)
+        text = "\n".join([BUILTINS, expanded(wanted.source), *entries])
+        options = build_options(wanted)
         digest = hashlib.sha256(f"{self.processor} {options} {text}".encode()).hexdigest()[:20]
         source = self.folder / f"{digest}.cl"
         library = source.with_suffix(".so")

@@ -12,11 +12,11 @@ from pathlib import Path
 from unittest import mock
 
 from pyclmm.kernels.interface import Launch, Work
-from pyclmm.opencl import program
+from pyclmm.opencl import compiler
 
 BUILTINS = (Path(__file__).parent / "emulated_units.h").read_text(encoding="utf-8")
 _LAST_INCLUDE = '#include "units/unit_tile.h"\n'
-_shipped = program.read_source
+_shipped = compiler.read_source
 
 
 def _read(name: str) -> str:
@@ -45,7 +45,7 @@ def emulated(work: Work) -> Work:
 def emulation() -> Iterator[None]:
     """Inside the block programs can include the emulation."""
     with (
-        mock.patch.object(program, "read_source", _read),
-        mock.patch.object(program, "expanded", program.expanded.__wrapped__),
+        mock.patch.object(compiler, "read_source", _read),
+        mock.patch.object(compiler, "expanded", compiler.expanded.__wrapped__),
     ):
         yield

@@ -14,7 +14,7 @@ from unittest import mock
 
 import numpy as np
 
-from pyclmm.opencl import program
+from pyclmm.opencl import compiler, program
 from tests.simulators import entry
 
 HERE = Path(__file__).parent
@@ -29,22 +29,22 @@ REPLACED = {  # headers, and what replaces them in addition to threaded_units.h
     "nvidia/ptx_group.h": "",
     "gpu/async_copy.h": '#include "include/types.h"\n' + (HERE / "threaded_async.h").read_text(),
 }
-_shipped = program.read_source
+_shipped = compiler.read_source
 _FLAGS = ("-O1", "-fPIC", "-mf16c", "-w")
 _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords")
 
 
 def _source(name):
     with mock.patch.object(
-        program, "read_source", lambda name: REPLACED[name] if name in REPLACED else _shipped(name)
+        compiler, "read_source", lambda name: REPLACED[name] if name in REPLACED else _shipped(name)
     ):
-        return program.expanded.__wrapped__(name)
+        return compiler.expanded.__wrapped__(name)
 
 
 def _library(wanted, call, folder):
     """The compiled program *wanted*, with a function `entry` that makes *call*."""
-    entry = f"void entry(__global ulong *args)\n{{\n  {call}\n}}\n"
-    text = "\n".join([(HERE / "threaded_units.h").read_text(), _source(wanted.source), entry])
+    function = f"void entry(__global ulong *args)\n{{\n  {call}\n}}\n"
+    text = "\n".join([(HERE / "threaded_units.h").read_text(), _source(wanted.source), function])
     options = [o for o in program.build_options(wanted) if o.startswith("-D")]
     path = folder / f"{hashlib.sha256((text + str(options)).encode()).hexdigest()[:20]}.so"
     if not path.exists():

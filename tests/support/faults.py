@@ -83,6 +83,22 @@ def failing(module, name, error, library="cl", **how):
         yield fault
 
 
+@contextmanager
+def refusing_buffers(module, nbytes):
+    """Inside the block the driver refuses *module* each buffer of exactly so many bytes."""
+
+    class Buffer(cl.Buffer):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            if self.size == nbytes:
+                self.release()
+                raise cl_error(ALLOCATION_FAILURE)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "cl", Part(cl, Buffer=Buffer))
+        yield
+
+
 class Call:
     """A product and its arrays, which a failing call must not change."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyclmm.kernels.device import DeviceInfo
+from pyclmm.kernels.device import Caches, DeviceInfo, Target
 
 H200 = DeviceInfo(
     name="NVIDIA H200",
@@ -94,6 +94,7 @@ EPYC_POCL = replace(
     local_mem_size=1 << 20,
     float_vector_width=16,
     unified_memory=True,
+    caches=Caches(32 << 10, 1 << 20, 32 << 20),
 )
 EPYC_INTEL = replace(
     EPYC_POCL,
@@ -112,4 +113,6 @@ NEON = replace(
     compute_units=4,
     local_mem_size=1 << 19,
     float_vector_width=4,
+    target=Target(128, ("fma", "neon")),
+    caches=Caches(64 << 10, 1 << 20),
 )

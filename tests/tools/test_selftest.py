@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import socket
 from pathlib import Path
 from string import Template
@@ -27,13 +28,15 @@ LAW_NAMES = [*(law.name for law in laws.LAWS), laws.INTERFACE]
 
 # Faults in the children: the compiler aborts on tiled, launches of naive never end, flat leaves out a
 # product, and builds of sequential fail with a log that names user, host and paths.
+ROOT = Path(__file__).parents[2]
 SITE = Template(
     """
 import os, time
 import pyopencl as cl
+import pyclmm.opencl.compiler as compiler
 import pyclmm.opencl.program as program
 
-source, build, enqueue = program.read_source, program._build, cl.enqueue_nd_range_kernel
+source, build, enqueue = compiler.read_source, program._build, cl.enqueue_nd_range_kernel
 
 def wrong_source(name):
     text = source(name)
@@ -51,7 +54,7 @@ def endless(queue, kernel, *rest, **more):
         time.sleep(600)
     return enqueue(queue, kernel, *rest, **more)
 
-program.read_source, program._build, cl.enqueue_nd_range_kernel = wrong_source, bad_build, endless
+compiler.read_source, program._build, cl.enqueue_nd_range_kernel = wrong_source, bad_build, endless
 """
 )
 
@@ -75,7 +78,7 @@ def secrets(monkeypatch, tmp_path):
 def sabotage(monkeypatch, tmp_path, secrets):
     told = f"by jane on BOX17 in {tmp_path}/home/jane/x y.cl, see /etc/passwd; C:\\Users\\jane\\a.txt:3: no"
     (tmp_path / "sitecustomize.py").write_text(SITE.substitute(told=repr(told)))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
 
 
 def by_name(tested):

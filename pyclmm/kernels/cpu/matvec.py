@@ -57,7 +57,7 @@ class Matvec(Kernel):
         return device.missing_type(problem.types)
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        return matvec_seconds(problem, config, device)
+        return matvec_seconds(problem, config, device, _partial_sums(problem, config))
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         size = dtype_of(problem.acc_type).itemsize
@@ -84,8 +84,7 @@ class Matvec(Kernel):
         program = gemm_program(problem, "cpu/matvec.cl", defines)
         nc = _piece(problem, config, device)
         groups = -(-length // nc)
-        sums = PartialSums(problem, split_k, -(-length * planes(problem) // (_PIECE_VECS * config.vec)),
-                           _PIECE_VECS * config.vec * real_size(problem))  # fmt: skip
+        sums = _partial_sums(problem, config)
         partial: Arg = sums.workspace.symbol if split_k > 1 else "out"  # any pointer: never used
         sizes = map(np.int32, (nc, split_k, -(-problem.k // split_k)))
         product = Launch(
@@ -98,6 +97,12 @@ class Matvec(Kernel):
         if split_k == 1:
             return Work((product,))
         return Work((product, sums.added(program, -(-sums.pieces // groups))), (sums.workspace,))
+
+
+def _partial_sums(problem: GemmProblem, config: TileConfig) -> PartialSums:
+    reals = _PIECE_VECS * config.vec
+    pieces = -(-max(problem.m, problem.n) * planes(problem) // reals)
+    return PartialSums(problem, config.split_k, pieces, reals * real_size(problem))
 
 
 def _by_rows(problem: GemmProblem) -> bool:

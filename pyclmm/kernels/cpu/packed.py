@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,9 +24,22 @@ from ..interface import (
     round_up,
     vector_defines,
 )
+from .blocking import UNROLL_K
 from .packed_cost import packed_seconds
-from .packed_shape import UNROLL_K, cut, packs_a, packs_b, planes, real_size, shapes, stores_most, sum_size
-from .partial_sums import PartialSums
+from .packed_shape import (
+    Part,
+    cut,
+    packs_a,
+    packs_b,
+    partial_sums,
+    parts,
+    planes,
+    range_of_k,
+    real_size,
+    shapes,
+    stores_most,
+    sum_size,
+)
 
 _SOURCE = "cpu/packed.cl"
 # (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
@@ -72,12 +86,13 @@ class Packed(Kernel):
 
 
 class _Builder:
-    """The launches of one product: pack where needed, multiply, add partial sums."""
+    """The launches of one product: pack B, pack and multiply each part of A, add partial sums."""
 
     def __init__(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> None:
         self.problem = problem
         self.config = config
-        self.cut = cut(problem, config, device)
+        self.device = device
+        self.parts = parts(problem, config, device)
         self.pack_a = packs_a(problem, config)
         self.pack_b = packs_b(problem, config)
         self.program = Program(_SOURCE, (*gemm_defines(problem), *self._defines(device)))
@@ -99,50 +114,83 @@ class _Builder:
         ]
 
     def work(self) -> Work:
-        p, c, tiles = self.problem, self.config, self.cut
-        a_panels = self._panels("a", self.pack_a, p.m, c.tm, round_up(p.k, UNROLL_K))
-        b_panels = self._panels("b", self.pack_b, p.n, c.tn, p.k)
-        register_tiles = -(-p.n // c.tn) * -(-p.m // c.tm)
-        sums = PartialSums(p, c.split_k, register_tiles, c.tm * c.tn * sum_size(p))
+        p, c = self.problem, self.config
+        b_panels = self._panels_of_b()
+        a_panels = self._space_of_a()
+        sums = partial_sums(p, c)
         partial: Arg = "out"  # any pointer: never used
         if c.split_k > 1:
             self.workspace.append(sums.workspace)
             partial = sums.workspace.symbol
-        steps = round_up(-(-p.k // c.split_k), UNROLL_K)
-        rows_first = tiles.rows_first and not stores_most(p)
-        sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, tiles.rows, rows_first, c.split_k, steps))
-        groups = (tiles.columns, tiles.rows * c.split_k)
-        if rows_first:
-            groups = groups[::-1]
-        self._launch("packed_multiply", groups, p.batch, (*sizes, *a_panels, *b_panels, partial))
+        for part in self.parts:
+            if self.pack_a:
+                self._pack_a(part, a_panels)
+            self._multiply(part, (*a_panels, *b_panels, partial))
         if c.split_k > 1:
             self.steps.append(sums.added(self.program))
         return Work(tuple(self.steps), tuple(self.workspace))
 
-    def _panels(self, name: str, packed: bool, length: int, tile: int, steps: int) -> tuple[Arg, Arg]:
-        """Append the launch that packs an operand. Returns the panels and the stack's stride in them."""
-        if not packed:
-            return name, np.int64(0)
-        strides = self.problem.batch_strides["ab".index(name)]
-        entries = self.problem.batch if any(strides) else 1  # one operand for the whole stack
-        stack = round_up(length, tile) * steps
-        element = dtype_of(self.problem.acc_type).itemsize
-        symbol = self._space(f"{name}_panels", stack * entries * element)
-        distance = np.int64(stack if entries > 1 else 0)
-        along = not self.problem.trans_a if name == "a" else self.problem.trans_b
+    def _multiply(self, part: Part, buffers: tuple[Arg, ...]) -> None:
+        p, c, tiles = self.problem, self.config, cut(self.problem, self.config, self.device, part)
+        steps = range_of_k(p, c)
+        rows_first = tiles.rows_first and not stores_most(p, self.device)
+        sizes = map(np.int32, (tiles.mc, tiles.nc, tiles.kc, tiles.rows, rows_first, c.split_k, steps))
+        groups = (tiles.columns, tiles.rows * c.split_k)
+        if rows_first:
+            groups = groups[::-1]
+        self._launch("packed_multiply", groups, part, (*sizes, *_part_args(part), *buffers))
+
+    def _space_of_a(self) -> tuple[Arg, Arg]:
+        """The panels of one part of A, and the stack's stride in them; A itself if it is not packed."""
+        if not self.pack_a:
+            return "a", np.int64(0)
+        largest, steps = self.parts[0], round_up(self.problem.k, UNROLL_K)
+        return self._space("a", round_up(largest.rows, self.config.tm) * steps, largest.entries)
+
+    def _pack_a(self, part: Part, panels: tuple[Arg, Arg]) -> None:
+        """Append the launch that packs a part of A, over the part before it."""
+        along = not self.problem.trans_a
+        self._pack("a", part.rows, self.config.tm, along, part, (*panels, *_part_args(part)))
+
+    def _panels_of_b(self) -> tuple[Arg, Arg]:
+        """Append the launch that packs B. Returns the panels and the stack's stride in them."""
+        p, c = self.problem, self.config
+        if not self.pack_b:
+            return "b", np.int64(0)
+        panels = self._space("b", round_up(p.n, c.tn) * p.k, p.batch)
+        self._pack("b", p.n, c.tn, p.trans_b, Part(0, p.m, 0, p.batch), panels)
+        return panels
+
+    def _space(self, name: str, stack: int, entries: int) -> tuple[Arg, Arg]:
+        """Workspace for panels of *stack* elements for each of *entries* products, and the stride."""
+        if not self._varies(name):
+            entries = 1
+        space = Workspace(f"{name}_panels", stack * entries * dtype_of(self.problem.acc_type).itemsize)
+        self.workspace.append(space)
+        return space.symbol, np.int64(stack if entries > 1 else 0)
+
+    def _varies(self, name: str) -> bool:
+        """Whether the products of a stack have operands of their own."""
+        return any(self.problem.batch_strides["ab".index(name)])
+
+    def _pack(
+        self, name: str, length: int, tile: int, along: bool, part: Part, args: tuple[Arg, ...]
+    ) -> None:
         chunk, span = _ALONG if along else _ACROSS
         groups = (-(-length // (tile * span)), max(1, -(-self.problem.k // chunk)))
-        args = (np.int32(chunk), np.int32(span), symbol, distance)
-        self._launch(f"pack_{name}", groups, entries, args, packs=name)
-        return symbol, distance
-
-    def _space(self, name: str, nbytes: int) -> str:
-        self.workspace.append(Workspace(name, nbytes))
-        return self.workspace[-1].symbol
+        one = part if self._varies(name) else replace(part, entries=1)
+        kept = name if name == "b" or len(self.parts) == 1 else ""
+        self._launch(f"pack_{name}", groups, one, (np.int32(chunk), np.int32(span), *args), kept)
 
     def _launch(
-        self, kernel: str, groups: tuple[int, int], entries: int, extra: tuple[Arg, ...], packs: str = ""
+        self, kernel: str, groups: tuple[int, int], part: Part, extra: tuple[Arg, ...], packs: str = ""
     ) -> None:
-        size = (*groups, entries) if self.problem.batch_shape else groups
+        size = (*groups, part.entries) if self.problem.batch_shape else groups
         local = local_range(self.problem, 1, 1)
-        self.steps.append(Launch(self.program, kernel, size, local, (*self.args, *extra), packs))
+        args = (*self.args, *extra)
+        self.steps.append(Launch(self.program, kernel, size, local, args, packs, part.first_entry))
+
+
+def _part_args(part: Part) -> tuple[Arg, ...]:
+    """PART_ARGS of cl/cpu/packed_panels.h."""
+    return (np.int32(part.first_row), np.int32(part.last_row), np.int32(part.first_entry))

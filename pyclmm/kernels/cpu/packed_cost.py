@@ -7,7 +7,9 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from .packed_shape import cut, packs_a, packs_b, padded_products, preferred_packing
+from ..interface import round_up
+from .packed_shape import cut, packs_a, packs_b, padded_products, partial_sums, parts, preferred_packing
+from .partial_sums import PartialSums
 
 _FRACTION = 0.85  # of the rate of multiply-adds. Zen 4 and Zen 5, docs/kernels/packed.md
 _AWKWARD = 1.4  # an operand in place that packing would serve better, 1000 to 2000 cubed on Zen 4
@@ -15,23 +17,24 @@ _AWKWARD = 1.4  # an operand in place that packing would serve better, 1000 to 2
 
 def packed_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
     """Seconds of the launches of `packed`."""
-    rates, tiles = device.rates, cut(problem, config, device)
-    groups = tiles.rows * tiles.columns * config.split_k * problem.batch
+    rates, pieces = device.rates, parts(problem, config, device)
+    tiles = cut(problem, config, device, pieces[0])
+    groups = tiles.rows * tiles.columns * config.split_k * pieces[0].entries
     products = padded_products(problem, config, device)
     rate = rates.multiply_adds(problem.acc_type) * _FRACTION * min(1.0, groups / device.units)
     packed = packs_a(problem, config), packs_b(problem, config)
-    wanted = preferred_packing(problem, config)
+    wanted = preferred_packing(problem, config, device)
     awkward = any(wish and not done for wish, done in zip(wanted, packed, strict=True))
     seconds = together(products / rate * (_AWKWARD if awkward else 1), rates.moved(problem.nbytes))
     size = dtype_of(problem.acc_type).itemsize * problem.batch
-    copied = 2 * problem.k * size * (problem.m * packed[0] + problem.n * packed[1])
-    sums = 2 * problem.m * problem.n * size * config.split_k if config.split_k > 1 else 0
-    launches = 1 + sum(packed) + (config.split_k > 1)
-
+    rows, columns = round_up(problem.m, config.tm) * packed[0], round_up(problem.n, config.tn) * packed[1]
+    copied = 2 * problem.k * size * (rows + columns)
+    sums = 2 * partial_sums(problem, config).workspace.nbytes if config.split_k > 1 else 0
+    launches = (1 + packed[0]) * len(pieces) + packed[1] + (config.split_k > 1)
     return launches * rates.launch + rates.group + seconds + rates.moved(copied) + rates.moved(sums)
 
 
-def matvec_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+def matvec_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, sums: PartialSums) -> float:
     """Seconds of the launches of `matvec`, which reads the matrix once."""
     rates = device.rates
     rate = rates.multiply_adds(problem.acc_type) * _FRACTION
@@ -41,4 +44,5 @@ def matvec_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo)
         launches * rates.launch
         + rates.group * config.split_k
         + together(products, rates.moved(problem.nbytes))
+        + (rates.moved(2 * sums.workspace.nbytes) if config.split_k > 1 else 0)
     )

@@ -14,6 +14,8 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import round_up
+from .blocking import PAGE, UNROLL_K, blocks, equal_steps, steps_from_memory, steps_in_place
+from .partial_sums import PartialSums
 
 # Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits. The
 # accumulators, a row of B and one number of A must fit the registers: 32 of 512 bits, 16 of 256 bits, and
@@ -21,26 +23,19 @@ from ..interface import round_up
 # spill (docs/kernels/packed.md).
 _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (4, 2))}
 _NARROW_TILES = {512: (8, 1), 256: (8, 1), 128: (4, 1)}  # where one vector covers a row of out
-_SUM_BYTES = 1 << 17  # of sums that a work-group keeps: an eighth to a half of a core's second-level cache
 _LATER_TILE = 0.05  # a later tile of the list counts as slower by this, if nothing else tells them apart
-# Steps of K between two updates of the same sums: with B in panels; with B in place; in place with rows that
-# are a multiple of a page apart, of which a cache holds few.
-_KC_PANELS, _KC_IN_PLACE, _KC_PAGES = 1024, 256, 64
-# The same where B comes from memory: the number of rows of B that are read side by side. If rows are a page
-# apart, the first-level cache keeps eight of them for the next tile.
-_KC_STREAM, _KC_STREAM_KEPT = 16, 8
+_PANELS_BYTES = 16 << 20  # of A's panels for each compute unit: docs/kernels/packed.md
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
 _SPLIT_K = 512  # fewest steps of K in a range
 # With K at least this many times M and N, K is split before macro-tiles get smaller: those read more
 _LONG_K = 4
 _FEW_TILES = 4  # with at most this many rows of tiles, packing B costs more than it saves
-_SHORT_K = (
-    64  # up to this K storing costs most, so macro-tiles have few rows: each row is written as a stream
-)
-_PAGE = 4096  # bytes; rows this far apart map to the same few cache lines
+# Up to this K storing a large result costs most. Macro-tiles then have few rows: each is written as a stream.
+_SHORT_K = 64
+# Rows of A times bytes of a vector: with more, loads that cross lines cost more than packing B. Of loads
+# of 64 bytes all cross, of 32 bytes half. Zen 4, 512 and 256 bits, docs/kernels/packed.md
+_CROSSING = 128 * 64
 _NEAR = 2048  # bytes; rows at most this far apart share pages
-_SMALL_BYTES = 1 << 20  # an operand up to this size stays in the second-level cache
-UNROLL_K = 4  # as in packed_tile.h
 
 
 def planes(problem: GemmProblem) -> int:
@@ -71,8 +66,8 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     tiles = [
         _tile(rows // reals, vectors * lanes // reals, lanes, problem, device) for rows, vectors in found
     ]
-    chosen = [_packing(t, problem, *preferred_packing(problem, t)) for t in tiles]
-    chosen.append(_packing(tiles[0], problem, True, True))
+    chosen = [_packing(t, problem, device, *preferred_packing(problem, t, device)) for t in tiles]
+    chosen.append(_packing(tiles[0], problem, device, True, True))
     return [replace(c, split_k=split_k(problem, c, device)) for c in chosen]
 
 
@@ -97,43 +92,36 @@ def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     return rows * columns * problem.k * problem.batch * slower
 
 
-def preferred_packing(problem: GemmProblem, config: TileConfig) -> tuple[bool, bool]:
+def preferred_packing(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tuple[bool, bool]:
     """Whether packing A, and packing B, saves more than it costs."""
-    return _worth_packing_a(problem, config), _worth_packing_b(problem, config)
+    return _worth_packing_a(problem, config, device), _worth_packing_b(problem, config, device)
 
 
 def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
-    """The largest macro-tile, at most 256 columns wide, whose sums fit local memory. With split-K it is twice
-    as large, because partial sums are kept in workspace.
-    """
-
-    def of_size(nbytes: int) -> TileConfig:
-        room = nbytes // sum_size(problem)
-        bn = max(1, min(256, room // tm) // tn) * tn
-        bm = max(1, room // bn // tm) * tm
-        return TileConfig(bm=bm, bn=bn, bk=_KC_PANELS, tm=tm, tn=tn, vec=lanes)
-
-    shared = of_size(2 * _SUM_BYTES)
-    if _long_k(problem) and split_k(problem, shared, device) > 1:
-        return shared
-    return of_size(min(_SUM_BYTES, device.local_mem_size))
+    """The largest macro-tile. With split-K it is twice as high, as partial sums are kept in workspace."""
+    size = dtype_of(problem.acc_type).itemsize
+    found = blocks(device.caches, tm, tn, size, sum_size(problem), device.local_mem_size)
+    tile = TileConfig(bm=found.mc, bn=found.nc, bk=found.kc, tm=tm, tn=tn, vec=lanes)
+    shared = replace(tile, bm=2 * found.mc)
+    return shared if _long_k(problem) and split_k(problem, shared, device) > 1 else tile
 
 
-def _packing(config: TileConfig, problem: GemmProblem, a: bool, b: bool) -> TileConfig:
+def _packing(config: TileConfig, problem: GemmProblem, device: DeviceInfo, a: bool, b: bool) -> TileConfig:
     config = replace(config, options=(("pack_a", int(a)), ("pack_b", int(b))))
     if packs_b(problem, config):
         return config
-    if _streams(problem, config):
-        bn = max(1, _PAGE // dtype_of(problem.acc_type).itemsize // config.tn) * config.tn
+    if _streams(problem, config, device):
+        bn = max(1, PAGE // dtype_of(problem.acc_type).itemsize // config.tn) * config.tn
         bm = max(1, config.bm * config.bn // bn // config.tm) * config.tm
-        return replace(config, bm=bm, bn=bn, bk=_KC_STREAM if problem.m <= 2 * config.tm else _KC_STREAM_KEPT)
-    return replace(config, bk=_KC_PAGES if _row_bytes(problem) % _PAGE == 0 else _KC_IN_PLACE)
+        steps = steps_from_memory(device.caches, reused=problem.m > 2 * config.tm)
+        return replace(config, bm=bm, bn=bn, bk=steps)
+    return replace(config, bk=steps_in_place(device.caches, _row_bytes(problem), config.bk))
 
 
-def _streams(problem: GemmProblem, config: TileConfig) -> bool:
+def _streams(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
     """Whether reading B from memory limits the speed: B is in place, not in a cache, and used a few times."""
     few = problem.m <= _FEW_TILES * config.tm and not packs_b(problem, config)
-    return few and _row_bytes(problem) * problem.k > _SMALL_BYTES
+    return few and _row_bytes(problem) * problem.k > device.caches.l2
 
 
 def packs_a(problem: GemmProblem, config: TileConfig) -> bool:
@@ -148,25 +136,26 @@ def packs_b(problem: GemmProblem, config: TileConfig) -> bool:
     return unreadable or problem.n < config.tn or config.option("pack_b", 1) != 0
 
 
-def _worth_packing_a(problem: GemmProblem, config: TileConfig) -> bool:
+def _worth_packing_a(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
     """A is read one number at a time. That is as fast from rows in place, unless they are pages apart."""
     size = dtype_of(problem.acc_type).itemsize
     apart = abs(problem.lda) * size
     if problem.trans_a:
-        return apart % _PAGE == 0 or problem.m * problem.k * size > _SMALL_BYTES
-    return apart % _PAGE == 0 and apart > _PAGE and _worth_packing_b(problem, config)
+        return apart % PAGE == 0 or problem.m * problem.k * size > device.caches.l2
+    return apart % PAGE == 0 and apart > PAGE and _worth_packing_b(problem, config, device)
 
 
-def _worth_packing_b(problem: GemmProblem, config: TileConfig) -> bool:
+def _worth_packing_b(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
     """Three things make B in place slow. Rows a page apart displace each other in the cache. A vector that
-    crosses a cache line takes two loads. If B is larger than a cache and its rows are far apart, each row
-    takes a page.
+    crosses a cache line takes two loads, whether rows or only B's address are not aligned. If B is larger
+    than a cache and its rows are far apart, each row takes a page.
     """
     if problem.m <= _FEW_TILES * config.tm or problem.k <= _SHORT_K:  # B is used too few times
         return False
     row = _row_bytes(problem)
-    crossing = row % (config.vec * real_size(problem)) != 0
-    return row % _PAGE == 0 or ((crossing or row > _NEAR) and row * problem.k > _SMALL_BYTES)
+    vector = config.vec * real_size(problem)
+    crossing = problem.b_align < vector and problem.m * vector > _CROSSING
+    return row % PAGE == 0 or ((crossing or row > _NEAR) and row * problem.k > device.caches.l2)
 
 
 def _row_bytes(problem: GemmProblem) -> int:
@@ -174,12 +163,19 @@ def _row_bytes(problem: GemmProblem) -> int:
     return abs(problem.ldb) * dtype_of(problem.acc_type).itemsize
 
 
+def partial_sums(problem: GemmProblem, config: TileConfig) -> PartialSums:
+    """The partial sums of each range of K: a piece for each register tile."""
+    tiles = -(-problem.n // config.tn) * -(-problem.m // config.tm)
+    return PartialSums(problem, config.split_k, tiles, config.tm * config.tn * sum_size(problem))
+
+
 @dataclass(frozen=True)
 class Cut:
-    """The macro-tiles of one product: mc x nc elements each."""
+    """The macro-tiles of one product: mc x nc elements each, computed in steps of kc."""
 
     mc: int
     nc: int
+    kc: int
     rows: int
     columns: int
 
@@ -191,22 +187,76 @@ class Cut:
         return self.nc > self.mc and self.rows > 1
 
 
-def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Cut:
-    """Macro-tiles; smaller than BM x BN if that keeps more compute units busy."""
-    wanted = _groups_wanted(problem, device)
-    if _long_k(problem) or _streams(problem, config):
+@dataclass(frozen=True)
+class Part:
+    """Rows of the result whose A is in panels at the same time, of products next to each other in a stack."""
+
+    first_row: int
+    last_row: int  # the first row behind it
+    first_entry: int
+    entries: int
+
+    @property
+    def rows(self) -> int:
+        return self.last_row - self.first_row
+
+
+def panels_room(device: DeviceInfo) -> int:
+    """The most bytes that panels of A may take."""
+    return min(_PANELS_BYTES * device.compute_units, device.max_mem_alloc_size)
+
+
+def parts(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[Part]:
+    """The parts of the product: one, unless A is packed and its panels would take more than panels_room().
+
+    Only a part of a single row of register tiles may take more.
+    """
+    m, batch = problem.m, problem.batch
+    tile_row = config.tm * round_up(problem.k, UNROLL_K) * dtype_of(problem.acc_type).itemsize
+    most = panels_room(device) // max(1, tile_row)  # rows of tiles
+    each = -(-m // config.tm)  # those of one product
+    entries = batch if any(problem.batch_strides[0]) else 1
+    if not packs_a(problem, config) or each * entries <= most:
+        return [Part(0, m, 0, batch)]
+    if each <= most:
+        return [Part(0, m, at, length) for at, length in _ranges(entries, most // each)]
+    rows = [(at * config.tm, length * config.tm) for at, length in _ranges(each, max(1, most))]
+    return [
+        Part(at, min(m, at + length), entry, batch // entries)
+        for entry in range(entries)
+        for at, length in rows
+    ]
+
+
+def _ranges(length: int, most: int) -> list[tuple[int, int]]:
+    """(start, length) of the fewest ranges of at most *most*, of about equal length."""
+    step = -(-length // -(-length // most))
+    return [(at, min(step, length - at)) for at in range(0, length, step)]
+
+
+def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part | None = None) -> Cut:
+    """Macro-tiles; smaller than BM x BN if that keeps more compute units busy. Of *part*, or of all rows."""
+    part = part or Part(0, problem.m, 0, problem.batch)
+    wanted = _groups_wanted(part.entries, device)
+    if _long_k(problem) or _streams(problem, config, device):
         wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # split-K gives the other work-groups
     columns = -(-problem.n // config.bn)
-    tallest = 2 * config.tm if stores_most(problem) else config.bm
-    mc = _extent(problem.m, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
-    rows = -(-problem.m // mc)
+    tallest = min(config.bm, 2 * config.tm) if stores_most(problem, device) else config.bm
+    mc = _extent(part.rows, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
+    rows = -(-part.rows // mc)
     nc = _extent(problem.n, config.bn, config.tn, config.tn, -(-wanted // rows))
-    return Cut(mc, nc, rows, -(-problem.n // nc))
+    kc = equal_steps(range_of_k(problem, config), config.bk)
+    return Cut(mc, nc, kc, rows, -(-problem.n // nc))
 
 
-def stores_most(problem: GemmProblem) -> bool:
+def range_of_k(problem: GemmProblem, config: TileConfig) -> int:
+    """Steps of K in each of the ranges; the last one may have fewer."""
+    return round_up(-(-problem.k // config.split_k), UNROLL_K)
+
+
+def stores_most(problem: GemmProblem, device: DeviceInfo) -> bool:
     """Whether storing the result limits the speed: K is short, and the result larger than a cache."""
-    return problem.k <= _SHORT_K and problem.m * problem.n * sum_size(problem) > _SMALL_BYTES
+    return problem.k <= _SHORT_K and problem.m * problem.n * sum_size(problem) > device.caches.l2
 
 
 def _long_k(problem: GemmProblem) -> bool:
@@ -216,12 +266,13 @@ def _long_k(problem: GemmProblem) -> bool:
 def split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     """The number of ranges of K: more than 1 where there are fewer macro-tiles than work-groups wanted."""
     found = cut(problem, config, device)
-    lacking = _groups_wanted(problem, device) // (found.rows * found.columns)
+    lacking = _groups_wanted(problem.batch, device) // (found.rows * found.columns)
     return max(1, min(lacking, problem.k // _SPLIT_K))
 
 
-def _groups_wanted(problem: GemmProblem, device: DeviceInfo) -> int:
-    return -(-_GROUPS_A_UNIT * device.compute_units // problem.batch)
+def _groups_wanted(batch: int, device: DeviceInfo) -> int:
+    """Work-groups of each of *batch* products."""
+    return -(-_GROUPS_A_UNIT * device.compute_units // batch)
 
 
 def _extent(length: int, largest: int, smallest: int, multiple: int, wanted: int) -> int:

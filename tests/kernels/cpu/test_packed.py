@@ -6,15 +6,20 @@ import dataclasses
 import itertools
 
 import numpy as np
+import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 
 import pyclmm
 from pyclmm import TileConfig
+from pyclmm.checks import selfcheck
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.cpu.packed_shape import cut, packs_a, packs_b, split_k
-from pyclmm.kernels.device import DeviceInfo
+from pyclmm.kernels.cpu import packed_shape
+from pyclmm.kernels.cpu.packed_shape import cut, packs_a, packs_b, parts, split_k
+from pyclmm.kernels.device import Caches, DeviceInfo, Target
+from pyclmm.opencl import steps
 from pyclmm.opencl.queues import new_queue
+from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.cases import small_integers
 
@@ -25,9 +30,14 @@ PACKING = [(("pack_a", a), ("pack_b", b)) for a, b in itertools.product((0, 1), 
 
 @pytest.fixture
 def cpu(device: DeviceInfo) -> DeviceInfo:
-    """The device under test, as a CPU with four compute units and 256-bit vectors."""
+    """The device under test, as a CPU with four compute units, 256-bit vectors and caches as of Zen 4."""
     return dataclasses.replace(
-        device, kind="cpu", compute_units=4, float_vector_width=8, local_mem_size=1 << 20
+        device,
+        kind="cpu",
+        compute_units=4,
+        target=Target(256),
+        caches=Caches(32 << 10, 1 << 20),
+        local_mem_size=1 << 20,
     )
 
 
@@ -139,14 +149,44 @@ def test_rows_of_b_a_page_apart_are_packed(cpu):
     assert packed.configs(problem(16, 1024, 1024), cpu)[0].option("pack_b") == 0
 
 
+def test_an_unaligned_b_is_packed_where_that_costs_less_than_its_loads(cpu):
+    """Rows are a multiple of 64 bytes. NumPy's arrays begin 16 bytes past a cache line."""
+
+    def packs(m, align, device=cpu):
+        p = problem(m, 448, 1000, b_align=align)
+        return kernel_named("packed").configs(p, device)[0].option("pack_b") == 1
+
+    assert [packs(1000, align) for align in (64, 32, 16, 4)] == [False, False, True, True]
+    wide, narrow = (dataclasses.replace(cpu, target=Target(bits)) for bits in (512, 128))
+    assert [packs(1000, align, wide) for align in (64, 32, 16)] == [False, True, True]
+    assert [packs(1000, align, narrow) for align in (64, 16, 8)] == [False, False, True]
+    assert [packs(m, 16) for m in (256, 257)] == [False, True]
+    assert [packs(m, 16, wide) for m in (128, 129)] == [False, True]
+    small = problem(1000, 448, 500, b_align=16)  # the second-level cache holds B
+    assert kernel_named("packed").configs(small, cpu)[0].option("pack_b") == 0
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_the_address_of_b_decides_whether_it_is_packed(queue, device, rng):
+    """NumPy's array is packed; the same numbers in a buffer of their own are read in place."""
+    if device.vector_bits < 256 or device.caches.l2 > 448 * 1000 * 4:
+        pytest.skip(f"vectors of {device.vector_bits} bits, {device.caches.l2} bytes of cache")
+    a, b = small_integers(rng, (600, 1000), "f4"), small_integers(rng, (1000, 448), "f4")
+    on_device = [cla.to_device(queue, x) for x in (a, b)]
+    for operands, packs in ((on_device, 0), ((a, b), 1)):
+        plan = pyclmm.Matmul(*operands, kernel="packed")
+        assert plan.config.option("pack_b") == packs
+        got = plan(*operands)
+        assert np.array_equal(got.get() if packs == 0 else got, a @ b)
+
+
 def test_the_tile_that_wastes_least_is_taken(cpu):
     """With vectors of 16 elements and equal waste, Intel's compiler does best with three vectors a row.
 
     PoCL gets two, and so does a product that reads B once.
     """
     intel, pocl = (
-        dataclasses.replace(cpu, float_vector_width=16, platform_version=version, vendor=vendor)
-        for vendor, version in (("intel", "OpenCL 3.1 LINUX"), ("pocl", "OpenCL 3.0 PoCL 3.1"))
+        dataclasses.replace(cpu, target=Target(512), vendor=vendor) for vendor in ("intel", "pocl")
     )
 
     def columns(m, n, k, device=intel):
@@ -173,7 +213,7 @@ def test_tiles_for_narrower_vectors_are_exact(device, bits, dtype, rng):
     """Configurations for Neon and AVX2 run on this device, whose vectors are wider."""
     if device.vector_bits < bits:
         pytest.skip(f"vectors of {device.vector_bits} bits")
-    narrow = dataclasses.replace(device, float_vector_width=bits // 32)
+    narrow = dataclasses.replace(device, target=Target(bits))
     for m, n, k in [(37, 29, 50), (1, 40, 300)]:
         a, b = small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)
         p = problem(m, n, k, a.dtype.name)
@@ -242,6 +282,122 @@ def test_each_violation_has_a_reason(cpu):
     assert "BK" in reasons
     wide = TileConfig(bm=2, bn=16, bk=4, tm=2, tn=16, vec=16)
     assert "wider" in " ".join(packed.violations(problem(8, 8, 8), wide, cpu))
+
+
+# -- A is packed a part at a time
+
+
+@pytest.fixture
+def small_parts(monkeypatch) -> int:
+    """Panels of A may take so many bytes in all."""
+    monkeypatch.setattr(packed_shape, "panels_room", lambda device: 2000)
+    return 2000
+
+
+def panels_of(plan) -> int:
+    return sum(w.nbytes for w in plan._executable.work.workspace if w.name == "a_panels")
+
+
+def times_launched(plan, name) -> int:
+    return sum(launch.kernel == name for launch in plan._executable.work.launches)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("split_k", [1, 3])
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("dtype", ["f4", "u1", "f2"])
+def test_a_product_in_parts_is_exact(small_parts, split_k, order, dtype, rng):
+    """Rows left over, parts of one and of several macro-tiles, an A that is used for a whole stack."""
+    config = dataclasses.replace(ODD, options=(("pack_a", 1), ("pack_b", 0)), split_k=split_k)
+    for stack, m, n, k in [((), 61, 9, 21), ((), 20, 40, 150), ((3,), 64, 5, 30), ((40,), 4, 5, 20)]:
+        b = small_integers(rng, (*stack, k, n), dtype)
+        for a_stack in {(), stack}:
+            a = np.asarray(small_integers(rng, (*a_stack, m, k), dtype), order=order)
+            plan = pyclmm.Matmul(a, b, kernel=("packed", config))
+            assert np.array_equal(plan(a, b), a @ b), (stack, m, n, k)
+            assert panels_of(plan) <= small_parts
+            assert times_launched(plan, "pack_a") == times_launched(plan, "packed_multiply")
+            assert (times_launched(plan, "pack_a") > 1) == (4 * a.size > small_parts)
+
+
+@pytest.mark.usefixtures("on_cpu", "small_parts")
+def test_a_part_reads_and_writes_its_own_rows_of_c(rng):
+    a, b, c = (small_integers(rng, shape, "f4") for shape in ((61, 30), (30, 20), (61, 20)))
+    config = dataclasses.replace(ODD, options=(("pack_a", 1), ("pack_b", 1)))
+    bias = small_integers(rng, (20,), "f4")
+    right = a @ b + 2 * c + bias
+    pyclmm.gemm(a, b, c, beta=2.0, bias=bias, out=c, kernel=("packed", config))  # a row computed twice shows
+    assert np.array_equal(c, right)
+
+
+@pytest.mark.usefixtures("on_cpu", "small_parts")
+def test_parts_of_a_stack_longer_than_an_enqueue_may_be(monkeypatch, rng):
+    monkeypatch.setattr(steps, "_MAX_STACK", 3)
+    a, b = small_integers(rng, (40, 4, 20), "u1"), small_integers(rng, (40, 20, 5), "u1")
+    plan = pyclmm.Matmul(a, b, kernel=("packed", ODD))
+    assert times_launched(plan, "pack_a") > 1
+    assert np.array_equal(plan(a, b), a @ b)
+
+
+@pytest.mark.usefixtures("on_cpu", "small_parts")
+def test_parts_wait_for_each_other_on_an_out_of_order_queue(queue, rng):
+    mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    apart = cl.CommandQueue(queue.context, queue.device, mode)
+    x, y = small_integers(rng, (400, 30), "u1"), small_integers(rng, (30, 20), "u1")
+    a, b = cla.to_device(apart, x), cla.to_device(apart, y)
+    plan = pyclmm.Matmul(a, b, kernel=("packed", ODD))
+    assert times_launched(plan, "pack_a") > 10
+    for _ in range(5):
+        assert np.array_equal(plan(a, b).get(), x @ y)
+
+
+@pytest.mark.usefixtures("on_cpu", "small_parts")
+def test_a_constant_b_in_parts_is_packed_again(queue, rng):
+    """With a column-major out, b is the operand that is packed in parts; none but the last is left."""
+    x, y = small_integers(rng, (20, 30), "u1"), small_integers(rng, (30, 200), "u1")
+    a, b = cla.to_device(queue, x), cla.to_device(queue, y)
+    out = cla.Array(queue, (20, 200), np.uint8, order="F")
+    plan = pyclmm.Matmul(a, b, out=out, constant_b=True, kernel=("packed", ODD))
+    assert times_launched(plan, "pack_a") > 1
+    for _ in range(2):
+        out.fill(0)
+        plan(a, b, out=out)
+        assert np.array_equal(out.get(), x @ y)
+
+
+@pytest.mark.parametrize("stack", [(), (3,), (5000,)])
+def test_parts_cover_each_row_of_each_product_once(cpu, stack):
+    for m, k in [(1, 1), (7, 500), (40_000, 32_768), (3000, 3000), (64, 10**6), (100, 0)]:
+        p = problem_of(m, 3, k, np.dtype("u1"), stack=stack)
+        config = kernel_named("packed").configs(p, cpu)[0]
+        found = parts(p, config, cpu)
+        rows = sorted((x.first_entry, x.first_row, x.entries, x.last_row) for x in found)
+        entry = row = 0
+        for first_entry, first_row, entries, last_row in rows:
+            assert (first_entry, first_row) == (entry, row)
+            entry, row = (entry, last_row) if last_row < m else (entry + entries, 0)
+        assert (entry, row) == (p.batch, 0)
+        assert all(x.first_row % config.tm == 0 for x in found)
+
+
+def test_workspace_for_a_does_not_grow_with_a(cpu):
+    """5 GB for one whole A, and 26 GB for the stack."""
+    most = packed_shape.panels_room(cpu)
+    for m, k, stack in [(40_000, 32_768, ()), (80_000, 32_768, ()), (1000, 1000, (6500,))]:
+        p = problem_of(m, 3, k, np.dtype("u1"), stack=stack)
+        family = kernel_named("packed")
+        work = family.launches(p, family.configs(p, cpu)[0], cpu)
+        [panels] = [w.nbytes for w in work.workspace if w.name == "a_panels"]
+        assert most / 2 < panels <= most
+
+
+def test_the_check_does_not_depend_on_the_number_of_parts(cpu):
+    few, many = (problem_of(m, 64, 4096, np.dtype("u1")) for m in (4000, 20_000))
+    family = kernel_named("packed")
+    config = family.configs(few, cpu)[0]
+    works = [family.launches(p, config, cpu) for p in (few, many)]
+    assert len(works[0].launches) < len(works[1].launches)
+    assert selfcheck._digest(cpu, works[0]) == selfcheck._digest(cpu, works[1])
 
 
 def with_gaps(queue, x):

@@ -15,7 +15,8 @@ from pyclmm.kernels import kernel_named
 from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32, Operands, local_bytes, out_defines
 from pyclmm.kernels.nvidia.wgmma_tiles import stacked
 from pyclmm.opencl import ptx
-from pyclmm.opencl.program import build_options, expanded, read_source
+from pyclmm.opencl.compiler import expanded, read_source
+from pyclmm.opencl.program import build_options
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.made_up import H200
 

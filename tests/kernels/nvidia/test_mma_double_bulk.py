@@ -15,7 +15,8 @@ import pytest
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.opencl import ptx
-from pyclmm.opencl.program import build_options, expanded
+from pyclmm.opencl.compiler import expanded
+from pyclmm.opencl.program import build_options
 from pyclmm.problem.gemm import GemmProblem
 from tests.kernels.nvidia.test_matrix_units import CLANG, CLANG_FLAGS
 from tests.simulators.ptx_machine import Kernel, Machine

@@ -1,0 +1,121 @@
+"""Reads the sources of cl/ and calls the driver's compiler. The only module that calls ``cl.Program``.
+
+A source includes the headers it needs, and ``#line`` directives let a build error name the real file and
+line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyopencl as cl
+from pyopencl.characterize import has_src_build_cache
+
+from .disk_caches import remove_stale_locks, with_pyopencl_caches
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+_INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # a path in cl/
+
+
+class _Quiet:
+    """Hides CompilerWarning while any thread is building.
+
+    ``warnings.catch_warnings`` alone is not enough: if builds of several threads overlap, its filter is
+    removed too early or never.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._filters = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore", cl.CompilerWarning)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._filters.__exit__(None, None, None)
+
+
+quiet = _Quiet()
+
+
+@cache
+def _folder() -> Traversable:
+    """The folder cl/: inside the installed package, or beside the package in a clone."""
+    package = resources.files("pyclmm")
+    installed = package.joinpath("cl")
+    return installed if installed.is_dir() else Path(str(package)).parent / "cl"
+
+
+@cache
+def read_source(name: str) -> str:
+    """The text of one file of cl/."""
+    return _folder().joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def expanded(name: str) -> str:
+    """The file *name* of cl/ with every header that it includes, each once, and ``#line`` directives."""
+    return "\n".join(_lines(name, set()))
+
+
+def _lines(name: str, seen: set[str]) -> Iterator[str]:
+    seen.add(name)
+    yield f'#line 1 "{name}"'
+    for number, line in enumerate(read_source(name).splitlines(), 1):
+        include = _INCLUDE.fullmatch(line)
+        if include is None:
+            yield line
+        elif include[1] in seen:
+            yield ""
+        else:
+            yield from _lines(include[1], seen)
+            yield f'#line {number + 1} "{name}"'
+
+
+def compiled(context: cl.Context, source: str, options: Sequence[str], pyopencl_keeps: bool) -> cl.Program:
+    """*source*, compiled. *pyopencl_keeps*: PyOpenCL may keep the binary, for drivers that do not."""
+    takes_lock = pyopencl_keeps and not has_src_build_cache(context.devices[0])  # as PyOpenCL asks
+    folder: Any = None if pyopencl_keeps else False  # False: none; PyOpenCL's annotation lacks it
+
+    def build() -> cl.Program:
+        if takes_lock:
+            remove_stale_locks()
+        result: cl.Program = cl.Program(context, source).build(list(options), cache_dir=folder)
+        return result
+
+    return with_pyopencl_caches(build)
+
+
+def loaded(context: cl.Context, devices: Sequence[cl.Device], contents: Sequence[bytes]) -> cl.Program:
+    """A program from binaries, one for each device."""
+    result: cl.Program = cl.Program(context, devices, contents).build()
+    return result
+
+
+def without_file(log: str) -> str:
+    """*log* without its last line, after deleting the copy of the source that PyOpenCL names there."""
+    found = re.search(r"\n\(source saved as (.+\.cl)\)$", log)
+    if found is None:
+        return log
+    with contextlib.suppress(OSError):
+        Path(found[1]).unlink()
+    return log[: found.start()]

@@ -1,0 +1,198 @@
+"""What the operating system knows of the host's processor: its model, and its caches."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..kernels.device import Caches
+
+_CPUINFO = Path("/proc/cpuinfo")
+_SYSFS = Path("/sys/devices/system/cpu/cpu0/cache")
+# sysctl's names on macOS. Those of perflevel0, the fast cores, exist on Apple's own processors only.
+_SYSCTL = (
+    "hw.cachelinesize",
+    "hw.l1dcachesize",
+    "hw.l2cachesize",
+    "hw.l3cachesize",
+    "hw.cacheconfig",
+    "hw.perflevel0.l1dcachesize",
+    "hw.perflevel0.l2cachesize",
+    "hw.perflevel0.cpusperl2",
+)
+_RELATION_CACHE = 2  # of Windows' GetLogicalProcessorInformationEx
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Level:
+    """A data or unified cache: its level, bytes, bytes of a line, and how many processors share it."""
+
+    level: int
+    nbytes: int
+    line: int
+    sharers: int
+
+
+@cache
+def description() -> str:
+    """What the processor is and can do: on Linux its model and flags, elsewhere what Python knows."""
+    text = _text(_CPUINFO)
+    if text is None:
+        return f"{platform.machine()} {platform.processor()}"
+    first = text.partition("\n\n")[0]
+    facts = r"^(?:vendor_id|cpu family|model|model name|flags|Features|CPU part)\s*:.*$"
+    return "\n".join((platform.machine(), *re.findall(facts, first, re.MULTILINE)))
+
+
+def caches(global_cache: int, line: int) -> Caches:
+    """The data caches, as the system tells. *global_cache* and *line* are OpenCL's numbers, for what it does
+    not tell: one cache of any level.
+    """
+    levels, tlb = _from_system()
+    return combined(levels, tlb, global_cache, line)
+
+
+def combined(levels: Iterable[Level], tlb: int, global_cache: int, line: int) -> Caches:
+    """The caches that *levels* tell; the least that processors have where they tell nothing."""
+    by_level = {found.level: found for found in levels}
+    first, second, third = (by_level.get(level) for level in (1, 2, 3))
+    least = Caches()
+    l1 = first.nbytes // first.sharers if first else least.l1
+    l2 = second.nbytes // second.sharers if second else min(least.l2, global_cache or least.l2)
+    l3 = third.nbytes if third else (0 if second else global_cache)
+    return Caches(l1, max(l1, l2), l3, (first.line if first else line) or least.line, tlb)
+
+
+@cache
+def _from_system() -> tuple[tuple[Level, ...], int]:
+    """The caches and the entries of the second-level TLB, 0 where they are not known."""
+    read: Callable[[], Iterable[Level]]
+    if sys.platform == "darwin":
+        read = lambda: from_sysctl(_sysctl())  # noqa: E731
+    elif sys.platform == "win32":
+        read = lambda: from_windows(_windows())  # noqa: E731
+    else:
+        read = lambda: from_sysfs(_sysfs())  # noqa: E731
+    try:
+        return tuple(read()), tlb_entries(_text(_CPUINFO) or "")
+    except (OSError, ValueError, AttributeError, subprocess.SubprocessError):  # a system that differs
+        return (), 0
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+# Linux
+
+
+def _sysfs() -> Iterator[dict[str, str]]:
+    """A dictionary for each cache: the contents of its files by their names."""
+    for folder in sorted(_SYSFS.glob("index*")):
+        names = ("level", "type", "size", "coherency_line_size", "shared_cpu_list")
+        yield {name: (_text(folder / name) or "").strip() for name in names}
+
+
+def from_sysfs(folders: Iterable[Mapping[str, str]]) -> list[Level]:
+    """The caches that Linux describes in /sys/devices/system/cpu/cpu0/cache/index*."""
+    return [
+        _level(x) for x in folders if x["type"] in ("Data", "Unified") and x["level"].isdigit() and x["size"]
+    ]
+
+
+def _level(told: Mapping[str, str]) -> Level:
+    line = int(told["coherency_line_size"] or 0)
+    return Level(int(told["level"]), _bytes(told["size"]), line, _count(told["shared_cpu_list"]))
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+)([KMG]?)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no size of a cache")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _count(cpus: str) -> int:
+    """How many processors a list such as "0-3,8" names; 1 for an empty one."""
+    spans = [span.partition("-") for span in cpus.split(",") if span]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in spans) or 1
+
+
+def tlb_entries(cpuinfo: str) -> int:
+    """The entries of the second-level TLB, which Linux tells for AMD's processors; else 0."""
+    found = re.search(r"^TLB size\s*:\s*(\d+) 4K pages$", cpuinfo, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+# macOS
+
+
+def _sysctl() -> str:
+    """sysctl's lines "name: value". It leaves out names that this processor does not have."""
+    done = subprocess.run(
+        ["/usr/sbin/sysctl", *_SYSCTL], capture_output=True, text=True, timeout=5, check=False
+    )
+    return done.stdout
+
+
+def from_sysctl(text: str) -> list[Level]:
+    """The caches that macOS tells: those of the fast cores where there are two kinds."""
+    told = {name: value.split() for name, _, value in (line.partition(":") for line in text.splitlines())}
+
+    def number(*names: str) -> int:
+        return next((int(told[name][0]) for name in names if told.get(name)), 0)
+
+    # hw.cacheconfig: how many processors share memory, the first level, the second ..
+    shared = [int(count) or 1 for count in told.get("hw.cacheconfig", ())]
+    sharers = {level: shared[level] if level < len(shared) else 1 for level in (1, 2, 3)}
+    sharers[2] = number("hw.perflevel0.cpusperl2") or sharers[2]
+    sizes = {
+        1: number("hw.perflevel0.l1dcachesize", "hw.l1dcachesize"),
+        2: number("hw.perflevel0.l2cachesize", "hw.l2cachesize"),
+        3: number("hw.l3cachesize"),
+    }
+    line = number("hw.cachelinesize")
+    return [Level(level, size, line, sharers[level]) for level, size in sizes.items() if size]
+
+
+# Windows
+
+
+def _windows() -> bytes:
+    """What GetLogicalProcessorInformationEx writes about caches."""
+    kernel32: Any = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
+    size = ctypes.c_uint32(0)
+    kernel32.GetLogicalProcessorInformationEx(_RELATION_CACHE, None, ctypes.byref(size))
+    buffer = ctypes.create_string_buffer(size.value)
+    if not kernel32.GetLogicalProcessorInformationEx(_RELATION_CACHE, buffer, ctypes.byref(size)):
+        return b""
+    return buffer.raw[: size.value]
+
+
+def from_windows(content: bytes) -> list[Level]:
+    """The first cache of each level in Windows' records, SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX.
+
+    A record: relationship, size (4 bytes each); level, associativity (1 each), line (2), bytes, type (4
+    each), 20 bytes that do not matter here, the mask of the processors that share it (8).
+    """
+    found: dict[int, Level] = {}
+    at = 0
+    while at + 48 <= len(content):
+        relation, size, level, _, line, nbytes, kind, mask = struct.unpack_from("<IIBBHII20xQ", content, at)
+        if relation == _RELATION_CACHE and kind in (0, 2):  # unified, data
+            found.setdefault(level, Level(level, nbytes, line, mask.bit_count() or 1))
+        at += max(48, size)
+    return list(found.values())

@@ -1,0 +1,77 @@
+"""benchmarks/cpu.py: products of a seed, the processor's name; products.py's bounds for a CPU."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _beside(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield
+    for name in ("cpu", "processor", "products", "peak", "clblast"):
+        sys.modules.pop(name, None)
+
+
+def test_a_seed_gives_the_same_products_and_another_others():
+    cpu = importlib.import_module("cpu")
+    dtype = np.dtype("float32")
+    first, again, other = (list(cpu.from_seed(dtype, seed, 4)) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_the_operands_of_a_layout_are_what_its_name_says():
+    cpu = importlib.import_module("cpu")
+    pairs = cpu.from_seed(np.dtype("float64"), 3, 12)
+    layouts = set()
+    for name, (a, b) in pairs.items():
+        shape, layout = name.split()
+        *stack, m, n, k = map(int, shape.split("x"))
+        assert (a.shape, b.shape) == ((*stack, m, k), (*stack, k, n))
+        assert a.dtype == b.dtype == np.float64
+        for x, turned in zip((a, b), layout, strict=True):
+            assert (x.strides[-1] == 8) == (turned == "N")
+        layouts.add(layout)
+    assert len(layouts) > 1
+
+
+def test_products_for_a_cpu_keep_their_bounds():
+    products = importlib.import_module("products")
+    for one in products.drawn(5, 200, ("float32",), largest=products.FOR_CPU):
+        assert max(one.shape) <= 4096
+        assert one.nbytes <= 2**28
+        assert one.flops <= 2e10
+
+
+def test_the_processor_is_named_with_family_and_model():
+    processor = importlib.import_module("processor")
+    text = "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\n"
+    assert processor.described(text) == "AMD EPYC, family 25, model 17"
+
+
+def test_a_system_that_names_no_processor(monkeypatch):
+    processor = importlib.import_module("processor")
+    monkeypatch.setattr("platform.processor", lambda: "")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    assert processor.described("") == "arm64"
+
+
+def record(shape, ours, peak):
+    return {
+        "shape": shape, "dtype": "float32", "seconds": {"pyclmm": 1.0, "numpy": 2.0},
+        "gflops": {"pyclmm": ours}, "peak_gflops": peak,
+    }  # fmt: skip
+
+
+def test_the_share_of_the_peak_is_of_the_peak_measured_beside_it():
+    cpu = importlib.import_module("cpu")
+    found = cpu.summary([record("a", 90.0, 200.0), record("b", 60.0, 100.0)])
+    assert found["float32 / peak"] == {"share": 0.6, "shape": "b"}
+    assert found["float32 / numpy"] == {"mean": 2.0, "least": 2.0}
