@@ -66,6 +66,11 @@ def units(words: str) -> tuple[str, ...]:
     return ("tests/kernels/units/test_units.py", "-k", f"emulated_product and ({words})")
 
 
+def arm(words: str) -> tuple[str, ...]:
+    """The tests on the emulated Arm processor whose names match *words*; `make offline` fetches it."""
+    return ("tests/conformance/arm_products.py", "-k", f"neoverse and ({words})")
+
+
 DEVICE_VIEWS = ("tests/test_matmul.py", "-k", "any_shape_and_layout")
 EXACT = "small_integers_are_exact"
 PTX_MACHINE = ("tests/kernels/nvidia/test_mma_double_bulk.py",)
@@ -169,6 +174,10 @@ FAULTS = (
           "range < split_k ?", "range < split_k - 1 ?", ("tests/kernels/nvidia/test_split_k.py",)),
     Fault("split_k_lost_team", "the partial sums of a team are lost", "cl/include/add_partial_sums.h",
           "int t = 1; t < TEAMS", "int t = 2; t < TEAMS", ("tests/kernels/nvidia/test_split_k.py",)),
+    Fault("arm_store", "a register tile is stored one element too far", "cl/cpu/packed_store.h",
+          "out + r * ldo + v * LANES", "out + r * ldo + v * LANES + 1", arm("every_packing")),
+    Fault("arm_rows_beyond", "rows beyond the matrix are read, though not used", "cl/cpu/matvec.cl",
+          "min(j + r, length - 1)", "(j + r)", arm("matvec_reads")),
     Fault("split_k_cpu_range", "the last range of K is lost", "cl/cpu/add_partial_sums.h",
           "range < split_k;", "range < split_k - 1;", ("tests/kernels/cpu/test_packed.py",)),
     Fault("wgmma_rows", "rows of a result change places", "cl/nvidia/fragment_rows.h", "(w >> 5 & 1) * 8 +",
@@ -205,6 +214,8 @@ FAULTS = (
     Fault("split_tf32_low", "the lower TF32 part is lost", "cl/nvidia/split_tf32.h",
           "at[4] = (float4)(tf32(lo.x)", "at[4] = (float4)(0.0f * tf32(lo.x)",
           ("tests/kernels/nvidia/test_split.py",)),
+    Fault("arm_spills", "a register tile has more sums than Neon's registers hold",
+          "pyclmm/kernels/cpu/packed_shape.py", "128: ((4, 3), (4, 2))", "128: ((4, 3), (8, 2))", arm("spills")),
     Fault("packed_far_rows", "a large B is read in place", "pyclmm/kernels/cpu/packed_shape.py",
           "(crossing or row > _NEAR)", "crossing", ("tests/kernels/cpu/test_packed.py",)),
     Fault("wgmma_left_step", "each step of K uses A of the step before", "cl/nvidia/wgmma.cl",

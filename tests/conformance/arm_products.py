@@ -26,7 +26,7 @@ from tests.support.made_up import NEON
 from tests.support.oracle import gemm as expected
 
 from .offline import compile_jobs
-from .resources import register_tiles, tile_job
+from .resources import register_tiles, tile_job, tile_jobs
 
 PACKED, MATVEC = kernel_named("packed"), kernel_named("matvec")
 ODD = TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4)
@@ -75,9 +75,7 @@ class Subject:
         scalars = {"alpha": alpha, "beta": beta}
         arrays = {n: np.full(1, x, dtype_of(problem.acc_type)).view(np.uint8) for n, x in scalars.items()}
         arrays |= {name: span.memory for name, span in spans.items()}
-        sizes = {name: x.itemsize for name, x in given.items() if x is not None}
-        after = self.emulator.run(work, arrays, offsets, sizes)
-        spans["out"].memory[...] = after
+        spans["out"].memory[...] = self.emulator.run(work, arrays, offsets)
         return out
 
 
@@ -328,6 +326,15 @@ def test_error_bound_of_matvec(matvec, dtype, rng):
 
 
 # ---- the registers -----------------------------------------------------------------------------
+
+
+def test_no_tile_that_is_offered_spills_where_operands_are_in_place(emulator):
+    """`make offline` also compiles them for packed operands, and for the other processor."""
+    jobs = {name: job for name, job in tile_jobs() if job[0].name == emulator.processor and "place" in name}
+    assert len(jobs) >= 9
+    for name, row in zip(jobs, compile_jobs(jobs.values()), strict=True):
+        assert not row.error
+        assert row.resources.spilled == 0, name
 
 
 @on_both

@@ -29,9 +29,9 @@ BUILTINS = (HERE / "arm_builtins.h").read_text(encoding="utf-8")
 QEMU = DEBIAN / "usr/bin/qemu-aarch64"
 # What clang compiles for, and the processor that qemu emulates: one with no more than these instructions.
 PROCESSORS = {"armv8-a": "cortex-a57", "neoverse-n1": "neoverse-n1"}
-CANARY = 4096  # bytes between arrays; as NaN and as -1 they spoil what reads them
 _UNREAD = ("a", "b", "c", "bias")  # arguments that are not always there, as no kernel reads them then
-_LINE = 64  # bytes; no array is aligned to more than its elements
+_PAGE = 4096  # bytes, as in arm_player.c
+_LINE = 64  # bytes; workspace begins at a multiple, as OpenCL promises
 _LIMIT_S = 60
 
 
@@ -54,22 +54,36 @@ class Place:
 
 
 class Image:
-    """The memory of a run. Bytes that belong to no array are 0xFF."""
+    """The memory of a run: each array ends where a page begins that must not be touched.
+
+    Bytes that belong to no array are 0xFF, NaN and -1, which spoil the sums of what reads them.
+    """
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = [b"\xff" * CANARY]
-        self._nbytes = CANARY
+        self._parts: list[bytes] = []
+        self._nbytes = 0
+        self.guards: list[int] = []  # where the pages begin that must not be touched
 
-    def add(self, content: bytes, off_line: int) -> Place:
-        """Append *content*, starting *off_line* bytes after a multiple of 64."""
-        gap = -self._nbytes % _LINE + off_line
-        place = Place(self._nbytes + gap, len(content))
-        self._parts += [b"\xff" * gap, content, b"\xff" * CANARY]
-        self._nbytes += gap + len(content) + CANARY
+    def add(self, content: bytes, align: int = 1) -> Place:
+        """Append *content*, which begins at a multiple of *align* bytes."""
+        self._guard()
+        before = -len(content) % _PAGE // align * align
+        place = Place(self._nbytes + before, len(content))
+        self._append(b"\xff" * before + content)
         return place
 
     def content(self) -> bytes:
+        self._guard()
         return b"".join(self._parts)
+
+    def _guard(self) -> None:
+        self._append(b"\xff" * (-self._nbytes % _PAGE))
+        self.guards.append(self._nbytes)
+        self._append(b"\xff" * _PAGE)
+
+    def _append(self, content: bytes) -> None:
+        self._parts.append(content)
+        self._nbytes += len(content)
 
 
 @dataclass(frozen=True)
@@ -84,25 +98,24 @@ class Emulator:
         work: Work,
         arrays: Mapping[str, Bytes],
         offsets: Mapping[str, int],
-        sizes: Mapping[str, int],
     ) -> Bytes:
         """Run all launches of *work* and return the bytes of "out".
 
-        *arrays* are the bytes of what arguments point to, by name; alpha and beta too. *sizes*: an array is
-        aligned to so many bytes and no more; to 64 if it is not there. *offsets* are the other arguments.
-        Raises AssertionError if the program fails, or if a byte has changed that belongs neither to "out" nor
-        to workspace.
+        *arrays* are the bytes of what arguments point to, by name; alpha and beta too. They are aligned to
+        their elements only. *offsets* are the other arguments. Raises AssertionError if the program fails, as
+        it does where it touches what is beyond an array, or if a byte has changed that belongs neither to
+        "out" nor to workspace.
         """
-        image, places = Image(), {}
-        for name, x in (arrays | dict(work.tables)).items():
-            places[name] = image.add(x.tobytes(), sizes.get(name, 0))
+        image = Image()
+        places = {name: image.add(x.tobytes()) for name, x in (arrays | dict(work.tables)).items()}
         for space in work.workspace:
             fill = b"\0" if space.zeroed else b"\xff"
-            places[space.symbol] = image.add(fill * space.nbytes, 0)
+            places[space.symbol] = image.add(fill * space.nbytes, align=_LINE)
         before = np.frombuffer(image.content(), np.uint8)
         path = self.folder / "image"
         path.write_bytes(before.tobytes())
-        lines = [self._line(work, launch, places, offsets) for launch in work.launches]
+        lines = [f"guard {start}\n" for start in image.guards]
+        lines += [self._line(work, launch, places, offsets) for launch in work.launches]
         self._play(path, "".join(lines))
         after = np.fromfile(path, np.uint8)
         self._check_rest(before, after, [places["out"], *(places[space.symbol] for space in work.workspace)])
@@ -118,7 +131,14 @@ class Emulator:
         command = [QEMU, "-cpu", PROCESSORS[self.processor], "-L", ARM_LIBC, _player(self.folder), image]
         env = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB)}
         done = subprocess.run(
-            command, input=script, capture_output=True, text=True, check=False, env=env, timeout=_LIMIT_S
+            command,
+            input=script,
+            cwd=self.folder,  # for core files
+            capture_output=True,
+            text=True,
+            check=False,
+            env=env,
+            timeout=_LIMIT_S,
         )
         assert done.returncode == 0, f"qemu ended with status {done.returncode}: {done.stderr}"
 

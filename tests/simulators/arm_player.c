@@ -2,9 +2,9 @@
  *
  *   player IMAGE < SCRIPT
  *
- * IMAGE is a file that is mapped to memory: operands, results and workspace. Each line of SCRIPT is a launch:
- * the shared library, the function, three global sizes, three local sizes, and 64-bit arguments: "v" and a number,
- * or "p" and an offset in IMAGE.
+ * IMAGE is a file that is mapped to memory: operands, results and workspace. A line "guard" with an offset in IMAGE
+ * means that no access to the page there is allowed. Each other line of SCRIPT is a launch: the shared library, the
+ * function, three global sizes, three local sizes, and 64-bit arguments: "v" and a number, or "p" and an offset.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define MOST_ARGUMENTS 64
+#define PAGE 4096
 
 typedef unsigned long ulong;
 
@@ -53,22 +54,31 @@ static void read_arguments(ulong *arguments, char *text, char *image)
   }
 }
 
-int main(int argc, char **argv)
+/* The launch that a line describes. */
+static void play(char *line, char *image)
 {
-  static char line[1 << 16], library[1 << 12], function[256];
+  static char library[1 << 12], function[256];
   ulong size[3], arguments[MOST_ARGUMENTS];
   int read;
+  const int found = sscanf(line, "%4095s %255s %lu %lu %lu %lu %lu %lu%n", library, function, size, size + 1, size + 2,
+                           local_size, local_size + 1, local_size + 2, &read);
+  checked(found == 8 ? line : 0, "not a launch");
+  read_arguments(arguments, line + read, image);
+  void *opened = checked(dlopen(library, RTLD_NOW), library);
+  void (*entry)(ulong *) = (void (*)(ulong *))checked(dlsym(opened, function), function);
+  for (global_id[2] = 0; global_id[2] < size[2]; ++global_id[2])
+    for (global_id[1] = 0; global_id[1] < size[1]; ++global_id[1])
+      for (global_id[0] = 0; global_id[0] < size[0]; ++global_id[0]) entry(arguments);
+}
+
+int main(int argc, char **argv)
+{
+  static char line[1 << 16];
   char *image = mapped(checked(argc == 2 ? argv[1] : 0, "one argument is needed"));
   while (fgets(line, sizeof line, stdin)) {
-    const int found = sscanf(line, "%4095s %255s %lu %lu %lu %lu %lu %lu%n", library, function, size, size + 1,
-                             size + 2, local_size, local_size + 1, local_size + 2, &read);
-    checked(found == 8 ? line : 0, "not a launch");
-    read_arguments(arguments, line + read, image);
-    void *opened = checked(dlopen(library, RTLD_NOW), library);
-    void (*entry)(ulong *) = (void (*)(ulong *))checked(dlsym(opened, function), function);
-    for (global_id[2] = 0; global_id[2] < size[2]; ++global_id[2])
-      for (global_id[1] = 0; global_id[1] < size[1]; ++global_id[1])
-        for (global_id[0] = 0; global_id[0] < size[0]; ++global_id[0]) entry(arguments);
+    ulong guard;
+    if (sscanf(line, "guard %lu", &guard) == 1) checked(mprotect(image + guard, PAGE, PROT_NONE) ? 0 : line, "mprotect");
+    else play(line, image);
   }
   return 0;
 }
