@@ -129,7 +129,9 @@ process of its own. *refused*: the kernel does not support the case; the last ta
 clang 19 for AMD, Intel's ocloc (22.43) for Intel, clang 15 to PTX and ptxas for NVIDIA; warnings are errors,
 except for Intel. For gfx942, gfx1100 and pvc only the kernels for matrix units are compiled. The numbers are
 the largest over all dtypes of an entry; an Intel thread always has 128 registers.
-[kernels/offline.md](kernels/offline.md) has every configuration of the kernels for GPUs.
+[kernels/offline.md](kernels/offline.md), written by `make offline`, has every configuration of the kernels
+for GPUs and the register tiles for Arm's CPUs. `make offline` also runs `packed` and `matvec` on an emulated
+Arm processor.
 
 {markdown(offline_table(compiled))}
 
