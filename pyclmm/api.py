@@ -216,7 +216,7 @@ def gemm(
 
 
 def release() -> None:
-    """Free what pyclmm keeps for later calls, in all threads: as if it had not been called yet.
+    """Free the memory that pyclmm keeps for later calls, in all threads.
 
     That is the workspace of all plans, the plans of :func:`matmul` and :func:`gemm`, compiled programs that
     no plan of yours needs, and the pinned memory of transfers. A :class:`Matmul` that you made goes on

@@ -18,7 +18,7 @@ class PerQueue(Generic[T]):
     """Weak references to objects of all threads, by thread and queue."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may run inside and call pyclmm
         self._objects: WeakValueDictionary[Any, T] = WeakValueDictionary()
 
     def get(self, queue: cl.CommandQueue, make: Callable[[], T]) -> T:

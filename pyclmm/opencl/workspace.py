@@ -12,6 +12,7 @@ buffer after the last command that uses it. No lock is needed either.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
 import sys
@@ -129,9 +130,10 @@ class Lender:
         if spaces.is_kept:
             self._spaces = spaces
         elif not is_waited_for:
-            spaces.end = end = events[-1] if events else cl.enqueue_marker(self.queue)
-            self._spaces = spaces
-            watch.after(end, lambda: self._free_after(spaces, end))
+            with contextlib.suppress(cl.Error):  # the device is lost; who waits for the product learns that
+                spaces.end = end = events[-1] if events else cl.enqueue_marker(self.queue)
+                self._spaces = spaces
+                watch.after(end, lambda: self._free_after(spaces, end))
 
     def _free_after(self, spaces: Spaces, event: cl.Event) -> None:
         if self._spaces is spaces and spaces.end is event:
