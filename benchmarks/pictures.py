@@ -151,26 +151,38 @@ DRAWN: dict[str, Callable[[Content], Figure]] = {
 
 
 def memory(contents: list[Content]) -> Figure:
-    """Resident memory and compiled programs over the calls of benchmarks/memory.py, a line for each run."""
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    resident, programs = figure.subplots(1, 2)
-    drivers = list(dict.fromkeys(content["driver"] for content in contents))
-    for content in contents:
-        calls = [reading["calls"] for reading in content["readings"]]
-        name = ", ".join(filter(None, (content["driver"], content["code"])))
-        colour = f"C{drivers.index(content['driver'])}"
-        style = {"label": name, "linestyle": "--" if content["code"] else "-", "color": colour}
-        resident.plot(calls, [reading["megabytes"] for reading in content["readings"]], **style)
-        programs.plot(calls, [reading["programs"] for reading in content["readings"]], **style)
-    for axes, what in ((resident, "resident memory, MB"), (programs, "different programs compiled")):
-        axes.set_xlabel("calls")
-        axes.set_ylabel(what)
-        axes.set_xlim(0)
-        axes.set_ylim(0)
-        axes.grid(True, alpha=0.3)
-    resident.legend(fontsize="small")
-    figure.suptitle(f"random calls: {contents[0]['processor']}, {contents[0]['date']}")
+    """Resident memory and compiled programs over the calls of benchmarks/memory.py, a line for each run.
+
+    Random calls are above, growing ones below.
+    """
+    figure = Figure(figsize=(11, 9), layout="constrained")
+    drivers = sorted({content["driver"] for content in contents})
+    for row, growing in zip(figure.subplots(2, 2), (False, True), strict=True):
+        for content in contents:
+            if content.get("growing", False) == growing:
+                _memory_lines(row, content, f"C{drivers.index(content['driver'])}")
+        for axes, what in zip(row, ("resident memory, MB", "different programs compiled"), strict=True):
+            axes.set_xlabel("calls, each of a larger shape" if growing else "random calls")
+            axes.set_ylabel(what)
+            axes.set_xlim(0)
+            axes.set_ylim(0)
+            axes.grid(True, alpha=0.3)
+        row[0].legend(fontsize="small")
+    figure.suptitle(f"{contents[0]['processor']}, {contents[0]['date']}; circles: after pyclmm.release()")
     return figure
+
+
+def _memory_lines(row: Any, content: Content, colour: str) -> None:
+    resident, programs = row
+    readings, code = content["readings"], content["code"]
+    calls = [reading["calls"] for reading in readings]
+    name = ", ".join(filter(None, (content["driver"], code)))
+    style = {"label": name, "linestyle": "--" if code else "-", "color": colour}
+    resident.plot(calls, [reading["megabytes"] for reading in readings], **style)
+    programs.plot(calls, [reading["programs"] for reading in readings], **style)
+    if "released" in content:
+        fill = "none" if code else colour
+        resident.plot(calls[-1], content["released"], "o", color=colour, markerfacecolor=fill, clip_on=False)
 
 
 MEMORY = "memory-*.json"
