@@ -167,7 +167,8 @@ def memory(contents: list[Content]) -> Figure:
             axes.set_xlim(0)
             axes.set_ylim(0)
             axes.grid(True, alpha=0.3)
-        row[0].legend(fontsize="small")
+        if row[0].lines:
+            row[0].legend(fontsize="small")
     figure.suptitle(f"{contents[0]['processor']}, {contents[0]['date']}; circles: after pyclmm.release()")
     return figure
 

@@ -106,7 +106,9 @@ def test_memory_has_a_line_for_each_run(pictures):
             "readings": readings,
         }
 
-    resident, programs = pictures.memory([run("", 200.5, 300), run("before", 400)]).axes
+    growing = run("", 250) | {"growing": True, "released": 120}
+    resident, programs, below, _ = pictures.memory([run("", 200.5, 300), run("before", 400), growing]).axes
+    assert [list(line.get_ydata()) for line in below.lines] == [[250], [120]]
     assert lines(resident) == {"PoCL 1.0": [200.5, 300], "PoCL 1.0, before": [400]}
     assert lines(programs) == {"PoCL 1.0": [1, 2], "PoCL 1.0, before": [1]}
 
