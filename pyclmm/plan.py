@@ -58,9 +58,9 @@ class Matmul(Generic[ArrayT]):
         The most bytes of workspace that the plan may allocate for each thread and queue. Kernels that need
         more are not used.
     constant_b
-        True: you promise that the memory of b does not change while the plan exists. If the kernel packs b,
-        the first call packs it, and later calls pack again only if another b is passed. The plan keeps the
-        packed b alive.
+        True: you promise that the memory of b does not change while the plan exists. If the kernel packs all
+        of b at once, the first call packs it, and later calls pack again only if another b is passed. The
+        plan keeps the packed b alive.
 
     Raises as :func:`pyclmm.gemm` does.
 
