@@ -57,10 +57,10 @@ class Matmul(Generic[ArrayT]):
     workspace_limit
         The most bytes of workspace that a call may use. Kernels that need more are not used.
     constant_b
-        True: you promise that the memory of b does not change while the plan exists. If the kernel packs b,
-        the first call packs it, and later calls pack again only if another b is passed or the workspace was
-        released. The plan keeps b alive and its workspace to itself, whatever :func:`pyclmm.keep_workspace`
-        says.
+        True: you promise that the memory of b does not change while the plan exists. If the kernel packs
+        all of b at once, the first call packs it, and later calls pack again only if another b is passed or
+        the workspace was released. The plan keeps b alive and its workspace to itself, whatever
+        :func:`pyclmm.keep_workspace` says.
 
     Raises as :func:`pyclmm.gemm` does.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,13 @@ from hypothesis import HealthCheck, settings
 from pyclmm import api
 from pyclmm.checks import selfcheck
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl import doubts, queues
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
+from pyclmm.problem.gemm import GemmProblem
 
 # No deadline, as builds are slow. Each run draws the same examples; `make fuzz` looks for new ones.
 settings.register_profile(
@@ -88,7 +91,14 @@ def two_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def workspace_rung(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ladder of two kernels: naive comes after register, which has workspace where K is long."""
+    """A ladder of two kernels: naive comes after register, which splits K, so that it has workspace."""
+    register = kernel_named("register")
+    plain = register.configs
+
+    def split(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
+        return [replace(config, split_k=7) for config in plain(problem, device)]
+
+    monkeypatch.setattr(register, "configs", split)
     _ladder(monkeypatch, "register")
 
 

@@ -262,7 +262,7 @@ def test_a_refused_allocation_names_the_operand(request, number, name, memory):
     call.check_works()
 
 
-WORKSPACE_SHAPE = (3, 5, 20_000)  # register splits K, and its partial sums are workspace
+WORKSPACE_SHAPE = (3, 5, 20_000)  # register's partial sums are workspace
 
 
 def _workspace_of(plan):
