@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyopencl as cl
@@ -29,6 +30,19 @@ settings.register_profile(
     "pyclmm", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
 )
 settings.load_profile("pyclmm")
+
+
+_cache = TemporaryDirectory(prefix="pyclmm-tests-")
+
+
+def pytest_configure() -> None:
+    """Each test run has its own cache folder. Modules of tests look at the device when they are collected."""
+    os.environ["PYCLMM_CACHE_DIR"] = _cache.name
+    os.environ["PYCLMM_TRIAL"] = "off"  # a child process for each program takes too long
+
+
+def pytest_unconfigure() -> None:
+    _cache.cleanup()
 
 
 @pytest.fixture(scope="session")
@@ -57,15 +71,6 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns the self-check off, so that a wrong kernel gives its wrong result instead of being refused."""
     monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Each test run has its own cache folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYCLMM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("PYCLMM_TRIAL", "off")  # a child process for each program takes too long
-        yield
 
 
 @pytest.fixture
