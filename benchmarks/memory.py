@@ -1,13 +1,15 @@
-"""Reads the memory of a process over many calls: random ones, which need many programs, or growing ones.
+"""Reads the memory of a process over many calls, random or growing ones, or over one product of much memory.
 
     python benchmarks/memory.py [--device NAME] [--calls 20000] [--shapes 5000] [--seed 1] [--save FILE.json]
     python benchmarks/memory.py --growing [--device NAME] [--calls 3000] [--save FILE.json]
+    python benchmarks/memory.py --large [--device NAME] [--save FILE.json]
 
 Each call is a matmul of one of that many random shapes. Drawn at random too: the dtypes of a and b, whether
 each is transposed, whether they are NumPy arrays or Arrays, and whether `out` is given and of which dtype.
 With --growing each call has a shape of its own, a little larger than the one before, and the next dtype;
 NumPy arrays and Arrays take turns. These need few programs and much workspace. The last reading follows
-pyclmm.release().
+pyclmm.release(). With --large it is one product, of 40,000 x 32,768 by 32,768 x 3 elements of uint8, whose
+conversion to 32 bits would take four times the memory of A.
 
 After each EVERY calls the resident memory is read, so the script needs Linux. benchmarks/pictures.py draws
 the files benchmarks/results/memory-*.json. They come from these commands:
@@ -16,6 +18,8 @@ the files benchmarks/results/memory-*.json. They come from these commands:
     OCL_ICD_VENDORS=pocl-3.1.icd python benchmarks/memory.py --save benchmarks/results/memory-pocl-3.1.json
     OCL_ICD_VENDORS=pocl-3.1.icd python benchmarks/memory.py --growing \\
         --save benchmarks/results/memory-growing-pocl-3.1.json
+    OCL_ICD_VENDORS=pocl-3.1.icd python benchmarks/memory.py --large \\
+        --save benchmarks/results/memory-large-pocl-3.1.json
 
 and likewise for the other drivers (see cpu.py). Trials in child processes are off: they take a second for
 each program and do not change the memory of this process.
@@ -48,6 +52,7 @@ from pyclmm.opencl.queues import new_queue
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of, result_dtype
 
 EVERY, SHOWN = 100, 500  # calls between two readings, and between two lines of progress
+LARGE = (40_000, 3, 32_768)  # M, N, K
 LARGEST = 8  # M, N and K are up to 2 to this power: small, so that memory is that of programs and plans
 SETTINGS = ("PYCLMM_SELFCHECK", "PYCLMM_TRIAL", "PYOPENCL_NO_CACHE")
 
@@ -197,6 +202,31 @@ def measure(queue: cl.CommandQueue, calls: Iterable[Call], seed: int) -> Iterato
                 }
 
 
+def peak() -> int:
+    """The most resident memory of this process so far, in bytes."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))
+
+
+def large(queue: cl.CommandQueue, shape: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
+    """Readings with the operands of a product in memory, at its peak, and after it."""
+    m, n, k = shape
+    a, b = np.ones((m, k), np.uint8), np.ones((k, n), np.uint8)
+    yield {"what": "operands", "megabytes": round(resident() / 1e6, 1)}
+    start = time.perf_counter()
+    try:
+        c = pyclmm.matmul(a, b, queue=queue)
+    except pyclmm.DeviceMemoryError as error:
+        yield {"what": "refused", "megabytes": 0.0, "error": str(error)}
+        return
+    seconds = time.perf_counter() - start
+    if not (c == k % 256).all():
+        raise SystemExit("wrong result")
+    yield {"what": "peak", "megabytes": round(peak() / 1e6, 1), "seconds": round(seconds, 2)}
+    del c
+    yield {"what": "after", "megabytes": round(resident() / 1e6, 1)}
+
+
 def released() -> float:
     """Resident megabytes after pyclmm has given back what it keeps, and the C library too."""
     pyclmm.release()
@@ -216,6 +246,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--code", default="", help="a name of the measured code, for the JSON")
     parser.add_argument("--save", type=Path, metavar="FILE.json")
+    parser.add_argument("--large", action="store_true", help="one product of much memory")
     args = parser.parse_args()
     count = args.calls or (3000 if args.growing else 20000)
     calls = map(grown_call, range(count)) if args.growing else random_calls(count, args.shapes, args.seed)
@@ -228,14 +259,16 @@ def main() -> None:
         "date": datetime.now(timezone.utc).date().isoformat(),
         "code": args.code,
         "growing": args.growing,
+        "large": args.large,
         "shapes": count if args.growing else args.shapes,
         "seed": args.seed,
         "settings": {name: os.environ.get(name, "") for name in SETTINGS},
         "readings": [],
     }
-    for reading in measure(queue, calls, args.seed):
+    readings = large(queue, LARGE) if args.large else measure(queue, calls, args.seed)
+    for reading in readings:
         content["readings"].append(reading)
-        if reading["calls"] % SHOWN == 0 or reading["calls"] == count:
+        if args.large or reading["calls"] % SHOWN == 0 or reading["calls"] == count:
             print("  ".join(f"{key} {value}" for key, value in reading.items()), flush=True)
             if args.save:
                 args.save.write_text(json.dumps(content, indent=1) + "\n")

@@ -80,3 +80,16 @@ def test_a_wrong_result_ends_the_run(memory, queue, monkeypatch):
     monkeypatch.setattr(memory.pyclmm, "matmul", lambda a, b, *_, **__: a @ b + 1)
     with pytest.raises(SystemExit, match="wrong result of Call"):
         memory.perform(call, queue, np.random.default_rng(1))
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read the memory from")
+def test_a_product_of_much_memory_is_read_at_its_peak_or_refused(memory, queue, monkeypatch):
+    operands, peak, after = memory.large(queue, (40, 3, 300))
+    assert [reading["what"] for reading in (operands, peak, after)] == ["operands", "peak", "after"]
+    assert peak["megabytes"] >= operands["megabytes"] > 0
+
+    def refuse(*_, **__):
+        raise memory.pyclmm.DeviceMemoryError("no room")
+
+    monkeypatch.setattr(memory.pyclmm, "matmul", refuse)
+    assert [reading["what"] for reading in memory.large(queue, (4, 3, 30))] == ["operands", "refused"]
