@@ -151,26 +151,62 @@ DRAWN: dict[str, Callable[[Content], Figure]] = {
 
 
 def memory(contents: list[Content]) -> Figure:
-    """Resident memory and compiled programs over the calls of benchmarks/memory.py, a line for each run."""
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    resident, programs = figure.subplots(1, 2)
-    drivers = list(dict.fromkeys(content["driver"] for content in contents))
-    for content in contents:
-        calls = [reading["calls"] for reading in content["readings"]]
-        name = ", ".join(filter(None, (content["driver"], content["code"])))
-        colour = f"C{drivers.index(content['driver'])}"
-        style = {"label": name, "linestyle": "--" if content["code"] else "-", "color": colour}
-        resident.plot(calls, [reading["megabytes"] for reading in content["readings"]], **style)
-        programs.plot(calls, [reading["programs"] for reading in content["readings"]], **style)
-    for axes, what in ((resident, "resident memory, MB"), (programs, "different programs compiled")):
-        axes.set_xlabel("calls")
-        axes.set_ylabel(what)
-        axes.set_xlim(0)
-        axes.set_ylim(0)
-        axes.grid(True, alpha=0.3)
-    resident.legend(fontsize="small")
-    figure.suptitle(f"random calls: {contents[0]['processor']}, {contents[0]['date']}")
+    """Resident memory and compiled programs over the calls of benchmarks/memory.py, a line for each run.
+
+    Random calls are above, growing ones in the middle, and below is one product of much memory.
+    """
+    figure = Figure(figsize=(11, 12), layout="constrained")
+    drivers = sorted({content["driver"] for content in contents})
+    places = figure.subplot_mosaic([[0, 1], [2, 3], [4, 4]])
+    _memory_bars(places[4], [content for content in contents if content.get("large")])
+    contents = [content for content in contents if not content.get("large")]
+    for row, growing in zip(((places[0], places[1]), (places[2], places[3])), (False, True), strict=True):
+        for content in contents:
+            if content.get("growing", False) == growing:
+                _memory_lines(row, content, f"C{drivers.index(content['driver'])}")
+        for axes, what in zip(row, ("resident memory, MB", "different programs compiled"), strict=True):
+            axes.set_xlabel("calls, each of a larger shape" if growing else "random calls")
+            axes.set_ylabel(what)
+            axes.set_xlim(0)
+            axes.set_ylim(0)
+            axes.grid(True, alpha=0.3)
+        if row[0].lines:
+            row[0].legend(fontsize="small")
+    figure.suptitle(f"{contents[0]['processor']}, {contents[0]['date']}; circles: after pyclmm.release()")
     return figure
+
+
+def _memory_lines(row: Any, content: Content, colour: str) -> None:
+    resident, programs = row
+    readings, code = content["readings"], content["code"]
+    calls = [reading["calls"] for reading in readings]
+    name = ", ".join(filter(None, (content["driver"], code)))
+    style = {"label": name, "linestyle": "--" if code else "-", "color": colour}
+    resident.plot(calls, [reading["megabytes"] for reading in readings], **style)
+    programs.plot(calls, [reading["programs"] for reading in readings], **style)
+    if "released" in content:
+        fill = "none" if code else colour
+        resident.plot(calls[-1], content["released"], "o", color=colour, markerfacecolor=fill, clip_on=False)
+
+
+def _memory_bars(axes: Any, contents: list[Content]) -> None:
+    """The resident memory of one product: with its operands alone, at its peak, and after release()."""
+    for place, content in enumerate(contents):
+        found = {reading["what"]: reading["megabytes"] for reading in content["readings"]}
+        end = content["released"]
+        heights = [found["operands"], found.get("peak", 0.0), found.get("after", 0.0), end]
+        axes.bar([place + 0.2 * at - 0.3 for at in range(4)], heights, 0.18, color=["C7", "C3", "C1", "C2"])
+        if "refused" in found:
+            axes.annotate("refused", (place - 0.1, 0), rotation=90, ha="center", va="bottom")
+    names = [", ".join(filter(None, (content["driver"], content["code"]))) for content in contents]
+    axes.set_xticks(range(len(names)), ["\n".join(name.rsplit(" ", 1)) for name in names], fontsize="small")
+    axes.set_ylabel("resident memory, MB")
+    axes.set_title(
+        "40,000 x 32,768 uint8 times 32,768 x 3: operands made (grey), most during the product (red), "
+        "after it (orange), after release() (green)",
+        fontsize="small",
+    )
+    axes.grid(True, axis="y", alpha=0.3)
 
 
 MEMORY = "memory-*.json"

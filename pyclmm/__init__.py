@@ -33,6 +33,7 @@ from .kernels import KERNELS
 from .kernels.config import TileConfig
 from .opencl.devices import DeviceRecord, devices
 from .opencl.queues import default_queue
+from .opencl.workspace import keep_workspace
 from .plan import Matmul
 from .problem.precision import default_precision
 from .selection.explanation import Explanation
@@ -69,6 +70,7 @@ __all__ = [
     "default_queue",
     "devices",
     "gemm",
+    "keep_workspace",
     "matmul",
     "reference",
     "release",

@@ -18,7 +18,7 @@ from .errors import DeviceLostError
 from .execution.operands import Operands, check_writeable, collect, on_host, queue_of, signature
 from .execution.options import Options, beta_of, plain_numbers
 from .kernels import Program
-from .opencl import program, queues
+from .opencl import ordered, program, queues, staging, workspace
 from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
 from .plan import Matmul
@@ -215,15 +215,18 @@ def gemm(
 
 
 def release() -> None:
-    """Free the device memory that :func:`matmul` and :func:`gemm` keep for later calls, in all threads.
+    """Free the memory that pyclmm keeps for later calls, in all threads.
 
-    The next call allocates what it needs again; compiled programs are kept. A :class:`Matmul` that you made
-    has ``release()`` and ``close()`` of its own.
+    That is the workspace of all plans, the plans of :func:`matmul` and :func:`gemm`, compiled programs that
+    no plan of yours needs, and the pinned memory of transfers. A :class:`Matmul` that you made goes on
+    working: its next call allocates workspace again. Its ``release()`` frees its kernel objects too.
     """
     with _lock:
-        plans = list(_plans.values())
-    for plan in plans:
-        plan.release()
+        _plans.clear()
+    workspace.release()
+    staging.release()
+    ordered.release()
+    program.release()
 
 
 def _dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 import platformdirs
+
+from .errors import ArgumentError
+
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}  # powers of two
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,18 @@ class Variable:
         """Whether the value is "off", in upper or lower case."""
         return self.value.lower() == "off"
 
+    @property
+    def nbytes(self) -> int | None:
+        """The value as a number of bytes; None if it is not set. Raises ArgumentError for any other value."""
+        if not self.value:
+            return None
+        found = re.fullmatch(r"([0-9]+)([KMG]?)", self.value.strip().upper())
+        if found is None:
+            raise ArgumentError(
+                f"{self.name} is {self.value!r}; set a number of bytes, as 1000000, 512K, 64M or 2G"
+            )
+        return int(found[1]) << _UNITS[found[2]]
+
 
 CACHE_DIR = Variable(
     "PYCLMM_CACHE_DIR",
@@ -62,6 +79,12 @@ TUNED = Variable(
     "PYCLMM_TUNED",
     "`off`: measured tables are ignored; only the families' models choose",
     "the user's tables, then the shipped ones",
+)
+KEEP_WORKSPACE = Variable(
+    "PYCLMM_KEEP_WORKSPACE",
+    "the bytes of workspace that a thread keeps for each device (`64M`, `2G`); "
+    "[`pyclmm.keep_workspace`](semantics.md#plans-and-their-memory) overrides it",
+    "a sixteenth of the device's memory",
 )
 CONTEXT = Variable(
     "PYOPENCL_CTX",
@@ -84,7 +107,10 @@ POCL_AFFINITY = Variable(
     "`1` meanwhile, on Linux, if the process may use every CPU",
 )
 
-VARIABLES = (CACHE_DIR, SELFCHECK, TRIAL, TUNED, CONTEXT, BUILD_OPTIONS, POCL_CACHE_DIR, POCL_AFFINITY)
+VARIABLES = (
+    *(CACHE_DIR, SELFCHECK, TRIAL, TUNED, KEEP_WORKSPACE),
+    *(CONTEXT, BUILD_OPTIONS, POCL_CACHE_DIR, POCL_AFFINITY),
+)
 
 
 def user_cache(name: str, author: str | Literal[False] = False) -> Path:

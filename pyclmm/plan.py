@@ -50,23 +50,24 @@ class Estimate:
 class Matmul(Generic[ArrayT]):
     """A product planned for operands of one shape, dtype and layout.
 
-    ``Matmul(a, b)`` checks the operands, chooses a kernel, builds it and allocates workspace. After that
-    ``plan(a, b)`` only enqueues. The arguments are those of :func:`pyclmm.gemm` without ``wait_for``, which
-    each call takes, and two more:
+    ``Matmul(a, b)`` checks the operands, chooses a kernel, builds it and sees that there is workspace. After
+    that ``plan(a, b)`` only enqueues. The arguments are those of :func:`pyclmm.gemm` without ``wait_for``,
+    which each call takes, and two more:
 
     workspace_limit
-        The most bytes of workspace that the plan may allocate for each thread and queue. Kernels that need
-        more are not used.
+        The most bytes of workspace that a call may use. Kernels that need more are not used.
     constant_b
-        True: you promise that the memory of b does not change while the plan exists. If the kernel packs b,
-        the first call packs it, and later calls pack again only if another b is passed. The plan keeps the
-        packed b alive.
+        True: you promise that the memory of b does not change while the plan exists. If the kernel packs
+        all of b at once, the first call packs it, and later calls pack again only if another b is passed or
+        the workspace was released. The plan keeps b alive and its workspace to itself, whatever
+        :func:`pyclmm.keep_workspace` says.
 
     Raises as :func:`pyclmm.gemm` does.
 
-    Several threads may call a plan at once. :meth:`release` frees its workspace, and the next call allocates
-    it again. :meth:`close`, or the end of ``with Matmul(a, b) as plan:``, ends the plan. A plan belongs to
-    its process and cannot be pickled or copied.
+    Several threads may call a plan at once. A call borrows workspace, which the plans of a thread share.
+    :meth:`release` frees what the plan has, and the next call makes it again. :meth:`close`, or the end of
+    ``with Matmul(a, b) as plan:``, ends the plan. A plan belongs to its process and cannot be pickled or
+    copied.
     """
 
     @overload
@@ -343,7 +344,7 @@ class Matmul(Generic[ArrayT]):
 
     @property
     def workspace_nbytes(self) -> int:
-        """Bytes of device memory besides operands and result, for each thread and queue in use."""
+        """Bytes of device memory that a call uses besides operands and result."""
         return self._executable.work.workspace_nbytes
 
     @property
@@ -370,7 +371,10 @@ class Matmul(Generic[ArrayT]):
         )
 
     def release(self) -> None:
-        """Free the workspace and kernel objects of every thread. The next call allocates them again."""
+        """Free the kernel objects of every thread, and workspace that no other plan shares.
+
+        The next call makes them again.
+        """
         self._executable.release()
 
     def close(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyopencl as cl
@@ -15,17 +17,32 @@ from hypothesis import HealthCheck, settings
 from pyclmm import api
 from pyclmm.checks import selfcheck
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl import doubts, queues
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
+from pyclmm.problem.gemm import GemmProblem
 
 # No deadline, as builds are slow. Each run draws the same examples; `make fuzz` looks for new ones.
 settings.register_profile(
     "pyclmm", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
 )
 settings.load_profile("pyclmm")
+
+
+_cache = TemporaryDirectory(prefix="pyclmm-tests-")
+
+
+def pytest_configure() -> None:
+    """Each test run has its own cache folder. Modules of tests look at the device when they are collected."""
+    os.environ["PYCLMM_CACHE_DIR"] = _cache.name
+    os.environ["PYCLMM_TRIAL"] = "off"  # a child process for each program takes too long
+
+
+def pytest_unconfigure() -> None:
+    _cache.cleanup()
 
 
 @pytest.fixture(scope="session")
@@ -56,15 +73,6 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Each test run has its own cache folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYCLMM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("PYCLMM_TRIAL", "off")  # a child process for each program takes too long
-        yield
-
-
 @pytest.fixture
 def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No earlier plan, verdict, detour, context or default queue, and an empty cache folder."""
@@ -88,7 +96,14 @@ def two_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def workspace_rung(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ladder of two kernels: naive comes after register, which has workspace where K is long."""
+    """A ladder of two kernels: naive comes after register, which splits K, so that it has workspace."""
+    register = kernel_named("register")
+    plain = register.configs
+
+    def split(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
+        return [replace(config, split_k=7) for config in plain(problem, device)]
+
+    monkeypatch.setattr(register, "configs", split)
     _ladder(monkeypatch, "register")
 
 

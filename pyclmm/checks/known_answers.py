@@ -15,7 +15,7 @@ import pyopencl as cl
 
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work, round_up
-from ..opencl import host_memory, status
+from ..opencl import host_memory, status, workspace
 from ..opencl.binding import Binding
 from ..opencl.launches import complete
 from ..opencl.steps import scalars_of
@@ -245,8 +245,7 @@ def _run(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) ->
     """(the result's memory with its padding, whether the canary behind it is unchanged)."""
     p = case.problem
     dtype = dtypes.dtype_of(p.out_type)
-    binding = Binding(queue, device, complete(Gemm(p, (p.m, p.n), dtype), work))
-    binding.poison_workspace()
+    binding = Binding(queue, device, complete(Gemm(p, (p.m, p.n), dtype), work), lend=workspace.poisoned)
     size = p.batch * p.m * p.ldo * dtype.itemsize
     memory = np.full(size + _CANARY * dtype.itemsize, _FILL, np.uint8)
     buffers: dict[str, cl.Buffer] = {}

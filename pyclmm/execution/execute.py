@@ -1,7 +1,7 @@
 """Executable: a checked product whose kernel is chosen, built and self-checked on one device.
 
-A call writes only to objects of its own thread and queue (kernel objects, workspace), so threads can share an
-executable without a lock.
+A call writes only to objects of its own thread and queue (kernel objects, borrowed workspace), so threads can
+share an executable without a lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..checks import selfcheck
 from ..errors import REFUSED, BuildError, KernelWarning, Refused, UnsupportedError, in_short
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
-from ..opencl import status
+from ..opencl import status, workspace
 from ..opencl.binding import Binding
 from ..opencl.devices import device_info
 from ..opencl.launches import complete
@@ -46,10 +46,12 @@ class Executable:
         gemm: Gemm,
         kernel: select.KernelChoice = "auto",
         workspace_limit: int | None = None,
+        has_constant: bool = False,
     ) -> None:
         self.device = device_info(queue.device)
         self.gemm = gemm
         self.workspace_limit = workspace_limit
+        self._lend = workspace.own if has_constant else workspace.shared  # what is packed must stay
         self._requested = kernel
         self._bound = threading.local()
         self._falling_back = threading.Lock()
@@ -142,7 +144,7 @@ class Executable:
         return f"needs {work.workspace_nbytes} bytes of workspace, workspace_limit is {limit}"
 
     def binding(self, queue: cl.CommandQueue) -> Binding:
-        """This thread's kernel objects and workspace for *queue*, made if there are none."""
+        """This thread's kernel objects for *queue*, made if there are none."""
         bindings = getattr(self._bound, "by_queue", None)
         if bindings is None:
             bindings = self._bound.by_queue = {}
@@ -160,10 +162,10 @@ class Executable:
         bindings = self._bound.__dict__.setdefault("by_queue", {})
         while len(bindings) >= _BINDINGS_KEPT:
             bindings.pop(next(iter(bindings)))
-        binding = Binding(queue, self.device, work, self.gemm.unread)
+        binding = Binding(queue, self.device, work, self.gemm.unread, self._lend)
         bindings[queue] = binding
         return binding
 
     def release(self) -> None:
-        """Free the kernel objects and the workspace of every thread."""
+        """Free the kernel objects of every thread, and workspace that no other plan shares."""
         self._bound = threading.local()

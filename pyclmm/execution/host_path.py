@@ -75,7 +75,9 @@ class HostPath:
             self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, device, "out")
         self._constant = problem_name(gemm, "b") if options.constant_b else None
         on_device = replace(gemm, copies=(), out_copy=None)
-        self.executable = Executable(queue, on_device, options.kernel, options.workspace_limit)
+        self.executable = Executable(
+            queue, on_device, options.kernel, options.workspace_limit, options.constant_b
+        )
 
     def _is_copied(self, name: str, x: Array) -> bool:
         """Whether the host copies *x* for its layout.
@@ -144,6 +146,7 @@ class HostPath:
             constant = Constant(self._constant, host_memory.location(b), b)
         binding = self.executable.binding(buffers.queue)
         scalars = scalars_of(alpha, beta, offsets)
-        events = binding.enqueue(values, scalars, wait_for + buffers.uploads, constant)
+        before = wait_for + buffers.uploads
+        events = binding.enqueue(values, scalars, before, constant, is_waited_for=True)
         buffers.read_back(events[-1:])
         binding.settle()

@@ -1,9 +1,9 @@
-"""Binding: kernel objects and workspace of one thread and queue. The only module that enqueues kernels."""
+"""Binding: the kernel objects of one plan, thread and queue. The only module that enqueues kernels."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,13 @@ from pyopencl.array import Array
 from ..errors import REFUSED, ArgumentError, DeviceMemoryError, LaunchError, PyclmmError, WorkspaceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
-from . import host_memory, silent, status
+from . import host_memory, silent, status, workspace
 from .last_call import LastCall
-from .program import built, settle
-from .steps import Buffers, Enqueue, Scalars, Step
+from .ordered import ordered
+from .program import built, in_doubt, settle
+from .steps import Borrowed, Buffers, Enqueue, Scalars, Step
 
-_EVENTS_KEPT = 32  # PyOpenCL's Arrays keep at most 12 each
+_NOTHING: list[cl.Buffer] = []
 
 
 @dataclass(frozen=True)
@@ -35,16 +36,22 @@ class Constant:
 
 
 class Binding:
-    """Kernel objects and workspace of one thread and queue.
+    """The kernel objects of one plan, thread and queue, with the tables and what must stay between calls.
 
-    *absent*: arrays (the problem's names) without a buffer, which no kernel reads.
+    Other workspace is borrowed for each call. *absent*: arrays (the problem's names) without a buffer, which
+    no kernel reads. *lend*: makes what lends the workspace.
 
     Raises BuildError, DeviceLostError and DeviceMemoryError, which is a WorkspaceError if it is about memory
     that another kernel may not need.
     """
 
     def __init__(
-        self, queue: cl.CommandQueue, device: DeviceInfo, work: Work, absent: Collection[str] = ()
+        self,
+        queue: cl.CommandQueue,
+        device: DeviceInfo,
+        work: Work,
+        absent: Collection[str] = (),
+        lend: Callable[[cl.CommandQueue, DeviceInfo], workspace.Lender] = workspace.shared,
     ) -> None:
         context = queue.context
         self.queue = queue
@@ -54,22 +61,37 @@ class Binding:
         # An event costs time. Order and profiling need one of each launch, else the last one's will do.
         every_event = self.out_of_order or bool(queue.properties & kinds.PROFILING_ENABLE)
         self.last: list[cl.Event] = []  # ends the previous call, on an out-of-order queue
+        lent = [space for space in work.workspace if not space.zeroed]
+        self._needs = tuple(sorted(lent, key=lambda space: space.nbytes, reverse=True))
+        self._lender = lend(queue, device) if lent else None
+        self._number = 0  # of the workspace that the kernel objects hold as arguments
         self.last_call: LastCall | None = None  # the call whose arguments the kernel objects hold
-        self._ordered: dict[int, cl.Event] = {}
+        self._ordered = ordered(queue)
         self._packed: Constant | None = None
-        self._unsettled = {launch.program for launch in work.launches}  # in doubt, see doubts.py
         self._first: cl.Event | None = None  # of the last launch of the first call
         self._has_own = any(not space.copy_of for space in work.workspace)
-        fixed = _allocated(context, device, work)
-        for space in work.workspace:
-            if space.zeroed:
-                self._fill(fixed[space.symbol], 0).wait()
-        self._workspace = [(fixed[space.symbol], space.zeroed) for space in work.workspace]
+        fixed = {x: host_memory.filled(context, table, device, x) for x, table in work.tables.items()}
+        fixed |= self._zeroed(work)
         fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any buffer will do, because it is not read
         self._fixed = fixed  # a kernel does not keep its arguments alive
         last = work.launches[-1] if work.launches else None
-        self._steps = [Step.of(context, x, fixed, every_event, ends=x is last) for x in work.launches]
-        self._held = [built(context, program) for program in self._unsettled]  # see program.py
+        places = {space.symbol: place for place, space in enumerate(self._needs)}
+        self._steps = [Step.of(context, x, fixed, places, every_event, ends=x is last) for x in work.launches]
+        programs = {launch.program for launch in work.launches}
+        self._held = [built(context, program) for program in programs]  # see program.py
+        self._unsettled = in_doubt(context, programs)
+        if self._lender is not None:
+            self._lender.reserve(self._needs)  # a plan for which there is no memory is not made
+
+    def _zeroed(self, work: Work) -> dict[str, cl.Buffer]:
+        """New workspace that begins as zeros, by symbol. It stays between calls."""
+        found: dict[str, cl.Buffer] = {}
+        for space in work.workspace:
+            if space.zeroed:
+                buffer = workspace.allocated(self.queue.context, self.device, space)
+                cl.enqueue_fill_buffer(self.queue, buffer, np.zeros(1, np.uint8), 0, buffer.size).wait()
+                found[space.symbol] = buffer
+        return found
 
     def settle(self) -> None:
         """Record that a run has ended, so that the programs are no longer in doubt (see doubts.py)."""
@@ -83,17 +105,6 @@ class Binding:
             if state == cl.command_execution_status.COMPLETE:
                 self.settle()
 
-    def poison_workspace(self) -> None:
-        """Fill the workspace with NaN (-1 for integers), to reveal reads of what was never written.
-
-        Workspace that begins as zeros is filled with zeros.
-        """
-        for event in [self._fill(buffer, 0 if zeroed else 0xFF) for buffer, zeroed in self._workspace]:
-            event.wait()  # on an out-of-order queue the kernels could start first
-
-    def _fill(self, buffer: cl.Buffer, byte: int) -> cl.Event:
-        return cl.enqueue_fill_buffer(self.queue, buffer, np.full(1, byte, np.uint8), 0, buffer.size)
-
     def enqueue(
         self,
         buffers: Buffers,
@@ -102,19 +113,21 @@ class Binding:
         constant: Constant | None = None,
         with_events: bool = True,
         call: LastCall | None = None,
+        is_waited_for: bool = False,
     ) -> list[cl.Event]:
         """Enqueue every launch. Returns the events, of which the last ends with the product.
 
         Each launch has an event if the queue profiles or is out of order; otherwise only the last launch has
         one. A launch that packs a *constant* operand is skipped if the previous call packed the same memory.
-        *call* is what these arguments come from; it is remembered for :meth:`enqueue_again`.
+        *call* is what these arguments come from; it is remembered for :meth:`enqueue_again`. *is_waited_for*:
+        the caller waits for the product, so it has no other one in flight.
 
         Raises LaunchError, DeviceMemoryError (of a kernel with workspace: WorkspaceError) or DeviceLostError
         if the driver rejects a launch, and ArgumentError without events on an out-of-order queue, where only
         events can tell that the product has ended.
         """
         packed = constant.name if constant is not None and constant == self._packed else None
-        events = self._launch(buffers, scalars, wait_for, packed, with_events)
+        events = self._launch(buffers, scalars, wait_for, packed, with_events, is_waited_for)
         self._packed, self.last_call = constant, call
         return events
 
@@ -147,10 +160,11 @@ class Binding:
         wait_for: list[cl.Event],
         packed: str | None,
         with_events: bool,
+        is_waited_for: bool = False,
     ) -> list[cl.Event]:
         """Set *buffers* and *scalars*, without scalars only these buffers, and enqueue every launch.
 
-        Launches that pack the operand *packed* are skipped.
+        Launches that pack the operand *packed* are skipped, unless it was packed into other workspace.
         """
         if self.out_of_order and not with_events:
             raise ArgumentError(
@@ -158,28 +172,36 @@ class Binding:
             )
         if self._first is not None:  # between the first call and its end
             self._settle_if_ended(self._first)
-        self._packed = self.last_call = None  # set again when this call has succeeded
+        lender, borrowed, moved = self._lender, _NOTHING, False
+        if lender is not None:
+            spaces = lender.borrow(self._needs, self._number)
+            borrowed, moved = spaces.buffers, spaces.number != self._number
+            packed = None if moved else packed
+        self._packed = self.last_call = None  # these three are set again when this call has succeeded
+        self._number = 0
         first = wait_for + self.last  # the previous call may still use the workspace
         after: list[cl.Event] | None = first or None
         events: list[cl.Event] = []
         step: Step | None = None
-        begun = False
+        begun, given = False, (buffers, scalars, borrowed)
         try:
             for step in self._steps:
                 if packed is not None and step.packs == packed:
                     continue
-                if buffers:
-                    step.set_args(buffers, scalars)
+                if buffers or moved:
+                    step.set_args(buffers, scalars, borrowed, moved)
                 for part in step.enqueues:
-                    events += self._enqueue_part(step, part, after, buffers, scalars, with_events)
+                    events += self._enqueue_part(step, part, after, given, with_events)
                     begun = True
                     after = events[-1:] if self.out_of_order else None
         except BaseException as error:  # Ctrl-C too
-            self.last = self._marker()  # the workspace is in use until all launches so far end
-            if isinstance(error, cl.Error):
-                raise self._rejected(step, error, begun=begun) from error
+            self.last = self._marker()  # what stays between calls is in use until all launches so far end
+            self._raise_rejection(step, error, begun)
             raise
         self._remember(first, events)
+        if lender is not None:
+            self._number = spaces.number
+            lender.take_back(spaces, events, is_waited_for)
         return events
 
     def _enqueue_part(
@@ -187,11 +209,10 @@ class Binding:
         step: Step,
         part: Enqueue,
         after: list[cl.Event] | None,
-        buffers: Buffers,
-        scalars: Scalars | None,
+        given: tuple[Buffers, Scalars | None, Borrowed],
         with_events: bool,
     ) -> list[cl.Event]:
-        """Enqueue a part of one launch. Returns its event, if it is to have one.
+        """Enqueue a part of one launch with arguments *given*. Returns its event, if it is to have one.
 
         On NVIDIA's driver (580.159.04) a kernel object that was given shared virtual memory as an argument
         rejects a buffer there from then on. A new kernel object takes it; without *scalars* its arguments are
@@ -205,41 +226,30 @@ class Binding:
         try:
             event = cl.enqueue_nd_range_kernel(self.queue, step.kernel, *sizes)
         except cl.Error as error:
+            buffers, scalars, borrowed = given
             if scalars is None or not status.arguments_rejected(error):
                 raise
-            step.replace_kernel(buffers, scalars)
+            step.replace_kernel(buffers, scalars, borrowed)
             event = cl.enqueue_nd_range_kernel(self.queue, step.kernel, *sizes)
         return [event] if wanted else []
 
     def not_yet_ordered(self, given: Iterable[Array | None]) -> list[cl.Event]:
         """The events of the Arrays in *given* that the queue alone does not order before the next launch."""
-        ordered = self._ordered  # empty for an out-of-order queue
-        found = []
-        for x in given:
-            if x is not None:
-                for event in x.events:
-                    if id(event) not in ordered:
-                        found.append(event)
-        return found
+        return self._ordered.missing(given)
 
     def _remember(self, first: list[cl.Event], events: list[cl.Event]) -> None:
-        """Keep what a call has waited for, *first*, and the last of its events.
-
-        All later commands of an in-order queue follow these anyway, so a few of them are kept. While an event
-        is kept, no other object has its id.
-        """
+        """Keep what a call has waited for, *first*, and the last of its events."""
         if self._unsettled and self._first is None and events:
             self._first = events[-1]
         if self.out_of_order:
             self.last = events[-1:]
             return
-        ordered = self._ordered
-        for event in first:
-            ordered[id(event)] = event
-        if events:
-            ordered[id(events[-1])] = events[-1]
-        while len(ordered) > _EVENTS_KEPT:
-            del ordered[next(iter(ordered))]
+        self._ordered.add(first + events[-1:])
+
+    def _raise_rejection(self, step: Step | None, error: BaseException, begun: bool) -> None:
+        """Raise pyclmm's error for one of the driver's."""
+        if isinstance(error, cl.Error):
+            raise self._rejected(step, error, begun) from error
 
     def _rejected(self, step: Step | None, error: cl.Error, begun: bool) -> PyclmmError:
         what = "the arguments of a product"
@@ -261,20 +271,3 @@ class Binding:
             return [cl.enqueue_marker(self.queue)]
         except cl.Error:  # the device is lost, so nothing runs
             return []
-
-
-def _allocated(context: cl.Context, device: DeviceInfo, work: Work) -> dict[str, cl.Buffer]:
-    """The buffers of workspace and tables by the names that arguments have."""
-    found: dict[str, cl.Buffer] = {}
-    space = None
-    try:
-        for name, table in work.tables.items():
-            found[name] = host_memory.filled(context, table, device, name)
-        for space in work.workspace:
-            found[space.symbol] = host_memory.allocate(context, space.nbytes, device, space.symbol)
-    except DeviceMemoryError as error:
-        found.clear()  # the error keeps this dict alive while the next kernel allocates
-        if space is None or space.copy_of:
-            raise
-        raise WorkspaceError(*error.args) from error.__cause__
-    return found

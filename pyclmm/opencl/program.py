@@ -66,9 +66,19 @@ def settle(context: cl.Context, programs: Iterable[Program]) -> None:
         doubts.clear(_marks.pop((context, program), ()))
 
 
+def in_doubt(context: cl.Context, programs: Iterable[Program]) -> set[Program]:
+    """Those that have not run to their end yet, as far as is known (see doubts.py)."""
+    return {program for program in programs if (context, program) in _marks}
+
+
 def count() -> int:
     """How many programs are alive."""
     return len(_held)
+
+
+def release() -> None:
+    """Drop the programs that no binding holds."""
+    _programs.forget(lambda _: True)
 
 
 def forget(context: cl.Context) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from .program import new_kernel
 # each with an offset in that dimension.
 _MAX_STACK = 65535
 Buffers = Mapping[str, Any]  # the buffers that kernels read and write, by the problem's names
+Borrowed = Sequence[cl.Buffer]  # the workspace of a call
 
 
 # The scalars that vary between calls: alpha, beta, and the offset of each array in elements.
@@ -52,6 +53,7 @@ class Step:
     kernel: cl.Kernel
     args: list[Any]
     buffers: tuple[tuple[int, str], ...]  # varying arguments: index and name
+    workspace: tuple[tuple[int, int], ...]  # borrowed arguments: index, and place among what is borrowed
     scalars: tuple[tuple[int, int], ...]  # varying arguments: index, and index in SCALARS
     convert: Callable[[Any], Any]  # alpha and beta to the accumulator's type
     enqueues: tuple[Enqueue, ...]
@@ -59,8 +61,20 @@ class Step:
     current: Scalars | None = None  # the scalars that the kernel object holds
 
     @classmethod
-    def of(cls, context: cl.Context, launch: Launch, fixed: Buffers, every_event: bool, ends: bool) -> Step:
-        """The step of *launch*. *fixed* are the buffers that do not vary. *ends*: it ends the product."""
+    def of(
+        cls,
+        context: cl.Context,
+        launch: Launch,
+        fixed: Buffers,
+        borrowed: Mapping[str, int],
+        every_event: bool,
+        ends: bool,
+    ) -> Step:
+        """The step of *launch*.
+
+        *fixed* are the buffers that do not vary; *borrowed* maps workspace to its place among what a call
+        borrows. *ends*: it ends the product.
+        """
         acc_type = str(launch.program.define("ACC_TYPE"))
         dtypes = [_scalar_dtype(arg, acc_type) for arg in launch.args]
         kernel = partial(new_kernel, context, launch.program, launch.kernel, dtypes)
@@ -69,24 +83,31 @@ class Step:
             kernel,
             kernel(),
             [fixed.get(arg) if isinstance(arg, str) else arg.item() for arg in launch.args],
-            tuple((i, name) for i, name in named if name not in fixed and name not in SCALARS),
+            tuple((i, name) for i, name in named if name not in {*fixed, *borrowed, *SCALARS}),
+            tuple((i, borrowed[name]) for i, name in named if name in borrowed),
             tuple((i, SCALARS.index(name)) for i, name in named if name in SCALARS),
             _converter(acc_type),
             _enqueues(launch, every_event, ends),
             launch.packs,
         )
 
-    def set_args(self, buffers: Buffers, scalars: Scalars | None) -> None:
+    def set_args(self, buffers: Buffers, scalars: Scalars | None, borrowed: Borrowed, moved: bool) -> None:
         """Set the varying arguments. If no scalar has changed, only buffers are set, which is much faster.
 
-        Without *scalars*, these buffers are set, and the other arguments stay as they are.
+        Without *scalars*, these buffers are set, and the other arguments stay as they are. *borrowed*
+        workspace is set if it has *moved*.
         """
         if scalars is None or scalars == self.current:
             self._set_buffers(buffers)
+            if moved:
+                for index, place in self.workspace:
+                    self.kernel.set_arg(index, borrowed[place])
             return
         args = self.args.copy()  # the plan must not keep the caller's buffers alive
         for index, name in self.buffers:
             args[index] = buffers[name]
+        for index, place in self.workspace:
+            args[index] = borrowed[place]
         for index, which in self.scalars:
             args[index] = self.convert(scalars[which]) if which < _SCALES else scalars[which]
         self.current = None
@@ -99,11 +120,11 @@ class Step:
             if name in buffers:
                 set_arg(index, buffers[name])
 
-    def replace_kernel(self, buffers: Buffers, scalars: Scalars) -> None:
+    def replace_kernel(self, buffers: Buffers, scalars: Scalars, borrowed: Borrowed) -> None:
         """Use a new kernel object with the same arguments."""
         self.kernel = self.new_kernel()
         self.current = None
-        self.set_args(buffers, scalars)
+        self.set_args(buffers, scalars, borrowed, moved=True)
 
 
 def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, ...]:

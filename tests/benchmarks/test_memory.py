@@ -41,6 +41,17 @@ def test_calls_are_valid_and_the_same_for_a_seed(memory):
         assert {getattr(call, name) for call in calls} == {False, True}
 
 
+def test_growing_calls_have_shapes_and_all_dtypes(memory):
+    calls = [memory.grown_call(number) for number in range(3000)]
+    sizes = [call.shape.n * call.shape.k for call in calls]
+    assert len({call.shape for call in calls}) == 3000
+    assert sizes == sorted(sizes)
+    assert {call.a.name for call in calls} == set(ELEMENT_TYPES)
+    assert {(call.a.name, call.on_device) for call in calls} == {
+        (name, where) for name in ELEMENT_TYPES for where in (False, True)
+    }
+
+
 def test_arrays_have_the_strides_of_their_numpy_arrays(memory, queue):
     for trans in (False, True):
         x = memory.matrices(np.random.default_rng(1), (2, 3), 4, 5, np.dtype("f4"), trans)
@@ -54,7 +65,7 @@ def test_arrays_have_the_strides_of_their_numpy_arrays(memory, queue):
 @pytest.mark.usefixtures("unchecked")
 def test_each_reading_has_calls_memory_and_programs(memory, queue, monkeypatch):
     monkeypatch.setattr(memory, "EVERY", 2)
-    first, second = memory.measure(queue, 4, 3, seed=1)
+    first, second = memory.measure(queue, memory.random_calls(4, 3, seed=1), seed=1)
     assert (first["calls"], second["calls"]) == (2, 4)
     assert first["megabytes"] > 10
     assert 0 < second["programs"] <= second["builds"]
@@ -69,3 +80,16 @@ def test_a_wrong_result_ends_the_run(memory, queue, monkeypatch):
     monkeypatch.setattr(memory.pyclmm, "matmul", lambda a, b, *_, **__: a @ b + 1)
     with pytest.raises(SystemExit, match="wrong result of Call"):
         memory.perform(call, queue, np.random.default_rng(1))
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read the memory from")
+def test_a_product_of_much_memory_is_read_at_its_peak_or_refused(memory, queue, monkeypatch):
+    operands, peak, after = memory.large(queue, (40, 3, 300))
+    assert [reading["what"] for reading in (operands, peak, after)] == ["operands", "peak", "after"]
+    assert peak["megabytes"] >= operands["megabytes"] > 0
+
+    def refuse(*_, **__):
+        raise memory.pyclmm.DeviceMemoryError("no room")
+
+    monkeypatch.setattr(memory.pyclmm, "matmul", refuse)
+    assert [reading["what"] for reading in memory.large(queue, (4, 3, 30))] == ["operands", "refused"]

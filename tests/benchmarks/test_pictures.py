@@ -106,7 +106,17 @@ def test_memory_has_a_line_for_each_run(pictures):
             "readings": readings,
         }
 
-    resident, programs = pictures.memory([run("", 200.5, 300), run("before", 400)]).axes
+    growing = run("", 250) | {"growing": True, "released": 120}
+    sizes = {"operands": 10, "peak": 30, "after": 12}
+    large = run("") | {"large": True, "released": 11}
+    large["readings"] = [{"what": what, "megabytes": size} for what, size in sizes.items()]
+    refused = run("before") | {"large": True, "released": 11}
+    refused["readings"] = [{"what": "operands", "megabytes": 10}, {"what": "refused", "megabytes": 0.0}]
+    contents = [run("", 200.5, 300), run("before", 400), growing, large, refused]
+    resident, programs, below, _, bars = pictures.memory(contents).axes
+    assert [bar.get_height() for bar in bars.patches] == [10, 30, 12, 11, 10, 0, 0, 11]
+    assert [text.get_text() for text in bars.texts] == ["refused"]
+    assert [list(line.get_ydata()) for line in below.lines] == [[250], [120]]
     assert lines(resident) == {"PoCL 1.0": [200.5, 300], "PoCL 1.0, before": [400]}
     assert lines(programs) == {"PoCL 1.0": [1, 2], "PoCL 1.0, before": [1]}
 

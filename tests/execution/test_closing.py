@@ -91,12 +91,11 @@ def test_release_frees_what_matmul_and_gemm_keep(own_caches, bindings):
         pool.submit(pyclmm.matmul, X, X).result()
         pyclmm.matmul(X, X)
         pyclmm.gemm(X, X, trans_a="T")
-        kept = len(api._plans)
         assert alive(bindings) >= 3
         pyclmm.release()
         assert alive(bindings) == 0
+    assert not api._plans
     assert (pyclmm.matmul(X, X) == 8).all()
-    assert len(api._plans) == kept, "plans are kept, without memory"
 
 
 def test_release_does_not_disturb_a_running_product(queue):

@@ -44,6 +44,8 @@ def fake(**answers):
         "local_mem_size": 32768,
         "global_mem_size": 1 << 30,
         "max_mem_alloc_size": 1 << 28,
+        "global_mem_cache_size": 1 << 20,
+        "global_mem_cacheline_size": 64,
         "max_clock_frequency": 1500,
         "native_vector_width_float": 8,
         "double_fp_config": 0,

@@ -6,7 +6,7 @@ a block of A (mc x kc) gets half, a panel of B (kc x nr) a quarter, the sums (mc
 
 Those papers keep the panel of B in half of the first-level cache. That is the least here. A longer panel
 comes from the second-level cache, which delivers twice what a register tile takes, and then the sums are
-loaded and stored less often: on Zen 4 a panel in half of the first level (kc = 128) is 3 to 10 % slower than
+loaded and stored less often: on Zen 4 a panel in half of the first level (kc = 128) is 0 to 13 % slower than
 one of kc = 1024 (docs/kernels/packed.md).
 """
 

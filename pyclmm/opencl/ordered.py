@@ -1,0 +1,87 @@
+"""Ordered: events that a later command of an in-order queue need not wait for again."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import pyopencl as cl
+from pyopencl.array import Array
+
+from .per_queue import PerQueue
+
+_MOST = 32  # events; PyOpenCL's Arrays keep at most 12 each
+_FEW = 8  # events that nobody else holds; a driver may keep the operands of their commands alive
+
+
+class Ordered:
+    """Events that all later commands of one in-order queue follow anyway.
+
+    While an event is held here, no other object has its id. PoCL and Intel's CPU runtime keep the buffers of
+    a command as long as its event. So an event that nobody else holds is dropped soon: no Array can bring it.
+    """
+
+    def __init__(self) -> None:
+        self._events: dict[int, cl.Event] = {}
+        self._room = _FEW
+
+    def missing(self, given: Iterable[Array | None]) -> list[cl.Event]:
+        """The events of the Arrays in *given* that are not held here."""
+        ordered = self._events
+        found = []
+        for x in given:
+            if x is not None:
+                for event in x.events:
+                    if id(event) not in ordered:
+                        found.append(event)
+        return found
+
+    def add(self, events: Iterable[cl.Event]) -> None:
+        """Hold *events* too."""
+        ordered = self._events
+        for event in events:
+            ordered[id(event)] = event
+        if len(ordered) > self._room:
+            self._drop()
+
+    def clear(self) -> None:
+        """Hold nothing. Other threads may call this."""
+        self._events = {}
+
+    def _drop(self) -> None:
+        kept = _held_elsewhere(self._events, _OURS)
+        while len(kept) > _MOST:
+            del kept[next(iter(kept))]
+        self._events = kept
+        self._room = len(kept) + max(_FEW, len(kept))
+
+
+def _held_elsewhere(events: dict[int, cl.Event], ours: int) -> dict[int, cl.Event]:
+    """Those of *events* that have more than *ours* references."""
+    references = sys.getrefcount
+    return {number: event for number, event in events.items() if references(event) > ours}
+
+
+def _references_of_ours() -> int:
+    """The references that an event has there if nobody else holds it. It depends on Python's version."""
+    stand_in: dict[int, Any] = {0: object()}
+    return next(count for count in itertools.count() if not _held_elsewhere(stand_in, count))
+
+
+_OURS = _references_of_ours()
+_all: PerQueue[Ordered] = PerQueue()
+
+
+def ordered(queue: cl.CommandQueue) -> Ordered:
+    """This thread's events of *queue*; of an out-of-order queue there are none."""
+    if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
+        return Ordered()
+    return _all.get(queue, Ordered)
+
+
+def release() -> None:
+    """Drop the events that all threads hold. Later commands wait for them again, which costs little."""
+    for one in _all.all():
+        one.clear()
