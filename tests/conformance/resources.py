@@ -119,7 +119,8 @@ No AMD or Intel GPU has run any of them.
 
 The register tiles that `packed` offers for vectors of 128 bits, compiled by clang 15 for a product without
 transposes and epilogue. Each cell: the vector registers of the loop over K, of 32, and the spills in that
-loop. {len(tiles)} programs, {sum(bool(r.error or r.resources.spilled) for r in tiles)} of them spill or fail.
+loop; local memory is not counted.
+{len(tiles)} programs, {sum(bool(r.error or r.resources.spilled) for r in tiles)} of them spill or fail.
 
 Emulated processors of both kinds run products by `packed` and `matvec` (tests/conformance/arm_products.py).
 No Arm CPU has run any.
