@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,7 +200,7 @@ def _memory_bars(axes: Any, contents: list[Content]) -> None:
         if "refused" in found:
             axes.annotate("refused", (place - 0.1, 0), rotation=90, ha="center", va="bottom")
     names = [", ".join(filter(None, (content["driver"], content["code"]))) for content in contents]
-    axes.set_xticks(range(len(names)), ["\n".join(name.rsplit(" ", 1)) for name in names], fontsize="small")
+    axes.set_xticks(range(len(names)), [textwrap.fill(name, 20) for name in names], fontsize="small")
     axes.set_ylabel("resident memory, MB")
     axes.set_title(
         "40,000 x 32,768 uint8 times 32,768 x 3: operands made (grey), most during the product (red), "
