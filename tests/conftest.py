@@ -19,8 +19,8 @@ from pyclmm.checks import selfcheck
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import DeviceInfo
-from pyclmm.opencl import doubts, queues
-from pyclmm.opencl.devices import device_info
+from pyclmm.opencl import doubts, queues, target
+from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.gemm import GemmProblem
@@ -86,6 +86,13 @@ def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(queues, "_chosen", {})
     monkeypatch.setattr(api, "_plans", OrderedDict())
     return folder
+
+
+@pytest.fixture
+def known_target(own_caches: Path) -> Path:
+    """The same, but the compiler's answer about its target is kept, so that no child asks for it."""
+    target.target_of(default_device())
+    return own_caches
 
 
 @pytest.fixture

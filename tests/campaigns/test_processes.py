@@ -17,11 +17,15 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="the cam
 # Python imports this when a process starts, and so changes pyclmm.
 TRUSTS_DAMAGED_FILES = """
 from pyclmm import store
-store.read_json = lambda path, fault_of: {"reason": None} if path.exists() else None
+read_json = store.read_json
+def trust(path, fault_of):
+    verdict = {"reason": None, "timed_out": None} if path.exists() else None
+    return verdict if "selfcheck" in str(path) else read_json(path, fault_of)
+store.read_json = trust
 """
 LEAVES_FAILURES_TO_PYOPENCL = """
-from pyclmm.opencl import binding, program
-binding.with_pyopencl_caches = program.with_pyopencl_caches = lambda call: call()
+from pyclmm.opencl import compiler, program
+compiler.with_pyopencl_caches = program.with_pyopencl_caches = lambda call: call()
 """
 REFUSES_A_KERNEL = """
 from pyclmm.kernels import kernel_named

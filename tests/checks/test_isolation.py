@@ -50,11 +50,11 @@ PROBLEM = GemmProblem(9, 8, 7, "float32", "float32", "float32", "float32", lda=7
 
 
 @pytest.fixture
-def risky(monkeypatch, own_caches, two_rungs):
+def risky(monkeypatch, known_target, two_rungs):
     """`tiled` is a risky kernel, and `naive` comes after it."""
     monkeypatch.setenv("PYCLMM_TRIAL", "on")
     monkeypatch.setattr(type(kernel_named("tiled")), "risky", True)
-    return own_caches
+    return known_target
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def as_a_new_process(monkeypatch):
 
 
 def kept(folder):
-    return [json.loads(path.read_text()) for path in folder.rglob("*.json")]
+    return [json.loads(path.read_text()) for path in folder.glob("selfcheck/*.json")]
 
 
 def test_a_compiler_that_aborts_does_not_end_this_process(monkeypatch, risky, sabotage, asked):
