@@ -30,7 +30,7 @@ _SPLIT_K = 512  # fewest steps of K in a range
 # With K at least this many times M and N, K is split before macro-tiles get smaller: those read more
 _LONG_K = 4
 _FEW_TILES = 4  # with at most this many rows of tiles, packing B costs more than it saves
-# Up to this K storing a large result costs most. Macro-tiles then have few rows: each is written as a stream.
+# Up to this K storing costs most. Macro-tiles then have few rows: each row is written as a stream.
 _SHORT_K = 64
 # Rows of A times bytes of a vector: with more, loads that cross lines cost more than packing B. Of loads
 # of 64 bytes all cross, of 32 bytes half. Zen 4, 512 and 256 bits, docs/kernels/packed.md
@@ -255,8 +255,12 @@ def range_of_k(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def stores_most(problem: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether storing the result limits the speed: K is short, and the result larger than a cache."""
-    return problem.k <= _SHORT_K and problem.m * problem.n * sum_size(problem) > device.caches.l2
+    """Whether storing the result limits the speed: K is short, and one product takes more than half of the
+    first-level cache.
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    nbytes = (m * n + m * k + k * n) * sum_size(problem)
+    return k <= _SHORT_K and nbytes > device.caches.l1 // 2
 
 
 def _long_k(problem: GemmProblem) -> bool:
