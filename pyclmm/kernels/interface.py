@@ -55,7 +55,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Device memory that a plan owns, called "workspace:<name>" in arguments.
+    """Device memory that a product needs besides operands and result, called "workspace:<name>" in arguments.
 
     ``zeroed``: filled with zeros when it is allocated. Later calls find what the call before left there.
     ``copy_of``: the operand or result ("a", "b", "out") of which it holds a copy, which every kernel needs.
