@@ -330,6 +330,15 @@ def test_a_part_reads_and_writes_its_own_rows_of_c(rng):
     assert np.array_equal(c, right)
 
 
+def test_a_small_product_of_a_stack_is_one_work_group(cpu):
+    """Matrices of 32 x 32 float32 take 12 KiB, less than half of the first-level cache; of float64 24 KiB."""
+    for dtype, length, groups in (("float32", 32, 1), ("float64", 16, 1), ("float64", 32, 3)):
+        stack = problem(length, length, length, dtype, batch_shape=(1000,), batch_strides=((length**2,),) * 4)
+        config = kernel_named("packed").configs(stack, cpu)[0]
+        found = cut(stack, config, cpu)
+        assert found.rows * found.columns == groups, (dtype, length)
+
+
 @pytest.mark.usefixtures("on_cpu", "small_parts")
 def test_parts_of_a_stack_longer_than_an_enqueue_may_be(monkeypatch, rng):
     monkeypatch.setattr(steps, "_MAX_STACK", 3)
