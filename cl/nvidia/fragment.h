@@ -17,6 +17,7 @@
 #include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
+#include "nvidia/ptx_round.h"
 
 #ifndef OUT_VECTOR
 #error "fragment.h needs OUT_VECTOR"
@@ -89,22 +90,26 @@ INLINE void store_single(const int i, const int j, const sum_t sum, RESULT_ARGS)
 }
 #endif
 
+/* 16-bit results are rounded in pairs. */
+#define OUT_16 (OUT_WIDTH == 2 && PLANES == 1)
+#if OUT_16
+/* Columns j and j + 1 of row i. Outside of out, C and bias are not read. */
+INLINE uint packed_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
+{
+#if HAS_C || BIAS
+  const ACC_T low = i < M && j < N ? finished_at(i, j, (ACC_T)v[0], RESULT) : ACC_ZERO;
+  const ACC_T high = i < M && j + 1 < N ? finished_at(i, j + 1, (ACC_T)v[1], RESULT) : ACC_ZERO;
+#else
+  const ACC_T low = finished_at(i, j, (ACC_T)v[0], RESULT);
+  const ACC_T high = finished_at(i, j + 1, (ACC_T)v[1], RESULT);
+#endif
+  return CAT(packed_, OUT_TYPE)((float)low, (float)high);
+}
+#endif
+
 /* Two neighbours at once. */
 #define PAIRS (OUT_VECTOR && OUT_WIDTH && PLANES == 1)
-#if PAIRS && OUT_WIDTH == 2
-/* Two floats as two 16-bit elements, rounded to nearest even. */
-INLINE uint packed_float16(const float low, const float high)
-{
-  uint word;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  return word;
-}
-INLINE uint packed_bfloat16(const float low, const float high)
-{
-  uint word;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  return word;
-}
+#if PAIRS && OUT_16
 INLINE void store_two(__global OUT_T *to, const ACC_T first, const ACC_T second)
 {
   *(__global uint *)to = CAT(packed_, OUT_TYPE)((float)first, (float)second);
@@ -120,21 +125,8 @@ INLINE void store_two(__global OUT_T *to, const ACC_T first, const ACC_T second)
 }
 #endif
 
-#define WHOLE_CHUNKS (OUT_VECTOR == 2 && OUT_WIDTH == 2 && PLANES == 1)
+#define WHOLE_CHUNKS (OUT_VECTOR == 2 && OUT_16)
 #if WHOLE_CHUNKS
-/* Columns j and j + 1 of row i. Outside of out, C and bias are not read. */
-INLINE uint packed_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
-{
-#if HAS_C || BIAS
-  const ACC_T low = i < M && j < N ? finished_at(i, j, (ACC_T)v[0], RESULT) : ACC_ZERO;
-  const ACC_T high = i < M && j + 1 < N ? finished_at(i, j + 1, (ACC_T)v[1], RESULT) : ACC_ZERO;
-#else
-  const ACC_T low = finished_at(i, j, (ACC_T)v[0], RESULT);
-  const ACC_T high = finished_at(i, j + 1, (ACC_T)v[1], RESULT);
-#endif
-  return CAT(packed_, OUT_TYPE)((float)low, (float)high);
-}
-
 /* Stores eight elements from column j on, those within N. */
 INLINE void store_words(__global OUT_T *row, const int j, const int N, const uint4 w)
 {

@@ -1,4 +1,4 @@
-/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_wgmma.h and ptx_group.h where threaded.py runs a kernel as
+/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_wgmma.h, ptx_round.h and ptx_group.h where threaded.py runs a kernel as
  * threads: the same functions call those of threaded_units.c. It also has the builtins that clang lacks. */
 #define inline static
 uint emu_item(void);
@@ -72,6 +72,10 @@ HALVES(__private)
 #define quartet_barrier(bar) emu_named(bar, 128, 1)
 #define meet(bar) emu_named(bar, 256, 1)
 #define announce(bar) emu_named(bar, 256, 0)
+/* ptx_round.h */
+static uint packed_float16(float low, float high) { return emu_half_of_float(low) | (uint)emu_half_of_float(high) << 16; }
+static uint rounded_bits(float x) { return (as_uint(x) + 0x7fff + (as_uint(x) >> 16 & 1)) >> 16; }
+static uint packed_bfloat16(float low, float high) { return rounded_bits(low) | rounded_bits(high) << 16; }
 /* ptx_map.h */
 #define mbarrier_init(bar, arrivals) emu_mbarrier_init(bar, arrivals)
 #define mbarrier_fence() ((void)0)

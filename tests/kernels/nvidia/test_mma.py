@@ -155,6 +155,54 @@ def test_two_sub_groups_turn_a_tile_in_strips_and_store_a_padded_result(folder, 
     assert (out[:, n] == 99).all()
 
 
+@pytest.mark.parametrize("epilogue", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "shape", "tile", "ldo", "first"),
+    [
+        ("float16", (70, 71, 70), (64, 64, 4), 71, 0),  # rows begin on odd and even elements
+        ("bfloat16", (70, 71, 70), (64, 64, 2), 72, 1),  # all on odd ones
+        ("float16", (131, 258, 40), (128, 256, 3), 259, 1),
+        ("bfloat16", (35, 34, 70), (32, 32, 4), 34, 0),  # all on even ones
+        ("float16", (66, 17, 70), (64, 16, 4), 17, 0),  # eight work-items a row
+        ("float16", (17, 65, 70), (16, 64, 4), 67, 0),  # the second tile has one column
+    ],
+    ids=str,
+)
+def test_16_bit_results_in_rows_that_are_not_aligned(folder, rng, kind, shape, tile, ldo, first, epilogue):
+    """What lies before, between and behind the rows of out stays."""
+    m, n, k = shape
+    a, b, c = (small_integers(rng, s, kind) for s in ((m, k), (k, n), (m, ldo)))
+    bits = STORED.get(kind, kind)
+    out = np.full(first + m * ldo + 8, 99, bits)
+    rows = out[first : first + m * ldo].reshape(m, ldo)
+    bias = small_integers(rng, (n,), kind)
+    more = {"has_c": True, "c_strides": (ldo, 1), "bias": "row", "bias_stride": 1} if epilogue else {}
+    problem = replace(
+        of(kind, shape, "NT", 16, 16, (72, 72), **more),
+        **{x: kind for x in ("out_type", "c_type", "bias_type")},
+        **{"ldo": ldo, "out_align": alignment(2 * (first or ldo))},
+    )
+    family = kernel_named("mma")
+    config = next(x for x in family.configs(problem, H200) if (x.bm, x.bn, x.stages) == tile)
+    held_c, held_bias = (held(x, kind, False, 1) for x in (c, bias))
+    given = arrays_for(
+        problem,
+        held(a, kind, False, 72),
+        held(b, kind, True, 72),
+        rows,
+        held_c,
+        held_bias,
+        np.zeros((1, 4), np.int64),
+    )
+    threaded.run(family.launches(problem, config, H200), given, folder)
+    value = 2 * (a @ b) + (3 * c[:, :n] + bias if epilogue else 0)
+    if kind == "bfloat16":  # rounded to nearest even
+        bits = np.float32(value).view(np.uint32)
+        value = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    assert np.array_equal(rows[:, :n], value)
+    assert (rows[:, n:] == 99).all() and (out[:first] == 99).all() and (out[first + m * ldo :] == 99).all()
+
+
 @pytest.mark.parametrize("mma_k", [4, 8, 16])
 def test_every_float64_instruction_is_exact(folder, rng, mma_k):
     a, b = (rng.integers(-3, 4, s).astype("f8") for s in ((64, 48), (48, 64)))
