@@ -68,6 +68,15 @@ INLINE void copy_box(
                :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(layer), "r"(bar) : "memory");
 }
 
+/* Whether `agrees` holds in all 32 work-items of a sub-group. */
+INLINE bool all_agree(const bool agrees)
+{
+  uint all;
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %1, 0;\n\tvote.sync.all.pred p, p, 0xffffffff;\n\t"
+               "selp.u32 %0, 1, 0, p;\n\t}" : "=r"(all) : "r"((uint)agrees));
+  return all;
+}
+
 #define MAP_REPLACE "//@sm_90a tensormap.replace.tile."
 #define MAP_CONSTANT(map, field, value) \
   asm volatile(MAP_REPLACE field ".shared::cta.b1024.b32 [%0], " value ";" :: "r"(map) : "memory")
@@ -147,23 +156,29 @@ INLINE void map_prefetch(__global const ulong *map)
  *     ulongs 0 .. 15: map 0    16 .. 31: map 1    32 .. 36: what map 0 describes    40 .. 44: the same of map 1
  */
 #define MAP_SLOT 48
-/* Whether a map describes what is wanted. */
-INLINE bool describes(__global const ulong *about, const ulong *wanted)
+#define ABOUT 5 /* ulongs that say what a map describes */
+/* This work-item's word of what map `n` of a slot describes. Kernels read it first of all: the read takes 0.3 us, and
+ * the copies wait for it. */
+INLINE ulong word_about(__global const ulong *slot, const int n)
 {
-  bool same = true;
-  UNROLL for (int i = 0; i < 5; ++i) same &= about[i] == wanted[i];
-  return same;
+  const int lane = get_local_id(0) % 32;
+  return lane < ABOUT ? slot[32 + 8 * n + lane] : 0;
 }
 
-/* Makes map `n` of a slot describe `of`. If that means writing it, also acquires it. Called as write_map is. */
-INLINE void keep_map(__global ulong *slot, const int n, __local uint *scratch, const map_t of, const int box_bytes)
+/* Makes map `n` of a slot describe `of`. If that means writing it, also acquires it and returns true. Called as write_map
+ * is. `about`: word_about's. */
+INLINE bool keep_map(
+    __global ulong *slot, const int n, __local uint *scratch, const map_t of, const int box_bytes, const ulong about)
 {
-  __global ulong *about = slot + 32 + 8 * n;
-  const ulong wanted[5] = {
+  const int lane = get_local_id(0) % 32;
+  const ulong wanted[ABOUT] = {
       (ulong)of.from, (ulong)of.rows << 32 | (uint)of.columns, (ulong)of.pitch, (ulong)of.layer_pitch,
       (ulong)of.layers << 32 | ((uint)MAP_TYPE << 28 | of.box_layers << 20 | of.box_rows << 10 | of.box_columns)};
-  if (describes(about, wanted)) return;
+  ulong mine = 0;
+  UNROLL for (int i = 0; i < ABOUT; ++i) mine = lane == i ? wanted[i] : mine;
+  if (all_agree(about == mine)) return false;
   write_map(slot + 16 * n, scratch, of, box_bytes);
   map_acquire(slot + 16 * n);
-  UNROLL for (int i = 0; i < 5; ++i) about[i] = wanted[i];
+  if (lane < ABOUT) slot[32 + 8 * n + lane] = mine;
+  return true;
 }

@@ -145,19 +145,20 @@ INLINE void store_part(
 
 /* Starts the copies of one operand for all pieces of this work-group.
  *
- * If there is only one row or one column of tiles, the work-groups start at different steps of K. Otherwise all of
+ * `piece`: the first. If there is only one row or one column of tiles, the work-groups start at different steps of K. Otherwise all of
  * them would read the same cache lines of the small operand at the same time. */
-INLINE void feed(const fed_t operand, const int feeder, const work_t work, const stages_t stages)
+INLINE void feed(const fed_t operand, const int feeder, const work_t work, piece_t piece, const stages_t stages)
 {
-  const int pieces = pieces_of(work);
+  const int pieces = pieces_of(work), groups = get_num_groups(0);
   ring_t ring = {feeder, 0};
   int n = feeder; /* this feeder's next step of the piece */
-  for (int number = get_group_id(0); number < pieces; number += get_num_groups(0)) {
-    const piece_t piece = piece_at(number, work);
+  for (int number = get_group_id(0);; piece = piece_at(number, work)) {
     const int steps = piece.end - piece.first;
     const int place = piece.origin.s0 / BM + piece.origin.s1 / BN; /* of the tile in the only row or column */
     const bool turned = min(work.tiles_m, work.tiles_n) == 1 && steps;
     n = feed_piece(operand, piece, n, steps, turned ? place % steps : 0, &ring, stages) - steps;
+    number += groups;
+    if (number >= pieces) return;
   }
 }
 
@@ -217,21 +218,23 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
 
   const int sub_group = first_ones(get_local_id(0) / 32), feeder = sub_group / 2, which = sub_group % 2;
   __global ulong *slot = maps + MAP_SLOT * (FEEDERS * (get_group_id(2) * get_num_groups(0) + get_group_id(0)) + feeder);
+  ulong about = 0;
+  if (feeder < FEEDERS) about = fetch_map(which, slot);
   if (get_local_id(0) == 64) begin_stages(stages, 2, 4 * OWNERS);
-  if (feeder < FEEDERS) fetch_map(which, slot);
+  const piece_t piece = piece_at(get_group_id(0), work); /* before the barrier: divisions take long */
   barrier(CLK_LOCAL_MEM_FENCE);
   if (quartet == 0) {
     if (feeder >= FEEDERS) return;
     if (which == 0) {
       const fed_t operand = fed_operand(
           0, slot, scratch + 32 * sub_group, operand_in_stack(a, a_offset, z, a_stride, BATCH_OFFSET(batch_offsets, SWAPPED), ELEMENT_BYTES),
-          M, K, lda * ELEMENT_BYTES, stack, stack > 1 ? a_stride * ELEMENT_BYTES : 0);
-      if (get_local_id(0) % 32 == 0) feed(operand, feeder, work, stages);
+          M, K, lda * ELEMENT_BYTES, stack, stack > 1 ? a_stride * ELEMENT_BYTES : 0, about);
+      if (get_local_id(0) % 32 == 0) feed(operand, feeder, work, piece, stages);
     } else {
       const fed_t operand = fed_operand(
           1, slot, scratch + 32 * sub_group, operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(batch_offsets, !SWAPPED), ELEMENT_BYTES),
-          N, K, ldb * ELEMENT_BYTES, stack, stack > 1 ? b_stride * ELEMENT_BYTES : 0);
-      if (get_local_id(0) % 32 == 0) feed(operand, feeder, work, stages);
+          N, K, ldb * ELEMENT_BYTES, stack, stack > 1 ? b_stride * ELEMENT_BYTES : 0, about);
+      if (get_local_id(0) % 32 == 0) feed(operand, feeder, work, piece, stages);
     }
     return;
   }

@@ -198,11 +198,11 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
   fed_t operand;
   if (which < 2) {
     __global ulong *slot = maps + MAP_SLOT * (get_group_id(2) * get_num_groups(0) + get_group_id(0));
-    fetch_map(which, slot);
+    const ulong about = fetch_map(which, slot);
     const int lines = which ? columns : M;
     __global const uchar *packed = (which ? packed_b : packed_a) + z * lines * pitch * ELEMENT_BYTES;
     operand = fed_operand(
-        which, slot, scratch + 32 * which, packed, lines, min(line, (int)pitch), pitch * ELEMENT_BYTES, 1, 0);
+        which, slot, scratch + 32 * which, packed, lines, min(line, (int)pitch), pitch * ELEMENT_BYTES, 1, 0, about);
   }
   if (id == 64) begin_stages(stages, 2, SAME_ROWS ? 4 : 8);
   barrier(CLK_LOCAL_MEM_FENCE);

@@ -77,6 +77,10 @@ def _multiplication(op, ops, place):
     return [f'{",".join(d)}=yield "mma",{place},({registers})']
 
 
+def _vote(op, ops, place):
+    return [f'{_name(ops[0])}=yield "vote",{place},{_name(ops[1])}']
+
+
 def _group_barrier(op, ops, place):
     count = _name(ops[1]) if len(ops) > 1 else 'special["ntid"][0]'
     return [f'yield "group",{_name(ops[0])},{count}']
@@ -149,6 +153,8 @@ _SPECIAL_FORMS = {
     "mbarrier.arrive": _arrival,
     "mbarrier.try_wait": _wait,
     "atom.acq_rel.gpu.global.add.u32": _atomic_add,
+    "vote.sync.all.pred": _vote,
+    "prefetch.tensormap": lambda op, ops, place: ["pass"],
     "fence": lambda op, ops, place: ["pass"],
     "ld.param": _argument,
     "ld.": _memory_access,
@@ -264,7 +270,7 @@ class Kernel:
     @classmethod
     def of(cls, text, name):
         symbols, end = {}, 1024
-        declared = r"\.shared \.align (\d+) \.b(\d+) ([\w$]+)(?:\[(\d+)\])?;"
+        declared = r"\.shared \.align (\d+) \.[bu](\d+) ([\w$]+)(?:\[(\d+)\])?;"
         for align, bits, symbol, count in re.findall(declared, text):
             symbols[symbol] = end = -(-end // int(align)) * int(align)
             end += int(bits) // 8 * int(count or 1)
@@ -396,6 +402,8 @@ class SubGroup:
         assert len(alive) == LANES, "a sub-group without some of its work-items"
         if kind == "mma":
             self.answers = multiplied([self.asked[n][2] for n in range(LANES)])
+        if kind == "vote":
+            self.answers = [all(self.asked[n][2] for n in range(LANES))] * LANES
         self.go_on()
 
     def go_on(self):

@@ -92,14 +92,16 @@ typedef struct {
   long pitch, layer_pitch;
   int box_columns, box_rows, box_layers;
 } map_t;
-#define keep_map(slot, n, scratch, of, box_bytes)                                                              \
-  do {                                                                                                        \
+#define word_about(slot, n) 0
+#define keep_map(slot, n, scratch, of, box_bytes, about)                                                      \
+  ({                                                                                                          \
     const ulong words_[10] = {(ulong)(of).from, (of).rows, (of).columns, (of).pitch, (of).box_rows,           \
                               (of).box_columns, ELEMENT_BYTES == 2 ? 1 : 11, (of).layers, (of).layer_pitch,    \
                               box_bytes};                                                                      \
     if (get_local_id(0) % 32 == 0)                                                                            \
       for (int w_ = 0; w_ < 10; ++w_) ((slot) + 16 * (n))[w_] = words_[w_];                                    \
-  } while (0)
+    true;                                                                                                     \
+  })
 /* ptx_wgmma.h: a tile is its address, in units of 16 bytes */
 typedef float wgmma_acc;
 typedef float4 wgmma_acc4;
