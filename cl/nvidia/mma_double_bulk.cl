@@ -200,23 +200,12 @@ INLINE void store_part(
     }
 }
 
-/* Every sub-group starts copies from both maps. */
-INLINE void acquire_maps(__global const ulong *slot)
-{
-  if (get_local_id(0) % 32) return;
-  UNROLL for (int n = 0; n < 2; ++n) {
-    map_acquire(slot + 16 * n);
-    map_prefetch(slot + 16 * n);
-  }
-}
-
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
     GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global double *partial, const int split_k)
 {
   __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
   __local ulong bars[2 * STAGES];
   __local uint scratch[64] ALIGNED(128);
-  __local int renewed[2];
 #if SLICES > 1
   __local double sums[ACCS * 32 * SLICE_GROUPS];
 #endif
@@ -226,17 +215,14 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
   __global const uchar *from_b = operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(batch_offsets, 1), 8);
   __global ulong *slot = maps + MAP_SLOT * (get_group_id(2) * get_num_groups(0) + get_group_id(0));
   const ulong about = sub_group < 2 ? word_about(slot, sub_group) : 0;
-  acquire_maps(slot);
+  if (sub_group < 2) fetch_map(slot + 16 * sub_group);
   const filler_t filler = {slot, M, N, work_of(M, N, K, split_k), stages_in(tiles, bars)};
   place_t now = tile_begin(get_group_id(0), filler.work);
   GEMM_BEGIN;
-  if (sub_group == 0)
-    renewed[0] = keep_map(slot, 0, scratch, strips_of(from_a, ACROSS_A, M, K, lda * 8, BM), 128, about);
-  if (sub_group == 1)
-    renewed[1] = keep_map(slot, 1, scratch + 32, strips_of(from_b, ACROSS_B, N, K, ldb * 8, BN), 128, about);
+  if (sub_group == 0) keep_map(slot, 0, scratch, strips_of(from_a, ACROSS_A, M, K, lda * 8, BM), 128, about);
+  if (sub_group == 1) keep_map(slot, 1, scratch + 32, strips_of(from_b, ACROSS_B, N, K, ldb * 8, BN), 128, about);
   if (id == 64) begin_stages(filler.stages, 1, SUB_GROUPS);
   barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-  if (renewed[0] || renewed[1]) acquire_maps(slot);
   ring_t ring = {0, 0};
   for (int lead = 0; lead < STAGES - 1; ++lead)
     if (id == 32 * (lead % SUB_GROUPS)) fill(filler, now, ring, lead);

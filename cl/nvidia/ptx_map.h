@@ -30,7 +30,7 @@ INLINE void mbarrier_init(const uint bar, const uint arrivals)
 /* Makes the barriers visible to the copy engine. Stands after the last mbarrier_init. */
 INLINE void mbarrier_fence(void)
 {
-  asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async;" ::: "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* Arrives. */
@@ -138,15 +138,19 @@ INLINE void write_map(__global ulong *map, __local uint *scratch, const map_t of
                :: "l"(map), "r"(draft) : "memory");
 }
 
-/* Makes a map in global memory visible to the copy engine. The work-item that starts copies calls this before. */
+/* Makes a map in global memory visible to the copy engine, for copies that this work-item starts later or that follow a
+ * barrier. */
 INLINE void map_acquire(__global const ulong *map)
 {
   asm volatile("//@sm_90a fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(map) : "memory");
 }
 
-/* Begins to fetch a map that copies may use soon. */
-INLINE void map_prefetch(__global const ulong *map)
+/* Begins to fetch the map of the last call, which usually is this call's. It is acquired for the whole work-group, whose
+ * barrier comes before its first copy. A sub-group calls this. The fence takes 0.2 us (H200). */
+INLINE void fetch_map(__global const ulong *map)
 {
+  if (get_local_id(0) % 32) return;
+  map_acquire(map);
   asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
 }
 
@@ -165,9 +169,9 @@ INLINE ulong word_about(__global const ulong *slot, const int n)
   return lane < ABOUT ? slot[32 + 8 * n + lane] : 0;
 }
 
-/* Makes map `n` of a slot describe `of`. If that means writing it, also acquires it and returns true. Called as write_map
- * is. `about`: word_about's. */
-INLINE bool keep_map(
+/* Makes map `n` of a slot describe `of`. If that means writing it, also acquires it. Called as write_map is. `about`:
+ * word_about's. */
+INLINE void keep_map(
     __global ulong *slot, const int n, __local uint *scratch, const map_t of, const int box_bytes, const ulong about)
 {
   const int lane = get_local_id(0) % 32;
@@ -176,9 +180,8 @@ INLINE bool keep_map(
       (ulong)of.layers << 32 | ((uint)MAP_TYPE << 28 | of.box_layers << 20 | of.box_rows << 10 | of.box_columns)};
   ulong mine = 0;
   UNROLL for (int i = 0; i < ABOUT; ++i) mine = lane == i ? wanted[i] : mine;
-  if (all_agree(about == mine)) return false;
+  if (all_agree(about == mine)) return;
   write_map(slot + 16 * n, scratch, of, box_bytes);
   map_acquire(slot + 16 * n);
   if (lane < ABOUT) slot[32 + 8 * n + lane] = mine;
-  return true;
 }

@@ -39,16 +39,18 @@ INLINE void stage_fragments(
 INLINE void store_lines(
     __local const ushort *staged, const int2 origin, const int M, const int N, __global OUT_T *out, const long ldo)
 {
-  const int lane = (int)get_local_id(0) % LANES, count = min(BN, N - origin.s1), rows = min(BM, M - origin.s0);
-  for (int row = (int)get_local_id(0) / LANES; row < rows; row += WORK_ITEMS / LANES) {
+  const int lane = (int)get_local_id(0) % LANES, count = min(BN, N - origin.s1);
+  UNROLL for (int pass = 0; pass < BM; pass += WORK_ITEMS / LANES) {
+    const int row = pass + (int)get_local_id(0) / LANES;
     __local const ushort *from = staged + row * STAGED_LINE;
     __global ushort *to = (__global ushort *)out + (origin.s0 + row) * ldo + origin.s1;
     const int odd = (int)((ulong)to / 2 % 2); /* the first word of 4 bytes begins at this element */
-    if (odd && lane == 0) to[0] = from[0];
+    const int length = origin.s0 + row < M ? count : 0;
+    if (odd && lane == 0 && length) to[0] = from[0];
     UNROLL for (int first = 0; first < BN; first += 2 * LANES) {
       const int e = first + 2 * lane + odd;
-      if (e + 1 < count) *(__global uint *)(to + e) = from[e] | (uint)from[e + 1] << 16;
-      else if (e < count) to[e] = from[e];
+      if (e + 1 < length) *(__global uint *)(to + e) = from[e] | (uint)from[e + 1] << 16;
+      else if (e < length) to[e] = from[e];
     }
   }
 }

@@ -216,26 +216,27 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   const work_t work = work_of(M, N, K, stack, whole, split_k);
   const stages_t stages = stages_in(tiles, bars);
 
-  const int sub_group = first_ones(get_local_id(0) / 32), feeder = sub_group / 2, which = sub_group % 2;
+  const int sub_group = first_ones(get_local_id(0) / 32);
+  const int feeder = sub_group % 4 / 2, which = sub_group % 2; /* quartet 1 fetches the maps of quartet 0's feeders */
+  const bool feeds = quartet == 0 && feeder < FEEDERS;
   __global ulong *slot = maps + MAP_SLOT * (FEEDERS * (get_group_id(2) * get_num_groups(0) + get_group_id(0)) + feeder);
-  ulong about = 0;
-  if (feeder < FEEDERS) about = fetch_map(which, slot);
-  if (get_local_id(0) == 64) begin_stages(stages, 2, 4 * OWNERS);
-  const piece_t piece = piece_at(get_group_id(0), work); /* before the barrier: divisions take long */
+  fed_t operand;
+  piece_t piece;
+  if (feeds) {
+    const ulong about = word_about(slot, which);
+    const long stride = which ? b_stride : a_stride, offset = which ? b_offset : a_offset;
+    const long listed = which ? BATCH_OFFSET(batch_offsets, !SWAPPED) : BATCH_OFFSET(batch_offsets, SWAPPED);
+    __global const void *all = which ? (__global const void *)b : (__global const void *)a;
+    piece = piece_at(get_group_id(0), work);
+    operand = fed_operand(
+        which, slot, scratch + 32 * sub_group, operand_in_stack(all, offset, z, stride, listed, ELEMENT_BYTES),
+        which ? N : M, K, (which ? ldb : lda) * ELEMENT_BYTES, stack, stack > 1 ? stride * ELEMENT_BYTES : 0, about);
+  }
+  if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
+  if (quartet == 1 && feeder < FEEDERS) fetch_map(slot + 16 * which);
   barrier(CLK_LOCAL_MEM_FENCE);
   if (quartet == 0) {
-    if (feeder >= FEEDERS) return;
-    if (which == 0) {
-      const fed_t operand = fed_operand(
-          0, slot, scratch + 32 * sub_group, operand_in_stack(a, a_offset, z, a_stride, BATCH_OFFSET(batch_offsets, SWAPPED), ELEMENT_BYTES),
-          M, K, lda * ELEMENT_BYTES, stack, stack > 1 ? a_stride * ELEMENT_BYTES : 0, about);
-      if (get_local_id(0) % 32 == 0) feed(operand, feeder, work, piece, stages);
-    } else {
-      const fed_t operand = fed_operand(
-          1, slot, scratch + 32 * sub_group, operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(batch_offsets, !SWAPPED), ELEMENT_BYTES),
-          N, K, ldb * ELEMENT_BYTES, stack, stack > 1 ? b_stride * ELEMENT_BYTES : 0, about);
-      if (get_local_id(0) % 32 == 0) feed(operand, feeder, work, piece, stages);
-    }
+    if (feeds && get_local_id(0) % 32 == 0) feed(operand, feeder, work, piece, stages);
     return;
   }
   c += c_offset;

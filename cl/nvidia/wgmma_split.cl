@@ -198,7 +198,8 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
   fed_t operand;
   if (which < 2) {
     __global ulong *slot = maps + MAP_SLOT * (get_group_id(2) * get_num_groups(0) + get_group_id(0));
-    const ulong about = fetch_map(which, slot);
+    const ulong about = word_about(slot, which);
+    fetch_map(slot + 16 * which);
     const int lines = which ? columns : M;
     __global const uchar *packed = (which ? packed_b : packed_a) + z * lines * pitch * ELEMENT_BYTES;
     operand = fed_operand(

@@ -36,21 +36,9 @@
  * most `most`; if stored across K, in boxes of `box` of them. `layered`: each product of the stack has its own. */
 typedef struct { __global ulong *map; int which, across, box, most, lines; bool layered; } fed_t;
 
-/* Begins to fetch a map before fed_operand has compared it: usually the last call's map is right. Returns word_about's.
- * A whole sub-group calls this. */
-INLINE ulong fetch_map(const int which, __global ulong *slot)
-{
-  const ulong about = word_about(slot, which);
-  if (get_local_id(0) % 32 == 0) {
-    map_acquire(slot + 16 * which);
-    map_prefetch(slot + 16 * which);
-  }
-  return about;
-}
-
 /* Describes an operand of `length` rows (columns) and `depth` of K in a tensor map of this feeder's slot.
  * line_bytes: its leading dimension in bytes. layer_bytes: from one product of the stack to the next, 0 if all use the
- * same operand. about: fetch_map's. A whole sub-group calls this. */
+ * same operand. about: word_about's. A whole sub-group calls this. */
 INLINE fed_t fed_operand(
     const int which, __global ulong *slot, __local uint *scratch, __global const uchar *from, const int length,
     const int depth, const long line_bytes, const int stack, const long layer_bytes, const ulong about)

@@ -84,7 +84,7 @@ static uint packed_bfloat16(float low, float high) { return rounded_bits(low) | 
 #define mbarrier_wait(bar, parity) emu_mbarrier_wait(bar, parity)
 #define copy_box(to, map, x, y, layer, bar) emu_copy_box(to, map, x, y, layer, bar)
 #define map_acquire(map) ((void)0)
-#define map_prefetch(map) ((void)0)
+#define fetch_map(map) ((void)0)
 #define MAP_SLOT 48
 typedef struct {
   __global const uchar *from;
@@ -94,14 +94,13 @@ typedef struct {
 } map_t;
 #define word_about(slot, n) 0
 #define keep_map(slot, n, scratch, of, box_bytes, about)                                                      \
-  ({                                                                                                          \
+  do {                                                                                                        \
     const ulong words_[10] = {(ulong)(of).from, (of).rows, (of).columns, (of).pitch, (of).box_rows,           \
                               (of).box_columns, ELEMENT_BYTES == 2 ? 1 : 11, (of).layers, (of).layer_pitch,    \
                               box_bytes};                                                                      \
     if (get_local_id(0) % 32 == 0)                                                                            \
       for (int w_ = 0; w_ < 10; ++w_) ((slot) + 16 * (n))[w_] = words_[w_];                                    \
-    true;                                                                                                     \
-  })
+  } while (0)
 /* ptx_wgmma.h: a tile is its address, in units of 16 bytes */
 typedef float wgmma_acc;
 typedef float4 wgmma_acc4;
