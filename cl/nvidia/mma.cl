@@ -2,8 +2,8 @@
  * sketch of the tiles are in mma_ring.h, the fragments in mma_words.h. Work-group g computes tile g (tile_order.h).
  *
  * Macros: BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); A_TYPE B_TYPE (mma_words.h); TRANS_A TRANS_B: how
- * operands are stored, after packing; OUT_VECTOR (fragment.h): 16-bit rows that are not aligned go through local
- * memory (staged_lines.h); SPLIT_K (mma_partial.h). Packed operands come as
+ * operands are stored, after packing; OUT_VECTOR (fragment.h); STAGED
+ * (staged_lines.h); SPLIT_K (mma_partial.h). Packed operands come as
  * operands.h says.
  * Preconditions: operands of 8 bits are stored along K, on multiples of 4 bytes.
  * Technique: ldmatrix, mma.sync and cp.async as in NVIDIA's PTX manual.
@@ -38,7 +38,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma(GEMM_ARGS, OPERAND_STRIDES
   multiply_tile(sum, tiles, rows, columns, last_k - first_k, row, column);
 #if SPLIT_K
   store_partial_sums(partial_tile(partial, tiles_m * tiles_n), row, column, sum);
-#elif STAGED_LINES
+#elif STAGED
   barrier(CLK_LOCAL_MEM_FENCE); /* all have read the last block */
   UNROLL for (int i = 0; i < MT; ++i)
     stage_fragments(

@@ -147,7 +147,8 @@ INLINE void store_part(
  *
  * `piece`: the first. If there is only one row or one column of tiles, the work-groups start at different steps of K. Otherwise all of
  * them would read the same cache lines of the small operand at the same time. */
-INLINE void feed(const fed_t operand, const int feeder, const work_t work, piece_t piece, const stages_t stages)
+INLINE void feed(
+    const int which, const fed_t operand, const int feeder, const work_t work, piece_t piece, const stages_t stages)
 {
   const int pieces = pieces_of(work), groups = get_num_groups(0);
   ring_t ring = {feeder, 0};
@@ -156,7 +157,7 @@ INLINE void feed(const fed_t operand, const int feeder, const work_t work, piece
     const int steps = piece.end - piece.first;
     const int place = piece.origin.s0 / BM + piece.origin.s1 / BN; /* of the tile in the only row or column */
     const bool turned = min(work.tiles_m, work.tiles_n) == 1 && steps;
-    n = feed_piece(operand, piece, n, steps, turned ? place % steps : 0, &ring, stages) - steps;
+    n = feed_piece(which, operand, piece, n, steps, turned ? place % steps : 0, &ring, stages) - steps;
     number += groups;
     if (number >= pieces) return;
   }
@@ -236,7 +237,9 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   if (quartet == 1 && feeder < FEEDERS) fetch_map(slot + 16 * which);
   barrier(CLK_LOCAL_MEM_FENCE);
   if (quartet == 0) {
-    if (feeds && get_local_id(0) % 32 == 0) feed(operand, feeder, work, piece, stages);
+    if (!feeds || get_local_id(0) % 32) return;
+    if (which == 0) feed(0, operand, feeder, work, piece, stages);
+    else feed(1, operand, feeder, work, piece, stages);
     return;
   }
   c += c_offset;

@@ -209,7 +209,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
   barrier(CLK_LOCAL_MEM_FENCE);
   /* The first copies run while half_parts_serve decides whether their data can be used. */
   ring_t ring = {0, 0};
-  if (which < 2 && id % 32 == 0) feed_piece(operand, first_tile, 0, ahead, 0, &ring, stages);
+  if (which < 2 && id % 32 == 0) feed_piece(which, operand, first_tile, 0, ahead, 0, &ring, stages);
 #if SPLIT == 1
   __local int worst[3];
   if (!half_parts_serve(quality, done, z, M, columns, depth, worst)) {
@@ -224,7 +224,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
     return;
   }
   if (which >= 2 || id % 32) return;
-  feed_piece(operand, first_tile, ahead, work.steps, 0, &ring, stages);
+  feed_piece(which, operand, first_tile, ahead, work.steps, 0, &ring, stages);
   for (int tile = get_group_id(0) + get_num_groups(0); tile < work.tiles; tile += get_num_groups(0))
-    feed_piece(operand, piece_at(tile, work), 0, work.steps, 0, &ring, stages);
+    feed_piece(which, operand, piece_at(tile, work), 0, work.steps, 0, &ring, stages);
 }

@@ -32,9 +32,13 @@
 #define ROWS_64 (64 * 128) /* bytes of 64 rows of A */
 #define FEEDERS (BM * BN <= 64 * 64 ? 2 : 1)
 
-/* An operand as its feeders see it. `which`: 0 A, 1 B. `lines`: rows of A (columns of B) that are copied for a tile, at
- * most `most`; if stored across K, in boxes of `box` of them. `layered`: each product of the stack has its own. */
-typedef struct { __global ulong *map; int which, across, box, most, lines; bool layered; } fed_t;
+/* An operand as its feeders see it, A or B (which: 0, 1, a constant in each function). `lines`: rows of A (columns of B)
+ * that are copied for a tile. `layered`: each product of the stack has its own. */
+typedef struct { __global ulong *map; int lines; bool layered; } fed_t;
+
+#define MOST(which) ((which) ? BN : BM) /* lines of a tile */
+#define ACROSS(which) ((which) ? WGMMA_ACROSS_B : WGMMA_ACROSS_A)
+#define BOX(which) min((which) ? BN : BLOCK_K, BLOCK_K) /* lines of a box, if stored across K */
 
 /* Describes an operand of `length` rows (columns) and `depth` of K in a tensor map of this feeder's slot.
  * line_bytes: its leading dimension in bytes. layer_bytes: from one product of the stack to the next, 0 if all use the
@@ -43,44 +47,43 @@ INLINE fed_t fed_operand(
     const int which, __global ulong *slot, __local uint *scratch, __global const uchar *from, const int length,
     const int depth, const long line_bytes, const int stack, const long layer_bytes, const ulong about)
 {
-  const int most = which ? BN : BM, across = which ? WGMMA_ACROSS_B : WGMMA_ACROSS_A;
-  const int box = min(which ? BN : BLOCK_K, BLOCK_K);
-  const int lines = min(most, (length + 7) / 8 * 8); /* results beyond `length` are not stored */
-  const fed_t operand = {slot + 16 * which, which, across, box, most, lines, layer_bytes != 0};
+  const int across = ACROSS(which), box = BOX(which);
+  const int lines = min(MOST(which), (length + 7) / 8 * 8); /* results beyond `length` are not stored */
   const map_t wanted = {
       from, across ? length : depth, across ? depth : length, layer_bytes ? stack : 1,
       line_bytes, layer_bytes ? layer_bytes : line_bytes, across ? box : BLOCK_K, across ? BLOCK_K : lines, 1};
   keep_map(slot, which, scratch, wanted, across ? box * ELEMENT_BYTES : 128, about);
-  return operand;
+  return (fed_t){slot + 16 * which, lines, layer_bytes != 0};
 }
 
 /* Starts the copies of STAGE_K elements of K from `k` on into the stage at `ring`, once that is empty. */
-INLINE void fill_stage(const fed_t operand, const piece_t piece, const int k, const ring_t ring, const stages_t stages)
+INLINE void fill_stage(
+    const int which, const fed_t operand, const piece_t piece, const int k, const ring_t ring, const stages_t stages)
 {
-  const int row = operand.which ? piece.origin.s1 : piece.origin.s0;
+  const int row = which ? piece.origin.s1 : piece.origin.s0, box = BOX(which);
   const int layer = operand.layered ? piece.layer : 0;
-  const int boxes = (operand.lines + operand.box - 1) / operand.box;
-  const uint bytes = (operand.across ? boxes * operand.box : operand.lines) * 128;
+  const int boxes = (operand.lines + box - 1) / box;
+  const uint bytes = (ACROSS(which) ? boxes * box : operand.lines) * 128;
   const uint bar = begin_filling(stages, ring, BLOCKS * bytes);
   UNROLL for (int block = 0; block < BLOCKS; ++block) {
-    const uint to = stages.tiles + ring.stage * STAGE_BYTES + block * BLOCK_BYTES + operand.which * TILE_A;
+    const uint to = stages.tiles + ring.stage * STAGE_BYTES + block * BLOCK_BYTES + which * TILE_A;
     const int at = k + block * BLOCK_K;
-    if (!operand.across) copy_box(to, operand.map, at, row, layer, bar);
-    UNROLL for (int i = 0; i < (operand.across ? (operand.most + operand.box - 1) / operand.box : 0); ++i)
-      if (i == 0 || i < boxes)
-        copy_box(to + i * operand.box * 128, operand.map, row + operand.box * i, at, layer, bar);
+    if (!ACROSS(which)) copy_box(to, operand.map, at, row, layer, bar);
+    UNROLL for (int i = 0; i < (ACROSS(which) ? (MOST(which) + box - 1) / box : 0); ++i)
+      if (i == 0 || i < boxes) copy_box(to + i * box * 128, operand.map, row + box * i, at, layer, bar);
   }
 }
 
 /* Copies steps n, n + FEEDERS, .. of a piece while they are below `end`. Steps are counted from the piece's step `turn`
  * on and wrap at its end. Returns the first step at or above `end`. */
 INLINE int feed_piece(
-    const fed_t operand, const piece_t piece, int n, const int end, const int turn, ring_t *ring, const stages_t stages)
+    const int which, const fed_t operand, const piece_t piece, int n, const int end, const int turn, ring_t *ring,
+    const stages_t stages)
 {
   int k = (piece.first + n + turn) * STAGE_K;
   for (; n < end; n += FEEDERS) {
     if (k >= piece.end * STAGE_K) k -= (piece.end - piece.first) * STAGE_K;
-    fill_stage(operand, piece, k, *ring, stages);
+    fill_stage(which, operand, piece, k, *ring, stages);
     k += FEEDERS * STAGE_K;
     *ring = advanced(*ring, FEEDERS);
   }

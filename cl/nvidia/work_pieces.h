@@ -52,7 +52,7 @@ INLINE piece_t piece_at(const int number, const work_t work)
   }
 #endif
   const int per_layer = work.tiles_m * work.tiles_n;
-  piece.layer = piece.tile / per_layer;
+  piece.layer = per_layer == work.tiles ? 0 : piece.tile / per_layer; /* the first copy waits for this division */
   piece.origin = tile_at(piece.tile - piece.layer * per_layer, work.tiles_m, work.tiles_n) * (int2)(BM, BN);
   return piece;
 }

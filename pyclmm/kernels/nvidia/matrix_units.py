@@ -206,6 +206,20 @@ def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) 
     return (packing(problem, device, operands, "nvidia/pack.cl", "matmul_pack", (("PACK_T", element),)),)
 
 
+# Bytes of 16-bit results from which storing them through local memory is faster than as fragments, in rows that begin
+# on odd elements and on even ones. Measured on an H200 (docs/kernels/matrix_units/journal.md).
+_STAGED_ODD, _STAGED_EVEN = 1 << 20, 8 << 20
+
+
+def in_staged_lines(problem: GemmProblem) -> bool:
+    """Whether `mma` stores through local memory (cl/nvidia/staged_lines.h)."""
+    itemsize = dtype_of(problem.out_type).itemsize
+    if itemsize != 2 or problem.out_align >= LINE_ALIGN:
+        return False
+    least = _STAGED_EVEN if problem.out_align >= 2 * itemsize else _STAGED_ODD
+    return problem.m * problem.n * problem.batch * itemsize >= least
+
+
 def out_defines(problem: GemmProblem) -> Defines:
     """The macros of cl/nvidia/fragment.h that depend on the product."""
     itemsize = dtype_of(problem.out_type).itemsize

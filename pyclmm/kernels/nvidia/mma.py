@@ -10,7 +10,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, too_long
-from .matrix_units import Operands, Unit, compute_capability, pack_launches, unit_for
+from .matrix_units import Operands, Unit, compute_capability, in_staged_lines, pack_launches, unit_for
 from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring, pack_seconds
 
@@ -87,7 +87,8 @@ class Mma(Kernel):
         read = operands.as_packed(problem)
         packed = pack_seconds(operands.packed_elements(problem), unit.nbytes, device)
         slower = _CONFIGS.get((config.bm, config.bn, config.sgm, config.sgn, config.stages), 1.0)
-        ring = Ring(read, config, device, unit.nbytes, chunks=_chunks(read, unit), slower=slower)
+        ring = Ring(read, config, device, unit.nbytes, chunks=_chunks(read, unit), slower=slower,
+                    staged=in_staged_lines(read))  # fmt: skip
         return ring.seconds() + packed
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
@@ -107,7 +108,9 @@ class Mma(Kernel):
             raise UnsupportedError(unit)
         operands = _operands(problem, unit)
         read, args = operands.as_packed(problem), operands.gemm_args(problem)
-        launches, partial = in_ranges(read, config, self.name, _chunks(read, unit), (), args)
+        launches, partial = in_ranges(
+            read, config, self.name, _chunks(read, unit), (("STAGED", int(in_staged_lines(read))),), args
+        )
         return Work(
             (*pack_launches(problem, device, operands), *launches), (*partial, *operands.workspace(problem))
         )

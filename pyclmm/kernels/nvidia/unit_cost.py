@@ -33,10 +33,11 @@ _END = 0.56
 _END_SUM = 0.063
 _GROUP = 1.4e-07  # seconds of a compute unit's time: the start and end of a work-group
 _STORE = 0.73  # of the cache's rate
-# Storing fragments in pairs of elements, and singly: time relative to 16 bytes at a time. The same for
-# writing memory: 1 + this times the factor less 1.
+# Storing fragments in pairs of elements, singly, and through local memory (cl/nvidia/staged_lines.h): time relative to
+# 16 bytes at a time. The same for writing memory: 1 + _NARROW_STORE times the factor less 1.
 _PAIRS = 4.5
-_SINGLES = 2.2
+_SINGLES = {2: 9.0, 4: 2.2, 8: 2.2}  # by bytes of an element
+_STAGED = 3.5
 _NARROW_STORE = 0.05
 # The launches that pack operands and that split them into parts: of the rate of memory, written and read;
 # besides an empty launch.
@@ -68,16 +69,16 @@ def splitting_seconds(real: GemmProblem, device: DeviceInfo) -> float:
 
 def store_factor(problem: GemmProblem) -> float:
     """How much longer storing fragments takes where rows of out do not begin on multiples of 16 bytes."""
-    pair = 2 * dtype_of(problem.out_type).itemsize
+    nbytes = dtype_of(problem.out_type).itemsize
     if problem.out_align >= 16:
         return 1.0
-    return _PAIRS if problem.out_align >= pair else _SINGLES
+    return _PAIRS if problem.out_align >= 2 * nbytes else _SINGLES[min(8, nbytes)]
 
 
-def moved_bytes(problem: GemmProblem) -> float:
-    """The product's bytes, those of out counted more where they are stored in narrow accesses."""
+def moved_bytes(problem: GemmProblem, factor: float) -> float:
+    """The product's bytes, those of out counted more where they are stored in narrow accesses (store_factor)."""
     stored = problem.m * problem.n * problem.batch * dtype_of(problem.out_type).itemsize
-    return problem.nbytes + (store_factor(problem) - 1) * _NARROW_STORE * stored
+    return problem.nbytes + (factor - 1) * _NARROW_STORE * stored
 
 
 def sums_seconds(elements: float, split_k: int, nbytes: int, device: DeviceInfo) -> float:
@@ -93,7 +94,7 @@ class Ring:
     """A kernel of cl/nvidia/mma_ring.h: a work-group for each tile and range of K.
 
     ``nbytes`` of an element; ``parts`` how many products a multiply-add takes; ``chunks`` bytes of a copy of
-    A and of B; ``slower`` the tile's factor, measured.
+    A and of B; ``slower`` the tile's factor, measured; ``staged``: results go through local memory.
     """
 
     problem: GemmProblem
@@ -103,6 +104,7 @@ class Ring:
     parts: int = 1
     chunks: tuple[int, int] = (16, 16)
     slower: float = 1.0
+    staged: bool = False
 
     @property
     def _items(self) -> int:
@@ -135,11 +137,12 @@ class Ring:
         alone = max(issued, _WAIT * rates.latency / (c.stages - 1)) + _STEP * rates.latency
         sums = c.bm * c.bn / items
         ends = _START + _START_COPY * copies * min(steps, c.stages - 1) + _END + _END_SUM * sums
-        store = c.bm * c.bn * max(2, self.nbytes) * units / (rates.cache * _STORE) * store_factor(problem)
+        narrow = _STAGED if self.staged else store_factor(problem)
+        store = c.bm * c.bn * max(2, self.nbytes) * units / (rates.cache * _STORE) * narrow
         seconds = launched(
             self.device, tiles * c.split_k * problem.batch, items, self._resident,
             steps * alone + ends * rates.latency, steps * busy + store + _GROUP,
-            moved_bytes(problem),
+            moved_bytes(problem, narrow),
         )  # fmt: skip
         padded = tiles * c.bm * c.bn * problem.batch
         seconds = rates.launch + self.slower * (seconds - rates.launch)

@@ -168,7 +168,7 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
         seconds += ceil(blocks / pieces.split_k) * block + store
     if config.option("alternate"):
         seconds *= _ALTERNATE_TILES[config.bm, config.bn]
-    seconds = together(seconds, rates.moved(moved_bytes(view)) / _MOVED)
+    seconds = together(seconds, rates.moved(moved_bytes(view, store_factor(view))) / _MOVED)
     padded = pieces.cut * config.bm * config.bn
     seconds += sums_seconds(padded, pieces.split_k, 4, device) if pieces.cut else 0
     seconds += pack_seconds(operands_of(view, unit).packed_elements(view), unit.nbytes, device)
