@@ -215,7 +215,6 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
   __global const uchar *from_b = operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(batch_offsets, 1), 8);
   __global ulong *slot = maps + MAP_SLOT * (get_group_id(2) * get_num_groups(0) + get_group_id(0));
   const ulong about = sub_group < 2 ? word_about(slot, sub_group) : 0;
-  if (sub_group < 2) fetch_map(slot + 16 * sub_group);
   const filler_t filler = {slot, M, N, work_of(M, N, K, split_k), stages_in(tiles, bars)};
   place_t now = tile_begin(get_group_id(0), filler.work);
   GEMM_BEGIN;
@@ -223,6 +222,10 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
   if (sub_group == 1) keep_map(slot, 1, scratch + 32, strips_of(from_b, ACROSS_B, N, K, ldb * 8, BN), 128, about);
   if (id == 64) begin_stages(filler.stages, 1, SUB_GROUPS);
   barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+  if (id % 32 == 0) {
+    map_acquire(slot);
+    map_acquire(slot + 16);
+  }
   ring_t ring = {0, 0};
   for (int lead = 0; lead < STAGES - 1; ++lead)
     if (id == 32 * (lead % SUB_GROUPS)) fill(filler, now, ring, lead);

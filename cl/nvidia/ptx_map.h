@@ -138,15 +138,15 @@ INLINE void write_map(__global ulong *map, __local uint *scratch, const map_t of
                :: "l"(map), "r"(draft) : "memory");
 }
 
-/* Makes a map in global memory visible to the copy engine, for copies that this work-item starts later or that follow a
- * barrier. */
+/* Makes a map in global memory visible to the copy engine. Every work-item that starts copies calls this before, after
+ * the map was written: one call for the work-group is not enough (INVALID_COMMAND_QUEUE on an H200, driver 580). */
 INLINE void map_acquire(__global const ulong *map)
 {
   asm volatile("//@sm_90a fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(map) : "memory");
 }
 
-/* Begins to fetch the map of the last call, which usually is this call's. It is acquired for the whole work-group, whose
- * barrier comes before its first copy. A sub-group calls this. The fence takes 0.2 us (H200). */
+/* Begins to fetch the map of the last call, which usually is this call's. The sub-group that will start copies from it
+ * calls this. The fence takes 0.2 us (H200). */
 INLINE void fetch_map(__global const ulong *map)
 {
   if (get_local_id(0) % 32) return;

@@ -218,13 +218,14 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   const stages_t stages = stages_in(tiles, bars);
 
   const int sub_group = first_ones(get_local_id(0) / 32);
-  const int feeder = sub_group % 4 / 2, which = sub_group % 2; /* quartet 1 fetches the maps of quartet 0's feeders */
-  const bool feeds = quartet == 0 && feeder < FEEDERS;
+  const int feeder = sub_group / 2, which = sub_group % 2;
+  const bool feeds = feeder < FEEDERS;
   __global ulong *slot = maps + MAP_SLOT * (FEEDERS * (get_group_id(2) * get_num_groups(0) + get_group_id(0)) + feeder);
   fed_t operand;
   piece_t piece;
   if (feeds) {
     const ulong about = word_about(slot, which);
+    fetch_map(slot + 16 * which);
     const long stride = which ? b_stride : a_stride, offset = which ? b_offset : a_offset;
     const long listed = which ? BATCH_OFFSET(batch_offsets, !SWAPPED) : BATCH_OFFSET(batch_offsets, SWAPPED);
     __global const void *all = which ? (__global const void *)b : (__global const void *)a;
@@ -234,7 +235,6 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
         which ? N : M, K, (which ? ldb : lda) * ELEMENT_BYTES, stack, stack > 1 ? stride * ELEMENT_BYTES : 0, about);
   }
   if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
-  if (quartet == 1 && feeder < FEEDERS) fetch_map(slot + 16 * which);
   barrier(CLK_LOCAL_MEM_FENCE);
   if (quartet == 0) {
     if (!feeds || get_local_id(0) % 32) return;
