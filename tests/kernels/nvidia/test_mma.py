@@ -179,8 +179,9 @@ def test_16_bit_results_in_rows_that_are_not_aligned(folder, rng, kind, shape, t
     more = {"has_c": True, "c_strides": (ldo, 1), "bias": "row", "bias_stride": 1} if epilogue else {}
     problem = replace(
         of(kind, shape, "NT", 16, 16, (72, 72), **more),
-        **{x: kind for x in ("out_type", "c_type", "bias_type")},
-        **{"ldo": ldo, "out_align": alignment(2 * (first or ldo))},
+        **dict.fromkeys(("out_type", "c_type", "bias_type"), kind),
+        ldo=ldo,
+        out_align=alignment(2 * (first or ldo)),
     )
     family = kernel_named("mma")
     config = next(x for x in family.configs(problem, H200) if (x.bm, x.bn, x.stages) == tile)
@@ -200,7 +201,9 @@ def test_16_bit_results_in_rows_that_are_not_aligned(folder, rng, kind, shape, t
         bits = np.float32(value).view(np.uint32)
         value = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
     assert np.array_equal(rows[:, :n], value)
-    assert (rows[:, n:] == 99).all() and (out[:first] == 99).all() and (out[first + m * ldo :] == 99).all()
+    assert (rows[:, n:] == 99).all(), "between rows"
+    assert (out[:first] == 99).all()
+    assert (out[first + m * ldo :] == 99).all()
 
 
 @pytest.mark.parametrize("mma_k", [4, 8, 16])
