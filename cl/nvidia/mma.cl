@@ -2,9 +2,8 @@
  * sketch of the tiles are in mma_ring.h, the fragments in mma_words.h. Work-group g computes tile g (tile_order.h).
  *
  * Macros: BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); A_TYPE B_TYPE (mma_words.h); TRANS_A TRANS_B: how
- * operands are stored, after packing; OUT_VECTOR (fragment.h); STAGED
- * (staged_lines.h); SPLIT_K (mma_partial.h). Packed operands come as
- * operands.h says.
+ * operands are stored, after packing; OUT_VECTOR (fragment.h); SPLIT_K (mma_partial.h). Packed operands come as operands.h
+ * says. `staged` 1: results in rows that are not aligned go through local memory (staged_lines.h).
  * Preconditions: operands of 8 bits are stored along K, on multiples of 4 bytes.
  * Technique: ldmatrix, mma.sync and cp.async as in NVIDIA's PTX manual.
  */
@@ -17,7 +16,7 @@
 #include "nvidia/fragment.h"
 #include "nvidia/staged_lines.h"
 
-__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma(GEMM_ARGS, OPERAND_STRIDES, PARTIAL_ARGS)
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma(GEMM_ARGS, OPERAND_STRIDES, PARTIAL_ARGS, const int staged)
 {
   __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
   const long z = BATCHED ? BATCH_ENTRY : 0;
@@ -38,14 +37,18 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma(GEMM_ARGS, OPERAND_STRIDES
   multiply_tile(sum, tiles, rows, columns, last_k - first_k, row, column);
 #if SPLIT_K
   store_partial_sums(partial_tile(partial, tiles_m * tiles_n), row, column, sum);
-#elif STAGED
-  barrier(CLK_LOCAL_MEM_FENCE); /* all have read the last block */
-  UNROLL for (int i = 0; i < MT; ++i)
-    stage_fragments(
-        (__local uint *)tiles, row + 16 * i, column, origin.s0 + row + 16 * i, origin.s1 + column, sum[i], RESULT);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  store_lines((__local const ushort *)tiles, origin, M, N, out, ldo);
 #else
+#if STAGED_LINES
+  if (staged) {
+    barrier(CLK_LOCAL_MEM_FENCE); /* all have read the last block */
+    UNROLL for (int i = 0; i < MT; ++i)
+      stage_fragments(
+          (__local uint *)tiles, row + 16 * i, column, origin.s0 + row + 16 * i, origin.s1 + column, sum[i], RESULT);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    store_lines((__local const ushort *)tiles, origin, M, N, out, ldo);
+    return;
+  }
+#endif
   UNROLL for (int i = 0; i < MT; ++i)
     store_fragments(
         origin.s0 + row + 16 * i + (int)get_local_id(0) % 32 / 4, 8, origin.s1 + column, sum[i], NT, RESULT);

@@ -8,17 +8,15 @@
  *
  * The 16 bytes between rows let eight rows of four pairs meet 32 memory banks.
  *
- * Macros: STAGED 0, 1: whether this is done; those of fragment.h and mma_ring.h.
+ * Macros: those of fragment.h and mma_ring.h. Defines STAGED_LINES, 1 where out has such rows.
  */
 #include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/fragment.h"
 #include "nvidia/mma_ring.h"
 
-#ifndef STAGED
-#error "staged_lines.h needs STAGED"
-#endif
-#if STAGED
+#define STAGED_LINES (OUT_16 && OUT_VECTOR != 2)
+#if STAGED_LINES
 #define STAGED_LINE (BN + 8) /* elements */
 #define LANES (BN < 64 ? BN / 2 : 32)
 #if BM * STAGED_LINE * 2 > STAGES * STAGE_BYTES

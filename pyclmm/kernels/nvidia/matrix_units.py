@@ -206,8 +206,8 @@ def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) 
     return (packing(problem, device, operands, "nvidia/pack.cl", "matmul_pack", (("PACK_T", element),)),)
 
 
-# Bytes of 16-bit results from which storing them through local memory is faster than as fragments, in rows that begin
-# on odd elements and on even ones. Measured on an H200 (docs/kernels/matrix_units/journal.md).
+# Bytes of 16-bit results from which storing them through local memory is faster than as fragments, in rows
+# that begin on odd elements and on even ones. Measured on an H200 (docs/kernels/matrix_units/journal.md).
 _STAGED_ODD, _STAGED_EVEN = 1 << 20, 8 << 20
 
 

@@ -45,24 +45,24 @@ _REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; a
 # BM, BN, BK, SGM, SGN, STAGES, slices -> the fraction of the full rate on a compute unit that holds as many
 # work-groups as fit, and on one that holds one work-group. Fitted to an H200; those with slices are a guess.
 _CONFIGS = {
-    (128, 128, 32, 32, 64, 3, 1): (0.93, 0.7),
-    (64, 128, 16, 32, 64, 4, 1): (0.84, 0.64),
-    (64, 128, 32, 32, 32, 4, 1): (0.9, 0.66),
-    (64, 64, 32, 32, 32, 3, 1): (0.86, 0.55),
-    (64, 64, 16, 32, 32, 4, 1): (0.85, 0.76),
+    (128, 128, 32, 32, 64, 3, 1): (0.93, 0.35),
+    (64, 128, 16, 32, 64, 4, 1): (0.85, 0.64),
+    (64, 128, 32, 32, 32, 4, 1): (0.9, 0.76),
+    (64, 64, 32, 32, 32, 3, 1): (0.87, 0.59),
+    (64, 64, 16, 32, 32, 4, 1): (0.87, 0.73),
     (64, 32, 32, 32, 16, 4, 1): (0.75, 0.53),
-    (64, 32, 32, 32, 16, 6, 2): (0.59, 0.45),
-    (32, 16, 128, 32, 16, 4, 8): (0.3, 0.16),
-    (16, 32, 128, 16, 32, 4, 8): (0.34, 0.17),
+    (64, 32, 32, 32, 16, 6, 2): (0.58, 0.81),
+    (32, 16, 128, 32, 16, 4, 8): (0.28, 0.18),
+    (16, 32, 128, 16, 32, 4, 8): (0.32, 0.23),
     (128, 16, 16, 32, 16, 4, 1): (0.54, 0.47),
-    (16, 128, 16, 16, 32, 4, 1): (0.67, 0.43),
+    (16, 128, 16, 16, 32, 4, 1): (0.67, 0.47),
 }
 _OTHER = (0.4, 0.3)
 # In reads of global memory (Rates.latency):
-_BLOCK = 1.0  # the least time of a block of K
-_TILE = 7.1  # the end of a tile and the start of the next
-_TILE_ALONE = 11.0  # the same for a work-group that has the compute unit for itself
-_START = 16.0  # the copies of the first blocks
+_BLOCK = 0.99  # the least time of a block of K
+_TILE = 6.9  # the end of a tile and the start of the next
+_TILE_ALONE = 9.1  # the same for a work-group that has the compute unit for itself
+_START = 12.0  # the copies of the first blocks
 
 
 def slice_groups(config: TileConfig) -> int:

@@ -104,15 +104,21 @@ def in_ranges(
     chunks: tuple[int, int],
     defines: Defines,
     args: tuple[Arg, ...],
+    more: tuple[Arg, ...] = (),
 ) -> tuple[tuple[Launch, ...], tuple[Workspace, ...]]:
-    """The launch of cl/nvidia/<name>.cl; with split-K also that of the addition, and their workspace."""
+    """The launch of cl/nvidia/<name>.cl; with split-K also that of the addition, and their workspace.
+
+    *args* stand before the arguments of split-K, *more* behind them.
+    """
     groups, split_k = tiles(problem, config), config.split_k
     sums = PartialSums(problem, config.bm, config.bn, TileRange(0, groups, split_k))
     # without split-K, any pointer: never used
     partial = sums.workspace.symbol if split_k > 1 else "batch_offsets"
     k_range = round_up(ceil(problem.k / split_k), config.bk)
     defines = (*defines, ("SPLIT_K", int(split_k > 1)))
-    launch = product(problem, config, name, groups, chunks, defines, (*args, partial, np.int32(k_range)))
+    launch = product(
+        problem, config, name, groups, chunks, defines, (*args, partial, np.int32(k_range), *more)
+    )
     if split_k == 1:
         return (launch,), ()
     teams = 1 << (ceil(split_k / _LOADS) - 1).bit_length()

@@ -19,35 +19,36 @@ from .matrix_units import local_bytes
 
 # Fraction of the units' rate that mma.sync reaches, by bytes of an element.
 _PRODUCTS = {1: 0.66, 2: 0.72, 4: 0.5, 8: 1.0}
-_SMALL = 0.034  # time that small sub-groups add: this times 32 / SGM and 32 / SGN
+_SMALL = 0.06  # time that small sub-groups add: this times 32 / SGM and 32 / SGN
 _LOCAL = 0.7  # of the rate of local memory: fragments
-_FETCH = 0.75  # of the cache's rate
+_FETCH = 0.76  # of the cache's rate
 _COPY = 2.4e-10  # seconds of a compute unit's time for each copy of a work-item
 # In a block of K: for its copies; barriers and fragments.
-_WAIT = 4.0
+_WAIT = 4.2
 _STEP = 0.032
 # The first copies, and each of them; the end of a work-group, and each sum of a work-item.
-_START = 6.7
-_START_COPY = 0.21
-_END = 0.56
-_END_SUM = 0.063
-_GROUP = 1.4e-07  # seconds of a compute unit's time: the start and end of a work-group
-_STORE = 0.73  # of the cache's rate
-# Storing fragments in pairs of elements, singly, and through local memory (cl/nvidia/staged_lines.h): time relative to
-# 16 bytes at a time. The same for writing memory: 1 + _NARROW_STORE times the factor less 1.
-_PAIRS = 4.5
-_SINGLES = {2: 9.0, 4: 2.2, 8: 2.2}  # by bytes of an element
-_STAGED = 3.5
+_START = 5.9
+_START_COPY = 0.22
+_END = 0.55
+_END_SUM = 0.068
+_GROUP = 1.9e-07  # seconds of a compute unit's time: the start and end of a work-group
+_STORE = 0.68  # of the cache's rate
+# Storing fragments in pairs of elements, singly, and through local memory (cl/nvidia/staged_lines.h): time
+# relative to 16 bytes at a time. The same for writing memory: 1 + _NARROW_STORE times the factor less 1.
+_PAIRS = 4.0
+_SINGLES = 2.2
+_SINGLES_16 = 9.0  # of 16 bits
+_STAGED = 2.7
 _NARROW_STORE = 0.05
 # The launches that pack operands and that split them into parts: of the rate of memory, written and read;
 # besides an empty launch.
-_PACK = 0.35
+_PACK = 0.34
 _PACK_START = 20.0
-_SPLIT = 0.41
-_SPLIT_START = 34.0
+_SPLIT = 0.49
+_SPLIT_START = 36.0
 # The launch that adds partial sums, besides its bytes; of the cache's rate.
-_SUMS = 2.8
-_SUMS_RATE = 0.53
+_SUMS = 6.8
+_SUMS_RATE = 0.8
 
 
 def pack_seconds(elements: int, nbytes: int, device: DeviceInfo) -> float:
@@ -72,11 +73,13 @@ def store_factor(problem: GemmProblem) -> float:
     nbytes = dtype_of(problem.out_type).itemsize
     if problem.out_align >= 16:
         return 1.0
-    return _PAIRS if problem.out_align >= 2 * nbytes else _SINGLES[min(8, nbytes)]
+    if problem.out_align >= 2 * nbytes:
+        return _PAIRS
+    return _SINGLES_16 if nbytes == 2 else _SINGLES
 
 
 def moved_bytes(problem: GemmProblem, factor: float) -> float:
-    """The product's bytes, those of out counted more where they are stored in narrow accesses (store_factor)."""
+    """The product's bytes. Those of out count more where stores take *factor* times as long."""
     stored = problem.m * problem.n * problem.batch * dtype_of(problem.out_type).itemsize
     return problem.nbytes + (factor - 1) * _NARROW_STORE * stored
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.nvidia import matrix_units, mma
 from pyclmm.opencl.launches import batch_table
 from pyclmm.problem.dtypes import ACCUMULATOR
 from pyclmm.problem.gemm import GemmProblem, alignment
@@ -155,7 +156,7 @@ def test_two_sub_groups_turn_a_tile_in_strips_and_store_a_padded_result(folder, 
     assert (out[:, n] == 99).all()
 
 
-@pytest.mark.parametrize("epilogue", [False, True])
+@pytest.mark.parametrize(("epilogue", "staged"), [(False, False), (False, True), (True, True)])
 @pytest.mark.parametrize(
     ("kind", "shape", "tile", "ldo", "first"),
     [
@@ -168,7 +169,9 @@ def test_two_sub_groups_turn_a_tile_in_strips_and_store_a_padded_result(folder, 
     ],
     ids=str,
 )
-def test_16_bit_results_in_rows_that_are_not_aligned(folder, rng, kind, shape, tile, ldo, first, epilogue):
+def test_16_bit_results_in_rows_that_are_not_aligned(
+    folder, rng, monkeypatch, kind, shape, tile, ldo, first, epilogue, staged
+):
     """What lies before, between and behind the rows of out stays."""
     m, n, k = shape
     a, b, c = (small_integers(rng, s, kind) for s in ((m, k), (k, n), (m, ldo)))
@@ -185,6 +188,7 @@ def test_16_bit_results_in_rows_that_are_not_aligned(folder, rng, kind, shape, t
     )
     family = kernel_named("mma")
     config = next(x for x in family.configs(problem, H200) if (x.bm, x.bn, x.stages) == tile)
+    monkeypatch.setattr(mma, "in_staged_lines", lambda problem: staged)
     held_c, held_bias = (held(x, kind, False, 1) for x in (c, bias))
     given = arrays_for(
         problem,
@@ -204,6 +208,19 @@ def test_16_bit_results_in_rows_that_are_not_aligned(folder, rng, kind, shape, t
     assert (rows[:, n:] == 99).all(), "between rows"
     assert (out[:first] == 99).all()
     assert (out[first + m * ldo :] == 99).all()
+
+
+def test_large_results_in_rows_that_are_not_aligned_are_staged():
+    """A small one is stored sooner as fragments, an aligned one always."""
+    for n, least in ((1001, 524), (1002, 4186)):  # rows of 1 MiB and of 8 MiB
+        for m, staged in ((least - 1, False), (least, True)):
+            assert matrix_units.in_staged_lines(_halves(m, n)) is staged
+    assert not matrix_units.in_staged_lines(_halves(10**4, 1008))
+    assert not matrix_units.in_staged_lines(replace(_halves(10**4, 1001), out_type="float32"))
+
+
+def _halves(m, n):
+    return replace(of("float16", (m, n, 64)), out_type="float16", out_align=alignment(2 * n))
 
 
 @pytest.mark.parametrize("mma_k", [4, 8, 16])
