@@ -113,31 +113,26 @@ def gpu() -> str:
 
 
 def sampled() -> str:
-    """Products drawn at random compared with cuBLAS (benchmarks/sampled.py), and an earlier version."""
-    now, before = (
-        json.loads((RESULTS / f"h200-sampled{which}.json").read_text()) for which in ("", "-before")
-    )
-    best: dict[str, float] = {}  # cuBLAS's time of a product: the best of both runs
-    for row in (*now["rows"], *before["rows"]):
-        best[named(row)] = min(best.get(named(row), math.inf), row["cublas_seconds"])
+    """Products drawn at random compared with cuBLAS (benchmarks/sampled.py)."""
+    now = json.loads((RESULTS / "h200-sampled.json").read_text())
 
-    def spread(content: dict[str, Any], kind: str, key: str) -> str:
+    def spread(kind: str, key: str) -> str:
         """Geometric mean, tenth percentile and least of cuBLAS's time over ours."""
-        ratios = sorted(best[named(row)] / row[key] for row in content["rows"] if row["kind"] == kind)
+        ratios = sorted(row["cublas_seconds"] / row[key] for row in now["rows"] if row["kind"] == kind)
         tenth = statistics.quantiles(ratios, n=10, method="inclusive")[0]
         return f"{statistics.geometric_mean(ratios):.2f}, {tenth:.2f}, {ratios[0]:.2f}"
 
-    columns = ((now, "seconds"), (now, "called_seconds"), (before, "seconds"))
     kinds = dict.fromkeys(row["kind"] for row in now["rows"])
-    rows = [[kind, *(spread(content, kind, key) for content, key in columns)] for kind in kinds]
-    worst = sorted(now["rows"], key=lambda row: best[named(row)] / row["seconds"])[:5]
-    listed = (f"{named(row)} {best[named(row)] / row['seconds']:.2f} (`{row['kernel']}`)" for row in worst)
+    rows = [[kind, spread(kind, "seconds"), spread(kind, "called_seconds")] for kind in kinds]
+    worst = sorted(now["rows"], key=lambda row: row["cublas_seconds"] / row["seconds"])[:5]
+    listed = (
+        f"{named(row)} {row['cublas_seconds'] / row['seconds']:.2f} (`{row['kernel']}`)" for row in worst
+    )
     about = f"{now['device']}, driver {now['driver']}, {now['date']}"
-    head = ["", "without events", "as called", f"without events, {before['commit']}"]
     return "\n\n".join(
         [
             f"{about}, seed {now['seed']}, {len(now['rows'])} products:",
-            table(head, rows),
+            table(["", "without events", "as called"], rows),
             f"The five worst: {'; '.join(listed)}.",
         ]
     )
