@@ -80,6 +80,7 @@ class DeviceInfo:
     sub_group_size: int = 0  # the smallest of the device; queried only where matrix instructions need it
     target: Target = Target()  # of a CPU
     caches: Caches = Caches()  # of a CPU
+    flushes: bool = False  # whether the driver does not promise subnormal float32 numbers
     user_rates: Rates | None = None  # what `pyclmm tune --device` measured
 
     @property
@@ -190,6 +191,17 @@ class DeviceInfo:
         """
         if self.ends_loops_early and steps > _LLVMPIPE_STEPS:
             return f"{steps} steps per work-item are too many for {self.name!r}: it ends loops early"
+        return None
+
+    def unfused(self, acc_type: str) -> str | None:
+        """Why sums of *acc_type* cannot be chains of IEEE's fused multiply-adds here, or None.
+
+        The self-check sees whether they are.
+        """
+        if self.flushes and acc_type in ("float32", "complex64"):
+            return f"device {self.name!r} does not keep subnormal float32 numbers"
+        if self.target.vector_bits and not {"fma", "neon"} & {*self.target.features}:
+            return f"the processor of {self.name!r} has no fused multiply-add"
         return None
 
     def missing_type(self, dtypes: tuple[str, ...]) -> str | None:

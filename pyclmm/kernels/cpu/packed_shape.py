@@ -49,8 +49,10 @@ def real_size(problem: GemmProblem) -> int:
 
 
 def sum_size(problem: GemmProblem) -> int:
-    """Bytes of an element's sums. A complex element has four real sums until it is stored."""
-    return real_size(problem) * planes(problem) ** 2
+    """Bytes of an element's sums. A complex element has four real sums until it is stored, or two if they
+    must be in order.
+    """
+    return real_size(problem) * planes(problem) ** (1 if problem.reproducible else 2)
 
 
 def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
@@ -238,7 +240,7 @@ def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part
     """Macro-tiles; smaller than BM x BN if that keeps more compute units busy. Of *part*, or of all rows."""
     part = part or Part(0, problem.m, 0, problem.batch)
     wanted = _groups_wanted(part.entries, device)
-    if _long_k(problem) or _streams(problem, config, device):
+    if _long_k(problem) or (_streams(problem, config, device) and not problem.reproducible):
         wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # split-K gives the other work-groups
     columns = -(-problem.n // config.bn)
     tallest = min(config.bm, 2 * config.tm) if stores_most(problem, device) else config.bm
@@ -264,11 +266,14 @@ def stores_most(problem: GemmProblem, device: DeviceInfo) -> bool:
 
 
 def _long_k(problem: GemmProblem) -> bool:
-    return problem.k >= _LONG_K * max(problem.m, problem.n)
+    """Whether K is split before macro-tiles get smaller."""
+    return problem.k >= _LONG_K * max(problem.m, problem.n) and not problem.reproducible
 
 
 def split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     """The number of ranges of K: more than 1 where there are fewer macro-tiles than work-groups wanted."""
+    if problem.reproducible:
+        return 1
     found = cut(problem, config, device)
     lacking = _groups_wanted(problem.batch, device) // (found.rows * found.columns)
     return max(1, min(lacking, problem.k // _SPLIT_K))

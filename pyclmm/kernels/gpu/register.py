@@ -119,6 +119,8 @@ def _listed(acc_type: str) -> dict[TileConfig, float]:
 
 
 def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
+    if problem.reproducible:  # without the choice of split-K; those with slices are left out later
+        return (replace(c, split_k=1) for c in _listed(problem.acc_type) if not by_rows(c))
     small = problem.batch * problem.m * problem.n * problem.k <= _SMALL
     return (c for c in _listed(problem.acc_type) if small or not by_rows(c))
 
@@ -161,6 +163,11 @@ class Register(Kernel):
         reasons += config.violations(device, (work_items(config),), nbytes, device.static_local_bytes)
         too_many = device.too_many_steps(problem.k // config.bk)
         return [*reasons, too_many] if too_many else reasons
+
+    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
+        if slices(config) > 1:
+            return f"adds the sums of {slices(config)} slices of K"
+        return None if config.split_k == 1 else "adds the sums of ranges of K"
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
         """Small problems use split-K only if the configuration says so."""
