@@ -124,4 +124,4 @@ def _activated(value: Array, activation: str | None) -> Array:
     if activation in (None, "none"):
         return value
     below = value.dtype.type(0) if activation == "relu" else value.dtype.type(_SLOPE) * value
-    return np.where(value < 0, below, value)
+    return np.asarray(np.where(value < 0, below, value))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -76,13 +76,19 @@ class FixedProduct:
         arrays = [operands[name] for name in ("a", "b", "c") if name in operands]
         return chain(*arrays, bias=operands.get("bias"), **self.options)
 
+    def on_device(self, gemm: Callable[..., Array], **how: Any) -> Array:
+        """The result by pyclmm's *gemm*, with further keywords *how*."""
+        operands = self.operands()
+        arrays = [operands[name] for name in ("a", "b", "c") if name in operands]
+        return gemm(*arrays, bias=operands.get("bias"), reproducible=True, **self.options, **how)
+
 
 def _listed() -> Iterator[FixedProduct]:
     shapes = ((17, 23, 301), (1, 37, 129), (31, 1, 77), (5, 29, 200), (13, 6, 64))
     for number, dtype in enumerate((*_FORMATS, *_PARTS)):
         for place, data in enumerate(DATA):
             yield FixedProduct(f"{dtype} {data}", dtype, shapes[(number + place) % len(shapes)], data)
-    last = {"has_bias": True, "shape": (19, 21, 33)}
+    last: dict[str, Any] = {"has_bias": True, "shape": (19, 21, 33)}
     yield FixedProduct("float16 epilogue", "float16", alpha=0.3, beta=0.7, activation="relu", **last)
     yield FixedProduct("float32 epilogue", "float32", alpha=-1.3, beta=0.1, activation="relu", **last)
     yield FixedProduct("float64 epilogue", "float64", alpha=0.7, beta=-3.1, activation="leaky_relu", **last)
@@ -162,7 +168,7 @@ def numbers(seed: str, shape: tuple[int, ...], dtype: str, data: str = "normal")
 
 
 def _exponents(data: str, least: int, end: int) -> tuple[int, int]:
-    """The least and the greatest exponent of numbers: of products that are subnormal, or overflow, and so on."""
+    """The least and the greatest exponent of numbers. Products of "tiny" are subnormal."""
     return {
         "wide": (-end // 4, end // 4),
         "tiny": (least // 2 - 6, least // 2 + 5),

@@ -7,12 +7,11 @@ float32  A product has at most 48 bits, so float64 holds it. The sum with z is r
          then to float32, which is as good as one rounding (Boldo and Melquiond, "Emulation of FMA and
          Correctly Rounded Sums", 2008).
 float64  The same paper's algorithm, on operands scaled so that nothing overflows or gets subnormal. Results
-         that are subnormal themselves come from Python's fractions, one by one.
+         that are subnormal themselves are rounded once more from the unrounded sum, to whole units.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _SPLITTER = 2.0**27 + 1  # Dekker's: cuts 53 bits into 26 and 27
 _FAR = 200  # powers of two: beyond 2 * 53 bits, the lesser of two terms is only a direction of rounding
-_SMALLEST = 2.0**-1021  # twice the least normal float64: below, a result may have fewer than 53 bits
+_UNIT = -1074  # exponent of the least float64; subnormal numbers have fewer than 2^52 of it
 
 
 def fma(x: Array, y: Array, z: Array) -> Array:
@@ -72,16 +71,11 @@ def _fma64(x: Array, y: Array, z: Array) -> Array:
     plain = np.where(np.isinf(z) & np.isfinite(x) & np.isfinite(y), z, plain)  # where x * y overflowed
     finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(z)
     general = finite & (x != 0) & (y != 0) & (z != 0)
-    found = np.where(general, _scaled_fma(x, y, z), plain)
-    tiny = general & (abs(found) < _SMALLEST)
-    for at in zip(*np.nonzero(tiny), strict=True):
-        exact = Fraction(float(x[at])) * Fraction(float(y[at])) + Fraction(float(z[at]))
-        found[at] = exact.numerator / exact.denominator  # Python rounds the quotient once
-    return found
+    return np.where(general, _scaled_fma(x, y, z), plain)
 
 
 def _scaled_fma(x: Array, y: Array, z: Array) -> Array:
-    """x * y + z of finite numbers other than zero, if the result is not subnormal."""
+    """x * y + z of finite numbers other than zero."""
     x, x_exponent = np.frexp(x)
     y, y_exponent = np.frexp(y)
     z, z_exponent = np.frexp(z)
@@ -93,5 +87,13 @@ def _scaled_fma(x: Array, y: Array, z: Array) -> Array:
     sum_high, sum_low = _two_sum(high, total_high)
     rest = _to_odd(*_two_sum(total_low, sum_low))
     scale = np.where(apart > _FAR, z_exponent - _FAR, of_product)
-    found: Array = np.ldexp(sum_high + rest, scale)
-    return found
+    total, error = _two_sum(sum_high, rest)
+    units, more = np.ldexp(total, scale - _UNIT), np.ldexp(error, scale - _UNIT)
+    return np.where(abs(units) < 2.0**52, np.ldexp(_whole(units, more), _UNIT), np.ldexp(total, scale))
+
+
+def _whole(x: Array, more: Array) -> Array:
+    """x + more rounded to an integer. *more* is at most half of x's last bit, so it decides ties alone."""
+    tie = abs(x - np.trunc(x)) == 0.5
+    decided = np.where(more > 0, np.ceil(x), np.floor(x))
+    return np.where(tie & (more != 0), decided, np.rint(x))

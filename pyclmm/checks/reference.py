@@ -13,7 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from .chains import chain as chain
+from .chains import chain
+
+__all__ = [
+    "NETLIB_RATIO",
+    "activate",
+    "chain",
+    "error_ratio",
+    "limit",
+    "magnitude",
+    "matmul",
+    "rounding",
+    "unit_roundoff",
+]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -77,8 +77,9 @@ def _first_wrong_bits(
 
 
 def _chained_problems(problem: GemmProblem, config: TileConfig) -> Iterator[GemmProblem]:
-    """*problem* with sizes that the host computes in milliseconds. Lengths are multiples of 8, as programs may
-    depend on that, or odd. One has more steps than a block of K.
+    """*problem* with sizes that the host computes in milliseconds. One has more steps than a block of K.
+
+    Lengths are multiples of 8, as programs may depend on that, or odd.
     """
     own = (problem.m, problem.n, problem.k)
     longest = min(config.bk, _LONGEST_STEP)

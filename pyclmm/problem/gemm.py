@@ -180,7 +180,9 @@ class GemmProblem:
         trans = ("T" if self.trans_a else "N") + ("T" if self.trans_b else "N")
         precision = "" if self.precision == "highest" else f' "{self.precision}"'
         ordered = " reproducible" if self.reproducible else ""
-        return f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} {trans}{precision}{ordered}"
+        return (
+            f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} {trans}{precision}{ordered}"
+        )
 
 
 @dataclass(frozen=True)

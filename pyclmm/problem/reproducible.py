@@ -52,7 +52,7 @@ def _checked(enabled: object) -> bool:
 
 
 def is_reproducible(enabled: bool | None) -> bool:
-    """The setting that a call was given, or the default of its context. Raises DTypeError for anything else."""
+    """The setting that a call was given, or the default of its context. Raises DTypeError for others."""
     return _default.get() if enabled is None else _checked(enabled)
 
 
@@ -60,6 +60,6 @@ def check_activation(activation: str) -> None:
     """Raise ArgumentError for an activation whose bits differ between devices."""
     if activation not in EXACT_ACTIVATIONS:
         raise ArgumentError(
-            f"activation {activation!r} uses a builtin whose last bits differ between devices, so it cannot "
-            f"be reproducible; pass one of {', '.join(map(repr, EXACT_ACTIVATIONS))}, or apply it to the result"
+            f"activation {activation!r} uses a builtin whose last bits differ between devices, so it cannot be "
+            f"reproducible; pass one of {', '.join(EXACT_ACTIVATIONS)}, or apply it to the result"
         )

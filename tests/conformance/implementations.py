@@ -69,6 +69,9 @@ EVERYWHERE = (
     r"is not thin",
     r"takes no shape like",
     r"needs an (NVIDIA|AMD|Intel) device",
+    # of reproducible products
+    r"adds products of real and of imaginary parts apart",
+    r"adds the elements of a vector at the end of each row",
 )
 
 IMPLEMENTATIONS = (
@@ -106,6 +109,7 @@ IMPLEMENTATIONS = (
             NO_FP64,
             r"no configuration fits the device's limits",
             r"ends loops early",
+            r"does not keep subnormal float32 numbers",
             r"loops to their end",
         ),
         without=FOR_CPUS,
