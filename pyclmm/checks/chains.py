@@ -67,7 +67,7 @@ def _sums(x: Array, y: Array) -> Array:
     columns, rows = np.moveaxis(x, -1, 0).copy(), np.moveaxis(y, -2, 0).copy()
     for column, row in zip(columns, rows, strict=True):
         total = _mac(total, column[..., :, None], row[..., None, :])
-    return total + total.dtype.type(0)
+    return np.asarray(total + total.dtype.type(0))
 
 
 def _mac(total: Array, x: Array, y: Array) -> Array:

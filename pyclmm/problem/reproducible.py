@@ -60,6 +60,6 @@ def check_activation(activation: str) -> None:
     """Raise ArgumentError for an activation whose bits differ between devices."""
     if activation not in EXACT_ACTIVATIONS:
         raise ArgumentError(
-            f"activation {activation!r} uses a builtin whose last bits differ between devices, so it cannot be "
-            f"reproducible; pass one of {', '.join(EXACT_ACTIVATIONS)}, or apply it to the result"
+            f"activation {activation!r} uses a builtin whose last bits differ between devices, so it cannot "
+            f"be reproducible; pass one of {', '.join(EXACT_ACTIVATIONS)}, or apply it to the result"
         )
