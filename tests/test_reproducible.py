@@ -16,9 +16,11 @@ import pyclmm
 from pyclmm import api
 from pyclmm.checks import fixed_products, selfcheck
 from pyclmm.checks.fixed_products import PRODUCTS, digest, digests, numbers
+from pyclmm.execution import execute
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import Target
+from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.reproducible import is_reproducible
@@ -178,6 +180,31 @@ def test_a_host_that_cannot_compute_the_bits_admits_no_kernel(monkeypatch, fresh
     a = numbers("a", (5, 5), "float32")
     with pytest.raises(pyclmm.UnsupportedError, match="NumPy does not compute it"):
         pyclmm.matmul(a, a, kernel="naive", reproducible=True, queue=fresh_queue)
+
+
+@pytest.fixture
+def flushing(monkeypatch):
+    """A CPU device whose driver does not promise subnormal numbers."""
+    real = device_info
+    monkeypatch.setattr(execute, "device_info", lambda device: replace(real(device), flushes=True))
+
+
+@pytest.mark.parametrize("name", ["float32 tiny", "float32 huge", "complex64 tiny", "float16 epilogue"])
+@pytest.mark.usefixtures("flushing")
+def test_a_cpu_that_flushes_computes_fmas_by_integers(fresh_queue, name):
+    product = next(p for p in PRODUCTS if p.name == name)
+    operands = product.operands()
+    plan = pyclmm.Matmul(operands["a"], operands["b"], reproducible=True, kernel="naive", queue=fresh_queue)
+    assert {program.define("REPRODUCIBLE") for program in plan.programs} == {2}
+    assert digest(run(product, kernel="naive", queue=fresh_queue)) == digests()[name]
+
+
+@pytest.mark.usefixtures("flushing")
+def test_a_wrong_fma_by_integers_is_refused(monkeypatch, fresh_queue):
+    tamper(monkeypatch, "include/soft_fma.h", "rest == middle && (kept & 1)", "rest == middle")
+    tiny = np.full((1, 1), 2.0**-75, np.float32)
+    with pytest.raises(pyclmm.UnsupportedError, match="naive: not reproducible in the self-check"):
+        pyclmm.matmul(tiny, tiny, kernel="naive", reproducible=True, queue=fresh_queue)
 
 
 def test_the_setting_of_a_block():

@@ -93,15 +93,15 @@
 
 /* alpha acc + beta C + bias, activated.
  *
- * If REPRODUCIBLE is 1: fma(alpha, acc + 0, fma(beta, C, bias)), without the terms that are missing. No product of these
- * is added to anything, so a compiler has nothing to fuse. The 0 turns a sum of -0 (from an underflow) into +0, as the
- * zeros do that fill the last tile of some kernels. */
+ * Unless REPRODUCIBLE is 0: fma(alpha, acc, fma(beta, C, bias)), without the terms that are missing. No product of these
+ * is added to anything, so a compiler has nothing to fuse. A sum of -0 (from an underflow) becomes +0, as the zeros make
+ * it that fill the last tile of some kernels. */
 INLINE ACC_T finished(
     const ACC_T acc, const ACC_T alpha, const ACC_T beta, __global const C_T *c,
     const long c_index, __global const BIAS_T *bias, const long bias_index)
 {
 #if REPRODUCIBLE
-  const ACC_T sum = acc + ACC_ZERO;
+  const ACC_T sum = UNSIGNED_ZERO(acc);
 #if HAS_C
   const ACC_T old = LOAD_C(c, c_index);
 #endif

@@ -30,6 +30,7 @@ _FORMATS = {
     "float32": (24, -149, 128),
     "float64": (53, -1074, 1024),
 }
+_TIE_BITS = 4  # of the significands of "ties"
 _PARTS = {"complex64": "float32", "complex128": "float64"}
 DATA = ("normal", "wide", "tiny", "huge", "cancelling")
 
@@ -160,6 +161,8 @@ def numbers(seed: str, shape: tuple[int, ...], dtype: str, data: str = "normal")
         kind = dtypes.dtype_of(dtype)
         return np.asarray((bits[0] & np.uint64(1)).astype(bool) if dtype == "bool" else bits[0].astype(kind))
     significand, least, end = _FORMATS[dtype]
+    if data == "ties":
+        significand, end = _TIE_BITS, max(significand, _FORMATS["float32"][0])
     whole = (bits[0] >> np.uint64(64 - significand)).astype(np.float64)  # exact
     sign = 1.0 - 2.0 * (bits[1] & np.uint64(1)).astype(np.float64)
     low, high = _exponents(data, least, end)
@@ -168,9 +171,13 @@ def numbers(seed: str, shape: tuple[int, ...], dtype: str, data: str = "normal")
 
 
 def _exponents(data: str, least: int, end: int) -> tuple[int, int]:
-    """The least and the greatest exponent of numbers. Products of "tiny" are subnormal."""
+    """The least and the greatest exponent of numbers. Products of "tiny" are subnormal.
+
+    Those of "ties" have few bits, some of which end just below the last bit of a sum of *end* bits.
+    """
     return {
         "wide": (-end // 4, end // 4),
         "tiny": (least // 2 - 6, least // 2 + 5),
+        "ties": (-(end // 2) - 1, 0),
         "huge": (end // 2 - 5, end // 2),
     }.get(data, (-1, 2))

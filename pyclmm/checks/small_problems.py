@@ -25,7 +25,8 @@ _LONGEST_STEP = 64  # BK of the check: K takes time, and all blocks of K are ali
 _ALWAYS = 6  # small problems that always run; more run only until every program has run
 _CAPS = (160, 1200, 5000, 40000)  # of M, N and K, if programs depend on sizes
 _CHAINED_CAPS = ((24, 24, 96), (1, 24, 96), (24, 1, 96), (160, 160, 8))
-_CHAINED_DATA = ("normal", "tiny")  # "tiny": products and sums are subnormal
+# "tiny": products and sums are subnormal; "ties": many sums lie halfway between two numbers
+_CHAINED_DATA = ("normal", "tiny", "ties")
 _MAX_ELEMENTS, _MAX_WORK = 1 << 25, 1 << 28
 
 # (whether the data are small integers, the `spread` of known_answers.outcome). Kernels that split operands

@@ -180,7 +180,7 @@ def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
         ("TRANS_B", int(problem.trans_b)),
         ("CONJ_A", int(problem.conj_a)),
         ("CONJ_B", int(problem.conj_b)),
-        ("REPRODUCIBLE", int(problem.reproducible)),
+        ("REPRODUCIBLE", int(problem.reproducible) << problem.soft_fma),
         ("BATCHED", int(bool(problem.batch_shape))),
         ("HAS_C", int(problem.has_c)),
         ("BIAS", BIASES.index(problem.bias)),

@@ -120,6 +120,7 @@ class GemmProblem:
     activation: str = "none"
     precision: str = "highest"
     reproducible: bool = False  # whether sums must be chains of FMAs over K in order; never for integers
+    soft_fma: bool = False  # whether the FMAs of these are computed by integers, for a device that flushes
 
     @cached_property
     def batch(self) -> int:

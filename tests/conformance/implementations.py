@@ -109,7 +109,6 @@ IMPLEMENTATIONS = (
             NO_FP64,
             r"no configuration fits the device's limits",
             r"ends loops early",
-            r"does not keep subnormal float32 numbers",
             r"loops to their end",
         ),
         without=FOR_CPUS,
