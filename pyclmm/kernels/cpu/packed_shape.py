@@ -22,6 +22,9 @@ from .partial_sums import PartialSums
 # 32 (Neon) or 16 (SSE) of 128 bits. For Neon, compilers read numbers of A ahead, so that more than four rows
 # spill (docs/kernels/packed.md).
 _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (4, 2))}
+# The same for complex numbers summed in order, whose real and imaginary parts of A share their sums: twice as
+# many rows, as far as the registers hold the second row of B too.
+_ORDERED_COMPLEX_TILES = {512: ((16, 2),), 256: ((8, 2),), 128: ((4, 2),)}
 _NARROW_TILES = {512: (8, 1), 256: (8, 1), 128: (4, 1)}  # where one vector covers a row of out
 _LATER_TILE = 0.05  # a later tile of the list counts as slower by this, if nothing else tells them apart
 _PANELS_BYTES = 16 << 20  # of A's panels for each compute unit: docs/kernels/packed.md
@@ -62,7 +65,7 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     bits = device.vector_bits
     reals = planes(problem)
     lanes = bits // 8 // real_size(problem)
-    found = _REGISTER_TILES[bits]
+    found = (_ORDERED_COMPLEX_TILES if problem.reproducible and reals == 2 else _REGISTER_TILES)[bits]
     if problem.n * reals <= lanes:
         found = (_NARROW_TILES[bits], *found)
     tiles = [
