@@ -36,6 +36,7 @@ from .opencl.queues import default_queue
 from .opencl.workspace import keep_workspace
 from .plan import Matmul
 from .problem.precision import default_precision
+from .problem.reproducible import reproducible
 from .selection.explanation import Explanation
 from .version import __version__
 
@@ -74,6 +75,7 @@ __all__ = [
     "matmul",
     "reference",
     "release",
+    "reproducible",
     "tune",
     "warm",
 ]

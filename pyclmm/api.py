@@ -24,6 +24,7 @@ from .opencl.last_call import Given
 from .plan import Matmul
 from .problem.axes import back, core_axes, last
 from .problem.precision import chosen
+from .problem.reproducible import is_reproducible
 from .problem.words import Activation, Casting, Precision, Trans
 from .selection.select import KernelChoice
 
@@ -60,6 +61,7 @@ def matmul(
     device: DeviceChoice | None = None,
     kernel: KernelChoice = "auto",
     precision: Precision | None = None,
+    reproducible: bool | None = None,
     dtype: DTypeLike | None = None,
     casting: Casting = "same_kind",
     axes: list[Any] | None = None,
@@ -90,6 +92,10 @@ def matmul(
         "highest" (float32 products are IEEE float32 FMA), "high" or "medium"; see
         :mod:`pyclmm.problem.precision`. Default: the precision of the enclosing
         :func:`pyclmm.default_precision` block, else "highest".
+    reproducible
+        True: the bits of the result are the same on every device, for every shape of the same rows and
+        columns: each sum is one chain of fused multiply-adds over K, in order (docs/reproducibility.md).
+        Default: the setting of the enclosing :func:`pyclmm.reproducible` block, else False.
     dtype
         The dtype to compute in, as for a NumPy ufunc.
     casting
@@ -117,7 +123,8 @@ def matmul(
     UnsupportedError, BuildError, DeviceMemoryError, LaunchError, DeviceLostError, NoDeviceError, ForkError;
     see :mod:`pyclmm.errors`.
     """
-    requested = ("N", "N", None, kernel, chosen(precision), casting, _dtype(dtype))
+    ways = (chosen(precision), is_reproducible(reproducible), casting, _dtype(dtype))
+    requested = ("N", "N", None, kernel, *ways)
     latest = _latest_plan(requested)
     if latest is not None and device is None and axes is None and axis is None:
         again = _again(latest, (a, b, None, None, out), queue, 1.0, 0.0, wait_for)
@@ -176,6 +183,7 @@ def gemm(
     device: DeviceChoice | None = None,
     kernel: KernelChoice = "auto",
     precision: Precision | None = None,
+    reproducible: bool | None = None,
     dtype: DTypeLike | None = None,
     casting: Casting = "same_kind",
     wait_for: list[cl.Event] | None = None,
@@ -198,11 +206,13 @@ def gemm(
         Shape (N,) or (1, N): a value for each column. Shape (M, 1): a value for each row. The dtype as for
         *c*.
     activation
-        "relu", "leaky_relu" (slope 0.01), "gelu" (exact), "gelu_tanh", "sigmoid", "tanh", "silu".
+        "relu", "leaky_relu" (slope 0.01), "gelu" (exact), "gelu_tanh", "sigmoid", "tanh", "silu". Only the
+        first two can be reproducible.
 
     Returns and raises as :func:`matmul` does.
     """
-    requested = (trans_a, trans_b, activation, kernel, chosen(precision), casting, _dtype(dtype))
+    ways = (chosen(precision), is_reproducible(reproducible), casting, _dtype(dtype))
+    requested = (trans_a, trans_b, activation, kernel, *ways)
     latest = _latest_plan(requested)
     if latest is not None and device is None and (beta is not None or c is None):
         again = _again(latest, (a, b, c, bias, out), queue, alpha, beta, wait_for)

@@ -21,6 +21,7 @@ from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
 from .problem.precision import chosen
+from .problem.reproducible import is_reproducible
 from .problem.words import Activation, Casting, Precision, Trans
 from .selection.explanation import Explanation, explain
 from .selection.select import KernelChoice
@@ -112,6 +113,7 @@ class Matmul(Generic[ArrayT]):
         device: DeviceChoice | None = None,
         kernel: KernelChoice = "auto",
         precision: Precision | None = None,
+        reproducible: bool | None = None,
         dtype: DTypeLike | None = None,
         casting: Casting = "same_kind",
         workspace_limit: int | None = None,
@@ -123,6 +125,7 @@ class Matmul(Generic[ArrayT]):
             activation,
             kernel,
             chosen(precision),
+            is_reproducible(reproducible),
             casting,
             None if dtype is None else np.dtype(dtype),
             workspace_limit,
@@ -341,6 +344,12 @@ class Matmul(Generic[ArrayT]):
     def precision(self) -> str:
         """The precision that the plan was made with."""
         return self._executable.gemm.problem.precision
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the bits of its results are the same on every device. Those of integers always are."""
+        problem = self._executable.gemm.problem
+        return problem.reproducible or problem.acc_type.startswith("uint")
 
     @property
     def workspace_nbytes(self) -> int:

@@ -122,13 +122,13 @@ INLINE void add_rows(
   for (int v = 0; v < vectors; ++v) {
     VEC sum[PLANES];
     FOR_PLANES(p) sum[p] = sums[p][v];
-    FOR_ROWS(r) FOR_PLANES(p) sum[p] = x[p][r] * LOAD_VEC(w + r * ld + v * LANES) + sum[p];
+    FOR_ROWS(r) FOR_PLANES(p) sum[p] = FMA_VEC((VEC)(x[p][r]), LOAD_VEC(w + r * ld + v * LANES), sum[p]);
     FOR_PLANES(p) sums[p][v] = sum[p];
   }
   FOR_PLANES(p)
   {
     __local REAL *rest = (__local REAL *)sums[p];
-    for (int j = vectors * LANES; j < count; ++j) FOR_ROWS(r) rest[j] += x[p][r] * w[r * ld + j];
+    for (int j = vectors * LANES; j < count; ++j) FOR_ROWS(r) rest[j] = FMA_REAL(x[p][r], w[r * ld + j], rest[j]);
   }
 }
 
@@ -155,7 +155,7 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
     FOR_PLANES(p)
     {
       __local REAL *sum = (__local REAL *)sums[p];
-      for (int j = 0; j < count; ++j) sum[j] += x_reals[k * step_x + p] * w[k * step_w + j];
+      for (int j = 0; j < count; ++j) sum[j] = FMA_REAL(x_reals[k * step_x + p], w[k * step_w + j], sum[j]);
     }
   __local const REAL *s = (__local const REAL *)sums[0];
 #if PLANES == 2

@@ -9,6 +9,9 @@
  *     |/////|  |     | out  |   | mc           keep acc, or store it after the last step
  *     +-----+  +-----+------+---+
  *
+ * With REPRODUCIBLE 1 acc does not begin with zeros but with the sums of earlier steps, so that each sum is one chain.
+ * That is no slower, but `REPRODUCIBLE 0` is more accurate: it adds shorter sums.
+ *
  * kc x NR of B stay in the first-level cache while mc / MR tiles use them, and mc x kc of A in the second-level cache.
  * The sums of a macro-tile are kept in local memory. With SPLIT 1 each range of K has its own work-groups. Partial
  * sums go to `partial`, a piece for each register tile, and add_partial_sums adds them.
@@ -89,11 +92,18 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
         __global const REAL *rows = (__global const REAL *)A_START(a, a_panels, ti, first_row, k0, lda, K);
         __global const REAL *columns = (__global const REAL *)B_START(b, b_panels, k0, tj, ldb, K);
         VEC acc[ROWS][NV];
+#if REPRODUCIBLE
+        if (k0 > k_begin) TAKE_TILE(acc, sum);
+        else clear_tile(acc);
+#else
         clear_tile(acc);
+#endif
         if (i == i0 && kc <= FEW_STEPS)
           prefetch_rows(columns + (long)kc * B_STEP(ldb), ldb, min(kc, k_end - k0 - kc));
         multiply_tile(acc, rows, lda, columns, ldb, steps);
+#if !REPRODUCIBLE
         if (k0 > k_begin) ADD_TILE(acc, sum);
+#endif
         if (SPLIT || k0 + kc < k_end) KEEP_TILE(sum, acc);
         else store_tile(acc, i, j, i0, j0, RESULT);
       }

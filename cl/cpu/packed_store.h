@@ -15,10 +15,17 @@
 #define TILE_NUMBER(i, j, n) ((long)((i) / MR) * TILES_ACROSS(n) + (j) / NR)
 #define TILE_COUNT(m, n) ((long)(((m) + MR - 1) / MR) * TILES_ACROSS(n))
 
+/* As in `finished` (gemm.h). */
+#if REPRODUCIBLE
+#define FINAL_SUM(sum) ((sum) + (VEC)(0))
+#else
+#define FINAL_SUM(sum) (sum)
+#endif
+
 INLINE void store_vectors(
     VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha)
 {
-  FOR_TILE(r, v) *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * acc[r][v];
+  FOR_TILE(r, v) *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * FINAL_SUM(acc[r][v]);
 }
 
 /* Stores the tile at (i, j) through the epilogue, without its first rows and columns. */
@@ -32,10 +39,12 @@ INLINE void store_elements(
   const int cols = min(NR, N - j);
   for (int r = skip_rows; r < rows; ++r)
     for (int s = skip_cols; s < cols; ++s) {
-#if PLANES == 2
+#if APART
       const REAL *x = tile + 2 * r * NR * 2 + 2 * s;
       const REAL *y = x + NR * 2;
       const ACC_T value = (ACC_T)(x[0] - y[1], x[1] + y[0]);
+#elif PLANES == 2
+      const ACC_T value = (ACC_T)(tile[2 * (r * NR + s)], tile[2 * (r * NR + s) + 1]);
 #else
       const ACC_T value = tile[r * NR + s];
 #endif

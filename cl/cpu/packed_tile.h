@@ -13,6 +13,9 @@
  * this tile, and B's columns stay interleaved. So the tile computes a real product. Only the store combines
  * x = a.re * (b.re, b.im)  and  y = a.im * (b.re, b.im)  to  x + i y.
  *
+ * With REPRODUCIBLE 1 the parts of a row of A are not apart. They multiply the same sums one after the other, the second
+ * one B's columns with real and imaginary parts exchanged: acc += a.re * (b.re, b.im), acc += a.im * (-b.im, b.re).
+ *
  * Panels, in elements; a panel is MR rows of A, or NR columns of B, over all k:
  *   A, TRANS_A 1   (i, k) at k*MR + i                    the order of A in memory
  *   A, TRANS_A 0   (i, k) at (k/4)*4*MR + i*4 + k%4      four k of a row stay together
@@ -33,7 +36,8 @@
 #endif
 
 #define UNROLL_K 4 /* steps of k in a loop body; a panel of A keeps so many k of a row together */
-#define ROWS (MR * PLANES)
+#define APART (PLANES == 2 && !REPRODUCIBLE) /* 1: the real and the imaginary part of A have sums of their own */
+#define ROWS (APART ? MR * PLANES : MR)
 #define NV (NR * PLANES / LANES)
 #define TILE_VECS (ROWS * NV)
 #define FOR_TILE(r, v) \
@@ -69,16 +73,29 @@ INLINE void clear_tile(VEC acc[ROWS][NV])
   FOR_TILE(r, v) acc[r][v] = (VEC)(0);
 }
 
-/* acc += a column of A times a row of B, at step u. Written as a*b+c because mad() and fma() may be calls. */
+/* acc += a column of A times a row of B, at step u. */
 INLINE void multiply_step(
     VEC acc[ROWS][NV], __global const REAL *a, const long lda, __global const REAL *b, const int u)
 {
   VEC row[NV];
   UNROLL for (int v = 0; v < NV; ++v) row[v] = *(__global const B_VEC *)(b + v * LANES);
+#if PLANES == 2 && !APART
+  VEC turned[NV];
+  UNROLL for (int v = 0; v < NV; ++v) {
+    turned[v].even = -row[v].odd;
+    turned[v].odd = row[v].even;
+  }
+  UNROLL for (int r = 0; r < ROWS; ++r) {
+    const VEC x = (VEC)(a[A_AT(2 * r, u, lda)]), y = (VEC)(a[A_AT(2 * r + 1, u, lda)]);
+    UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = FMA_VEC(x, row[v], acc[r][v]);
+    UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = FMA_VEC(y, turned[v], acc[r][v]);
+  }
+#else
   UNROLL for (int r = 0; r < ROWS; ++r) {
     const VEC x = (VEC)(a[A_AT(r, u, lda)]);
-    UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = x * row[v] + acc[r][v];
+    UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = FMA_VEC(x, row[v], acc[r][v]);
   }
+#endif
 }
 
 /* acc += A(tile, 0..K) B(0..K, tile), starting where a and b point. */
@@ -102,4 +119,5 @@ INLINE void multiply_tile(
 }
 
 #define ADD_TILE(acc, sum) FOR_TILE(r, v) acc[r][v] += (sum)[r * NV + v]
+#define TAKE_TILE(acc, sum) FOR_TILE(r, v) acc[r][v] = (sum)[r * NV + v]
 #define KEEP_TILE(sum, acc) FOR_TILE(r, v) (sum)[r * NV + v] = acc[r][v]

@@ -5,7 +5,8 @@
  *
  * Defines REAL, the type of the real numbers in an accumulator (PLANES of them); VEC, a vector of LANES reals, and
  * LOOSE_VEC, the same aligned to 4 bytes only; ONE_WIDE_ITEM, the attributes of entries; PREFETCH(p), for
- * the cache line of p.
+ * the cache line of p; FMA_VEC(x, y, z) = x y + z. If REPRODUCIBLE is 1 that is one FMA. Clang before version 16 has no
+ * builtin for it in vectors. There the compiler is told to fuse, and the self-check sees whether it does.
  *
  * Vectors are read and written through pointers. On some drivers vload and vstore are function calls, and a call
  * in an inner loop spills every register.
@@ -63,3 +64,14 @@ typedef VEC LOOSE_VEC ALIGNED(4);
 #define PREFETCH(p)
 #endif
 #define ONE_WIDE_ITEM ONE_ITEM FULL_WIDTH
+#if REPRODUCIBLE && !FMA_IS_CLANGS
+#define FMA_VEC(x, y, z) fma(x, y, z)
+#else
+#pragma OPENCL FP_CONTRACT ON
+#define FMA_VEC(x, y, z) ((x) * (y) + (z))
+#endif
+#if REPRODUCIBLE
+#define FMA_REAL(x, y, z) FMA(x, y, z)
+#else
+#define FMA_REAL(x, y, z) ((x) * (y) + (z))
+#endif

@@ -31,6 +31,9 @@ typedef THIN(A_T, B_T) Y_T;
 #define LOAD_X(p, i) BIG(LOAD_A(p, i), LOAD_B(p, i))
 #define LOAD_Y(p, i) THIN(LOAD_A(p, i), LOAD_B(p, i))
 
+/* acc + x y, with the element of A first: the order of a complex number's FMAs depends on it. */
+#define MAC_XY(acc, x, y) BIG(MAC(acc, x, y), MAC(acc, y, x))
+
 /* SHORT_X: X has 16-bit floats, and the accumulator has 32 bits */
 #define short_float16 1
 #define short_bfloat16 1

@@ -63,7 +63,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void thin_dot(
     UNROLL for (int q = 0; q < Q; ++q) {
       UNROLL for (int e = 0; e < VEC; ++e) {
         const ACC_T value = LOAD_Y(y, min(q, rows - 1) * step_q + (k + e) * y_step_k);
-        UNROLL for (int l = 0; l < LINES; ++l) acc[q][l] = MAC(acc[q][l], x[l][e], value);
+        UNROLL for (int l = 0; l < LINES; ++l) acc[q][l] = MAC_XY(acc[q][l], x[l][e], value);
       }
     }
   }

@@ -32,7 +32,7 @@ INLINE void multiply_access(
   UNROLL for (int q = 0; q < Q; ++q) {
     const ACC_T loaded = LOAD_Y(y, min(q, rows - 1) * step_q);
     const ACC_T value = there ? loaded : ACC_ZERO;
-    UNROLL for (int e = 0; e < VEC; ++e) acc[q][e] = MAC(acc[q][e], value, x[e]);
+    UNROLL for (int e = 0; e < VEC; ++e) acc[q][e] = MAC_XY(acc[q][e], x[e], value);
   }
 }
 

@@ -91,11 +91,36 @@
 #error "ACTIVATION must be 0 to 7"
 #endif
 
-/* alpha acc + beta C + bias, activated. */
+/* alpha acc + beta C + bias, activated.
+ *
+ * Unless REPRODUCIBLE is 0: fma(alpha, acc, fma(beta, C, bias)), without the terms that are missing. No product of these
+ * is added to anything, so a compiler has nothing to fuse. A sum of -0 (from an underflow) becomes +0, as the zeros make
+ * it that fill the last tile of some kernels. */
 INLINE ACC_T finished(
     const ACC_T acc, const ACC_T alpha, const ACC_T beta, __global const C_T *c,
     const long c_index, __global const BIAS_T *bias, const long bias_index)
 {
+#if REPRODUCIBLE
+  const ACC_T sum = UNSIGNED_ZERO(acc);
+#if HAS_C
+  const ACC_T old = LOAD_C(c, c_index);
+#endif
+#if BIAS
+  const ACC_T shift = LOAD_BIAS(bias, bias_index);
+#endif
+#if HAS_C && BIAS
+  const ACC_T rest = SCALED_SUM(beta, old, shift);
+#elif HAS_C
+  const ACC_T rest = SCALE(beta, old);
+#elif BIAS
+  const ACC_T rest = shift;
+#endif
+#if HAS_C || BIAS
+  const ACC_T value = SCALED_SUM(alpha, sum, rest);
+#else
+  const ACC_T value = SCALE(alpha, sum);
+#endif
+#else
   ACC_T value = SCALE(alpha, acc);
 #if HAS_C
   const ACC_T old = LOAD_C(c, c_index);
@@ -103,6 +128,7 @@ INLINE ACC_T finished(
 #endif
 #if BIAS
   value = value + LOAD_BIAS(bias, bias_index);
+#endif
 #endif
   return ACTIVATE(value);
 }

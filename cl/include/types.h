@@ -5,19 +5,25 @@
  *                                             float32 float64 complex64 complex128
  *   ACC_TYPE                                  uint32 uint64 float32 float64 complex64 complex128
  *   CONJ_A CONJ_B                             1: the operand is conjugated as it is loaded
+ *   REPRODUCIBLE                              1: MAC is made of FMA, in a fixed order; 2: so, and floats by soft_fma.h;
+ *                                             0: the compiler may fuse or not
  *
  * Defines A_T, B_T, C_T, BIAS_T, OUT_T (storage) and ACC_T; LOAD_A(p, i) and so on, element i of a
- * storage pointer as ACC_T; STORE_OUT(p, i, v); MAC(acc, x, y) = acc + x y;
- * MUL(x, y); SCALE(s, v), v times alpha or beta; ACC_ZERO.
+ * storage pointer as ACC_T; STORE_OUT(p, i, v); MAC(acc, x, y) = acc + x y, with x of A and y of B;
+ * MUL(x, y); SCALE(s, v), v times alpha or beta; ACC_ZERO. Unless REPRODUCIBLE is 0: FMA(x, y, z) = x y + z, rounded once,
+ * for real numbers; SCALED_SUM(s, v, t) = s v + t;
+ * UNSIGNED_ZERO(v), v with +0 for -0.
  *
  * Integers are added as unsigned: C defines only unsigned overflow, and modulo 2^n the bits are the same.
  * float16 and bfloat16 are storage types only: loads and stores convert, so a device needs no cl_khr_fp16.
  */
 #include "include/attributes.h"
+#include "include/soft_fma.h"
 
 #if !defined(A_TYPE) || !defined(B_TYPE) || !defined(C_TYPE) || !defined(BIAS_TYPE) || \
-    !defined(OUT_TYPE) || !defined(ACC_TYPE) || !defined(CONJ_A) || !defined(CONJ_B)
-#error "types.h needs A_TYPE B_TYPE C_TYPE BIAS_TYPE OUT_TYPE ACC_TYPE CONJ_A CONJ_B"
+    !defined(OUT_TYPE) || !defined(ACC_TYPE) || !defined(CONJ_A) || !defined(CONJ_B) || \
+    !defined(REPRODUCIBLE)
+#error "types.h needs A_TYPE B_TYPE C_TYPE BIAS_TYPE OUT_TYPE ACC_TYPE CONJ_A CONJ_B REPRODUCIBLE"
 #endif
 
 #define CAT_(x, y) x##y
@@ -143,17 +149,52 @@ INLINE ushort to_bfloat16(float x)
 #define STORE_OUT(p, i, v) CAT(put_, OUT_TYPE)(p, i, v)
 
 /* Arithmetic. The compiler may fuse acc + x * y. On some CPU drivers mad() and fma() are function calls and cost
- * ten times as much. */
+ * ten times as much. Where clang was told of a processor with the instruction, its own builtin becomes that. */
+#if REPRODUCIBLE
+#if REPRODUCIBLE == 2
+#define FMA_IS_CLANGS 0
+#define fma_float32(x, y, z) soft_fma(x, y, z)
+#define fma_float64(x, y, z) fma(x, y, z)
+#elif defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define FMA_IS_CLANGS 1
+#define fma_float32(x, y, z) __builtin_fmaf(x, y, z)
+#define fma_float64(x, y, z) __builtin_fma(x, y, z)
+#else
+#define FMA_IS_CLANGS 0
+#define fma_float32(x, y, z) fma(x, y, z)
+#define fma_float64(x, y, z) fma(x, y, z)
+#endif
+#define fma_complex64 fma_float32
+#define fma_complex128 fma_float64
+#define FMA(x, y, z) CAT(fma_, ACC_TYPE)(x, y, z)
+#define times_pair(u, v)                                \
+  ((ACC_T)(FMA(-(u).y, (v).y, (u).x * (v).x), FMA((u).y, (v).x, (u).x * (v).y)))
+#define mac_pair(acc, u, v)                                         \
+  ((ACC_T)(FMA(-(u).y, (v).y, FMA((u).x, (v).x, (acc).x)),          \
+           FMA((u).y, (v).x, FMA((u).x, (v).y, (acc).y))))
+#define mac_real(acc, x, y) FMA(x, y, acc)
+#define scaled_sum_pair(s, v, t) \
+  ((s).y == 0 ? (ACC_T)(FMA((s).x, (v).x, (t).x), FMA((s).x, (v).y, (t).y)) : mac_pair(t, s, v))
+#define scaled_sum_real(s, v, t) FMA(s, v, t)
+#define SCALED_SUM(s, v, t) CAT(scaled_sum_, class_acc)(s, v, t)
+/* +0 for -0. On bits, because rusticl's compiler takes x + 0 for x. */
+#define unsigned_zero_float32(x) as_float(as_uint(x) == 0x80000000u ? 0u : as_uint(x))
+#define unsigned_zero_float64(x) as_double(as_ulong(x) == 1ul << 63 ? 0ul : as_ulong(x))
+#define unsigned_zero_complex64(v) ((float2)(unsigned_zero_float32((v).x), unsigned_zero_float32((v).y)))
+#define unsigned_zero_complex128(v) ((double2)(unsigned_zero_float64((v).x), unsigned_zero_float64((v).y)))
+#define UNSIGNED_ZERO(x) CAT(unsigned_zero_, ACC_TYPE)(x)
+#else
 #define times_pair(u, v) \
   ((ACC_T)((u).x * (v).x - (u).y * (v).y, (u).x * (v).y + (u).y * (v).x))
 #define mac_pair(acc, u, v)                                 \
   ((ACC_T)((acc).x + (u).x * (v).x - (u).y * (v).y,         \
            (acc).y + (u).x * (v).y + (u).y * (v).x))
+#define mac_real(acc, x, y) ((acc) + (x) * (y))
+#endif
 /* A real scalar multiplies the real and the imaginary part separately: 0 i times infinity would be NaN. */
 #define scale_pair(s, v) ((s).y == 0 ? (ACC_T)((s).x * (v).x, (s).x * (v).y) : times_pair(s, v))
 #define scale_real(s, v) ((s) * (v))
 #define times_real(x, y) ((x) * (y))
-#define mac_real(acc, x, y) ((acc) + (x) * (y))
 #define class_acc CAT(class_, ACC_TYPE)
 #define planes_real 1
 #define planes_pair 2

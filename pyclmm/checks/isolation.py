@@ -121,6 +121,8 @@ def answers(request: Any) -> Iterator[dict[str, str | None]]:
     kernel, info = kernel_named(request["kernel"]), device_info(device)
     doubts.take_detour(info, doubts.checked(request["detour"]))
     reasons = kernel.supports(problem, info) or "; ".join(kernel.violations(problem, config, info))
+    if not reasons and problem.reproducible:
+        reasons = kernel.out_of_order(problem, config) or ""
     if reasons:
         yield {"reason": reasons}
         return

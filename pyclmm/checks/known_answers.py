@@ -7,7 +7,9 @@ large values. The memory behind the result and between its rows must not change.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,12 @@ from ..opencl.launches import complete
 from ..opencl.steps import scalars_of
 from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
-from . import reference
+from . import fixed_products, reference
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _CANARY = 127  # elements behind the result that must not change
+_ALPHA, _BETA = 1.3, -0.7  # of reproducible problems: no powers of two, so that each operation rounds
 _FILL = 0xA5  # every byte of the result's memory before the run
 
 
@@ -55,7 +58,43 @@ def outcome(
     *spread*: operands that ``precision`` applies to are scaled by powers of two that differ along K and lie
     around 2^spread.
     """
-    return _judged(queue, _case(problem, rng, exact, spread), work, device)
+    case = _case(problem, partial(_numbers, rng, exact=exact), exact)
+    if spread is not None and _precision_applies(problem):
+        _spread_along_k(case.a, case.b, problem, spread, rng)
+        _poison_padding(case)
+    return _judged(queue, case, work, device)
+
+
+def wrong_bits(
+    queue: cl.CommandQueue, problem: GemmProblem, work: Work, device: DeviceInfo, data: str
+) -> str | None:
+    """Run a reproducible *problem* by *work* on fixed numbers, and compare its bits with those of the host.
+
+    *data*: as for :func:`.fixed_products.numbers`. Returns what is wrong, or None.
+    """
+    fault = fixed_products.host_fault(problem.acc_type)
+    if fault is not None:
+        return fault
+    names = iter(("a", "b", "c", "bias"))
+    case = _case(problem, lambda shape, name: fixed_products.numbers(next(names), shape, name, data), False)
+    case = replace(case, alpha=_ALPHA, beta=_BETA if problem.has_c else 0.0)
+    flat, clean = _run(queue, case, work, device)
+    p = problem
+    got = np.ascontiguousarray(flat.reshape(*p.batch_shape, p.m, p.ldo)[..., : p.n])
+    same = clean and fixed_products.digest(got) == fixed_products.digest(_chained(case))
+    return None if same else f"{data} numbers did not give the bits of fused multiply-adds in order"
+
+
+def _chained(case: _Case) -> Array:
+    p = case.problem
+    a = _operand(case.a, p.trans_a, p.conj_a, (p.m, p.k))
+    b = _operand(case.b, p.trans_b, p.conj_b, (p.k, p.n))
+    bias = {"none": None, "row": case.bias, "column": case.bias[:, None]}[p.bias]
+    c = case.c if p.has_c else None
+    return reference.chain(
+        *(a, b, c), alpha=case.alpha, beta=case.beta, bias=bias, activation=p.activation,
+        dtype=dtypes.dtype_of(p.out_type),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,21 +171,16 @@ def _spread_along_k(a: Array, b: Array, p: GemmProblem, around: int, rng: np.ran
         b *= np.exp2(around - s).astype(b.dtype)[:, None]
 
 
-def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool, spread: int | None) -> _Case:
+def _case(problem: GemmProblem, draw: Callable[[tuple[int, ...], str], Array], exact: bool) -> _Case:
+    """The case whose arrays *draw* gives, by shape and type."""
     batch = problem.batch_shape
     a_rows = problem.k if problem.trans_a else problem.m
     b_rows = problem.n if problem.trans_b else problem.k
-    a = _numbers(rng, (*batch, a_rows, problem.lda), problem.a_type, exact)
-    b = _numbers(rng, (*batch, b_rows, problem.ldb), problem.b_type, exact)
-    if spread is not None and _precision_applies(problem):
-        _spread_along_k(a, b, problem, spread, rng)
-    _poison(a[..., problem.m if problem.trans_a else problem.k :])
-    _poison(b[..., problem.k if problem.trans_b else problem.n :])
-    c = _numbers(rng, (*batch, problem.m, problem.n), problem.c_type, exact)
-    bias = _numbers(rng, (problem.n if problem.bias == "row" else problem.m,), problem.bias_type, exact)
-    for unread in ([] if problem.has_c else [c]) + ([bias] if problem.bias == "none" else []):
-        _poison(unread)
-    return _Case(
+    a = draw((*batch, a_rows, problem.lda), problem.a_type)
+    b = draw((*batch, b_rows, problem.ldb), problem.b_type)
+    c = draw((*batch, problem.m, problem.n), problem.c_type)
+    bias = draw((problem.n if problem.bias == "row" else problem.m,), problem.bias_type)
+    case = _Case(
         problem,
         a=a,
         b=b,
@@ -156,6 +190,17 @@ def _case(problem: GemmProblem, rng: np.random.Generator, exact: bool, spread: i
         beta=3.0 if problem.has_c else 0.0,
         exact=exact and problem.activation in ("none", "relu"),
     )
+    _poison_padding(case)
+    return case
+
+
+def _poison_padding(case: _Case) -> None:
+    """Poison the padding of the operands, and what must not be read."""
+    p = case.problem
+    _poison(case.a[..., p.m if p.trans_a else p.k :])
+    _poison(case.b[..., p.k if p.trans_b else p.n :])
+    for unread in ([] if p.has_c else [case.c]) + ([case.bias] if p.bias == "none" else []):
+        _poison(unread)
 
 
 def _poison(padding: Array) -> None:

@@ -1,5 +1,7 @@
 """The reference: products in NumPy's widest arithmetic, and the error that a result may have.
 
+:func:`chain` gives the bits of a reproducible product.
+
 The bound is Netlib's test ratio for level-3 BLAS (dblat3) of each element:
 ``|got - ref| / (u * (|alpha| |A| |B| + |beta| |C|))``. It must be at most 16, or K + 2 if that is more.
 """
@@ -10,6 +12,20 @@ import math
 from typing import Any
 
 import numpy as np
+
+from .chains import chain
+
+__all__ = [
+    "NETLIB_RATIO",
+    "activate",
+    "chain",
+    "error_ratio",
+    "limit",
+    "magnitude",
+    "matmul",
+    "rounding",
+    "unit_roundoff",
+]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

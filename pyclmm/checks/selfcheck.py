@@ -242,6 +242,7 @@ class _Check:
 def _digest(device: DeviceInfo, work: Work) -> str:
     """A digest of everything that a verdict depends on, work-group sizes included."""
     texts = [str(_SCHEMA), __version__, *device.identity.values(), device.platform_version]
+    texts.append(environment.BUILD_OPTIONS.value)
     # Once each: the number of equal launches follows from the size of the product.
     texts += dict.fromkeys(f"{source_hash(x.program)} {x.kernel} {x.local_size}" for x in work.launches)
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()

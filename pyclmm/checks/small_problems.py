@@ -2,7 +2,7 @@
 
 The small problems run the same programs as the product, on operands from known_answers.py. Products of small
 integers must be exact, products of random numbers must be within the error bound, and the memory around the
-result must not change.
+result must not change. Reproducible problems must also have the bits that the host computes (chains.py).
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info
 from ..problem.gemm import GemmProblem
-from .known_answers import outcome, resized
+from .known_answers import outcome, resized, wrong_bits
 
 _LARGEST = 300  # M and N of the check: a few work-groups of any tile, and the edges
 _LONGEST_STEP = 64  # BK of the check: K takes time, and all blocks of K are alike
 _ALWAYS = 6  # small problems that always run; more run only until every program has run
 _CAPS = (160, 1200, 5000, 40000)  # of M, N and K, if programs depend on sizes
+_CHAINED_CAPS = ((24, 24, 96), (1, 24, 96), (24, 1, 96), (160, 160, 8))
+# "tiny": products and sums are subnormal; "ties": many sums lie halfway between two numbers
+_CHAINED_DATA = ("normal", "tiny", "ties")
 _MAX_ELEMENTS, _MAX_WORK = 1 << 25, 1 << 28
 
 # (whether the data are small integers, the `spread` of known_answers.outcome). Kernels that split operands
@@ -50,7 +53,41 @@ def first_wrong_result(
             if reason is not None:
                 return f"wrong result in the self-check, {small}: {reason}"
         missing -= _programs(work)
-    return "no small problem runs all of its programs, so it cannot be checked" if missing else None
+    if missing:
+        return "no small problem runs all of its programs, so it cannot be checked"
+    return _first_wrong_bits(queue, problem, kernel, config, wanted) if problem.reproducible else None
+
+
+def _first_wrong_bits(
+    queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, wanted: Work
+) -> str | None:
+    """What is wrong with the bits of the first small problem that has not the host's, or None."""
+    device, programs = device_info(queue.device), _programs(wanted)
+    missing = set(programs)
+    for small in _chained_problems(problem, config):
+        if kernel.supports(small, device) is not None or kernel.violations(small, config, device):
+            continue
+        work = kernel.launches(small, config, device)
+        if _programs(work) <= programs:
+            for data in _CHAINED_DATA:
+                reason = wrong_bits(queue, small, work, device, data)
+                if reason is not None:
+                    return f"not reproducible in the self-check, {small}: {reason}"
+            missing -= _programs(work)
+    return "no small problem runs all of its programs, so its bits cannot be checked" if missing else None
+
+
+def _chained_problems(problem: GemmProblem, config: TileConfig) -> Iterator[GemmProblem]:
+    """*problem* with sizes that the host computes in milliseconds. One has more steps than a block of K.
+
+    Lengths are multiples of 8, as programs may depend on that, or odd.
+    """
+    own = (problem.m, problem.n, problem.k)
+    longest = min(config.bk, _LONGEST_STEP)
+    sizes = [(24, 16, 2 * longest), (19, 13, 2 * longest + 1), (8, 8, config.bk + 64), (3, 5, config.bk + 67)]
+    sizes += [(min(own[0], m), min(own[1], n), min(own[2], k)) for m, n, k in _CHAINED_CAPS]
+    for m, n, k in dict.fromkeys(sizes):
+        yield resized(problem, m, n, k if problem.k else 0)
 
 
 def _programs(work: Work) -> set[Program]:

@@ -10,6 +10,7 @@ import itertools
 import logging
 import threading
 import warnings
+from dataclasses import replace
 
 import pyopencl as cl
 
@@ -37,6 +38,13 @@ def _finish(queue: cl.CommandQueue, device: DeviceInfo) -> None:
         raise status.lost(device, error) from error
 
 
+def _on(device: DeviceInfo, gemm: Gemm) -> Gemm:
+    """*gemm* with the kind of FMA that reproducible products need on *device*."""
+    if not (gemm.problem.reproducible and device.soft_fma):
+        return gemm
+    return replace(gemm, problem=replace(gemm.problem, soft_fma=True))
+
+
 class Executable:
     """A checked product with its kernel built for one device and context."""
 
@@ -49,7 +57,7 @@ class Executable:
         has_constant: bool = False,
     ) -> None:
         self.device = device_info(queue.device)
-        self.gemm = gemm
+        self.gemm = _on(self.device, gemm)
         self.workspace_limit = workspace_limit
         self._lend = workspace.own if has_constant else workspace.shared  # what is packed must stay
         self._requested = kernel

@@ -19,6 +19,7 @@ class Keywords(TypedDict, total=False):
     device: DeviceChoice | None
     kernel: KernelChoice
     precision: Precision | None
+    reproducible: bool | None
     dtype: DTypeLike | None
     casting: Casting
 

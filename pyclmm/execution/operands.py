@@ -156,6 +156,7 @@ def checked(
         alpha_is_zero=alpha == 0,
         out_is_copied=out_is_copied,
         precision=options.precision,
+        reproducible=options.reproducible,
         host_align=host_align,
     )
 

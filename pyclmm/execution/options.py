@@ -31,6 +31,7 @@ class Options:
     activation: str | None = None
     kernel: KernelChoice = "auto"
     precision: str = "highest"
+    reproducible: bool = False
     casting: Casting = "same_kind"
     dtype: np.dtype[Any] | None = None
     workspace_limit: int | None = None

@@ -97,6 +97,7 @@ class Kernel(ABC):
     matrix_units = False  # whether it multiplies on matrix units
     options: tuple[str, ...] = ()  # the names that its configurations may use in TileConfig.options
     risky = True  # whether a compiler might crash on it, so that it is tried in a child process first
+    in_order = False  # whether every sum of every configuration is one chain of FMAs over K, in order
 
     @abstractmethod
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -110,6 +111,17 @@ class Kernel(ABC):
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """Seconds on the device, with all launches, from ``device.rates``. Selection takes the least."""
 
+    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
+        """Why a sum of *config* is not one chain of FMAs over K, in order, or None if every sum is.
+
+        Asked about problems that must be reproducible. Their programs are compiled with REPRODUCIBLE 1.
+        """
+        if self.in_order:
+            return None
+        if self.matrix_units:
+            return "matrix units add and round in ways of their own"
+        return "its sums are no chains over K in order"
+
     def multiplied_as(self, problem: GemmProblem, device: DeviceInfo) -> str:
         """The type in which matrix units multiply the operands. With "medium" they round float32 to TF32."""
         single = problem.a_type in ("float32", "complex64")
@@ -120,6 +132,8 @@ class Kernel(ABC):
         default.
         """
         found = self.candidates(problem, device)
+        if problem.reproducible:
+            found = [config for config in found if self.out_of_order(problem, config) is None]
         return sorted(found, key=lambda config: self.estimate(problem, config, device))
 
     @abstractmethod
@@ -166,6 +180,7 @@ def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
         ("TRANS_B", int(problem.trans_b)),
         ("CONJ_A", int(problem.conj_a)),
         ("CONJ_B", int(problem.conj_b)),
+        ("REPRODUCIBLE", int(problem.reproducible) << problem.soft_fma),
         ("BATCHED", int(bool(problem.batch_shape))),
         ("HAS_C", int(problem.has_c)),
         ("BIAS", BIASES.index(problem.bias)),

@@ -98,6 +98,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
         compute_capability=_compute_capability(device, extensions),
         sub_group_size=_sub_group_size(device, extensions),
         target=target_of(device) if kind == "cpu" else Target(),
+        flushes=not device.single_fp_config & cl.device_fp_config.DENORM,
         caches=_caches(device) if kind == "cpu" else Caches(),
     )
     return replace(info, user_rates=user_rates.read(info.identity))

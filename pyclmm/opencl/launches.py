@@ -86,6 +86,7 @@ def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], ba
             ("ACC_TYPE", intermediate_type(copy.source_type, copy.target_type)),
             ("CONJ_A", 0),
             ("CONJ_B", 0),
+            ("REPRODUCIBLE", 0),  # of what is copied nothing is added
         ),
     )
     batch = copy.elements // max(1, rows * cols)

@@ -28,6 +28,7 @@ from .gemm import (
     dense_strides,
 )
 from .precision import checked
+from .reproducible import check_activation
 from .words import Casting
 
 TRANSPOSES = ("N", "T", "C")
@@ -216,6 +217,7 @@ def problem_of(
     layout: str = "NN",
     precision: str = "highest",
     stack: tuple[int, ...] = (),
+    reproducible: bool = False,
 ) -> GemmProblem:
     """The problem of dense matrices, M x K and K x N, each stored transposed if its letter of *layout* is T.
 
@@ -225,7 +227,8 @@ def problem_of(
         raise unknown_name("layout", layout, LAYOUTS)
     a = dense((*stack, m, k) if layout[0] == "N" else (*stack, k, m), dtype)
     b = dense((*stack, k, n) if layout[1] == "N" else (*stack, n, k), dtype)
-    return checked_gemm(a, b, trans_a=layout[0], trans_b=layout[1], precision=precision).problem
+    options: dict[str, Any] = {"precision": precision, "reproducible": reproducible}
+    return checked_gemm(a, b, trans_a=layout[0], trans_b=layout[1], **options).problem
 
 
 def checked_gemm(
@@ -241,6 +244,7 @@ def checked_gemm(
     alpha_is_zero: bool = False,
     out_is_copied: bool = False,
     precision: str = "highest",
+    reproducible: bool = False,
     host_align: int | None = None,
 ) -> Gemm:
     """Check a call and bring it into canonical form.
@@ -249,7 +253,8 @@ def checked_gemm(
     cannot address it. *host_align*: the alignment in bytes of the copies that the host makes of operands;
     None if the device makes them.
 
-    Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (names) and UnsupportedError
+    Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (names, and an activation that
+    cannot be *reproducible*) and UnsupportedError
     (dimensions over 2^31 - 2^16, strides that are not whole elements).
     """
     computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, out.dtype if out else None, casting)
@@ -266,7 +271,7 @@ def checked_gemm(
         raise _unfit(out.shape, shape, core_axes)
     new = replace(dense(shape, computed), align=MAX_ALIGN if host_align is None else host_align)
     target = _expanded(new if out is None else out, a, b)
-    builder = _Builder(computed, batch, casting, checked(precision), out_is_copied, host_align)
+    builder = _Builder(computed, batch, casting, checked(precision), reproducible, out_is_copied, host_align)
     builder.epilogue(epilogue or Epilogue(), a, b, full_shape, shape)
     return builder.build(ma, mb, _matrix(target, "out"), shape, alpha_is_zero)
 
@@ -280,6 +285,7 @@ class _Builder:
         batch: tuple[int, ...],
         casting: Casting,
         precision: str,
+        reproducible: bool,
         out_is_copied: bool,
         host_align: int | None,
     ) -> None:
@@ -288,6 +294,7 @@ class _Builder:
         self.batch = batch
         self.casting = casting
         self.precision = precision
+        self.reproducible = reproducible and computed.kind not in "biu"  # integers have the same bits anyway
         self.out_is_copied = out_is_copied
         self.on_host = host_align is not None
         self.copy_align = MAX_ALIGN if host_align is None else host_align
@@ -311,6 +318,8 @@ class _Builder:
             activation != "none" and (self.computed in dtypes.COMPLEX)
         ):
             raise DTypeError(f"activation {activation!r} needs a real float result, not {self.dtype}")
+        if self.reproducible:
+            check_activation(activation)
         self.activation = activation
         if given.c is not None:
             self._check_cast(given.c, "c")
@@ -369,6 +378,8 @@ class _Builder:
     def _writable(self, target: _Matrix) -> tuple[_Matrix, Copy | None]:
         """What the kernel writes: the user's out, or a dense temporary with the copy from it to out."""
         direct = target.has_unit_stride and dtypes.is_direct(target.type, self.computed)
+        if self.reproducible and self.computed in dtypes.COMPLEX:  # in B^T A^T the FMAs have another order
+            direct = direct and target.row_contiguous
         if direct and not self.out_is_copied:
             return target, None
         shape = (*target.batch_shape, target.rows, target.cols)
@@ -424,6 +435,7 @@ class _Builder:
             bias_stride=_bias_stride(bias),
             activation=self.activation,
             precision=self.precision,
+            reproducible=self.reproducible,
         )
 
 

@@ -119,6 +119,8 @@ class GemmProblem:
     bias_stride: int = 0
     activation: str = "none"
     precision: str = "highest"
+    reproducible: bool = False  # whether sums must be chains of FMAs over K in order; never for integers
+    soft_fma: bool = False  # whether the FMAs of these are computed by integers, for a device that flushes
 
     @cached_property
     def batch(self) -> int:
@@ -178,7 +180,10 @@ class GemmProblem:
         stack = f"{self.batch} x " if self.batch_shape else ""
         trans = ("T" if self.trans_a else "N") + ("T" if self.trans_b else "N")
         precision = "" if self.precision == "highest" else f' "{self.precision}"'
-        return f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} {trans}{precision}"
+        ordered = " reproducible" if self.reproducible else ""
+        return (
+            f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} {trans}{precision}{ordered}"
+        )
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ PROBLEM: Mapping[str, Check] = {
     "bias": one_of(*BIASES),
     "activation": one_of(*ACTIVATIONS),
     "precision": one_of(*PRECISIONS),
+    **dict.fromkeys(("reproducible", "soft_fma"), _boolean),
 }
 _tile = _integer(0, _MAX_TILE)
 _CONFIG: Mapping[str, Check] = {f.name: _tile for f in fields(TileConfig) if f.name != "options"}

@@ -22,6 +22,7 @@ from .tables import Table, key_of, tables_for
 # Workspace may take 1 / 4 of a device's memory, as much as OpenCL lets one buffer have on every device
 # (CL_DEVICE_MAX_MEM_ALLOC_SIZE).
 _MEMORY_PART = 4
+_NONE_FITS = "no configuration fits the device's limits"
 
 # "auto", a kernel's name, or a name with the configuration to use.
 KernelChoice = str | tuple[str, TileConfig]
@@ -55,10 +56,19 @@ class _Offers:
 
 def offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig] | str:
     """The configurations of *kernel* for *problem* on *device*, best first, or why it cannot compute it."""
-    reason = kernel.supports(problem, device)
-    if reason is not None:
+    reason = kernel.supports(problem, device) or (problem.reproducible and device.unfused(problem.acc_type))
+    if reason:
         return reason
-    return kernel.configs(problem, device) or "no configuration fits the device's limits"
+    found = kernel.configs(problem, device)
+    if not found and problem.reproducible:
+        return _disorder(kernel, problem, device)
+    return found or _NONE_FITS
+
+
+def _disorder(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str:
+    """Why *kernel* has no configuration whose sums are in order."""
+    reasons = (kernel.out_of_order(problem, config) for config in kernel.candidates(problem, device))
+    return next((reason for reason in reasons if reason), _NONE_FITS)
 
 
 def best(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> TileConfig | str:
@@ -159,6 +169,8 @@ def _requested(offers: _Offers, problem: GemmProblem, device: DeviceInfo, kernel
     if config is None:
         return Choice(family, configs[0])
     broken = family.violations(problem, config, device)
+    if problem.reproducible and not broken and (disorder := family.out_of_order(problem, config)):
+        broken = [f"it cannot be reproducible: it {disorder}"]
     if broken:
         raise ArgumentError(f"kernel {name!r} cannot use {config} on {device.name!r}: {'; '.join(broken)}")
     return Choice(family, config)

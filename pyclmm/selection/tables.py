@@ -107,8 +107,11 @@ def is_aligned(problem: GemmProblem) -> bool:
 
 
 def key_of(problem: GemmProblem) -> Key | None:
-    """The key of *problem*; None for stacks and for products in which M, N or K is 0."""
-    if problem.batch_shape or min(problem.m, problem.n, problem.k) < 1:
+    """The key of *problem*; None for stacks, products in which M, N or K is 0, and reproducible ones.
+
+    What was measured as the fastest may add its products in any order.
+    """
+    if problem.batch_shape or problem.reproducible or min(problem.m, problem.n, problem.k) < 1:
         return None
     return Key(
         problem.a_type,

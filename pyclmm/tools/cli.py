@@ -207,6 +207,7 @@ def selftest_command(device: str | None, quick: bool, report_file: Path | None) 
     console.print(f"{own.name} ({own.platform}, driver {own.driver_version})")
     console.print(selftest.table(tested))
     console.print()
+    console.print(selftest.digest_line(tested), soft_wrap=True)
     for line in selftest.notes(tested):
         console.print(line)
     _write(report_file, selftest.as_json(own, not quick, tested))

@@ -14,7 +14,9 @@ import pyopencl as cl
 
 from ..api import gemm
 from ..checks import reference
+from ..checks.fixed_products import PRODUCTS, digest, digests
 from ..checks.known_answers import Outcome, outcome, resized
+from ..errors import UnsupportedError
 from ..kernels import Kernel
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
@@ -152,6 +154,9 @@ LAWS = (
     Law("bias and activation", _epilogues),
 )
 INTERFACE = "NumPy interface"
+BITS = "bits of fixed products"
+_SHOWN = "float32 normal"  # the fixed product whose digest is printed
+_EVERY = 4  # --quick takes one fixed product of so many
 
 
 def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, full: bool) -> Found:
@@ -167,6 +172,29 @@ def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, full: bool) -> Found
         for case in law.cases(Setting(config, shape, full)):
             tally.add(case.problem, *_run(queue, kernel, config, case, device, rng))
     return tally.found()
+
+
+def check_bits(queue: cl.CommandQueue, kernel: Kernel, full: bool) -> Found:
+    """Fixed products by :func:`pyclmm.gemm` with ``reproducible=True``: their SHA-256 are in the package.
+
+    Raises the errors of gemm, but UnsupportedError only if *kernel* takes none of them.
+    """
+    tally = _Tally()
+    for product in PRODUCTS[:: 1 if full else _EVERY]:
+        try:
+            got = digest(product.on_device(gemm, kernel=kernel.name, queue=queue))
+        except UnsupportedError as error:
+            tally.refused = tally.refused or str(error)
+            continue
+        tally.cases += 1
+        if got != digests()[product.name] and tally.wrong is None:
+            tally.wrong = f"{product.name}: SHA-256 {got}, not {digests()[product.name]}"
+    return tally.found()
+
+
+def shown_digest() -> str:
+    """The product whose digest `pyclmm selftest` prints, with its digest in the package."""
+    return f"fixed product {_SHOWN!r}: SHA-256 {digests()[_SHOWN]}"
 
 
 def _shape(kernel: Kernel, device: DeviceInfo) -> Shape:

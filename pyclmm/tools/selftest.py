@@ -84,6 +84,8 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
         yield _judged(law.name, lambda law=law: laws.check(queue, kernel, law, full))  # type: ignore[misc]
     yield {"begins": laws.INTERFACE}
     yield _judged(laws.INTERFACE, lambda: laws.check_interface(queue, kernel))
+    yield {"begins": laws.BITS}
+    yield _judged(laws.BITS, lambda: laws.check_bits(queue, kernel, full))
 
 
 def _judged(law: str, check: Callable[[], laws.Found]) -> dict[str, Any]:
@@ -151,12 +153,20 @@ def table(tested: list[Tested]) -> Table:
         result.add_row(
             one.kernel,
             word,
-            f"{passed} of {len(laws.LAWS) + 1}",
+            f"{passed} of {len(laws.LAWS) + 2}",
             str(cases),
             f"{one.worst:.2g}",
             f"{one.seconds:.1f}",
         )
     return result
+
+
+def digest_line(tested: list[Tested]) -> str:
+    """The digest of a fixed product, and the kernels that gave every digest in the package."""
+    passed = [
+        one.kernel for one in tested if any(v.law == laws.BITS and v.verdict == PASSED for v in one.laws)
+    ]
+    return f"{laws.shown_digest()}, as in the package, by {', '.join(passed) or 'no kernel'}"
 
 
 def notes(tested: list[Tested]) -> list[str]:

@@ -8,7 +8,7 @@ each other.
 
 Except in dense cases, operands and result are views inside larger arrays, at odd offsets and with padded
 rows. What surrounds the result must not change. Under Oclgrind a test also fails if the simulator reports
-anything.
+anything. test_bits compares the bits of reproducible products.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
+from pyclmm.checks.fixed_products import PRODUCTS, FixedProduct, digest, digests
 from pyclmm.kernels import KERNELS, Kernel
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 
@@ -189,6 +190,27 @@ def test_exact(kernel: Kernel, dtype: str, case: Case) -> None:
         pytest.skip(str(error))
     queue().finish()
     np.testing.assert_array_equal(around.get(), expected)
+
+
+def offers() -> Iterator[Any]:
+    """Every pair of a kernel and a fixed product that some kernel for CPUs or all devices may offer."""
+    for kernel in KERNELS:
+        for product in PRODUCTS if not kernel.matrix_units else PRODUCTS[:1]:
+            m, n, _ = product.shape
+            if min(m, n) <= THIN.get(kernel.name, m):
+                yield pytest.param(kernel, product.dtype, product, id=f"{kernel.name}-{product.name}")
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "product"), [*offers()])
+def test_bits(kernel: Kernel, dtype: str, product: FixedProduct) -> None:
+    """Every kernel that offers reproducible products gives the digests in the package."""
+    for_cpu = OCLGRIND_LOG and kernel.name in FOR_CPUS
+    try:
+        with simulator.called_a_cpu() if for_cpu else nullcontext():
+            got = product.on_device(pyclmm.gemm, kernel=kernel.name, queue=queue())
+    except pyclmm.UnsupportedError as error:
+        pytest.skip(str(error))
+    assert digest(got) == digests()[product.name]
 
 
 def _expected(a: Array, b: Array, c: Array, bias: Array, epilogue: bool, relu: bool) -> Array:

@@ -69,6 +69,9 @@ EVERYWHERE = (
     r"is not thin",
     r"takes no shape like",
     r"needs an (NVIDIA|AMD|Intel) device",
+    # of reproducible products
+    r"adds products of real and of imaginary parts apart",
+    r"adds the elements of a vector at the end of each row",
 )
 
 IMPLEMENTATIONS = (

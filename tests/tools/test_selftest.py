@@ -24,7 +24,7 @@ from pyclmm.tools import cli, laws, selftest
 from tests.checks.test_selfcheck import WRONG, tamper
 
 DEVICE = device_info(default_device())
-LAW_NAMES = [*(law.name for law in laws.LAWS), laws.INTERFACE]
+LAW_NAMES = [*(law.name for law in laws.LAWS), laws.INTERFACE, laws.BITS]
 
 # Faults in the children: the compiler aborts on tiled, launches of naive never end, flat leaves out a
 # product, and builds of sequential fail with a log that names user, host and paths.

@@ -62,7 +62,8 @@ class Matvec(Kernel):
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         size = dtype_of(problem.acc_type).itemsize
         config = TileConfig(bn=_SUM_BYTES // size, vec=device.vector_bits // 8 // real_size(problem))
-        config = replace(config, split_k=_split_k(problem, config, device))
+        ranges = 1 if problem.reproducible else _split_k(problem, config, device)
+        config = replace(config, split_k=ranges)
         return [] if self.violations(problem, config, device) else [config]
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
@@ -72,6 +73,13 @@ class Matvec(Kernel):
         if config.bn * planes(problem) % config.vec or config.split_k < 1:
             reasons.append(f"BN reals must be a multiple of VEC, SPLIT_K at least 1: {config}")
         return reasons + config.violations(device, (1,), config.bn * sum_size(problem))
+
+    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
+        if planes(problem) > 1:
+            return "adds products of real and of imaginary parts apart"
+        if _by_rows(problem):
+            return "adds the elements of a vector at the end of each row"
+        return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         split_k, length = config.split_k, max(problem.m, problem.n)

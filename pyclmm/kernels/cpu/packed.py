@@ -81,6 +81,10 @@ class Packed(Kernel):
         local_bytes = config.bm * config.bn * sum_size(problem) if config.split_k == 1 else 0
         return reasons + config.violations(device, (1,), local_bytes)
 
+    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
+        """Sums are carried from one block of K into the next."""
+        return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
+
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         return _Builder(problem, config, device).work()
 

@@ -22,6 +22,9 @@ from .partial_sums import PartialSums
 # 32 (Neon) or 16 (SSE) of 128 bits. For Neon, compilers read numbers of A ahead, so that more than four rows
 # spill (docs/kernels/packed.md).
 _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: ((4, 3), (4, 2))}
+# The same for complex numbers summed in order, whose real and imaginary parts of A share their sums: twice as
+# many rows, as far as the registers hold the second row of B too.
+_ORDERED_COMPLEX_TILES = {512: ((16, 2),), 256: ((8, 2),), 128: ((4, 2),)}
 _NARROW_TILES = {512: (8, 1), 256: (8, 1), 128: (4, 1)}  # where one vector covers a row of out
 _LATER_TILE = 0.05  # a later tile of the list counts as slower by this, if nothing else tells them apart
 _PANELS_BYTES = 16 << 20  # of A's panels for each compute unit: docs/kernels/packed.md
@@ -49,8 +52,10 @@ def real_size(problem: GemmProblem) -> int:
 
 
 def sum_size(problem: GemmProblem) -> int:
-    """Bytes of an element's sums. A complex element has four real sums until it is stored."""
-    return real_size(problem) * planes(problem) ** 2
+    """Bytes of an element's sums. A complex element has four real sums until it is stored, or two if they
+    must be in order.
+    """
+    return real_size(problem) * planes(problem) ** (1 if problem.reproducible else 2)
 
 
 def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
@@ -60,7 +65,7 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     bits = device.vector_bits
     reals = planes(problem)
     lanes = bits // 8 // real_size(problem)
-    found = _REGISTER_TILES[bits]
+    found = (_ORDERED_COMPLEX_TILES if problem.reproducible and reals == 2 else _REGISTER_TILES)[bits]
     if problem.n * reals <= lanes:
         found = (_NARROW_TILES[bits], *found)
     tiles = [
@@ -238,7 +243,7 @@ def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part
     """Macro-tiles; smaller than BM x BN if that keeps more compute units busy. Of *part*, or of all rows."""
     part = part or Part(0, problem.m, 0, problem.batch)
     wanted = _groups_wanted(part.entries, device)
-    if _long_k(problem) or _streams(problem, config, device):
+    if _long_k(problem) or (_streams(problem, config, device) and not problem.reproducible):
         wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # split-K gives the other work-groups
     columns = -(-problem.n // config.bn)
     tallest = min(config.bm, 2 * config.tm) if stores_most(problem, device) else config.bm
@@ -264,11 +269,14 @@ def stores_most(problem: GemmProblem, device: DeviceInfo) -> bool:
 
 
 def _long_k(problem: GemmProblem) -> bool:
-    return problem.k >= _LONG_K * max(problem.m, problem.n)
+    """Whether K is split before macro-tiles get smaller."""
+    return problem.k >= _LONG_K * max(problem.m, problem.n) and not problem.reproducible
 
 
 def split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     """The number of ranges of K: more than 1 where there are fewer macro-tiles than work-groups wanted."""
+    if problem.reproducible:
+        return 1
     found = cut(problem, config, device)
     lacking = _groups_wanted(problem.batch, device) // (found.rows * found.columns)
     return max(1, min(lacking, problem.k // _SPLIT_K))

@@ -92,6 +92,19 @@ _ROWS = {
         (16, 16, 32, 16, 16, 4, 4, 3, 8): 0.95,
     },
 }
+# For sums in order, which slices and split-K do not give: small tiles without slices, so that small products
+# fill the device. Not measured; what waves.py says of them.
+_IN_ORDER = {
+    4: {
+        (64, 64, 16, 32, 32, 4, 8, 4, 1, 1): 1.0,
+        (32, 64, 16, 16, 32, 4, 4, 4, 1, 1): 1.0,
+        (32, 32, 32, 16, 32, 4, 4, 4, 1, 1): 1.0,
+    },
+    8: {
+        (32, 64, 16, 32, 32, 4, 8, 4, 1, 1): 1.0,
+        (32, 32, 16, 16, 32, 4, 4, 4, 1, 1): 1.0,
+    },
+}
 _SMALL = 1 << 28  # multiply-adds: 10 us of an H200. Larger products do not get these configurations
 _MOST_ROWS = 65535  # work-groups in dimension 1, where they are counted in tiles of BM rows: NVIDIA's limit
 
@@ -99,28 +112,34 @@ _MOST_ROWS = 65535  # work-groups in dimension 1, where they are counted in tile
 _CROWDED = ((64, 64, 16, 8, 8), (64, 128, 16, 8, 16))
 
 
-@lru_cache(maxsize=8)
-def _listed(acc_type: str) -> dict[TileConfig, float]:
-    """Every configuration of the family for accumulators of this type, and its factor."""
+@lru_cache(maxsize=16)
+def _listed(acc_type: str, in_order: bool) -> dict[TileConfig, float]:
+    """Every configuration of the family for accumulators of this type, and its factor.
+
+    *in_order*: for reproducible sums. Those with slices are there too, and are left out later with a reason.
+    """
     itemsize = dtype_of(acc_type).itemsize
     widest = 1 if acc_type in COMPLEX else 16 // itemsize
+    split_k = 1 if in_order else 0  # 0: waves.py chooses
     found: dict[TileConfig, float] = {}
-    for (bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices, fetch_b), slower in _ASYNC.get(itemsize, {}).items():
+    asynchronous = _ASYNC.get(itemsize, {}) | (_IN_ORDER.get(itemsize, {}) if in_order else {})
+    for (bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices, fetch_b), slower in asynchronous.items():
         options = {"fetch_b": abs(fetch_b), "held": 0, "slices": k_slices}
         vec = 1 if fetch_b < 0 else widest
-        found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec, stages, 0, options)] = slower
+        found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec, stages, split_k, options)] = slower
     for (bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices), slower in _ROWS.get(itemsize, {}).items():
         options = {"along": 1, "fetch_b": 1, "held": 0, "rows": 1, "slices": k_slices}
         found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, widest, stages, 1, options)] = slower
     for (bm, bn, bk, sgm, sgn, tm, tn, k_slices, vec), slower in _HELD[itemsize].items():
         options = {"fetch_b": 0, "held": 1, "slices": k_slices}
-        found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec or widest, 2, 0, options)] = slower
+        found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec or widest, 2, split_k, options)] = slower
     return found
 
 
 def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
     small = problem.batch * problem.m * problem.n * problem.k <= _SMALL
-    return (c for c in _listed(problem.acc_type) if small or not by_rows(c))
+    listed = _listed(problem.acc_type, problem.reproducible)
+    return (c for c in listed if small or not by_rows(c))
 
 
 class Register(Kernel):
@@ -146,7 +165,7 @@ class Register(Kernel):
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         tiling, launch = Tiling(problem, config, device), device.rates.launch
-        slower = _listed(problem.acc_type).get(config, 1.0)
+        slower = _listed(problem.acc_type, problem.reproducible).get(config, 1.0)
         return launch + slower * (tiling.seconds(tiling.tile_ranges()) - launch)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
@@ -161,6 +180,11 @@ class Register(Kernel):
         reasons += config.violations(device, (work_items(config),), nbytes, device.static_local_bytes)
         too_many = device.too_many_steps(problem.k // config.bk)
         return [*reasons, too_many] if too_many else reasons
+
+    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
+        if slices(config) > 1:
+            return f"adds the sums of {slices(config)} slices of K"
+        return None if config.split_k == 1 else "adds the sums of ranges of K"
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
         """Small problems use split-K only if the configuration says so."""

@@ -29,6 +29,9 @@ _WIDEST = 8  # the longest thin side
 # (lanes, teams, depth). WALK: the big operand is stored across K; DOT: it is stored along K.
 _WALK = ((8, 16, 4), (8, 32, 4), (8, 64, 4), (8, 64, 6), (4, 128, 4), (4, 4, 2), (1, 1, 1))
 _WALK_ELEMENTS = ((32, 16, 8), *_WALK)  # where an access is one element
+# The same where every sum must be in order, so that no two work-items share K.
+_WALK_IN_ORDER = ((32, 1, 8), (64, 1, 8), (128, 1, 8), (32, 1, 4), (1, 1, 1))
+_DOT_IN_ORDER = ((1, 32, 1), (1, 64, 1), (1, 128, 1), (1, 1, 1))
 _DOT = ((64, 4, 2), (32, 2, 2), (4, 1, 1), (1, 1, 1))
 
 
@@ -52,7 +55,7 @@ class Thin(Kernel):
         found = [
             TileConfig(
                 vec=_widest(problem),
-                split_k=0,
+                split_k=1 if problem.reproducible else 0,
                 options=(("depth", depth), ("lanes", lanes), ("teams", teams)),
             )
             for lanes, teams, depth in _shapes(problem)
@@ -73,6 +76,14 @@ class Thin(Kernel):
         reasons = config.violations(device, (_items(config),), nbytes)
         too_many = device.too_many_steps(_steps(problem, config) * depth)
         return [*reasons, too_many] if too_many else reasons
+
+    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
+        """Work-items may share the rows and columns, but not K."""
+        along = _along_k(problem)
+        sharing = config.option("lanes" if along else "teams")
+        if sharing > 1:
+            return f"adds the sums of {sharing} work-items, which share K"
+        return None if config.split_k == 1 else "adds the sums of ranges of K"
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
         """Small problems use split-K only if the configuration says so."""
@@ -141,6 +152,8 @@ def _access(problem: GemmProblem, config: TileConfig) -> int:
 
 def _shapes(problem: GemmProblem) -> tuple[tuple[int, int, int], ...]:
     """Lanes, teams and depth of the configurations. Many sums leave no registers for a depth over 4."""
+    if problem.reproducible:
+        return _DOT_IN_ORDER if _along_k(problem) else _WALK_IN_ORDER
     if _along_k(problem):
         return _DOT
     if _access(problem, TileConfig(vec=_widest(problem))) == 1:

@@ -51,6 +51,10 @@ class Unit:
         return 128 // self.nbytes
 
 
+# Whether mma.sync of float64 was seen to be FMAs over K in order, each rounded to nearest. No manual says it;
+# benchmarks/reproducible_units.py sees it. True lets both families offer reproducible sums.
+DOUBLE_IN_ORDER = False
+
 FLOAT16 = BFLOAT16 = Unit(2)
 TF32 = Unit(4)
 FLOAT64 = Unit(8)

@@ -8,6 +8,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, gemm_args, too_long
+from . import matrix_units
 from .matrix_units import compute_capability
 from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring
@@ -79,6 +80,11 @@ class MmaDouble(Kernel):
                     return [f"{items} work-items do not fill tiles of {lines}: {config}"]
         needed = 8 * config.stages * _stage_elements(config)
         return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)
+
+    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
+        if not matrix_units.DOUBLE_IN_ORDER:
+            return super().out_of_order(problem, config)
+        return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         chunks = (chunk(problem.a_align), chunk(problem.b_align))

@@ -26,6 +26,7 @@ from ..interface import (
     too_long,
 )
 from ..split_k import GROUP, PartialSums, TileRange
+from . import matrix_units
 from .matrix_units import (
     COPY_ENGINE,
     FLOAT64,
@@ -134,6 +135,13 @@ class MmaDoubleBulk(Kernel):
         if c.stages < 2 or needed > local_bytes(device):
             return [f"{c.stages} stages take {needed} bytes of local memory: use 2 or more that fit"]
         return c.violations(device, (work_items(c),), 0)
+
+    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
+        if not matrix_units.DOUBLE_IN_ORDER:
+            return super().out_of_order(problem, config)
+        if slices(config) > 1:
+            return f"adds the sums of {slices(config)} slices of K"
+        return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         operands = Operands.of(problem, FLOAT64)

@@ -20,6 +20,7 @@ class Flat(Kernel):
     summary = "1-D NDRange in work-groups of 256: row = id / N, column = id % N"
     automatic = False
     risky = False
+    in_order = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types) or device.too_many_steps(problem.k)

@@ -21,6 +21,7 @@ class Naive(Kernel):
     name = "naive"
     summary = "one work-item for each element of the result, 2-D NDRange"
     risky = False
+    in_order = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types) or device.too_many_steps(problem.k)

@@ -19,6 +19,7 @@ class Sequential(Kernel):
     summary = "the triple loop in a single work-item, summed in float64 where the device has it"
     automatic = False
     risky = False
+    in_order = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types) or device.too_many_steps(problem.m * problem.n * problem.k)
@@ -34,7 +35,8 @@ class Sequential(Kernel):
         return []
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        wide = {"float32": "float64", "complex64": "complex128"} if device.has_fp64 else {}
+        wide = {"float32": "float64", "complex64": "complex128"}
+        wide = {} if problem.reproducible or not device.has_fp64 else wide
         acc_type = wide.get(problem.acc_type, problem.acc_type)
         return Work(
             (

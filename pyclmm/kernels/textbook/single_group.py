@@ -20,6 +20,7 @@ class SingleGroup(Kernel):
     summary = "the whole product in one work-group of M x N work-items"
     automatic = False
     risky = False
+    in_order = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         items = problem.m * problem.n

@@ -24,6 +24,7 @@ class Tiled(Kernel):
     name = "tiled"
     summary = "TW x TW tiles of A and B in local memory, one element for each work-item"
     risky = False
+    in_order = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return device.missing_type(problem.types) or device.too_many_steps(problem.k)

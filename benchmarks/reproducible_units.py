@@ -1,0 +1,63 @@
+"""Whether NVIDIA's matrix units for float64 are fused multiply-adds over K in order.
+
+    python benchmarks/reproducible_units.py
+
+Runs every fixed product of float64, and hard ones of its own, by `mma_double` with each instruction and by
+`mma_double_bulk`, and compares the bits with the host's. If all are the same, DOUBLE_IN_ORDER of
+pyclmm/kernels/nvidia/matrix_units.py can be True.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+os.environ["PYCLMM_SELFCHECK"] = "off"  # it would refuse a unit before its bits are counted
+
+import pyclmm
+from pyclmm.checks.fixed_products import DATA, FixedProduct
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.config import TileConfig
+from pyclmm.kernels.device import DeviceInfo
+from pyclmm.kernels.nvidia import matrix_units
+from pyclmm.opencl.devices import device_info, find_device
+from pyclmm.problem.canonical import problem_of
+
+SHAPE = (70, 66, 333)
+MMA_K = (4, 8, 16)
+
+
+def configs(name: str, device: DeviceInfo) -> Iterator[TileConfig]:
+    """Configurations without split-K and slices, with every instruction."""
+    problem = problem_of(*SHAPE, np.dtype("float64"), reproducible=True)
+    first, *_ = kernel_named(name).configs(problem, device)
+    if name == "mma_double":
+        yield from (replace(first, options={**dict(first.options), "mma_k": k}) for k in MMA_K)
+    else:
+        yield first
+
+
+def main() -> None:
+    matrix_units.DOUBLE_IN_ORDER = True
+    device = find_device("nvidia")
+    print(device.name, device.driver_version)
+    wrong = 0
+    for name in ("mma_double", "mma_double_bulk"):
+        for config in configs(name, device_info(device)):
+            for data in DATA:
+                product = FixedProduct(f"unit {data}", "float64", SHAPE, data)
+                got = product.on_device(pyclmm.gemm, kernel=(name, config), device=device)
+                want = product.on_host()
+                other = int(np.sum((got.view(np.uint64) != want.view(np.uint64)) & ~np.isnan(want)))
+                wrong += other
+                print(f"{name} {config}: {data}: {other} of {want.size} elements have other bits", flush=True)
+    print(
+        "in order: DOUBLE_IN_ORDER can be True" if wrong == 0 else "not in order: DOUBLE_IN_ORDER stays False"
+    )
+
+
+if __name__ == "__main__":
+    main()
