@@ -1,0 +1,1 @@
+"""A multilayer perceptron that learns digits, trained on any OpenCL device by pyclmm: `python -m examples.mlp`."""
