@@ -1,1 +1,1 @@
-"""A multilayer perceptron that learns digits, trained on any OpenCL device by pyclmm: `python -m examples.mlp`."""
+"""A multilayer perceptron trained on digits, on any OpenCL device: `python -m examples.mlp`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from pyopencl.array import Array
 Sizes = tuple[int, ...]  # inputs, each hidden layer, classes: (784, h, h, h, 10)
 
 
-class FusedRefused(Exception):  # noqa: N818: it names what happened, and `layers` is used then
+class FusedRefused(Exception):  # noqa: N818
     """`fused` cannot run here. *reason* says why; `layers` computes the same."""
 
     def __init__(self, reason: str) -> None:
@@ -84,6 +85,6 @@ class Model(Protocol):
 def initial(sizes: Sizes, seed: int) -> Parameters:
     """He's initialisation: normal weights of variance 2 / inputs, biases 0. One *seed* gives one start."""
     rng = np.random.Generator(np.random.PCG64(seed))
-    pairs = list(zip(sizes, sizes[1:], strict=False))
+    pairs = list(pairwise(sizes))
     weights = [(rng.standard_normal(pair) * np.sqrt(2 / pair[0])).astype(np.float32) for pair in pairs]
     return Parameters(weights, [np.zeros(outputs, np.float32) for _, outputs in pairs])
