@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +65,7 @@ def save(path: Path, saved: Saved) -> None:
 def load(path: Path) -> Saved:
     """Read what :func:`save` wrote. Raises CheckpointError for any other file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         return _saved(arrays)
     except OSError as error:
@@ -80,15 +80,16 @@ def agreed(saved: Settings, given: dict[str, object]) -> Settings:
     """The saved settings. Raises CheckpointError if one was *given* that differs."""
     for name, value in given.items():
         was = getattr(saved, name)
-        if value != was:
-            what = (
-                "these pictures are not those that"
-                if name == "data"
-                else f"--{name.replace('_', '-')} {value} is"
+        if value == was:
+            continue
+        if name == "data":
+            raise CheckpointError(
+                "--resume: the file was trained on other pictures; pass the --data that it was trained on"
             )
-            told = " it was trained on" if name == "data" else f" not {was}, with which it was trained"
-            raise CheckpointError(f"--resume: {what}{told}; leave the option out, or train anew")
-    return replace(saved)
+        raise CheckpointError(
+            f"--resume: the file was trained with {name} {was}, and {value} is given; leave that option out"
+        )
+    return saved
 
 
 def _saved(arrays: dict[str, np.ndarray]) -> Saved:

@@ -41,9 +41,8 @@ def _curves(figure: Any, saved: Saved) -> None:
 def _mistakes(figure: Any, data: Data, found: NDArray[np.int32]) -> None:
     """The first mistakes, each with its label and what the model took it for."""
     wrong = np.flatnonzero(found != data.unseen.labels)
-    figure.suptitle(
-        f"{len(wrong)} of {len(found)} unseen pictures are wrong: label, and what it was taken for"
-    )
+    title = f"{len(wrong)} of {len(found)} unseen pictures are wrong\neach: its label, what it was taken for"
+    figure.suptitle(title, fontsize=10)
     for axes, index in zip(figure.subplots(_ROWS, _COLUMNS).flat, [*wrong, *[None] * 99], strict=False):
         axes.set_axis_off()
         if index is not None:
