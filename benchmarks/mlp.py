@@ -3,7 +3,7 @@
     python -m benchmarks.mlp [--hidden 128 1024] [--device NAME] [--json FILE] [--plot FILE] [--limit SECONDS]
 
 The perceptron is 784-h-h-h-10 with batches of 32. Sides: `layers` with float32 and, on a GPU, float16
-operands; `fused` where it can run; PyTorch eager, compiled (torch.compile with max-autotune and autocast, as in
+operands; `fused` where it can run; PyTorch eager, compiled (torch.compile, max-autotune, autocast, as in
 cuda-mnist), and with the whole step in one CUDA graph. All have the pictures on the device and read batches
 there, by their indexes. A sample is the wall time of many steps until the device is idle, divided by their
 number. Each round runs every side, beginning with another one; a side's time is the median of its rounds.

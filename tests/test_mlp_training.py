@@ -17,7 +17,9 @@ from examples.mlp import __main__ as program
 from examples.mlp import checkpoint, compare, data, plots
 from examples.mlp.checkpoint import CheckpointError, Settings
 from examples.mlp.data import Data, DataError, Pictures
+from examples.mlp.device import Kernels, Shuffle
 from examples.mlp.model import FusedRefused, initial
+from examples.mlp.reference import Reference
 from examples.mlp.train import Trainer, new_model
 
 ROOT = Path(__file__).parents[1]
@@ -298,3 +300,28 @@ def test_the_digest_tells_pictures_apart():
     one, other = some_data(40), some_data(45)
     changed = Data("x", (6, 5), replace(one.learnt, labels=one.learnt.labels[::-1].copy()), one.unseen)
     assert len({one.digest, other.digest, changed.digest}) == 3
+
+
+# MNIST itself, where its test files lie beside the repository
+
+MNIST = next((p / "shared/data/mnist" for p in ROOT.parents if (p / "shared/data/mnist").is_dir()), None)
+
+
+@pytest.mark.skipif(MNIST is None, reason="shared/data/mnist is not beside the repository")
+def test_mnist_is_learnt(queue):
+    """From its test files alone: 8,000 to learn from. The first 100 losses are the reference's."""
+    some = data.load(MNIST)
+    assert (len(some.learnt), len(some.unseen)) == (8000, 2000)
+    trainer = Trainer(queue, Settings(mode="layers"), some)
+    reference = Reference(trainer.begin, learning_rate=trainer.settings.learning_rate)
+    order = Shuffle(Kernels(queue), 8000, trainer.settings.seed).epoch(1).get()
+    expected = [reference.step(*some_rows(some, order[at : at + 32])) for at in range(0, 3200, 32)]
+    trainer.epoch()
+    assert np.abs(trainer.last_losses()[:100] / expected - 1).max() < 1e-4
+    while len(trainer.losses) < 6:
+        trainer.epoch()
+    assert trainer.accuracies[-1] >= 0.95
+
+
+def some_rows(some, rows):
+    return some.learnt.images[rows], some.learnt.labels[rows]

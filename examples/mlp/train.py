@@ -103,9 +103,14 @@ class Trainer:
             self._queue.finish()
             seconds.append((time.perf_counter() - start) / steps)
             moved((first + steps) / self.steps)
-        self.losses.append(float(self._losses.get().astype(np.float64).mean()))
+        self.losses.append(float(self.last_losses().mean()))
         self.accuracies.append(self.accuracy())
         return Epoch(number, self.losses[-1], self.accuracies[-1], statistics.median(seconds))
+
+    def last_losses(self) -> NDArray[np.float64]:
+        """The loss of each step of the last epoch."""
+        losses: NDArray[np.float64] = self._losses.get().astype(np.float64)
+        return losses
 
     def predicted(self) -> NDArray[np.int32]:
         """The class that the model finds for each unseen picture."""
