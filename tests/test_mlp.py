@@ -6,11 +6,12 @@ import ast
 from pathlib import Path
 
 import numpy as np
+import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from examples.mlp.device import Kernels, Shuffle
+from examples.mlp.device import Kernels, Shuffle, padded
 from examples.mlp.layers import Layers
 from examples.mlp.model import initial
 from examples.mlp.reference import Reference
@@ -227,3 +228,25 @@ def test_one_seed_gives_one_start():
     assert not np.array_equal(one.weights[0], other.weights[0])
     assert one.weights[0].std() == pytest.approx(np.sqrt(2 / 50), rel=0.05)
     assert one.sizes == (50, 40, 10)
+
+
+@pytest.mark.parametrize("tile", [(1, 1), (4, 8), (2, 3)])
+def test_the_backward_kernel_with_work_groups_of_a_gpu(queue, tile):
+    """Rows are divided among work-items there, and their sums meet in local memory."""
+    kernels, rng = Kernels(queue), np.random.default_rng(2)
+    batch, columns, rate = 13, 300, 0.25
+    h, d = (rng.integers(-4, 5, (2, batch, columns)).astype(np.float32) for _ in range(2))
+    bias = rng.integers(-4, 5, columns).astype(np.float32)
+    on_device = [cla.to_device(queue, x) for x in (h, d, bias)]
+    local = cl.LocalMemory(tile[0] * tile[1] * kernels.columns * 4)
+    numbers = np.int64(batch * columns), np.int32(batch), np.int32(columns)
+    h_dev, d_dev, bias_dev = (x.data for x in on_device)
+    backward = kernels.new("backward")
+    for index, arg in enumerate((h_dev, d_dev, *numbers, bias_dev, np.float32(rate), local)):
+        backward.set_arg(index, arg)
+    items = padded(-(-columns // kernels.columns), tile[0])
+    cl.enqueue_nd_range_kernel(queue, backward, (items, tile[1]), tile)
+    expected = d.copy()
+    expected[1] = np.where(h[1] > 0, d[1], 0)
+    assert np.array_equal(on_device[1].get(), expected)
+    assert np.array_equal(on_device[2].get(), bias - rate * expected[1].sum(axis=0))
