@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MODULES = ("examples.demo", "tests.conformance", "tests.campaigns.seeded_faults")
+MODULES = ("examples.demo", "examples.mlp", "tests.conformance", "tests.campaigns.seeded_faults")
 FILES = [
     str(path.relative_to(ROOT))
     for folder in ("benchmarks", "docs", "examples", "tests/campaigns")

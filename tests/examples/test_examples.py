@@ -42,9 +42,3 @@ def test_examples_assert_what_they_show(script):
     text = script.read_text(encoding="utf-8")
     assert "assert " in text
     assert text.startswith('"""')
-
-
-def test_mnist_reports_a_folder_without_files(tmp_path):
-    done = run(FOLDER / "mnist.py", str(tmp_path))
-    assert done.returncode != 0
-    assert "cannot read" in done.stderr.splitlines()[-1]
