@@ -27,6 +27,8 @@
  * coherent, 1, volatile loads pass the first cache, 2, the same by PTX; MEET 0, a counter, 1, the same by PTX, 2, a
  * flag for each work-group; CLOCKS 1: times the parts of a step.
  */
+#include "occupancy.cl"
+
 #define LANES (PICTURES / VB)
 #define SLICES (LOCAL > LANES ? LOCAL / LANES : 1)
 #define HIDDEN (LAYERS - 1)
@@ -174,75 +176,14 @@ INLINE __global float *place_of_x(const Work *work, const int step)
 #define MY_LAST_BIAS (MY_LAST + OUTPUTS * pitches[HIDDEN])
 #define MY_LAST_D (MY_LAST + LAST_D_AT)
 
-/* ---- the two sums ---- */
+/* ---- the sums: multiply, sum_of_slices, update, update_bias ---- */
 
-/* partial[slice][j][b] = sum over the k of a slice of x[k][b] w[j][k]. A slice takes VW neighbouring k, skips those of
- * the other slices, takes VW again. */
-INLINE void multiply(
-    const int columns, __local float *partial, const __global float *x, const HELD float *w, const int depth)
-{
-  for (int unit = get_local_id(0); unit < SLICES * LANES; unit += LOCAL) {
-    const int slice = unit / LANES, b = unit % LANES * VB;
-    pictures_t sum[MOST_COLUMNS];
-    UNROLL for (int j = 0; j < columns; ++j) sum[j] = 0;
-    for (int first = slice * VW; first < depth; first += SLICES * VW * IN_FLIGHT) {
-      pictures_t values[IN_FLIGHT][VW];
-      UNROLL for (int u = 0; u < IN_FLIGHT; ++u) {
-        const int k = first + u * SLICES * VW;
-        if (u == 0 || k < depth)
-          UNROLL for (int i = 0; i < VW; ++i) values[u][i] = LOAD(VB, x + (k + i) * PICTURES + b);
-      }
-      UNROLL for (int u = 0; u < IN_FLIGHT; ++u) {
-        const int k = first + u * SLICES * VW;
-        if (u == 0 || k < depth)
-          UNROLL for (int j = 0; j < columns; ++j) {
-            const weights_t some = *(const HELD weights_t *)(w + j * depth + k);
-            UNROLL for (int i = 0; i < VW; ++i) sum[j] += values[u][i] * ((const float *)&some)[i];
-          }
-      }
-    }
-    UNROLL for (int j = 0; j < columns; ++j)
-      *(__local pictures_t *)(partial + (slice * columns + j) * PICTURES + b) = sum[j];
-  }
-}
-
-/* Adds the slices, always in the same order. */
-INLINE float sum_of_slices(const __local float *partial, const int columns, const int j, const int b)
-{
-  float sum = 0;
-  UNROLL for (int slice = 0; slice < SLICES; ++slice) sum += partial[(slice * columns + j) * PICTURES + b];
-  return sum;
-}
-
-/* w[j][k] -= rate * sum over b of x[b][k] y[j][b]. */
-INLINE void update(const int columns, HELD float *w, const __global float *x, const HELD float *y, const int depth,
-    const float rate)
-{
-  for (int k = get_local_id(0) * VK; k < depth; k += LOCAL * VK) {
-    inputs_t sum[MOST_COLUMNS];
-    UNROLL for (int j = 0; j < columns; ++j) sum[j] = 0;
-    for (int first = 0; first < PICTURES; first += ROW_LOADS) {
-      inputs_t values[ROW_LOADS];
-      UNROLL for (int u = 0; u < ROW_LOADS; ++u) values[u] = LOAD(VK, x + (first + u) * depth + k);
-      UNROLL for (int u = 0; u < ROW_LOADS; ++u)
-        UNROLL for (int j = 0; j < columns; ++j) sum[j] += values[u] * y[j * PICTURES + first + u];
-    }
-    UNROLL for (int j = 0; j < columns; ++j) {
-      HELD inputs_t *const weights = (HELD inputs_t *)(w + j * depth + k);
-      *weights -= rate * sum[j];
-    }
-  }
-}
-
-/* bias[j] -= rate * sum over b of y[j][b], by the last work-items, which have the least to do in `update`. */
-INLINE void update_bias(const int columns, HELD float *bias, const HELD float *y, const float rate)
-{
-  for (int j = LOCAL - 1 - (int)get_local_id(0); j < columns; j += LOCAL) {
-    float sum = 0;
-    for (int b = 0; b < PICTURES; ++b) sum += y[j * PICTURES + b];
-    bias[j] -= rate * sum;
-  }
-}
+#define COLUMNS TILE
+#define SUM(name) name##_tile
+#include "fused_sums.cl"
+#define COLUMNS OUTPUTS
+#define SUM(name) name##_last
+#include "fused_sums.cl"
 
 /* ---- a step ---- */
 
@@ -263,11 +204,11 @@ INLINE void forward(Work *work, const int layer, const __global float *x)
   const int pitch = pitches[layer + 1];
   FOR_MY_TILES(tile, layer) {
     SYNC();
-    multiply(TILE, work->partial, x, MY_COLUMNS(layer, tile), pitches[layer]);
+    multiply_tile(work->partial, x, MY_COLUMNS(layer, tile), pitches[layer]);
     SYNC();
     for (int at = get_local_id(0); at < TILE * PICTURES; at += LOCAL) {
       const int j = at / PICTURES, b = at % PICTURES;
-      const float z = sum_of_slices(work->partial, TILE, j, b) + MY_BIAS(layer, tile)[j];
+      const float z = sum_of_slices_tile(work->partial, j, b) + MY_BIAS(layer, tile)[j];
       publish(place_of_a(work, layer), pitch, MY_A(layer, tile), tile, j, b, fmax(z, 0.0f));
     }
   }
@@ -279,25 +220,23 @@ INLINE void output(Work *work, const __local int *labels, __local float *loss)
 {
   HELD float *const d = MY_LAST_D;
   SYNC();
-  multiply(OUTPUTS, work->partial, place_of_a(work, HIDDEN - 1), MY_LAST, pitches[HIDDEN]);
+  multiply_last(work->partial, place_of_a(work, HIDDEN - 1), MY_LAST, pitches[HIDDEN]);
   SYNC();
   for (int at = get_local_id(0); at < OUTPUTS * PICTURES; at += LOCAL) {
     const int i = at / PICTURES, b = at % PICTURES;
-    d[at] = sum_of_slices(work->partial, OUTPUTS, i, b) + MY_LAST_BIAS[i];
+    d[at] = sum_of_slices_last(work->partial, i, b) + MY_LAST_BIAS[i];
   }
   SYNC();
   for (int b = get_local_id(0); b < PICTURES; b += LOCAL) {
-    float most = d[b], sum = 0, power[OUTPUTS];
-    UNROLL for (int i = 1; i < OUTPUTS; ++i) most = fmax(most, d[i * PICTURES + b]);
-    UNROLL for (int i = 0; i < OUTPUTS; ++i) {
-      power[i] = exp(d[i * PICTURES + b] - most);
-      sum += power[i];
-    }
     const int real = b < BATCH, label = real ? labels[b] : 0;
-    loss[b] = real ? log(sum) + most - d[label * PICTURES + b] : 0;
+    const float logit = d[label * PICTURES + b];
+    float most = d[b], sum = 0;
+    for (int i = 1; i < OUTPUTS; ++i) most = fmax(most, d[i * PICTURES + b]);
+    for (int i = 0; i < OUTPUTS; ++i) sum += d[i * PICTURES + b] = exp(d[i * PICTURES + b] - most);
+    loss[b] = real ? log(sum) + most - logit : 0;
     const float scale = real ? 1 / sum : 0;
-    UNROLL for (int i = 0; i < OUTPUTS; ++i)
-      d[i * PICTURES + b] = power[i] * scale - (real && i == label ? 1.0f : 0.0f);
+    for (int i = 0; i < OUTPUTS; ++i)
+      d[i * PICTURES + b] = d[i * PICTURES + b] * scale - (real && i == label ? 1.0f : 0.0f);
   }
   SYNC();
 }
@@ -323,11 +262,11 @@ INLINE void backward(Work *work, const int layer)
   const int pitch = pitches[layer + 1];
   FOR_MY_TILES(tile, layer) {
     SYNC();
-    multiply(TILE, work->partial, place_of_d(work, layer + 1), MY_ROWS(layer + 1, tile), pitches[layer + 2]);
+    multiply_tile(work->partial, place_of_d(work, layer + 1), MY_ROWS(layer + 1, tile), pitches[layer + 2]);
     SYNC();
     for (int at = get_local_id(0); at < TILE * PICTURES; at += LOCAL) {
       const int j = at / PICTURES, b = at % PICTURES;
-      const float sum = sum_of_slices(work->partial, TILE, j, b);
+      const float sum = sum_of_slices_tile(work->partial, j, b);
       const float value = MY_A(layer, tile)[j * PICTURES + b] > 0 ? sum : 0;
       publish(place_of_d(work, layer), pitch, MY_D(layer, tile), tile, j, b, value);
     }
@@ -337,8 +276,8 @@ INLINE void backward(Work *work, const int layer)
 INLINE void update_columns(Work *work, const int layer, const __global float *x, const float rate)
 {
   FOR_MY_TILES(tile, layer) {
-    update(TILE, MY_COLUMNS(layer, tile), ALONG(x, pitches[layer]), MY_D(layer, tile), pitches[layer], rate);
-    update_bias(TILE, MY_BIAS(layer, tile), MY_D(layer, tile), rate);
+    update_tile(MY_COLUMNS(layer, tile), ALONG(x, pitches[layer]), MY_D(layer, tile), pitches[layer], rate);
+    update_bias_tile(MY_BIAS(layer, tile), MY_D(layer, tile), rate);
   }
 }
 
@@ -347,14 +286,14 @@ INLINE void update_rows(Work *work, const int layer, const float rate)
 {
   const int pitch = pitches[layer + 1];
   FOR_MY_TILES(tile, layer - 1)
-    update(TILE, MY_ROWS(layer, tile), ALONG(place_of_d(work, layer), pitch), MY_A(layer - 1, tile), pitch, rate);
+    update_tile(MY_ROWS(layer, tile), ALONG(place_of_d(work, layer), pitch), MY_A(layer - 1, tile), pitch, rate);
 }
 
-INLINE void update_last(Work *work, const float rate)
+INLINE void update_output(Work *work, const float rate)
 {
   const int pitch = pitches[HIDDEN];
-  update(OUTPUTS, MY_LAST, ALONG(place_of_a(work, HIDDEN - 1), pitch), MY_LAST_D, pitch, rate);
-  update_bias(OUTPUTS, MY_LAST_BIAS, MY_LAST_D, rate);
+  update_last(MY_LAST, ALONG(place_of_a(work, HIDDEN - 1), pitch), MY_LAST_D, pitch, rate);
+  update_bias_last(MY_LAST_BIAS, MY_LAST_D, rate);
 }
 
 /* My share of a batch, from the pictures. `order`: of this batch. */
@@ -495,7 +434,7 @@ __kernel WORK_GROUP(LOCAL, 1, 1) void train(const __global float *images, const 
     if (HIDDEN > 1) arrive(work);
     else SYNC();
     MARK();
-    update_last(work, rate);
+    update_output(work, rate);
     if (work->group == 0 && get_local_id(0) == 0) {
       float sum = 0;
       for (int b = 0; b < BATCH; ++b) sum += loss[b];

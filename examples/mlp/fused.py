@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from . import occupancy
 from .fused_layout import Choice, Layout
 from .model import FusedRefused, Parameters
 
-_SOURCE = occupancy.SOURCE + (Path(__file__).parent / "fused.cl").read_text(encoding="utf-8")
+_FOLDER = Path(__file__).parent
 _LAUNCH_SECONDS = 0.5  # of one launch: watchdogs of drivers that also draw end what takes some seconds
 _FIRST_STEPS = 8  # of the launch that is timed
 _MOST_STEPS = 1 << 18  # of a launch: 32 bits count all arrivals of 1,000 work-groups at 15 barriers a step
@@ -198,9 +199,15 @@ def _local_memory(device: cl.Device) -> int:
     return _NVIDIA_LOCAL.get(capability, int(device.local_mem_size))
 
 
+def _source(name: str) -> str:
+    """The text of *name* with what it includes."""
+    text = (_FOLDER / name).read_text(encoding="utf-8")
+    return re.sub(r'^#include "(.+)"$', lambda line: _source(line[1]), text, flags=re.M)
+
+
 def _kernel(queue: cl.CommandQueue, layout: Layout) -> cl.Kernel:
     try:
-        program = cl.Program(queue.context, _SOURCE).build(layout.macros(), devices=[queue.device])
+        program = cl.Program(queue.context, _source("fused.cl")).build(layout.macros(), devices=[queue.device])
         return cl.Kernel(program, "train")
     except cl.Error as error:
         raise FusedRefused(f"the device's compiler refuses the kernel: {error}") from error

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pyopencl as cl
 
-SOURCE = (Path(__file__).parent / "occupancy.cl").read_text(encoding="utf-8")
 _FOUND = 32  # words: FOUND of occupancy.cl
 _FLAGS = 96  # words: FLAGS of occupancy.cl
 
