@@ -393,7 +393,10 @@ __kernel WORK_GROUP(LOCAL, 1, 1) void train(const __global float *images, const 
 #if HOLD
   __local float held[HELD_FLOATS] __attribute__((aligned(64)));
   work->held = held;
-  if (work->groups < get_num_groups(0)) return; /* `held` has no room for the tiles of the others */
+  if (work->groups < get_num_groups(0)) { /* `held` has no room for the tiles of the others */
+    meeting[REFUSED] = work->groups;
+    return;
+  }
 #else
   work->held = store;
 #endif

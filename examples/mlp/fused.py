@@ -73,10 +73,13 @@ class Fused:
             found = self._meeting.found(self._queue)
         except cl.Error as error:
             raise FusedRefused(f"the device does not run the kernel: {error}") from error
-        if self._layout.choice.hold and found < self._layout.groups:
-            asked = self._layout.groups
-            raise FusedRefused(f"of {asked} work-groups that hold the weights, {found} run at once")
+        self._check_held()
         return found
+
+    def _check_held(self) -> None:
+        if found := self._meeting.refused(self._queue):
+            asked = self._layout.groups
+            raise FusedRefused(f"of {asked} work-groups that hold the weights, {found} ran at once")
 
     def _launch(self, order: cl.Buffer, first: int, steps: int, losses: cl.Buffer) -> None:
         layout = self._layout
@@ -108,8 +111,7 @@ class Fused:
     def _read(self) -> np.ndarray:
         store = np.empty(self._layout.store_floats, np.float32)
         cl.enqueue_copy(self._queue, store, self._store)
-        if (found := self._meeting.found(self._queue)) < self.groups and self._layout.choice.hold:
-            raise FusedRefused(f"of {self.groups} work-groups that hold the weights, {found} ran at once")
+        self._check_held()
         return store
 
     def parameters(self) -> Parameters:

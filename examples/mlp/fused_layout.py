@@ -31,7 +31,7 @@ class Choice:
     hold: bool = False
     coherent: int = 0
     meet: int = 0
-    patience: int = 20_000
+    patience: int = 1_000_000
     clocks: bool = False
 
 

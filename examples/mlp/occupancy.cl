@@ -23,11 +23,12 @@
 #define SYNC()
 #endif
 
-/* Words of `meeting`, each on a cache line of its own. All are zero when a launch begins. */
-#define STATE 0
-#define FOUND 32
-#define ARRIVALS 64
-#define FLAGS 96
+/* Words of `meeting`, each on a cache line of its own. All but REFUSED are zero when a launch begins. */
+#define REFUSED 0
+#define STATE 32
+#define FOUND 64
+#define ARRIVALS 96
+#define FLAGS 128
 #define CLOSED 0x80000000u
 
 /* This work-group's number. It is in the poll if the number is less than *groups, how many are in it. */
