@@ -209,7 +209,7 @@ def _source(name: str) -> str:
 
 def _kernel(queue: cl.CommandQueue, layout: Layout) -> cl.Kernel:
     try:
-        program = cl.Program(queue.context, _source("fused.cl")).build(layout.macros(), devices=[queue.device])
+        program = cl.Program(queue.context, layout.macros() + _source("fused.cl")).build(devices=[queue.device])
         return cl.Kernel(program, "train")
     except cl.Error as error:
         raise FusedRefused(f"the device's compiler refuses the kernel: {error}") from error

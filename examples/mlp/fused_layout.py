@@ -101,8 +101,8 @@ class Layout:
         partial = slices * max(self.choice.tile, self.outputs) * self.pictures
         return 4 * (partial + 2 * self.pictures + 2 + (self.held_floats if self.choice.hold else 0)) + 64
 
-    def macros(self) -> list[str]:
-        """The options of the compiler."""
+    def macros(self) -> str:
+        """Lines of OpenCL C that stand before fused.cl: not every driver takes braces in its options."""
         row_loads = self.choice.row_loads
         while self.pictures % row_loads:
             row_loads //= 2
@@ -123,7 +123,7 @@ class Layout:
                 "HELD_BIAS_AT": self.held_bias_at, "HELD_A_AT": self.held_a_at, "HELD_D_AT": self.held_d_at,
                 "HELD_LAST_AT": self.held_last_at, "HELD_FLOATS": self.held_floats,
             }  # fmt: skip
-        return [f"-D{name}={_text(value)}" for name, value in values.items()]
+        return "".join(f"#define {name} {_text(value)}\n" for name, value in values.items())
 
     def pack(self, parameters: Parameters) -> NDArray[np.float32]:
         """The store that holds *parameters*."""
