@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyopencl as cl
@@ -19,10 +20,10 @@ from .model import FusedRefused, Parameters
 _FOLDER = Path(__file__).parent
 _LAUNCH_SECONDS = 0.5  # of one launch: watchdogs of drivers that also draw end what takes some seconds
 _FIRST_STEPS = 8  # of the launch that is timed
-_MOST_STEPS = 1 << 18  # of a launch: 32 bits count all arrivals of 1,000 work-groups at 15 barriers a step
+_MOST_STEPS = 1 << 18  # of a launch: 32 bits count all arrivals of 1,000 work-groups, 15 a step
 _MOST_CLASSES = 64  # a work-item of the output has one register for each
-# Bytes of local memory that a work-group of NVIDIA may have in a static array, by compute capability (CUDA C++
-# Programming Guide, "Technical Specifications"), less 1 KiB that the driver takes. local_mem_size says 48 KiB.
+# Bytes of local memory that NVIDIA gives a static array of a work-group, by compute capability (CUDA C++
+# Programming Guide, Technical Specifications), less 1 KiB for the driver. local_mem_size says 48 KiB.
 _NVIDIA_LOCAL = {(8, 0): 162 << 10, (8, 6): 98 << 10, (8, 7): 162 << 10, (8, 9): 98 << 10, (9, 0): 226 << 10}
 
 
@@ -48,7 +49,7 @@ class Fused:
     ) -> None:
         sizes = parameters.sizes
         _check(sizes, images, labels, batch, groups)
-        self._queue, self._images, self._labels = queue, images, labels
+        self._queue, self._images, self._labels = queue, _buffer(images), _buffer(labels)
         self._rate = np.float32(learning_rate / batch)
         self._seconds: float | None = None  # of a step, once one launch has been timed
         self._layout = _layout(queue.device, sizes, batch, choice, groups)
@@ -61,7 +62,9 @@ class Fused:
         flags = cl.mem_flags.READ_WRITE
         self._store = cl.Buffer(context, flags | cl.mem_flags.COPY_HOST_PTR, hostbuf=layout.pack(parameters))
         self._exchange = cl.Buffer(context, flags, 4 * layout.exchange_floats)
-        cl.enqueue_fill_buffer(self._queue, self._exchange, np.float32(0), 0, 4 * layout.exchange_floats)
+        cl.enqueue_fill_buffer(
+            self._queue, self._exchange, np.zeros(1, np.float32), 0, 4 * layout.exchange_floats
+        )
         self._meeting = occupancy.Meeting(context, layout.groups)
         self._clocks = cl.Buffer(context, flags, 8 * layout.groups * 8 * len(layout.sizes))
 
@@ -86,7 +89,7 @@ class Fused:
         self._meeting.clear(self._queue)
         self._kernel(
             self._queue, (layout.groups * layout.choice.local,), (layout.choice.local,),
-            self._images.data, self._labels.data, order, self._store, self._exchange, self._meeting.buffer,
+            self._images, self._labels, order, self._store, self._exchange, self._meeting.buffer,
             losses, self._clocks, np.int32(first), np.int32(steps), self._rate,
         )  # fmt: skip
 
@@ -97,7 +100,7 @@ class Fused:
         while first < end:
             count = min(self._steps_of_launch(), end - first)
             begin = time.perf_counter()
-            self._launch(order.data, first, count, losses.data)
+            self._launch(_buffer(order), first, count, _buffer(losses))
             if self._seconds is None:
                 self._queue.finish()
                 self._seconds = (time.perf_counter() - begin) / count
@@ -134,6 +137,10 @@ class Fused:
         return to_device(self._queue, values.get(self._queue).argmax(axis=1).astype(np.int32))
 
 
+def _buffer(array: Array) -> cl.Buffer:
+    return cast(cl.Buffer, array.data)
+
+
 def _check(sizes: tuple[int, ...], images: Array, labels: Array, batch: int, groups: int | None) -> None:
     if batch < 1:
         raise ValueError(f"batch is {batch}; a batch has at least one picture")
@@ -155,7 +162,9 @@ def _check_steps(batch: int, order: Array, first: int, steps: int, losses: Array
     if first < 0 or steps < 0:
         raise ValueError(f"first is {first} and steps is {steps}; both are at least 0")
     if order.dtype != np.int32 or order.size < (first + steps) * batch:
-        raise ValueError(f"order is {order.dtype} of {order.size}; int32 of {(first + steps) * batch} would do")
+        raise ValueError(
+            f"order is {order.dtype} of {order.size}; int32 of {(first + steps) * batch} would do"
+        )
     if losses.dtype != np.float32 or losses.size < first + steps:
         raise ValueError(f"losses are {losses.dtype} of {losses.size}; float32 of {first + steps} would do")
     if order.offset or losses.offset:
@@ -174,7 +183,7 @@ def _layout(
         if layout.local_bytes <= _local_memory(device) and option.local <= device.max_work_group_size:
             return layout
     raise FusedRefused(
-        f"a work-group needs {layout.local_bytes} bytes of local memory and {layout.choice.local} work-items; "
+        f"a work-group needs {layout.local_bytes} bytes of local memory, {layout.choice.local} work-items; "
         f"the device has {_local_memory(device)} and {device.max_work_group_size}"
     )
 
@@ -209,7 +218,9 @@ def _source(name: str) -> str:
 
 def _kernel(queue: cl.CommandQueue, layout: Layout) -> cl.Kernel:
     try:
-        program = cl.Program(queue.context, layout.macros() + _source("fused.cl")).build(devices=[queue.device])
+        program = cl.Program(queue.context, layout.macros() + _source("fused.cl")).build(
+            devices=[queue.device]
+        )
         return cl.Kernel(program, "train")
     except cl.Error as error:
         raise FusedRefused(f"the device's compiler refuses the kernel: {error}") from error

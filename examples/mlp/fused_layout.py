@@ -1,4 +1,4 @@
-"""Where `fused` keeps everything in its buffers, as numbers for fused.cl. Pure: nothing here asks a device."""
+"""Where `fused` keeps everything in its buffers, as numbers for fused.cl. Pure: it asks no device."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ class Layout:
         """Weights by columns and by rows, as the kernel copies them, and the last layer."""
         parts = _Parts()
         self.columns_at = [parts.add(a * b) for a, b in pairwise(self.pitches)]
-        self.rows_at = [parts.add(a * b if layer else 0) for layer, (a, b) in enumerate(pairwise(self.pitches))]
+        self.rows_at = [
+            parts.add(a * b if layer else 0) for layer, (a, b) in enumerate(pairwise(self.pitches))
+        ]
         self.bias_at = [parts.add(pitch) for pitch in self.pitches[1:]]
         self.last_floats, self.last_d_at = self._last()
         self.last_at = parts.add(self.last_floats)
@@ -80,7 +82,9 @@ class Layout:
         parts, tile = _Parts(), self.choice.tile
         slots = [-(-pitch // (tile * self.groups)) for pitch in self.pitches[1:]]
         self.held_columns_at = [parts.add(n * tile * p) for n, p in zip(slots, self.pitches, strict=False)]
-        ahead = zip([0, *slots], self.pitches[1:], strict=False)  # of the layer before: its columns are my rows
+        ahead = zip(
+            [0, *slots], self.pitches[1:], strict=False
+        )  # of the layer before: its columns are my rows
         self.held_rows_at = [parts.add(n * tile * p) for n, p in ahead]
         self.held_bias_at = [parts.add(n * tile) for n in slots]
         self.held_a_at = [parts.add(n * tile * self.pictures) for n in slots]
@@ -135,7 +139,8 @@ class Layout:
     def unpack(self, store: NDArray[np.float32]) -> Parameters:
         """The parameters in *store*, from the columns."""
         views = list(self._views(store))
-        weights, biases = views[: self.hidden] + [views[-2]], views[-2 - self.hidden : -2] + [views[-1]]
+        weights = [*views[: self.hidden], views[-2]]
+        biases = [*views[-2 - self.hidden : -2], views[-1]]
         pairs = list(pairwise(self.sizes))
         return Parameters(
             [np.ascontiguousarray(w[:n, :m].T) for w, (m, n) in zip(weights, pairs, strict=True)],
@@ -148,7 +153,7 @@ class Layout:
         return [v[:m, :n] for v, (m, n) in zip(views, list(pairwise(self.sizes))[1:-1], strict=True)]
 
     def _views(self, store: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
-        """Columns of each hidden layer, rows of each but the first, each bias, the last layer and its bias."""
+        """Columns of each hidden layer, rows of each but the first, each bias; the last layer, its bias."""
         pairs = list(pairwise(self.pitches))
         for at, (inputs, outputs) in zip(self.columns_at, pairs, strict=True):
             yield _view(store, at, outputs, inputs)

@@ -20,7 +20,9 @@ class Meeting:
 
     def clear(self, queue: cl.CommandQueue) -> None:
         """Prepare the next launch; the queue is in order."""
-        cl.enqueue_fill_buffer(queue, self.buffer, np.uint32(0), 4 * _STATE, self._bytes - 4 * _STATE)
+        cl.enqueue_fill_buffer(
+            queue, self.buffer, np.zeros(1, np.uint32), 4 * _STATE, self._bytes - 4 * _STATE
+        )
 
     def found(self, queue: cl.CommandQueue) -> int:
         """How many work-groups worked together in the last launch. Waits for it."""
