@@ -25,7 +25,7 @@
  * floats. TILE; LOCAL; VB, pictures and VW, weights that a work-item of `multiply` takes at once; VK, weights that one of
  * `update` takes at once; IN_FLIGHT, such loads in a row; HOLD 1: weights stay in local memory; COHERENT 0, caches are
  * coherent, 1, volatile loads pass the first cache, 2, the same by PTX; MEET 0, a counter, 1, the same by PTX, 2, a
- * flag for each work-group; CLOCKS 1: times the parts of a step.
+ * flag for each work-group; UNROLL_LAYERS 1: code for each layer; CLOCKS 1: times the parts of a step.
  */
 #include "occupancy.cl"
 
@@ -33,6 +33,11 @@
 #define SLICES (LOCAL > LANES ? LOCAL / LANES : 1)
 #define HIDDEN (LAYERS - 1)
 #define MOST_COLUMNS (TILE > OUTPUTS ? TILE : OUTPUTS)
+#if UNROLL_LAYERS
+#define LAYER_LOOP UNROLL
+#else
+#define LAYER_LOOP _Pragma("unroll 1")
+#endif
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 #define float1 float
@@ -328,7 +333,7 @@ INLINE void fetch_weights(Work *work)
 {
   copy_in(MY_LAST, work->store + LAST_AT, LAST_WEIGHTS);
 #if HOLD
-  for (int layer = 0; layer < HIDDEN; ++layer)
+  LAYER_LOOP for (int layer = 0; layer < HIDDEN; ++layer)
     FOR_MY_TILES(tile, layer) {
       const int columns = TILE * pitches[layer], rows = TILE * pitches[layer + 2 < LAYERS ? layer + 2 : 0];
       copy_in(MY_COLUMNS(layer, tile), work->store + columns_at[layer] + tile * columns, columns);
@@ -344,7 +349,7 @@ INLINE void keep_weights(Work *work)
   SYNC();
   if (work->group == 0) copy_out(work->store + LAST_AT, MY_LAST, LAST_WEIGHTS);
 #if HOLD
-  for (int layer = 0; layer < HIDDEN; ++layer)
+  LAYER_LOOP for (int layer = 0; layer < HIDDEN; ++layer)
     FOR_MY_TILES(tile, layer) {
       const int columns = TILE * pitches[layer], rows = TILE * pitches[layer + 2 < LAYERS ? layer + 2 : 0];
       copy_out(work->store + columns_at[layer] + tile * columns, MY_COLUMNS(layer, tile), columns);
@@ -419,7 +424,7 @@ __kernel WORK_GROUP(LOCAL, 1, 1) void train(const __global float *images, const 
     int mark = 0;
 #endif
     work->parity = step % 2;
-    for (int layer = 0; layer < HIDDEN; ++layer) {
+    LAYER_LOOP for (int layer = 0; layer < HIDDEN; ++layer) {
       forward(work, layer, layer == 0 ? x : place_of_a(work, layer - 1));
       MARK();
       arrive(work);
@@ -448,7 +453,7 @@ __kernel WORK_GROUP(LOCAL, 1, 1) void train(const __global float *images, const 
     if (step + 2 < steps) gather(work, place_of_x(work, step + 2), images, mine + 2 * BATCH);
     MARK();
 
-    for (int layer = HIDDEN - 2; layer >= 0; --layer) {
+    LAYER_LOOP for (int layer = HIDDEN - 2; layer >= 0; --layer) {
       wait(work);
       MARK();
       backward(work, layer);

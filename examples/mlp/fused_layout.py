@@ -31,6 +31,7 @@ class Choice:
     hold: bool = False
     coherent: int = 0
     meet: int = 0
+    unroll_layers: bool = False
     patience: int = 1_000_000
     clocks: bool = False
 
@@ -120,6 +121,7 @@ class Layout:
             "VK": self.choice.vk, "IN_FLIGHT": self.choice.in_flight, "ROW_LOADS": row_loads,
             "HOLD": int(self.choice.hold), "COHERENT": self.choice.coherent, "MEET": self.choice.meet,
             "PATIENCE": self.choice.patience, "CLOCKS": int(self.choice.clocks),
+            "UNROLL_LAYERS": int(self.choice.unroll_layers),
         }  # fmt: skip
         if self.choice.hold:
             values |= {
