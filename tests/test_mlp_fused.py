@@ -89,7 +89,7 @@ def sizes_and_choices():
                 yield pytest.param(sizes, choice, id=f"{'-'.join(map(str, sizes))} {name}")
 
 
-@pytest.mark.parametrize(("sizes", "choice"), sizes_and_choices())
+@pytest.mark.parametrize(("sizes", "choice"), list(sizes_and_choices()))
 def test_steps_match_float64(queue, rng, sizes, choice):
     """Seven steps of a large rate: a wrong gradient shows in the weights, a stale one in the losses."""
     problem = Problem(rng, sizes, 3, 7)
