@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +20,7 @@ ODD = (7, 5, 13, 4)
 # Work-groups of several work-items, as on a GPU, with weights in local memory and in global memory.
 SMALL = Choice(tile=2, local=8, vb=1, vw=4, vk=2, in_flight=2, row_loads=4, coherent=1)
 HELD = Choice(tile=4, local=16, vb=2, vw=2, vk=1, in_flight=2, hold=True, coherent=1)
+STAGED = replace(HELD, tile=2, local=8, vb=1, vw=4, stage=True)
 
 
 @pytest.fixture(name="queue", scope="session")
@@ -84,7 +86,7 @@ def assert_equal_to_reference(problem, model, losses, rate):
 def sizes_and_choices():
     """Four hidden layers only with one work-item a work-group: PoCL compiles the others for 15 s each."""
     for sizes in (ODD, (7, 5, 4), (3, 1, 2), (12, 16, 8, 5, 9, 3)):
-        for name, choice in {"default": None, "small": SMALL, "held": HELD}.items():
+        for name, choice in {"default": None, "small": SMALL, "held": HELD, "staged": STAGED}.items():
             if choice is None or len(sizes) < 5:
                 yield pytest.param(sizes, choice, id=f"{'-'.join(map(str, sizes))} {name}")
 
@@ -168,7 +170,7 @@ def test_predict(queue, rng):
     np.testing.assert_array_equal(got.get(), expected)
 
 
-@pytest.mark.parametrize("choice", [Choice(), SMALL, HELD])
+@pytest.mark.parametrize("choice", [Choice(), SMALL, HELD, STAGED])
 def test_packed_parameters_come_back(rng, choice):
     start = Problem(rng, ODD, 3, 1).start
     back = Layout(ODD, 3, choice, 2).unpack(Layout(ODD, 3, choice, 2).pack(start))

@@ -23,7 +23,8 @@
  * Macros: LAYERS, all of them; OUTPUTS, classes; INPUTS, of a picture; BATCH and PICTURES, the batch padded; tables by
  * layer in braces: PITCHES (inputs, then columns of each hidden layer, padded) and the *_AT, where a part begins, in
  * floats. TILE; LOCAL; VB, pictures and VW, weights that a work-item of `multiply` takes at once; VK, weights that one of
- * `update` takes at once; IN_FLIGHT, such loads in a row; HOLD 1: weights stay in local memory; COHERENT 0, caches are
+ * `update` takes at once; IN_FLIGHT, such loads in a row; HOLD 1: weights stay in local memory; STAGE 1, which asks for HOLD:
+ * what others wrote is copied to local memory, once a step (fused_stage.cl); COHERENT 0, caches are
  * coherent, 1, volatile loads pass the first cache, 2, the same by PTX; MEET 0, a counter, 1, the same by PTX, 2, a
  * flag for each work-group; UNROLL_LAYERS 1: code for each layer; CLOCKS 1: times the parts of a step.
  */
@@ -58,6 +59,9 @@ __constant int a_at[] = A_AT, d_at[] = D_AT;                                    
 __constant int held_columns_at[] = HELD_COLUMNS_AT, held_rows_at[] = HELD_ROWS_AT, held_bias_at[] = HELD_BIAS_AT;
 __constant int held_a_at[] = HELD_A_AT, held_d_at[] = HELD_D_AT;
 #endif
+#if STAGE
+__constant int staged_at[] = STAGED_AT; /* of X, then of A of each hidden layer */
+#endif
 
 typedef struct {
   __global float *store;             /* all weights */
@@ -65,6 +69,9 @@ typedef struct {
   volatile __global uint *meeting;
   HELD float *held;                  /* what only this work-group uses */
   __local float *partial;            /* [SLICES][columns][PICTURES] */
+#if STAGE
+  __local float *staged;             /* copies of X, each A, and one D */
+#endif
   uint group, groups, met;
   int parity;                        /* of the step: which of two places of A */
 } Work;
@@ -98,6 +105,8 @@ INLINE float4 load_4(const __global float *p)
 #else
 #define LOAD(n, p) (*(const __global VECTOR(n) *)(p))
 #endif
+
+#include "fused_stage.cl"
 
 /* Says that this work-group has written what others wait for. */
 INLINE void arrive(Work *work)
@@ -153,11 +162,30 @@ INLINE __global float *place_of_a(const Work *work, const int layer)
 {
   return work->exchange + a_at[layer] + work->parity * BOTH(pitches[layer + 1]);
 }
+/* The same, of the step before. */
+INLINE __global float *place_of_former_a(const Work *work, const int layer)
+{
+  return work->exchange + a_at[layer] + (1 - work->parity) * BOTH(pitches[layer + 1]);
+}
 INLINE __global float *place_of_d(const Work *work, const int layer) { return work->exchange + d_at[layer]; }
 INLINE __global float *place_of_x(const Work *work, const int step)
 {
   return work->exchange + X_AT + step % 3 * BOTH(pitches[0]);
 }
+/* What a layer reads: X, or A of the layer before. */
+INLINE __global float *place_of_input(const Work *work, const int layer, const int step)
+{
+  return layer == 0 ? place_of_x(work, step) : place_of_a(work, layer - 1);
+}
+#if STAGE
+#define SEEN_INPUT(layer, from) ((void)(from), work->staged + staged_at[layer])
+#define SEEN_D(layer) (work->staged + STAGED_D_AT)
+#define FOR_UPDATE(seen, pitch) (seen)
+#else
+#define SEEN_INPUT(layer, from) (from)
+#define SEEN_D(layer) place_of_d(work, layer)
+#define FOR_UPDATE(seen, pitch) ALONG(seen, pitch)
+#endif
 #define FOR_MY_TILES(t, layer) \
   for (int t = (int)work->group; t < pitches[(layer) + 1] / TILE; t += (int)work->groups)
 
@@ -184,9 +212,11 @@ INLINE __global float *place_of_x(const Work *work, const int step)
 /* ---- the sums: multiply, sum_of_slices, update, update_bias ---- */
 
 #define COLUMNS TILE
+#define AT_ONCE TILE
 #define SUM(name) name##_tile
 #include "fused_sums.cl"
 #define COLUMNS OUTPUTS
+#define AT_ONCE (OUTPUTS % 2 ? 1 : 2)
 #define SUM(name) name##_last
 #include "fused_sums.cl"
 
@@ -197,19 +227,37 @@ INLINE void publish(__global float *matrix, const int pitch, HELD float *mine, c
     const float value)
 {
   matrix[(tile * TILE + j) * PICTURES + b] = value;
+#if !STAGE
   ALONG(matrix, pitch)[b * pitch + tile * TILE + j] = value;
+#endif
 #if HOLD
   mine[j * PICTURES + b] = value;
 #endif
 }
 
+/* Copies what a layer reads, or D of a layer, to local memory, if STAGE. SYNC ends it. */
+INLINE void stage_input(Work *work, const int layer, const __global float *from)
+{
+#if STAGE
+  stage(SEEN_INPUT(layer, from), from, pitches[layer]);
+#endif
+}
+INLINE void stage_d(Work *work, const int layer)
+{
+#if STAGE
+  stage(SEEN_D(layer), place_of_d(work, layer), pitches[layer + 1]);
+#endif
+}
+
 /* My columns of A[layer]. */
-INLINE void forward(Work *work, const int layer, const __global float *x)
+INLINE void forward(Work *work, const int layer, const __global float *from)
 {
   const int pitch = pitches[layer + 1];
+  SYNC();
+  stage_input(work, layer, from);
   FOR_MY_TILES(tile, layer) {
     SYNC();
-    multiply_tile(work->partial, x, MY_COLUMNS(layer, tile), pitches[layer]);
+    multiply_tile(work->partial, SEEN_INPUT(layer, from), MY_COLUMNS(layer, tile), pitches[layer]);
     SYNC();
     for (int at = get_local_id(0); at < TILE * PICTURES; at += LOCAL) {
       const int j = at / PICTURES, b = at % PICTURES;
@@ -224,8 +272,10 @@ INLINE void forward(Work *work, const int layer, const __global float *x)
 INLINE void output(Work *work, const __local int *labels, __local float *loss)
 {
   HELD float *const d = MY_LAST_D;
+  const __global float *const from = place_of_a(work, HIDDEN - 1);
+  stage_input(work, HIDDEN, from);
   SYNC();
-  multiply_last(work->partial, place_of_a(work, HIDDEN - 1), MY_LAST, pitches[HIDDEN]);
+  multiply_last(work->partial, SEEN_INPUT(HIDDEN, from), MY_LAST, pitches[HIDDEN]);
   SYNC();
   for (int at = get_local_id(0); at < OUTPUTS * PICTURES; at += LOCAL) {
     const int i = at / PICTURES, b = at % PICTURES;
@@ -235,13 +285,15 @@ INLINE void output(Work *work, const __local int *labels, __local float *loss)
   for (int b = get_local_id(0); b < PICTURES; b += LOCAL) {
     const int real = b < BATCH, label = real ? labels[b] : 0;
     const float logit = d[label * PICTURES + b];
-    float most = d[b], sum = 0;
-    for (int i = 1; i < OUTPUTS; ++i) most = fmax(most, d[i * PICTURES + b]);
-    for (int i = 0; i < OUTPUTS; ++i) sum += d[i * PICTURES + b] = exp(d[i * PICTURES + b] - most);
+    float values[OUTPUTS]; /* in registers: the logits, then their exponentials */
+    UNROLL for (int i = 0; i < OUTPUTS; ++i) values[i] = d[i * PICTURES + b];
+    float most = values[0], sum = 0;
+    UNROLL for (int i = 1; i < OUTPUTS; ++i) most = fmax(most, values[i]);
+    UNROLL for (int i = 0; i < OUTPUTS; ++i) sum += values[i] = exp(values[i] - most);
     loss[b] = real ? log(sum) + most - logit : 0;
     const float scale = real ? 1 / sum : 0;
-    for (int i = 0; i < OUTPUTS; ++i)
-      d[i * PICTURES + b] = d[i * PICTURES + b] * scale - (real && i == label ? 1.0f : 0.0f);
+    UNROLL for (int i = 0; i < OUTPUTS; ++i)
+      d[i * PICTURES + b] = values[i] * scale - (real && i == label ? 1.0f : 0.0f);
   }
   SYNC();
 }
@@ -265,9 +317,10 @@ INLINE void backward_from_output(Work *work)
 INLINE void backward(Work *work, const int layer)
 {
   const int pitch = pitches[layer + 1];
+  stage_d(work, layer + 1);
   FOR_MY_TILES(tile, layer) {
     SYNC();
-    multiply_tile(work->partial, place_of_d(work, layer + 1), MY_ROWS(layer + 1, tile), pitches[layer + 2]);
+    multiply_tile(work->partial, SEEN_D(layer + 1), MY_ROWS(layer + 1, tile), pitches[layer + 2]);
     SYNC();
     for (int at = get_local_id(0); at < TILE * PICTURES; at += LOCAL) {
       const int j = at / PICTURES, b = at % PICTURES;
@@ -278,10 +331,11 @@ INLINE void backward(Work *work, const int layer)
   }
 }
 
-INLINE void update_columns(Work *work, const int layer, const __global float *x, const float rate)
+INLINE void update_columns(Work *work, const int layer, const __global float *from, const float rate)
 {
+  const SEEN float *const input = FOR_UPDATE(SEEN_INPUT(layer, from), pitches[layer]);
   FOR_MY_TILES(tile, layer) {
-    update_tile(MY_COLUMNS(layer, tile), ALONG(x, pitches[layer]), MY_D(layer, tile), pitches[layer], rate);
+    update_tile(MY_COLUMNS(layer, tile), input, MY_D(layer, tile), pitches[layer], rate);
     update_bias_tile(MY_BIAS(layer, tile), MY_D(layer, tile), rate);
   }
 }
@@ -290,28 +344,34 @@ INLINE void update_columns(Work *work, const int layer, const __global float *x,
 INLINE void update_rows(Work *work, const int layer, const float rate)
 {
   const int pitch = pitches[layer + 1];
-  FOR_MY_TILES(tile, layer - 1)
-    update_tile(MY_ROWS(layer, tile), ALONG(place_of_d(work, layer), pitch), MY_A(layer - 1, tile), pitch, rate);
+  const SEEN float *const d = FOR_UPDATE(SEEN_D(layer), pitch);
+  FOR_MY_TILES(tile, layer - 1) update_tile(MY_ROWS(layer, tile), d, MY_A(layer - 1, tile), pitch, rate);
 }
 
+/* The last layer, with A and D[last] of the step before: until then nobody needs it. */
 INLINE void update_output(Work *work, const float rate)
 {
   const int pitch = pitches[HIDDEN];
-  update_last(MY_LAST, ALONG(place_of_a(work, HIDDEN - 1), pitch), MY_LAST_D, pitch, rate);
+  const __global float *const from = place_of_former_a(work, HIDDEN - 1);
+  update_last(MY_LAST, FOR_UPDATE(SEEN_INPUT(HIDDEN, from), pitch), MY_LAST_D, pitch, rate);
   update_bias_last(MY_LAST_BIAS, MY_LAST_D, rate);
 }
 
 /* My share of a batch, from the pictures. `order`: of this batch. */
 INLINE void gather(Work *work, __global float *x, const __global float *images, const __global int *order)
 {
+#if !STAGE
   __global float *const along = ALONG(x, pitches[0]);
+#endif
   const int stride = (int)work->groups * LOCAL;
   for (int at = (int)work->group * LOCAL + (int)get_local_id(0); at < INPUTS * PICTURES; at += stride) {
     const int k = at / PICTURES, b = at % PICTURES;
     if (b < BATCH) {
       const float value = images[(size_t)order[b] * INPUTS + k];
       x[at] = value;
+#if !STAGE
       along[b * pitches[0] + k] = value;
+#endif
     }
   }
 }
@@ -398,6 +458,10 @@ __kernel WORK_GROUP(LOCAL, 1, 1) void train(const __global float *images, const 
 #if HOLD
   __local float held[HELD_FLOATS] __attribute__((aligned(64)));
   work->held = held;
+#if STAGE
+  __local float staged[STAGED_FLOATS] __attribute__((aligned(64)));
+  work->staged = staged;
+#endif
   if (work->groups < get_num_groups(0)) { /* `held` has no room for the tiles of the others */
     meeting[REFUSED] = work->groups;
     return;
@@ -418,18 +482,19 @@ __kernel WORK_GROUP(LOCAL, 1, 1) void train(const __global float *images, const 
   wait(work);
 
   for (int step = 0; step < steps; ++step) {
-    const __global float *const x = place_of_x(work, step);
     const __global int *const mine = order + step * BATCH;
 #if CLOCKS
     int mark = 0;
 #endif
     work->parity = step % 2;
     LAYER_LOOP for (int layer = 0; layer < HIDDEN; ++layer) {
-      forward(work, layer, layer == 0 ? x : place_of_a(work, layer - 1));
+      forward(work, layer, place_of_input(work, layer, step));
       MARK();
       arrive(work);
-      if (layer == 0)
+      if (layer == 0) {
         for (int b = get_local_id(0); b < BATCH; b += LOCAL) batch_labels[b] = labels[mine[b]];
+        if (step > 0) update_output(work, rate);
+      }
       MARK();
       wait(work);
       MARK();
@@ -442,30 +507,37 @@ __kernel WORK_GROUP(LOCAL, 1, 1) void train(const __global float *images, const 
     if (HIDDEN > 1) arrive(work);
     else SYNC();
     MARK();
-    update_output(work, rate);
     if (work->group == 0 && get_local_id(0) == 0) {
       float sum = 0;
       for (int b = 0; b < BATCH; ++b) sum += loss[b];
       losses[first + step] = sum / BATCH;
     }
-    update_columns(work, HIDDEN - 1, HIDDEN > 1 ? place_of_a(work, HIDDEN - 2) : x, rate);
-    MARK();
     if (step + 2 < steps) gather(work, place_of_x(work, step + 2), images, mine + 2 * BATCH);
     MARK();
 
-    LAYER_LOOP for (int layer = HIDDEN - 2; layer >= 0; --layer) {
-      wait(work);
+    LAYER_LOOP for (int layer = HIDDEN - 1; layer >= 0; --layer) {
+      const int is_last = layer == HIDDEN - 1; /* its D is there */
+      if (!is_last) {
+        wait(work);
+        MARK();
+        backward(work, layer);
+        MARK();
+        if (layer > 0) arrive(work);
+        else SYNC();
+        MARK();
+      }
+      update_columns(work, layer, place_of_input(work, layer, step), rate);
       MARK();
-      backward(work, layer);
-      MARK();
-      if (layer > 0) arrive(work);
-      else SYNC();
-      MARK();
-      update_rows(work, layer + 1, rate);
-      MARK();
-      update_columns(work, layer, layer > 0 ? place_of_a(work, layer - 1) : x, rate);
-      MARK();
+      if (!is_last) {
+        update_rows(work, layer + 1, rate);
+        MARK();
+      }
     }
+  }
+  if (steps > 0) {
+    work->parity = steps % 2;
+    SYNC();
+    update_output(work, rate);
   }
   keep_weights(work);
 #if CLOCKS

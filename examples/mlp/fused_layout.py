@@ -29,6 +29,8 @@ class Choice:
     in_flight: int = 1
     row_loads: int = 8
     hold: bool = False
+    stage: bool = False
+    asynchronous: bool = False
     coherent: int = 0
     meet: int = 0
     unroll_layers: bool = False
@@ -49,6 +51,7 @@ class Layout:
         self._place_store()
         self._place_exchange()
         self._place_held()
+        self._place_staged()
 
     def _place_store(self) -> None:
         """Weights by columns and by rows, as the kernel copies them, and the last layer."""
@@ -93,6 +96,13 @@ class Layout:
         self.held_last_at = parts.add(self.last_floats)
         self.held_floats = parts.end
 
+    def _place_staged(self) -> None:
+        """The local memory for copies of X, of each A, and of one D."""
+        parts = _Parts()
+        self.staged_at = [parts.add(self.pictures * pitch) for pitch in self.pitches]
+        self.staged_d_at = parts.add(self.pictures * max(self.pitches[1:]))
+        self.staged_floats = parts.end
+
     @property
     def tiles(self) -> int:
         """The tiles of the widest layer: more work-groups would have nothing to do."""
@@ -104,7 +114,9 @@ class Layout:
         lanes = self.pictures // self.choice.vb
         slices = max(1, self.choice.local // lanes)
         partial = slices * max(self.choice.tile, self.outputs) * self.pictures
-        return 4 * (partial + 2 * self.pictures + 2 + (self.held_floats if self.choice.hold else 0)) + 64
+        held = self.held_floats if self.choice.hold else 0
+        staged = self.staged_floats if self.choice.stage else 0
+        return 4 * (partial + 2 * self.pictures + 2 + held + staged) + 64
 
     def macros(self) -> str:
         """Lines of OpenCL C that stand before fused.cl: not every driver takes braces in its options."""
@@ -119,7 +131,8 @@ class Layout:
             "COPIES_AT": self.copies_at, "X_AT": self.x_at, "A_AT": self.a_at, "D_AT": self.d_at,
             "TILE": self.choice.tile, "LOCAL": self.choice.local, "VB": self.choice.vb, "VW": self.choice.vw,
             "VK": self.choice.vk, "IN_FLIGHT": self.choice.in_flight, "ROW_LOADS": row_loads,
-            "HOLD": int(self.choice.hold), "COHERENT": self.choice.coherent, "MEET": self.choice.meet,
+            "HOLD": int(self.choice.hold), "STAGE": int(self.choice.stage),
+            "ASYNC": int(self.choice.asynchronous), "COHERENT": self.choice.coherent, "MEET": self.choice.meet,
             "PATIENCE": self.choice.patience, "CLOCKS": int(self.choice.clocks),
             "UNROLL_LAYERS": int(self.choice.unroll_layers),
         }  # fmt: skip
@@ -128,6 +141,12 @@ class Layout:
                 "HELD_COLUMNS_AT": self.held_columns_at, "HELD_ROWS_AT": self.held_rows_at,
                 "HELD_BIAS_AT": self.held_bias_at, "HELD_A_AT": self.held_a_at, "HELD_D_AT": self.held_d_at,
                 "HELD_LAST_AT": self.held_last_at, "HELD_FLOATS": self.held_floats,
+            }  # fmt: skip
+        if self.choice.stage:
+            fours = self.pictures // 4
+            values |= {
+                "STAGED_AT": self.staged_at, "STAGED_D_AT": self.staged_d_at,
+                "STAGED_FLOATS": self.staged_floats, "SWIZZLE": min(8, fours & -fours) - 1,
             }  # fmt: skip
         return "".join(f"#define {name} {_text(value)}\n" for name, value in values.items())
 

@@ -1,12 +1,12 @@
 /* fused_sums: the sums of fused.cl for COLUMNS columns. It is included for a tile and for the last layer, as compilers
  * keep an array in registers only where its size is a number.
  *
- * Macros: those of fused.cl; COLUMNS; SUM(name), what a function is called here.
+ * Macros: those of fused.cl; COLUMNS; AT_ONCE, a divisor of it; SUM(name), what a function is called here.
  */
 /* partial[slice][j][b] = sum over the k of a slice of x[k][b] w[j][k]. A slice takes VW neighbouring k, skips those of
  * the other slices, takes VW again. */
 INLINE void SUM(multiply)(
-    __local float *partial, const __global float *x, const HELD float *w, const int depth)
+    __local float *partial, const SEEN float *x, const HELD float *w, const int depth)
 {
   for (int unit = get_local_id(0); unit < SLICES * LANES; unit += LOCAL) {
     const int slice = unit / LANES, b = unit % LANES * VB;
@@ -17,7 +17,7 @@ INLINE void SUM(multiply)(
       UNROLL for (int u = 0; u < IN_FLIGHT; ++u) {
         const int k = first + u * SLICES * VW;
         if (u == 0 || k < depth)
-          UNROLL for (int i = 0; i < VW; ++i) values[u][i] = LOAD(VB, x + (k + i) * PICTURES + b);
+          UNROLL for (int i = 0; i < VW; ++i) values[u][i] = READ(VB, x, k + i, b);
       }
       UNROLL for (int u = 0; u < IN_FLIGHT; ++u) {
         const int k = first + u * SLICES * VW;
@@ -41,7 +41,24 @@ INLINE float SUM(sum_of_slices)(const __local float *partial, const int j, const
   return sum;
 }
 
-/* w[j][k] -= rate * sum over b of x[b][k] y[j][b]. */
+/* w[j][k] -= rate * sum over b of x[k][b] y[j][b]. A work-item takes a k and AT_ONCE columns. Or, where x is not staged,
+ * VK of x `along` and all columns. */
+#if STAGE
+INLINE void SUM(update)(HELD float *w, const SEEN float *x, const HELD float *y, const int depth, const float rate)
+{
+  for (int unit = get_local_id(0); unit < depth * (COLUMNS / AT_ONCE); unit += LOCAL) {
+    const int part = AT_ONCE < COLUMNS ? unit / depth : 0, k = unit - part * depth, first = part * AT_ONCE;
+    float4 sum[AT_ONCE];
+    UNROLL for (int j = 0; j < AT_ONCE; ++j) sum[j] = 0;
+    UNROLL for (int b = 0; b < PICTURES; b += 4) {
+      const float4 values = READ(4, x, k, b);
+      UNROLL for (int j = 0; j < AT_ONCE; ++j) sum[j] += values * *(const HELD float4 *)(y + (first + j) * PICTURES + b);
+    }
+    UNROLL for (int j = 0; j < AT_ONCE; ++j)
+      w[(first + j) * depth + k] -= rate * ((sum[j].x + sum[j].y) + (sum[j].z + sum[j].w));
+  }
+}
+#else
 INLINE void SUM(update)(HELD float *w, const __global float *x, const HELD float *y, const int depth,
     const float rate)
 {
@@ -60,6 +77,7 @@ INLINE void SUM(update)(HELD float *w, const __global float *x, const HELD float
     }
   }
 }
+#endif
 
 /* bias[j] -= rate * sum over b of y[j][b], by the last work-items, which have the least to do in `update`. */
 INLINE void SUM(update_bias)(HELD float *bias, const HELD float *y, const float rate)
@@ -71,4 +89,5 @@ INLINE void SUM(update_bias)(HELD float *bias, const HELD float *y, const float 
   }
 }
 #undef COLUMNS
+#undef AT_ONCE
 #undef SUM
