@@ -198,6 +198,64 @@ def test_refused_where_held_weights_lack_work_groups(queue, rng):
         problem.model(queue, 0.1, choice=choice, groups=64)
 
 
+def test_next_choice_where_held_weights_lack_work_groups(queue, rng, monkeypatch):
+    """The first choice holds its weights and needs all 64 work-groups, but has no patience for them."""
+    held = Choice(tile=1, local=1, vb=1, vk=1, hold=True, patience=0)
+    monkeypatch.setattr(fused, "_choices", lambda *_: [held, Choice(tile=1)])
+    problem = Problem(rng, (4, 64, 3), 3, 7)
+    model, losses = problem.trained(queue, 0.1, groups=64)
+    assert not model._layout.choice.hold
+    assert_equal_to_reference(problem, model, losses, 0.1)
+
+
+def test_two_work_groups_stage_what_the_other_wrote(queue, rng):
+    """Both must run at once. A device of one compute unit cannot show it."""
+    if queue.device.max_compute_units < 2:
+        pytest.skip("the device runs one work-group at a time")
+    problem = Problem(rng, (7, 8, 12, 4), 9, 7)
+    choice = replace(STAGED, patience=10_000_000)
+    model, losses = problem.trained(queue, 0.1, choice=choice, groups=2)
+    assert model.groups == 2
+    assert_equal_to_reference(problem, model, losses, 0.1)
+
+
+class Nvidia:
+    """The words of an H200 that choose."""
+
+    type, vendor, max_compute_units = cl.device_type.GPU, "NVIDIA Corporation", 132
+    max_work_group_size, local_mem_size = 1024, 48 << 10
+
+    def __init__(self, capability=(9, 0)):
+        self.compute_capability_major_nv, self.compute_capability_minor_nv = capability
+
+
+@pytest.mark.parametrize(
+    ("hidden", "stage", "hold", "groups"),
+    [
+        (64, True, True, 32),
+        (128, True, True, 64),
+        (256, False, True, 128),
+        (1024, False, True, 128),
+        (2048, False, False, 128),
+    ],
+)
+def test_first_choice_for_nvidia_fits(hidden, stage, hold, groups):
+    layout = fused._layouts(Nvidia(), (784, hidden, hidden, hidden, 10), 32, None, None)[0]
+    assert (layout.choice.stage, layout.choice.hold, layout.groups) == (stage, hold, groups)
+    assert layout.local_bytes <= 226 << 10
+
+
+def test_no_asynchronous_copies_before_capability_8():
+    layouts = fused._layouts(Nvidia((7, 5)), (16, 16, 4), 4, None, None)
+    assert not any(layout.choice.asynchronous for layout in layouts)
+
+
+def test_refused_for_a_queue_out_of_order(queue, rng):
+    kind = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    with pytest.raises(FusedRefused, match="queue in order would do"):
+        Problem(rng, ODD, 3, 1).model(cl.CommandQueue(queue.context, properties=kind), 0.1)
+
+
 @pytest.mark.parametrize(
     ("sizes", "reason"), [((4, 3), "no hidden layer"), ((4, 5, 65), "more than 64")], ids=["flat", "classes"]
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -22,8 +23,8 @@ _LAUNCH_SECONDS = 0.5  # of one launch: watchdogs of drivers that also draw end 
 _FIRST_STEPS = 8  # of the launch that is timed
 _MOST_STEPS = 1 << 18  # of a launch: 32 bits count all arrivals of 1,000 work-groups, 15 a step
 _MOST_CLASSES = 64  # a work-item of the output has one register for each
-# Bytes of local memory that NVIDIA gives a static array of a work-group, by compute capability (CUDA C++
-# Programming Guide, Technical Specifications), less 1 KiB for the driver. local_mem_size says 48 KiB.
+# Bytes of local memory that NVIDIA gives a static array of a work-group, by compute capability: from the CUDA
+# C++ Programming Guide, Technical Specifications, with 1 KiB left for the driver. local_mem_size says 48 KiB.
 _NVIDIA_LOCAL = {(8, 0): 162 << 10, (8, 6): 98 << 10, (8, 7): 162 << 10, (8, 9): 98 << 10, (9, 0): 226 << 10}
 
 
@@ -52,10 +53,22 @@ class Fused:
         self._queue, self._images, self._labels = queue, _buffer(images), _buffer(labels)
         self._rate = np.float32(learning_rate / batch)
         self._seconds: float | None = None  # of a step, once one launch has been timed
-        self._layout = _layout(queue.device, sizes, batch, choice, groups)
-        self._kernel = _kernel(queue, self._layout)
-        self._allocate(parameters)
-        self.groups = self._find_groups()
+        if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
+            raise FusedRefused("the queue is out of order; a queue in order would do")
+        self._start(_layouts(queue.device, sizes, batch, choice, groups), parameters)
+
+    def _start(self, layouts: list[Layout], parameters: Parameters) -> None:
+        """Prepare the first layout that the device runs."""
+        for rest, layout in enumerate(layouts, 1 - len(layouts)):
+            self._layout = layout
+            try:
+                self._kernel = _kernel(self._queue, layout)
+                self._allocate(parameters)
+                self.groups = self._find_groups()
+                return
+            except FusedRefused:
+                if rest == 0:
+                    raise
 
     def _allocate(self, parameters: Parameters) -> None:
         context, layout = self._queue.context, self._layout
@@ -171,43 +184,56 @@ def _check_steps(batch: int, order: Array, first: int, steps: int, losses: Array
         raise ValueError("order and losses must begin where their buffers begin")
 
 
-def _layout(
+def _layouts(
     device: cl.Device, sizes: tuple[int, ...], batch: int, choice: Choice | None, cap: int | None
-) -> Layout:
-    """The layout for *device*; weights stay in local memory where they fit."""
+) -> list[Layout]:
+    """The layouts that fit *device*, the fastest first."""
     most = cap or device.max_compute_units
     options = [choice] if choice else _choices(device, sizes, most)
-    for option in options:
-        widest = Layout(sizes, batch, option, 1).tiles
-        layout = Layout(sizes, batch, option, min(most, widest))
-        if layout.local_bytes <= _local_memory(device) and option.local <= device.max_work_group_size:
-            return layout
-    raise FusedRefused(
-        f"a work-group needs {layout.local_bytes} bytes of local memory, {layout.choice.local} work-items; "
-        f"the device has {_local_memory(device)} and {device.max_work_group_size}"
-    )
+    layouts = [
+        Layout(sizes, batch, option, min(most, Layout(sizes, batch, option, 1).tiles)) for option in options
+    ]
+    local, work_items = _local_memory(device), device.max_work_group_size
+    fit = [one for one in layouts if one.local_bytes <= local and one.choice.local <= work_items]
+    if not fit:
+        least = layouts[-1]
+        raise FusedRefused(
+            f"a work-group needs {least.local_bytes} bytes of local memory, {least.choice.local} work-items; "
+            f"the device has {local} and {work_items}"
+        )
+    return fit
 
 
 def _choices(device: cl.Device, sizes: tuple[int, ...], groups: int) -> list[Choice]:
-    """What suits *device*, the fastest first."""
+    """What suits *device*, the fastest first. No choice is timed, so the same device gives the same bits."""
     if device.type & cl.device_type.CPU:
         return [Choice()]
-    tile = 1
-    while tile < 16 and tile * groups < max(sizes[1:-1]):
-        tile *= 2
-    coherent = 2 if "NVIDIA" in device.vendor else 1
-    held = Choice(
-        tile=tile, local=256, vb=1, vw=4, vk=1, in_flight=4, hold=True, coherent=coherent, patience=2000
-    )
-    return [held, Choice(**{**held.__dict__, "hold": False})]
+    widest = max(sizes[1:-1])
+    tile = next((n for n in (1, 2, 4, 8) if n * groups >= widest), 16)
+    held = Choice(tile=tile, local=256, vb=1, vw=4, vk=1, in_flight=4, hold=True, coherent=1, patience=2000)
+    if "NVIDIA" in device.vendor:
+        return _nvidia_choices(replace(held, tile=max(2, tile), local=512, coherent=2), device, widest)
+    return [held, replace(held, hold=False)]
+
+
+def _nvidia_choices(held: Choice, device: cl.Device, widest: int) -> list[Choice]:
+    """Staged, held, and neither: docs/mlp_fused.md has the measurements of all numbers."""
+    staged = replace(held, stage=True, asynchronous=True, in_flight=2)
+    wide = replace(held, vk=2 if widest >= 512 else 1)
+    choices = [wide, replace(wide, vk=4 if widest >= 2048 else 2, hold=False)]
+    return [staged, *choices] if _capability(device) >= (8, 0) else choices  # 8.0 begins cp.async
 
 
 def _local_memory(device: cl.Device) -> int:
     """Bytes of local memory that a work-group may declare."""
     if "NVIDIA" not in device.vendor:
         return int(device.local_mem_size)
-    capability = (device.compute_capability_major_nv, device.compute_capability_minor_nv)
-    return _NVIDIA_LOCAL.get(capability, int(device.local_mem_size))
+    return _NVIDIA_LOCAL.get(_capability(device), int(device.local_mem_size))
+
+
+def _capability(device: cl.Device) -> tuple[int, int]:
+    """The compute capability of an NVIDIA device."""
+    return device.compute_capability_major_nv, device.compute_capability_minor_nv
 
 
 def _source(name: str) -> str:

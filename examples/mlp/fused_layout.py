@@ -132,9 +132,9 @@ class Layout:
             "TILE": self.choice.tile, "LOCAL": self.choice.local, "VB": self.choice.vb, "VW": self.choice.vw,
             "VK": self.choice.vk, "IN_FLIGHT": self.choice.in_flight, "ROW_LOADS": row_loads,
             "HOLD": int(self.choice.hold), "STAGE": int(self.choice.stage),
-            "ASYNC": int(self.choice.asynchronous), "COHERENT": self.choice.coherent, "MEET": self.choice.meet,
-            "PATIENCE": self.choice.patience, "CLOCKS": int(self.choice.clocks),
-            "UNROLL_LAYERS": int(self.choice.unroll_layers),
+            "ASYNC": int(self.choice.asynchronous), "COHERENT": self.choice.coherent,
+            "MEET": self.choice.meet, "PATIENCE": self.choice.patience,
+            "CLOCKS": int(self.choice.clocks), "UNROLL_LAYERS": int(self.choice.unroll_layers),
         }  # fmt: skip
         if self.choice.hold:
             values |= {
