@@ -13,7 +13,7 @@
  * updates both by the same sums. Nobody else reads or writes them, so weights never cross between work-groups.
  *
  * A and D do. Each is written twice: `across` [k][b], read by sums over k, where a work-item has its own b, and `along`
- * [b][k], read by sums over b, where a work-item has its own k. So neighbours read neighbours.
+ * [b][k], read by sums over b, where a work-item has its own k. So neighbours read neighbours. Or, if STAGE, once.
  *
  * What is written while others may still read the old one has several places: A two, X three (docs/mlp_fused.md).
  * Padding of columns and pictures is zero and stays zero.
@@ -23,10 +23,10 @@
  * Macros: LAYERS, all of them; OUTPUTS, classes; INPUTS, of a picture; BATCH and PICTURES, the batch padded; tables by
  * layer in braces: PITCHES (inputs, then columns of each hidden layer, padded) and the *_AT, where a part begins, in
  * floats. TILE; LOCAL; VB, pictures and VW, weights that a work-item of `multiply` takes at once; VK, weights that one of
- * `update` takes at once; IN_FLIGHT, such loads in a row; HOLD 1: weights stay in local memory; STAGE 1, which asks for HOLD:
- * what others wrote is copied to local memory, once a step (fused_stage.cl); COHERENT 0, caches are
- * coherent, 1, volatile loads pass the first cache, 2, the same by PTX; MEET 0, a counter, 1, the same by PTX, 2, a
- * flag for each work-group; UNROLL_LAYERS 1: code for each layer; CLOCKS 1: times the parts of a step.
+ * `update` takes at once; IN_FLIGHT, such loads in a row; HOLD 1: weights stay in local memory; STAGE 1 (with HOLD 1): what
+ * others wrote is copied to local memory, once a step (fused_stage.cl); COHERENT 0, caches are coherent, 1, volatile
+ * loads pass the first cache, 2, the same by PTX; MEET 0, a counter, 1, the same by PTX, 2, a flag for each work-group;
+ * UNROLL_LAYERS 1: code for each layer; CLOCKS 1: times the parts of a step.
  */
 #include "occupancy.cl"
 
@@ -490,10 +490,12 @@ __kernel WORK_GROUP(LOCAL, 1, 1) void train(const __global float *images, const 
     LAYER_LOOP for (int layer = 0; layer < HIDDEN; ++layer) {
       forward(work, layer, place_of_input(work, layer, step));
       MARK();
+      /* Behind the only meeting of a step, others would already write over the A that it reads. */
+      if (HIDDEN == 1 && step > 0) update_output(work, rate);
       arrive(work);
       if (layer == 0) {
         for (int b = get_local_id(0); b < BATCH; b += LOCAL) batch_labels[b] = labels[mine[b]];
-        if (step > 0) update_output(work, rate);
+        if (HIDDEN > 1 && step > 0) update_output(work, rate);
       }
       MARK();
       wait(work);

@@ -1,10 +1,10 @@
-/* fused_stage: what this work-group reads of a matrix that others wrote: a copy in local memory (STAGE 1), or the matrix.
+/* fused_stage: how this work-group reads a matrix that others wrote: from a copy in local memory (STAGE 1), or in place.
  *
- * A copy serves the product, which sums over k, and later the update, which sums over pictures. Pictures of input k stand
- * together, four by four; the fours of neighbouring k are exchanged, so that work-items with neighbouring k read all
- * banks of local memory at once.
+ * A copy serves the product, which sums over inputs k, and later the update, which sums over pictures b. It is [k][b] in
+ * vectors of four pictures. In row k the vectors change places by k, so that work-items with neighbouring k read from
+ * all banks of local memory.
  *
- * Macros: STAGE; SWIZZLE, how many fours are exchanged, less 1; ASYNC 1: copies pass through no register (PTX, sm_80).
+ * Macros: STAGE; SWIZZLE, how many vectors change places, less 1; ASYNC 1: copies pass through no register (PTX, sm_80).
  */
 #if STAGE
 #define SEEN __local
