@@ -23,6 +23,9 @@ _LAUNCH_SECONDS = 0.5  # of one launch: watchdogs of drivers that also draw end 
 _FIRST_STEPS = 8  # of the launch that is timed
 _MOST_STEPS = 1 << 18  # of a launch: 32 bits count all arrivals of 1,000 work-groups, 15 a step
 _MOST_CLASSES = 64  # a work-item of the output has one register for each
+_PATIENCE = (
+    20_000  # looks of 0.35 us (a read of L2 on an H200): 7 ms until a launch gives up waiting for more
+)
 # Bytes of local memory that NVIDIA gives a static array of a work-group, by compute capability: from the CUDA
 # C++ Programming Guide, Technical Specifications, with 1 KiB left for the driver. local_mem_size says 48 KiB.
 _NVIDIA_LOCAL = {(8, 0): 162 << 10, (8, 6): 98 << 10, (8, 7): 162 << 10, (8, 9): 98 << 10, (9, 0): 226 << 10}
@@ -210,7 +213,9 @@ def _choices(device: cl.Device, sizes: tuple[int, ...], groups: int) -> list[Cho
         return [Choice()]
     widest = max(sizes[1:-1])
     tile = next((n for n in (1, 2, 4, 8) if n * groups >= widest), 16)
-    held = Choice(tile=tile, local=256, vb=1, vw=4, vk=1, in_flight=4, hold=True, coherent=1, patience=2000)
+    held = Choice(
+        tile=tile, local=256, vb=1, vw=4, vk=1, in_flight=4, hold=True, coherent=1, patience=_PATIENCE
+    )
     if "NVIDIA" in device.vendor:
         return _nvidia_choices(replace(held, tile=max(2, tile), local=512, coherent=2), device, widest)
     return [held, replace(held, hold=False)]
