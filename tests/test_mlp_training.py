@@ -192,7 +192,7 @@ def test_auto_says_why_it_is_not_fused(queue, monkeypatch):
     def refusing(*args, **kwargs):
         raise FusedRefused("only for this test")
 
-    monkeypatch.setattr("examples.mlp.train._fused", lambda: refusing)
+    monkeypatch.setattr("examples.mlp.train.Fused", refusing)
     start = initial((30, 24, 24, 10), 0)
     model, reason = new_model(queue, replace(SETTINGS, mode="auto"), start, some.learnt)
     assert (model.name, reason) == ("layers", "only for this test")

@@ -20,6 +20,7 @@ from pyclmm.execution import execute
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import Target
+from pyclmm.kernels.nvidia import matrix_units
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.canonical import problem_of
@@ -66,6 +67,7 @@ def test_every_kernel_that_offers_it_gives_the_digest(kernel, name, device):
     assert digest(got) == digests()[name]
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_packed_carries_its_sums_from_one_block_of_k_to_the_next():
     a, b = numbers("a", (9, 700), "float32"), numbers("b", (700, 33), "float32")
     want = pyclmm.reference.chain(a, b)
@@ -166,6 +168,7 @@ def test_a_kernel_without_the_bits_is_refused(monkeypatch, fresh_queue, fault):
         pyclmm.matmul(a, b, kernel="naive", reproducible=True, queue=fresh_queue)
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_the_ladder_goes_on_after_a_kernel_without_the_bits(monkeypatch, fresh_queue):
     tamper(monkeypatch, "cpu/vectors.h", "#define FMA_VEC(x, y, z) ((x) * (y) + (z))",
            "#define FMA_VEC(x, y, z) ((z) + (x) * (y) * 0.5f + (x) * (y) * 0.5f)")  # fmt: skip
@@ -183,7 +186,13 @@ def test_a_host_that_cannot_compute_the_bits_admits_no_kernel(monkeypatch, fresh
 
 
 @pytest.fixture
-def flushing(monkeypatch):
+def on_cpu():
+    if not device_info(pyclmm.default_queue().device).is_cpu:
+        pytest.skip("about kernels and drivers of CPUs")
+
+
+@pytest.fixture
+def flushing(monkeypatch, on_cpu):
     """A CPU device whose driver does not promise subnormal numbers."""
     real = device_info
     monkeypatch.setattr(execute, "device_info", lambda device: replace(real(device), flushes=True))
@@ -267,8 +276,7 @@ def reason(name, m=500, n=500, k=5000, dtype="f4", device=H200, layout="NN"):
 
 def test_families_say_why_they_are_out_of_order():
     assert "matrix units add and round" in reason("wgmma", dtype="f2")
-    assert "matrix units add and round" in reason("mma_double", dtype="f8")
-    assert "matrix units add and round" in reason("mma_double_bulk", dtype="f8")
+    assert "matrix units add and round" in reason("mma", dtype="f2")
     assert "real and of imaginary parts apart" in reason("matvec", m=1, dtype="c8", device=EPYC_POCL)
     assert "at the end of each row" in reason("matvec", m=1, layout="NT", device=EPYC_POCL)
     for name in ("packed", "tiled", "naive"):
@@ -276,6 +284,15 @@ def test_families_say_why_they_are_out_of_order():
     for name in ("register", "tiled", "naive"):
         assert reason(name) is None
     assert reason("thin", m=4) is None
+
+
+def test_units_of_float64_bid_only_where_they_were_seen_to_add_in_order(monkeypatch):
+    families = ("mma_double", "mma_double_bulk")
+    for name in families:
+        assert reason(name, dtype="f8") is None
+    monkeypatch.setattr(matrix_units, "DOUBLE_IN_ORDER", False)
+    for name in families:
+        assert "matrix units add and round" in reason(name, dtype="f8")
 
 
 def test_no_offered_configuration_shares_k():

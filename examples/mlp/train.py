@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from importlib import import_module
 
 import numpy as np
 import pyopencl as cl
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from .checkpoint import Saved, Settings
 from .data import CLASSES, Data, Pictures
 from .device import Kernels, Shuffle
+from .fused import Fused
 from .layers import Layers
 from .model import FusedRefused, Model, Parameters, Sizes, initial
 
@@ -42,7 +42,7 @@ def new_model(
     reason = None
     if settings.mode != "layers":
         try:
-            return _fused()(
+            return Fused(
                 queue,
                 parameters,
                 images,
@@ -58,14 +58,6 @@ def new_model(
         queue, parameters, images, labels, batch=settings.batch, learning_rate=settings.learning_rate
     )
     return layers, reason
-
-
-def _fused() -> type[Model]:
-    try:
-        model: type[Model] = import_module(".fused", __package__).Fused
-    except ModuleNotFoundError as error:
-        raise FusedRefused("there is no fused.py beside layers.py") from error
-    return model
 
 
 class Trainer:

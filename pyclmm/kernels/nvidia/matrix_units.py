@@ -51,9 +51,9 @@ class Unit:
         return 128 // self.nbytes
 
 
-# Whether mma.sync of float64 was seen to be FMAs over K in order, each rounded to nearest. No manual says it;
-# benchmarks/reproducible_units.py sees it. True lets both families offer reproducible sums.
-DOUBLE_IN_ORDER = False
+# Whether mma.sync of float64 is FMAs over K in order, each rounded to nearest. No manual says it. On an H200
+# all bits were the host's (benchmarks/reproducible_units.py, 2026-11-22), and the self-check asks each device.
+DOUBLE_IN_ORDER = True
 
 FLOAT16 = BFLOAT16 = Unit(2)
 TF32 = Unit(4)

@@ -46,6 +46,7 @@ _PACK = 0.34
 _PACK_START = 20.0
 _SPLIT = 0.49
 _SPLIT_START = 36.0
+_SPLIT_LINE = 3.2e-07  # seconds of a compute unit's time for a row of A or a column of B, however short
 # The launch that adds partial sums, besides its bytes; of the cache's rate.
 _SUMS = 6.8
 _SUMS_RATE = 0.8
@@ -64,8 +65,9 @@ def splitting_seconds(real: GemmProblem, device: DeviceInfo) -> float:
     and a launch that returns at once.
     """
     rates = device.rates
-    lines = 4 * (real.m + real.n) * real.k * real.batch  # bytes, read and written once
-    return 2 * rates.launch + _SPLIT_START * rates.latency + rates.moved(2 * lines) / _SPLIT
+    lines = (real.m + real.n) * real.batch
+    moved = rates.moved(2 * 4 * lines * real.k) / _SPLIT
+    return 2 * rates.launch + _SPLIT_START * rates.latency + max(moved, lines * _SPLIT_LINE / device.units)
 
 
 def store_factor(problem: GemmProblem) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pyclmm.kernels import Work, kernel_named
+from pyclmm.kernels.nvidia import unit_cost
 from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32
 from pyclmm.kernels.nvidia.parts import LINES, as_real, pitch
 from pyclmm.problem.gemm import GemmProblem, alignment
@@ -395,3 +396,15 @@ def test_tf32_parts_of_a_long_row_are_at_the_right_offsets(folder):
     assert parts[:4].tolist() == [1, 2, 3, 4]
     assert hi[-4:].tolist() == [5, 6, 7, 8]
     assert (lo == 0).all()
+
+
+def test_splitting_short_lines_costs_their_number():
+    """A work-group takes four lines, however short they are; long ones cost their bytes."""
+    short, longer, long = (
+        unit_cost.splitting_seconds(
+            GemmProblem(10**6, 64, k, "float32", "float32", "float32", "float32"), H200
+        )
+        for k in (8, 16, 4096)
+    )
+    assert short == longer > 1e-3
+    assert long > 10 * short
