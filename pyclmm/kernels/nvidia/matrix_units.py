@@ -52,7 +52,7 @@ class Unit:
 
 
 # Whether mma.sync of float64 is FMAs over K in order, each rounded to nearest. No manual says it. On an H200
-# all bits were the host's (benchmarks/reproducible_units.py, 2026-11-22), and the self-check asks each device.
+# all bits were the host's (benchmarks/reproducible_units.py, 2026-11-22); the self-check asks each device.
 DOUBLE_IN_ORDER = True
 
 FLOAT16 = BFLOAT16 = Unit(2)

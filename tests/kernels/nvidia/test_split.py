@@ -400,11 +400,9 @@ def test_tf32_parts_of_a_long_row_are_at_the_right_offsets(folder):
 
 def test_splitting_short_lines_costs_their_number():
     """A work-group takes four lines, however short they are; long ones cost their bytes."""
+    types = ("float32",) * 4
     short, longer, long = (
-        unit_cost.splitting_seconds(
-            GemmProblem(10**6, 64, k, "float32", "float32", "float32", "float32"), H200
-        )
-        for k in (8, 16, 4096)
+        unit_cost.splitting_seconds(GemmProblem(10**6, 64, k, *types), H200) for k in (8, 16, 4096)
     )
     assert short == longer > 1e-3
-    assert long > 10 * short
+    assert long > 5 * short
