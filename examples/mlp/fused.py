@@ -217,16 +217,20 @@ def _choices(device: cl.Device, sizes: tuple[int, ...], groups: int) -> list[Cho
         tile=tile, local=256, vb=1, vw=4, vk=1, in_flight=4, hold=True, coherent=1, patience=_PATIENCE
     )
     if "NVIDIA" in device.vendor:
-        return _nvidia_choices(replace(held, tile=max(2, tile), local=512, coherent=2), device, widest)
+        return _nvidia_choices(replace(held, coherent=2), device, widest)
     return [held, replace(held, hold=False)]
 
 
 def _nvidia_choices(held: Choice, device: cl.Device, widest: int) -> list[Choice]:
     """Staged, held, and neither: docs/mlp_fused.md has the measurements of all numbers."""
-    staged = replace(held, stage=True, asynchronous=True, in_flight=2)
-    wide = replace(held, vk=2 if widest >= 512 else 1)
-    choices = [wide, replace(wide, vk=4 if widest >= 2048 else 2, hold=False)]
-    return [staged, *choices] if _capability(device) >= (8, 0) else choices  # 8.0 begins cp.async
+    staged = replace(held, local=512, stage=True, asynchronous=True, in_flight=2)
+    if widest < 512:
+        held = replace(held, tile=max(2, held.tile), vb=4)
+        loose = replace(held, vb=1, local=512, vk=2, hold=False)
+    else:
+        held = replace(held, tile=max(2, held.tile), local=512, vb=2, vk=2)
+        loose = replace(held, vb=1, vk=4 if widest >= 2048 else 2, hold=False)
+    return [staged, held, loose] if _capability(device) >= (8, 0) else [held, loose]  # 8.0 begins cp.async
 
 
 def _local_memory(device: cl.Device) -> int:
