@@ -228,7 +228,7 @@ def _nvidia_choices(held: Choice, device: cl.Device, widest: int) -> list[Choice
         held = replace(held, tile=max(2, held.tile), vb=4)
         loose = replace(held, vb=1, local=512, vk=2, hold=False)
     else:
-        held = replace(held, tile=max(2, held.tile), local=512, vb=2, vk=2)
+        held = replace(held, tile=max(2, held.tile), local=512, vb=2 if widest < 1024 else 1, vk=2)
         loose = replace(held, vb=1, vk=4 if widest >= 2048 else 2, hold=False)
     return [staged, held, loose] if _capability(device) >= (8, 0) else [held, loose]  # 8.0 begins cp.async
 
