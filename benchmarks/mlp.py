@@ -8,6 +8,9 @@ cuda-mnist), and with the whole step in one CUDA graph. All have the pictures on
 there, by their indexes. A sample is the wall time of many steps until the device is idle, divided by their
 number. Each round runs every side, beginning with another one; a side's time is the median of its rounds.
 
+On a CPU, the threads of PyTorch and of the OpenCL driver disturb each other in one process: run with
+--only layers fused and with --only eager in turn.
+
 torch.compile takes long, so the compiled side is left out where it would exceed --limit, and the rows say so.
 --draw FILE only draws the picture of a JSON file.
 """
@@ -20,7 +23,7 @@ import json
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +60,19 @@ def pictures() -> Pictures:
 class Sides:
     """What is timed at one hidden size, and why the others are not."""
 
-    def __init__(self, queue: cl.CommandQueue, hidden: int, learnt: Pictures) -> None:
-        self.queue, self.learnt = queue, learnt
+    def __init__(
+        self, queue: cl.CommandQueue, hidden: int, learnt: Pictures, only: Sequence[str] = ()
+    ) -> None:
+        self.queue, self.learnt, self.only = queue, learnt, only
         self.hidden = hidden
         self.on_gpu = bool(queue.device.type & cl.device_type.GPU)
         self.parameters = initial((INPUTS, hidden, hidden, hidden, CLASSES), 1)
         self.order = np.random.default_rng(1).permutation(PICTURES).astype(np.int32)
         self.train: dict[str, Train] = {}
         self.refused: dict[str, str] = {}
+
+    def wanted(self, name: str) -> bool:
+        return not self.only or name.split(maxsplit=1)[0] in self.only
 
     def add_own(self) -> None:
         order = cla.to_device(self.queue, self.order)
@@ -73,6 +81,8 @@ class Sides:
             if operands == "float16" and not self.on_gpu:
                 continue
             name = f"{mode} {operands}"
+            if not self.wanted(name):
+                continue
             settings = Settings(mode, operands, self.hidden, 3, BATCH, 0.003)
             try:
                 model, _ = new_model(self.queue, settings, self.parameters, self.learnt)
@@ -90,6 +100,8 @@ class Sides:
         return train
 
     def add_peer(self, name: str) -> None:
+        if not self.wanted(name):
+            return
         try:
             peer = compare.new_peer(
                 name, self.parameters, self.learnt, batch=BATCH, learning_rate=0.003, on_gpu=self.on_gpu
@@ -132,15 +144,17 @@ def timed(sides: dict[str, Train]) -> dict[str, list[float]]:
     return seconds
 
 
-def measure(queue: cl.CommandQueue, sizes: list[int], limit: float) -> list[Content]:
+def measure(
+    queue: cl.CommandQueue, sizes: list[int], limit: float, only: Sequence[str] = ()
+) -> list[Content]:
     """A row for each hidden size."""
     start, compiling, learnt, rows = time.perf_counter(), float(COMPILE_SECONDS), pictures(), []
     for hidden in sizes:
-        sides = Sides(queue, hidden, learnt)
+        sides = Sides(queue, hidden, learnt, only)
         sides.add_own()
         for name in (*compare.usual(sides.on_gpu), *(["eager float16"] if sides.on_gpu else [])):
             compiled = name.startswith("compiled")
-            if compiled and time.perf_counter() - start + compiling > limit:
+            if compiled and sides.wanted(name) and time.perf_counter() - start + compiling > limit:
                 sides.refused[name] = "torch.compile would exceed the limit of time"
                 continue
             began = time.perf_counter()
@@ -200,6 +214,9 @@ def main() -> None:
         "--hidden", type=int, nargs="+", help="default: 128 to 4096 on a GPU, 128 and 1024 on a CPU"
     )
     parser.add_argument("--device", help="a number or a part of a name")
+    parser.add_argument(
+        "--only", nargs="+", default=(), help="sides by their first word: layers fused eager compiled graph"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--limit", type=float, default=120.0, help="seconds, after which nothing is compiled")
@@ -219,7 +236,7 @@ def main() -> None:
         "date": datetime.date.today().isoformat(),
         "host": {"processor": platform.processor(), "numpy": np.__version__, "pyclmm": pyclmm.__version__},
         "batch": BATCH,
-        "rows": measure(queue, given.hidden or (GPU_SIZES if on_gpu else CPU_SIZES), given.limit),
+        "rows": measure(queue, given.hidden or (GPU_SIZES if on_gpu else CPU_SIZES), given.limit, given.only),
     }
     try:
         content["host"]["torch"] = compare.find_torch().__version__

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
 import pyclmm
@@ -18,6 +19,7 @@ from examples.mlp import checkpoint, compare, data, plots
 from examples.mlp.checkpoint import CheckpointError, Settings
 from examples.mlp.data import Data, DataError, Pictures
 from examples.mlp.device import Kernels, Shuffle
+from examples.mlp.fused import Fused
 from examples.mlp.model import FusedRefused, initial
 from examples.mlp.reference import Reference
 from examples.mlp.train import Trainer, new_model
@@ -200,6 +202,16 @@ def test_auto_says_why_it_is_not_fused(queue, monkeypatch):
         new_model(queue, replace(SETTINGS, mode="fused"), start, some.learnt)
 
 
+def test_auto_leaves_weights_without_room_to_layers(queue, monkeypatch):
+    some, start = some_data(32), initial((30, 24, 24, 10), 0)
+    monkeypatch.setattr(Fused, "suits", False)
+    model, reason = new_model(queue, replace(SETTINGS, mode="auto"), start, some.learnt)
+    assert model.name == "layers"
+    assert "too large" in reason
+    model, reason = new_model(queue, replace(SETTINGS, mode="fused"), start, some.learnt)
+    assert (model.name, reason) == ("fused", None)
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -325,3 +337,11 @@ def test_mnist_is_learnt(queue):
 
 def some_rows(some, rows):
     return some.learnt.images[rows], some.learnt.labels[rows]
+
+
+@pytest.mark.parametrize(("hidden", "mode"), [(40, "fused"), (600, "layers")])
+def test_auto_on_a_cpu_goes_by_the_bytes_of_the_weights(queue, hidden, mode):
+    if not queue.device.type & cl.device_type.CPU:
+        pytest.skip("about CPUs")
+    some, start = some_data(32), initial((30, hidden, hidden, 10), 0)
+    assert new_model(queue, replace(SETTINGS, mode="auto"), start, some.learnt)[0].name == mode

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +19,7 @@ from . import occupancy
 from .fused_layout import Choice, Layout
 from .model import FusedRefused, Parameters
 
+_CPU_WEIGHTS = 1 << 20  # bytes
 _FOLDER = Path(__file__).parent
 _LAUNCH_SECONDS = 0.5  # of one launch: watchdogs of drivers that also draw end what takes some seconds
 _FIRST_STEPS = 8  # of the launch that is timed
@@ -59,6 +61,18 @@ class Fused:
         if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
             raise FusedRefused("the queue is out of order; a queue in order would do")
         self._start(_layouts(queue.device, sizes, batch, choice, groups), parameters)
+
+    @property
+    def suits(self) -> bool:
+        """Whether it is likely to be faster than `layers`.
+
+        On a GPU it is where weights stay in local memory: on an H200, 2048 hidden neurons do not fit and take
+        280 us a step, and `layers` 229. On a CPU it is where they fit the caches: 0.5 MB take 0.7 of the time
+        of `layers`, 12 MB 1.3 (Zen 4).
+        """
+        if self._queue.device.type & cl.device_type.CPU:
+            return 4 * sum(a * b for a, b in pairwise(self._layout.sizes)) <= _CPU_WEIGHTS
+        return self._layout.choice.hold
 
     def _start(self, layouts: list[Layout], parameters: Parameters) -> None:
         """Prepare the first layout that the device runs."""

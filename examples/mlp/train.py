@@ -42,14 +42,17 @@ def new_model(
     reason = None
     if settings.mode != "layers":
         try:
-            return Fused(
+            fused = Fused(
                 queue,
                 parameters,
                 images,
                 labels,
                 batch=settings.batch,
                 learning_rate=settings.learning_rate,
-            ), None
+            )
+            if fused.suits or settings.mode == "fused":
+                return fused, None
+            reason = "its weights are too large to stay near the compute units; layers is faster"
         except FusedRefused as refused:
             if settings.mode == "fused":
                 raise
