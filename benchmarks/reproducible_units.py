@@ -4,11 +4,12 @@
 
 Runs every fixed product of float64, and hard ones of its own, by `mma_double` with each instruction and by
 `mma_double_bulk`, and compares the bits with the host's. If all are the same, DOUBLE_IN_ORDER of
-pyclmm/kernels/nvidia/matrix_units.py can be True.
+pyclmm/kernels/nvidia/matrix_units.py can be True, as it is.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -41,6 +42,7 @@ def configs(name: str, device: DeviceInfo) -> Iterator[TileConfig]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     matrix_units.DOUBLE_IN_ORDER = True
     device = find_device("nvidia")
     print(device.name, device.driver_version)
