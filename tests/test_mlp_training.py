@@ -188,6 +188,21 @@ def test_training_goes_on_bit_for_bit(queue, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["w.npz"]
 
 
+@pytest.mark.parametrize("steps", [1, 16])
+def test_fused_learns_what_layers_learns(queue, steps):
+    some = some_data(steps * SETTINGS.batch * 5 // 4)
+    trainers = [Trainer(queue, replace(SETTINGS, mode=mode), some) for mode in ("layers", "fused")]
+    epochs = [trainer.epoch() for trainer in trainers]
+    assert trainers[0].steps == steps
+    assert epochs[0].loss == pytest.approx(epochs[1].loss, rel=1e-6)
+    layers, fused, begin = (
+        [*p.weights, *p.biases] for p in (*(t.model.parameters() for t in trainers), trainers[0].begin)
+    )
+    for x, y, start in zip(layers, fused, begin, strict=True):
+        assert np.abs(x - start).max() > 1e-4
+        np.testing.assert_allclose(x, y, atol=2e-6)
+
+
 def test_auto_says_why_it_is_not_fused(queue, monkeypatch):
     some = some_data(32)
 
