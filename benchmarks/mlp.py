@@ -83,7 +83,7 @@ class Sides:
             name = f"{mode} {operands}"
             if not self.wanted(name):
                 continue
-            settings = Settings(mode, operands, self.hidden, 3, BATCH, 0.003)
+            settings = Settings(mode, operands, (self.hidden,) * 3, BATCH, 0.003)
             try:
                 model, _ = new_model(self.queue, settings, self.parameters, self.learnt)
             except FusedRefused as refused:

@@ -93,7 +93,13 @@ def test_the_references_gradients_are_those_of_finite_differences():
 
 @pytest.mark.parametrize(
     ("sizes", "batch"),
-    [((784, 128, 128, 128, 10), 32), ((64, 40, 10), 32), ((65, 33, 33, 7), 13), ((9, 8, 8, 8, 8, 8, 2), 1)],
+    [
+        ((784, 128, 128, 128, 10), 32),
+        ((64, 40, 10), 32),
+        ((65, 33, 33, 7), 13),
+        ((9, 8, 8, 8, 8, 8, 2), 1),
+        ((31, 70, 19, 33, 5), 6),
+    ],
 )
 def test_one_step_is_the_references(queue, sizes, batch):
     trained = Trained(queue, sizes, batch)
@@ -153,10 +159,10 @@ def test_any_number_of_pictures_is_predicted(queue, count):
     assert np.array_equal(found.get(), expected)
 
 
-def test_hidden_layers_of_unequal_size_are_refused(queue):
-    parameters = initial((8, 4, 5, 3), 0)
+def test_a_network_without_hidden_layers_is_refused(queue):
+    parameters = initial((8, 3), 0)
     images, labels = cla.zeros(queue, (4, 8), np.float32), cla.zeros(queue, 4, np.int32)
-    with pytest.raises(ValueError, match=r"\(8, 4, 5, 3\).*hidden layers of one size"):
+    with pytest.raises(ValueError, match=r"\(8, 3\).*one hidden layer or more"):
         Layers(queue, parameters, images, labels, batch=2, learning_rate=0.1)
 
 

@@ -58,7 +58,7 @@ def some_data(count=320):
     return data.split("made up", (6, 5), Pictures(flat, labels.astype(np.int32)))
 
 
-SETTINGS = Settings(mode="layers", hidden=24, layers=2, batch=16, learning_rate=0.1, seed=3)
+SETTINGS = Settings(mode="layers", hidden=(24, 24), batch=16, learning_rate=0.1, seed=3)
 
 
 # data
@@ -201,6 +201,28 @@ def test_fused_learns_what_layers_learns(queue, steps):
     for x, y, start in zip(layers, fused, begin, strict=True):
         assert np.abs(x - start).max() > 1e-4
         np.testing.assert_allclose(x, y, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layers", "saved", "wanted"),
+    [
+        (None, None, None, None),
+        ([50], None, None, (50, 50, 50)),
+        ([50], 2, None, (50, 50)),
+        (None, 2, None, (128, 128)),
+        ([50, 40], None, None, (50, 40)),
+        ([50, 40], 2, None, (50, 40)),
+        ([50], None, (70, 60), (50, 50)),
+        (None, 1, (70, 60), (70,)),
+    ],
+)
+def test_sizes_of_hidden_layers(sizes, layers, saved, wanted):
+    assert program.hidden_sizes(sizes, layers, saved) == wanted
+
+
+def test_sizes_that_differ_from_their_number():
+    with pytest.raises(program.UsageError, match="--hidden names 2 sizes and --layers 3"):
+        program.hidden_sizes([50, 40], 3, None)
 
 
 def test_auto_says_why_it_is_not_fused(queue, monkeypatch):

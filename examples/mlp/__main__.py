@@ -54,14 +54,19 @@ def arguments() -> argparse.ArgumentParser:
         "--mode", choices=("auto", "layers", "fused"), help="default: auto, fused where it can run"
     )
     parser.add_argument("--operands", choices=("float32", "float16"), help=f"default: {usual.operands}")
-    for name, what in (
-        ("hidden", "size of each hidden layer"),
-        ("layers", "hidden layers"),
-        ("batch", "pictures of a step"),
-    ):
-        parser.add_argument(
-            f"--{name}", type=_positive(int), metavar="N", help=f"{what}; default: {getattr(usual, name)}"
-        )
+    parser.add_argument(
+        "--hidden",
+        type=_positive(int),
+        nargs="+",
+        metavar="N",
+        help=f"sizes of the hidden layers, or one of all; default: {usual.hidden[0]}",
+    )
+    parser.add_argument(
+        "--layers", type=_positive(int), metavar="N", help=f"hidden layers; default: {len(usual.hidden)}"
+    )
+    parser.add_argument(
+        "--batch", type=_positive(int), metavar="N", help=f"pictures of a step; default: {usual.batch}"
+    )
     parser.add_argument(
         "--learning-rate", type=_positive(float), metavar="X", help=f"default: {usual.learning_rate}"
     )
@@ -113,6 +118,7 @@ def queue_for(name: str | None) -> cl.CommandQueue:
 def settings_for(given: argparse.Namespace, data: pictures.Data, saved: Saved | None) -> Settings:
     """The settings of this training. Raises UsageError or CheckpointError."""
     options = {name: getattr(given, name, None) for name in asdict(Settings())}
+    options["hidden"] = hidden_sizes(given.hidden, given.layers, saved.settings.hidden if saved else None)
     options["data"] = data.digest
     if saved and options["mode"] == "auto":
         options["mode"] = None  # the saved one
@@ -127,6 +133,23 @@ def settings_for(given: argparse.Namespace, data: pictures.Data, saved: Saved | 
             f"--batch {settings.batch} is more than the {len(data.learnt)} pictures to learn from; take fewer"
         )
     return settings
+
+
+def hidden_sizes(
+    sizes: list[int] | None, layers: int | None, saved: tuple[int, ...] | None
+) -> tuple[int, ...] | None:
+    """The sizes of --hidden and --layers; None if neither is given. Raises UsageError if they differ."""
+    if sizes is None and layers is None:
+        return None
+    usual = saved or Settings().hidden
+    each = tuple(sizes or usual[:1])
+    if len(each) == 1:
+        return each * (layers or len(usual))
+    if layers not in (None, len(each)):
+        raise UsageError(
+            f"--hidden names {len(each)} sizes and --layers {layers}; name one size, or {layers}"
+        )
+    return each
 
 
 def main() -> int:

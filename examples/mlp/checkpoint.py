@@ -21,8 +21,7 @@ class Settings:
 
     mode: str = "auto"
     operands: str = "float32"
-    hidden: int = 128
-    layers: int = 3
+    hidden: tuple[int, ...] = (128, 128, 128)
     batch: int = 32
     learning_rate: float = 0.1
     seed: int = 0
@@ -95,8 +94,9 @@ def agreed(saved: Settings, given: dict[str, object]) -> Settings:
 def _saved(arrays: dict[str, np.ndarray]) -> Saved:
     if arrays["format"] != _FORMAT:
         raise ValueError(f"its format is {arrays['format']}, and this program reads {_FORMAT}")
-    settings = Settings(**{field.name: arrays[field.name].item() for field in fields(Settings)})
-    count = settings.layers + 1
+    values = {field.name: arrays[field.name].tolist() for field in fields(Settings)}
+    settings = Settings(**{**values, "hidden": tuple(values["hidden"])})
+    count = len(settings.hidden) + 1
     weights = [arrays[f"weights_{layer}"] for layer in range(count)]
     biases = [arrays[f"biases_{layer}"] for layer in range(count)]
     for layer, (w, b) in enumerate(zip(weights, biases, strict=True)):

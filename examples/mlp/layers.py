@@ -8,8 +8,8 @@ There are hidden layers 0 ... H - 1. x is the batch, h[l] are activations, d[l] 
     update      W[0] -= rate x^T d[0],  W[l] -= rate h[l-1]^T d[l],  W[H] -= rate h[H-1]^T d_out
 
 Each line but the loss is a product: bias and ReLU are its epilogue, and an update is alpha = -rate, beta = 1,
-out = W. The updates come last, so those between hidden layers are one product of stacks. A step is 3 H + 6
-launches, one more with float16 operands.
+out = W. The updates come last, so those between hidden layers of one size are one product of stacks. Then a
+step is 3 H + 6 launches, one more with float16 operands.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Layers:
         learning_rate: float,
     ) -> None:
         sizes = parameters.sizes
-        if len(sizes) < 3 or len(set(sizes[1:-1])) != 1:
-            raise ValueError(f"sizes are {sizes}; `layers` takes hidden layers of one size, at least one")
+        if len(sizes) < 3:
+            raise ValueError(f"sizes are {sizes}; `layers` takes one hidden layer or more")
         self._queue, self._images, self._labels, self._batch = queue, images, labels, batch
         self._rate = learning_rate / batch
         self._kernels = kernels = Kernels(queue, images.dtype == np.float16)
@@ -101,11 +101,16 @@ class Layers:
     def _planned(self, sizes: Sizes) -> list[Launch]:
         """What a step enqueues, in order."""
         inputs, *hidden, classes = sizes
-        count, width = len(hidden), hidden[0]
+        count, between = len(hidden), self._weights.between
         dtype, queue = self._images.dtype, self._queue
         x = cla.empty(queue, (self._batch, inputs), dtype)
-        h = cla.empty(queue, (count, self._batch, width), dtype)
-        d = cla.empty_like(h)
+        if between is None:
+            h = [cla.empty(queue, (self._batch, width), dtype) for width in hidden]
+            d = [cla.empty_like(a) for a in h]
+        else:  # hidden layers of one size are stacks, so that their updates are one product
+            all_h = cla.empty(queue, (count, self._batch, hidden[0]), dtype)
+            all_d = cla.empty_like(all_h)
+            h, d = ([a[layer] for layer in range(count)] for a in (all_h, all_d))
         logits = cla.empty(queue, (self._batch, classes), _FLOAT)
         d_out = cla.empty(queue, (self._batch, classes), dtype)
         w, b = self._weights.operands, self._weights.biases
@@ -119,10 +124,12 @@ class Layers:
         for layer in reversed(range(count)):
             after = d_out if layer == count - 1 else d[layer + 1]
             steps.append(_product(after, w[layer + 1], out=d[layer], trans_b="T"))
-            steps.append(self._backward(h, d, layer))
+            steps.append(self._backward(h[layer], d[layer], layer))
         steps.append(self._update(x, d[0], self._weights.masters[0]))
-        if count > 1:
-            steps.append(self._update(h[:-1], d[1:], self._weights.between))
+        if between is None:
+            steps += [self._update(h[n - 1], d[n], self._weights.masters[n]) for n in range(1, count)]
+        else:
+            steps.append(self._update(all_h[:-1], all_d[1:], between))
         steps.append(self._update(h[-1], d_out, self._weights.masters[-1]))
         if dtype != _FLOAT:
             steps.append(self._weights.round)
@@ -144,9 +151,9 @@ class Layers:
 
     def _backward(self, h: Array, d: Array, layer: int) -> Launch:
         kernel = self._kernels.new("backward")  # each layer keeps its own arguments
-        width, tile, columns = h.shape[2], self._kernels.tile, self._kernels.columns
-        sizes = np.int64(layer * self._batch * width), np.int32(self._batch), np.int32(width)
-        _set_args(kernel, h.data, d.data, *sizes, *self._bias(layer, tile[0] * tile[1] * columns))
+        width, tile, columns = h.shape[1], self._kernels.tile, self._kernels.columns
+        sizes = np.int64(h.offset // h.dtype.itemsize), np.int32(self._batch), np.int32(width)
+        _set_args(kernel, h.base_data, d.base_data, *sizes, *self._bias(layer, tile[0] * tile[1] * columns))
         return self._launch(kernel, (padded(-(-width // columns), tile[0]), tile[1]), tile)
 
     def _bias(self, layer: int, items: int) -> tuple[Any, ...]:

@@ -128,4 +128,4 @@ class Trainer:
 
 def sizes_of(settings: Settings, data: Data) -> Sizes:
     """The sizes of a perceptron for pictures of *data*."""
-    return (data.learnt.images.shape[1], *[settings.hidden] * settings.layers, CLASSES)
+    return (data.learnt.images.shape[1], *settings.hidden, CLASSES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyopencl.array as cla
 from pyopencl.array import Array
@@ -20,7 +22,7 @@ class Weights:
     operands
         What products read: the masters, or float16 copies of them.
     between
-        The masters between hidden layers as one stack, (hidden layers - 1, h, h).
+        The masters between hidden layers as one stack, (hidden layers - 1, h, h), if these have one size.
     biases
         float32 (outputs,) of each layer.
     """
@@ -28,7 +30,7 @@ class Weights:
     def __init__(self, kernels: Kernels, parameters: Parameters, dtype: np.dtype[np.floating]) -> None:
         self._kernels, self._kernel = kernels, kernels.new("round_weights")
         self._sizes = sizes = parameters.sizes
-        flat = np.zeros(_ends(sizes)[-1], np.float32)
+        flat = np.zeros(_starts(sizes)[-1], np.float32)
         self._all = cla.to_device(kernels.queue, flat)
         self.masters, self.between = _views(self._all, sizes)
         self.operands = self.masters
@@ -54,28 +56,29 @@ class Weights:
         return Parameters([w.get() for w in self.masters], [b.get() for b in self.biases])
 
 
-def _ends(sizes: Sizes) -> list[int]:
-    """Where the first layer's weights end, those between hidden layers, and the last layer's."""
-    hidden, ends, end = len(sizes) - 2, [], 0
-    for count, rows, columns in (
-        (1, sizes[0], sizes[1]),
-        (hidden - 1, sizes[1], sizes[1]),
-        (1, sizes[-2], sizes[-1]),
-    ):
-        end += padded(count * rows * columns, _LINE)
-        ends.append(end)
-    return ends
+def _starts(sizes: Sizes) -> list[int]:
+    """Where each layer's weights start, and the end. Those between hidden layers of one size are a stack."""
+    starts, layers = [0], len(sizes) - 1
+    for layer, (rows, columns) in enumerate(pairwise(sizes)):
+        in_stack = one_width(sizes) and 1 <= layer < layers - 2
+        starts.append(starts[-1] + (rows * columns if in_stack else padded(rows * columns, _LINE)))
+    return starts
 
 
-def _views(flat: Array, sizes: Sizes) -> tuple[list[Array], Array]:
-    """The weights of each layer in *flat*, and the stack of those between hidden layers."""
-    first, middle, _ = _ends(sizes)
-    inputs, width, classes, hidden = sizes[0], sizes[1], sizes[-1], len(sizes) - 2
+def one_width(sizes: Sizes) -> bool:
+    """Whether all hidden layers have one size."""
+    return len(set(sizes[1:-1])) == 1
 
-    def part(start: int, *shape: int) -> Array:
+
+def _views(flat: Array, sizes: Sizes) -> tuple[list[Array], Array | None]:
+    """The weights of each layer in *flat*, and the stack of those between hidden layers, if they are one."""
+    starts, hidden = _starts(sizes), len(sizes) - 2
+
+    def part(layer: int, *shape: int) -> Array:
+        start = starts[layer]
         view: Array = flat[start : start + int(np.prod(shape))].reshape(shape)
         return view
 
-    each = [part(first + layer * width * width, width, width) for layer in range(hidden - 1)]
-    between = part(first, hidden - 1, width, width) if hidden > 1 else flat[:0]
-    return [part(0, inputs, width), *each, part(middle, width, classes)], between
+    each = [part(layer, *shape) for layer, shape in enumerate(pairwise(sizes))]
+    stack = hidden > 1 and one_width(sizes)
+    return each, part(1, hidden - 1, *sizes[1:3]) if stack else None
