@@ -47,6 +47,7 @@ def fake(**answers):
         "global_mem_cache_size": 1 << 20,
         "global_mem_cacheline_size": 64,
         "max_clock_frequency": 1500,
+        "single_fp_config": cl.device_fp_config.DENORM | cl.device_fp_config.FMA,
         "native_vector_width_float": 8,
         "double_fp_config": 0,
         "host_unified_memory": 0,
@@ -108,6 +109,11 @@ def test_limits_and_types_come_from_the_driver():
     assert bare.opencl_version == (1, 0)
     assert (bare.has_fp64, bare.has_fp16, bare.unified_memory) == (False, False, False)
     assert device_info(fake(double_fp_config=63)).has_fp64, "core since OpenCL 1.2, without the extension"
+
+
+@pytest.mark.parametrize(("config", "flushes"), [(cl.device_fp_config.DENORM, False), (0, True)])
+def test_a_driver_that_does_not_promise_subnormal_numbers_may_flush_them(config, flushes):
+    assert device_info(fake(single_fp_config=config)).flushes is flushes
 
 
 def test_compute_capability():
