@@ -26,7 +26,8 @@ SUITE = (
     "tests/kernels/test_every_kernel.py",
     "-k",
     "test_exact or test_bits or (error_bound or nan_and_infinity or denormals or sign_of_zero or "
-    "beta_zero or nothing_but or (extreme_values and naive)) and not (wgmma or split- or mma or mfma or wmma or dpas)",
+    "beta_zero or nothing_but or (extreme_values and naive)) and not (wgmma or split- or mma or mfma or "
+    "wmma or dpas)",
 )
 LIMIT_S = 25 * 60
 AT_ONCE = 2
