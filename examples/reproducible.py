@@ -12,7 +12,7 @@ DIGESTS = {
 }  # of any device; made by pyclmm.reference.chain
 
 
-def numbers(shape, start):
+def numbers(shape: tuple[int, int], start: int) -> np.ndarray:
     """Numbers from -1 to 1 by integer arithmetic, which no version of NumPy changes (Knuth's multiplier)."""
     count = np.arange(start, start + int(np.prod(shape)), dtype=np.uint32) * np.uint32(2654435761)
     return (count.astype(np.float64) / 2**31 - 1).astype(np.float32).reshape(shape)
