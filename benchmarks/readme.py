@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import peers
+import ratios
 
 import pyclmm
 
@@ -117,9 +118,8 @@ def sampled() -> str:
 
     def spread(kind: str, key: str) -> str:
         """Geometric mean, tenth percentile and least of cuBLAS's time over ours."""
-        ratios = sorted(row["cublas_seconds"] / row[key] for row in now["rows"] if row["kind"] == kind)
-        tenth = statistics.quantiles(ratios, n=10, method="inclusive")[0]
-        return f"{statistics.geometric_mean(ratios):.2f}, {tenth:.2f}, {ratios[0]:.2f}"
+        found = [row["cublas_seconds"] / row[key] for row in now["rows"] if row["kind"] == kind]
+        return ", ".join(f"{number:.2f}" for number in ratios.spread(found))
 
     kinds = dict.fromkeys(row["kind"] for row in now["rows"])
     rows = [[kind, spread(kind, "seconds"), spread(kind, "called_seconds")] for kind in kinds]

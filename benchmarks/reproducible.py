@@ -23,7 +23,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 from burst import MOST_LAUNCHES, Burst
 from products import FOR_CPU, FOR_GPU, Product, drawn
+from ratios import by_kind
 
 import pyclmm
 from pyclmm.opencl.devices import device_info, find_device
@@ -130,16 +131,6 @@ def line(row: dict[str, Any]) -> str:
     return f"{row['kind']:9} {shape:>21} {row['layout']} {row['ratio']:5.2f}  {kernels}: {row['configs'][1]}"
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> str:
-    """For each kind: geometric mean, tenth percentile and least of the speed relative to "highest"."""
-    lines = [f"{'':10} {'products':>8} {'mean':>6} {'tenth':>6} {'least':>6}"]
-    for kind in dict.fromkeys(row["kind"] for row in rows):
-        ratios = sorted(row["ratio"] for row in rows if row["kind"] == kind)
-        mean, tenth = statistics.geometric_mean(ratios), float(np.quantile(ratios, 0.1))
-        lines.append(f"{kind:10} {len(ratios):8} {mean:6.2f} {tenth:6.2f} {ratios[0]:6.2f}")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("seed", type=int)
@@ -171,7 +162,7 @@ def main() -> None:
         print(line(rows[-1]), flush=True)
         if options.json:
             options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
-    print(summary(rows))
+    print(by_kind((row["kind"], row["ratio"]) for row in rows))
 
 
 if __name__ == "__main__":

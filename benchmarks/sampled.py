@@ -29,6 +29,7 @@ import pyopencl.array as cla
 import torch
 from burst import MOST_LAUNCHES, Burst
 from products import KINDS, Product, drawn
+from ratios import by_kind
 
 import pyclmm
 from pyclmm.opencl.devices import find_device
@@ -163,13 +164,8 @@ def measured(contest: Contest, rounds: int) -> dict[str, Any]:
 
 
 def summary(rows: Sequence[dict[str, Any]], key: str = "seconds") -> str:
-    """A line for each kind: geometric mean, tenth percentile and least of the ratios to cuBLAS."""
-    lines = [f"{'':10} {'products':>8} {'mean':>6} {'tenth':>6} {'least':>6}"]
-    for kind in dict.fromkeys(row["kind"] for row in rows):
-        ratios = sorted(row["cublas_seconds"] / row[key] for row in rows if row["kind"] == kind)
-        mean, tenth = statistics.geometric_mean(ratios), float(np.quantile(ratios, 0.1))
-        lines.append(f"{kind:10} {len(ratios):8} {mean:6.2f} {tenth:6.2f} {ratios[0]:6.2f}")
-    return "\n".join(lines)
+    """A line for each kind, of the ratios to cuBLAS."""
+    return by_kind((row["kind"], row["cublas_seconds"] / row[key]) for row in rows)
 
 
 def worst(rows: Sequence[dict[str, Any]], count: int = 5) -> str:

@@ -161,8 +161,8 @@ INLINE void fetch_map(__global const ulong *map)
  */
 #define MAP_SLOT 48
 #define ABOUT 5 /* ulongs that say what a map describes */
-/* This work-item's word of what map `n` of a slot describes. Kernels read it first of all: the read takes 0.3 us, and
- * the copies wait for it. */
+/* This work-item's word of what map `n` of a slot describes. Kernels read it first of all, since the copies wait for
+ * it. */
 INLINE ulong word_about(__global const ulong *slot, const int n)
 {
   const int lane = get_local_id(0) % 32;

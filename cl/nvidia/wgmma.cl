@@ -143,9 +143,9 @@ INLINE void store_part(
   }
 }
 
-/* Starts the copies of one operand for all pieces of this work-group.
+/* Starts the copies of one operand for all pieces of this work-group. `piece`: the first one.
  *
- * `piece`: the first. If there is only one row or one column of tiles, the work-groups start at different steps of K. Otherwise all of
+ * If there is only one row or one column of tiles, the work-groups start at different steps of K. Otherwise all of
  * them would read the same cache lines of the small operand at the same time. */
 INLINE void feed(
     const int which, const fed_t operand, const int feeder, const work_t work, piece_t piece, const stages_t stages)
