@@ -260,11 +260,13 @@ def _again(
     beta: complex | None,
     wait_for: list[cl.Event] | None,
 ) -> Any:
-    """The result if the thread's last call of *plan* was alike in all but buffers; else None."""
+    """The result if the call is so much like the thread's last one of *plan* that few checks do; else None."""
+    if plan.on_host and queue is None:
+        queue = queues.default_queue()
     try:
         return plan.again(given, queue, alpha, beta, wait_for)
     except DeviceLostError:
-        _forget(given[0].queue.context)
+        _forget(plan.queue_of(given, queue).context)
         raise
 
 

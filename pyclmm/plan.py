@@ -161,13 +161,13 @@ class Matmul(Generic[ArrayT]):
         self._alpha, self._beta = alpha, beta
         self._kernel = options.kernel
         self._path: DevicePath | HostPath
-        self._arrays_path: DevicePath | None = None  # of an open plan for Arrays
         if on_host(operands):
             self._queue: cl.CommandQueue | None = queue
             self._path = HostPath(operands, options, queue, alpha, beta)
         else:
             self._queue = None  # each call uses the queue of its Arrays
-            self._path = self._arrays_path = DevicePath(operands, options, queue, alpha, beta)
+            self._path = DevicePath(operands, options, queue, alpha, beta)
+        self._open_path: DevicePath | HostPath | None = self._path  # None: the plan is closed
         self._executable = self._path.executable
 
     def __call__(
@@ -191,10 +191,9 @@ class Matmul(Generic[ArrayT]):
         operands differ from the planned ones or the plan is closed, and LaunchError, DeviceMemoryError or
         DeviceLostError as :func:`pyclmm.gemm` does.
         """
-        if self._arrays_path is not None:
-            again: ArrayT | None = self.again((a, b, c, bias, out), queue, alpha, beta, wait_for)
-            if again is not None:
-                return again
+        again: ArrayT | None = self.again((a, b, c, bias, out), queue, alpha, beta, wait_for)
+        if again is not None:
+            return again
         operands = collect(a, b, c, bias, out)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
         result: ArrayT = self.run(operands, queue, alpha, beta, wait_for)
@@ -226,8 +225,8 @@ class Matmul(Generic[ArrayT]):
         if not isinstance(self._path, DevicePath):
             raise DTypeError("enqueue takes pyopencl Arrays; call a plan for NumPy arrays itself: plan(a, b)")
         given = (a, b, c, bias, out)
-        if self._arrays_path is not None:
-            again = self._arrays_path.again(given, queue, alpha, beta, wait_for, events)
+        if self._open_path is not None:
+            again = self._path.again(given, queue, alpha, beta, wait_for, events)
             if again is not None:
                 return again[1]
         operands = collect(*given)
@@ -242,20 +241,30 @@ class Matmul(Generic[ArrayT]):
         beta: complex | None,
         wait_for: list[cl.Event] | None,
     ) -> Any:
-        """:meth:`__call__` if it follows this thread's last call in all but buffers; else None.
+        """:meth:`__call__` if it is so much like the thread's last one that few checks do; else None.
 
         *given* are the operands in the order a, b, c, bias, out.
         """
-        path = self._arrays_path
+        path = self._open_path
         if path is None:
             return None
         choice = self._executable.choice
         try:
             done = path.again(given, queue, alpha, beta, wait_for)
         except REFUSED as error:
-            self._executable.fall_back(choice, given[0].queue, error)
+            self._executable.fall_back(choice, self.queue_of(given, queue), error)
             return None
         return None if done is None else done[0]
+
+    def queue_of(self, given: Given, queue: cl.CommandQueue | None) -> cl.CommandQueue:
+        """The queue of a call that :meth:`again` made with *queue*."""
+        its: cl.CommandQueue = queue or self._queue or given[0].queue
+        return its
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the plan is for NumPy arrays."""
+        return self._queue is not None
 
     def serves(self, layouts: Signature, queue: cl.CommandQueue, alpha: complex, beta: complex) -> bool:
         """Whether this is a plan for NumPy arrays of these *layouts* on *queue*, and for such scalars."""
@@ -388,7 +397,7 @@ class Matmul(Generic[ArrayT]):
 
     def close(self) -> None:
         """End the plan and free what :meth:`release` frees. Later calls raise ArgumentError."""
-        self._signature = self._arrays_path = None  # no operands have this signature
+        self._signature = self._open_path = None  # no operands have this signature
         self.release()
 
     def __enter__(self) -> Matmul[ArrayT]:

@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..opencl import host_memory
+from ..opencl import forks, host_memory
 from ..opencl.binding import Constant
 from ..opencl.devices import device_info
 from ..opencl.host_memory import Array
+from ..opencl.last_call import Given, equal
 from ..opencl.steps import scalars_of
 from ..problem.dtypes import dtype_of
+from ..problem.gemm import Gemm
 from .execute import Executable
 from .operands import Operands, check_writeable, checked, problem_name, read_operands
 from .options import Options, check_scalars
+from .plain_arrays import PlainCalls
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ class HostPath:
         else:
             self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, device, "out")
         self._constant = problem_name(gemm, "b") if options.constant_b else None
+        self._alpha, self._beta, self._queue = alpha, beta, queue
+        is_plain = device.in_place and not copied and gemm.out_copy is None and not options.constant_b
+        self._plain = self._plain_calls(operands, gemm) if is_plain else None
         on_device = replace(gemm, copies=(), out_copy=None)
         self.executable = Executable(
             queue, on_device, options.kernel, options.workspace_limit, options.constant_b
@@ -94,6 +100,44 @@ class HostPath:
             return host_memory.form_of(x, self._device, name)
         return host_memory.dense_form(x.shape, copied_as, self._device, name)
 
+    def _plain_calls(self, operands: Operands, gemm: Gemm) -> PlainCalls | None:
+        """What calls with few checks look like, or None if this plan has none. Nothing is copied."""
+        names = {one.name: one.problem_name for one in self._inputs}
+        forms = [one.form for one in self._inputs] + [self._out_form]
+        if operands.keys() - {"out"} != names.keys() or names.keys() != {"a", "b"}:
+            return None
+        if not gemm.shape or 0 in gemm.shape or not all(form.plain and form.start == 0 for form in forms):
+            return None
+        out = operands.get("out")
+        return PlainCalls.of(operands, np.empty(gemm.shape, gemm.dtype) if out is None else out, names)
+
+    def again(
+        self,
+        given: Given,
+        queue: cl.CommandQueue | None,
+        alpha: complex | None,
+        beta: complex | None,
+        wait_for: list[cl.Event] | None,
+    ) -> tuple[Array, list[cl.Event]] | None:
+        """The product, complete, if the call is on plain arrays like those of the plan: (result, no events).
+
+        *given* are the operands in the order a, b, c, bias, out. Returns None where :meth:`run` must be
+        called, and raises as that does.
+        """
+        binding = self.executable.latest_binding()
+        if self._plain is None or binding is None or wait_for:
+            return None
+        if binding.queue is not (self._queue if queue is None else queue):
+            return None
+        if not (alpha is None or equal(alpha, self._alpha)) or not (beta is None or equal(beta, self._beta)):
+            return None
+        out = self._plain.result(given)
+        if out is None:
+            return None
+        forks.check_process()
+        self._plain.run(binding, given, out, scalars_of(self._alpha, self._beta))
+        return out, []
+
     def run(
         self,
         operands: Operands,
@@ -113,7 +157,7 @@ class HostPath:
             try:
                 self._multiply(operands, target, buffers, alpha, beta, wait_for)
             except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
-                buffers.finish()
+                host_memory.finish(queue)
                 raise
         if out is None:
             return target if target.ndim else target[()]  # 1-D @ 1-D gives a scalar, as in NumPy

@@ -189,6 +189,20 @@ def dense_form(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo,
     return Form(device.unified_memory and dtype.kind in _IN_BUFFER_PROTOCOL, 0)
 
 
+def used_in_place(queue: cl.CommandQueue, device: DeviceInfo, x: Array, argument: str) -> cl.Buffer:
+    """A buffer over the memory of *x*, a writable array without gaps. Raises as :func:`allocate` does."""
+    try:
+        return cl.Buffer(queue.context, _READ_WRITE_HERE, 0, x)
+    except cl.Error as error:
+        raise out_of_memory(x.nbytes, device, argument, error) from error
+
+
+def finish(queue: cl.CommandQueue) -> None:
+    """Wait until the device uses no host array. A call that fails must not return earlier."""
+    with contextlib.suppress(cl.Error):
+        queue.finish()
+
+
 class HostBuffers:
     """The buffers of one call on NumPy arrays, and the transfer of the result to the host."""
 
@@ -261,11 +275,6 @@ class HostBuffers:
             self.queue, buffer, cl.map_flags.READ, 0, (nbytes,), uint8, wait_for=after, is_blocking=True
         )
         mapped.base.release(self.queue)
-
-    def finish(self) -> None:
-        """Wait until the device uses no host array. A call that fails must not return earlier."""
-        with contextlib.suppress(cl.Error):
-            self.queue.finish()
 
 
 def _within(x: Array, y: Array) -> bool:

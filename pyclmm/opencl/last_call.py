@@ -168,7 +168,7 @@ class LastCall:
 
     def has_scalars(self, alpha: complex, beta: complex) -> bool:
         """Whether these are the call's alpha and beta."""
-        return _equal(alpha, self.alpha) and _equal(beta, self.beta)
+        return equal(alpha, self.alpha) and equal(beta, self.beta)
 
     def followed_by(self, given: Given) -> tuple[LastCall, Buffers] | None:
         """The call with these operands, and the buffers that it changes, by the problem's names.
@@ -203,6 +203,6 @@ class LastCall:
         return LastCall(tuple(seen), self.alpha, self.beta, self._names, self._overlaps), buffers
 
 
-def _equal(number: Any, kept: Any) -> bool:
+def equal(number: Any, kept: Any) -> bool:
     """Whether a plain number is *kept*. NumPy's numbers equal others that only round to them."""
     return number is kept or (type(number) in _PLAIN and bool(number == kept))
