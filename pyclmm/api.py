@@ -260,7 +260,7 @@ def _again(
     beta: complex | None,
     wait_for: list[cl.Event] | None,
 ) -> Any:
-    """The result if the call is so much like the thread's last one of *plan* that few checks do; else None."""
+    """The result if the call is so much like the thread's last of *plan* that few checks do; else None."""
     if plan.on_host and queue is None:
         queue = queues.default_queue()
     try:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 
-from ..opencl import host_memory, status
+from ..opencl import host_memory
 from ..opencl.binding import Binding
 from ..opencl.host_memory import Array
 from ..opencl.last_call import Given
@@ -68,9 +67,7 @@ class PlainCalls:
         values["out"] = host_memory.used_in_place(binding.queue, binding.device, out, "out")
         try:
             events = binding.enqueue(values, scalars, [], is_waited_for=True)
-            cl.wait_for_events(events[-1:])
-        except cl.Error as error:
-            raise status.lost(binding.device, error) from error
+            host_memory.wait(binding.device, events[-1:])
         except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
             host_memory.finish(binding.queue)
             raise

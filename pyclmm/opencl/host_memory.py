@@ -197,6 +197,14 @@ def used_in_place(queue: cl.CommandQueue, device: DeviceInfo, x: Array, argument
         raise out_of_memory(x.nbytes, device, argument, error) from error
 
 
+def wait(device: DeviceInfo, after: list[cl.Event]) -> None:
+    """Wait for *after*, which end what uses host arrays in place. Raises DeviceLostError."""
+    try:
+        cl.wait_for_events(after)
+    except cl.Error as error:
+        raise status.lost(device, error) from error
+
+
 def finish(queue: cl.CommandQueue) -> None:
     """Wait until the device uses no host array. A call that fails must not return earlier."""
     with contextlib.suppress(cl.Error):
@@ -259,10 +267,11 @@ class HostBuffers:
         if self._out is None:
             return
         memory, buffer = self._out
+        if self.device.in_place:
+            wait(self.device, after)
+            return
         try:
-            if self.device.in_place:
-                cl.wait_for_events(after)
-            elif self.device.unified_memory:
+            if self.device.unified_memory:
                 self._map(buffer, memory.nbytes, after)
             else:
                 download(self.queue, memory, buffer, after)

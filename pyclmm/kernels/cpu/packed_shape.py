@@ -32,12 +32,16 @@ _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at abou
 _SPLIT_K = 512  # fewest steps of K in a range
 # With K at least this many times M and N, K is split before macro-tiles get smaller: those read more
 _LONG_K = 4
-_FEW_TILES = 4  # with at most this many rows of tiles, packing B costs more than it saves
+# With at most this many rows of tiles, packing B costs more than it saves
+_FEW_TILES = 4
 # Up to this K storing costs most. Macro-tiles then have few rows: each row is written as a stream.
 _SHORT_K = 64
-# Rows of A times bytes of a vector: with more, loads that cross lines cost more than packing B. Of loads
-# of 64 bytes all cross, of 32 bytes half. Zen 4, 512 and 256 bits, docs/kernels/packed.md
-_CROSSING = 128 * 64
+# The same where rows do not displace each other, or vectors are as wide as a line: rows of A times bytes of a
+# vector, of complex numbers a quarter. Zen 4, 512 and 256 bits, docs/kernels/packed.md
+_USES = 128 * 64
+# B is read as a stream if it is larger than this many second-level caches and used by at most that many rows
+# of tiles. A smaller one, of the third level, is read faster as if it were in the second.
+_FAR_CACHES, _STREAM_TILES = 8, 6
 _NEAR = 2048  # bytes; rows at most this far apart share pages
 
 
@@ -125,8 +129,8 @@ def _packing(config: TileConfig, problem: GemmProblem, device: DeviceInfo, a: bo
 
 def _streams(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
     """Whether reading B from memory limits the speed: B is in place, not in a cache, and used a few times."""
-    few = problem.m <= _FEW_TILES * config.tm and not packs_b(problem, config)
-    return few and _row_bytes(problem) * problem.k > device.caches.l2
+    few = problem.m <= _STREAM_TILES * config.tm and not packs_b(problem, config)
+    return few and _row_bytes(problem) * problem.k > _FAR_CACHES * device.caches.l2
 
 
 def packs_a(problem: GemmProblem, config: TileConfig) -> bool:
@@ -155,12 +159,16 @@ def _worth_packing_b(problem: GemmProblem, config: TileConfig, device: DeviceInf
     crosses a cache line takes two loads, whether rows or only B's address are not aligned. If B is larger
     than a cache and its rows are far apart, each row takes a page.
     """
-    if problem.m <= _FEW_TILES * config.tm or problem.k <= _SHORT_K:  # B is used too few times
+    row, vector = _row_bytes(problem), config.vec * real_size(problem)
+    displaced = row % PAGE == 0
+    if displaced and vector < device.caches.line:
+        few = problem.m <= _FEW_TILES * config.tm
+    else:
+        few = problem.m * planes(problem) ** 2 * vector <= _USES
+    if few or problem.k <= _SHORT_K:  # B is used too few times
         return False
-    row = _row_bytes(problem)
-    vector = config.vec * real_size(problem)
-    crossing = problem.b_align < vector and problem.m * vector > _CROSSING
-    return row % PAGE == 0 or ((crossing or row > _NEAR) and row * problem.k > device.caches.l2)
+    crossing = problem.b_align < vector
+    return displaced or ((crossing or row > _NEAR) and row * problem.k > device.caches.l2)
 
 
 def _row_bytes(problem: GemmProblem) -> int:
