@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -86,6 +87,18 @@ def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(queues, "_chosen", {})
     monkeypatch.setattr(api, "_plans", OrderedDict())
     return folder
+
+
+@pytest.fixture
+def device_read_anew() -> Iterator[None]:
+    """The facts about the device are read in this test, and again after it: the next test may break compilers.
+
+    Name it before `own_caches`, so that the second reading finds the caches of all tests.
+    """
+    device_info.cache_clear()
+    yield
+    device_info.cache_clear()
+    device_info(default_device())
 
 
 @pytest.fixture

@@ -57,12 +57,9 @@ def fake(**answers):
 
 
 @pytest.fixture(autouse=True)
-def _no_compiler(monkeypatch):
+def _no_compiler(device_read_anew, monkeypatch):
     """The compilers of made-up devices are not asked (see test_target.py)."""
     monkeypatch.setattr(devices, "target_of", lambda _: Target())
-    device_info.cache_clear()
-    yield
-    device_info.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,8 @@ NUMBERS = as_numbers(device_info(HERE).rates)
 
 
 @pytest.fixture(autouse=True)
-def own(own_caches):
-    device_info.cache_clear()
-    yield own_caches
-    device_info.cache_clear()
+def own(device_read_anew, own_caches):
+    return own_caches
 
 
 def written(**changes):

@@ -16,13 +16,11 @@ HERE = default_device()
 
 
 @pytest.fixture(autouse=True)
-def own(own_caches, monkeypatch):
+def own(device_read_anew, own_caches, monkeypatch):
     monkeypatch.setattr(probes, "_TURN", 0.002)
     monkeypatch.setattr(probes, "_REPEATS", 1)
     monkeypatch.setattr(probes, "_READ", (1 << 16, 1 << 20))
-    device_info.cache_clear()
-    yield own_caches
-    device_info.cache_clear()
+    return own_caches
 
 
 def test_every_rate_is_measured_and_kept():
