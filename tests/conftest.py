@@ -91,7 +91,7 @@ def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def device_read_anew() -> Iterator[None]:
-    """The facts about the device are read in this test, and again after it: the next test may break compilers.
+    """The facts about the device are read in this test and again after it; the next test may break compilers.
 
     Name it before `own_caches`, so that the second reading finds the caches of all tests.
     """

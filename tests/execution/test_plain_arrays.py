@@ -1,0 +1,205 @@
+"""Calls on plain NumPy arrays: which take few checks, and that all give what NumPy gives."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclmm
+from pyclmm.execution.plain_arrays import PlainCalls
+from pyclmm.opencl import binding
+from pyclmm.opencl.queues import default_queue
+from tests.support.cases import DEVICE
+from tests.support.faults import cl_error, failing
+
+pytestmark = pytest.mark.skipif(not DEVICE.in_place, reason="the device does not use host arrays in place")
+M, N, K = 5, 7, 6
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """The results of the calls that took few checks. There is no earlier plan."""
+    pyclmm.release()
+    made = []
+    run = PlainCalls.run
+
+    def counted(self, binding, given, out, scalars):
+        run(self, binding, given, out, scalars)
+        made.append(out)
+
+    monkeypatch.setattr(PlainCalls, "run", counted)
+    return made
+
+
+@pytest.fixture
+def ab(rng):
+    return rng.standard_normal((M, K), np.float32), rng.standard_normal((K, N), np.float32)
+
+
+def close(got, a, b):
+    np.testing.assert_allclose(got, a.astype(np.float64) @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_the_second_call_takes_few_checks_and_new_arrays_too(quick, ab, rng):
+    for turn in range(4):
+        a, b = ab if turn < 2 else (rng.standard_normal(x.shape, np.float32) for x in ab)
+        got = pyclmm.matmul(a, b)
+        close(got, a, b)
+        assert len(quick) == turn
+        assert turn == 0 or got is quick[-1]
+
+
+def test_out_is_written_and_returned(quick, ab):
+    out = np.empty((M, N), np.float32)
+    for _ in range(3):
+        out[:] = np.nan
+        assert pyclmm.matmul(*ab, out=out) is out
+        close(out, *ab)
+    assert len(quick) == 2
+
+
+def test_a_plan_takes_few_checks_and_its_own_scalars(quick, ab):
+    plan = pyclmm.Matmul(*ab, alpha=2.0)
+    plan(*ab)
+    close(plan(*ab), 2 * ab[0], ab[1])
+    close(plan(*ab, alpha=2.0), 2 * ab[0], ab[1])
+    assert len(quick) == 2
+    close(plan(*ab, alpha=3.0), 3 * ab[0], ab[1])
+    assert len(quick) == 2
+
+
+def test_the_same_array_twice(quick, rng):
+    a = rng.standard_normal((M, M), np.float32)
+    for _ in range(2):
+        close(pyclmm.matmul(a, a), a, a)
+    assert len(quick) == 1
+
+
+OTHERS = {
+    "read-only": lambda a: _read_only(a.copy()),
+    "a view": lambda a: np.concatenate([a, a])[: len(a)],
+    "with gaps": lambda a: np.repeat(a, 2, axis=1)[:, ::2],
+    "by columns": np.asfortranarray,
+    "a broadcast": lambda a: np.broadcast_to(a[:1], a.shape),
+    "another dtype": lambda a: a.astype(np.float64),
+    "integers": lambda a: (10 * a).astype(np.int32),
+    "more rows": lambda a: np.concatenate([a, a]),
+    "a stack": lambda a: np.stack([a, a]),
+    "a vector": lambda a: a[0].copy(),
+    "swapped bytes": lambda a: a.astype(">f4"),
+}
+
+
+def _read_only(x):
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_other_arrays_after_plain_ones(quick, ab, other):
+    """They take every check; the plain arrays after them may take few again."""
+    a, b = ab
+    for _ in range(2):
+        pyclmm.matmul(a, b)
+    changed = OTHERS[other](a)
+    before = changed.copy()
+    np.testing.assert_allclose(pyclmm.matmul(changed, b), before.astype(np.float64) @ b, rtol=1e-5, atol=1e-4)
+    assert len(quick) == 1
+    np.testing.assert_array_equal(changed, before)
+    close(pyclmm.matmul(a, b), a, b)
+
+
+def test_a_subclass_stays_a_subclass_error(ab):
+    a, b = ab
+    for _ in range(2):
+        pyclmm.matmul(a, b)
+    with pytest.raises(pyclmm.DTypeError):
+        pyclmm.matmul(np.ma.masked_array(a), b)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_out_that_is_an_operand(quick, rng, which):
+    a, b = (rng.standard_normal((M, M), np.float32) for _ in range(2))
+    out = np.empty((M, M), np.float32)
+    for _ in range(2):
+        pyclmm.matmul(a, b, out=out)
+    expected = a.astype(np.float64) @ b
+    pyclmm.matmul(a, b, out=(a, b)[which])
+    assert len(quick) == 1
+    np.testing.assert_allclose((a, b)[which], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_read_only_out_raises_and_stays(quick, ab):
+    out = np.empty((M, N), np.float32)
+    for _ in range(2):
+        pyclmm.matmul(*ab, out=out)
+    frozen = _read_only(np.full((M, N), 3, np.float32))
+    with pytest.raises(ValueError, match="read-only"):
+        pyclmm.matmul(*ab, out=frozen)
+    assert (frozen == 3).all()
+    assert len(quick) == 1
+
+
+def test_another_queue_takes_every_check(quick, ab):
+    other = cl.CommandQueue(default_queue().context)
+    for _ in range(2):
+        pyclmm.matmul(*ab)
+    close(pyclmm.matmul(*ab, queue=other), *ab)
+    assert len(quick) == 1
+    close(pyclmm.matmul(*ab, queue=other), *ab)
+    assert len(quick) == 2
+
+
+def test_c_and_bias_take_every_check(quick, ab):
+    c, product = np.ones((M, N), np.float32), ab[0].astype(np.float64) @ ab[1]
+    for turn in range(3):
+        close(pyclmm.gemm(*ab, beta=0.0), *ab)
+        np.testing.assert_allclose(pyclmm.gemm(*ab, c, beta=1.0), product + 1, rtol=1e-5, atol=1e-5)
+        close(pyclmm.gemm(*ab, beta=0.0), *ab)
+        np.testing.assert_allclose(pyclmm.gemm(*ab, bias=c[0]), product + 1, rtol=1e-5, atol=1e-5)
+        assert len(quick) == 0, turn
+
+
+def test_conversions_take_every_check(quick, ab):
+    for _ in range(2):
+        assert pyclmm.matmul(*ab, dtype=np.float64).dtype == np.float64
+        pyclmm.matmul(*ab, out=np.empty((M, N), np.float64))
+    assert not quick
+
+
+def test_a_closed_plan_raises(ab):
+    plan = pyclmm.Matmul(*ab)
+    plan(*ab)
+    plan.close()
+    with pytest.raises(pyclmm.ArgumentError, match="closed"):
+        plan(*ab)
+
+
+def test_a_refused_launch_falls_back(quick, ab):
+    """The launch is refused once; another kernel then computes the product in the general way."""
+    for _ in range(2):
+        pyclmm.matmul(*ab)
+    refused = cl_error(cl.status_code.INVALID_WORK_GROUP_SIZE)
+    with (
+        failing(binding, "enqueue_nd_range_kernel", refused),
+        pytest.warns(pyclmm.KernelWarning, match="is used instead"),
+    ):
+        close(pyclmm.matmul(*ab), *ab)
+    assert len(quick) == 1
+
+
+def test_threads_do_not_share_kernel_objects(ab):
+    plan = pyclmm.Matmul(*ab)
+
+    def calls(seed):
+        rng = np.random.default_rng(seed)
+        for _ in range(50):
+            a, b = rng.standard_normal((M, K), np.float32), rng.standard_normal((K, N), np.float32)
+            close(plan(a, b), a, b)
+        return seed
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(calls, range(4))) == [0, 1, 2, 3]
