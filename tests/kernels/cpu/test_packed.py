@@ -149,6 +149,22 @@ def test_rows_of_b_a_page_apart_are_packed(cpu):
     assert packed.configs(problem(16, 1024, 1024), cpu)[0].option("pack_b") == 0
 
 
+def test_b_is_packed_where_enough_rows_use_it(cpu):
+    """Rows of B lie far apart, and the second-level cache does not hold it."""
+    wide = dataclasses.replace(cpu, target=Target(512))
+
+    def packs(m, n, device=cpu, dtype="float32"):
+        return kernel_named("packed").configs(problem(m, n, 1000, dtype), device)[0].option("pack_b") == 1
+
+    assert [packs(m, 1000) for m in (256, 257)] == [False, True]
+    assert [packs(m, 1000, wide) for m in (128, 129)] == [False, True]
+    assert [packs(m, 1000, dtype="complex64") for m in (64, 65)] == [False, True]
+    assert [packs(m, 1000, wide, "complex64") for m in (32, 33)] == [False, True]
+    # Rows a page apart displace each other: narrow vectors find a line of them gone sooner.
+    assert [packs(m, 1024) for m in (16, 33)] == [False, True]
+    assert [packs(m, 1024, wide) for m in (128, 129)] == [False, True]
+
+
 def test_an_unaligned_b_is_packed_where_that_costs_less_than_its_loads(cpu):
     """Rows are a multiple of 64 bytes. NumPy's arrays begin 16 bytes past a cache line."""
 
@@ -265,6 +281,17 @@ def test_a_large_b_for_few_rows_is_read_in_place(cpu):
         assert config.split_k > 1
     assert chosen(64).bk > 16
     assert chosen(16, trans_b=True).bk > 16
+
+
+def test_b_is_read_as_a_stream_from_memory_only(cpu):
+    """4 MB come from the third level, 9.6 MB from memory. A register tile has 8 rows."""
+    wide = dataclasses.replace(cpu, target=Target(512))
+
+    def streams(m, n):
+        return kernel_named("packed").configs(problem(m, n, 1000), wide)[0].bk <= 16
+
+    assert [streams(16, n) for n in (1000, 2400)] == [False, True]
+    assert [streams(m, 2400) for m in (48, 56)] == [True, False]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
