@@ -15,6 +15,8 @@ _LLVMPIPE_STEPS = 20_000
 # "Technical Specifications"). On 9.0, driver 580.159.04, 226 KiB ran; 227 KiB failed, because the compiler
 # adds 4 bytes.
 _STATIC_LOCAL_BYTES = {(9, 0): 232_448}
+# MHz of a device that tells no clock, as Intel's CPU runtime for an AMD processor
+_CPU_CLOCK, _GPU_CLOCK = 2500, 1000
 
 
 # What a processor may have, as far as kernels are compiled for it.
@@ -131,8 +133,8 @@ class DeviceInfo:
 
     @property
     def units(self) -> int:
-        """The device's compute units, as :class:`ComputeUnit` counts them."""
-        return max(1, self.compute_units // self.unit.counted)
+        """The device's compute units, of a GPU as :class:`ComputeUnit` counts them."""
+        return self.compute_units if self.is_cpu else max(1, self.compute_units // self.unit.counted)
 
     @cached_property
     def rates(self) -> Rates:
@@ -142,7 +144,8 @@ class DeviceInfo:
     @property
     def _datasheet_rates(self) -> Rates:
         """Rates of a device that nobody measured. Unknown figures are pessimistic."""
-        cycles = 1e6 * (self.max_clock_mhz or 1000) * self.units
+        unknown = _CPU_CLOCK if self.is_cpu else _GPU_CLOCK
+        cycles = 1e6 * (self.max_clock_mhz or unknown) * self.units
         if self.is_cpu:  # two multiply-adds a cycle in vectors; memory as on two cores of Zen 4
             single, clock = 2 * self.vector_bits / 32 * cycles, cycles / self.units
             return Rates(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pyclmm.kernels import KERNELS, kernel_named
+from pyclmm.kernels.device import Target
 from pyclmm.kernels.rates import MEANINGS, RATE_NAMES, as_numbers
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import best, candidates, offered
@@ -208,3 +209,12 @@ def test_a_named_family_comes_with_its_best_configuration():
     assert seconds(choice, problem, H200) == min(
         family.estimate(problem, c, H200) for c in family.candidates(problem, H200)
     )
+
+
+@pytest.mark.parametrize("vendor", ["intel", "pocl", "amd"])
+def test_all_units_of_a_cpu_count(vendor):
+    """Of Intel's GPUs 16 compute units make one. Intel's runtime for CPUs tells no clock on AMD's processors."""
+    cpu = replace(EPYC_POCL, vendor=vendor, compute_units=32, max_clock_mhz=0, target=Target(256))
+    assert cpu.units == 32
+    assert cpu.rates.float32 == 2 * 8 * 2.5e9 * 32
+    assert replace(cpu, kind="gpu", vendor="intel").units == 2
