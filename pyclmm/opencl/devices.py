@@ -112,7 +112,7 @@ def all_devices() -> list[cl.Device]:
         try:
             platforms = loader.platforms()
         except cl.Error as error:
-            cure = loader.intel_fault([]) or install_hint()
+            cure = loader.cure() or install_hint()
             raise NoDeviceError(f"no OpenCL platform was found; {cure}") from error
         devices = [device for platform in platforms for device in _devices(platform)]
     if not devices:

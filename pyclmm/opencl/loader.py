@@ -34,7 +34,7 @@ _kept: list[ctypes.CDLL] = []  # a library that nobody holds may be unloaded
 
 
 def platforms() -> list[cl.Platform]:
-    """Every platform. Raises cl.Error if there is none; then `intel_fault` may know why."""
+    """Every platform. Raises cl.Error if there is none; then `cure` may know why."""
     global _was_asked  # noqa: PLW0603 - a fact of the process
     with _asked:
         if _was_asked:
@@ -64,6 +64,14 @@ def intel_fault(found: Iterable[cl.Platform]) -> str | None:
         f"Intel's OpenCL runtime in {library.parent} is not used, because PyOpenCL listed platforms before "
         "pyclmm did, or no temporary folder can be written: call pyclmm.devices() first"
     )
+
+
+def cure() -> str | None:
+    """Why there is no platform at all, if that can be told, and what would do; else None."""
+    chosen = environment.ICD_VENDORS.value
+    if chosen:
+        return f"OCL_ICD_VENDORS is {chosen!r}, and no driver is there: unset it, or name an .icd file"
+    return intel_fault([])
 
 
 @contextmanager

@@ -66,17 +66,24 @@ class Place:
         return done.stdout
 
 
+def files() -> list[str]:
+    """The files that git knows or would add; in an unpacked sdist, where git knows none, all of them."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    if (ROOT / ".git").exists():
+        done = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True)
+        return [name for name in done.stdout.split("\0") if name and (ROOT / name).is_file()]
+    made = (".venv", ".conformance", "__pycache__")
+    found = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
+    return [str(path) for path in found if not set(path.parts) & set(made)]
+
+
 def make(folder: Path) -> Place:
-    """Fill the empty *folder*. The copy has the files that git knows or would add."""
+    """Fill the empty *folder*."""
     place = Place(folder)
     (folder / "home").mkdir()
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
-    for name in filter(None, names):
-        source = ROOT / name
-        if source.is_file():
-            target = place.clone / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+    for name in files():
+        target = place.clone / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, target)
     venv.create(folder / "venv", with_pip=True, symlinks=os.name != "nt")
     return place

@@ -14,6 +14,8 @@ from pathlib import Path
 import pyopencl as cl
 import pytest
 
+from pyclmm.opencl.advice import install_hint
+
 ROOT = Path(__file__).parent.parent.parent
 POCL = sorted((Path(cl.__file__).parent / ".libs").glob("libpocl-*.so"))
 pytestmark = pytest.mark.skipif(
@@ -148,6 +150,37 @@ except pyclmm.NoDeviceError as error:
     assert said.endswith("`pip install intel-opencl-rt intel-cmplr-lib-rt` brings what it needs")
 
 
+def test_a_variable_that_hides_every_driver_is_named(package):
+    code = """
+try:
+    pyclmm.devices()
+except pyclmm.NoDeviceError as error:
+    print(error)
+"""
+    said, _ = run(code, package | {"OCL_ICD_VENDORS": "/does/not/exist"})
+    assert said.startswith(
+        "no OpenCL platform was found; OCL_ICD_VENDORS is '/does/not/exist', and no driver"
+    )
+
+
+def test_the_command_says_what_to_install(package, tmp_path):
+    """`pyclmm info` on a machine without a driver: no package, and no PoCL for PyOpenCL's loader to find."""
+    code = """
+os.environ["PYOPENCL_HOME"] = "/does/not/exist"
+from pyclmm.tools.cli import main
+sys.argv = ["pyclmm", "info"]
+main()
+"""
+    head = "import os, sys, pyclmm\n"
+    env = package | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", head + code], env=env, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode not in (0, -6, -11)
+    assert install_hint() in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
 def test_khronos_loader_is_told_by_its_own_variable(package, tmp_path):
     """The loader of Windows's wheels is not here, so what it would be told is looked at."""
     code = f"""
@@ -163,7 +196,7 @@ print(os.environ["OCL_ICD_FILENAMES"])
 
 
 def test_intels_runtime_is_the_default_among_cpus(package):
-    """PoCL's own platform stands first or second; the made-up name of the other one decides."""
+    """Whichever stands first. A GPU comes before it."""
     code = """
 from types import SimpleNamespace as Fake
 from pyclmm.opencl import devices
