@@ -3,7 +3,6 @@ FROM python:3.13-slim
 ARG EXTRA=cpu
 COPY . /src
 RUN python -m pip install --no-cache-dir "/src[${EXTRA}]"
-RUN python -m pyclmm.tools.pocl_wheel
 WORKDIR /work
 ENV HOME=/tmp
 USER nobody

@@ -29,7 +29,7 @@ fuzz: $(VENV)/.installed-dev
 campaign: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.campaigns.processes --seconds $(SECONDS) $(if $(DRIVER),--driver $(DRIVER))
 
-# The README's commands and snippets in a fresh environment, from three folders; [intel]; the Dockerfile's steps.
+# The README's commands and snippets in a fresh environment, from three folders; PoCL beside it; the Dockerfile's steps.
 newcomer: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.install.newcomer
 

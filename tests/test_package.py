@@ -103,7 +103,7 @@ def test_the_extras_are_in_the_metadata(built):
     for line in (
         'Requires-Dist: intel-opencl-rt>=2026.2; extra == "intel"',
         'Requires-Dist: intel-cmplr-lib-rt>=2026.2; extra == "intel"',
-        'Requires-Dist: pocl-binary-distribution>=3.0; (platform_system == "Linux" and platform_machine == '
+        'Requires-Dist: intel-opencl-rt>=2026.2; (platform_system == "Linux" and platform_machine == '
         '"x86_64") and extra == "cpu"',
     ):
         assert line in text

@@ -46,7 +46,10 @@ _CPU = (
         "ocl-icd-system` shows the system's drivers to a PyOpenCL of conda's",
     ),
     ("Darwin", ANY, "conda", "`conda install -c conda-forge pyopencl pocl` brings one for the CPU"),
-    ("Linux", "x86_64", "glibc", "`pip install pocl-binary-distribution` brings one for the CPU"),
+    (
+        *("Linux", "x86_64", "glibc"),
+        "`pip install intel-opencl-rt intel-cmplr-lib-rt` brings one for the CPU, also for AMD's",
+    ),
     (
         *("Linux", "x86_64", ANY),
         "PyPI's for the CPU need glibc: use a system that has it, as Debian, Ubuntu and Fedora",

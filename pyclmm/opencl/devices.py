@@ -14,6 +14,7 @@ from ..kernels.device import Caches, DeviceInfo, Target
 from . import affinity, forks, loader, processor, user_rates
 from .advice import install_hint
 from .disk_caches import pocl_fault
+from .pocl_linker import linker_fault, warn_once
 from .target import target_of
 
 # Vendor -> substrings of platform and vendor strings, in lower case. The first match counts; PoCL comes early
@@ -115,13 +116,18 @@ def all_devices() -> list[cl.Device]:
             cure = loader.cure() or install_hint()
             raise NoDeviceError(f"no OpenCL platform was found; {cure}") from error
         devices = [device for platform in platforms for device in _devices(platform)]
+    unlinked = next(filter(None, map(linker_fault, platforms)), None)
     if not devices:
-        cure = pocl_fault(platforms) or install_hint()
+        cure = unlinked or pocl_fault(platforms) or install_hint()
         raise NoDeviceError(f"no OpenCL platform here has a device; {cure}")
+    if unlinked:
+        warn_once(unlinked)
     return devices
 
 
 def _devices(platform: cl.Platform) -> list[cl.Device]:
+    if linker_fault(platform):  # running a kernel would end the process
+        return []
     try:
         return list(platform.get_devices())
     except cl.Error:  # CL_DEVICE_NOT_FOUND: the driver finds no hardware

@@ -1,9 +1,9 @@
 """A newcomer's first hour: the README's commands and snippets, in a fresh environment and from three folders.
 
-    python -m tests.install.newcomer [--no-intel] [--no-dockerfile]
+    python -m tests.install.newcomer [--no-pocl] [--no-dockerfile]
 
 From the clone's root, its parent and elsewhere: in the first two Python finds folders named like the package.
-Then the steps of the Dockerfile, and Intel's runtime beside PoCL. `make demo` and `make test` are CI's own.
+Then the steps of the Dockerfile, and PoCL beside Intel's runtime. `make demo` and `make test` are CI's own.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def commands() -> Iterator[list[str]]:
 
 
 def install(place: Place) -> None:
-    """Follow the README's commands up to the first snippet: those of pip and the next ones of Python."""
+    """Follow the README's commands up to the first snippet: those of pip, and of Python."""
     for words in commands():
         if words[0] in ("pip", "python"):
             place.run(words, place.clone)
@@ -68,7 +68,7 @@ def follow(place: Place, where: Path) -> None:
 def main() -> None:
     """Do everything, with a line for each step. A command that fails ends it with its output."""
     parser = argparse.ArgumentParser(prog="python -m tests.install.newcomer")
-    parser.add_argument("--no-intel", action="store_true", help="leave out Intel's runtime, 225 MB")
+    parser.add_argument("--no-pocl", action="store_true", help="leave out PoCL beside it")
     parser.add_argument("--no-dockerfile", action="store_true", help="leave out the steps of the Dockerfile")
     options = parser.parse_args()
     start = time.monotonic()
@@ -86,10 +86,11 @@ def main() -> None:
         for where in (place.clone, place.clone.parent, elsewhere):
             follow(place, where)
             told(f"snippets and commands from {where.relative_to(place.folder)}")
-        if not options.no_intel:
-            place.run(["pip", "install", "-q", ".[intel]"], place.clone)
+        if not options.no_pocl:
+            place.run(["pip", "install", "-q", ".[pocl]"], place.clone)
+            place.run([place.python, "-m", "pyclmm.tools.pocl_wheel"], elsewhere)
             place.run([place.python, "-W", "error", "-c", BOTH], elsewhere)
-            told("[intel] beside [cpu]: both listed and right, Intel's the default")
+            told("[pocl] beside [cpu]: both listed and right, Intel's the default")
     if not options.no_dockerfile:
         with tempfile.TemporaryDirectory(prefix="pyclmm-newcomer-") as name:
             dockerfile.follow(clean.make(Path(name)))

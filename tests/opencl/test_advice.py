@@ -14,13 +14,13 @@ from pyclmm.opencl.advice import Machine, install_hint
 
 ROOT = Path(__file__).parent.parent.parent
 PIP = "pip install "
-POCL, INTEL = PIP + "pocl-binary-distribution", PIP + "intel-opencl-rt intel-cmplr-lib-rt"
+INTEL = PIP + "intel-opencl-rt intel-cmplr-lib-rt"
 
 # A machine, what its hint must name, what it must not name.
 TABLE = [
-    (Machine("Linux", "x86_64"), [POCL, "nvidia-opencl-icd"], ["conda", "WSL"]),
+    (Machine("Linux", "x86_64"), [INTEL, "nvidia-opencl-icd"], ["conda", "WSL"]),
     (Machine("Linux", "x86_64", libc=""), ["glibc"], [PIP]),
-    (Machine("Linux", "x86_64", wsl=True), [POCL, "Windows itself"], ["nvidia-opencl-icd"]),
+    (Machine("Linux", "x86_64", wsl=True), [INTEL, "Windows itself"], ["nvidia-opencl-icd"]),
     (Machine("Linux", "x86_64", conda=True), ["conda-forge pocl", "ocl-icd-system"], [PIP]),
     (Machine("Linux", "aarch64"), ["apt install pocl-opencl-icd", "aarch64"], [PIP, "nvidia"]),
     (Machine("Linux", "aarch64", conda=True), ["conda-forge pocl"], ["apt install pocl"]),
