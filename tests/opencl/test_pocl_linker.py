@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pyopencl as cl
 import pytest
 
-from pyclmm.opencl import devices, pocl_linker
+from pyclmm.opencl import devices, loader, pocl_linker
 
 ROOT = Path(__file__).parent.parent.parent
 PYPIS = any((Path(cl.__file__).parent / ".libs").glob("libpocl-*.so"))
@@ -59,7 +59,7 @@ def platform(version, found):
 def test_other_devices_are_used_with_one_warning(no_linker, monkeypatch):
     left_out = platform("OpenCL 3.0 PoCL 3.0-rc2  Linux", ["pocl"])
     others = [platform("OpenCL 3.1 LINUX", ["intel"]), platform("OpenCL 3.0 PoCL 7.0", ["newer"])]
-    monkeypatch.setattr(devices.loader, "platforms", lambda: [left_out, *others])
+    monkeypatch.setattr(loader, "platforms", lambda: [left_out, *others])
     with pytest.warns(RuntimeWarning, match="needs a linker"):
         assert devices.all_devices() == ["intel", "newer"]
     with warnings.catch_warnings():
@@ -73,10 +73,10 @@ def test_both_the_linker_and_gccs_libraries_are_needed(monkeypatch, tmp_path, la
     gcc.mkdir(parents=True)
     (gcc / "libgcc.a").touch()
     monkeypatch.setattr(pocl_linker, "_GCC", (str(tmp_path / "absent"), str(tmp_path / "gcc")))
-    monkeypatch.setattr(pocl_linker.shutil, "which", lambda _: "/usr/bin/ld")
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/ld")
     assert pocl_linker._has_linker()
     if lacking == "ld":
-        monkeypatch.setattr(pocl_linker.shutil, "which", lambda _: None)
+        monkeypatch.setattr("shutil.which", lambda _: None)
     else:
         (gcc / "libgcc.a").unlink()
     assert not pocl_linker._has_linker()
