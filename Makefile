@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint check conformance strangers offline faults drawing fuzz campaign clean
+.PHONY: demo test lint check newcomer conformance strangers offline faults drawing fuzz campaign clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m examples.demo
@@ -29,8 +29,13 @@ fuzz: $(VENV)/.installed-dev
 campaign: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.campaigns.processes --seconds $(SECONDS) $(if $(DRIVER),--driver $(DRIVER))
 
+# The README's commands and snippets in a fresh environment, from three folders; PoCL beside it; the Dockerfile's steps.
+newcomer: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.install.newcomer
+
 conformance: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance
+	$(BIN)/pytest -q tests/conformance/test_intel.py
 
 # Tests of NumPy, CuPy and array-api-tests. SUITES="numpy cupy" chooses; DRIVER is one of conformance's;
 # CUPY and ARRAY_API_TESTS name checkouts.
@@ -55,7 +60,7 @@ drawing: $(VENV)/.installed-dev
 	mkdir -p out/flat && git archive $(FLAT) pyclmm | tar -x -C out/flat
 	$(BIN)/python docs/drawing.py --tree out/flat | dot -Tsvg -o docs/imports_flat.svg
 
-$(VENV)/.installed: setup.cfg pyproject.toml
+$(VENV)/.installed: setup.cfg setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[pocl,plot]" --config-settings editable_mode=compat
 	$(BIN)/python -m pyclmm.tools.pocl_wheel

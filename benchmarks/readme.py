@@ -19,6 +19,7 @@ from typing import Any
 
 import peers
 import ratios
+import support
 
 import pyclmm
 
@@ -38,6 +39,11 @@ def kernels() -> str:
     """Every kernel by name, with a mark if "auto" may choose it."""
     rows = [[f"`{k.name}`", k.summary, "yes" if k.automatic else ""] for k in pyclmm.KERNELS]
     return table(["name", "what it is", "auto"], rows)
+
+
+def supported() -> str:
+    """What pyclmm was seen to run on (support.py)."""
+    return table(["device", "state", "which"], support.rows())
 
 
 def header(content: dict[str, Any]) -> str:
@@ -306,6 +312,7 @@ def accuracy() -> str:
 
 
 PARTS = {
+    "support": supported,
     "kernels": kernels,
     "bench": bench,
     "cpu": cpu,

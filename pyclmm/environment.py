@@ -42,6 +42,19 @@ class Variable:
         finally:
             os.environ.pop(self.name, None)
 
+    @contextmanager
+    def replaced(self, value: str) -> Iterator[None]:
+        """In this block the variable has *value*, whatever it was. Then it is as before."""
+        before = os.environ.get(self.name)
+        os.environ[self.name] = value
+        try:
+            yield
+        finally:
+            if before is None:
+                os.environ.pop(self.name, None)
+            else:
+                os.environ[self.name] = before
+
     @property
     def is_off(self) -> bool:
         """Whether the value is "off", in upper or lower case."""
@@ -89,7 +102,7 @@ KEEP_WORKSPACE = Variable(
 CONTEXT = Variable(
     "PYOPENCL_CTX",
     "the default device, as `platform` or `platform:device`, by number or name",
-    "the largest GPU, else the first device",
+    "the largest GPU, else Intel's CPU runtime, else the first device",
 )
 BUILD_OPTIONS = Variable(
     "PYOPENCL_BUILD_OPTIONS",
@@ -106,10 +119,32 @@ POCL_AFFINITY = Variable(
     "`0`: the system places PoCL's threads; `1`: each is bound to a CPU. Read when devices are first listed",
     "`1` meanwhile, on Linux, if the process may use every CPU",
 )
+ICD_VENDORS = Variable(
+    "OCL_ICD_VENDORS",
+    "where the loader of OpenCL drivers looks; if it is set, pyclmm tells it of no other driver",
+    "`/etc/OpenCL/vendors` and the drivers that pip installed",
+)
+VENDOR_PATH = Variable(
+    "OPENCL_VENDOR_PATH",
+    "the system's folder of drivers; pyclmm looks whether Intel's CPU runtime is among them",
+    "`/etc/OpenCL/vendors`",
+)
+ICD_FILENAMES = Variable(
+    "OCL_ICD_FILENAMES",
+    "drivers that Khronos's loader adds; pyclmm appends `[intel]`'s runtime while devices are first listed",
+    "none",
+)
+PYOPENCL_HOME = Variable(
+    "PYOPENCL_HOME",
+    "where the loader in PyOpenCL's wheel finds pip's drivers; PyOpenCL sets it. While devices are first "
+    "listed, pyclmm sets it to a folder that has `[intel]`'s runtime too",
+    "PyOpenCL's folder",
+)
 
 VARIABLES = (
     *(CACHE_DIR, SELFCHECK, TRIAL, TUNED, KEEP_WORKSPACE),
     *(CONTEXT, BUILD_OPTIONS, POCL_CACHE_DIR, POCL_AFFINITY),
+    *(ICD_VENDORS, VENDOR_PATH, ICD_FILENAMES, PYOPENCL_HOME),
 )
 
 

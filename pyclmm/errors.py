@@ -117,13 +117,6 @@ def in_short(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-INSTALL_HINT = (
-    'install a driver: `pip install "pyclmm[pocl]"` brings one for the CPU; for a GPU install its '
-    "vendor's OpenCL driver (on Debian: nvidia-opencl-icd, intel-opencl-icd, rocm-opencl-icd or "
-    "mesa-opencl-icd)"
-)
-
-
 def unknown_name(what: str, given: object, valid: Iterable[str]) -> ArgumentError:
     """An error for a name that is not *valid*. It suggests the nearest valid names and lists all of them."""
     names = list(valid)

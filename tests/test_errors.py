@@ -524,6 +524,7 @@ class NoDevices:
     """A platform without hardware."""
 
     name = "empty"
+    version = "OpenCL 3.0 empty"
 
     def get_devices(self):
         raise cl.LogicError("clGetDeviceIDs failed: DEVICE_NOT_FOUND")

@@ -79,6 +79,36 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(built):
     } <= names
 
 
+def test_the_sdist_holds_the_whole_clone(built):
+    """What git knows, so that an unpacked sdist has the tests, pages, examples and recipes."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a clone, so there is no list of files to compare with")
+    known = {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
+    with tarfile.open(built[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert known - names == set()
+    assert not [name for name in names if "__pycache__" in name or name.startswith((".venv", ".conformance"))]
+
+
+def test_the_page_for_an_index_has_no_link_that_works_in_a_clone_only(built):
+    text = metadata(built)
+    assert "# pyclmm" in text
+    assert "`docs/semantics.md`" in text
+    assert not re.search(r"\]\((?!https://)", text)
+
+
+def test_the_extras_are_in_the_metadata(built):
+    text = metadata(built)
+    for line in (
+        'Requires-Dist: intel-opencl-rt>=2026.2; extra == "intel"',
+        'Requires-Dist: intel-cmplr-lib-rt>=2026.2; extra == "intel"',
+        'Requires-Dist: intel-opencl-rt>=2026.2; (platform_system == "Linux" and platform_machine == '
+        '"x86_64") and extra == "cpu"',
+    ):
+        assert line in text
+
+
 def test_the_wheel_works(clean, tmp_path):
     code = (
         "import json, numpy as np, pyclmm\n"
@@ -102,10 +132,15 @@ def test_the_command_works(clean, tmp_path, command):
     assert json.loads(output)["platforms"]
 
 
-def test_the_metadata_is_complete(built):
+def metadata(built):
+    """The wheel's METADATA, with the page for a package index."""
     archive = zipfile.ZipFile(built[1])
     (name,) = [n for n in archive.namelist() if n.endswith("METADATA")]
-    text = archive.read(name).decode()
+    return archive.read(name).decode()
+
+
+def test_the_metadata_is_complete(built):
+    text = metadata(built)
     for line in ("Name: pyclmm", "Provides-Extra: pocl", "Requires-Dist: numpy"):
         assert line in text
     assert re.search(r"^License(-Expression)?: Apache-2.0$", text, re.MULTILINE)
@@ -125,12 +160,19 @@ def test_an_ordinary_install_works_from_a_clones_root(clean):
     assert Path(path) == ROOT / "pyclmm" / "__init__.py"
 
 
+def test_an_ordinary_install_works_from_the_clones_parent(clean):
+    """From there the clone itself looks like a namespace package of that name, if it is called pyclmm."""
+    total, path = run(str(clean / "bin" / "python"), "-c", PRODUCT, cwd=ROOT.parent).split()
+    assert total == "27.0"
+    assert Path(path).is_relative_to(clean)
+
+
 def test_what_make_installs_is_not_hidden_by_the_clone(tmp_path):
     """From the clone's parent folder, the clone itself looks like a namespace package of that name."""
     clone = tmp_path / "pyclmm"
     for name in ("pyclmm", "cl"):
         shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.cfg", "pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, clone)
     recipes = re.findall(r"pip install .* -e \S+ (.*)$", (ROOT / "Makefile").read_text(), re.M)
     assert len(recipes) == 2

@@ -50,7 +50,7 @@ def follow_make(arguments):
 
 
 def follow_pip(arguments):
-    """The extras exist (test_package.py installs)."""
+    """The extras exist (`make newcomer` installs)."""
     assert arguments[0] == "install"
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")

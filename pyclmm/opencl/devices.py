@@ -9,10 +9,12 @@ from functools import lru_cache
 import pyopencl as cl
 
 from .. import environment
-from ..errors import INSTALL_HINT, ArgumentError, DTypeError, NoDeviceError, unknown_name
+from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import Caches, DeviceInfo, Target
-from . import affinity, forks, processor, user_rates
+from . import affinity, forks, loader, processor, user_rates
+from .advice import install_hint
 from .disk_caches import pocl_fault
+from .pocl_linker import linker_fault, warn_once
 from .target import target_of
 
 # Vendor -> substrings of platform and vendor strings, in lower case. The first match counts; PoCL comes early
@@ -109,16 +111,23 @@ def all_devices() -> list[cl.Device]:
     forks.check_process()
     with affinity.bound():
         try:
-            platforms = cl.get_platforms()
+            platforms = loader.platforms()
         except cl.Error as error:
-            raise NoDeviceError(f"no OpenCL platform was found; {INSTALL_HINT}") from error
+            cure = loader.cure() or install_hint()
+            raise NoDeviceError(f"no OpenCL platform was found; {cure}") from error
         devices = [device for platform in platforms for device in _devices(platform)]
+    unlinked = next(filter(None, map(linker_fault, platforms)), None)
     if not devices:
-        raise NoDeviceError(f"no OpenCL platform here has a device; {pocl_fault(platforms) or INSTALL_HINT}")
+        cure = unlinked or pocl_fault(platforms) or install_hint()
+        raise NoDeviceError(f"no OpenCL platform here has a device; {cure}")
+    if unlinked:
+        warn_once(unlinked)
     return devices
 
 
 def _devices(platform: cl.Platform) -> list[cl.Device]:
+    if linker_fault(platform):  # running a kernel would end the process
+        return []
     try:
         return list(platform.get_devices())
     except cl.Error:  # CL_DEVICE_NOT_FOUND: the driver finds no hardware
@@ -126,7 +135,11 @@ def _devices(platform: cl.Platform) -> list[cl.Device]:
 
 
 def default_device() -> cl.Device:
-    """The device that PYOPENCL_CTX names, else the largest GPU, else the first. Raises NoDeviceError."""
+    """The device that PYOPENCL_CTX names, else the largest GPU, else Intel's CPU runtime, else the first.
+
+    Of the runtimes for CPUs Intel's is the fastest on most processors (README.md, CPU devices). Raises
+    NoDeviceError.
+    """
     choice = environment.CONTEXT.value
     if choice:
         all_devices()  # raises pyclmm's own error if no driver is installed
@@ -137,7 +150,8 @@ def default_device() -> cl.Device:
                 f"PYOPENCL_CTX={choice!r} names no device ({error}); unset it, or see `pyclmm info`"
             ) from error
     devices = all_devices()
-    return _largest([d for d in devices if d.type & cl.device_type.GPU]) or devices[0]
+    gpu = _largest([d for d in devices if d.type & cl.device_type.GPU])
+    return gpu or next((d for d in devices if d.platform.name.strip() == loader.PLATFORM), devices[0])
 
 
 def _largest(devices: list[cl.Device]) -> cl.Device | None:

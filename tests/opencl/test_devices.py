@@ -143,7 +143,7 @@ def machine(monkeypatch):
     def put(*platforms):
         found = []
         for given in platforms:
-            platform = SimpleNamespace(name="Platform", get_devices=lambda given=given: given)
+            platform = SimpleNamespace(name="Platform", version="", get_devices=lambda given=given: given)
             for device in given:
                 device.platform.name = "Platform"
             found.append(platform)

@@ -1,0 +1,82 @@
+"""PyPI's PoCL without a linker, with which it would end the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyopencl as cl
+import pytest
+
+from pyclmm.opencl import devices, loader, pocl_linker
+
+ROOT = Path(__file__).parent.parent.parent
+PYPIS = any((Path(cl.__file__).parent / ".libs").glob("libpocl-*.so"))
+needs_pocl = pytest.mark.skipif(not PYPIS, reason="PyPI's PoCL is not installed")
+
+CODE = """
+import pyclmm
+try:
+    print(len(pyclmm.devices()))
+except pyclmm.NoDeviceError as error:
+    print(error)
+"""
+
+
+@needs_pocl
+def test_pocl_without_a_linker_is_left_out_and_says_what_would_do(tmp_path):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("OCL_ICD", "OPENCL_", "PYOPENCL_"))}
+    env |= {"PATH": str(tmp_path), "OPENCL_VENDOR_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", CODE], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(
+        "no OpenCL platform here has a device; PoCL of PyPI is left out, because it needs"
+    )
+    assert "`pip install intel-opencl-rt intel-cmplr-lib-rt`" in done.stdout
+    assert "`apt install gcc libc6-dev`" in done.stdout
+
+
+@pytest.fixture
+def no_linker(monkeypatch):
+    """Neither cached answers nor a linker."""
+    for function in (pocl_linker._fault, pocl_linker.warn_once):
+        function.cache_clear()
+    monkeypatch.setattr(pocl_linker, "_has_linker", lambda: False)
+    yield
+    for function in (pocl_linker._fault, pocl_linker.warn_once):
+        function.cache_clear()
+
+
+def platform(version, found):
+    return SimpleNamespace(name="x", version=version, get_devices=lambda: found)
+
+
+@needs_pocl
+def test_other_devices_are_used_with_one_warning(no_linker, monkeypatch):
+    left_out = platform("OpenCL 3.0 PoCL 3.0-rc2  Linux", ["pocl"])
+    others = [platform("OpenCL 3.1 LINUX", ["intel"]), platform("OpenCL 3.0 PoCL 7.0", ["newer"])]
+    monkeypatch.setattr(loader, "platforms", lambda: [left_out, *others])
+    with pytest.warns(RuntimeWarning, match="needs a linker"):
+        assert devices.all_devices() == ["intel", "newer"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert devices.all_devices() == ["intel", "newer"]
+
+
+@pytest.mark.parametrize("lacking", ["ld", "libgcc"])
+def test_both_the_linker_and_gccs_libraries_are_needed(monkeypatch, tmp_path, lacking):
+    gcc = tmp_path / "gcc" / "x86_64-linux-gnu" / "14"
+    gcc.mkdir(parents=True)
+    (gcc / "libgcc.a").touch()
+    monkeypatch.setattr(pocl_linker, "_GCC", (str(tmp_path / "absent"), str(tmp_path / "gcc")))
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/ld")
+    assert pocl_linker._has_linker()
+    if lacking == "ld":
+        monkeypatch.setattr("shutil.which", lambda _: None)
+    else:
+        (gcc / "libgcc.a").unlink()
+    assert not pocl_linker._has_linker()
