@@ -213,7 +213,7 @@ def test_a_named_family_comes_with_its_best_configuration():
 
 @pytest.mark.parametrize("vendor", ["intel", "pocl", "amd"])
 def test_all_units_of_a_cpu_count(vendor):
-    """Of Intel's GPUs 16 compute units make one. Intel's runtime for CPUs tells no clock on AMD's processors."""
+    """Of Intel's GPUs 16 compute units make one. Intel's runtime for CPUs tells no clock of AMD's."""
     cpu = replace(EPYC_POCL, vendor=vendor, compute_units=32, max_clock_mhz=0, target=Target(256))
     assert cpu.units == 32
     assert cpu.rates.float32 == 2 * 8 * 2.5e9 * 32
