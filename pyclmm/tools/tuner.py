@@ -72,7 +72,8 @@ OnProgress = Callable[[Progress], None]
 class Search:
     """The search for one product: candidates in the order tried, and the entry for the table.
 
-    ``entry`` is None if no usable candidate was found; ``reason`` says why.
+    ``entry`` is None if no usable candidate was found; ``reason`` says why. ``outclassed``: how many were
+    passed over because a configuration of their family took many times as long as the incumbent.
     """
 
     problem: GemmProblem
@@ -80,6 +81,17 @@ class Search:
     tried: list[Tried] = field(default_factory=list)
     entry: Entry | None = None
     reason: str | None = None
+    outclassed: int = 0
+    interrupted: bool = False
+
+    @property
+    def untried(self) -> str | None:
+        """What became of the candidates that were not tried; None if all were."""
+        rest = self.total - len(self.tried) - self.outclassed
+        why = "interrupted" if self.interrupted else "time was up"
+        of_families = f"{'the rest' if rest <= 0 else self.outclassed} were outclassed with their families"
+        lines = [of_families] * bool(self.outclassed) + [f"{rest} not tried: {why}"] * (rest > 0)
+        return f"{len(self.tried)} of {self.total} tried; {'; '.join(lines)}" if lines else None
 
     @property
     def best(self) -> Tried | None:
@@ -94,12 +106,16 @@ class Search:
 
 @dataclass
 class Tuning:
-    """The result of a run of the tuner. ``stored``: all entries are in the user's table."""
+    """The result of a run of the tuner. ``stored``: all entries are in the user's table.
+
+    ``total``: the products asked for, of which the last may have had no search, as time was up.
+    """
 
     device: DeviceInfo
     searches: list[Search] = field(default_factory=list)
     stored: bool = True
     interrupted: bool = False
+    total: int = 0
 
     @property
     def entries(self) -> list[Entry]:
@@ -127,6 +143,7 @@ def tune(
         raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
     tuning = Tuning(device_info(find_device(device)))
     problems = list(_all_of(shapes, dtypes, layouts, precisions))
+    tuning.total = len(problems)
     end = time.monotonic() + budget
     for number, problem in enumerate(problems):
         now = time.monotonic()
@@ -148,7 +165,7 @@ def _tune(tuning: Tuning, searching: _Searching) -> None:
     try:
         searching.run()
     except KeyboardInterrupt:
-        tuning.interrupted = True
+        tuning.interrupted = search.interrupted = True
     if search.best is None:
         return
     try:
@@ -311,10 +328,17 @@ class _Searching:
         match answer:
             case {"trying": int(index)}:
                 self.trying = index, time.monotonic()
+            case {"outclassed": int(index)}:
+                self._outclassed(index)
             case {"index": int(index), "reason": str(reason)}:
                 self._lost(index, reason)
             case {"index": int(index), "seconds": [*seconds], "incumbent": [*incumbent]} if seconds:
                 self._timed(index, seconds, incumbent)
+
+    def _outclassed(self, index: int) -> None:
+        if index in self.waiting:
+            self.waiting.remove(index)
+            self.search.outclassed += 1
 
     def _lost(self, index: int, reason: str) -> None:
         if index == self.incumbent:  # it was right before and fails now: unreliable
