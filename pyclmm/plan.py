@@ -11,6 +11,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 from pyopencl.array import Array
 
+from . import listing
 from .errors import REFUSED, ArgumentError, DTypeError
 from .execution.device_path import DevicePath
 from .execution.host_path import HostPath
@@ -20,6 +21,7 @@ from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
+from .problem.gemm import dense
 from .problem.precision import chosen
 from .problem.reproducible import is_reproducible
 from .problem.words import Activation, Casting, Precision, Trans
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from .execution.keywords import PlanKeywords
 
+_LAYOUT = ("operand", "shape", "strides, bytes", "dtype", "used")
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another pyclmm.Matmul"
 
 
@@ -411,4 +414,29 @@ class Matmul(Generic[ArrayT]):
         )
 
     def __repr__(self) -> str:
-        return f"<Matmul {self._executable.problem}: {self.kernel} {self.config}>"
+        table = listing.text(_LAYOUT, self._layout()).replace("\n", "\n  ")
+        return f"<{self._title()}>\n  {table}"
+
+    def _repr_html_(self) -> str:
+        return listing.html(_LAYOUT, self._layout(), self._title())
+
+    def _title(self) -> str:
+        executable = self._executable
+        closed = "closed " if self._signature is None else ""
+        how = f"{self.kernel} ({self.config})" if self.kernel else "nothing to compute"
+        return f"{closed}Matmul {executable.problem}: {how} on {executable.device.name}"
+
+    def _layout(self) -> list[tuple[str, ...]]:
+        """A row for each operand and for the result: as given, and how a call reads or writes it."""
+        gemm = self._executable.gemm
+        layouts = {} if self._signature is None else {x[0]: x[1:4] for x in self._signature[1][0]}
+        layouts.setdefault("out", (gemm.shape, dense((*gemm.shape,), gemm.dtype).strides, gemm.dtype))
+        of_problem = {"a": "b", "b": "a"} if gemm.swapped else {}
+        copied = {of_problem.get(name, name): copy.target_type for name, copy in gemm.copies}
+        rows = []
+        for name, (shape, strides, dtype) in layouts.items():
+            how = f"copied, as {copied[name]}" if name in copied else "in place"
+            if name == "out" and gemm.out_copy is not None:
+                how = f"copied, from {gemm.out_copy.source_type}"
+            rows.append((name, str(tuple(shape)), str(tuple(strides)), str(np.dtype(dtype)), how))
+        return rows

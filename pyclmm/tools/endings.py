@@ -33,11 +33,27 @@ class Failure(click.ClickException):
         say(f"Error: {self.format_message()}")
 
 
+class _Misuse(Failure):
+    """A call that is not as the command's usage says. It shows the usage first."""
+
+    def __init__(self, error: click.UsageError) -> None:
+        super().__init__(error.format_message())
+        self._ctx = error.ctx
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        if self._ctx is not None:
+            with suppress(OSError):
+                click.echo(f"{self._ctx.get_usage()}", err=True)
+            say(f"Try '{self._ctx.command_path} --help' for help.")
+            say("")
+        super().show(file)
+
+
 def say(line: str) -> None:
     """Write a line to the error stream, if somebody reads that."""
     with suppress(OSError):
         on_terminal = sys.stderr is not None and sys.stderr.isatty()
-        click.echo(broken(line, width_of(sys.stderr)) if on_terminal else line, err=True)
+        click.echo(broken(line, width_of(sys.stderr), words=True) if on_terminal else line, err=True)
 
 
 @contextmanager
@@ -62,6 +78,8 @@ def endings() -> Iterator[None]:
         what = f"{error.filename}" if error.filename else "the output cannot be written"
         _write_no_more()
         raise Failure(f"{what}: {error.strerror}") from error
+    except click.UsageError as error:
+        raise _Misuse(error) from error
     except (PyclmmError, MemoryError) as error:
         raise Failure(str(error) or "out of memory") from error
 
@@ -76,6 +94,12 @@ def _write_no_more() -> None:
 
 class Group(click.Group):
     """Commands that end as :func:`endings` says. It suggests the nearest command for a misspelt one."""
+
+    def main(self, *args: Any, **keywords: Any) -> Any:
+        try:
+            return super().main(*args, **keywords)
+        except OSError:  # not even an error can be written
+            sys.exit(FAILED)
 
     def make_context(self, *args: Any, **keywords: Any) -> click.Context:
         with endings():  # --help and --version print here

@@ -10,12 +10,11 @@ from typing import Any
 
 import click
 
-from ..problem.gemm import MAX_DIMENSION
 from . import plots
 from .endings import Failure
 
 STDOUT = "-"
-length_type = click.IntRange(min=1, max=MAX_DIMENSION)
+length_type = click.IntRange(min=1)
 file_type = click.Path(dir_okay=False, path_type=Path)
 device_option = click.option(
     "--device", help='"cpu", "gpu", a number as `pyclmm info` lists it ("0:1"), or part of a name.'

@@ -80,11 +80,9 @@ class Output:
     def finish(self, failure: str | None = None, status: int = 2) -> None:
         """End the command: after Ctrl-C, an unwritten file or a *failure* with its *status*, else return."""
         if self.interrupted:
-            say(
-                "Interrupted: what was measured until then is kept"
-                if self._unwritten is None
-                else self._unwritten
-            )
+            say("Interrupted; what was measured is shown")
+            if self._unwritten is not None:
+                say(f"Error: {self._unwritten}")
             sys.exit(INTERRUPTED)
         if self._unwritten is not None:
             raise Failure(self._unwritten)

@@ -129,7 +129,8 @@ def tuning_notes(tuning: Tuning) -> list[str]:
     ]
     lines += [f"{search.problem}: {search.untried}" for search in tuning.searches if search.untried]
     missed = tuning.total - len(tuning.searches)
-    return lines + [f"{missed} of {tuning.total} products not begun: give a longer --budget"] * (missed > 0)
+    why = "interrupted" if tuning.interrupted else "time was up; give a longer --budget"
+    return lines + [f"{missed} of {tuning.total} products not begun: {why}"] * (missed > 0)
 
 
 def notes(rungs: Sequence[Rung], asked: Collection[str] = ()) -> list[str]:

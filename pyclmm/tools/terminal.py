@@ -29,6 +29,7 @@ _UNBROKEN = 1000  # wider than any table: rich would cut numbers to fit a narrow
 _GAP = 2  # blanks between columns of a table
 _TEXT = 10  # the fewest columns of a text that is broken
 _DULL = 10.0  # seconds between lines of progress where a line cannot be written again
+_BESIDE = 5  # columns: the spinner and its blank, "^C" that the terminal writes, and one free
 _ODD = 100 * 3600.0  # seconds; a longer estimate of the time left tells nothing
 
 
@@ -51,10 +52,13 @@ def width_of(stream: TextIO | None) -> int:
     return shutil.get_terminal_size((PAGE, 24)).columns
 
 
-def broken(line: str, width: int = PAGE, indent: int = 4) -> str:
-    """*line* in lines of *width* columns; those after the first are indented."""
+def broken(line: str, width: int = PAGE, indent: int = 4, words: bool = False) -> str:
+    """*line* in lines of *width* columns; those after the first are indented.
+
+    A word that is longer stays whole, but for *words*: a terminal would break it too.
+    """
     lead = " " * indent
-    return textwrap.fill(line, width, subsequent_indent=lead, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(line, width, subsequent_indent=lead, break_long_words=words, break_on_hyphens=False)
 
 
 @dataclass(frozen=True)
@@ -120,10 +124,12 @@ class Screen:
     def __init__(self, quiet: bool = False) -> None:
         self.console = new_console(quiet)
         self.width = width_of(sys.stdout)
+        self._on_terminal = sys.stdout is not None and sys.stdout.isatty()
 
     def line(self, text: str = "", indent: int = 4) -> None:
         """Print a line, broken where it is too long; what follows is indented."""
-        self.console.print(broken(text, min(self.width, _PROSE), indent) if text else "")
+        width = min(self.width, _PROSE)
+        self.console.print(broken(text, width, indent, self._on_terminal) if text else "")
 
     def table(self, grid: Grid) -> None:
         """Print a table, or several that together are this one."""
@@ -173,7 +179,7 @@ class _StepColumn(ProgressColumn):
         self._console = console
 
     def render(self, task: Task) -> Text:
-        line = progress_line(task.fields["step"], task.elapsed or 0.0, self._console.width - 3)
+        line = progress_line(task.fields["step"], task.elapsed or 0.0, self._console.width - _BESIDE)
         return Text(line, no_wrap=True, overflow="crop")
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from .. import listing
 from ..checks import isolation, worker
 from ..errors import ArgumentError, unknown_name
 from ..kernels import KERNELS
@@ -36,6 +37,7 @@ from ..selection.tables import Entry
 
 LIMIT = 30.0  # seconds to compile, check and time one candidate
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
+_TUNED = ("product", "candidates", "winner", "time", "speed-up")
 _START = 10.0  # seconds for a child to start and to create operands
 _FAMILY = 4  # a family's first configuration is tried after this many of the family before it
 
@@ -68,7 +70,7 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-@dataclass
+@dataclass(repr=False)
 class Search:
     """The search for one product: candidates in the order tried, and the entry for the table.
 
@@ -83,6 +85,17 @@ class Search:
     reason: str | None = None
     outclassed: int = 0
     interrupted: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Search {': '.join(self.row()[:3])}>"
+
+    def row(self) -> tuple[str, str, str, str, str]:
+        """The product, how many candidates were tried, the winner, its time, and its gain."""
+        tried = f"{len(self.tried)} of {self.total} tried"
+        if self.entry is None:
+            return str(self.problem), tried, self.reason or "nothing ran", "-", "-"
+        winner = f"{self.entry.kernel} {self.entry.config}"
+        return str(self.problem), tried, winner, f"{self.entry.seconds * 1e3:.3g} ms", f"{self.gain:.3g}x"
 
     @property
     def untried(self) -> str | None:
@@ -104,7 +117,7 @@ class Search:
         return math.prod(t.gain for t in self.tried if t.won)
 
 
-@dataclass
+@dataclass(repr=False)
 class Tuning:
     """The result of a run of the tuner. ``stored``: all entries are in the user's table.
 
@@ -116,6 +129,20 @@ class Tuning:
     stored: bool = True
     interrupted: bool = False
     total: int = 0
+
+    def __repr__(self) -> str:
+        table = listing.text(_TUNED, self._rows()).replace("\n", "\n  ")
+        return f"<{self._title()}>\n  {table}"
+
+    def _repr_html_(self) -> str:
+        return listing.html(_TUNED, self._rows(), self._title())
+
+    def _title(self) -> str:
+        marks = ", interrupted" * self.interrupted + ", not stored" * (not self.stored)
+        return f"Tuning {len(self.entries)} of {self.total} products on {self.device.name}{marks}"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [search.row() for search in self.searches]
 
     @property
     def entries(self) -> list[Entry]:
