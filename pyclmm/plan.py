@@ -21,7 +21,7 @@ from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
-from .problem.gemm import dense
+from .problem.gemm import Gemm, dense
 from .problem.precision import chosen
 from .problem.reproducible import is_reproducible
 from .problem.words import Activation, Casting, Precision, Trans
@@ -428,15 +428,24 @@ class Matmul(Generic[ArrayT]):
 
     def _layout(self) -> list[tuple[str, ...]]:
         """A row for each operand and for the result: as given, and how a call reads or writes it."""
-        gemm = self._executable.gemm
-        layouts = {} if self._signature is None else {x[0]: x[1:4] for x in self._signature[1][0]}
-        layouts.setdefault("out", (gemm.shape, dense((*gemm.shape,), gemm.dtype).strides, gemm.dtype))
-        of_problem = {"a": "b", "b": "a"} if gemm.swapped else {}
-        copied = {of_problem.get(name, name): copy.target_type for name, copy in gemm.copies}
-        rows = []
+        gemm: Gemm = self._executable.gemm
+        layouts: dict[str, Any] = (
+            {} if self._signature is None else {x[0]: x[1:4] for x in self._signature[1][0]}
+        )
+        layouts.setdefault("out", (gemm.shape, dense(gemm.shape, gemm.dtype).strides, gemm.dtype))
+        rows: list[tuple[str, ...]] = []
         for name, (shape, strides, dtype) in layouts.items():
-            how = f"copied, as {copied[name]}" if name in copied else "in place"
-            if name == "out" and gemm.out_copy is not None:
-                how = f"copied, from {gemm.out_copy.source_type}"
-            rows.append((name, str(tuple(shape)), str(tuple(strides)), str(np.dtype(dtype)), how))
+            own = str(np.dtype(dtype))
+            rows.append((name, str(tuple(shape)), str(tuple(strides)), own, _use(gemm, name, own)))
         return rows
+
+
+def _use(gemm: Gemm, name: str, dtype: str) -> str:
+    """How a call uses the operand called *name* in the user's call, whose elements are of *dtype*."""
+    problem = gemm.problem
+    inner = {"a": "b", "b": "a"}.get(name, name) if gemm.swapped else name
+    copied = gemm.out_copy is not None if name == "out" else inner in dict(gemm.copies)
+    needed = getattr(problem, f"{inner}_type")
+    if needed != dtype:
+        return f"converted from {needed}" if name == "out" else f"converted to {needed}"
+    return "copied" if copied else "in place"

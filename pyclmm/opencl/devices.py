@@ -192,8 +192,10 @@ class Devices(list[DeviceRecord]):
     def _repr_html_(self) -> str:
         head = ("number", "name", "platform", "kind", "driver", "compute units", "memory", "default")
         rows = [
-            (d.number, d.name, d.platform, d.kind, d.driver_version, d.compute_units)
-            + (f"{d.memory / (1 << 30):.1f} GiB", "yes" if d.default else "")
+            (
+                *(d.number, d.name, d.platform, d.kind, d.driver_version, d.compute_units),
+                *(f"{d.memory / (1 << 30):.1f} GiB", "yes" if d.default else ""),
+            )
             for d in self
         ]
         return listing.html(head, rows)

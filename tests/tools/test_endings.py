@@ -165,14 +165,14 @@ def others_for(seconds):
 def test_own_work_is_not_the_work_of_others(monkeypatch):
     """This process computes for a second; the system's count has nothing else."""
     ticks = os.sysconf("SC_CLK_TCK")
-    own = sum(os.times()[:4])
+    own, result = sum(os.times()[:4]), os.times_result
     counts = iter([own + 5.0, own + 6.0])
     times = iter([own, own + 1.0])
     monkeypatch.setattr(
         busy, "_STAT", FakeStat(lambda: f"cpu {int(next(counts) * ticks)} 0 0 99 9 0 0 0 7 7\n")
     )
-    monkeypatch.setattr(busy.os, "times", lambda: os.times_result((next(times), 0.0, 0.0, 0.0, 0.0)))
-    monkeypatch.setattr(busy.time, "monotonic", iter([0.0, 1.0]).__next__)
+    monkeypatch.setattr(os, "times", lambda: result((next(times), 0.0, 0.0, 0.0, 0.0)))
+    monkeypatch.setattr(time, "monotonic", iter([0.0, 1.0]).__next__)
     others = busy.Others()
     with others.watched():
         pass
