@@ -21,7 +21,7 @@ from . import cold, plots, report
 from .bench import Rules, Rung, Track, kernel_names
 from .contest import Size, Terms, check_memory, dtype_named, ladder, random_pair
 from .endings import FAILED, WRONG_RESULT
-from .options import check_plot, device_option, json_option, length_type, plot_option
+from .options import Finite, check_plot, device_option, json_option, length_type, plot_option
 from .output import Output
 from .steps import OnStep, Step
 from .terminal import Grid, Screen
@@ -37,7 +37,7 @@ _WARM_ONLY = ("layout", "precision", "batch", "arrays", "seed", "rounds", "limit
 @click.option("--ladder", "climb", is_flag=True, help="Cubes of 10^3, 10^4, ... multiply-adds.")
 @click.option(
     "--max-work",
-    type=click.FloatRange(1e3, 1e18),
+    type=Finite(1e3, 1e18),
     default=1e10,
     help="Largest product of the ladder, multiply-adds [10^10].",
 )
@@ -69,7 +69,7 @@ _WARM_ONLY = ("layout", "precision", "batch", "arrays", "seed", "rounds", "limit
 @click.option("--rounds", type=click.IntRange(1, 1000), default=7, show_default=True)
 @click.option(
     "--limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True),
     default=10.0,
     show_default=True,
     help="Seconds; kernels that would take longer are left out.",

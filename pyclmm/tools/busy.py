@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-LIMIT = 0.25  # processors; see docs/cli.md for what a quiet machine has
+LIMIT = 0.25  # processors, chosen: another program that computes uses about one
 _SHORTEST = 0.5  # seconds: the system counts in steps of 1/100 s
 _STAT = Path("/proc/stat")
 _IDLE = (3, 4, 8, 9)  # columns of the line "cpu": idle, iowait; guests count twice, as user and nice too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable
@@ -14,7 +15,28 @@ from . import plots
 from .endings import Failure
 
 STDOUT = "-"
-length_type = click.IntRange(min=1)
+
+
+class _Length(click.IntRange):
+    """A whole number of 1 or more."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip(), re.ASCII) is None:
+            self.fail(f"{value!r} is no whole number", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Finite(click.FloatRange):
+    """A number within the range, and neither NaN nor infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no number to measure with", param, ctx)
+        return number
+
+
+length_type = _Length(min=1)
 file_type = click.Path(dir_okay=False, path_type=Path)
 device_option = click.option(
     "--device", help='"cpu", "gpu", a number as `pyclmm info` lists it ("0:1"), or part of a name.'
@@ -53,6 +75,8 @@ def check_file(path: Path | None) -> None:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise Failure(f"{path}: there is no folder {folder}")
+    if path == Path():
+        raise Failure("the name of a file is empty; give one")
     if path.is_dir():
         raise Failure(f"{path}: it is a folder; name a file")
     if not os.access(path if path.exists() else folder, os.W_OK):
