@@ -132,6 +132,8 @@ def bench_command(
         _show_notes(out, rungs, names if reasons else kernels)
     if (line := track.others.warning()) is not None:
         out.warn(line)
+    if out.interrupted and not rungs:
+        out.warn("Nothing was measured yet.")
     wrong = dict.fromkeys(row.kernel for rung in rungs for row in rung.wrong)
     if wrong:
         out.finish(f"wrong results from {', '.join(wrong)}", WRONG_RESULT)
@@ -166,11 +168,12 @@ class _Drawn:
 def _climb(track: Track, sizes: Sequence[Size], drawn: _Drawn, on_step: OnStep) -> Iterator[Rung]:
     """Run each size in turn, until every kernel is too slow or Ctrl-C was pressed."""
     for number, size in enumerate(sizes):
-        track.on_step = _Ahead(track, sizes[number:], on_step)
         if len(sizes) == 1:
+            track.on_step = on_step
             track.probe(size, drawn.dtype, drawn.layout)
         if track.interrupted:
             return
+        track.on_step = _Ahead(track, sizes[number:], on_step)
         on_step(Step(f"{size} {drawn.dtype}: random numbers"))
         yield track.race(*random_pair(size, drawn.dtype, drawn.seed, drawn.layout))
         expected = [track.expected(name, size.work) for name in track.kernels]

@@ -152,14 +152,35 @@ def _rate(each: float) -> str:
     return f"{1 / each:.3g}/s" if each < 1 else f"{each:.3g} s each"
 
 
-def progress_line(step: Step, seconds: float, width: int) -> str:
-    """What runs, how far it is after *seconds*, at which rate, and the time left, in *width* columns."""
+class Pace:
+    """The seconds that a step takes.
+
+    It begins anew with each series of steps, which has a *total* of its own.
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None  # when the series began, and how much was done then
+        self._last = Step("")
+
+    def each(self, step: Step, now: float) -> float | None:
+        """Seconds of a step, as of the time *now*; None where nothing has been done yet."""
+        if self._first is None or step.total != self._last.total or step.done < self._last.done:
+            self._first = now, step.done
+        self._last = step
+        since, done = self._first
+        return (now - since) / (step.done - done) if step.done > done else None
+
+
+def progress_line(step: Step, seconds: float, each: float | None, width: int) -> str:
+    """What runs, the *seconds* so far, how much is done, the rate and the time left, in *width* columns.
+
+    *each*: the seconds that a step takes, if that is known.
+    """
     tail = [_clock(seconds)]
-    each = seconds / step.done if step.done else 0.0
     left = step.seconds_left
     if step.total:
         tail.append(f"{step.done:g} of {step.total:g}")
-        if left is None and each:
+        if left is None and each is not None:
             left = each * max(0.0, step.total - step.done)
     if each:
         tail.append(_rate(each))
@@ -177,9 +198,11 @@ class _StepColumn(ProgressColumn):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
+        self._pace = Pace()
 
     def render(self, task: Task) -> Text:
-        line = progress_line(task.fields["step"], task.elapsed or 0.0, self._console.width - _BESIDE)
+        step, seconds = task.fields["step"], task.elapsed or 0.0
+        line = progress_line(step, seconds, self._pace.each(step, seconds), self._console.width - _BESIDE)
         return Text(line, no_wrap=True, overflow="crop")
 
 
@@ -201,12 +224,14 @@ def progress() -> Iterator[OnStep]:
 def _dull_progress(console: Console) -> OnStep:
     """A line now and then, for a terminal that cannot go back to the line before."""
     start = last = time.monotonic()
+    pace = Pace()
 
     def on_step(step: Step) -> None:
         nonlocal last
         now = time.monotonic()
+        each = pace.each(step, now)
         if now - last >= _DULL:
             last = now
-            console.print(progress_line(step, now - start, console.width - 1))
+            console.print(progress_line(step, now - start, each, console.width - 1))
 
     return on_step

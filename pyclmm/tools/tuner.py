@@ -102,8 +102,8 @@ class Search:
         """What became of the candidates that were not tried; None if all were."""
         rest = self.total - len(self.tried) - self.outclassed
         why = "interrupted" if self.interrupted else "time was up"
-        of_families = f"{'the rest' if rest <= 0 else self.outclassed} were outclassed with their families"
-        lines = [of_families] * bool(self.outclassed) + [f"{rest} not tried: {why}"] * (rest > 0)
+        outclassed = f"{'the rest were' if rest <= 0 else self.outclassed} outclassed"
+        lines = [outclassed] * bool(self.outclassed) + [f"{rest} not tried: {why}"] * (rest > 0)
         return f"{len(self.tried)} of {self.total} tried; {'; '.join(lines)}" if lines else None
 
     @property

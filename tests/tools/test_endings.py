@@ -37,18 +37,18 @@ def run(*command, **streams):
 # --json
 
 
-@pytest.mark.parametrize("value", [[], ["-"]], ids=["alone", "-"])
 @pytest.mark.parametrize(
     ("command", "keys"),
     [
-        (["info"], {"platforms", "default_problem"}),
-        (BENCH, {"device", "products", "others_processors", "seed"}),
-        (TUNE, {"device", "products", "kept", "budget_s"}),
+        (["info", "--json"], {"platforms", "default_problem"}),
+        (["info", "--json", "-"], {"platforms", "default_problem"}),
+        ([*BENCH, "--json"], {"device", "products", "others_processors", "seed"}),
+        ([*TUNE, "--json"], {"device", "products", "kept", "budget_s"}),
     ],
-    ids=["info", "bench", "tune"],
+    ids=["info", "info -", "bench", "tune"],
 )
-def test_json_stands_alone_on_standard_output(command, keys, value, own_caches):
-    status, out, _ = run(*command, "--json", *value)
+def test_json_stands_alone_on_standard_output(command, keys, own_caches):
+    status, out, _ = run(*command)
     assert status == 0
     data = json.loads(out)
     assert {"command", "interrupted", "format", "date", "host", *keys} <= set(data)

@@ -13,7 +13,7 @@ from pyclmm.tools import report, terminal, tuner
 from pyclmm.tools.bench import BASELINE, Row, Rung
 from pyclmm.tools.contest import Sample, Size
 from pyclmm.tools.steps import Step
-from pyclmm.tools.terminal import Grid, broken, progress_line
+from pyclmm.tools.terminal import Grid, Pace, broken, progress_line
 
 pseudo = pytest.importorskip("tests.support.terminal", reason="Windows has no pseudo-terminals")
 
@@ -120,25 +120,37 @@ def test_pages_repeat_the_columns_that_name_a_row():
 
 
 @pytest.mark.parametrize(
-    ("step", "seconds", "line"),
+    ("step", "seconds", "each", "line"),
     [
-        (Step("starting"), 1.2, "starting  1 s"),
-        (Step("naive: round 3", 30, 120), 10.0, "naive: round 3  10 s, 30 of 120, 3/s, 30 s left"),
-        (Step("selftest", 2, 20), 100.0, "selftest  1:40, 2 of 20, 50 s each, 15:00 left"),
-        (Step("tune", 2, 20, 61.0), 100.0, "tune  1:40, 2 of 20, 50 s each, 1:01 left"),
-        (Step("ladder", 1, 4000, None), 7200.0, "ladder  2:00:00, 1 of 4000, 7.2e+03 s each"),
+        (Step("starting"), 1.2, None, "starting  1 s"),
+        (Step("naive: round 3", 30, 120), 20.0, 1 / 3, "naive: round 3  20 s, 30 of 120, 3/s, 30 s left"),
+        (Step("selftest", 2, 20), 100.0, 50.0, "selftest  1:40, 2 of 20, 50 s each, 15:00 left"),
+        (Step("tune", 2, 20, 61.0), 100.0, 50.0, "tune  1:40, 2 of 20, 50 s each, 1:01 left"),
+        (Step("ladder", 1, 4000), 7200.0, 7200.0, "ladder  2:00:00, 1 of 4000, 7.2e+03 s each"),
     ],
 )
-def test_progress_has_rate_and_time_left(step, seconds, line):
-    assert progress_line(step, seconds, 80) == line
+def test_progress_has_rate_and_time_left(step, seconds, each, line):
+    assert progress_line(step, seconds, each, 80) == line
 
 
 @pytest.mark.parametrize("width", [20, 40, 60])
 def test_progress_is_one_line(width):
     step = Step("16384 x 16384 x 16384 complex128 @ complex128 NN, best 1.23 ms", 17, 57, 3600.0)
-    line = progress_line(step, 12.3, width)
+    line = progress_line(step, 12.3, 0.725, width)
     assert len(line) <= width
     assert width < 60 or line.endswith("12 s, 17 of 57, 1.38/s, 1:00:00 left")
+
+
+def test_the_pace_is_that_of_the_present_series():
+    """100 seconds have passed before the second series, which has another total."""
+    pace = Pace()
+    assert [pace.each(Step("a", done, 8), now) for now, done in ((0.0, 0), (2.0, 1), (3.0, 2))] == [
+        None,
+        2.0,
+        1.5,
+    ]
+    assert [pace.each(Step("b", done, 9), now) for now, done in ((103.0, 2), (107.0, 4))] == [None, 2.0]
+    assert [pace.each(Step("c", done, 9), now) for now, done in ((108.0, 0), (113.0, 1))] == [None, 5.0]
 
 
 def test_a_dumb_terminal_gets_no_control_sequences():
