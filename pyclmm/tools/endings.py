@@ -8,7 +8,6 @@ cannot be written. 130: Ctrl-C, as 128 + SIGINT. 141: nobody reads the output an
 from __future__ import annotations
 
 import difflib
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -63,33 +62,19 @@ def endings() -> Iterator[None]:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        try:
-            yield
-        finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # an error here, and not at the interpreter's end
+        yield
     except KeyboardInterrupt:
         say("Interrupted")
         raise Exit(INTERRUPTED) from None
     except BrokenPipeError:
-        _write_no_more()
         raise Exit(PIPE_CLOSED) from None
     except OSError as error:
         what = f"{error.filename}" if error.filename else "the output cannot be written"
-        _write_no_more()
         raise Failure(f"{what}: {error.strerror}") from error
     except click.UsageError as error:
         raise _Misuse(error) from error
     except (PyclmmError, MemoryError) as error:
         raise Failure(str(error) or "out of memory") from error
-
-
-def _write_no_more() -> None:
-    """Lead standard output to nowhere, so that the interpreter's last flush does not fail again."""
-    with suppress(OSError, ValueError, AttributeError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 class Group(click.Group):
