@@ -11,6 +11,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 from pyopencl.array import Array
 
+from . import listing
 from .errors import REFUSED, ArgumentError, DTypeError
 from .execution.device_path import DevicePath
 from .execution.host_path import HostPath
@@ -20,6 +21,7 @@ from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
+from .problem.gemm import Gemm, dense
 from .problem.precision import chosen
 from .problem.reproducible import is_reproducible
 from .problem.words import Activation, Casting, Precision, Trans
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from .execution.keywords import PlanKeywords
 
+_LAYOUT = ("operand", "shape", "strides, bytes", "dtype", "used")
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another pyclmm.Matmul"
 
 
@@ -420,4 +423,38 @@ class Matmul(Generic[ArrayT]):
         )
 
     def __repr__(self) -> str:
-        return f"<Matmul {self._executable.problem}: {self.kernel} {self.config}>"
+        table = listing.text(_LAYOUT, self._layout()).replace("\n", "\n  ")
+        return f"<{self._title()}>\n  {table}"
+
+    def _repr_html_(self) -> str:
+        return listing.html(_LAYOUT, self._layout(), self._title())
+
+    def _title(self) -> str:
+        executable = self._executable
+        closed = "closed " if self._signature is None else ""
+        how = f"{self.kernel} ({self.config})" if self.kernel else "nothing to compute"
+        return f"{closed}Matmul {executable.problem}: {how} on {executable.device.name}"
+
+    def _layout(self) -> list[tuple[str, ...]]:
+        """A row for each operand and for the result: as given, and how a call reads or writes it."""
+        gemm: Gemm = self._executable.gemm
+        layouts: dict[str, Any] = (
+            {} if self._signature is None else {x[0]: x[1:4] for x in self._signature[1][0]}
+        )
+        layouts.setdefault("out", (gemm.shape, dense(gemm.shape, gemm.dtype).strides, gemm.dtype))
+        rows: list[tuple[str, ...]] = []
+        for name, (shape, strides, dtype) in layouts.items():
+            own = str(np.dtype(dtype))
+            rows.append((name, str(tuple(shape)), str(tuple(strides)), own, _use(gemm, name, own)))
+        return rows
+
+
+def _use(gemm: Gemm, name: str, dtype: str) -> str:
+    """How a call uses the operand called *name* in the user's call, whose elements are of *dtype*."""
+    problem = gemm.problem
+    inner = {"a": "b", "b": "a"}.get(name, name) if gemm.swapped else name
+    copied = gemm.out_copy is not None if name == "out" else inner in dict(gemm.copies)
+    needed = getattr(problem, f"{inner}_type")
+    if needed != dtype:
+        return f"converted from {needed}" if name == "out" else f"converted to {needed}"
+    return "copied" if copied else "in place"

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 import pyopencl as cl
-from rich.console import Console
 
 from pyclmm.errors import PyclmmError
 from pyclmm.opencl.devices import device_info, device_labels, find_device
@@ -22,6 +21,7 @@ from pyclmm.plan import Matmul
 from pyclmm.tools import report
 from pyclmm.tools.bench import Rules, Rung, Track, kernel_names
 from pyclmm.tools.contest import NUMPY, size_of
+from pyclmm.tools.terminal import Screen
 
 from . import digits, workloads
 from .workloads import Workload
@@ -49,39 +49,41 @@ def products(data: Path | None) -> list[Workload]:
     ]
 
 
-def list_devices(console: Console, chosen: cl.Device) -> None:
+def list_devices(screen: Screen, chosen: cl.Device) -> None:
     """Print a line for each device, with a mark at the one that is used."""
     for label, device in device_labels().items():
         info = device_info(device)
         mark = "*" if device == chosen else " "
         line = f"{mark} {label}  {info.name} ({info.kind}, {info.compute_units} compute units), "
-        console.print(line + f"{info.platform}, driver {info.driver_version}")
-    console.print()
+        screen.line(line + f"{info.platform}, driver {info.driver_version}")
+    screen.line()
 
 
-def run(console: Console, queue: cl.CommandQueue, data: Path | None) -> list[Rung]:
+def run(screen: Screen, queue: cl.CommandQueue, data: Path | None) -> list[Rung]:
     """Multiply, print each product's table, and return the measurements.
 
     Raises ArgumentError if *data* does not have MNIST's files.
     """
     work = products(data)
-    list_devices(console, queue.device)
+    list_devices(screen, queue.device)
     track = Track(queue, kernel_names([]), RULES)
     for line in report.clock(track.terms):
-        console.print(line)
-    console.print()
+        screen.line(line)
+    screen.line()
     rungs = []
     for workload in work:
         track.probe(size_of(workload.a, workload.b), workload.a.dtype)
         rung = track.race(workload.a, workload.b)
         rungs.append(rung)
-        console.print(f"{workload.title}: {rung.title}")
-        console.print(report.bench_table(rung))
+        screen.line(f"{workload.title}: {rung.title}")
+        screen.table(report.bench_table(rung))
         for line in report.notes([rung]):
-            console.print(report.broken(f"  {line}"))
-        console.print(f"  {_finding(workload, queue)}")
-        console.print()
-    _summary(console, rungs)
+            screen.line(f"  {line}")
+        if refused := report.refused([rung]):
+            screen.line(f"  cannot compute this here: {', '.join(refused)}")
+        screen.line(f"  {_finding(workload, queue)}")
+        screen.line()
+    _summary(screen, rungs)
     return rungs
 
 
@@ -91,11 +93,11 @@ def _finding(workload: Workload, queue: cl.CommandQueue) -> str:
     return f"{found} (by {plan.kernel}, which kernel='auto' picks)"
 
 
-def _summary(console: Console, rungs: list[Rung]) -> None:
+def _summary(screen: Screen, rungs: list[Rung]) -> None:
     ran = [row for rung in rungs for row in rung.rows if row.reason is None and row.kernel != NUMPY]
     wrong = [row for rung in rungs for row in rung.wrong]
     names = ", ".join(dict.fromkeys(row.kernel for row in ran))
-    console.print(f"{len(ran)} products by {names}: {len(ran) - len(wrong)} right, {len(wrong)} wrong")
+    screen.line(f"{len(ran)} products by {names}: {len(ran) - len(wrong)} right, {len(wrong)} wrong")
 
 
 def main() -> int:
@@ -108,7 +110,7 @@ def main() -> int:
     given = parser.parse_args()
     try:
         queue = new_queue(find_device(given.device), profiling=True)
-        rungs = run(report.new_console(), queue, given.data)
+        rungs = run(Screen(), queue, given.data)
     except PyclmmError as error:
         parser.exit(2, f"Error: {error}\n")
     return int(any(rung.wrong for rung in rungs))

@@ -5,6 +5,7 @@ Others import: config, device, interface, rates, and what is in ``__all__``.
 
 from __future__ import annotations
 
+from .. import listing
 from ..errors import unknown_name
 from .cpu.matvec import Matvec
 from .cpu.packed import Packed
@@ -28,11 +29,15 @@ from .units.wmma import Wmma
 
 
 class Kernels(tuple[Kernel, ...]):
-    """Kernel families; ``repr`` gives one line for each."""
+    """Kernel families; ``repr`` gives one line for each, and a notebook shows a table."""
 
     def __repr__(self) -> str:
         width = max((len(kernel.name) for kernel in self), default=0)
         return "\n".join(f"{kernel.name:{width}}  {kernel.summary}" for kernel in self)
+
+    def _repr_html_(self) -> str:
+        rows = [(k.name, k.summary, "yes" if k.automatic else "by name only") for k in self]
+        return listing.html(("kernel", "what it does", "chosen by auto"), rows)
 
 
 KERNELS = Kernels(

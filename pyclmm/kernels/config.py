@@ -82,6 +82,12 @@ class TileConfig:
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "options"}
         return {k: v for k, v in given.items() if v != 1} | dict(self.options)
 
+    def __repr__(self) -> str:
+        """What makes it again, without the defaults."""
+        sizes = [f"{k}={v}" for k, v in self.as_dict().items() if k not in dict(self.options)]
+        options = [f"options={dict(self.options)}"] if self.options else []
+        return f"TileConfig({', '.join(sizes + options)})"
+
     def __str__(self) -> str:
         return " ".join(f"{k}={v}" for k, v in self.as_dict().items()) or "-"
 

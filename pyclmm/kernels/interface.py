@@ -99,6 +99,9 @@ class Kernel(ABC):
     risky = True  # whether a compiler might crash on it, so that it is tried in a child process first
     in_order = False  # whether every sum of every configuration is one chain of FMAs over K, in order
 
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}: {self.summary}>"
+
     @abstractmethod
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         """Why this family cannot compute *problem* on *device*, or None if it can."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pyopencl as cl
 
-from .. import environment
+from .. import environment, listing
 from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import Caches, DeviceInfo, Target
 from . import affinity, forks, loader, processor, user_rates
@@ -168,7 +168,7 @@ def device_labels() -> dict[str, cl.Device]:
     return labels
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DeviceRecord:
     """One device of this machine. ``device=`` accepts the record, its number or its name.
 
@@ -186,22 +186,43 @@ class DeviceRecord:
     compute_units: int
     memory: int
     default: bool
-    device: cl.Device = field(repr=False)
+    device: cl.Device
 
     def __str__(self) -> str:
         mark = ", default" if self.default else ""
         size = f"{self.compute_units} compute units, {self.memory / (1 << 30):.1f} GiB"
         return f"{self.number} {self.name} ({self.platform}, {self.kind}, {size}{mark})"
 
+    def __repr__(self) -> str:
+        return f"<device {self}>"
 
-def devices() -> list[DeviceRecord]:
+
+class Devices(list[DeviceRecord]):
+    """Devices; ``repr`` gives one line for each, and a notebook shows a table."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self)) or "no device"
+
+    def _repr_html_(self) -> str:
+        head = ("number", "name", "platform", "kind", "driver", "compute units", "memory", "default")
+        rows = [
+            (
+                *(d.number, d.name, d.platform, d.kind, d.driver_version, d.compute_units),
+                *(f"{d.memory / (1 << 30):.1f} GiB", "yes" if d.default else ""),
+            )
+            for d in self
+        ]
+        return listing.html(head, rows)
+
+
+def devices() -> Devices:
     """Every device of every platform, ordered by number. Raises NoDeviceError if there is none."""
     all_devices()
     try:
         default = default_device()
     except NoDeviceError:  # PYOPENCL_CTX names no device; the list shows what it can name
         default = None
-    return [_record(number, device, device == default) for number, device in device_labels().items()]
+    return Devices(_record(number, device, device == default) for number, device in device_labels().items())
 
 
 def _record(number: str, device: cl.Device, default: bool) -> DeviceRecord:

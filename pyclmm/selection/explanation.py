@@ -41,9 +41,9 @@ class Alternative:
         return f"possible: {self.config}, {_estimate(self.seconds)}{note}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
-    """Why a plan uses its kernel; ``str()`` of it is for people.
+    """Why a plan uses its kernel; ``str()`` and ``repr()`` of it are for people.
 
     Times are in seconds, or None if they are not known: ``seconds`` is the model's estimate for the choice,
     ``memory_seconds`` and ``arithmetic_seconds`` are the least times that the bytes and the operations of the
@@ -91,6 +91,8 @@ class Explanation:
         width = max((len(other.kernel) for other in self.others), default=0)
         text += ["other kernels:"] if self.others else []
         return "\n".join([*text, *(f"  {other.kernel:{width}} {other}" for other in self.others)])
+
+    __repr__ = __str__
 
     def _listed_launches(self) -> str:
         """Their number and names; a kernel that is launched several times is named once."""

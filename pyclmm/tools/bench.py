@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,9 +25,11 @@ from ..problem.canonical import problem_of
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import GemmProblem
 from ..selection import select
+from .busy import Others
 from .contest import (
     NUMPY,
     PAUSE,
+    SLICE,
     THREADED,
     Board,
     Check,
@@ -42,11 +44,13 @@ from .contest import (
     random_pair,
     size_of,
 )
+from .steps import OnStep, Step, unheard
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 BASELINE = "sequential"
 SCATTER = 1.5  # slowest over fastest sample; above this the median says little
+_INTERRUPTED = "interrupted before it was measured"
 _FIRST_PROBE = 10**6  # multiply-adds: the smallest product that shows how fast a kernel is
 
 
@@ -64,7 +68,8 @@ class Row:
 
     ``error_ratio`` must be under ``error_limit`` (:mod:`pyclmm.checks.reference`). ``speedup`` is over
     `sequential`; ``extrapolated``: that was too slow to run, and its time follows from a smaller product.
-    ``chosen`` is the kernel that "auto" took.
+    ``chosen`` is the kernel that "auto" took. ``refused``: the kernel cannot compute this product on this
+    device.
     """
 
     kernel: str
@@ -75,6 +80,7 @@ class Row:
     error_limit: float | None = None
     reason: str | None = None
     too_slow: bool = False
+    refused: bool = False
     speedup: float | None = None
     extrapolated: bool = False
     chosen: str | None = None
@@ -184,14 +190,16 @@ class Track:
         queue: cl.CommandQueue,
         kernels: Sequence[str],
         rules: Rules | None = None,
-        on_step: Callable[[str], None] = lambda _: None,
+        on_step: OnStep = unheard,
         terms: Terms | None = None,
     ) -> None:
-        """*queue* needs profiling; *on_step* is called with the name of the kernel that runs next."""
+        """*queue* needs profiling; *on_step* is called before each kernel that runs."""
         self.queue, self.kernels, self.rules = queue, list(kernels), rules or Rules()
         self.terms = terms or Terms()
         self.device = device_info(queue.device)
-        self._on_step = on_step
+        self.others = Others()
+        self.interrupted = False
+        self.on_step = on_step
         self._pace: dict[str, tuple[int, float]] = {}  # work, and its wall time in seconds
 
     def expected(self, kernel: str, work: int) -> float | None:
@@ -201,10 +209,19 @@ class Track:
         seen, wall = self._pace[kernel]
         return wall / seen * work
 
+    def forecast(self, size: Size) -> float | None:
+        """Seconds that a race at *size* should take at the speeds measured so far; None before the first."""
+        known = [self.expected(name, size.work) for name in self.kernels]
+        seconds = [s for s in known if s is not None and s <= self.rules.limit]
+        if not any(s is not None for s in known):
+            return None
+        runs = self.rules.rounds + 1
+        return sum(min(self.rules.limit + s, runs * max(s, SLICE)) for s in seconds)
+
     def probe(self, size: Size, dtype: np.dtype[Any], layout: str = "NN") -> None:
         """Run smaller products first, to find out which kernels are too slow for *size*."""
         work: float = _FIRST_PROBE
-        while work * 5 < size.work:
+        while work * 5 < size.work and not self.interrupted:
             self.race(*random_pair(size.shrunk(work), dtype, layout=layout), rounds=1)
             work *= 10
 
@@ -213,7 +230,7 @@ class Track:
 
         *a* and *b* are matrices, or stacks of as many matrices. The row of a kernel that cannot run, or would
         exceed the rules' limit, has the reason. Raises DeviceMemoryError if the operands do not fit the
-        device.
+        device. Ctrl-C ends the rounds: the samples taken until then count, and ``interrupted`` is set.
         """
         size, layout, terms = size_of(a, b), layout_of(a, b), self.terms
         problem = problem_of(size.m, size.n, size.k, a.dtype, layout, terms.precision, size.stack)
@@ -224,47 +241,59 @@ class Track:
             check = Check(a, b, operands_error(problem))
             checked = len(check.rows)
             board = Board(self.queue, a, b, dtype_of(problem.out_type), terms)
-            for entry in self._rounds(list(self._entries(board, rows)), check, rounds):
+            for entry in self._run(board, check, rows, rounds or self.rules.rounds):
                 rows[entry.contestant.name] = self._row(entry, problem, check, size)
-        measured = tuple(self._with_speedups([rows[name] for name in names], size))
+        shown = [rows.get(name) or Row(name, reason=_INTERRUPTED) for name in names]
+        measured = tuple(self._with_speedups(shown, size))
         return Rung(size, a.dtype.name, measured, checked, layout, terms)
 
     def _refused(self, name: str, size: Size, problem: GemmProblem) -> Row | None:
         if name not in (NUMPY, "auto"):
             reason = select.refusal(kernel_named(name), problem, self.device)
             if reason is not None:
-                return Row(name, reason=reason)
+                return Row(name, reason=reason, refused=True)
         seconds = self.expected(name, size.work)
         if seconds is not None and seconds > self.rules.limit:
             reason = f"would take about {seconds:.3g} s, over the limit of {self.rules.limit:g} s"
             return Row(name, reason=reason, too_slow=True)
         return None
 
-    def _entries(self, board: Board, rows: dict[str, Row]) -> Iterator[_Entry]:
-        """Contestants for the kernels without a row; a kernel that cannot be built gets its row here."""
-        kind = OnArrays if self.terms.arrays else OnHost
-        for name in self.kernels:
-            if name in rows:
-                continue
-            self._on_step(name)
-            try:
-                yield _Entry(kind(name, board))
-            except (cl.Error, PyclmmError) as error:
-                rows[name] = Row(name, reason=in_short(error))
-        if not self.terms.arrays and NUMPY not in rows:
-            yield _Entry(OnNumpy(board))
-
-    def _rounds(self, entries: list[_Entry], check: Check, rounds: int | None) -> list[_Entry]:
-        for entry in entries:
-            self._on_step(entry.contestant.name)
-            self._first(entry, check)
-        for _ in range(rounds or self.rules.rounds):
-            if check.size.work > THREADED:
-                time.sleep(PAUSE)  # NumPy came last: in the check, or in the round before
-            for entry in entries:
-                if entry.failure is None and entry.spent < self.rules.limit:
-                    entry.once()
+    def _run(self, board: Board, check: Check, rows: dict[str, Row], rounds: int) -> list[_Entry]:
+        """The contestants with their samples. Kernels that cannot be built get their rows."""
+        entries: list[_Entry] = []
+        try:
+            for name in self.kernels:
+                if name not in rows:
+                    self.on_step(Step(f"{name} at {check.size}: build"))
+                    self._enter(name, board, entries, rows)
+            if not self.terms.arrays and NUMPY not in rows:
+                entries.append(_Entry(OnNumpy(board)))
+            self._rounds(entries, check, rounds)
+        except KeyboardInterrupt:
+            self.interrupted = True
         return entries
+
+    def _enter(self, name: str, board: Board, entries: list[_Entry], rows: dict[str, Row]) -> None:
+        kind = OnArrays if self.terms.arrays else OnHost
+        try:
+            entries.append(_Entry(kind(name, board)))
+        except (cl.Error, PyclmmError) as error:
+            rows[name] = Row(name, reason=in_short(error))
+
+    def _rounds(self, entries: list[_Entry], check: Check, rounds: int) -> None:
+        total = len(entries) * (rounds + 1)
+        for number, entry in enumerate(entries):
+            self.on_step(Step(f"{entry.contestant.name} at {check.size}: check", number, total))
+            self._first(entry, check)
+        with self.others.watched():
+            for turn in range(1, rounds + 1):
+                if check.size.work > THREADED:
+                    time.sleep(PAUSE)  # NumPy came last: in the check, or in the round before
+                for number, entry in enumerate(entries, turn * len(entries)):
+                    if entry.failure is None and entry.spent < self.rules.limit:
+                        name = entry.contestant.name
+                        self.on_step(Step(f"{name} at {check.size}: round {turn} of {rounds}", number, total))
+                        entry.once()
 
     def _first(self, entry: _Entry, check: Check) -> None:
         """The first run is checked. It may include a compilation, so its time counts only if it is long."""
@@ -279,8 +308,9 @@ class Track:
     def _row(self, entry: _Entry, problem: GemmProblem, check: Check, size: Size) -> Row:
         name, config, kernel = entry.contestant.name, entry.contestant.config, entry.contestant.kernel
         chosen = kernel if name == "auto" else None
-        if entry.failure is not None:
-            return Row(name, config, reason=entry.failure, chosen=chosen)
+        reason = entry.failure or (None if entry.samples else _INTERRUPTED)
+        if reason is not None:
+            return Row(name, config, reason=reason, chosen=chosen)
         row = Row(
             name,
             config,

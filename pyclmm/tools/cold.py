@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import UnsupportedError
 from ..selection.select import KernelChoice
 from .contest import Size, dtype_named, random_pair
+from .steps import OnStep, Step, unheard
 
 # Where PyOpenCL, pyclmm and drivers keep compiled kernels. A fresh folder makes the caches empty.
 # A driver that keeps them elsewhere starts warm.
@@ -71,7 +71,7 @@ def child(start: float) -> None:
     print(json.dumps([imported - start, first - ready, second - first]))
 
 
-def measure(request: Request, on_step: Callable[[str], None] = lambda _: None) -> dict[str, Cold]:
+def measure(request: Request, on_step: OnStep = unheard) -> dict[str, Cold]:
     """Medians over REPEATS processes, with "empty" caches and with "warm" ones that the last process filled.
 
     Raises UnsupportedError with the child's last line if it fails.
@@ -80,7 +80,8 @@ def measure(request: Request, on_step: Callable[[str], None] = lambda _: None) -
     for _ in range(REPEATS):
         with tempfile.TemporaryDirectory(prefix="pyclmm-cold-") as folder:
             for state, found in runs.items():
-                on_step(f"{request.kernel}, {state} caches")
+                done = sum(map(len, runs.values()))
+                on_step(Step(f"{request.kernel}, {state} caches", done, REPEATS * len(runs)))
                 found.append(_process(request, Path(folder)))
     return {state: _median(found) for state, found in runs.items()}
 

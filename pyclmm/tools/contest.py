@@ -34,7 +34,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 NUMPY = "numpy"
 # The most multiply-adds of a check: NumPy has a fast product for some types only.
 _CHECK_FAST, _CHECK_SLOW = 2 * 10**10, 10**8
-_SLICE = 0.01  # seconds: a sample of a short call is the mean of as many calls as fill this
+SLICE = 0.01  # seconds: a sample of a short call is the mean of as many calls as fill this
 _LONG = 0.2  # seconds: a longer call is a sample by itself, the first one too
 PAUSE = 0.11  # seconds: NumPy's threads spin for up to 0.1 s after a product, and would occupy a core
 THREADED = 10**5  # multiply-adds: NumPy computes smaller products in one thread
@@ -110,7 +110,7 @@ def seconds_of(call: Callable[[], object]) -> float:
     A long call is timed the first time.
     """
     once = _elapsed(call, 1)
-    return once if once > _LONG else _elapsed(call, max(1, int(_SLICE / once)))
+    return once if once > _LONG else _elapsed(call, max(1, int(SLICE / once)))
 
 
 def _elapsed(call: Callable[[], object], count: int) -> float:

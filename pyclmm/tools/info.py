@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
-from rich.console import Console
 
 from ..errors import NoDeviceError
 from ..kernels import KERNELS, Kernel
@@ -17,6 +16,7 @@ from ..problem.canonical import problem_of
 from ..selection.select import refusal
 from . import report
 from .contest import Size
+from .terminal import Screen
 
 # What kernels are asked about: a product that fits a work-group of any device, one that fits none, a thin one
 # and a matrix times a vector, which some kernels are for.
@@ -70,7 +70,7 @@ def as_json() -> dict[str, Any]:
                 "devices": [_device_json(label, d, d == default) for label, d in own.items()],
             }
         )
-    return {"host": report.host_json(), "platforms": platforms, "default_problem": problem}
+    return report.header_json(None) | {"platforms": platforms, "default_problem": problem}
 
 
 def _device_json(label: str, device: cl.Device, default: bool) -> dict[str, Any]:
@@ -91,17 +91,16 @@ def _device_json(label: str, device: cl.Device, default: bool) -> dict[str, Any]
     return {"label": label, "default": default} | report.device_json(info) | {"kernels": kernels}
 
 
-def show(console: Console) -> None:
-    """Everything, for people. Raises NoDeviceError."""
-    everything = as_json()
+def show(screen: Screen, everything: dict[str, Any], reasons: bool) -> None:
+    """*everything* of :func:`as_json`, for people. *reasons*: say why kernels cannot run."""
     for platform in everything["platforms"]:
-        console.print(f"{platform['name']} ({platform['version']})")
+        screen.line(f"{platform['name']} ({platform['version']})")
         if not platform["devices"]:
-            console.print("  no device")
+            screen.line("  no device")
         for device in platform["devices"]:
-            _show_device(console, device)
+            _show_device(screen, device, reasons)
     if everything["default_problem"]:
-        console.print(f"no default device: {everything['default_problem']}")
+        screen.line(f"no default device: {everything['default_problem']}")
 
 
 def _bytes(count: int) -> str:
@@ -125,7 +124,7 @@ def _caches(caches: dict[str, int]) -> str:
     return f"{levels}, lines of {caches['line']} bytes{tlb}"
 
 
-def _show_device(console: Console, d: dict[str, Any]) -> None:
+def _show_device(screen: Screen, d: dict[str, Any], reasons: bool) -> None:
     capability = d["compute_capability"]
     lines = {
         "kind": f"{d['kind']}, vendor {d['vendor']}"
@@ -143,30 +142,36 @@ def _show_device(console: Console, d: dict[str, Any]) -> None:
     }
     if d["kind"] == "cpu":
         lines["caches"] = _caches(d["caches"])
-    console.print(f"  {d['label']}  {d['name']}{'  (default)' if d['default'] else ''}")
+    screen.line(f"  {d['label']}  {d['name']}{'  (default)' if d['default'] else ''}", indent=7)
     for name, text in lines.items():
-        console.print(f"       {name:14} {text}")
-    for kernel in d["kernels"]:
-        _show_kernel(console, kernel)
-    console.print()
+        _show_fact(screen, name, text)
+    able = [k for k in d["kernels"] if not all(p["refusal"] for p in k["problems"])]
+    unable = [k for k in d["kernels"] if k not in able]
+    for kernel in able:
+        _show_kernel(screen, kernel, reasons)
+    if unable:
+        names = ", ".join(kernel["name"] for kernel in unable)
+        _show_fact(screen, "cannot run", names + ("" if reasons else " (--reasons says why)"))
+    for kernel in unable if reasons else []:
+        _show_fact(screen, "", f"{kernel['name']}: {kernel['problems'][0]['refusal']}")
+    screen.line()
+
+
+def _show_fact(screen: Screen, name: str, text: str) -> None:
+    screen.line(f"{' ' * 7}{name:14} {text}", indent=22)
 
 
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _show_kernel(console: Console, kernel: dict[str, Any]) -> None:
-    """One line where a kernel says the same to everything, else one for each thing it refuses."""
-    problems = kernel["problems"]
-    refused = [p for p in problems if p["refusal"]]
-    if not refused:
-        console.print(f"       kernel         {kernel['name']}: yes; {kernel['summary']}")
-        return
-    able = [p for p in problems if not p["refusal"]]
-    shown = "for some" if able else "no"
-    console.print(f"       kernel         {kernel['name']}: {shown}; {kernel['summary']}")
+def _show_kernel(screen: Screen, kernel: dict[str, Any], reasons: bool) -> None:
+    """A line for a kernel that can run, and with *reasons* one for each thing it refuses."""
+    refused = [p for p in kernel["problems"] if p["refusal"]]
+    some = " (some shapes)" if refused else ""
+    _show_fact(screen, "kernel", f"{kernel['name']}{some}: {kernel['summary']}")
     by_reason: dict[str, list[str]] = {}
-    for p in refused:
+    for p in refused if reasons else []:
         by_reason.setdefault(p["refusal"], []).append(f"{p['m']} x {p['n']} x {p['k']} {p['dtype']}")
     for reason, which in by_reason.items():
-        console.print(f"                        not {', '.join(which)}: {reason}")
+        _show_fact(screen, "", f"not {', '.join(which)}: {reason}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,6 @@ from ..errors import LaunchError, PyclmmError
 from ..kernels import KERNELS, Kernel
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Program
-from ..kernels.rates import Rates, as_numbers
 from ..opencl import silent, user_rates
 from ..opencl.devices import device_info
 from ..opencl.program import new_kernel, settle
@@ -35,10 +34,12 @@ from ..plan import Matmul
 from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
 from ..selection.select import refusal
+from .steps import OnStep, Step, unheard
 
 _NEVER = np.uint32(0xFFFFFFF7)  # no probe has this result
 _TURN = 0.02  # seconds of launches in a measurement
 _REPEATS = 5
+_GROUPS = 4  # of rates: the steps of a run
 _FEW = 100  # most launches of the shorter one of two runs
 _HOST = 40e-6  # seconds: more than the host needs for a launch
 _LEAST = 1e-9  # seconds
@@ -54,22 +55,27 @@ _MATRIX = (
     ("matrix8", "int8", "highest"),
 )
 _SIDE = 4096  # of the product that shows the rate of matrix units
-Step = Callable[[str], None]
 
 
-def measure(device: cl.Device, on_step: Step = lambda _: None) -> tuple[Rates, bool]:
-    """The rates of *device*, and whether they could be kept for later calls.
-
-    *on_step* is called with a line about what is measured next.
-    """
+def measure(device: cl.Device, on_step: OnStep = unheard) -> Iterator[dict[str, float]]:
+    """The rates of *device* by name, one group after the other. *on_step* is called before each group."""
     probes = _Probes(new_queue(device), device_info(device))
-    rates = probes.measured(on_step)
-    on_step("matrix units")
-    rates = _with_matrix_units(probes.queue, replace(probes.info, user_rates=rates))
+    found: dict[str, float] = {}
+    for number, (title, group) in enumerate(probes.groups()):
+        on_step(Step(title, number, _GROUPS))
+        found |= (own := group())
+        yield own
+    on_step(Step("matrix units", _GROUPS - 1, _GROUPS))
+    rates = probes.info.rates.with_measured(found, "measured here")
+    yield _of_matrix_units(probes.queue, replace(probes.info, user_rates=rates))
+
+
+def keep(device: cl.Device, rates: Mapping[str, float]) -> bool:
+    """Keep all *rates* of *device* for later calls. False if they cannot be written."""
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    kept = user_rates.write(probes.info.identity, as_numbers(rates), today)
+    kept = user_rates.write(device_info(device).identity, rates, today)
     device_info.cache_clear()
-    return rates, kept
+    return kept
 
 
 class _Probes:
@@ -82,27 +88,31 @@ class _Probes:
         self._full = self._items * self.info.units * max(1, self.info.unit.work_items // self._items)
         self._gate_kernel = new_kernel(queue.context, self._program("float"), "multiply_add")
         self._gate_steps = 0  # a second; 0: not known yet
+        self._launch = 0.0  # seconds
 
-    def measured(self, on_step: Step) -> Rates:
-        """All rates but those of matrix units, which stay those of the datasheet."""
-        known = self.info.rates
-        on_step("launches")
-        launch = self._nothing(self._items * self.info.units)
+    def groups(self) -> Iterator[tuple[str, Callable[[], dict[str, float]]]]:
+        """All rates but those of matrix units: a title, and what measures the group."""
+        yield "launches", self._launches
+        yield "global memory", self._memory
+        yield "multiply-adds", self._arithmetic
+
+    def _launches(self) -> dict[str, float]:
+        self._launch = self._nothing(self._items * self.info.units)
         many = 8 * self._full // self._items
-        group = max(0.0, (self._nothing(many * self._items) - launch) / many)
-        on_step("global memory")
+        return {
+            "launch": self._launch,
+            "group": max(0.0, (self._nothing(many * self._items) - self._launch) / many),
+        }
+
+    def _memory(self) -> dict[str, float]:
         latency = self._latency()
-        memory, cache, cache_size = self._reading(launch)
-        on_step("multiply-adds")
+        memory, cache, cache_size = self._reading(self._launch)
+        return {"latency": latency, "memory": memory, "cache": cache, "cache_size": cache_size}
+
+    def _arithmetic(self) -> dict[str, float]:
         double = self._multiply_add("double") if self.info.has_fp64 else 0.0
-        return known.with_measured(
-            {
-                "launch": launch, "group": group, "latency": latency, "memory": memory, "cache": cache,
-                "cache_size": cache_size, "local": self._local(), "float32": self._multiply_add("float"),
-                "float64": double, "int32": self._multiply_add("uint"),
-            },
-            "measured here",
-        )  # fmt: skip
+        single, whole = self._multiply_add("float"), self._multiply_add("uint")
+        return {"local": self._local(), "float32": single, "float64": double, "int32": whole}
 
     def _nothing(self, items: int) -> float:
         return self._seconds("nothing", items)
@@ -200,9 +210,9 @@ class _Probes:
         return time.perf_counter() - start
 
 
-def _with_matrix_units(queue: cl.CommandQueue, device: DeviceInfo) -> Rates:
-    """The rates with those of matrix units that this device's families reach; 0 where there is none."""
-    rates = device.rates
+def _of_matrix_units(queue: cl.CommandQueue, device: DeviceInfo) -> dict[str, float]:
+    """The rates of the matrix units that this device's families reach; 0 where there is none."""
+    rates, measured = device.rates, {}
     for name, dtype, precision in _MATRIX:
         problem = problem_of(_SIDE, _SIDE, _SIDE, np.dtype(dtype), "NT", precision)
         families = [
@@ -210,9 +220,9 @@ def _with_matrix_units(queue: cl.CommandQueue, device: DeviceInfo) -> Rates:
             if k.matrix_units and k.automatic and not k.in_parts(problem) and not refusal(k, problem, device)
         ]  # fmt: skip
         found = [_matrix_rate(queue, device, family, problem, name) for family in families]
-        rates = rates.with_measured({name: max(found, default=0.0)}, rates.source)
-        device = replace(device, user_rates=rates)
-    return rates
+        measured[name] = max(found, default=0.0)
+        device = replace(device, user_rates=rates.with_measured(measured, rates.source))
+    return measured
 
 
 def _matrix_rate(

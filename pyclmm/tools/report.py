@@ -1,42 +1,28 @@
-"""Measurements as tables for people and as JSON for programs.
-
-Text is plain ASCII and looks the same on a terminal, in a pipe and in a file. Nothing is cut. Tables of
-`pyclmm bench` fit PAGE columns, and its lines are broken there.
-"""
+"""Measurements as tables for people and as JSON for programs."""
 
 from __future__ import annotations
 
 import math
 import os
 import platform
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from ..kernels.device import DeviceInfo
-from ..kernels.rates import MEANINGS, Rates, as_numbers
+from ..kernels.rates import MEANINGS, as_numbers
 from ..version import __version__
 from .bench import BASELINE, SCATTER, Row, Rules, Rung
 from .contest import Terms
-from .tuner import Search
+from .terminal import Grid
+from .tuner import Search, Tuning
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 JSON_FORMAT = 2
-PAGE = 80  # columns
-_WIDTH = 1000  # wider than any table: rich would cut numbers to fit a narrow terminal or a pipe
-
-
-def new_console() -> Console:
-    """A console that prints what it is given: no markup, no wrapping, and tables as wide as they are."""
-    return Console(markup=False, highlight=False, emoji=False, soft_wrap=True, width=_WIDTH)
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -52,19 +38,6 @@ def duration(seconds: float) -> str:
     """Seconds with a unit that suits them."""
     scale, unit = next((u for u in _UNITS if seconds >= u[0]), _UNITS[-1])
     return f"{significant(seconds / scale)} {unit}"
-
-
-def new_table(*columns: str, text: Iterable[str] = ()) -> Table:
-    """A table whose columns are numbers, set right, but for those named in *text*."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
-    for name in columns:
-        table.add_column(name, justify="left" if name in text else "right", no_wrap=True)
-    return table
-
-
-def broken(line: str) -> str:
-    """*line* in lines of PAGE columns; those after the first are indented."""
-    return textwrap.fill(line, PAGE, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -95,25 +68,28 @@ def clock(terms: Terms) -> list[str]:
     ]
 
 
-def bench_table(rung: Rung) -> Table:
+def device_line(device: DeviceInfo) -> str:
+    """The device, its platform and its driver."""
+    return f"{device.name} ({device.platform}, driver {device.driver_version})"
+
+
+def bench_table(rung: Rung) -> Grid:
     """One size: a line for each kernel that ran. GFLOP/s and speed-up follow from the median."""
-    columns = ("min ms", "median", "max", "GFLOP/s", "speed-up", "device\nms", "error\n/bound")
-    table = new_table("kernel", *columns, text=("kernel",))
+    head = ("kernel", "min ms", "median", "max", "GFLOP/s", "speed-up", "device\nms", "error\n/bound")
+    rows = []
     for row in rung.rows:
         if row.seconds is not None and row.gflops is not None:
             spread = (_milliseconds(x) for x in (row.walls[0], row.seconds, row.walls[-1]))
             numbers = (significant(row.gflops), _speedup(row), _milliseconds(row.device), _verdict(row))
-            table.add_row(row.kernel, *spread, *numbers)
-    return table
+            rows.append((row.kernel, *spread, *numbers))
+    return Grid(head, tuple(rows), text=("kernel",))
 
 
-def rates_table(rates: Rates) -> Table:
+def rates_table(rates: Mapping[str, float]) -> Grid:
     """A line for each of a device's rates."""
-    table = new_table("rate", "value", "unit", "meaning", text=("rate", "unit", "meaning"))
-    for name, value in as_numbers(rates).items():
-        unit, meaning = MEANINGS[name]
-        table.add_row(name, f"{value:.3g}" if value else "-", unit, meaning)
-    return table
+    head = ("rate", "value", "unit", "meaning")
+    rows = ((name, f"{value:.3g}" if value else "-", *MEANINGS[name]) for name, value in rates.items())
+    return Grid(head, tuple(rows), text=("rate", "unit", "meaning"))
 
 
 def configurations(rung: Rung) -> list[str]:
@@ -127,36 +103,46 @@ def configurations(rung: Rung) -> list[str]:
     return lines
 
 
-def tuning_table(searches: Sequence[Search]) -> Table:
+def tuning_table(searches: Sequence[Search]) -> Grid:
     """A line for each product: what was taken before, what won, and by how much."""
-    columns = ("product", "tried", "kernel", "tile", "ms", "GFLOP/s", "speed-up")
-    table = new_table(*columns, text=("product", "kernel", "tile"))
+    head = ("product", "tried", "kernel", "tile", "ms", "GFLOP/s", "speed-up")
+    rows = []
     for search in searches:
         tried = f"{len(search.tried)} of {search.total}"
         if search.entry is None:
-            table.add_row(str(search.problem), tried, "-", search.reason or "nothing ran", "-", "-", "-")
+            rows.append((str(search.problem), tried, "-", search.reason or "nothing ran", "-", "-", "-"))
             continue
         entry, seconds = search.entry, search.entry.seconds
         rate = significant(search.problem.flops / seconds / 1e9)
         numbers = (_milliseconds(seconds), rate, significant(search.gain))
-        table.add_row(str(search.problem), tried, entry.kernel, str(entry.config), *numbers)
-    return table
+        rows.append((str(search.problem), tried, entry.kernel, str(entry.config), *numbers))
+    return Grid(head, tuple(rows), text=("product", "kernel", "tile"))
 
 
-def tuning_notes(searches: Sequence[Search]) -> list[str]:
-    """Which candidates were left behind, and why."""
-    return [
+def tuning_notes(tuning: Tuning) -> list[str]:
+    """Which candidates were left behind, and why; what became of those that were not tried."""
+    lines = [
         f"{search.problem}: {one.choice.kernel.name} {one.choice.config}: {one.reason}"
-        for search in searches
+        for search in tuning.searches
         for one in search.tried
         if one.reason is not None
     ]
+    lines += [f"{search.problem}: {search.untried}" for search in tuning.searches if search.untried]
+    missed = tuning.total - len(tuning.searches)
+    why = "interrupted" if tuning.interrupted else "time was up; give a longer --budget"
+    return lines + [f"{missed} of {tuning.total} products not begun: {why}"] * (missed > 0)
 
 
-def notes(rungs: Sequence[Rung]) -> list[str]:
-    """What the tables cannot say: times that scatter, who did not run and why, estimated speed-ups."""
+def notes(rungs: Sequence[Rung], asked: Collection[str] = ()) -> list[str]:
+    """What the tables cannot say: times that scatter, who did not run and why, estimated speed-ups.
+
+    Not who is :func:`refused`.
+    """
     lines = [_warning(rung) for rung in rungs if rung.scattered]
-    lines += [line for row in rungs[0].rows for line in _absences(rungs, row.kernel)]
+    never = refused(rungs, asked)
+    lines += [
+        line for row in rungs[0].rows if row.kernel not in never for line in _absences(rungs, row.kernel)
+    ]
     for rung in rungs:
         for row in rung.wrong:
             ratio = f"{row.error_ratio:.3g}, the bound is {row.error_limit:g}"
@@ -166,6 +152,12 @@ def notes(rungs: Sequence[Rung]) -> list[str]:
     if any(row.extrapolated for rung in rungs for row in rung.rows):
         lines.append(f"~: {BASELINE} was too slow to run; its time is extrapolated from a smaller product")
     return lines
+
+
+def refused(rungs: Sequence[Rung], asked: Collection[str] = ()) -> list[str]:
+    """The kernels that can run at no size, but for those that were *asked* for, whose reasons are told."""
+    names = [row.kernel for row in rungs[0].rows if row.kernel not in asked]
+    return [name for name in names if all(rung.row(name).refused for rung in rungs)]
 
 
 def _warning(rung: Rung) -> str:
@@ -193,46 +185,13 @@ def _absences(rungs: Sequence[Rung], kernel: str) -> list[str]:
     return lines
 
 
-def ladder_tables(rungs: Sequence[Rung], what: str) -> list[Table]:
-    """All sizes: *what* ("time" or "speed-up") by work and kernel, for the kernels that ran.
-
-    There are as many tables as it takes to fit PAGE columns.
-    """
-    head = [
-        ["M = N = K", *(str(rung.size.m) for rung in rungs)],
-        ["M N K", *(f"{rung.size.work:.2e}" for rung in rungs)],
-    ]
-    columns = [
-        [row.kernel, *(_cell(rung.row(row.kernel), what) for rung in rungs)]
-        for row in rungs[0].rows
-        if any(rung.row(row.kernel).reason is None for rung in rungs)
-    ]
-    return [_of_columns(head + some) for some in _pages(columns, PAGE - sum(map(_width, head)))]
-
-
-def _width(column: Sequence[str]) -> int:
-    """The width of a table's column, with the two blanks beside it."""
-    return max(map(len, column)) + 2
-
-
-def _pages(columns: list[list[str]], room: int) -> list[list[list[str]]]:
-    """The columns in groups that are *room* wide at most."""
-    pages: list[list[list[str]]] = []
-    left = 0
-    for column in columns:
-        if not pages or _width(column) > left:
-            pages.append([])
-            left = room
-        pages[-1].append(column)
-        left -= _width(column)
-    return pages
-
-
-def _of_columns(columns: Sequence[Sequence[str]]) -> Table:
-    table = new_table(*(column[0] for column in columns))
-    for cells in zip(*(column[1:] for column in columns), strict=True):
-        table.add_row(*cells)
-    return table
+def ladder_table(rungs: Sequence[Rung], what: str) -> Grid:
+    """All sizes: *what* ("time" or "speed-up") by work and kernel, for the kernels that ran."""
+    ran = [row.kernel for row in rungs[0].rows if any(r.row(row.kernel).reason is None for r in rungs)]
+    rows = (
+        (str(r.size.m), f"{r.size.work:.2e}", *(_cell(r.row(kernel), what) for kernel in ran)) for r in rungs
+    )
+    return Grid(("M = N = K", "M N K", *ran), tuple(rows), keys=2)
 
 
 def _cell(row: Row, what: str) -> str:
@@ -244,6 +203,34 @@ def _cell(row: Row, what: str) -> str:
 def _finite(value: float | None) -> float | None:
     """JSON has no infinity."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def tuning_json(tuning: Tuning, budget: float) -> dict[str, Any]:
+    """Every candidate of every product, times in seconds, and whether the winners are kept."""
+    return header_json(tuning.device) | {
+        "budget_s": budget,
+        "kept": tuning.stored,
+        "products_asked_for": tuning.total,
+        "products": [_search_json(search) for search in tuning.searches],
+    }
+
+
+def _search_json(search: Search) -> dict[str, Any]:
+    problem = search.problem
+    return {
+        "m": problem.m,
+        "n": problem.n,
+        "k": problem.k,
+        "product": str(problem),
+        "candidates": search.total,
+        "outclassed": search.outclassed,
+        "reason": search.reason,
+        "tried": [
+            {"kernel": t.choice.kernel.name, "config": t.choice.config.as_dict(), "device_s": t.seconds}
+            | {"gain": t.gain, "won": t.won, "reason": t.reason}
+            for t in search.tried
+        ],
+    }
 
 
 def _row_json(row: Row) -> dict[str, Any]:
@@ -311,22 +298,29 @@ def host_json() -> dict[str, Any]:
     }
 
 
-def header_json(device: DeviceInfo) -> dict[str, Any]:
-    """What stands at the head of every file: format, date (UTC), versions, device."""
-    return {
+def header_json(device: DeviceInfo | None) -> dict[str, Any]:
+    """What stands at the head of every file: format, date (UTC), versions, and the device if it is one."""
+    head = {
         "format": JSON_FORMAT,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "host": host_json(),
-        "device": device_json(device),
     }
+    return head if device is None else head | {"device": device_json(device)}
 
 
-def bench_json(device: DeviceInfo, rules: Rules, rungs: Sequence[Rung], seed: int = 0) -> dict[str, Any]:
+def bench_json(
+    device: DeviceInfo,
+    rules: Rules,
+    rungs: Sequence[Rung],
+    seed: int = 0,
+    others_processors: float | None = None,
+) -> dict[str, Any]:
     """Everything that was measured; times in seconds. GFLOP/s and speed-ups follow from median wall times."""
     return header_json(device) | {
         "rounds": rules.rounds,
         "limit_s": rules.limit,
         "baseline": BASELINE,
         "seed": seed,
+        "others_processors": others_processors,
         "products": [_rung_json(rung) for rung in rungs],
     }

@@ -17,18 +17,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from ..checks import isolation, worker
 from ..errors import BuildError, PyclmmError, UnsupportedError
 from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.device import DeviceInfo
 from ..opencl.queues import new_queue
 from . import laws, report
+from .steps import OnStep, Step
+from .terminal import Grid
 
 LIMITS = {False: 180.0, True: 1800.0}  # seconds a kernel: --quick, --full
 PASSED, REFUSED, WRONG, FAILED, CRASHED, HUNG = "passed", "refused", "wrong", "failed", "crashed", "hung"
 _BAD = (WRONG, FAILED, CRASHED, HUNG)  # worst last
+_LAWS = len(laws.LAWS) + 2  # and the interface and the bits
 _LONGEST = 2000  # characters of a reason
 # What is left of one already found, or begins with a drive, a host, ~ or / and not within a word (a/b).
 _PATH = re.compile(
@@ -104,20 +105,23 @@ def _judged(law: str, check: Callable[[], laws.Found]) -> dict[str, Any]:
     return asdict(Verdict(law, verdict, found.cases, ratio, found.limit, found.refused))
 
 
-def run(
-    device: DeviceInfo, full: bool, on_step: Callable[[str], None], limit: float | None = None
-) -> list[Tested]:
+def run(device: DeviceInfo, full: bool, on_step: OnStep, limit: float | None = None) -> Iterator[Tested]:
     """Test every kernel, each in a child of its own."""
     with tempfile.TemporaryDirectory(prefix="pyclmm-selftest-") as folder:
         environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off"}
-        return [_tested(k, device, full, on_step, limit or LIMITS[full], environment) for k in KERNELS]
+        for number, kernel in enumerate(KERNELS):
+
+            def on_law(law: str, at: int, number: int = number, kernel: Kernel = kernel) -> None:
+                on_step(Step(f"{kernel.name}: {law}", number * _LAWS + at, len(KERNELS) * _LAWS))
+
+            yield _tested(kernel, device, full, on_law, limit or LIMITS[full], environment)
 
 
 def _tested(
     kernel: Kernel,
     device: DeviceInfo,
     full: bool,
-    on_step: Callable[[str], None],
+    on_law: Callable[[str, int], None],
     limit: float,
     environment: dict[str, str],
 ) -> Tested:
@@ -128,7 +132,7 @@ def _tested(
         match answer:
             case {"begins": str(name)}:
                 begun.append(name)
-                on_step(f"{kernel.name}: {name}")
+                on_law(name, len(begun) - 2)
             case {"law": str(), "verdict": str()}:
                 found.append(Verdict(**answer))
 
@@ -142,23 +146,19 @@ def _tested(
     return Tested(kernel.name, time.perf_counter() - start, cleaned)
 
 
-def table(tested: list[Tested]) -> Table:
-    """A line for each kernel."""
-    columns = ("kernel", "verdict", "laws", "cases", "error/bound", "seconds")
-    result = report.new_table(*columns, text=columns[:2])
+def table(tested: list[Tested]) -> Grid:
+    """A line for each kernel that the device can run."""
+    head = ("kernel", "verdict", "laws", "cases", "error/bound", "seconds")
+    rows = []
     for one in tested:
+        if one.verdict == REFUSED:
+            continue
         passed = sum(v.verdict == PASSED for v in one.laws)
         cases = sum(v.cases for v in one.laws)
         word = one.verdict.upper() if one.is_bad else one.verdict
-        result.add_row(
-            one.kernel,
-            word,
-            f"{passed} of {len(laws.LAWS) + 2}",
-            str(cases),
-            f"{one.worst:.2g}",
-            f"{one.seconds:.1f}",
-        )
-    return result
+        numbers = (f"{passed} of {_LAWS}", str(cases), f"{one.worst:.2g}", f"{one.seconds:.1f}")
+        rows.append((one.kernel, word, *numbers))
+    return Grid(head, tuple(rows), text=head[:2])
 
 
 def digest_line(tested: list[Tested]) -> str:
@@ -170,13 +170,22 @@ def digest_line(tested: list[Tested]) -> str:
 
 
 def notes(tested: list[Tested]) -> list[str]:
-    """A line for each law that did not pass, with its reason."""
-    return [
+    """A line for each law that a kernel broke or cannot be asked about, and one for all kernels that cannot
+    run..
+    """
+    lines = [
         f"{one.kernel}: {v.law}: {v.verdict}: {v.reason}"
         for one in tested
         for v in one.laws
-        if v.verdict != PASSED
+        if v.verdict != PASSED and one.verdict != REFUSED
     ]
+    refused = [one.kernel for one in tested if one.verdict == REFUSED]
+    return lines + [f"cannot run here: {', '.join(refused)} (--reasons says why)"] * bool(refused)
+
+
+def reasons(tested: list[Tested]) -> list[str]:
+    """A line for each kernel that cannot run, with its reason."""
+    return [f"{one.kernel}: {one.laws[0].reason}" for one in tested if one.verdict == REFUSED and one.laws]
 
 
 def as_json(device: DeviceInfo, full: bool, tested: list[Tested]) -> dict[str, Any]:

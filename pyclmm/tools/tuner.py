@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from .. import listing
 from ..checks import isolation, worker
 from ..errors import ArgumentError, unknown_name
 from ..kernels import KERNELS
@@ -36,6 +37,7 @@ from ..selection.tables import Entry
 
 LIMIT = 30.0  # seconds to compile, check and time one candidate
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
+_TUNED = ("product", "candidates", "winner", "time", "speed-up")
 _START = 10.0  # seconds for a child to start and to create operands
 _FAMILY = 4  # a family's first configuration is tried after this many of the family before it
 
@@ -68,11 +70,12 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-@dataclass
+@dataclass(repr=False)
 class Search:
     """The search for one product: candidates in the order tried, and the entry for the table.
 
-    ``entry`` is None if no usable candidate was found; ``reason`` says why.
+    ``entry`` is None if no usable candidate was found; ``reason`` says why. ``outclassed``: how many were
+    passed over because a configuration of their family took many times as long as the incumbent.
     """
 
     problem: GemmProblem
@@ -80,6 +83,28 @@ class Search:
     tried: list[Tried] = field(default_factory=list)
     entry: Entry | None = None
     reason: str | None = None
+    outclassed: int = 0
+    interrupted: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Search {': '.join(self.row()[:3])}>"
+
+    def row(self) -> tuple[str, str, str, str, str]:
+        """The product, how many candidates were tried, the winner, its time, and its gain."""
+        tried = f"{len(self.tried)} of {self.total} tried"
+        if self.entry is None:
+            return str(self.problem), tried, self.reason or "nothing ran", "-", "-"
+        winner = f"{self.entry.kernel} {self.entry.config}"
+        return str(self.problem), tried, winner, f"{self.entry.seconds * 1e3:.3g} ms", f"{self.gain:.3g}x"
+
+    @property
+    def untried(self) -> str | None:
+        """What became of the candidates that were not tried; None if all were."""
+        rest = self.total - len(self.tried) - self.outclassed
+        why = "interrupted" if self.interrupted else "time was up"
+        outclassed = f"{'the rest were' if rest <= 0 else self.outclassed} outclassed"
+        lines = [outclassed] * bool(self.outclassed) + [f"{rest} not tried: {why}"] * (rest > 0)
+        return f"{len(self.tried)} of {self.total} tried; {'; '.join(lines)}" if lines else None
 
     @property
     def best(self) -> Tried | None:
@@ -92,14 +117,32 @@ class Search:
         return math.prod(t.gain for t in self.tried if t.won)
 
 
-@dataclass
+@dataclass(repr=False)
 class Tuning:
-    """The result of a run of the tuner. ``stored``: all entries are in the user's table."""
+    """The result of a run of the tuner. ``stored``: all entries are in the user's table.
+
+    ``total``: the products asked for, of which the last may have had no search, as time was up.
+    """
 
     device: DeviceInfo
     searches: list[Search] = field(default_factory=list)
     stored: bool = True
     interrupted: bool = False
+    total: int = 0
+
+    def __repr__(self) -> str:
+        table = listing.text(_TUNED, self._rows()).replace("\n", "\n  ")
+        return f"<{self._title()}>\n  {table}"
+
+    def _repr_html_(self) -> str:
+        return listing.html(_TUNED, self._rows(), self._title())
+
+    def _title(self) -> str:
+        marks = ", interrupted" * self.interrupted + ", not stored" * (not self.stored)
+        return f"Tuning {len(self.entries)} of {self.total} products on {self.device.name}{marks}"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [search.row() for search in self.searches]
 
     @property
     def entries(self) -> list[Entry]:
@@ -127,6 +170,7 @@ def tune(
         raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
     tuning = Tuning(device_info(find_device(device)))
     problems = list(_all_of(shapes, dtypes, layouts, precisions))
+    tuning.total = len(problems)
     end = time.monotonic() + budget
     for number, problem in enumerate(problems):
         now = time.monotonic()
@@ -148,7 +192,7 @@ def _tune(tuning: Tuning, searching: _Searching) -> None:
     try:
         searching.run()
     except KeyboardInterrupt:
-        tuning.interrupted = True
+        tuning.interrupted = search.interrupted = True
     if search.best is None:
         return
     try:
@@ -311,10 +355,17 @@ class _Searching:
         match answer:
             case {"trying": int(index)}:
                 self.trying = index, time.monotonic()
+            case {"outclassed": int(index)}:
+                self._outclassed(index)
             case {"index": int(index), "reason": str(reason)}:
                 self._lost(index, reason)
             case {"index": int(index), "seconds": [*seconds], "incumbent": [*incumbent]} if seconds:
                 self._timed(index, seconds, incumbent)
+
+    def _outclassed(self, index: int) -> None:
+        if index in self.waiting:
+            self.waiting.remove(index)
+            self.search.outclassed += 1
 
     def _lost(self, index: int, reason: str) -> None:
         if index == self.incumbent:  # it was right before and fails now: unreliable

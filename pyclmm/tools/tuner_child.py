@@ -59,6 +59,7 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
         if time.monotonic() > deadline:
             return
         if choices[index].kernel.name in ring.outclassed:
+            yield {"outclassed": index}
             continue
         yield {"trying": index}
         faulthandler.dump_traceback_later(request["limit"], exit=True, file=sys.stderr)

@@ -20,6 +20,7 @@ from pyclmm.plan import Matmul
 from pyclmm.tools import cold, contest, plots, report
 from pyclmm.tools.bench import BASELINE, Row, Rules, Rung, Track, kernel_names
 from pyclmm.tools.contest import NUMPY, Sample, Size, Terms, check_memory, ladder, random_pair
+from pyclmm.tools.terminal import Screen, broken
 
 F32 = np.dtype(np.float32)
 
@@ -327,11 +328,11 @@ def test_durations_have_a_unit_that_suits(seconds, text):
     assert report.duration(seconds) == text
 
 
-def printed(*tables):
-    console = report.new_console()
-    with console.capture() as capture:
-        for table in tables:
-            console.print(table)
+def printed(*grids):
+    screen = Screen()
+    with screen.console.capture() as capture:
+        for grid in grids:
+            screen.table(grid)
     return capture.get()
 
 
@@ -354,16 +355,17 @@ def test_tables_fit_eighty_columns():
     rows = tuple(replace(row(k.name, 1.234e-3), speedup=1.0) for k in KERNELS)
     rungs = [Rung(size, "float32", rows, size.m) for size in ladder(1e18)]
     for what in ("time", "speed-up"):
-        tables = report.ladder_tables(rungs, what)
-        assert max(map(len, printed(*tables).splitlines())) <= 80
+        grid = report.ladder_table(rungs, what)
+        assert max(map(len, printed(grid).splitlines())) <= 80
+        tables = grid.pages(80)
         assert [c.header for t in tables for c in t.columns[2:]] == [k.name for k in KERNELS]
         assert all(t.row_count == len(rungs) for t in tables)
 
 
 def test_notes_are_broken_at_eighty_columns():
     line = "kernel: not run: " + "a reason of many words " * 9
-    assert max(map(len, report.broken(line).splitlines())) <= 80
-    assert report.broken(line).split() == line.split()
+    assert max(map(len, broken(line).splitlines())) <= 80
+    assert broken(line).split() == line.split()
 
 
 def test_times_that_scatter_give_a_warning():
@@ -388,8 +390,8 @@ def test_tables_keep_every_number_and_mark_estimates():
         Row(BASELINE, reason="would take long", too_slow=True),
     )
     rungs = [Rung(Size(10, 10, 10), "float32", rows, 10)]
-    text = printed(report.bench_table(rungs[0]), *report.ladder_tables(rungs, "time"))
-    text += printed(*report.ladder_tables(rungs, "speed-up"))
+    text = printed(report.bench_table(rungs[0]), report.ladder_table(rungs, "time"))
+    text += printed(report.ladder_table(rungs, "speed-up"))
     for part in ("~123456", "500 ms", "1.00e+03"):
         assert part in text
     assert report.notes(rungs) == [

@@ -15,10 +15,10 @@ from click.testing import CliRunner
 
 import pyclmm
 from pyclmm.kernels import KERNELS, kernel_named
-from pyclmm.opencl.devices import all_devices, default_device, device_labels
+from pyclmm.opencl.devices import all_devices, default_device, device_info, device_labels
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import ELEMENT_TYPES
-from pyclmm.tools import bench, cli, cold, contest
+from pyclmm.tools import bench, bench_command, cli, cold, contest, info
 from pyclmm.tools.contest import Sample
 
 MESSAGE = re.compile(r"^Error: .+$", re.M)
@@ -48,10 +48,19 @@ def test_info_names_every_device_and_kernel():
     for device in all_devices():
         assert device.name.strip() in shown.output
     assert shown.output.count("(default)") == 1
-    for kernel in KERNELS:
-        assert shown.output.count(f"kernel         {kernel.name}: ") == len(all_devices())
-    reason_of_single_group = "float32, 1024 x 1024 x 1024 float64: M x N is 1024 x 1024"
-    assert reason_of_single_group in shown.output
+    words = " ".join(shown.output.split())
+    for device in map(device_info, all_devices()):
+        able = [k for k in KERNELS if any(answer.refusal is None for answer in info.answers(k, device))]
+        unable = [k.name for k in KERNELS if k not in able]
+        assert all(re.search(rf"kernel {k.name}( \(some shapes\))?: {k.summary[:8]}", words) for k in able)
+        assert f"cannot run {', '.join(unable)} (--reasons says why)" in words
+
+
+def test_info_gives_reasons_when_asked():
+    words = " ".join(run("info", "--reasons").output.split())
+    assert "wgmma: wgmma needs an NVIDIA device of compute capability 9.0" in words
+    assert "not 1024 x 1024 x 1024 float32, 1024 x 1024 x 1024 float64: M x N is 1024 x 1024" in words
+    assert "says why" not in words
 
 
 @pytest.mark.parametrize("name", ["matvec", "thin"])
@@ -59,7 +68,7 @@ def test_info_says_that_a_kernel_computes_some_shapes(name, device):
     vector = problem_of(512, 1, 512, np.dtype(np.float32))
     if kernel_named(name).supports(vector, device) is not None:
         pytest.skip(f"{name} is not for this device")
-    assert f"kernel         {name}: for some; " in run("info").output
+    assert f"kernel         {name} (some shapes): " in run("info").output
 
 
 def test_info_json_has_limits_and_refusals():
@@ -90,8 +99,11 @@ def test_bench_writes_table_json_and_plot(tmp_path):
     shown = run("bench", 33, 20, 17, "--rounds", 2, "--json", files[0], "--plot", files[1])
     assert shown.exit_code == 0, shown.output
     assert "33 x 20 x 17" in shown.output
+    refused = re.search(
+        r"cannot compute this here: (.*) \(--reasons says why\)", " ".join(shown.output.split())
+    )
     for name in (*(k.name for k in KERNELS), "numpy"):
-        assert re.search(rf"^{name}\b", shown.output, re.M)
+        assert (name in refused[1].split(", ")) != bool(re.search(rf"^{name} ", shown.output, re.M)), name
     (product,) = json.loads(files[0].read_text())["products"]
     assert (product["m"], product["n"], product["k"]) == (33, 20, 17)
     assert all(r["correct"] for r in product["rows"] if r["reason"] is None)
@@ -123,7 +135,9 @@ def test_bench_says_where_its_clock_runs_from(tmp_path):
 
 def test_bench_takes_layout_precision_batch_and_seed(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(cli, "random_pair", lambda *given: drawn.append(given) or contest.random_pair(*given))
+    monkeypatch.setattr(
+        bench_command, "random_pair", lambda *given: drawn.append(given) or contest.random_pair(*given)
+    )
     shown = run(
         *("bench", 5, 6, 7, "--kernel", "naive", "--rounds", 1, "--json", tmp_path / "b.json"),
         *("--layout", "TN", "--precision", "high", "--batch", 3, "--seed", 9),
@@ -203,7 +217,7 @@ def test_kernels_asked_for_that_cannot_run_are_exit_code_2():
         (["bench", "0", "5", "5"], "0 is not in the range x>=1"),
         (["bench", "-5", "3", "3"], "-5: M, N and K are whole numbers of 1 or more"),
         (["bench", "3", "3", "-3"], "-3: M, N and K are whole numbers of 1 or more"),
-        (["bench", "3", "x", "3"], "'x' is not a valid integer"),
+        (["bench", "3", "x", "3"], "'x' is no whole number"),
         (["bench", "3", "3"], "Give M N K"),
         (["bench"], "or --ladder"),
         (["bench", "1000000", "1", "1000000"], "a needs a buffer of 4000000000000 bytes"),
@@ -223,6 +237,13 @@ def test_kernels_asked_for_that_cannot_run_are_exit_code_2():
         (["bench", "3", "3", "3", "--plot", "x.pgn"], "unknown picture format '.pgn'"),
         (["bench", "3", "3", "3", "--plot", "no/such/x.png"], "there is no folder"),
         (["bench", "3", "3", "3", "--json", "no/such/x.json"], "there is no folder"),
+        (["bench", "3", "3", "3", "--limit", "nan"], "'nan' is no number to measure with"),
+        (["bench", "3", "3", "3", "--limit", "inf"], "'inf' is no number to measure with"),
+        (["bench", "--ladder", "--max-work", "nan"], "'nan' is no number to measure with"),
+        (["bench", "1e3", "1", "1"], "'1e3' is no whole number"),
+        (["bench", "3", "3", "3", "--json", ""], "the name of a file is empty"),
+        (["bench", "3", "3", "3", "--plot", "/"], "'/' is a directory"),
+        (["tune", "--shapes", ","], "',' names nothing"),
         (["becnh"], "No such command 'becnh': did you mean 'bench'?"),
         (["info", "--jsn"], "--jsn"),
     ],

@@ -25,10 +25,12 @@ def own(device_read_anew, own_caches, monkeypatch):
 
 def test_every_rate_is_measured_and_kept():
     datasheet = as_numbers(device_info(HERE).rates)
-    rates, kept = probes.measure(HERE)
-    assert kept
+    steps = []
+    rates = {name: rate for group in probes.measure(HERE, steps.append) for name, rate in group.items()}
+    assert [(step.done, step.total) for step in steps] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert probes.keep(HERE, rates)
     content = json.loads(user_rates.path_of(device_info(HERE).identity).read_text())
-    assert content["rates"] == as_numbers(rates) == as_numbers(device_info(HERE).rates)
+    assert content["rates"] == rates == as_numbers(device_info(HERE).rates)
     measured = {"launch", "latency", "memory", "cache", "local", "float32"}
     assert all(content["rates"][name] > 0 for name in measured)
     assert all(content["rates"][name] != datasheet[name] for name in measured), (

@@ -21,6 +21,7 @@ from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.tools import cli, laws, selftest
+from pyclmm.tools.steps import Step
 from tests.checks.test_selfcheck import WRONG, tamper
 
 DEVICE = device_info(default_device())
@@ -108,7 +109,9 @@ def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(monkeypatch, sabot
     assert [v.law for v in found["sequential"].laws] == LAW_NAMES
     assert [v.law for v in found["single_group"].laws] == LAW_NAMES
     assert 0 < found["single_group"].worst < 1
-    assert f"single_group: {LAW_NAMES[-1]}" in steps
+    total = 4 * len(LAW_NAMES)
+    assert steps[-1] == Step(f"single_group: {LAW_NAMES[-1]}", total - 1, total)
+    assert [step.done for step in steps] == sorted(step.done for step in steps)
 
 
 def test_a_kernel_that_hangs_is_told_with_its_law(monkeypatch, sabotage):

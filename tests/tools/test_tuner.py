@@ -24,7 +24,7 @@ from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.selection import select, tables
-from pyclmm.tools import cli, tuner, tuner_child
+from pyclmm.tools import cli, report, tuner, tuner_child
 
 HERE = device_info(default_device())
 SHAPE = (24, 20, 16)
@@ -125,6 +125,47 @@ def test_the_fastest_is_kept(few, children):
     assert kept()[0].config == TileConfig(bm=8, bn=8)
     problem = tuner.product(SHAPE, "float32", "NN")
     assert next(select.candidates(problem, HERE, "auto")).config == TileConfig(bm=8, bn=8)
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (
+            [{"outclassed": 1}, {"outclassed": 2}],
+            "1 of 3 tried; the rest were outclassed",
+        ),
+        (
+            [{"outclassed": 2}],
+            "1 of 3 tried; 1 outclassed; 1 not tried: time was up",
+        ),
+        ([], "1 of 3 tried; 2 not tried: time was up"),
+    ],
+)
+def test_candidates_that_were_not_tried_are_told(few, children, extra, said):
+    scripts, _ = children
+    scripts.append((timed(0, [1.0]) + extra, None))
+    tuning = tuned()
+    assert tuning.searches[0].untried == said
+    assert report.tuning_notes(tuning) == [f"{tuning.searches[0].problem}: {said}"]
+    (told,) = report.tuning_json(tuning, 60.0)["products"]
+    assert (told["outclassed"], told["candidates"], len(told["tried"])) == (len(extra), 3, 1)
+
+
+def test_a_search_that_tried_all_says_nothing(few, children):
+    scripts, _ = children
+    scripts.append((timed(0, [1.0]) + timed(1, [9.0], [1.0]) + timed(2, [9.0], [1.0]), None))
+    assert tuned().searches[0].untried is None
+
+
+def test_the_child_tells_who_is_outclassed(few, monkeypatch):
+    """The second configuration of the family takes ten times as long as the first."""
+    monkeypatch.setattr(
+        tuner_child.Ring, "challenge", lambda ring, choice: ring.outclassed.add("naive") or {}
+    )
+    problem = tuner.product(SHAPE, "float32", "NN")
+    searching = tuner._Searching(problem, HERE, 1e9, 1e9, lambda _: None)
+    answers = tuner_child.answers(searching.request | {"order": [0, 1, 2], "seconds": 60.0})
+    assert list(answers) == [{"trying": 0}, {"index": 0}, {"outclassed": 1}, {"outclassed": 2}]
 
 
 @pytest.mark.parametrize(

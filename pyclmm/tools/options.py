@@ -1,0 +1,118 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import plots
+from .endings import Failure
+
+STDOUT = "-"
+
+
+class _Length(click.IntRange):
+    """A whole number of 1 or more."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip(), re.ASCII) is None:
+            self.fail(f"{value!r} is no whole number", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Finite(click.FloatRange):
+    """A number within the range, and neither NaN nor infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no number to measure with", param, ctx)
+        return number
+
+
+length_type = _Length(min=1)
+file_type = click.Path(dir_okay=False, path_type=Path)
+device_option = click.option(
+    "--device", help='"cpu", "gpu", a number as `pyclmm info` lists it ("0:1"), or part of a name.'
+)
+plot_option = click.option(
+    "--plot", "plot_file", type=file_type, help="Draw to this file (.png, .svg, .pdf)."
+)
+
+
+def json_option(*others: str) -> Callable[[Any], Any]:
+    """The option ``--json [FILE]`` of a command, with the *others* as further names for it."""
+    return click.option(
+        "--json",
+        *others,
+        "json_target",
+        metavar="[FILE]",
+        is_flag=False,
+        flag_value=STDOUT,
+        callback=_checked_target,
+        help="Write JSON to FILE, or to standard output in place of the text.",
+    )
+
+
+def _checked_target(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and value.isdecimal():
+        raise click.BadParameter(f"{value!r} is taken for its file; write `--json -`, or `--json` last")
+    if value is not None and value != STDOUT:
+        check_file(Path(value))
+    return value
+
+
+def check_file(path: Path | None) -> None:
+    """Fail before measuring if *path* could not be written after it."""
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise Failure(f"{path}: there is no folder {folder}")
+    if path == Path():
+        raise Failure("the name of a file is empty; give one")
+    if path.is_dir():
+        raise Failure(f"{path}: it is a folder; name a file")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise Failure(f"{path}: it cannot be written; name another file")
+
+
+def check_plot(path: Path | None) -> None:
+    """Fail before measuring if no picture could be drawn to *path* after it."""
+    check_file(path)
+    if path is not None:
+        plots.check(path)
+
+
+def names(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
+    """Names separated by commas."""
+    found = [name.strip() for name in value.split(",") if name.strip()]
+    if not found:
+        raise click.BadParameter(f"{value!r} names nothing; separate names by commas")
+    return found
+
+
+def shapes(ctx: click.Context, param: click.Parameter, value: str) -> list[tuple[int, int, int]]:
+    """ "1024x1024x64,..." as M, N and K."""
+    found = []
+    for name in names(ctx, param, value):
+        lengths = re.fullmatch(r"([1-9][0-9]{0,9})x([1-9][0-9]{0,9})x([1-9][0-9]{0,9})", name, re.ASCII)
+        if lengths is None:
+            raise click.BadParameter(f"{name!r} is no MxNxK, such as 1024x1024x64")
+        m, n, k = map(int, lengths.groups())
+        found.append((m, n, k))
+    return found
+
+
+def seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
+    """ "120", "120s" or "2m" in seconds."""
+    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([sm]?)", value, re.ASCII)
+    if match is None or float(match[1]) == 0:
+        raise click.BadParameter(f"{value!r} is no time, such as 120s or 2m")
+    return float(match[1]) * (60 if match[2] == "m" else 1)

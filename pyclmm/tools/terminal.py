@@ -1,0 +1,237 @@
+"""How commands write: lines and tables that fit the terminal, and progress on the error stream.
+
+Text fits the terminal, or PAGE columns in a pipe or a file. Nothing is cut: lines are broken between words,
+and a table that is too wide becomes several, each with the columns that name its rows.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
+from rich.table import Table
+from rich.text import Text
+
+from .steps import OnStep, Step
+
+PAGE = 80  # columns where the output is no terminal
+_PROSE = 100  # columns: longer lines of words are hard to read
+_UNBROKEN = 1000  # wider than any table: rich would cut numbers to fit a narrow terminal
+_GAP = 2  # blanks between columns of a table
+_TEXT = 10  # the fewest columns of a text that is broken
+_DULL = 10.0  # seconds between lines of progress where a line cannot be written again
+_BESIDE = 5  # columns: the spinner and its blank, "^C" that the terminal writes, and one free
+_ODD = 100 * 3600.0  # seconds; a longer estimate of the time left tells nothing
+
+
+class _Console(Console):
+    """A console that leaves a closed pipe to who runs the command (endings.py)."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def new_console(quiet: bool = False) -> Console:
+    """A console that prints what it is given: no markup, no wrapping, and tables as wide as they are."""
+    return _Console(markup=False, highlight=False, emoji=False, soft_wrap=True, width=_UNBROKEN, quiet=quiet)
+
+
+def width_of(stream: TextIO | None) -> int:
+    """The columns of the terminal that *stream* is; PAGE if it is none."""
+    if stream is None or not stream.isatty():
+        return PAGE
+    return shutil.get_terminal_size((PAGE, 24)).columns
+
+
+def broken(line: str, width: int = PAGE, indent: int = 4, words: bool = False) -> str:
+    """*line* in lines of *width* columns; those after the first are indented.
+
+    A word that is longer stays whole, but for *words*: a terminal would break it too.
+    """
+    lead = " " * indent
+    return textwrap.fill(line, width, subsequent_indent=lead, break_long_words=words, break_on_hyphens=False)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: a head, and rows of as many cells. The columns named in *text* are set left; numbers are set
+    right.
+
+    The first *keys* columns name a row: they stand on every page. Other texts may be broken into lines.
+    """
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    text: tuple[str, ...] = ()
+    keys: int = 1
+
+    def pages(self, width: int) -> list[Table]:
+        """Tables of *width* columns at most: one, or as many as it takes."""
+        keys = list(range(self.keys))
+        pages: list[list[int]] = []
+        for column in range(self.keys, len(self.head)):
+            if not pages or self._least([*keys, *pages[-1], column]) > width:
+                pages.append([])
+            pages[-1].append(column)
+        return [self._table([*keys, *page], width) for page in pages or [[]]]
+
+    def _cells(self, column: int) -> Iterator[str]:
+        for row in (self.head, *self.rows):
+            yield from row[column].splitlines()
+
+    def _width(self, column: int) -> int:
+        return max(map(len, self._cells(column)), default=0)
+
+    def _narrowest(self, column: int) -> int:
+        """The fewest columns that show it: a text may be broken between words."""
+        if self.head[column] not in self.text or column < self.keys:
+            return self._width(column)
+        words = (word for cell in self._cells(column) for word in cell.split())
+        return min(self._width(column), max([_TEXT, *map(len, words)]))
+
+    def _least(self, columns: Sequence[int]) -> int:
+        return sum(map(self._narrowest, columns)) + _GAP * (len(columns) - 1)
+
+    def _table(self, columns: Sequence[int], width: int) -> Table:
+        """The table of these columns. The widest texts give way until it fits."""
+        widths = {column: self._width(column) for column in columns}
+        while sum(widths.values()) + _GAP * (len(columns) - 1) > width:
+            wide = [column for column in columns if widths[column] > self._narrowest(column)]
+            if not wide:
+                break
+            widths[max(wide, key=lambda column: widths[column])] -= 1
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+        for column in columns:
+            name = self.head[column]
+            table.add_column(name, justify="left" if name in self.text else "right", width=widths[column])
+        for row in self.rows:
+            table.add_row(*(row[column] for column in columns))
+        return table
+
+
+class Screen:
+    """Standard output as wide as it is. A *quiet* one shows nothing."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.console = new_console(quiet)
+        self.width = width_of(sys.stdout)
+        self._on_terminal = sys.stdout is not None and sys.stdout.isatty()
+
+    def line(self, text: str = "", indent: int = 4) -> None:
+        """Print a line, broken where it is too long; what follows is indented."""
+        width = min(self.width, _PROSE)
+        self.console.print(broken(text, width, indent, self._on_terminal) if text else "")
+
+    def table(self, grid: Grid) -> None:
+        """Print a table, or several that together are this one."""
+        for number, page in enumerate(grid.pages(self.width)):
+            if number:
+                self.console.print()
+            self.console.print(page)
+
+
+def _clock(seconds: float) -> str:
+    """ "12 s", or "3:05" and "2:03:05" in minutes and hours."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
+def _rate(each: float) -> str:
+    """The rate at which steps are done, *each* in that many seconds."""
+    return f"{1 / each:.3g}/s" if each < 1 else f"{each:.3g} s each"
+
+
+class Pace:
+    """The seconds that a step takes.
+
+    It begins anew with each series of steps, which has a *total* of its own.
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None  # when the series began, and how much was done then
+        self._last = Step("")
+
+    def each(self, step: Step, now: float) -> float | None:
+        """Seconds of a step, as of the time *now*; None where nothing has been done yet."""
+        if self._first is None or step.total != self._last.total or step.done < self._last.done:
+            self._first = now, step.done
+        self._last = step
+        since, done = self._first
+        return (now - since) / (step.done - done) if step.done > done else None
+
+
+def progress_line(step: Step, seconds: float, each: float | None, width: int) -> str:
+    """What runs, the *seconds* so far, how much is done, the rate and the time left, in *width* columns.
+
+    *each*: the seconds that a step takes, if that is known.
+    """
+    tail = [_clock(seconds)]
+    left = step.seconds_left
+    if step.total:
+        tail.append(f"{step.done:g} of {step.total:g}")
+        if left is None and each is not None:
+            left = each * max(0.0, step.total - step.done)
+    if each:
+        tail.append(_rate(each))
+    if left is not None and left < _ODD:
+        tail.append(f"{_clock(left)} left")
+    end = ", ".join(tail)
+    room = width - len(end) - 2
+    text = step.text if len(step.text) <= room else f"{step.text[: max(0, room - 3)]}..."
+    return f"{text}  {end}"[:width]
+
+
+class _StepColumn(ProgressColumn):
+    """The step, the rate and the time left, in one line of the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._pace = Pace()
+
+    def render(self, task: Task) -> Text:
+        step, seconds = task.fields["step"], task.elapsed or 0.0
+        line = progress_line(step, seconds, self._pace.each(step, seconds), self._console.width - _BESIDE)
+        return Text(line, no_wrap=True, overflow="crop")
+
+
+@contextmanager
+def progress() -> Iterator[OnStep]:
+    """What is called with each step. It shows on the error stream, if that is a terminal."""
+    console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+    if console.is_dumb_terminal:
+        yield _dull_progress(console)
+        return
+    columns = SpinnerColumn(), _StepColumn(console)
+    with Progress(
+        *columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal
+    ) as shown:
+        task = shown.add_task("", step=Step("starting"))
+        yield lambda step: shown.update(task, step=step)
+
+
+def _dull_progress(console: Console) -> OnStep:
+    """A line now and then, for a terminal that cannot go back to the line before."""
+    start = last = time.monotonic()
+    pace = Pace()
+
+    def on_step(step: Step) -> None:
+        nonlocal last
+        now = time.monotonic()
+        each = pace.each(step, now)
+        if now - last >= _DULL:
+            last = now
+            console.print(progress_line(step, now - start, each, console.width - 1))
+
+    return on_step

@@ -1,0 +1,204 @@
+"""How commands end: JSON that stands alone, full disks, closed pipes and streams, a busy machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pyclmm.kernels import kernel_named
+from pyclmm.tools import busy, cli, selftest
+from pyclmm.tools.report import JSON_FORMAT
+
+FULL = Path("/dev/full")
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+BENCH = ("bench", "8", "8", "8", "--kernel", "naive", "--rounds", "1")
+TUNE = ("tune", "--shapes", "16x16x16", "--layout", "NN", "--budget", "2s")
+
+
+def process(*command, **streams):
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | streams
+    return subprocess.Popen([sys.executable, "-m", "pyclmm", *command], **given)
+
+
+def run(*command, **streams):
+    child = process(*command, **streams)
+    out, err = child.communicate(timeout=100)
+    return child.returncode, out, err
+
+
+# --json
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        (["info", "--json"], {"platforms", "default_problem"}),
+        (["info", "--json", "-"], {"platforms", "default_problem"}),
+        ([*BENCH, "--json"], {"device", "products", "others_processors", "seed"}),
+        ([*TUNE, "--json"], {"device", "products", "kept", "budget_s"}),
+    ],
+    ids=["info", "info -", "bench", "tune"],
+)
+def test_json_stands_alone_on_standard_output(command, keys, own_caches):
+    status, out, _ = run(*command)
+    assert status == 0
+    data = json.loads(out)
+    assert {"command", "interrupted", "format", "date", "host", *keys} <= set(data)
+    assert (data["command"], data["interrupted"], data["format"]) == (command[0], False, JSON_FORMAT)
+
+
+@pytest.mark.parametrize("option", ["--json", "--report"])
+def test_selftest_has_the_same_option(monkeypatch, tmp_path, option):
+    monkeypatch.setattr(selftest, "KERNELS", (kernel_named("dpas"),))  # refused here: it takes a moment
+    shown = CliRunner().invoke(cli.main, ["selftest", option, str(tmp_path / "s.json")])
+    assert shown.exit_code == 0, shown.output
+    assert "cannot run here: dpas (--reasons says why)" in shown.stdout
+    data = json.loads((tmp_path / "s.json").read_text())
+    assert (data["command"], data["interrupted"], data["format"]) == ("selftest", False, JSON_FORMAT)
+    alone = CliRunner().invoke(cli.main, ["selftest", "--reasons", option])
+    assert json.loads(alone.stdout).keys() == data.keys()
+
+
+def test_a_file_beside_the_text_holds_the_same(tmp_path):
+    shown = CliRunner().invoke(cli.main, ["info", "--json", str(tmp_path / "i.json")])
+    assert "compute units" in shown.stdout
+    assert json.loads((tmp_path / "i.json").read_text())["command"] == "info"
+
+
+def test_a_number_is_no_file():
+    shown = CliRunner().invoke(cli.main, ["bench", "--json", "8", "8", "8"])
+    assert shown.exit_code == 2
+    assert "'8' is taken for its file; write `--json -`" in shown.stderr
+
+
+def test_an_error_leaves_standard_output_empty():
+    shown = CliRunner().invoke(cli.main, ["bench", "3", "3", "3", "--json", "-", "--device", "abacus"])
+    assert (shown.exit_code, shown.stdout) == (2, "")
+
+
+# streams that cannot be written
+
+
+@needs_full
+@pytest.mark.parametrize("command", [["--help"], ["--version"], ["info"], BENCH, [*BENCH, "--json"]], ids=str)
+def test_a_full_disk_is_one_line(command):
+    with FULL.open("w") as full:
+        status, _, err = run(*command, stdout=full)
+    assert status == 2
+    assert err == "Error: the output cannot be written: No space left on device\n"
+
+
+@needs_full
+def test_a_full_disk_for_the_file_still_shows_the_table():
+    status, out, err = run(*BENCH, "--json", str(FULL))
+    assert (status, err) == (2, "Error: cannot write /dev/full: No space left on device\n")
+    assert "GFLOP/s" in out
+
+
+@needs_full
+def test_errors_that_nobody_can_read_keep_the_exit_code():
+    with FULL.open("w") as full:
+        assert run("becnh", stderr=full)[0] == 2
+        assert run("bench", "3", "3", "3", "--device", "abacus", stderr=full)[0] == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGPIPE")
+@pytest.mark.parametrize("command", [["info"], BENCH, [*BENCH, "--json"]], ids=str)
+def test_a_closed_pipe_is_quiet(command):
+    """The reader is gone before anything is written."""
+    with process(*command) as child:
+        child.stdout.close()
+        assert child.stderr.read() == ""
+        assert child.wait(100) == 128 + signal.SIGPIPE
+
+
+def test_a_closed_pipe_loses_no_measurement(tmp_path):
+    with process(*BENCH, "--json", str(tmp_path / "b.json")) as child:
+        child.stdout.close()
+    assert json.loads((tmp_path / "b.json").read_text())["products"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell's way to close a stream")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-"])
+def test_streams_may_be_closed(closed):
+    command = f"'{sys.executable}' -m pyclmm info {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# a busy machine
+
+
+needs_stat = pytest.mark.skipif(not busy._STAT.exists(), reason="the system has no /proc/stat")
+
+
+@needs_stat
+def test_a_busy_child_is_seen():
+    """A child that computes all the time. It is one processor's work, less what others leave it."""
+    before = others_for(0.8)
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        during = others_for(0.8)
+    finally:
+        child.kill()
+        child.wait()
+    assert during.processors > busy.LIMIT, (before.processors, during.processors)
+    assert during.warning().startswith("WARNING: the machine is busy: other processes used ")
+
+
+def others_for(seconds):
+    others = busy.Others()
+    with others.watched():
+        time.sleep(seconds)
+    return others
+
+
+@needs_stat
+def test_own_work_is_not_the_work_of_others(monkeypatch):
+    """This process computes for a second; the system's count has nothing else."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    own, result = sum(os.times()[:4]), os.times_result
+    counts = iter([own + 5.0, own + 6.0])
+    times = iter([own, own + 1.0])
+    monkeypatch.setattr(
+        busy, "_STAT", FakeStat(lambda: f"cpu {int(next(counts) * ticks)} 0 0 99 9 0 0 0 7 7\n")
+    )
+    monkeypatch.setattr(os, "times", lambda: result((next(times), 0.0, 0.0, 0.0, 0.0)))
+    monkeypatch.setattr(time, "monotonic", iter([0.0, 1.0]).__next__)
+    others = busy.Others()
+    with others.watched():
+        pass
+    assert others.processors == pytest.approx(0.0, abs=0.03)
+    assert others.warning() is None
+
+
+class FakeStat:
+    def __init__(self, read):
+        self.read_text = read
+
+
+def test_a_system_without_counters_says_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(busy, "_STAT", tmp_path / "none")
+    others = others_for(0.6)
+    assert others.processors is others.warning() is None
+
+
+def test_a_short_measurement_says_nothing():
+    assert busy.Others(0.1, 0.1).processors is None
+
+
+def test_bench_warns_of_a_busy_machine(monkeypatch):
+    monkeypatch.setattr(busy.Others, "processors", property(lambda self: 1.25))
+    shown = CliRunner().invoke(cli.main, list(BENCH))
+    assert "other processes used 1.2 of its" in shown.stdout
+    alone = CliRunner().invoke(cli.main, [*BENCH, "--json"])
+    assert json.loads(alone.stdout)["others_processors"] == 1.25
+    assert "WARNING: the machine is busy" in alone.stderr

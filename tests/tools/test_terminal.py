@@ -1,0 +1,228 @@
+"""Commands on terminals of 60, 80 and 200 columns: nothing is wider, nothing is cut. Progress, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from pyclmm.kernels import KERNELS
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.tools import report, terminal, tuner
+from pyclmm.tools.bench import BASELINE, Row, Rung
+from pyclmm.tools.contest import Sample, Size
+from pyclmm.tools.steps import Step
+from pyclmm.tools.terminal import Grid, Pace, broken, progress_line
+
+pseudo = pytest.importorskip("tests.support.terminal", reason="Windows has no pseudo-terminals")
+
+WIDTHS = (60, 80, 200)
+# The longest names that we have seen, and one that is longer.
+LONG_NAMES = (
+    "Intel(R) Xeon(R) Platinum 8480C CPU @ 2.00GHz (Intel(R) OpenCL, driver 2025.20.8.0.06_160000)",
+    "NVIDIA H200 NVL Multi-Instance GPU 7g.141gb (NVIDIA CUDA, driver 580.159.04)",
+    "AMD Instinct MI300X OAM " * 6,
+)
+ON_TERMINAL = {
+    "help": ["--help"],
+    "help-bench": ["bench", "--help"],
+    "help-tune": ["tune", "--help"],
+    "help-selftest": ["selftest", "--help"],
+    "help-info": ["info", "--help"],
+    "info": ["info", "--reasons"],
+    "bench": ["bench", 40, 30, 20, "--rounds", 1, "--reasons"],
+    "ladder": ["bench", "--ladder", "--max-work", 2e4, "--rounds", 1],
+    "error": ["bench", 3, 3, 3, "--device", "abacus"],
+    "usage": ["tune", "--shapes", "3x3"],
+}
+RUNS = [
+    (name, width) for name in ON_TERMINAL for width in (WIDTHS if name in ("info", "bench") else WIDTHS[:1])
+]
+
+
+@pytest.mark.parametrize(("command", "columns"), RUNS)
+def test_nothing_is_wider_than_the_terminal(command, columns):
+    shown = pseudo.run(*ON_TERMINAL[command], columns=columns)
+    assert shown.status == (2 if command in ("error", "usage") else 0), shown.raw
+    assert "Traceback" not in shown.raw
+    wide = [line for line in shown.lines if len(line) > columns]
+    assert not wide
+    assert "…" not in shown.raw
+    if command == "info":
+        assert default_device().name.strip() in shown.words
+        assert all(kernel.name in shown.words for kernel in KERNELS)
+    if command == "bench":
+        rows = [line for line in shown.lines if re.match("naive .*[0-9]", line)]
+        assert len(rows) == (2 if columns == 60 else 1)
+        assert len("".join(rows).replace("naive", "").split()) == 7, "seven numbers, on one page or on two"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", LONG_NAMES)
+def test_long_names_are_broken_and_whole(name, width):
+    lines = broken(name, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert " ".join(broken(name, width).split()) == " ".join(name.split())
+
+
+def drawn(grid, width):
+    console = terminal.new_console()
+    with console.capture() as capture:
+        for page in grid.pages(width):
+            console.print(page)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def tuning_grid():
+    """A search whose product, reason and tile are as long as they come."""
+    problem = tuner.product((16384, 16384, 16384), "complex128", "NN", "highest")
+    lost = tuner.Search(
+        problem, 57, reason="at other shapes, it ended with SIGABRT: 'free(): invalid pointer'"
+    )
+    return report.tuning_table([lost, lost])
+
+
+def bench_grid():
+    row = Row(
+        "mma_double_bulk", samples=(Sample(1.234e-6, 1e-6),), flops=10**12, error_ratio=1.0, error_limit=16
+    )
+    return report.bench_table(Rung(Size(9, 9, 9), "float32", (row, Row(BASELINE, reason="slow")), 9))
+
+
+GRIDS = {
+    "tuning": tuning_grid,
+    "bench": bench_grid,
+    "rates": lambda: report.rates_table({"launch": 1e-6, "cache_size": 0.0}),
+    "many columns": lambda: Grid(
+        ("size", "work", *(f"kernel{i}" for i in range(20))), (("10", "1e3", *"x" * 20),), keys=2
+    ),
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", GRIDS)
+def test_tables_fit_and_keep_every_cell(name, width):
+    grid = GRIDS[name]()
+    lines = drawn(grid, width)
+    assert max(map(len, lines)) <= width
+    words = {word for row in (grid.head, *grid.rows) for cell in row for word in cell.split()}
+    assert words <= set(" ".join(lines).split())
+
+
+def test_pages_repeat_the_columns_that_name_a_row():
+    pages = GRIDS["many columns"]().pages(60)
+    assert len(pages) > 1
+    assert all([c.header for c in page.columns[:2]] == ["size", "work"] for page in pages)
+
+
+# progress
+
+
+@pytest.mark.parametrize(
+    ("step", "seconds", "each", "line"),
+    [
+        (Step("starting"), 1.2, None, "starting  1 s"),
+        (Step("naive: round 3", 30, 120), 20.0, 1 / 3, "naive: round 3  20 s, 30 of 120, 3/s, 30 s left"),
+        (Step("selftest", 2, 20), 100.0, 50.0, "selftest  1:40, 2 of 20, 50 s each, 15:00 left"),
+        (Step("tune", 2, 20, 61.0), 100.0, 50.0, "tune  1:40, 2 of 20, 50 s each, 1:01 left"),
+        (Step("ladder", 1, 4000), 7200.0, 7200.0, "ladder  2:00:00, 1 of 4000, 7.2e+03 s each"),
+    ],
+)
+def test_progress_has_rate_and_time_left(step, seconds, each, line):
+    assert progress_line(step, seconds, each, 80) == line
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_progress_is_one_line(width):
+    step = Step("16384 x 16384 x 16384 complex128 @ complex128 NN, best 1.23 ms", 17, 57, 3600.0)
+    line = progress_line(step, 12.3, 0.725, width)
+    assert len(line) <= width
+    assert width < 60 or line.endswith("12 s, 17 of 57, 1.38/s, 1:00:00 left")
+
+
+def test_the_pace_is_that_of_the_present_series():
+    """100 seconds have passed before the second series, which has another total."""
+    pace = Pace()
+    assert [pace.each(Step("a", done, 8), now) for now, done in ((0.0, 0), (2.0, 1), (3.0, 2))] == [
+        None,
+        2.0,
+        1.5,
+    ]
+    assert [pace.each(Step("b", done, 9), now) for now, done in ((103.0, 2), (107.0, 4))] == [None, 2.0]
+    assert [pace.each(Step("c", done, 9), now) for now, done in ((108.0, 0), (113.0, 1))] == [None, 5.0]
+
+
+def test_a_dumb_terminal_gets_no_control_sequences():
+    shown = pseudo.run("bench", 8, 8, 8, "--rounds", 1, "--kernel", "naive", columns=80, TERM="dumb")
+    assert shown.status == 0
+    assert "\x1b" not in shown.raw
+
+
+def test_no_color_is_obeyed():
+    shown = pseudo.run("bench", 8, 8, 8, "--rounds", 1, "--kernel", "naive", columns=80, NO_COLOR="1")
+    assert not re.search("\x1b\\[(3|4|9|10)[0-7]", shown.raw)
+
+
+# Ctrl-C, by the key, at each long command: what is shown and written, and exit code 130
+
+
+def interrupted(*command, at, tmp_path, columns=80):
+    file = tmp_path / "kept.json"
+    caches = {"PYCLMM_CACHE_DIR": str(tmp_path)}
+    shown = pseudo.run(*command, "--json", file, columns=columns, press_at=at, **caches)
+    assert shown.status == 130, shown.raw
+    assert "Traceback" not in shown.raw
+    assert shown.lines[-1] == "Interrupted; what was measured is shown"
+    assert max(map(len, shown.lines)) <= columns
+    data = json.loads(file.read_text())
+    assert data["interrupted"] is True
+    assert data["command"] == command[0]
+    return shown, data
+
+
+def test_ctrl_c_in_bench_keeps_the_samples(tmp_path):
+    command = ("bench", 64, 64, 64, "--rounds", 900, "--kernel", "naive")
+    shown, data = interrupted(*command, at="round 30 of 900", tmp_path=tmp_path)
+    (product,) = data["products"]
+    counts = [len(row["wall_samples_s"]) for row in product["rows"]]
+    assert 20 <= min(counts) <= max(counts) < 900
+    assert re.search(r" of 2703, [0-9.]+/s, .* left", shown.words)
+    assert re.search(r"^naive +[0-9.]+ ", "\n".join(shown.lines), re.M)
+
+
+def test_ctrl_c_on_the_ladder_keeps_the_sizes(tmp_path):
+    command = ("bench", "--ladder", "--kernel", "naive", "--rounds", 30)
+    _, data = interrupted(*command, at="100 x 100 x 100: round", tmp_path=tmp_path)
+    assert [p["m"] for p in data["products"]] == [10, 22, 46, 100]
+    assert all(row["correct"] for p in data["products"] for row in p["rows"])
+
+
+def test_ctrl_c_in_cold_keeps_the_kernels(tmp_path):
+    command = ("bench", "--cold", 8, 8, 8, "--kernel", "naive", "--kernel", "flat")
+    _, data = interrupted(*command, at="flat, empty", tmp_path=tmp_path)
+    assert [row["kernel"] for row in data["cold"]] == ["naive", "naive"]
+
+
+def test_ctrl_c_in_selftest_keeps_the_kernels(tmp_path):
+    shown, data = interrupted("selftest", at="packed: ", tmp_path=tmp_path)
+    assert [one["kernel"] for one in data["kernels"]] == [KERNELS[0].name]
+    assert re.search(r"packed: .* [0-9]+ of [0-9]+, .* left", shown.words)
+
+
+def test_ctrl_c_in_tune_keeps_what_was_found(tmp_path):
+    command = ("tune", "--shapes", "64x64x64,99x99x99", "--layout", "NN", "--budget", "60s")
+    shown, data = interrupted(*command, at=" 2 of ", tmp_path=tmp_path)
+    assert data["kept"] is True
+    assert any(one["won"] for one in data["products"][0]["tried"])
+    assert list(tmp_path.glob("**/*tuned*")) or list(tmp_path.glob("**/*.json"))
+    assert "1 of 2 products not begun: interrupted" in shown.words
+    assert "not tried: interrupted" in shown.words
+
+
+def test_ctrl_c_in_rates_shows_what_was_measured(tmp_path):
+    shown, data = interrupted("tune", "--rates", at="global memory", tmp_path=tmp_path)
+    assert set(data["rates"]) == {"launch", "group"}
+    assert data["kept"] is False
+    assert "not kept for later calls" in shown.words
+    assert not list(tmp_path.glob(f"**/*{device_info(default_device()).name[:8]}*rates*"))
