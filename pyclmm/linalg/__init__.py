@@ -1,6 +1,6 @@
 """NumPy's functions that multiply, on NumPy arrays and on pyopencl Arrays: each is one product or a few.
 
-Others import: products.
+Others import: views.
 """
 
 from .products import (
