@@ -53,12 +53,12 @@ def matmul(
     /,
     out: HostOut = None,
     *,
-    mixed: Mixed = None,
+    mixed: None = None,
     **keywords: Unpack[MatmulKeywords],
 ) -> NDArray[Any]: ...
 @overload
 def matmul(
-    a: Array, b: Array, /, out: DeviceOut = None, *, mixed: Mixed = None, **keywords: Unpack[MatmulKeywords]
+    a: Array, b: Array, /, out: DeviceOut = None, *, mixed: None = None, **keywords: Unpack[MatmulKeywords]
 ) -> Array: ...
 @overload
 def matmul(
@@ -69,7 +69,7 @@ def matmul(
     *,
     mixed: Literal["copy"],
     **keywords: Unpack[MatmulKeywords],
-) -> Array: ...
+) -> Any: ...
 
 
 def matmul(
@@ -95,14 +95,15 @@ def matmul(
     Parameters
     ----------
     a, b
-        Two NumPy arrays, or two pyopencl Arrays in one context. In place of a NumPy array: a list, a number in one,
-        a memoryview, a DataFrame, what has ``__array__``, a tensor in the host's memory (DLPack). Shapes as for :func:`numpy.matmul`: 1-D
-        operands are promoted, stacks (more than two dimensions) broadcast. Dtypes: bool, integers, float16,
-        bfloat16, float32, float64, complex64, complex128. A subclass of ndarray is read as its plain array,
-        but a masked array, or a subclass with its own arithmetic (physical units), raises DTypeError.
+        Two NumPy arrays, or two pyopencl Arrays in one context. In place of a NumPy array: a list, a number
+        in one, a memoryview, a DataFrame, what has ``__array__``, a tensor in the host's memory (DLPack).
+        Shapes as for :func:`numpy.matmul`: 1-D operands are promoted, stacks (more than two dimensions)
+        broadcast. Dtypes: bool, integers, float16, bfloat16, float32, float64, complex64, complex128. A
+        subclass of ndarray is read as its plain array, but a masked array, or a subclass with its own
+        arithmetic (physical units), raises DTypeError.
     out
-        The array to write, or a tuple of it. It has the result's shape, and a dtype to which the result casts by *casting*. It
-        may overlap an operand.
+        The array to write, or a tuple of it. It has the result's shape, and a dtype to which the result casts
+        by *casting*. It may overlap an operand.
     queue
         The queue to use. Default for Arrays: their own queue. Default for NumPy arrays: a cached queue on the
         device that ``PYOPENCL_CTX`` names, else on the largest GPU, else on the first device.
@@ -132,8 +133,8 @@ def matmul(
     axis
         Not for a matrix product: any value raises DTypeError, as numpy.matmul raises TypeError. Use *axes*.
     mixed
-        "copy": NumPy arrays beside Arrays are copied to the Arrays' device, and the result is an Array; *out* must
-        be one. Default: they raise DTypeError.
+        "copy": NumPy arrays beside Arrays are copied to the Arrays' device, and the result is an Array;
+        *out* must be one. Default: they raise DTypeError.
     wait_for
         Events to wait for before the product begins.
 
@@ -179,7 +180,7 @@ def gemm(
     *,
     bias: ArrayLike | None = None,
     out: NDArray[Any] | None = None,
-    mixed: Mixed = None,
+    mixed: None = None,
     **keywords: Unpack[GemmKeywords],
 ) -> NDArray[Any]: ...
 @overload
@@ -191,7 +192,7 @@ def gemm(
     *,
     bias: Array | None = None,
     out: Array | None = None,
-    mixed: Mixed = None,
+    mixed: None = None,
     **keywords: Unpack[GemmKeywords],
 ) -> Array: ...
 @overload
@@ -205,7 +206,7 @@ def gemm(
     out: Array | None = None,
     mixed: Literal["copy"],
     **keywords: Unpack[GemmKeywords],
-) -> Array: ...
+) -> Any: ...
 
 
 def gemm(
@@ -286,7 +287,8 @@ def _single(out: tuple[Any, ...]) -> Any:
     """The array of ``out=(x,)``, as NumPy's ufuncs take it."""
     if len(out) != 1:
         raise ArgumentError(
-            f"The 'out' tuple must have exactly one entry per ufunc output: it has {len(out)}; pass (x,), or x"
+            f"The 'out' tuple must have exactly one entry per ufunc output: it has {len(out)}; pass (x,), "
+            f"or x"
         )
     return out[0]
 

@@ -1,8 +1,11 @@
 """A namespace of the Python array API standard over PyOpenCL's Arrays (docs/array_api.md).
 
-Products (matmul, tensordot, vecdot; in ``linalg`` also outer and matrix_power) are computed on the device, and
-matrix_transpose, permute_dims and slices are views. Every other function is NumPy's: its arrays are copied to the host
-and its result to the device. So the namespace serves code that multiplies much and does little else.
+Products (matmul, tensordot, vecdot; in ``linalg`` also outer and matrix_power) are computed on the device,
+and matrix_transpose, permute_dims and slices are views. Every other function is NumPy's: its arrays are
+copied to the host and its result to the device. So the namespace serves code that multiplies much and does
+little else.
+
+Others import: nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from .. import linalg as _products
 from ..api import matmul as _matmul
 from ..errors import ArgumentError, DTypeError
 from ..linalg.views import permuted
+from ..opencl.devices import devices
 from .array import Array, new, queue_of, to_host, wrapped
 
 VERSIONS = ("2022.12", "2023.12", "2024.12")
@@ -31,17 +35,20 @@ int8, int16, int32, int64 = (np.dtype(f"int{bits}") for bits in (8, 16, 32, 64))
 uint8, uint16, uint32, uint64 = (np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64))
 float32, float64, complex64, complex128 = map(np.dtype, ("float32", "float64", "complex64", "complex128"))
 
-# The standard's functions that are NumPy's by way of the host, where NumPy has them by the same names (2.0 and later).
+# The standard's functions that are NumPy's by way of the host, where NumPy has them by the same names (2.0
+# and later).
 _BY_HOST = """
-abs acos acosh add all any arange argmax argmin argsort asin asinh atan atan2 atanh bitwise_and bitwise_left_shift
-bitwise_invert bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays broadcast_to ceil clip concat conj copysign
-cos cosh count_nonzero cumulative_prod cumulative_sum diff divide empty empty_like equal exp expand_dims expm1 eye flip
-floor floor_divide full full_like greater greater_equal hypot imag isfinite isinf isnan less less_equal linspace log
-log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor max maximum mean meshgrid min minimum moveaxis
-multiply negative nextafter nonzero not_equal ones ones_like positive pow prod real reciprocal remainder repeat reshape
-roll round searchsorted sign signbit sin sinh sort sqrt square squeeze stack std subtract sum take take_along_axis tan
-tanh tile tril triu trunc unique_all unique_counts unique_inverse unique_values unstack var where zeros zeros_like
-""".split()
+abs acos acosh add all any arange argmax argmin argsort asin asinh atan atan2 atanh bitwise_and
+bitwise_left_shift bitwise_invert bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays broadcast_to
+ceil clip concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum diff divide empty
+empty_like equal exp expand_dims expm1 eye flip floor floor_divide full full_like greater greater_equal
+hypot imag isfinite isinf isnan less less_equal linspace log log10 log1p log2 logaddexp logical_and
+logical_not logical_or logical_xor max maximum mean meshgrid min minimum moveaxis multiply negative
+nextafter nonzero not_equal ones ones_like positive pow prod real reciprocal remainder repeat reshape roll
+round searchsorted sign signbit sin sinh sort sqrt square squeeze stack std subtract sum take
+take_along_axis tan tanh tile tril triu trunc unique_all unique_counts unique_inverse unique_values unstack
+var where zeros zeros_like
+""".split()  # noqa: SIM905 - a list is a word a line
 
 
 def _queue_in(values: Any) -> cl.CommandQueue | None:
@@ -82,7 +89,7 @@ def can_cast(from_: Any, to: Any, /) -> Any:
     return np.can_cast(_dtype(from_), to)
 
 
-def finfo(type: Any, /) -> Any:
+def finfo(type: Any, /) -> Any:  # noqa: A002 - the standard's name
     """NumPy's, of a dtype or an array."""
     return np.finfo(_dtype(type))
 
@@ -102,7 +109,7 @@ def _dtype(x: Any) -> Any:
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Array:
-    """An array of *obj*. An Array of PyOpenCL's is taken as it is where nothing is to be converted or copied."""
+    """An array of *obj*. PyOpenCL's Array is taken as it is where nothing is to be converted."""
     if isinstance(obj, cla.Array) and not copy and dtype in (None, obj.dtype):
         x = wrapped(obj)
         return x if device is None else x.to_device(device)
@@ -113,7 +120,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:
-    """An array with the elements of a tensor in the host's memory. It is a copy: OpenCL has no part in DLPack here."""
+    """An array with the elements of a tensor in the host's memory. It is a copy."""
     return asarray(np.from_dlpack(x), device=device, copy=copy)
 
 
@@ -165,11 +172,48 @@ def _matrix_power(x: cla.Array, n: int, /) -> Array:
 def _product(function: Callable[..., Any], x1: Any, x2: Any, **keywords: Any) -> Array:
     for name, x in (("x1", x1), ("x2", x2)):
         if not isinstance(x, cla.Array):
-            raise DTypeError(f"{name} is a {type(x).__name__}; pass an array of the namespace: asarray({name})")
+            raise DTypeError(
+                f"{name} is a {type(x).__name__}; pass an array of the namespace: asarray({name})"
+            )
     return wrapped(function(x1, x2, **keywords))
 
 
+class __array_namespace_info__:  # noqa: N801 - the standard's name
+    """What the namespace can do: NumPy's dtypes, on every device of :func:`pyclmm.devices`."""
+
+    def capabilities(self) -> dict[str, Any]:
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> cl.CommandQueue:
+        return queue_of(None)
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
+        return {
+            "real floating": float64,
+            "complex floating": complex128,
+            "integral": int64,
+            "indexing": int64,
+        }
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
+        found = {name: globals()[name] for name in _DTYPES}
+        return found if kind is None else {name: one for name, one in found.items() if isdtype(one, kind)}
+
+    def devices(self) -> list[cl.CommandQueue]:
+        return [queue_of(record.device) for record in devices()]
+
+
+_DTYPES = """
+bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128
+""".split()  # noqa: SIM905 - a list is a word a line
+# Decompositions and norms are NumPy's by way of the host.
+_LINALG_BY_HOST = """
+cholesky cross det diagonal eigh eigvalsh inv matrix_norm matrix_rank pinv qr slogdet solve svd svdvals
+trace vector_norm
+""".split()  # noqa: SIM905 - a list is a word a line
+
 linalg = SimpleNamespace(
+    **{name: _by_host(getattr(np.linalg, name)) for name in _LINALG_BY_HOST if hasattr(np.linalg, name)},
     matmul=matmul,
     matrix_power=_matrix_power,
     matrix_transpose=matrix_transpose,

@@ -1,7 +1,8 @@
 """The array of the namespace: PyOpenCL's, with the methods of the standard.
 
-PyOpenCL's own operators need operands of one shape and contiguous elements, its comparisons give int8, and some slices
-have a wrong length. The standard asks for more, so operators and indexing by arrays go by way of the host.
+PyOpenCL's own operators need operands of one shape and contiguous elements, its comparisons give int8, and
+some slices have a wrong length. The standard asks for more, so operators and indexing by arrays go by way of
+the host.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ class Array(cla.Array):
     """An array of ``pyclmm.array_api``; wherever PyOpenCL takes its Array it takes this one."""
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        from .. import array_api
+        from .. import array_api  # noqa: PLC0415 - it imports this module
 
         if api_version not in (None, *array_api.VERSIONS):
-            raise ArgumentError(f"api_version is {api_version!r}; pass one of {', '.join(array_api.VERSIONS)}")
+            raise ArgumentError(
+                f"api_version is {api_version!r}; pass one of {', '.join(array_api.VERSIONS)}"
+            )
         return array_api
 
     @property
@@ -76,7 +79,9 @@ class Array(cla.Array):
             return new(fetched(self)[to_host(key)], self.device)
         size = self.dtype.itemsize
         model = as_strided(np.empty(1, f"V{size}"), self.shape, self.strides)  # its elements are never read
-        view = model[key] if isinstance(key, tuple) and Ellipsis in key else model[(*np.index_exp[key], ...)]
+        parts = key if isinstance(key, tuple) else (key,)
+        whole = parts if any(part is Ellipsis for part in parts) else (*parts, ...)
+        view = model[whole]  # an array without axes too, not a number
         shift = view.__array_interface__["data"][0] - model.__array_interface__["data"][0]
         if not view.size or self.base_data is None:
             return Array(self.device, view.shape, self.dtype)
@@ -92,7 +97,9 @@ class Array(cla.Array):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not self.flags.c_contiguous:
-            raise ArgumentError("x has gaps or another order of its elements; assign to a copy, asarray(x, copy=True)")
+            raise ArgumentError(
+                "x has gaps or another order of its elements; assign to a copy, asarray(x, copy=True)"
+            )
         elements = fetched(self)
         elements[to_host(key)] = to_host(value)
         if self.size:
@@ -104,6 +111,7 @@ class Array(cla.Array):
     def __imatmul__(self, other: Any) -> Any:
         return self.__matmul__(other)
 
+    __array_ufunc__ = None  # so that NumPy's arrays and numbers leave operators to this class
     __hash__ = None  # type: ignore[assignment]
 
 
@@ -144,7 +152,7 @@ def _binary(name: str, of_host: Callable[..., Any], is_reflected: bool) -> Calla
     """An operator by way of the host. A Python number takes the array's dtype, as in NumPy."""
 
     def method(self: Array, other: Any) -> Any:
-        if not isinstance(other, cla.Array | bool | int | float | complex):
+        if not isinstance(other, cla.Array | np.generic | bool | int | float | complex):
             return NotImplemented
         pair = (fetched(self), to_host(other))
         with np.errstate(all="ignore"):
@@ -164,12 +172,25 @@ def _unary(name: str, of_host: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-for _name in "add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift".split():
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+):
     _plain = _name.rstrip("_")
     for _prefix, _reflected in (("", False), ("r", True), ("i", False)):  # x += y makes a new array
         _full = f"__{_prefix}{_plain}__"
         setattr(Array, _full, _binary(_full, getattr(operator, _name), _reflected))
-for _name in "lt le gt ge eq ne".split():
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Array, f"__{_name}__", _binary(f"__{_name}__", getattr(operator, _name), is_reflected=False))
-for _name in "neg pos abs invert".split():
+for _name in ("neg", "pos", "abs", "invert"):
     setattr(Array, f"__{_name}__", _unary(f"__{_name}__", getattr(operator, _name)))

@@ -1,4 +1,4 @@
-"""What is taken in place of an array: lists, buffers, DataFrames, tensors of other libraries in the host's memory."""
+"""What is taken in place of an array: lists, buffers, DataFrames, tensors in the host's memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pyopencl.array import Array
 
 from ..errors import DTypeError, ShapeError
 
-# DLPack's device types whose memory the host reads: CPU, pinned by CUDA, pinned by ROCm, managed by CUDA (dlpack.h).
+# DLPack's device types whose memory the host reads: CPU, pinned by CUDA, pinned by ROCm, managed by CUDA
+# (dlpack.h).
 _ON_HOST = (1, 3, 11, 13)
 
 
@@ -30,11 +31,13 @@ def array_of(name: str, x: Any) -> Any:
         raise DTypeError(f"{name} is a sparse {type(x).__name__}; pass it as a dense array, {name}.toarray()")
     if name == "out" or not _is_array_like(x):
         raise DTypeError(
-            f"{name} is a {type(x).__name__}; pass a NumPy array (np.asarray({name})) or a pyopencl.array.Array"
+            f"{name} is a {type(x).__name__}; pass a NumPy array (np.asarray({name})) or a "
+            f"pyopencl.array.Array"
         )
     if _holds_arrays(x):
         raise DTypeError(
-            f"{name} is a {type(x).__name__} of pyopencl Arrays; stack them into one, pyopencl.array.stack({name})"
+            f"{name} is a {type(x).__name__} of pyopencl Arrays; stack them into one, "
+            f"pyopencl.array.stack({name})"
         )
     return _shared(name, x) if hasattr(x, "__dlpack_device__") else _converted(name, x)
 
@@ -76,28 +79,35 @@ def _holds_arrays(x: Any) -> bool:
 
 def _shared(name: str, x: Any) -> NDArray[Any]:
     """The memory of a tensor that has DLPack's methods."""
-    kind = int(x.__dlpack_device__()[0])
-    if kind not in _ON_HOST:
-        raise DTypeError(
-            f"{name} is a {type(x).__name__} in the memory of another device (DLPack's device type {kind}); bring it "
-            f"to the host first, as {name}.cpu() does in PyTorch and {name}.get() in CuPy"
-        )
     try:
-        return np.from_dlpack(x)
+        kind = int(x.__dlpack_device__()[0])
+        if kind in _ON_HOST:
+            return np.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         if hasattr(x, "__array__"):  # it has types that DLPack or NumPy's DLPack lacks, such as bfloat16
             return _converted(name, x)
-        raise DTypeError(
-            f"{name} is a {type(x).__name__}: {error}; pass a NumPy array of its values"
-        ) from error
+        raise _unreadable(name, x, error) from error
+    raise DTypeError(
+        f"{name} is a {type(x).__name__} in the memory of another device (DLPack's device type {kind}); "
+        f"bring it "
+        f"to the host first, as {name}.cpu() does in PyTorch and {name}.get() in CuPy"
+    )
 
 
 def _converted(name: str, x: Any) -> NDArray[Any]:
     try:
         return np.asarray(x)
-    except (TypeError, BufferError) as error:
-        raise DTypeError(
-            f"{name} is a {type(x).__name__}: {error}; pass a NumPy array of its values"
-        ) from error
-    except ValueError as error:  # rows of different lengths
-        raise ShapeError(f"{name} is a {type(x).__name__}: {error}; pass rows of one length") from error
+    except ValueError as error:
+        if isinstance(x, list | tuple):
+            raise ShapeError(f"{name} is a {type(x).__name__}: {error}; pass rows of one length") from error
+        raise _unreadable(name, x, error) from error
+    except (BufferError, RuntimeError, TypeError) as error:
+        if isinstance(
+            error, NotImplementedError
+        ):  # by an __array__ that says so, as numpy.matmul passes it on
+            raise
+        raise _unreadable(name, x, error) from error
+
+
+def _unreadable(name: str, x: Any, error: Exception) -> DTypeError:
+    return DTypeError(f"{name} is a {type(x).__name__}: {error}; pass a NumPy array of its values")

@@ -38,8 +38,8 @@ def collect(
 ) -> dict[str, Any]:
     """The arrays that were given, by name. What is like an array becomes one (:func:`array_of`).
 
-    Raises DTypeError for what is no array, and for NumPy arrays beside Arrays unless *mixed* is "copy": then those go
-    to the Arrays' device, by *queue* or that of the Arrays.
+    Raises DTypeError for what is no array, and for NumPy arrays beside Arrays unless *mixed* is "copy": then
+    those go to the Arrays' device, by *queue* or that of the Arrays.
     """
     kind = type(a)
     uniform = type(b) is kind and (kind is Array or kind is np.ndarray)
@@ -75,7 +75,8 @@ def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> dict[
 def _mixture(found: Operands) -> str:
     listed = ", ".join(f"{name} is a {type(x).__module__}.{type(x).__name__}" for name, x in found.items())
     return (
-        f"{listed}: pass all NumPy arrays or all pyopencl Arrays; mixed='copy' copies NumPy arrays to the device of "
+        f"{listed}: pass all NumPy arrays or all pyopencl Arrays; mixed='copy' copies NumPy arrays to the "
+        f"device of "
         "the Arrays, but for out"
     )
 

@@ -24,8 +24,8 @@ from .views import permuted, plain
 
 def split(arguments: Sequence[Any]) -> tuple[list[Any], Any]:
     """einsum's positional arguments as (operands, the subscripts: a string, or sublists and the result's)."""
-    if not arguments:
-        raise ArgumentError('einsum got no subscripts; pass them and the operands, einsum("ij,jk->ik", a, b)')
+    if len(arguments) < 2:
+        raise ArgumentError('einsum got no operands; pass subscripts and operands, einsum("ij,jk->ik", a, b)')
     if isinstance(arguments[0], str):
         return list(arguments[1:]), arguments[0]
     operands = list(arguments[: len(arguments) // 2 * 2 : 2])
@@ -36,11 +36,10 @@ def split(arguments: Sequence[Any]) -> tuple[list[Any], Any]:
 def labelled(given: Any, arrays: Sequence[Any]) -> subscripts.Labelled:
     """The labels of *arrays* by the subscripts of :func:`split`."""
     shapes = [tuple(x.shape) for x in arrays]
-    if not shapes:
-        raise ArgumentError("einsum got no operands; pass one for each term of the subscripts")
-    return (
-        subscripts.parsed(given, shapes) if isinstance(given, str) else subscripts.of_sublists(*given, shapes)
-    )
+    if isinstance(given, str):
+        return subscripts.parsed(given, shapes)
+    lists, out = given
+    return subscripts.of_sublists(lists, out, shapes)
 
 
 def contract(
@@ -69,14 +68,15 @@ def contract(
         dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out}), mixed, queue
     )
     arrays, target = [found[name] for name in names], found.get("out")
-    which = labels_of(arrays)
     computed = common_dtype(arrays, names, dtype, casting)
+    which = labels_of(arrays)
     queue = queue_of({**found, "a": arrays[0]}, queue, device)
     products = {"kernel": kernel, "precision": precision, "reproducible": reproducible, "wait_for": wait_for}
     ways = Ways(which.lengths, computed, queue, casting, products)
     if target is not None and tuple(target.shape) != ways.shape(which.out):
         raise ShapeError(
-            f"out has shape {tuple(target.shape)}, but the result has shape {ways.shape(which.out)}; pass an out of it"
+            f"out has shape {tuple(target.shape)}, but the result has shape {ways.shape(which.out)}; pass "
+            f"an out of it"
         )
     tensors = [
         Tensor(x, labels, i in conj) for i, (x, labels) in enumerate(zip(arrays, which.operands, strict=True))
@@ -91,7 +91,7 @@ def contract(
 
 
 def common_dtype(arrays: Sequence[Any], names: Sequence[str], dtype: Any, casting: Casting) -> np.dtype[Any]:
-    """The dtype of a product of all arrays. Raises DTypeError if the rule *casting* does not cast one to it."""
+    """The dtype of a product of all arrays. Raises DTypeError if *casting* does not allow one to be cast."""
     types = [x.dtype for x in arrays]
     first = types[0]
     common = reduce(
@@ -112,7 +112,7 @@ def _view(x: Tensor, out: tuple[Label, ...], ways: Ways) -> Any:
 
 
 def _along(tensors: list[Tensor], path: Path, out: tuple[Label, ...], ways: Ways, target: Any) -> Any:
-    """The contraction of *tensors* in the steps of *path*; several operands of a step go from left to right."""
+    """The contraction of *tensors* in the steps of *path*; those of a step go from left to right."""
     for step in path:
         taken = [tensors[place] for place in step]
         tensors = [x for place, x in enumerate(tensors) if place not in step]

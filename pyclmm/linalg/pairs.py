@@ -25,7 +25,7 @@ class Tensor:
     conj: bool = False
 
     def strides(self, lengths: Mapping[Label, int]) -> dict[Label, int]:
-        """The stride of each label: that of the diagonal for a repeated one, 0 for an axis that is broadcast."""
+        """The stride of each label: the diagonal's for a repeated one, 0 for an axis that is broadcast."""
         found: dict[Label, int] = {}
         for label, length, stride in zip(self.labels, self.array.shape, self.array.strides, strict=True):
             found[label] = found.get(label, 0) + (stride if length == lengths[label] else 0)
@@ -50,7 +50,7 @@ class Ways:
 
 
 def contracted(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> Any:
-    """The sum over all labels but *labels* of the products of a and b, in *out* or a new C-contiguous array."""
+    """The sum over all labels but *labels* of a times b, in *out* or a new C-contiguous array."""
     a = summed(a, {*b.labels, *labels}, ways)
     b = summed(b, {*a.labels, *labels}, ways)
     if out is None:
@@ -82,8 +82,8 @@ def summed(x: Tensor, kept: Collection[Label], ways: Ways) -> Tensor:
 def total(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> Any:
     """The sum of *x* over all labels but *labels*, in *out* or a new C-contiguous array.
 
-    It is a product with ones, which are one number with strides of 0. Labels whose strides do not follow from one
-    another take a product each. Without a label to sum over it is a copy.
+    It is a product with ones, which are one number with strides of 0. Labels whose strides do not follow from
+    one another take a product each. Without a label to sum over it is a copy.
     """
     x = diagonal(x, ways)
     gone = [label for label in x.labels if label not in labels]
@@ -159,4 +159,4 @@ def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out
         view = View(ways.shape(labels), tuple(strides.get(label, 0) for label in labels))
         factors.append(np.conj(viewed(x.array, view)) if x.conj else viewed(x.array, view))
     with np.errstate(all="ignore"):
-        return np.multiply(*factors, out=out, dtype=ways.dtype, casting=ways.casting)
+        return np.multiply(factors[0], factors[1], out=out, dtype=ways.dtype, casting=ways.casting)

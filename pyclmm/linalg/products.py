@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -17,15 +17,14 @@ from ..execution.operands import alike
 from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
 from .einsum import common_dtype, contract, labelled, split
-from .signatures import AxisVectors, Either, EinsumKeywords, Keywords, Tensordot, Two, TwoInto, Vectors, typed
+from .signatures import EinsumKeywords, Either, axes_of_two, axis_vectors, two, two_into, vectors
 from .views import permuted, viewed
-
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-@typed(TwoInto)
+@two_into
 def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     """The sum over the last axis of a and the last but one, or only, axis of b, as :func:`numpy.dot`.
 
@@ -36,7 +35,7 @@ def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     return contract((a, b), lambda xs: _of_dot(*xs), out=out, **keywords)
 
 
-@typed(Two)
+@two
 def vdot(a: Any, b: Any, **keywords: Any) -> Any:
     """The sum of the products of all elements, those of a conjugated, as :func:`numpy.vdot`.
 
@@ -50,17 +49,17 @@ def vdot(a: Any, b: Any, **keywords: Any) -> Any:
     return contract((a, b), lambda xs: _labels(xs, (labels, labels), ()), conj=(0,), **keywords)
 
 
-@typed(Two)
+@two
 def inner(a: Any, b: Any, **keywords: Any) -> Any:
     """The sum over the last axes of a and b, as :func:`numpy.inner`."""
     return contract(
         (a, b),
-        lambda xs: _of_axes(*xs, [-1], [-1]) if xs[0].ndim and xs[1].ndim else _of_axes(*xs),
+        lambda xs: _of_inner(xs[0], xs[1]),
         **keywords,
     )
 
 
-@typed(TwoInto)
+@two_into
 def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     """The product of each element of a with each of b, as :func:`numpy.outer`: both are read as if flat."""
     a, b, target = _arrays(a, b, out, keywords)
@@ -80,7 +79,7 @@ def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     )
 
 
-@typed(AxisVectors)
+@axis_vectors
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **keywords: Any) -> Any:
     """The sum over *axis* of x1, conjugated, times x2; the other axes broadcast, as :func:`numpy.vecdot`."""
     x1, x2, out = _arrays(x1, x2, out, keywords)
@@ -88,24 +87,24 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **keywords: 
     return _of_vectors(moved, "...i,...i->...", out, (0,), keywords)
 
 
-@typed(Vectors)
+@vectors
 def matvec(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
     """The matrices x1 times the vectors x2; stacks broadcast, as :func:`numpy.matvec`."""
     x1, x2, out = _arrays(x1, x2, out, keywords)
     return _of_vectors([x1, x2], "...ij,...j->...i", out, (), keywords)
 
 
-@typed(Vectors)
+@vectors
 def vecmat(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
     """The vectors x1, conjugated, times the matrices x2; stacks broadcast, as :func:`numpy.vecmat`."""
     x1, x2, out = _arrays(x1, x2, out, keywords)
     return _of_vectors([x1, x2], "...i,...ij->...j", out, (0,), keywords)
 
 
-@typed(Tensordot)
+@axes_of_two
 def tensordot(a: Any, b: Any, axes: Any = 2, **keywords: Any) -> Any:
-    """The sum over *axes* of a and b, as :func:`numpy.tensordot`: the last and first N, or a pair of lists of axes."""
-    result = contract((a, b), lambda xs: _of_axes(*xs, *_pairs(xs[0].ndim, axes)), **keywords)
+    """The sum over *axes* of a and b, as :func:`numpy.tensordot`: the last and first N, or two lists."""
+    result = contract((a, b), lambda xs: _of_axes(xs[0], xs[1], *_pairs(xs[0].ndim, axes)), **keywords)
     return result if isinstance(result, Array) else np.asarray(result)  # without axes too, as NumPy's
 
 
@@ -130,13 +129,14 @@ def einsum(
 ) -> Any:
     """Einstein's sum over the subscripts that the result lacks, as :func:`numpy.einsum`.
 
-    Two forms: ``einsum("ij,jk->ik", a, b)`` and ``einsum(a, [0, 1], b, [1, 2], [0, 2])``. An ellipsis stands for axes
-    that broadcast, a letter that an operand repeats for its diagonal. Each step takes two operands and is one stacked
-    gemm. With three or more, *optimize* says in which order: True (opt_einsum's "auto"), False (from left to right), a
-    word of opt_einsum's, or what :func:`numpy.einsum_path` returned.
+    Two forms: ``einsum("ij,jk->ik", a, b)`` and ``einsum(a, [0, 1], b, [1, 2], [0, 2])``. An ellipsis stands
+    for axes that broadcast, a letter that an operand repeats for its diagonal. Each step takes two operands
+    and is one stacked gemm. With three or more, *optimize* says in which order: True (opt_einsum's "auto"),
+    False (from left to right), a word of opt_einsum's, or what :func:`numpy.einsum_path` returned.
 
-    Where nothing is summed and no axis is new, the result of one operand is a view of it, writeable if that is.
-    NumPy arrays that only share axes ("ij,ij->ij") are multiplied by NumPy, Arrays by a stack of 1 x 1 products.
+    Where nothing is summed and no axis is new, the result of one operand is a view of it, writeable if that
+    is. NumPy arrays that only share axes ("ij,ij->ij") are multiplied by NumPy, Arrays by a stack of 1 x 1
+    products.
     """
     given, which = split(operands)
     return contract(
@@ -147,7 +147,8 @@ def einsum(
 def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     """Square matrices, or stacks of them, to the power n by squaring, as :func:`numpy.linalg.matrix_power`.
 
-    For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be a NumPy array then.
+    For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be a NumPy
+    array then.
     """
     queue = keywords.get("queue")
     (x,) = alike({"a": a}, None, queue).values()
@@ -171,14 +172,16 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
 
 
 def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, **keywords: Any) -> Any:
-    """The product of two or more matrices in the order with the fewest operations, as :func:`numpy.linalg.multi_dot`.
+    """The product of two or more matrices in the order with the fewest operations, as
+    :func:`numpy.linalg.multi_dot`.
 
     The first and the last may be vectors. *out* must have the very shape and dtype of the result.
     """
     if len(arrays) < 2:
         raise ArgumentError(f"arrays has {len(arrays)} of them; pass two or more")
     if len(arrays) == 2:
-        return dot(*arrays, out=out, mixed=mixed, **keywords)
+        of_two: Any = dot
+        return of_two(*arrays, out=out, mixed=mixed, **keywords)
     names = [f"arrays[{i}]" for i in range(len(arrays))]
     found = alike(
         dict(zip(names, arrays, strict=True)) | ({} if out is None else {"out": out}),
@@ -228,12 +231,16 @@ def _of_axes(a: Any, b: Any, of_a: Sequence[int] = (), of_b: Sequence[int] = ())
     return _labels((a, b), (first, second), free)
 
 
+def _of_inner(a: Any, b: Any) -> Labelled:
+    return _of_axes(a, b, [-1], [-1]) if a.ndim and b.ndim else _of_axes(a, b)
+
+
 def _of_dot(a: Any, b: Any) -> Labelled:
     return _of_axes(a, b, [-1], [max(-2, -b.ndim)]) if a.ndim and b.ndim else _of_axes(a, b)
 
 
 def _axes(name: str, x: Any, given: Sequence[int]) -> list[int]:
-    """*given* axes of *x*, counted from the first. Raises ArgumentError for one that it lacks or that comes twice."""
+    """*given* axes of *x*, counted from the first. ArgumentError for one that is not there or is twice."""
     found = [operator.index(axis) for axis in given]
     if any(not -x.ndim <= axis < x.ndim for axis in found):
         raise ArgumentError(f"axes: {found} are out of bounds for {name}, which has {x.ndim} axes")
@@ -252,7 +259,8 @@ def _pairs(ndim: int, axes: Any) -> tuple[list[int], list[int]]:
         if not 0 <= count <= ndim:
             raise ArgumentError(f"axes is {count}; pass 0 to {ndim}, as a has {ndim} axes") from None
         return list(range(ndim - count, ndim)), list(range(count))
-    return (list(each) if np.iterable(each) else [each] for each in (of_a, of_b))  # type: ignore[return-value]
+    first, second = (list(each) if np.iterable(each) else [each] for each in (of_a, of_b))
+    return first, second
 
 
 def _of_vectors(xs: list[Any], words: str, out: Any, conj: tuple[int, ...], keywords: dict[str, Any]) -> Any:
@@ -299,14 +307,16 @@ def _check_out(out: Any, *operands: Any) -> None:
     dtype = common_dtype(operands, [f"operand {i}" for i in range(len(operands))], None, "same_kind")
     if out.dtype != dtype or not out.flags.c_contiguous:
         raise ArgumentError(
-            f"out has dtype {out.dtype}; pass a C-contiguous array of dtype {dtype}, the result's, or use matmul"
+            f"out has dtype {out.dtype}; pass a C-contiguous array of dtype {dtype}, the result's, or use "
+            f"matmul"
         )
 
 
 def _check_aligned(a: Any, b: Any, aligned: bool, name: str = "a") -> None:
     if not aligned:
         raise ShapeError(
-            f"shapes {tuple(a.shape)} and {tuple(b.shape)} not aligned: a shape-mismatch for sum in {name}; pass axes "
+            f"shapes {tuple(a.shape)} and {tuple(b.shape)} not aligned: a shape-mismatch for sum in "
+            f"{name}; pass axes "
             "of equal lengths"
         )
 

@@ -1,9 +1,9 @@
-"""The types of the functions of pyclmm.linalg, for type checkers: NumPy in, NumPy out; Arrays in, Arrays out."""
+"""The types of the functions of pyclmm.linalg: NumPy in, NumPy out; Arrays in, Arrays out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, cast, overload
 
 import pyopencl as cl
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -11,14 +11,13 @@ from pyopencl.array import Array
 
 from ..api import DeviceOut, HostOut
 from ..opencl.devices import DeviceChoice
-from ..problem.words import Casting, Mixed, Precision
+from ..problem.words import Casting, Precision
 from ..selection.select import KernelChoice
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Either = Array | ArrayLike
-FunctionT = TypeVar("FunctionT")
 
 
 class Keywords(TypedDict, total=False):
@@ -50,14 +49,14 @@ class Two(Protocol):
 
     @overload
     def __call__(
-        self, a: ArrayLike, b: ArrayLike, *, mixed: Mixed = ..., **keywords: Unpack[Keywords]
+        self, a: ArrayLike, b: ArrayLike, *, mixed: None = ..., **keywords: Unpack[Keywords]
     ) -> Any: ...
     @overload
-    def __call__(self, a: Array, b: Array, *, mixed: Mixed = ..., **keywords: Unpack[Keywords]) -> Array: ...
+    def __call__(self, a: Array, b: Array, *, mixed: None = ..., **keywords: Unpack[Keywords]) -> Array: ...
     @overload
     def __call__(
         self, a: Either, b: Either, *, mixed: Literal["copy"], **keywords: Unpack[Keywords]
-    ) -> Array: ...
+    ) -> Any: ...
 
 
 class TwoInto(Protocol):
@@ -70,12 +69,12 @@ class TwoInto(Protocol):
         b: ArrayLike,
         out: NDArray[Any] | None = ...,
         *,
-        mixed: Mixed = ...,
+        mixed: None = ...,
         **keywords: Unpack[Keywords],
     ) -> Any: ...
     @overload
     def __call__(
-        self, a: Array, b: Array, out: Array | None = ..., *, mixed: Mixed = ..., **keywords: Unpack[Keywords]
+        self, a: Array, b: Array, out: Array | None = ..., *, mixed: None = ..., **keywords: Unpack[Keywords]
     ) -> Array: ...
     @overload
     def __call__(
@@ -86,7 +85,7 @@ class TwoInto(Protocol):
         *,
         mixed: Literal["copy"],
         **keywords: Unpack[Keywords],
-    ) -> Array: ...
+    ) -> Any: ...
 
 
 class Vectors(Protocol):
@@ -100,7 +99,7 @@ class Vectors(Protocol):
         /,
         out: HostOut = ...,
         *,
-        mixed: Mixed = ...,
+        mixed: None = ...,
         **keywords: Unpack[VectorKeywords],
     ) -> Any: ...
     @overload
@@ -111,7 +110,7 @@ class Vectors(Protocol):
         /,
         out: DeviceOut = ...,
         *,
-        mixed: Mixed = ...,
+        mixed: None = ...,
         **keywords: Unpack[VectorKeywords],
     ) -> Array: ...
     @overload
@@ -124,7 +123,7 @@ class Vectors(Protocol):
         *,
         mixed: Literal["copy"],
         **keywords: Unpack[VectorKeywords],
-    ) -> Array: ...
+    ) -> Any: ...
 
 
 class AxisVectors(Protocol):
@@ -139,7 +138,7 @@ class AxisVectors(Protocol):
         out: HostOut = ...,
         *,
         axis: int = ...,
-        mixed: Mixed = ...,
+        mixed: None = ...,
         **keywords: Unpack[VectorKeywords],
     ) -> Any: ...
     @overload
@@ -151,7 +150,7 @@ class AxisVectors(Protocol):
         out: DeviceOut = ...,
         *,
         axis: int = ...,
-        mixed: Mixed = ...,
+        mixed: None = ...,
         **keywords: Unpack[VectorKeywords],
     ) -> Array: ...
     @overload
@@ -165,7 +164,7 @@ class AxisVectors(Protocol):
         axis: int = ...,
         mixed: Literal["copy"],
         **keywords: Unpack[VectorKeywords],
-    ) -> Array: ...
+    ) -> Any: ...
 
 
 class Tensordot(Protocol):
@@ -173,22 +172,41 @@ class Tensordot(Protocol):
 
     @overload
     def __call__(
-        self, a: ArrayLike, b: ArrayLike, axes: Any = ..., *, mixed: Mixed = ..., **keywords: Unpack[Keywords]
+        self, a: ArrayLike, b: ArrayLike, axes: Any = ..., *, mixed: None = ..., **keywords: Unpack[Keywords]
     ) -> Any: ...
     @overload
     def __call__(
-        self, a: Array, b: Array, axes: Any = ..., *, mixed: Mixed = ..., **keywords: Unpack[Keywords]
+        self, a: Array, b: Array, axes: Any = ..., *, mixed: None = ..., **keywords: Unpack[Keywords]
     ) -> Array: ...
     @overload
     def __call__(
         self, a: Either, b: Either, axes: Any = ..., *, mixed: Literal["copy"], **keywords: Unpack[Keywords]
-    ) -> Array: ...
+    ) -> Any: ...
 
 
-def typed(signature: type[FunctionT]) -> Callable[[Callable[..., Any]], FunctionT]:
-    """A decorator that changes nothing but the type that a type checker sees."""
+# Decorators that change nothing but the type that a type checker sees.
 
-    def same(function: Callable[..., Any]) -> FunctionT:
-        return cast("FunctionT", function)
 
-    return same
+def two(function: Callable[..., Any]) -> Two:
+    """*function*, with the type :class:`Two`."""
+    return cast("Two", function)
+
+
+def two_into(function: Callable[..., Any]) -> TwoInto:
+    """*function*, with the type :class:`TwoInto`."""
+    return cast("TwoInto", function)
+
+
+def vectors(function: Callable[..., Any]) -> Vectors:
+    """*function*, with the type :class:`Vectors`."""
+    return cast("Vectors", function)
+
+
+def axis_vectors(function: Callable[..., Any]) -> AxisVectors:
+    """*function*, with the type :class:`AxisVectors`."""
+    return cast("AxisVectors", function)
+
+
+def axes_of_two(function: Callable[..., Any]) -> Tensordot:
+    """*function*, with the type :class:`Tensordot`."""
+    return cast("Tensordot", function)

@@ -14,7 +14,7 @@ from ..problem.contraction import View
 
 
 def viewed(x: Any, view: View) -> Any:
-    """*x* with another shape and other strides, from the same first element. An Array's view shares its events."""
+    """*x* with another shape and strides, from its first element. A view of an Array shares its events."""
     if isinstance(x, np.ndarray):
         return as_strided(x, view.shape, view.strides)
     # An Array without elements may have no buffer, which PyOpenCL would take for a wish to have one.
@@ -64,7 +64,9 @@ def fetched(x: cla.Array) -> np.ndarray[Any, Any]:
     steps = [(length - 1) * stride for length, stride in zip(x.shape, x.strides, strict=True)]
     low = x.offset + sum(step for step in steps if step < 0)
     high = x.offset + sum(step for step in steps if step > 0) + x.dtype.itemsize
-    bytes_of = cla.Array(x.queue or x.context, (high - low,), np.uint8, data=x.base_data, offset=low, events=x.events)
+    bytes_of = cla.Array(
+        x.queue or x.context, (high - low,), np.uint8, data=x.base_data, offset=low, events=x.events
+    )
     memory = bytes_of.get()
     first = memory[x.offset - low :][: x.dtype.itemsize].view(x.dtype)
     return np.array(as_strided(first, x.shape, x.strides), order="C")

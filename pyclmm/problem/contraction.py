@@ -1,10 +1,11 @@
 """The product of two labelled arrays as one stack of matrix products, by strides alone.
 
-A label stands for an axis. It belongs to the stack if both operands and the result have it, it is summed if only the
-operands have it, and it is a row or a column of the result if one operand and the result have it. Labels whose strides
-follow from one another in every array that has them become one axis. One axis of the rows, one of the columns and one
-of the sums become M, N and K, and the others join the stack, where the operand that lacks them has the stride 0. Only
-sums that do not become one axis need a dense copy of an operand.
+A label stands for an axis. It belongs to the stack if both operands and the result have it, it is summed if
+only the operands have it, and it is a row or a column of the result if one operand and the result have it.
+Labels whose strides follow from one another in every array that has them become one axis. One axis of the
+rows, one of the columns and one of the sums become M, N and K, and the others join the stack, where the
+operand that lacks them has the stride 0. Only sums that do not become one axis need a dense copy of an
+operand.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Dense:
 
 
 def joined(labels: Collection[Label], lengths: Mapping[Label, int], arrays: Sequence[Strides]) -> list[Axis]:
-    """The fewest axes that *labels* become in all *arrays* at once, in the order of the first one's strides."""
+    """The fewest axes that *labels* become in all *arrays* at once, the largest strides first."""
     axes: list[Axis] = []
     for label in sorted(labels, key=lambda x: [-abs(strides[x]) for strides in arrays]):
         if axes and all(x[axes[-1][-1]] == x[label] * lengths[label] for x in arrays):
@@ -60,8 +61,8 @@ def stacked(
 ) -> Stacked | Dense:
     """How a and b make out: as a stack of products, or after a copy.
 
-    *a*, *b* and *out* have a stride for each of their labels. Every label is in at least two of them, and those of
-    *out* are in an operand. *itemsizes* are those of a, b and out in bytes.
+    *a*, *b* and *out* have a stride for each of their labels. Every label is in at least two of them, and
+    those of *out* are in an operand. *itemsizes* are those of a, b and out in bytes.
     """
     if any(lengths[label] == 0 for label in {*a, *b}):
         return _empty(lengths, a, b, out)

@@ -14,7 +14,8 @@ Path = list[tuple[int, ...]]  # in each step, the places of the operands that ar
 def path_of(
     operands: Sequence[tuple[Label, ...]], out: tuple[Label, ...], lengths: dict[Label, int], optimize: Any
 ) -> Path:
-    """The steps by *optimize*: a word of opt_einsum's or numpy.einsum's, True, False (from left to right), or a path.
+    """The steps by *optimize*: a word of opt_einsum's or numpy.einsum's, True, False (from left to right), or
+    a path.
 
     Raises ArgumentError for another word.
     """
@@ -22,7 +23,7 @@ def path_of(
         return _checked([tuple(step) for step in optimize[1:]], len(operands))
     if len(operands) <= 2 or optimize is False:
         return [tuple(range(len(operands)))]
-    import opt_einsum  # takes 30 ms, and most products have two operands
+    import opt_einsum  # noqa: PLC0415 - it takes 30 ms, and most products have two operands
 
     symbol = {label: opt_einsum.get_symbol(i) for i, label in enumerate(lengths)}
     terms = ["".join(symbol[x] for x in labels) for labels in (*operands, out)]
@@ -35,7 +36,8 @@ def path_of(
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError(
-            f"optimize is {optimize!r}: {error}; pass True, False, 'greedy', 'optimal', or a path of numpy.einsum_path"
+            f"optimize is {optimize!r}: {error}; pass True, False, 'greedy', 'optimal', or a path of "
+            f"numpy.einsum_path"
         ) from error
     return [tuple(step) for step in found]
 

@@ -1,11 +1,14 @@
-"""The subscripts of einsum: labels for the axes of each operand and of the result, as numpy.einsum reads them.
+"""The subscripts of einsum: labels for the axes of each operand and of the result, as numpy.einsum reads
+them.
 
-A letter is a label, and so is each axis that an ellipsis stands for: those count from the last axis, so that they
-broadcast. A label is an integer: the letter's code, the number of a sublist, or a negative one for an ellipsis.
+A letter is a label, and so is each axis that an ellipsis stands for: those count from the last axis, so that
+they broadcast. A label is an integer: the letter's code, the number of a sublist, or a negative one for an
+ellipsis.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +33,7 @@ class Labelled:
 
 
 def parsed(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> Labelled:
-    """The labels of operands of these *shapes*. Raises ArgumentError, and ShapeError for lengths that differ."""
+    """The labels of operands of these *shapes*. Raises ArgumentError and ShapeError."""
     terms, arrow, out = subscripts.replace(" ", "").partition("->")
     inputs = [_letters(term) for term in terms.split(",")]
     return _labelled(inputs, _letters(out) if arrow else None, shapes)
@@ -53,20 +56,21 @@ def _numbers(sublist: Any) -> Term:
         raise DTypeError(
             f"a sublist is a {type(sublist).__name__}; pass a list of integers after each operand"
         )
-    term = [_ELLIPSIS if each is Ellipsis else each for each in sublist]
+    term: list[Any] = [_ELLIPSIS if each is Ellipsis else each for each in sublist]
     for each in term:
-        if each != _ELLIPSIS and not (hasattr(each, "__index__") and 0 <= each.__index__() < 52):
+        if each != _ELLIPSIS and not (hasattr(each, "__index__") and 0 <= operator.index(each) < 52):
             raise ArgumentError(f"subscript {each!r} is not valid in a sublist; pass integers from 0 to 51")
     if term.count(_ELLIPSIS) > 1:
         raise ArgumentError("a sublist has more than one ellipsis; pass one")
-    # the order of the implicit form is that of the letters that numbers stand for: A to Z, then a to z
-    return [each if each == _ELLIPSIS else each.__index__() for each in term]
+    # NumPy's letters for the numbers are A to Z, then a to z, so both are in the same order.
+    return [each if each == _ELLIPSIS else operator.index(each) for each in term]
 
 
 def _labelled(inputs: Sequence[Term], out: Term | None, shapes: Sequence[tuple[int, ...]]) -> Labelled:
     if len(inputs) != len(shapes):
         raise ArgumentError(
-            f"the number of operands is {len(shapes)}, but the subscripts have {len(inputs)} terms; pass as many"
+            f"the number of operands is {len(shapes)}, but the subscripts have {len(inputs)} terms; pass "
+            f"as many"
         )
     operands = tuple(
         _placed(i, term, shape) for i, (term, shape) in enumerate(zip(inputs, shapes, strict=True))
@@ -82,7 +86,8 @@ def _placed(number: int, term: Term, shape: tuple[int, ...]) -> tuple[Label, ...
     spare = len(shape) - named
     if spare < 0 or (spare > 0 and _ELLIPSIS not in term):
         raise ShapeError(
-            f"operand {number} has {len(shape)} axes, but its subscripts name {named}; name each, or use an ellipsis"
+            f"operand {number} has {len(shape)} axes, but its subscripts name {named}; name each, or use "
+            f"an ellipsis"
         )
     found: list[Label] = []
     for each in term:
@@ -91,21 +96,23 @@ def _placed(number: int, term: Term, shape: tuple[int, ...]) -> tuple[Label, ...
 
 
 def _lengths(operands: Sequence[tuple[Label, ...]], shapes: Sequence[tuple[int, ...]]) -> dict[Label, int]:
-    """The length of each label. That of an operand may be 1 where that of another is more, as NumPy broadcasts."""
+    """The length of each label. It may be 1 in one operand and more in another, as NumPy broadcasts."""
     lengths: dict[Label, int] = {}
     for number, (labels, shape) in enumerate(zip(operands, shapes, strict=True)):
         own = dict(zip(labels, shape, strict=True))
         for label, length in zip(labels, shape, strict=True):
             if length != own[label]:
                 raise ShapeError(
-                    f"operand {number} of shape {shape}: dimensions for the repeated subscript {_shown(label)} "
+                    f"operand {number} of shape {shape}: dimensions for the repeated subscript "
+                    f"{_shown(label)} "
                     f"do not match, {own[label]} and {length}"
                 )
         for label, length in own.items():
             known = lengths.get(label, 1)
             if 1 not in (known, length) and known != length:
                 raise ShapeError(
-                    f"operands could not be broadcast together: {_shown(label)} has the length {length} in operand "
+                    f"operands could not be broadcast together: {_shown(label)} has the length {length} in "
+                    f"operand "
                     f"{number} of shape {shape}, and {known} before"
                 )
             lengths[label] = length if known == 1 else known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyopencl.array as cla
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyclmm
@@ -19,7 +19,7 @@ LETTERS = "ijkmA"
 
 
 def draw_subscripts(r, operands):
-    """(terms, result or None, shapes): some with an ellipsis, a repeated letter, an axis of 1 that broadcasts."""
+    """(terms, result or None, shapes): with ellipses, repeated letters, axes of 1 that broadcast."""
     lengths = {letter: r.choice((0, 1, 2, 2, 3, 3, 4)) for letter in LETTERS}
     spare = [r.choice((1, 2, 3)) for _ in range(2)]
     terms, shapes = [], []
@@ -56,7 +56,10 @@ def test_any_subscripts(place, queue, r, count):
 
 @pytest.mark.parametrize("place", PLACES)
 @settings(max_examples=40)
-@given(r=randoms, types=st.lists(st.sampled_from(["bool", "int8", "uint16", "f2", "f4", "c8"]), min_size=1, max_size=3))
+@given(
+    r=randoms,
+    types=st.lists(st.sampled_from(["bool", "int8", "uint16", "f2", "f4", "c8"]), min_size=1, max_size=3),
+)
 def test_any_dtypes(place, queue, r, types):
     terms = ["ij", "jk", "ki"][: len(types)]
     xs = [drawn(r, (2, 2), t) for t in types]

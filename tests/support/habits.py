@@ -1,4 +1,4 @@
-"""Operands for functions of NumPy's: of any layout, on the host and on the device; results back on the host."""
+"""Operands for functions of NumPy's: of any layout, on the host and on the device; results on the host."""
 
 from __future__ import annotations
 
