@@ -6,6 +6,7 @@ array-api-tests run on it in `make strangers`. These are the parts that those do
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import numpy as np
 import pyopencl.array as cla
@@ -14,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import array_api as xp
+from pyclmm import array_api
 from tests.support.habits import drawn, fetched
 
+xp: Any = array_api  # most of its functions are made from a list of names, which mypy does not see
 randoms = st.randoms(use_true_random=False)
 pytestmark = pytest.mark.skipif(not hasattr(np, "isdtype"), reason="NumPy 2.0 has the standard's functions")
 
@@ -114,7 +116,7 @@ def test_numpy_arrays_are_refused():
         with pytest.raises(pyclmm.DTypeError, match=r"x2 is a ndarray; .*asarray\(x2\)"):
             function(x, np.ones((1, 1)))
     for pair in ((x, np.ones((1, 1))), (np.ones((1, 1)), x)):
-        with pytest.raises(TypeError, match="unsupported operand"):
+        with pytest.raises(TypeError, match=r"unsupported operand|does not support ufuncs"):
             operator.add(*pair)
     is_same(np.float32(2) * x, [[np.float32(2)]] * np.ones(1))
 

@@ -1,9 +1,8 @@
 """A namespace of the Python array API standard over PyOpenCL's Arrays (docs/array_api.md).
 
-Products (matmul, tensordot, vecdot; in ``linalg`` also outer and matrix_power) are computed on the device,
-and matrix_transpose, permute_dims and slices are views. Every other function is NumPy's: its arrays are
-copied to the host and its result to the device. So the namespace serves code that multiplies much and does
-little else.
+Products (matmul, tensordot, vecdot; in ``linalg`` also matrix_power) are computed on the device, and
+matrix_transpose, permute_dims and slices are views. Every other function is NumPy's: its arrays are copied to
+the host and its result to the device. So the namespace serves code that multiplies much and does little else.
 
 Others import: nothing.
 """
@@ -24,7 +23,8 @@ from ..api import matmul as _matmul
 from ..errors import ArgumentError, DTypeError
 from ..linalg.views import permuted
 from ..opencl.devices import devices
-from .array import Array, new, queue_of, to_host, wrapped
+from .array import Array as Array
+from .array import new, queue_of, to_host, wrapped
 
 VERSIONS = ("2022.12", "2023.12", "2024.12")
 __array_api_version__ = VERSIONS[-1]
@@ -157,11 +157,6 @@ def vecdot(x1: cla.Array, x2: cla.Array, /, *, axis: int = -1) -> Array:
     return _product(_products.vecdot, x1, x2, axis=axis)
 
 
-def _outer(x1: cla.Array, x2: cla.Array, /) -> Array:
-    """:func:`pyclmm.linalg.outer` of two vectors."""
-    return _product(_products.outer, x1, x2)
-
-
 def _matrix_power(x: cla.Array, n: int, /) -> Array:
     """:func:`pyclmm.linalg.matrix_power`; the inverse for a negative n is NumPy's, on the host."""
     if n < 0:
@@ -208,7 +203,7 @@ bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64
 """.split()  # noqa: SIM905 - a list is a word a line
 # Decompositions and norms are NumPy's by way of the host.
 _LINALG_BY_HOST = """
-cholesky cross det diagonal eigh eigvalsh inv matrix_norm matrix_rank pinv qr slogdet solve svd svdvals
+cholesky cross det diagonal eigh eigvalsh inv matrix_norm matrix_rank outer pinv qr slogdet solve svd svdvals
 trace vector_norm
 """.split()  # noqa: SIM905 - a list is a word a line
 
@@ -217,7 +212,6 @@ linalg = SimpleNamespace(
     matmul=matmul,
     matrix_power=_matrix_power,
     matrix_transpose=matrix_transpose,
-    outer=_outer,
     tensordot=tensordot,
     vecdot=vecdot,
 )
