@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from . import linalg
 from .ahead import warm
 from .api import gemm, matmul, release
 from .checks import reference
@@ -34,6 +35,7 @@ from .kernels.config import TileConfig
 from .opencl.devices import DeviceRecord, devices
 from .opencl.queues import default_queue
 from .opencl.workspace import keep_workspace
+from .operators import install, installed, uninstall
 from .plan import Matmul
 from .problem.precision import default_precision
 from .problem.reproducible import reproducible
@@ -71,12 +73,16 @@ __all__ = [
     "default_queue",
     "devices",
     "gemm",
+    "install",
+    "installed",
     "keep_workspace",
+    "linalg",
     "matmul",
     "reference",
     "release",
     "reproducible",
     "tune",
+    "uninstall",
     "warm",
 ]
 

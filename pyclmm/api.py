@@ -7,14 +7,14 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from operator import is_
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
 import pyopencl as cl
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
-from .errors import DeviceLostError
+from .errors import ArgumentError, DeviceLostError
 from .execution.operands import Operands, check_writeable, collect, on_host, queue_of, signature
 from .execution.options import Options, beta_of, plain_numbers
 from .kernels import Program
@@ -25,13 +25,16 @@ from .plan import Matmul
 from .problem.axes import back, core_axes, last
 from .problem.precision import chosen
 from .problem.reproducible import is_reproducible
-from .problem.words import Activation, Casting, Precision, Trans
+from .problem.words import Activation, Casting, Mixed, Precision, Trans
 from .selection.select import KernelChoice
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .execution.keywords import GemmKeywords, MatmulKeywords
+
+HostOut: TypeAlias = NDArray[Any] | tuple[NDArray[Any]] | None
+DeviceOut: TypeAlias = Array | tuple[Array] | None
 
 _PLANS_KEPT = 256
 _PROGRAMS_KEPT = 128  # the most programs that these plans have together
@@ -45,10 +48,28 @@ _NO_CALL: tuple[tuple[Any, ...], Callable[[], Matmul[Any] | None]] = ((), lambda
 
 @overload
 def matmul(
-    a: NDArray[Any], b: NDArray[Any], /, out: NDArray[Any] | None = None, **keywords: Unpack[MatmulKeywords]
+    a: ArrayLike,
+    b: ArrayLike,
+    /,
+    out: HostOut = None,
+    *,
+    mixed: None = None,
+    **keywords: Unpack[MatmulKeywords],
 ) -> NDArray[Any]: ...
 @overload
-def matmul(a: Array, b: Array, /, out: Array | None = None, **keywords: Unpack[MatmulKeywords]) -> Array: ...
+def matmul(
+    a: Array, b: Array, /, out: DeviceOut = None, *, mixed: None = None, **keywords: Unpack[MatmulKeywords]
+) -> Array: ...
+@overload
+def matmul(
+    a: Array | ArrayLike,
+    b: Array | ArrayLike,
+    /,
+    out: DeviceOut = None,
+    *,
+    mixed: Literal["copy"],
+    **keywords: Unpack[MatmulKeywords],
+) -> Any: ...
 
 
 def matmul(
@@ -66,6 +87,7 @@ def matmul(
     casting: Casting = "same_kind",
     axes: list[Any] | None = None,
     axis: Any = None,
+    mixed: Mixed = None,
     wait_for: list[cl.Event] | None = None,
 ) -> Any:
     """The matrix product of two arrays, as :func:`numpy.matmul` defines it.
@@ -73,13 +95,15 @@ def matmul(
     Parameters
     ----------
     a, b
-        Two NumPy arrays, or two pyopencl Arrays in one context. Shapes as for :func:`numpy.matmul`: 1-D
-        operands are promoted, stacks (more than two dimensions) broadcast. Dtypes: bool, integers, float16,
-        bfloat16, float32, float64, complex64, complex128. A subclass of ndarray is read as its plain array,
-        but a masked array, or a subclass with its own arithmetic (physical units), raises DTypeError.
+        Two NumPy arrays, or two pyopencl Arrays in one context. In place of a NumPy array: a list, a number
+        in one, a memoryview, a DataFrame, what has ``__array__``, a tensor in the host's memory (DLPack).
+        Shapes as for :func:`numpy.matmul`: 1-D operands are promoted, stacks (more than two dimensions)
+        broadcast. Dtypes: bool, integers, float16, bfloat16, float32, float64, complex64, complex128. A
+        subclass of ndarray is read as its plain array, but a masked array, or a subclass with its own
+        arithmetic (physical units), raises DTypeError.
     out
-        The array to write. It has the result's shape, and a dtype to which the result casts by *casting*. It
-        may overlap an operand.
+        The array to write, or a tuple of it. It has the result's shape, and a dtype to which the result casts
+        by *casting*. It may overlap an operand.
     queue
         The queue to use. Default for Arrays: their own queue. Default for NumPy arrays: a cached queue on the
         device that ``PYOPENCL_CTX`` names, else on the largest GPU, else on the first device.
@@ -108,6 +132,9 @@ def matmul(
         and written as views, and a new result is a view of a C-contiguous array.
     axis
         Not for a matrix product: any value raises DTypeError, as numpy.matmul raises TypeError. Use *axes*.
+    mixed
+        "copy": NumPy arrays beside Arrays are copied to the Arrays' device, and the result is an Array;
+        *out* must be one. Default: they raise DTypeError.
     wait_for
         Events to wait for before the product begins.
 
@@ -126,11 +153,13 @@ def matmul(
     ways = (chosen(precision), is_reproducible(reproducible), casting, _dtype(dtype))
     requested = ("N", "N", None, kernel, *ways)
     latest = _latest_plan(requested)
+    if isinstance(out, tuple):
+        out = _single(out)
     if latest is not None and device is None and axes is None and axis is None:
         again = _again(latest, (a, b, None, None, out), queue, 1.0, 0.0, wait_for)
         if again is not None:
             return again
-    operands = collect(a, b, out=out)
+    operands = collect(a, b, out=out, mixed=mixed, queue=queue)
     if axes is not None or axis is not None:
         if out is not None and on_host(operands):
             check_writeable(operands["out"])  # the first that NumPy looks at
@@ -144,13 +173,14 @@ def matmul(
 
 @overload
 def gemm(
-    a: NDArray[Any],
-    b: NDArray[Any],
-    c: NDArray[Any] | None = None,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
     /,
     *,
-    bias: NDArray[Any] | None = None,
+    bias: ArrayLike | None = None,
     out: NDArray[Any] | None = None,
+    mixed: None = None,
     **keywords: Unpack[GemmKeywords],
 ) -> NDArray[Any]: ...
 @overload
@@ -162,8 +192,21 @@ def gemm(
     *,
     bias: Array | None = None,
     out: Array | None = None,
+    mixed: None = None,
     **keywords: Unpack[GemmKeywords],
 ) -> Array: ...
+@overload
+def gemm(
+    a: Array | ArrayLike,
+    b: Array | ArrayLike,
+    c: Array | ArrayLike | None = None,
+    /,
+    *,
+    bias: Array | ArrayLike | None = None,
+    out: Array | None = None,
+    mixed: Literal["copy"],
+    **keywords: Unpack[GemmKeywords],
+) -> Any: ...
 
 
 def gemm(
@@ -186,6 +229,7 @@ def gemm(
     reproducible: bool | None = None,
     dtype: DTypeLike | None = None,
     casting: Casting = "same_kind",
+    mixed: Mixed = None,
     wait_for: list[cl.Event] | None = None,
 ) -> Any:
     """BLAS's GEMM with an epilogue: ``act(alpha op(a) op(b) + beta c + bias)``.
@@ -218,7 +262,7 @@ def gemm(
         again = _again(latest, (a, b, c, bias, out), queue, alpha, beta, wait_for)
         if again is not None:
             return again
-    operands = collect(a, b, c, bias, out)
+    operands = collect(a, b, c, bias, out, mixed, queue)
     alpha, beta = plain_numbers(alpha, beta_of(beta, c))
     result = _run(operands, requested, queue_of(operands, queue, device), alpha, beta, wait_for, latest)
     return result if out is None else out
@@ -237,6 +281,16 @@ def release() -> None:
     staging.release()
     ordered.release()
     program.release()
+
+
+def _single(out: tuple[Any, ...]) -> Any:
+    """The array of ``out=(x,)``, as NumPy's ufuncs take it."""
+    if len(out) != 1:
+        raise ArgumentError(
+            f"The 'out' tuple must have exactly one entry per ufunc output: it has {len(out)}; pass (x,), "
+            f"or x"
+        )
+    return out[0]
 
 
 def _dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:

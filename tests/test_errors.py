@@ -66,10 +66,14 @@ BAD_CALLS = {
         errors.DTypeError,
         ["a has dtype [('x'", "float32"],
     ),
-    "list": (lambda: pyclmm.matmul([[1.0]], B), errors.DTypeError, ["a is a list", "np.asarray(a)"]),
+    "ragged": (
+        lambda: pyclmm.matmul([[1.0], []], B),
+        errors.ShapeError,
+        ["a is a list", "rows of one length"],
+    ),
     "None": (lambda: pyclmm.matmul(A, None), errors.DTypeError, ["b is a NoneType", "np.asarray(b)"]),
-    "c is a list": (lambda: pyclmm.gemm(A, B, [[1]]), errors.DTypeError, ["c is a list", "np.asarray(c)"]),
-    "bias is a list": (lambda: pyclmm.gemm(A, B, bias=[1]), errors.DTypeError, ["bias is a list"]),
+    "c is a string": (lambda: pyclmm.gemm(A, B, "c"), errors.DTypeError, ["c is a str", "np.asarray(c)"]),
+    "bias is a set": (lambda: pyclmm.gemm(A, B, bias={1}), errors.DTypeError, ["bias is a set"]),
     "dtype object": (
         lambda: pyclmm.matmul(A, B, dtype=object),
         errors.DTypeError,
@@ -608,6 +612,7 @@ def test_a_result_larger_than_the_device_allows(device_changed, queue):
 def test_workspace_larger_than_the_device_allows(device_changed, queue):
     x = cla.to_device(queue, ones(32, 32))
     spread = cla.Array(queue, (16, 16), np.float32, data=x.base_data, strides=(256, 8))
+    pyclmm.release()  # an earlier test may have left workspace enough
     device_changed(max_mem_alloc_size=300)
     with pytest.raises(errors.DeviceMemoryError, match=r"workspace:copy_a needs a buffer of 1024 bytes"):
         pyclmm.matmul(spread, spread)

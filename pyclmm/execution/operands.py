@@ -8,14 +8,17 @@ from typing import Any, TypeVar
 import numpy as np
 import pyopencl as cl
 from numpy.typing import NDArray
-from pyopencl.array import Array
+from pyopencl.array import Array, to_device
 
 from ..errors import ArgumentError, DTypeError
 from ..opencl import arrays, forks, host_memory
 from ..opencl.devices import DeviceChoice, find_device
 from ..opencl.queues import default_queue, queue_on
 from ..problem.canonical import Epilogue, checked_gemm
+from ..problem.dtypes import type_name
 from ..problem.gemm import Gemm, Layouts, Operand
+from ..problem.words import Mixed
+from .array_likes import array_of
 from .options import Options, shown
 
 ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the type of a plan's operands and of its result
@@ -24,8 +27,20 @@ Operands = Mapping[str, Any]  # by argument name: "a", "b", and those given of "
 Signature = tuple[type, tuple[Layouts, tuple[str, ...]]]
 
 
-def collect(a: Any, b: Any, c: Any = None, bias: Any = None, out: Any = None) -> dict[str, Any]:
-    """The arrays that were given, by name. Raises DTypeError for what is no array, and for mixed kinds."""
+def collect(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    bias: Any = None,
+    out: Any = None,
+    mixed: Mixed = None,
+    queue: cl.CommandQueue | None = None,
+) -> dict[str, Any]:
+    """The arrays that were given, by name. What is like an array becomes one (:func:`array_of`).
+
+    Raises DTypeError for what is no array, and for NumPy arrays beside Arrays unless *mixed* is "copy": then
+    those go to the Arrays' device, by *queue* or that of the Arrays.
+    """
     kind = type(a)
     uniform = type(b) is kind and (kind is Array or kind is np.ndarray)
     found = {"a": a, "b": b}
@@ -38,40 +53,40 @@ def collect(a: Any, b: Any, c: Any = None, bias: Any = None, out: Any = None) ->
     if out is not None:
         found["out"] = out
         uniform = uniform and type(out) is kind
-    return found if uniform else _converted(found)
+    return found if uniform and mixed is None else alike(found, mixed, queue)
 
 
-def _converted(found: dict[str, Any]) -> dict[str, Any]:
-    """:func:`collect` for arguments that are not all of exactly one type."""
-    for name, value in found.items():
-        if isinstance(value, np.ndarray) or (isinstance(value, np.generic) and name != "out"):
-            _check_meaning(name, value)
-            found[name] = np.asarray(value)  # a plain view of a subclass (np.memmap, np.matrix)
-        elif not isinstance(value, Array):
-            raise DTypeError(
-                f"{name} is a {type(value).__name__}; pass a NumPy array (np.asarray({name})) or a "
-                "pyopencl.array.Array"
-            )
-    if len({isinstance(x, np.ndarray) for x in found.values()}) > 1:
-        listed = ", ".join(
-            f"{name} is a {type(x).__module__}.{type(x).__name__}" for name, x in found.items()
+def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> dict[str, Any]:
+    """:func:`collect` for arguments that are not all of exactly one type, by any names."""
+    if mixed not in (None, "copy"):
+        raise ArgumentError(
+            f"mixed is {mixed!r}; pass 'copy' to copy NumPy arrays to the device of the Arrays"
         )
-        raise DTypeError(f"{listed}: pass all NumPy arrays or all pyopencl Arrays")
-    return found
+    found = {name: array_of(name, x) for name, x in given.items()}
+    on_device = {name: x for name, x in found.items() if isinstance(x, Array)}
+    if len(on_device) in (0, len(found)):
+        return found
+    if mixed is None or "out" in found.keys() - on_device.keys():
+        raise DTypeError(_mixture(found))
+    queue = arrays.common_queue(on_device, queue)
+    return {name: on_device[name] if name in on_device else sent(x, name, queue) for name, x in found.items()}
 
 
-def _check_meaning(name: str, x: Any) -> None:
-    """Raise DTypeError for an array with more than its elements: a mask, or a physical unit."""
-    if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError(
-            f"{name} is a masked array, and its mask would be ignored; "
-            f"pass {name}.filled(0), or {name}.data if no element is masked"
-        )
-    if isinstance(x, np.ndarray) and type(x).__array_ufunc__ is not np.ndarray.__array_ufunc__:
-        raise DTypeError(
-            f"{name} is a {type(x).__name__}, a subclass of ndarray with arithmetic of its own, which would "
-            f"be ignored; pass its plain numbers, np.asarray({name})"
-        )
+def _mixture(found: Operands) -> str:
+    listed = ", ".join(f"{name} is a {type(x).__module__}.{type(x).__name__}" for name, x in found.items())
+    return (
+        f"{listed}: pass all NumPy arrays or all pyopencl Arrays; mixed='copy' copies NumPy arrays to the "
+        f"device of "
+        "the Arrays, but for out"
+    )
+
+
+def sent(x: NDArray[Any], name: str, queue: cl.CommandQueue) -> Array:
+    """A copy of *x* on the device of *queue*."""
+    type_name(x.dtype, name)
+    return to_device(
+        queue, np.ascontiguousarray(x.astype(x.dtype.newbyteorder("="), copy=False)).reshape(x.shape)
+    )
 
 
 def check_writeable(out: NDArray[Any]) -> None:

@@ -39,7 +39,8 @@ def common_queue(operands: Operands, queue: cl.CommandQueue | None) -> cl.Comman
     Raises ArgumentError if there is none, or if an Array is in another context.
     """
     if queue is None:
-        queue = operands["a"].queue or _other_queue(operands)
+        first = operands.get("a")
+        queue = (first is not None and first.queue) or _other_queue(operands)
     for name, x in operands.items():
         if x.queue is not queue and x.context != queue.context:  # the same queue needs no look at contexts
             raise ArgumentError(

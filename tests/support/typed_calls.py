@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pyopencl.array import Array
 
 import pyclmm
+from pyclmm import linalg
 
 if TYPE_CHECKING:
     from typing_extensions import assert_type
@@ -37,9 +38,39 @@ def on_arrays(a: Array, b: Array) -> None:
         assert_type(plan.enqueue(a, b, out=a), list[cl.Event])
 
 
+def like_arrays(a: NDArray[np.float32], x: Array) -> None:
+    assert_type(pyclmm.matmul([[1.0]], a), NDArray[Any])
+    assert_type(pyclmm.matmul(a, (1.0, 2.0), out=(a,)), NDArray[Any])
+    assert_type(pyclmm.matmul(x, x, out=(x,)), Array)
+    pyclmm.matmul(a, x, mixed="copy")
+    pyclmm.gemm(a, x, bias=[1.0], mixed="copy")
+
+
+def products(a: NDArray[np.float32], x: Array) -> None:
+    assert_type(linalg.dot(x, x, x), Array)
+    assert_type(linalg.vdot(x, x, precision="high"), Array)
+    assert_type(linalg.outer(x, x, queue=None), Array)
+    assert_type(linalg.vecdot(x, x, axis=0, dtype="f8", out=(x,)), Array)
+    assert_type(linalg.tensordot(x, x, ([0], [1])), Array)
+    assert_type(linalg.einsum("ij,jk->ik", x, x, out=x, optimize=False), Array)
+    linalg.einsum(a, [0, 1], a, [1, 2])
+    linalg.dot(a, [[1.0]], a)
+    linalg.matvec(a, x, mixed="copy")
+    linalg.multi_dot([a, a, a])
+    linalg.matrix_power(x, 3)
+    with pyclmm.installed():
+        pyclmm.uninstall()
+
+
 def wrong(a: NDArray[np.float32], x: Array) -> None:
     pyclmm.matmul(a, x)  # type: ignore[call-overload]
-    pyclmm.matmul(a, [[1.0]])  # type: ignore[call-overload]
+    pyclmm.matmul(a, object())  # type: ignore[call-overload]
+    pyclmm.matmul(a, x, mixed="move")  # type: ignore[call-overload]
+    pyclmm.matmul(x, x, out=a)  # type: ignore[call-overload]
+    linalg.dot(a, x)  # type: ignore[call-overload]
+    linalg.dot(x, x, a)  # type: ignore[call-overload]
+    linalg.inner(a, a, out=a)  # type: ignore[call-overload]
+    linalg.tensordot(a, a, kernel=3)  # type: ignore[call-overload]
     pyclmm.matmul(a, a, precision="hi")  # type: ignore[call-overload]
     pyclmm.matmul(a, a, casting="sane_kind")  # type: ignore[call-overload]
     pyclmm.matmul(a, a, axis=0)  # type: ignore[call-overload]

@@ -1,0 +1,196 @@
+"""The array of the namespace: PyOpenCL's, with the methods of the standard.
+
+PyOpenCL's own operators need operands of one shape and contiguous elements, its comparisons give int8, and
+some slices have a wrong length. The standard asks for more, so operators and indexing by arrays go by way of
+the host.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+from numpy.lib.stride_tricks import as_strided
+
+from ..api import matmul
+from ..errors import ArgumentError, DTypeError
+from ..execution.operands import sent
+from ..linalg.views import fetched, permuted
+from ..opencl.queues import default_queue, queue_on
+
+
+class Array(cla.Array):
+    """An array of ``pyclmm.array_api``; wherever PyOpenCL takes its Array it takes this one."""
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        from .. import array_api  # noqa: PLC0415 - it imports this module
+
+        if api_version not in (None, *array_api.VERSIONS):
+            raise ArgumentError(
+                f"api_version is {api_version!r}; pass one of {', '.join(array_api.VERSIONS)}"
+            )
+        return array_api
+
+    @property
+    def device(self) -> cl.CommandQueue:
+        """The queue on which the array is computed; what ``device=`` of the namespace's functions takes."""
+        return self.queue or default_queue()
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
+        if stream is not None:
+            raise ArgumentError(f"stream is {stream!r}; pass None: queues order themselves by events")
+        queue = queue_of(device)
+        return self if queue is self.device else new(fetched(self), queue)
+
+    @property
+    def mT(self) -> Array:
+        """A view with the last two axes exchanged."""
+        if self.ndim < 2:
+            raise ArgumentError(f"x has {self.ndim} axes; pass a matrix or a stack of them")
+        return wrapped(permuted(self, [*range(self.ndim - 2), self.ndim - 1, self.ndim - 2]))
+
+    def _item(self) -> Any:
+        if self.ndim:
+            raise DTypeError(f"only an array without axes is a number; this one has shape {self.shape}")
+        return fetched(self).item()
+
+    def __bool__(self) -> bool:
+        return bool(self._item())
+
+    def __int__(self) -> int:
+        return int(self._item())
+
+    def __float__(self) -> float:
+        return float(self._item())
+
+    def __complex__(self) -> complex:
+        return complex(self._item())
+
+    def __index__(self) -> int:
+        return operator.index(self._item())
+
+    def __getitem__(self, key: Any) -> Array:
+        """A view where NumPy gives one, else a copy by way of the host."""
+        if _has_arrays(key):
+            return new(fetched(self)[to_host(key)], self.device)
+        size = self.dtype.itemsize
+        model = as_strided(np.empty(1, f"V{size}"), self.shape, self.strides)  # its elements are never read
+        parts = key if isinstance(key, tuple) else (key,)
+        whole = parts if any(part is Ellipsis for part in parts) else (*parts, ...)
+        view = model[whole]  # an array without axes too, not a number
+        shift = view.__array_interface__["data"][0] - model.__array_interface__["data"][0]
+        if not view.size or self.base_data is None:
+            return Array(self.device, view.shape, self.dtype)
+        return Array(
+            self.device,
+            view.shape,
+            self.dtype,
+            data=self.base_data,
+            offset=self.offset + shift,
+            strides=view.strides,
+            events=self.events,
+        )
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not self.flags.c_contiguous:
+            raise ArgumentError(
+                "x has gaps or another order of its elements; assign to a copy, asarray(x, copy=True)"
+            )
+        elements = fetched(self)
+        elements[to_host(key)] = to_host(value)
+        if self.size:
+            self.set(elements, queue=self.device)
+
+    def __matmul__(self, other: Any) -> Any:
+        return wrapped(matmul(self, other)) if isinstance(other, cla.Array) else NotImplemented
+
+    def __imatmul__(self, other: Any) -> Any:
+        return self.__matmul__(other)
+
+    __array_ufunc__ = None  # so that NumPy's arrays and numbers leave operators to this class
+    __hash__ = None  # type: ignore[assignment]
+
+
+def queue_of(device: Any) -> cl.CommandQueue:
+    """The queue of ``device=``: itself, the default one for None, else one on that device."""
+    if isinstance(device, cl.CommandQueue):
+        return device
+    return default_queue() if device is None else queue_on(device)
+
+
+def wrapped(x: cla.Array) -> Array:
+    """*x* as an array of the namespace: the same buffer and events."""
+    if isinstance(x, Array):
+        return x
+    made = Array.__new__(Array)
+    made.__dict__.update(x.__dict__)
+    return made
+
+
+def new(x: Any, queue: cl.CommandQueue) -> Array:
+    """An array with the elements of a NumPy array."""
+    return wrapped(sent(np.asarray(x), "x", queue))
+
+
+def to_host(x: Any) -> Any:
+    """Arrays, and those in lists and tuples, as NumPy arrays."""
+    if isinstance(x, cla.Array):
+        return fetched(x)
+    return type(x)(map(to_host, x)) if type(x) in (list, tuple) else x
+
+
+def _has_arrays(key: Any) -> bool:
+    parts = key if isinstance(key, tuple) else (key,)
+    return any(isinstance(part, cla.Array | np.ndarray | list) for part in parts)
+
+
+def _binary(name: str, of_host: Callable[..., Any], is_reflected: bool) -> Callable[..., Any]:
+    """An operator by way of the host. A Python number takes the array's dtype, as in NumPy."""
+
+    def method(self: Array, other: Any) -> Any:
+        if not isinstance(other, cla.Array | np.generic | bool | int | float | complex):
+            return NotImplemented
+        pair = (fetched(self), to_host(other))
+        with np.errstate(all="ignore"):
+            result = of_host(*(pair[::-1] if is_reflected else pair))
+        return new(result, self.device)
+
+    method.__name__ = name
+    return method
+
+
+def _unary(name: str, of_host: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Array) -> Any:
+        with np.errstate(all="ignore"):
+            return new(of_host(fetched(self)), self.device)
+
+    method.__name__ = name
+    return method
+
+
+for _name in (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+):
+    _plain = _name.rstrip("_")
+    for _prefix, _reflected in (("", False), ("r", True), ("i", False)):  # x += y makes a new array
+        _full = f"__{_prefix}{_plain}__"
+        setattr(Array, _full, _binary(_full, getattr(operator, _name), _reflected))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Array, f"__{_name}__", _binary(f"__{_name}__", getattr(operator, _name), is_reflected=False))
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(Array, f"__{_name}__", _unary(f"__{_name}__", getattr(operator, _name)))

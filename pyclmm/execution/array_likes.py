@@ -1,0 +1,113 @@
+"""What is taken in place of an array: lists, buffers, DataFrames, tensors in the host's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Number
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pyopencl.array import Array
+
+from ..errors import DTypeError, ShapeError
+
+# DLPack's device types whose memory the host reads: CPU, pinned by CUDA, pinned by ROCm, managed by CUDA
+# (dlpack.h).
+_ON_HOST = (1, 3, 11, 13)
+
+
+def array_of(name: str, x: Any) -> Any:
+    """*x* as a plain NumPy array, or as the Array that it is. Raises DTypeError and ShapeError.
+
+    Memory is shared where it can be. A result must be an array: what is written to a copy would be lost.
+    """
+    if isinstance(x, Array):
+        return x
+    if isinstance(x, np.ndarray) or (isinstance(x, np.generic) and name != "out"):
+        _check_meaning(name, x)
+        return np.asarray(x)  # a plain view of a subclass (np.memmap, np.matrix)
+    if hasattr(x, "toarray"):  # SciPy's sparse matrices and arrays
+        raise DTypeError(f"{name} is a sparse {type(x).__name__}; pass it as a dense array, {name}.toarray()")
+    if name == "out" or not _is_array_like(x):
+        raise DTypeError(
+            f"{name} is a {type(x).__name__}; pass a NumPy array (np.asarray({name})) or a "
+            f"pyopencl.array.Array"
+        )
+    if _holds_arrays(x):
+        raise DTypeError(
+            f"{name} is a {type(x).__name__} of pyopencl Arrays; stack them into one, "
+            f"pyopencl.array.stack({name})"
+        )
+    return _shared(name, x) if hasattr(x, "__dlpack_device__") else _converted(name, x)
+
+
+def _check_meaning(name: str, x: Any) -> None:
+    """Raise DTypeError for an array with more than its elements: a mask, or a physical unit."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise DTypeError(
+            f"{name} is a masked array, and its mask would be ignored; "
+            f"pass {name}.filled(0), or {name}.data if no element is masked"
+        )
+    if isinstance(x, np.ndarray) and type(x).__array_ufunc__ is not np.ndarray.__array_ufunc__:
+        raise DTypeError(
+            f"{name} is a {type(x).__name__}, a subclass of ndarray with arithmetic of its own, which would "
+            f"be ignored; pass its plain numbers, np.asarray({name})"
+        )
+
+
+def _is_array_like(x: Any) -> bool:
+    if isinstance(x, Number) or (isinstance(x, Sequence) and not isinstance(x, str)):
+        return True
+    if any(hasattr(x, name) for name in ("__array__", "__array_interface__", "__dlpack_device__")):
+        return True
+    try:
+        memoryview(x)
+    except TypeError:
+        return False
+    return True
+
+
+def _holds_arrays(x: Any) -> bool:
+    """Whether a list has Arrays in it. NumPy would fetch them element by element."""
+    while isinstance(x, list | tuple) and x:
+        if any(isinstance(each, Array) for each in x):
+            return True
+        x = x[0]
+    return False
+
+
+def _shared(name: str, x: Any) -> NDArray[Any]:
+    """The memory of a tensor that has DLPack's methods."""
+    try:
+        kind = int(x.__dlpack_device__()[0])
+        if kind in _ON_HOST:
+            return np.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        if hasattr(x, "__array__"):  # it has types that DLPack or NumPy's DLPack lacks, such as bfloat16
+            return _converted(name, x)
+        raise _unreadable(name, x, error) from error
+    raise DTypeError(
+        f"{name} is a {type(x).__name__} in the memory of another device (DLPack's device type {kind}); "
+        f"bring it "
+        f"to the host first, as {name}.cpu() does in PyTorch and {name}.get() in CuPy"
+    )
+
+
+def _converted(name: str, x: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        if isinstance(x, list | tuple):
+            raise ShapeError(f"{name} is a {type(x).__name__}: {error}; pass rows of one length") from error
+        raise _unreadable(name, x, error) from error
+    except (BufferError, RuntimeError, TypeError) as error:
+        if isinstance(
+            error, NotImplementedError
+        ):  # by an __array__ that says so, as numpy.matmul passes it on
+            raise
+        raise _unreadable(name, x, error) from error
+
+
+def _unreadable(name: str, x: Any, error: Exception) -> DTypeError:
+    return DTypeError(f"{name} is a {type(x).__name__}: {error}; pass a NumPy array of its values")

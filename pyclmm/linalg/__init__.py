@@ -1,0 +1,32 @@
+"""NumPy's functions that multiply, on NumPy arrays and on pyopencl Arrays: each is one product or a few.
+
+Others import: views.
+"""
+
+from .products import (
+    dot,
+    einsum,
+    inner,
+    matrix_power,
+    matvec,
+    multi_dot,
+    outer,
+    tensordot,
+    vdot,
+    vecdot,
+    vecmat,
+)
+
+__all__ = [
+    "dot",
+    "einsum",
+    "inner",
+    "matrix_power",
+    "matvec",
+    "multi_dot",
+    "outer",
+    "tensordot",
+    "vdot",
+    "vecdot",
+    "vecmat",
+]

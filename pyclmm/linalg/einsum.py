@@ -1,0 +1,127 @@
+"""einsum: its arguments, and its contraction pair by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from ..errors import ArgumentError, ShapeError
+from ..execution.operands import alike, queue_of
+from ..opencl.devices import DeviceChoice
+from ..problem import subscripts
+from ..problem.contraction import Label
+from ..problem.dtypes import check_cast, result_dtype
+from ..problem.order import Path, path_of
+from ..problem.words import Casting, Mixed, Precision
+from ..selection.select import KernelChoice
+from .pairs import Tensor, Ways, contracted, diagonal, total
+from .views import permuted, plain
+
+
+def split(arguments: Sequence[Any]) -> tuple[list[Any], Any]:
+    """einsum's positional arguments as (operands, the subscripts: a string, or sublists and the result's)."""
+    if len(arguments) < 2:
+        raise ArgumentError('einsum got no operands; pass subscripts and operands, einsum("ij,jk->ik", a, b)')
+    if isinstance(arguments[0], str):
+        return list(arguments[1:]), arguments[0]
+    operands = list(arguments[: len(arguments) // 2 * 2 : 2])
+    out = arguments[-1] if len(arguments) % 2 else None
+    return operands, (list(arguments[1 : 2 * len(operands) : 2]), out)
+
+
+def labelled(given: Any, arrays: Sequence[Any]) -> subscripts.Labelled:
+    """The labels of *arrays* by the subscripts of :func:`split`."""
+    shapes = [tuple(x.shape) for x in arrays]
+    if isinstance(given, str):
+        return subscripts.parsed(given, shapes)
+    lists, out = given
+    return subscripts.of_sublists(lists, out, shapes)
+
+
+def contract(
+    operands: Sequence[Any],
+    labels_of: Callable[[Sequence[Any]], subscripts.Labelled],
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    casting: Casting = "same_kind",
+    optimize: Any = True,
+    conj: Sequence[int] = (),
+    queue: cl.CommandQueue | None = None,
+    device: DeviceChoice | None = None,
+    mixed: Mixed = None,
+    kernel: KernelChoice = "auto",
+    precision: Precision | None = None,
+    reproducible: bool | None = None,
+    wait_for: list[cl.Event] | None = None,
+) -> Any:
+    """The contraction of *operands*. *labels_of* gives their labels once they are arrays.
+
+    *conj* has the numbers of the operands that are conjugated.
+    """
+    names = ["a", "b"] if len(operands) == 2 else [f"operand {i}" for i in range(len(operands))]
+    found = alike(
+        dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out}), mixed, queue
+    )
+    arrays, target = [found[name] for name in names], found.get("out")
+    computed = common_dtype(arrays, names, dtype, casting)
+    which = labels_of(arrays)
+    queue = queue_of({**found, "a": arrays[0]}, queue, device)
+    products = {"kernel": kernel, "precision": precision, "reproducible": reproducible, "wait_for": wait_for}
+    ways = Ways(which.lengths, computed, queue, casting, products)
+    if target is not None and tuple(target.shape) != ways.shape(which.out):
+        raise ShapeError(
+            f"out has shape {tuple(target.shape)}, but the result has shape {ways.shape(which.out)}; pass "
+            f"an out of it"
+        )
+    tensors = [
+        Tensor(x, labels, i in conj) for i, (x, labels) in enumerate(zip(arrays, which.operands, strict=True))
+    ]
+    view = _view(tensors[0], which.out, ways) if len(tensors) == 1 and target is None else None
+    if view is not None:
+        return plain(view)
+    result = _along(
+        tensors, path_of(which.operands, which.out, which.lengths, optimize), which.out, ways, target
+    )
+    return plain(result) if out is None else out
+
+
+def common_dtype(arrays: Sequence[Any], names: Sequence[str], dtype: Any, casting: Casting) -> np.dtype[Any]:
+    """The dtype of a product of all arrays. Raises DTypeError if *casting* does not allow one to be cast."""
+    types = [x.dtype for x in arrays]
+    first = types[0]
+    common = reduce(
+        lambda x, y: result_dtype(x, y, None, None), types[1:], result_dtype(first, first, None, None)
+    )
+    computed = common if dtype is None else np.dtype(dtype)
+    for name, own in zip(names, types, strict=True):
+        check_cast(own, computed, name, casting)
+    return computed
+
+
+def _view(x: Tensor, out: tuple[Label, ...], ways: Ways) -> Any:
+    """The view of one operand that is its result, if nothing is summed or converted."""
+    if x.array.dtype != ways.dtype or set(x.labels) != set(out):
+        return None
+    x = diagonal(x, ways)
+    return permuted(x.array, [x.labels.index(label) for label in out])
+
+
+def _along(tensors: list[Tensor], path: Path, out: tuple[Label, ...], ways: Ways, target: Any) -> Any:
+    """The contraction of *tensors* in the steps of *path*; those of a step go from left to right."""
+    for step in path:
+        taken = [tensors[place] for place in step]
+        tensors = [x for place, x in enumerate(tensors) if place not in step]
+        while len(taken) > 1:
+            a, b, *taken = taken
+            if not (taken or tensors):
+                return contracted(a, b, out, ways, target)
+            needed = {*out, *(label for x in (*taken, *tensors) for label in x.labels)}
+            labels = tuple(label for label in dict.fromkeys((*a.labels, *b.labels)) if label in needed)
+            taken.insert(0, Tensor(contracted(a, b, labels, ways), labels))
+        tensors += taken
+    return total(tensors[0], out, ways, target)

@@ -1,0 +1,162 @@
+"""One pair of labelled arrays, contracted as one stacked gemm; sums over axes of one array; copies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from ..api import gemm
+from ..problem.contraction import Dense, Label, View, joined, stacked
+from ..problem.words import Casting
+from .views import new, one, permuted, viewed
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An array with a label for each axis; ``conj``: its conjugate is meant."""
+
+    array: Any
+    labels: tuple[Label, ...]
+    conj: bool = False
+
+    def strides(self, lengths: Mapping[Label, int]) -> dict[Label, int]:
+        """The stride of each label: the diagonal's for a repeated one, 0 for an axis that is broadcast."""
+        found: dict[Label, int] = {}
+        for label, length, stride in zip(self.labels, self.array.shape, self.array.strides, strict=True):
+            found[label] = found.get(label, 0) + (stride if length == lengths[label] else 0)
+        return found
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How products are computed: the lengths of the labels, the dtype, the rule for casts, the queue.
+
+    *keywords* are gemm's besides: kernel, precision, reproducible, wait_for.
+    """
+
+    lengths: Mapping[Label, int]
+    dtype: np.dtype[Any]
+    queue: cl.CommandQueue
+    casting: Casting = "same_kind"
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+
+    def shape(self, labels: Sequence[Label]) -> tuple[int, ...]:
+        return tuple(self.lengths[x] for x in labels)
+
+
+def contracted(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> Any:
+    """The sum over all labels but *labels* of a times b, in *out* or a new C-contiguous array."""
+    a = summed(a, {*b.labels, *labels}, ways)
+    b = summed(b, {*a.labels, *labels}, ways)
+    if out is None:
+        out = new(ways.shape(labels), ways.dtype, a.array, ways.queue)
+    shared = set(a.labels) & set(b.labels)
+    if shared and shared <= set(labels) and isinstance(out, np.ndarray):
+        return _multiplied(a, b, labels, ways, out)
+    return _product(a, b, labels, ways, out)
+
+
+def diagonal(x: Tensor, ways: Ways) -> Tensor:
+    """*x* with each label once: a view."""
+    strides = x.strides(ways.lengths)
+    shape = dict(zip(x.labels, x.array.shape, strict=True))
+    labels = tuple(strides)
+    view = View(tuple(shape[label] for label in labels), tuple(strides.values()))
+    return replace(x, array=viewed(x.array, view), labels=labels)
+
+
+def summed(x: Tensor, kept: Collection[Label], ways: Ways) -> Tensor:
+    """*x* summed over the labels that are not *kept*."""
+    x = diagonal(x, ways)
+    left = tuple(label for label in x.labels if label in kept)
+    if left == x.labels:
+        return x
+    return replace(x, array=total(replace(x, conj=False), left, ways), labels=left)
+
+
+def total(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> Any:
+    """The sum of *x* over all labels but *labels*, in *out* or a new C-contiguous array.
+
+    It is a product with ones, which are one number with strides of 0. Labels whose strides do not follow from
+    one another take a product each. Without a label to sum over it is a copy.
+    """
+    x = diagonal(x, ways)
+    gone = [label for label in x.labels if label not in labels]
+    axes = joined(gone, ways.lengths, (x.strides(ways.lengths),)) or [()]
+    axes.sort(key=lambda axis: -math.prod(ways.shape(axis)))
+    for axis in axes[:-1]:  # the longest first, so that little is left for the others
+        left = tuple(label for label in x.labels if label not in axis)
+        x = replace(x, array=total(x, left, ways), labels=left)
+    number = one(ways.dtype, x.array, ways.queue)
+    ones = Tensor(viewed(number, View(ways.shape(axes[-1]), (0,) * len(axes[-1]))), axes[-1])
+    if out is None:
+        out = new(ways.shape(labels), ways.dtype, x.array, ways.queue)
+    return _product(x, ones, labels, ways, out)
+
+
+def _dense(x: Tensor, labels: tuple[Label, ...], ways: Ways) -> Tensor:
+    """A C-contiguous copy of *x* with its labels in another order, made where *x* lies."""
+    if isinstance(x.array, np.ndarray):
+        strides = x.strides(ways.lengths)
+        view = View(ways.shape(labels), tuple(strides[label] for label in labels))
+        return replace(x, array=np.ascontiguousarray(viewed(x.array, view)), labels=labels)
+    return replace(x, array=total(replace(x, conj=False), labels, ways), labels=labels)
+
+
+def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any) -> Any:
+    """a times b by one stacked gemm, after copies where strides do not say it."""
+    target = Tensor(out, labels).strides(ways.lengths)
+    mine, other = a.strides(ways.lengths), b.strides(ways.lengths)
+    for label in (
+        mine.keys() & other.keys() & target.keys()
+    ):  # an axis that one operand broadcasts is the other's
+        if mine[label] == 0:
+            del mine[label]
+        elif other[label] == 0:
+            del other[label]
+    itemsizes = (a.array.dtype.itemsize, b.array.dtype.itemsize, out.dtype.itemsize)
+    found = stacked(ways.lengths, mine, other, target, itemsizes)
+    if isinstance(found, Dense):
+        copy = {
+            name: _dense(x, found.labels, ways) if found.name == name else x
+            for name, x in (("a", a), ("b", b))
+        }
+        return _product(copy["a"], copy["b"], labels, ways, out)
+    x, trans_a = _conjugated(viewed(a.array, found.a), a.conj)
+    y, trans_b = _conjugated(viewed(b.array, found.b), b.conj)
+    gemm(
+        x,
+        y,
+        out=viewed(out, found.out),
+        trans_a=trans_a,
+        trans_b=trans_b,
+        dtype=ways.dtype,
+        casting=ways.casting,
+        queue=ways.queue,
+        **ways.keywords,
+    )
+    return out
+
+
+def _conjugated(x: Any, conj: bool) -> tuple[Any, Any]:
+    """A stack of matrices and the word with which gemm reads it as it is, or conjugated."""
+    return (permuted(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]), "C") if conj else (x, "N")
+
+
+def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any) -> Any:
+    """a times b where nothing is summed and an axis is common: element by element, by NumPy.
+
+    Of Arrays this is a stack of products of 1 x 1 or of a column with a row.
+    """
+    factors = []
+    for x in (a, b):
+        strides = x.strides(ways.lengths)
+        view = View(ways.shape(labels), tuple(strides.get(label, 0) for label in labels))
+        factors.append(np.conj(viewed(x.array, view)) if x.conj else viewed(x.array, view))
+    with np.errstate(all="ignore"):
+        return np.multiply(factors[0], factors[1], out=out, dtype=ways.dtype, casting=ways.casting)

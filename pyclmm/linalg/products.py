@@ -1,0 +1,366 @@
+"""The functions of pyclmm.linalg, each by one contraction."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pyopencl.array import Array
+
+from ..api import matmul
+from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from ..execution.operands import alike
+from ..problem.contraction import Label, View
+from ..problem.subscripts import Labelled, parsed
+from .einsum import common_dtype, contract, labelled, split
+from .signatures import EinsumKeywords, Either, axes_of_two, axis_vectors, two, two_into, vectors
+from .views import permuted, viewed
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+@two_into
+def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
+    """The sum over the last axis of a and the last but one, or only, axis of b, as :func:`numpy.dot`.
+
+    *out* must have the very shape and dtype of the result and be C-contiguous, as in NumPy.
+    """
+    a, b, out = _arrays(a, b, out, keywords)
+    _check_out(out, a, b)
+    return contract((a, b), lambda xs: _of_dot(*xs), out=out, **keywords)
+
+
+@two
+def vdot(a: Any, b: Any, **keywords: Any) -> Any:
+    """The sum of the products of all elements, those of a conjugated, as :func:`numpy.vdot`.
+
+    Operands of one shape are read where they are; of different shapes both are made flat.
+    """
+    a, b, _ = _arrays(a, b, None, keywords)
+    if a.shape != b.shape:
+        a, b = _flat(a), _flat(b)
+        _check_aligned(a, b, a.shape == b.shape)
+    labels = tuple(range(a.ndim))
+    return contract((a, b), lambda xs: _labels(xs, (labels, labels), ()), conj=(0,), **keywords)
+
+
+@two
+def inner(a: Any, b: Any, **keywords: Any) -> Any:
+    """The sum over the last axes of a and b, as :func:`numpy.inner`."""
+    return contract(
+        (a, b),
+        lambda xs: _of_inner(xs[0], xs[1]),
+        **keywords,
+    )
+
+
+@two_into
+def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
+    """The product of each element of a with each of b, as :func:`numpy.outer`: both are read as if flat."""
+    a, b, target = _arrays(a, b, out, keywords)
+    shape = (a.size, b.size)
+    if target is not None:
+        if target.shape != shape:
+            raise ShapeError(f"out has shape {target.shape}, but the outer product has shape {shape}")
+        strides = [_split(x.shape, step) for x, step in zip((a, b), target.strides, strict=True)]
+        target = viewed(target, View((*a.shape, *b.shape), (*strides[0], *strides[1])))
+    result = contract((a, b), lambda xs: _of_axes(*xs), out=target, **keywords)
+    return (
+        np.reshape(result, shape)
+        if isinstance(a, np.ndarray) and out is None
+        else out
+        if out is not None
+        else result.reshape(shape)
+    )
+
+
+@axis_vectors
+def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **keywords: Any) -> Any:
+    """The sum over *axis* of x1, conjugated, times x2; the other axes broadcast, as :func:`numpy.vecdot`."""
+    x1, x2, out = _arrays(x1, x2, out, keywords)
+    moved = [_last(name, x, axis) for name, x in (("x1", x1), ("x2", x2))]
+    return _of_vectors(moved, "...i,...i->...", out, (0,), keywords)
+
+
+@vectors
+def matvec(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
+    """The matrices x1 times the vectors x2; stacks broadcast, as :func:`numpy.matvec`."""
+    x1, x2, out = _arrays(x1, x2, out, keywords)
+    return _of_vectors([x1, x2], "...ij,...j->...i", out, (), keywords)
+
+
+@vectors
+def vecmat(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
+    """The vectors x1, conjugated, times the matrices x2; stacks broadcast, as :func:`numpy.vecmat`."""
+    x1, x2, out = _arrays(x1, x2, out, keywords)
+    return _of_vectors([x1, x2], "...i,...ij->...j", out, (0,), keywords)
+
+
+@axes_of_two
+def tensordot(a: Any, b: Any, axes: Any = 2, **keywords: Any) -> Any:
+    """The sum over *axes* of a and b, as :func:`numpy.tensordot`: the last and first N, or two lists."""
+    result = contract((a, b), lambda xs: _of_axes(xs[0], xs[1], *_pairs(xs[0].ndim, axes)), **keywords)
+    return result if isinstance(result, Array) else np.asarray(result)  # without axes too, as NumPy's
+
+
+@overload
+def einsum(
+    subscripts: str,
+    /,
+    *operands: ArrayLike,
+    out: NDArray[Any] | None = None,
+    **keywords: Unpack[EinsumKeywords],
+) -> Any: ...
+@overload
+def einsum(
+    subscripts: str, /, *operands: Array, out: Array | None = None, **keywords: Unpack[EinsumKeywords]
+) -> Array: ...
+@overload
+def einsum(*operands: Any, out: Any = None, mixed: Any = None, **keywords: Unpack[EinsumKeywords]) -> Any: ...
+
+
+def einsum(
+    *operands: Any, out: Any = None, optimize: Any = True, casting: Any = "safe", **keywords: Any
+) -> Any:
+    """Einstein's sum over the subscripts that the result lacks, as :func:`numpy.einsum`.
+
+    Two forms: ``einsum("ij,jk->ik", a, b)`` and ``einsum(a, [0, 1], b, [1, 2], [0, 2])``. An ellipsis stands
+    for axes that broadcast, a letter that an operand repeats for its diagonal. Each step takes two operands
+    and is one stacked gemm. With three or more, *optimize* says in which order: True (opt_einsum's "auto"),
+    False (from left to right), a word of opt_einsum's, or what :func:`numpy.einsum_path` returned.
+
+    Where nothing is summed and no axis is new, the result of one operand is a view of it, writeable if that
+    is. NumPy arrays that only share axes ("ij,ij->ij") are multiplied by NumPy, Arrays by a stack of 1 x 1
+    products.
+    """
+    given, which = split(operands)
+    return contract(
+        given, lambda xs: labelled(which, xs), out=out, optimize=optimize, casting=casting, **keywords
+    )
+
+
+def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
+    """Square matrices, or stacks of them, to the power n by squaring, as :func:`numpy.linalg.matrix_power`.
+
+    For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be a NumPy
+    array then.
+    """
+    queue = keywords.get("queue")
+    (x,) = alike({"a": a}, None, queue).values()
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
+    try:
+        power = operator.index(n)
+    except TypeError as error:
+        raise DTypeError(f"n is {n!r}; the exponent must be an integer") from error
+    if power < 0:
+        x, power = _inverse(x), -power
+    if power == 0:
+        return _identity(x)
+    result = None
+    while power:
+        if power & 1:
+            result = x if result is None else matmul(result, x, **keywords)
+        power >>= 1
+        x = matmul(x, x, **keywords) if power else x
+    return result
+
+
+def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, **keywords: Any) -> Any:
+    """The product of two or more matrices in the order with the fewest operations, as
+    :func:`numpy.linalg.multi_dot`.
+
+    The first and the last may be vectors. *out* must have the very shape and dtype of the result.
+    """
+    if len(arrays) < 2:
+        raise ArgumentError(f"arrays has {len(arrays)} of them; pass two or more")
+    if len(arrays) == 2:
+        of_two: Any = dot
+        return of_two(*arrays, out=out, mixed=mixed, **keywords)
+    names = [f"arrays[{i}]" for i in range(len(arrays))]
+    found = alike(
+        dict(zip(names, arrays, strict=True)) | ({} if out is None else {"out": out}),
+        mixed,
+        keywords.get("queue"),
+    )
+    chain = [found[name] for name in names]
+    for name, x in zip(names, chain, strict=True):
+        if x.ndim != 2 and not (x.ndim == 1 and name in (names[0], names[-1])):
+            raise ShapeError(
+                f"{name} has {x.ndim} axes; pass matrices, of which the first and the last may be vectors"
+            )
+    for name, x, y in zip(names, chain, chain[1:], strict=False):
+        _check_aligned(x, y, x.shape[-1] == y.shape[0], name)
+    _check_out(found.get("out"), *chain)
+    labels = [(i, i + 1)[-x.ndim :] if i == 0 else (i, i + 1)[: x.ndim] for i, x in enumerate(chain)]
+    free = ((0,) if chain[0].ndim == 2 else ()) + ((len(chain),) if chain[-1].ndim == 2 else ())
+    return contract(
+        chain, lambda xs: _labels(xs, labels, free), out=found.get("out"), optimize="dp", **keywords
+    )
+
+
+# ---- labels -----------------------------------------------------------------------------------
+
+
+def _labels(arrays: Sequence[Any], operands: Sequence[tuple[Label, ...]], out: tuple[Label, ...]) -> Labelled:
+    lengths = {
+        label: length
+        for labels, x in zip(operands, arrays, strict=True)
+        for label, length in zip(labels, x.shape, strict=True)
+    }
+    return Labelled(tuple(operands), out, lengths)
+
+
+def _of_axes(a: Any, b: Any, of_a: Sequence[int] = (), of_b: Sequence[int] = ()) -> Labelled:
+    """The labels of a sum over axes *of_a* and *of_b*, pair by pair; none is the outer product."""
+    ends_a, ends_b = (_axes(name, x, given) for name, x, given in (("a", a, of_a), ("b", b, of_b)))
+    if len(ends_a) != len(ends_b):
+        raise ShapeError(
+            f"axes: {len(ends_a)} of a and {len(ends_b)} of b: a shape-mismatch for sum; pass as many of each"
+        )
+    aligned = all(a.shape[i] == b.shape[j] for i, j in zip(ends_a, ends_b, strict=True))
+    _check_aligned(a, b, aligned)
+    first = tuple(range(a.ndim))
+    second = tuple(ends_a[ends_b.index(axis)] if axis in ends_b else a.ndim + axis for axis in range(b.ndim))
+    free = (*(x for x in first if x not in ends_a), *(x for x in second if x >= a.ndim))
+    return _labels((a, b), (first, second), free)
+
+
+def _of_inner(a: Any, b: Any) -> Labelled:
+    return _of_axes(a, b, [-1], [-1]) if a.ndim and b.ndim else _of_axes(a, b)
+
+
+def _of_dot(a: Any, b: Any) -> Labelled:
+    return _of_axes(a, b, [-1], [max(-2, -b.ndim)]) if a.ndim and b.ndim else _of_axes(a, b)
+
+
+def _axes(name: str, x: Any, given: Sequence[int]) -> list[int]:
+    """*given* axes of *x*, counted from the first. ArgumentError for one that is not there or is twice."""
+    found = [operator.index(axis) for axis in given]
+    if any(not -x.ndim <= axis < x.ndim for axis in found):
+        raise ArgumentError(f"axes: {found} are out of bounds for {name}, which has {x.ndim} axes")
+    found = [axis % x.ndim for axis in found]
+    if len(set(found)) != len(found):
+        raise ArgumentError(f"axes: {found} of {name} has an axis twice; pass each once")
+    return found
+
+
+def _pairs(ndim: int, axes: Any) -> tuple[list[int], list[int]]:
+    """The axes of a and of b that tensordot sums over."""
+    try:
+        of_a, of_b = axes
+    except TypeError:
+        count = operator.index(axes)
+        if not 0 <= count <= ndim:
+            raise ArgumentError(f"axes is {count}; pass 0 to {ndim}, as a has {ndim} axes") from None
+        return list(range(ndim - count, ndim)), list(range(count))
+    first, second = (list(each) if np.iterable(each) else [each] for each in (of_a, of_b))
+    return first, second
+
+
+def _of_vectors(xs: list[Any], words: str, out: Any, conj: tuple[int, ...], keywords: dict[str, Any]) -> Any:
+    """A product of stacks with vectors, by the subscripts *words*, whose core axes do not broadcast."""
+    cores = [term.removeprefix("...") for term in words.partition("->")[0].split(",")]
+    lengths: dict[str, int] = {}
+    for name, x, core in zip(("x1", "x2"), xs, cores, strict=True):
+        if x.ndim < len(core):
+            raise ShapeError(
+                f"{name} has shape {x.shape} and does not have enough dimensions; pass {len(core)} or more"
+            )
+        for letter, length in zip(core, x.shape[x.ndim - len(core) :], strict=True):
+            if lengths.setdefault(letter, length) != length:
+                raise ShapeError(
+                    f"{name} of shape {x.shape} has a mismatch in its core dimension: {length}, and "
+                    f"{lengths[letter]} in x1 of shape {xs[0].shape}"
+                )
+    return contract(
+        xs, lambda arrays: parsed(words, [x.shape for x in arrays]), out=out, conj=conj, **keywords
+    )
+
+
+# ---- arrays -----------------------------------------------------------------------------------
+
+
+def _arrays(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """The operands and *out* (which may be in a tuple of one) as arrays of one kind. Takes ``mixed`` out."""
+    if isinstance(out, tuple):
+        if len(out) != 1:
+            raise ArgumentError(
+                f"The 'out' tuple must have exactly one entry per ufunc output: it has {len(out)}"
+            )
+        out = out[0]
+    given = {"a": a, "b": b} | ({} if out is None else {"out": out})
+    found = alike(given, keywords.pop("mixed", None), keywords.get("queue"))
+    # the caller's own object is written and returned
+    return found["a"], found["b"], found.get("out")
+
+
+def _check_out(out: Any, *operands: Any) -> None:
+    """Raise ArgumentError unless *out* is what numpy.dot would return."""
+    if out is None:
+        return
+    dtype = common_dtype(operands, [f"operand {i}" for i in range(len(operands))], None, "same_kind")
+    if out.dtype != dtype or not out.flags.c_contiguous:
+        raise ArgumentError(
+            f"out has dtype {out.dtype}; pass a C-contiguous array of dtype {dtype}, the result's, or use "
+            f"matmul"
+        )
+
+
+def _check_aligned(a: Any, b: Any, aligned: bool, name: str = "a") -> None:
+    if not aligned:
+        raise ShapeError(
+            f"shapes {tuple(a.shape)} and {tuple(b.shape)} not aligned: a shape-mismatch for sum in "
+            f"{name}; pass axes "
+            "of equal lengths"
+        )
+
+
+def _flat(x: Any) -> Any:
+    """*x* with one axis: a view if it is C-contiguous, else a copy."""
+    if isinstance(x, np.ndarray):
+        return x.reshape(-1)
+    return (x if x.flags.c_contiguous else einsum("...->...", x, out=_like(x))).reshape(-1)
+
+
+def _like(x: Array) -> Array:
+    return Array(x.queue or x.context, x.shape, x.dtype, allocator=x.allocator)
+
+
+def _split(shape: tuple[int, ...], step: int) -> list[int]:
+    """The strides of the axes that one axis of stride *step* becomes."""
+    return [step * math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _last(name: str, x: Any, axis: int) -> Any:
+    """*x* with *axis* as its last."""
+    if not x.ndim:
+        raise ShapeError(f"{name} is 0-dimensional and does not have enough dimensions; pass 1 or more")
+    if not -x.ndim <= axis < x.ndim:
+        raise ArgumentError(f"axis {axis} is out of bounds for {name}, which has {x.ndim} axes")
+    place = axis % x.ndim
+    return permuted(x, [i for i in range(x.ndim) if i != place] + [place])
+
+
+def _inverse(x: Any) -> Any:
+    if not isinstance(x, np.ndarray):
+        raise UnsupportedError(
+            "n is negative, and pyclmm inverts no matrix on a device; pass numpy.linalg.inv of it"
+        )
+    return np.linalg.inv(x)
+
+
+def _identity(x: Any) -> Any:
+    """Identity matrices of the shape, dtype and kind of *x*."""
+    eye = np.array(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape), order="C")
+    if isinstance(x, np.ndarray):
+        return eye
+    made = _like(x)
+    if x.size:
+        made.set(eye, queue=x.queue)
+    return made

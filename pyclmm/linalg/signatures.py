@@ -1,0 +1,212 @@
+"""The types of the functions of pyclmm.linalg: NumPy in, NumPy out; Arrays in, Arrays out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, cast, overload
+
+import pyopencl as cl
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from pyopencl.array import Array
+
+from ..api import DeviceOut, HostOut
+from ..opencl.devices import DeviceChoice
+from ..problem.words import Casting, Precision
+from ..selection.select import KernelChoice
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Either = Array | ArrayLike
+
+
+class Keywords(TypedDict, total=False):
+    """Keywords of every function."""
+
+    queue: cl.CommandQueue | None
+    device: DeviceChoice | None
+    kernel: KernelChoice
+    precision: Precision | None
+    reproducible: bool | None
+    wait_for: list[cl.Event] | None
+
+
+class VectorKeywords(Keywords, total=False):
+    """Keywords of vecdot, matvec and vecmat."""
+
+    dtype: DTypeLike | None
+    casting: Casting
+
+
+class EinsumKeywords(VectorKeywords, total=False):
+    """Keywords of einsum."""
+
+    optimize: Any
+
+
+class Two(Protocol):
+    """A function of two operands."""
+
+    @overload
+    def __call__(
+        self, a: ArrayLike, b: ArrayLike, *, mixed: None = ..., **keywords: Unpack[Keywords]
+    ) -> Any: ...
+    @overload
+    def __call__(self, a: Array, b: Array, *, mixed: None = ..., **keywords: Unpack[Keywords]) -> Array: ...
+    @overload
+    def __call__(
+        self, a: Either, b: Either, *, mixed: Literal["copy"], **keywords: Unpack[Keywords]
+    ) -> Any: ...
+
+
+class TwoInto(Protocol):
+    """A function of two operands and perhaps a result."""
+
+    @overload
+    def __call__(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        out: NDArray[Any] | None = ...,
+        *,
+        mixed: None = ...,
+        **keywords: Unpack[Keywords],
+    ) -> Any: ...
+    @overload
+    def __call__(
+        self, a: Array, b: Array, out: Array | None = ..., *, mixed: None = ..., **keywords: Unpack[Keywords]
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self,
+        a: Either,
+        b: Either,
+        out: Array | None = ...,
+        *,
+        mixed: Literal["copy"],
+        **keywords: Unpack[Keywords],
+    ) -> Any: ...
+
+
+class Vectors(Protocol):
+    """A product of stacks with vectors, like NumPy's ufunc."""
+
+    @overload
+    def __call__(
+        self,
+        x1: ArrayLike,
+        x2: ArrayLike,
+        /,
+        out: HostOut = ...,
+        *,
+        mixed: None = ...,
+        **keywords: Unpack[VectorKeywords],
+    ) -> Any: ...
+    @overload
+    def __call__(
+        self,
+        x1: Array,
+        x2: Array,
+        /,
+        out: DeviceOut = ...,
+        *,
+        mixed: None = ...,
+        **keywords: Unpack[VectorKeywords],
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self,
+        x1: Either,
+        x2: Either,
+        /,
+        out: DeviceOut = ...,
+        *,
+        mixed: Literal["copy"],
+        **keywords: Unpack[VectorKeywords],
+    ) -> Any: ...
+
+
+class AxisVectors(Protocol):
+    """vecdot: as :class:`Vectors`, with an axis."""
+
+    @overload
+    def __call__(
+        self,
+        x1: ArrayLike,
+        x2: ArrayLike,
+        /,
+        out: HostOut = ...,
+        *,
+        axis: int = ...,
+        mixed: None = ...,
+        **keywords: Unpack[VectorKeywords],
+    ) -> Any: ...
+    @overload
+    def __call__(
+        self,
+        x1: Array,
+        x2: Array,
+        /,
+        out: DeviceOut = ...,
+        *,
+        axis: int = ...,
+        mixed: None = ...,
+        **keywords: Unpack[VectorKeywords],
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self,
+        x1: Either,
+        x2: Either,
+        /,
+        out: DeviceOut = ...,
+        *,
+        axis: int = ...,
+        mixed: Literal["copy"],
+        **keywords: Unpack[VectorKeywords],
+    ) -> Any: ...
+
+
+class Tensordot(Protocol):
+    """tensordot."""
+
+    @overload
+    def __call__(
+        self, a: ArrayLike, b: ArrayLike, axes: Any = ..., *, mixed: None = ..., **keywords: Unpack[Keywords]
+    ) -> Any: ...
+    @overload
+    def __call__(
+        self, a: Array, b: Array, axes: Any = ..., *, mixed: None = ..., **keywords: Unpack[Keywords]
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self, a: Either, b: Either, axes: Any = ..., *, mixed: Literal["copy"], **keywords: Unpack[Keywords]
+    ) -> Any: ...
+
+
+# Decorators that change nothing but the type that a type checker sees.
+
+
+def two(function: Callable[..., Any]) -> Two:
+    """*function*, with the type :class:`Two`."""
+    return cast("Two", function)
+
+
+def two_into(function: Callable[..., Any]) -> TwoInto:
+    """*function*, with the type :class:`TwoInto`."""
+    return cast("TwoInto", function)
+
+
+def vectors(function: Callable[..., Any]) -> Vectors:
+    """*function*, with the type :class:`Vectors`."""
+    return cast("Vectors", function)
+
+
+def axis_vectors(function: Callable[..., Any]) -> AxisVectors:
+    """*function*, with the type :class:`AxisVectors`."""
+    return cast("AxisVectors", function)
+
+
+def axes_of_two(function: Callable[..., Any]) -> Tensordot:
+    """*function*, with the type :class:`Tensordot`."""
+    return cast("Tensordot", function)

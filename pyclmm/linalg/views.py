@@ -1,0 +1,72 @@
+"""NumPy arrays and Arrays alike: views by strides, new results, and arrays of ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+from numpy.lib.stride_tricks import as_strided
+
+from ..problem.contraction import View
+
+
+def viewed(x: Any, view: View) -> Any:
+    """*x* with another shape and strides, from its first element. A view of an Array shares its events."""
+    if isinstance(x, np.ndarray):
+        return as_strided(x, view.shape, view.strides)
+    # An Array without elements may have no buffer, which PyOpenCL would take for a wish to have one.
+    if x.base_data is None:
+        return cla.Array(x.queue or x.context, view.shape, x.dtype, allocator=x.allocator)
+    return cla.Array(
+        x.queue or x.context,
+        view.shape,
+        x.dtype,
+        allocator=x.allocator,
+        data=x.base_data,
+        offset=x.offset,
+        strides=view.strides,
+        events=x.events,
+    )
+
+
+def permuted(x: Any, axes: Sequence[int]) -> Any:
+    """*x* with its axes in another order."""
+    return viewed(x, View(tuple(x.shape[i] for i in axes), tuple(x.strides[i] for i in axes)))
+
+
+def new(shape: tuple[int, ...], dtype: np.dtype[Any], like: Any, queue: cl.CommandQueue) -> Any:
+    """A new C-contiguous array of the kind of *like*."""
+    if isinstance(like, np.ndarray):
+        return np.empty(shape, dtype)
+    return cla.Array(queue, shape, dtype, allocator=like.allocator)
+
+
+def one(dtype: np.dtype[Any], like: Any, queue: cl.CommandQueue) -> Any:
+    """The number 1 without an axis, of the kind of *like*."""
+    number = np.ones((), dtype)
+    return number if isinstance(like, np.ndarray) else cla.to_device(queue, number)
+
+
+def plain(x: Any) -> Any:
+    """*x*, or the scalar that NumPy's functions return for a result without axes."""
+    return x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x
+
+
+def fetched(x: cla.Array) -> np.ndarray[Any, Any]:
+    """The elements of an Array of any strides as a new NumPy array."""
+    if x.size == 0:
+        return np.empty(x.shape, x.dtype)
+    if x.flags.forc:
+        return np.asarray(x.get())
+    steps = [(length - 1) * stride for length, stride in zip(x.shape, x.strides, strict=True)]
+    low = x.offset + sum(step for step in steps if step < 0)
+    high = x.offset + sum(step for step in steps if step > 0) + x.dtype.itemsize
+    bytes_of = cla.Array(
+        x.queue or x.context, (high - low,), np.uint8, data=x.base_data, offset=low, events=x.events
+    )
+    memory = bytes_of.get()
+    first = memory[x.offset - low :][: x.dtype.itemsize].view(x.dtype)
+    return np.array(as_strided(first, x.shape, x.strides), order="C")

@@ -1,0 +1,234 @@
+"""What is taken in place of a NumPy array, what shares its memory, and what is refused with the cure."""
+
+from __future__ import annotations
+
+import array
+
+import numpy as np
+import pyopencl.array as cla
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ml_dtypes import bfloat16
+
+import pyclmm
+from pyclmm import linalg
+from pyclmm.execution.array_likes import array_of
+from tests.support.habits import same
+
+numbers = st.one_of(
+    st.booleans(), st.integers(-5, 5), st.floats(-4, 4, width=16), st.complex_numbers(max_magnitude=4)
+)
+
+
+class Tensor:
+    """A tensor of another library in the host's memory, or, by its own word, on another device."""
+
+    def __init__(self, x, kind=1):
+        self.x, self.kind = x, kind
+
+    def __dlpack__(self, **keywords):
+        return self.x.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.kind, 0
+
+
+class Likeness:
+    """What has __array__ only."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __array__(self, dtype=None, copy=None):
+        if isinstance(self.x, Exception):
+            raise self.x
+        return self.x
+
+
+class Typed(Likeness, Tensor):
+    """A tensor of a dtype that DLPack does not have, such as JAX's of bfloat16."""
+
+    __init__ = Tensor.__init__
+
+
+@settings(max_examples=80)
+@given(st.data(), st.integers(0, 3), st.integers(1, 3), st.integers(0, 3))
+def test_lists_of_any_numbers(data, m, k, n):
+    """Numbers of Python and of NumPy, mixed: the dtype is the one that NumPy finds."""
+    kinds = st.sampled_from([lambda x: x, np.asarray, lambda x: np.asarray(x)[()]])
+    a = [[data.draw(kinds)(data.draw(numbers)) for _ in range(k)] for _ in range(m)]
+    b = tuple(tuple(data.draw(numbers) for _ in range(n)) for _ in range(k))
+    try:
+        want = np.matmul(a, b)
+    except ValueError:  # no rows: a has one axis of length 0
+        with pytest.raises(pyclmm.ShapeError):
+            pyclmm.matmul(a, b, kernel="naive")
+        return
+    got = pyclmm.matmul(a, b, kernel="naive")
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    assert np.allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+Y = np.arange(6, dtype=np.float32).reshape(2, 3)
+LIKES = {
+    "list": (Y.tolist(), "f8"),
+    "range": (range(3), "i8"),
+    "memoryview": (memoryview(Y), "f4"),
+    "bytearray": (bytearray(3), "u1"),
+    "array.array": (array.array("d", [1, 2, 3]), "f8"),
+    "__array__": (Likeness(Y), "f4"),
+    "DLPack": (Tensor(Y), "f4"),
+    "DLPack, transposed": (Tensor(Y.T[:, ::-1].T), "f4"),
+    "a tensor of bfloat16": (Typed(Y.astype(bfloat16)), bfloat16),
+    "a number of NumPy in a list": ([np.float32(1), np.int8(2), 3], "f8"),
+}
+
+
+@pytest.mark.parametrize("like", LIKES.values(), ids=LIKES)
+def test_what_is_like_an_array(like):
+    x, dtype = like
+    y = array_of("a", x)
+    assert y.dtype == dtype
+    plain = np.asarray(x.x if isinstance(x, Tensor) else x)
+    assert np.array_equal(y, plain)
+    same(pyclmm.matmul(x, y.T), pyclmm.matmul(plain, plain.T))
+    same(pyclmm.gemm(x, y.T), pyclmm.gemm(plain, plain.T))
+    same(linalg.inner(x, x), linalg.inner(plain, plain))
+
+
+@pytest.mark.parametrize("name", ["memoryview", "__array__", "DLPack", "DLPack, transposed"])
+def test_memory_is_shared(name):
+    """A change of the owner's elements is seen in the next product, and in the array itself."""
+    x, _ = LIKES[name]
+    y = array_of("a", x)
+    assert np.shares_memory(y, Y)
+    before = Y[0, 0]
+    try:
+        Y[0, 0] = 77
+        assert 77 in pyclmm.matmul(x, np.eye(3, dtype="f4"))
+    finally:
+        Y[0, 0] = before
+
+
+def test_dataframes_are_their_values():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}, index=[5, 9])
+    same(pyclmm.matmul(frame, frame), frame.to_numpy() @ frame.to_numpy())
+    same(pyclmm.matmul(frame["x"], frame), frame["x"].to_numpy() @ frame.to_numpy())
+    with pytest.raises(pyclmm.DTypeError, match="a has dtype object"):
+        pyclmm.matmul(pandas.DataFrame({"x": [1], "y": ["two"]}), [[1.0], [2.0]])
+
+
+REFUSED = {
+    "sparse matrix": (scipy.sparse.csr_matrix(Y), "a is a sparse csr_matrix", r"a\.toarray\(\)"),
+    "sparse array": (scipy.sparse.coo_array(Y), "a is a sparse coo_array", r"a\.toarray\(\)"),
+    "another device": (Tensor(Y, 2), "memory of another device", r"a\.cpu\(\)"),
+    "a string": ("abc", "a is a str", "NumPy array"),
+    "bytes": ([b"ab", b"c", b"d"], "a has dtype", "convert it to one of"),
+    "strings": ([["a", "b", "c"]], "a has dtype <U1", "convert it to one of"),
+    "nothing": (None, "a is a NoneType", "NumPy array"),
+    "an object": (object(), "a is a object", "NumPy array"),
+    "a set": ({1, 2}, "a is a set", "NumPy array"),
+    "a generator": ((x for x in "ab"), "a is a generator", "NumPy array"),
+    "an __array__ that fails": (Likeness(TypeError("no dtype")), "a is a Likeness: no dtype", "NumPy array"),
+    "one that needs gradients": (Likeness(RuntimeError("use detach()")), r"use detach\(\)", "NumPy array"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(case):
+    x, *words = case
+    for function in (pyclmm.matmul, pyclmm.gemm, linalg.dot, linalg.inner):
+        with pytest.raises(pyclmm.DTypeError) as raised:
+            function(x, Y.T)
+        for each in words:
+            assert raised.match(each)
+
+
+def test_rows_of_different_lengths():
+    with pytest.raises(pyclmm.ShapeError, match=r"b is a list: .*pass rows of one length"):
+        pyclmm.matmul(Y, [[1.0], [2.0, 3.0]])
+
+
+def test_an_array_that_refuses_says_so_itself():
+    with pytest.raises(NotImplementedError, match="not here"):
+        pyclmm.matmul(Likeness(NotImplementedError("not here")), Y)
+
+
+def test_numbers_have_no_axes():
+    for x in (3, 2.5, 1j, True, np.float32(2)):
+        with pytest.raises(pyclmm.ShapeError, match="0-dimensional"):
+            pyclmm.matmul(x, Y)
+
+
+@pytest.mark.parametrize(
+    "out", [[[0.0] * 2] * 2, Likeness(np.zeros((2, 2), "f4")), Tensor(np.zeros((2, 2), "f4"))]
+)
+def test_out_is_an_array(out):
+    """What is written to a copy would be lost."""
+    with pytest.raises(pyclmm.DTypeError, match="out is a"):
+        pyclmm.matmul(Y, Y.T, out=out)
+
+
+# ---- NumPy arrays beside Arrays ------------------------------------------------------------------
+
+
+def test_a_mixture_is_refused_with_the_hint(queue):
+    x = cla.to_device(queue, Y)
+    for pair in ((x, Y.T), (Y, x.T), (x, Y.T.tolist()), (Tensor(Y), x.T)):
+        with pytest.raises(pyclmm.DTypeError, match="mixed='copy'"):
+            pyclmm.matmul(*pair)
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(["C", "F", ">f4", "list", "0 rows"]), st.booleans())
+def test_a_mixture_is_copied_where_that_is_asked_for(queue, layout, first):
+    y = {"C": Y, "F": np.asfortranarray(Y), ">f4": Y.astype(">f4"), "list": Y.tolist(), "0 rows": Y[:0]}[
+        layout
+    ]
+    x = cla.to_device(queue, Y.T.copy())
+    host = np.asarray(y, "f8" if layout == "list" else "f4")
+    first = first or layout == "0 rows"
+    got = pyclmm.matmul(y, x, mixed="copy") if first else pyclmm.matmul(x, y, mixed="copy")
+    same(got, host @ Y.T if first else Y.T @ host)
+
+
+def test_a_mixture_in_gemm_and_into_an_out(queue):
+    x = cla.to_device(queue, Y)
+    out = cla.to_device(queue, np.zeros((2, 2), "f4"))
+    bias = np.ones(2, np.float32)
+    assert pyclmm.gemm(x, Y.T, bias=bias, out=out, mixed="copy") is out
+    assert np.array_equal(out.get(), Y @ Y.T + 1)
+    with pytest.raises(pyclmm.DTypeError, match=r"out is a numpy\.ndarray.*but for out"):
+        pyclmm.matmul(x, Y.T, out=np.zeros((2, 2), "f4"), mixed="copy")
+    with pytest.raises(pyclmm.ArgumentError, match="pass 'copy'"):
+        pyclmm.matmul(Y, Y.T, mixed="move")
+    same(pyclmm.matmul(Y, Y.T, mixed="copy"), Y @ Y.T)  # nothing is mixed
+
+
+def test_a_list_of_arrays_is_refused_before_it_is_fetched(queue, monkeypatch):
+    x = cla.to_device(queue, Y)
+    monkeypatch.setattr(cla.Array, "get", lambda *_: pytest.fail("fetched"))
+    for each in ([x, x], ([x],)):
+        with pytest.raises(pyclmm.DTypeError, match=r"of pyopencl Arrays; stack them"):
+            pyclmm.matmul(each, Y.T)
+
+
+# ---- out=(x,) ----------------------------------------------------------------------------------
+
+
+def test_out_in_a_tuple(queue):
+    out = np.zeros((2, 2), np.float32)
+    assert pyclmm.matmul(Y, Y.T, out=(out,)) is out
+    assert np.array_equal(out, Y @ Y.T)
+    x, z = cla.to_device(queue, Y), cla.to_device(queue, out)
+    for _ in range(3):  # the last call is remembered
+        assert pyclmm.matmul(x, x.T, out=(z,)) is z
+    same(pyclmm.matmul(Y, Y.T, out=(None,)), Y @ Y.T)
+    for wrong in ((), (out, out)):
+        for function in (np.matmul, pyclmm.matmul):
+            with pytest.raises(ValueError, match="exactly one entry"):
+                function(Y, Y.T, out=wrong)

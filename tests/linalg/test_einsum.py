@@ -1,0 +1,186 @@
+"""einsum against numpy.einsum: any subscripts, layouts and dtypes, on the host and on the device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyopencl.array as cla
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pyclmm
+from pyclmm import linalg
+from pyclmm.problem.order import path_of
+from tests.support.habits import drawn, fetched, placed, same
+
+randoms = st.randoms(use_true_random=False)
+PLACES = ("host", "device")
+LETTERS = "ijkmA"
+
+
+def draw_subscripts(r, operands):
+    """(terms, result or None, shapes): with ellipses, repeated letters, axes of 1 that broadcast."""
+    lengths = {letter: r.choice((0, 1, 2, 2, 3, 3, 4)) for letter in LETTERS}
+    spare = [r.choice((1, 2, 3)) for _ in range(2)]
+    terms, shapes = [], []
+    for _ in range(operands):
+        letters = [r.choice(LETTERS) for _ in range(r.randint(0, 3))]
+        shape = [1 if r.random() < 0.1 else lengths[x] for x in letters]
+        shape = [shape[letters.index(x)] for x in letters]  # a repeated letter has one length
+        if r.random() < 0.25:
+            more = [1 if r.random() < 0.3 else n for n in spare[2 - r.randint(0, 2) :]]
+            at = r.randint(0, len(letters))
+            letters, shape = [*letters[:at], "...", *letters[at:]], [*shape[:at], *more, *shape[at:]]
+        terms.append("".join(letters))
+        shapes.append(shape)
+    known = sorted(set("".join(terms)) - {"."})
+    out = "".join(r.sample(known, r.randint(0, len(known))))
+    if any("..." in term for term in terms):
+        at = r.randint(0, len(out))
+        out = out[:at] + "..." + out[at:]
+    return terms, out if r.random() < 0.8 else None, shapes
+
+
+@pytest.mark.parametrize("place", PLACES)
+@settings(max_examples=200)
+@given(r=randoms, count=st.integers(1, 4))
+def test_any_subscripts(place, queue, r, count):
+    terms, out, shapes = draw_subscripts(r, count)
+    subscripts = ",".join(terms) + ("" if out is None else f"->{out}")
+    xs = [drawn(r, shape) for shape in shapes]
+    want = np.einsum(subscripts, *xs)
+    optimize = r.choice((True, False, "greedy", "optimal"))
+    got = linalg.einsum(subscripts, *(placed(x, place, queue) for x in xs), optimize=optimize, kernel="naive")
+    same(got, want)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@settings(max_examples=40)
+@given(
+    r=randoms,
+    types=st.lists(st.sampled_from(["bool", "int8", "uint16", "f2", "f4", "c8"]), min_size=1, max_size=3),
+)
+def test_any_dtypes(place, queue, r, types):
+    terms = ["ij", "jk", "ki"][: len(types)]
+    xs = [drawn(r, (2, 2), t) for t in types]
+    subscripts = ",".join(terms) + "->" + r.choice(["i", "ij", "ji", ""])
+    want = np.einsum(subscripts, *xs)
+    same(linalg.einsum(subscripts, *(placed(x, place, queue) for x in xs), kernel="naive"), want)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@settings(max_examples=60)
+@given(r=randoms)
+def test_out(place, queue, r):
+    terms, out, shapes = draw_subscripts(r, r.randint(1, 3))
+    xs = [drawn(r, shape) for shape in shapes]
+    subscripts = ",".join(terms) + ("" if out is None else f"->{out}")
+    shape = np.shape(np.einsum(subscripts, *xs))
+    target = drawn(r, shape, "f8", r.choice(("C", "F", "sliced", "reversed", "permuted")))
+    want = target.copy()
+    np.einsum(subscripts, *xs, out=want)
+    array = placed(target, place, queue)
+    got = linalg.einsum(subscripts, *(placed(x, place, queue) for x in xs), out=array, kernel="naive")
+    assert got is array
+    assert np.array_equal(fetched(got), want)
+
+
+@settings(max_examples=60)
+@given(r=randoms)
+def test_sublists(r):
+    terms, out, shapes = draw_subscripts(r, r.randint(1, 3))
+    number = {letter: 26 * letter.islower() + ord(letter.upper()) - 65 for letter in LETTERS}
+
+    def sublist(term):
+        before, dots, after = term.partition("...")
+        return [*(number[x] for x in before), *([...] if dots else []), *(number[x] for x in after)]
+
+    arguments = [each for term, s in zip(terms, shapes, strict=True) for each in (drawn(r, s), sublist(term))]
+    arguments += [] if out is None else [sublist(out)]
+    same(linalg.einsum(*arguments, kernel="naive"), np.einsum(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "shapes"),
+    [
+        ("ij,jk->ii", ((2, 3), (3, 2))),
+        ("ij,jk->x", ((2, 3), (3, 2))),
+        ("ij,jk", ((2, 3), (2, 2))),
+        ("ij,jk", ((2, 3),)),
+        ("ij", ((2, 3), (2, 3))),
+        ("i", ((2, 3),)),
+        ("ijk", ((2, 3),)),
+        ("ii", ((2, 3),)),
+        ("i..j", ((2, 3),)),
+        ("i$", ((2, 3),)),
+        ("...i->i", ((2, 3),)),
+        ("......", ((2, 3),)),
+        ("ij->->", ((2, 3),)),
+        ("i,i", ()),
+        ("ij->...i...", ((2, 3),)),
+    ],
+)
+def test_what_numpy_refuses_is_refused(subscripts, shapes):
+    xs = [np.ones(shape, np.float32) for shape in shapes]
+    with pytest.raises(ValueError):  # noqa: PT011 - NumPy's messages differ between its versions
+        np.einsum(subscripts, *xs)
+    with pytest.raises(pyclmm.ArgumentError):
+        linalg.einsum(subscripts, *xs)
+
+
+def test_an_out_of_another_shape_and_a_narrower_dtype_are_refused():
+    a = np.ones((2, 3), np.float32)
+    with pytest.raises(pyclmm.ShapeError, match=r"out has shape \(3, 2\)"):
+        linalg.einsum("ij->ij", a, out=np.empty((3, 2), np.float32))
+    with pytest.raises(pyclmm.DTypeError, match="safe"):
+        linalg.einsum("ij,kj->ik", a, a, out=np.empty((2, 2), np.float16))
+    with pytest.raises(pyclmm.DTypeError, match="safe"):
+        linalg.einsum("ij,kj->ik", a, a, dtype="f2")
+    assert linalg.einsum("ij,kj->ik", a, a, dtype="f2", casting="same_kind").dtype == np.float16
+    assert linalg.einsum("ij,kj->ik", a, a, dtype="f8").dtype == np.float64
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_one_operand_gives_a_view(place, queue):
+    a = np.arange(9, dtype=np.float32).reshape(3, 3)
+    x = placed(a, place, queue)
+    same(linalg.einsum("ii->i", x), np.array([0, 4, 8], "f4"))
+    turned = linalg.einsum("ij->ji", x)
+    same(turned, a.T)
+    if place == "host":
+        linalg.einsum("ii->i", a)[...] = 7
+        assert a.trace() == 21
+    else:
+        assert turned.base_data is x.base_data
+
+
+def test_the_order_is_that_with_the_fewest_operations(monkeypatch):
+    """(1000 x 2) (2 x 1000) (1000 x 1) from the right; from the left it would make a 1000 x 1000 matrix."""
+    lengths = {0: 1000, 1: 2, 2: 1000, 3: 1}
+    operands, out = [(0, 1), (1, 2), (2, 3)], (0, 3)
+    assert path_of(operands, out, lengths, True)[0] == (1, 2)
+    assert path_of(operands, out, lengths, False) == [(0, 1, 2)]
+    given = ["einsum_path", (0, 1), (0, 1)]
+    assert path_of(operands, out, lengths, given) == [(0, 1), (0, 1)]
+    for wrong in ("nosuch", ["einsum_path", (0, 3), (0, 1)], ["einsum_path", (0, 1)], 3.5):
+        with pytest.raises(pyclmm.ArgumentError, match="optimize"):
+            path_of(operands, out, lengths, wrong)
+
+
+def test_a_path_of_numpys_is_taken(rng):
+    xs = [np.asarray(rng.integers(-3, 4, s), "f4") for s in ((2, 3), (3, 4), (4, 5))]
+    path, _ = np.einsum_path("ab,bc,cd->da", *xs)
+    same(linalg.einsum("ab,bc,cd->da", *xs, optimize=path), np.einsum("ab,bc,cd->da", *xs))
+
+
+def test_elementwise_arrays_of_the_host_warn_as_einsum_does(recwarn):
+    x = np.full(3, 3e38, np.float32)
+    assert np.isinf(linalg.einsum("i,i->i", x, x)).all()
+    assert not recwarn.list
+
+
+def test_the_events_of_an_out_are_those_of_the_product(queue):
+    x = cla.to_device(queue, np.ones((4, 4), np.float32))
+    out = cla.empty_like(x)
+    linalg.einsum("ij,jk->ki", x, x, out=out)
+    assert len(out.events) == 1

@@ -1,0 +1,303 @@
+"""The functions of pyclmm.linalg against NumPy's: values, dtypes, kinds of results, and what raises."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyopencl.array as cla
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pyclmm
+from pyclmm import api, linalg
+from pyclmm.linalg import pairs
+from tests.support.habits import drawn, fetched, placed, same
+
+randoms = st.randoms(use_true_random=False)
+PLACES = pytest.mark.parametrize("place", ["host", "device"])
+NAIVE = {"kernel": "naive"}  # one kernel, so that few programs are compiled
+SIZES = (0, 1, 2, 3, 4)
+HAS_VECTOR_UFUNCS = hasattr(np, "matvec")  # NumPy 2.2
+
+
+def shape_of(r, least=0, most=3):
+    return [r.choice(SIZES) for _ in range(r.randint(least, most))]
+
+
+def judge(mine, numpys, place, queue, *xs, **keywords):
+    """Compare a call: the result, or the kind of exception."""
+    try:
+        want = numpys(*xs, **keywords)
+    except (ValueError, TypeError, IndexError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        with pytest.raises(kind) as raised:
+            mine(*(placed(x, place, queue) for x in xs), **keywords, **NAIVE)
+        assert isinstance(raised.value, pyclmm.PyclmmError)
+        return
+    same(mine(*(placed(x, place, queue) for x in xs), **keywords, **NAIVE), want)
+
+
+@PLACES
+@pytest.mark.parametrize("name", ["dot", "inner", "outer", "vdot"])
+@settings(max_examples=60)
+@given(r=randoms)
+def test_two_operands_of_any_shape(name, place, queue, r):
+    a = shape_of(r)
+    b = shape_of(r)
+    if name == "vdot" and r.random() < 0.8:
+        b = r.choice([a, a[::-1]])
+    elif a and b and r.random() < 0.8:
+        b[max(-2, -len(b)) if name == "dot" else -1] = a[-1]
+    types = r.choice([("f4", "f4"), ("c8", "c8"), ("f4", "c8")])
+    judge(
+        getattr(linalg, name),
+        getattr(np, name),
+        place,
+        queue,
+        *(drawn(r, s, t) for s, t in zip((a, b), types, strict=True)),
+    )
+
+
+@PLACES
+@settings(max_examples=60)
+@given(r=randoms)
+def test_out_of_dot_and_outer(place, queue, r):
+    name = r.choice(["dot", "outer"])
+    a, b = drawn(r, [2, r.choice(SIZES)]), drawn(r, shape_of(r, 1, 3))
+    if name == "dot" and b.ndim > 1:
+        b = drawn(r, [*b.shape[:-2], a.shape[-1], b.shape[-1]])
+    elif name == "dot":
+        b = drawn(r, [a.shape[-1]])
+    want = getattr(np, name)(a, b)
+    target = drawn(r, want.shape, "f4", "C" if name == "dot" else None)
+    if not target.flags.writeable:
+        target = target.copy()
+    out = placed(target, place, queue)
+    assert getattr(linalg, name)(*(placed(x, place, queue) for x in (a, b)), out=out, **NAIVE) is out
+    assert np.array_equal(fetched(out), want)
+
+
+@pytest.mark.parametrize("out", [np.empty((2, 2), "f8"), np.empty((2, 2), "f4", "F"), np.empty((2, 3), "f4")])
+def test_out_of_dot_must_be_what_it_returns(out):
+    a = np.ones((2, 2), "f4")
+    for function in (np.dot, linalg.dot):
+        with pytest.raises(ValueError):  # noqa: PT011 - NumPy's message says little
+            function(a, a, out)
+    with pytest.raises(pyclmm.ArgumentError, match="out has"):
+        linalg.multi_dot([a, a, a], out=out)
+
+
+@PLACES
+@settings(max_examples=80)
+@given(r=randoms)
+def test_tensordot(place, queue, r):
+    a, b = shape_of(r), shape_of(r)
+    count = r.randint(0, min(len(a), len(b)))
+    if r.random() < 0.5:
+        axes = count
+        b[:count] = a[len(a) - count :]
+    else:
+        axes = [r.sample(range(len(x)), count) for x in (a, b)]
+        for i, j in zip(*axes, strict=True):
+            b[j] = a[i]
+        axes = [
+            [i - len(x) if r.random() < 0.3 else i for i in each]
+            for x, each in zip((a, b), axes, strict=True)
+        ]
+        if count == 1 and r.random() < 0.5:
+            axes = [axes[0][0], axes[1][0]]
+    if r.random() < 0.1:
+        axes = r.choice([7, [[0], [0, 1]], [[0, 0], [0, 0]], [[9], [0]]])
+        if axes == [[0, 0], [0, 0]]:
+            a = b = [2, 2]
+    judge(linalg.tensordot, np.tensordot, place, queue, drawn(r, a), drawn(r, b), axes=axes)
+
+
+@pytest.mark.skipif(not HAS_VECTOR_UFUNCS, reason="NumPy 2.2 brought matvec and vecmat")
+@PLACES
+@pytest.mark.parametrize("name", ["vecdot", "matvec", "vecmat"])
+@settings(max_examples=60)
+@given(r=randoms)
+def test_products_of_vectors(name, place, queue, r):
+    stack = shape_of(r, 0, 2)
+    m, n = r.choice(SIZES), r.choice(SIZES)
+    cores = {"vecdot": ([n], [n]), "matvec": ([m, n], [n]), "vecmat": ([n], [n, m])}[name]
+    shapes = [
+        [*(1 if r.random() < 0.2 else s for s in stack[r.randint(0, len(stack)) :]), *core] for core in cores
+    ]
+    if r.random() < 0.1:
+        shapes[r.randrange(2)] = shape_of(r)
+    keywords: dict = {"dtype": "c16"} if r.random() < 0.1 else {}
+    xs = [drawn(r, shape, r.choice(["f4", "c8"])) for shape in shapes]
+    if name == "vecdot" and r.random() < 0.3:
+        keywords["axis"] = r.choice([0, -1, 1])
+        xs = [np.moveaxis(x, -1, 0) if keywords["axis"] == 0 and x.ndim else x for x in xs]
+    judge(getattr(linalg, name), getattr(np, name), place, queue, *xs, **keywords)
+
+
+@PLACES
+def test_out_of_vecdot_is_cast_and_may_be_a_tuple(place, queue):
+    x = placed(np.full((2, 3), 2, np.float32), place, queue)
+    for dtype in ("f2", "f8"):
+        out = placed(np.zeros(2, dtype), place, queue)
+        assert linalg.vecdot(x, x, out=(out,)) is out
+        assert np.array_equal(fetched(out), [12, 12])
+    with pytest.raises(pyclmm.DTypeError, match="same_kind"):
+        linalg.vecdot(x, x, out=placed(np.zeros(2, "i4"), place, queue))
+    linalg.vecdot(x, x, out=placed(np.zeros(2, "i4"), place, queue), casting="unsafe")
+
+
+@PLACES
+@settings(max_examples=40)
+@given(r=randoms, n=st.integers(0, 9), dtype=st.sampled_from(["f4", "i4", "bool", "c8"]))
+def test_matrix_power(place, queue, r, n, dtype):
+    size = r.choice((0, 1, 2, 3))
+    a = drawn(r, [*shape_of(r, 0, 1), size, size], dtype) if n < 5 else np.eye(size, dtype=dtype)
+    judge(linalg.matrix_power, np.linalg.matrix_power, place, queue, a, n=n)
+
+
+def test_matrix_power_of_what_has_none(queue):
+    a = np.array([[2, 0], [0, 4]], np.float32)
+    assert np.array_equal(linalg.matrix_power(a, -2), np.linalg.matrix_power(a, -2))
+    with pytest.raises(pyclmm.UnsupportedError, match=r"numpy\.linalg\.inv"):
+        linalg.matrix_power(cla.to_device(queue, a), -1)
+    with pytest.raises(pyclmm.ShapeError, match="square"):
+        linalg.matrix_power(np.ones((2, 3)), 2)
+    with pytest.raises(pyclmm.DTypeError, match="exponent must be an integer"):
+        linalg.matrix_power(a, 1.5)
+
+
+@PLACES
+@settings(max_examples=50)
+@given(r=randoms, count=st.integers(2, 5))
+def test_multi_dot(place, queue, r, count):
+    sizes = [r.choice(SIZES) for _ in range(count + 1)]
+    xs = [drawn(r, pair) for pair in itertools.pairwise(sizes)]
+    if r.random() < 0.3:
+        xs[0] = drawn(r, sizes[1:2])
+    if r.random() < 0.3:
+        xs[-1] = drawn(r, sizes[-2:-1])
+    if r.random() < 0.1:
+        xs[r.randrange(count)] = drawn(r, shape_of(r))
+
+    def mine(*arrays, **keywords):
+        return linalg.multi_dot(arrays, **keywords)
+
+    judge(mine, lambda *arrays: np.linalg.multi_dot(arrays), place, queue, *xs)
+
+
+def test_multi_dot_of_one():
+    with pytest.raises(pyclmm.ArgumentError, match="two or more"):
+        linalg.multi_dot([np.ones((2, 2))])
+
+
+# ---- strides in place of copies ------------------------------------------------------------------
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """Counts products by gemm, and the arrays that those or pyclmm.linalg copied, by name."""
+    found: dict = {"products": 0, "copies": []}
+
+    def counted(a, b, **keywords):
+        found["products"] += 1
+        keywords.pop("wait_for")
+        alone = {name: keywords[name] for name in ("out", "trans_a", "trans_b", "dtype", "casting", "queue")}
+        plan = pyclmm.Matmul(a, b, **alone)
+        gemm = plan._executable.gemm
+        found["copies"] += [name for name, _ in gemm.copies] + ["out"] * (gemm.out_copy is not None)
+        found["copies"] += [x.name for x in getattr(plan._path, "_inputs", ()) if x.copied_as is not None]
+        return api.gemm(a, b, **keywords)
+
+    def dense(x, labels, ways):
+        found["copies"].append("dense")
+        return right(x, labels, ways)
+
+    right = pairs._dense
+    monkeypatch.setattr(pairs, "gemm", counted)
+    monkeypatch.setattr(pairs, "_dense", dense)
+    return found
+
+
+def ones(*shape):
+    return np.ones(shape, np.float32)
+
+
+ONE_PRODUCT = {
+    "transposes": lambda f: linalg.dot(f(ones(3, 4)).T, f(ones(5, 3)).T),
+    "tensordot of the last axes": lambda f: linalg.tensordot(f(ones(2, 3, 4, 5)), f(ones(4, 5, 6))),
+    "tensordot of axes in the middle": lambda f: linalg.tensordot(f(ones(2, 4, 3)), f(ones(5, 4, 6)), (1, 1)),
+    "two axes summed": lambda f: linalg.einsum("klj,kli->ij", f(ones(3, 4, 5)), f(ones(3, 4, 2))),
+    "a stack": lambda f: linalg.einsum("bij,bjk->bik", f(ones(2, 3, 4)), f(ones(2, 4, 5))),
+    "a stack in the middle": lambda f: linalg.einsum("ibj,kbj->bik", f(ones(3, 2, 4)), f(ones(5, 2, 4))),
+    "attention's heads": lambda f: linalg.einsum("bqhd,bkhd->bhqk", f(ones(2, 3, 4, 8)), f(ones(2, 5, 4, 8))),
+    "a transposed result": lambda f: linalg.einsum("ij,jk->ki", f(ones(3, 4)), f(ones(4, 5))),
+    "a broadcast stack": lambda f: linalg.einsum("...ij,...jk->...ik", f(ones(6, 1, 3, 4)), f(ones(2, 4, 5))),
+    "a diagonal": lambda f: linalg.einsum("iij,jk->ik", f(ones(3, 3, 4)), f(ones(4, 5))),
+    "inner": lambda f: linalg.inner(f(ones(2, 3, 4)), f(ones(5, 6, 4))),
+    "outer": lambda f: linalg.outer(f(ones(3, 4)).T, f(ones(2, 5))),
+    "vdot": lambda f: linalg.vdot(f(ones(3, 4, 5)), f(ones(3, 4, 5))),
+    "vecdot along the first axis": lambda f: linalg.vecdot(f(ones(4, 3)), f(ones(4, 3)), axis=0),
+    "matvec": lambda f: linalg.matvec(f(ones(2, 3, 4)), f(ones(4))),
+    "vecmat": lambda f: linalg.vecmat(f(ones(2, 3)), f(ones(3, 4))),
+    "a sum over an operand": lambda f: linalg.einsum("ij->j", f(ones(3, 4))),
+    "a trace": lambda f: linalg.einsum("ii", f(ones(3, 3))),
+}  # fmt: skip
+
+
+@PLACES
+@pytest.mark.parametrize("case", ONE_PRODUCT)
+def test_one_product_and_no_copy(case, place, queue, work):
+    result = ONE_PRODUCT[case](lambda x: placed(x, place, queue))
+    assert work == {"products": 1, "copies": []}
+    assert np.all(fetched(result) == np.max(fetched(result)))
+    if isinstance(result, cla.Array):
+        assert result.flags.c_contiguous
+
+
+def test_axes_that_do_not_join_take_one_copy(queue, work):
+    a, b = np.arange(24, dtype="f4").reshape(2, 3, 4), np.arange(24, dtype="f4").reshape(4, 3, 2)
+    same(linalg.einsum("ijk,kji->", a, b), np.einsum("ijk,kji->", a, b))
+    assert work == {"products": 1, "copies": ["dense"]}
+    same(linalg.einsum("ijk,kji->", *(cla.to_device(queue, x) for x in (a, b))), np.einsum("ijk,kji->", a, b))
+    assert work == {"products": 3, "copies": ["dense", "dense"]}  # the copy is a product with 1
+
+
+def test_a_conjugate_takes_no_copy(work):
+    a = (np.arange(6) + 1j).astype("c8").reshape(2, 3)
+    same(linalg.vdot(a, a), np.vdot(a, a))
+    same(linalg.vecdot(a, a[:1]), (a.conj() * a[:1]).sum(-1))
+    assert work == {"products": 2, "copies": []}
+
+
+# ---- keywords, kinds ---------------------------------------------------------------------------
+
+
+def test_keywords_of_gemm_reach_every_product(queue):
+    a = np.ones((4, 4), np.float32)
+    with pytest.raises(pyclmm.ArgumentError, match="nosuch"):
+        linalg.einsum("ij,jk,kl", a, a, a, kernel="nosuch")
+    assert linalg.dot(a, a, queue=queue, precision="high", reproducible=True)[0, 0] == 4
+    assert linalg.dot(a, a, device=pyclmm.devices()[0])[0, 0] == 4
+    with pytest.raises(TypeError, match="nosuch"):
+        linalg.dot(a, a, nosuch=1)
+
+
+@pytest.mark.parametrize("function", [linalg.dot, linalg.inner, linalg.outer, linalg.vdot, linalg.tensordot])
+def test_mixed_operands(function, queue):
+    a, x = np.ones((2, 2), "f4"), cla.to_device(queue, np.ones((2, 2), "f4"))
+    with pytest.raises(pyclmm.DTypeError, match="mixed='copy'"):
+        function(a, x)
+    result = function(a, x, mixed="copy")
+    assert isinstance(result, cla.Array)
+    assert np.array_equal(result.get(), function(a, a))
+
+
+def test_functions_have_numpys_parameters():
+    """By name too, where NumPy takes names."""
+    a = [[1.0, 2], [3, 4]]
+    assert np.array_equal(linalg.tensordot(a=a, b=a, axes=1), np.tensordot(a=a, b=a, axes=1))
+    assert np.array_equal(linalg.outer(a=a, b=a), np.outer(a=a, b=a))
+    assert np.array_equal(linalg.matrix_power(a=a, n=2), np.linalg.matrix_power(a, n=2))

@@ -1,0 +1,157 @@
+"""pyclmm.array_api: arrays with the standard's methods, products on the device, all else NumPy's.
+
+array-api-tests run on it in `make strangers`. These are the parts that those do not look at, and views.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import pyopencl.array as cla
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pyclmm
+from pyclmm import array_api
+from tests.support.habits import drawn, fetched
+
+xp: Any = array_api  # most of its functions are made from a list of names, which mypy does not see
+randoms = st.randoms(use_true_random=False)
+pytestmark = pytest.mark.skipif(not hasattr(np, "isdtype"), reason="NumPy 2.0 has the standard's functions")
+
+
+def is_same(got, want):
+    assert isinstance(got, xp.Array)
+    want = np.asarray(want)
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    assert np.array_equal(fetched(got), want)
+
+
+@settings(max_examples=60)
+@given(r=randoms)
+def test_products(r):
+    a, b = drawn(r, (2, 3, 4), "f4", "C"), drawn(r, (4, 5), "f4", "C")
+    x, y = xp.asarray(a), xp.asarray(b)
+    is_same(xp.matmul(x, y), a @ b)
+    is_same(x @ y, a @ b)
+    is_same(xp.linalg.matmul(x.mT, x), a.mT @ a)
+    is_same(xp.tensordot(x, y, axes=1), np.tensordot(a, b, 1))
+    is_same(xp.vecdot(x, x[:1, ...], axis=1), np.vecdot(a, a[:1], axis=1))
+    is_same(xp.linalg.outer(y[0, :], y[1, :]), np.outer(b[0], b[1]))
+    is_same(xp.linalg.matrix_power(y[:, :4], 3), np.linalg.matrix_power(b[:, :4], 3))
+
+
+def indices(r, shape):
+    """An index that gives a view: integers, slices of any step, None, an ellipsis."""
+    key = []
+    for length in shape[: r.randint(0, len(shape))]:
+        bounds = [r.choice([None, *range(-length - 1, length + 2)]) for _ in range(2)]
+        key.append(
+            r.randrange(-length, length)
+            if length and r.random() < 0.3
+            else slice(*bounds, r.choice([None, 1, 2, -1]))
+        )
+        if r.random() < 0.2:
+            key.append(None)
+    if r.random() < 0.3:
+        key.insert(r.randint(0, len(key)), ...)
+    return key[0] if len(key) == 1 and r.random() < 0.5 else tuple(key)
+
+
+@settings(max_examples=150)
+@given(r=randoms)
+def test_an_index_gives_the_view_that_numpy_gives(r):
+    a = drawn(r, [r.choice((0, 1, 2, 3, 5)) for _ in range(r.randint(1, 3))], "f4", "C")
+    x, key = xp.asarray(a), indices(r, a.shape)
+    try:
+        want = a[key]
+    except IndexError:
+        return
+    got = x[key]
+    is_same(got, want)
+    if got.size:
+        assert got.base_data is x.base_data
+
+
+def test_views_of_views_and_arrays_as_indices():
+    a = np.arange(24, dtype="f4").reshape(4, 6)
+    x = xp.asarray(a)
+    is_same(x[1:, ::-2][::-1, 1], a[1:, ::-2][::-1, 1])
+    is_same(x[xp.asarray([2, 0]), :], a[[2, 0]])
+    is_same(x[x > 7], a[a > 7])
+    x[1, 2:4] = -1
+    a[1, 2:4] = -1
+    is_same(x, a)
+    with pytest.raises(pyclmm.ArgumentError, match="gaps"):
+        x.mT[0, 0] = 1
+
+
+def test_numbers_and_truth():
+    assert (float(xp.asarray(2.5)), int(xp.asarray(3)), complex(xp.asarray(1j))) == (2.5, 3, 1j)
+    assert bool(xp.asarray([1, 2])[1] == 2)
+    assert [7, 8, 9][xp.asarray(1)] == 8
+    with pytest.raises(TypeError, match="without axes"):
+        bool(xp.asarray([1, 2]))
+
+
+@pytest.mark.parametrize(
+    "name", ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "eq", "ne", "ge"]
+)
+def test_operators_broadcast_and_promote(name):
+    f = getattr(operator, name)
+    a, b = np.arange(6, dtype="i4").reshape(2, 3) + 1, np.array([2.5, 1, 3], "f4")
+    x, y = xp.asarray(a), xp.asarray(b)
+    is_same(f(x, y), f(a, b))
+    is_same(f(x, 2), f(a, 2))
+    is_same(f(2, x), f(2, a))
+
+
+def test_numpy_arrays_are_refused():
+    x = xp.asarray([[1.0]])
+    for function in (xp.matmul, xp.tensordot, xp.vecdot):
+        with pytest.raises(pyclmm.DTypeError, match=r"x2 is a ndarray; .*asarray\(x2\)"):
+            function(x, np.ones((1, 1)))
+    for pair in ((x, np.ones((1, 1))), (np.ones((1, 1)), x)):
+        with pytest.raises(TypeError, match=r"unsupported operand|does not support ufuncs"):
+            operator.mul(*pair)
+    is_same(np.float32(2) * x, [[np.float32(2)]] * np.ones(1))
+
+
+def test_arrays_of_pyopencl_are_taken_as_they_are(queue):
+    plain = cla.to_device(queue, np.ones((2, 2), "f4"))
+    x = xp.asarray(plain)
+    assert x.base_data is plain.base_data
+    assert x.events is plain.events
+    is_same(x @ plain, np.full((2, 2), 2, "f4"))
+    assert pyclmm.matmul(x, plain)[0, 0].get() == 2
+
+
+def test_devices_and_what_the_namespace_says(queue):
+    info = xp.__array_namespace_info__()
+    x = xp.zeros((2,), device=info.default_device())
+    assert x.__array_namespace__() is xp
+    assert x.device in info.devices() or x.device.device in [q.device for q in info.devices()]
+    assert x.to_device(queue).device is queue
+    assert xp.asarray(x, device=queue).device is queue
+    assert info.dtypes(kind="bool") == {"bool": np.dtype(bool)}
+    assert xp.result_type(x, xp.float32) == info.default_dtypes()["real floating"]
+    with pytest.raises(pyclmm.ArgumentError, match="2019"):
+        x.__array_namespace__(api_version="2019.12")
+    with pytest.raises(pyclmm.ArgumentError, match="copy is False"):
+        xp.asarray([1.0], copy=False)
+
+
+def test_all_else_is_numpys():
+    x = xp.asarray([[3.0, 1.0], [2.0, 4.0]])
+    is_same(xp.sum(x, axis=0), [5.0, 5.0])
+    is_same(xp.concat([x, x]), np.concat([fetched(x)] * 2))
+    is_same(xp.linalg.inv(x), np.linalg.inv(fetched(x)))
+    assert [type(each) for each in xp.linalg.svd(x)] == [xp.Array] * 3
+    assert xp.unique_counts(x).counts.shape == (4,)
+    is_same(xp.astype(x, xp.int8), fetched(x).astype("i1"))
+    is_same(xp.from_dlpack(np.ones(3)), np.ones(3))
+    is_same(xp.permute_dims(x, (1, 0)), fetched(x).T)
