@@ -27,7 +27,7 @@ def broken_links(site: Path) -> list[str]:
     for page, (own, text) in anchors.items():
         if "_modules" in page.parts:
             continue
-        for link, anchor in re.findall(r'\bhref="([^"#:]*)#?([^"]*)"', text):
+        for link, anchor in re.findall(r'\bhref="(?!\w+:)([^"#?]*)[^"#]*#?([^"]*)"', text):
             target = (page.parent / unquote(link)).resolve() if link else page
             there = own if target == page else anchors.get(target, (None, ""))[0]
             if not target.exists() or (anchor and there is not None and unquote(anchor) not in there):
