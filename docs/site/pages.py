@@ -63,7 +63,7 @@ def toctrees(found: Iterable[str]) -> str:
     """The contents as MyST's directives."""
     blocks = []
     for heading, taken in contents(found):
-        listed = "\n".join(f"/{page}" for page in taken)
+        listed = "\n".join("Read me </README>" if page == "README" else f"/{page}" for page in taken)
         blocks.append(f"```{{toctree}}\n:hidden:\n:caption: {heading}\n\n{listed}\n```\n")
     return "\n".join(blocks)
 
