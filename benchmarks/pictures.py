@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -61,17 +62,21 @@ def style(name: str) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "linestyle": line, "markersize": 5}
 
 
-def against_size(axes: Any, points: dict[str, dict[int, float]]) -> None:
-    """TFLOP/s by size for each contestant: a line through multiples of 512, and beside it the other sizes.
+def beside_a_power(size: int) -> bool:
+    """Whether a size is within 5 % of a power of two and is none."""
+    power = 2 ** round(math.log2(size))
+    return size != power and abs(size / power - 1) < 0.05
 
-    Sizes are evenly spaced. Points of other sizes are not joined: between 4095 and 4096 lies the alignment.
+
+def against_size(axes: Any, points: dict[str, dict[int, float]]) -> None:
+    """TFLOP/s by size for each contestant: a line, and apart from it sizes just beside a power of two.
+
+    Sizes are evenly spaced. Those apart are not joined: what differs between 4095 and 4096 is the alignment.
     """
-    sizes = {size for rates in points.values() for size in rates}
-    whole, odd = (
-        sorted(size for size in sizes if size % 512 == 0),
-        sorted(size for size in sizes if size % 512),
-    )
-    places = {size: place for place, size in enumerate(whole)}
+    sizes = sorted({size for rates in points.values() for size in rates})
+    odd = [size for size in sizes if beside_a_power(size)]
+    whole = [size for size in sizes if size not in odd]
+    places: dict[int, float] = {size: place for place, size in enumerate(whole)}
     places |= {size: len(whole) + 0.5 + place for place, size in enumerate(odd)}
     for number, (name, rates) in enumerate(points.items()):
         look = style(name)
@@ -85,7 +90,7 @@ def against_size(axes: Any, points: dict[str, dict[int, float]]) -> None:
         axes.axvline(len(whole) - 0.25, color="#bbbbbb", linestyle=":", linewidth=1)
     axes.set_xticks(list(places.values()), [str(size) for size in places], rotation=60, fontsize=8)
     axes.set_ylim(0)
-    axes.set_xlabel("M = N = K" + ("; right of the dots: not multiples of 512" if odd else ""))
+    axes.set_xlabel("M = N = K" + ("; right of the dots: just beside a power of two" if odd else ""))
     axes.set_ylabel("TFLOP/s")
     axes.grid(True, alpha=0.3)
 

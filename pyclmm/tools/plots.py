@@ -14,8 +14,8 @@ from .tuner import Search
 
 _MARKERS = "os^vDPX*<>"
 _COLOURS = tuple(f"C{index}" for index in range(10))
-# Colour and marker of a kernel in every picture. The colours have at least 3:1 contrast on white and on #131416, the
-# dark page. Readers who cannot tell two of them apart have the marker: no marker has more than three colours.
+# Colour and marker of a kernel in every picture. The colours have at least 3:1 contrast on white and on
+# #131416, the dark page. Readers who cannot tell two colours apart have the marker; at most 3 share one.
 KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
     "sequential": ("#ca6789", "o"),
     "single_group": ("#2e823f", "s"),
