@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint check newcomer conformance strangers offline faults drawing fuzz campaign clean
+.PHONY: demo test lint check newcomer docs conformance strangers offline faults drawing fuzz campaign clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m examples.demo
@@ -19,6 +19,12 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 check: lint test
+
+# The pages and the reference as a site, out/site/index.html. Every warning is an error.
+docs: $(VENV)/.installed-docs
+	rm -rf out/site
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -c docs/site . out/site
+	$(BIN)/python docs/site/check.py out/site
 
 # Random calls against NumPy for SECONDS; those that fail are kept in tests/campaigns/failed_calls/ and replayed by test.
 SECONDS ?= 120
@@ -68,6 +74,10 @@ $(VENV)/.installed: setup.cfg setup.py pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" --config-settings editable_mode=compat
+	touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]" --config-settings editable_mode=compat
 	touch $@
 
 clean:

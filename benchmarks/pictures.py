@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,13 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from pyclmm.tools.plots import KERNEL_STYLES
+
 RESULTS = Path(__file__).resolve().parent / "results"
 OWN, PEER, LIMIT = "#4477aa", "#bbbbbb", "#aa3377"
+OURS = "pyclmm"
+PEERS = {"cuBLAS": "black", "CLBlast": "#999999"}
+LAYOUTS = {"NN": ("o", "-"), "NT": ("^", "--"), "TN": ("D", ":")}  # marker and line
 Content = dict[str, Any]
 # Operations/s of a device's matrix units at full clock (NVIDIA H200: 132 compute units, 1980 MHz; the
 # operations of a cycle are in "NVIDIA H100 Tensor Core GPU Architecture"), and the passes of a product of
@@ -48,17 +54,43 @@ def cube(row: Content) -> int | None:
     return int(m) if m == n == k and set(stack) <= {1} else None
 
 
+def style(name: str) -> dict[str, Any]:
+    """The look of a contestant: a kernel has its colour, a layout its marker and line."""
+    kernel, _, layout = name.partition(" ")
+    marker, line = LAYOUTS.get(layout, ("o" if kernel == OURS else "s", "-"))
+    colour = PEERS.get(kernel) or KERNEL_STYLES.get(kernel, (OWN, ""))[0]
+    return {"color": colour, "marker": marker, "linestyle": line, "markersize": 5}
+
+
+def beside_a_power(size: int) -> bool:
+    """Whether a size is within 5 % of a power of two and is none."""
+    power = 2 ** round(math.log2(size))
+    return size != power and abs(size / power - 1) < 0.05
+
+
 def against_size(axes: Any, points: dict[str, dict[int, float]]) -> None:
-    """TFLOP/s by size for each contestant. Sizes are evenly spaced, to separate 4095, 4096 and 4097."""
+    """TFLOP/s by size for each contestant: a line, and apart from it sizes just beside a power of two.
+
+    Sizes are evenly spaced. Those apart are not joined: what differs between 4095 and 4096 is the alignment.
+    """
     sizes = sorted({size for rates in points.values() for size in rates})
-    markers = iter("os^Dv*")
-    for name, rates in points.items():
-        at = [index for index, size in enumerate(sizes) if size in rates]
-        colour = {"cuBLAS": "black", "CLBlast": "#999999"}.get(name)
-        axes.plot(at, [rates[sizes[i]] for i in at], marker=next(markers), color=colour, label=name)
-    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], rotation=60, fontsize=8)
+    odd = [size for size in sizes if beside_a_power(size)]
+    whole = [size for size in sizes if size not in odd]
+    places: dict[int, float] = {size: place for place, size in enumerate(whole)}
+    places |= {size: len(whole) + 0.5 + place for place, size in enumerate(odd)}
+    for number, (name, rates) in enumerate(points.items()):
+        look = style(name)
+        joined = [size for size in whole if size in rates]
+        axes.plot([places[size] for size in joined], [rates[size] for size in joined], label=name, **look)
+        apart = [size for size in odd if size in rates]
+        look["linestyle"] = "none"
+        aside = 0.1 * (number - (len(points) - 1) / 2)  # so that equal rates do not hide one another
+        axes.plot([places[size] + aside for size in apart], [rates[size] for size in apart], **look)
+    if odd:
+        axes.axvline(len(whole) - 0.25, color="#bbbbbb", linestyle=":", linewidth=1)
+    axes.set_xticks(list(places.values()), [str(size) for size in places], rotation=60, fontsize=8)
     axes.set_ylim(0)
-    axes.set_xlabel("M = N = K")
+    axes.set_xlabel("M = N = K" + ("; right of the dots: just beside a power of two" if odd else ""))
     axes.set_ylabel("TFLOP/s")
     axes.grid(True, alpha=0.3)
 
@@ -71,7 +103,7 @@ def float32(content: Content) -> Figure:
         points: dict[str, dict[int, float]] = {}
         for row in content["rows"]:
             if row["layout"] == layout and (size := cube(row)):
-                for key, name in (("auto", "pyclmm"), ("cublas", "cuBLAS"), ("clblast", "CLBlast")):
+                for key, name in (("auto", OURS), ("cublas", "cuBLAS"), ("clblast", "CLBlast")):
                     if key in row["seconds"]:
                         points.setdefault(name, {})[size] = row["flops"] / row["seconds"][key] / 1e12
         against_size(axes, points)
@@ -101,7 +133,7 @@ def matrix_units(content: Content) -> Figure:
     """pyclmm's kernels and cuBLAS by size, axes for each peer, with the limit. cuBLAS's is its best in any
     row and layout."""
     titles = list(dict.fromkeys(map(beside, content["rows"])))
-    figure = Figure(figsize=(13, 4.2 * -(-len(titles) // 3)), layout="constrained")
+    figure = Figure(figsize=(13, 4.8 * -(-len(titles) // 3)), layout="constrained")
     for number, name in enumerate(titles, 1):
         axes = figure.add_subplot(-(-len(titles) // 3), 3, number)
         points: dict[str, dict[int, float]] = {}
@@ -118,26 +150,27 @@ def matrix_units(content: Content) -> Figure:
             axes.axhline(most / 1e12, color=LIMIT, label="units at full clock")
             axes.set_ylim(0, 1.05 * most / 1e12)
         axes.set_title(name)
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="x-small", ncol=3, loc="upper center", bbox_to_anchor=(0.5, -0.28))
     figure.suptitle(title(content, "matrix units"))
     return figure
 
 
 def ladder(content: Content) -> Figure:
     """Bars on a log axis, from naive to matrix units, and cuBLAS."""
-    own = {step["label"] for step in content["steps"]}
+    own = {step["label"]: KERNEL_STYLES.get(step["kernel"], (OWN, ""))[0] for step in content["steps"]}
     rates = {name: content["flops"] / s / 1e12 for name, s in content["seconds"].items()}
     figure = Figure(figsize=(10, 1.2 + 0.38 * len(rates)), layout="constrained")
     axes = figure.add_subplot()
     bars = axes.barh(
-        list(rates), list(rates.values()), color=[OWN if name in own else PEER for name in rates]
+        list(rates), list(rates.values()), color=[own.get(name, PEER) for name in rates], zorder=2
     )
-    axes.bar_label(bars, [f"{rate:.3g}" for rate in rates.values()], padding=3)
+    paper = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # the line of the limit ends at a label
+    axes.bar_label(bars, [f"{rate:.3g}" for rate in rates.values()], padding=4, bbox=paper, zorder=3)
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlim(min(rates.values()) / 2, max(rates.values()) * 2.5)
     if content.get("float32_limit"):
-        axes.axvline(content["float32_limit"] / 1e12, color=LIMIT, linewidth=1)
+        axes.axvline(content["float32_limit"] / 1e12, color=LIMIT, linewidth=1, zorder=1)
         axes.set_title("line: float32 units at full clock", fontsize="small")
     axes.set_xlabel("TFLOP/s")
     figure.suptitle(title(content, f"{content['n']} cubed"))

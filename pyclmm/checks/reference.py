@@ -1,6 +1,6 @@
 """The reference: products in NumPy's widest arithmetic, and the error that a result may have.
 
-:func:`chain` gives the bits of a reproducible product.
+:func:`pyclmm.reference.chain` gives the bits of a reproducible product.
 
 The bound is Netlib's test ratio for level-3 BLAS (dblat3) of each element:
 ``|got - ref| / (u * (|alpha| |A| |B| + |beta| |C|))``. It must be at most 16, or K + 2 if that is more.

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pyclmm.kernels import KERNELS
+from pyclmm.tools.plots import KERNEL_STYLES
+
 pytest.importorskip("matplotlib")
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -84,7 +87,7 @@ def test_each_step_of_the_ladder_has_a_bar(pictures):
     content = {
         "n": 100,
         "flops": 2e6,
-        "steps": [{"label": "naive"}],
+        "steps": [{"label": "naive", "kernel": "register"}],
         "seconds": {"naive": 1e-6, "cuBLAS": 1e-7},
     }
     axes = pictures.ladder(ABOUT | content).axes[0]
@@ -128,3 +131,19 @@ def test_each_result_file_has_its_picture(pictures):
         assert file.with_suffix(".png").exists(), f"run benchmarks/pictures.py: {file.name} has no picture"
     assert len(list(pictures.RESULTS.glob(pictures.MEMORY))) >= 3
     assert (pictures.RESULTS / "memory.png").exists()
+
+
+def test_sizes_about_a_power_of_two_are_not_joined(pictures):
+    axes = pytest.importorskip("matplotlib.figure").Figure().add_subplot()
+    pictures.against_size(axes, {"pyclmm": {1024: 1.0, 4095: 2.0, 4096: 3.0, 4097: 4.0, 8192: 5.0}})
+    joined = [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() == "-"]
+    apart = [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() == "None"]
+    assert joined == [[1, 3, 5]]
+    assert apart == [[2, 4]]
+
+
+def test_a_kernel_has_its_colour_in_every_layout(pictures):
+    assert {kernel.name for kernel in KERNELS} <= set(KERNEL_STYLES)
+    for name, (colour, _) in KERNEL_STYLES.items():
+        assert {pictures.style(f"{name} {layout}")["color"] for layout in ("NN", "NT", "TN")} == {colour}
+    assert len({colour for colour, _ in KERNEL_STYLES.values()}) == len(KERNEL_STYLES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,17 @@ def test_example(script):
 def test_every_textbook_kernel_has_its_script():
     assert {k.name for k in KERNELS} >= TEXTBOOK
     assert {script.stem for script in SCRIPTS} >= TEXTBOOK
+
+
+def test_every_kernel_is_called_by_name_in_a_script():
+    words = {
+        node.value
+        for script in SCRIPTS
+        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+    }
+    missing = [kernel.name for kernel in KERNELS if kernel.name not in words]
+    assert not missing, f"no script in examples/ names {missing}: add one, or a line to matrix_units.py"
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)

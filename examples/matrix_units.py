@@ -1,0 +1,28 @@
+"""Matrix units by name: which of their kernels this device has, and why it does not have the others."""
+
+from typing import Literal
+
+import numpy as np
+
+import pyclmm
+
+rng = np.random.default_rng(1)
+
+
+def show(kernel: str, dtype: str, precision: Literal["highest", "high"] = "highest") -> None:
+    a, b = rng.integers(-4, 5, (128, 64)).astype(dtype), rng.integers(-4, 5, (64, 128)).astype(dtype)
+    try:
+        c = pyclmm.matmul(a, b, kernel=kernel, precision=precision)
+    except pyclmm.UnsupportedError as error:
+        print(f"{kernel:16} {dtype:8} no: {error}")
+    else:
+        assert np.array_equal(c, a @ b)  # small whole numbers are exact in every one of these types
+        print(f"{kernel:16} {dtype:8} {precision}: right")
+
+
+for kernel in ("wgmma", "mma", "mfma", "wmma", "dpas"):  # NVIDIA sm_90a, sm_80 on; AMD CDNA, RDNA 3; Intel
+    show(kernel, "float16")
+for kernel in ("split", "mma_split"):  # float32 in two parts
+    show(kernel, "float32", "high")
+for kernel in ("mma_double", "mma_double_bulk"):
+    show(kernel, "float64")

@@ -1,0 +1,21 @@
+"""`matvec`: a matrix times a vector reads each element once, so its speed is the memory's, for CPUs."""
+
+import numpy as np
+
+import pyclmm
+
+rng = np.random.default_rng(1)
+matrix = rng.integers(-4, 5, (300, 200)).astype(np.float32)
+vector = rng.integers(-4, 5, 200).astype(np.float32)
+for product in (
+    (matrix, vector),
+    (vector, matrix.T),
+    (matrix.T, rng.integers(-4, 5, 300).astype(np.float32)),
+):
+    try:
+        result = pyclmm.matmul(*product, kernel="matvec")
+    except pyclmm.UnsupportedError as error:  # a GPU
+        print(error)
+    else:
+        assert np.array_equal(result, product[0] @ product[1])
+        print(f"{product[0].shape} @ {product[1].shape}: {matrix.nbytes} bytes read")

@@ -1,0 +1,58 @@
+"""The snippets of docs/howto/ run as they stand; its commands exist and run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import pyclmm
+from pyclmm.tools.cli import main
+
+FOLDER = Path(__file__).parents[1] / "docs/howto"
+PAGES = sorted(FOLDER.glob("*.md"))
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
+
+
+@pytest.fixture
+def as_it_was():
+    yield
+    pyclmm.keep_workspace(None)
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+def test_snippets_run_as_they_stand(page, as_it_was):
+    names = {}
+    for number, code in enumerate(blocks(page, "python")):
+        exec(compile(code, f"{page.name}, snippet {number}", "exec"), names)
+
+
+def test_there_are_snippets_and_commands():
+    assert {"service", "pytorch", "jax", "precision", "tuning"} <= {page.stem for page in WITH_PYTHON}
+    assert {page.stem for page in PAGES if blocks(page, "sh")} == {"amd", "intel"}
+
+
+def commands(page):
+    for block in blocks(page, "sh"):
+        for line in block.splitlines():
+            yield shlex.split(line.partition(">")[0])
+
+
+@pytest.mark.parametrize("vendor", ["amd", "intel"])
+def test_every_option_of_the_commands_exists(vendor):
+    found = list(commands(FOLDER / f"{vendor}.md"))
+    assert [words[1] for words in found] == ["info", "selftest", "tune", "bench", "tune"]
+    for words in found:
+        done = CliRunner().invoke(main, [words[1], "--help"])
+        assert done.exit_code == 0
+        for option in words:
+            assert not option.startswith("--") or option in done.output, option
