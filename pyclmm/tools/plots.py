@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,32 @@ from .tuner import Search
 
 _MARKERS = "os^vDPX*<>"
 _COLOURS = tuple(f"C{index}" for index in range(10))
+# Colour and marker of a kernel in every picture. The colours have at least 3:1 contrast on white and on
+# #131416, the dark page. Readers who cannot tell two colours apart have the marker; at most 3 share one.
+KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
+    "sequential": ("#ca6789", "o"),
+    "single_group": ("#2e823f", "s"),
+    "naive": ("#866fc5", "^"),
+    "flat": ("#b38309", "v"),
+    "tiled": ("#007baa", "D"),
+    "strip": ("#c15c65", "P"),
+    "block": ("#1ea476", "X"),
+    "vector": ("#8756a6", "*"),
+    "double_buffer": ("#958000", "<"),
+    "register": ("#3c93d6", ">"),
+    "packed": ("#ad4d3a", "p"),
+    "matvec": ("#009883", "o"),
+    "thin": ("#b56eb5", "s"),
+    "mma": ("#6e7600", "^"),
+    "wgmma": ("#547ecd", "v"),
+    "split": ("#ca713e", "D"),
+    "mma_split": ("#008488", "P"),
+    "mma_double": ("#b55e94", "X"),
+    "mma_double_bulk": ("#709c41", "*"),
+    "mfma": ("#5f64b8", "<"),
+    "wmma": ("#b46d0f", ">"),
+    "dpas": ("#009fbb", "p"),
+}
 
 
 def _figure(width: float, height: float) -> Any:
@@ -35,6 +61,8 @@ def check(path: Path) -> None:
 def _style(index: int, name: str) -> dict[str, Any]:
     if name == NUMPY:
         return {"color": "black", "marker": "p"}
+    if name in KERNEL_STYLES:
+        return dict(zip(("color", "marker"), KERNEL_STYLES[name], strict=True))
     return {"color": _COLOURS[index % len(_COLOURS)], "marker": _MARKERS[index % len(_MARKERS)]}
 
 
