@@ -61,7 +61,7 @@ SOME = {
     "packed": ("float32 epilogue", "complex64 wide"),
     "thin": ("float64 cancelling", "complex64 tiny"),
     "register": ("float32 tiny", "complex128 stack"),
-    "double_buffer": ("float32 normal", "complex64 stack"),
+    "double_buffer": ("float32 normal", "complex64 cancelling"),
     "block": ("float32 huge", "complex64 epilogue"),
     "strip": ("float32 stack", "float64 cancelling"),
     "tiled": ("float64 epilogue", "bfloat16 normal"),

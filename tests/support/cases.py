@@ -20,7 +20,6 @@ NEVER_SKIPPED = (
     "thin",
     "register",
     "double_buffer",
-    "vector",
     "block",
     "strip",
     "tiled",
