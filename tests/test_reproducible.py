@@ -30,7 +30,20 @@ from tests.checks.test_selfcheck import tamper
 from tests.support.made_up import EPYC_POCL, H200
 
 FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
-OFFERING = ("matvec", "packed", "thin", "register", "tiled", "naive", "flat", "single_group", "sequential")
+OFFERING = (
+    "matvec",
+    "packed",
+    "thin",
+    "register",
+    "double_buffer",
+    "block",
+    "strip",
+    "tiled",
+    "naive",
+    "flat",
+    "single_group",
+    "sequential",
+)
 
 
 def run(product, **how):
@@ -48,6 +61,9 @@ SOME = {
     "packed": ("float32 epilogue", "complex64 wide"),
     "thin": ("float64 cancelling", "complex64 tiny"),
     "register": ("float32 tiny", "complex128 stack"),
+    "double_buffer": ("float32 normal", "complex64 cancelling"),
+    "block": ("float32 huge", "complex64 epilogue"),
+    "strip": ("float32 stack", "float64 cancelling"),
     "tiled": ("float64 epilogue", "bfloat16 normal"),
     "naive": ("float32 stack", "complex64 epilogue"),
     "flat": ("float32 huge", "float16 tiny"),

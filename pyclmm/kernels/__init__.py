@@ -18,11 +18,15 @@ from .nvidia.mma_double_bulk import MmaDoubleBulk
 from .nvidia.mma_split import MmaSplit
 from .nvidia.split import Split
 from .nvidia.wgmma import Wgmma
+from .textbook.block import Block
+from .textbook.double_buffer import DoubleBuffer
 from .textbook.flat import Flat
 from .textbook.naive import Naive
 from .textbook.sequential import Sequential
 from .textbook.single_group import SingleGroup
+from .textbook.strip import Strip
 from .textbook.tiled import Tiled
+from .textbook.vector import Vector
 from .units.dpas import Dpas
 from .units.mfma import Mfma
 from .units.wmma import Wmma
@@ -55,6 +59,10 @@ KERNELS = Kernels(
         Wmma(),
         Dpas(),
         Register(),
+        DoubleBuffer(),
+        Vector(),
+        Block(),
+        Strip(),
         Tiled(),
         Naive(),
         Flat(),

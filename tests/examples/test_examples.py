@@ -13,7 +13,9 @@ from pyclmm.kernels import KERNELS
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(FOLDER.glob("*.py"))
-TEXTBOOK = {"naive", "tiled", "flat", "single_group", "sequential"}
+TEXTBOOK = {
+    "naive", "tiled", "strip", "block", "vector", "double_buffer", "flat", "single_group", "sequential",
+}  # fmt: skip
 
 
 def run(script, *arguments):

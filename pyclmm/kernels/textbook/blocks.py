@@ -1,0 +1,60 @@
+"""What the kernels between `tiled` and `register` share: a BM x BN tile, TM x TN elements a work-item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...problem.dtypes import dtype_of
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
+from .loops import groups_of, loop_seconds
+
+_FRACTION, _WAIT = 0.086, 0.12  # those of `tiled`: nothing was measured on a GPU
+
+
+class Blocks(Kernel):
+    """A work-group of BN / TN x BM / TM work-items computes a BM x BN tile, in steps of BK."""
+
+    automatic = False
+    risky = False
+    tiles: Sequence[TileConfig]  # best first
+    pairs_of_tiles = 1  # in local memory
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return device.missing_type(problem.types) or device.too_many_steps(problem.k)
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        return [c for c in self.tiles if not self.violations(problem, c, device)]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        groups, wait = groups_of(problem, config.bm, config.bn), 1 / max(1, config.bk) + _WAIT
+        elements = config.bm * config.bn
+        return loop_seconds(problem, device, groups, elements, _FRACTION, wait)
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        if min(config.bm, config.bn, config.bk, config.tm, config.tn) < 1:
+            return [f"sizes of tiles are 1 or more: {config}"]
+        if config.bm % config.tm or config.bn % config.tn:
+            return [f"tm must divide bm, and tn must divide bn: {config}"]
+        itemsize = dtype_of(problem.acc_type).itemsize
+        local_bytes = self.pairs_of_tiles * config.bk * (config.bm + config.bn) * itemsize
+        return config.violations(device, (config.bn // config.tn, config.bm // config.tm), local_bytes)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        sizes = ("bm", "bn", "bk", "tm", "tn")
+        defines = [(name.upper(), getattr(config, name)) for name in sizes]
+        columns = round_up(problem.n, config.bn) // config.tn
+        rows = round_up(problem.m, config.bm) // config.tm
+        return Work(
+            (
+                Launch(
+                    gemm_program(problem, f"textbook/{self.name}.cl", defines),
+                    f"matmul_{self.name}",
+                    ndrange(problem, columns, rows),
+                    local_range(problem, config.bn // config.tn, config.bm // config.tm),
+                    gemm_args(problem),
+                ),
+            )
+        )
