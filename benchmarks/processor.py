@@ -26,9 +26,9 @@ _NUMBERS = {"family": "cpu family", "model": "model"}
 
 
 def with_facts(name: str, device: Mapping[str, Any]) -> str:
-    """*name*, the vectors that the driver compiles for, and the caches. *device*: DeviceInfo as in JSON files.
+    """*name*, the vectors that the driver compiles for, and the caches. *device*: a DeviceInfo of a JSON file.
 
-    Files of before 2026-11-22 tell neither.
+    Those of before 2026-11-22 tell neither.
     """
     caches = device.get("caches")
     if not caches:
