@@ -118,6 +118,21 @@ def test_a_complex_matvec_is_exact_conjugated_or_not(length, trans, rng):
             assert np.array_equal(pyclmm.gemm(v, y, **turned), ops[trans](v) @ row.T), k
 
 
+def test_each_compute_unit_has_its_columns_of_the_matrix(cpu):
+    """With four compute units. Short pieces of rows from memory are avoided: K is divided instead."""
+
+    def chosen(n, k, **given):
+        config = kernel_named("matvec").configs(problem(1, n, k, **given), cpu)[0]
+        return config.bn, config.split_k
+
+    assert chosen(4000, 1000) == (1000, 1)
+    assert chosen(40_000, 100) == (3336, 1)  # 12 pieces, three a unit
+    assert chosen(1000, 1000) == (256, 1)  # 1 KB, but the second-level caches hold the matrix
+    assert chosen(1000, 2000)[1] > 1
+    assert chosen(1000, 2000, reproducible=True) == (256, 1)  # K is not divided
+    assert chosen(4000, 1000, trans_b=True) == (4096, 1)  # by rows of the matrix
+
+
 @pytest.mark.usefixtures("on_cpu")
 def test_matvec_refuses_what_it_cannot_read(device):
     matvec = kernel_named("matvec")
