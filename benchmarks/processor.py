@@ -26,7 +26,7 @@ _NUMBERS = {"family": "cpu family", "model": "model"}
 
 
 def with_facts(name: str, device: Mapping[str, Any]) -> str:
-    """*name*, the vectors that the driver compiles for, and the caches. *device*: a DeviceInfo of a JSON file.
+    """*name*, the vectors that the driver compiles for, and the caches. *device*: a DeviceInfo from a file.
 
     Those of before 2026-11-22 tell neither.
     """
