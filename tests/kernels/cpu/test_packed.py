@@ -193,8 +193,15 @@ def test_an_unaligned_b_is_packed_where_that_costs_less_than_its_loads(cpu):
     assert [packs(1000, align, narrow) for align in (64, 16, 8)] == [False, False, True]
     assert [packs(m, 16) for m in (256, 257)] == [False, True]
     assert [packs(m, 16, wide) for m in (128, 129)] == [False, True]
-    small = problem(1000, 448, 500, b_align=16)  # the second-level cache holds B
-    assert kernel_named("packed").configs(small, cpu)[0].option("pack_b") == 0
+
+    def packs_small(
+        k, device
+    ):  # the second-level cache holds B, with vectors of half a line beside A's block
+        p = problem(1000, 448, k, b_align=16)
+        return kernel_named("packed").configs(p, device)[0].option("pack_b") == 1
+
+    assert [packs_small(k, cpu) for k in (292, 293)] == [False, True]
+    assert [packs_small(k, wide) for k in (500, 586)] == [False, True]
 
 
 @pytest.mark.usefixtures("on_cpu")
