@@ -1,0 +1,100 @@
+"""Draws the tiles of docs/road/10_register.md to 14_matrix_units.md, in colours for light and for dark screens.
+
+python docs/road/drawing_units.py        writes the drawings beside it
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+STYLE = """
+svg { --back: #ffffff; --ink: #1f2328; --line: #57606a; --a: #bcd7f5; --b: #ffdfa8; --out: #c5e8c4; --hot: #f4b6c2;
+  --rest: #eef1f4 }
+@media (prefers-color-scheme: dark) {
+  svg { --back: #16191d; --ink: #e6edf3; --line: #9aa4af; --a: #1f4e85; --b: #7a5200; --out: #1f6130; --hot: #8a2c44;
+    --rest: #262c33 }
+}
+.back { fill: var(--back) } text { fill: var(--ink); font: 13px sans-serif } .small { font-size: 11px }
+.title { font-weight: bold } .middle { text-anchor: middle }
+rect { stroke: var(--line) } .back { stroke: none } .a { fill: var(--a) } .b { fill: var(--b) } .out { fill: var(--out) }
+.hot { fill: var(--hot) } .rest { fill: var(--rest) } .none { fill: none } .wide { stroke-width: 2.5; fill: none }
+line { stroke: var(--line); stroke-width: 1.5 } .tip { fill: var(--line) }
+"""
+
+
+class Picture:
+    """An SVG that is put together from boxes, words and arrows. Lengths are pixels."""
+
+    def __init__(self, width: int, height: int, title: str) -> None:
+        self.lines = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+            f'height="{height}" role="img"><title>{title}</title><style>{STYLE}</style>',
+            '<defs><marker id="tip" markerWidth="9" markerHeight="9" refX="8" refY="4" orient="auto">'
+            '<path class="tip" d="M0,0 L8,4 L0,8 z"/></marker></defs>',
+            f'<rect class="back" width="{width}" height="{height}" rx="8"/>',
+        ]
+
+    def box(self, x: float, y: float, width: float, height: float, kind: str, label: str = "") -> None:
+        """A rectangle with a label in its middle."""
+        self.lines.append(f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"/>')
+        if label:
+            size = " small" if height < 24 or len(label) * 8 > width else ""
+            self.text(x + width / 2, y + height / 2 + 4, label, "middle" + size)
+
+    def grid(self, x: float, y: float, columns: int, rows: int, side: tuple[float, float], kind: str) -> None:
+        """Boxes of `side` side by side."""
+        for row in range(rows):
+            for column in range(columns):
+                self.box(x + column * side[0], y + row * side[1], *side, kind)
+
+    def text(self, x: float, y: float, words: str, kind: str = "") -> None:
+        """Words from (x, y) on, or around it."""
+        safe = words.replace("&", "&amp;").replace("<", "&lt;")
+        self.lines.append(f'<text class="{kind}" x="{x:g}" y="{y:g}">{safe}</text>')
+
+    def arrow(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """An arrow."""
+        (x0, y0), (x1, y1) = start, end
+        self.lines.append(f'<line x1="{x0:g}" y1="{y0:g}" x2="{x1:g}" y2="{y1:g}" marker-end="url(#tip)"/>')
+
+    def svg(self) -> str:
+        """The text of the file."""
+        return "\n".join([*self.lines, "</svg>", ""])
+
+
+def register() -> str:
+    """Three levels of tiles, and the outer product of a work-item."""
+    p = Picture(760, 370, "Tiles of a work-group, a sub-group and a work-item")
+    p.text(20, 26, "A work-group's tile: local memory", "title")
+    p.box(120, 44, 256, 40, "b", "B: BK x BN")
+    p.box(20, 104, 84, 192, "a", "A: BM x BK")
+    p.grid(120, 104, 2, 3, (128, 64), "rest")
+    p.box(120, 168, 128, 64, "out", "a sub-group")
+    p.box(120, 104, 256, 192, "wide")
+    p.text(248, 318, "out: BM x BN, cut into SGM x SGN", "middle")
+    p.text(440, 26, "One k of a work-item: registers", "title")
+    for at, label in enumerate(("b0", "b1", "b2", "b3")):
+        p.box(500 + 50 * at + 12 * (at // 2), 58, 50, 28, "b", label)
+    for at, label in enumerate(("a0", "a1", "a2", "a3")):
+        p.box(440, 104 + 40 * at + 12 * (at // 2), 44, 40, "a", label)
+        for column in range(4):
+            x, y = 500 + 50 * column + 12 * (column // 2), 104 + 40 * at + 12 * (at // 2)
+            p.box(x, y, 50, 40, "out", f"a{at} b{column}")
+    p.text(440, 304, "4 + 4 reads, 16 multiply-adds.")
+    p.text(440, 324, "Gaps: between the chunks lie those")
+    p.text(440, 344, "of the neighbouring work-items.")
+    p.arrow((252, 200), (432, 200))
+    return p.svg()
+
+
+DRAWINGS: dict[str, Callable[[], str]] = {
+    "10_register.svg": register,
+}
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
+    for name, draw in DRAWINGS.items():
+        (FOLDER / name).write_text(draw(), encoding="utf-8")

@@ -1,0 +1,97 @@
+"""The solutions of docs/road/10_register.md to 14_matrix_units.md are right, and agree with the kernels."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+from examples.road import register_tile
+from pyclmm.opencl.compiler import expanded
+
+ROAD = Path(__file__).parents[2] / "docs/road"
+SHAPES = [(1, 1, 1), (8, 8, 8), (13, 7, 5), (33, 18, 40)]
+
+
+def whole(rng, rows, columns):
+    """Small whole numbers: their products are exact in float32, whatever the order of the sums."""
+    return rng.integers(-4, 5, (rows, columns)).astype(np.float32)
+
+
+def defines(**values):
+    return "".join(f"#define {name} {value}\n" for name, value in values.items())
+
+
+def drawing_script():
+    """docs/road/drawing_units.py as a module: docs/ is no package."""
+    spec = importlib.util.spec_from_file_location("drawing_units", ROAD / "drawing_units.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["drawing_units"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+DRAWINGS = drawing_script().DRAWINGS
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_a_drawing_is_what_its_script_draws(name):
+    drawn = DRAWINGS[name]()
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert (ROAD / name).read_text(encoding="utf-8") == drawn, "run docs/road/drawing_units.py"
+
+
+# --- 10_register.md
+
+
+@pytest.mark.parametrize(("tile", "share"), [((8, 8), 1), ((8, 16), 0.75), ((4, 4), 2)])
+def test_the_cost_of_a_register_tile(tile, share):
+    multiply, read = register_tile.cycles(*tile)
+    assert read / multiply == share
+
+
+def test_the_best_tile_of_powers_of_two_is_the_one_that_the_library_has():
+    assert register_tile.best_tile(220, (4, 8, 16)) == (8, 16)
+    assert register_tile.best_tile(120, (4, 8, 16)) == (8, 8)
+    assert register_tile.best_tile(220, range(4, 17, 4)) == (12, 12)
+    assert register_tile.registers(8, 16) == 176
+
+
+def test_columns_are_those_of_the_kernel(context, queue):
+    """COL_OF of cl/gpu/register_tile.h, in a program that does nothing else."""
+    tile = {"BM": 128, "BN": 128, "BK": 8, "SGM": 32, "SGN": 128, "TM": 8, "TN": 16, "KS": 1, "CHUNK": 4}
+    rest = {"VEC_A": 4, "VEC_B": 4, "ALONG_A": 0, "ALONG_B": 0, "TRANS_A": 0, "TRANS_B": 0}
+    types = dict.fromkeys(("A_TYPE", "B_TYPE", "C_TYPE", "BIAS_TYPE", "OUT_TYPE", "ACC_TYPE"), "float32")
+    flags = {"CONJ_A": 0, "CONJ_B": 0, "REPRODUCIBLE": 0}
+    text = defines(**tile, **rest, **types, **flags) + expanded("gpu/register_tile.h")
+    text += """
+    __kernel void columns(__global int *out)
+    {
+      Place p;
+      find_place(&p, get_global_id(0));
+      for (int c = 0; c < TN; ++c) out[get_global_id(0) * TN + c] = COL_OF(p, c);
+    }"""
+    out = cla.empty(queue, (8, 16), np.int32)
+    cl.Program(context, text).build().columns(queue, (8,), None, out.data)
+    mine = [register_tile.columns(place, 16, 8) for place in range(8)]
+    assert out.get().tolist() == mine
+    assert sorted(sum(mine, [])) == list(range(128))
+
+
+def test_chunks_side_by_side_meet_no_bank_twice():
+    side_by_side = [register_tile.columns(place, 16, 8)[0] for place in range(8)]
+    in_a_block = [16 * place for place in range(8)]
+    assert register_tile.passes(side_by_side) == 1
+    assert register_tile.passes(in_a_block) == 4
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_four_by_four_sums_a_work_item(queue, rng, m, n, k):
+    a, b = whole(rng, m, k), whole(rng, k, n)
+    assert np.array_equal(register_tile.multiply(queue, a, b), a @ b)
