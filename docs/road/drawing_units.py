@@ -1,4 +1,4 @@
-"""Draws the tiles of docs/road/10_register.md to 14_matrix_units.md, in colours for light and for dark screens.
+"""Draws the tiles of docs/road/10_register.md to 14_matrix_units.md, for light and for dark screens.
 
 python docs/road/drawing_units.py        writes the drawings beside it
 """
@@ -11,17 +11,18 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 STYLE = """
-svg { --back: #ffffff; --ink: #1f2328; --line: #57606a; --a: #bcd7f5; --b: #ffdfa8; --out: #c5e8c4; --hot: #f4b6c2;
-  --rest: #eef1f4 }
+svg { --back: #ffffff; --ink: #1f2328; --line: #57606a; --a: #bcd7f5; --b: #ffdfa8; --out: #c5e8c4;
+  --hot: #f4b6c2; --rest: #eef1f4 }
 @media (prefers-color-scheme: dark) {
-  svg { --back: #16191d; --ink: #e6edf3; --line: #9aa4af; --a: #1f4e85; --b: #7a5200; --out: #1f6130; --hot: #8a2c44;
-    --rest: #262c33 }
+  svg { --back: #16191d; --ink: #e6edf3; --line: #9aa4af; --a: #1f4e85; --b: #7a5200; --out: #1f6130;
+    --hot: #8a2c44; --rest: #262c33 }
 }
-.back { fill: var(--back) } text { fill: var(--ink); font: 13px sans-serif } .small { font-size: 11px }
+text { fill: var(--ink); font: 13px sans-serif } .small { font-size: 11px }
 .title { font-weight: bold } .middle { text-anchor: middle }
-rect { stroke: var(--line) } .back { stroke: none } .a { fill: var(--a) } .b { fill: var(--b) } .out { fill: var(--out) }
-.hot { fill: var(--hot) } .rest { fill: var(--rest) } .none { fill: none } .wide { stroke-width: 2.5; fill: none }
-line { stroke: var(--line); stroke-width: 1.5 } .tip { fill: var(--line) }
+rect, line { stroke: var(--line) } .back { fill: var(--back); stroke: none } .tip { fill: var(--line) }
+.a { fill: var(--a) } .b { fill: var(--b) } .out { fill: var(--out) } .hot { fill: var(--hot) }
+.rest { fill: var(--rest) } .none { fill: none } .wide { stroke-width: 2.5; fill: none }
+line { stroke-width: 1.5 }
 """
 
 
@@ -90,8 +91,37 @@ def register() -> str:
     return p.svg()
 
 
+def packed() -> str:
+    """Panels of B, the macro-tile, and a panel's order in memory."""
+    p = Picture(760, 390, "Panels of B, a macro-tile of register tiles, and the order in memory of a panel")
+    p.text(20, 26, "A macro-tile, mc x nc, and one step of kc", "title")
+    for at in range(6):
+        p.box(150 + 44 * at, 60, 44, 90, "hot" if at == 1 else "b")
+    p.text(282, 52, "B in panels of NR columns", "middle")
+    p.box(30, 170, 100, 160, "a", "A: mc x kc")
+    p.grid(150, 170, 6, 5, (44, 32), "rest")
+    for at in range(5):
+        p.box(194, 170 + 32 * at, 44, 32, "out")
+    p.box(150, 170, 264, 160, "wide")
+    p.text(282, 352, "the five register tiles use the same panel,", "middle")
+    p.text(282, 370, "which stays in the cache", "middle")
+    p.text(470, 26, "The panel in memory (NR = 4)", "title")
+    for k in range(4):
+        for j in range(4):
+            p.box(470 + 66 * j, 60 + 34 * k, 66, 34, "hot", f"k{k} j{j}")
+    for k in range(3):
+        p.arrow((734, 77 + 34 * k), (734, 77 + 34 * (k + 1)))
+    p.text(470, 226, "read from left to right, row after row:")
+    p.text(470, 246, "one stream, each vector aligned")
+    p.text(470, 286, "A register tile holds MR x NR sums", "title")
+    p.text(470, 308, "for each k: NR / lanes vectors of B,")
+    p.text(470, 328, "MR numbers of A, each spread over a vector")
+    return p.svg()
+
+
 DRAWINGS: dict[str, Callable[[], str]] = {
     "10_register.svg": register,
+    "11_packed.svg": packed,
 }
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Solutions of docs/road/10_register.md: what a register tile costs, where its elements are, and one by hand."""
+"""Solutions of docs/road/10_register.md: what a register tile costs, where it lies, and one by hand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def passes(starts: Iterable[int], chunk: int = 4) -> int:
 
 # Exercise 3: no local memory; each work-item computes 4 x 4 sums.
 SOURCE = """
-__kernel void multiply(int M, int N, int K, __global const float *a, __global const float *b, __global float *out)
+__kernel void multiply(
+    int M, int N, int K, __global const float *a, __global const float *b, __global float *out)
 {
   const int j0 = get_global_id(0) * 4, i0 = get_global_id(1) * 4;
   float acc[4][4];

@@ -12,7 +12,9 @@ import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 
-from examples.road import register_tile
+from examples.road import packed_panels, register_tile
+from pyclmm.kernels.cpu import blocking
+from pyclmm.kernels.device import Caches
 from pyclmm.opencl.compiler import expanded
 
 ROAD = Path(__file__).parents[2] / "docs/road"
@@ -81,7 +83,7 @@ def test_columns_are_those_of_the_kernel(context, queue):
     cl.Program(context, text).build().columns(queue, (8,), None, out.data)
     mine = [register_tile.columns(place, 16, 8) for place in range(8)]
     assert out.get().tolist() == mine
-    assert sorted(sum(mine, [])) == list(range(128))
+    assert sorted(column for columns in mine for column in columns) == list(range(128))
 
 
 def test_chunks_side_by_side_meet_no_bank_twice():
@@ -95,3 +97,48 @@ def test_chunks_side_by_side_meet_no_bank_twice():
 def test_four_by_four_sums_a_work_item(queue, rng, m, n, k):
     a, b = whole(rng, m, k), whole(rng, k, n)
     assert np.array_equal(register_tile.multiply(queue, a, b), a @ b)
+
+
+# --- 11_packed.md
+
+
+@pytest.mark.parametrize(("mr", "nr"), [(6, 16), (8, 32), (3, 5)])
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_a_product_of_panels(rng, m, n, k, mr, nr):
+    a, b = whole(rng, m, k), whole(rng, k, n)
+    assert np.array_equal(packed_panels.multiply(a, b, mr, nr), a @ b)
+
+
+def test_panels_lie_as_in_the_kernel(rng):
+    """The formulas at the head of cl/cpu/packed_tile.h, and zeros beyond the edge."""
+    a, b, mr, nr = whole(rng, 10, 7), whole(rng, 7, 20), 6, 16
+    rows, columns = packed_panels.panels_of_a(a, mr).reshape(-1), packed_panels.panels_of_b(b, nr).reshape(-1)
+    for i in range(10):
+        for k in range(7):
+            assert rows[i // mr * 8 * mr + k // 4 * 4 * mr + i % mr * 4 + k % 4] == a[i, k]
+    for k in range(7):
+        for j in range(20):
+            assert columns[j // nr * 7 * nr + k * nr + j % nr] == b[k, j]
+    assert len(rows) == 2 * 8 * mr
+    assert len(columns) == 2 * 7 * nr
+    assert np.abs(rows).sum() == np.abs(a).sum()
+    assert np.abs(columns).sum() == np.abs(b).sum()
+
+
+def test_tiles_that_fit_the_registers():
+    avx2, avx512 = packed_panels.tiles(16), packed_panels.tiles(32)
+    assert (6, 2) in avx2
+    assert (8, 2) not in avx2
+    assert {(8, 2), (8, 3), (12, 2)} <= avx512.keys()
+    assert avx512[8, 2] == 10 / 16
+    assert min(avx2, key=avx2.get) == (4, 3)
+    assert min(avx512, key=avx512.get) == (5, 5)
+
+
+@pytest.mark.parametrize("tile", [(6, 16), (8, 32), (8, 48), (4, 8)])
+@pytest.mark.parametrize(("l1", "l2"), [(32, 1024), (48, 2048), (32, 256), (64, 512)])
+def test_blocks_are_those_of_the_library(tile, l1, l2):
+    caches = Caches(l1=l1 * 1024, l2=l2 * 1024, line=64)
+    library = blocking.blocks(caches, *tile, size=4, sum_size=4, sum_bytes=1 << 30)
+    mine = packed_panels.blocks(l1 * 1024, l2 * 1024, tile, 4)
+    assert mine == (library.kc, library.mc, library.nc)
