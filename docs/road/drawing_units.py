@@ -110,18 +110,50 @@ def packed() -> str:
         for j in range(4):
             p.box(470 + 66 * j, 60 + 34 * k, 66, 34, "hot", f"k{k} j{j}")
     for k in range(3):
-        p.arrow((734, 77 + 34 * k), (734, 77 + 34 * (k + 1)))
+        p.arrow((746, 77 + 34 * k), (746, 77 + 34 * (k + 1)))
     p.text(470, 226, "read from left to right, row after row:")
     p.text(470, 246, "one stream, each vector aligned")
     p.text(470, 286, "A register tile holds MR x NR sums", "title")
     p.text(470, 308, "for each k: NR / lanes vectors of B,")
-    p.text(470, 328, "MR numbers of A, each spread over a vector")
+    p.text(470, 328, "MR numbers of A, each in all lanes")
+    return p.svg()
+
+
+def split_k() -> str:
+    """Ranges of K of one tile, the workspace and the second launch."""
+    p = Picture(760, 360, "Three work-groups sum ranges of K of one tile; a second launch adds them")
+    p.text(20, 26, "First launch: three work-groups for one tile", "title")
+    kinds = ("a", "b", "hot")
+    for at, kind in enumerate(kinds):
+        p.box(30 + 70 * at, 190, 70, 60, kind, f"range {at}")
+        p.box(260, 50 + 44 * at, 80, 44, kind, f"range {at}")
+    p.text(135, 274, "A: BM x K", "middle")
+    p.text(300, 44, "B: K x BN", "middle")
+    p.box(260, 190, 80, 60, "rest", "tile")
+    p.text(456, 26, "Workspace", "title")
+    for at, kind in enumerate(kinds):
+        p.box(456, 58 + 84 * at, 80, 60, kind, f"sums {at}")
+        p.arrow((348, 215), (450, 88 + 84 * at))
+    p.text(620, 26, "Second launch", "title")
+    p.box(640, 142, 80, 60, "out", "out")
+    for at in range(3):
+        p.arrow((540, 88 + 84 * at), (634, 172))
+    p.text(620, 232, "sums 0 + sums 1")
+    p.text(620, 250, "+ sums 2, always")
+    p.text(620, 268, "in this order;")
+    p.text(620, 286, "then the epilogue")
+    p.text(
+        20,
+        330,
+        "Each range reads its own part of A and B. Nothing is read twice, but the sums are moved twice more.",
+    )
     return p.svg()
 
 
 DRAWINGS: dict[str, Callable[[], str]] = {
     "10_register.svg": register,
     "11_packed.svg": packed,
+    "12_split_k.svg": split_k,
 }
 
 if __name__ == "__main__":

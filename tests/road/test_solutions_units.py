@@ -12,7 +12,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 
-from examples.road import packed_panels, register_tile
+from examples.road import packed_panels, register_tile, split_k
 from pyclmm.kernels.cpu import blocking
 from pyclmm.kernels.device import Caches
 from pyclmm.opencl.compiler import expanded
@@ -142,3 +142,41 @@ def test_blocks_are_those_of_the_library(tile, l1, l2):
     library = blocking.blocks(caches, *tile, size=4, sum_size=4, sum_bytes=1 << 30)
     mine = packed_panels.blocks(l1 * 1024, l2 * 1024, tile, 4)
     assert mine == (library.kc, library.mc, library.nc)
+
+
+# --- 12_split_k.md
+
+
+def test_waves_of_tiles():
+    assert split_k.waves(144, 132)[0] == split_k.waves(264, 132)[0] == 2
+    count, share = split_k.waves(288, 132)
+    assert count == 3
+    assert round(share, 2) == 0.73
+    assert split_k.waves(132, 132) == (1, 1)
+
+
+def test_the_best_number_of_ranges():
+    assert split_k.best_split(132, 132, 8) == 1
+    assert split_k.best_split(4, 132, 40) == 33
+    assert split_k.best_split(24, 132, 8) == 5
+
+
+@pytest.mark.parametrize("ranges", [1, 3, 4])
+def test_a_product_in_two_launches(queue, rng, ranges):
+    a, b = whole(rng, 5, 41), whole(rng, 41, 7)
+    assert np.array_equal(split_k.multiply(queue, a, b, ranges), a @ b)
+
+
+def test_a_fixed_order_gives_the_same_bits(queue, rng):
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 1000), (1000, 4)))
+    first = split_k.multiply(queue, a, b, 8)
+    assert all(np.array_equal(split_k.multiply(queue, a, b, 8), first) for _ in range(3))
+    assert not np.array_equal(split_k.multiply(queue, a, b, 1), first)
+
+
+def test_more_ranges_are_more_accurate():
+    numbers = np.random.default_rng(12).random(1 << 16, dtype=np.float32)
+    exact = numbers.astype(np.float64).sum()
+    error = {ranges: abs(split_k.sum_in_ranges(numbers, ranges) - exact) / exact for ranges in (1, 16, 256)}
+    assert error[256] < error[16] < error[1]
+    assert error[256] < 2**-23
