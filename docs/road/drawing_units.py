@@ -150,10 +150,42 @@ def split_k() -> str:
     return p.svg()
 
 
+def pipelining() -> str:
+    """A timetable of a ring of three stages."""
+    p = Picture(760, 330, "A ring of three stages: two stages are filled while one is multiplied")
+    p.text(20, 26, "A ring of three stages", "title")
+    left, step, high = 110, 104, 44
+    for at in range(6):
+        p.text(left + step * (at + 0.5), 52, "start" if at == 0 else f"step {at}", "middle")
+    for stage in range(3):
+        y = 64 + 56 * stage
+        p.text(20, y + 27, f"stage {stage}")
+        for at in range(6):
+            block = at - 1 - (at - 1 - stage) % 3 if at > 0 else -3 + stage
+            multiplied = at > 0 and (at - 1) % 3 == stage
+            if multiplied:
+                p.box(left + step * at, y, step, high, "out", f"multiply {at - 1}")
+                continue
+            coming = block + 3
+            started = at in {0, coming - 1} and coming < at + 2
+            words = f"copy {coming}" if started else f"{coming} on its way"
+            p.box(left + step * at, y, step, high, "b" if started else "rest", words)
+    p.box(left, 64 + 56 * 2, step, high, "none", "")
+    p.text(
+        20,
+        258,
+        "In step 1 tile 0 is multiplied, tile 1 is on its way or there, and the copies of tile 2 start.",
+    )
+    p.text(20, 280, "At the end of a step: wait for the next tile, one barrier, go on to the next stage.")
+    p.text(20, 302, "A copy has two steps' time to land; with two stages it would have one.")
+    return p.svg()
+
+
 DRAWINGS: dict[str, Callable[[], str]] = {
     "10_register.svg": register,
     "11_packed.svg": packed,
     "12_split_k.svg": split_k,
+    "13_pipelining.svg": pipelining,
 }
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 
-from examples.road import packed_panels, register_tile, split_k
+from examples.road import packed_panels, pipelining, register_tile, split_k
 from pyclmm.kernels.cpu import blocking
 from pyclmm.kernels.device import Caches
 from pyclmm.opencl.compiler import expanded
@@ -180,3 +180,50 @@ def test_more_ranges_are_more_accurate():
     error = {ranges: abs(split_k.sum_in_ranges(numbers, ranges) - exact) / exact for ranges in (1, 16, 256)}
     assert error[256] < error[16] < error[1]
     assert error[256] < 2**-23
+
+
+# --- 13_pipelining.md
+
+
+def test_one_stage_waits_for_each_copy():
+    assert pipelining.finish(10, copy=3, multiply=2, stages=1) == 10 * (3 + 2)
+
+
+@pytest.mark.parametrize(("copy", "multiply"), [(1, 2), (2, 2), (3, 2), (9, 2), (10, 1)])
+def test_enough_stages_wait_for_the_first_copy_only(copy, multiply):
+    enough = pipelining.stages_needed(copy, multiply)
+    whole_time = copy + 40 * multiply
+    assert pipelining.finish(40, copy, multiply, enough) == whole_time
+    assert pipelining.finish(40, copy, multiply, enough + 2) == whole_time
+    assert pipelining.finish(40, copy, multiply, enough - 1) > whole_time
+
+
+@pytest.mark.parametrize(
+    ("tile", "stages", "pads", "nbytes"),
+    [
+        ((128, 256, 8), 3, (4, 0), 37_248),
+        ((128, 128, 8), 3, (4, 0), 24_960),
+        ((64, 128, 32), 3, (4, 0), 75_264),
+        ((128, 128, 8), 2, (4, 0), 16_640),
+    ],
+)
+def test_the_bytes_of_a_ring_are_those_of_the_kernel(tile, stages, pads, nbytes):
+    """The table of docs/kernels/register.md, and the library's own arithmetic."""
+    assert pipelining.ring_bytes(tile, stages, pads) == nbytes
+    page = (ROAD.parent / "kernels/register.md").read_text(encoding="utf-8")
+    assert f"{nbytes:,}" in page
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 7])
+def test_a_ring_of_copies(queue, rng, stages, blocks):
+    a, b = whole(rng, 16, 8 * blocks), whole(rng, 8 * blocks, 24)
+    assert np.array_equal(pipelining.multiply(queue, a, b, stages), a @ b)
+
+
+def test_a_ring_refuses_what_it_cannot_do(queue):
+    a = np.ones((8, 8), np.float32)
+    with pytest.raises(ValueError, match="stages must be 2 or more"):
+        pipelining.multiply(queue, a, a, 1)
+    with pytest.raises(ValueError, match="multiples of 8"):
+        pipelining.multiply(queue, a[:, :7], a, 2)
