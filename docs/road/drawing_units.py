@@ -161,16 +161,16 @@ def pipelining() -> str:
         y = 64 + 56 * stage
         p.text(20, y + 27, f"stage {stage}")
         for at in range(6):
-            block = at - 1 - (at - 1 - stage) % 3 if at > 0 else -3 + stage
-            multiplied = at > 0 and (at - 1) % 3 == stage
-            if multiplied:
-                p.box(left + step * at, y, step, high, "out", f"multiply {at - 1}")
-                continue
-            coming = block + 3
-            started = at in {0, coming - 1} and coming < at + 2
-            words = f"copy {coming}" if started else f"{coming} on its way"
-            p.box(left + step * at, y, step, high, "b" if started else "rest", words)
-    p.box(left, 64 + 56 * 2, step, high, "none", "")
+            since = (at - 1 - stage) % 3  # steps since this stage was multiplied
+            x, coming = left + step * at, at + 2 - since  # the tile that was started last
+            if at == 0:
+                p.box(x, y, step, high, *(("rest", "empty") if stage == 2 else ("b", f"copy {stage}")))
+            elif since == 0:
+                p.box(x, y, step, high, "out", f"multiply {at - 1}")
+            elif since == 1:
+                p.box(x, y, step, high, "b", f"copy {coming}")
+            else:
+                p.box(x, y, step, high, "rest", f"{coming} on its way")
     p.text(
         20,
         258,
