@@ -181,11 +181,47 @@ def pipelining() -> str:
     return p.svg()
 
 
+def matrix_units() -> str:
+    """What work-item 0 and its neighbour hold of the result of five instructions."""
+    p = Picture(760, 420, "What work-items 0 and 1 hold of the result of one matrix instruction")
+    p.text(
+        20,
+        26,
+        "The result of one instruction: work-item 0 holds the blue elements, work-item 1 the pink ones",
+        "title",
+    )
+    side = 9
+    units = (  # name, rows and columns drawn, work-items, row and column of element e of work-item w
+        ("mma", 16, 8, "16 x 8, 32", lambda w, e: (e // 2 * 8, 2 * w + e % 2), 4),
+        ("wgmma", 32, 16, "64 x 256, 128", lambda w, e: (e // 2 % 2 * 8, e // 4 * 8 + 2 * w + e % 2), 8),
+        ("mfma", 32, 16, "32 x 32, 64", lambda w, e: (e // 4 * 8 + e % 4, w), 16),
+        ("wmma", 16, 16, "16 x 16, 32", lambda w, e: (2 * e, w), 8),
+        ("dpas", 8, 16, "8 x 16, 16", lambda w, e: (e, w), 8),
+    )
+    x = 20.0
+    for name, rows, columns, size, place, elements in units:
+        p.text(x, 58, name, "title")
+        p.text(x, 76, size, "small")
+        p.grid(x, 88, columns, rows, (side, side), "none")
+        for lane, kind in enumerate(("a", "hot")):
+            for e in range(elements):
+                row, column = place(lane, e)
+                p.box(x + column * side, 88 + row * side, side, side, kind)
+        x += columns * side + 22
+    p.text(
+        20,
+        400,
+        "Below each name: rows x columns, work-items. Of wgmma the first 32 x 16 are drawn, of mfma 32 x 16.",
+    )
+    return p.svg()
+
+
 DRAWINGS: dict[str, Callable[[], str]] = {
     "10_register.svg": register,
     "11_packed.svg": packed,
     "12_split_k.svg": split_k,
     "13_pipelining.svg": pipelining,
+    "14_matrix_units.svg": matrix_units,
 }
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,10 +13,10 @@ import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 
-from examples.road import packed_panels, pipelining, register_tile, split_k
+from examples.road import fragments, packed_panels, pipelining, register_tile, split_k
 from pyclmm.kernels.cpu import blocking
 from pyclmm.kernels.device import Caches
-from pyclmm.opencl.compiler import expanded
+from pyclmm.opencl.compiler import expanded, quiet
 
 ROAD = Path(__file__).parents[2] / "docs/road"
 SHAPES = [(1, 1, 1), (8, 8, 8), (13, 7, 5), (33, 18, 40)]
@@ -227,3 +228,94 @@ def test_a_ring_refuses_what_it_cannot_do(queue):
         pipelining.multiply(queue, a, a, 1)
     with pytest.raises(ValueError, match="multiples of 8"):
         pipelining.multiply(queue, a[:, :7], a, 2)
+
+
+# --- 14_matrix_units.md
+
+
+def test_fragments_of_an_mma_lie_as_the_manual_says():
+    """PTX ISA, m16n8k16: element i of a work-item's eight of A, four of B."""
+    a, b = np.arange(256).reshape(16, 16), np.arange(128).reshape(16, 8)
+    held_a, held_b = fragments.fragments_of_a(a).reshape(32, 8), fragments.fragments_of_b(b).reshape(32, 4)
+    for lane in range(32):
+        group, place = lane >> 2, lane & 3
+        for i in range(8):
+            row = group if i in {0, 1, 4, 5} else group + 8
+            column = place * 2 + (i & 1) + (8 if i >= 4 else 0)
+            assert held_a[lane, i] == a[row, column]
+        for i in range(4):
+            assert held_b[lane, i] == b[place * 2 + (i & 1) + (8 if i >= 2 else 0), group]
+
+
+def test_a_product_by_fragments(rng):
+    a, b = whole(rng, 16, 48).astype(np.float16), whole(rng, 48, 8).astype(np.float16)
+    d = np.zeros((32, 4), np.float32)
+    for k in range(0, 48, 16):
+        left, right = fragments.fragments_of_a(a[:, k : k + 16]), fragments.fragments_of_b(b[k : k + 16])
+        d = fragments.mma(d, left, right)
+    assert np.array_equal(fragments.collected(d), a.astype(np.float32) @ b.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("unit", "rows", "columns", "lanes"),
+    [
+        ("mma", 16, 8, 32),
+        ("wgmma", 64, 256, 128),
+        ("mfma", 32, 32, 64),
+        ("wmma", 16, 16, 32),
+        ("dpas", 8, 16, 16),
+    ],
+)
+def test_each_element_has_one_owner(unit, rows, columns, lanes):
+    owners = {fragments.owner(unit, i, j) for i in range(rows) for j in range(columns)}
+    assert owners == {(lane, e) for lane in range(lanes) for e in range(rows * columns // lanes)}
+
+
+@pytest.mark.parametrize(
+    ("unit", "header", "macros"),
+    [
+        ("mfma", "amd_mfma.h", {"UNIT_M": 32, "WORD_K": 4}),
+        ("wmma", "amd_wmma.h", {}),
+        ("dpas", "intel_dpas.h", {"LANES": 16}),
+    ],
+)
+def test_owners_are_those_of_the_kernels_headers(context, queue, unit, header, macros):
+    """D_ROW and D_COLUMN of cl/units/, in a program that does nothing else."""
+    tile = {"BM": 32, "BN": 32, "BK": 16, "SGM": 32, "SGN": 32, "WIDE_A": 0, "WIDE_B": 0}
+    types = dict.fromkeys(("A_TYPE", "B_TYPE", "C_TYPE", "BIAS_TYPE", "OUT_TYPE"), "float16")
+    flags = {"ACC_TYPE": "float32", "CONJ_A": 0, "CONJ_B": 0, "REPRODUCIBLE": 0}
+    text = defines(**tile, **types, **flags, **macros) + expanded(f"units/{header}")
+    text += """
+    __kernel void places(__global int2 *out)
+    {
+      const int lane = get_global_id(0), e = get_global_id(1);
+      out[lane * D_ELEMENTS + e] = (int2)(D_ROW(e, lane), D_COLUMN(e, lane));
+    }"""
+    lanes, elements = {"mfma": (64, 16), "wmma": (32, 8), "dpas": (16, 8)}[unit]
+    out = cla.empty(queue, (lanes, elements, 2), np.int32)
+    with quiet:
+        cl.Program(context, text).build().places(queue, (lanes, elements), None, out.data)
+    for lane, registers in enumerate(out.get().tolist()):
+        for e, (i, j) in enumerate(registers):
+            assert fragments.owner(unit, i, j) == (lane, e)
+
+
+def test_an_unknown_unit_is_refused():
+    with pytest.raises(ValueError, match="unit must be mma"):
+        fragments.owner("amx", 0, 0)
+
+
+def test_the_stages_of_a_tile_are_those_that_the_library_took():
+    kept = json.loads((ROAD.parents[1] / "benchmarks/results/h200-ladder.json").read_text(encoding="utf-8"))
+    (config,) = (step["config"] for step in kept["steps"] if step["label"] == "float16, wgmma")
+    words = dict(word.split("=") for word in config.split())
+    assert fragments.stage_bytes(128, 256) == 49_152
+    assert fragments.most_stages(int(words["bm"]), int(words["bn"]), 232_448) == int(words["stages"])
+
+
+def test_larger_tiles_read_less_for_each_operation():
+    assert round(fragments.operations_a_byte(64, 32, 2), 1) == 21.3
+    assert round(fragments.operations_a_byte(64, 256, 2), 1) == 51.2
+    local_rate, nominal = 33.5, 990  # TB/s, TFLOP/s: docs/road/14_matrix_units.md
+    assert fragments.operations_a_byte(64, 32, 2) * local_rate < nominal
+    assert fragments.operations_a_byte(64, 64, 2) * local_rate > nominal
