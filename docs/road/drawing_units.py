@@ -181,25 +181,29 @@ def pipelining() -> str:
     return p.svg()
 
 
+# Name, rows, columns, its size in words, elements of a work-item, row and column of element e of work-item w.
+Unit = tuple[str, int, int, str, int, Callable[[int, int], tuple[int, int]]]
+
+
 def matrix_units() -> str:
     """What work-item 0 and its neighbour hold of the result of five instructions."""
     p = Picture(760, 420, "What work-items 0 and 1 hold of the result of one matrix instruction")
     p.text(
         20,
         26,
-        "The result of one instruction: work-item 0 holds the blue elements, work-item 1 the pink ones",
+        "The result of one instruction: work-item 0 holds the blue elements, work-item 1 the red ones",
         "title",
     )
     side = 9
-    units = (  # name, rows and columns drawn, work-items, row and column of element e of work-item w
-        ("mma", 16, 8, "16 x 8, 32", lambda w, e: (e // 2 * 8, 2 * w + e % 2), 4),
-        ("wgmma", 32, 16, "64 x 256, 128", lambda w, e: (e // 2 % 2 * 8, e // 4 * 8 + 2 * w + e % 2), 8),
-        ("mfma", 32, 16, "32 x 32, 64", lambda w, e: (e // 4 * 8 + e % 4, w), 16),
-        ("wmma", 16, 16, "16 x 16, 32", lambda w, e: (2 * e, w), 8),
-        ("dpas", 8, 16, "8 x 16, 16", lambda w, e: (e, w), 8),
+    drawn: tuple[Unit, ...] = (
+        ("mma", 16, 8, "16 x 8, 32", 4, lambda w, e: (e // 2 * 8, 2 * w + e % 2)),
+        ("wgmma", 32, 16, "64 x 256, 128", 8, lambda w, e: (e // 2 % 2 * 8, e // 4 * 8 + 2 * w + e % 2)),
+        ("mfma", 32, 16, "32 x 32, 64", 16, lambda w, e: (e // 4 * 8 + e % 4, w)),
+        ("wmma", 16, 16, "16 x 16, 32", 8, lambda w, e: (2 * e, w)),
+        ("dpas", 8, 16, "8 x 16, 16", 8, lambda w, e: (e, w)),
     )
     x = 20.0
-    for name, rows, columns, size, place, elements in units:
+    for name, rows, columns, size, elements, place in drawn:
         p.text(x, 58, name, "title")
         p.text(x, 76, size, "small")
         p.grid(x, 88, columns, rows, (side, side), "none")

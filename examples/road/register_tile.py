@@ -45,7 +45,7 @@ def columns(place: int, tn: int, places: int, chunk: int = 4) -> list[int]:
 def passes(starts: Iterable[int], chunk: int = 4) -> int:
     """Exercise 2: how often local memory is asked, if work-items read `chunk` words from these words on."""
     words = {start + word for start in starts for word in range(chunk)}
-    return max(np.bincount([word % BANKS for word in words], minlength=BANKS).tolist())
+    return int(np.bincount([word % BANKS for word in words]).max())
 
 
 # Exercise 3: no local memory; each work-item computes 4 x 4 sums.

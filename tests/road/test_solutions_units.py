@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -48,6 +49,32 @@ def test_a_drawing_is_what_its_script_draws(name):
     drawn = DRAWINGS[name]()
     assert ElementTree.fromstring(drawn).tag.endswith("svg")
     assert (ROAD / name).read_text(encoding="utf-8") == drawn, "run docs/road/drawing_units.py"
+
+
+PAGES = sorted(ROAD.glob("1[0-4]_*.md"))
+PARTS = ["The idea", "The tiles", "The lines that matter", "Its arithmetic", "The step it took"]
+PARTS += ["What to try next", "Exercises"]
+
+
+def test_there_are_five_pages():
+    assert [page.stem[:2] for page in PAGES] == ["10", "11", "12", "13", "14"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_has_the_parts_of_the_road(page):
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", text, re.M) == PARTS
+    assert f"]({page.stem}.svg)" in text
+    assert len(re.findall(r"^[123]\. ", text.partition("## Exercises")[2], re.M)) == 3
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_lines_of_a_kernel_stand_in_its_source(page):
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^<!-- (cl/\S+) -->\n```\w+\n(.*?)^```", text, re.M | re.S)
+    assert len(blocks) == text.count("\n```") // 2 > 0
+    for source, lines in blocks:
+        assert lines in (ROAD.parents[1] / source).read_text(encoding="utf-8"), f"{source} has other lines"
 
 
 # --- 10_register.md
