@@ -21,7 +21,7 @@ text { fill: var(--ink); font: 13px sans-serif } .small { font-size: 11px }
 .title { font-weight: bold } .middle { text-anchor: middle }
 rect, line { stroke: var(--line) } .back { fill: var(--back); stroke: none } .tip { fill: var(--line) }
 .a { fill: var(--a) } .b { fill: var(--b) } .out { fill: var(--out) } .hot { fill: var(--hot) }
-.rest { fill: var(--rest) } .none { fill: none } .wide { stroke-width: 2.5; fill: none }
+.rest { fill: var(--rest) } .none { fill: none; stroke-width: 0.5 } .wide { stroke-width: 2.5; fill: none }
 line { stroke-width: 1.5 }
 """
 
