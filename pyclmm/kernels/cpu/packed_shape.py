@@ -85,13 +85,15 @@ def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     a multiply-add in a tile of this shape.
 
     With few tiles or short K, and with narrow vectors, other tiles than the first of _REGISTER_TILES have
-    brought nothing. There they count as the first one, and a little more.
+    brought nothing. There they count as the first one, and a little more. So does a tile of three vectors
+    with B in place, which is slower on every driver.
     """
     reals, listed = planes(problem), _REGISTER_TILES[device.vector_bits]
     shape = (config.tm * reals, config.tn * reals // config.vec)
     many = problem.m > _FEW_TILES * 8 // reals and problem.k > _SHORT_K
     if device.vector_bits == 512 and many:
-        slower = device.wide_tile_cost if shape == (8, 3) else 1.0 + _LATER_TILE * (shape == (12, 2))
+        wide = shape == (8, 3) and packs_b(problem, config)
+        slower = device.wide_tile_cost if wide else 1.0 + _LATER_TILE * (shape != listed[0])
         rows = problem.m
     else:
         slower = 1.0 + _LATER_TILE * (listed.index(shape) if shape in listed else 0)
