@@ -19,13 +19,14 @@
  *
  * Macros: BN, the most j that a work-group has in matvec_columns (LANES divides BN * PLANES); SPLIT 0, 1; those of
  * types.h, gemm.h and vectors.h.
- * Preconditions: the elements of W and x are ACC_T; in matvec_rows x has unit stride.
+ * Preconditions: those of vector_loads.h; in matvec_rows x has unit stride.
  * Technique: the level-2 BLAS.
  */
 #include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
+#include "cpu/vector_loads.h"
 #include "cpu/matvec_sums.h"
 #include "cpu/add_partial_sums.h"
 
@@ -36,7 +37,26 @@
 #define AT_ONCE 8 /* rows of W that are read at the same time, to hide latency */
 #define FOR_ROWS(r) UNROLL for (int r = 0; r < AT_ONCE; ++r)
 #define FOR_PLANES(p) UNROLL for (int p = 0; p < PLANES; ++p)
-#define LOAD_VEC(p) (*(__global const LOOSE_VEC *)(p))
+/* The numbers of x and w. VECTOR and MATRIX, which of the two operands they are. */
+#if X_IS_A
+#define VECTOR a
+#define MATRIX b
+typedef A_REAL X_REAL;
+typedef B_REAL W_REAL;
+#define X_AT(p, i) REAL_A(p, i)
+#define W_AT(p, i) REAL_B(p, i)
+#define X_VEC(p) VEC_A(p)
+#define W_VEC(p) VEC_B(p)
+#else
+#define VECTOR b
+#define MATRIX a
+typedef B_REAL X_REAL;
+typedef A_REAL W_REAL;
+#define X_AT(p, i) REAL_B(p, i)
+#define W_AT(p, i) REAL_A(p, i)
+#define X_VEC(p) VEC_B(p)
+#define W_VEC(p) VEC_A(p)
+#endif
 
 /* The sum of result j: to this work-group's range of partial sums, or through the epilogue. */
 INLINE void put_sum(const int j, const ACC_T sum, __global ACC_T *partial, const int split_k, RESULT_ARGS)
@@ -61,7 +81,7 @@ INLINE ACC_T element(const REAL re_re, const REAL re_im, const REAL im_re, const
 /* sums[r] = rows[r] . x over `count` reals: vectors first, then single elements. The second plane is x with real
  * and imaginary parts exchanged. */
 INLINE void dot_rows(
-    ACC_T sums[AT_ONCE], __global const REAL *const rows[AT_ONCE], __global const REAL *x,
+    ACC_T sums[AT_ONCE], __global const W_REAL *const rows[AT_ONCE], __global const X_REAL *x,
     const int count)
 {
   VEC acc[PLANES][AT_ONCE];
@@ -69,12 +89,12 @@ INLINE void dot_rows(
   int k = 0;
   for (; k <= count - LANES; k += LANES) {
     VEC part[PLANES];
-    part[0] = LOAD_VEC(x + k);
+    part[0] = X_VEC(x + k);
 #if PLANES == 2
     part[1].even = part[0].odd;
     part[1].odd = part[0].even;
 #endif
-    FOR_PLANES(p) FOR_ROWS(r) acc[p][r] = LOAD_VEC(rows[r] + k) * part[p] + acc[p][r];
+    FOR_PLANES(p) FOR_ROWS(r) acc[p][r] = W_VEC(rows[r] + k) * part[p] + acc[p][r];
   }
   FOR_ROWS(r)
   {
@@ -87,7 +107,7 @@ INLINE void dot_rows(
     /* one element at a time: Intel's compiler vectorizes a loop over single reals with x[rest ^ p] wrongly */
     for (int rest = k; rest < count; rest += PLANES)
       FOR_PLANES(p) UNROLL for (int q = 0; q < PLANES; ++q)
-        sum[p][q] += rows[r][rest + q] * x[rest + (p ^ q)];
+        sum[p][q] += W_AT(rows[r], rest + q) * X_AT(x, rest + (p ^ q));
 #if PLANES == 2
     sums[r] = element(sum[0][0], sum[1][0], sum[1][1], sum[0][1]);
 #else
@@ -99,36 +119,37 @@ INLINE void dot_rows(
 __kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
 {
   GEMM_BEGIN;
-  __global const ACC_T *w = X_IS_A ? b : a, *x = X_IS_A ? a : b;
+  __global const W_REAL *w = (__global const W_REAL *)MATRIX;
+  __global const X_REAL *x = (__global const X_REAL *)VECTOR;
   const long ld = X_IS_A ? ldb : lda;
   const int length = X_IS_A ? N : M;
   const int j0 = get_group_id(0) * nc, j1 = min(length, j0 + nc);
   const int k0 = get_group_id(1) * k_range, k1 = min(K, k0 + k_range);
   for (int j = j0; j < j1; j += AT_ONCE) {
-    __global const REAL *rows[AT_ONCE];
+    __global const W_REAL *rows[AT_ONCE];
     ACC_T sums[AT_ONCE];
-    FOR_ROWS(r) rows[r] = (__global const REAL *)(w + min(j + r, length - 1) * ld + k0);
-    dot_rows(sums, rows, (__global const REAL *)(x + k0), (k1 - k0) * PLANES);
+    FOR_ROWS(r) rows[r] = w + (min(j + r, length - 1) * ld + k0) * PLANES;
+    dot_rows(sums, rows, x + (long)k0 * PLANES, (k1 - k0) * PLANES);
     for (int r = 0; r < min(AT_ONCE, j1 - j); ++r) put_sum(j + r, sums[r], partial, split_k, RESULT);
   }
 }
 
 /* sums[p] += x[p][0] * row 0 + x[p][1] * row 1 + ..., over `count` reals of each row. */
 INLINE void add_rows(
-    __local VEC (*sums)[BN * PLANES / LANES], __global const REAL *w, const long ld,
+    __local VEC (*sums)[BN * PLANES / LANES], __global const W_REAL *w, const long ld,
     const REAL x[PLANES][AT_ONCE], const int count)
 {
   const int vectors = count / LANES;
   for (int v = 0; v < vectors; ++v) {
     VEC sum[PLANES];
     FOR_PLANES(p) sum[p] = sums[p][v];
-    FOR_ROWS(r) FOR_PLANES(p) sum[p] = FMA_VEC((VEC)(x[p][r]), LOAD_VEC(w + r * ld + v * LANES), sum[p]);
+    FOR_ROWS(r) FOR_PLANES(p) sum[p] = FMA_VEC((VEC)(x[p][r]), W_VEC(w + r * ld + v * LANES), sum[p]);
     FOR_PLANES(p) sums[p][v] = sum[p];
   }
   FOR_PLANES(p)
   {
     __local REAL *rest = (__local REAL *)sums[p];
-    for (int j = vectors * LANES; j < count; ++j) FOR_ROWS(r) rest[j] = FMA_REAL(x[p][r], w[r * ld + j], rest[j]);
+    for (int j = vectors * LANES; j < count; ++j) FOR_ROWS(r) rest[j] = FMA_REAL(x[p][r], W_AT(w, r * ld + j), rest[j]);
   }
 }
 
@@ -136,8 +157,8 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
 {
   __local VEC sums[PLANES][BN * PLANES / LANES];
   GEMM_BEGIN;
-  __global const REAL *w = (__global const REAL *)(X_IS_A ? b : a);
-  __global const REAL *x_reals = (__global const REAL *)(X_IS_A ? a : b);
+  __global const W_REAL *w = (__global const W_REAL *)MATRIX;
+  __global const X_REAL *x_reals = (__global const X_REAL *)VECTOR;
   const long step_w = (X_IS_A ? ldb : lda) * PLANES;
   const long step_x = (X_IS_A ? (TRANS_A ? lda : 1) : (TRANS_B ? 1 : ldb)) * PLANES;
   const int j0 = get_group_id(0) * nc, j1 = min(X_IS_A ? N : M, j0 + nc);
@@ -148,14 +169,14 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
   int k = k0;
   for (; k <= k1 - AT_ONCE; k += AT_ONCE) {
     REAL x[PLANES][AT_ONCE];
-    FOR_ROWS(r) FOR_PLANES(p) x[p][r] = x_reals[(k + r) * step_x + p];
+    FOR_ROWS(r) FOR_PLANES(p) x[p][r] = X_AT(x_reals, (k + r) * step_x + p);
     add_rows(sums, w + k * step_w, step_w, x, count);
   }
   for (; k < k1; ++k)
     FOR_PLANES(p)
     {
       __local REAL *sum = (__local REAL *)sums[p];
-      for (int j = 0; j < count; ++j) sum[j] = FMA_REAL(x_reals[k * step_x + p], w[k * step_w + j], sum[j]);
+      for (int j = 0; j < count; ++j) sum[j] = FMA_REAL(X_AT(x_reals, k * step_x + p), W_AT(w, k * step_w + j), sum[j]);
     }
   __local const REAL *s = (__local const REAL *)sums[0];
 #if PLANES == 2

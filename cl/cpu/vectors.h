@@ -29,14 +29,16 @@
 
 /* float16 to float by integer arithmetic, which compilers vectorize; vload_half becomes a call. The result is exact,
  * and no denormal floats occur. */
-INLINE float widened(const ushort x)
-{
-  const uint bits = (uint)(x & 0x7fff) << 13;
-  const float tiny = as_float(bits + (113u << 23)) - as_float(113u << 23);
-  const float other = as_float(bits + (bits < 31u << 23 ? 112u << 23 : 224u << 23));
-  const uint value = as_uint(bits < 1u << 23 ? tiny : other);
-  return as_float(value | (uint)(x & 0x8000) << 16);
-}
+#define DEFINE_WIDENED(name, floats, uints, ushorts)                                              \
+  INLINE floats name(const ushorts x)                                                             \
+  {                                                                                               \
+    const uints bits = CAT(convert_, uints)(x & (ushorts)(0x7fff)) << 13;                         \
+    const floats tiny = CAT(as_, floats)(bits + (113u << 23)) - as_float(113u << 23);             \
+    const uints up = bits < (uints)(31u << 23) ? (uints)(112u << 23) : (uints)(224u << 23);       \
+    const uints value = bits < (uints)(1u << 23) ? CAT(as_, uints)(tiny) : bits + up;             \
+    return CAT(as_, floats)(value | CAT(convert_, uints)(x & (ushorts)(0x8000)) << 16);           \
+  }
+DEFINE_WIDENED(widened, float, uint, ushort)
 #undef fetch_float16
 #define fetch_float16(p, i) widened(((__global const ushort *)(p))[i])
 

@@ -52,8 +52,6 @@ class Matvec(Kernel):
             return f"matvec is for CPU devices that run loops to their end, not for {device.name!r}"
         if problem.m > 1 and problem.n > 1:
             return f"neither M nor N is 1: {problem.m} x {problem.n}"
-        if not problem.a_type == problem.b_type == problem.acc_type:
-            return f"matvec reads numbers of the accumulator's type, not {problem.a_type}"
         if _by_rows(problem) and _x_stride(problem) != 1:
             return "the vector has gaps, and the matrix is stored along K"
         return device.missing_type(problem.types)
@@ -154,7 +152,7 @@ def _columns_of_a_group(problem: GemmProblem, config: TileConfig, device: Device
         return 0
     count = round_up(-(-length // config.bn), units)
     columns = round_up(-(-length // count), config.vec)
-    size = dtype_of(problem.acc_type).itemsize
+    size = dtype_of(problem.b_type if problem.m == 1 else problem.a_type).itemsize
     in_caches = length * problem.k * size <= device.caches.l2 * device.compute_units
     enough = columns * size >= (_LEAST_PIECE if in_caches else _LEAST_FAR_PIECE)
     return columns if enough or problem.reproducible else 0
