@@ -74,16 +74,20 @@ CASES = (
     Case("epilogue_column", 16, 20, 7, "TN", stack=(2,), epilogue="column"),
 )
 
-# For kernels of thin products: the largest M or N they take. The other side may be longer.
-THIN = {"thin": 8, "matvec": 1}
 EDGES_A_TYPE = 3
+
+
+def takes(kernel: Kernel, m: int, n: int, trans: str = "NN") -> bool:
+    """Whether a product is thin enough for a kernel of thin products."""
+    if kernel.name == "matvec":
+        return min(m, n) == 1 or trans == "NT"
+    return kernel.name != "thin" or min(m, n) <= 8
 
 
 def grid() -> Iterator[Any]:
     """The (kernel, dtype, case) that are run. They contain every pair."""
     for place, kernel in enumerate(KERNELS):
-        longest = THIN.get(kernel.name)
-        cases = [c for c in CASES if longest is None or min(c.m, c.n) <= longest]
+        cases = [c for c in CASES if takes(kernel, c.m, c.n, c.trans)]
         step = max(1, len(cases) // EDGES_A_TYPE)
         for i, dtype in enumerate(ELEMENT_TYPES):
             for j, case in enumerate(cases):
@@ -197,7 +201,7 @@ def offers() -> Iterator[Any]:
     for kernel in KERNELS:
         for product in PRODUCTS if not kernel.matrix_units else PRODUCTS[:1]:
             m, n, _ = product.shape
-            if min(m, n) <= THIN.get(kernel.name, m):
+            if takes(kernel, m, n):
                 yield pytest.param(kernel, product.dtype, product, id=f"{kernel.name}-{product.name}")
 
 

@@ -64,7 +64,6 @@ NO_FP64 = r"needs cl_khr_fp64"
 EVERYWHERE = (
     r"work-items in one work-group",
     r"neither M nor N is",
-    r"reads numbers of the accumulator's type",
     r"the vector has gaps",
     r"is not thin",
     r"takes no shape like",

@@ -1,4 +1,4 @@
-"""`matvec`: a matrix times a vector on CPU devices, at the speed of memory."""
+"""`matvec`: a matrix times a vector, or a few, on CPU devices, at the speed of memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..interface import (
     round_up,
     vector_defines,
 )
-from .packed_cost import matvec_seconds
+from .packed_cost import matrix_size, matvec_seconds
 from .packed_shape import planes, real_size, sum_size
 from .partial_sums import PartialSums
 
@@ -30,39 +30,52 @@ from .partial_sums import PartialSums
 _SUM_BYTES = 1 << 14
 _GROUPS_A_UNIT = 2  # work-groups for each compute unit
 _LEAST_K = 64  # fewest elements of K in a range
-_LEAST_J = 8  # fewest results of a work-group, as many as matvec_rows computes at once
+_LEAST_J = 8  # fewest rows or columns of the matrix in a work-group
 # Fewest bytes of a row's piece, from the second-level caches and from memory. Zen 4, docs/kernels/packed.md
 _LEAST_PIECE, _LEAST_FAR_PIECE = 512, 1536
-_AT_ONCE = 8  # as in matvec.cl
+_MOST_VECTORS = 64  # with more, packing the matrix pays
+# Rows of the matrix that one vector is multiplied with at a time. Zen 4, docs/kernels/packed.md
+_ROWS_OF_ONE = 8
 _PIECE_VECS = 8  # as in matvec_sums.h
 
 
 class Matvec(Kernel):
-    """See cl/cpu/matvec.cl. BN is the most results that a work-group sums in local memory, VEC the length of
-    a vector, SPLIT_K the number of ranges of K.
+    """See cl/cpu/matvec.cl. BN is the most results that a work-group sums in local memory, VEC the numbers in
+    a vector register, SPLIT_K the number of ranges of K. Along K, TM rows of the matrix are multiplied with
+    TN vectors at a time.
     """
 
     name = "matvec"
-    summary = "a matrix times a vector, each element read once, for CPU devices"
+    summary = "a matrix times a vector, or times a few along K, each element read once, for CPU devices"
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not device.is_cpu:
             return f"matvec is for CPU devices, this is a {device.kind}"
         if device.ends_loops_early:
             return f"matvec is for CPU devices that run loops to their end, not for {device.name!r}"
-        if problem.m > 1 and problem.n > 1:
-            return f"neither M nor N is 1: {problem.m} x {problem.n}"
+        few = min(problem.m, problem.n)
+        if few > _MOST_VECTORS:
+            return f"neither M nor N is at most {_MOST_VECTORS}: {problem.m} x {problem.n}"
+        if few > 1 and not (_by_rows(problem) and _x_stride(problem) == 1):
+            return (
+                f"neither M nor N is 1, and not both operands are stored along K: {problem.m} x {problem.n}"
+            )
         if _by_rows(problem) and _x_stride(problem) != 1:
             return "the vector has gaps, and the matrix is stored along K"
         return device.missing_type(problem.types)
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        return matvec_seconds(problem, config, device, _partial_sums(problem, config))
+        groups = -(-max(problem.m, problem.n) // _piece(problem, config, device)) * config.split_k
+        sums = _partial_sums(problem, config).workspace.nbytes if config.split_k > 1 else 0
+        return matvec_seconds(problem, config, device, groups, sums)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         size = dtype_of(problem.acc_type).itemsize
-        config = TileConfig(bn=_SUM_BYTES // size, vec=device.vector_bits // 8 // real_size(problem))
-        ranges = 1 if problem.reproducible else _split_k(problem, config, device)
+        rows, vectors = _dots(problem, device)
+        lanes = device.vector_bits // 8 // real_size(problem)
+        config = TileConfig(bn=_SUM_BYTES // size, tm=rows, tn=vectors, vec=lanes)
+        one = min(problem.m, problem.n) == 1 and not problem.reproducible
+        ranges = _split_k(problem, config, device) if one else 1
         found = [replace(config, split_k=ranges)]
         by_columns = _columns_of_a_group(problem, config, device)
         if by_columns:
@@ -75,6 +88,10 @@ class Matvec(Kernel):
             reasons.append(f"VEC must be 2, 4, 8 or 16 and fit {device.vector_bits} bits: {config}")
         if config.bn * planes(problem) % config.vec or config.split_k < 1:
             reasons.append(f"BN reals must be a multiple of VEC, SPLIT_K at least 1: {config}")
+        if config.split_k > 1 and min(problem.m, problem.n) > 1:
+            reasons.append(f"SPLIT_K must be 1 with several vectors: {config}")
+        if not (config.tm and config.tn):
+            reasons.append(f"TM and TN must be at least 1: {config}")
         return reasons + config.violations(device, (1,), config.bn * sum_size(problem))
 
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
@@ -88,8 +105,10 @@ class Matvec(Kernel):
         split_k, length = config.split_k, max(problem.m, problem.n)
         defines = [
             *vector_defines(config, device),
-            ("X_IS_A", int(problem.m == 1)),
+            ("X_IS_A", int(_x_is_a(problem))),
             ("BN", config.bn),
+            ("ROWS", config.tm),
+            ("VECTORS", config.tn),
             ("SPLIT", int(split_k > 1)),
         ]
         program = gemm_program(problem, "cpu/matvec.cl", defines)
@@ -116,15 +135,30 @@ def _partial_sums(problem: GemmProblem, config: TileConfig) -> PartialSums:
     return PartialSums(problem, config.split_k, pieces, reals * real_size(problem))
 
 
+def _x_is_a(problem: GemmProblem) -> bool:
+    """Whether A holds the vectors and B the matrix."""
+    return problem.m <= problem.n
+
+
 def _by_rows(problem: GemmProblem) -> bool:
     """Whether the matrix is stored along K."""
-    return problem.trans_b if problem.m == 1 else not problem.trans_a
+    return problem.trans_b if _x_is_a(problem) else not problem.trans_a
 
 
 def _x_stride(problem: GemmProblem) -> int:
-    if problem.m == 1:
+    if _x_is_a(problem):
         return problem.lda if problem.trans_a else 1
     return 1 if problem.trans_b else problem.ldb
+
+
+def _dots(problem: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
+    """(rows of the matrix, vectors) that are multiplied at a time, so that few vectors leave none over."""
+    few = min(problem.m, problem.n)
+    if few == 1:
+        return _ROWS_OF_ONE, 1
+    vectors = min((4, 3, 2), key=lambda count: round_up(few, count))
+    rows = 4 if device.vector_bits == 512 or vectors == 2 else 3  # 16 or 12 sums, of 32 or 16 registers
+    return max(1, rows // planes(problem)), vectors
 
 
 def _wanted(problem: GemmProblem, device: DeviceInfo) -> int:
@@ -137,7 +171,7 @@ def _piece(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     if not _by_rows(problem):
         return min(config.bn, length)
     count = max(1, min(_wanted(problem, device), length // _LEAST_J))
-    return round_up(-(-length // count), _AT_ONCE)
+    return round_up(-(-length // count), config.tm)
 
 
 def _columns_of_a_group(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
@@ -152,7 +186,7 @@ def _columns_of_a_group(problem: GemmProblem, config: TileConfig, device: Device
         return 0
     count = round_up(-(-length // config.bn), units)
     columns = round_up(-(-length // count), config.vec)
-    size = dtype_of(problem.b_type if problem.m == 1 else problem.a_type).itemsize
+    size = matrix_size(problem)
     in_caches = length * problem.k * size <= device.caches.l2 * device.compute_units
     enough = columns * size >= (_LEAST_PIECE if in_caches else _LEAST_FAR_PIECE)
     return columns if enough or problem.reproducible else 0

@@ -9,9 +9,9 @@ from ..cost import together
 from ..device import DeviceInfo
 from ..interface import round_up
 from .packed_shape import cut, packs_a, packs_b, padded_products, partial_sums, parts, preferred_packing
-from .partial_sums import PartialSums
 
 _FRACTION = 0.85  # of the rate of multiply-adds. Zen 4 and Zen 5, docs/kernels/packed.md
+_FEW_FRACTION = 0.8  # of that: dot products of a few rows. Zen 4, docs/kernels/packed.md
 _AWKWARD = 1.4  # an operand in place that packing would serve better, 1000 to 2000 cubed on Zen 4
 
 
@@ -34,15 +34,27 @@ def packed_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo)
     return launches * rates.launch + rates.group + seconds + rates.moved(copied) + rates.moved(sums)
 
 
-def matvec_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, sums: PartialSums) -> float:
-    """Seconds of the launches of `matvec`, which reads the matrix once."""
-    rates = device.rates
+def matvec_seconds(
+    problem: GemmProblem, config: TileConfig, device: DeviceInfo, groups: int, sum_bytes: int
+) -> float:
+    """Seconds of the launches of `matvec` in so many work-groups of one vector's length, with partial sums.
+
+    The matrix is read from memory once, unless the rows that several vectors share exceed their cache.
+    """
+    rates, few, length = device.rates, min(problem.m, problem.n), max(problem.m, problem.n)
     rate = rates.multiply_adds(problem.acc_type) * _FRACTION
-    products = problem.m * problem.n * problem.k * problem.batch / rate
+    if few > 1:  # the ends of dot products: the numbers of a vector are added one by one
+        rate *= _FEW_FRACTION * min(1.0, groups * problem.batch / device.units)
+    steps = problem.k + (config.vec**2 if few > 1 else 0)
+    products = round_up(few, config.tn) * length * steps * problem.batch / rate
+    again = config.tm * problem.k * matrix_size(problem) > device.caches.l2 // 2
+    passes = -(-few // config.tn) if again else 1
+    nbytes = problem.nbytes + (passes - 1) * length * problem.k * matrix_size(problem) * problem.batch
     launches = 1 if config.split_k == 1 else 2
-    return (
-        launches * rates.launch
-        + rates.group * config.split_k
-        + together(products, rates.moved(problem.nbytes))
-        + (rates.moved(2 * sums.workspace.nbytes) if config.split_k > 1 else 0)
-    )
+    seconds = launches * rates.launch + rates.group * config.split_k
+    return seconds + together(products, rates.moved(nbytes)) + rates.moved(2 * sum_bytes)
+
+
+def matrix_size(problem: GemmProblem) -> int:
+    """Bytes of an element of the larger operand."""
+    return dtype_of(problem.b_type if problem.m <= problem.n else problem.a_type).itemsize

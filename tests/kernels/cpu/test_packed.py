@@ -22,6 +22,7 @@ from pyclmm.opencl.queues import new_queue
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import GemmProblem
+from pyclmm.selection.select import candidates
 from tests.support.cases import small_integers
 
 # (tm, tn, vec) that no device would be tuned to
@@ -99,7 +100,7 @@ def test_matvec_reads_either_operand_along_either_axis(dtype, length, rng):
 
 
 @pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "u2", "i4", "f2", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "f2", "bfloat16"])
 def test_matvec_widens_narrow_elements(dtype, rng):
     dtype = dtype_of(dtype) if dtype == "bfloat16" else np.dtype(dtype)
     exact = dtype.kind in "fV"  # integers may overflow, and wrap around then
@@ -109,6 +110,29 @@ def test_matvec_widens_narrow_elements(dtype, rng):
         got = pyclmm.matmul(x, np.asarray(w, order=order), kernel="matvec")
         wide = (x.astype("f4"), w.astype("f4")) if exact else (x, w)
         assert np.array_equal(got, np.matmul(*wide).astype(got.dtype))
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["i1", "f4", "c8"])
+@pytest.mark.parametrize(("m", "n"), [(2, 37), (3, 4), (64, 65), (41, 5)])
+def test_matvec_multiplies_a_few_vectors_along_k(dtype, m, n, rng):
+    for k in (2, 7, 16, 33, 100):
+        a, b = small_integers(rng, (m, k), dtype), small_integers(rng, (n, k), dtype)
+        if dtype == "c8":
+            a, b = a * (1 + 2j), b * (2 - 1j)
+        assert np.array_equal(pyclmm.matmul(a, b.T, kernel="matvec"), a @ b.T), k
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("m", [1, 4])
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_numbers_that_two_vectors_load_count_once(m, value, rng):
+    """The last vector of a row overlaps the one before. What it shares with that may be infinite, or NaN."""
+    for at in range(17, 33):
+        a, b = small_integers(rng, (m, 35), "f4"), small_integers(rng, (5, 35), "f4")
+        b[:, at] = value
+        a[:, at] = 2
+        assert np.array_equal(pyclmm.matmul(a, b.T, kernel="matvec"), a @ b.T, equal_nan=True)
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -155,10 +179,27 @@ def test_each_compute_unit_has_its_columns_of_the_matrix(cpu):
     assert chosen(4000, 1000, trans_b=True) == (4096, 1)  # by rows of the matrix
 
 
+def test_a_few_rows_times_a_matrix_along_k_take_matvec(cpu):
+    """`packed` would write a copy of the whole matrix. With more rows that pays."""
+    machine = dataclasses.replace(cpu, caches=Caches(32 << 10, 1 << 20, 64), max_clock_mhz=3000)
+
+    def chosen(m, n, k, layout):
+        return next(candidates(problem_of(m, n, k, np.dtype("f4"), layout), machine, "auto")).kernel.name
+
+    assert [chosen(m, 4000, 4000, "NT") for m in (1, 2, 8, 32)] == ["matvec"] * 4
+    assert chosen(4000, 8, 4000, "NT") == "matvec"
+    assert [chosen(8, 4000, 4000, "NN"), chosen(512, 512, 512, "NT"), chosen(64, 1000, 16, "NT")] == [
+        "packed"
+    ] * 3
+
+
 @pytest.mark.usefixtures("on_cpu")
 def test_matvec_refuses_what_it_cannot_read(device):
     matvec = kernel_named("matvec")
-    assert "neither" in matvec.supports(problem(2, 3, 4), device)
+    assert "not both operands are stored along K" in matvec.supports(problem(2, 3, 4), device)
+    assert "not both" in matvec.supports(problem(2, 3, 4, trans_a=True, trans_b=True), device)
+    assert matvec.supports(problem(2, 3, 4, trans_b=True), device) is None
+    assert "at most 64: 65 x 66" in matvec.supports(problem(65, 66, 4, trans_b=True), device)
     assert "gaps" in matvec.supports(problem(3, 1, 4, ldb=2), device)
     assert matvec.supports(problem(3, 1, 4), device) is None
 

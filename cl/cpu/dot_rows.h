@@ -1,0 +1,107 @@
+/* Dot products of ROWS rows of the matrix w with VECTORS vectors x, both stored along K.
+ *
+ *         k ->
+ *   w0  |====|====|====|==|    each step loads LANES numbers of every row and every vector, and adds
+ *   w1  |====|====|====|==|    ROWS x VECTORS vectors of products. At the end the lanes of a vector of sums
+ *   x0  |====|====|====|==|    are added by halves. The last step overlaps the one before, where K
+ *   x1  |====|====|====|==|    is no multiple of LANES.
+ *
+ * Complex numbers: the second plane of sums is of x with real and imaginary parts exchanged.
+ * Macros: ROWS, VECTORS; those of matvec_sums.h.
+ */
+#include "include/attributes.h"
+#include "cpu/matvec_sums.h"
+
+#if !defined(ROWS) || !defined(VECTORS)
+#error "dot_rows.h needs ROWS VECTORS"
+#endif
+
+#define FOR_DOTS(v, r) \
+  UNROLL for (int v = 0; v < VECTORS; ++v) UNROLL for (int r = 0; r < ROWS; ++r)
+
+/* The sum of the even and that of the odd numbers of a vector, added by halves. */
+typedef CAT(REAL_NAME, 2) PAIR;
+INLINE PAIR sum_of_pairs(const VEC x)
+{
+#if LANES == 16
+  const CAT(REAL_NAME, 8) eight = x.lo + x.hi;
+  const CAT(REAL_NAME, 4) four = eight.lo + eight.hi;
+#elif LANES == 8
+  const CAT(REAL_NAME, 4) four = x.lo + x.hi;
+#elif LANES == 4
+  const VEC four = x;
+#endif
+#if LANES == 2
+  return x;
+#else
+  return four.lo + four.hi;
+#endif
+}
+
+/* x with zeros in place of its first `skip` numbers, which may be NaN. */
+#define mask_uint int
+#define mask_float int
+#define mask_ulong long
+#define mask_double long
+#define numbers_2 0, 1
+#define numbers_4 numbers_2, 2, 3
+#define numbers_8 numbers_4, 4, 5, 6, 7
+#define numbers_16 numbers_8, 8, 9, 10, 11, 12, 13, 14, 15
+typedef CAT(CAT(mask_, REAL_NAME), LANES) MASK;
+INLINE VEC without(const int skip, const VEC x)
+{
+  return (MASK)(CAT(numbers_, LANES)) >= (MASK)(skip) ? x : (VEC)(0);
+}
+
+/* acc += products of LANES reals from k on, without the first `skip` of them. The second plane is x with real and
+ * imaginary parts exchanged. */
+INLINE void add_dots(
+    VEC acc[VECTORS][PLANES][ROWS], __global const W_REAL *const rows[ROWS],
+    __global const X_REAL *const xs[VECTORS], const int k, const int skip)
+{
+  VEC w[ROWS];
+  UNROLL for (int r = 0; r < ROWS; ++r) w[r] = without(skip, W_VEC(rows[r] + k));
+  UNROLL for (int v = 0; v < VECTORS; ++v) {
+    VEC part[PLANES];
+    part[0] = without(skip, X_VEC(xs[v] + k));
+#if PLANES == 2
+    part[1].even = part[0].odd;
+    part[1].odd = part[0].even;
+#endif
+    FOR_PLANES(p) UNROLL for (int r = 0; r < ROWS; ++r) acc[v][p][r] = w[r] * part[p] + acc[v][p][r];
+  }
+}
+
+/* sums[v][r] = rows[r] . xs[v] over `count` reals: vectors, the last of which may overlap the one before. */
+INLINE void dot_rows(
+    ACC_T sums[VECTORS][ROWS], __global const W_REAL *const rows[ROWS],
+    __global const X_REAL *const xs[VECTORS], const int count)
+{
+  VEC acc[VECTORS][PLANES][ROWS];
+  FOR_DOTS(v, r) FOR_PLANES(p) acc[v][p][r] = (VEC)(0);
+  int k = 0;
+  for (; k <= count - LANES; k += LANES) add_dots(acc, rows, xs, k, 0);
+  if (k > 0 && k < count) {
+    add_dots(acc, rows, xs, count - LANES, k + LANES - count);
+    k = count;
+  }
+  FOR_DOTS(v, r)
+  {
+    REAL sum[PLANES][PLANES] = {{0}}; /* [1: the other part of x than of w][imaginary part of w] */
+    FOR_PLANES(p)
+    {
+      const PAIR pair = sum_of_pairs(acc[v][p][r]);
+      sum[p][0] = pair.x;
+      sum[p][PLANES - 1] += pair.y;
+    }
+    /* one element at a time: Intel's compiler vectorizes a loop over single reals with x[rest ^ p] wrongly */
+    for (int rest = k; rest < count; rest += PLANES)
+      FOR_PLANES(p) UNROLL for (int q = 0; q < PLANES; ++q)
+        sum[p][q] += W_AT(rows[r], rest + q) * X_AT(xs[v], rest + (p ^ q));
+#if PLANES == 2
+    sums[v][r] = element(sum[0][0], sum[1][0], sum[1][1], sum[0][1]);
+#else
+    sums[v][r] = sum[0][0];
+#endif
+  }
+}
