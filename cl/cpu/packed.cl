@@ -54,10 +54,10 @@
 
 /* Prefetches what is read next: NR columns of `steps` rows of B. The processor's own prefetching does not recognize
  * rows a page apart as a stream. */
-INLINE void prefetch_rows(__global const REAL *b, const long ldb, const int steps)
+INLINE void prefetch_rows(__global const B_NUMBER *b, const long ldb, const int steps)
 {
   for (int k = 0; k < steps; ++k)
-    for (int at = 0; at < NR * PLANES; at += CACHE_LINE / sizeof(REAL)) PREFETCH(b + k * B_STEP(ldb) + at);
+    for (int at = 0; at < NR * PLANES; at += CACHE_LINE / sizeof(B_NUMBER)) PREFETCH(b + k * B_STEP(ldb) + at);
 }
 
 __kernel ONE_WIDE_ITEM void packed_multiply(
@@ -90,7 +90,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
         __local VEC *sum = sums + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS;
 #endif
         __global const REAL *rows = (__global const REAL *)A_START(a, a_panels, ti, first_row, k0, lda, K);
-        __global const REAL *columns = (__global const REAL *)B_START(b, b_panels, k0, tj, ldb, K);
+        __global const B_NUMBER *columns = (__global const B_NUMBER *)B_START(b, b_panels, k0, tj, ldb, K);
         VEC acc[ROWS][NV];
 #if REPRODUCIBLE
         if (k0 > k_begin) TAKE_TILE(acc, sum);

@@ -30,6 +30,7 @@
 #include "include/attributes.h"
 #include "include/types.h"
 #include "cpu/vectors.h"
+#include "cpu/vector_loads.h"
 
 #if !defined(MR) || !defined(NR) || !defined(PACK_A) || !defined(PACK_B)
 #error "packed_tile.h needs MR NR PACK_A PACK_B"
@@ -62,10 +63,12 @@
 #define A_AT(r, u, lda) (ELEMENT_AT((r) / PLANES, u, lda) * PLANES + (r) % PLANES)
 #if PACK_B
 #define B_STEP(ldb) (NR * PLANES)
-#define B_VEC VEC
+#define LOAD_ROW(p) (*(__global const VEC *)(p))
+typedef REAL B_NUMBER;
 #else
 #define B_STEP(ldb) ((ldb) * PLANES)
-#define B_VEC LOOSE_VEC
+#define LOAD_ROW(p) VEC_B(p)
+typedef B_REAL B_NUMBER;
 #endif
 
 INLINE void clear_tile(VEC acc[ROWS][NV])
@@ -75,10 +78,10 @@ INLINE void clear_tile(VEC acc[ROWS][NV])
 
 /* acc += a column of A times a row of B, at step u. */
 INLINE void multiply_step(
-    VEC acc[ROWS][NV], __global const REAL *a, const long lda, __global const REAL *b, const int u)
+    VEC acc[ROWS][NV], __global const REAL *a, const long lda, __global const B_NUMBER *b, const int u)
 {
   VEC row[NV];
-  UNROLL for (int v = 0; v < NV; ++v) row[v] = *(__global const B_VEC *)(b + v * LANES);
+  UNROLL for (int v = 0; v < NV; ++v) row[v] = LOAD_ROW(b + v * LANES);
 #if PLANES == 2 && !APART
   VEC turned[NV];
   UNROLL for (int v = 0; v < NV; ++v) {
@@ -100,7 +103,7 @@ INLINE void multiply_step(
 
 /* acc += A(tile, 0..K) B(0..K, tile), starting where a and b point. */
 INLINE void multiply_tile(
-    VEC acc[ROWS][NV], __global const REAL *a, const long lda, __global const REAL *b,
+    VEC acc[ROWS][NV], __global const REAL *a, const long lda, __global const B_NUMBER *b,
     const long ldb, const int K)
 {
   int k = 0;

@@ -37,7 +37,7 @@ _FEW_TILES = 4
 # Up to this K storing costs most. Macro-tiles then have few rows: each row is written as a stream.
 _SHORT_K = 64
 # The same where rows do not displace each other, or vectors are as wide as a line: rows of A times bytes of a
-# vector, of complex numbers a quarter. Zen 4, 512 and 256 bits, docs/kernels/packed.md
+# vector, of complex numbers a quarter, of elements that are widened half. Zen 4, docs/kernels/packed.md
 _USES = 128 * 64
 # B is read as a stream if it is larger than this many second-level caches and used by at most that many rows
 # of tiles. A smaller one, of the third level, is read faster as if it were in the second.
@@ -137,14 +137,20 @@ def _streams(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bo
 
 def packs_a(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether A is packed: *config* says so, or a register tile could not read A in place."""
-    unreadable = problem.a_type != problem.acc_type or problem.conj_a or problem.m < config.tm
+    unreadable = _narrow(problem.a_type, problem) or problem.conj_a or problem.m < config.tm
     return unreadable or config.option("pack_a", 1) != 0
 
 
 def packs_b(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether B is packed, likewise."""
-    unreadable = problem.b_type != problem.acc_type or problem.conj_b or problem.trans_b
-    return unreadable or problem.n < config.tn or config.option("pack_b", 1) != 0
+    unreadable = planes(problem) > 1 and _narrow(problem.b_type, problem)
+    unreadable = unreadable or problem.conj_b or problem.trans_b or problem.n < config.tn
+    return unreadable or config.option("pack_b", 1) != 0
+
+
+def _narrow(name: str, problem: GemmProblem) -> bool:
+    """Whether elements of this type are narrower than the accumulator's, so that reading widens them."""
+    return dtype_of(name).itemsize < dtype_of(problem.acc_type).itemsize
 
 
 def _worth_packing_a(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
@@ -160,14 +166,17 @@ def _worth_packing_b(problem: GemmProblem, config: TileConfig, device: DeviceInf
     """Three things make B in place slow. Rows a page apart displace each other in the cache. A vector that
     crosses a cache line takes two loads, whether rows or only B's address are not aligned; with vectors of
     half a line that costs more where B leaves no room for A's block. If B is larger than a cache and its
-    rows are far apart, each row takes a page.
+    rows are far apart, each row takes a page. Elements that are widened: each row of tiles widens them again.
     """
+    narrow = _narrow(problem.b_type, problem)
     row, vector = _row_bytes(problem), config.vec * real_size(problem)
     displaced = row % PAGE == 0
     if displaced and vector < device.caches.line:
         few = problem.m <= _FEW_TILES * config.tm
     else:
-        few = problem.m * planes(problem) ** 2 * vector <= _USES
+        few = problem.m * planes(problem) ** 2 * vector * (2 if narrow else 1) <= _USES
+    if narrow:
+        return not few
     if few or problem.k <= _SHORT_K:  # B is used too few times
         return False
     crossing, size = problem.b_align < vector, row * problem.k
@@ -177,7 +186,7 @@ def _worth_packing_b(problem: GemmProblem, config: TileConfig, device: DeviceInf
 
 def _row_bytes(problem: GemmProblem) -> int:
     """Bytes from one row of B to the next."""
-    return abs(problem.ldb) * dtype_of(problem.acc_type).itemsize
+    return abs(problem.ldb) * dtype_of(problem.b_type).itemsize
 
 
 def partial_sums(problem: GemmProblem, config: TileConfig) -> PartialSums:

@@ -89,6 +89,27 @@ def test_every_float16_is_converted_exactly():
 
 
 @pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "f2", "i4", "bfloat16"])
+def test_a_narrow_b_in_place_is_widened(dtype, rng):
+    dtype = dtype_of(dtype) if dtype == "bfloat16" else np.dtype(dtype)
+    for m, n, k in [(3, 70, 33), (20, 100, 40), (9, 64, 300)]:
+        a, b = (rng.integers(0 if dtype.kind in "bu" else -3, 4, s).astype(dtype) for s in ((m, k), (k, n)))
+        plan = pyclmm.Matmul(a, b, kernel="packed")
+        assert plan.config.option("pack_b") == 0
+        wide = (a.astype("f4"), b.astype("f4")) if dtype.kind in "fV" else (a, b)
+        assert np.array_equal(plan(a, b), np.matmul(*wide)), (m, n, k)
+
+
+def test_a_narrow_b_is_packed_for_many_rows(cpu):
+    wide, narrow = (dataclasses.replace(cpu, target=Target(bits)) for bits in (512, 256))
+
+    def packs(m, device, dtype="float16"):
+        return kernel_named("packed").configs(problem(m, 1000, 1000, dtype), device)[0].option("pack_b") == 1
+
+    assert [packs(m, wide) for m in (64, 65)] == [packs(m, narrow) for m in (128, 129)] == [False, True]
+
+
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("dtype", ["f4", "f8", "u4"])
 @pytest.mark.parametrize("length", [1, 3, 8, 9, 40, 5000])
 def test_matvec_reads_either_operand_along_either_axis(dtype, length, rng):
@@ -211,9 +232,9 @@ def test_only_cpu_devices_are_taken(cpu):
 
 
 def test_converted_operands_are_packed(cpu):
-    config = kernel_named("packed").configs(problem(64, 64, 64, "float16"), cpu)[0]
-    assert packs_a(problem(64, 64, 64, "float16"), config)
-    assert packs_b(problem(64, 64, 64, "float16"), config)
+    config = kernel_named("packed").configs(problem(640, 64, 64, "float16"), cpu)[0]
+    assert packs_a(problem(640, 64, 64, "float16"), config)
+    assert packs_b(problem(640, 64, 64, "float16"), config)
     assert packs_b(problem(64, 64, 64, trans_b=True), config)
 
 
