@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from itertools import permutations
 from math import fsum
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +19,29 @@ from pyclmm.kernels import kernel_named
 from tests.support.cases import problem_of
 from tests.support.made_up import DEVICE
 
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs/road").glob("0[1-5]_*.md"))
 SHAPES = [(1, 1, 1), (8, 8, 8), (13, 7, 5), (33, 18, 40)]
 
 
 def whole(rng, rows, columns):
     """Small whole numbers: their products are exact in float32, whatever the order of the sums."""
     return rng.integers(-4, 5, (rows, columns)).astype(np.float32)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_times_are_those_that_were_measured(page):
+    """The least of all rounds, to three digits."""
+    text = page.read_text(encoding="utf-8")
+    ((name, table),) = re.findall(r"(road-steps\S*\.json)`[^|]*\n\n((?:\|.*\n)+)", text)
+    (product,) = json.loads((ROOT / "benchmarks/results" / name).read_text(encoding="utf-8"))["products"]
+    least = {row["kernel"]: min(row["wall_samples_s"], default=None) for row in product["rows"]}
+    rows = re.findall(r"^\| (\S+?),? .*?\| ([\d.]+) \| ([\d.]+) \|$", table, re.M)
+    assert len(rows) == table.count("\n") - 2
+    for kernel, milliseconds, rate in rows:
+        seconds = least[kernel.strip("`").lower()]
+        assert float(milliseconds) == float(f"{1e3 * seconds:.3g}")
+        assert float(rate) == float(f"{2e-9 * product['work'] / seconds:.3g}")
 
 
 # --- 01_sequential.md
