@@ -51,6 +51,7 @@ def test_every_page_stands_once_in_the_contents(pages):
     assert sorted(listed) == sorted(set(found) - {pages.INDEX})
     headings = dict(pages.contents(found))
     assert "docs/road/9-new" in headings["Learn"]
+    assert headings["Learn"][0] == "docs/road/index"
     assert "docs/brand_new" in headings["Contribute"]
 
 

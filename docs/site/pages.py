@@ -35,7 +35,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
     "How to": ("docs/howto/*", "docs/tuning", "docs/cli", "docs/environment", "docs/reproducibility"),
     "Reference": (REFERENCE, "docs/semantics", "docs/glossary", "docs/faults", "CHANGELOG"),
     "Learn": (
-        "docs/road",
+        "docs/road/index",
         "docs/road/*",
         "docs/kernels",
         "docs/mlp",
