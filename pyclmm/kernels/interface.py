@@ -151,6 +151,13 @@ class Kernel(ABC):
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         """What to enqueue. Only called if ``supports`` and ``violations`` found no obstacle."""
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        """Rows and columns of the result for which elements of A and B are loaded once from global memory.
+
+        Work-items that share nothing: one element. traffic.py counts bytes with it.
+        """
+        return config.bm, config.bn
+
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
         """Configurations that make small problems run the programs that *config* runs for large ones."""
         return (config,)

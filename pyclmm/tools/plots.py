@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError, unknown_name
+from ..kernels.rates import Rates
 from .bench import BASELINE, Row, Rung
 from .contest import NUMPY
+from .road import Road
 from .tuner import Search
 
 _MARKERS = "os^vDPX*<>"
@@ -149,6 +151,69 @@ def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path
         roof.legend(fontsize="small")
     figure.suptitle(f"tuning {device}", fontsize="medium")
     figure.savefig(path, dpi=150)
+
+
+_LABEL = 0.05  # height of a label beside the road, as a part of the picture's
+
+
+def road(found: Road, rates: Rates, device: str, path: Path) -> None:
+    """Draw every kernel under the roofline of *device*, with labels beside it in the order of their rates."""
+    points = [(p.kernel, p.traffic.intensity, p.rate / 1e9) for p in found.points if p.rate]
+    peaks = {"float32": 2 * rates.float32 / 1e9}
+    if any(p.dtype == "float16" for p in found.points) and rates.matrix16:
+        peaks["matrix units"] = 2 * rates.matrix16 / 1e9
+    top, xs = max(peaks.values()), [x for _, x, _ in points]
+    ends = (min(xs) / 3, max([*xs, 2 * top * 1e9 / rates.memory]) * 3)
+    figure = _figure(10, 6)
+    axes = figure.add_subplot()
+    for name, speed, line in (("cache", rates.cache, "--"), ("memory", rates.memory, "-")):
+        knee = min(top * 1e9 / speed, ends[1])
+        label = f"{name}, {speed / 1e9:.3g} GB/s"
+        axes.plot(
+            (ends[0], knee), (speed * ends[0] / 1e9, speed * knee / 1e9), line, color="black", label=label
+        )
+    for name, peak in peaks.items():
+        axes.plot((peak * 1e9 / rates.cache, ends[1]), (peak, peak), color="black", linewidth=1)
+        axes.annotate(f"{name}, {peak:.3g} GFLOP/s", (ends[1], peak), (-4, 4), textcoords="offset points",
+                      ha="right", fontsize="small")  # fmt: skip
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    low = min([y for _, _, y in points] + [rates.memory * ends[0] / 1e9]) / 2
+    axes.set_xlim(*ends)
+    axes.set_ylim(low, 2 * top)
+    _beside(axes, points, math.log(low), math.log(2 * top))
+    axes.set_xlabel("operations a byte of global memory, by the kernel's tiles")
+    axes.set_ylabel("GFLOP/s, device to device")
+    axes.grid(True, which="major", alpha=0.3)
+    axes.legend(fontsize="small", loc="upper left")
+    axes.set_title(f"The road at N = {found.side} on {device}", fontsize="medium")
+    figure.savefig(path, dpi=150)
+
+
+def _beside(axes: Any, points: Sequence[tuple[str, float, float]], low: float, high: float) -> None:
+    """Draw *points*, each with a line to its label right of the axes. Labels keep their distance."""
+    ordered = sorted(points, key=lambda point: point[2])
+    heights = spread([(math.log(y) - low) / (high - low) for _, _, y in ordered], _LABEL)
+    for (name, x, y), height in zip(ordered, heights, strict=True):
+        style = _style(0, name)
+        axes.plot(x, y, **style, linestyle="none", markersize=8)
+        axes.annotate(
+            f"{name} {y:.3g}", (x, y), (1.04, height),
+            textcoords="axes fraction", va="center", fontsize="small",
+            arrowprops={"arrowstyle": "-", "color": style["color"], "linewidth": 0.6, "alpha": 0.6},
+        )  # fmt: skip
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Rising *heights* with *gap* between neighbours at least, moved no more than this takes, under 1."""
+    found: list[float] = []
+    for height in heights:
+        found.append(max(height, found[-1] + gap) if found else height)
+    ceiling = 1.0
+    for index in range(len(found) - 1, -1, -1):
+        found[index] = ceiling = min(found[index], ceiling)
+        ceiling -= gap
+    return found
 
 
 def _rates(search: Search) -> list[tuple[int, float]]:
