@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -14,6 +15,7 @@ from pyopencl.array import Array
 from ..api import matmul
 from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from ..execution.operands import alike
+from ..problem.axes import back, last, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
 from .einsum import common_dtype, contract, labelled, split
@@ -80,25 +82,32 @@ def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
 
 
 @axis_vectors
-def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **keywords: Any) -> Any:
-    """The sum over *axis* of x1, conjugated, times x2; the other axes broadcast, as :func:`numpy.vecdot`."""
-    x1, x2, out = _arrays(x1, x2, out, keywords)
-    moved = [_last(name, x, axis) for name, x in (("x1", x1), ("x2", x2))]
-    return _of_vectors(moved, "...i,...i->...", out, (0,), keywords)
+def vecdot(x1: Any, x2: Any, /, out: Any = None, *, keepdims: bool = False, **keywords: Any) -> Any:
+    """The sum over *axis* of x1, conjugated, times x2; the other axes broadcast, as :func:`numpy.vecdot`.
+
+    *axis* is the last of both; *axes* names one for each. With *keepdims* the result keeps it, of length 1.
+    """
+    if not isinstance(keepdims, bool):
+        raise DTypeError(f"keepdims is {keepdims!r}; 'keepdims' must be a boolean")
+    return _of_vectors((x1, x2), "...i,...i->...", out, (0,), keywords, keepdims)
 
 
 @vectors
 def matvec(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
-    """The matrices x1 times the vectors x2; stacks broadcast, as :func:`numpy.matvec`."""
-    x1, x2, out = _arrays(x1, x2, out, keywords)
-    return _of_vectors([x1, x2], "...ij,...j->...i", out, (), keywords)
+    """The matrices x1 times the vectors x2; stacks broadcast, as :func:`numpy.matvec`.
+
+    *axes* says where they lie, such as ``[(0, 1), 0, 0]``: those of x1, x2 and the result.
+    """
+    return _of_vectors((x1, x2), "...ij,...j->...i", out, (), keywords)
 
 
 @vectors
 def vecmat(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
-    """The vectors x1, conjugated, times the matrices x2; stacks broadcast, as :func:`numpy.vecmat`."""
-    x1, x2, out = _arrays(x1, x2, out, keywords)
-    return _of_vectors([x1, x2], "...i,...ij->...j", out, (0,), keywords)
+    """The vectors x1, conjugated, times the matrices x2; stacks broadcast, as :func:`numpy.vecmat`.
+
+    *axes* says where they lie, such as ``[0, (0, 1), 0]``: those of x1, x2 and the result.
+    """
+    return _of_vectors((x1, x2), "...i,...ij->...j", out, (0,), keywords)
 
 
 @axes_of_two
@@ -263,24 +272,60 @@ def _pairs(ndim: int, axes: Any) -> tuple[list[int], list[int]]:
     return first, second
 
 
-def _of_vectors(xs: list[Any], words: str, out: Any, conj: tuple[int, ...], keywords: dict[str, Any]) -> Any:
-    """A product of stacks with vectors, by the subscripts *words*, whose core axes do not broadcast."""
-    cores = [term.removeprefix("...") for term in words.partition("->")[0].split(",")]
+def _of_vectors(
+    operands: tuple[Any, Any],
+    words: str,
+    out: Any,
+    conj: tuple[int, ...],
+    keywords: dict[str, Any],
+    keepdims: bool = False,
+) -> Any:
+    """A product of stacks with vectors, by the subscripts *words*, whose core axes do not broadcast.
+
+    The axes that ``axes`` or ``axis`` names are put last in views, and the result is made in its own order.
+    """
+    axes, axis = keywords.pop("axes", None), keywords.pop("axis", None)
+    x1, x2, out = _arrays(*operands, out, keywords)
+    first, second, result = (len(term) - 3 for term in words.replace("->", ",").split(","))
+    cores = vector_axes((first, second, result), (x1.ndim, x2.ndim), axes, axis, keepdims)
+    xs = [permuted(x, last(x.ndim, core)) for x, core in zip((x1, x2), cores, strict=False)]
+    _check_cores(xs, words)
+
+    def labels_of(arrays: Sequence[Any]) -> Labelled:
+        which = parsed(words, [x.shape for x in arrays])
+        core = () if keepdims else cores[2]
+        return replace(which, out=tuple(which.out[i] for i in back(len(which.out), core)))
+
+    if not keepdims:
+        return contract(xs, labels_of, out=out, conj=conj, **keywords)
+    (place,) = cores[2]
+    computed = contract(xs, labels_of, out=_without(out, place), conj=conj, **keywords)
+    if out is not None:
+        return out
+    shape = (*computed.shape[:place], 1, *computed.shape[place:])
+    return computed.reshape(shape)
+
+
+def _check_cores(xs: Sequence[Any], words: str) -> None:
+    """Raise ShapeError unless the last axes of *xs* have equal lengths where *words* has equal letters."""
     lengths: dict[str, int] = {}
-    for name, x, core in zip(("x1", "x2"), xs, cores, strict=True):
-        if x.ndim < len(core):
-            raise ShapeError(
-                f"{name} has shape {x.shape} and does not have enough dimensions; pass {len(core)} or more"
-            )
+    for name, x, term in zip(("x1", "x2"), xs, words.partition("->")[0].split(","), strict=True):
+        core = term.removeprefix("...")
         for letter, length in zip(core, x.shape[x.ndim - len(core) :], strict=True):
             if lengths.setdefault(letter, length) != length:
                 raise ShapeError(
-                    f"{name} of shape {x.shape} has a mismatch in its core dimension: {length}, and "
-                    f"{lengths[letter]} in x1 of shape {xs[0].shape}"
+                    f"{name} has a mismatch in its core dimension: {length}, and {lengths[letter]} in x1"
                 )
-    return contract(
-        xs, lambda arrays: parsed(words, [x.shape for x in arrays]), out=out, conj=conj, **keywords
-    )
+
+
+def _without(out: Any, place: int) -> Any:
+    """A view of *out*, if there is one, without its axis *place*, which has the length 1."""
+    if out is None:
+        return None
+    if not (place < out.ndim and out.shape[place] == 1):
+        raise ShapeError(f"out has shape {out.shape}; with keepdims it has the length 1 in axis {place}")
+    kept = [i for i in range(out.ndim) if i != place]
+    return viewed(out, View(tuple(out.shape[i] for i in kept), tuple(out.strides[i] for i in kept)))
 
 
 # ---- arrays -----------------------------------------------------------------------------------
@@ -335,16 +380,6 @@ def _like(x: Array) -> Array:
 def _split(shape: tuple[int, ...], step: int) -> list[int]:
     """The strides of the axes that one axis of stride *step* becomes."""
     return [step * math.prod(shape[i + 1 :]) for i in range(len(shape))]
-
-
-def _last(name: str, x: Any, axis: int) -> Any:
-    """*x* with *axis* as its last."""
-    if not x.ndim:
-        raise ShapeError(f"{name} is 0-dimensional and does not have enough dimensions; pass 1 or more")
-    if not -x.ndim <= axis < x.ndim:
-        raise ArgumentError(f"axis {axis} is out of bounds for {name}, which has {x.ndim} axes")
-    place = axis % x.ndim
-    return permuted(x, [i for i in range(x.ndim) if i != place] + [place])
 
 
 def _inverse(x: Any) -> Any:

@@ -32,10 +32,23 @@ class Keywords(TypedDict, total=False):
 
 
 class VectorKeywords(Keywords, total=False):
-    """Keywords of vecdot, matvec and vecmat."""
+    """Keywords of einsum, vecdot, matvec and vecmat."""
 
     dtype: DTypeLike | None
     casting: Casting
+
+
+class AxesKeywords(VectorKeywords, total=False):
+    """Keywords of matvec and vecmat."""
+
+    axes: list[int | tuple[int, ...]] | None
+
+
+class VecdotKeywords(AxesKeywords, total=False):
+    """Keywords of vecdot."""
+
+    axis: int | None
+    keepdims: bool
 
 
 class EinsumKeywords(VectorKeywords, total=False):
@@ -100,7 +113,7 @@ class Vectors(Protocol):
         out: HostOut = ...,
         *,
         mixed: None = ...,
-        **keywords: Unpack[VectorKeywords],
+        **keywords: Unpack[AxesKeywords],
     ) -> Any: ...
     @overload
     def __call__(
@@ -111,7 +124,7 @@ class Vectors(Protocol):
         out: DeviceOut = ...,
         *,
         mixed: None = ...,
-        **keywords: Unpack[VectorKeywords],
+        **keywords: Unpack[AxesKeywords],
     ) -> Array: ...
     @overload
     def __call__(
@@ -122,12 +135,12 @@ class Vectors(Protocol):
         out: DeviceOut = ...,
         *,
         mixed: Literal["copy"],
-        **keywords: Unpack[VectorKeywords],
+        **keywords: Unpack[AxesKeywords],
     ) -> Any: ...
 
 
 class AxisVectors(Protocol):
-    """vecdot: as :class:`Vectors`, with an axis."""
+    """vecdot: as :class:`Vectors`, with axis and keepdims."""
 
     @overload
     def __call__(
@@ -137,9 +150,8 @@ class AxisVectors(Protocol):
         /,
         out: HostOut = ...,
         *,
-        axis: int = ...,
         mixed: None = ...,
-        **keywords: Unpack[VectorKeywords],
+        **keywords: Unpack[VecdotKeywords],
     ) -> Any: ...
     @overload
     def __call__(
@@ -149,9 +161,8 @@ class AxisVectors(Protocol):
         /,
         out: DeviceOut = ...,
         *,
-        axis: int = ...,
         mixed: None = ...,
-        **keywords: Unpack[VectorKeywords],
+        **keywords: Unpack[VecdotKeywords],
     ) -> Array: ...
     @overload
     def __call__(
@@ -161,9 +172,8 @@ class AxisVectors(Protocol):
         /,
         out: DeviceOut = ...,
         *,
-        axis: int = ...,
         mixed: Literal["copy"],
-        **keywords: Unpack[VectorKeywords],
+        **keywords: Unpack[VecdotKeywords],
     ) -> Any: ...
 
 

@@ -34,6 +34,8 @@ def viewed(x: Any, view: View) -> Any:
 
 def permuted(x: Any, axes: Sequence[int]) -> Any:
     """*x* with its axes in another order."""
+    if isinstance(x, np.ndarray):
+        return x.transpose(axes)  # its base is that of x
     return viewed(x, View(tuple(x.shape[i] for i in axes), tuple(x.strides[i] for i in axes)))
 
 

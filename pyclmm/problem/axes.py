@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 
 
 def core_axes(ndims: Mapping[str, int], axes: Any, axis: Any) -> dict[str, tuple[int, ...]]:
@@ -30,6 +30,62 @@ def core_axes(ndims: Mapping[str, int], axes: Any, axis: Any) -> dict[str, tuple
         ) from error
     items = [item if isinstance(item, tuple) else (item,) for item in axes]
     return dict(zip(("a", "b", "out"), items, strict=True))
+
+
+def vector_axes(
+    cores: tuple[int, int, int], ndims: tuple[int, int], axes: Any, axis: Any, keepdims: bool = False
+) -> list[tuple[int, ...]]:
+    """The core axes of x1, x2 and the result of numpy.vecdot, matvec or vecmat, counted from the first axis.
+
+    *cores* says how many each has, and *keepdims* that the result keeps one more, of length 1. NumPy has
+    matvec and vecmat since 2.2 only, so it cannot be asked here.
+    """
+    for name, ndim, count in zip(("x1", "x2"), ndims, cores, strict=False):
+        if ndim < count:
+            raise ShapeError(
+                f"{name} has {ndim} axes and does not have enough dimensions; pass {count} or more"
+            )
+    kept = (*cores[:2], cores[2] + keepdims)
+    if axis is not None:
+        if axes is not None:
+            raise DTypeError("cannot specify both 'axis' and 'axes'; pass one")
+        if cores != (1, 1, 0):
+            raise DTypeError(f"axis is {axis!r}, but a matrix has two core axes; pass axes=")
+        axes = [axis, axis, *([axis] if keepdims else [])]
+    if axes is None:
+        axes = [tuple(range(-count, 0)) for count in kept]
+    if not isinstance(axes, list):
+        raise DTypeError(f"axes is {axes!r}; pass a list with the core axes of x1, x2 and the result")
+    if len(axes) == 2 and not cores[2]:
+        axes = [*axes, tuple(range(-kept[2], 0))]
+    if len(axes) != 3:
+        raise ShapeError(
+            f"axes has {len(axes)} entries; pass one each for x1, x2 and the result, which may be left out "
+            f"if it has no core axis"
+        )
+    rest = max(ndim - count for ndim, count in zip(ndims, cores, strict=False))
+    return [
+        _counted(name, item, count, ndim)
+        for name, item, count, ndim in zip(
+            ("x1", "x2", "the result"), axes, kept, (*ndims, rest + kept[2]), strict=True
+        )
+    ]
+
+
+def _counted(name: str, item: Any, count: int, ndim: int) -> tuple[int, ...]:
+    """*item* of ``axes``: *count* different axes of an array with *ndim*, counted from the first."""
+    try:
+        found = tuple(operator.index(axis) for axis in (item if isinstance(item, tuple) else (item,)))
+    except TypeError as error:
+        raise DTypeError(f"axes: {item!r} of {name}: {error}; pass an integer or a tuple of them") from error
+    if len(found) != count:
+        raise ShapeError(f"axes: {item!r} of {name}, which has {count} core axes; pass a tuple of as many")
+    if any(not -ndim <= axis < ndim for axis in found):
+        raise ArgumentError(f"axes: {item!r} is out of bounds for {name}, which has {ndim} axes")
+    found = tuple(axis % ndim for axis in found)
+    if len(set(found)) != count:
+        raise ArgumentError(f"axes: {item!r} of {name} has an axis twice; pass each once")
+    return found
 
 
 def last(ndim: int, core: tuple[int, ...]) -> tuple[int, ...]:

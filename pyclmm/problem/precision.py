@@ -28,8 +28,12 @@ _default: ContextVar[str] = ContextVar("pyclmm.default_precision", default="high
 def default_precision(precision: Precision) -> AbstractContextManager[None]:
     """Set the precision of products in a ``with`` block that are not given one.
 
-    >>> with default_precision("medium"):
-    ...     chosen(None), chosen("highest")
+    >>> import numpy as np, pyclmm
+    >>> a = np.eye(2, dtype=np.float32)
+    >>> with pyclmm.default_precision("medium"):
+    ...     plan = pyclmm.Matmul(a, a)
+    ...     exact = pyclmm.Matmul(a, a, precision="highest")
+    >>> plan.precision, exact.precision
     ('medium', 'highest')
 
     Blocks nest; the end of a block restores the setting before it. The setting belongs to the context

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..errors import ArgumentError, DTypeError, ShapeError
 from .contraction import Label
 
@@ -52,6 +54,8 @@ def _letters(term: str) -> Term:
 
 
 def _numbers(sublist: Any) -> Term:
+    if isinstance(sublist, np.ndarray) and sublist.ndim == 1:
+        sublist = list(sublist)
     if not isinstance(sublist, list | tuple):
         raise DTypeError(
             f"a sublist is a {type(sublist).__name__}; pass a list of integers after each operand"

@@ -41,14 +41,28 @@ class TestDot:
         with np.testing.assert_raises(ValueError):
             dot(a, b, np.empty((2, 2), np.float32))
 """
+INNER = """
+class TestInner:
+    def test_inner(self): assert (np.inner(a, b) == [[17, 23], [39, 53]]).all()
+    def test_against_outer(self): assert np.outer(a, b)[3, 3] == 32
+    def test_numpys(self): assert np.vdot(a, b) == 70
+"""
 ALL = FUNCTION + METHOD + OPERATOR + IN_PLACE + POWER + DOT + KEPT
 NO_PRODUCT = "def test_no_product(): pass\n"
 OBJECTS = "def test_objects(): assert np.matmul(a.astype(object), b)[0, 0] == 19\n"
 MASKS = "def test_masks(): assert np.matmul(np.ma.array([1, 2]), np.array([3, 4])) == 11\n"
 DIES = "def test_dies(): os.abort()\n"
 # Products by pyclmm, and only those, are one too large.
-WRONG = "import pyclmm\nright = pyclmm.matmul\n"
-WRONG += "pyclmm.matmul = lambda *args, **keywords: np.add(x := right(*args, **keywords), 1, out=x)\n"
+WRONG = """
+import pyclmm
+
+def wrong(right):
+    return lambda *args, **keywords: np.add(x := right(*args, **keywords), 1, out=x)
+
+pyclmm.matmul = wrong(pyclmm.matmul)
+for name in ("dot", "inner", "outer", "vdot"):
+    setattr(pyclmm.linalg, name, wrong(getattr(pyclmm.linalg, name)))
+"""
 CUPY = """
 import cupy
 from cupy import testing
@@ -92,17 +106,19 @@ def outcomes(found):
 
 
 def test_right_products_pass_and_are_counted(ran):
-    found = ran(ALL + NO_PRODUCT + OBJECTS)
+    found = ran(ALL + INNER + NO_PRODUCT + OBJECTS)
     passed = (
+        "test_inner",
         "test_function",
         "test_it",
         "test_operator",
         "test_in_place",
         "test_power",
         "test_dot",
+        "test_its_rule_for_out",
         "test_kept",
     )
-    others = ("test_its_rule_for_out", "test_no_product", "test_objects")
+    others = ("test_against_outer", "test_numpys", "test_no_product", "test_objects")
     assert outcomes(found) == {**dict.fromkeys(passed, "passed"), **dict.fromkeys(others, "other")}
     assert found.products == len(passed) + 1
     assert not found.failures
@@ -114,6 +130,12 @@ def test_a_wrong_product_is_seen_wherever_it_is_called(ran):
     right = [name for name, outcome in outcomes(found).items() if outcome != "failed"]
     assert right == ["test_its_rule_for_out", "test_no_product"]
     assert any("test_in_place" in failure for failure in found.failures)
+
+
+def test_a_function_is_pyclmms_in_tests_of_it_alone(ran):
+    """The others, with which those tests compare, are NumPy's, and a product of NumPy's is not counted."""
+    found = outcomes(ran(WRONG + INNER))
+    assert found == {"test_inner": "failed", "test_against_outer": "other", "test_numpys": "other"}
 
 
 def test_a_listed_difference_is_accepted(ran):

@@ -114,7 +114,8 @@ def test_memory_is_shared(name):
 
 
 def test_dataframes_are_their_values():
-    pandas = pytest.importorskip("pandas")
+    import pandas  # noqa: PLC0415 - it takes half a second, and no other test needs it
+
     frame = pandas.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}, index=[5, 9])
     same(pyclmm.matmul(frame, frame), frame.to_numpy() @ frame.to_numpy())
     same(pyclmm.matmul(frame["x"], frame), frame["x"].to_numpy() @ frame.to_numpy())

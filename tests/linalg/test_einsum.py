@@ -100,6 +100,14 @@ def test_sublists(r):
     same(linalg.einsum(*arguments, kernel="naive"), np.einsum(*arguments))
 
 
+def test_a_sublist_may_be_an_array_of_integers():
+    a = np.arange(4, dtype=np.float32).reshape(2, 2)
+    assert linalg.einsum(a, np.array([0, 0])) == np.einsum(a, np.array([0, 0])) == 3
+    for wrong in (np.array([0.0, 0]), np.array([[0, 0]])):
+        with pytest.raises(pyclmm.PyclmmError, match="sublist"):
+            linalg.einsum(a, wrong)
+
+
 @pytest.mark.parametrize(
     ("subscripts", "shapes"),
     [
@@ -152,6 +160,12 @@ def test_one_operand_gives_a_view(place, queue):
         assert a.trace() == 21
     else:
         assert turned.base_data is x.base_data
+
+
+def test_the_base_of_a_view_is_that_of_the_operand():
+    a = np.arange(6).reshape(2, 3)
+    for subscripts in ("...", "ij", "ij->ji"):
+        assert linalg.einsum(subscripts, a).base is a.base is np.einsum(subscripts, a).base
 
 
 def test_the_order_is_that_with_the_fewest_operations(monkeypatch):

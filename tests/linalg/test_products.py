@@ -137,6 +137,75 @@ def test_products_of_vectors(name, place, queue, r):
     judge(getattr(linalg, name), getattr(np, name), place, queue, *xs, **keywords)
 
 
+def with_axes(r, name, xs):
+    """Operands whose core axes lie anywhere, and axes= that says where; perhaps keepdims."""
+    counts = {"vecdot": [1, 1, 0], "matvec": [2, 1, 1], "vecmat": [1, 2, 1]}[name]
+    keywords = {}
+    if name == "vecdot" and r.random() < 0.5:
+        keywords["keepdims"] = True
+        counts[2] = 1
+    rest = max(x.ndim - count for x, count in zip(xs, counts, strict=False))
+    ndims = [*(x.ndim for x in xs), rest + counts[2]]
+    axes = [tuple(r.sample(range(n), count)) for n, count in zip(ndims, counts, strict=True)]
+    moved = [np.moveaxis(x, range(-len(core), 0), core) for x, core in zip(xs, axes, strict=False)]
+    signed = [
+        tuple(i - n if r.random() < 0.5 else i for i in core) for core, n in zip(axes, ndims, strict=True)
+    ]
+    keywords["axes"] = [core[0] if len(core) == 1 and r.random() < 0.5 else core for core in signed]
+    if name == "vecdot" and r.random() < 0.3:
+        keywords["axes"] = keywords["axes"][:2]
+    return moved, keywords
+
+
+@pytest.mark.skipif(not HAS_VECTOR_UFUNCS, reason="NumPy 2.2 brought matvec and vecmat")
+@PLACES
+@pytest.mark.parametrize("name", ["vecdot", "matvec", "vecmat"])
+@settings(max_examples=60)
+@given(r=randoms)
+def test_axes_of_products_of_vectors(name, place, queue, r):
+    stack = shape_of(r, 0, 2)
+    m, n = r.choice(SIZES), r.choice(SIZES)
+    cores = {"vecdot": ([n], [n]), "matvec": ([m, n], [n]), "vecmat": ([n], [n, m])}[name]
+    xs = [drawn(r, [*stack[r.randint(0, len(stack)) :], *core], r.choice(["f4", "c8"])) for core in cores]
+    xs, keywords = with_axes(r, name, xs)
+    mine, numpys = getattr(linalg, name), getattr(np, name)
+    judge(mine, numpys, place, queue, *xs, **keywords)
+    want = np.asarray(numpys(*xs, **keywords))
+    out = placed(np.full_like(want, 7), place, queue)
+    assert mine(*(placed(x, place, queue) for x in xs), out=out, **keywords, **NAIVE) is out
+    same(out, want)
+
+
+@pytest.mark.skipif(not HAS_VECTOR_UFUNCS, reason="NumPy 2.2 brought matvec and vecmat")
+@pytest.mark.parametrize(
+    ("name", "keywords"),
+    [
+        ("vecdot", {"axes": 0}),
+        ("vecdot", {"axes": [(0, 1), 0, ()]}),
+        ("vecdot", {"axes": [0, 0, 0]}),
+        ("vecdot", {"axes": [0, 0, ()], "keepdims": True}),
+        ("vecdot", {"axes": [2, 0]}),
+        ("vecdot", {"axes": [0.0, 0]}),
+        ("vecdot", {"axes": [[0], 0]}),
+        ("vecdot", {"axes": [0, 0], "axis": 0}),
+        ("vecdot", {"axis": 2}),
+        ("vecdot", {"axis": 1.0}),
+        ("vecdot", {"keepdims": 1}),
+        ("vecdot", {"keepdims": True, "out": np.zeros((2, 2), "f4")}),
+        ("vecdot", {"keepdims": True, "out": np.zeros(2, "f4")}),
+        ("matvec", {"axes": [(0, 0), 0, 0]}),
+        ("matvec", {"axes": [(0, 1), 0]}),
+        ("matvec", {"axes": [(0, 1), 0, 2]}),
+        ("matvec", {"axis": 0}),
+        ("vecmat", {"axes": [0, 0, 0]}),
+    ],
+)
+def test_what_numpy_refuses_of_axes_is_refused(name, keywords, queue):
+    judge(getattr(linalg, name), getattr(np, name), "host", queue, *[np.ones((2, 2), "f4")] * 2, **keywords)
+    with pytest.raises((ValueError, TypeError)):
+        getattr(np, name)(*[np.ones((2, 2), "f4")] * 2, **keywords)
+
+
 @PLACES
 def test_out_of_vecdot_is_cast_and_may_be_a_tuple(place, queue):
     x = placed(np.full((2, 3), 2, np.float32), place, queue)

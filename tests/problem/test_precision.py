@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import doctest
 import threading
 
 import numpy as np
@@ -129,3 +130,10 @@ def test_an_unknown_precision_is_refused_before_the_block_begins():
     with pytest.raises(TypeError, match="precision is 3; pass a string"):
         pyclmm.matmul(A, B, precision=3)
     assert chosen(None) == "highest"
+
+
+def test_the_example_runs_as_a_user_types_it():
+    """Without the names of its module."""
+    (example,) = doctest.DocTestFinder(recurse=False).find(default_precision, "default_precision", globs={})
+    assert example.examples
+    assert doctest.DocTestRunner().run(example).failed == 0

@@ -6,6 +6,7 @@ write.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -86,13 +87,21 @@ class Strangers:
         self.log.write_text(json.dumps(content))
 
 
-class TestsOfDot:
-    """In classes of tests of ``dot``, that is pyclmm's too."""
+class TestsOfOne:
+    """In tests of one function, that is pyclmm's too."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        names = ("numpy.dot", f"{item.obj.__module__}.dot")  # type: ignore[attr-defined]
-        with products.replaced(dict.fromkeys(names, products.dot) if "::TestDot" in item.nodeid else {}):
+        places: dict[str, products.Product] = {}
+        for word, functions in products.OF_TESTS.items():
+            if word in name_of(item):
+                places |= functions
+        module = item.obj.__module__  # type: ignore[attr-defined]
+        for place, product in list(places.items()):
+            name = place.rpartition(".")[2]
+            if hasattr(importlib.import_module(module), name):
+                places[f"{module}.{name}"] = product
+        with products.replaced(places):
             return (yield)
 
 
@@ -107,5 +116,5 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         stack = ExitStack()
         stack.enter_context(products.replaced())
         early_config.add_cleanup(stack.close)
-        early_config.pluginmanager.register(TestsOfDot())
+        early_config.pluginmanager.register(TestsOfOne())
     early_config.pluginmanager.register(Strangers(Path(os.environ[LOG]), differences))

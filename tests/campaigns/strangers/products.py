@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -69,7 +69,58 @@ class Operator(Product):
         return all(type(x) is np.ndarray for x in arrays) and super().is_ours(*arrays)
 
 
+class Function(Product):
+    """A function of :mod:`pyclmm.linalg` with NumPy's name.
+
+    Calls with keywords that it does not have are left to NumPy.
+    """
+
+    _NUMPYS = ("order", "where", "subok", "signature")
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        if _inside.get() or not self.is_ours(*args, **keywords):
+            return self.numpys(*args, **keywords)
+        Product.computed += 1
+        token = _inside.set(True)
+        try:
+            return getattr(pyclmm.linalg, self.numpys.__name__)(*args, **keywords)
+        finally:
+            _inside.reset(token)
+
+    def is_ours(self, *arrays: Any, **keywords: Any) -> bool:
+        given = list(_arrays((*arrays, keywords.get("out"))))
+        return not any(name in keywords for name in self._NUMPYS) and super().is_ours(*given)
+
+
+def _arrays(values: Iterable[Any]) -> Iterator[Any]:
+    """The arrays among *values* and in lists of them, and numbers as arrays."""
+    for x in values:
+        if isinstance(x, list | tuple):
+            yield from _arrays(x)
+        elif isinstance(x, np.ndarray | np.generic):
+            yield np.asarray(x)
+
+
+def functions(*places: str) -> dict[str, Product]:
+    """The functions at *places*, of those that this NumPy has."""
+    found = {place: importlib.import_module(place.rpartition(".")[0]) for place in places}
+    named = {place: getattr(module, place.rpartition(".")[2], None) for place, module in found.items()}
+    return {place: Function(numpys) for place, numpys in named.items() if numpys is not None}
+
+
 matmul, dot = Product(np.matmul), Dot(np.dot)
+# In tests of these, which the first word names, they are pyclmm's. Other tests compare with them.
+OF_TESTS: dict[str, dict[str, Product]] = {
+    "::TestDot": functions("numpy.dot"),
+    "::TestVdot": functions("numpy.vdot"),
+    "::TestInner": functions("numpy.inner"),
+    "::test_outer": functions("numpy.outer"),
+    "::TestTensordot": functions("numpy.tensordot"),
+    "::test_tensordot": functions("numpy.linalg.tensordot"),
+    "::TestMultiDot": functions("numpy.linalg.multi_dot"),
+    "::TestMatrixPower": functions("numpy.linalg.matrix_power"),
+    "test_einsum.py::": functions("numpy.einsum"),
+}
 # Where tests, and NumPy's functions that multiply (tensordot, matrix_power, pinv), look the products up.
 # numpy.dot stays NumPy's: tests of matmul compare with it.
 _PLACES: dict[str, Product] = {
@@ -79,6 +130,7 @@ _PLACES: dict[str, Product] = {
     "numpy.linalg._linalg._core_matmul": matmul,
     "numpy.linalg._linalg.dot": dot,
     "operator.matmul": Operator(operator.matmul),
+    **functions("numpy.vecdot", "numpy.matvec", "numpy.vecmat"),
 }
 
 

@@ -49,11 +49,14 @@ SUITES = (
                 "--pyargs",
                 "numpy._core.tests.test_multiarray",
                 "numpy._core.tests.test_ufunc",
+                "numpy._core.tests.test_einsum",
+                "numpy._core.tests.test_numeric",
                 "numpy.linalg",
             ),
             *(
                 "-k",
-                "matmul or dot or vecmat or axes_argument or power or pinv or qr or svd",
+                "matmul or dot or vec or axes_argument or power or pinv or qr or svd "
+                "or einsum or inner or outer or tensordot",
             ),
         ),
         env={"NPY_AVAILABLE_MEM": "1GB"},  # tests that need more are skipped
