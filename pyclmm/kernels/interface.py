@@ -152,11 +152,12 @@ class Kernel(ABC):
         """What to enqueue. Only called if ``supports`` and ``violations`` found no obstacle."""
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
-        """Rows and columns of the result for which elements of A and B are loaded once from global memory.
+        """Rows and columns of the result for which each element of A and B is loaded once from global memory.
 
-        Work-items that share nothing: one element. traffic.py counts bytes with it.
+        Work-items that share nothing: one element. `pyclmm road` counts bytes with it, so a kernel of the
+        road must answer; there is no default, which could be wrong.
         """
-        return config.bm, config.bn
+        raise NotImplementedError(f"{self.name} does not say which tile of the result shares its loads")
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
         """Configurations that make small problems run the programs that *config* runs for large ones."""
