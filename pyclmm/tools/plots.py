@@ -9,9 +9,10 @@ from typing import Any
 
 from ..errors import ArgumentError, unknown_name
 from ..kernels.rates import Rates
+from ..kernels.traffic import peak
 from .bench import BASELINE, Row, Rung
-from .contest import NUMPY
-from .road import Road
+from .contest import NUMPY, Terms
+from .road import Point, Road
 from .tuner import Search
 
 _MARKERS = "os^vDPX*<>"
@@ -153,52 +154,61 @@ def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path
     figure.savefig(path, dpi=150)
 
 
-_LABEL = 0.05  # height of a label beside the road, as a part of the picture's
+_LABEL = 0.045  # height of a label beside the road, as a part of the picture's
+_DASHES = ("-", "-.", ":")  # of the flat roofs
 
 
 def road(found: Road, rates: Rates, device: str, path: Path) -> None:
-    """Draw every kernel under the roofline of *device*, with labels beside it in the order of their rates."""
-    points = [(p.kernel, p.traffic.intensity, p.rate / 1e9) for p in found.points if p.rate]
-    peaks = {"float32": 2 * rates.float32 / 1e9}
-    if any(p.dtype == "float16" for p in found.points) and rates.matrix16:
-        peaks["matrix units"] = 2 * rates.matrix16 / 1e9
-    top, xs = max(peaks.values()), [x for _, x, _ in points]
-    ends = (min(xs) / 3, max([*xs, 2 * top * 1e9 / rates.memory]) * 3)
-    figure = _figure(10, 6)
+    """Draw every kernel under the roofs of *device*, from its slowest to its fastest sample.
+
+    Labels stand beside the picture in the order of the rates.
+    """
+    flat = {_units(point): peak(point.kernel, point.problem, rates) / 1e9 for point in found.points}
+    top, rows = max(flat.values()), [(point, point.traffic.intensity) for point in found.points]
+    ends = min(x for _, x in rows) / 3, 3 * max(*(x for _, x in rows), 1e9 * top / rates.memory)
+    figure = _figure(10, 6.5)
     axes = figure.add_subplot()
     for name, speed, line in (("cache", rates.cache, "--"), ("memory", rates.memory, "-")):
-        knee = min(top * 1e9 / speed, ends[1])
+        xs = ends[0], min(1e9 * top / speed, ends[1])
         label = f"{name}, {speed / 1e9:.3g} GB/s"
-        axes.plot(
-            (ends[0], knee), (speed * ends[0] / 1e9, speed * knee / 1e9), line, color="black", label=label
-        )
-    for name, peak in peaks.items():
-        axes.plot((peak * 1e9 / rates.cache, ends[1]), (peak, peak), color="black", linewidth=1)
-        axes.annotate(f"{name}, {peak:.3g} GFLOP/s", (ends[1], peak), (-4, 4), textcoords="offset points",
-                      ha="right", fontsize="small")  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    low = min([y for _, _, y in points] + [rates.memory * ends[0] / 1e9]) / 2
-    axes.set_xlim(*ends)
-    axes.set_ylim(low, 2 * top)
-    _beside(axes, points, math.log(low), math.log(2 * top))
-    axes.set_xlabel("operations a byte of global memory, by the kernel's tiles")
-    axes.set_ylabel("GFLOP/s, device to device")
+        axes.plot(xs, [speed * x / 1e9 for x in xs], line, color="0.45", label=label)
+    for (name, height), line in zip(flat.items(), _DASHES, strict=False):
+        label = f"{name}, {height:.3g} GFLOP/s"
+        axes.plot((1e9 * height / rates.cache, ends[1]), (height, height), line, color="black", label=label)
+    axes.set(xscale="log", yscale="log", xlim=ends)
+    low = min([point.rate / 1e9 for point in found.points] + [rates.memory * ends[0] / 1e9]) / 2
+    high = 2 * max([top] + [point.rate / 1e9 for point in found.points])
+    axes.set_ylim(low, high)
+    _beside(axes, found, math.log(low), math.log(high))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+    axes.set_xlabel("operations for each byte that the work-items load or store")
+    axes.set_ylabel(f"GFLOP/s, {Terms(arrays=True).clock}")
     axes.grid(True, which="major", alpha=0.3)
-    axes.legend(fontsize="small", loc="upper left")
-    axes.set_title(f"The road at N = {found.side} on {device}", fontsize="medium")
+    figure.legend(fontsize="small", loc="outside lower center", ncols=3)
+    axes.set_title(f"The road, N = {found.side}: {device}", fontsize="medium")
     figure.savefig(path, dpi=150)
 
 
-def _beside(axes: Any, points: Sequence[tuple[str, float, float]], low: float, high: float) -> None:
-    """Draw *points*, each with a line to its label right of the axes. Labels keep their distance."""
-    ordered = sorted(points, key=lambda point: point[2])
-    heights = spread([(math.log(y) - low) / (high - low) for _, _, y in ordered], _LABEL)
-    for (name, x, y), height in zip(ordered, heights, strict=True):
-        style = _style(0, name)
-        axes.plot(x, y, **style, linestyle="none", markersize=8)
+def _units(point: Point) -> str:
+    """What multiplies, for the legend."""
+    kind = "TF32" if point.problem.precision == "medium" else point.dtype
+    return f"matrix units, {kind}" if point.kernel.matrix_units else f"{kind} multiply-adds"
+
+
+def _beside(axes: Any, found: Road, low: float, high: float) -> None:
+    """Draw the points, each with a line to its label right of the axes. Labels keep their distance."""
+    points = sorted(found.points, key=lambda point: point.rate)
+    heights = spread([(math.log(p.rate / 1e9) - low) / (high - low) for p in points], _LABEL)
+    for point, height in zip(points, heights, strict=True):
+        style, x, y = _style(0, point.kernel.name), point.traffic.intensity, point.rate / 1e9
+        samples = [point.row.flops / wall / 1e9 for wall in point.row.walls]
+        axes.errorbar(
+            x, y, [[y - min(samples)], [max(samples) - y]], **style, linestyle="none", markersize=8, capsize=3
+        )
+        smaller = f" at N = {point.size.n}" if point.size.n < found.side else ""
         axes.annotate(
-            f"{name} {y:.3g}", (x, y), (1.04, height),
+            f"{point.kernel.name} {y:.3g}{smaller}", (x, y), (1.03, height),
             textcoords="axes fraction", va="center", fontsize="small",
             arrowprops={"arrowstyle": "-", "color": style["color"], "linewidth": 0.6, "alpha": 0.6},
         )  # fmt: skip

@@ -6,14 +6,15 @@ it is. Its limit is the roofline (kernels/traffic.py) from rates that were measu
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyopencl as cl
 
 from ..kernels import Kernel, kernel_named
-from ..kernels.device import DeviceInfo
 from ..kernels.rates import Rates
 from ..kernels.traffic import Limit, Traffic, limit, traffic
 from ..opencl.devices import device_info
@@ -21,94 +22,107 @@ from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
 from ..problem.words import Precision
 from ..selection.select import refusal
+from . import probes
 from .bench import Row, Rules, Rung, Track
 from .busy import Others
 from .contest import Size, Terms, random_pair
 from .steps import OnStep, Step, unheard
 
+# In the order of the steps. A kernel is put on the road by its name here and its `shared_tile`.
 KERNELS_OF_THE_ROAD = (
     "sequential", "single_group", "naive", "flat", "tiled", "strip", "block", "vector", "double_buffer",
     "register", "packed", "mma", "wgmma", "mfma", "wmma", "dpas",
 )  # fmt: skip
-# What a kernel multiplies: float32, or the first of these that it can. Matrix units need 16 bits, or TF32.
+# What a kernel multiplies: the first of these that it can. Matrix units need 16 bits, or TF32.
 _TYPES: tuple[tuple[str, Precision], ...] = (
     ("float32", "highest"),
     ("float16", "highest"),
     ("float32", "medium"),
 )
-_CALL = 0.12  # seconds: a kernel that takes longer for a call runs at a smaller size
-_RULES = Rules(rounds=5, limit=0.3)  # a slow kernel has fewer samples
+_CALL = 0.25  # seconds: a kernel that takes longer for a call runs at a smaller size
+_RULES = Rules(rounds=5, limit=0.4)  # a slow kernel has fewer samples
 _LEAST = 16  # the shortest side
 
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel on the road. ``row``: its times, and its verdict. ``size``: where it ran."""
+    """One kernel on the road: where it ran, its times and its verdict, and what it loads and computes."""
 
-    kernel: str
+    kernel: Kernel
     size: Size
-    dtype: str
-    precision: str
+    problem: GemmProblem
     row: Row
     traffic: Traffic
-    limit: Limit
 
     @property
-    def rate(self) -> float | None:
-        """Operations a second, from the median wall time."""
-        return None if self.row.seconds is None else self.row.flops / self.row.seconds
+    def dtype(self) -> str:
+        return self.problem.a_type
 
     @property
-    def share(self) -> float | None:
-        """The part of its own limit that it reaches."""
-        return None if self.rate is None else self.rate / self.limit.rate
+    def rate(self) -> float:
+        """Operations a second, from the median wall time. A point has samples."""
+        return self.row.flops / statistics.median(self.row.walls)
+
+    def limit(self, rates: Rates) -> Limit:
+        """The most that *rates* allow for what it loads and computes."""
+        return limit(self.kernel, self.problem, self.traffic, rates)
 
 
 @dataclass
 class Road:
-    """What a walk found. ``absent``: kernel -> why it cannot run here."""
+    """What a walk found. ``rates``: of the device; None before they are measured. ``absent``: kernel -> why
+    it cannot run here.
+    """
 
     side: int
+    rates: Rates | None = None
     points: list[Point] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
     others: Others = field(default_factory=Others)
 
     def gains(self) -> list[float | None]:
         """The rate of each point over the one before it; None for the first."""
-        found: list[float | None] = []
-        before: float | None = None
-        for point in self.points:
-            found.append(point.rate / before if point.rate and before else None)
-            before = point.rate or before
-        return found
+        rates = [point.rate for point in self.points]
+        return [None, *(rate / before for before, rate in pairwise(rates))][: len(rates)]
 
     @property
     def wrong(self) -> list[str]:
         """The kernels with wrong results."""
-        return [point.kernel for point in self.points if point.row.correct is False]
+        return [point.kernel.name for point in self.points if point.row.correct is False]
+
+    @property
+    def impossible(self) -> bool:
+        """Whether a kernel multiplies faster than the rates say: they were measured on a busy machine."""
+        limits = [(p.rate, p.limit(self.rates)) for p in self.points if self.rates]
+        return any(rate > own.rate for rate, own in limits if own.by == "arithmetic")
 
 
-def walk(queue: cl.CommandQueue, road: Road, rates: Rates, on_step: OnStep = unheard) -> None:
-    """Run every kernel of the road on *queue*, which needs profiling, and add what it does to *road*.
+def walk(queue: cl.CommandQueue, road: Road, on_step: OnStep = unheard) -> None:
+    """Measure the device of *queue* and run every kernel of the road on it; add what is found to *road*.
 
-    Ctrl-C raises KeyboardInterrupt; what was measured until then is in *road*.
+    *queue* needs profiling. Ctrl-C raises KeyboardInterrupt; what was measured until then is in *road*.
     """
-    device = device_info(queue.device)
-    total = len(KERNELS_OF_THE_ROAD)
+    road.rates = _measured(queue, on_step)
     for number, name in enumerate(KERNELS_OF_THE_ROAD):
-        on_step(Step(name, number, total))
-        kernel = kernel_named(name)
-        reasons = []
-        for dtype, precision in _TYPES:
-            sizes = [
-                size for size in _sizes(road.side) if not _refusal(kernel, size, dtype, precision, device)
-            ]
-            if sizes:
-                _measure(_Runner(queue, kernel, dtype, precision, road.others), sizes, road, rates)
-                break
-            reasons.append(_refusal(kernel, Size(*(road.side,) * 3), dtype, precision, device))
-        else:
-            road.absent[name] = reasons[0] or "it can compute no size of the road"
+        on_step(Step(name, number, len(KERNELS_OF_THE_ROAD)))
+        _take(queue, kernel_named(name), road)
+    if road.impossible:
+        road.rates = faster(road.rates, _measured(queue, on_step))
+
+
+def _measured(queue: cl.CommandQueue, on_step: OnStep) -> Rates:
+    """The rates of the device, measured now. They are not kept: `pyclmm tune --device` does that."""
+    found: dict[str, float] = {}
+    for group in probes.measure(queue.device, on_step):
+        found |= group
+    return device_info(queue.device).rates.with_measured(found, "measured here")
+
+
+def faster(one: Rates, other: Rates) -> Rates:
+    """The higher of two measured rates, of each that gives a limit: other work only makes them less."""
+    names = ("memory", "cache", "cache_size", "float32", "matrix16", "matrix32")
+    highest = {name: max(getattr(one, name), getattr(other, name)) for name in names}
+    return one.with_measured(highest, one.source)
 
 
 def _sizes(side: int) -> Iterator[Size]:
@@ -118,57 +132,59 @@ def _sizes(side: int) -> Iterator[Size]:
         yield Size(side, side, side)
 
 
+def _take(queue: cl.CommandQueue, kernel: Kernel, road: Road) -> None:
+    """Measure *kernel* with the first types that it can multiply here, or note why it cannot."""
+    device, sizes = device_info(queue.device), list(_sizes(road.side))
+    reasons: list[str] = []
+    for dtype, precision in _TYPES:
+        answers = [refusal(kernel, _problem(size, dtype, precision), device) for size in sizes]
+        able = [size for size, answer in zip(sizes, answers, strict=True) if answer is None]
+        if able:
+            _Runner(queue, kernel, dtype, precision).measure(able, road)
+            return
+        reasons += filter(None, answers)
+    road.absent[kernel.name] = reasons[0]
+
+
 def _problem(size: Size, dtype: str, precision: Precision) -> GemmProblem:
     return problem_of(size.m, size.n, size.k, np.dtype(dtype), "NN", precision)
 
 
-def _refusal(kernel: Kernel, size: Size, dtype: str, precision: Precision, device: DeviceInfo) -> str | None:
-    return refusal(kernel, _problem(size, dtype, precision), device)
-
-
 class _Runner:
-    """One kernel with its operands' type."""
+    """One kernel, with operands of one type."""
 
-    def __init__(
-        self, queue: cl.CommandQueue, kernel: Kernel, dtype: str, precision: Precision, others: Others
-    ) -> None:
+    def __init__(self, queue: cl.CommandQueue, kernel: Kernel, dtype: str, precision: Precision) -> None:
         self.kernel, self.dtype, self.precision = kernel, dtype, precision
         self.track = Track(queue, [kernel.name], _RULES, terms=Terms(precision, arrays=True))
-        self.track.others = others
 
-    def race(self, size: Size, rounds: int) -> Rung:
-        return self.track.race(*random_pair(size, np.dtype(self.dtype)), rounds=rounds)
+    def measure(self, sizes: list[Size], road: Road) -> None:
+        """Climb to the largest of *sizes*, given largest first, where a call is short, and measure there."""
+        self.track.others = road.others
+        size: Size | None = sizes[-1]
+        here, row = sizes[-1], Row(self.kernel.name)
+        while size is not None:
+            found = self.race(size).rows[0]
+            if found.samples or not row.samples:
+                here, row = size, found
+            size = None if row.correct is False else self.longer(size, sizes)
+        if row.samples and row.config is not None:
+            problem = _problem(here, self.dtype, self.precision)
+            own = traffic(self.kernel, problem, row.config, self.track.device)
+            road.points.append(Point(self.kernel, here, problem, row, own))
+        elif not self.track.interrupted:
+            road.absent[self.kernel.name] = row.reason or "it gave no result"
+        if self.track.interrupted:
+            raise KeyboardInterrupt
+
+    def race(self, size: Size) -> Rung:
+        return self.track.race(*random_pair(size, np.dtype(self.dtype)))
 
     def longer(self, size: Size, sizes: list[Size]) -> Size | None:
         """The largest of *sizes* over *size* whose calls should be short, by the last run; None: none."""
+        if self.track.interrupted:
+            return None
         for other in sizes:
             seconds = self.track.expected(self.kernel.name, other.work)
             if other.work > size.work and seconds is not None and seconds <= _CALL:
                 return other
         return None
-
-    def point(self, size: Size, row: Row, rates: Rates) -> Point | None:
-        if row.config is None:
-            return None
-        problem = _problem(size, self.dtype, self.precision)
-        own = traffic(self.kernel, problem, row.config, self.track.device)
-        bound = limit(self.kernel, problem, own, rates)
-        return Point(self.kernel.name, size, self.dtype, self.precision, row, own, bound)
-
-
-def _measure(runner: _Runner, sizes: list[Size], road: Road, rates: Rates) -> None:
-    """Climb to the largest of *sizes* where calls are short, and measure there."""
-    size = sizes[-1]
-    rung = runner.race(size, 1)
-    while not runner.track.interrupted and (larger := runner.longer(size, sizes)) is not None:
-        size, rung = larger, runner.race(larger, 1)
-    if not runner.track.interrupted:
-        rung = runner.race(size, _RULES.rounds)
-    row = rung.rows[0]
-    point = runner.point(size, row, rates) if row.samples else None
-    if point is not None:
-        road.points.append(point)
-    elif not runner.track.interrupted:
-        road.absent[runner.kernel.name] = row.reason or "it gave no result"
-    if runner.track.interrupted:
-        raise KeyboardInterrupt
