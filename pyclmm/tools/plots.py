@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ def road(found: Road, rates: Rates, device: str, path: Path) -> None:
         xs = ends[0], min(1e9 * top / speed, ends[1])
         label = f"{name}, {speed / 1e9:.3g} GB/s"
         axes.plot(xs, [speed * x / 1e9 for x in xs], line, color="0.45", label=label)
-    for (name, height), line in zip(flat.items(), _DASHES, strict=False):
+    for (name, height), line in zip(flat.items(), cycle(_DASHES), strict=False):
         label = f"{name}, {height:.3g} GFLOP/s"
         axes.plot((1e9 * height / rates.cache, ends[1]), (height, height), line, color="black", label=label)
     axes.set(xscale="log", yscale="log", xlim=ends)

@@ -70,14 +70,17 @@ class Point:
 
 @dataclass
 class Road:
-    """What a walk found. ``rates``: of the device; None before they are measured. ``absent``: kernel -> why
-    it cannot run here.
+    """What a walk found.
+
+    ``rates``: of the device; None before they are measured. ``absent``: kernel -> why it cannot run here.
+    ``failed``: kernel -> what went wrong as it was built or run.
     """
 
     side: int
     rates: Rates | None = None
     points: list[Point] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     others: Others = field(default_factory=Others)
 
     def gains(self) -> list[float | None]:
@@ -172,7 +175,7 @@ class _Runner:
             own = traffic(self.kernel, problem, row.config, self.track.device)
             road.points.append(Point(self.kernel, here, problem, row, own))
         elif not self.track.interrupted:
-            road.absent[self.kernel.name] = row.reason or "it gave no result"
+            road.failed[self.kernel.name] = row.reason or "it gave no result"
         if self.track.interrupted:
             raise KeyboardInterrupt
 

@@ -56,6 +56,8 @@ def road_command(
         _show(out, own, road, rates)
     elif out.interrupted:
         out.warn("Nothing was measured yet.")
+    for name, reason in road.failed.items():
+        out.warn(f"WARNING: {name} failed: {reason}")
     if (busy := road.others.warning()) is not None:
         out.warn(busy)
     if road.wrong:
@@ -72,8 +74,6 @@ def _show(out: Output, device: DeviceInfo, road: Road, rates: Rates) -> None:
     out.screen.line()
     for line in _notes(road):
         out.screen.line(line)
-    if road.wrong:
-        out.warn(f"WARNING: wrong results from {', '.join(road.wrong)}")
 
 
 def _heading(rates: Rates) -> list[str]:
@@ -144,6 +144,7 @@ def _as_json(road: Road) -> dict[str, Any]:
         "rates": None if rates is None else as_numbers(rates),
         "points": [_point_json(point, gain, rates) for point, gain in points if rates is not None],
         "absent": road.absent,
+        "failed": road.failed,
         "others_processors": road.others.processors,
     }
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
+from pyclmm.errors import LaunchError
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.rates import RATE_NAMES, Rates
 from pyclmm.kernels.traffic import limit, traffic
@@ -124,6 +125,23 @@ def test_a_wrong_result_is_exit_code_1(monkeypatch):
     assert shown.exit_code == 1
     assert "WRONG results: naive, tiled" in shown.stdout
     assert "Error: wrong results from naive, tiled" in shown.stderr
+
+
+def test_a_kernel_that_fails_is_named_and_the_others_run(monkeypatch):
+    whole = contest.OnArrays.run
+
+    def run_one(self):
+        if self.name == "naive":
+            raise LaunchError("the driver is tired")
+        return whole(self)
+
+    monkeypatch.setattr(contest.OnArrays, "run", run_one)
+    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "tiled"))
+    shown = run("--json", "-")
+    data = json.loads(shown.stdout)
+    assert data["failed"].keys() == {"naive"}
+    assert [point["kernel"] for point in data["points"]] == ["tiled"]
+    assert "WARNING: naive failed: the driver is tired" in shown.stderr
 
 
 def test_ctrl_c_keeps_the_kernels_that_were_measured(monkeypatch):
