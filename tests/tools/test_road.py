@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from pyclmm.errors import LaunchError
-from pyclmm.kernels import kernel_named
+from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.rates import RATE_NAMES, Rates
 from pyclmm.kernels.traffic import limit, traffic
 from pyclmm.opencl.devices import default_device, device_info
@@ -91,6 +91,12 @@ def test_the_table_and_all_lines_fit_a_narrow_terminal(monkeypatch):
         "naive",
         "tiled",
     ] * 2
+
+
+def test_every_kernel_for_learning_is_on_the_road():
+    """What auto never chooses is there to be learned from."""
+    assert len(set(KERNELS_OF_THE_ROAD)) == len(KERNELS_OF_THE_ROAD)
+    assert {kernel.name for kernel in KERNELS if not kernel.automatic} <= set(KERNELS_OF_THE_ROAD)
 
 
 def test_json_stands_alone_on_standard_output():
