@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil
+from math import ceil, prod
 
 import numpy as np
 import pytest
@@ -68,6 +68,10 @@ def test_packed_loads_what_its_register_tile_says(queue):
     assert found == loads(kernel, problem, config), config
 
 
+def test_the_matrix_units_of_the_road_have_devices_here():
+    assert set(UNITS) == {name for name in KERNELS_OF_THE_ROAD if kernel_named(name).matrix_units}
+
+
 @pytest.mark.parametrize("name", UNITS)
 def test_matrix_units_have_a_work_group_for_each_tile(name):
     """Each work-group loads the rows and columns of its tile once: the tiles must cover the result once."""
@@ -83,10 +87,10 @@ def test_matrix_units_have_a_work_group_for_each_tile(name):
             tiles = WorkPieces.of(seen(problem, config), config, device, 1).tiles
         else:
             launch = max(kernel.launches(problem, config, device).launches, key=lambda x: x.global_size)
-            tiles = launch.global_size[0] // launch.local_size[0]
+            tiles = prod(launch.global_size) // prod(launch.local_size)
         assert tiles * rows * columns == problem.m * problem.n, config
         seen_whole += 1
-    assert seen_whole >= 2
+    assert seen_whole >= 1
 
 
 def test_swapped_operands_swap_the_tile():
