@@ -187,11 +187,10 @@ def test_ctrl_c_in_a_race_keeps_its_samples(monkeypatch):
 
 
 def test_ctrl_c_before_the_first_kernel_says_so(monkeypatch):
-    def measure(device, on_step):
+    def pressed(title):
         raise KeyboardInterrupt
-        yield {}
 
-    monkeypatch.setattr(probes, "measure", measure)
+    monkeypatch.setattr(probes, "measure", lambda device, on_step: map(pressed, ["launches"]))
     shown = run()
     assert shown.exit_code == 130
     assert "Nothing was measured yet." in shown.stdout
