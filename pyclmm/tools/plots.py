@@ -159,10 +159,10 @@ _LABEL = 0.045  # height of a label beside the road, as a part of the picture's
 _DASHES = ("-", "-.", ":")  # of the flat roofs
 
 
-def road(found: Road, rates: Rates, device: str, path: Path) -> None:
-    """Draw every kernel under the roofs of *device*, from its slowest to its fastest sample.
+def road(found: Road, rates: Rates, where: str, path: Path) -> None:
+    """Draw every kernel under the device's roofs, from its slowest to its fastest sample.
 
-    Labels stand beside the picture in the order of the rates.
+    Labels stand beside the picture in the order of the rates. *where*: device and date, for the title.
     """
     flat = {_units(point): peak(point.kernel, point.problem, rates) / 1e9 for point in found.points}
     top, rows = max(flat.values()), [(point, point.traffic.intensity) for point in found.points]
@@ -187,7 +187,7 @@ def road(found: Road, rates: Rates, device: str, path: Path) -> None:
     axes.set_ylabel(f"GFLOP/s, {Terms(arrays=True).clock}")
     axes.grid(True, which="major", alpha=0.3)
     figure.legend(fontsize="small", loc="outside lower center", ncols=3)
-    axes.set_title(f"The road, N = {found.side}: {device}", fontsize="medium")
+    figure.suptitle(f"The road, N = {found.side}: {where}", fontsize="medium")
     figure.savefig(path, dpi=150)
 
 

@@ -48,10 +48,11 @@ def road_command(
     out = Output("road", json_target)
     with out.measuring() as on_step:
         walk(new_queue(found, profiling=True), road, on_step)
-    out.save(report.header_json(own) | _as_json(road))
-    rates = road.rates
+    header, rates = report.header_json(own), road.rates
+    out.save(header | _as_json(road))
     if rates is not None and road.points:
-        if plot_file and out.write(plot_file, lambda path: plots.road(road, rates, own.name, path)):
+        where = f"{report.device_line(own)}, {header['date'][:10]}"
+        if plot_file and out.write(plot_file, lambda path: plots.road(road, rates, where, path)):
             out.screen.line(f"drawn to {plot_file}")
         _show(out, own, road, rates)
     elif out.interrupted:
