@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import re
-import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pyopencl as cl
@@ -30,51 +26,6 @@ def whole(rng, rows, columns):
 
 def defines(**values):
     return "".join(f"#define {name} {value}\n" for name, value in values.items())
-
-
-def drawing_script():
-    """docs/road/drawing_units.py as a module: docs/ is no package."""
-    spec = importlib.util.spec_from_file_location("drawing_units", ROAD / "drawing_units.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["drawing_units"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-DRAWINGS = drawing_script().DRAWINGS
-
-
-@pytest.mark.parametrize("name", DRAWINGS)
-def test_a_drawing_is_what_its_script_draws(name):
-    drawn = DRAWINGS[name]()
-    assert ElementTree.fromstring(drawn).tag.endswith("svg")
-    assert (ROAD / name).read_text(encoding="utf-8") == drawn, "run docs/road/drawing_units.py"
-
-
-PAGES = sorted(ROAD.glob("1[0-4]_*.md"))
-PARTS = ["The idea", "The tiles", "The lines that matter", "Its arithmetic", "The step it took"]
-PARTS += ["What to try next", "Exercises"]
-
-
-def test_there_are_five_pages():
-    assert [page.stem[:2] for page in PAGES] == ["10", "11", "12", "13", "14"]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_has_the_parts_of_the_road(page):
-    text = page.read_text(encoding="utf-8")
-    assert re.findall(r"^## (.*)$", text, re.M) == PARTS
-    assert f"]({page.stem}.svg)" in text
-    assert len(re.findall(r"^[123]\. ", text.partition("## Exercises")[2], re.M)) == 3
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_lines_of_a_kernel_stand_in_its_source(page):
-    text = page.read_text(encoding="utf-8")
-    blocks = re.findall(r"^<!-- (cl/\S+) -->\n```\w+\n(.*?)^```", text, re.M | re.S)
-    assert len(blocks) == text.count("\n```") // 2 > 0
-    for source, lines in blocks:
-        assert lines in (ROAD.parents[1] / source).read_text(encoding="utf-8"), f"{source} has other lines"
 
 
 # --- 10_register.md

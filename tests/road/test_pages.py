@@ -1,0 +1,61 @@
+"""Each page of the road has its parts, true lines of its kernel, and the drawing that its script draws."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROAD = Path(__file__).parents[2] / "docs/road"
+PAGES = sorted(ROAD.glob("[0-9][0-9]_*.md"))
+PARTS = ["The idea", "The tiles", "The lines that matter", "Its arithmetic", "The step it took"]
+PARTS += ["What to try next", "Exercises"]
+
+sys.path.insert(0, str(ROAD))  # docs/ is no package, and its scripts import what lies beside them
+SCRIPTS = [importlib.import_module(script.stem) for script in sorted(ROAD.glob("drawing_*.py"))]
+sys.path.remove(str(ROAD))
+DRAWINGS = [(script.__name__, name) for script in SCRIPTS for name in script.DRAWINGS]
+
+
+def read(page):
+    return page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("script", "name"), DRAWINGS)
+def test_a_drawing_is_what_its_script_draws(script, name):
+    drawn = sys.modules[script].DRAWINGS[name]()
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert read(ROAD / name) == drawn, f"run docs/road/{script}.py"
+
+
+def test_a_script_draws_each_drawing():
+    assert sorted(name for _, name in DRAWINGS) == sorted(path.name for path in ROAD.glob("*.svg"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_has_the_parts_of_the_road(page):
+    text = read(page)
+    assert text.startswith(f"# {int(page.stem[:2])}. ")
+    assert re.findall(r"^## (.*)$", text, re.M) == PARTS
+    assert f"]({page.stem}.svg)" in text
+    assert page.with_suffix(".svg").is_file()
+    assert re.findall(r"^(\d+)\. ", text.partition("## Exercises")[2], re.M) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_lines_of_a_kernel_stand_in_its_source(page):
+    text = read(page)
+    blocks = re.findall(r"^<!-- (cl/\S+) -->\n```\w+\n(.*?)^```", text, re.M | re.S)
+    assert len(blocks) == text.count("\n```") // 2 > 0
+    for source, lines in blocks:
+        assert lines in read(ROAD.parents[1] / source), f"{source} has other lines"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_solutions_of_a_page_are_there(page):
+    (solutions,) = re.findall(r"\bSolutions: `(examples/road/\w+\.py)`", read(page), re.M)
+    assert (ROAD.parents[1] / solutions).is_file()
