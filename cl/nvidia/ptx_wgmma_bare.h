@@ -1,7 +1,7 @@
 /* ptx_wgmma_bare: what wgmma_bare.cl needs of sm_90a, one function for each instruction, as inline PTX.
  *
  * A line that begins with //@sm_90a is a comment until pyclmm/opencl/ptx.py rewrites the program for the target sm_90a,
- * which the compiler of OpenCL C does not offer. ptx_wgmma.h has the instruction in every size.
+ * which the compiler of OpenCL C does not offer. ptx_wgmma.h has the multiplication in every size.
  *
  * Macros: A_TYPE float16 or bfloat16.
  * Technique: wgmma as in NVIDIA's PTX manual.
@@ -15,19 +15,19 @@
 #define PTX_TYPE CAT(ptx_, A_TYPE)
 
 /* The 32 sums of a work-item, as operands of an asm statement that reads and writes them. */
-#define SUMS_8(d, i) \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define SUMS(d) SUMS_8(d, 0), SUMS_8(d, 8), SUMS_8(d, 16), SUMS_8(d, 24)
+#define SUMS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define SUMS_16(d, i) SUMS_4(d, i), SUMS_4(d, i + 4), SUMS_4(d, i + 8), SUMS_4(d, i + 12)
+#define SUMS(d) SUMS_16(d, 0), SUMS_16(d, 16)
 
-/* The matrix units read local memory by another way than work-items store to it. This work-item's stores before the
- * fence are visible on that way after it. */
+/* Matrix units read local memory by another way (PTX: a proxy) than work-items store to it. After this fence they see
+ * what this work-item has stored before it. */
 INLINE void stores_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /* Needed before wgmma where other instructions have written its registers. */
 INLINE void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned;" ::: "memory"); }
 
-/* Issues D (64 x 64) += A (64 x 16) B (16 x 64). a and b describe tiles. Predicate p: true, add to D. The numbers at the
- * end: A and B are not negated, and both are stored along K. */
+/* Starts D (64 x 64) += A (64 x 16) B (16 x 64). a and b are descriptors. Predicate p is true: add to D. The numbers at
+ * the end: 1, 1: A and B are not negated; 0, 0: both lie along K. */
 INLINE void wgmma(float *d, const ulong a, const ulong b)
 {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"
@@ -37,7 +37,7 @@ INLINE void wgmma(float *d, const ulong a, const ulong b)
                : SUMS(d) : "l"(a), "l"(b) : "memory");
 }
 
-/* Closes a group: the multiplications issued since the last one. */
+/* Closes a group: the multiplications started since the last one. */
 INLINE void wgmma_commit(void) { asm volatile("//@sm_90a wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 /* Waits until all groups are done. The sums are operands, so the compiler moves no use of them above it. */

@@ -28,16 +28,18 @@ _TILE = TileConfig(bm=64, bn=64, bk=64)
 _WORK_ITEMS = 128
 _ELEMENT_BYTES = 2
 _LOCAL_BYTES = (_TILE.bm + _TILE.bn) * _TILE.bk * _ELEMENT_BYTES
-# Nothing was measured. In reads of global memory: a step, whose loads go through registers, a few at a time;
-# the start and the end of a work-group. Work-groups that fit the registers of a compute unit.
-_STEP, _ENDS, _RESIDENT = 8.0, 10.0, 4
+# Nothing was measured. Instructions of each sub-group in a step, nearly all of them to fill the tiles, counted
+# in what ptxas 13.0 makes of it; 96 registers a work-item let five work-groups run on a compute unit. In reads
+# of global memory: the waits of a step; the start and the end of a work-group.
+_INSTRUCTIONS, _RESIDENT = 1600, 5
+_WAITS, _ENDS = 5.0, 10.0
 
 
 class WgmmaBare(Kernel):
     """See cl/nvidia/wgmma_bare.cl. Its tile is always 64 x 64, with 64 of K."""
 
     name = "wgmma_bare"
-    summary = "one instruction of sm_90a's matrix units (wgmma) and nothing around it, for learning"
+    summary = "one instruction of sm_90a's matrix units (wgmma) and nothing around it; never run by us"
     automatic = False
     matrix_units = True
 
@@ -53,13 +55,11 @@ class WgmmaBare(Kernel):
         return [] if self.violations(problem, _TILE, device) else [_TILE]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        rates, steps = device.rates, ceil(problem.k / config.bk)
+        latency, steps = device.rates.latency, ceil(problem.k / config.bk)
         groups = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
-        products = config.bm * config.bn * config.bk * device.units / rates.matrix(_ELEMENT_BYTES)
-        read = _LOCAL_BYTES * device.units / rates.cache
-        alone = (steps * _STEP + _ENDS) * rates.latency
-        busy = steps * (products + read)  # one after the other: there is one stage
-        return launched(device, groups, _WORK_ITEMS, _RESIDENT, alone, busy, problem.nbytes)
+        issued = _INSTRUCTIONS / (device.max_clock_mhz * 1e6)  # one sub-group on each of four schedulers
+        alone = steps * (issued + _WAITS * latency) + _ENDS * latency
+        return launched(device, groups, _WORK_ITEMS, _RESIDENT, alone, steps * issued, problem.nbytes)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if config != _TILE:
