@@ -40,7 +40,7 @@ def hopper() -> str:
         if at + 1 < len(names):
             p.arrow((x + width, 405), (x + width + 32, 405))
         x += width + 32
-    p.text(20, 444, "Nothing overlaps: while tiles are filled, the matrix units do nothing.")
+    p.text(20, 444, "In a work-group nothing overlaps: while it fills its tiles, it multiplies nothing.")
     return p.svg()
 
 
