@@ -1,4 +1,4 @@
-"""Solutions of docs/road/15_hopper.md: the order of a tile, its descriptor, and tiles that the cache can feed."""
+"""Solutions of docs/road/15_hopper.md: the order of a tile, descriptors, tiles that the cache can feed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def descriptor(address: int) -> int:
 
 
 def read(memory: Array, described: int, line: int, k: int) -> np.uint16:
-    """Element (line, k) of a descriptor's tile, as the instruction finds it in `memory`, an array of bytes."""
+    """Element (line, k) of a descriptor's tile, as the instruction finds it in `memory`, which has bytes."""
     at = (described & 0x3FFF) << 4
     at += line // 8 * ((described >> 32 & 0x3FFF) << 4) + line % 8 * LINE + 2 * k
     at ^= (at >> 7 & 7) << 4

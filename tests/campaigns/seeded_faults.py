@@ -188,7 +188,7 @@ FAULTS = (
           ("tests/kernels/nvidia/test_wgmma.py",)),
     Fault("bare_fence", "the matrix units read tiles that may not have arrived", "cl/nvidia/wgmma_bare.cl",
           "    stores_fence();\n", "", ("tests/kernels/nvidia/test_wgmma_bare.py", "-k", "exact")),
-    Fault("bare_swizzle", "chunks of a tile lie where the instruction does not look", "cl/nvidia/wgmma_bare.cl",
+    Fault("bare_swizzle", "chunks of a tile lie in the order of K, unswizzled", "cl/nvidia/wgmma_bare.cl",
           "(k / 8 ^ line % 8)", "(k / 8)", ("tests/kernels/nvidia/test_wgmma_bare.py", "-k", "exact")),
     Fault("mma_step", "each step of K uses A of the step before", "cl/nvidia/mma_ring.h",
           "load_fragments_a(fa[(step + 1) % 2], tiles, stage, row, step + 1);",

@@ -25,7 +25,7 @@ def test_the_kernel_has_the_same_places():
     formula = formula.replace("TILE", "64").replace("/", "//").replace("k // 8 ^", "(k // 8) ^")
     formula = formula.replace("^ line % 8", "^ (line % 8)")
     for line, k in EVERY:
-        assert 2 * eval(formula) == hopper.place(line, k)  # noqa: S307 - our own formula
+        assert 2 * eval(formula) == hopper.place(line, k)
 
 
 def test_a_chunk_of_eight_lines_lies_in_all_banks():
@@ -51,7 +51,7 @@ def test_the_kernel_has_the_same_descriptor():
     (formula,) = re.findall(r"return \(ulong\)(.*);", source)
     formula = re.sub(r"\(ulong\)|UL", "", formula).replace("local_address(tile)", "address")
     for address in (0, 1024, 5 * 1024 + 32, 0x3FC00):
-        assert eval(formula, {"address": address}) == hopper.descriptor(address)  # noqa: S307
+        assert eval(formula, {"address": address}) == hopper.descriptor(address)
 
 
 def test_the_cache_allows_what_the_page_says():

@@ -1,6 +1,6 @@
 """cl/nvidia/wgmma_bare.cl: run as threads without a GPU (threaded.py), assembled, and what it refuses.
 
-The threads read descriptors and run multiplications as late as they may, and a missing fence or wait gives NaN.
+The emulated unit reads descriptors and multiplies as late as it may. A missing fence or wait gives NaN.
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ def test_programs_assemble_without_spills(given, tmp_path):
 
 def test_its_instructions_are_hidden_from_the_compiler():
     text = read_source("nvidia/ptx_wgmma_bare.h")
-    hidden = [line for line in text.splitlines() if "wgmma." in line and "asm volatile" in line or '"//' in line]
+    hidden = [
+        line for line in text.splitlines() if ("wgmma." in line and "asm volatile" in line) or '"//' in line
+    ]
     assert len(hidden) == 4
     assert all(ptx.MARK.decode() in line for line in hidden)
 
