@@ -5,8 +5,13 @@ The emulated unit reads descriptors and multiplies as late as it may. A missing 
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import platform
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -99,6 +104,41 @@ def test_a_result_of_16_bits_is_rounded_once(folder, rng):
     exact = a.astype("f8") @ b.astype("f8")
     bound = 2.0**-11 * abs(exact) + 92 * 2.0**-24 * (abs(a).astype("f8") @ abs(b).astype("f8"))
     assert (abs(out - exact) <= bound + 2.0**-25).all()
+
+
+def before_a_guard(values):
+    """*values* in memory that ends with them: a page that must not be read follows."""
+    length = -(-values.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, length + 16 * mmap.PAGESIZE)
+    held = np.frombuffer(memory, values.dtype, values.size, length - values.nbytes).reshape(values.shape)
+    held[...] = values
+    guard = ctypes.c_void_p(held.ctypes.data + held.nbytes)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(guard, ctypes.c_size_t(16 * mmap.PAGESIZE), 0) == 0
+    return held
+
+
+def multiply_before_guards(folder):
+    """A product whose operands end where memory ends, in two layouts."""
+    rng = np.random.default_rng(5)
+    m, n, k = 65, 66, 70
+    a, b = (rng.integers(-3, 4, shape).astype(HALF) for shape in ((m, k), (k, n)))
+    for trans in ("NN", "TT"):
+        held = [before_a_guard(x.T.copy() if t == "T" else x) for x, t in ((a, trans[0]), (b, trans[1]))]
+        out = np.full((m, n), np.nan, HALF)
+        arrays = dict(zip(("a", "b", "out", "c", "bias"), (*held, out, out, out), strict=True))
+        arrays |= {"batch_offsets": np.zeros((1, 4), np.int64), "alpha": np.float32(1), "beta": np.float32(0)}
+        threaded.run(FAMILY.launches(problem(m=m, n=n, k=k, trans=trans), TILE, H200), arrays, folder)
+        assert np.array_equal(out, a.astype("f8") @ b)
+
+
+@threads
+def test_nothing_is_read_behind_an_operand(folder):
+    """In a process of its own, because such a read ends it."""
+    code = f"import pathlib, {__name__} as t; t.multiply_before_guards(pathlib.Path({str(folder)!r}))"
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"it ended with {done.returncode}: {done.stderr[-1000:]}"
 
 
 # --- assembled -----------------------------------------------------------------------------------------
