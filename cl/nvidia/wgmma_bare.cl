@@ -44,7 +44,7 @@ INLINE int place(const int line, const int k) { return line * TILE + (k / 8 ^ li
 
 /* Fills a tile from an operand whose lines are line_step elements apart. `along`: K is contiguous. `lines`, `depth`:
  * what is left of the matrix; the rest becomes zeros, which add nothing. Neighbouring work-items read neighbouring
- * elements. */
+ * elements: the first 64 those of one line (or k), the others those of the next. */
 INLINE void fill(
     __local ushort *tile, __global const ushort *from, const bool along, const long line_step, const long k_step,
     const int lines, const int depth)
