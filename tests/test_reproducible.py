@@ -72,6 +72,11 @@ SOME = {
 }
 
 
+def test_every_kernel_that_keeps_the_order_is_tested():
+    assert {kernel.name for kernel in KERNELS if kernel.in_order} <= set(OFFERING)
+    assert set(OFFERING) == set(SOME)
+
+
 @pytest.mark.parametrize(("kernel", "name"), [(k, name) for k, names in SOME.items() for name in names])
 def test_every_kernel_that_offers_it_gives_the_digest(kernel, name, device):
     product = next(p for p in PRODUCTS if p.name == name)

@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pyclmm.kernels import KERNELS, textbook
+
 ROAD = Path(__file__).parents[2] / "docs/road"
 PAGES = sorted(ROAD.glob("[0-9][0-9]_*.md"))
 PARTS = ["The idea", "The tiles", "The lines that matter", "Its arithmetic", "The step it took"]
@@ -59,3 +61,19 @@ def test_lines_of_a_kernel_stand_in_its_source(page):
 def test_the_solutions_of_a_page_are_there(page):
     (solutions,) = re.findall(r"\bSolutions: `(examples/road/\w+\.py)`", read(page), re.M)
     assert (ROAD.parents[1] / solutions).is_file()
+
+
+# Every branch of the road adds pages: no number may be missing or stand twice.
+
+
+def test_the_list_of_steps_has_every_page_in_order():
+    steps = re.findall(r"^(\d+)\. \[.*?\]\((\w+)\.md\)", read(ROAD / "index.md"), re.M)
+    assert [page for _, page in steps] == [page.stem for page in PAGES]
+    assert [int(number) for number, _ in steps] == list(range(1, len(PAGES) + 1))
+    assert [int(page[:2]) for _, page in steps] == list(range(1, len(PAGES) + 1))
+
+
+def test_every_textbook_kernel_has_a_page():
+    names = {kernel.name for kernel in KERNELS if type(kernel).__module__.startswith(textbook.__name__)}
+    assert names
+    assert names <= {page.stem[3:] for page in PAGES}

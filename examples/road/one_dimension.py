@@ -1,0 +1,69 @@
+"""Solutions of docs/road/04_flat.md: idle work-items, a division without dividing, and ids in squares."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+
+Array = np.ndarray[Any, Any]
+SIDE = 16  # of a square; a work-group has SIDE x SIDE work-items
+
+
+def work_items(m: int, n: int) -> tuple[int, int]:
+    """Exercise 1: how many `naive` starts in work-groups of 16 x 16, and `flat` in work-groups of 256."""
+    return ceil(m / 16) * ceil(n / 16) * 256, ceil(m * n / 256) * 256
+
+
+def magic(n: int) -> tuple[int, int]:
+    """Exercise 2: (factor, shift) with id // n == id * factor >> shift for every id below 2^32."""
+    shift = 32 + (n - 1).bit_length()
+    return (1 << shift) // n + 1, shift
+
+
+def rows_and_columns(places: list[tuple[int, int]]) -> int:
+    """Exercise 3: rows of A and columns of B that these elements of out need."""
+    return len({i for i, _ in places}) + len({j for _, j in places})
+
+
+def in_rows(number: int, n: int) -> tuple[int, int]:
+    """Exercise 3: the row and column of a work-item of `flat`."""
+    return number // n, number % n
+
+
+def in_squares(number: int, n: int) -> tuple[int, int]:
+    """Exercise 3: the same where the numbers fill one square after another."""
+    square, inside = divmod(number, SIDE * SIDE)
+    squares = ceil(n / SIDE)  # in a row of squares
+    return square // squares * SIDE + inside // SIDE, square % squares * SIDE + inside % SIDE
+
+
+# Exercise 3: in_squares in OpenCL C.
+SOURCE = """
+__kernel void multiply(
+    int M, int N, int K, __global const float *a, __global const float *b, __global float *out)
+{
+  const int square = get_global_id(0) / (SIDE * SIDE), inside = get_global_id(0) % (SIDE * SIDE);
+  const int squares = (N + SIDE - 1) / SIDE;
+  const int i = square / squares * SIDE + inside / SIDE;
+  const int j = square % squares * SIDE + inside % SIDE;
+  if (i >= M || j >= N) return;
+  float sum = 0;
+  for (int k = 0; k < K; ++k) sum += a[i * K + k] * b[k * N + j];
+  out[i * N + j] = sum;
+}
+"""
+
+
+def multiply(queue: cl.CommandQueue, a: Array, b: Array) -> Array:
+    """Exercise 3: a @ b of float32 matrices of any size, on a 1-D NDRange in squares."""
+    (m, k), n = a.shape, b.shape[1]
+    x, y, out = cla.to_device(queue, a), cla.to_device(queue, b), cla.empty(queue, (m, n), np.float32)
+    kernel = cl.Program(queue.context, SOURCE).build([f"-DSIDE={SIDE}"]).multiply
+    size = (work_items(m, n)[0],)
+    kernel(queue, size, None, np.int32(m), np.int32(n), np.int32(k), x.data, y.data, out.data)
+    result: Array = out.get()
+    return result
