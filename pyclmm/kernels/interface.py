@@ -151,6 +151,14 @@ class Kernel(ABC):
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         """What to enqueue. Only called if ``supports`` and ``violations`` found no obstacle."""
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        """Rows and columns of the result for which each element of A and B is loaded once from global memory.
+
+        Work-items that share nothing: one element. `pyclmm road` counts bytes with it, so a kernel of the
+        road must answer; there is no default, which could be wrong.
+        """
+        raise NotImplementedError(f"{self.name} does not say which tile of the result shares its loads")
+
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
         """Configurations that make small problems run the programs that *config* runs for large ones."""
         return (config,)

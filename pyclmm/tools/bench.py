@@ -287,7 +287,7 @@ class Track:
             self._first(entry, check)
         with self.others.watched():
             for turn in range(1, rounds + 1):
-                if check.size.work > THREADED:
+                if check.size.work > THREADED and (turn == 1 or not self.terms.arrays):
                     time.sleep(PAUSE)  # NumPy came last: in the check, or in the round before
                 for number, entry in enumerate(entries, turn * len(entries)):
                     if entry.failure is None and entry.spent < self.rules.limit:

@@ -20,6 +20,7 @@ from . import info, options, plots, probes, report, selftest, tuner
 from .bench_command import bench_command
 from .endings import FAILED, WRONG_RESULT, Group
 from .output import Output
+from .road_command import road_command
 from .steps import OnStep, Step
 
 
@@ -30,6 +31,7 @@ def main() -> None:
 
 
 main.add_command(bench_command)
+main.add_command(road_command)
 
 
 @main.command("info")

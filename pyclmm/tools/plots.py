@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError, unknown_name
+from ..kernels.rates import Rates
+from ..kernels.traffic import peak
 from .bench import BASELINE, Row, Rung
-from .contest import NUMPY
+from .contest import NUMPY, Terms
+from .road import Point, Road
 from .tuner import Search
 
 _MARKERS = "os^vDPX*<>"
@@ -150,6 +154,78 @@ def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path
         roof.legend(fontsize="small")
     figure.suptitle(f"tuning {device}", fontsize="medium")
     figure.savefig(path, dpi=150)
+
+
+_LABEL = 0.045  # height of a label beside the road, as a part of the picture's
+_DASHES = ("-", "-.", ":")  # of the flat roofs
+
+
+def road(found: Road, rates: Rates, where: str, path: Path) -> None:
+    """Draw every kernel under the device's roofs, from its slowest to its fastest sample.
+
+    Labels stand beside the picture in the order of the rates. *where*: device and date, for the title.
+    """
+    flat = {_units(point): peak(point.kernel, point.problem, rates) / 1e9 for point in found.points}
+    top, rows = max(flat.values()), [(point, point.traffic.intensity) for point in found.points]
+    ends = min(x for _, x in rows) / 3, 3 * max(*(x for _, x in rows), 1e9 * top / rates.memory)
+    figure = _figure(10, 6.5)
+    axes = figure.add_subplot()
+    for name, speed, line in (("cache", rates.cache, "--"), ("memory", rates.memory, "-")):
+        xs = ends[0], min(1e9 * top / speed, ends[1])
+        label = f"{name}, {speed / 1e9:.3g} GB/s"
+        axes.plot(xs, [speed * x / 1e9 for x in xs], line, color="0.45", label=label)
+    for (name, height), line in zip(flat.items(), cycle(_DASHES), strict=False):
+        label = f"{name}, {height:.3g} GFLOP/s"
+        axes.plot((1e9 * height / rates.cache, ends[1]), (height, height), line, color="black", label=label)
+    axes.set(xscale="log", yscale="log", xlim=ends)
+    low = min([point.rate / 1e9 for point in found.points] + [rates.memory * ends[0] / 1e9]) / 2
+    high = 2 * max([top] + [point.rate / 1e9 for point in found.points])
+    axes.set_ylim(low, high)
+    _beside(axes, found, math.log(low), math.log(high))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+    axes.set_xlabel("operations for each byte that the work-items load or store")
+    axes.set_ylabel(f"GFLOP/s, {Terms(arrays=True).clock}")
+    axes.grid(True, which="major", alpha=0.3)
+    figure.legend(fontsize="small", loc="outside lower center", ncols=3)
+    figure.suptitle(f"The road, N = {found.side}: {where}", fontsize="medium")
+    figure.savefig(path, dpi=150)
+
+
+def _units(point: Point) -> str:
+    """What multiplies, for the legend."""
+    kind = "TF32" if point.problem.precision == "medium" else point.dtype
+    return f"matrix units, {kind}" if point.kernel.matrix_units else f"{kind} multiply-adds"
+
+
+def _beside(axes: Any, found: Road, low: float, high: float) -> None:
+    """Draw the points, each with a line to its label right of the axes. Labels keep their distance."""
+    points = sorted(found.points, key=lambda point: point.rate)
+    heights = spread([(math.log(p.rate / 1e9) - low) / (high - low) for p in points], _LABEL)
+    for point, height in zip(points, heights, strict=True):
+        style, x, y = _style(0, point.kernel.name), point.traffic.intensity, point.rate / 1e9
+        samples = [point.row.flops / wall / 1e9 for wall in point.row.walls]
+        axes.errorbar(
+            x, y, [[y - min(samples)], [max(samples) - y]], **style, linestyle="none", markersize=8, capsize=3
+        )
+        smaller = f" at N = {point.size.n}" if point.size.n < found.side else ""
+        axes.annotate(
+            f"{point.kernel.name} {y:.3g}{smaller}", (x, y), (1.03, height),
+            textcoords="axes fraction", va="center", fontsize="small",
+            arrowprops={"arrowstyle": "-", "color": style["color"], "linewidth": 0.6, "alpha": 0.6},
+        )  # fmt: skip
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Rising *heights* with *gap* between neighbours at least, moved no more than this takes, under 1."""
+    found: list[float] = []
+    for height in heights:
+        found.append(max(height, found[-1] + gap) if found else height)
+    ceiling = 1.0
+    for index in range(len(found) - 1, -1, -1):
+        found[index] = ceiling = min(found[index], ceiling)
+        ceiling -= gap
+    return found
 
 
 def _rates(search: Search) -> list[tuple[int, float]]:

@@ -30,6 +30,7 @@ ON_TERMINAL = {
     "help-tune": ["tune", "--help"],
     "help-selftest": ["selftest", "--help"],
     "help-info": ["info", "--help"],
+    "help-road": ["road", "--help"],
     "info": ["info", "--reasons"],
     "bench": ["bench", 40, 30, 20, "--rounds", 1, "--reasons"],
     "ladder": ["bench", "--ladder", "--max-work", 2e4, "--rounds", 1],

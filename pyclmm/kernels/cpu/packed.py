@@ -68,6 +68,9 @@ class Packed(Kernel):
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         return packed_seconds(problem, config, device)
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return config.tm, config.tn  # BM x BN is what the caches share, after the loads
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = []
         if config.bm % config.tm or config.bn % config.tn:

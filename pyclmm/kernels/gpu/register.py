@@ -168,6 +168,9 @@ class Register(Kernel):
         slower = _listed(problem.acc_type, problem.reproducible).get(config, 1.0)
         return launch + slower * (tiling.seconds(tiling.tile_ranges()) - launch)
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return config.bm, config.bn
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = list(misfits(config, problem.acc_type))
         if reasons:

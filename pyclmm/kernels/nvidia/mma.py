@@ -93,6 +93,9 @@ class Mma(Kernel):
                     staged=in_staged_lines(read))  # fmt: skip
         return ring.seconds() + packed
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return config.bm, config.bn
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if reasons := unfit(config, 16):
             return reasons

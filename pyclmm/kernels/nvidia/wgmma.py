@@ -149,6 +149,9 @@ class Wgmma(Kernel):
         unit = self._unit(problem)
         return inf if isinstance(unit, str) else estimated_seconds(problem, config, device, unit)
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return (config.bn, config.bm) if config.option("swapped") else (config.bm, config.bn)
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         unit = self._unit(problem)
         return [unit] if isinstance(unit, str) else tile_violations(problem, config, device, unit)

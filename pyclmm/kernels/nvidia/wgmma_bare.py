@@ -62,6 +62,9 @@ class WgmmaBare(Kernel):
         alone = steps * (issued + _WAITS * latency) + _ENDS * latency
         return launched(device, groups, _WORK_ITEMS, _RESIDENT, alone, steps * issued, problem.nbytes)
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return config.bm, config.bn
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if config != _TILE:
             return [f"its only tile is {_TILE}, not {config}"]

@@ -33,6 +33,9 @@ class Blocks(Kernel):
         elements = config.bm * config.bn
         return loop_seconds(problem, device, groups, elements, _FRACTION, wait)
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return config.bm, config.bn
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if min(config.bm, config.bn, config.bk, config.tm, config.tn) < 1:
             return [f"sizes of tiles are 1 or more: {config}"]

@@ -33,6 +33,9 @@ class Flat(Kernel):
         groups = groups_of(problem, 1, 1) // config.bn + 1
         return loop_seconds(problem, device, groups, config.bn, _FRACTION, _WAIT)
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return 1, 1  # BN is the size of a work-group, whose work-items share nothing
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         return config.violations(device, (config.bn,), 0)
 

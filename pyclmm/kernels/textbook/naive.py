@@ -34,6 +34,9 @@ class Naive(Kernel):
         groups = groups_of(problem, config.bm, config.bn)
         return loop_seconds(problem, device, groups, config.bm * config.bn, _FRACTION, _WAIT)
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return 1, 1  # BM and BN are the work-group's, whose work-items share nothing
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         return config.violations(device, (config.bn, config.bm), 0)
 

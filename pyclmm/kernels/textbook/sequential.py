@@ -31,6 +31,9 @@ class Sequential(Kernel):
         rates, steps = device.rates, problem.m * problem.n * problem.k
         return rates.launch + problem.batch * steps * _WAIT * rates.latency
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return 1, 1
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         return []
 

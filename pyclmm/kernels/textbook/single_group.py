@@ -39,6 +39,9 @@ class SingleGroup(Kernel):
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         return loop_seconds(problem, device, problem.batch, problem.m * problem.n, _FRACTION, _WAIT)
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return 1, 1
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         return config.violations(device, (problem.n, problem.m), 0)
 

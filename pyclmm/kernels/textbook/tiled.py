@@ -40,6 +40,9 @@ class Tiled(Kernel):
         seconds = loop_seconds(problem, device, groups, tw * tw, _FRACTION, wait)
         return seconds * (1 + _OTHER_WIDTH * (config.bm != tw))
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return config.bm, config.bn
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         tw = config.bm
         if not tw == config.bn == config.bk or tw < 1:

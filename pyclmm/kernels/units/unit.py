@@ -121,6 +121,9 @@ class UnitKernel(Kernel):
         one = self.instruction(problem, device, config.option("unit"))
         return inf if isinstance(one, str) else _seconds(problem, config, one, device)
 
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return config.bm, config.bn
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         one = self.instruction(problem, device, config.option("unit"))
         if isinstance(one, str):

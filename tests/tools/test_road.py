@@ -1,0 +1,288 @@
+"""`pyclmm road`: what it runs, shows, writes and draws, and how it ends. Rates are given, to save time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from pyclmm.errors import LaunchError
+from pyclmm.kernels import KERNELS, kernel_named
+from pyclmm.kernels.rates import RATE_NAMES, Rates
+from pyclmm.kernels.traffic import limit, traffic
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.problem.canonical import problem_of
+from pyclmm.selection.select import refusal
+from pyclmm.tools import cli, contest, plots, probes, terminal
+from pyclmm.tools import road as module
+from pyclmm.tools.bench import Row
+from pyclmm.tools.contest import Sample, Size
+from pyclmm.tools.road import KERNELS_OF_THE_ROAD, Point, Road, faster
+
+RATES = Rates(1e-6, 1e-9, 1e-7, 20e9, 80e9, 1e6, 1e11, 1e12, 1e12, 1e12)
+SIDE = 24
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.main, ["road", "--size", str(SIDE), *map(str, arguments)])
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch):
+    """How often rates were measured. They are RATES."""
+    calls = []
+
+    def measure(device, on_step):
+        calls.append(device)
+        yield {name: getattr(RATES, name) for name in RATE_NAMES[:4]}
+        yield {name: getattr(RATES, name) for name in RATE_NAMES[4:]}
+
+    monkeypatch.setattr(probes, "measure", measure)
+    return calls
+
+
+def able():
+    """The kernels of the road that compute float32 or float16 here at the tests' size."""
+    device = device_info(default_device())
+    for name in KERNELS_OF_THE_ROAD:
+        problems = [problem_of(SIDE, SIDE, SIDE, np.dtype(kind)) for kind in ("float32", "float16")]
+        if any(refusal(kernel_named(name), problem, device) is None for problem in problems):
+            yield name
+
+
+def test_every_kernel_that_can_runs_and_is_judged_by_its_own_limit(tmp_path, measured):
+    file, picture = tmp_path / "road.json", tmp_path / "road.png"
+    shown = run("--json", file, "--plot", picture)
+    assert shown.exit_code == 0, shown.output
+    data = json.loads(file.read_text())
+    names = [point["kernel"] for point in data["points"]]
+    assert names == list(able())
+    assert set(names) | set(data["absent"]) == set(KERNELS_OF_THE_ROAD)
+    assert all(data["absent"].values())
+    rows = {line.split()[0]: line.split() for line in shown.stdout.splitlines() if line.strip()}
+    for point, before in zip(data["points"], [None, *data["points"]], strict=False):
+        assert point["correct"] is True
+        rate = point["operations"] / point["median_s"]
+        assert point["operations_per_s"] == pytest.approx(rate)
+        assert before is None or point["gain"] == pytest.approx(rate / before["operations_per_s"])
+        if point["dtype"] == "float32" and point["n"] == SIDE:
+            roof = min(2 * RATES.float32, RATES.cache * point["operations"] / point["nbytes"])
+            assert point["limit_per_s"] == pytest.approx(roof)
+            assert point["limited_by"] == ("arithmetic" if roof == 2 * RATES.float32 else "cache")
+        assert rows[point["kernel"]][1:3] == [str(point["n"]), point["dtype"]]
+    assert data["points"][0]["gain"] is None
+    assert len(measured) == 1
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert f"cannot run here: {', '.join(data['absent'])}" in " ".join(shown.stdout.split())
+
+
+def test_the_table_and_all_lines_fit_a_narrow_terminal(monkeypatch):
+    monkeypatch.setattr(terminal, "width_of", lambda stream: 60)
+    shown = run()
+    lines = shown.stdout.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert [line.split()[0] for line in lines if line.startswith(("naive ", "tiled "))] == [
+        "naive",
+        "tiled",
+    ] * 2
+
+
+def test_every_kernel_for_learning_is_on_the_road():
+    """What auto never chooses is there to be learned from."""
+    assert len(set(KERNELS_OF_THE_ROAD)) == len(KERNELS_OF_THE_ROAD)
+    assert {kernel.name for kernel in KERNELS if not kernel.automatic} <= set(KERNELS_OF_THE_ROAD)
+
+
+def test_json_stands_alone_on_standard_output():
+    shown = run("--json", "-")
+    assert shown.exit_code == 0
+    data = json.loads(shown.stdout)
+    assert (data["command"], data["interrupted"], data["side"]) == ("road", False, SIDE)
+    assert data["rates"]["memory"] == RATES.memory
+
+
+def test_a_slow_kernel_runs_at_a_smaller_size(monkeypatch):
+    monkeypatch.setattr(module, "_CALL", 0.0)
+    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "tiled"))
+    monkeypatch.setattr(module, "_LEAST", 6)
+    shown = run("--json", "-")
+    assert [point["n"] for point in json.loads(shown.stdout)["points"]] == [6, 6]
+    words = " ".join(run().stdout.split())
+    assert f"too slow at {SIDE}, or made for less, so at a smaller N: naive, tiled" in words
+
+
+def test_a_fast_kernel_climbs_to_the_asked_size(monkeypatch):
+    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive",))
+    monkeypatch.setattr(module, "_LEAST", 6)
+    assert [point["n"] for point in json.loads(run("--json", "-").stdout)["points"]] == [SIDE]
+
+
+def test_a_wrong_result_is_exit_code_1(monkeypatch):
+    monkeypatch.setattr(contest.OnArrays, "result", lambda self: np.full((16, 16), 7, np.float32))
+    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "tiled"))
+    monkeypatch.setattr(module, "_LEAST", 16)
+    shown = CliRunner().invoke(cli.main, ["road", "--size", "32"])
+    assert shown.exit_code == 1
+    assert "WRONG results: naive, tiled" in shown.stdout
+    assert "Error: wrong results from naive, tiled" in shown.stderr
+
+
+def test_a_kernel_that_fails_is_named_and_the_others_run(monkeypatch):
+    whole = contest.OnArrays.run
+
+    def run_one(self):
+        if self.name == "naive":
+            raise LaunchError("the driver is tired")
+        return whole(self)
+
+    monkeypatch.setattr(contest.OnArrays, "run", run_one)
+    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "tiled"))
+    shown = run("--json", "-")
+    data = json.loads(shown.stdout)
+    assert data["failed"].keys() == {"naive"}
+    assert [point["kernel"] for point in data["points"]] == ["tiled"]
+    assert "WARNING: naive failed: the driver is tired" in shown.stderr
+
+
+def test_ctrl_c_keeps_the_kernels_that_were_measured(monkeypatch):
+    taken, whole = [], module._take
+
+    def take(queue, kernel, road):
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        taken.append(kernel.name)
+        whole(queue, kernel, road)
+
+    monkeypatch.setattr(module, "_take", take)
+    shown = run("--json", "-")
+    assert shown.exit_code == 130
+    data = json.loads(shown.stdout)
+    assert data["interrupted"] is True
+    assert [point["kernel"] for point in data["points"]] == list(KERNELS_OF_THE_ROAD[:2])
+    assert "Interrupted; what was measured is shown" in shown.stderr
+
+
+def test_ctrl_c_in_a_race_keeps_its_samples(monkeypatch):
+    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "tiled"))
+    kept, whole = [], contest.OnArrays.run
+
+    def once(self):
+        kept.append(self.name)
+        if len(kept) == 4:
+            raise KeyboardInterrupt
+        return whole(self)
+
+    monkeypatch.setattr(contest.OnArrays, "run", once)
+    shown = run("--json", "-")
+    assert shown.exit_code == 130
+    (point,) = json.loads(shown.stdout)["points"]
+    assert point["kernel"] == "naive"
+    assert len(point["walls_s"]) == 2, "the first run is checked and not timed"
+
+
+def test_ctrl_c_before_the_first_kernel_says_so(monkeypatch):
+    def pressed(title):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(probes, "measure", lambda device, on_step: map(pressed, ["launches"]))
+    shown = run()
+    assert shown.exit_code == 130
+    assert "Nothing was measured yet." in shown.stdout
+    data = json.loads(run("--json", "-").stdout)
+    assert (data["interrupted"], data["rates"], data["points"]) == (True, None, [])
+
+
+def test_a_road_that_no_kernel_can_walk_is_exit_code_2(monkeypatch):
+    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("mfma", "dpas"))
+    if not set(module.KERNELS_OF_THE_ROAD).isdisjoint(able()):
+        pytest.skip("this device runs one of them")
+    shown = run()
+    assert shown.exit_code == 2
+    assert "Error: no kernel of the road could run here" in shown.stderr
+
+
+def test_rates_that_a_kernel_exceeds_are_measured_again(monkeypatch):
+    """The first measurement is of a busy machine."""
+    found = iter([replace(RATES, float32=1e3, memory=21e9), RATES])
+
+    def measure(device, on_step):
+        rates = next(found)
+        yield {name: getattr(rates, name) for name in RATE_NAMES}
+
+    monkeypatch.setattr(probes, "measure", measure)
+    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive",))
+    data = json.loads(run("--json", "-").stdout)
+    assert data["rates"]["float32"] == RATES.float32
+    assert data["rates"]["memory"] == 21e9
+    assert next(found, None) is None
+
+
+def test_the_higher_of_two_rates_counts():
+    one, other = replace(RATES, memory=1e9, matrix16=4.0), replace(RATES, float32=2e12)
+    assert faster(one, other) == replace(RATES, float32=2e12, matrix16=4.0, source=one.source)
+
+
+# The picture
+
+
+def point(name, side, seconds):
+    problem = problem_of(side, side, side, np.dtype("float32"))
+    device = device_info(default_device())
+    kernel = kernel_named(name)
+    config = kernel.configs(problem, device)[0]
+    samples = tuple(Sample(seconds * slower) for slower in (1.0, 1.1, 1.3))
+    row = Row(name, config, samples, problem.flops, 0.1, 1.0)
+    return Point(kernel, Size(side, side, side), problem, row, traffic(kernel, problem, config, device))
+
+
+CROWD = ("naive", "flat", "tiled", "strip", "block", "double_buffer")
+
+
+def test_labels_do_not_collide_and_stand_in_the_picture(monkeypatch, tmp_path):
+    """Six kernels of nearly the same speed, one at a smaller size, and one over the roof."""
+    drawn = []
+    made = plots._figure
+    monkeypatch.setattr(plots, "_figure", lambda *size: drawn.append(made(*size)) or drawn[-1])
+    walked = Road(512, RATES, [point(name, 512, 0.1 + 0.001 * i) for i, name in enumerate(CROWD)])
+    walked.points += [point("sequential", 256, 0.1), point("register", 512, 1e-4)]
+    plots.road(walked, RATES, "a device", tmp_path / "road.png")
+    figure = drawn[-1]
+    (axes,) = figure.axes
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    boxes = [
+        Text.get_window_extent(text, canvas.get_renderer()) for text in axes.texts
+    ]  # without the line to its point
+    assert len(boxes) == len(walked.points)
+    assert {text.get_text().split()[0] for text in axes.texts} == {p.kernel.name for p in walked.points}
+    assert any("at N = 256" in text.get_text() for text in axes.texts)
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    width, height = canvas.get_width_height()
+    assert all(b.x0 >= axes.bbox.x1 and b.x1 <= width and b.y0 >= 0 and b.y1 <= height for b in boxes)
+    roof = max(p.rate for p in walked.points) / 1e9
+    assert axes.get_ylim()[1] > roof > 2 * RATES.float32 / 1e9
+
+
+@pytest.mark.parametrize(
+    ("heights", "gap", "wanted"),
+    [
+        ([0.1, 0.5], 0.1, [0.1, 0.5]),
+        ([0.1, 0.12, 0.5], 0.1, [0.1, 0.2, 0.5]),
+        ([0.9, 0.95, 0.99], 0.1, [0.8, 0.9, 1.0]),
+        ([], 0.1, []),
+    ],
+)
+def test_labels_are_moved_no_more_than_needed(heights, gap, wanted):
+    assert plots.spread(heights, gap) == pytest.approx(wanted)
+
+
+def test_a_points_limit_is_the_kernels():
+    own = point("naive", 64, 0.1)
+    assert own.limit(RATES) == limit(own.kernel, own.problem, own.traffic, RATES)
+    assert own.rate == pytest.approx(own.row.flops / 0.11)
