@@ -304,6 +304,7 @@ def reason(name, m=500, n=500, k=5000, dtype="f4", device=H200, layout="NN"):
 
 def test_families_say_why_they_are_out_of_order():
     assert "matrix units add and round" in reason("wgmma", dtype="f2")
+    assert "matrix units add and round" in reason("wgmma_bare", dtype="f2")
     assert "matrix units add and round" in reason("mma", dtype="f2")
     assert "real and of imaginary parts apart" in reason("matvec", m=1, dtype="c8", device=EPYC_POCL)
     assert "at the end of each row" in reason("matvec", m=1, layout="NT", device=EPYC_POCL)

@@ -18,6 +18,7 @@ from .nvidia.mma_double_bulk import MmaDoubleBulk
 from .nvidia.mma_split import MmaSplit
 from .nvidia.split import Split
 from .nvidia.wgmma import Wgmma
+from .nvidia.wgmma_bare import WgmmaBare
 from .textbook.block import Block
 from .textbook.double_buffer import DoubleBuffer
 from .textbook.flat import Flat
@@ -58,6 +59,7 @@ KERNELS = Kernels(
         Mfma(),
         Wmma(),
         Dpas(),
+        WgmmaBare(),
         Register(),
         DoubleBuffer(),
         Vector(),

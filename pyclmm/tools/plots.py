@@ -43,6 +43,7 @@ KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
     "mfma": ("#5f64b8", "<"),
     "wmma": ("#b46d0f", ">"),
     "dpas": ("#009fbb", "p"),
+    "wgmma_bare": ("#7a78c2", "D"),
 }
 
 

@@ -31,7 +31,7 @@ from .steps import OnStep, Step, unheard
 # In the order of the steps. A kernel is put on the road by its name here and its `shared_tile`.
 KERNELS_OF_THE_ROAD = (
     "sequential", "single_group", "naive", "flat", "tiled", "strip", "block", "vector", "double_buffer",
-    "register", "packed", "mma", "wgmma", "mfma", "wmma", "dpas",
+    "register", "packed", "mma", "wgmma_bare", "wgmma", "mfma", "wmma", "dpas",
 )  # fmt: skip
 # What a kernel multiplies: the first of these that it can. Matrix units need 16 bits, or TF32.
 _TYPES: tuple[tuple[str, Precision], ...] = (

@@ -56,7 +56,7 @@ class Implementation:
 FOR_CPUS = ("packed", "matvec")
 # Kernels for matrix units of GPUs. No implementation here must run them.
 MATRIX_UNITS = (
-    *("wgmma", "split", "mma_split", "mma_double", "mma_double_bulk", "mma"),  # NVIDIA
+    *("wgmma", "wgmma_bare", "split", "mma_split", "mma_double", "mma_double_bulk", "mma"),  # NVIDIA
     *("mfma", "wmma", "dpas"),  # AMD, Intel
 )
 NO_FP64 = r"needs cl_khr_fp64"

@@ -23,7 +23,7 @@ from tests.support.made_up import ARC, H200, MI250
 
 GFX1100 = replace(MI250, name="gfx1100", max_work_group_size=1024)
 DPAS = replace(ARC, extensions=frozenset({"cl_intel_subgroup_matrix_multiply_accumulate"}), sub_group_size=8)
-UNITS = {"mma": H200, "wgmma": H200, "mfma": MI250, "wmma": GFX1100, "dpas": DPAS}
+UNITS = {"mma": H200, "wgmma_bare": H200, "wgmma": H200, "mfma": MI250, "wmma": GFX1100, "dpas": DPAS}
 TEXTBOOK = [k.name for k in KERNELS if type(k).__module__.split(".")[-2] == "textbook"]
 RATES = Rates(1e-6, 1e-9, 1e-7, 100e9, 300e9, 1e6, 1e12, 50e9, 25e9, 50e9, matrix16=800e9)
 

@@ -24,6 +24,7 @@ REPLACED = {  # headers, and what replaces them in addition to threaded_units.h
     "nvidia/ptx_copy.h": "",
     "nvidia/ptx_map.h": "",
     "nvidia/ptx_wgmma.h": "",
+    "nvidia/ptx_wgmma_bare.h": (HERE / "threaded_bare.h").read_text(),
     "nvidia/ptx_mma.h": _MMA,
     "nvidia/ptx_mma_double.h": _MMA,
     "nvidia/ptx_group.h": "",

@@ -1,6 +1,7 @@
 /* The instructions of threaded_units.h. The work-items of a work-group are threads of this process and wait for
  * each other as on the device. Work-groups run one after the other. It is linked into one library with a kernel. */
 #include <immintrin.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -170,6 +171,60 @@ void emu_wgmma_left(float *acc, const uint *a, uint b, int columns)
   emu_converge();
 }
 
+/* ptx_wgmma_bare.h, for tiles along K whose descriptors have all their fields, and 64 x 64 sums. The instructions run as
+ * late as they may: when their work-item waits for them. Until then its sums are NaN. They stay NaN, or become it, where a
+ * group was not closed, where wgmma_fence is missing, or where a work-item of the quartet has not called stores_fence
+ * since the last multiplication. */
+static uint stored[128];           /* how often each work-item has called stores_fence */
+static __thread uint multiplied;   /* how often this one has waited for a multiplication */
+static __thread int registers_ready, issued, closed;
+static __thread ulong pending[64][2];
+static __thread float sums[32];
+
+void emu_bare_stores(void) { __sync_fetch_and_add(&stored[item % 128], 1); }
+void emu_bare_fence(void) { registers_ready = 1; }
+void emu_bare_commit(void) { closed = issued; }
+
+void emu_bare_wgmma(float *d, ulong a, ulong b)
+{
+  for (int i = 0; i < 32 && issued == 0; ++i) {
+    sums[i] = registers_ready ? d[i] : NAN;
+    d[i] = NAN;
+  }
+  pending[issued][0] = a;
+  pending[issued++][1] = b;
+}
+
+/* Element k of a line of the tile that a descriptor describes; NaN if its swizzle is not over 128 bytes. */
+static float described(ulong tile, int line, int k, int bfloat16)
+{
+  const uint near = (uint)(ulong)bars;
+  const int away = (int)(((uint)(tile & 0x3fff) << 4) - near << 14) >> 14; /* the low 18 bits, with a sign */
+  const uint atom = (uint)(tile >> 32 & 0x3fff) << 4;
+  const char *at = swizzled(near + away + line / 8 * atom + line % 8 * 128 + k * 2, 128);
+  const unsigned short bits = *(const unsigned short *)at;
+  const uint word = (uint)bits << 16;
+  float x;
+  memcpy(&x, &word, 4);
+  return tile >> 62 != 1 ? NAN : bfloat16 ? x : _cvtsh_ss(bits);
+}
+
+void emu_bare_wait(float *d, int bfloat16)
+{
+  const int s = item % 128 / 32, g = item % 32 / 4, t = item % 4;
+  int seen = 1;
+  emu_converge();
+  ++multiplied;
+  for (int i = 0; i < 128; ++i) seen &= stored[i] >= multiplied;
+  for (int n = 0; n < closed; ++n)
+    for (int i = 0; i < 32; ++i)
+      for (int k = 0; k < 16; ++k)
+        sums[i] += described(pending[n][0], 16 * s + g + i / 2 % 2 * 8, k, bfloat16) *
+                   described(pending[n][1], i / 4 * 8 + 2 * t + i % 2, k, bfloat16);
+  for (int i = 0; i < 32 && closed; ++i) d[i] = seen ? sums[i] : NAN;
+  issued = closed = registers_ready = 0;
+}
+
 /* ptx_copy.h: copies complete at once. */
 ulong emu_copied, emu_read; /* bytes written, zeros too; bytes read */
 int emu_stops;    /* 1: work-items end when they first wait for copies */
@@ -333,6 +388,7 @@ void run(ulong *args, uint all_groups, uint all_rows, uint layers, uint group_si
     group = n % groups;
     memset(named, 0, sizeof named);
     memset(bars, 0, sizeof bars);
+    memset(stored, 0, sizeof stored);
     known = 0;
     for (uintptr_t i = 0; i < items; ++i) pthread_create(threads + i, &small, run_item, (void *)i);
     for (uintptr_t i = 0; i < items; ++i) pthread_join(threads[i], 0);

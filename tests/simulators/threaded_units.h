@@ -17,6 +17,11 @@ void emu_copy_box(uint to, __global const ulong *map, int x, int y, int layer, u
 void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int lie_a, int lie_b);
 void emu_wgmma_left(float *acc, const uint *a, uint b, int columns);
 void emu_load_pair(uint *words, uint from);
+void emu_bare_stores(void);
+void emu_bare_fence(void);
+void emu_bare_wgmma(float *d, ulong a, ulong b);
+void emu_bare_commit(void);
+void emu_bare_wait(float *d, int bfloat16);
 void emu_copy(uint to, __global const void *from, int bytes, int size);
 void emu_copies_wait(void);
 void emu_copy_late(uint to, __global const void *from, int bytes, int size);

@@ -33,6 +33,8 @@ KINDS = [
     ("wgmma", np.int8, "highest", np.int32),
     ("wgmma", np.uint8, "highest", None),
     ("wgmma", np.float32, "medium", None),
+    ("wgmma_bare", np.float16, "highest", None),
+    ("wgmma_bare", BFLOAT16, "highest", np.float32),
     ("mma", np.float16, "highest", None),
     ("mma", BFLOAT16, "highest", np.float32),
     ("mma", np.int8, "highest", np.int32),

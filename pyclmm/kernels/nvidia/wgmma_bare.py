@@ -1,0 +1,83 @@
+"""`wgmma_bare`: one wgmma instruction of NVIDIA's sm_90a and nothing around it, for learning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..cost import launched
+from ..device import DeviceInfo
+from ..interface import (
+    Kernel,
+    Launch,
+    Program,
+    Work,
+    gemm_args,
+    gemm_defines,
+    local_range,
+    ndrange,
+    round_up,
+    too_long,
+)
+from .matrix_units import COPY_ENGINE, compute_capability
+
+# Those of cl/nvidia/wgmma_bare.cl
+_TILE = TileConfig(bm=64, bn=64, bk=64)
+_WORK_ITEMS = 128
+_ELEMENT_BYTES = 2
+_LOCAL_BYTES = (_TILE.bm + _TILE.bn) * _TILE.bk * _ELEMENT_BYTES
+# Nothing was measured. Instructions of each sub-group in a step, most of them to fill the tiles, counted
+# in what ptxas makes of it (1,606 with 13.0, 1,617 with 12.9). Work-groups that its registers let run on a
+# compute unit: 5 with 13.0, more with 12.9. In reads of global memory: the waits of a step; the start and the
+# end of a work-group.
+_INSTRUCTIONS, _RESIDENT = 1600, 5
+_WAITS, _ENDS = 5.0, 10.0
+
+
+class WgmmaBare(Kernel):
+    """See cl/nvidia/wgmma_bare.cl. Its tile is always 64 x 64, with 64 of K."""
+
+    name = "wgmma_bare"
+    summary = "one instruction of sm_90a's matrix units (wgmma) and nothing around it; never run by us"
+    automatic = False
+    matrix_units = True
+
+    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if compute_capability(device) != COPY_ENGINE:
+            return "wgmma_bare needs an NVIDIA device of compute capability 9.0"
+        a, b, acc = problem.a_type, problem.b_type, problem.acc_type
+        if a != b or a not in ("float16", "bfloat16") or acc != "float32":
+            return f"it multiplies float16 or bfloat16 summed in float32, not {a} by {b} summed in {acc}"
+        return too_long(problem) or device.missing_type(problem.types)
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        return [] if self.violations(problem, _TILE, device) else [_TILE]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        latency, steps = device.rates.latency, ceil(problem.k / config.bk)
+        groups = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
+        issued = _INSTRUCTIONS / (device.max_clock_mhz * 1e6)  # one sub-group on each of four schedulers
+        alone = steps * (issued + _WAITS * latency) + _ENDS * latency
+        return launched(device, groups, _WORK_ITEMS, _RESIDENT, alone, steps * issued, problem.nbytes)
+
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return config.bm, config.bn
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        if config != _TILE:
+            return [f"its only tile is {_TILE}, not {config}"]
+        return config.violations(device, (_WORK_ITEMS,), _LOCAL_BYTES)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        columns = round_up(problem.n, config.bn) // config.bn * _WORK_ITEMS
+        rows = round_up(problem.m, config.bm) // config.bm
+        launch = Launch(
+            Program("nvidia/wgmma_bare.cl", gemm_defines(problem), ptx_target="sm_90a"),
+            "matmul_wgmma_bare",
+            ndrange(problem, columns, rows),
+            local_range(problem, _WORK_ITEMS, 1),
+            gemm_args(problem),
+        )
+        return Work((launch,))

@@ -1,0 +1,214 @@
+"""cl/nvidia/wgmma_bare.cl: run as threads without a GPU (threaded.py), assembled, and what it refuses.
+
+The emulated unit reads descriptors and multiplies as late as it may. A missing fence or wait gives NaN.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import platform
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pyclmm.kernels import KERNELS, kernel_named
+from pyclmm.kernels.config import TileConfig
+from pyclmm.opencl import ptx
+from pyclmm.opencl.compiler import read_source
+from pyclmm.opencl.launches import batch_table
+from pyclmm.problem.gemm import GemmProblem
+from tests.simulators import threaded
+from tests.support.made_up import DEVICES, H200
+
+from .test_matrix_units import A100, assembled, compilers, problem
+
+threads = pytest.mark.skipif(
+    threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
+)
+FAMILY = kernel_named("wgmma_bare")
+TILE = TileConfig(bm=64, bn=64, bk=64)
+HALF, BFLOAT16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
+FULL = {"has_c": True, "bias": "row", "activation": "gelu", "a_align": 2, "out_align": 2}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("threaded")
+
+
+# element type, layout, (M, N, K), products, elements behind each row of an operand
+CASES = [
+    (HALF, "NN", (1, 1, 1), (), 0),
+    (HALF, "NN", (64, 64, 64), (), 0),
+    (HALF, "NN", (65, 63, 129), (), 3),
+    (HALF, "NT", (130, 66, 65), (), 1),
+    (HALF, "TN", (70, 129, 200), (), 5),
+    (HALF, "TT", (33, 97, 16), (), 0),
+    (HALF, "NN", (3, 130, 70), (3,), 1),
+    (HALF, "TN", (66, 5, 63), (2, 2), 0),
+    (BFLOAT16, "NN", (66, 70, 100), (), 2),
+    (BFLOAT16, "TT", (64, 65, 70), (2,), 7),
+]
+
+
+def stored(x, transposed, pad):
+    """*x* as stored, with *pad* elements of NaN behind each row."""
+    x = np.swapaxes(x, -1, -2) if transposed else x
+    held = np.full((*x.shape[:-1], x.shape[-1] + pad), np.nan, x.dtype)
+    held[..., : x.shape[-1]] = x
+    return held
+
+
+@threads
+@pytest.mark.parametrize(("dtype", "trans", "shape", "stack", "pad"), CASES, ids=str)
+@pytest.mark.parametrize("epilogue", [False, True], ids=["plain", "epilogue"])
+def test_products_are_exact(folder, rng, dtype, trans, shape, stack, pad, epilogue):
+    (m, n, k), kind = shape, dtype.name
+    a, b = (rng.integers(-3, 4, (*stack, *s)).astype(dtype) for s in ((m, k), (k, n)))
+    c, bias = rng.integers(-3, 4, (*stack, m, n)).astype("f4"), rng.integers(-3, 4, m).astype("f4")
+    held = [stored(x, t == "T", pad) for x, t in ((a, trans[0]), (b, trans[1]))]
+    strides = tuple((int(np.prod(x.shape[-2:])),) for x in (*held, c, c))
+    flat = (int(np.prod(stack)),) if stack else ()
+    given = GemmProblem(
+        *(m, n, k, kind, kind, "float32", "float32", trans[0] == "T", trans[1] == "T", False, False),
+        *(*(x.shape[-1] for x in held), n),
+        batch_shape=flat,
+        batch_strides=strides if flat else ((), (), (), ()),
+        **({"has_c": True, "c_strides": (n, 1), "bias": "column", "bias_stride": 1} if epilogue else {}),
+    )
+    assert FAMILY.supports(given, H200) is None
+    [config] = FAMILY.configs(given, H200)
+    out = np.full((*stack, m, n), np.nan, "f4")
+    table = batch_table(flat, strides) if flat else np.zeros((1, 4), np.int64)
+    arrays = {"a": held[0], "b": held[1], "out": out, "c": c, "bias": bias, "batch_offsets": table}
+    scalars = {"alpha": np.float32(2), "beta": np.float32(3)}
+    threaded.run(FAMILY.launches(given, config, H200), arrays | scalars, folder)
+    value = 2 * (a.astype("f8") @ b.astype("f8"))
+    assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
+
+
+@threads
+def test_a_result_of_16_bits_is_rounded_once(folder, rng):
+    a, b = (rng.standard_normal(s).astype(HALF) for s in ((70, 90), (90, 65)))
+    out = np.full((70, 65), np.nan, HALF)
+    nothing = np.zeros(1, HALF)
+    arrays = {"a": a, "b": b, "out": out, "c": nothing, "bias": nothing}
+    arrays |= {"batch_offsets": np.zeros((1, 4), np.int64), "alpha": np.float32(1), "beta": np.float32(0)}
+    threaded.run(FAMILY.launches(problem(m=70, n=65, k=90), TILE, H200), arrays, folder)
+    exact = a.astype("f8") @ b.astype("f8")
+    bound = 2.0**-11 * abs(exact) + 92 * 2.0**-24 * (abs(a).astype("f8") @ abs(b).astype("f8"))
+    assert (abs(out - exact) <= bound + 2.0**-25).all()
+
+
+def before_a_guard(values):
+    """*values* in memory that ends with them: a page that must not be read follows."""
+    length = -(-values.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, length + 16 * mmap.PAGESIZE)
+    held = np.frombuffer(memory, values.dtype, values.size, length - values.nbytes).reshape(values.shape)
+    held[...] = values
+    guard = ctypes.c_void_p(held.ctypes.data + held.nbytes)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(guard, ctypes.c_size_t(16 * mmap.PAGESIZE), 0) == 0
+    return held
+
+
+def multiply_before_guards(folder):
+    """A product whose operands end where memory ends, in two layouts."""
+    rng = np.random.default_rng(5)
+    m, n, k = 65, 66, 70
+    a, b = (rng.integers(-3, 4, shape).astype(HALF) for shape in ((m, k), (k, n)))
+    for trans in ("NN", "TT"):
+        held = [before_a_guard(x.T.copy() if t == "T" else x) for x, t in ((a, trans[0]), (b, trans[1]))]
+        out = np.full((m, n), np.nan, HALF)
+        arrays = dict(zip(("a", "b", "out", "c", "bias"), (*held, out, out, out), strict=True))
+        arrays |= {"batch_offsets": np.zeros((1, 4), np.int64), "alpha": np.float32(1), "beta": np.float32(0)}
+        threaded.run(FAMILY.launches(problem(m=m, n=n, k=k, trans=trans), TILE, H200), arrays, folder)
+        assert np.array_equal(out, a.astype("f8") @ b)
+
+
+@threads
+def test_nothing_is_read_behind_an_operand(folder):
+    """In a process of its own, because such a read ends it."""
+    code = f"import pathlib, {__name__} as t; t.multiply_before_guards(pathlib.Path({str(folder)!r}))"
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"it ended with {done.returncode}: {done.stderr[-1000:]}"
+
+
+# --- assembled -----------------------------------------------------------------------------------------
+
+
+@compilers
+@pytest.mark.parametrize(
+    "given",
+    [problem(), problem(trans="TT"), problem("bfloat16"), problem("bfloat16", trans="TN", **FULL)],
+    ids=str,
+)
+def test_programs_assemble_without_spills(given, tmp_path):
+    [launch] = FAMILY.launches(given, TILE, H200).launches
+    assert int(np.prod(launch.local_size)) == 128
+    registers, spills, report = assembled(launch.program, H200, 128, tmp_path)
+    assert "serialized" not in report, "wgmma instructions that wait for each other"
+    assert spills == 0
+    assert registers <= 128, "four work-groups no longer fit a compute unit: _RESIDENT"
+
+
+def test_its_instructions_are_hidden_from_the_compiler():
+    text = read_source("nvidia/ptx_wgmma_bare.h")
+    hidden = [
+        line for line in text.splitlines() if ("wgmma." in line and "asm volatile" in line) or '"//' in line
+    ]
+    assert len(hidden) == 4
+    assert all(ptx.MARK.decode() in line for line in hidden)
+
+
+# --- refusals ------------------------------------------------------------------------------------------
+
+
+def test_it_is_called_by_name_only():
+    assert FAMILY in KERNELS
+    assert not FAMILY.automatic
+
+
+@pytest.mark.parametrize("device", [d for d in (*DEVICES, A100) if d is not H200], ids=lambda d: d.name)
+def test_devices_without_wgmma_are_refused(device):
+    assert "compute capability 9.0" in FAMILY.supports(problem(), device)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (problem("float32", precision="medium"), "not float32 by float32 summed in float32"),
+        (problem("int8"), "not int8 by int8 summed in uint32"),
+        (problem("float64"), "not float64 by float64"),
+        (replace(problem(), b_type="bfloat16"), "not float16 by bfloat16"),
+        (replace(problem(), acc_type="float64"), "summed in float64"),
+        (problem(k=0), "K is 0"),
+        (problem(m=2**30), "must stay under"),
+    ],
+)
+def test_products_that_it_cannot_compute_are_refused_with_a_reason(given, why):
+    assert why in FAMILY.supports(given, H200)
+
+
+def test_other_tiles_are_refused():
+    [reason] = FAMILY.violations(problem(), replace(TILE, bn=128), H200)
+    assert "bn=128" in reason
+    assert FAMILY.violations(problem(), TILE, H200) == []
+    small = replace(H200, max_work_group_size=64)
+    assert FAMILY.candidates(problem(), small) == []
+
+
+def test_its_estimate_is_longer_than_that_of_wgmma():
+    """It has one stage, loads through registers and a small tile. Nothing was measured."""
+    full = kernel_named("wgmma")
+    for size in (64, 512, 4096):
+        given = problem(m=size, n=size, k=size)
+        best = full.estimate(given, full.configs(given, H200)[0], H200)
+        assert best < FAMILY.estimate(given, TILE, H200) < 1
