@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+class _NotSquareError(ShapeError, np.linalg.LinAlgError):
+    """matrix_power's: users of NumPy's catch LinAlgError."""
+
+
 @two_into
 def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     """The sum over the last axis of a and the last but one, or only, axis of b, as :func:`numpy.dot`.
@@ -162,7 +166,7 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     queue = keywords.get("queue")
     (x,) = alike({"a": a}, None, queue).values()
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ShapeError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
+        raise _NotSquareError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
     try:
         power = operator.index(n)
     except TypeError as error:
