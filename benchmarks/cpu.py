@@ -158,7 +158,6 @@ def measured(
         "seconds": seconds,
         "gflops": {who: round(flops / s / 1e9, 1) for who, s in seconds.items()},
         "peak_gflops": round(limit, 1),
-        "processor": processor.described(),
     }
 
 
@@ -222,16 +221,19 @@ def main() -> None:
     queue = new_queue(find_device(args.device))
     info = device_info(queue.device)
     load = [os.getloadavg()[0]]
-    print(processor.described())
+    header = header_json(info)
+    name = processor.described()
+    here = processor.with_facts(name, header["device"])
+    print(here)
     records: list[dict[str, Any]] = []
     for dtype in map(dtype_named, args.dtypes.split(",")):
         pairs = listed(dtype, args.largest) | from_seed(dtype, args.seed, args.drawn)
-        for name, (a, b) in pairs.items():
-            records.append(measured(queue, name, a, b, args.rounds))
+        for shape, (a, b) in pairs.items():
+            records.append(measured(queue, shape, a, b, args.rounds) | {"processor": here})
             print(line(records[-1]), flush=True)
     found = summary(records)
-    for name, values in found.items():
-        print(f"{name}: {', '.join(f'{what} {value}' for what, value in values.items())}")
+    for what, values in found.items():
+        print(f"{what}: {', '.join(f'{key} {value}' for key, value in values.items())}")
     if args.save:
         load.append(os.getloadavg()[0])
         about = {
@@ -239,12 +241,12 @@ def main() -> None:
             "load": load,
             "conditions": args.conditions,
             "seed": args.seed,
-            "processor": processor.described(),
+            "processor": name,
         }
-        content = header_json(info) | about | {"summary": found, "records": records}
+        content = header | about | {"summary": found, "records": records}
         Path(f"{args.save}.json").write_text(json.dumps(content, indent=1) + "\n")
         driver = f"{info.platform} {info.driver_version}, {info.compute_units} compute units"
-        title = f"{processor.described()}\n{driver}, {str(content['date'])[:10]}"
+        title = f"{here}\n{driver}, {str(content['date'])[:10]}"
         plot(records, title, Path(f"{args.save}.png"))
 
 

@@ -1,9 +1,11 @@
-"""Names the processor that a benchmark runs on."""
+"""Names the processor that a benchmark runs on, with its vectors and caches."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def described(cpuinfo: str | None = None) -> str:
@@ -21,3 +23,20 @@ def described(cpuinfo: str | None = None) -> str:
 
 
 _NUMBERS = {"family": "cpu family", "model": "model"}
+
+
+def with_facts(name: str, device: Mapping[str, Any]) -> str:
+    """*name*, the vectors that the driver compiles for, and the caches. *device*: a DeviceInfo from a file.
+
+    Those of before 2026-11-22 tell neither.
+    """
+    caches = device.get("caches")
+    if not caches:
+        return name
+    bits = device["target"]["vector_bits"] or 32 * device["float_vector_width"]
+    sizes = ", ".join(_size(caches[level]) for level in ("l1", "l2", "l3") if caches[level])
+    return f"{name}; {bits}-bit vectors; caches {sizes}"
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import peers
+import processor
 import ratios
 import support
 
@@ -86,10 +87,10 @@ def cpu() -> str:
     for content in contents:
         device = content["device"]
         driver = f"{_PLATFORMS.get(device['platform'], device['platform'])} {device['driver_version']}"
-        row = newest.setdefault((content["processor"], driver), {})
+        row = newest.setdefault((processor.with_facts(content["processor"], device), driver), {})
         row |= content["summary"] | {"date": content["date"][:10]}
-    head = ["processor, driver", *_CPU_DTYPES, "times CLBlast", "of the peak", "date"]
-    return table(head, [[", ".join(key), *cpu_cells(row)] for key, row in sorted(newest.items())])
+    head = ["processor", "driver", *_CPU_DTYPES, "times CLBlast", "of the peak", "date"]
+    return table(head, [[*key, *cpu_cells(row)] for key, row in sorted(newest.items())])
 
 
 _PLATFORMS = {"Portable Computing Language": "PoCL", "Intel(R) OpenCL": "Intel"}

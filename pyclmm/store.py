@@ -114,23 +114,27 @@ class LockedFile:
 
 
 def create_locked(path: Path) -> LockedFile | None:
-    """Create the empty file *path* and lock it. Returns None if that fails, and on Windows."""
+    """Create the empty file *path* and lock it. Returns None if that fails, and on Windows.
+
+    It gets its name when it is locked, so that nobody sees it unlocked.
+    """
     if not _CAN_LOCK:
         return None
-    handle = None
+    handle, early = None, path.with_name(f".{path.name}")
     try:
         _make_folder(path.parent)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        handle = os.open(early, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        early.rename(path)
     except OSError:
         if handle is not None:
-            LockedFile(path, handle).remove()
+            LockedFile(early, handle).remove()
         return None
     return LockedFile(path, handle)
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a living process locks the file *path*. True if nothing can be told."""
+    """Whether a living process locks the file *path*, or has removed it. True if nothing can be told."""
     if not _CAN_LOCK:
         return True
     try:
@@ -139,11 +143,11 @@ def is_locked(path: Path) -> bool:
         return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(handle).st_nlink == 0  # removed since it was opened
     except OSError:
         return True
     finally:
         os.close(handle)
-    return False
 
 
 def _make_folder(path: Path) -> None:

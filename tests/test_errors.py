@@ -496,12 +496,12 @@ def no_driver(tmp_path):
     return {"OCL_ICD_VENDORS": str(nothing), "PYOPENCL_CTX": ""}
 
 
-def test_no_platform_says_what_to_install(no_driver):
+def test_no_platform_says_what_to_do(no_driver):
     done = python(NO_PLATFORM, **no_driver)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("no OpenCL platform was found") == 2
-    assert 'pip install "pyclmm[pocl]"' in done.stdout
-    assert "nvidia-opencl-icd" in done.stdout
+    assert done.stdout.count("OCL_ICD_VENDORS is ") == 2
+    assert "unset it, or name an .icd file" in done.stdout
 
 
 def test_what_needs_no_driver_works_without_one(no_driver):

@@ -27,7 +27,7 @@ ELSEWHERE = [
 ]
 
 # Methods of Matmul that matmul and gemm call, and nobody else.
-INNER = {"of", "again", "serves", "check_scalars", "run", "programs"}
+INNER = {"of", "again", "queue_of", "on_host", "serves", "check_scalars", "run", "programs"}
 
 # The contents, by heading: pages, or patterns of them. A page that none names is listed under the last one.
 CONTENTS: dict[str, tuple[str, ...]] = {

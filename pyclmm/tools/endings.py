@@ -8,6 +8,7 @@ cannot be written. 130: Ctrl-C, as 128 + SIGINT. 141: nobody reads the output an
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -50,9 +51,27 @@ class _Misuse(Failure):
 
 def say(line: str) -> None:
     """Write a line to the error stream, if somebody reads that."""
-    with suppress(OSError):
+    try:
         on_terminal = sys.stderr is not None and sys.stderr.isatty()
         click.echo(broken(line, width_of(sys.stderr), words=True) if on_terminal else line, err=True)
+    except OSError:
+        _drop(sys.stderr)
+
+
+def _drop(stream: IO[Any] | None) -> None:
+    """Send what *stream* still holds, and cannot write, nowhere.
+
+    Python would try again at its exit, complain, and end with code 120.
+    """
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):  # ValueError: a stream without a file
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
 
 
 @contextmanager
@@ -67,8 +86,10 @@ def endings() -> Iterator[None]:
         say("Interrupted")
         raise Exit(INTERRUPTED) from None
     except BrokenPipeError:
+        _drop(sys.stdout)
         raise Exit(PIPE_CLOSED) from None
     except OSError as error:
+        _drop(sys.stdout)
         what = f"{error.filename}" if error.filename else "the output cannot be written"
         raise Failure(f"{what}: {error.strerror}") from error
     except click.UsageError as error:
@@ -84,6 +105,7 @@ class Group(click.Group):
         try:
             return super().main(*args, **keywords)
         except OSError:  # not even an error can be written
+            _drop(sys.stderr)
             sys.exit(FAILED)
 
     def make_context(self, *args: Any, **keywords: Any) -> click.Context:

@@ -56,6 +56,16 @@ def test_the_processor_is_named_with_family_and_model():
     assert processor.described(text) == "AMD EPYC, family 25, model 17"
 
 
+def test_the_processor_has_its_vectors_and_caches():
+    with_facts = importlib.import_module("processor").with_facts
+    caches = {"l1": 32 << 10, "l2": 1 << 20, "l3": 0, "line": 64, "tlb": 0}
+    device = {"caches": caches, "target": {"vector_bits": 256}, "float_vector_width": 16}
+    assert with_facts("X", device) == "X; 256-bit vectors; caches 32 KiB, 1 MiB"
+    silent = device | {"target": {"vector_bits": 0}, "caches": caches | {"l3": 32 << 20}}
+    assert with_facts("X", silent) == "X; 512-bit vectors; caches 32 KiB, 1 MiB, 32 MiB"
+    assert with_facts("X", {"name": "an old file's"}) == "X"
+
+
 def test_a_system_that_names_no_processor(monkeypatch):
     processor = importlib.import_module("processor")
     monkeypatch.setattr("platform.processor", lambda: "")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -227,3 +229,24 @@ def test_a_build_that_fails_on_a_damaged_cache_is_repeated_past_it(own_queue):
     assert (c == 41).all()
     assert doubts.detour(device_info(own_queue.device)) == 1
     assert fault.calls == 2
+
+
+def test_a_mark_of_the_living_is_never_one_of_the_dead(own_caches):
+    """Other threads look while marks come and go."""
+    end = time.monotonic() + 0.5
+
+    def come_and_go():
+        while time.monotonic() < end:
+            doubts.clear([doubts.mark(H200, "one")])
+
+    def look():
+        found = []
+        while time.monotonic() < end:
+            found += doubts.of_the_dead(H200, ["one"])
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        work = [pool.submit(come_and_go) for _ in "ab"]
+        assert [pool.submit(look).result(), pool.submit(look).result()] == [[], []]
+        for each in work:
+            each.result()

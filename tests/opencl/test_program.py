@@ -32,7 +32,9 @@ from tests.support.made_up import DEVICE as MADE_UP
 CL = Path(__file__).parents[2] / "cl"
 NVIDIA = replace(MADE_UP, vendor="nvidia", compute_capability=(9, 0), compute_units=132)
 NVIDIA = replace(NVIDIA, max_work_group_size=1024, max_work_item_sizes=(1024, 1024, 64), local_mem_size=49152)
-FORMS = {"matvec": 8, "packed": 20, "thin": 48, "register": 60}  # most programs of a family for one dtype
+# Most programs of a family for one dtype. Those before register have a small tile for small products.
+FORMS = {"matvec": 8, "packed": 20, "thin": 48, "register": 60}
+FORMS |= dict.fromkeys(("strip", "block", "vector", "double_buffer"), 2)
 NAIVE = gemm_program(SAMPLE, "textbook/naive.cl")
 
 

@@ -24,7 +24,8 @@ TUNE = ("tune", "--shapes", "16x16x16", "--layout", "NN", "--budget", "2s")
 
 
 def process(*command, **streams):
-    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | streams
+    variables = {name: x for name, x in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": variables} | streams
     return subprocess.Popen([sys.executable, "-m", "pyclmm", *command], **given)
 
 

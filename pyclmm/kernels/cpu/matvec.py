@@ -31,6 +31,8 @@ _SUM_BYTES = 1 << 14
 _GROUPS_A_UNIT = 2  # work-groups for each compute unit
 _LEAST_K = 64  # fewest elements of K in a range
 _LEAST_J = 8  # fewest results of a work-group, as many as matvec_rows computes at once
+# Fewest bytes of a row's piece, from the second-level caches and from memory. Zen 4, docs/kernels/packed.md
+_LEAST_PIECE, _LEAST_FAR_PIECE = 512, 1536
 _AT_ONCE = 8  # as in matvec.cl
 _PIECE_VECS = 8  # as in matvec_sums.h
 
@@ -63,8 +65,11 @@ class Matvec(Kernel):
         size = dtype_of(problem.acc_type).itemsize
         config = TileConfig(bn=_SUM_BYTES // size, vec=device.vector_bits // 8 // real_size(problem))
         ranges = 1 if problem.reproducible else _split_k(problem, config, device)
-        config = replace(config, split_k=ranges)
-        return [] if self.violations(problem, config, device) else [config]
+        found = [replace(config, split_k=ranges)]
+        by_columns = _columns_of_a_group(problem, config, device)
+        if by_columns:
+            found.insert(0, replace(config, bn=by_columns))
+        return [c for c in found if not self.violations(problem, c, device)]
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = []
@@ -135,6 +140,24 @@ def _piece(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
         return min(config.bn, length)
     count = max(1, min(_wanted(problem, device), length // _LEAST_J))
     return round_up(-(-length // count), _AT_ONCE)
+
+
+def _columns_of_a_group(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Results of a work-group, so that each compute unit has as many columns of the matrix, and all of K.
+
+    That needs no second launch for partial sums. 0 where the matrix comes from memory and pieces of its rows
+    would be too short for the processor's prefetching, or where K is along the rows.
+    """
+    length = max(problem.m, problem.n)
+    units = -(-device.compute_units // problem.batch)
+    if _by_rows(problem) or units == 1:
+        return 0
+    count = round_up(-(-length // config.bn), units)
+    columns = round_up(-(-length // count), config.vec)
+    size = dtype_of(problem.acc_type).itemsize
+    in_caches = length * problem.k * size <= device.caches.l2 * device.compute_units
+    enough = columns * size >= (_LEAST_PIECE if in_caches else _LEAST_FAR_PIECE)
+    return columns if enough or problem.reproducible else 0
 
 
 def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:

@@ -156,8 +156,9 @@ def _worth_packing_a(problem: GemmProblem, config: TileConfig, device: DeviceInf
 
 def _worth_packing_b(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
     """Three things make B in place slow. Rows a page apart displace each other in the cache. A vector that
-    crosses a cache line takes two loads, whether rows or only B's address are not aligned. If B is larger
-    than a cache and its rows are far apart, each row takes a page.
+    crosses a cache line takes two loads, whether rows or only B's address are not aligned; with vectors of
+    half a line that costs more where B leaves no room for A's block. If B is larger than a cache and its
+    rows are far apart, each row takes a page.
     """
     row, vector = _row_bytes(problem), config.vec * real_size(problem)
     displaced = row % PAGE == 0
@@ -167,8 +168,9 @@ def _worth_packing_b(problem: GemmProblem, config: TileConfig, device: DeviceInf
         few = problem.m * planes(problem) ** 2 * vector <= _USES
     if few or problem.k <= _SHORT_K:  # B is used too few times
         return False
-    crossing = problem.b_align < vector
-    return displaced or ((crossing or row > _NEAR) and row * problem.k > device.caches.l2)
+    crossing, size = problem.b_align < vector, row * problem.k
+    room = device.caches.l2 // (1 if vector == device.caches.line else 2)
+    return displaced or (crossing and size > room) or (row > _NEAR and size > device.caches.l2)
 
 
 def _row_bytes(problem: GemmProblem) -> int:

@@ -118,6 +118,21 @@ def test_a_complex_matvec_is_exact_conjugated_or_not(length, trans, rng):
             assert np.array_equal(pyclmm.gemm(v, y, **turned), ops[trans](v) @ row.T), k
 
 
+def test_each_compute_unit_has_its_columns_of_the_matrix(cpu):
+    """With four compute units. Short pieces of rows from memory are avoided: K is divided instead."""
+
+    def chosen(n, k, **given):
+        config = kernel_named("matvec").configs(problem(1, n, k, **given), cpu)[0]
+        return config.bn, config.split_k
+
+    assert chosen(4000, 1000) == (1000, 1)
+    assert chosen(40_000, 100) == (3336, 1)  # 12 pieces, three a unit
+    assert chosen(1000, 1000) == (256, 1)  # 1 KB, but the second-level caches hold the matrix
+    assert chosen(1000, 2000)[1] > 1
+    assert chosen(1000, 2000, reproducible=True) == (256, 1)  # K is not divided
+    assert chosen(4000, 1000, trans_b=True) == (4096, 1)  # by rows of the matrix
+
+
 @pytest.mark.usefixtures("on_cpu")
 def test_matvec_refuses_what_it_cannot_read(device):
     matvec = kernel_named("matvec")
@@ -178,8 +193,15 @@ def test_an_unaligned_b_is_packed_where_that_costs_less_than_its_loads(cpu):
     assert [packs(1000, align, narrow) for align in (64, 16, 8)] == [False, False, True]
     assert [packs(m, 16) for m in (256, 257)] == [False, True]
     assert [packs(m, 16, wide) for m in (128, 129)] == [False, True]
-    small = problem(1000, 448, 500, b_align=16)  # the second-level cache holds B
-    assert kernel_named("packed").configs(small, cpu)[0].option("pack_b") == 0
+
+    def packs_small(
+        k, device
+    ):  # the second-level cache holds B, with vectors of half a line beside A's block
+        p = problem(1000, 448, k, b_align=16)
+        return kernel_named("packed").configs(p, device)[0].option("pack_b") == 1
+
+    assert [packs_small(k, cpu) for k in (292, 293)] == [False, True]
+    assert [packs_small(k, wide) for k in (500, 586)] == [False, True]
 
 
 @pytest.mark.usefixtures("on_cpu")

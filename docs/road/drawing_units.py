@@ -1,0 +1,234 @@
+"""Draws the tiles of docs/road/10_register.md to 14_matrix_units.md, for light and for dark screens.
+
+python docs/road/drawing_units.py        writes the drawings beside it
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+STYLE = """
+svg { --back: #ffffff; --ink: #1f2328; --line: #57606a; --a: #bcd7f5; --b: #ffdfa8; --out: #c5e8c4;
+  --hot: #f4b6c2; --rest: #eef1f4 }
+@media (prefers-color-scheme: dark) {
+  svg { --back: #16191d; --ink: #e6edf3; --line: #9aa4af; --a: #1f4e85; --b: #7a5200; --out: #1f6130;
+    --hot: #8a2c44; --rest: #262c33 }
+}
+text { fill: var(--ink); font: 13px sans-serif } .small { font-size: 11px }
+.title { font-weight: bold } .middle { text-anchor: middle }
+rect, line { stroke: var(--line) } .back { fill: var(--back); stroke: none } .tip { fill: var(--line) }
+.a { fill: var(--a) } .b { fill: var(--b) } .out { fill: var(--out) } .hot { fill: var(--hot) }
+.rest { fill: var(--rest) } .none { fill: none; stroke-width: 0.5 } .wide { stroke-width: 2.5; fill: none }
+line { stroke-width: 1.5 }
+"""
+
+
+class Picture:
+    """An SVG that is put together from boxes, words and arrows. Lengths are pixels."""
+
+    def __init__(self, width: int, height: int, title: str) -> None:
+        self.lines = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+            f'height="{height}" role="img"><title>{title}</title><style>{STYLE}</style>',
+            '<defs><marker id="tip" markerWidth="9" markerHeight="9" refX="8" refY="4" orient="auto">'
+            '<path class="tip" d="M0,0 L8,4 L0,8 z"/></marker></defs>',
+            f'<rect class="back" width="{width}" height="{height}" rx="8"/>',
+        ]
+
+    def box(self, x: float, y: float, width: float, height: float, kind: str, label: str = "") -> None:
+        """A rectangle with a label in its middle."""
+        self.lines.append(f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"/>')
+        if label:
+            size = " small" if height < 24 or len(label) * 8 > width else ""
+            self.text(x + width / 2, y + height / 2 + 4, label, "middle" + size)
+
+    def grid(self, x: float, y: float, columns: int, rows: int, side: tuple[float, float], kind: str) -> None:
+        """Boxes of `side` side by side."""
+        for row in range(rows):
+            for column in range(columns):
+                self.box(x + column * side[0], y + row * side[1], *side, kind)
+
+    def text(self, x: float, y: float, words: str, kind: str = "") -> None:
+        """Words from (x, y) on, or around it."""
+        safe = words.replace("&", "&amp;").replace("<", "&lt;")
+        self.lines.append(f'<text class="{kind}" x="{x:g}" y="{y:g}">{safe}</text>')
+
+    def arrow(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """An arrow."""
+        (x0, y0), (x1, y1) = start, end
+        self.lines.append(f'<line x1="{x0:g}" y1="{y0:g}" x2="{x1:g}" y2="{y1:g}" marker-end="url(#tip)"/>')
+
+    def svg(self) -> str:
+        """The text of the file."""
+        return "\n".join([*self.lines, "</svg>", ""])
+
+
+def register() -> str:
+    """Three levels of tiles, and the outer product of a work-item."""
+    p = Picture(760, 370, "Tiles of a work-group, a sub-group and a work-item")
+    p.text(20, 26, "A work-group's tile: local memory", "title")
+    p.box(120, 44, 256, 40, "b", "B: BK x BN")
+    p.box(20, 104, 84, 192, "a", "A: BM x BK")
+    p.grid(120, 104, 2, 3, (128, 64), "rest")
+    p.box(120, 168, 128, 64, "out", "a sub-group")
+    p.box(120, 104, 256, 192, "wide")
+    p.text(248, 318, "out: BM x BN, cut into SGM x SGN", "middle")
+    p.text(440, 26, "One k of a work-item: registers", "title")
+    for at, label in enumerate(("b0", "b1", "b2", "b3")):
+        p.box(500 + 50 * at + 12 * (at // 2), 58, 50, 28, "b", label)
+    for at, label in enumerate(("a0", "a1", "a2", "a3")):
+        p.box(440, 104 + 40 * at + 12 * (at // 2), 44, 40, "a", label)
+        for column in range(4):
+            x, y = 500 + 50 * column + 12 * (column // 2), 104 + 40 * at + 12 * (at // 2)
+            p.box(x, y, 50, 40, "out", f"a{at} b{column}")
+    p.text(440, 304, "4 + 4 reads, 16 multiply-adds.")
+    p.text(440, 324, "Gaps: between the chunks lie those")
+    p.text(440, 344, "of the neighbouring work-items.")
+    p.arrow((252, 200), (432, 200))
+    return p.svg()
+
+
+def packed() -> str:
+    """Panels of B, the macro-tile, and a panel's order in memory."""
+    p = Picture(760, 390, "Panels of B, a macro-tile of register tiles, and the order in memory of a panel")
+    p.text(20, 26, "A macro-tile, mc x nc, and one step of kc", "title")
+    for at in range(6):
+        p.box(150 + 44 * at, 60, 44, 90, "hot" if at == 1 else "b")
+    p.text(282, 52, "B in panels of NR columns", "middle")
+    p.box(30, 170, 100, 160, "a", "A: mc x kc")
+    p.grid(150, 170, 6, 5, (44, 32), "rest")
+    for at in range(5):
+        p.box(194, 170 + 32 * at, 44, 32, "out")
+    p.box(150, 170, 264, 160, "wide")
+    p.text(282, 352, "the five register tiles use the same panel,", "middle")
+    p.text(282, 370, "which stays in the cache", "middle")
+    p.text(470, 26, "The panel in memory (NR = 4)", "title")
+    for k in range(4):
+        for j in range(4):
+            p.box(470 + 66 * j, 60 + 34 * k, 66, 34, "hot", f"k{k} j{j}")
+    for k in range(3):
+        p.arrow((746, 77 + 34 * k), (746, 77 + 34 * (k + 1)))
+    p.text(470, 226, "read from left to right, row after row:")
+    p.text(470, 246, "one stream, each vector aligned")
+    p.text(470, 286, "A register tile holds MR x NR sums", "title")
+    p.text(470, 308, "for each k: NR / lanes vectors of B,")
+    p.text(470, 328, "MR numbers of A, each in all lanes")
+    return p.svg()
+
+
+def split_k() -> str:
+    """Ranges of K of one tile, the workspace and the second launch."""
+    p = Picture(760, 360, "Three work-groups sum ranges of K of one tile; a second launch adds them")
+    p.text(20, 26, "First launch: three work-groups for one tile", "title")
+    kinds = ("a", "b", "hot")
+    for at, kind in enumerate(kinds):
+        p.box(30 + 70 * at, 190, 70, 60, kind, f"range {at}")
+        p.box(260, 50 + 44 * at, 80, 44, kind, f"range {at}")
+    p.text(135, 274, "A: BM x K", "middle")
+    p.text(300, 44, "B: K x BN", "middle")
+    p.box(260, 190, 80, 60, "rest", "tile")
+    p.text(456, 26, "Workspace", "title")
+    for at, kind in enumerate(kinds):
+        p.box(456, 58 + 84 * at, 80, 60, kind, f"sums {at}")
+        p.arrow((348, 215), (450, 88 + 84 * at))
+    p.text(620, 26, "Second launch", "title")
+    p.box(640, 142, 80, 60, "out", "out")
+    for at in range(3):
+        p.arrow((540, 88 + 84 * at), (634, 172))
+    p.text(620, 232, "sums 0 + sums 1")
+    p.text(620, 250, "+ sums 2, always")
+    p.text(620, 268, "in this order;")
+    p.text(620, 286, "then the epilogue")
+    p.text(
+        20,
+        330,
+        "Each range reads its own part of A and B. Nothing is read twice, but the sums are moved twice more.",
+    )
+    return p.svg()
+
+
+def pipelining() -> str:
+    """A timetable of a ring of three stages."""
+    p = Picture(760, 330, "A ring of three stages: two stages are filled while one is multiplied")
+    p.text(20, 26, "A ring of three stages", "title")
+    left, step, high = 110, 104, 44
+    for at in range(6):
+        p.text(left + step * (at + 0.5), 52, "start" if at == 0 else f"step {at}", "middle")
+    for stage in range(3):
+        y = 64 + 56 * stage
+        p.text(20, y + 27, f"stage {stage}")
+        for at in range(6):
+            since = (at - 1 - stage) % 3  # steps since this stage was multiplied
+            x, coming = left + step * at, at + 2 - since  # the tile that was started last
+            if at == 0:
+                p.box(x, y, step, high, *(("rest", "empty") if stage == 2 else ("b", f"copy {stage}")))
+            elif since == 0:
+                p.box(x, y, step, high, "out", f"multiply {at - 1}")
+            elif since == 1:
+                p.box(x, y, step, high, "b", f"copy {coming}")
+            else:
+                p.box(x, y, step, high, "rest", f"{coming} on its way")
+    p.text(
+        20,
+        258,
+        "In step 1 tile 0 is multiplied, tile 1 is on its way or there, and the copies of tile 2 start.",
+    )
+    p.text(20, 280, "At the end of a step: wait for the next tile, one barrier, go on to the next stage.")
+    p.text(20, 302, "A copy has two steps' time to land; with two stages it would have one.")
+    return p.svg()
+
+
+# Name, rows, columns, its size in words, elements of a work-item, row and column of element e of work-item w.
+Unit = tuple[str, int, int, str, int, Callable[[int, int], tuple[int, int]]]
+
+
+def matrix_units() -> str:
+    """What work-item 0 and its neighbour hold of the result of five instructions."""
+    p = Picture(760, 420, "What work-items 0 and 1 hold of the result of one matrix instruction")
+    p.text(
+        20,
+        26,
+        "The result of one instruction: work-item 0 holds the blue elements, work-item 1 the red ones",
+        "title",
+    )
+    side = 9
+    drawn: tuple[Unit, ...] = (
+        ("mma", 16, 8, "16 x 8, 32", 4, lambda w, e: (e // 2 * 8, 2 * w + e % 2)),
+        ("wgmma", 32, 16, "64 x 256, 128", 8, lambda w, e: (e // 2 % 2 * 8, e // 4 * 8 + 2 * w + e % 2)),
+        ("mfma", 32, 16, "32 x 32, 64", 16, lambda w, e: (e // 4 * 8 + e % 4, w)),
+        ("wmma", 16, 16, "16 x 16, 32", 8, lambda w, e: (2 * e, w)),
+        ("dpas", 8, 16, "8 x 16, 16", 8, lambda w, e: (e, w)),
+    )
+    x = 20.0
+    for name, rows, columns, size, elements, place in drawn:
+        p.text(x, 58, name, "title")
+        p.text(x, 76, size, "small")
+        p.grid(x, 88, columns, rows, (side, side), "none")
+        for lane, kind in enumerate(("a", "hot")):
+            for e in range(elements):
+                row, column = place(lane, e)
+                p.box(x + column * side, 88 + row * side, side, side, kind)
+        x += columns * side + 22
+    p.text(
+        20,
+        400,
+        "Below each name: rows x columns, work-items. Of wgmma the first 32 x 16 are drawn, of mfma 32 x 16.",
+    )
+    return p.svg()
+
+
+DRAWINGS: dict[str, Callable[[], str]] = {
+    "10_register.svg": register,
+    "11_packed.svg": packed,
+    "12_split_k.svg": split_k,
+    "13_pipelining.svg": pipelining,
+    "14_matrix_units.svg": matrix_units,
+}
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
+    for name, draw in DRAWINGS.items():
+        (FOLDER / name).write_text(draw(), encoding="utf-8")
