@@ -19,6 +19,7 @@ from ..problem.order import Path, path_of
 from ..problem.words import Casting, Mixed, Precision
 from ..selection.select import KernelChoice
 from .pairs import Tensor, Ways, contracted, diagonal, total
+from .signatures import unexpected
 from .views import permuted, plain
 
 
@@ -58,11 +59,14 @@ def contract(
     precision: Precision | None = None,
     reproducible: bool | None = None,
     wait_for: list[cl.Event] | None = None,
+    **unknown: Any,
 ) -> Any:
     """The contraction of *operands*. *labels_of* gives their labels once they are arrays.
 
     *conj* has the numbers of the operands that are conjugated.
     """
+    if unknown:
+        raise unexpected(next(iter(unknown)))
     names = ["a", "b"] if len(operands) == 2 else [f"operand {i}" for i in range(len(operands))]
     found = alike(
         dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out}), mixed, queue

@@ -104,8 +104,32 @@ def test_a_sublist_may_be_an_array_of_integers():
     a = np.arange(4, dtype=np.float32).reshape(2, 2)
     assert linalg.einsum(a, np.array([0, 0])) == np.einsum(a, np.array([0, 0])) == 3
     for wrong in (np.array([0.0, 0]), np.array([[0, 0]])):
-        with pytest.raises(pyclmm.PyclmmError, match="sublist"):
+        with pytest.raises(pyclmm.PyclmmError, match=r"subscript|sublist"):
             linalg.einsum(a, wrong)
+
+
+@pytest.mark.parametrize(
+    ("sublists", "kind"),
+    [
+        ([[None, 1]], TypeError),
+        ([[0.0, 1]], TypeError),
+        ([["i", 1]], TypeError),
+        ([[0, 1], [None]], TypeError),
+        ([None], TypeError),
+        ([0], TypeError),
+        ([[0, 52]], ValueError),
+        ([[-1, 0]], ValueError),
+        ([[..., ...]], ValueError),
+        ([[0, 1], [2]], ValueError),
+    ],
+)
+def test_sublists_that_numpy_refuses_are_refused(sublists, kind):
+    a = np.ones((2, 3), np.float32)
+    with pytest.raises(kind):
+        np.einsum(a, *sublists)
+    with pytest.raises(kind) as raised:
+        linalg.einsum(a, *sublists)
+    assert isinstance(raised.value, pyclmm.PyclmmError)
 
 
 @pytest.mark.parametrize(

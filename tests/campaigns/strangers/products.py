@@ -132,6 +132,8 @@ _PLACES: dict[str, Product] = {
     "operator.matmul": Operator(operator.matmul),
     **functions("numpy.vecdot", "numpy.matvec", "numpy.vecmat"),
 }
+# A cupy of its own need not keep any of NumPy's.
+EVERYWHERE: dict[str, Product] = {**_PLACES, **{k: v for each in OF_TESTS.values() for k, v in each.items()}}
 
 
 def matmul_in_place(a: Any, b: Any) -> Any:

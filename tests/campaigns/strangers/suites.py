@@ -65,8 +65,13 @@ SUITES = (
         "cupy",
         ("numpy==2.4.6",),
         (
-            *("tests/cupy_tests/math_tests/test_matmul.py", "tests/cupy_tests/linalg_tests/test_product.py"),
-            *("-k", "matmul or dot or inner or power"),
+            "tests/cupy_tests/math_tests/test_matmul.py",
+            *(f"tests/cupy_tests/linalg_tests/{name}.py" for name in ("test_product", "test_einsum")),
+            # Left out: whose view a result is, as as_cupy.py wraps each array; and dtype= for one operand,
+            # which numpy.einsum forgets where the result is a view (docs/semantics.md).
+            "-k",
+            "(matmul or dot or inner or outer or power or EinSum) "
+            "and not unary_views and not unary_dtype and not UnaryOperationWithScalar",
         ),
         sdist="cupy==14.2.0",
         # its set-up, which pip runs to learn the name of the package, then asks for no CUDA
