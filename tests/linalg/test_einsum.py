@@ -211,6 +211,27 @@ def test_a_path_of_numpys_is_taken(rng):
     same(linalg.einsum("ab,bc,cd->da", *xs, optimize=path), np.einsum("ab,bc,cd->da", *xs))
 
 
+@pytest.mark.parametrize("limit", [0, 1, 5, -1])
+def test_a_limit_of_memory_is_taken(limit, rng):
+    xs = [rng.standard_normal(n) for n in (2, 3, 4)]
+    want = np.einsum("a,b,c->abc", *xs)
+    assert np.allclose(linalg.einsum("a,b,c->abc", *xs, optimize=("greedy", limit), kernel="naive"), want)
+
+
+@pytest.mark.parametrize("optimize", ["best", 7, ("greedy",), ("greedy", 1, 2), ("best", 1)])
+def test_a_word_that_is_no_order_is_refused(optimize):
+    with pytest.raises(pyclmm.ArgumentError, match=r"optimize is .*pass True, False, 'greedy'"):
+        linalg.einsum("a,b,c->abc", [1.0], [1.0], [1.0], optimize=optimize)
+
+
+@pytest.mark.parametrize(
+    "path", [(), [], [(0, 1)], [(0, 3), (0, 1)], (1, 2), ["einsum_path"], ["einsum_path", 1]]
+)
+def test_a_path_that_leaves_operands_is_refused(path):
+    with pytest.raises(pyclmm.ArgumentError, match="optimize"):
+        linalg.einsum("a,b,c->abc", [1.0, 2], [1.0], [3.0], optimize=path)
+
+
 def test_elementwise_arrays_of_the_host_warn_as_einsum_does(recwarn):
     x = np.full(3, 3e38, np.float32)
     assert np.isinf(linalg.einsum("i,i->i", x, x)).all()
