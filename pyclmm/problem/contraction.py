@@ -45,6 +45,11 @@ class Dense:
     labels: tuple[Label, ...]
 
 
+def contiguous(labels: Axis, lengths: Mapping[Label, int]) -> Strides:
+    """The strides of a C-contiguous array, in elements."""
+    return {x: math.prod(lengths[y] for y in labels[i + 1 :]) for i, x in enumerate(labels)}
+
+
 def joined(labels: Collection[Label], lengths: Mapping[Label, int], arrays: Sequence[Strides]) -> list[Axis]:
     """The fewest axes that *labels* become in all *arrays* at once, the largest strides first."""
     axes: list[Axis] = []

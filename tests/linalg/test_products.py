@@ -341,6 +341,17 @@ ONE_PRODUCT = {
     "vecdot along the first axis": lambda f: linalg.vecdot(f(ones(4, 3)), f(ones(4, 3)), axis=0),
     "matvec": lambda f: linalg.matvec(f(ones(2, 3, 4)), f(ones(4))),
     "vecmat": lambda f: linalg.vecmat(f(ones(2, 3)), f(ones(3, 4))),
+    "a number of axes": lambda f: linalg.tensordot(f(ones(2, 3)), f(ones(4)), 0),
+    "tensordot of axes in another place": lambda f: linalg.tensordot(f(ones(4, 2)), f(ones(3, 4)), (0, 1)),
+    "tensordot of two axes": lambda f: linalg.tensordot(f(ones(4, 5, 2)), f(ones(3, 4, 5)), ([0, 1], [1, 2])),
+    "a reversed operand": lambda f: linalg.dot(f(ones(3, 4))[::-1], f(ones(4, 5))),
+    "every other row": lambda f: linalg.inner(f(ones(6, 4))[::2], f(ones(5, 4))),
+    "a slice of columns": lambda f: linalg.dot(f(ones(3, 9))[:, 2:6], f(ones(4, 5))),
+    "outer of slices": lambda f: linalg.outer(f(ones(8))[::2], f(ones(6))[1::3]),
+    "vdot of transposes": lambda f: linalg.vdot(f(ones(3, 4)).T, f(ones(3, 4)).T),
+    "inner of vectors of any step": lambda f: linalg.inner(f(ones(9))[::3], f(ones(3))[::-1]),
+    "a broadcast operand": lambda f: linalg.dot(f(ones(3, 4)), f(np.broadcast_to(ones(4, 1), (4, 5)))),
+    "vecdot of broadcast stacks": lambda f: linalg.vecdot(f(ones(6, 1, 4)), f(ones(5, 4))),
     "a sum over an operand": lambda f: linalg.einsum("ij->j", f(ones(3, 4))),
     "a trace": lambda f: linalg.einsum("ii", f(ones(3, 3))),
 }  # fmt: skip
@@ -354,6 +365,28 @@ def test_one_product_and_no_copy(case, place, queue, work):
     assert np.all(fetched(result) == np.max(fetched(result)))
     if isinstance(result, cla.Array):
         assert result.flags.c_contiguous
+
+
+IN_STEPS = {
+    "two axes of an operand that come first there": ("abc,cd,dab->", [(0, 1), (0, 1)]),
+    "the same from the left": ("abc,cd,dabe->e", False),
+    "attention": ("bqhd,bkhd,bkhe->bqhe", [(0, 1), (0, 1)]),
+    "four indices of orbitals": ("pi,qj,ijkl,rk,sl->pqrs", True),
+    "a chain": ("ab,bc,cd,de->ae", True),
+}
+
+
+@PLACES
+@pytest.mark.parametrize("case", IN_STEPS)
+def test_steps_of_einsum_and_no_copy(case, place, queue, work, rng):
+    subscripts, path = IN_STEPS[case]
+    terms = subscripts.partition("->")[0].split(",")
+    length = {letter: 2 + i for i, letter in enumerate(sorted({*subscripts} - {*",->"}))}
+    xs = [rng.integers(-3, 4, [length[x] for x in term]).astype("f4") for term in terms]
+    optimize = ["einsum_path", *path] if isinstance(path, list) else path
+    got = linalg.einsum(subscripts, *(placed(x, place, queue) for x in xs), optimize=optimize)
+    assert np.array_equal(fetched(got), np.einsum(subscripts, *xs))
+    assert work == {"products": len(terms) - 1, "copies": []}
 
 
 def test_axes_that_do_not_join_take_one_copy(queue, work):
