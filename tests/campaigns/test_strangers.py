@@ -80,6 +80,15 @@ def test_vdot(): testing.same(cupy.vdot(cupy.array(a), cupy.array(b)), np.sum(a 
 def test_multi_dot():
     testing.same(cupy.linalg.multi_dot([cupy.array(x) for x in (a, b, a)]), a @ b @ a)
 """
+ARRAY_API = """
+from pyclmm import array_api as xp
+
+def test_matmul(): assert float(xp.matmul(xp.asarray(a), xp.asarray(b))[0, 0]) == 19
+def test_operator(): assert float((xp.asarray(a) @ xp.asarray(b))[0, 0]) == 19
+def test_vecdot(): assert float(xp.vecdot(xp.asarray(a), xp.asarray(b))[0]) == 17
+def test_power(): assert float(xp.linalg.matrix_power(xp.asarray(a), 2)[0, 0]) == 7
+def test_view(): assert xp.matrix_transpose(xp.asarray(a)).shape == (2, 2)
+"""
 TESTING = "def same(x, y): assert (x.get() == y).all()\n"
 
 
@@ -176,6 +185,12 @@ def test_tests_of_cupy_compare_pyclmm_with_numpy(ran):
 
 def test_a_wrong_product_of_cupy_is_seen_wherever_it_is_called(ran):
     assert set(outcomes(ran(WRONG + CUPY, suite="cupy")).values()) == {"failed"}
+
+
+def test_products_of_the_array_api_are_counted(ran):
+    found = ran(ARRAY_API, suite="array-api")
+    views = [name for name, outcome in outcomes(found).items() if outcome == "other"]
+    assert (views, found.products, found.failures) == (["test_view"], 4, [])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter there")
