@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class _NotSquareError(ShapeError, np.linalg.LinAlgError):
-    """A matrix that is not square: code written for numpy.linalg catches LinAlgError."""
+class _MatrixError(ShapeError, np.linalg.LinAlgError):
+    """No matrix, or no square one. Code written for numpy.linalg catches LinAlgError."""
 
 
 @two_into
@@ -178,7 +178,7 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     queue = keywords.get("queue")
     (x,) = alike({"a": a}, None, queue).values()
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise _NotSquareError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
+        raise _MatrixError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
     try:
         power = operator.index(n)
     except TypeError as error:
@@ -218,7 +218,7 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
     chain = [found[name] for name in names]
     for name, x in zip(names, chain, strict=True):
         if x.ndim != 2 and not (x.ndim == 1 and name in (names[0], names[-1])):
-            raise ShapeError(
+            raise _MatrixError(
                 f"{name} has {x.ndim} axes; pass matrices, of which the first and the last may be vectors"
             )
     for name, x, y in zip(names, chain, chain[1:], strict=False):

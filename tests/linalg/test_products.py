@@ -31,7 +31,7 @@ def judge(mine, numpys, place, queue, *xs, **keywords):
     try:
         want = numpys(*xs, **keywords)
     except (ValueError, TypeError, IndexError) as error:
-        kinds = (TypeError, np.exceptions.AxisError, IndexError, ValueError)
+        kinds = (TypeError, np.linalg.LinAlgError, np.exceptions.AxisError, IndexError, ValueError)
         kind = next(each for each in kinds if isinstance(error, each))
         with pytest.raises(kind) as raised:
             mine(*(placed(x, place, queue) for x in xs), **keywords, **NAIVE)
