@@ -15,7 +15,7 @@ ITEM = 4
 
 @st.composite
 def strides(draw, labels):
-    """Strides in bytes of a view of an array whose axes lie in any order, some reversed, sliced or repeated."""
+    """Strides in bytes of an array whose axes lie in any order, some reversed, sliced or repeated."""
     order = tuple(draw(st.permutations(sorted(labels))))
     steps = st.sampled_from([1, 1, 1, 1, 2, -1, 0])
     return {x: ITEM * s * draw(steps) for x, s in contiguous(order, LENGTHS).items()}
