@@ -14,7 +14,7 @@ from ..execution.operands import alike, queue_of
 from ..opencl.devices import DeviceChoice
 from ..problem import subscripts
 from ..problem.contraction import Label, contiguous, joined
-from ..problem.dtypes import check_cast, result_dtype
+from ..problem.dtypes import check_cast, check_casting, named_dtype, result_dtype, type_name
 from ..problem.order import Path, path_of
 from ..problem.words import Casting, Mixed, Precision
 from ..selection.select import KernelChoice
@@ -96,12 +96,16 @@ def contract(
 
 def common_dtype(arrays: Sequence[Any], names: Sequence[str], dtype: Any, casting: Casting) -> np.dtype[Any]:
     """The dtype of a product of all arrays. Raises DTypeError if *casting* does not allow one to be cast."""
+    check_casting(casting)
+    given = named_dtype(dtype)
+    if given is not None:
+        type_name(given, "dtype")
     types = [x.dtype for x in arrays]
     first = types[0]
     common = reduce(
         lambda x, y: result_dtype(x, y, None, None), types[1:], result_dtype(first, first, None, None)
     )
-    computed = common if dtype is None else np.dtype(dtype)
+    computed = common if given is None else given
     for name, own in zip(names, types, strict=True):
         check_cast(own, computed, name, casting)
     return computed

@@ -426,6 +426,23 @@ def test_keywords_of_gemm_reach_every_product(queue):
             linalg.matrix_power(a, n, nosuch=1)
 
 
+@pytest.mark.parametrize(
+    "function", [pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul, linalg.vecdot, linalg.matvec]
+)
+def test_a_wrong_dtype_and_a_wrong_casting(function):
+    a, x = np.ones((2, 2), "f4"), np.ones(2, "f4")
+    xs = (a, x) if function is linalg.matvec else (a, a)
+    for wrong in ("nosuch", 3):
+        with pytest.raises(pyclmm.DTypeError, match=r"dtype is .*; pass one such as 'float32'"):
+            function(*xs, dtype=wrong)
+    with pytest.raises(pyclmm.DTypeError, match="dtype has dtype object"):
+        function(*xs, dtype=object)
+    with pytest.raises(pyclmm.ArgumentError, match=r"casting must be one of 'no', .* not 'nosuch'"):
+        function(*xs, casting="nosuch")
+    with pytest.raises(pyclmm.DTypeError, match="casting must be str, not int"):
+        function(*xs, casting=3)
+
+
 @pytest.mark.parametrize("function", [linalg.dot, linalg.inner, linalg.outer, linalg.vdot, linalg.tensordot])
 def test_mixed_operands(function, queue):
     a, x = np.ones((2, 2), "f4"), cla.to_device(queue, np.ones((2, 2), "f4"))
