@@ -17,6 +17,7 @@ from .api import gemm, matmul, release
 from .checks import reference
 from .errors import (
     ArgumentError,
+    AxisError,
     BuildError,
     CacheWarning,
     DeviceLostError,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KERNELS",
     "ArgumentError",
+    "AxisError",
     "BuildError",
     "CacheWarning",
     "DTypeError",

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from operator import is_
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
-import numpy as np
 import pyopencl as cl
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
@@ -23,6 +22,7 @@ from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
 from .plan import Matmul
 from .problem.axes import back, core_axes, last
+from .problem.dtypes import named_dtype
 from .problem.precision import chosen
 from .problem.reproducible import is_reproducible
 from .problem.words import Activation, Casting, Mixed, Precision, Trans
@@ -150,7 +150,7 @@ def matmul(
     UnsupportedError, BuildError, DeviceMemoryError, LaunchError, DeviceLostError, NoDeviceError, ForkError;
     see :mod:`pyclmm.errors`.
     """
-    ways = (chosen(precision), is_reproducible(reproducible), casting, _dtype(dtype))
+    ways = (chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype))
     requested = ("N", "N", None, kernel, *ways)
     latest = _latest_plan(requested)
     if isinstance(out, tuple):
@@ -255,7 +255,7 @@ def gemm(
 
     Returns and raises as :func:`matmul` does.
     """
-    ways = (chosen(precision), is_reproducible(reproducible), casting, _dtype(dtype))
+    ways = (chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype))
     requested = (trans_a, trans_b, activation, kernel, *ways)
     latest = _latest_plan(requested)
     if latest is not None and device is None and (beta is not None or c is None):
@@ -291,10 +291,6 @@ def _single(out: tuple[Any, ...]) -> Any:
             f"or x"
         )
     return out[0]
-
-
-def _dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
-    return None if dtype is None else np.dtype(dtype)
 
 
 def _latest_plan(requested: tuple[Any, ...]) -> Matmul[Any] | None:

@@ -5,6 +5,7 @@
     PyclmmError
     ├── ArgumentError(ValueError)        a value is wrong: kernel name, read-only out, other context
     │   └── ShapeError                   shapes that do not multiply
+    │       └── AxisError                an axis that is not there; NumPy's AxisError, so an IndexError, too
     ├── DTypeError(TypeError)            a dtype or kind of operand that cannot be multiplied
     ├── UnsupportedError(RuntimeError)   no kernel can compute this here; lists each kernel's reason
     ├── BuildError(RuntimeError)         the driver rejected a program; has device, options and log
@@ -22,6 +23,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+import numpy as np
 
 
 class KernelWarning(RuntimeWarning):
@@ -42,6 +45,10 @@ class ArgumentError(PyclmmError, ValueError):
 
 class ShapeError(ArgumentError):
     """Shapes that do not multiply, for which :func:`numpy.matmul` raises ValueError."""
+
+
+class AxisError(ShapeError, np.exceptions.AxisError):
+    """An axis that the array does not have. Code written for NumPy's AxisError catches it."""
 
 
 class DTypeError(PyclmmError, TypeError):

@@ -21,6 +21,7 @@ from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
+from .problem.dtypes import named_dtype
 from .problem.gemm import Gemm, dense
 from .problem.precision import chosen
 from .problem.reproducible import is_reproducible
@@ -130,7 +131,7 @@ class Matmul(Generic[ArrayT]):
             chosen(precision),
             is_reproducible(reproducible),
             casting,
-            None if dtype is None else np.dtype(dtype),
+            named_dtype(dtype),
             workspace_limit,
             constant_b,
         )

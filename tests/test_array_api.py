@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cla
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,6 +109,18 @@ def test_operators_broadcast_and_promote(name):
     is_same(f(x, y), f(a, b))
     is_same(f(x, 2), f(a, 2))
     is_same(f(2, x), f(2, a))
+
+
+def test_asarray_refuses_what_has_more_than_elements():
+    """NumPy would make one object of a sparse matrix, and forget a mask."""
+    for wrong, words in (
+        (scipy.sparse.eye_array(2), r"obj is a sparse .*obj\.toarray\(\)"),
+        (np.ma.array([1.0], mask=[True]), "its mask would be ignored"),
+        ("ab", "obj is a str"),
+        (None, "obj is a NoneType"),
+    ):
+        with pytest.raises(pyclmm.DTypeError, match=words):
+            xp.asarray(wrong)
 
 
 def test_numpy_arrays_are_refused():

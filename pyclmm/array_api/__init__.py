@@ -21,6 +21,7 @@ import pyopencl.array as cla
 from .. import linalg as _products
 from ..api import matmul as _matmul
 from ..errors import ArgumentError, DTypeError
+from ..execution.array_likes import array_of
 from ..linalg.views import permuted
 from ..opencl.devices import devices
 from .array import Array as Array
@@ -116,7 +117,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
     if copy is False:
         raise ArgumentError("copy is False, but the elements must go to the device; pass None or True")
     queue = _queue_in([obj]) if device is None else None
-    return new(np.asarray(to_host(obj), dtype=dtype), queue or queue_of(device))
+    return new(np.asarray(array_of("obj", to_host(obj)), dtype=dtype), queue or queue_of(device))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:

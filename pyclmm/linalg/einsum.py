@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
 from typing import Any
 
@@ -13,12 +13,13 @@ from ..errors import ArgumentError, ShapeError
 from ..execution.operands import alike, queue_of
 from ..opencl.devices import DeviceChoice
 from ..problem import subscripts
-from ..problem.contraction import Label
-from ..problem.dtypes import check_cast, result_dtype
+from ..problem.contraction import Label, contiguous, joined
+from ..problem.dtypes import check_cast, check_casting, named_dtype, result_dtype, type_name
 from ..problem.order import Path, path_of
 from ..problem.words import Casting, Mixed, Precision
 from ..selection.select import KernelChoice
 from .pairs import Tensor, Ways, contracted, diagonal, total
+from .signatures import unexpected
 from .views import permuted, plain
 
 
@@ -58,11 +59,14 @@ def contract(
     precision: Precision | None = None,
     reproducible: bool | None = None,
     wait_for: list[cl.Event] | None = None,
+    **unknown: Any,
 ) -> Any:
     """The contraction of *operands*. *labels_of* gives their labels once they are arrays.
 
     *conj* has the numbers of the operands that are conjugated.
     """
+    if unknown:
+        raise unexpected(next(iter(unknown)))
     names = ["a", "b"] if len(operands) == 2 else [f"operand {i}" for i in range(len(operands))]
     found = alike(
         dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out}), mixed, queue
@@ -92,12 +96,16 @@ def contract(
 
 def common_dtype(arrays: Sequence[Any], names: Sequence[str], dtype: Any, casting: Casting) -> np.dtype[Any]:
     """The dtype of a product of all arrays. Raises DTypeError if *casting* does not allow one to be cast."""
+    check_casting(casting)
+    given = named_dtype(dtype)
+    if given is not None:
+        type_name(given, "dtype")
     types = [x.dtype for x in arrays]
     first = types[0]
     common = reduce(
         lambda x, y: result_dtype(x, y, None, None), types[1:], result_dtype(first, first, None, None)
     )
-    computed = common if dtype is None else np.dtype(dtype)
+    computed = common if given is None else given
     for name, own in zip(names, types, strict=True):
         check_cast(own, computed, name, casting)
     return computed
@@ -113,15 +121,48 @@ def _view(x: Tensor, out: tuple[Label, ...], ways: Ways) -> Any:
 
 def _along(tensors: list[Tensor], path: Path, out: tuple[Label, ...], ways: Ways, target: Any) -> Any:
     """The contraction of *tensors* in the steps of *path*; those of a step go from left to right."""
-    for step in path:
+    for step, after in zip(path, [*path[1:], ()], strict=True):
         taken = [tensors[place] for place in step]
         tensors = [x for place, x in enumerate(tensors) if place not in step]
         while len(taken) > 1:
             a, b, *taken = taken
             if not (taken or tensors):
                 return contracted(a, b, out, ways, target)
+            partner = _partner(taken, tensors, after)
             needed = {*out, *(label for x in (*taken, *tensors) for label in x.labels)}
-            labels = tuple(label for label in dict.fromkeys((*a.labels, *b.labels)) if label in needed)
+            labels = _ordered(a, b, needed, partner, ways)
             taken.insert(0, Tensor(contracted(a, b, labels, ways), labels))
         tensors += taken
     return total(tensors[0], out, ways, target)
+
+
+def _partner(taken: Sequence[Tensor], tensors: Sequence[Tensor], after: tuple[int, ...]) -> Tensor | None:
+    """What the next product is multiplied with: the rest of this step, else of the step *after* it.
+
+    None if that step leaves it out. The next product goes behind the other *tensors*.
+    """
+    here = len(tensors)
+    others = [tensors[place] for place in after if place != here] if here in after else []
+    return next(iter((*taken, *others)), None)
+
+
+def _ordered(
+    a: Tensor, b: Tensor, needed: Collection[Label], partner: Tensor | None, ways: Ways
+) -> tuple[Label, ...]:
+    """The *needed* labels of a and b in the order of a new array: first a's, or first b's.
+
+    The order is that in which the labels that *partner* has too become fewer axes.
+    """
+    orders = [
+        tuple(label for label in dict.fromkeys((*x.labels, *y.labels)) if label in needed)
+        for x, y in ((a, b), (b, a))
+    ]
+    if partner is None:
+        return orders[0]
+    strides = partner.strides(ways.lengths)
+
+    def axes(order: tuple[Label, ...]) -> int:
+        shared = [label for label in order if label in strides]
+        return len(joined(shared, ways.lengths, (contiguous(order, ways.lengths), strides)))
+
+    return min(orders, key=axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
@@ -13,17 +13,31 @@ from numpy.typing import ArrayLike, NDArray
 from pyopencl.array import Array
 
 from ..api import matmul
-from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, UnsupportedError
 from ..execution.operands import alike
 from ..problem.axes import back, last, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
 from .einsum import common_dtype, contract, labelled, split
-from .signatures import EinsumKeywords, Either, axes_of_two, axis_vectors, two, two_into, vectors
+from .signatures import (
+    EinsumKeywords,
+    Either,
+    Keywords,
+    axes_of_two,
+    axis_vectors,
+    two,
+    two_into,
+    unexpected,
+    vectors,
+)
 from .views import permuted, viewed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+class _MatrixError(ShapeError, np.linalg.LinAlgError):
+    """No matrix, or no square one. Code written for numpy.linalg catches LinAlgError."""
 
 
 @two_into
@@ -159,10 +173,12 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be a NumPy
     array then.
     """
+    for name in keywords.keys() - Keywords.__annotations__.keys() - {"mixed"}:
+        raise unexpected(name)  # for n = 0 and 1 there is no product to tell
     queue = keywords.get("queue")
     (x,) = alike({"a": a}, None, queue).values()
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ShapeError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
+        raise _MatrixError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
     try:
         power = operator.index(n)
     except TypeError as error:
@@ -186,6 +202,8 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
 
     The first and the last may be vectors. *out* must have the very shape and dtype of the result.
     """
+    if not hasattr(arrays, "__len__"):
+        raise DTypeError(f"arrays is a {type(arrays).__name__}; pass a list of two or more arrays")
     if len(arrays) < 2:
         raise ArgumentError(f"arrays has {len(arrays)} of them; pass two or more")
     if len(arrays) == 2:
@@ -200,7 +218,7 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
     chain = [found[name] for name in names]
     for name, x in zip(names, chain, strict=True):
         if x.ndim != 2 and not (x.ndim == 1 and name in (names[0], names[-1])):
-            raise ShapeError(
+            raise _MatrixError(
                 f"{name} has {x.ndim} axes; pass matrices, of which the first and the last may be vectors"
             )
     for name, x, y in zip(names, chain, chain[1:], strict=False):
@@ -249,11 +267,10 @@ def _of_dot(a: Any, b: Any) -> Labelled:
 
 
 def _axes(name: str, x: Any, given: Sequence[int]) -> list[int]:
-    """*given* axes of *x*, counted from the first. ArgumentError for one that is not there or is twice."""
-    found = [operator.index(axis) for axis in given]
-    if any(not -x.ndim <= axis < x.ndim for axis in found):
-        raise ArgumentError(f"axes: {found} are out of bounds for {name}, which has {x.ndim} axes")
-    found = [axis % x.ndim for axis in found]
+    """*given* axes of *x*, counted from the first. Raises AxisError and ArgumentError."""
+    if any(not -x.ndim <= axis < x.ndim for axis in given):
+        raise AxisError(f"axes: {list(given)} are out of bounds for {name}, which has {x.ndim} axes")
+    found = [axis % x.ndim for axis in given]
     if len(set(found)) != len(found):
         raise ArgumentError(f"axes: {found} of {name} has an axis twice; pass each once")
     return found
@@ -261,15 +278,23 @@ def _axes(name: str, x: Any, given: Sequence[int]) -> list[int]:
 
 def _pairs(ndim: int, axes: Any) -> tuple[list[int], list[int]]:
     """The axes of a and of b that tensordot sums over."""
-    try:
-        of_a, of_b = axes
-    except TypeError:
-        count = operator.index(axes)
+    if not np.iterable(axes):
+        (count,) = _integers([axes], axes)
         if not 0 <= count <= ndim:
-            raise ArgumentError(f"axes is {count}; pass 0 to {ndim}, as a has {ndim} axes") from None
+            raise AxisError(f"axes is {count}; pass 0 to {ndim}, as a has {ndim} axes")
         return list(range(ndim - count, ndim)), list(range(count))
-    first, second = (list(each) if np.iterable(each) else [each] for each in (of_a, of_b))
+    both = list(axes)
+    if len(both) != 2:
+        raise ArgumentError(f"axes is {axes!r}; pass a number of axes, or two lists: the axes of a and of b")
+    first, second = (_integers(each if np.iterable(each) else [each], axes) for each in both)
     return first, second
+
+
+def _integers(given: Iterable[Any], axes: Any) -> list[int]:
+    try:
+        return [operator.index(axis) for axis in given]
+    except TypeError as error:
+        raise DTypeError(f"axes is {axes!r}; pass an integer, or two lists of integers") from error
 
 
 def _of_vectors(

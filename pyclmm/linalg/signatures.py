@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
 from ..api import DeviceOut, HostOut
+from ..errors import DTypeError
 from ..opencl.devices import DeviceChoice
 from ..problem.words import Casting, Precision
 from ..selection.select import KernelChoice
@@ -29,6 +30,12 @@ class Keywords(TypedDict, total=False):
     precision: Precision | None
     reproducible: bool | None
     wait_for: list[cl.Event] | None
+
+
+def unexpected(name: str) -> DTypeError:
+    """The error for a keyword that no function has, a TypeError as Python's own."""
+    known = ", ".join(Keywords.__annotations__)
+    return DTypeError(f"unexpected keyword argument {name!r}; every function takes {known}")
 
 
 class VectorKeywords(Keywords, total=False):

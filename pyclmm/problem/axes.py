@@ -8,21 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..errors import ArgumentError, AxisError, DTypeError, ShapeError
 
 
 def core_axes(ndims: Mapping[str, int], axes: Any, axis: Any) -> dict[str, tuple[int, ...]]:
     """The core axes of "a", "b" and "out", by which names *ndims* has the number of dimensions of each array.
 
-    numpy.matmul itself checks them, on empty arrays with so many dimensions. Raises DTypeError and ShapeError
-    with its words where it raises TypeError, and ValueError or OverflowError.
+    numpy.matmul itself checks them, on empty arrays with so many dimensions. Raises with its words DTypeError
+    where it raises TypeError, AxisError where it does, ShapeError for ValueError and OverflowError.
     """
     given = {name: value for name, value in (("axes", axes), ("axis", axis)) if value is not None}
     empty = {name: np.empty((0,) * ndim) for name, ndim in ndims.items()}
     try:
         np.matmul(empty["a"], empty["b"], out=empty.get("out"), **given)
     except (TypeError, ValueError, OverflowError) as error:
-        kind = DTypeError if isinstance(error, TypeError) else ShapeError
+        is_axis = isinstance(error, np.exceptions.AxisError)
+        kind = DTypeError if isinstance(error, TypeError) else AxisError if is_axis else ShapeError
         passed = " and ".join(f"{name} is {value!r}" for name, value in given.items())
         raise kind(
             f"{passed}: {error}; pass axes=, a list of the core axes of a, b and the result, such as "
@@ -79,9 +80,9 @@ def _counted(name: str, item: Any, count: int, ndim: int) -> tuple[int, ...]:
     except TypeError as error:
         raise DTypeError(f"axes: {item!r} of {name}: {error}; pass an integer or a tuple of them") from error
     if len(found) != count:
-        raise ShapeError(f"axes: {item!r} of {name}, which has {count} core axes; pass a tuple of as many")
+        raise AxisError(f"axes: {item!r} of {name}, which has {count} core axes; pass a tuple of as many")
     if any(not -ndim <= axis < ndim for axis in found):
-        raise ArgumentError(f"axes: {item!r} is out of bounds for {name}, which has {ndim} axes")
+        raise AxisError(f"axes: {item!r} is out of bounds for {name}, which has {ndim} axes")
     found = tuple(axis % ndim for axis in found)
     if len(set(found)) != count:
         raise ArgumentError(f"axes: {item!r} of {name} has an axis twice; pass each once")

@@ -45,14 +45,24 @@ class Dense:
     labels: tuple[Label, ...]
 
 
+def contiguous(labels: Axis, lengths: Mapping[Label, int]) -> Strides:
+    """The strides of a C-contiguous array, in elements."""
+    return {x: math.prod(lengths[y] for y in labels[i + 1 :]) for i, x in enumerate(labels)}
+
+
 def joined(labels: Collection[Label], lengths: Mapping[Label, int], arrays: Sequence[Strides]) -> list[Axis]:
     """The fewest axes that *labels* become in all *arrays* at once, the largest strides first."""
     axes: list[Axis] = []
     for label in sorted(labels, key=lambda x: [-abs(strides[x]) for strides in arrays]):
-        if axes and all(x[axes[-1][-1]] == x[label] * lengths[label] for x in arrays):
-            axes[-1] = (*axes[-1], label)
-        else:
+        # Not only the last: labels of a sliding window have equal strides.
+        fits = (
+            i for i, axis in enumerate(axes) if all(x[axis[-1]] == x[label] * lengths[label] for x in arrays)
+        )
+        place = next(fits, None)
+        if place is None:
             axes.append((label,))
+        else:
+            axes[place] = (*axes[place], label)
     return axes
 
 

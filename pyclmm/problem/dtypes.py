@@ -52,6 +52,14 @@ CASTINGS = get_args(Casting)
 _ALSO_DIRECT = {"float32": ("float16", "bfloat16"), "int32": ("int8", "uint8")}
 
 
+def named_dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
+    """The dtype that the argument *dtype* names. Raises DTypeError for what names none."""
+    try:
+        return None if dtype is None else np.dtype(dtype)
+    except TypeError as error:
+        raise DTypeError(f"dtype is {dtype!r}: {error}; pass one such as 'float32'") from error
+
+
 def type_name(dtype: np.dtype[Any], argument: str) -> str:
     """The name of the element type. Raises DTypeError, naming *argument*, if no kernel has that type."""
     name = dtype.name

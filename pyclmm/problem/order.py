@@ -19,8 +19,8 @@ def path_of(
 
     Raises ArgumentError for another word.
     """
-    if isinstance(optimize, list | tuple) and optimize and optimize[0] == "einsum_path":
-        return _checked([tuple(step) for step in optimize[1:]], len(operands))
+    if _is_path(optimize):
+        return _checked([step for step in optimize if step != "einsum_path"], len(operands))
     if len(operands) <= 2 or optimize is False:
         return [tuple(range(len(operands)))]
     import opt_einsum  # noqa: PLC0415 - it takes 16 ms, and most products have two operands
@@ -28,7 +28,9 @@ def path_of(
     symbol = {label: opt_einsum.get_symbol(i) for i, label in enumerate(lengths)}
     terms = ["".join(symbol[x] for x in labels) for labels in (*operands, out)]
     shapes = [tuple(lengths[x] for x in labels) for labels in operands]
-    word, limit = optimize if isinstance(optimize, tuple) else (optimize, None)
+    word, limit = optimize if isinstance(optimize, tuple) and len(optimize) == 2 else (optimize, None)
+    if limit == 0:
+        limit = 1  # no temporary array is so small; opt_einsum takes no 0, as NumPy does
     subscripts = f"{','.join(terms[:-1])}->{terms[-1]}"
     try:
         found, _ = opt_einsum.contract_path(
@@ -42,7 +44,16 @@ def path_of(
     return [tuple(step) for step in found]
 
 
-def _checked(path: Path, operands: int) -> Path:
+def _is_path(optimize: Any) -> bool:
+    """Whether these are steps, perhaps behind the word that numpy.einsum_path puts before them."""
+    return isinstance(optimize, list | tuple) and not any(
+        isinstance(each, str) and each != "einsum_path" for each in optimize
+    )
+
+
+def _checked(path: Sequence[Any], operands: int) -> Path:
+    if not all(isinstance(step, list | tuple) for step in path):
+        raise ArgumentError(f"optimize: the path {path!r} is no list of steps; see numpy.einsum_path")
     left = operands
     for step in path:
         if len(set(step)) != len(step) or not step or not all(0 <= place < left for place in step):
@@ -54,4 +65,4 @@ def _checked(path: Path, operands: int) -> Path:
         raise ArgumentError(
             f"optimize: the path leaves {left} operands; each step takes some and puts one back"
         )
-    return path
+    return [tuple(step) for step in path]

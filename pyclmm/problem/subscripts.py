@@ -62,7 +62,11 @@ def _numbers(sublist: Any) -> Term:
         )
     term: list[Any] = [_ELLIPSIS if each is Ellipsis else each for each in sublist]
     for each in term:
-        if each != _ELLIPSIS and not (hasattr(each, "__index__") and 0 <= operator.index(each) < 52):
+        if each != _ELLIPSIS and not hasattr(each, "__index__"):
+            raise DTypeError(
+                f"subscript {each!r} is not an integer; pass integers from 0 to 51, or an Ellipsis"
+            )
+        if each != _ELLIPSIS and not 0 <= operator.index(each) < 52:
             raise ArgumentError(f"subscript {each!r} is not valid in a sublist; pass integers from 0 to 51")
     if term.count(_ELLIPSIS) > 1:
         raise ArgumentError("a sublist has more than one ellipsis; pass one")

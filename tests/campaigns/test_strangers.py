@@ -60,7 +60,7 @@ def wrong(right):
     return lambda *args, **keywords: np.add(x := right(*args, **keywords), 1, out=x)
 
 pyclmm.matmul = wrong(pyclmm.matmul)
-for name in ("dot", "inner", "outer", "vdot"):
+for name in ("dot", "einsum", "inner", "multi_dot", "outer", "tensordot", "vdot"):
     setattr(pyclmm.linalg, name, wrong(getattr(pyclmm.linalg, name)))
 """
 CUPY = """
@@ -72,6 +72,22 @@ def test_products():
     for x in (c @ d, cupy.matmul(c, d), cupy.dot(c, d), cupy.tensordot(c, d, 1), np.matmul(c, d), c.dot(d)):
         assert type(x) is cupy.ndarray
         testing.same(x, np.matmul(a, b))
+
+def test_einsum(): testing.same(cupy.einsum("ij,jk", cupy.array(a), cupy.array(b)), a @ b)
+def test_inner(): testing.same(cupy.inner(cupy.array(a), cupy.array(b)), a @ b.T)
+def test_outer(): testing.same(cupy.outer(cupy.array(a), 2), 2 * a.reshape(4, 1))
+def test_vdot(): testing.same(cupy.vdot(cupy.array(a), cupy.array(b)), np.sum(a * b))
+def test_multi_dot():
+    testing.same(cupy.linalg.multi_dot([cupy.array(x) for x in (a, b, a)]), a @ b @ a)
+"""
+ARRAY_API = """
+from pyclmm import array_api as xp
+
+def test_matmul(): assert float(xp.matmul(xp.asarray(a), xp.asarray(b))[0, 0]) == 19
+def test_operator(): assert float((xp.asarray(a) @ xp.asarray(b))[0, 0]) == 19
+def test_vecdot(): assert float(xp.vecdot(xp.asarray(a), xp.asarray(b))[0]) == 17
+def test_power(): assert float(xp.linalg.matrix_power(xp.asarray(a), 2)[0, 0]) == 7
+def test_view(): assert xp.matrix_transpose(xp.asarray(a)).shape == (2, 2)
 """
 TESTING = "def same(x, y): assert (x.get() == y).all()\n"
 
@@ -164,11 +180,17 @@ def test_a_list_that_is_no_longer_true_is_told(ran):
 def test_tests_of_cupy_compare_pyclmm_with_numpy(ran):
     found = ran(CUPY, suite="cupy")
     assert not found.failures
-    assert found.products == 6
+    assert found.products == 11
 
 
-def test_a_wrong_product_of_cupy_is_seen(ran):
-    assert ran(WRONG + CUPY, suite="cupy").failures
+def test_a_wrong_product_of_cupy_is_seen_wherever_it_is_called(ran):
+    assert set(outcomes(ran(WRONG + CUPY, suite="cupy")).values()) == {"failed"}
+
+
+def test_products_of_the_array_api_are_counted(ran):
+    found = ran(ARRAY_API, suite="array-api")
+    views = [name for name, outcome in outcomes(found).items() if outcome == "other"]
+    assert (views, found.products, found.failures) == (["test_view"], 4, [])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter there")

@@ -104,8 +104,32 @@ def test_a_sublist_may_be_an_array_of_integers():
     a = np.arange(4, dtype=np.float32).reshape(2, 2)
     assert linalg.einsum(a, np.array([0, 0])) == np.einsum(a, np.array([0, 0])) == 3
     for wrong in (np.array([0.0, 0]), np.array([[0, 0]])):
-        with pytest.raises(pyclmm.PyclmmError, match="sublist"):
+        with pytest.raises(pyclmm.PyclmmError, match=r"subscript|sublist"):
             linalg.einsum(a, wrong)
+
+
+@pytest.mark.parametrize(
+    ("sublists", "kind"),
+    [
+        ([[None, 1]], TypeError),
+        ([[0.0, 1]], TypeError),
+        ([["i", 1]], TypeError),
+        ([[0, 1], [None]], TypeError),
+        ([None], TypeError),
+        ([0], TypeError),
+        ([[0, 52]], ValueError),
+        ([[-1, 0]], ValueError),
+        ([[..., ...]], ValueError),
+        ([[0, 1], [2]], ValueError),
+    ],
+)
+def test_sublists_that_numpy_refuses_are_refused(sublists, kind):
+    a = np.ones((2, 3), np.float32)
+    with pytest.raises(kind):
+        np.einsum(a, *sublists)
+    with pytest.raises(kind) as raised:
+        linalg.einsum(a, *sublists)
+    assert isinstance(raised.value, pyclmm.PyclmmError)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +209,27 @@ def test_a_path_of_numpys_is_taken(rng):
     xs = [np.asarray(rng.integers(-3, 4, s), "f4") for s in ((2, 3), (3, 4), (4, 5))]
     path, _ = np.einsum_path("ab,bc,cd->da", *xs)
     same(linalg.einsum("ab,bc,cd->da", *xs, optimize=path), np.einsum("ab,bc,cd->da", *xs))
+
+
+@pytest.mark.parametrize("limit", [0, 1, 5, -1])
+def test_a_limit_of_memory_is_taken(limit, rng):
+    xs = [rng.standard_normal(n) for n in (2, 3, 4)]
+    want = np.einsum("a,b,c->abc", *xs)
+    assert np.allclose(linalg.einsum("a,b,c->abc", *xs, optimize=("greedy", limit), kernel="naive"), want)
+
+
+@pytest.mark.parametrize("optimize", ["best", 7, ("greedy",), ("greedy", 1, 2), ("best", 1)])
+def test_a_word_that_is_no_order_is_refused(optimize):
+    with pytest.raises(pyclmm.ArgumentError, match=r"optimize is .*pass True, False, 'greedy'"):
+        linalg.einsum("a,b,c->abc", [1.0], [1.0], [1.0], optimize=optimize)
+
+
+@pytest.mark.parametrize(
+    "path", [(), [], [(0, 1)], [(0, 3), (0, 1)], (1, 2), ["einsum_path"], ["einsum_path", 1]]
+)
+def test_a_path_that_leaves_operands_is_refused(path):
+    with pytest.raises(pyclmm.ArgumentError, match="optimize"):
+        linalg.einsum("a,b,c->abc", [1.0, 2], [1.0], [3.0], optimize=path)
 
 
 def test_elementwise_arrays_of_the_host_warn_as_einsum_does(recwarn):

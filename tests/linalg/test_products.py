@@ -31,7 +31,8 @@ def judge(mine, numpys, place, queue, *xs, **keywords):
     try:
         want = numpys(*xs, **keywords)
     except (ValueError, TypeError, IndexError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
+        kinds = (TypeError, np.linalg.LinAlgError, np.exceptions.AxisError, IndexError, ValueError)
+        kind = next(each for each in kinds if isinstance(error, each))
         with pytest.raises(kind) as raised:
             mine(*(placed(x, place, queue) for x in xs), **keywords, **NAIVE)
         assert isinstance(raised.value, pyclmm.PyclmmError)
@@ -232,8 +233,9 @@ def test_matrix_power_of_what_has_none(queue):
     assert np.array_equal(linalg.matrix_power(a, -2), np.linalg.matrix_power(a, -2))
     with pytest.raises(pyclmm.UnsupportedError, match=r"numpy\.linalg\.inv"):
         linalg.matrix_power(cla.to_device(queue, a), -1)
-    with pytest.raises(pyclmm.ShapeError, match="square"):
-        linalg.matrix_power(np.ones((2, 3)), 2)
+    for kind in (pyclmm.ShapeError, np.linalg.LinAlgError):  # NumPy's users catch the second
+        with pytest.raises(kind, match="square"):
+            linalg.matrix_power(np.ones((2, 3)), 2)
     with pytest.raises(pyclmm.DTypeError, match="exponent must be an integer"):
         linalg.matrix_power(a, 1.5)
 
@@ -255,6 +257,34 @@ def test_multi_dot(place, queue, r, count):
         return linalg.multi_dot(arrays, **keywords)
 
     judge(mine, lambda *arrays: np.linalg.multi_dot(arrays), place, queue, *xs)
+
+
+@pytest.mark.parametrize(
+    ("axes", "kind"),
+    [
+        ("ab", TypeError),
+        ("abc", ValueError),
+        (1.5, TypeError),
+        (None, TypeError),
+        (([0], [0.5]), TypeError),
+        (([0], [0], [0]), ValueError),
+        (3, IndexError),
+        (([5], [0]), IndexError),
+    ],
+)
+def test_axes_that_tensordot_refuses_are_refused(axes, kind):
+    a = np.ones((2, 2), np.float32)
+    with pytest.raises(kind):
+        np.tensordot(a, a, axes)
+    with pytest.raises(kind, match=r"axes.*(pass|has)") as raised:
+        linalg.tensordot(a, a, axes)
+    assert isinstance(raised.value, pyclmm.PyclmmError)
+
+
+def test_multi_dot_of_what_is_no_list():
+    for wrong in (5, None, (x for x in "ab")):
+        with pytest.raises(pyclmm.DTypeError, match=r"arrays is a .*; pass a list"):
+            linalg.multi_dot(wrong)
 
 
 def test_multi_dot_of_one():
@@ -311,6 +341,17 @@ ONE_PRODUCT = {
     "vecdot along the first axis": lambda f: linalg.vecdot(f(ones(4, 3)), f(ones(4, 3)), axis=0),
     "matvec": lambda f: linalg.matvec(f(ones(2, 3, 4)), f(ones(4))),
     "vecmat": lambda f: linalg.vecmat(f(ones(2, 3)), f(ones(3, 4))),
+    "a number of axes": lambda f: linalg.tensordot(f(ones(2, 3)), f(ones(4)), 0),
+    "tensordot of axes in another place": lambda f: linalg.tensordot(f(ones(4, 2)), f(ones(3, 4)), (0, 1)),
+    "tensordot of two axes": lambda f: linalg.tensordot(f(ones(4, 5, 2)), f(ones(3, 4, 5)), ([0, 1], [1, 2])),
+    "a reversed operand": lambda f: linalg.dot(f(ones(3, 4))[::-1], f(ones(4, 5))),
+    "every other row": lambda f: linalg.inner(f(ones(6, 4))[::2], f(ones(5, 4))),
+    "a slice of columns": lambda f: linalg.dot(f(ones(3, 9))[:, 2:6], f(ones(4, 5))),
+    "outer of slices": lambda f: linalg.outer(f(ones(8))[::2], f(ones(6))[1::3]),
+    "vdot of transposes": lambda f: linalg.vdot(f(ones(3, 4)).T, f(ones(3, 4)).T),
+    "inner of vectors of any step": lambda f: linalg.inner(f(ones(9))[::3], f(ones(3))[::-1]),
+    "a broadcast operand": lambda f: linalg.dot(f(ones(3, 4)), f(np.broadcast_to(ones(4, 1), (4, 5)))),
+    "vecdot of broadcast stacks": lambda f: linalg.vecdot(f(ones(6, 1, 4)), f(ones(5, 4))),
     "a sum over an operand": lambda f: linalg.einsum("ij->j", f(ones(3, 4))),
     "a trace": lambda f: linalg.einsum("ii", f(ones(3, 3))),
 }  # fmt: skip
@@ -324,6 +365,28 @@ def test_one_product_and_no_copy(case, place, queue, work):
     assert np.all(fetched(result) == np.max(fetched(result)))
     if isinstance(result, cla.Array):
         assert result.flags.c_contiguous
+
+
+IN_STEPS = {
+    "two axes of an operand that come first there": ("abc,cd,dab->", [(0, 1), (0, 1)]),
+    "the same from the left": ("abc,cd,dabe->e", False),
+    "attention": ("bqhd,bkhd,bkhe->bqhe", [(0, 1), (0, 1)]),
+    "four indices of orbitals": ("pi,qj,ijkl,rk,sl->pqrs", True),
+    "a chain": ("ab,bc,cd,de->ae", True),
+}
+
+
+@PLACES
+@pytest.mark.parametrize("case", IN_STEPS)
+def test_steps_of_einsum_and_no_copy(case, place, queue, work, rng):
+    subscripts, path = IN_STEPS[case]
+    terms = subscripts.partition("->")[0].split(",")
+    length = {letter: 2 + i for i, letter in enumerate(sorted({*subscripts} - {*",->"}))}
+    xs = [rng.integers(-3, 4, [length[x] for x in term]).astype("f4") for term in terms]
+    optimize = ["einsum_path", *path] if isinstance(path, list) else path
+    got = linalg.einsum(subscripts, *(placed(x, place, queue) for x in xs), optimize=optimize)
+    assert np.array_equal(fetched(got), np.einsum(subscripts, *xs))
+    assert work == {"products": len(terms) - 1, "copies": []}
 
 
 def test_axes_that_do_not_join_take_one_copy(queue, work):
@@ -350,8 +413,34 @@ def test_keywords_of_gemm_reach_every_product(queue):
         linalg.einsum("ij,jk,kl", a, a, a, kernel="nosuch")
     assert linalg.dot(a, a, queue=queue, precision="high", reproducible=True)[0, 0] == 4
     assert linalg.dot(a, a, device=pyclmm.devices()[0])[0, 0] == 4
-    with pytest.raises(TypeError, match="nosuch"):
-        linalg.dot(a, a, nosuch=1)
+    for call in (
+        linalg.dot,
+        linalg.vecdot,
+        linalg.tensordot,
+        lambda *xs, **more: linalg.multi_dot(xs, **more),
+    ):
+        with pytest.raises(pyclmm.DTypeError, match="argument 'nosuch'; every function takes queue, device"):
+            call(a, a, nosuch=1)
+    for n in range(3):
+        with pytest.raises(pyclmm.DTypeError, match="argument 'nosuch'"):
+            linalg.matrix_power(a, n, nosuch=1)
+
+
+@pytest.mark.parametrize(
+    "function", [pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul, linalg.vecdot, linalg.matvec]
+)
+def test_a_wrong_dtype_and_a_wrong_casting(function):
+    a, x = np.ones((2, 2), "f4"), np.ones(2, "f4")
+    xs = (a, x) if function is linalg.matvec else (a, a)
+    for wrong in ("nosuch", 3):
+        with pytest.raises(pyclmm.DTypeError, match=r"dtype is .*; pass one such as 'float32'"):
+            function(*xs, dtype=wrong)
+    with pytest.raises(pyclmm.DTypeError, match="dtype has dtype object"):
+        function(*xs, dtype=object)
+    with pytest.raises(pyclmm.ArgumentError, match=r"casting must be one of 'no', .* not 'nosuch'"):
+        function(*xs, casting="nosuch")
+    with pytest.raises(pyclmm.DTypeError, match="casting must be str, not int"):
+        function(*xs, casting=3)
 
 
 @pytest.mark.parametrize("function", [linalg.dot, linalg.inner, linalg.outer, linalg.vdot, linalg.tensordot])

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pyclmm.errors import DTypeError, ShapeError
+from pyclmm.errors import AxisError, DTypeError, ShapeError
 from pyclmm.problem.axes import back, core_axes, last
 
 
@@ -35,7 +35,7 @@ def test_a_single_axis_may_be_an_int():
         ((2, 2), ((0, 1),) * 3, None, DTypeError, "axes should be a list"),
         ((2, 2), [(0, 1)] * 2, None, ShapeError, "can only be omitted if none of them has core axes"),
         ((2, 2), [[0, 1]] * 3, None, DTypeError, "axes item 0 should be a tuple"),
-        ((2, 2), [(0, 2)] * 3, None, ShapeError, "axis 2 is out of bounds for array of dimension 2"),
+        ((2, 2), [(0, 2)] * 3, None, AxisError, "axis 2 is out of bounds for array of dimension 2"),
         ((0, 2), [(), (0, 1), (0,)], None, ShapeError, "does not have enough dimensions"),
     ],
 )

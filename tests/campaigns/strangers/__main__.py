@@ -63,7 +63,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     for suite in (each for each in SUITES if not options.suites or each.name in options.suites):
-        checkout = vars(options).get(suite.name.replace("-", "_"))
+        checkout = options.cupy if suite.sdist else options.array_api_tests if suite.checkout else None
         try:
             python, sources = prepare(suite, checkout and checkout.resolve())
         except MissingError as error:

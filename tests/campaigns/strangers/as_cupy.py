@@ -31,7 +31,7 @@ class ndarray(np.ndarray):  # noqa: N801 - CuPy's name
         return as_cupys(called)(*inputs, **keywords)
 
     def dot(self, other: Any, out: Any = None) -> Any:
-        return as_cupys(products.dot)(self, other, out=out)
+        return as_cupys(_DOT)(self, other, out=out)
 
     def get(self) -> Any:
         return np.asarray(self)
@@ -42,7 +42,7 @@ def as_cupys(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function, updated=())
     def called(*args: Any, **keywords: Any) -> Any:
-        with products.replaced():
+        with products.replaced(products.EVERYWHERE):
             result = function(*map(_plain, args), **{name: _plain(x) for name, x in keywords.items()})
         out = keywords.get("out")
         return _wrapped(result) if out is None else out
@@ -50,7 +50,12 @@ def as_cupys(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+_DOT = products.EVERYWHERE["numpy.dot"]
+
+
 def _plain(x: Any) -> Any:
+    if isinstance(x, list):
+        return [_plain(each) for each in x]
     return x.view(np.ndarray) if isinstance(x, ndarray) else x
 
 
@@ -69,7 +74,7 @@ class _Functions(ModuleType):
         vars(self).update(given)
 
     def __getattr__(self, name: str) -> Any:
-        with products.replaced():
+        with products.replaced(products.EVERYWHERE):
             found = getattr(self._numpys, name)
         if isinstance(found, ModuleType):
             raise AttributeError(f"no {name} in {self.__name__}")
@@ -90,7 +95,7 @@ def install(sources: Path) -> None:
         set_compute_type=lambda dtype, compute_type: None,
     )
     linalg = _Functions("cupy.linalg", np.linalg)
-    given = {"ndarray": ndarray, "linalg": linalg, "dot": as_cupys(products.dot), "asnumpy": np.asarray}
+    given = {"ndarray": ndarray, "linalg": linalg, "asnumpy": np.asarray}
     cupy = _Functions("cupy", np, _core=core, **given)
     cupy.__path__ = [str(sources / "cupy")]
     sparse = _module("cupyx.scipy.sparse", issparse=lambda x: False)

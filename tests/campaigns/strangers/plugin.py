@@ -112,6 +112,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     sys.meta_path.insert(0, Finder())
     if os.environ[SUITE] == "cupy":
         as_cupy.install(Path(os.environ[SOURCES]))
+    elif os.environ[SUITE] == "array-api":
+        products.count_those_of_array_api()
     else:
         stack = ExitStack()
         stack.enter_context(products.replaced())

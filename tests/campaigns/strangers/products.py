@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import importlib
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pyclmm
+from pyclmm import array_api, linalg
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
@@ -132,6 +134,8 @@ _PLACES: dict[str, Product] = {
     "operator.matmul": Operator(operator.matmul),
     **functions("numpy.vecdot", "numpy.matvec", "numpy.vecmat"),
 }
+# A cupy of its own need not keep any of NumPy's.
+EVERYWHERE: dict[str, Product] = {**_PLACES, **{k: v for each in OF_TESTS.values() for k, v in each.items()}}
 
 
 def matmul_in_place(a: Any, b: Any) -> Any:
@@ -139,6 +143,26 @@ def matmul_in_place(a: Any, b: Any) -> Any:
     if type(a) is not np.ndarray or np.ndim(b) < 2:
         return operator.imatmul(a, b)
     return matmul(a, b, out=a)
+
+
+def count_those_of_array_api() -> None:
+    """Count the products of :mod:`pyclmm.array_api` from now on."""
+    for module, name in (
+        (array_api, "_matmul"),
+        (array_api.array, "matmul"),
+        (linalg.products, "matmul"),
+        (linalg.pairs, "gemm"),
+    ):
+        setattr(module, name, _counted(getattr(module, name)))
+
+
+def _counted(product: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(product)
+    def counted(*args: Any, **keywords: Any) -> Any:
+        Product.computed += 1
+        return product(*args, **keywords)
+
+    return counted
 
 
 @contextmanager
