@@ -30,7 +30,7 @@ _COUNT = f"""
 # file -> (text, what replaces it). A text that is not there once shows that the source has other loads now.
 _VECTOR_B = "VLOAD(0, b + B_INDEX(t + row, j0 + col, ldb))"
 _CHUNK = "*(__global const chunk_t *)(p)"
-_PACKED_A, _PACKED_B = "a[A_AT(r, u, lda)]", "*(__global const B_VEC *)(b + v * LANES)"
+_PACKED_A, _PACKED_B = "a[A_AT(r, u, lda)]", "LOAD_ROW(b + v * LANES)"
 _REPLACED = {
     "include/types.h": (
         ("#define LOAD_A(p, i) LOAD(A_TYPE, p, i)", "#define LOAD_A(p, i) COUNTED(p, 1, LOAD(A_TYPE, p, i))"),
