@@ -1,0 +1,119 @@
+"""Draws the tiles of docs/road/06_strip.md to 09_double_buffer.md, for light and for dark screens.
+
+python docs/road/drawing_blocks.py        writes the drawings beside it
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from picture import Picture, write
+
+
+def _tiles(p: Picture, rows: int, columns: int, apart: bool) -> None:
+    """A row of B above, columns of A on the left, and one work-item's elements of the result."""
+    side = 26.0
+    p.grid(150, 60, 8, 1, (side, side), "rest")
+    p.grid(60, 120, 1, 8, (side, side), "rest")
+    p.grid(150, 120, 8, 8, (side, side), "rest")
+    places = [1 + 4 * c for c in range(columns)] if apart else list(range(columns))
+    for column in places:
+        p.box(150 + column * side, 60, side, side, "b")
+        p.grid(150 + column * side, 120, 1, rows, (side, side), "out")
+    p.grid(60, 120, 1, rows, (side, side), "a")
+    p.text(254, 52, "row k of tile_b", "middle")
+    p.text(73, 112, "tile_a", "middle")
+    p.text(254, 350, "out, the work-group's tile", "middle")
+
+
+def strip() -> str:
+    """A work-item's elements of one column."""
+    p = Picture(760, 370, "A work-item computes several elements of one column")
+    p.text(20, 26, "One step of k", "title")
+    _tiles(p, 4, 1, apart=False)
+    p.text(430, 26, "One work-item, TM = 4", "title")
+    p.box(430, 60, 60, 28, "b", "y")
+    p.text(504, 79, "one element of B, read once")
+    for at in range(4):
+        p.box(430, 120 + 40 * at, 60, 32, "a", f"x{at}")
+        p.arrow((494, 136 + 40 * at), (524, 136 + 40 * at))
+        p.box(528, 120 + 40 * at, 150, 32, "out", f"acc[{at}] += x{at} y")
+    p.text(430, 312, "5 reads, 4 multiply-adds.")
+    p.text(430, 334, "tiled would read 8 elements.")
+    return p.svg()
+
+
+def block() -> str:
+    """A work-item's elements lie apart, so that neighbours read neighbouring columns."""
+    p = Picture(760, 370, "A work-item computes a block of elements in registers")
+    p.text(20, 26, "One step of k", "title")
+    _tiles(p, 2, 2, apart=True)
+    p.text(430, 26, "One work-item, TM = 2, TN = 2", "title")
+    for at in range(2):
+        p.box(500 + 96 * at, 60, 90, 32, "b", f"y{at}")
+        p.box(430, 104 + 48 * at, 60, 42, "a", f"x{at}")
+        for column in range(2):
+            p.box(500 + 96 * column, 104 + 48 * at, 90, 42, "out", f"x{at} y{column}")
+    p.text(430, 230, "4 reads, 4 multiply-adds.")
+    p.text(430, 252, "With 4 x 4: 8 reads, 16 multiply-adds.")
+    p.text(430, 290, "Its columns are ITEMS_X = 4 apart:")
+    p.text(430, 312, "the work-items beside it have the")
+    p.text(430, 334, "columns between.")
+    return p.svg()
+
+
+def vector() -> str:
+    """The elements of a row are one vector."""
+    p = Picture(760, 370, "The columns of a work-item are one OpenCL vector")
+    p.text(20, 26, "One step of k", "title")
+    _tiles(p, 2, 4, apart=False)
+    p.text(430, 26, "One work-item, TM = 2, TN = 4", "title")
+    p.grid(500, 60, 4, 1, (50, 32), "b")
+    p.box(500, 60, 200, 32, "wide")
+    p.text(600, 81, "y: one vector", "middle")
+    for at in range(2):
+        p.box(430, 110 + 52 * at, 60, 42, "a", f"x{at}")
+        p.grid(500, 110 + 52 * at, 4, 1, (50, 42), "out")
+        p.box(500, 110 + 52 * at, 200, 42, "wide")
+        p.text(600, 136 + 52 * at, f"acc[{at}] += x{at} * y", "middle")
+    p.text(430, 250, "One read for four elements of B,")
+    p.text(430, 272, "one expression for four multiply-adds.")
+    p.text(430, 310, "Its columns lie side by side:")
+    p.text(430, 332, "a vector has no gaps.")
+    return p.svg()
+
+
+def double_buffer() -> str:
+    """What one pair of tiles and two pairs do, step after step."""
+    p = Picture(760, 300, "Two pairs of tiles: loads beside multiply-adds")
+    p.text(20, 26, "block: one pair of tiles, two barriers a step", "title")
+    for at in range(6):
+        load = at % 2 == 0
+        p.box(20 + 90 * at, 44, 86, 36, "b" if load else "out", f"{'load' if load else 'multiply'} {at // 2}")
+    p.text(20, 118, "double_buffer: two pairs of tiles, one barrier a step", "title")
+    for at in range(3):
+        p.box(20 + 90 * at, 136, 86, 36, "b", f"load {at}")
+        p.box(110 + 90 * at, 180, 86, 36, "out", f"multiply {at}")
+    p.text(400, 158, "pairs 0, 1, 0: filled in turn")
+    p.text(400, 202, "reads the pair that was filled before")
+    p.arrow((20, 244), (740, 244))
+    p.text(690, 264, "time")
+    p.text(
+        20,
+        282,
+        "The best case: a load takes as long as the multiply-adds of a step, and both can run at once.",
+    )
+    return p.svg()
+
+
+DRAWINGS: dict[str, Callable[[], str]] = {
+    "06_strip.svg": strip,
+    "07_block.svg": block,
+    "08_vector.svg": vector,
+    "09_double_buffer.svg": double_buffer,
+}
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
+    write(DRAWINGS)
