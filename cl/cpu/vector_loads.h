@@ -26,12 +26,12 @@ DEFINE_WIDENED(widened_vec, LANES_OF(float), LANES_OF(uint), LANES_OF(ushort))
 #endif
 
 /* convert_uint of a negative number need not keep its low bits, convert_int does. */
-#define INTEGERS(x) LANES_OF(as_uint)(LANES_OF(convert_int)(x))
-#define vec_bool(p) INTEGERS((LOOSE(UCHARS, p) != (LANES_OF(uchar))(0)) & (LANES_OF(char))(1))
-#define vec_int8(p) INTEGERS(LOOSE(CHARS, p))
-#define vec_uint8(p) INTEGERS(LOOSE(UCHARS, p))
-#define vec_int16(p) INTEGERS(LOOSE(SHORTS, p))
-#define vec_uint16(p) INTEGERS(LOOSE(USHORTS, p))
+#define AS_UINTS(x) LANES_OF(as_uint)(LANES_OF(convert_int)(x))
+#define vec_bool(p) AS_UINTS((LOOSE(UCHARS, p) != (LANES_OF(uchar))(0)) & (LANES_OF(char))(1))
+#define vec_int8(p) AS_UINTS(LOOSE(CHARS, p))
+#define vec_uint8(p) AS_UINTS(LOOSE(UCHARS, p))
+#define vec_int16(p) AS_UINTS(LOOSE(SHORTS, p))
+#define vec_uint16(p) AS_UINTS(LOOSE(USHORTS, p))
 #define vec_float16(p) widened_vec(LOOSE(USHORTS, p))
 #define vec_bfloat16(p) LANES_OF(as_float)(LANES_OF(convert_uint)(LOOSE(USHORTS, p)) << 16)
 #define vec_int32(p) LOOSE(VEC, p)

@@ -292,6 +292,20 @@ def test_operands_that_kernels_do_not_read_are_copied(packed, rng):
 # ---- matvec ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "i1", "u2"])
+def test_matvec_multiplies_a_few_vectors_along_k(matvec, dtype, rng):
+    for m, n, k in [(2, 9, 7), (3, 20, 16), (5, 4, 35), (9, 10, 3)]:
+        x, w = integers(rng, (m, k), dtype), integers(rng, (n, k), dtype)
+        assert np.array_equal(matvec(x, w.T), x @ w.T), (m, n, k)
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "f2"])
+def test_matvec_widens_narrow_elements(matvec, dtype, rng):
+    for k, order in itertools.product((1, 9, 40), "CF"):
+        w, x = (rng.integers(0, 2, shape).astype(dtype) for shape in ((13, k), (k,)))
+        assert np.array_equal(matvec(np.asarray(w, order=order), x), w @ x), (k, order)
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "u4"])
 def test_matvec_reads_either_operand_along_either_axis(matvec, dtype, rng):
     """A K of 300 is cut into ranges. 5000 sums do not fit local memory."""

@@ -28,6 +28,14 @@ BUILTIN float2 convert_float2(float2 x) { return x; }
 BUILTIN float2 convert_float2(double2 x) { return (float2)((float)x.x, (float)x.y); }
 BUILTIN double2 convert_double2(float2 x) { return (double2)(x.x, x.y); }
 BUILTIN double2 convert_double2(double2 x) { return x; }
+BUILTIN uint convert_uint(int x) { return (uint)x; }
+#define WIDENS(to, from) \
+  BUILTIN to convert_##to(from x) { return (to)(x.x, x.y, x.z, x.w); }
+WIDENS(int4, char4)
+WIDENS(int4, uchar4)
+WIDENS(int4, short4)
+WIDENS(int4, ushort4)
+WIDENS(uint4, ushort4)
 /* fcvt rounds to nearest even, as the processor starts. */
 BUILTIN float vload_half(size_t i, __global const half *p) { return __builtin_load_halff((const half *)(ulong)(p + i)); }
 BUILTIN void vstore_half_rte(float x, size_t i, __global half *p) { __builtin_store_halff(x, (half *)(ulong)(p + i)); }
