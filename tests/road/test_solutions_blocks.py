@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
 import pytest
 
 from examples.road import coarser, register_blocks, two_buffers, vectors
@@ -19,6 +22,16 @@ SHAPES = [(1, 1, 1), (8, 8, 8), (13, 7, 5), (33, 18, 40)]
 def whole(rng, rows, columns):
     """Small whole numbers: their products are exact in float32, whatever the order of the sums."""
     return rng.integers(-4, 5, (rows, columns)).astype(np.float32)
+
+
+def beyond(queue, source, a, b, size, group, options=()):
+    """What a kernel leaves behind the last element of its result: 7.5, if it writes nothing there."""
+    (m, k), n = a.shape, b.shape[1]
+    x, y = cla.to_device(queue, a), cla.to_device(queue, np.append(b, np.ones(3, np.float32)))
+    out = cla.to_device(queue, np.full(size[1] * n + size[0] * 4, 7.5, np.float32))
+    kernel = cl.Program(queue.context, source).build(list(options)).multiply
+    kernel(queue, size, group, np.int32(m), np.int32(n), np.int32(k), x.data, y.data, out.data)
+    return out.get()[m * n :]
 
 
 # --- 06_strip.md
@@ -79,6 +92,13 @@ def test_a_product_of_vectors(queue, rng, m, n, k):
     assert np.array_equal(vectors.multiply(queue, a, b), a @ b)
 
 
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_the_last_vector_ends_with_its_row(queue, rng, m, n, k):
+    """In the middle of the result the next row would hide what is written too far."""
+    a, b = whole(rng, m, k), whole(rng, k, n)
+    assert (beyond(queue, vectors.SOURCE, a, b, (ceil(n / 4), m), None) == 7.5).all()
+
+
 # --- 09_double_buffer.md
 
 
@@ -103,3 +123,10 @@ def test_work_groups_that_local_memory_holds(name):
 def test_a_product_with_two_pairs(queue, rng, m, n, k):
     a, b = whole(rng, m, k), whole(rng, k, n)
     assert np.array_equal(two_buffers.multiply(queue, a, b), a @ b)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_two_pairs_write_nothing_beyond_the_result(queue, rng, m, n, k):
+    a, b = whole(rng, m, k), whole(rng, k, n)
+    size = (8 * ceil(n / 8), 8 * ceil(m / 8))
+    assert (beyond(queue, two_buffers.SOURCE, a, b, size, (8, 8), ["-DTW=8"]) == 7.5).all()
