@@ -1,4 +1,4 @@
-"""`matvec`: a matrix times a vector reads each element once, so its speed is the memory's, for CPUs."""
+"""`matvec`: a matrix times a vector, or a few, reads each element once, so its speed is the memory's, for CPUs."""
 
 import numpy as np
 
@@ -11,6 +11,8 @@ for product in (
     (matrix, vector),
     (vector, matrix.T),
     (matrix.T, rng.integers(-4, 5, 300).astype(np.float32)),
+    (rng.integers(-4, 5, (3, 200)).astype(np.float32), matrix.T),  # a layer of a network: three inputs
+    (vector.astype(np.int8), matrix.T.astype(np.int8)),  # a quarter of the bytes
 ):
     try:
         result = pyclmm.matmul(*product, kernel="matvec")
@@ -18,4 +20,4 @@ for product in (
         print(error)
     else:
         assert np.array_equal(result, product[0] @ product[1])
-        print(f"{product[0].shape} @ {product[1].shape}: {matrix.nbytes} bytes read")
+        print(f"{product[0].shape} @ {product[1].shape}: {product[0].dtype}, {max(x.nbytes for x in product)} bytes read once")
