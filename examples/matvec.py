@@ -1,4 +1,4 @@
-"""`matvec`: a matrix times a vector, or a few, reads each element once, so its speed is the memory's, for CPUs."""
+"""`matvec`: a matrix times a vector or a few reads each element once, at the memory's speed, for CPUs."""
 
 import numpy as np
 
@@ -20,4 +20,5 @@ for product in (
         print(error)
     else:
         assert np.array_equal(result, product[0] @ product[1])
-        print(f"{product[0].shape} @ {product[1].shape}: {product[0].dtype}, {max(x.nbytes for x in product)} bytes read once")
+        x, y = product
+        print(f"{x.shape} @ {y.shape}: {x.dtype}, {max(x.nbytes, y.nbytes)} bytes read once")
