@@ -74,7 +74,7 @@ CASES = (
     Case("epilogue_column", 16, 20, 7, "TN", stack=(2,), epilogue="column"),
 )
 
-EDGES_A_TYPE = 3
+EDGES_A_TYPE = 3  # of a kernel for learning one: the cases of all its types are every case
 
 
 def takes(kernel: Kernel, m: int, n: int, trans: str = "NN") -> bool:
@@ -88,7 +88,7 @@ def grid() -> Iterator[Any]:
     """The (kernel, dtype, case) that are run. They contain every pair."""
     for place, kernel in enumerate(KERNELS):
         cases = [c for c in CASES if takes(kernel, c.m, c.n, c.trans)]
-        step = max(1, len(cases) // EDGES_A_TYPE)
+        step = max(1, len(cases) // (EDGES_A_TYPE if kernel.automatic else 1))
         for i, dtype in enumerate(ELEMENT_TYPES):
             for j, case in enumerate(cases):
                 if (i + j + place) % step == 0:

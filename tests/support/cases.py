@@ -165,15 +165,15 @@ def _distinct(kernel, configs):
 
 
 def own_configs(kernel):
-    """A few of the kernel's own configurations, spread from first to last."""
+    """A few of the kernel's own configurations, spread from first to last; of one for learning the first."""
     found = _distinct(kernel, kernel.configs(sample(kernel), DEVICE)) or [None]
-    return found[:: max(1, -(-len(found) // SPREAD))]
+    return found[:: max(1, -(-len(found) // (SPREAD if kernel.automatic else 1)))]
 
 
 def odd_configs(kernel):
-    """Two of ODD_TILES that the kernel can use."""
+    """Two of ODD_TILES that the kernel can use, one for learning one of them."""
     own = _distinct(kernel, kernel.configs(sample(kernel), DEVICE))
-    return [c for c in _distinct(kernel, [*own, *ODD_TILES]) if c not in own][:2]
+    return [c for c in _distinct(kernel, [*own, *ODD_TILES]) if c not in own][: 2 if kernel.automatic else 1]
 
 
 def _parameter(subject, *case):

@@ -58,7 +58,8 @@ class WgmmaBare(Kernel):
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         latency, steps = device.rates.latency, ceil(problem.k / config.bk)
         groups = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
-        issued = _INSTRUCTIONS / (device.max_clock_mhz * 1e6)  # one sub-group on each of four schedulers
+        cycles = device.rates.float32 / (device.units * device.unit.fma)  # a second
+        issued = _INSTRUCTIONS / cycles  # one sub-group on each of four schedulers
         alone = steps * (issued + _WAITS * latency) + _ENDS * latency
         return launched(device, groups, _WORK_ITEMS, _RESIDENT, alone, steps * issued, problem.nbytes)
 

@@ -24,7 +24,7 @@ from pyclmm.opencl.compiler import read_source
 from pyclmm.opencl.launches import batch_table
 from pyclmm.problem.gemm import GemmProblem
 from tests.simulators import threaded
-from tests.support.made_up import DEVICES, H200
+from tests.support.made_up import DEVICES, EPYC_INTEL, H200
 
 from .test_matrix_units import A100, assembled, compilers, problem
 
@@ -212,3 +212,9 @@ def test_its_estimate_is_longer_than_that_of_wgmma():
         given = problem(m=size, n=size, k=size)
         best = full.estimate(given, full.configs(given, H200)[0], H200)
         assert best < FAMILY.estimate(given, TILE, H200) < 1
+
+
+@pytest.mark.parametrize("device", [H200, EPYC_INTEL], ids=lambda d: d.name)
+def test_its_estimate_needs_no_clock(device):
+    """Some drivers tell none."""
+    assert FAMILY.estimate(problem(), TILE, replace(device, name="another", max_clock_mhz=0)) > 0
