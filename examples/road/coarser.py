@@ -23,7 +23,7 @@ def loads(m: int, n: int, k: int, bm: int, bn: int) -> int:
 
 
 def best_shape(m: int, n: int, k: int, elements: int) -> tuple[int, int]:
-    """Exercise 2: the tile of so many elements that loads least."""
+    """Exercise 2: the tile that loads least, a square. 64 x 16 loads 1.25 times as much as 32 x 32."""
     shapes = [(bm, elements // bm) for bm in range(1, elements + 1) if elements % bm == 0]
     return min(shapes, key=lambda shape: loads(m, n, k, *shape))
 

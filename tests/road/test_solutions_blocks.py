@@ -44,6 +44,8 @@ def test_local_reads_of_strips():
 def test_a_square_tile_loads_least():
     assert coarser.loads(512, 512, 512, 64, 16) == 10_485_760
     assert coarser.best_shape(512, 512, 512, 1024) == (32, 32)
+    ratio = coarser.loads(512, 512, 512, 64, 16) / coarser.loads(512, 512, 512, 32, 32)
+    assert ratio == 1.25
     assert coarser.loads(512, 512, 512, 32, 32) == 8_388_608
 
 

@@ -196,7 +196,8 @@ def test_ctrl_c_on_the_ladder_keeps_the_sizes(tmp_path):
     command = ("bench", "--ladder", "--kernel", "naive", "--rounds", 30)
     _, data = interrupted(*command, at="100 x 100 x 100: round", tmp_path=tmp_path)
     assert [p["m"] for p in data["products"]] == [10, 22, 46, 100]
-    assert all(row["correct"] for p in data["products"] for row in p["rows"])
+    assert all(row["correct"] for p in data["products"][:-1] for row in p["rows"])
+    assert all(row["correct"] is not False for row in data["products"][-1]["rows"])  # perhaps not checked yet
 
 
 def test_ctrl_c_in_cold_keeps_the_kernels(tmp_path):
