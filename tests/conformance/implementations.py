@@ -66,11 +66,13 @@ EVERYWHERE = (
     r"neither M nor N is",
     r"the vector has gaps",
     r"is not thin",
+    r"OpenCL has no vectors of complex numbers",
     r"takes no shape like",
     r"needs an (NVIDIA|AMD|Intel) device",
     # of reproducible products
     r"adds products of real and of imaginary parts apart",
     r"adds the elements of a vector at the end of each row",
+    r"its multiply-adds are of vectors, which a compiler may fuse or not",
 )
 
 IMPLEMENTATIONS = (
