@@ -14,7 +14,7 @@ from ..opencl.devices import device_info
 from ..opencl.host_memory import Array
 from ..opencl.last_call import Given, equal
 from ..opencl.steps import scalars_of
-from ..problem.dtypes import dtype_of
+from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import Gemm
 from .execute import Executable
 from .operands import Operands, check_writeable, checked, problem_name, read_operands
@@ -48,6 +48,8 @@ class HostPath:
         out = operands.get("out")
         if out is not None:
             check_writeable(out)
+        for name, x in operands.items():
+            type_name(x.dtype, name)  # first: bytes of objects cannot be looked at
         self._device = device = device_info(queue.device)
         copied = {name: x.dtype.newbyteorder("=") for name, x in operands.items() if self._is_copied(name, x)}
         # The rule "no" does not let a byte order change. That of ml_dtypes' types has no name of its own.

@@ -172,10 +172,10 @@ def road(found: Road, rates: Rates, where: str, path: Path) -> None:
     axes = figure.add_subplot()
     for name, speed, line in (("cache", rates.cache, "--"), ("memory", rates.memory, "-")):
         xs = ends[0], min(1e9 * top / speed, ends[1])
-        label = f"{name}, {speed / 1e9:.3g} GB/s"
+        label = f"{name}, {_plain(speed / 1e9)} GB/s"
         axes.plot(xs, [speed * x / 1e9 for x in xs], line, color="0.45", label=label)
     for (name, height), line in zip(flat.items(), cycle(_DASHES), strict=False):
-        label = f"{name}, {height:.3g} GFLOP/s"
+        label = f"{name}, {_plain(height)} GFLOP/s"
         axes.plot((1e9 * height / rates.cache, ends[1]), (height, height), line, color="black", label=label)
     axes.set(xscale="log", yscale="log", xlim=ends)
     low = min([point.rate / 1e9 for point in found.points] + [rates.memory * ends[0] / 1e9]) / 2
@@ -183,13 +183,18 @@ def road(found: Road, rates: Rates, where: str, path: Path) -> None:
     axes.set_ylim(low, high)
     _beside(axes, found, math.log(low), math.log(high))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:g}")
+        axis.set_major_formatter("{x:,.10g}")
     axes.set_xlabel("operations for each byte that the work-items load or store")
     axes.set_ylabel(f"GFLOP/s, {Terms(arrays=True).clock}")
     axes.grid(True, which="major", alpha=0.3)
     figure.legend(fontsize="small", loc="outside lower center", ncols=3)
     figure.suptitle(f"The road, N = {found.side}: {where}", fontsize="medium")
     figure.savefig(path, dpi=150)
+
+
+def _plain(value: float) -> str:
+    """Three significant digits without an exponent: 344,000."""
+    return f"{float(f'{value:.3g}'):,.10g}"
 
 
 def _units(point: Point) -> str:
@@ -210,7 +215,7 @@ def _beside(axes: Any, found: Road, low: float, high: float) -> None:
         )
         smaller = f" at N = {point.size.n}" if point.size.n < found.side else ""
         axes.annotate(
-            f"{point.kernel.name} {y:.3g}{smaller}", (x, y), (1.03, height),
+            f"{point.kernel.name} {_plain(y)}{smaller}", (x, y), (1.03, height),
             textcoords="axes fraction", va="center", fontsize="small",
             arrowprops={"arrowstyle": "-", "color": style["color"], "linewidth": 0.6, "alpha": 0.6},
         )  # fmt: skip

@@ -185,11 +185,30 @@ def test_a_plan_takes_one_kind_of_arrays(queue):
 # ---- NumPy operands in place --------------------------------------------------------------------
 
 
+def transferred(monkeypatch):
+    """The device has memory of its own, as a GPU has: NumPy arrays are copied there and back."""
+    monkeypatch.setattr(host_path, "device_info", lambda d: replace(device_info(d), unified_memory=False))
+
+
+@pytest.mark.parametrize("memory", ["in place", "transferred"])
+@pytest.mark.parametrize("step", [1, -1])
+def test_arrays_that_are_no_numbers_are_refused_by_name(monkeypatch, memory, step):
+    if memory == "transferred":
+        transferred(monkeypatch)
+    for odd in (
+        np.array([[1, "two"]], object), np.array([["1", "2"]]), np.array([[b"1", b"2"]]),
+        np.array([[1, 2]], "M8[D]"), np.zeros((1, 2), [("x", "f4"), ("y", "i4")]), np.zeros((1, 2), "V0"),
+    ):  # fmt: skip
+        for a, b, name in ((odd[:, ::step], np.ones((2, 1)), "a"), (np.ones((1, 1)), odd[:, ::step], "b")):
+            with pytest.raises(pyclmm.DTypeError, match=rf"\b{name} has dtype"):
+                pyclmm.matmul(a, b)
+
+
 @pytest.mark.parametrize("memory", ["in place", "transferred"])
 def test_operands_may_share_memory_differently_in_each_call(monkeypatch, memory, rng):
     """One plan serves operands that are disjoint, the same array, or shifted by a few rows."""
     if memory == "transferred":
-        monkeypatch.setattr(host_path, "device_info", lambda d: replace(device_info(d), unified_memory=False))
+        transferred(monkeypatch)
     whole = small_integers(rng, (3 * N, N), "f4")
     a, far, near = whole[:N], whole[2 * N :], whole[4 : N + 4]
     plan = pyclmm.Matmul(a, far, kernel="naive")
