@@ -20,33 +20,33 @@ from .unit_cost import moved_bytes, pack_seconds, store_factor, sums_seconds
 _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
 # Tiles, and the factor by which each is slower on an H200 than the arithmetic below says.
 _TILES = {
-    (128, 256): 0.97,
+    (128, 256): 0.98,
     (128, 192): 1.0,
-    (256, 128): 0.96,
-    (128, 128): 0.95,
-    (64, 256): 1.0,
-    (64, 128): 1.1,
-    (128, 64): 1.2,
-    (64, 64): 0.96,
+    (256, 128): 1.0,
+    (128, 128): 1.0,
+    (64, 256): 0.85,
+    (64, 128): 0.84,
+    (128, 64): 1.1,
+    (64, 64): 0.89,
     (64, 32): 1.2,
 }
 _SMALL_TILE = 64 * 64
 _LEAST_ROWS = min(bm for bm, _ in _TILES)
 # Tiles whose sums fit the registers of one quartet, and the factor by which each is slower where quartets
 # alternate
-_ALTERNATE_TILES = {(128, 128): 1.0, (64, 256): 1.0, (64, 128): 1.0}
+_ALTERNATE_TILES = {(128, 128): 1.0, (64, 256): 0.99, (64, 128): 1.0}
 # BM, BN, alternate: the sums leave no registers to stage A in
 _NO_REGISTERS_LEFT = ((256, 128, 0), (128, 128, 1), (64, 256, 1))
 _MOST_SPLIT_K = 64
-_MULTIPLY = 0.99  # fraction of the matrix units' rate
+_MULTIPLY = 1.0  # fraction of the matrix units' rate
 # Constants of the model, in reads of global memory (Rates.latency):
-_COPY_A, _COPY_B = 0.0057, 0.019  # copying 128 bytes of a line to local memory
-_ACROSS = 0.76  # the same for an operand across K, relative to one along K
-_STORE, _STORE_ELEMENT = 1.0, 0.00087  # the end of a tile; each element that a quartet stores
-_BLOCK, _LEFT_BLOCK = 0.67, 1.2  # the least time of a block; the same with A staged in registers
-_START = 9.6  # until the first block arrives
+_COPY_A, _COPY_B = 0.0075, 0.016  # copying 128 bytes of a line to local memory
+_ACROSS = 0.91  # the same for an operand across K, relative to one along K
+_STORE, _STORE_ELEMENT = 1.9, 0.00075  # the end of a tile; each element that a quartet stores
+_BLOCK, _LEFT_BLOCK = 0.67, 1.4  # the least time of a block; the same with A staged in registers
+_START = 8.0  # until the first block arrives
 _START_GROUP = 6.9e-09  # seconds for each work-group
-_MOVED = 0.87  # fraction of the rates of cache and memory
+_MOVED = 0.83  # fraction of the rates of cache and memory
 
 
 def stage_bytes(config: TileConfig) -> int:
