@@ -18,10 +18,14 @@ def register() -> str:
     p.box(120, 44, 256, 40, "b", "B: BK x BN")
     p.box(20, 104, 84, 192, "a", "A: BM x BK")
     p.grid(120, 104, 2, 3, (128, 64), "rest")
-    p.box(120, 168, 128, 64, "out", "a sub-group")
+    p.box(248, 168, 128, 64, "out")
+    p.grid(248, 168, 8, 4, (16, 16), "none")
+    p.box(360, 184, 16, 16, "hot")
     p.box(120, 104, 256, 192, "wide")
-    p.text(248, 318, "out: BM x BN, cut into SGM x SGN", "middle")
+    p.text(20, 318, "out: BM x BN. Green: the tile of a sub-group,")
+    p.text(20, 338, "SGM x SGN. Red: a work-item, TM x TN.")
     p.text(440, 26, "One k of a work-item: registers", "title")
+    p.text(440, 44, "(float64, so that a chunk is two elements)", "small")
     for at, label in enumerate(("b0", "b1", "b2", "b3")):
         p.box(500 + 50 * at + 12 * (at // 2), 58, 50, 28, "b", label)
     for at, label in enumerate(("a0", "a1", "a2", "a3")):
@@ -32,7 +36,7 @@ def register() -> str:
     p.text(440, 304, "4 + 4 reads, 16 multiply-adds.")
     p.text(440, 324, "Gaps: between the chunks lie those")
     p.text(440, 344, "of the neighbouring work-items.")
-    p.arrow((252, 200), (432, 200))
+    p.arrow((380, 192), (432, 192))
     return p.svg()
 
 
@@ -73,7 +77,7 @@ def split_k() -> str:
         p.box(30 + 70 * at, 190, 70, 60, kind, f"range {at}")
         p.box(260, 50 + 44 * at, 80, 44, kind, f"range {at}")
     p.text(135, 274, "A: BM x K", "middle")
-    p.text(300, 44, "B: K x BN", "middle")
+    p.text(346, 66, "B: K x BN")
     p.box(260, 190, 80, 60, "rest", "tile")
     p.text(456, 26, "Workspace", "title")
     for at, kind in enumerate(kinds):
@@ -82,7 +86,7 @@ def split_k() -> str:
     p.text(620, 26, "Second launch", "title")
     p.box(640, 142, 80, 60, "out", "out")
     for at in range(3):
-        p.arrow((540, 88 + 84 * at), (634, 172))
+        p.arrow((540, 88 + 84 * at), (634, 154 + 18 * at))
     p.text(620, 232, "sums 0 + sums 1")
     p.text(620, 250, "+ sums 2, always")
     p.text(620, 268, "in this order;")
@@ -109,13 +113,13 @@ def pipelining() -> str:
             since = (at - 1 - stage) % 3  # steps since this stage was multiplied
             x, coming = left + step * at, at + 2 - since  # the tile that was started last
             if at == 0:
-                p.box(x, y, step, high, *(("rest", "empty") if stage == 2 else ("b", f"copy {stage}")))
+                p.box(x, y, step, high, *(("rest", "empty") if stage == 2 else ("b", f"start copy {stage}")))
             elif since == 0:
                 p.box(x, y, step, high, "out", f"multiply {at - 1}")
             elif since == 1:
-                p.box(x, y, step, high, "b", f"copy {coming}")
+                p.box(x, y, step, high, "b", f"start copy {coming}")
             else:
-                p.box(x, y, step, high, "rest", f"{coming} on its way")
+                p.box(x, y, step, high, "a", f"{coming} on its way")
     p.text(
         20,
         258,
