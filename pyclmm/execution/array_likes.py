@@ -34,10 +34,16 @@ def array_of(name: str, x: Any) -> Any:
             f"{name} is a {type(x).__name__}; pass a NumPy array (np.asarray({name})) or a "
             f"pyopencl.array.Array"
         )
-    if _holds_arrays(x):
+    element = _array_in(x)
+    if isinstance(element, Array):
         raise DTypeError(
             f"{name} is a {type(x).__name__} of pyopencl Arrays; stack them into one, "
             f"pyopencl.array.stack({name})"
+        )
+    if element is not None:
+        raise DTypeError(
+            f"{name} is a {type(x).__name__} with a sparse {type(element).__name__}; pass dense arrays, "
+            f"[each.toarray() for each in {name}]"
         )
     return _shared(name, x) if hasattr(x, "__dlpack_device__") else _converted(name, x)
 
@@ -68,13 +74,16 @@ def _is_array_like(x: Any) -> bool:
     return True
 
 
-def _holds_arrays(x: Any) -> bool:
-    """Whether a list has Arrays in it. NumPy would fetch them element by element."""
+def _array_in(x: Any) -> Any:
+    """The first Array or sparse matrix in a list, or None. NumPy would fetch an Array element by element, and
+    take a sparse matrix for one object.
+    """
     while isinstance(x, list | tuple) and x:
-        if any(isinstance(each, Array) for each in x):
-            return True
+        for each in x:
+            if isinstance(each, Array) or hasattr(each, "toarray"):
+                return each
         x = x[0]
-    return False
+    return None
 
 
 def _shared(name: str, x: Any) -> NDArray[Any]:

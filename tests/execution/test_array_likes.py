@@ -218,6 +218,13 @@ def test_a_list_of_arrays_is_refused_before_it_is_fetched(queue, monkeypatch):
             pyclmm.matmul(each, Y.T)
 
 
+def test_a_list_of_sparse_matrices_is_refused_as_one_is():
+    sparse = scipy.sparse.csr_matrix(Y)
+    for each in ([sparse, sparse], ([Y, sparse],)):
+        with pytest.raises(pyclmm.DTypeError, match=r"with a sparse csr_matrix; .*each\.toarray\(\)"):
+            pyclmm.matmul(Y.T, each)
+
+
 # ---- out=(x,) ----------------------------------------------------------------------------------
 
 
