@@ -44,14 +44,14 @@ def register() -> str:
     p.text(528, 26, "Work-item 0, one k: registers", "title")
     side = 22
 
-    def at(place: int) -> int:
+    def apart(place: int) -> int:
         return side * place + 10 * (place // 4)
 
     for k in range(8):
-        p.box(554 + at(k), 56, side, 32, "b")
-        p.box(528, 98 + at(k), 20, side, "a")
+        p.box(554 + apart(k), 56, side, 32, "b")
+        p.box(528, 98 + apart(k), 20, side, "a")
         for column in range(8):
-            p.box(554 + at(column), 98 + at(k), side, side, "out")
+            p.box(554 + apart(column), 98 + apart(k), side, side, "out")
     p.text(554, 50, "8 elements of B: 2 chunks", "small")
     p.text(528, 318, "4 reads of 16 bytes,")
     p.text(528, 336, "64 multiply-adds. In the gaps lie")
@@ -142,14 +142,14 @@ def pipelining() -> str:
             else:
                 p.box(x, y, step, high, "b pale", f"{coming} on its way")
     legend = (
-        ("b", "copies start"),
-        ("b pale", "on its way, or there"),
-        ("out", "multiplied"),
-        ("rest", "empty"),
+        (110, "b", "copies start"),
+        (250, "b pale", "on its way, or there"),
+        (440, "out", "multiplied"),
+        (560, "rest", "empty"),
     )
-    for at, (kind, words) in enumerate(legend):
-        p.box(110 + 160 * at, 242, 22, 16, kind)
-        p.text(138 + 160 * at, 255, words)
+    for x, kind, words in legend:
+        p.box(x, 242, 22, 16, kind)
+        p.text(x + 28, 255, words)
     p.text(
         20,
         286,
