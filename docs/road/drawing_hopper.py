@@ -32,14 +32,14 @@ def hopper() -> str:
         p.box(400 + 26 * at, 196, 26, 130, "none", f"{16 * at}")
     p.text(452, 346, "A, from k =", "middle")
     p.text(620, 346, "32 sums a work-item", "middle")
-    names = ("fill", "fence", "barrier", "fence", "4 x wgmma", "wait", "barrier")
+    names = ("fill", "stores_fence", "barrier", "wgmma_fence", "4 x wgmma", "wait", "barrier")
     x = 20.0
     for at, name in enumerate(names):
-        width = 72 if name != "4 x wgmma" else 100
+        width = 8.0 * len(name) + 16
         p.box(x, 388, width, 34, "out" if name == "4 x wgmma" else "rest", name)
         if at + 1 < len(names):
-            p.arrow((x + width, 405), (x + width + 28, 405))
-        x += width + 28
+            p.arrow((x + width, 405), (x + width + 26, 405))
+        x += width + 26
     p.text(20, 444, "In a work-group nothing overlaps: while it fills its tiles, it multiplies nothing.")
     return p.svg()
 

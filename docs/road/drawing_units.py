@@ -13,30 +13,50 @@ from picture import Picture, write
 
 def register() -> str:
     """Three levels of tiles, and the outer product of a work-item."""
-    p = Picture(760, 370, "Tiles of a work-group, a sub-group and a work-item")
-    p.text(20, 26, "A work-group's tile: local memory", "title")
-    p.box(120, 44, 256, 40, "b", "B: BK x BN")
-    p.box(20, 104, 84, 192, "a", "A: BM x BK")
-    p.grid(120, 104, 2, 3, (128, 64), "rest")
-    p.box(248, 168, 128, 64, "out")
-    p.grid(248, 168, 8, 4, (16, 16), "none")
-    p.box(360, 184, 16, 16, "hot")
-    p.box(120, 104, 256, 192, "wide")
-    p.text(20, 318, "out: BM x BN. Green: the tile of a sub-group,")
-    p.text(20, 338, "SGM x SGN. Red: a work-item, TM x TN.")
-    p.text(440, 26, "One k of a work-item: registers", "title")
-    p.text(440, 44, "(float64, so that a chunk is two elements)", "small")
-    for at, label in enumerate(("b0", "b1", "b2", "b3")):
-        p.box(500 + 50 * at + 12 * (at // 2), 58, 50, 28, "b", label)
-    for at, label in enumerate(("a0", "a1", "a2", "a3")):
-        p.box(440, 104 + 40 * at + 12 * (at // 2), 44, 40, "a", label)
-        for column in range(4):
-            x, y = 500 + 50 * column + 12 * (column // 2), 104 + 40 * at + 12 * (at // 2)
-            p.box(x, y, 50, 40, "out", f"a{at} b{column}")
-    p.text(440, 304, "4 + 4 reads, 16 multiply-adds.")
-    p.text(440, 324, "Gaps: between the chunks lie those")
-    p.text(440, 344, "of the neighbouring work-items.")
-    p.arrow((380, 192), (432, 192))
+    p = Picture(760, 400, "Tiles of a work-group, a sub-group and a work-item")
+    p.text(20, 26, "A work-group: local memory", "title")
+    p.box(80, 56, 132, 32, "b", "B: BK x BN")
+    p.box(20, 98, 50, 192, "a")
+    p.text(45, 190, "A:", "middle")
+    p.text(45, 206, "BM x BK", "middle small")
+    p.grid(80, 98, 2, 3, (66, 64), "rest")
+    p.box(146, 162, 66, 64, "out")
+    p.text(179, 192, "a sub-", "middle small")
+    p.text(179, 206, "group", "middle small")
+    p.box(80, 98, 132, 192, "wide")
+    p.text(20, 318, "out: BM x BN, cut into")
+    p.text(20, 336, "sub-groups' tiles, SGM x SGN")
+    p.arrow((216, 194), (258, 194))
+
+    p.text(264, 26, "A sub-group: 4 x 8 work-items", "title")
+    side = 14
+    p.grid(264, 98, 16, 8, (side, 24), "none")
+    for row in (0, 4):
+        for column in (0, 8):
+            for at, kind in enumerate(("out", "hot")):
+                p.box(264 + side * (column + at), 98 + 24 * row, side, 24, kind)
+    p.box(264, 98, 224, 192, "wide")
+    p.text(264, 318, "Each cell is 4 x 4 elements.")
+    p.text(264, 336, "Green: the 8 x 8 of work-item 0.")
+    p.text(264, 354, "Red: those of its neighbour.")
+    p.arrow((492, 194), (520, 194))
+
+    p.text(528, 26, "Work-item 0, one k: registers", "title")
+    side = 22
+
+    def apart(place: int) -> int:
+        return side * place + 10 * (place // 4)
+
+    for k in range(8):
+        p.box(554 + apart(k), 56, side, 32, "b")
+        p.box(528, 98 + apart(k), 20, side, "a")
+        for column in range(8):
+            p.box(554 + apart(column), 98 + apart(k), side, side, "out")
+    p.text(554, 50, "8 elements of B: 2 chunks", "small")
+    p.text(528, 318, "4 reads of 16 bytes,")
+    p.text(528, 336, "64 multiply-adds. In the gaps lie")
+    p.text(528, 354, "the chunks of other work-items.")
+    p.text(20, 386, "The elements are float32: a chunk of 16 bytes has four of them.")
     return p.svg()
 
 
@@ -75,18 +95,19 @@ def split_k() -> str:
     kinds = ("a", "b", "hot")
     for at, kind in enumerate(kinds):
         p.box(30 + 70 * at, 190, 70, 60, kind, f"range {at}")
-        p.box(260, 50 + 44 * at, 80, 44, kind, f"range {at}")
+        p.box(260, 58 + 42 * at, 80, 42, kind, f"range {at}")
     p.text(135, 274, "A: BM x K", "middle")
-    p.text(346, 66, "B: K x BN")
+    p.text(252, 126, "B:", "end")
+    p.text(252, 144, "K x BN", "end")
     p.box(260, 190, 80, 60, "rest", "tile")
     p.text(456, 26, "Workspace", "title")
     for at, kind in enumerate(kinds):
         p.box(456, 58 + 84 * at, 80, 60, kind, f"sums {at}")
-        p.arrow((348, 215), (450, 88 + 84 * at))
+        p.arrow((344, 205 + 15 * at), (450, 88 + 84 * at))
     p.text(620, 26, "Second launch", "title")
     p.box(640, 142, 80, 60, "out", "out")
     for at in range(3):
-        p.arrow((540, 88 + 84 * at), (634, 154 + 18 * at))
+        p.arrow((540, 88 + 84 * at), (634, 152 + 20 * at))
     p.text(620, 232, "sums 0 + sums 1")
     p.text(620, 250, "+ sums 2, always")
     p.text(620, 268, "in this order;")
@@ -101,7 +122,7 @@ def split_k() -> str:
 
 def pipelining() -> str:
     """A timetable of a ring of three stages."""
-    p = Picture(760, 330, "A ring of three stages: two stages are filled while one is multiplied")
+    p = Picture(760, 346, "A ring of three stages: two stages are filled while one is multiplied")
     p.text(20, 26, "A ring of three stages", "title")
     left, step, high = 110, 104, 44
     for at in range(6):
@@ -119,14 +140,23 @@ def pipelining() -> str:
             elif since == 1:
                 p.box(x, y, step, high, "b", f"start copy {coming}")
             else:
-                p.box(x, y, step, high, "a", f"{coming} on its way")
+                p.box(x, y, step, high, "b pale", f"{coming} on its way")
+    legend = (
+        (110, "b", "copies start"),
+        (250, "b pale", "on its way, or there"),
+        (440, "out", "multiplied"),
+        (560, "rest", "empty"),
+    )
+    for x, kind, words in legend:
+        p.box(x, 242, 22, 16, kind)
+        p.text(x + 28, 255, words)
     p.text(
         20,
-        258,
+        286,
         "In step 1 tile 0 is multiplied, tile 1 is on its way or there, and the copies of tile 2 start.",
     )
-    p.text(20, 280, "At the end of a step: wait for the next tile, one barrier, go on to the next stage.")
-    p.text(20, 302, "A copy has two steps' time to land; with two stages it would have one.")
+    p.text(20, 308, "At the end of a step: wait for the next tile, one barrier, go on to the next stage.")
+    p.text(20, 330, "A copy has two steps' time to land; with two stages it would have one.")
     return p.svg()
 
 

@@ -14,10 +14,11 @@ svg { --back: #ffffff; --ink: #1f2328; --line: #57606a; --a: #bcd7f5; --b: #ffdf
     --hot: #8a2c44; --rest: #262c33 }
 }
 text { fill: var(--ink); font: 13px sans-serif } .small { font-size: 11px }
-.title { font-weight: bold } .middle { text-anchor: middle }
+.title { font-weight: bold } .middle { text-anchor: middle } .end { text-anchor: end }
 rect, line { stroke: var(--line) } .back { fill: var(--back); stroke: none } .tip { fill: var(--line) }
 .a { fill: var(--a) } .b { fill: var(--b) } .out { fill: var(--out) } .hot { fill: var(--hot) }
-.rest { fill: var(--rest) } .none { fill: none; stroke-width: 0.5 } .wide { stroke-width: 2.5; fill: none }
+.rest { fill: var(--rest) }
+.pale { fill-opacity: 0.35 } .none { fill: none; stroke-width: 0.5 } .wide { stroke-width: 2.5; fill: none }
 line { stroke-width: 1.5 }
 """
 

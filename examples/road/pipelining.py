@@ -13,7 +13,9 @@ SIDE = 8  # of the tiles of exercise 3, and of its work-groups
 
 
 def finish(blocks: int, copy: float, multiply: float, stages: int) -> float:
-    """Exercise 1: when the last block is multiplied. Copies run side by side; multiplications do not."""
+    """Exercise 1, the copy engine: when the last block is multiplied. A copy starts as soon as its stage has
+    been multiplied. Copies run side by side; multiplications do not.
+    """
     ends: list[float] = []
     for block in range(blocks):
         free = ends[block - stages] if block >= stages else 0.0  # its stage was multiplied
@@ -21,8 +23,19 @@ def finish(blocks: int, copy: float, multiply: float, stages: int) -> float:
     return ends[-1]
 
 
+def finish_in_steps(blocks: int, copy: float, multiply: float, stages: int) -> float:
+    """Exercise 1, the loop of the page, with two stages or more: a copy starts when a step begins, so after
+    the block of that step has landed too. The first stages - 1 copies start before the loop.
+    """
+    begins: list[float] = []
+    for block in range(blocks):
+        started = begins[block - stages + 1] if block >= stages - 1 else 0.0
+        begins.append(max(started + copy, begins[-1] + multiply if begins else 0.0))
+    return begins[-1] + multiply
+
+
 def stages_needed(copy: float, multiply: float) -> int:
-    """Exercise 1: the fewest stages with which multiplying never waits, but for the first copy."""
+    """Exercise 1: the fewest stages with which multiplying never waits, but for the first copy: for both."""
     return 1 + int(-(-copy // multiply))
 
 

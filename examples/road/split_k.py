@@ -19,7 +19,7 @@ def waves(tiles: int, units: int) -> tuple[int, float]:
 
 
 def best_split(tiles: int, units: int, most: int) -> int:
-    """Exercise 1: into how many ranges of K all tiles are cut, so that the last wave ends first."""
+    """Exercise 1: into how many ranges of K, at most `most`, to cut all tiles so that they end earliest."""
 
     def time(ranges: int) -> float:
         return ceil(tiles * ranges / units) / ranges

@@ -12,8 +12,8 @@ from .rates import Rates, measured_by_us
 _LLVMPIPE_STEPS = 20_000
 # Bytes of local arrays that a kernel may declare, by compute capability, where we have run it. NVIDIA's
 # driver reports 48 KiB but accepts what the hardware has for a work-group (CUDA C++ Programming Guide,
-# "Technical Specifications"). On 9.0, driver 580.159.04, 226 KiB ran; 227 KiB failed, because the compiler
-# adds 4 bytes.
+# "Technical Specifications"). On 9.0 that is 227 KiB. With driver 580.159.04 a kernel with arrays of 226 KiB
+# ran; one with all 227 KiB failed, because the compiler adds 4 bytes.
 _STATIC_LOCAL_BYTES = {(9, 0): 232_448}
 # MHz of a device that tells no clock, as Intel's CPU runtime for an AMD processor
 _CPU_CLOCK, _GPU_CLOCK = 2500, 1000

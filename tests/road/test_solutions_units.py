@@ -172,9 +172,21 @@ def test_one_stage_waits_for_each_copy():
 def test_enough_stages_wait_for_the_first_copy_only(copy, multiply):
     enough = pipelining.stages_needed(copy, multiply)
     whole_time = copy + 40 * multiply
-    assert pipelining.finish(40, copy, multiply, enough) == whole_time
-    assert pipelining.finish(40, copy, multiply, enough + 2) == whole_time
+    for finish in (pipelining.finish, pipelining.finish_in_steps):
+        assert finish(40, copy, multiply, enough) == whole_time
+        assert finish(40, copy, multiply, enough + 2) == whole_time
+        assert enough == 2 or finish(40, copy, multiply, enough - 1) > whole_time
     assert pipelining.finish(40, copy, multiply, enough - 1) > whole_time
+
+
+@pytest.mark.parametrize(("copy", "multiply"), [(1, 2), (3, 2), (12, 2), (10, 1)])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_a_step_takes_what_the_page_says(copy, multiply, stages):
+    def later(finish):  # 12 steps: whole laps of each ring
+        return finish(52, copy, multiply, stages) - finish(40, copy, multiply, stages)
+
+    assert later(pipelining.finish) == pytest.approx(12 * max(multiply, (copy + multiply) / stages))
+    assert later(pipelining.finish_in_steps) == pytest.approx(12 * max(multiply, copy / (stages - 1)))
 
 
 @pytest.mark.parametrize(
