@@ -78,6 +78,35 @@ def test_an_index_gives_the_view_that_numpy_gives(r):
         assert got.base_data is x.base_data
 
 
+@pytest.mark.parametrize(
+    "key", [True, False, np.True_, (True,), (0, True), (slice(None), True), (..., True), (True, 1)]
+)
+def test_true_and_false_are_masks_as_in_numpy(key):
+    host = np.arange(6.0, dtype="f4").reshape(2, 3)
+    got = xp.asarray(host)[key]
+    is_same(got, host[key])
+    assert got.offset >= 0 and got.offset + got.nbytes <= got.base_data.size if got.size else True
+
+
+def test_numpy_reads_an_array_and_its_views():
+    host = np.arange(24.0, dtype="f4").reshape(2, 3, 4)
+    x = xp.asarray(host)
+    for got, want in ((x, host), (x.mT, host.swapaxes(1, 2)), (x[..., ::-2], host[..., ::-2])):
+        assert type(np.asarray(got)) is np.ndarray
+        assert np.array_equal(np.asarray(got), want)
+    assert np.asarray(x, "f8").dtype == np.float64
+    with pytest.raises(ValueError, match="needs a copy"):
+        np.asarray(x, copy=False)
+
+
+@pytest.mark.parametrize("axes", [(0, 0, 1), (0, 1), (0, 1, 5), (0, 1, 2, 0), (-4, 0, 1)])
+def test_axes_that_are_no_permutation_are_refused(axes):
+    x = xp.asarray(np.zeros((2, 3, 4), "f4"))
+    with pytest.raises((pyclmm.AxisError, pyclmm.ArgumentError), match="axes"):
+        xp.permute_dims(x, axes)
+    assert xp.permute_dims(x, (-1, 0, 1)).shape == (4, 2, 3)
+
+
 def test_views_of_views_and_arrays_as_indices():
     a = np.arange(24, dtype="f4").reshape(4, 6)
     x = xp.asarray(a)

@@ -20,7 +20,7 @@ from examples.mlp.checkpoint import CheckpointError, Settings
 from examples.mlp.data import Data, DataError, Pictures
 from examples.mlp.device import Kernels, Shuffle
 from examples.mlp.fused import Fused
-from examples.mlp.model import FusedRefused, initial
+from examples.mlp.model import FusedRefused, Parameters, initial
 from examples.mlp.reference import Reference
 from examples.mlp.train import Trainer, new_model
 
@@ -300,6 +300,25 @@ def test_peers_are_refused_with_a_reason(monkeypatch):
 
 
 # the program
+
+
+def test_a_file_is_written_through_a_link(tmp_path):
+    parameters = Parameters([np.zeros((2, 2), "f4")], [np.zeros(2, "f4")])
+    saved = checkpoint.Saved(Settings(hidden=(4,)), parameters, [], [])
+    (tmp_path / "far").mkdir()
+    link = tmp_path / "link.npz"
+    link.symlink_to(tmp_path / "far" / "weights.npz")
+    checkpoint.save(link, saved)
+    assert link.is_symlink()
+    assert (tmp_path / "far" / "weights.npz").is_file()
+
+
+@pytest.mark.parametrize("option", ["--save", "--plot"])
+@pytest.mark.parametrize(("name", "why"), [("", "is no file"), ("nowhere/x.npz", "there is no folder")])
+def test_files_that_cannot_be_written_are_refused_before_training(tmp_path, option, name, why):
+    with pytest.raises(program.UsageError, match=f"{option} .*{why}"):
+        program.check_writable(option, tmp_path / name)
+    program.check_writable(option, tmp_path / "new.npz")
 
 
 def run(folder, *arguments):

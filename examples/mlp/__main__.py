@@ -3,7 +3,7 @@
     python -m examples.mlp [--data DIR] [--mode auto|layers|fused] [--plot FILE] [--save FILE] ...
 
 The last line is the accuracy on pictures that were not learnt from. Exit codes: 0: success; 2: invalid
-arguments or files, or the device cannot do it.
+arguments or files, or the device cannot do it; 130: Ctrl-C.
 """
 
 from __future__ import annotations
@@ -152,12 +152,24 @@ def hidden_sizes(
     return each
 
 
+def check_writable(option: str, path: Path | None) -> None:
+    """Raise UsageError if *path*, of *option*, cannot become a file. Before the training, not after it."""
+    if path is None:
+        return
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{option} {path}: it is there, and is no file; give the name of a file")
+    if not path.resolve().parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no folder {path.resolve().parent}")
+
+
 def main() -> int:
     """Train as the command line says."""
     parser = arguments()
     given = parser.parse_args()
     try:
         run(given, Console(highlight=False, soft_wrap=True))
+    except KeyboardInterrupt:
+        parser.exit(130, "\nstopped; --save keeps each epoch, --resume goes on from it\n")
     except (*_ERRORS, UsageError) as error:
         parser.exit(2, f"Error: {error}\n")
     return 0
@@ -167,6 +179,8 @@ def run(given: argparse.Namespace, console: Console) -> None:
     """Train, and print how it goes."""
     if given.compare:
         compare.find_torch()
+    for option, path in (("--save", given.save), ("--plot", given.plot)):
+        check_writable(option, path)
     data = pictures.digits() if given.data is None else pictures.load(given.data)
     saved = checkpoint.load(given.resume) if given.resume else None
     settings = settings_for(given, data, saved)

@@ -52,6 +52,7 @@ def save(path: Path, saved: Saved) -> None:
         "accuracies": np.array(saved.accuracies, np.float64),
         "format": np.array(_FORMAT),
     }
+    path = path.resolve()  # what a link names is replaced, not the link
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with beside.open("wb") as file:

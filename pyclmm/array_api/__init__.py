@@ -22,7 +22,7 @@ from .. import linalg as _products
 from ..api import matmul as _matmul
 from ..errors import ArgumentError, DTypeError
 from ..execution.array_likes import array_of
-from ..linalg.views import permuted
+from ..linalg.views import permutation, permuted
 from ..opencl.devices import devices
 from .array import Array as Array
 from .array import new, queue_of, to_host, wrapped
@@ -134,8 +134,8 @@ def astype(x: cla.Array, dtype: Any, /, *, copy: Any = True, device: Any = None)
 
 
 def permute_dims(x: cla.Array, /, axes: Any) -> Array:
-    """A view with the axes in another order."""
-    return wrapped(permuted(x, [axis % x.ndim for axis in axes]))
+    """A view with the axes in another order. Raises AxisError and ArgumentError."""
+    return wrapped(permuted(x, permutation(x.ndim, axes)))
 
 
 def matrix_transpose(x: cla.Array, /) -> Array:

@@ -75,7 +75,7 @@ class Array(cla.Array):
 
     def __getitem__(self, key: Any) -> Array:
         """A view where NumPy gives one, else a copy by way of the host."""
-        if _has_arrays(key):
+        if _is_advanced(key):
             return new(fetched(self)[to_host(key)], self.device)
         size = self.dtype.itemsize
         model = as_strided(np.empty(1, f"V{size}"), self.shape, self.strides)  # its elements are never read
@@ -111,6 +111,13 @@ class Array(cla.Array):
     def __imatmul__(self, other: Any) -> Any:
         return self.__matmul__(other)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """The elements in the host's memory, for ``numpy.asarray``. It is always a copy."""
+        if copy is False:
+            raise ValueError("the elements are in the device's memory, so NumPy needs a copy; pass copy=None")
+        host = fetched(self)
+        return host if dtype is None else host.astype(dtype)
+
     __array_ufunc__ = None  # so that NumPy's arrays and numbers leave operators to this class
     __hash__ = None  # type: ignore[assignment]
 
@@ -143,9 +150,10 @@ def to_host(x: Any) -> Any:
     return type(x)(map(to_host, x)) if type(x) in (list, tuple) else x
 
 
-def _has_arrays(key: Any) -> bool:
+def _is_advanced(key: Any) -> bool:
+    """Whether NumPy gives a copy for this key: True and False are masks, not the numbers 1 and 0."""
     parts = key if isinstance(key, tuple) else (key,)
-    return any(isinstance(part, cla.Array | np.ndarray | list) for part in parts)
+    return any(isinstance(part, cla.Array | np.ndarray | list | bool | np.bool_) for part in parts)
 
 
 def _binary(name: str, of_host: Callable[..., Any], is_reflected: bool) -> Callable[..., Any]:

@@ -52,8 +52,8 @@ def _check_meaning(name: str, x: Any) -> None:
     """Raise DTypeError for an array with more than its elements: a mask, or a physical unit."""
     if isinstance(x, np.ma.MaskedArray):
         raise DTypeError(
-            f"{name} is a masked array, and its mask would be ignored; "
-            f"pass {name}.filled(0), or {name}.data if no element is masked"
+            f"{name} is a masked array, and its mask would be ignored; pass "
+            + ("out.data" if name == "out" else f"{name}.filled(0), or {name}.data if no element is masked")
         )
     if isinstance(x, np.ndarray) and type(x).__array_ufunc__ is not np.ndarray.__array_ufunc__:
         raise DTypeError(

@@ -49,7 +49,8 @@ class HostPath:
         if out is not None:
             check_writeable(out)
         for name, x in operands.items():
-            type_name(x.dtype, name)  # first: bytes of objects cannot be looked at
+            if x.dtype.hasobject or x.itemsize == 0:  # before their bytes are looked at
+                type_name(x.dtype, name)
         self._device = device = device_info(queue.device)
         copied = {name: x.dtype.newbyteorder("=") for name, x in operands.items() if self._is_copied(name, x)}
         # The rule "no" does not let a byte order change. That of ml_dtypes' types has no name of its own.

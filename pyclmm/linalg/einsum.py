@@ -85,7 +85,8 @@ def contract(
     tensors = [
         Tensor(x, labels, i in conj) for i, (x, labels) in enumerate(zip(arrays, which.operands, strict=True))
     ]
-    view = _view(tensors[0], which.out, ways) if len(tensors) == 1 and target is None else None
+    alone = len(tensors) == 1 and target is None
+    view = _view(tensors[0], which.out, dtype is not None, ways) if alone else None
     if view is not None:
         return plain(view)
     result = _along(
@@ -111,9 +112,11 @@ def common_dtype(arrays: Sequence[Any], names: Sequence[str], dtype: Any, castin
     return computed
 
 
-def _view(x: Tensor, out: tuple[Label, ...], ways: Ways) -> Any:
-    """The view of one operand that is its result, if nothing is summed or converted."""
-    if x.array.dtype != ways.dtype or set(x.labels) != set(out):
+def _view(x: Tensor, out: tuple[Label, ...], typed: bool, ways: Ways) -> Any:
+    """The view of one operand that is its result, if nothing is summed or converted. Unless the result is
+    *typed* by the caller it keeps the operand's dtype, also one of another byte order.
+    """
+    if (typed and x.array.dtype != ways.dtype) or set(x.labels) != set(out):
         return None
     x = diagonal(x, ways)
     return permuted(x.array, [x.labels.index(label) for label in out])

@@ -10,6 +10,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 from numpy.lib.stride_tricks import as_strided
 
+from ..errors import ArgumentError, AxisError
 from ..problem.contraction import View
 
 
@@ -30,6 +31,16 @@ def viewed(x: Any, view: View) -> Any:
         strides=view.strides,
         events=x.events,
     )
+
+
+def permutation(ndim: int, axes: Sequence[int]) -> list[int]:
+    """*axes*, each of *ndim* once, counted from the first. Raises AxisError and ArgumentError."""
+    if any(not -ndim <= axis < ndim for axis in axes):
+        raise AxisError(f"axes is {tuple(axes)}, out of bounds for x, which has {ndim} axes")
+    found = [axis % ndim for axis in axes]
+    if sorted(found) != list(range(ndim)):
+        raise ArgumentError(f"axes is {tuple(axes)}; pass each of the {ndim} axes of x once")
+    return found
 
 
 def permuted(x: Any, axes: Sequence[int]) -> Any:

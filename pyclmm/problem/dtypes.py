@@ -65,8 +65,9 @@ def type_name(dtype: np.dtype[Any], argument: str) -> str:
     name = dtype.name
     if (name in ACCUMULATOR and dtype.kind != "V") or dtype == BFLOAT16:
         return name
+    what = " (Python objects, or integers of more than 64 bits)" if dtype.hasobject else ""
     raise DTypeError(
-        f"{argument} has dtype {dtype}, which OpenCL devices cannot multiply; "
+        f"{argument} has dtype {dtype}{what}, which OpenCL devices cannot multiply; "
         f"convert it to one of {', '.join(ELEMENT_TYPES)}"
     )
 
@@ -119,7 +120,9 @@ def result_dtype(
         fixed: dict[str, Any] = {} if wanted is None else {"signature": (None, None, wanted)}
         computed = np.matmul.resolve_dtypes((a, b, out), casting=casting, **fixed)[2]
     except TypeError as error:
-        raise DTypeError(f"a has dtype {a}, b has dtype {b}: {error}") from error
+        types = f"a has dtype {a}, b has dtype {b}" + ("" if out is None else f", out has dtype {out}")
+        would_do = "" if out is None else "; pass an out of the result's dtype, or casting='unsafe'"
+        raise DTypeError(f"{types}: {error}{would_do}") from error
     type_name(computed, "the result of a @ b")
     if out is not None:
         check_cast(computed, out, "out", casting)

@@ -120,8 +120,7 @@ def _lengths(operands: Sequence[tuple[Label, ...]], shapes: Sequence[tuple[int, 
             if 1 not in (known, length) and known != length:
                 raise ShapeError(
                     f"operands could not be broadcast together: {_shown(label)} has the length {length} in "
-                    f"operand "
-                    f"{number} of shape {shape}, and {known} before"
+                    f"operand {number} of shape {shape}, and {known} before; pass equal lengths, or 1"
                 )
             lengths[label] = length if known == 1 else known
     return lengths
@@ -153,4 +152,4 @@ def _result(
 
 
 def _shown(label: Label) -> str:
-    return "of the ellipsis" if label < 0 else repr(chr(label)) if label >= ord("A") else str(label)
+    return "an axis of the stack" if label < 0 else repr(chr(label)) if label >= ord("A") else str(label)

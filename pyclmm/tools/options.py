@@ -76,7 +76,7 @@ def check_file(path: Path | None) -> None:
     if not folder.is_dir():
         raise Failure(f"{path}: there is no folder {folder}")
     if path == Path():
-        raise Failure("the name of a file is empty; give one")
+        raise Failure(f"{str(path)!r} is a folder, or the name of a file is empty; give the name of a file")
     if path.is_dir():
         raise Failure(f"{path}: it is a folder; name a file")
     if not os.access(path if path.exists() else folder, os.W_OK):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pyopencl.array as cla
 import pytest
@@ -184,6 +185,16 @@ def test_one_operand_gives_a_view(place, queue):
         assert a.trace() == 21
     else:
         assert turned.base_data is x.base_data
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">i4", "bfloat16", "f2"])
+def test_a_view_of_one_operand_keeps_its_dtype(dtype):
+    x = np.arange(9).reshape(3, 3).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    diagonal = linalg.einsum("ii->i", x)
+    assert diagonal.dtype == x.dtype
+    diagonal[...] = 0
+    assert not np.diag(x).any()
+    assert linalg.einsum("ij->ji", x, dtype="f4", casting="unsafe").dtype == np.float32
 
 
 def test_the_base_of_a_view_is_that_of_the_operand():
