@@ -22,6 +22,7 @@ from .errors import (
     CacheWarning,
     DeviceLostError,
     DeviceMemoryError,
+    DeviceWarning,
     DTypeError,
     ForkError,
     KernelWarning,
@@ -41,6 +42,7 @@ from .plan import Matmul
 from .problem.precision import default_precision
 from .problem.reproducible import reproducible
 from .selection.explanation import Explanation
+from .streaming.streamed import StreamedMatmul, StreamExplanation, StreamProgress
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ __all__ = [
     "DeviceLostError",
     "DeviceMemoryError",
     "DeviceRecord",
+    "DeviceWarning",
     "Explanation",
     "ForkError",
     "KernelWarning",
@@ -66,6 +69,9 @@ __all__ = [
     "PyclmmError",
     "Search",
     "ShapeError",
+    "StreamExplanation",
+    "StreamProgress",
+    "StreamedMatmul",
     "TileConfig",
     "Tried",
     "Tuning",

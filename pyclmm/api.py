@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
@@ -13,11 +13,11 @@ import pyopencl as cl
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
+from . import plan_cache
 from .errors import ArgumentError, DeviceLostError
 from .execution.operands import Operands, check_writeable, collect, on_host, queue_of, signature
-from .execution.options import Options, beta_of, plain_numbers
-from .kernels import Program
-from .opencl import ordered, program, queues, staging, workspace
+from .execution.options import beta_of, plain_numbers
+from .opencl import ordered, pinned, program, queues, staging, workspace
 from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
 from .plan import Matmul
@@ -27,6 +27,8 @@ from .problem.precision import chosen
 from .problem.reproducible import is_reproducible
 from .problem.words import Activation, Casting, Mixed, Precision, Trans
 from .selection.select import KernelChoice
+from .streaming import entry
+from .streaming.run import Report
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -36,13 +38,10 @@ if TYPE_CHECKING:
 HostOut: TypeAlias = NDArray[Any] | tuple[NDArray[Any]] | None
 DeviceOut: TypeAlias = Array | tuple[Array] | None
 
-_PLANS_KEPT = 256
-_PROGRAMS_KEPT = 128  # the most programs that these plans have together
-_plans: OrderedDict[Any, Matmul[Any]] = OrderedDict()
-_lock = threading.Lock()
 _last = (
     threading.local()
 )  # .of_thread: the options of the thread's last call, and its plan, not kept alive by this
+_UNRULED = (None, None, None, None)  # memory_limit, devices, progress, checkpoint of a call without them
 _NO_CALL: tuple[tuple[Any, ...], Callable[[], Matmul[Any] | None]] = ((), lambda: None)
 
 
@@ -89,6 +88,10 @@ def matmul(
     axis: Any = None,
     mixed: Mixed = None,
     wait_for: list[cl.Event] | None = None,
+    memory_limit: int | str | None = None,
+    devices: Sequence[DeviceChoice] | str | None = None,
+    progress: Report | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Any:
     """The matrix product of two arrays, as :func:`numpy.matmul` defines it.
 
@@ -137,6 +140,13 @@ def matmul(
         *out* must be one. Default: they raise DTypeError.
     wait_for
         Events to wait for before the product begins.
+    memory_limit, devices, checkpoint
+        The product is computed in tiles, as :class:`pyclmm.StreamedMatmul` describes, so that it needs at
+        most *memory_limit* bytes of a device, uses several *devices*, or can be resumed from *checkpoint*.
+        That is done without being asked where an operand is a dataset of HDF5 or Zarr, where operands or
+        result are too large for the device, and where it is faster.
+    progress
+        A function that is called with a :class:`pyclmm.StreamProgress` after each tile.
 
     Returns
     -------
@@ -155,10 +165,15 @@ def matmul(
     latest = _latest_plan(requested)
     if isinstance(out, tuple):
         out = _single(out)
-    if latest is not None and device is None and axes is None and axis is None:
+    ruled = memory_limit, devices, progress, checkpoint
+    if latest is not None and device is None and axes is None and axis is None and ruled == _UNRULED:
         again = _again(latest, (a, b, None, None, out), queue, 1.0, 0.0, wait_for)
         if again is not None:
             return again
+    if ruled != _UNRULED or entry.is_stored(a, b, out):
+        options = _streamed_options(requested, ruled, queue, device)
+        given = {"a": a, "b": b, "out": out}
+        return entry.streamed(given, options, progress=progress, wait_for=wait_for, axes=axes, axis=axis, mixed=mixed)
     operands = collect(a, b, out=out, mixed=mixed, queue=queue)
     if axes is not None or axis is not None:
         if out is not None and on_host(operands):
@@ -231,6 +246,10 @@ def gemm(
     casting: Casting = "same_kind",
     mixed: Mixed = None,
     wait_for: list[cl.Event] | None = None,
+    memory_limit: int | str | None = None,
+    devices: Sequence[DeviceChoice] | str | None = None,
+    progress: Report | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Any:
     """BLAS's GEMM with an epilogue: ``act(alpha op(a) op(b) + beta c + bias)``.
 
@@ -258,10 +277,15 @@ def gemm(
     ways = (chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype))
     requested = (trans_a, trans_b, activation, kernel, *ways)
     latest = _latest_plan(requested)
-    if latest is not None and device is None and (beta is not None or c is None):
+    ruled = memory_limit, devices, progress, checkpoint
+    if latest is not None and device is None and (beta is not None or c is None) and ruled == _UNRULED:
         again = _again(latest, (a, b, c, bias, out), queue, alpha, beta, wait_for)
         if again is not None:
             return again
+    if ruled != _UNRULED or entry.is_stored(a, b, c, out):
+        options = _streamed_options(requested, ruled, queue, device) | {"alpha": alpha, "beta": beta}
+        given = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
+        return entry.streamed(given, options, progress=progress, wait_for=wait_for, mixed=mixed)
     operands = collect(a, b, c, bias, out, mixed, queue)
     alpha, beta = plain_numbers(alpha, beta_of(beta, c))
     result = _run(operands, requested, queue_of(operands, queue, device), alpha, beta, wait_for, latest)
@@ -275,10 +299,10 @@ def release() -> None:
     no plan of yours needs, and the pinned memory of transfers. A :class:`Matmul` that you made goes on
     working: its next call allocates workspace again. Its ``release()`` frees its kernel objects too.
     """
-    with _lock:
-        _plans.clear()
+    plan_cache.release()
     workspace.release()
     staging.release()
+    pinned.release()
     ordered.release()
     program.release()
 
@@ -316,7 +340,7 @@ def _again(
     try:
         return plan.again(given, queue, alpha, beta, wait_for)
     except DeviceLostError:
-        _forget(plan.queue_of(given, queue).context)
+        plan_cache.forget(plan.queue_of(given, queue).context)
         raise
 
 
@@ -330,14 +354,30 @@ def _run(
     latest: Matmul[Any] | None,
 ) -> Any:
     """The product of *operands*. *requested* holds the first fields of Options; *latest* has the same."""
+    if on_host(operands) and entry.pays(operands, requested[3], queue):
+        options = _streamed_options(requested, _UNRULED, queue, None) | {"alpha": alpha, "beta": beta}
+        return entry.streamed(operands, options, wait_for=wait_for)
     try:
         plan = _plan(operands, requested, queue, alpha, beta, latest)
         if plan is not latest:
             _last.of_thread = requested, weakref.ref(plan)
         return plan.run(operands, queue, alpha, beta, wait_for)
     except DeviceLostError:
-        _forget(queue.context)
+        plan_cache.forget(queue.context)
         raise
+
+
+def _streamed_options(
+    requested: tuple[Any, ...],
+    ruled: tuple[Any, ...],
+    queue: cl.CommandQueue | None,
+    device: DeviceChoice | None,
+) -> dict[str, Any]:
+    """The keywords of a product in tiles. *ruled*: memory_limit, devices, progress and checkpoint."""
+    names = ("trans_a", "trans_b", "activation", "kernel", "precision", "reproducible", "casting", "dtype")
+    memory_limit, devices, _, checkpoint = ruled
+    tiles = {"memory_limit": memory_limit, "devices": devices, "checkpoint": checkpoint}
+    return dict(zip(names, requested, strict=True)) | tiles | {"queue": queue, "device": device}
 
 
 def _plan(
@@ -353,47 +393,4 @@ def _plan(
     if latest is not None and latest.serves(layouts, queue, alpha, beta):
         latest.check_scalars(alpha, beta)
         return latest
-    dtype = requested[-1]
-    letter = None if dtype is None else dtype.char  # tells longlong from int64, which are equal dtypes
-    key = (queue.context, queue.device, requested, letter, alpha == 0, beta == 0, layouts)
-    plan = _kept(key)
-    if plan is not None:
-        plan.check_scalars(alpha, beta)
-        return plan
-    plan = Matmul.of(operands, Options(*requested), queue, alpha, beta)
-    with _lock:
-        _plans[key] = plan
-        while len(_plans) > _PLANS_KEPT:
-            _plans.popitem(last=False)
-        if program.count() > _PROGRAMS_KEPT:
-            _bound_programs()
-    return plan
-
-
-def _bound_programs() -> None:
-    """Keep only as many plans, those used last, as have _PROGRAMS_KEPT programs together; at least one."""
-    programs: set[Program] = set()
-    for number, key in enumerate(reversed(list(_plans))):
-        programs |= _plans[key].programs
-        if number and len(programs) > _PROGRAMS_KEPT:
-            del _plans[key]
-
-
-def _kept(key: Any) -> Matmul[Any] | None:
-    try:
-        with _lock:
-            plan = _plans.get(key)
-            if plan is not None:
-                _plans.move_to_end(key)
-            return plan
-    except TypeError:  # not hashable, so of no type that Options accepts
-        return None
-
-
-def _forget(context: cl.Context) -> None:
-    """Drop everything of a lost context, so that the next call on NumPy arrays makes a new one."""
-    with _lock:
-        for key in [key for key in _plans if key[0] == context]:
-            del _plans[key]
-    program.forget(context)
-    queues.forget(context)
+    return plan_cache.plan_for(operands, layouts, requested, queue, alpha, beta)

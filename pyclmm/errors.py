@@ -35,6 +35,10 @@ class CacheWarning(UserWarning):
     """A faulty cache file was renamed, a shipped table is left out, or a cache of others has failed."""
 
 
+class DeviceWarning(RuntimeWarning):
+    """A device takes no more part in a product of several devices; the others compute its tiles."""
+
+
 class PyclmmError(Exception):
     """The base of every exception that pyclmm raises on purpose."""
 

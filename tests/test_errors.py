@@ -15,7 +15,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import TileConfig, api, errors
+from pyclmm import TileConfig, plan_cache, errors
 from pyclmm.execution import options
 from pyclmm.opencl import compiler, devices, program
 from pyclmm.problem.gemm import GemmProblem
@@ -327,14 +327,14 @@ BAD_CALLS = {
 @pytest.mark.parametrize("what", BAD_CALLS)
 def test_bad_input_gets_a_clear_error(what):
     call, kind, texts = BAD_CALLS[what]
-    before = len(api._plans)
+    before = len(plan_cache._plans)
     with pytest.raises(kind) as caught:
         call()
     message = str(caught.value)
     assert type(caught.value) is kind
     for text in texts:
         assert text in message
-    assert len(api._plans) == before, "a plan was kept of a call that failed"
+    assert len(plan_cache._plans) == before, "a plan was kept of a call that failed"
     assert (pyclmm.matmul(A, B) == 4).all(), "the next call works"
 
 
@@ -564,9 +564,9 @@ def device_changed(monkeypatch, device):
             monkeypatch.setattr(f"pyclmm.{module}.device_info", lambda _: changed)
         return changed
 
-    api._plans.clear()
+    plan_cache._plans.clear()
     yield change
-    api._plans.clear()
+    plan_cache._plans.clear()
 
 
 def test_float64_on_a_device_without_it(device_changed):

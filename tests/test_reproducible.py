@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import api
+from pyclmm import plan_cache
 from pyclmm.checks import fixed_products, selfcheck
 from pyclmm.checks.fixed_products import PRODUCTS, digest, digests, numbers
 from pyclmm.execution import execute
@@ -173,10 +173,10 @@ def fresh_queue(monkeypatch, tmp_path, device):
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
     monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
-    api._plans.clear()
+    plan_cache._plans.clear()
     context = cl.Context([pyclmm.default_queue().device])
     yield cl.CommandQueue(context)
-    api._plans.clear()
+    plan_cache._plans.clear()
 
 
 @pytest.mark.parametrize("fault", FAULTS)

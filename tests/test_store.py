@@ -45,9 +45,9 @@ def call(own_caches):
 def new_process(monkeypatch):
     """Forget verdicts and plans, as a new process would not have them."""
     monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
-    from pyclmm import api  # noqa: PLC0415
+    from pyclmm import plan_cache  # noqa: PLC0415
 
-    api._plans.clear()
+    plan_cache._plans.clear()
 
 
 def verdicts(folder):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 import pyopencl as cl
@@ -24,7 +26,16 @@ class Keywords(TypedDict, total=False):
     casting: Casting
 
 
-class MatmulKeywords(Keywords, total=False):
+class TileKeywords(Keywords, total=False):
+    """Keywords of a product in tiles, of matmul and gemm."""
+
+    memory_limit: int | str | None
+    devices: Sequence[DeviceChoice] | str | None
+    progress: Callable[[Any], Any] | None
+    checkpoint: str | os.PathLike[str] | None
+
+
+class MatmulKeywords(TileKeywords, total=False):
     """Keywords of matmul. Every value of ``axis`` raises, so it is not one of them."""
 
     axes: list[Any] | None
@@ -41,7 +52,7 @@ class EpilogueKeywords(Keywords, total=False):
     activation: Activation | None
 
 
-class GemmKeywords(EpilogueKeywords, total=False):
+class GemmKeywords(EpilogueKeywords, TileKeywords, total=False):
     """Keywords of gemm."""
 
     wait_for: list[cl.Event] | None

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import TileConfig, api, store
+from pyclmm import TileConfig, plan_cache, store
 from pyclmm.checks import isolation, selfcheck, worker
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import DeviceInfo
@@ -84,7 +84,7 @@ def asked(monkeypatch):
 
 def as_a_new_process(monkeypatch):
     monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
-    api._plans.clear()
+    plan_cache._plans.clear()
 
 
 def kept(folder):
@@ -197,7 +197,7 @@ def hangs(monkeypatch, sabotage):
 @pytest.mark.parametrize("process", ["the same", "a new one"])
 def test_a_time_out_is_tried_again_after_a_day(monkeypatch, risky, hangs, asked, clock, process):
     def again():
-        api._plans.clear() if process == "the same" else as_a_new_process(monkeypatch)
+        plan_cache._plans.clear() if process == "the same" else as_a_new_process(monkeypatch)
         call.check_works()
 
     hangs(2)

@@ -13,7 +13,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import api
+from pyclmm import plan_cache
 from pyclmm.checks import isolation, selfcheck, small_problems
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import kernel_named
@@ -47,9 +47,9 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
     monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
-    api._plans.clear()
+    plan_cache._plans.clear()
     yield tmp_path
-    api._plans.clear()
+    plan_cache._plans.clear()
 
 
 @pytest.fixture

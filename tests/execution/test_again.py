@@ -14,7 +14,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import api
+from pyclmm import api, plan_cache
 from pyclmm.opencl import binding, forks
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.steps import Step
@@ -428,9 +428,9 @@ def test_axes_and_device_are_seen_after_an_equal_call(product):
 
 def test_a_plan_that_is_dropped_is_freed_though_it_was_the_last(product):
     product.check("matmul")
-    kept = weakref.ref(next(reversed(api._plans.values())))
+    kept = weakref.ref(next(reversed(plan_cache._plans.values())))
     assert api._last.of_thread[1]() is kept()
-    api._plans.clear()
+    plan_cache._plans.clear()
     assert kept() is None
     product.check("matmul")
 

@@ -14,7 +14,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import api
+from pyclmm import plan_cache
 from pyclmm.execution import execute
 from pyclmm.opencl.binding import Binding
 
@@ -94,7 +94,7 @@ def test_release_frees_what_matmul_and_gemm_keep(own_caches, bindings):
         assert alive(bindings) >= 3
         pyclmm.release()
         assert alive(bindings) == 0
-    assert not api._plans
+    assert not plan_cache._plans
     assert (pyclmm.matmul(X, X) == 8).all()
 
 

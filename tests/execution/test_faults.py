@@ -12,7 +12,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import api, store
+from pyclmm import plan_cache, store
 from pyclmm.checks import known_answers, selfcheck
 from pyclmm.errors import WorkspaceError
 from pyclmm.execution import execute, host_path
@@ -459,7 +459,7 @@ def test_a_device_lost_in_mid_run(request, code, memory):
 
 def _check_new_context(call, before):
     """Nothing of the lost context is kept, and the next call works in a new one."""
-    assert not [key for key in api._plans if key[0] == before.context]
+    assert not [key for key in plan_cache._plans if key[0] == before.context]
     assert not [key for key in program._programs._values if key[0] == before.context]
     call.check_works()
     assert queues.default_queue().context != before.context

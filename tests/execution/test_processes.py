@@ -19,7 +19,7 @@ LIMIT = 120  # seconds until a process counts as hanging
 INTERRUPTED = """
 import itertools, os, signal, sys
 import numpy as np, pyclmm
-from pyclmm import api; from pyclmm.opencl import queues; from pyclmm.checks import selfcheck
+from pyclmm import plan_cache; from pyclmm.opencl import queues; from pyclmm.checks import selfcheck
 
 inside = False
 
@@ -41,7 +41,7 @@ for number in itertools.count():
     try:
         if number % 16 == 0:  # as if new: plans, verdicts and contexts
             selfcheck._verdicts.forget(lambda _: True)
-            api._plans.clear(); queues._default.clear(); queues._contexts.clear()
+            plan_cache._plans.clear(); queues._default.clear(); queues._contexts.clear()
         inside = True
         c = pyclmm.matmul(a, b, kernel=("tiled", "naive")[number // 4 % 2])
         inside = False

@@ -14,7 +14,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import api
+from pyclmm import plan_cache
 from tests.support.cases import defaults, numbers, small_integers
 
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
@@ -201,11 +201,11 @@ def test_a_thousand_calls_do_not_grow(place, queue, rng):
 
 
 def test_the_plan_cache_is_bounded(monkeypatch):
-    monkeypatch.setattr(api, "_PLANS_KEPT", 10)
+    monkeypatch.setattr(plan_cache, "_PLANS_KEPT", 10)
     for n in range(1, 30):
         x = np.ones((n, n), "f4")
         assert (pyclmm.matmul(x, x) == n).all()
-    assert len(api._plans) <= 10
+    assert len(plan_cache._plans) <= 10
 
 
 def test_a_plan_does_not_keep_the_callers_arrays(queue, pair):

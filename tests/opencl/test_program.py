@@ -21,7 +21,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import BuildError, api
+from pyclmm import BuildError, plan_cache
 from pyclmm.kernels import Program
 from pyclmm.kernels.interface import gemm_program
 from pyclmm.opencl import compiler, program
@@ -202,7 +202,7 @@ def test_a_program_that_a_plan_holds_is_not_built_again(own_queue, builds, monke
 @pytest.mark.usefixtures("unchecked")
 def test_the_plans_of_matmul_hold_a_bounded_number_of_programs(own_queue, monkeypatch):
     monkeypatch.setattr(api, "_plans", OrderedDict())
-    monkeypatch.setattr(api, "_PROGRAMS_KEPT", 3)
+    monkeypatch.setattr(plan_cache, "_PROGRAMS_KEPT", 3)
     monkeypatch.setattr(program, "_programs", SingleFlight(2))
     monkeypatch.setattr(program, "_held", WeakValueDictionary())
     x = np.ones((3, 3), "f4")
@@ -211,12 +211,12 @@ def test_the_plans_of_matmul_hold_a_bounded_number_of_programs(own_queue, monkey
         for n in (4, 3, 2):  # plans of one program
             a = np.ones((n, 3), dtype)
             assert np.array_equal(pyclmm.matmul(a, a.T, kernel="naive", queue=own_queue), a @ a.T)
-        assert len(api._plans) == 3 * min(count, 3)
+        assert len(plan_cache._plans) == 3 * min(count, 3)
         assert program.count() == 1 + min(count, 3), "and that of mine"
     assert np.array_equal(mine(x, x), x @ x)
-    monkeypatch.setattr(api, "_PROGRAMS_KEPT", 0)
+    monkeypatch.setattr(plan_cache, "_PROGRAMS_KEPT", 0)
     pyclmm.matmul(x, x, kernel="flat", queue=own_queue)
-    assert len(api._plans) == 1, "the newest plan is kept, whatever it needs"
+    assert len(plan_cache._plans) == 1, "the newest plan is kept, whatever it needs"
 
 
 @pytest.mark.parametrize("kind", ["matmul", "out", "c and bias"])

@@ -16,7 +16,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import api
+from pyclmm import plan_cache
 from pyclmm.kernels.interface import Workspace
 from pyclmm.opencl import binding, host_memory, ordered, program, staging, workspace
 from pyclmm.opencl.devices import default_device, device_info
@@ -114,7 +114,7 @@ def test_120_shapes_keep_the_workspace_of_one(in_order, buffers):
     pairs = [Pair(in_order, n) for n in range(8, 128)]
     for pair in pairs:
         assert np.array_equal(pyclmm.matmul(pair.a, pair.b, kernel="naive").get(), pair.want)
-    assert len(api._plans) == 120
+    assert len(plan_cache._plans) == 120
     largest = 2 * 127 * 127 * 4
     tables = 120 * 3 * 32  # bytes of three tables of offsets
     assert largest <= kept(in_order) <= 1.5 * largest

@@ -1,0 +1,84 @@
+"""The plans that are kept: matmul, gemm and streamed products look here before they make one."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import pyopencl as cl
+
+from .execution.operands import Operands, Signature
+from .execution.options import Options
+from .kernels import Program
+from .opencl import program, queues
+from .plan import Matmul
+
+_PLANS_KEPT = 256
+_PROGRAMS_KEPT = 128  # the most programs that these plans have together
+_plans: OrderedDict[Any, Matmul[Any]] = OrderedDict()
+_lock = threading.Lock()
+
+
+def plan_for(
+    operands: Operands,
+    layouts: Signature,
+    requested: tuple[Any, ...],
+    queue: cl.CommandQueue,
+    alpha: complex,
+    beta: complex,
+) -> Matmul[Any]:
+    """The plan that is kept for operands of these *layouts*, or a new one, which is kept then.
+
+    *requested* holds the first fields of Options. Raises as :class:`pyclmm.Matmul` does.
+    """
+    dtype = requested[7]
+    letter = None if dtype is None else dtype.char  # tells longlong from int64, which are equal dtypes
+    key = (queue.context, queue.device, requested, letter, alpha == 0, beta == 0, layouts)
+    plan = _kept(key)
+    if plan is not None:
+        plan.check_scalars(alpha, beta)
+        return plan
+    plan = Matmul.of(operands, Options(*requested), queue, alpha, beta)
+    with _lock:
+        _plans[key] = plan
+        while len(_plans) > _PLANS_KEPT:
+            _plans.popitem(last=False)
+        if program.count() > _PROGRAMS_KEPT:
+            _bound_programs()
+    return plan
+
+
+def _bound_programs() -> None:
+    """Keep only as many plans, those used last, as have _PROGRAMS_KEPT programs together; at least one."""
+    programs: set[Program] = set()
+    for number, key in enumerate(reversed(list(_plans))):
+        programs |= _plans[key].programs
+        if number and len(programs) > _PROGRAMS_KEPT:
+            del _plans[key]
+
+
+def _kept(key: Any) -> Matmul[Any] | None:
+    try:
+        with _lock:
+            plan = _plans.get(key)
+            if plan is not None:
+                _plans.move_to_end(key)
+            return plan
+    except TypeError:  # not hashable, so of no type that Options accepts
+        return None
+
+
+def release() -> None:
+    """Drop every plan."""
+    with _lock:
+        _plans.clear()
+
+
+def forget(context: cl.Context) -> None:
+    """Drop everything of a lost context, so that the next call on NumPy arrays makes a new one."""
+    with _lock:
+        for key in [key for key in _plans if key[0] == context]:
+            del _plans[key]
+    program.forget(context)
+    queues.forget(context)

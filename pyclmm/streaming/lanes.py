@@ -1,0 +1,350 @@
+"""Lanes: how the blocks of a streamed product get to one device, are multiplied there, and come back.
+
+A :class:`DeviceLane` copies blocks through pinned memory into buffers of a device with memory of its own. A
+:class:`HostLane` is for a device that shares the host's memory: blocks of NumPy arrays are read in place, and
+what lies in files is read into memory first. Reading, writing and copying are done by threads of a pool,
+because NumPy and files release the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+from numpy.typing import NDArray
+
+from ..opencl import host_memory, pinned, status
+from ..opencl.devices import device_info
+from ..opencl.queues import new_queue
+from .blocks import Part, of_tile
+from .job import Job, Stored, pieces, stored_shape
+from .tiles import Tile
+from .trace import Trace
+
+_READERS = max(2, min(8, (os.cpu_count() or 1) - 1))  # threads that fill blocks of one device
+_WRITERS = max(2, min(4, (os.cpu_count() or 1) // 2))  # and threads that empty its tiles
+Write = Callable[[Part, NDArray[Any]], None]  # takes a part of the result
+
+
+@dataclass
+class Block:
+    """A block on its way to a lane, or there: *ready* futures give the events that end its transfers."""
+
+    array: Any
+    ready: list[Future[Any]] = field(default_factory=list)
+
+    def events(self) -> list[cl.Event]:
+        """The events to wait for before its first use; waits until its copies are enqueued. Raises what
+        reading it raised."""
+        done, self.ready = self.ready, []
+        return [event for each in done if (event := each.result()) is not None]
+
+
+class Lane(Protocol):
+    """One device's part in a streamed product. ``name`` is the device's."""
+
+    name: str
+
+    def load(self, operand: str, slot: int, part: Part) -> Block:
+        """Begin to bring the block *part* of "a" or "b" into *slot*."""
+
+    def begin(self, tile: Tile, slot: int) -> None:
+        """Make the tile slot ready for *tile*; begin to load its part of C if there is one."""
+
+    def multiply(self, tile: Tile, chunk: int, a: Block, b: Block, slots: tuple[int, int, int]) -> None:
+        """Multiply two blocks into a tile; *slots*: those of a, b and the tile."""
+
+    def deliver(self, tile: Tile, slot: int, write: Write) -> None:
+        """Pass the finished tile on to *write*, in parts. It is complete on return."""
+
+    def close(self, failed: bool) -> None:
+        """Wait until the device uses nothing of this lane, and free what it has."""
+
+
+class HostLane:
+    """A lane for a device that shares the host's memory."""
+
+    def __init__(
+        self, number: int, device: cl.Device, job: Job, queue: cl.CommandQueue | None, trace: Trace | None
+    ) -> None:
+        self.name = device.name.strip()
+        self._job, self._number, self._trace = job, number, trace
+        self._queue = queue or new_queue(device)
+        self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="pyclmm-read")
+        self._slots: dict[tuple[str, int], NDArray[np.uint8]] = {}
+        self._tiles: dict[int, tuple[Any, Any, Block | None]] = {}  # acc, out, C
+        self._in_place = job.sink.in_memory and job.sink.dtype == job.dtype
+
+    def load(self, operand: str, slot: int, part: Part) -> Block:
+        stored = self._job.operand(operand)
+        if stored.source.in_memory and stored.source.dtype.isnative:
+            return Block(stored.source.view(part.index, part.rows, part.columns))
+        return self._filled(stored, self._memory((operand, slot), self._job.largest(operand), stored.dtype), part)
+
+    def begin(self, tile: Tile, slot: int) -> None:
+        job, part = self._job, of_tile(tile, self._job.product.stack)
+        if self._in_place:
+            out = job.sink.view(part.index, part.rows, part.columns)
+        else:
+            out = self._dense(("out", slot), part, job.dtype)
+        acc = self._dense(("acc", slot), part, job.acc_dtype) if job.is_narrow else out
+        c = None
+        if job.c is not None:
+            its = job.c.part(job.product.stack, tile.z, tile.rows, tile.columns)
+            if job.c.source.in_memory:
+                c = Block(job.c.source.view(its.index, its.rows, its.columns))
+            else:
+                c = self._filled(job.c, self._memory(("c", slot), job.largest_tile, job.c.dtype), its)
+        self._tiles[slot] = acc, out, c
+
+    def multiply(self, tile: Tile, chunk: int, a: Block, b: Block, slots: tuple[int, int, int]) -> None:
+        job = self._job
+        acc, out, c = self._tiles[slots[2]]
+        operands = {"a": a.array, "b": b.array}
+        for block in (a, b, c):
+            if block is not None:
+                block.events()
+        if c is not None:
+            operands["c"] = c.array
+        bias = job.bias_of(tile)
+        if bias is not None and job.bias is not None:
+            operands["bias"] = job.bias[bias]
+        with _noted(self._trace, self._number, "product", 0):
+            job.multiply(self._queue, chunk, operands, acc, out, [])
+
+    def deliver(self, tile: Tile, slot: int, write: Write) -> None:
+        _, out, _ = self._tiles[slot]
+        part = of_tile(tile, self._job.product.stack)
+        with _noted(self._trace, self._number, "write", out.nbytes):
+            write(part, out)
+
+    def close(self, failed: bool) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        if failed:
+            host_memory.finish(self._queue)
+
+    def _memory(self, name: tuple[str, int], elements: int, dtype: np.dtype[Any]) -> NDArray[np.uint8]:
+        if name not in self._slots:
+            self._slots[name] = np.empty(elements * dtype.itemsize, np.uint8)
+        return self._slots[name]
+
+    def _dense(self, name: tuple[str, int], part: Part, dtype: np.dtype[Any]) -> NDArray[Any]:
+        memory = self._memory(name, self._job.largest_tile, dtype)
+        return memory[: part.elements * dtype.itemsize].view(dtype).reshape(part.shape)
+
+    def _filled(self, stored: Stored, memory: NDArray[np.uint8], part: Part) -> Block:
+        source, dtype = stored.source, stored.dtype
+        flat = memory[: part.elements * dtype.itemsize].view(dtype)
+        step = source.row_step()
+        futures = [
+            self._pool.submit(self._read, stored, piece, flat[start : start + piece.elements])
+            for piece, start in pieces(part, source.turned, dtype.itemsize, pinned.PIECE, step)
+        ]
+        array = flat.reshape(stored_shape(part, source.turned))
+        return Block(array.swapaxes(-1, -2) if source.turned else array, futures)
+
+    def _read(self, stored: Stored, piece: Part, target: NDArray[Any]) -> None:
+        source = stored.source
+        with _noted(self._trace, self._number, "read", target.nbytes):
+            shaped = target.reshape(stored_shape(piece, source.turned))
+            source.read(shaped, piece.index, piece.rows, piece.columns)
+
+
+class DeviceLane:
+    """A lane for a device with memory of its own: a queue for each direction and one for products."""
+
+    def __init__(
+        self, number: int, device: cl.Device, job: Job, queue: cl.CommandQueue | None, trace: Trace | None
+    ) -> None:
+        self.name = device.name.strip()
+        self._job, self._number, self._trace = job, number, trace
+        self._device = device_info(device)
+        profiling = trace is not None
+        self._queue = new_queue(device, profiling=True) if profiling else queue or new_queue(device)
+        self._up = cl.CommandQueue(self._queue.context, device, properties=self._queue.properties)
+        self._down = cl.CommandQueue(self._queue.context, device, properties=self._queue.properties)
+        self._stack = ExitStack()
+        self._buffers: dict[tuple[str, int], cl.Buffer] = {}
+        self._last_use: dict[tuple[str, int], cl.Event] = {}
+        self._tiles: dict[int, tuple[Any, Any, Block | None]] = {}  # acc, out, C
+        self._ended: dict[int, list[cl.Event]] = {}
+        self._bias: Any = None
+        try:
+            self._allocate()
+            self._up_ring = self._stack.enter_context(pinned.ring(self._up, self._device))
+            self._down_ring = self._stack.enter_context(pinned.ring(self._down, self._device))
+        except BaseException:
+            self._stack.__exit__(RuntimeError, RuntimeError(), None)
+            raise
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="pyclmm-up")
+        self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="pyclmm-down")
+
+    def _allocate(self) -> None:
+        """All slots, before the first tile: a device without room for them refuses here."""
+        job, at = self._job, self._job.blocking
+        tile = job.largest_tile
+        sizes = [
+            ("a", at.a_slots, job.largest("a") * job.a.dtype.itemsize),
+            ("b", at.b_slots, job.largest("b") * job.b.dtype.itemsize),
+            ("out", at.out_slots, tile * job.dtype.itemsize),
+            ("acc", at.out_slots if job.is_narrow else 0, tile * job.acc_dtype.itemsize),
+            ("c", 0 if job.c is None else at.out_slots, tile * (job.c.dtype.itemsize if job.c else 0)),
+        ]
+        for name, count, nbytes in sizes:
+            for slot in range(count):
+                self._buffers[name, slot] = host_memory.allocate(
+                    self._queue.context, nbytes, self._device, f"a block of {name}"
+                )
+        if job.bias is not None:
+            self._bias = cla.to_device(self._queue, np.ascontiguousarray(job.bias))
+
+    def load(self, operand: str, slot: int, part: Part) -> Block:
+        return self._sent(self._job.operand(operand), (operand, slot), part)
+
+    def begin(self, tile: Tile, slot: int) -> None:
+        job, part = self._job, of_tile(tile, self._job.product.stack)
+        out = self._array(("out", slot), part.shape, job.dtype)
+        acc = self._array(("acc", slot), part.shape, job.acc_dtype) if job.is_narrow else out
+        c = None
+        if job.c is not None:
+            its = job.c.part(job.product.stack, tile.z, tile.rows, tile.columns)
+            c = self._sent(job.c, ("c", slot), its)
+        self._tiles[slot] = acc, out, c
+
+    def multiply(self, tile: Tile, chunk: int, a: Block, b: Block, slots: tuple[int, int, int]) -> None:
+        job = self._job
+        acc, out, c = self._tiles[slots[2]]
+        operands = {"a": a.array, "b": b.array}
+        wait_for = a.events() + b.events()
+        if c is not None:
+            operands["c"] = c.array
+            wait_for += c.events()
+        bias = job.bias_of(tile)
+        if bias is not None:
+            operands["bias"] = self._bias[bias]
+        written = job.multiply(self._queue, chunk, operands, acc, out, wait_for)
+        event = written.events[-1]
+        self._queue.flush()
+        used = [("a", slots[0]), ("b", slots[1])] + ([("c", slots[2])] if c is not None else [])
+        self._last_use.update(dict.fromkeys(used, event))
+        self._ended[slots[2]] = [event]
+        if self._trace is not None:
+            self._trace.command(self._number, "product", event)
+
+    def deliver(self, tile: Tile, slot: int, write: Write) -> None:
+        job, part = self._job, of_tile(tile, self._job.product.stack)
+        buffer, after = self._buffers["out", slot], self._ended.pop(slot)
+        size = job.dtype.itemsize
+        futures = [
+            self._writers.submit(self._fetch, buffer, piece, start * size, after, write)
+            for piece, start in pieces(part, False, size, pinned.PIECE)
+        ]
+        for each in futures:
+            each.result()
+
+    def close(self, failed: bool) -> None:
+        for pool in (self._readers, self._writers):
+            pool.shutdown(cancel_futures=True)
+        if failed:
+            for queue in (self._up, self._queue, self._down):
+                host_memory.finish(queue)
+            self._stack.__exit__(RuntimeError, RuntimeError(), None)
+        else:
+            self._stack.close()
+        self._buffers.clear()
+        self._tiles.clear()
+
+    def _array(self, name: tuple[str, int], shape: Sequence[int], dtype: np.dtype[Any]) -> cla.Array:
+        return cla.Array(self._queue, tuple(shape), dtype, data=self._buffers[name])
+
+    def _sent(self, stored: Stored, name: tuple[str, int], part: Part) -> Block:
+        source, dtype = stored.source, stored.dtype
+        last = self._last_use.pop(name, None)
+        after = [] if last is None else [last]
+        futures = [
+            self._readers.submit(self._send, stored, piece, self._buffers[name], start * dtype.itemsize, after)
+            for piece, start in pieces(part, source.turned, dtype.itemsize, pinned.PIECE, source.row_step())
+        ]
+        array = self._array(name, stored_shape(part, source.turned), dtype)
+        if source.turned:
+            axes = (*range(array.ndim - 2), array.ndim - 1, array.ndim - 2)
+            array = array.transpose(axes)
+        return Block(array, futures)
+
+    def _send(
+        self, stored: Stored, piece: Part, buffer: cl.Buffer, offset: int, after: list[cl.Event]
+    ) -> cl.Event:
+        source, nbytes = stored.source, piece.elements * stored.dtype.itemsize
+        memory, event = self._borrowed(self._up_ring), None
+        try:
+            target = memory[:nbytes].view(stored.dtype).reshape(stored_shape(piece, source.turned))
+            with _noted(self._trace, self._number, "read", nbytes):
+                source.read(target, piece.index, piece.rows, piece.columns)
+            event = self._driven(
+                lambda: cl.enqueue_copy(
+                    self._up, buffer, memory[:nbytes], dst_offset=offset, wait_for=after, is_blocking=False
+                )
+            )
+            self._up.flush()
+        finally:
+            self._up_ring.give_back(memory, event)
+        if self._trace is not None:
+            self._trace.command(self._number, "up", event, nbytes)
+        return event
+
+    def _fetch(
+        self, buffer: cl.Buffer, piece: Part, offset: int, after: list[cl.Event], write: Write
+    ) -> None:
+        dtype = self._job.dtype
+        nbytes = piece.elements * dtype.itemsize
+        memory = self._borrowed(self._down_ring)
+        try:
+            event = self._driven(
+                lambda: cl.enqueue_copy(
+                    self._down, memory[:nbytes], buffer, src_offset=offset, wait_for=after, is_blocking=True
+                )
+            )
+            if self._trace is not None:
+                self._trace.command(self._number, "down", event, nbytes)
+            with _noted(self._trace, self._number, "write", nbytes):
+                write(piece, memory[:nbytes].view(dtype).reshape(piece.shape))
+        finally:
+            self._down_ring.give_back(memory)
+
+    def _borrowed(self, ring: pinned.Ring) -> pinned.Bytes:
+        return self._driven(ring.borrow)
+
+    def _driven(self, command: Callable[[], Any]) -> Any:
+        """What *command* gives. Raises DeviceLostError or DeviceMemoryError for the driver's errors."""
+        try:
+            return command()
+        except cl.Error as error:
+            raise status.rejected(self._device, "a transfer", error) from error
+
+
+class _Unnoted:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+_UNNOTED = _Unnoted()
+
+
+def _noted(trace: Trace | None, number: int, what: str, nbytes: int) -> Any:
+    return _UNNOTED if trace is None else trace.host(number, what, nbytes)
+
+
+def lane_for(
+    number: int, device: cl.Device, job: Job, queue: cl.CommandQueue | None, trace: Trace | None
+) -> Lane:
+    """The lane that suits *device*. Raises DeviceMemoryError if it has no room for the slots."""
+    kind = HostLane if device_info(device).unified_memory else DeviceLane
+    return kind(number, device, job, queue, trace)

@@ -1,0 +1,226 @@
+"""The devices of a streamed product: which, how fast, and the tiles that suit them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from ..errors import ArgumentError, DTypeError
+from ..execution.operands import checked
+from ..execution.options import Options
+from ..kernels.device import DeviceInfo
+from ..opencl import pinned
+from ..opencl.devices import DeviceChoice, device_info, devices as all_devices, find_device
+from ..opencl.queues import default_queue, new_queue
+from ..problem.gemm import Gemm, dense
+from ..selection import select
+from ..selection.explanation import Explanation, explain
+from . import tiles
+from .operands import Shapes
+from .sizes import in_words
+from .tiles import Blocking, Machine, Product
+
+Place = tuple[cl.Device, cl.CommandQueue | None]  # the queue that the caller passed
+_WORKSPACE_PART = 8  # kernels may use 1 / 8 of the memory for workspace
+_FILES = 2e9  # bytes a second: what a solid-state disk gives; only the choice of tiles depends on it
+_NARROW = ("float16", "bfloat16")  # summed in float32
+
+
+def places(
+    devices: Sequence[DeviceChoice] | str | None, queue: cl.CommandQueue | None, device: DeviceChoice | None
+) -> list[Place]:
+    """The devices to use. Raises ArgumentError, DTypeError and NoDeviceError."""
+    if devices is not None and (queue is not None or device is not None):
+        raise ArgumentError("devices is given beside queue or device; pass one of them")
+    if queue is not None and device is not None:
+        raise ArgumentError("queue and device are both given; pass one: a queue belongs to a device")
+    if queue is not None:
+        if not isinstance(queue, cl.CommandQueue):
+            raise DTypeError(f"queue is a {type(queue).__name__}; pass a pyopencl.CommandQueue")
+        return [(queue.device, queue)]
+    if devices is None:
+        found = [default_queue().device if device is None else find_device(device)]
+    elif isinstance(devices, str):
+        if devices != "all":
+            raise ArgumentError(f'devices is {devices!r}; pass "all", or a list of devices')
+        found = _all()
+    else:
+        found = [find_device(each) for each in devices]
+    if not found:
+        raise ArgumentError('devices is empty; pass a list of devices, or "all"')
+    if len(set(found)) < len(found):
+        raise ArgumentError("devices names a device twice; pass each once")
+    return [(each, None) for each in found]
+
+
+def _all() -> list[cl.Device]:
+    """Every GPU and accelerator, and one CPU: drivers for the same CPU would only take turns."""
+    records = all_devices()
+    found = [record.device for record in records if record.kind != "cpu"]
+    cpus = sorted((record for record in records if record.kind == "cpu"), key=lambda x: not x.default)
+    return found + [record.device for record in cpus[:1]]
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """What decides how fast a tile is, besides its sizes."""
+
+    a: np.dtype[Any]
+    b: np.dtype[Any]
+    options: Options
+
+
+class Fit:
+    """The tiles that suit a product and its devices."""
+
+    def __init__(self, shapes: Shapes, options: Options, places: Sequence[Place], limit: int | None) -> None:
+        self._shapes = shapes
+        self._infos = [device_info(device) for device, _ in places]
+        self._given_limit = limit
+        self.limit = min(_memory(info) for info in self._infos) if limit is None else limit
+        self.options = replace(options, workspace_limit=self.limit // _WORKSPACE_PART)
+        self._ways = _Ways(shapes.a_dtype, shapes.b_dtype, self.options)
+        self._fastest = min(range(len(places)), key=lambda i: self.seconds(i)(1024, 1024, 1024))
+        self._up, self._down = _link(places[self._fastest], self._infos[self._fastest], shapes.in_memory)
+
+    def seconds(self, number: int) -> Callable[[int, int, int], float]:
+        """What estimates a product m x n x k on device *number*."""
+        info, ways = self._infos[number], self._ways
+        return lambda m, n, k: _estimate(info, ways, m, n, k)
+
+    def product(self, blocking: Blocking | None) -> Product:
+        """The product as the tiles see it. *blocking* None: one chunk of K for each tile."""
+        shapes, dtype = self._shapes, self._shapes.gemm.dtype
+        acc = dtype if blocking is None else self.acc_dtype(blocking)
+        return Product(
+            shapes.m,
+            shapes.n,
+            shapes.k,
+            shapes.a_dtype.itemsize,
+            shapes.b_dtype.itemsize,
+            dtype.itemsize,
+            acc.itemsize,
+            0 if shapes.c_dtype is None else shapes.c_dtype.itemsize,
+            shapes.stack,
+            shapes.a_stack,
+            shapes.b_stack,
+            whole_k=self._keeps_k or (blocking is not None and blocking.k >= shapes.k),
+        )
+
+    @property
+    def _keeps_k(self) -> bool:
+        """Whether each element must be summed at once: a reproducible sum is one chain, and bool wraps never."""
+        return self.options.reproducible or self._shapes.gemm.dtype.kind == "b"
+
+    def acc_dtype(self, blocking: Blocking) -> np.dtype[Any]:
+        """The dtype of a tile between two chunks of K."""
+        dtype = self._shapes.gemm.dtype
+        split = blocking.k < self._shapes.k
+        return np.dtype(np.float32) if split and dtype.name in _NARROW else dtype
+
+    def machine(self) -> Machine:
+        """The fastest device, as the tiles see it."""
+        memory = self.limit - self.limit // _WORKSPACE_PART
+        seconds = self.seconds(self._fastest)
+        return Machine(memory, self._up, self._down, seconds, devices=len(self._infos))
+
+    def blocking(self, kept: Any = None) -> Blocking:
+        """The sizes of tiles: those *kept* in a checkpoint, or the best. Raises ArgumentError."""
+        if kept is not None:
+            return Blocking.from_json(kept)
+        product = self.product(None)
+        if self._shapes.gemm.dtype.name in _NARROW:
+            try:
+                return self._within(replace(product, whole_k=True))
+            except ArgumentError:  # K is too long for one chunk: tiles are kept in float32
+                return self._within(replace(product, acc_size=4))
+        return self._within(product)
+
+    def _within(self, product: Product) -> Blocking:
+        """The best tiles of which no slot is larger than a buffer of any device may be."""
+        machine = self.machine()
+        most = min(info.max_mem_alloc_size for info in self._infos)
+        while True:
+            chosen = tiles.choose(product, machine)
+            at = chosen.batch
+            largest = max(
+                at * chosen.m * chosen.k * product.a_size,
+                at * chosen.k * chosen.n * product.b_size,
+                at * chosen.m * chosen.n * max(product.acc_size, product.out_size),
+            )
+            if largest <= most:
+                return chosen
+            machine = replace(machine, memory=machine.memory * 3 // 4)
+
+    def tile_seconds(self, blocking: Blocking) -> list[float]:
+        """Estimated seconds of a tile on each device."""
+        chunks = -(-self._shapes.k // max(1, blocking.k)) * blocking.batch
+        return [
+            chunks * self.seconds(number)(blocking.m, blocking.n, blocking.k)
+            for number in range(len(self._infos))
+        ]
+
+    def rows(self, blocking: Blocking) -> list[tuple[str, str]]:
+        """Rows for ``explain()``."""
+        names = ", ".join(info.name for info in self._infos)
+        given = "" if self._given_limit is not None else " (the default)"
+        return [
+            ("devices", names),
+            ("memory limit", f"{in_words(self.limit)} of each device{given}"),
+            *tiles.describe(self.product(blocking), self.machine(), blocking),
+        ]
+
+    def kernel(self, blocking: Blocking) -> Explanation | None:
+        """Why one chunk of a whole tile gets its kernel on the fastest device."""
+        sizes = blocking.m, blocking.n, blocking.k
+        if 0 in sizes:
+            return None
+        info = self._infos[self._fastest]
+        gemm = _gemm(self._ways, *sizes)
+        choice = next(select.candidates(gemm.problem, info, self.options.kernel))
+        work = choice.kernel.launches(gemm.problem, choice.config, info)
+        return explain(
+            gemm.problem,
+            info,
+            choice,
+            requested=self.options.kernel,
+            launches=[launch.kernel for launch in work.launches],
+            workspace_nbytes=work.workspace_nbytes,
+        )
+
+
+def _memory(info: DeviceInfo) -> int:
+    """The bytes of a device's memory that are used if no limit is given."""
+    return info.global_mem_size // 2 if info.unified_memory else info.global_mem_size * 3 // 4
+
+
+def _link(place: Place, info: DeviceInfo, in_memory: bool) -> tuple[float, float]:
+    """Bytes a second to and from a device; 0 where nothing is moved."""
+    if info.unified_memory:
+        return (0.0, 0.0) if in_memory else (_FILES, 0.0)
+    device, queue = place
+    up, down = pinned.link_rates(queue or new_queue(device), info)
+    return (up if in_memory else min(up, _FILES)), down
+
+
+def _gemm(ways: _Ways, m: int, n: int, k: int) -> Gemm:
+    options = ways.options
+    a = (m, k) if options.trans_a == "N" else (k, m)
+    b = (k, n) if options.trans_b == "N" else (n, k)
+    layouts = {"a": dense(a, ways.a), "b": dense(b, ways.b)}
+    return checked(layouts, replace(options, activation=None), 1.0, 0.0, out_is_copied=False)
+
+
+@lru_cache(maxsize=1024)
+def _estimate(info: DeviceInfo, ways: _Ways, m: int, n: int, k: int) -> float:
+    """Seconds of a product on a device by the estimate of its best kernel."""
+    if 0 in (m, n, k):
+        return 0.0
+    gemm = _gemm(ways, m, n, k)
+    choice = next(select.candidates(gemm.problem, info, ways.options.kernel))
+    return float(choice.kernel.estimate(gemm.problem, choice.config, info))

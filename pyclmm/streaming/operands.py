@@ -1,0 +1,164 @@
+"""The operands of a streamed product: checked, and read as stacks of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pyopencl.array import Array
+
+from ..errors import ArgumentError, DTypeError
+from ..execution.array_likes import array_of
+from ..execution.operands import checked
+from ..execution.options import Options
+from ..problem.gemm import Gemm, Operand, dense
+from . import checkpoint, storage
+from .job import Stored
+
+
+def _taken(name: str, x: Any) -> Any:
+    """*x* as an array of the host or in a file. Raises DTypeError."""
+    if isinstance(x, Array):
+        raise DTypeError(
+            f"{name} is a pyopencl Array, which lies on a device; memory_limit, devices, progress and checkpoint "
+            f"are for arrays of the host and in files: leave them out, or pass {name}.get()"
+        )
+    return x if isinstance(x, np.memmap) or storage.is_stored(x) else array_of(name, x)
+
+
+@dataclass(frozen=True)
+class Given:
+    """The arrays of a call. ``c`` is None where it is not read."""
+
+    a: Any
+    b: Any
+    c: Any
+    bias: NDArray[Any] | None
+    out: Any
+    layouts: Mapping[str, Operand]
+
+    @classmethod
+    def of(cls, a: Any, b: Any, c: Any, bias: Any, out: Any, beta: complex) -> Given:
+        """The arrays of a call, each known to be one. Raises DTypeError and ShapeError."""
+        named = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
+        found = {name: None if x is None else _taken(name, x) for name, x in named.items()}
+        if found["bias"] is not None:
+            found["bias"] = np.asarray(found["bias"])
+        layouts = {
+            name: dense(tuple(x.shape), np.dtype(x.dtype).newbyteorder("="))
+            for name, x in found.items()
+            if x is not None
+        }
+        if beta == 0:
+            found["c"] = None
+        return cls(**found, layouts=layouts)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether writing ``out`` may change what is read later."""
+        if self.out is None:
+            return False
+        sink = storage.sink(self.out, tuple(self.out.shape), np.dtype(self.out.dtype))
+        sources = [storage.source("a", self.a, as_row=True), storage.source("b", self.b, as_row=False)]
+        if self.c is not None and self.c is not self.out:
+            sources.append(storage.source("c", self.c, as_row=True))
+        return any(storage.overlaps(source, sink) for source in sources)
+
+    def stored(self, options: Options) -> tuple[Stored, Stored, Stored | None]:
+        """A, B and C as stacks of matrices. A vector equals its transpose."""
+        a = _stored("a", self.a, True, options.trans_a)
+        b = _stored("b", self.b, False, options.trans_b)
+        if self.c is None:
+            return a, b, None
+        core = np.ndim(self.c) if isinstance(self.c, np.ndarray) else len(self.c.shape)
+        c = _matrices(self.c, len(self.a.shape) == 1, len(self.b.shape) == 1) if core < 2 else self.c
+        return a, b, _stored("c", c, True, "N")
+
+    def fingerprints(self, options: Options) -> dict[str, Any]:
+        """What tells these operands from others, for a checkpoint."""
+        a, b, c = self.stored(options)
+        found = {"a": a, "b": b} | ({} if c is None else {"c": c})
+        prints: dict[str, Any] = {name: checkpoint.fingerprint(x.source) for name, x in found.items()}
+        if self.bias is not None:
+            prints["bias"] = checkpoint.fingerprint(storage.source("bias", self.bias, as_row=True))
+        return prints
+
+
+def _stored(name: str, x: Any, as_row: bool, trans: str) -> Stored:
+    if len(x.shape) == 1:
+        if trans == "C" and np.dtype(x.dtype).kind == "c":
+            raise ArgumentError(
+                f"trans_{name} is 'C' and {name} has one axis; pass the conjugate of {name}, and 'N'"
+            )
+        trans = "N"
+    source = storage.source(name, x, as_row=as_row)
+    return Stored(source, tuple(source.shape[:-2]), trans)
+
+
+def _matrices(x: Any, row: bool, column: bool) -> Any:
+    """*x* with the axes of a product of 1-D operands: those that numpy.matmul removes."""
+    if not isinstance(x, np.ndarray):
+        raise ArgumentError("out or c has less than two axes; for a product of vectors pass a NumPy array")
+    if row:
+        x = x[..., None, :] if not column else x[..., None]
+    return x[..., None] if column else x
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The checked product: its gemm, the sizes of its matrices, and the batch shapes."""
+
+    gemm: Gemm
+    m: int
+    n: int
+    k: int
+    stack: tuple[int, ...]
+    a_stack: tuple[int, ...]
+    b_stack: tuple[int, ...]
+    a_dtype: np.dtype[Any]
+    b_dtype: np.dtype[Any]
+    c_dtype: np.dtype[Any] | None
+    row: bool  # a is a vector
+    column: bool  # b is a vector
+    in_memory: bool  # nothing is read from files
+
+    @classmethod
+    def of(cls, given: Given, options: Options, alpha: complex, beta: complex) -> Shapes:
+        """Raises what :func:`pyclmm.gemm` raises for shapes, dtypes, casts and options."""
+        gemm = checked(given.layouts, replace(options, workspace_limit=None), alpha, beta, out_is_copied=False)
+        a, b = given.layouts["a"], given.layouts["b"]
+        row, column = len(a.shape) == 1, len(b.shape) == 1
+        m, k = (1, a.shape[0]) if row else _core(a.shape, options.trans_a)
+        n = 1 if column else _core(b.shape, options.trans_b)[1]
+        core = 2 - row - column
+        return cls(
+            gemm,
+            m,
+            n,
+            0 if alpha == 0 else k,
+            tuple(gemm.shape[: len(gemm.shape) - core]),
+            a.shape[:-2],
+            b.shape[:-2],
+            a.dtype,
+            b.dtype,
+            None if given.c is None else given.layouts["c"].dtype,
+            row,
+            column,
+            all(type(x) is np.ndarray for x in (given.a, given.b)),
+        )
+
+    @property
+    def core_shape(self) -> tuple[int, ...]:
+        """The shape of the result as a stack of matrices."""
+        return (*self.stack, self.m, self.n)
+
+    def matrices(self, x: Any) -> Any:
+        """The result *x* as a stack of matrices, in the same memory."""
+        return _matrices(x, self.row, self.column) if self.row or self.column else x
+
+
+def _core(shape: tuple[int, ...], trans: str) -> tuple[int, int]:
+    return (shape[-2], shape[-1]) if trans == "N" else (shape[-1], shape[-2])

@@ -1,0 +1,221 @@
+"""StreamedMatmul: a product of operands that need not fit a device, planned in tiles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+from numpy.typing import DTypeLike
+
+from ..errors import ArgumentError
+from ..execution.operands import check_writeable
+from ..execution.options import Options, beta_of, check_scalars, plain_numbers
+from ..opencl import forks
+from ..opencl.devices import DeviceChoice
+from ..problem.dtypes import named_dtype
+from ..problem.precision import chosen
+from ..problem.reproducible import is_reproducible
+from ..problem.words import Activation, Casting, Precision, Trans
+from ..selection.explanation import Explanation
+from ..selection.select import KernelChoice
+from . import machines, storage, tiles
+from .blocks import of_tile
+from .checkpoint import Checkpoint
+from .job import Job
+from .operands import Given, Shapes
+from .progress import StreamProgress
+from .run import Report, run
+from .sizes import nbytes
+from .tiles import Blocking, Tile
+from .trace import Trace
+from .without_k import write_without_k
+
+__all__ = ["StreamExplanation", "StreamProgress", "StreamedMatmul"]
+
+
+@dataclass(frozen=True, repr=False)
+class StreamExplanation:
+    """How a streamed product is computed; ``str()`` and ``repr()`` of it are for people.
+
+    ``rows``: (what, text) about tiles, order, bytes and times. ``tile`` explains the kernel of one chunk of a
+    whole tile on the fastest device; None if nothing is multiplied.
+    """
+
+    rows: tuple[tuple[str, str], ...]
+    tile: Explanation | None
+
+    def __str__(self) -> str:
+        width = max(len(name) for name, _ in self.rows)
+        text = [f"{name:{width}}  {value}" for name, value in self.rows]
+        return "\n".join([*text, *([] if self.tile is None else ["", "one chunk of a tile:", str(self.tile)])])
+
+    __repr__ = __str__
+
+
+class StreamedMatmul:
+    """``act(alpha op(a) op(b) + beta c + bias)`` in tiles, for operands that need not fit a device.
+
+    Operands and *out* are NumPy arrays, memory-mapped files (``np.memmap``), HDF5 and Zarr datasets, or
+    anything with a shape, a NumPy dtype and slicing. Other arguments are those of :func:`pyclmm.gemm`, and:
+
+    memory_limit
+        The most bytes of a device's memory to use: a number, or a text such as "8 GiB". Default: three
+        quarters of the memory of a device that has its own, half of the host's for any other.
+    devices
+        A list of devices (each as for ``device=``), or "all": every GPU and accelerator and one CPU. Each
+        gets tiles as it finishes them. A device that is lost gives its tiles to the others, with a
+        DeviceWarning.
+    checkpoint
+        A folder. Finished tiles are kept there by digest of the problem; if *out* is a file or dataset, only
+        their numbers. A later run with the same arguments computes the rest, and empties the folder when the
+        product is complete.
+
+    ``plan()`` computes the product into *out*, or into a new NumPy array, and returns it.
+    :meth:`explain` tells the tiles, their order, the bytes that are moved, and whether arithmetic hides the
+    transfers (docs/scale.md).
+
+    Raises what :func:`pyclmm.gemm` raises, StorageError for a file or dataset that cannot be read or written,
+    and CheckpointError for a folder that belongs to another product or is damaged.
+    """
+
+    def __init__(
+        self,
+        a: Any,
+        b: Any,
+        c: Any = None,
+        /,
+        *,
+        alpha: complex = 1.0,
+        beta: complex | None = None,
+        trans_a: Trans = "N",
+        trans_b: Trans = "N",
+        bias: Any = None,
+        activation: Activation | None = None,
+        out: Any = None,
+        memory_limit: int | str | None = None,
+        devices: Sequence[DeviceChoice] | str | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        queue: cl.CommandQueue | None = None,
+        device: DeviceChoice | None = None,
+        kernel: KernelChoice = "auto",
+        precision: Precision | None = None,
+        reproducible: bool | None = None,
+        dtype: DTypeLike | None = None,
+        casting: Casting = "same_kind",
+    ) -> None:
+        forks.check_process()
+        limit = None if memory_limit is None else nbytes("memory_limit", memory_limit)
+        alpha, beta = plain_numbers(alpha, beta_of(beta, c))
+        options = Options(
+            *(trans_a, trans_b, activation, kernel),
+            *(chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype)),
+        )
+        self._places = machines.places(devices, queue, device)
+        self._given = Given.of(a, b, c, bias, out, beta)
+        self._shapes = Shapes.of(self._given, options, alpha, beta)
+        check_scalars(self._shapes.gemm, alpha, beta)
+        self._options, self._alpha, self._beta = options, alpha, beta
+        self._checkpoint = None if checkpoint is None else os.fspath(checkpoint)
+        if checkpoint is not None and self._given.is_in_place:
+            raise ArgumentError(
+                "checkpoint is given, but out overlaps an operand, which a second run would find changed; "
+                "pass another out"
+            )
+        self._fit = machines.Fit(self._shapes, options, self._places, limit)
+        kept = None if self._checkpoint is None else Checkpoint.peek(self._checkpoint)
+        self._blocking = self._fit.blocking(None if kept is None else kept.get("blocking"))
+
+    @property
+    def blocking(self) -> Blocking:
+        """The sizes of tiles and chunks."""
+        return self._blocking
+
+    def explain(self) -> StreamExplanation:
+        """The tiles, their order, the bytes that are moved, and the predicted times."""
+        return StreamExplanation(tuple(self._fit.rows(self._blocking)), self._fit.kernel(self._blocking))
+
+    def __call__(self, *, progress: Report | None = None, trace: Trace | None = None) -> Any:
+        """Compute the product into ``out``, or a new array, and return it.
+
+        *progress* is called in this thread with a :class:`StreamProgress` after each tile. What it raises, and
+        Ctrl-C, ends the run; nothing then uses the operands. *trace* notes when what happened.
+        """
+        given = self._given
+        if given.out is not None and isinstance(given.out, np.ndarray):
+            check_writeable(given.out)
+        target = given.out
+        if target is None or (given.is_in_place and isinstance(target, np.ndarray)):
+            target = np.empty(self._shapes.gemm.shape, self._shapes.gemm.dtype)
+        if 0 not in self._shapes.gemm.shape:
+            self._compute(target, progress, trace)
+        if given.out is None:
+            return target if target.ndim else target[()]
+        if target is not given.out:
+            np.copyto(given.out, target, casting=self._options.casting)
+        return given.out
+
+    def _compute(self, target: Any, progress: Report | None, trace: Trace | None) -> None:
+        job = self._job(target)
+        if not job.chunks:
+            write_without_k(job, self._places[0][1])
+            return
+        every = tiles.tiles(job.product, job.blocking)
+        if self._checkpoint is None:
+            run(job, self._places, self._fit.tile_seconds(job.blocking), every, len(every), None, progress, trace)
+            return
+        kept = Checkpoint.open(self._checkpoint, self._problem(), len(every), job.sink)
+        is_complete = False
+        try:
+            todo = _restored(job, every, kept)
+            if todo:
+                seconds = self._fit.tile_seconds(job.blocking)
+                run(job, self._places, seconds, todo, len(every), kept, progress, trace)
+            job.sink.flush()
+            is_complete = True
+        finally:
+            kept.close(remove=is_complete)
+
+    def _job(self, target: Any) -> Job:
+        given, shapes = self._given, self._shapes
+        a, b, c = given.stored(self._options)
+        return Job(
+            product=self._fit.product(self._blocking),
+            blocking=self._blocking,
+            a=a,
+            b=b,
+            c=c,
+            bias=given.bias,
+            sink=storage.sink(shapes.matrices(target), shapes.core_shape, shapes.gemm.dtype),
+            options=self._fit.options,
+            alpha=self._alpha,
+            beta=self._beta,
+            dtype=shapes.gemm.dtype,
+            acc_dtype=self._fit.acc_dtype(self._blocking),
+        )
+
+    def _problem(self) -> dict[str, Any]:
+        """What a checkpoint is kept by."""
+        options = self._options
+        named = ("trans_a", "trans_b", "activation", "precision", "reproducible", "casting")
+        return {
+            **{name: getattr(options, name) for name in named},
+            "kernel": str(options.kernel),
+            "dtype": str(self._shapes.gemm.dtype),
+            "shape": list(self._shapes.gemm.shape),
+            "alpha": str(self._alpha),
+            "beta": str(self._beta),
+            "operands": self._given.fingerprints(options),
+            "blocking": self._blocking.to_json(),
+        }
+
+
+def _restored(job: Job, every: Sequence[Tile], kept: Checkpoint) -> list[Tile]:
+    """The tiles that are left; those whose results the checkpoint has are written."""
+    for number, block in kept.blocks():
+        part = of_tile(every[number], job.product.stack)
+        job.sink.write(block, part.index, part.rows, part.columns)
+    return [tile for tile in every if tile.number not in kept.finished]

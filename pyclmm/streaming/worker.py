@@ -1,0 +1,184 @@
+"""Worker: drives one lane by three threads, which load blocks, multiply them and deliver tiles."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .job import Job
+from .lanes import Block, Lane
+from .tiles import Slots, Tile
+
+_PATIENCE = 0.1  # seconds between two looks whether the run was stopped
+
+
+class Stopped(Exception):
+    """The run was stopped: by the caller, or by an error elsewhere."""
+
+
+class Desk(Protocol):
+    """Where workers get tiles and report. Its methods may be called by any thread."""
+
+    stopped: threading.Event
+
+    def next(self, worker: int) -> Tile | None:
+        """The next tile for a worker; waits while there may be one later. None: there are no more."""
+
+    def deliver(self, lane: Lane, tile: Tile, slot: int) -> None:
+        """Have the lane deliver a tile, and see that it is kept."""
+
+    def done(self, worker: int, tile: Tile, seconds: float) -> None:
+        """A tile was delivered."""
+
+    def ended(self, worker: int, error: BaseException | None) -> None:
+        """A worker's threads have ended; *error* is why, if it is not for lack of tiles."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    tile: Tile
+    chunk: int
+    a: Block
+    b: Block
+    slots: tuple[int, int, int]
+
+
+class _Cache:
+    """The slots of one operand: which blocks they hold, and how many steps still need them."""
+
+    def __init__(self, count: int) -> None:
+        self._slots = Slots(count)
+        self._blocks: dict[int, Block] = {}
+        self._users: dict[int, int] = {}
+        self._changed = threading.Condition()
+
+    def get(self, key: Any, load: Callable[[int], Block], stopped: Callable[[], bool]) -> tuple[int, Block]:
+        """(slot, block) of *key*, for one step, loaded by *load* if no slot holds it. Waits for a free slot."""
+        with self._changed:
+            slot = self._slots.find(key)
+            found = slot is not None
+            while slot is None:
+                if stopped():
+                    raise Stopped
+                slot = self._slots.place(key, self._users.keys())
+                if slot is None:
+                    self._changed.wait(_PATIENCE)
+            self._users[slot] = self._users.get(slot, 0) + 1
+        if not found:
+            self._blocks[slot] = load(slot)
+        return slot, self._blocks[slot]
+
+    def release(self, slot: int) -> None:
+        """A step has used a slot."""
+        with self._changed:
+            self._users[slot] -= 1
+            if not self._users[slot]:
+                del self._users[slot]
+                self._changed.notify()
+
+
+class Worker:
+    """The three threads of one lane. They end when the desk has no more tiles, or at the first error."""
+
+    def __init__(self, number: int, lane: Lane, job: Job, desk: Desk) -> None:
+        self._number, self._lane, self._job, self._desk = number, lane, job, desk
+        at = job.blocking
+        self._caches = {"a": _Cache(at.a_slots), "b": _Cache(at.b_slots)}
+        self._tile_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for slot in range(at.out_slots):
+            self._tile_slots.put(slot)
+        self._steps: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
+        self._multiplied: queue.SimpleQueue[tuple[Tile, int] | None] = queue.SimpleQueue()
+        self._error: BaseException | None = None
+        self._broken = threading.Event()
+        loops = (self._load, self._multiply, self._deliver)
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(loop,), name=f"pyclmm-{loop.__name__[1:]}-{number}")
+            for loop in loops
+        ]
+        self._watch = threading.Thread(target=self._end, name=f"pyclmm-end-{number}")
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in (*self._threads, self._watch):
+            thread.daemon = True
+            thread.start()
+
+    def join(self) -> None:
+        """Wait for the threads."""
+        self._watch.join()
+
+    def _end(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        self._desk.ended(self._number, self._error)
+
+    def _guarded(self, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except Stopped:
+            self._broken.set()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the caller waits
+            if self._error is None:
+                self._error = error
+            self._broken.set()
+        finally:
+            {"_load": self._steps, "_multiply": self._multiplied}.get(loop.__name__, self._steps).put(None)
+
+    def _is_stopped(self) -> bool:
+        return self._broken.is_set() or self._desk.stopped.is_set()
+
+    def _load(self) -> None:
+        """Take tiles, and have their blocks brought to the device, as far ahead as there are slots."""
+        while True:
+            slot = self._free_tile()
+            tile = self._desk.next(self._number)
+            if tile is None:
+                return
+            self._lane.begin(tile, slot)
+            for chunk in range(len(self._job.chunks)):
+                a_slot, a = self._block("a", tile, chunk)
+                b_slot, b = self._block("b", tile, chunk)
+                self._steps.put(_Step(tile, chunk, a, b, (a_slot, b_slot, slot)))
+
+    def _free_tile(self) -> int:
+        while True:
+            if self._is_stopped():
+                raise Stopped
+            try:
+                return self._tile_slots.get(timeout=_PATIENCE)
+            except queue.Empty:
+                continue
+
+    def _block(self, name: str, tile: Tile, chunk: int) -> tuple[int, Block]:
+        def load(slot: int) -> Block:
+            return self._lane.load(name, slot, self._job.part(name, tile, chunk))
+
+        return self._caches[name].get(self._job.key(name, tile, chunk), load, self._is_stopped)
+
+    def _multiply(self) -> None:
+        last = len(self._job.chunks) - 1
+        while (step := self._steps.get()) is not None:
+            if self._is_stopped():
+                raise Stopped
+            self._lane.multiply(step.tile, step.chunk, step.a, step.b, step.slots)
+            self._caches["a"].release(step.slots[0])
+            self._caches["b"].release(step.slots[1])
+            if step.chunk == last:
+                self._multiplied.put((step.tile, step.slots[2]))
+
+    def _deliver(self) -> None:
+        since = time.perf_counter()
+        while (item := self._multiplied.get()) is not None:
+            if self._is_stopped():
+                raise Stopped
+            tile, slot = item
+            self._desk.deliver(self._lane, tile, slot)
+            self._tile_slots.put(slot)
+            now = time.perf_counter()
+            self._desk.done(self._number, tile, now - since)
+            since = now
