@@ -173,7 +173,9 @@ def matmul(
     if ruled != _UNRULED or entry.is_stored(a, b, out):
         options = _streamed_options(requested, ruled, queue, device)
         given = {"a": a, "b": b, "out": out}
-        return entry.streamed(given, options, progress=progress, wait_for=wait_for, axes=axes, axis=axis, mixed=mixed)
+        return entry.streamed(
+            given, options, progress=progress, wait_for=wait_for, axes=axes, axis=axis, mixed=mixed
+        )
     operands = collect(a, b, out=out, mixed=mixed, queue=queue)
     if axes is not None or axis is not None:
         if out is not None and on_host(operands):

@@ -15,7 +15,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import TileConfig, plan_cache, errors
+from pyclmm import TileConfig, errors, plan_cache
 from pyclmm.execution import options
 from pyclmm.opencl import compiler, devices, program
 from pyclmm.problem.gemm import GemmProblem

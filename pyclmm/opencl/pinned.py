@@ -20,7 +20,7 @@ from .staging import Bytes
 from .status import out_of_memory, rejected
 
 PIECE = 8 << 20  # bytes of one pinned buffer
-_DEPTH = 8  # buffers of a ring: each copying thread fills one while the device reads others
+DEPTH = 8  # buffers of a ring: each copying thread fills one while the device reads others
 _lock = threading.Lock()
 _idle: dict[cl.Context, list[Ring]] = {}
 
@@ -33,7 +33,7 @@ class Ring:
         access: Any = cl.map_flags.READ | cl.map_flags.WRITE
         uint8: Any = np.dtype(np.uint8)
         self._free: queue.SimpleQueue[tuple[Bytes, cl.Event | None]] = queue.SimpleQueue()
-        for _ in range(_DEPTH):
+        for _ in range(DEPTH):
             try:
                 pinned = cl.Buffer(on.context, flags, PIECE)
                 mapped, _ = cl.enqueue_map_buffer(on, pinned, access, 0, (PIECE,), uint8, is_blocking=True)

@@ -8,9 +8,8 @@ because NumPy and files release the interpreter's lock.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -24,12 +23,11 @@ from ..opencl import host_memory, pinned, status
 from ..opencl.devices import device_info
 from ..opencl.queues import new_queue
 from .blocks import Part, of_tile
+from .hands import Hands
 from .job import Job, Stored, pieces, stored_shape
 from .tiles import Tile
 from .trace import Trace
 
-_READERS = max(2, min(8, (os.cpu_count() or 1) - 1))  # threads that fill blocks of one device
-_WRITERS = max(2, min(4, (os.cpu_count() or 1) // 2))  # and threads that empty its tiles
 Write = Callable[[Part, NDArray[Any]], None]  # takes a part of the result
 
 
@@ -72,12 +70,18 @@ class HostLane:
     """A lane for a device that shares the host's memory."""
 
     def __init__(
-        self, number: int, device: cl.Device, job: Job, queue: cl.CommandQueue | None, trace: Trace | None
+        self,
+        number: int,
+        device: cl.Device,
+        job: Job,
+        hands: Hands,
+        queue: cl.CommandQueue | None,
+        trace: Trace | None,
     ) -> None:
         self.name = device.name.strip()
         self._job, self._number, self._trace = job, number, trace
         self._queue = queue or new_queue(device)
-        self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="pyclmm-read")
+        self._readers, self._futures = hands.readers, list[Future[Any]]()
         self._slots: dict[tuple[str, int], NDArray[np.uint8]] = {}
         self._tiles: dict[int, tuple[Any, Any, Block | None]] = {}  # acc, out, C
         self._in_place = job.sink.in_memory and job.sink.dtype == job.dtype
@@ -86,7 +90,9 @@ class HostLane:
         stored = self._job.operand(operand)
         if stored.source.in_memory and stored.source.dtype.isnative:
             return Block(stored.source.view(part.index, part.rows, part.columns))
-        return self._filled(stored, self._memory((operand, slot), self._job.largest(operand), stored.dtype), part)
+        return self._filled(
+            stored, self._memory((operand, slot), self._job.largest(operand), stored.dtype), part
+        )
 
     def begin(self, tile: Tile, slot: int) -> None:
         job, part = self._job, of_tile(tile, self._job.product.stack)
@@ -126,7 +132,7 @@ class HostLane:
             write(part, out)
 
     def close(self, failed: bool) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        _end(self._futures)
         if failed:
             host_memory.finish(self._queue)
 
@@ -144,11 +150,16 @@ class HostLane:
         flat = memory[: part.elements * dtype.itemsize].view(dtype)
         step = source.row_step()
         futures = [
-            self._pool.submit(self._read, stored, piece, flat[start : start + piece.elements])
+            self._readers.submit(self._read, stored, piece, flat[start : start + piece.elements])
             for piece, start in pieces(part, source.turned, dtype.itemsize, pinned.PIECE, step)
         ]
+        self._note(futures)
         array = flat.reshape(stored_shape(part, source.turned))
         return Block(array.swapaxes(-1, -2) if source.turned else array, futures)
+
+    def _note(self, futures: list[Future[Any]]) -> None:
+        """Remember work in flight, for :meth:`close`."""
+        self._futures = [each for each in self._futures if not each.done()] + futures
 
     def _read(self, stored: Stored, piece: Part, target: NDArray[Any]) -> None:
         source = stored.source
@@ -161,7 +172,13 @@ class DeviceLane:
     """A lane for a device with memory of its own: a queue for each direction and one for products."""
 
     def __init__(
-        self, number: int, device: cl.Device, job: Job, queue: cl.CommandQueue | None, trace: Trace | None
+        self,
+        number: int,
+        device: cl.Device,
+        job: Job,
+        hands: Hands,
+        queue: cl.CommandQueue | None,
+        trace: Trace | None,
     ) -> None:
         self.name = device.name.strip()
         self._job, self._number, self._trace = job, number, trace
@@ -183,8 +200,8 @@ class DeviceLane:
         except BaseException:
             self._stack.__exit__(RuntimeError, RuntimeError(), None)
             raise
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="pyclmm-up")
-        self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="pyclmm-down")
+        self._readers, self._writers = hands.readers, hands.writers
+        self._futures: list[Future[Any]] = []
 
     def _allocate(self) -> None:
         """All slots, before the first tile: a device without room for them refuses here."""
@@ -236,7 +253,7 @@ class DeviceLane:
         self._last_use.update(dict.fromkeys(used, event))
         self._ended[slots[2]] = [event]
         if self._trace is not None:
-            self._trace.command(self._number, "product", event)
+            self._trace.product(self._number, event, wait_for)
 
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
         job, part = self._job, of_tile(tile, self._job.product.stack)
@@ -246,12 +263,12 @@ class DeviceLane:
             self._writers.submit(self._fetch, buffer, piece, start * size, after, write)
             for piece, start in pieces(part, False, size, pinned.PIECE)
         ]
+        self._note(futures)
         for each in futures:
             each.result()
 
     def close(self, failed: bool) -> None:
-        for pool in (self._readers, self._writers):
-            pool.shutdown(cancel_futures=True)
+        _end(self._futures)
         if failed:
             for queue in (self._up, self._queue, self._down):
                 host_memory.finish(queue)
@@ -269,14 +286,21 @@ class DeviceLane:
         last = self._last_use.pop(name, None)
         after = [] if last is None else [last]
         futures = [
-            self._readers.submit(self._send, stored, piece, self._buffers[name], start * dtype.itemsize, after)
+            self._readers.submit(
+                self._send, stored, piece, self._buffers[name], start * dtype.itemsize, after
+            )
             for piece, start in pieces(part, source.turned, dtype.itemsize, pinned.PIECE, source.row_step())
         ]
+        self._note(futures)
         array = self._array(name, stored_shape(part, source.turned), dtype)
         if source.turned:
             axes = (*range(array.ndim - 2), array.ndim - 1, array.ndim - 2)
             array = array.transpose(axes)
         return Block(array, futures)
+
+    def _note(self, futures: list[Future[Any]]) -> None:
+        """Remember work in flight, for :meth:`close`."""
+        self._futures = [each for each in self._futures if not each.done()] + futures
 
     def _send(
         self, stored: Stored, piece: Part, buffer: cl.Buffer, offset: int, after: list[cl.Event]
@@ -296,7 +320,7 @@ class DeviceLane:
         finally:
             self._up_ring.give_back(memory, event)
         if self._trace is not None:
-            self._trace.command(self._number, "up", event, nbytes)
+            self._trace.transfer(self._number, "up", event, nbytes)
         return event
 
     def _fetch(
@@ -312,7 +336,7 @@ class DeviceLane:
                 )
             )
             if self._trace is not None:
-                self._trace.command(self._number, "down", event, nbytes)
+                self._trace.transfer(self._number, "down", event, nbytes)
             with _noted(self._trace, self._number, "write", nbytes):
                 write(piece, memory[:nbytes].view(dtype).reshape(piece.shape))
         finally:
@@ -329,6 +353,13 @@ class DeviceLane:
             raise status.rejected(self._device, "a transfer", error) from error
 
 
+def _end(futures: list[Future[Any]]) -> None:
+    """Cancel what has not begun, and wait for the rest."""
+    for each in futures:
+        each.cancel()
+    wait(futures)
+
+
 class _Unnoted:
     def __enter__(self) -> None: ...
 
@@ -343,8 +374,13 @@ def _noted(trace: Trace | None, number: int, what: str, nbytes: int) -> Any:
 
 
 def lane_for(
-    number: int, device: cl.Device, job: Job, queue: cl.CommandQueue | None, trace: Trace | None
+    number: int,
+    device: cl.Device,
+    job: Job,
+    hands: Hands,
+    queue: cl.CommandQueue | None,
+    trace: Trace | None,
 ) -> Lane:
     """The lane that suits *device*. Raises DeviceMemoryError if it has no room for the slots."""
     kind = HostLane if device_info(device).unified_memory else DeviceLane
-    return kind(number, device, job, queue, trace)
+    return kind(number, device, job, hands, queue, trace)

@@ -15,17 +15,18 @@ from ..execution.operands import checked
 from ..execution.options import Options
 from ..kernels.device import DeviceInfo
 from ..opencl import pinned
-from ..opencl.devices import DeviceChoice, device_info, devices as all_devices, find_device
+from ..opencl.devices import DeviceChoice, device_info, find_device
+from ..opencl.devices import devices as all_devices
 from ..opencl.queues import default_queue, new_queue
 from ..problem.gemm import Gemm, dense
 from ..selection import select
 from ..selection.explanation import Explanation, explain
 from . import tiles
 from .operands import Shapes
+from .run import Place
 from .sizes import in_words
 from .tiles import Blocking, Machine, Product
 
-Place = tuple[cl.Device, cl.CommandQueue | None]  # the queue that the caller passed
 _WORKSPACE_PART = 8  # kernels may use 1 / 8 of the memory for workspace
 _FILES = 2e9  # bytes a second: what a solid-state disk gives; only the choice of tiles depends on it
 _NARROW = ("float16", "bfloat16")  # summed in float32

@@ -7,6 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from ..opencl import pinned
 from .blocks import Part, of_tile
 from .checkpoint import Checkpoint
 from .handout import Handout
+from .hands import hands
 from .job import Job
 from .lanes import Lane, lane_for
 from .progress import StreamProgress
@@ -36,6 +38,7 @@ from .worker import Worker
 
 # What ends one device's part of a run; the others go on.
 _OF_DEVICE = (DeviceLostError, DeviceMemoryError, LaunchError, BuildError, UnsupportedError, cl.Error)
+Place = tuple[cl.Device, cl.CommandQueue | None]  # the queue that the caller passed
 Report = Callable[[StreamProgress], Any]
 
 
@@ -69,7 +72,9 @@ class _Desk:
             lane.deliver(tile, slot, self._write)
             return
         kept = None if job.sink.persistent else np.empty(of_tile(tile, job.product.stack).shape, job.dtype)
-        lane.deliver(tile, slot, self._write if kept is None else _into(kept, of_tile(tile, job.product.stack)))
+        lane.deliver(
+            tile, slot, self._write if kept is None else _into(kept, of_tile(tile, job.product.stack))
+        )
         with self._keeping:
             if kept is None:
                 job.sink.flush()
@@ -79,7 +84,9 @@ class _Desk:
 
     def _write(self, part: Part, block: NDArray[Any]) -> None:
         sink = self._job.sink
-        if sink.in_memory and np.shares_memory(block, sink.view(part.index, part.rows, part.columns), max_work=1):
+        if sink.in_memory and np.shares_memory(
+            block, sink.view(part.index, part.rows, part.columns), max_work=1
+        ):
             return  # the device wrote it in place
         sink.write(block, part.index, part.rows, part.columns)
 
@@ -123,7 +130,7 @@ def _into(kept: NDArray[Any], tile: Part) -> Callable[[Part, NDArray[Any]], None
 
 def run(
     job: Job,
-    devices: Sequence[tuple[cl.Device, cl.CommandQueue | None]],
+    devices: Sequence[Place],
     seconds: Sequence[float],
     todo: Sequence[Tile],
     all_tiles: int,
@@ -138,44 +145,48 @@ def run(
     """
     handout = Handout(job.product, job.blocking, todo, len(devices), seconds)
     desk = _Desk(job, handout, checkpoint)
-    lanes: list[Lane] = []
-    workers: dict[int, Worker] = {}
-    failed = True
-    try:
-        errors = _start(job, devices, desk, lanes, workers, trace)
-        _supervise(desk, workers, devices, errors, _reporter(job, todo, all_tiles, report))
-        failed = False
-    finally:
-        desk.stop()
-        for worker in workers.values():
+    with ExitStack() as stack:
+        crew = _Crew(job, desk, stack, trace)
+        errors = crew.start(devices)
+        _supervise(desk, crew.workers, devices, errors, _reporter(job, todo, all_tiles, report))
+        crew.failed = False
+
+
+class _Crew:
+    """The lanes and workers of a run."""
+
+    def __init__(self, job: Job, desk: _Desk, stack: ExitStack, trace: Trace | None) -> None:
+        self._job, self._desk, self._stack, self._trace = job, desk, stack, trace
+        self._lanes: list[Lane] = []
+        self.workers: dict[int, Worker] = {}
+        self.failed = True
+
+    def start(self, devices: Sequence[Place]) -> dict[int, BaseException]:
+        """Make a lane and a worker for each device. Returns why devices have none."""
+        errors: dict[int, BaseException] = {}
+        lent = [self._stack.enter_context(hands()) for _ in devices]
+        self._stack.callback(self.close)  # before the hands are kept for others
+        for number, (device, on) in enumerate(devices):
+            try:
+                lane = lane_for(number, device, self._job, lent[number], on, self._trace)
+            except _OF_DEVICE as error:
+                errors[number] = error
+                continue
+            self._lanes.append(lane)
+            self.workers[number] = Worker(number, lane, self._job, lent[number], self._desk)
+        for number in errors:
+            self._desk.lost(number)
+        for worker in self.workers.values():
+            worker.start()
+        return errors
+
+    def close(self) -> None:
+        """End the workers, and then the lanes."""
+        self._desk.stop()
+        for worker in self.workers.values():
             worker.join()
-        for lane in lanes:
-            lane.close(failed)
-
-
-def _start(
-    job: Job,
-    devices: Sequence[tuple[cl.Device, cl.CommandQueue | None]],
-    desk: _Desk,
-    lanes: list[Lane],
-    workers: dict[int, Worker],
-    trace: Trace | None,
-) -> dict[int, BaseException]:
-    """Make a lane and a worker for each device. Returns why devices have none."""
-    errors: dict[int, BaseException] = {}
-    for number, (device, on) in enumerate(devices):
-        try:
-            lane = lane_for(number, device, job, on, trace)
-        except _OF_DEVICE as error:
-            errors[number] = error
-            continue
-        lanes.append(lane)
-        workers[number] = Worker(number, lane, job, desk)
-    for number in errors:
-        desk.lost(number)
-    for worker in workers.values():
-        worker.start()
-    return errors
+        while self._lanes:
+            self._lanes.pop().close(self.failed)
 
 
 def _reporter(
@@ -194,9 +205,7 @@ def _reporter(
             resumed = all_tiles - len(todo)
             elapsed = time.perf_counter() - begun
             report(
-                StreamProgress(
-                    resumed + count, all_tiles, resumed, factor * flops, factor * total, elapsed
-                )
+                StreamProgress(resumed + count, all_tiles, resumed, factor * flops, factor * total, elapsed)
             )
 
     return tell
@@ -209,7 +218,7 @@ def _elements(tile: Tile) -> int:
 def _supervise(
     desk: _Desk,
     workers: dict[int, Worker],
-    devices: Sequence[tuple[cl.Device, cl.CommandQueue | None]],
+    devices: Sequence[Place],
     errors: dict[int, BaseException],
     tell: Callable[[Tile], None],
 ) -> None:

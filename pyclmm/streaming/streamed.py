@@ -51,7 +51,9 @@ class StreamExplanation:
     def __str__(self) -> str:
         width = max(len(name) for name, _ in self.rows)
         text = [f"{name:{width}}  {value}" for name, value in self.rows]
-        return "\n".join([*text, *([] if self.tile is None else ["", "one chunk of a tile:", str(self.tile)])])
+        return "\n".join(
+            [*text, *([] if self.tile is None else ["", "one chunk of a tile:", str(self.tile)])]
+        )
 
     __repr__ = __str__
 
@@ -165,7 +167,16 @@ class StreamedMatmul:
             return
         every = tiles.tiles(job.product, job.blocking)
         if self._checkpoint is None:
-            run(job, self._places, self._fit.tile_seconds(job.blocking), every, len(every), None, progress, trace)
+            run(
+                job,
+                self._places,
+                self._fit.tile_seconds(job.blocking),
+                every,
+                len(every),
+                None,
+                progress,
+                trace,
+            )
             return
         kept = Checkpoint.open(self._checkpoint, self._problem(), len(every), job.sink)
         is_complete = False

@@ -6,9 +6,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .hands import Hands
 from .job import Job
 from .lanes import Block, Lane
 from .tiles import Slots, Tile
@@ -44,7 +46,7 @@ class _Step:
     chunk: int
     a: Block
     b: Block
-    slots: tuple[int, int, int]
+    slots: tuple[int, int]
 
 
 class _Cache:
@@ -82,52 +84,54 @@ class _Cache:
 
 
 class Worker:
-    """The three threads of one lane. They end when the desk has no more tiles, or at the first error."""
+    """The three loops of one lane. They end when the desk has no more tiles, or at the first error."""
 
-    def __init__(self, number: int, lane: Lane, job: Job, desk: Desk) -> None:
+    def __init__(self, number: int, lane: Lane, job: Job, hands: Hands, desk: Desk) -> None:
         self._number, self._lane, self._job, self._desk = number, lane, job, desk
         at = job.blocking
         self._caches = {"a": _Cache(at.a_slots), "b": _Cache(at.b_slots)}
         self._tile_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(at.out_slots):
             self._tile_slots.put(slot)
+        # Blocks are loaded for one tile more than there are slots for tiles, so that a delivery delays no load.
+        self._ahead = threading.Semaphore(at.out_slots + 1)
         self._steps: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
         self._multiplied: queue.SimpleQueue[tuple[Tile, int] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._broken = threading.Event()
-        loops = (self._load, self._multiply, self._deliver)
-        self._threads = [
-            threading.Thread(target=self._guarded, args=(loop,), name=f"pyclmm-{loop.__name__[1:]}-{number}")
-            for loop in loops
-        ]
-        self._watch = threading.Thread(target=self._end, name=f"pyclmm-end-{number}")
+        self._hands = hands
+        self._counting = threading.Lock()
+        self._running = 3
+        self._futures: list[Future[None]] = []
 
     def start(self) -> None:
-        """Start the threads."""
-        for thread in (*self._threads, self._watch):
-            thread.daemon = True
-            thread.start()
+        """Start the three loops."""
+        pools = ((self._hands.loops, self._load), (self._hands.multiplier, self._multiply))
+        for pool, loop in (*pools, (self._hands.loops, self._deliver)):
+            self._futures.append(pool.submit(self._guarded, loop))
 
     def join(self) -> None:
-        """Wait for the threads."""
-        self._watch.join()
-
-    def _end(self) -> None:
-        for thread in self._threads:
-            thread.join()
-        self._desk.ended(self._number, self._error)
+        """Wait until the loops have ended."""
+        wait(self._futures)
 
     def _guarded(self, loop: Callable[[], None]) -> None:
         try:
             loop()
         except Stopped:
             self._broken.set()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the caller waits
-            if self._error is None:
-                self._error = error
+        except BaseException as error:
+            self._error = self._error or error
             self._broken.set()
         finally:
-            {"_load": self._steps, "_multiply": self._multiplied}.get(loop.__name__, self._steps).put(None)
+            if loop == self._load:
+                self._steps.put(None)
+            elif loop == self._multiply:
+                self._multiplied.put(None)
+            with self._counting:
+                self._running -= 1
+                is_last = not self._running
+            if is_last:
+                self._desk.ended(self._number, self._error)
 
     def _is_stopped(self) -> bool:
         return self._broken.is_set() or self._desk.stopped.is_set()
@@ -135,24 +139,20 @@ class Worker:
     def _load(self) -> None:
         """Take tiles, and have their blocks brought to the device, as far ahead as there are slots."""
         while True:
-            slot = self._free_tile()
+            while not self._ahead.acquire(timeout=_PATIENCE):
+                self._check()
             tile = self._desk.next(self._number)
             if tile is None:
                 return
-            self._lane.begin(tile, slot)
             for chunk in range(len(self._job.chunks)):
                 a_slot, a = self._block("a", tile, chunk)
                 b_slot, b = self._block("b", tile, chunk)
-                self._steps.put(_Step(tile, chunk, a, b, (a_slot, b_slot, slot)))
+                self._steps.put(_Step(tile, chunk, a, b, (a_slot, b_slot)))
 
-    def _free_tile(self) -> int:
-        while True:
-            if self._is_stopped():
-                raise Stopped
-            try:
-                return self._tile_slots.get(timeout=_PATIENCE)
-            except queue.Empty:
-                continue
+    def _check(self) -> None:
+        """Raise Stopped if this worker is to end."""
+        if self._is_stopped():
+            raise Stopped
 
     def _block(self, name: str, tile: Tile, chunk: int) -> tuple[int, Block]:
         def load(slot: int) -> Block:
@@ -161,24 +161,35 @@ class Worker:
         return self._caches[name].get(self._job.key(name, tile, chunk), load, self._is_stopped)
 
     def _multiply(self) -> None:
-        last = len(self._job.chunks) - 1
+        last, slot = len(self._job.chunks) - 1, -1
         while (step := self._steps.get()) is not None:
-            if self._is_stopped():
-                raise Stopped
-            self._lane.multiply(step.tile, step.chunk, step.a, step.b, step.slots)
+            self._check()
+            if step.chunk == 0:
+                slot = self._free_tile()
+                self._lane.begin(step.tile, slot)
+            self._lane.multiply(step.tile, step.chunk, step.a, step.b, (*step.slots, slot))
             self._caches["a"].release(step.slots[0])
             self._caches["b"].release(step.slots[1])
             if step.chunk == last:
-                self._multiplied.put((step.tile, step.slots[2]))
+                self._multiplied.put((step.tile, slot))
+
+    def _free_tile(self) -> int:
+        """A slot for a tile; waits for one."""
+        while True:
+            self._check()
+            try:
+                return self._tile_slots.get(timeout=_PATIENCE)
+            except queue.Empty:
+                continue
 
     def _deliver(self) -> None:
         since = time.perf_counter()
         while (item := self._multiplied.get()) is not None:
-            if self._is_stopped():
-                raise Stopped
+            self._check()
             tile, slot = item
             self._desk.deliver(self._lane, tile, slot)
             self._tile_slots.put(slot)
+            self._ahead.release()
             now = time.perf_counter()
             self._desk.done(self._number, tile, now - since)
             since = now
