@@ -21,11 +21,12 @@ from ..opencl.queues import default_queue, new_queue
 from ..problem.gemm import Gemm, dense
 from ..selection import select
 from ..selection.explanation import Explanation, explain
-from . import tiles
+from . import choice
+from .choice import Machine
 from .operands import Shapes
 from .run import Place
 from .sizes import in_words
-from .tiles import Blocking, Machine, Product
+from .tiles import Blocking, Product
 
 _WORKSPACE_PART = 8  # kernels may use 1 / 8 of the memory for workspace
 _FILES = 2e9  # bytes a second: what a solid-state disk gives; only the choice of tiles depends on it
@@ -128,7 +129,8 @@ class Fit:
         """The fastest device, as the tiles see it."""
         memory = self.limit - self.limit // _WORKSPACE_PART
         seconds = self.seconds(self._fastest)
-        return Machine(memory, self._up, self._down, seconds, devices=len(self._infos))
+        largest = min(info.max_mem_alloc_size for info in self._infos)
+        return Machine(memory, self._up, self._down, seconds, len(self._infos), largest=largest)
 
     def blocking(self, kept: Any = None) -> Blocking:
         """The sizes of tiles: those *kept* in a checkpoint, or the best. Raises ArgumentError."""
@@ -137,26 +139,10 @@ class Fit:
         product = self.product(None)
         if self._shapes.gemm.dtype.name in _NARROW:
             try:
-                return self._within(replace(product, whole_k=True))
+                return choice.choose(replace(product, whole_k=True), self.machine())
             except ArgumentError:  # K is too long for one chunk: tiles are kept in float32
-                return self._within(replace(product, acc_size=4))
-        return self._within(product)
-
-    def _within(self, product: Product) -> Blocking:
-        """The best tiles of which no slot is larger than a buffer of any device may be."""
-        machine = self.machine()
-        most = min(info.max_mem_alloc_size for info in self._infos)
-        while True:
-            chosen = tiles.choose(product, machine)
-            at = chosen.batch
-            largest = max(
-                at * chosen.m * chosen.k * product.a_size,
-                at * chosen.k * chosen.n * product.b_size,
-                at * chosen.m * chosen.n * max(product.acc_size, product.out_size),
-            )
-            if largest <= most:
-                return chosen
-            machine = replace(machine, memory=machine.memory * 3 // 4)
+                return choice.choose(replace(product, acc_size=4), self.machine())
+        return choice.choose(product, self.machine())
 
     def tile_seconds(self, blocking: Blocking) -> list[float]:
         """Estimated seconds of a tile on each device."""
@@ -173,7 +159,7 @@ class Fit:
         return [
             ("devices", names),
             ("memory limit", f"{in_words(self.limit)} of each device{given}"),
-            *tiles.describe(self.product(blocking), self.machine(), blocking),
+            *choice.describe(self.product(blocking), self.machine(), blocking),
         ]
 
     def kernel(self, blocking: Blocking) -> Explanation | None:
