@@ -19,7 +19,7 @@ from ..kernels.device import DeviceInfo
 from .staging import Bytes
 from .status import out_of_memory, rejected
 
-PIECE = 8 << 20  # bytes of one pinned buffer
+PIECE = 16 << 20  # bytes of one pinned buffer: smaller ones cost more of the interpreter's time
 DEPTH = 8  # buffers of a ring: each copying thread fills one while the device reads others
 _lock = threading.Lock()
 _idle: dict[cl.Context, list[Ring]] = {}
@@ -95,8 +95,8 @@ def link_rates(on: cl.CommandQueue, device: DeviceInfo) -> tuple[float, float]:
             memory = pinned.borrow()
             try:
                 buffer = cl.Buffer(on.context, cl.mem_flags.READ_WRITE, PIECE)
-                up = min(_seconds(on, buffer, memory) for _ in range(3))
-                down = min(_seconds(on, memory, buffer) for _ in range(3))
+                up = min(_seconds(on, buffer, memory) for _ in range(6))
+                down = min(_seconds(on, memory, buffer) for _ in range(6))
             except cl.Error as error:
                 raise rejected(device, "a transfer", error) from error
             finally:

@@ -25,12 +25,13 @@ from .tiles import Blocking, Product, Slots, Traffic, a_key, b_key, block_bytes,
 # A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared took
 # 1 + 150 / k times as long as uncut ones (2026-11-23).
 _ADDING = 150
-_STEP = 5e-5  # seconds that the host needs for a product, its blocks and its tile
+_DELIVERY = 2e-3  # seconds until the host notices a finished tile and has its first part
+_STEP = 1e-4  # seconds that the host needs for a product, its blocks and its tile
 _EDGES = (512, 1024, 2048, 4096)  # of square tiles whose products are estimated
 _LEAST_CHUNK = 512  # a shorter chunk is taken only if memory is short
-_STEPS = 600  # products that are simulated one by one; more take too long
+_STEPS = 256  # products that are simulated one by one; more take too long
 _TILE_BYTES = 64 << 20  # of a tile of many small matrices
-_FINALISTS = 4
+_FINALISTS = 12
 _NEAR = 1.01  # within 1 % of the least time the fewest bytes decide
 _TILES_EACH = 8  # of several devices, so that they end together
 
@@ -92,7 +93,8 @@ def predict(product: Product, machine: Machine, blocking: Blocking) -> Predictio
     moved = traffic(product, blocking) if count <= _STEPS else _estimated(product, machine, blocking)
     if not parts:
         return Prediction(moved, 0, 0, 0, 0, 0, 0)
-    one = machine.seconds(blocking.m, blocking.n, blocking.k) * blocking.batch
+    adding = 1 + _ADDING / blocking.k if len(parts) > 1 else 1.0
+    one = machine.seconds(blocking.m, blocking.n, blocking.k) * blocking.batch * adding + _STEP
     volume = product.m * product.n * product.k * product.matrices
     step = blocking.m * blocking.n * blocking.k * blocking.batch
     arithmetic = one * volume / step / machine.devices
@@ -143,7 +145,8 @@ def _simulated(product: Product, machine: Machine, blocking: Blocking, one: floa
                 begin = max(begin, tile_free[place])
             product_end = begin + one * tile.elements * (stop - start) / step
             free[0][slots[0]] = free[1][slots[1]] = product_end
-        down = max(down, product_end) + _over(tile.elements * product.out_size, machine.down)
+        sent = _over(tile.elements * product.out_size, machine.down)
+        down = max(down + sent, product_end + sent + (_DELIVERY if machine.down else 0.0))
         tile_free[place] = down
     return max(down, product_end)
 
@@ -234,7 +237,7 @@ def _candidates(product: Product, machine: Machine, fine: bool) -> Iterator[list
     ways = _ways(strip, P, Q, c)
     rates = _rates(product, machine)
     for a_slots, b_slots in ways:
-        for out_slots in (2, 1):
+        for out_slots in (3, 2, 1):
             slots = np.minimum(a_slots, P * c), np.minimum(b_slots, Q * c), np.minimum(out_slots, P * Q)
             yield _best(product, machine, (m, n, k, strip, P, Q, c), slots, rates)
 
@@ -301,7 +304,7 @@ def _scores(
     to_first = _each(m * k * product.a_size + k * n * product.b_size, machine.up)
     first_tile = _each((m * product.a_size + n * product.b_size) * float(product.k), machine.up)
     ramp = np.maximum(0.0, first_tile - tile)  # the first tile waits for its chunks
-    stall = _stalls(at, slots, product, machine)
+    stall = _stalls(at, slots, product, machine, rate)
     down = _over(product.m * product.n * product.out_size * product.matrices, machine.down)
     drain = _each(m * n * product.out_size, machine.down) + _STEP * P * Q * c
     seconds = np.maximum(arithmetic + to_first + ramp + stall, np.maximum(_each(up, machine.up), down)) + drain
@@ -316,7 +319,9 @@ def _each(nbytes: Any, rate: float) -> Floats:
     return np.asarray(nbytes / rate if rate else np.zeros_like(nbytes, np.float64), np.float64)
 
 
-def _stalls(at: tuple[Ints, ...], slots: tuple[Ints, ...], product: Product, machine: Machine) -> Floats:
+def _stalls(
+    at: tuple[Ints, ...], slots: tuple[Ints, ...], product: Product, machine: Machine, rate: Floats
+) -> Floats:
     """Seconds without a product because no slot is free to load the next blocks meanwhile."""
     m, n, k, strip, P, Q, c = at
     a_slots, b_slots, out_slots = slots
@@ -325,8 +330,11 @@ def _stalls(at: tuple[Ints, ...], slots: tuple[Ints, ...], product: Product, mac
     no_b = (b_slots < np.minimum(Q * c, np.where(strip > 1, c + 1, 2))) & (Q * c > 1)
     no_a = (a_slots < np.minimum(P * c, strip * c + 1)) & (P > strip)
     stalls = np.where(no_b, b * c * tiles_, 0.0) + np.where(no_a, a * c * strips * strip, 0.0)
-    tile = _each(m * n * product.out_size, machine.down)
-    return np.asarray(stalls + np.where((out_slots < 2) & (tiles_ > 1), tile * tiles_, 0.0))
+    if not machine.down:
+        return np.asarray(stalls)
+    delivery = _each(m * n * product.out_size, machine.down) + _DELIVERY
+    meanwhile = (out_slots - 1) * rate * m * n * product.k  # other tiles are computed
+    return np.asarray(stalls + np.maximum(0.0, delivery - meanwhile) * tiles_)
 
 
 def loads(strip: Any, P: Any, Q: Any, c: Any, a_slots: Any, b_slots: Any) -> tuple[Any, Any]:

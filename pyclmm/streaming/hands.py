@@ -19,12 +19,12 @@ _idle: list[Hands] = []
 
 
 class Hands:
-    """Thread pools of one lane: ``readers``, ``writers``, ``loops`` for two loops, and one ``multiplier``."""
+    """Thread pools of one lane: ``readers``, ``writers``, ``loops`` for three loops, and one ``multiplier``."""
 
     def __init__(self) -> None:
         self.readers = ThreadPoolExecutor(_READERS, thread_name_prefix="pyclmm-read")
         self.writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="pyclmm-write")
-        self.loops = ThreadPoolExecutor(2, thread_name_prefix="pyclmm-loop")
+        self.loops = ThreadPoolExecutor(3, thread_name_prefix="pyclmm-loop")
         self.multiplier = ThreadPoolExecutor(1, thread_name_prefix="pyclmm-multiply")
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""Worker: drives one lane by three threads, which load blocks, multiply them and deliver tiles."""
+"""Worker: drives one lane by threads, which load blocks, multiply them and deliver tiles."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class _Cache:
 
 
 class Worker:
-    """The three loops of one lane. They end when the desk has no more tiles, or at the first error."""
+    """The loops of one lane. They end when the desk has no more tiles, or at the first error."""
 
     def __init__(self, number: int, lane: Lane, job: Job, hands: Hands, desk: Desk) -> None:
         self._number, self._lane, self._job, self._desk = number, lane, job, desk
@@ -101,13 +101,16 @@ class Worker:
         self._broken = threading.Event()
         self._hands = hands
         self._counting = threading.Lock()
-        self._running = 3
+        self._running = 4
+        self._since = time.perf_counter()  # when the last tile was delivered
         self._futures: list[Future[None]] = []
 
     def start(self) -> None:
-        """Start the three loops."""
-        pools = ((self._hands.loops, self._load), (self._hands.multiplier, self._multiply))
-        for pool, loop in (*pools, (self._hands.loops, self._deliver)):
+        """Start the loops."""
+        loops = self._hands.loops
+        pools = (loops, self._load), (self._hands.multiplier, self._multiply)
+        # Two deliver: while one waits for the end of its tile the other begins the next.
+        for pool, loop in (*pools, (loops, self._deliver), (loops, self._deliver)):
             self._futures.append(pool.submit(self._guarded, loop))
 
     def join(self) -> None:
@@ -126,6 +129,7 @@ class Worker:
             if loop == self._load:
                 self._steps.put(None)
             elif loop == self._multiply:
+                self._multiplied.put(None)
                 self._multiplied.put(None)
             with self._counting:
                 self._running -= 1
@@ -183,13 +187,13 @@ class Worker:
                 continue
 
     def _deliver(self) -> None:
-        since = time.perf_counter()
         while (item := self._multiplied.get()) is not None:
             self._check()
             tile, slot = item
             self._desk.deliver(self._lane, tile, slot)
             self._tile_slots.put(slot)
             self._ahead.release()
-            now = time.perf_counter()
-            self._desk.done(self._number, tile, now - since)
-            since = now
+            with self._counting:
+                now = time.perf_counter()
+                seconds, self._since = now - self._since, now
+            self._desk.done(self._number, tile, seconds)
