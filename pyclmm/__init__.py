@@ -20,6 +20,7 @@ from .errors import (
     AxisError,
     BuildError,
     CacheWarning,
+    CheckpointError,
     DeviceLostError,
     DeviceMemoryError,
     DTypeError,
@@ -29,6 +30,7 @@ from .errors import (
     NoDeviceError,
     PyclmmError,
     ShapeError,
+    StorageError,
     UnsupportedError,
 )
 from .kernels import KERNELS
@@ -52,6 +54,7 @@ __all__ = [
     "AxisError",
     "BuildError",
     "CacheWarning",
+    "CheckpointError",
     "DTypeError",
     "DeviceLostError",
     "DeviceMemoryError",
@@ -66,6 +69,7 @@ __all__ = [
     "PyclmmError",
     "Search",
     "ShapeError",
+    "StorageError",
     "TileConfig",
     "Tried",
     "Tuning",

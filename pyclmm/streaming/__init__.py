@@ -1,0 +1,4 @@
+"""Products of operands that need not fit a device, by tiles, on one device or several.
+
+Others import: entry, run, streamed.
+"""
