@@ -49,7 +49,7 @@ def _digest(source: Source) -> str:
     height = min(rows, max(1, _PIECE // (width * source.dtype.itemsize)))
     down, across, count = -(-rows // height), -(-columns // width), int(np.prod(stack, dtype=object))
     every = count * down * across
-    wanted = min(every, _TOTAL // _PIECE) if source.nbytes > _TOTAL else every
+    wanted = min(every, _TOTAL // (height * width * source.dtype.itemsize), 4096) if source.nbytes > _TOTAL else every
     for i in range(wanted):
         place = i * (every - 1) // max(1, wanted - 1)
         z, place = divmod(place, down * across)
@@ -58,5 +58,5 @@ def _digest(source: Source) -> str:
         spans = slice(row, min(rows, row + height)), slice(column, min(columns, column + width))
         target = np.empty([span.stop - span.start for span in spans], source.dtype.newbyteorder("="))
         source.read(target, at, *(reversed(spans) if source.turned else spans))
-        state.update(target.reshape(-1).view(np.uint8))
+        state.update(target.tobytes())
     return state.hexdigest()

@@ -113,7 +113,7 @@ class MappedFile:
     def read(self, target: NDArray[Any], x: NDArray[Any]) -> None:
         """Read *x*, of consecutive bytes, into *target*, of consecutive bytes. Raises TooShort and OSError."""
         at = self.place(x)[0]
-        left = memoryview(target.reshape(-1).view(np.uint8))
+        left = memoryview(target.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
         while left:
             count = os.preadv(self._handle, [left], at)  # type: ignore[arg-type]
             if count == 0:

@@ -60,7 +60,7 @@ def overlaps(a: Source, out: Sink) -> bool:
 
 def _share(x: NDArray[Any], y: NDArray[Any]) -> bool:
     try:
-        return np.shares_memory(x, y, max_work=1000)
+        return np.shares_memory(x, y, max_work=1000)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 
