@@ -42,7 +42,9 @@ _seen: WeakSet[Any] = WeakSet()  # memory maps that a run of this process has wr
 class Checkpoint:
     """The finished tiles of one product; made by :meth:`open`. Its methods may be called by several threads."""
 
-    def __init__(self, folder: Path, lock: FolderLock, problem: Mapping[str, Any], log: journal.Journal) -> None:
+    def __init__(
+        self, folder: Path, lock: FolderLock, problem: Mapping[str, Any], log: journal.Journal
+    ) -> None:
         self.folder, self.problem = folder, problem
         self._lock, self._journal, self._guard = lock, log, threading.Lock()
 
@@ -59,7 +61,9 @@ class Checkpoint:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = FolderLock(path / LOCK)
         except OSError as error:
-            raise CheckpointError(f"checkpoint folder {path} cannot be written: {error}; name another") from error
+            raise CheckpointError(
+                f"checkpoint folder {path} cannot be written: {error}; name another"
+            ) from error
         try:
             return cls._opened(path, lock, asked, sink)
         except BaseException as error:
@@ -176,7 +180,9 @@ def _empty(folder: Path) -> None:
     own = [*folder.glob(f"{TILE}*"), *folder.glob(".pyclmm-new-*"), folder / PROBLEM, folder / JOURNAL]
     others = sorted(path.name for path in folder.iterdir() if path not in own and path.name != LOCK)
     if others and not journal.is_done(folder / JOURNAL):
-        raise CheckpointError(f"checkpoint folder {folder} holds other files ({others[0]}); name one of its own")
+        raise CheckpointError(
+            f"checkpoint folder {folder} holds other files ({others[0]}); name one of its own"
+        )
     for path in own:
         path.unlink(missing_ok=True)
 
@@ -241,4 +247,9 @@ def _read_block(path: Path, digest: str) -> NDArray[Any]:
         raise _damaged(path, "its digest is not the one that was written")
     end = content.index(b"\n") + 1
     head = json.loads(content[:end])
-    return np.frombuffer(content, np.uint8)[end:].copy().view(dtypes.dtype_of(head["dtype"])).reshape(head["shape"])
+    return (
+        np.frombuffer(content, np.uint8)[end:]
+        .copy()
+        .view(dtypes.dtype_of(head["dtype"]))
+        .reshape(head["shape"])
+    )

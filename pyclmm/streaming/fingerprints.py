@@ -49,7 +49,11 @@ def _digest(source: Source) -> str:
     height = min(rows, max(1, _PIECE // (width * source.dtype.itemsize)))
     down, across, count = -(-rows // height), -(-columns // width), int(np.prod(stack, dtype=object))
     every = count * down * across
-    wanted = min(every, _TOTAL // (height * width * source.dtype.itemsize), 4096) if source.nbytes > _TOTAL else every
+    wanted = (
+        min(every, _TOTAL // (height * width * source.dtype.itemsize), 4096)
+        if source.nbytes > _TOTAL
+        else every
+    )
     for i in range(wanted):
         place = i * (every - 1) // max(1, wanted - 1)
         z, place = divmod(place, down * across)
