@@ -52,8 +52,8 @@ class Checkpoint:
     def open(cls, folder: Any, problem: Mapping[str, Any], tiles: int, sink: Sink) -> Checkpoint:
         """A new folder, for this user only, or one that goes on. *problem* is what JSON can say.
 
-        Raises CheckpointError if the folder is of another product or another ``out``, damaged, used by another
-        process, not writable, or holds other files.
+        Raises CheckpointError if the folder is of another product or another ``out``, damaged, used by
+        another process, not writable, or holds other files.
         """
         path = Path(os.fsdecode(folder)).absolute()
         asked = {"problem": json.loads(json.dumps(problem)), "tiles": tiles, "out": sink.place}

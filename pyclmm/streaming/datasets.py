@@ -51,10 +51,12 @@ def _is_of(x: object, module: str, name: str) -> bool:
 
 
 def is_hdf5(x: object) -> bool:
+    """Whether *x* is a dataset of h5py."""
     return _is_of(x, "h5py", "Dataset")
 
 
 def is_zarr(x: object) -> bool:
+    """Whether *x* is an array of zarr."""
     return _is_of(x, "zarr", "Array")
 
 
@@ -103,6 +105,7 @@ def where(x: Any) -> str | None:
 
 
 def is_read_only(x: Any) -> bool:
+    """Whether *x* was opened for reading only, or its class has no way to write."""
     if is_hdf5(x):
         return bool(x.file.mode == "r")
     if is_zarr(x):

@@ -18,9 +18,9 @@ _PIECE = 1 << 14  # bytes of one piece
 def fingerprint(source: Source) -> dict[str, Any]:
     """Shape, dtype, for a mapped file its path, length and time of change, and a digest of about 1 MiB.
 
-    The digest is BLAKE2 of evenly spread pieces, all of an operand up to 1 MiB. It cannot see a change between
-    the pieces of a larger array in memory, HDF5 or Zarr. The time of an HDF5 file is not taken, since ``out``
-    may lie in the same file. Raises StorageError.
+    The digest is BLAKE2 of evenly spread pieces, all of an operand up to 1 MiB. It cannot see a change
+    between the pieces of a larger array in memory, HDF5 or Zarr. The time of an HDF5 file is not taken,
+    since ``out`` may lie in the same file. Raises StorageError.
     """
     found: dict[str, Any] = {"shape": list(source.shape), "dtype": source.dtype.str + source.dtype.name}
     if isinstance(source, MappedSource) and source.file.path is not None and source.file.path.is_file():

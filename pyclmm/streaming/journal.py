@@ -1,7 +1,8 @@
 """The journal of a checkpoint: lines are added and never changed, and each has a check sum.
 
-The first line is ``pyclmm 1 DIGEST`` of the problem, then ``TILE SIZE DIGEST SUM`` for each finished tile, and
-``done - - SUM`` at the end. A last line without its end was written by a process that was killed: it is dropped.
+The first line is ``pyclmm 1 DIGEST`` of the problem, then ``TILE SIZE DIGEST SUM`` for each finished tile,
+and ``done - - SUM`` at the end. A last line without its end was written by a process that was killed: it is
+dropped.
 """
 
 from __future__ import annotations

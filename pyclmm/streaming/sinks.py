@@ -19,8 +19,8 @@ from .sources import part_of
 class Sink:
     """A result that is written by blocks, by several threads at once.
 
-    ``in_memory``: :meth:`view` works, and writes no file. ``persistent``: what is written survives the process.
-    ``place``: what tells a persistent one from another, for a checkpoint; None for any other.
+    ``in_memory``: :meth:`view` works, and writes no file. ``persistent``: what is written survives the
+    process. ``place``: what tells a persistent one from another, for a checkpoint; None for any other.
     """
 
     name = "out"

@@ -38,8 +38,9 @@ def matrix_of(x: NDArray[Any], as_row: bool) -> NDArray[Any]:
 class Source:
     """An operand that is read by blocks, by several threads at once.
 
-    ``shape`` has two axes or more; ``nbytes`` counts its elements. ``in_memory``: :meth:`view` works, and reads
-    no file. ``turned``: :meth:`read` fills the transpose of each matrix, because columns lie together.
+    ``shape`` has two axes or more; ``nbytes`` counts its elements. ``in_memory``: :meth:`view` works, and
+    reads no file. ``turned``: :meth:`read` fills the transpose of each matrix, because columns lie
+    together.
     """
 
     in_memory = False
@@ -56,8 +57,8 @@ class Source:
     def read(self, target: NDArray[Any], index: Index, rows: slice, columns: slice) -> None:
         """Copy a block into *target*, C-contiguous and in native byte order. Raises StorageError.
 
-        *index* has ints and slices of step 1 for the batch axes. *target* has the block's shape, or that of its
-        transpose if ``turned``.
+        *index* has ints and slices of step 1 for the batch axes. *target* has the block's shape, or that of
+        its transpose if ``turned``.
         """
         raise NotImplementedError
 

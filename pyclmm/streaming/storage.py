@@ -36,8 +36,8 @@ def source(name: str, x: Any, *, as_row: bool = True) -> Source:
 def sink(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Sink:
     """``out``, which takes a product of this shape and dtype. A memmap's file gets its blocks on the disk.
 
-    Raises ArgumentError if it is read-only, ShapeError, DTypeError, and StorageError if it is closed, too short,
-    or the disk is full.
+    Raises ArgumentError if it is read-only, ShapeError, DTypeError, and StorageError if it is closed, too
+    short, or the disk is full.
     """
     if isinstance(x, np.ndarray):
         check(x.shape, x.dtype, shape, dtype)

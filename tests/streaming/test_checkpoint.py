@@ -197,3 +197,12 @@ def test_fingerprints(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["x"] = x
         assert fingerprint(source("a", file["x"]))["path"].endswith("x.h5:/x")
+
+
+def test_a_tile_without_its_line_is_removed(tmp_path):
+    kept(tmp_path / "c")
+    for name in ("pyclmm-tile-9", ".pyclmm-new-abc"):
+        (tmp_path / "c" / name).write_bytes(b"half")
+    opened(tmp_path / "c").close(remove=False)
+    names = {path.name for path in (tmp_path / "c").iterdir()}
+    assert names == {"pyclmm-problem.json", "pyclmm-journal", "pyclmm-lock", "pyclmm-tile-1", "pyclmm-tile-4"}
