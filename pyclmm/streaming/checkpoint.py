@@ -40,7 +40,7 @@ _seen: WeakSet[Any] = WeakSet()  # memory maps that a run of this process has wr
 
 
 class Checkpoint:
-    """The finished tiles of one product; made by :meth:`open`. Its methods may be called by several threads."""
+    """The finished tiles of one product; see :meth:`open`. Several threads may call its methods."""
 
     def __init__(
         self, folder: Path, lock: FolderLock, problem: Mapping[str, Any], log: journal.Journal
@@ -91,7 +91,7 @@ class Checkpoint:
 
     @staticmethod
     def peek(folder: Any) -> Mapping[str, Any] | None:
-        """The stored problem, without opening; None if there is none. Raises CheckpointError if it is damaged."""
+        """The stored problem, without opening; None if none. Raises CheckpointError if it is damaged."""
         stored = _stored(Path(os.fsdecode(folder)).absolute())
         return None if stored is None else stored["problem"]
 
@@ -116,13 +116,13 @@ class Checkpoint:
             raise StorageError(f"checkpoint {self.folder}: tile {tile} could not be kept: {error}") from error
 
     def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """The kept tiles and their numbers. Raises CheckpointError if one has other bytes than were written."""
+        """The kept tiles and their numbers. Raises CheckpointError if one was changed."""
         for tile, (size, digest) in sorted(self._journal.records.items()):
             if size:
                 yield tile, _read_block(self.folder / f"{TILE}{tile}", digest)
 
     def close(self, remove: bool) -> None:
-        """End. *remove* says that the product is complete: the folder's own files are removed, and it if empty."""
+        """End. *remove* says that the product is complete: its own files are removed."""
         if self._journal.is_closed:
             return
         try:
@@ -192,7 +192,7 @@ def _compare(folder: Path, stored: Any, asked: Any) -> None:
         found = _difference(field, stored[field], asked[field])
         if found is not None:
             raise CheckpointError(
-                f"checkpoint {folder} is of another product: {found}; pass the same operands and out, or name "
+                f"checkpoint {folder} is of another product: {found}; pass the same operands and out, name "
                 f"another folder, or {_ANEW}"
             )
 
@@ -225,8 +225,8 @@ def _check_out(folder: Path, log: journal.Journal, sink: Sink) -> None:
     mapping = sink.file.mapping
     if log.in_out() and sink.file.mode == "w+" and mapping not in _seen:
         raise CheckpointError(
-            f"out was opened with mode 'w+', which empties the file, but checkpoint {folder} has finished tiles "
-            f"that lie in it; open it with mode 'r+', or {_ANEW}"
+            f"out was opened with mode 'w+', which empties the file, but checkpoint {folder} has tiles "
+            f"that lie in it only; open it with mode 'r+', or {_ANEW}"
         )
     _seen.add(mapping)
 

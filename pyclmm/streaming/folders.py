@@ -69,7 +69,7 @@ class FolderLock:
             except OSError as error:
                 os.close(self._handle)
                 raise CheckpointError(
-                    f"checkpoint {path.parent} is in use by another process or call; wait for it, or name another"
+                    f"checkpoint {path.parent} is in use by another process or call; wait, or name another"
                 ) from error
             if path.exists() and os.path.samestat(os.fstat(self._handle), path.stat()):
                 return

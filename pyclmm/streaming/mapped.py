@@ -62,7 +62,7 @@ class MappedFile:
             os.close(handle)
 
     def _open(self) -> int | None:
-        """A handle of the very file that is mapped; None if it was deleted or replaced, or nobody can tell."""
+        """A handle of the very file that is mapped; None if it is not known to be there."""
         if self.path is None:
             return None
         inode = _inode_at(self._address)
@@ -111,7 +111,7 @@ class MappedFile:
         return self._handle is not None and self.mode != "c" and hasattr(os, "preadv")
 
     def read(self, target: NDArray[Any], x: NDArray[Any]) -> None:
-        """Read *x*, of consecutive bytes, into *target*, of consecutive bytes. Raises TooShort and OSError."""
+        """Read *x* into *target*, both of consecutive bytes. Raises TooShort and OSError."""
         at = self.place(x)[0]
         left = memoryview(target.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
         while left:

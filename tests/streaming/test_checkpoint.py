@@ -99,7 +99,7 @@ def test_another_product_is_refused_with_the_field_and_both_values(tmp_path):
     with pytest.raises(CheckpointError, match="tiles was 500 and is 6"):
         opened(tmp_path / "c", tiles=6)
     x = np.memmap(tmp_path / "m", "f4", "w+", shape=(2, 2))
-    with pytest.raises(CheckpointError, match="out was None and is '.*/m"):
+    with pytest.raises(CheckpointError, match=r"out was None and is '.*/m"):
         opened(tmp_path / "c", to=sink(x, x.shape, x.dtype))
     assert opened(tmp_path / "c").finished == {1, 4}
 
@@ -141,7 +141,7 @@ def test_a_folder_is_for_one_at_a_time_and_for_nothing_else(tmp_path):
     one.close(remove=False)
     (tmp_path / "d").mkdir()
     (tmp_path / "d/mine").touch()
-    with pytest.raises(CheckpointError, match="holds other files .mine"):
+    with pytest.raises(CheckpointError, match=r"holds other files .mine"):
         opened(tmp_path / "d")
     with pytest.raises(CheckpointError, match="name another"):
         opened(tmp_path / "d/mine")
@@ -160,7 +160,7 @@ def test_a_full_disk_keeps_what_was_finished(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(module, "write_whole", full)
-        with pytest.raises(StorageError, match="tile 5 could not be kept: .*No space"):
+        with pytest.raises(StorageError, match=r"tile 5 could not be kept: .*No space"):
             one.finish(5, np.zeros((1, 1), "f4"))
     one.close(remove=False)
     assert opened(tmp_path / "c").finished == {1, 4}

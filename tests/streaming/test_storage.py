@@ -174,11 +174,9 @@ def test_a_closed_hdf5_file_is_named(of, tmp_path):
     assert is_stored(x)
     with pytest.raises(StorageError, match="closed"):
         source("a", x) if of == "a" else sink(x, (4, 5), np.dtype("f4"))
+    call = opened[0].read if of == "a" else opened[1].write
     with pytest.raises(StorageError, match=rf"{of}: rows 0:2, columns 0:5 .*closed"):
-        if of == "a":
-            opened[0].read(np.empty((2, 5), "f4"), (), slice(0, 2), slice(0, 5))
-        else:
-            opened[1].write(np.empty((2, 5), "f4"), (), slice(0, 2), slice(0, 5))
+        call(np.empty((2, 5), "f4"), (), slice(0, 2), slice(0, 5))
 
 
 def test_what_cannot_be_an_operand_or_out(tmp_path):
