@@ -47,7 +47,7 @@ def has_records(path: Path) -> bool:
 
 
 class Journal:
-    """An open journal. ``records``: for each finished tile the size and digest of its file, 0 and "-" if none."""
+    """An open journal. ``records`` has for each tile the size and digest of its file, or 0 and "-"."""
 
     def __init__(self, path: Path, records: dict[int, tuple[int, str]], length: int) -> None:
         self.records = records

@@ -91,7 +91,7 @@ class ArraySource(Source):
 
 
 class MappedSource(ArraySource):
-    """A view of a memory map. The file's length is compared before each read: a short one is a StorageError."""
+    """A view of a memory map. The length of its file is compared before each read."""
 
     in_memory = False
 
