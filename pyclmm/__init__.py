@@ -20,6 +20,7 @@ from .errors import (
     AxisError,
     BuildError,
     CacheWarning,
+    CheckpointError,
     DeviceLostError,
     DeviceMemoryError,
     DeviceWarning,
@@ -30,6 +31,7 @@ from .errors import (
     NoDeviceError,
     PyclmmError,
     ShapeError,
+    StorageError,
     UnsupportedError,
 )
 from .kernels import KERNELS
@@ -54,6 +56,7 @@ __all__ = [
     "AxisError",
     "BuildError",
     "CacheWarning",
+    "CheckpointError",
     "DTypeError",
     "DeviceLostError",
     "DeviceMemoryError",
@@ -72,6 +75,7 @@ __all__ = [
     "StreamExplanation",
     "StreamProgress",
     "StreamedMatmul",
+    "StorageError",
     "TileConfig",
     "Tried",
     "Tuning",

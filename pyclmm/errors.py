@@ -4,8 +4,9 @@
 
     PyclmmError
     ├── ArgumentError(ValueError)        a value is wrong: kernel name, read-only out, other context
-    │   └── ShapeError                   shapes that do not multiply
-    │       └── AxisError                an axis that is not there; NumPy's AxisError, so an IndexError, too
+    │   ├── ShapeError                   shapes that do not multiply
+    │   │   └── AxisError                an axis that is not there; NumPy's AxisError, so an IndexError, too
+    │   └── CheckpointError              a folder of finished tiles is of another product, damaged or in use
     ├── DTypeError(TypeError)            a dtype or kind of operand that cannot be multiplied
     ├── UnsupportedError(RuntimeError)   no kernel can compute this here; lists each kernel's reason
     ├── BuildError(RuntimeError)         the driver rejected a program; has device, options and log
@@ -13,6 +14,7 @@
     │   └── WorkspaceError               the same for workspace, of which another kernel may need less
     ├── LaunchError(RuntimeError)        the driver rejected a launch; nothing was written
     ├── DeviceLostError(RuntimeError)    the device stopped during a run, or its context is lost
+    ├── StorageError(OSError)            a file or dataset could not be read or written; names the part
     ├── ForkError(RuntimeError)          the process forked after it had used OpenCL
     └── NoDeviceError(RuntimeError)      no OpenCL device; says what to install
 
@@ -53,6 +55,10 @@ class ShapeError(ArgumentError):
 
 class AxisError(ShapeError, np.exceptions.AxisError):
     """An axis that the array does not have. Code written for NumPy's AxisError catches it."""
+
+
+class CheckpointError(ArgumentError):
+    """A checkpoint's folder is of another product, damaged, in use by another process or not writable."""
 
 
 class DTypeError(PyclmmError, TypeError):
@@ -111,6 +117,10 @@ Refused = LaunchError | WorkspaceError
 
 class DeviceLostError(PyclmmError, RuntimeError):
     """The device stopped before the result was complete, or its context can no longer be used."""
+
+
+class StorageError(PyclmmError, OSError):
+    """A file or dataset could not be read or written: names the argument, the rows and columns, the cause."""
 
 
 class ForkError(PyclmmError, RuntimeError):

@@ -15,7 +15,7 @@ import pyopencl as cl
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pyclmm import api
+from pyclmm import plan_cache
 from pyclmm.checks import selfcheck
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
@@ -85,7 +85,7 @@ def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(queues, "_default", {})
     monkeypatch.setattr(queues, "_contexts", {})
     monkeypatch.setattr(queues, "_chosen", {})
-    monkeypatch.setattr(api, "_plans", OrderedDict())
+    monkeypatch.setattr(plan_cache, "_plans", OrderedDict())
     return folder
 
 

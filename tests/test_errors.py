@@ -347,6 +347,8 @@ def test_every_error_is_pyclmms_own_and_a_standard_one():
         errors.BuildError: RuntimeError,
         errors.DeviceMemoryError: MemoryError,
         errors.NoDeviceError: RuntimeError,
+        errors.StorageError: OSError,
+        errors.CheckpointError: errors.ArgumentError,
     }
     for own, standard in pairs.items():
         assert issubclass(own, errors.PyclmmError)

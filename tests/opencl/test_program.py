@@ -201,7 +201,7 @@ def test_a_program_that_a_plan_holds_is_not_built_again(own_queue, builds, monke
 
 @pytest.mark.usefixtures("unchecked")
 def test_the_plans_of_matmul_hold_a_bounded_number_of_programs(own_queue, monkeypatch):
-    monkeypatch.setattr(api, "_plans", OrderedDict())
+    monkeypatch.setattr(plan_cache, "_plans", OrderedDict())
     monkeypatch.setattr(plan_cache, "_PROGRAMS_KEPT", 3)
     monkeypatch.setattr(program, "_programs", SingleFlight(2))
     monkeypatch.setattr(program, "_held", WeakValueDictionary())

@@ -1,0 +1,255 @@
+"""Finished tiles of a product, kept in a folder, so that a run that was killed goes on where it ended.
+
+========================  ==================================================================================
+``pyclmm-problem.json``   what is computed, with a digest; written whole or not at all
+``pyclmm-journal``        a line that names the problem, then one a finished tile, each with a check sum
+``pyclmm-tile-N``         a tile whose ``out`` does not survive the process; written before its line
+``pyclmm-lock``           locked by the process at work, however that ends
+========================  ==================================================================================
+
+A line is in the journal only after the tile is safe. The journal is made before the problem and removed after
+it, with a last line "done": so no moment of a kill looks like damage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CheckpointError, StorageError
+from ..problem import dtypes
+from . import journal
+from .fingerprints import fingerprint
+from .folders import FolderLock, digest_of, write_whole
+from .sinks import MappedSink, Sink
+
+__all__ = ["Checkpoint", "fingerprint"]
+
+PROBLEM, JOURNAL, LOCK, TILE = "pyclmm-problem.json", "pyclmm-journal", "pyclmm-lock", "pyclmm-tile-"
+_ANEW = "delete the folder to start anew"
+_MAX_PROBLEM = 1 << 22  # bytes
+_seen: WeakSet[Any] = WeakSet()  # memory maps that a run of this process has written
+
+
+class Checkpoint:
+    """The finished tiles of one product; see :meth:`open`. Several threads may call its methods."""
+
+    def __init__(
+        self, folder: Path, lock: FolderLock, problem: Mapping[str, Any], log: journal.Journal
+    ) -> None:
+        self.folder, self.problem = folder, problem
+        self._lock, self._journal, self._guard = lock, log, threading.Lock()
+
+    @classmethod
+    def open(cls, folder: Any, problem: Mapping[str, Any], tiles: int, sink: Sink) -> Checkpoint:
+        """A new folder, for this user only, or one that goes on. *problem* is what JSON can say.
+
+        Raises CheckpointError if the folder is of another product or another ``out``, damaged, used by
+        another process, not writable, or holds other files.
+        """
+        path = Path(os.fsdecode(folder)).absolute()
+        asked = {"problem": json.loads(json.dumps(problem)), "tiles": tiles, "out": sink.place}
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = FolderLock(path / LOCK)
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint folder {path} cannot be written: {error}; name another"
+            ) from error
+        try:
+            return cls._opened(path, lock, asked, sink)
+        except BaseException as error:
+            lock.release()
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
+                raise CheckpointError(f"checkpoint folder {path}: {error}; name another") from error
+            raise
+
+    @classmethod
+    def _opened(cls, path: Path, lock: FolderLock, asked: dict[str, Any], sink: Sink) -> Checkpoint:
+        stored = _stored(path)
+        if stored is None:
+            _empty(path)
+            head = digest_of(asked)
+            log = journal.Journal.new(path / JOURNAL, head)
+            write_whole(path / PROBLEM, json.dumps({**asked, "digest": head}, indent=1).encode())
+        else:
+            _compare(path, stored, asked)
+            log = journal.Journal.resumed(path / JOURNAL, digest_of(asked), asked["tiles"], _damaged)
+            _check_blocks(path, log)
+        _check_out(path, log, sink)
+        found = cls(path, lock, asked["problem"], log)
+        found._forget_others()
+        return found
+
+    @staticmethod
+    def peek(folder: Any) -> Mapping[str, Any] | None:
+        """The stored problem, without opening; None if none. Raises CheckpointError if it is damaged."""
+        stored = _stored(Path(os.fsdecode(folder)).absolute())
+        return None if stored is None else stored["problem"]
+
+    @property
+    def finished(self) -> frozenset[int]:
+        """The numbers of the tiles that need not be computed again."""
+        return frozenset(self._journal.records)
+
+    def finish(self, tile: int, block: NDArray[Any] | None) -> None:
+        """Record that *tile* is finished. *block* is kept; None says that ``out`` has it, and is flushed.
+
+        Raises StorageError if the folder cannot be written. What was finished before stays finished.
+        """
+        try:
+            if block is None:
+                size, digest = 0, "-"
+            else:
+                size, digest = _write_block(self.folder / f"{TILE}{tile}", block)
+            with self._guard:
+                self._journal.add(tile, size, digest)
+        except OSError as error:
+            raise StorageError(f"checkpoint {self.folder}: tile {tile} could not be kept: {error}") from error
+
+    def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """The kept tiles and their numbers. Raises CheckpointError if one was changed."""
+        for tile, (size, digest) in sorted(self._journal.records.items()):
+            if size:
+                yield tile, _read_block(self.folder / f"{TILE}{tile}", digest)
+
+    def close(self, remove: bool) -> None:
+        """End. *remove* says that the product is complete: its own files are removed."""
+        if self._journal.is_closed:
+            return
+        try:
+            if remove:
+                self._journal.done()
+                _empty(self.folder)
+        except OSError as error:
+            raise StorageError(f"checkpoint {self.folder} could not be removed: {error}") from error
+        finally:
+            self._journal.close()
+            self._lock.release(remove)
+        if remove and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+    def _forget_others(self) -> None:
+        """Remove tiles and halves of files that no line names: a kill came before the line."""
+        kept = {f"{TILE}{tile}" for tile, (size, _) in self._journal.records.items() if size}
+        for path in self.folder.glob(f"{TILE}*"):
+            if path.name not in kept:
+                path.unlink()
+        for path in self.folder.glob(".pyclmm-new-*"):
+            path.unlink()
+
+
+def _damaged(path: Path, why: str) -> CheckpointError:
+    return CheckpointError(f"checkpoint: {path} is damaged: {why}; {_ANEW}")
+
+
+def _stored(folder: Path) -> dict[str, Any] | None:
+    """What the folder's problem file says; None if it holds no product, or a complete one."""
+    log, path = folder / JOURNAL, folder / PROBLEM
+    if journal.is_done(log):
+        return None
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(_MAX_PROBLEM))
+        digest = content.pop("digest")
+    except FileNotFoundError:
+        if journal.has_records(log):
+            raise _damaged(path, "it is missing") from None
+        return None
+    except NotADirectoryError:
+        raise CheckpointError(f"checkpoint {folder} is a file; name a folder") from None
+    except OSError as error:
+        raise CheckpointError(f"checkpoint: {path} cannot be read: {error}") from error
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise _damaged(path, f"it is half written or was changed ({error})") from error
+    if digest != digest_of(content) or content.keys() != {"problem", "tiles", "out"}:
+        raise _damaged(path, "its digest is not the one that was written")
+    return dict(content)
+
+
+def _empty(folder: Path) -> None:
+    """Remove what a product has left, the journal last. Raises CheckpointError if there are other files."""
+    own = [*folder.glob(f"{TILE}*"), *folder.glob(".pyclmm-new-*"), folder / PROBLEM, folder / JOURNAL]
+    others = sorted(path.name for path in folder.iterdir() if path not in own and path.name != LOCK)
+    if others and not journal.is_done(folder / JOURNAL):
+        raise CheckpointError(
+            f"checkpoint folder {folder} holds other files ({others[0]}); name one of its own"
+        )
+    for path in own:
+        path.unlink(missing_ok=True)
+
+
+def _compare(folder: Path, stored: Any, asked: Any) -> None:
+    for field in ("problem", "tiles", "out"):
+        found = _difference(field, stored[field], asked[field])
+        if found is not None:
+            raise CheckpointError(
+                f"checkpoint {folder} is of another product: {found}; pass the same operands and out, name "
+                f"another folder, or {_ANEW}"
+            )
+
+
+def _difference(field: str, old: Any, new: Any) -> str | None:
+    """The first field in which two problems differ, with both values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        both = (_difference(f"{field}.{key}", old.get(key), new.get(key)) for key in sorted({*old, *new}))
+        return next(filter(None, both), None)
+    return None if old == new else f"{field.removeprefix('problem.')} was {old!r} and is {new!r}"
+
+
+def _check_blocks(folder: Path, log: journal.Journal) -> None:
+    for tile, (size, _) in log.records.items():
+        path = folder / f"{TILE}{tile}"
+        if not size:
+            continue
+        try:
+            length = path.stat().st_size
+        except FileNotFoundError:
+            raise _damaged(path, "it is missing") from None
+        if length != size:
+            raise _damaged(path, f"it has {length} bytes and had {size}")
+
+
+def _check_out(folder: Path, log: journal.Journal, sink: Sink) -> None:
+    """Refuse a file that was emptied since: opening a memmap with mode "w+" does that."""
+    if not isinstance(sink, MappedSink):
+        return
+    mapping = sink.file.mapping
+    if log.in_out() and sink.file.mode == "w+" and mapping not in _seen:
+        raise CheckpointError(
+            f"out was opened with mode 'w+', which empties the file, but checkpoint {folder} has tiles "
+            f"that lie in it only; open it with mode 'r+', or {_ANEW}"
+        )
+    _seen.add(mapping)
+
+
+def _write_block(path: Path, block: NDArray[Any]) -> tuple[int, str]:
+    """Write *block* whole or not at all; returns the file's length and digest."""
+    block = np.ascontiguousarray(block, block.dtype.newbyteorder("="))
+    head = json.dumps({"dtype": dtypes.type_name(block.dtype, "out"), "shape": block.shape}).encode() + b"\n"
+    return write_whole(path, head, memoryview(block.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
+
+
+def _read_block(path: Path, digest: str) -> NDArray[Any]:
+    try:
+        content = bytearray(path.read_bytes())
+    except OSError as error:
+        raise _damaged(path, str(error)) from error
+    if digest_of(content) != digest:
+        raise _damaged(path, "its digest is not the one that was written")
+    end = content.index(b"\n") + 1
+    head = json.loads(content[:end])
+    return (
+        np.frombuffer(content, np.uint8)[end:]
+        .copy()
+        .view(dtypes.dtype_of(head["dtype"]))
+        .reshape(head["shape"])
+    )

@@ -1,0 +1,181 @@
+"""Arrays that are read by slicing: HDF5 datasets, Zarr arrays, and whatever offers the same.
+
+Neither h5py nor zarr is imported: an object of theirs can only come from a program that has imported them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, DTypeError, StorageError
+from ..problem import dtypes
+
+Index = tuple[slice | int, ...]
+
+_ELSEWHERE = (
+    "__array_interface__",
+    "__array_struct__",
+    "__cuda_array_interface__",
+    "__dlpack__",
+    "__dask_graph__",
+)
+_OTHERS = {
+    "cupy",
+    "dask",
+    "jax",
+    "jaxlib",
+    "numpy",
+    "pandas",
+    "polars",
+    "pyopencl",
+    "scipy",
+    "sparse",
+    "torch",
+    "xarray",
+}
+_IN_FOLDERS = {"LocalStore", "DirectoryStore", "NestedDirectoryStore"}
+_HDF5 = threading.RLock()  # HDF5 is serial
+_ALIKE = threading.RLock()  # of a class of somebody else's nobody knows whether it is serial
+
+
+def _is_of(x: object, module: str, name: str) -> bool:
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(x, kind)
+
+
+def is_hdf5(x: object) -> bool:
+    """Whether *x* is a dataset of h5py."""
+    return _is_of(x, "h5py", "Dataset")
+
+
+def is_zarr(x: object) -> bool:
+    """Whether *x* is an array of zarr."""
+    return _is_of(x, "zarr", "Array")
+
+
+def is_stored(x: object) -> bool:
+    """Whether *x* lies in storage and is read by slicing: an HDF5 dataset, a Zarr array or anything alike.
+
+    Alike is what has ``shape``, a NumPy ``dtype`` and ``__getitem__``, and no memory that others can see.
+    """
+    if isinstance(x, np.ndarray | np.generic | memoryview | type):
+        return False
+    if is_hdf5(x) or is_zarr(x):
+        return True
+    if any(base.__module__.partition(".")[0] in _OTHERS for base in type(x).__mro__[:-1]):
+        return False
+    if not hasattr(type(x), "__getitem__") or any(hasattr(type(x), name) for name in _ELSEWHERE):
+        return False
+    try:
+        return isinstance(x.shape, tuple) and isinstance(x.dtype, np.dtype)  # type: ignore[attr-defined]
+    except Exception:  # a property of somebody else's
+        return False
+
+
+def layout(name: str, x: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of a stored array. Raises StorageError if it is closed, DTypeError for its dtype."""
+    if is_hdf5(x) and not x:
+        raise StorageError(f"{name} is an HDF5 dataset whose file is closed; open the file again")
+    with failing_as(name, "its shape"):
+        shape, dtype = x.shape, np.dtype(x.dtype)
+    if shape is None:
+        raise ArgumentError(
+            f"{name} is an empty HDF5 dataset without a shape; pass one with rows and columns"
+        )
+    if dtype.names is not None or dtype.kind in "OSUMm":
+        raise DTypeError(f"{name} has dtype {dtype}; pass a dataset of numbers, such as float32")
+    dtypes.type_name(dtype, name)
+    return tuple(int(length) for length in shape), dtype
+
+
+def where(x: Any) -> str | None:
+    """The path of the dataset: file and name, or Zarr's store and path; None for anything else."""
+    if is_hdf5(x):
+        return f"{os.path.abspath(x.file.filename)}:{x.name}"
+    if is_zarr(x):
+        return f"{x.store}:{x.path}"
+    return None
+
+
+def is_read_only(x: Any) -> bool:
+    """Whether *x* was opened for reading only, or its class has no way to write."""
+    if is_hdf5(x):
+        return bool(x.file.mode == "r")
+    if is_zarr(x):
+        return bool(x.read_only)
+    return not hasattr(type(x), "__setitem__")
+
+
+def is_persistent(x: Any) -> bool:
+    """Whether what is written to the dataset survives this process."""
+    if is_hdf5(x):
+        return x.file.driver in ("sec2", "stdio", "windows")
+    return is_zarr(x) and type(x.store).__name__ in _IN_FOLDERS
+
+
+def same(x: Any, y: Any) -> bool:
+    """Whether two stored arrays are one."""
+    if x is y:
+        return True
+    if is_hdf5(x) and is_hdf5(y):
+        return bool(x == y) or where(x) == where(y)
+    return (
+        is_zarr(x) and is_zarr(y) and bool(x.path == y.path and (x.store == y.store or where(x) == where(y)))
+    )
+
+
+def chunks(x: Any) -> tuple[int, ...] | None:
+    """The lengths of what is written as one: a Zarr shard, else a chunk. None if the dataset has none."""
+    found = getattr(x, "shards", None) or getattr(x, "chunks", None)
+    try:
+        lengths = tuple(int(length) for length in found or ())
+    except (TypeError, ValueError):  # a class of somebody else's means another thing by the word
+        return None
+    return lengths if len(lengths) == len(x.shape) and all(length > 0 for length in lengths) else None
+
+
+def lock_for(x: Any) -> contextlib.AbstractContextManager[Any]:
+    """What reads of *x* have to hold."""
+    if is_hdf5(x):
+        return _HDF5
+    return contextlib.nullcontext() if is_zarr(x) else _ALIKE
+
+
+def flush(x: Any) -> None:
+    """Give what was written to the system, and wait for the disk where there is a file to wait for."""
+    if is_hdf5(x):
+        with _HDF5:
+            x.file.flush()
+            path = x.file.filename
+        if is_persistent(x):
+            handle = os.open(path, os.O_RDWR)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+    elif not is_zarr(x) and callable(getattr(x, "flush", None)):
+        x.flush()
+
+
+@contextlib.contextmanager
+def failing_as(name: str, part: str, verb: str = "read") -> Iterator[None]:
+    """What goes wrong in the block as a StorageError that names the argument and the part.
+
+    Libraries raise many types for one fault: h5py ValueError, RuntimeError, KeyError and OSError.
+    """
+    try:
+        yield
+    except (StorageError, MemoryError):
+        raise
+    except Exception as error:
+        cause = str(error) or type(error).__name__
+        found = StorageError(f"{name}: {part} could not be {verb}: {cause}")
+        found.errno = getattr(error, "errno", None)
+        raise found from error

@@ -1,0 +1,176 @@
+"""The file behind a memory map: where an array lies in it, whether it is long enough, reads past the map.
+
+To touch a page of a map behind the file's end, or one that a full disk has no block for, ends the process by
+SIGBUS. So the file's length is compared before each access, and blocks are reserved before the first.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.EPERM}
+
+
+class TooShort(Exception):  # noqa: N818 - the caller, who knows the argument's name, makes an error of it
+    """The file ends before the array does."""
+
+
+def map_of(x: NDArray[Any]) -> np.memmap[Any, Any] | None:
+    """The memory map that *x* is, or is a view of; None for an array in plain memory."""
+    at: Any = x
+    while isinstance(at, np.ndarray):
+        if isinstance(at, np.memmap) and isinstance(getattr(at, "_mmap", None), mmap.mmap):
+            return at
+        at = at.base
+    return None
+
+
+def bounds(x: NDArray[Any]) -> tuple[int, int]:
+    """The addresses of the first byte of *x* and of the one behind its last. *x* is not empty."""
+    low = high = int(x.__array_interface__["data"][0])
+    for length, stride in zip(x.shape, x.strides, strict=True):
+        reach = (length - 1) * stride
+        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+    return low, high + x.itemsize
+
+
+class MappedFile:
+    """The file of the memory map *owner*. Its methods may be called by several threads at once."""
+
+    def __init__(self, owner: np.memmap[Any, Any]) -> None:
+        self._mmap: mmap.mmap = owner._mmap  # type: ignore[attr-defined]
+        self.mode = str(owner.mode)
+        self._address = int(np.frombuffer(self._mmap, np.uint8).__array_interface__["data"][0])
+        self._start = owner.offset - owner.offset % mmap.ALLOCATIONGRANULARITY  # of the map, in the file
+        name = owner.filename
+        self.path = None if name is None else Path(os.fsdecode(name)).absolute()
+        self._handle = self._open()
+        self._lock = threading.Lock()
+        self._written: tuple[int, int] | None = None
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle is not None:
+            os.close(handle)
+
+    def _open(self) -> int | None:
+        """A handle of the very file that is mapped; None if it is not known to be there."""
+        if self.path is None:
+            return None
+        inode = _inode_at(self._address)
+        try:
+            handle = os.open(self.path, os.O_RDONLY if self.mode in ("r", "c") else os.O_RDWR)
+        except OSError:
+            return None
+        if inode is None or os.fstat(handle).st_ino != inode:
+            os.close(handle)
+            return None
+        return handle
+
+    @property
+    def has_name(self) -> bool:
+        """Whether a later process can open the file."""
+        return self._handle is not None or (
+            _inode_at(0) is None and self.path is not None and self.path.is_file()
+        )
+
+    @property
+    def mapping(self) -> mmap.mmap:
+        """The map itself."""
+        return self._mmap
+
+    def place(self, x: NDArray[Any]) -> tuple[int, int]:
+        """The first byte of the view *x* in the file, and the byte behind its last. *x* is not empty."""
+        low, high = bounds(x)
+        return self._start + low - self._address, self._start + high - self._address
+
+    def check(self, x: NDArray[Any]) -> None:
+        """Raise TooShort if the file ends before *x* does, OSError if its length cannot be read."""
+        if not x.size:
+            return
+        try:
+            length = self._mmap.size()
+        except ValueError as error:
+            raise OSError("its memory map is closed") from error
+        end = self.place(x)[1]
+        if length < end:
+            raise TooShort(
+                f"the file has {length} bytes and would need {end}; it was cut after it was opened"
+            )
+
+    def can_read(self) -> bool:
+        """Whether :meth:`read` works: not for private pages, which the file does not have."""
+        return self._handle is not None and self.mode != "c" and hasattr(os, "preadv")
+
+    def read(self, target: NDArray[Any], x: NDArray[Any]) -> None:
+        """Read *x* into *target*, both of consecutive bytes. Raises TooShort and OSError."""
+        at = self.place(x)[0]
+        left = memoryview(target.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+        while left:
+            count = os.preadv(self._handle, [left], at)  # type: ignore[arg-type]
+            if count == 0:
+                raise TooShort(f"the file ends at byte {at}; it was cut after it was opened")
+            left, at = left[count:], at + count
+
+    def reserve(self, x: NDArray[Any]) -> None:
+        """Give the bytes of *x* blocks on the disk, where the system can. Raises OSError if it is full.
+
+        File systems that write elsewhere each time (btrfs, ZFS) may still be full later.
+        """
+        if self._handle is None or not x.size or not hasattr(os, "posix_fallocate"):
+            return
+        status = os.fstat(self._handle)
+        if status.st_blocks * 512 >= status.st_size:
+            return
+        first, end = self.place(x)
+        try:
+            os.posix_fallocate(self._handle, first, end - first)
+        except OSError as error:
+            if error.errno not in _CANNOT_RESERVE:
+                raise
+
+    def wrote(self, x: NDArray[Any]) -> None:
+        """Remember that *x* has been written. Call it after, so that no flush comes between."""
+        low, high = bounds(x)
+        with self._lock:
+            if self._written is not None:
+                low, high = min(low, self._written[0]), max(high, self._written[1])
+            self._written = low, high
+
+    def flush(self) -> None:
+        """Wait until what was written is on the disk. Raises OSError."""
+        with self._lock:
+            written, self._written = self._written, None
+        if written is None:
+            return
+        low, high = written[0] - self._address, written[1] - self._address
+        low -= low % mmap.ALLOCATIONGRANULARITY
+        try:
+            self._mmap.flush(low, high - low)
+        except (OSError, ValueError) as error:
+            with self._lock:
+                again = self._written or written
+                self._written = min(written[0], again[0]), max(written[1], again[1])
+            raise OSError(str(error)) from error
+
+
+def _inode_at(address: int) -> int | None:
+    """The inode of the file mapped at *address*; 0 if there is none; None where the system does not tell."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                span, _, _, _, inode = line.split(maxsplit=5)[:5]
+                first, last = (int(end, 16) for end in span.split("-"))
+                if first <= address < last:
+                    return int(inode)
+    except (OSError, ValueError):
+        return None
+    return 0

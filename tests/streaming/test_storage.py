@@ -1,0 +1,298 @@
+"""Blocks of arrays, memory maps, HDF5 and Zarr against plain slicing, and every fault of storage."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import ml_dtypes
+import numpy as np
+import pandas as pd
+import pyopencl.array as cla
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyclmm.errors import ArgumentError, DTypeError, ShapeError, StorageError
+from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
+from pyclmm.streaming import sources
+from pyclmm.streaming.storage import is_stored, overlaps, sink, source
+
+h5py = pytest.importorskip("h5py")
+zarr = pytest.importorskip("zarr")
+
+
+def numbers(shape, dtype="f4"):
+    return (np.arange(np.prod(shape)) % 101).reshape(shape).astype(dtype)
+
+
+def mapped(path, shape, dtype="f4", order="C", offset=0, mode="r+"):
+    x = np.memmap(path, dtype, "w+", offset, shape, order)
+    x[...] = numbers(shape, dtype)
+    x.flush()
+    return np.memmap(path, dtype, mode, offset, shape, order)
+
+
+class Alike:
+    """A user's own class."""
+
+    def __init__(self, x):
+        self.x, self.shape, self.dtype = x, x.shape, x.dtype
+
+    def __getitem__(self, where):
+        return self.x[where]
+
+    def __setitem__(self, where, value):
+        self.x[where] = value
+
+
+def read(of, index, rows, columns):
+    wanted = np.empty(of.shape, "?")[(*index, rows, columns)].shape
+    shape = (*wanted[:-2], wanted[-1], wanted[-2]) if of.turned else wanted
+    target = np.empty(shape, of.dtype.newbyteorder("="))
+    of.read(target, index, rows, columns)
+    return target.swapaxes(-1, -2) if of.turned else target
+
+
+@pytest.mark.parametrize("dtype", ELEMENT_TYPES)
+@pytest.mark.parametrize("kind", ["array", "memmap", "h5py", "zarr", "alike"])
+def test_every_dtype_is_read_and_written(kind, dtype, tmp_path):
+    x = numbers((9, 7), dtype_of(dtype))
+    if dtype == "bfloat16" and kind in ("h5py", "zarr"):
+        pytest.skip("these formats have no bfloat16")
+    stored = {
+        "array": lambda: np.zeros_like(x),
+        "memmap": lambda: np.memmap(tmp_path / "x", x.dtype, "w+", shape=x.shape),
+        "h5py": lambda: h5py.File(tmp_path / "x.h5", "w").create_dataset(
+            "x", x.shape, x.dtype, chunks=(4, 4)
+        ),
+        "zarr": lambda: zarr.create_array(tmp_path / "z", shape=x.shape, dtype=x.dtype, chunks=(4, 4)),
+        "alike": lambda: Alike(np.zeros_like(x)),
+    }[kind]()
+    with sink(stored, x.shape, x.dtype) as to:
+        for r in (0, 4, 8):
+            to.write(x[r : r + 4], (), slice(r, min(9, r + 4)), slice(0, 7))
+    got = read(source("a", stored), (), slice(1, 8), slice(2, 6))
+    assert got.dtype == x.dtype
+    assert (got == x[1:8, 2:6]).all()
+    assert to.persistent == (kind in ("memmap", "h5py", "zarr"))
+
+
+@given(data=st.data())
+def test_blocks_of_views_of_a_memmap_are_slices(data, tmp_path_factory):
+    draw, path = data.draw, tmp_path_factory.mktemp("m") / "x"
+    order, offset = draw(st.sampled_from("CF")), draw(st.sampled_from([0, 123, 4096, 5000]))
+    dtype = draw(st.sampled_from(["f4", ">f4", "i1", "c16"]))
+    x = mapped(path, (3, 9, 8), dtype, order, offset, draw(st.sampled_from(["r", "r+", "c"])))
+    steps = st.sampled_from([slice(None), slice(1, None), slice(None, None, -1), slice(None, None, 2)])
+    x = x[draw(steps), draw(steps), draw(steps)]
+    if draw(st.booleans()):
+        x = np.asarray(x.swapaxes(-1, -2))
+    of = source("a", x)
+    assert not of.in_memory
+    first = [draw(st.integers(0, n - 1)) for n in x.shape]
+    spans = [slice(i, draw(st.integers(i + 1, n))) for i, n in zip(first, x.shape, strict=True)]
+    index = draw(st.sampled_from([(spans[0],), (first[0],)]))
+    assert (read(of, index, *spans[1:]) == x[(*index, *spans[1:])]).all()
+
+
+@pytest.mark.parametrize("order", "CF")
+def test_rows_are_read_past_the_map(order, tmp_path, monkeypatch):
+    x = (
+        mapped(tmp_path / "x", (40, 30), order=order, offset=4219)[5:, :]
+        if order == "C"
+        else mapped(tmp_path / "x", (40, 30), order=order, offset=4219)[:, 5:]
+    )
+    of, count = source("a", x), []
+    assert of.turned == (order == "F")
+    preadv = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *given: count.append(1) or preadv(*given))
+    assert (read(of, (), slice(0, x.shape[0]), slice(0, x.shape[1])) == x).all()
+    assert len(count) == 1
+    assert (read(of, (), slice(1, 5), slice(1, 5)) == x[1:5, 1:5]).all()
+    assert len(count) == 1, "short pieces come from the map"
+    monkeypatch.setattr(sources, "_WORTH_A_READ", 1)
+    assert (read(of, (), slice(1, 5), slice(1, 5)) == x[1:5, 1:5]).all()
+    assert len(count) == 5
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced", "private"])
+def test_what_the_name_does_not_show_is_read_from_the_map(change, tmp_path):
+    path = tmp_path / "x"
+    x = mapped(path, (4, 6), mode="c" if change == "private" else "r+")
+    if change == "private":
+        x[0] = 77
+    else:
+        path.unlink()
+    if change == "replaced":
+        path.write_bytes(bytes(96))
+    of = source("a", x)
+    assert (read(of, (), slice(0, 4), slice(0, 6)) == x).all()
+    assert not sink(x, x.shape, x.dtype).persistent
+
+
+@pytest.mark.parametrize("rows", [slice(0, 400), slice(300, 400)])
+def test_a_file_cut_in_mid_run_is_an_error(rows, tmp_path):
+    x = mapped(tmp_path / "x", (400, 30))
+    of, to = source("a", x), sink(x, x.shape, x.dtype)
+    os.truncate(tmp_path / "x", 20000)
+    for columns in (slice(0, 30), slice(1, 3)):
+        with pytest.raises(StorageError, match=rf"a: rows {rows.start}:400, columns .*cut after"):
+            read(of, (), rows, columns)
+    with pytest.raises(StorageError, match=r"out: rows 300:400.*cut after"):
+        to.write(np.zeros((100, 30), "f4"), (), slice(300, 400), slice(0, 30))
+    assert (read(of, (), slice(0, 9), slice(0, 30)) == numbers((400, 30))[:9]).all()
+    for make in (lambda: source("a", x), lambda: sink(x, x.shape, x.dtype)):
+        with pytest.raises(StorageError, match="cut after"):
+            make()
+
+
+def test_a_sparse_file_gets_its_blocks_first(tmp_path, monkeypatch):
+    x = np.memmap(tmp_path / "x", "f4", "w+", shape=(1000, 1000))
+    sink(x, x.shape, x.dtype)
+    assert os.stat(tmp_path / "x").st_blocks * 512 >= x.nbytes
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    x = np.memmap(tmp_path / "y", "f4", "w+", shape=(1000, 1000))
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StorageError, match=r"out: .*No space left") as caught:
+        sink(x, x.shape, x.dtype)
+    assert caught.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("of", ["a", "out"])
+def test_a_closed_hdf5_file_is_named(of, tmp_path):
+    file = h5py.File(tmp_path / "x.h5", "w")
+    x = file.create_dataset("x", data=numbers((4, 5)))
+    opened = source("a", x), sink(x, x.shape, x.dtype)
+    file.close()
+    assert is_stored(x)
+    with pytest.raises(StorageError, match="closed"):
+        source("a", x) if of == "a" else sink(x, (4, 5), np.dtype("f4"))
+    call = opened[0].read if of == "a" else opened[1].write
+    with pytest.raises(StorageError, match=rf"{of}: rows 0:2, columns 0:5 .*closed"):
+        call(np.empty((2, 5), "f4"), (), slice(0, 2), slice(0, 5))
+
+
+def test_what_cannot_be_an_operand_or_out(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = numbers((4, 5))
+        file["s"] = np.array([[b"ab"]])
+        file["v"] = np.zeros((2, 2), [("re", "f4"), ("im", "f4")])
+        file.create_dataset("o", (2, 2), h5py.string_dtype())
+        for name in "svo":
+            with pytest.raises(DTypeError, match="b has dtype"):
+                source("b", file[name])
+    with h5py.File(tmp_path / "x.h5", "r") as file, pytest.raises(ArgumentError, match="out is read-only"):
+        sink(file["x"], (4, 5), np.dtype("f4"))
+    x = mapped(tmp_path / "m", (4, 5), mode="r")
+    with pytest.raises(ArgumentError, match=r"mode 'r'.*'r\+'"):
+        sink(x, (4, 5), np.dtype("f4"))
+    with pytest.raises(ShapeError, match=r"\(4, 5\).*\(5, 4\)"):
+        sink(x, (5, 4), np.dtype("f4"))
+    with pytest.raises(DTypeError, match="same_kind"):
+        sink(np.zeros((4, 5), "i4"), (4, 5), np.dtype("f4"))
+    with pytest.raises(DTypeError, match="a has dtype object"):
+        source("a", np.zeros((2, 2), object))
+
+
+FULL = """
+import resource, signal, sys
+import h5py, numpy as np
+from pyclmm.errors import StorageError
+from pyclmm.streaming.storage import sink
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+file = h5py.File(sys.argv[1], "w")
+x = file.create_dataset("x", (1000, 1000), "f4", chunks=(100, 1000))
+to = sink(x, x.shape, x.dtype)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+try:
+    to.write(np.ones((1000, 1000), "f4"), (), slice(0, 1000), slice(0, 1000))
+    to.flush()
+except StorageError as error:
+    print("named", error)
+import os
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def test_a_full_disk_under_hdf5(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "x.h5")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith("named out: "), done.stdout + done.stderr
+
+
+def test_tiles_that_share_zarr_chunks_lose_nothing(tmp_path):
+    x, wanted = (
+        zarr.create_array(tmp_path / "z", shape=(60, 40), dtype="f4", chunks=(16, 40)),
+        numbers((60, 40)),
+    )
+    to = sink(x, x.shape, x.dtype)
+    with ThreadPoolExecutor(4) as pool:
+        list(
+            pool.map(
+                lambda r: to.write(wanted[r : r + 3], (), slice(r, r + 3), slice(0, 40)), range(0, 60, 3)
+            )
+        )
+    assert (x[...] == wanted).all()
+    assert source("a", x).row_step() == 16
+
+
+def test_a_slice_of_another_shape_dtype_or_an_error_is_named():
+    x = Alike(numbers((6, 5)))
+    of = source("b", x)
+    wrong = {r"shape \(1, 5\)": np.zeros((1, 5), "f4"), "dtype float64": np.zeros((2, 5))}
+    for text, made in wrong.items():
+        x.x = type("Wrong", (), {"__getitem__": lambda _, where, made=made: made})()
+        with pytest.raises(StorageError, match=rf"b: rows 0:2, columns 0:5 came as .*{text}"):
+            read(of, (), slice(0, 2), slice(0, 5))
+    x.x = {}
+    with pytest.raises(StorageError, match="b: rows 0:2"):
+        read(of, (), slice(0, 2), slice(0, 5))
+
+
+@pytest.mark.parametrize("as_row", [True, False])
+def test_one_axis(as_row, tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = numbers(7)
+        for x in (file["x"], numbers(7), Alike(numbers(7))):
+            of = source("a", x, as_row=as_row)
+            assert of.shape == ((1, 7) if as_row else (7, 1))
+            got = read(of, (), *((slice(0, 1), slice(2, 5)) if as_row else (slice(2, 5), slice(0, 1))))
+            assert got.ravel().tolist() == [2, 3, 4]
+
+
+def test_what_is_stored(queue, tmp_path):
+    no = [np.zeros(3), pd.Series([1.0]), pd.DataFrame([[1.0]]), memoryview(b"a"), [1], "a", 1, np.float32(1)]
+    no += [mapped(tmp_path / "x", (2, 2)), cla.zeros(queue, 3, "f4"), pd.Index([1]), ml_dtypes.bfloat16(1)]
+    assert not any(map(is_stored, no))
+    assert is_stored(Alike(np.zeros(3)))
+
+
+def test_overlaps(tmp_path):
+    x = mapped(tmp_path / "x", (8, 5))
+    again = np.memmap(tmp_path / "x", "f4", "r", shape=(8, 5))
+    out = sink(x[4:], (4, 5), x.dtype)
+    assert overlaps(source("a", again), out)
+    assert not overlaps(source("a", again[:4]), out)
+    plain = numbers((4, 5))
+    assert overlaps(source("a", plain.T), sink(plain, (4, 5), plain.dtype))
+    assert not overlaps(source("a", plain), out)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"], file["y"] = plain, plain
+        out = sink(file["x"], (4, 5), plain.dtype)
+        assert overlaps(source("a", file["x"]), out)
+        assert not overlaps(source("a", file["y"]), out)
+    z = zarr.create_array(tmp_path / "z", shape=(4, 5), dtype="f4")
+    assert overlaps(source("a", zarr.open_array(tmp_path / "z", mode="r")), sink(z, (4, 5), plain.dtype))
