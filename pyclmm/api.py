@@ -356,7 +356,7 @@ def _run(
     latest: Matmul[Any] | None,
 ) -> Any:
     """The product of *operands*. *requested* holds the first fields of Options; *latest* has the same."""
-    if on_host(operands) and entry.pays(operands, requested[3], queue):
+    if on_host(operands) and entry.pays(operands, requested, queue):
         options = _streamed_options(requested, _UNRULED, queue, None) | {"alpha": alpha, "beta": beta}
         return entry.streamed(operands, options, wait_for=wait_for)
     try:

@@ -13,12 +13,13 @@ from pyopencl.array import Array
 from ..errors import ArgumentError
 from ..execution.options import events_of
 from ..opencl.devices import device_info
-from . import storage
+from . import machines, storage
 from .streamed import StreamedMatmul
 
-# On an H200 tiles are faster from about this many bytes of operands and result on (docs/scale.md).
-_OVERLAP = 128 << 20
-_LEAST = 1024  # rows and columns of a product that is worth cutting
+# Tiles are faster where operands and result have at least so many bytes and the product takes at least so large a
+# part of the time of their transfers (H200, 2026-11-23; docs/scale.md).
+_LEAST_BYTES = 256 << 20
+_LEAST_PART = 0.7
 
 
 def is_stored(*arrays: Any) -> bool:
@@ -26,25 +27,30 @@ def is_stored(*arrays: Any) -> bool:
     return any(type(x) is not np.ndarray and type(x) is not Array and storage.is_stored(x) for x in arrays)
 
 
-def pays(operands: Mapping[str, NDArray[Any]], kernel: Any, queue: cl.CommandQueue) -> bool:
+def pays(operands: Mapping[str, NDArray[Any]], requested: tuple[Any, ...], queue: cl.CommandQueue) -> bool:
     """Whether a call on NumPy arrays is computed in tiles although nothing asks for it.
 
     It is where a buffer would be larger than the device allows, and on devices with their own memory where
-    transfers and product overlap to good effect.
+    transfers and product overlap to good effect. *requested* holds the first fields of Options.
     """
     a, b = operands["a"], operands["b"]
-    if kernel != "auto" or a.ndim < 2 or b.ndim < 2 or (a.nbytes + b.nbytes) * 2 < _OVERLAP:
+    if a.ndim < 2 or b.ndim < 2 or (a.nbytes + b.nbytes) * 2 < _LEAST_BYTES or requested[3] != "auto":
+        return False
+    m, k = a.shape[-2:] if requested[0] == "N" else a.shape[:-3:-1]
+    n = b.shape[-1] if requested[1] == "N" else b.shape[-2]
+    if 0 in (m, n, k, a.size, b.size):
         return False
     info = device_info(queue.device)
-    stack = max(a.size // (a.shape[-2] * a.shape[-1]), b.size // (b.shape[-2] * b.shape[-1]))
-    result = stack * a.shape[-2] * b.shape[-1] * max(a.itemsize, b.itemsize)
+    stack = max(a.size // (m * k), b.size // (k * n))
+    result = stack * m * n * max(a.itemsize, b.itemsize)
     if max(a.nbytes, b.nbytes, result) > info.max_mem_alloc_size:
         return True
-    if info.unified_memory:
-        return False
     total = a.nbytes + b.nbytes + result
-    is_large = min(a.shape[-2], b.shape[-1]) >= _LEAST and a.shape[-1] >= _LEAST
-    return total > info.global_mem_size * 3 // 4 or (is_large and total >= _OVERLAP)
+    if info.unified_memory or total < _LEAST_BYTES:
+        return False
+    return total > info.global_mem_size * 3 // 4 or machines.seconds_of(
+        info, (a.dtype, b.dtype), requested, (m, n, k)
+    ) * stack >= _LEAST_PART * machines.transfer_seconds(queue, info, total)
 
 
 def streamed(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, PyclmmError
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..kernels.device import DeviceInfo
@@ -182,6 +182,25 @@ class Fit:
             launches=[launch.kernel for launch in work.launches],
             workspace_nbytes=work.workspace_nbytes,
         )
+
+
+def seconds_of(
+    info: DeviceInfo,
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    requested: tuple[Any, ...],
+    sizes: tuple[int, int, int],
+) -> float:
+    """Estimated seconds of a product m x n x k; 0 if no kernel can compute it."""
+    a, b = (each.newbyteorder("=") for each in dtypes)
+    try:
+        return _estimate(info, _Ways(a, b, Options(*requested)), *sizes)
+    except PyclmmError:  # the call itself will say what is wrong
+        return 0.0
+
+
+def transfer_seconds(queue: cl.CommandQueue, info: DeviceInfo, nbytes: int) -> float:
+    """Seconds to bring *nbytes* to a device, or back."""
+    return nbytes / max(pinned.link_rates(queue, info))
 
 
 def _memory(info: DeviceInfo) -> int:

@@ -29,6 +29,12 @@ def _taken(name: str, x: Any) -> Any:
     return x if isinstance(x, np.memmap) or storage.is_stored(x) else array_of(name, x)
 
 
+def _layout(name: str, x: Any) -> Operand:
+    """The layout of a dense array like *x*. Raises StorageError for a dataset that is closed."""
+    shape, dtype = (x.shape, x.dtype) if isinstance(x, np.ndarray) else storage.layout(name, x)
+    return dense(tuple(shape), dtype.newbyteorder("="))
+
+
 @dataclass(frozen=True)
 class Given:
     """The arrays of a call. ``c`` is None where it is not read."""
@@ -47,11 +53,7 @@ class Given:
         found = {name: None if x is None else _taken(name, x) for name, x in named.items()}
         if found["bias"] is not None:
             found["bias"] = np.asarray(found["bias"])
-        layouts = {
-            name: dense(tuple(x.shape), np.dtype(x.dtype).newbyteorder("="))
-            for name, x in found.items()
-            if x is not None
-        }
+        layouts = {name: _layout(name, x) for name, x in found.items() if x is not None}
         if beta == 0:
             found["c"] = None
         return cls(**found, layouts=layouts)
@@ -62,10 +64,14 @@ class Given:
         if self.out is None:
             return False
         sink = storage.sink(self.out, tuple(self.out.shape), np.dtype(self.out.dtype))
-        sources = [storage.source("a", self.a, as_row=True), storage.source("b", self.b, as_row=False)]
+        return any(storage.overlaps(source, sink) for source in self.sources())
+
+    def sources(self) -> list[storage.Source]:
+        """A and B; and C unless it is ``out`` itself, each of whose elements is read before it is written."""
+        found = [storage.source("a", self.a, as_row=True), storage.source("b", self.b, as_row=False)]
         if self.c is not None and self.c is not self.out:
-            sources.append(storage.source("c", self.c, as_row=True))
-        return any(storage.overlaps(source, sink) for source in sources)
+            found.append(storage.source("c", self.c, as_row=True))
+        return found
 
     def stored(self, options: Options) -> tuple[Stored, Stored, Stored | None]:
         """A, B and C as stacks of matrices. A vector equals its transpose."""
@@ -73,8 +79,8 @@ class Given:
         b = _stored("b", self.b, False, options.trans_b)
         if self.c is None:
             return a, b, None
-        core = np.ndim(self.c) if isinstance(self.c, np.ndarray) else len(self.c.shape)
-        c = _matrices(self.c, len(self.a.shape) == 1, len(self.b.shape) == 1) if core < 2 else self.c
+        row, column = len(self.a.shape) == 1, len(self.b.shape) == 1
+        c = _matrices(self.c, row, column) if row or column else self.c
         return a, b, _stored("c", c, True, "N")
 
     def fingerprints(self, options: Options) -> dict[str, Any]:
@@ -149,7 +155,7 @@ class Shapes:
             None if given.c is None else given.layouts["c"].dtype,
             row,
             column,
-            all(type(x) is np.ndarray for x in (given.a, given.b)),
+            all(source.in_memory for source in given.sources()),
         )
 
     @property

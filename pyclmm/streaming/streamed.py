@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from ..errors import ArgumentError
 from ..execution.operands import check_writeable
@@ -122,7 +122,7 @@ class StreamedMatmul:
         check_scalars(self._shapes.gemm, alpha, beta)
         self._options, self._alpha, self._beta = options, alpha, beta
         self._checkpoint = None if checkpoint is None else os.fspath(checkpoint)
-        if checkpoint is not None and self._given.is_in_place:
+        if checkpoint is not None and (self._given.is_in_place or (c is not None and c is out)):
             raise ArgumentError(
                 "checkpoint is given, but out overlaps an operand, which a second run would find changed; "
                 "pass another out"
@@ -150,7 +150,7 @@ class StreamedMatmul:
         if given.out is not None and isinstance(given.out, np.ndarray):
             check_writeable(given.out)
         target = given.out
-        if target is None or (given.is_in_place and isinstance(target, np.ndarray)):
+        if target is None or (isinstance(target, np.ndarray) and self._needs_copy(target)):
             target = np.empty(self._shapes.gemm.shape, self._shapes.gemm.dtype)
         if 0 not in self._shapes.gemm.shape:
             self._compute(target, progress, trace)
@@ -159,6 +159,12 @@ class StreamedMatmul:
         if target is not given.out:
             np.copyto(given.out, target, casting=self._options.casting)
         return given.out
+
+    def _needs_copy(self, out: NDArray[Any]) -> bool:
+        """Whether the result is computed elsewhere first: *out* overlaps an operand, or the rule for casts is
+        not that of tiles."""
+        computed = self._shapes.gemm.dtype
+        return self._given.is_in_place or not np.can_cast(computed, out.dtype, "same_kind")
 
     def _compute(self, target: Any, progress: Report | None, trace: Trace | None) -> None:
         job = self._job(target)
