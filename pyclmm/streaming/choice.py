@@ -25,7 +25,7 @@ from .tiles import Blocking, Product, Slots, Traffic, a_key, b_key, block_bytes,
 # A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared took
 # 1 + 150 / k times as long as uncut ones (2026-11-23).
 _ADDING = 150
-_DELIVERY = 2e-3  # seconds until the host notices a finished tile and has its first part
+_DELIVERY = 4e-3  # seconds until the host notices a finished tile and has its first part
 _STEP = 1e-4  # seconds that the host needs for a product, its blocks and its tile
 _EDGES = (512, 1024, 2048, 4096)  # of square tiles whose products are estimated
 _LEAST_CHUNK = 512  # a shorter chunk is taken only if memory is short

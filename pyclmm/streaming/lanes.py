@@ -28,6 +28,8 @@ from .job import Job, Stored, pieces, stored_shape
 from .tiles import Tile
 from .trace import Trace
 
+_LEAST_PIECE = 4 << 20  # bytes; 2 MiB halved the rate on an H200
+_SHARES = 8  # pieces of a small block
 Write = Callable[[Part, NDArray[Any]], None]  # takes a part of the result
 
 
@@ -151,7 +153,7 @@ class HostLane:
         step = source.row_step()
         futures = [
             self._readers.submit(self._read, stored, piece, flat[start : start + piece.elements])
-            for piece, start in pieces(part, source.turned, dtype.itemsize, pinned.PIECE, step)
+            for piece, start in pieces(part, source.turned, dtype.itemsize, _piece(flat.nbytes), step)
         ]
         self._note(futures)
         array = flat.reshape(stored_shape(part, source.turned))
@@ -261,7 +263,7 @@ class DeviceLane:
         size = job.dtype.itemsize
         futures = [
             self._writers.submit(self._fetch, buffer, piece, start * size, after, write)
-            for piece, start in pieces(part, False, size, pinned.PIECE)
+            for piece, start in pieces(part, False, size, _piece(part.elements * size))
         ]
         self._note(futures)
         for each in futures:
@@ -285,11 +287,12 @@ class DeviceLane:
         source, dtype = stored.source, stored.dtype
         last = self._last_use.pop(name, None)
         after = [] if last is None else [last]
+        limit = _piece(part.elements * dtype.itemsize)
         futures = [
             self._readers.submit(
                 self._send, stored, piece, self._buffers[name], start * dtype.itemsize, after
             )
-            for piece, start in pieces(part, source.turned, dtype.itemsize, pinned.PIECE, source.row_step())
+            for piece, start in pieces(part, source.turned, dtype.itemsize, limit, source.row_step())
         ]
         self._note(futures)
         array = self._array(name, stored_shape(part, source.turned), dtype)
@@ -351,6 +354,11 @@ class DeviceLane:
             return command()
         except cl.Error as error:
             raise status.rejected(self._device, "a transfer", error) from error
+
+
+def _piece(nbytes: int) -> int:
+    """Bytes of the pieces of a block of *nbytes*: several threads share it, and each piece costs some time."""
+    return min(pinned.PIECE, max(_LEAST_PIECE, nbytes // _SHARES))
 
 
 def _end(futures: list[Future[Any]]) -> None:

@@ -33,6 +33,8 @@ _FILES = 2e9  # bytes a second: what a solid-state disk gives; only the choice o
 # Of the link's rate, what threads that copy to and from pinned memory reach beside one another: measured on an
 # H200 and 16 cores of a Xeon (2026-11-23).
 _UP_SHARE, _DOWN_SHARE = 0.6, 0.5
+_CHOICES_KEPT = 256
+_chosen: dict[Any, Blocking] = {}  # a choice takes up to 0.1 s
 _NARROW = ("float16", "bfloat16")  # summed in float32
 
 
@@ -139,6 +141,14 @@ class Fit:
         """The sizes of tiles: those *kept* in a checkpoint, or the best. Raises ArgumentError."""
         if kept is not None:
             return Blocking.from_json(kept)
+        key = (self.product(None), self._ways, self.limit, *self._infos, self._up, self._down)
+        if key not in _chosen:
+            if len(_chosen) >= _CHOICES_KEPT:
+                _chosen.clear()
+            _chosen[key] = self._best()
+        return _chosen[key]
+
+    def _best(self) -> Blocking:
         product = self.product(None)
         if self._shapes.gemm.dtype.name in _NARROW:
             try:
