@@ -26,7 +26,7 @@ from .tiles import Blocking, Product, Slots, Traffic, a_key, b_key, block_bytes,
 # 1 + 150 / k times as long as uncut ones (2026-11-23).
 _ADDING = 150
 _DELIVERY = 4e-3  # seconds until the host notices a finished tile and has its first part
-_STEP = 1e-4  # seconds that the host needs for a product, its blocks and its tile
+_STEP = 3e-4  # seconds that the host needs for a product, its blocks and its tile
 _EDGES = (512, 1024, 2048, 4096)  # of square tiles whose products are estimated
 _LEAST_CHUNK = 512  # a shorter chunk is taken only if memory is short
 _STEPS = 256  # products that are simulated one by one; more take too long
