@@ -23,7 +23,7 @@ Key = tuple[Any, ...]
 
 def max_nbytes(x: da.Array) -> int:
     """The bytes of the largest chunk."""
-    return math.prod(max(lengths, default=1) for lengths in x.chunks) * int(x.dtype.itemsize)
+    return int(math.prod(max(lengths, default=1) for lengths in x.chunks) * x.dtype.itemsize)
 
 
 class Block:
@@ -148,7 +148,7 @@ class _Chunks:
 
     def nbytes(self, first: Shape, second: Shape) -> int:
         lengths = (chunks[i] for chunks, i in zip(self._x.chunks, self._place(first, second), strict=True))
-        return math.prod(lengths) * int(self._x.dtype.itemsize)
+        return int(math.prod(lengths) * self._x.dtype.itemsize)
 
 
 def _parts(place: Shape, stacks: int, rows: int) -> tuple[Shape, Shape, Shape]:

@@ -110,14 +110,18 @@ def _number(choice: int | str, every: list[DeviceRecord]) -> str:
 def _locked(name: str) -> IO[str] | None:
     """The open lock file, or None if another process has it."""
     path = Path(tempfile.gettempdir()) / f"pyclmm-device-{os.getuid()}-{name}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    file = os.fdopen(descriptor, "r+")
+    file = open(path, "r+", encoding="utf-8", opener=_private)  # noqa: SIM115  (open while it is locked)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
         return None
     return file
+
+
+def _private(path: str, _flags: int) -> int:
+    """Opens a file of this user alone; a link that somebody else put there is refused."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _order(worker: Any) -> int:
