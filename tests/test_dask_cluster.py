@@ -14,6 +14,7 @@ import pytest
 
 import pyclmm.dask
 from pyclmm.dask import workers
+from pyclmm.opencl.devices import default_device, device_info
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +45,6 @@ def lock_of(dask_worker):
 
 
 def given(dask_worker):
-    from pyclmm.dask import workers
-
     return workers._given[dask_worker.id]
 
 
@@ -82,7 +81,7 @@ def test_limits_are_of_the_workers(client, monkeypatch):
     found = workers.limits()
     assert found.tasks == 2
     assert found.host == (2 << 30) // 4
-    assert found.device == workers.device_info(workers.default_device()).global_mem_size // 2
+    assert found.device == device_info(default_device()).global_mem_size // 2
     monkeypatch.setattr(client, "run", lambda *_, **__: pytest.fail("they are asked again"))
     assert workers.limits() == found
     assert workers.limits(5, 6) == workers.Limits(5, 6, 2)
