@@ -3,10 +3,10 @@
     python benchmarks/dask_scale.py [--size 32768] [--chunk 4096] [--workers 1 2] [--devices 0 1]
                                     [--rounds 3] [--save FILE]
 
-Each worker is a process of one thread; worker n takes device n of --devices (default: every GPU). Random chunks
-are made on the workers and kept there. The first product also moves chunks between the workers (TCP on this
-host), compiles and checks. In later rounds each worker has the copies that it got: nothing removes them, because
-Dask's active memory manager is off. Random elements are compared with sums in float64.
+Each worker is a process of one thread; worker n takes device n of --devices (default: every GPU). Random
+chunks are made on the workers and kept there. The first product also moves chunks between the workers (TCP on
+this host), compiles and checks. In later rounds each worker has the copies that it got: nothing removes them,
+because Dask's active memory manager is off. Random elements are compared with sums in float64.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def error_bound(x: Any, y: Any, product: Any) -> float:
     return float(np.max(np.abs(got - exact) / bound))
 
 
-def timed(workers: int, size: int, chunk: int, devices: list[int | str] | None, rounds: int) -> dict[str, Any]:
+def timed(
+    workers: int, size: int, chunk: int, devices: list[int | str] | None, rounds: int
+) -> dict[str, Any]:
     """Seconds of the product on a cluster of *workers*."""
     with (
         distributed.LocalCluster(
@@ -80,7 +82,7 @@ def timed(workers: int, size: int, chunk: int, devices: list[int | str] | None, 
             seconds.append(time.perf_counter() - start)
             if number < rounds:
                 del product  # else the same name is already there and nothing is computed
-        found = {
+        found: dict[str, Any] = {
             "workers": workers,
             "first_s": seconds[0],
             "rounds_s": seconds[1:],
@@ -113,7 +115,9 @@ def main() -> None:
         )
         if not run["error"] <= 1:
             raise SystemExit("the product is wrong")
-    print(f"{runs[0]['median_s'] / runs[-1]['median_s']:.2f} times as fast with {runs[-1]['workers']} workers")
+    print(
+        f"{runs[0]['median_s'] / runs[-1]['median_s']:.2f} times as fast with {runs[-1]['workers']} workers"
+    )
     if given.save:
         content = {
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
