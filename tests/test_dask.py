@@ -168,6 +168,21 @@ def test_large_chunks_are_split_to_fit_the_device():
     same(product, np.full((64, 64), 64.0))
 
 
+def test_chunks_of_long_k_are_split_to_fit_the_device(rng, monkeypatch):
+    steps = []
+    plain = block.multiply
+
+    def watched(product, xs, ys, *rest):
+        steps.extend(x.nbytes + y[0].nbytes for x, y in zip(xs[0], ys, strict=True))
+        return plain(product, xs, ys, *rest)
+
+    monkeypatch.setattr("pyclmm.dask.graph.multiply", watched)
+    a = numbers(rng, (4, 1000))
+    x = da.from_array(a, chunks=(4, 1000))
+    same(pyclmm.dask.matmul(x, x.T, memory_limit=4096, host_limit="1 MiB"), a @ a.T)
+    assert max(steps) <= 4096 // 4
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_task_has_no_more_in_host_memory_than_its_limit(rng, monkeypatch, dtype):
     most = []
@@ -191,10 +206,13 @@ def test_k_in_other_chunks_rechunks_the_smaller_operand(rng):
     a, b = numbers(rng, (40, 12)), numbers(rng, (12, 5))
     x, y = da.from_array(a, chunks=(10, 5)), da.from_array(b, chunks=(4, 5))
     product = pyclmm.dask.matmul(x, y)
-    layers = product.dask.layers
-    assert x.name in layers
-    assert {key[1:] for key in dict(product.dask) if str(key[0]).startswith("rechunk")}
+    used = product.dask.dependencies[product.name]
+    assert x.name in used
+    assert y.name not in used
     same(product, a @ b)
+    turned = pyclmm.dask.matmul(y.T, x.T)
+    assert x.T.name in turned.dask.dependencies[turned.name]
+    same(turned, (a @ b).T)
 
 
 def test_the_same_product_has_the_same_name():
@@ -403,6 +421,7 @@ def test_threads_have_queues_of_their_own_in_one_context():
 
     def queues(_):
         found = block._queues()
+        assert found == block._queues()  # else each task would bind its kernels anew
         gate.wait(30)
         return found
 
