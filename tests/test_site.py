@@ -31,6 +31,7 @@ def test_the_reference_has_every_public_name(pages):
     assert listed >= {f"pyclmm.{name}" for name in names - modules}
     for name in modules:
         assert listed >= {f"pyclmm.{name}.{inner}" for inner in getattr(pyclmm, name).__all__}
+    assert listed >= {f"pyclmm.dask.{name}" for name in ("DevicePlugin", "backend", "matmul", "tensordot")}
 
 
 def test_a_new_public_name_and_module_are_there_by_themselves(pages, monkeypatch):

@@ -26,13 +26,23 @@ ELSEWHERE = [
     (r"py:mod", r"pyclmm\..*|contextvars"),
 ]
 
+# Folders whose names users import, beside the public names of pyclmm.
+FOLDERS = ("pyclmm.dask",)
+
 # Methods of Matmul that matmul and gemm call, and nobody else.
 INNER = {"of", "again", "queue_of", "on_host", "serves", "check_scalars", "run", "programs"}
 
 # The contents, by heading: pages, or patterns of them. A page that none names is listed under the last one.
 CONTENTS: dict[str, tuple[str, ...]] = {
     "Start": ("README", "docs/install", "docs/examples", "docs/howto/troubleshooting", "docs/howto/faq"),
-    "How to": ("docs/howto/*", "docs/tuning", "docs/cli", "docs/environment", "docs/reproducibility"),
+    "How to": (
+        "docs/howto/*",
+        "docs/dask",
+        "docs/tuning",
+        "docs/cli",
+        "docs/environment",
+        "docs/reproducibility",
+    ),
     "Reference": (REFERENCE, "docs/semantics", "docs/glossary", "docs/faults", "CHANGELOG"),
     "Learn": (
         "docs/road/index",
@@ -69,7 +79,7 @@ def toctrees(found: Iterable[str]) -> str:
 
 
 def public_modules() -> list[ModuleType]:
-    """pyclmm, the modules among its public names, and each module beside them that says what is public."""
+    """pyclmm, the modules among its public names, and what beside them says what is public."""
     named = [getattr(pyclmm, name) for name in pyclmm.__all__ if inspect.ismodule(getattr(pyclmm, name))]
     beside = [
         import_module(f"pyclmm.{module.name}")
@@ -80,6 +90,7 @@ def public_modules() -> list[ModuleType]:
         pyclmm,
         *named,
         *(module for module in beside if hasattr(module, "__all__") and module not in named),
+        *map(import_module, FOLDERS),
     ]
 
 

@@ -1,0 +1,150 @@
+"""Which axes of two arrays are stacked, kept and summed, and which of their chunks a task gets. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ArgumentError, AxisError, DTypeError, ShapeError
+
+Shape = tuple[int, ...]
+Chunks = tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The roles of the axes of x and y. Those of the result are stack, then rows, then columns.
+
+    ``stack``: an axis of x and one of y, or None where an operand has none. ``rows``: of x alone.
+    ``columns``: of y alone. ``sums``: pairs of an axis of x and one of y.
+    """
+
+    stack: tuple[tuple[int | None, int | None], ...]
+    rows: Shape
+    columns: Shape
+    sums: tuple[tuple[int, int], ...]
+
+    def of(self, operand: int) -> tuple[Shape, Shape, Shape]:
+        """The axes of x (0) or y (1): stack, then rows and sums of x, or sums and columns of y."""
+        stack = tuple(pair[operand] for pair in self.stack)
+        own = tuple(axis for axis in stack if axis is not None)
+        sums = tuple(pair[operand] for pair in self.sums)
+        return (own, self.rows, sums) if operand == 0 else (own, sums, self.columns)
+
+
+def of_matmul(x: Shape, y: Shape) -> Axes:
+    """The axes of a product as numpy.matmul defines it. Raises ShapeError if the shapes do not multiply."""
+    for name, shape in (("x", x), ("y", y)):
+        if not shape:
+            raise ShapeError(f"{name} has shape (); a product needs one dimension or more: multiply by `*`")
+    k = len(y) - 1 if len(y) == 1 else len(y) - 2
+    if x[-1] != y[k]:
+        raise ShapeError(f"x has shape {x} and y {y}: the {x[-1]} columns of x need as many rows of y")
+    deep = max(len(x), len(y), 2) - 2
+    stack = []
+    for place in range(-deep - 2, -2):
+        pair = tuple(place + len(s) if place + len(s) >= 0 else None for s in (x, y))
+        lengths = {s[axis] for s, axis in zip((x, y), pair, strict=True) if axis is not None}
+        if len(lengths - {1}) > 1:
+            raise ShapeError(f"x has shape {x} and y {y}: their stacks do not broadcast")
+        stack.append((pair[0], pair[1]))
+    rows = () if len(x) == 1 else (len(x) - 2,)
+    columns = () if len(y) == 1 else (len(y) - 1,)
+    return Axes(tuple(stack), rows, columns, ((len(x) - 1, k),))
+
+
+def of_tensordot(x: Shape, y: Shape, axes: Any) -> Axes:
+    """The axes of numpy.tensordot. Raises ShapeError, AxisError or ArgumentError where NumPy raises."""
+    left, right = _listed(x, axes)
+    if len(left) != len(right):
+        raise ShapeError(f"axes is {axes!r}: as many axes of y as of x are needed")
+    pairs = tuple((_axis("x", x, i), _axis("y", y, j)) for i, j in zip(left, right, strict=True))
+    for name, side in (("x", 0), ("y", 1)):
+        taken = [pair[side] for pair in pairs]
+        if len(set(taken)) < len(taken):
+            raise ArgumentError(f"axes is {axes!r}: it names an axis of {name} twice")
+    for i, j in pairs:
+        if x[i] != y[j]:
+            raise ShapeError(f"x has shape {x} and y {y}: axis {i} of x and axis {j} of y differ in length")
+    summed = tuple({pair[side] for pair in pairs} for side in (0, 1))
+    rows = tuple(i for i in range(len(x)) if i not in summed[0])
+    columns = tuple(j for j in range(len(y)) if j not in summed[1])
+    return Axes((), rows, columns, pairs)
+
+
+def _listed(x: Shape, axes: Any) -> tuple[list[Any], list[Any]]:
+    if isinstance(axes, int):
+        if axes < 0:
+            raise ArgumentError(f"axes is {axes}; pass 0 or more")
+        return list(range(len(x) - axes, len(x))), list(range(axes))
+    try:
+        left, right = (list(side) if isinstance(side, Iterable) else [side] for side in axes)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"axes is {axes!r}; pass a number, or the axes of x and those of y") from error
+    return left, right
+
+
+def _axis(name: str, shape: Shape, axis: Any) -> int:
+    try:
+        place = axis.__index__()
+    except AttributeError as error:
+        raise DTypeError(f"axes has {axis!r} for {name}; pass integers") from error
+    if not -len(shape) <= place < len(shape):
+        raise AxisError(place, len(shape), f"{name} has shape {shape}")
+    return int(place % len(shape))
+
+
+def index_ranges(chunks: Sequence[Shape]) -> Iterator[Shape]:
+    """The indices of all chunks along these axes."""
+    return itertools.product(*(range(len(lengths)) for lengths in chunks))
+
+
+def runs(number: int, length: int) -> list[range]:
+    """*number* chunks in runs of *length*; the last may be shorter."""
+    return [range(start, min(start + length, number)) for start in range(0, number, length)]
+
+
+def divided(lengths: Shape, most: int) -> Shape:
+    """Chunks of *most* elements or fewer: each longer one in equal parts."""
+    found: list[int] = []
+    for length in lengths:
+        parts = max(1, math.ceil(length / most))
+        found += [length * (i + 1) // parts - length * i // parts for i in range(parts)]
+    return tuple(found)
+
+
+def halved(edges: tuple[int, int], too_large: Any) -> tuple[int, int]:
+    """Both edges of a block, the longer one halved until the block is not *too_large*."""
+    m, n = edges
+    while too_large(m, n) and max(m, n) > 1:
+        m, n = (-(-m // 2), n) if m >= n else (m, -(-n // 2))
+    return m, n
+
+
+def merged(rows: Shape, columns: Shape, others: int, least: int, too_large: Any) -> tuple[int, int]:
+    """How many neighbouring chunks of rows and of columns one output chunk has.
+
+    Larger blocks move fewer bytes, so the shorter edge doubles while *least* output chunks stay (there are
+    *others* of each block, by the other axes) and the block is not *too_large*.
+    """
+    factors = [1, 1]
+    numbers = (len(rows), len(columns))
+    growing = {side for side in (0, 1) if numbers[side] > 1}
+    while growing:
+        edges = [max(side[:factor]) * factor for side, factor in zip((rows, columns), factors, strict=True)]
+        side = min(growing, key=lambda s: edges[s])
+        grown = [f * 2 if s == side else f for s, f in enumerate(factors)]
+        blocks = others * math.prod(-(-n // f) for n, f in zip(numbers, grown, strict=True))
+        sums = [_longest(side, f) for side, f in zip((rows, columns), grown, strict=True)]
+        if blocks < least or too_large(*sums) or factors[side] >= numbers[side]:
+            growing.discard(side)
+        else:
+            factors = grown
+    return factors[0], factors[1]
+
+
+def _longest(lengths: Shape, factor: int) -> int:
+    return max(sum(lengths[run.start : run.stop]) for run in runs(len(lengths), factor))

@@ -1,0 +1,182 @@
+"""The task of one output chunk: chunks go up to the device one by one, and their products add up there.
+
+Two queues: while one product runs, the next chunks go up. Memory on the device: the output chunk and two
+pairs of operands' chunks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+from numpy.typing import NDArray
+
+from ..api import gemm
+from ..opencl import staging
+from ..opencl.queues import default_queue, queue_on
+from ..problem.dtypes import dtype_of
+from .axes import Axes
+from .workers import device_here
+
+Host = NDArray[Any]
+_mine = threading.local()  # .queues: (context, queue of transfers, queue of products) of this thread
+
+
+@dataclass(frozen=True)
+class Product:
+    """What all tasks of one product share. ``summed`` is the dtype of sums over several chunks of K."""
+
+    axes: Axes
+    dtype: str
+    summed: str
+    kernel: Any
+    precision: Any
+    reproducible: bool
+
+    @property
+    def result_dtype(self) -> np.dtype[Any]:
+        return dtype_of(self.dtype)
+
+    @property
+    def summed_dtype(self) -> np.dtype[Any]:
+        return dtype_of(self.summed)
+
+
+def multiply(product: Product, xs: list[list[Host]], ys: list[list[Host]], earlier: Any, last: bool) -> Host:
+    """One output chunk, or with *earlier* (the sum so far) or not *last* a part of its sum over K.
+
+    ``xs[i][k]`` is chunk i of the rows and k of K; ``ys[k][j]`` is chunk k of K and j of the columns. Raises
+    what :func:`pyclmm.gemm` raises.
+    """
+    only = earlier is None and last and len(ys) == 1
+    dtype = product.result_dtype if only else product.summed_dtype
+    left = [[_matrices(x, product.axes, 0) for x in row] for row in xs]
+    right = [[_matrices(y, product.axes, 1) for y in row] for row in ys]
+    tops = _edges([row[0].shape[-2] for row in left])
+    sides = _edges([y.shape[-1] for y in right[0]])
+    stack = np.broadcast_shapes(left[0][0].shape[:-2], right[0][0].shape[:-2])
+    result = np.empty((*stack, tops[-1], sides[-1]), dtype)
+    if result.size:
+        _fill(result, (left, right), (tops, sides), earlier, product, only)
+    shaped = result.reshape(_shape(product.axes, xs, ys, stack))
+    return shaped.astype(product.result_dtype if last else product.summed_dtype, copy=False)
+
+
+def _fill(
+    result: Host,
+    operands: tuple[list[list[Host]], list[list[Host]]],
+    edges: tuple[list[int], list[int]],
+    earlier: Any,
+    product: Product,
+    only: bool,
+) -> None:
+    up, queue = _queues()
+    c = cla.empty(queue, result.shape, result.dtype)
+    if earlier is not None:
+        _write(up, c, np.ascontiguousarray(earlier))
+    ways: dict[str, Any] = {
+        "queue": queue,
+        "kernel": product.kernel,
+        "precision": product.precision,
+        "reproducible": product.reproducible,
+        "dtype": None if only else result.dtype,
+    }
+    left, right = operands
+    running: list[cl.Event] = []
+    for k, y_row in enumerate(right):
+        if len(running) == 2:
+            running.pop(0).wait()  # so that the chunks of two steps are on the device, and no more
+        a = [_on_device(up, row[k]) for row in left]
+        b = [_on_device(up, y) for y in y_row]
+        up.flush()
+        places = itertools.product(_placed(a, edges[0]), _placed(b, edges[1]))
+        for (x, (top, bottom)), (y, (start, stop)) in places:
+            part = c[..., top:bottom, start:stop]
+            if not part.size:
+                continue
+            if k == 0 and earlier is None:
+                gemm(x, y, out=part, **ways)
+            else:
+                gemm(x, y, part, beta=1.0, out=part, **ways)
+        running.append(cl.enqueue_marker(queue))
+        queue.flush()
+    staging.download(queue, _bytes(result), _memory(c), running)
+
+
+def _queues() -> tuple[cl.CommandQueue, cl.CommandQueue]:
+    """This thread's queues on its worker's device, for transfers and for products.
+
+    Threads do not share queues: an upload would wait for another thread's product.
+    """
+    choice = device_here()
+    first = default_queue() if choice is None else queue_on(choice)
+    kept = getattr(_mine, "queues", None)
+    if kept is None or kept[0] != first.context:  # the context of a lost device is made anew
+        pair = [cl.CommandQueue(first.context, first.device) for _ in range(2)]
+        kept = _mine.queues = (first.context, *pair)
+    return kept[1], kept[2]
+
+
+def _matrices(chunk: Any, axes: Axes, operand: int) -> Host:
+    """The chunk as a stack of matrices: rows and K of x, K and columns of y."""
+    plain = np.asarray(chunk)
+    stack, first, second = axes.of(operand)
+    turned = plain.transpose(*stack, *first, *second)
+    lengths = [math.prod(plain.shape[i] for i in part) for part in (first, second)]
+    native = turned.reshape(*(plain.shape[i] for i in stack), *lengths)
+    return native if native.dtype.isnative else native.astype(native.dtype.newbyteorder("="))
+
+
+def _shape(axes: Axes, xs: list[list[Host]], ys: list[list[Host]], stack: Sequence[int]) -> tuple[int, ...]:
+    """The shape of the output chunk. Several chunks of rows or columns are neighbours on the first axis."""
+    rows = [xs[0][0].shape[i] for i in axes.rows]
+    columns = [ys[0][0].shape[j] for j in axes.columns]
+    if rows:
+        rows[0] = sum(row[0].shape[axes.rows[0]] for row in xs)
+    if columns:
+        columns[0] = sum(y.shape[axes.columns[0]] for y in ys[0])
+    return (*stack, *rows, *columns)
+
+
+def _placed(arrays: list[cla.Array], edges: list[int]) -> list[tuple[cla.Array, tuple[int, int]]]:
+    """Each array with where it begins and ends."""
+    return list(zip(arrays, itertools.pairwise(edges), strict=True))
+
+
+def _edges(lengths: list[int]) -> list[int]:
+    return [0, *itertools.accumulate(lengths)]
+
+
+def _on_device(queue: cl.CommandQueue, x: Host) -> cla.Array:
+    """A copy of *x*. Matrices that are transposed in memory stay so: kernels read them as they are."""
+    if not x.flags.c_contiguous and x.ndim == 2 and x.flags.f_contiguous:
+        turned: cla.Array = _filled(queue, x.T).T
+        return turned
+    return _filled(queue, np.ascontiguousarray(x))
+
+
+def _filled(queue: cl.CommandQueue, x: Host) -> cla.Array:
+    made = cla.empty(queue, x.shape, x.dtype)
+    _write(queue, made, x)
+    return made
+
+
+def _write(queue: cl.CommandQueue, target: cla.Array, x: Host) -> None:
+    if x.size:
+        for event in staging.upload(queue, _memory(target), _bytes(x)):
+            target.add_event(event)
+
+
+def _memory(x: cla.Array) -> Any:
+    return x.base_data
+
+
+def _bytes(x: Host) -> Any:
+    return x.reshape(-1).view(np.uint8)

@@ -1,0 +1,181 @@
+"""matmul and tensordot of dask arrays: checks, chunks, and a graph of one task for each output chunk."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.utils import parse_bytes
+
+from ..errors import ArgumentError, DTypeError, UnsupportedError
+from ..kernels import kernel_named
+from ..problem.dtypes import result_dtype
+from ..problem.precision import chosen
+from ..problem.reproducible import is_reproducible
+from ..problem.words import Precision
+from ..selection.select import KernelChoice
+from . import axes as roles
+from .axes import Axes
+from .block import Product
+from .graph import Block, array_of, max_nbytes
+from .workers import Limits, limits
+
+_SUMMED = {"float16": "float32", "bfloat16": "float32"}
+
+
+def matmul(
+    x: Any,
+    y: Any,
+    *,
+    kernel: KernelChoice = "auto",
+    precision: Precision | None = None,
+    reproducible: bool | None = None,
+    memory_limit: int | str | None = None,
+    host_limit: int | str | None = None,
+) -> da.Array:
+    """The matrix product of dask arrays, as :func:`numpy.matmul` defines it. Nothing is computed yet.
+
+    x, y
+        Dask arrays of NumPy chunks, at least one dimension; what is no dask array becomes one. Shapes and
+        dtypes as for :func:`pyclmm.matmul`.
+    kernel, precision, reproducible
+        As for :func:`pyclmm.matmul`. The defaults of enclosing blocks are read now, not by the workers.
+        Reproducible bits depend on the chunks of K, not on the workers.
+    memory_limit
+        The most bytes that a task has on its device, without workspace: a number or "8 GiB". Half of it is
+        for the output chunk, which sets the size of output chunks. None: half of the device's memory, shared
+        by the threads of the worker. The workers of the current ``distributed.Client`` are asked, else this
+        process.
+    host_limit
+        The most bytes of x and y that one task has in the host's memory. Where all chunks of K are more, a
+        chain of tasks takes them part by part. None: a quarter of the worker's memory limit, shared likewise.
+
+    The output's chunks are runs of the chunks of x's rows and of y's columns. Chunks are split where they
+    exceed the limits. Where those of K or of a stack differ, the operand with fewer bytes is rechunked.
+
+    Returns a dask array of the shape and dtype that :func:`numpy.matmul` gives. Raises ShapeError, DTypeError
+    and ArgumentError (unknown chunk sizes among them: call ``compute_chunk_sizes()`` first) before any task
+    runs; its tasks raise what :func:`pyclmm.gemm` raises.
+    """
+    x, y = _arrays(x, y)
+    made = roles.of_matmul(x.shape, y.shape)
+    return _contract(x, y, made, kernel, precision, reproducible, memory_limit, host_limit)
+
+
+def tensordot(
+    x: Any,
+    y: Any,
+    axes: Any = 2,
+    *,
+    kernel: KernelChoice = "auto",
+    precision: Precision | None = None,
+    reproducible: bool | None = None,
+    memory_limit: int | str | None = None,
+    host_limit: int | str | None = None,
+) -> da.Array:
+    """The sum over *axes* of dask arrays, as :func:`numpy.tensordot`: the last and first N, or two lists.
+
+    The other parameters, the result and what is raised as for :func:`matmul`; an axis that is not there
+    raises AxisError.
+    """
+    x, y = _arrays(x, y)
+    made = roles.of_tensordot(x.shape, y.shape, axes)
+    return _contract(x, y, made, kernel, precision, reproducible, memory_limit, host_limit)
+
+
+def _arrays(x: Any, y: Any) -> tuple[da.Array, da.Array]:
+    """Both as dask arrays that can be multiplied."""
+    by_expressions = getattr(da, "_array_expr_enabled", None)
+    if by_expressions is not None and by_expressions():
+        raise UnsupportedError(
+            "dask plans arrays by expressions: set its option array.query-planning to False"
+        )
+    found = (da.asanyarray(x), da.asanyarray(y))
+    for name, array in zip("xy", found, strict=True):
+        if not isinstance(array._meta, np.ndarray) or isinstance(array._meta, np.ma.MaskedArray):
+            raise DTypeError(
+                f"{name} has chunks of type {type(array._meta).__name__}; pass a dask array of NumPy arrays"
+            )
+        for axis, lengths in enumerate(array.chunks):
+            if any(math.isnan(length) for length in lengths):
+                raise ArgumentError(
+                    f"{name} has chunks of unknown size on axis {axis}; call its compute_chunk_sizes() first"
+                )
+    return found
+
+
+def _contract(
+    x: da.Array,
+    y: da.Array,
+    axes: Axes,
+    kernel: Any,
+    precision: Any,
+    reproducible: bool | None,
+    memory_limit: int | str | None,
+    host_limit: int | str | None,
+) -> da.Array:
+    if kernel != "auto":
+        kernel_named(kernel[0] if isinstance(kernel, tuple) and kernel else kernel)
+    dtype = result_dtype(x.dtype, y.dtype, None, None)
+    product = Product(
+        axes,
+        dtype.name,
+        _SUMMED.get(dtype.name, dtype.name),
+        kernel,
+        chosen(precision),
+        is_reproducible(reproducible),
+    )
+    allowed = limits(_bytes("memory_limit", memory_limit), _bytes("host_limit", host_limit))
+    x, y = _aligned(x, y, axes)
+    x, y = _split(x, y, product, allowed)
+    return array_of(x, y, product, allowed)
+
+
+def _bytes(name: str, given: int | str | None) -> int | None:
+    if given is None:
+        return None
+    try:
+        found = int(parse_bytes(given))
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{name} is {given!r}; pass bytes, or a text such as '8 GiB'") from error
+    if found <= 0:
+        raise ArgumentError(f"{name} is {given!r}; pass more than 0 bytes")
+    return found
+
+
+def _aligned(x: da.Array, y: da.Array, axes: Axes) -> tuple[da.Array, da.Array]:
+    """Both with the same chunks of K and of stacks: the one with fewer bytes is rechunked."""
+    shared = [*axes.sums, *((i, j) for i, j in axes.stack if i is not None and j is not None)]
+    same = [(i, j) for i, j in shared if x.shape[i] == y.shape[j] and x.chunks[i] != y.chunks[j]]
+    if not same:
+        return x, y
+    if x.nbytes < y.nbytes:
+        return x.rechunk({i: y.chunks[j] for i, j in same}), y
+    return x, y.rechunk({j: x.chunks[i] for i, j in same})
+
+
+def _split(x: da.Array, y: da.Array, product: Product, allowed: Limits) -> tuple[da.Array, da.Array]:
+    """Both with chunks that are no larger than a task may have: of rows and columns first, then of K."""
+    axes, block = product.axes, Block(x, y, product)
+    if axes.rows or axes.columns:
+        row, column = (a[0] if a else None for a in (axes.rows, axes.columns))
+        edges = (
+            1 if row is None else max(x.chunks[row], default=1),
+            1 if column is None else max(y.chunks[column], default=1),
+        )
+        m, n = roles.halved((max(1, edges[0]), max(1, edges[1])), partial(block.too_large, allowed))
+        if row is not None and m < edges[0]:
+            x = x.rechunk({row: roles.divided(x.chunks[row], m)})
+        if column is not None and n < edges[1]:
+            y = y.rechunk({column: roles.divided(y.chunks[column], n)})
+    for i, j in axes.sums[:1]:
+        longest = max(x.chunks[i], default=0)
+        pair = sum(max_nbytes(z) for z in (x, y))
+        fitting = min(allowed.device // 4, allowed.host)
+        if pair > fitting and longest > 1:
+            lengths = roles.divided(x.chunks[i], max(1, longest * fitting // pair))
+            x, y = x.rechunk({i: lengths}), y.rechunk({j: lengths})
+    return x, y

@@ -1,0 +1,485 @@
+"""pyclmm.dask in one process, on Dask's threads: products against NumPy's, graphs, errors, backend()."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import dask
+import dask.array as da
+import numpy as np
+import pyopencl as cl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pyclmm
+import pyclmm.dask
+from pyclmm.dask import block, workers
+from pyclmm.opencl import staging
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.plan import Matmul
+
+# Few, as each pair has programs of its own to compile.
+DTYPES = [(name, name) for name in ("float32", "float16", "int8", "bool")] + [("int8", "float32")]
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    with dask.config.set(scheduler="threads", num_workers=2):
+        yield
+
+
+def numbers(rng, shape, dtype="float32"):
+    """Small integers: their products are exact in every dtype, whatever the order."""
+    found = rng.integers(0, 4, shape)
+    return found.astype(dtype) if dtype == "bool" or dtype[0] == "u" else (found - 2).astype(dtype)
+
+
+def tasks_of(product):
+    """The tasks of pyclmm in a graph."""
+    return [key for key in dict(product.dask) if str(key[0]).startswith("pyclmm-")]
+
+
+def same(product, expected):
+    got = product.compute()
+    assert product.shape == np.shape(got) == expected.shape
+    assert product.dtype == got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
+
+
+# products
+
+
+def cut(draw, length):
+    """Chunks of a length."""
+    edges = sorted(draw(st.sets(st.integers(1, length - 1), max_size=3))) if length > 1 else []
+    return tuple(np.diff([0, *edges, length]).tolist())
+
+
+@st.composite
+def products(draw):
+    """Operands of numpy.matmul with their chunks."""
+    m, k, n = (draw(st.integers(0, 9)) for _ in range(3))
+    left, right = draw(st.sampled_from([(0, 0), (1, 0), (0, 2), (1, 2), (2, 2)]))
+    stack = [draw(st.integers(1, 3)) for _ in range(2)]
+    xs = [draw(st.sampled_from([1, s])) for s in stack[2 - left :]] if left else []
+    ys = [draw(st.sampled_from([1, s])) for s in stack[2 - right :]] if right else []
+    x = (k,) if not left and draw(st.booleans()) else (*xs, m, k)
+    y = (k,) if not right and draw(st.booleans()) else (*ys, k, n)
+    chunks = [tuple(cut(draw, length) for length in shape) for shape in (x, y)]
+    return (x, y), chunks, draw(st.sampled_from(DTYPES))
+
+
+@given(drawn=products(), seed=st.integers(0, 99), limit=st.sampled_from([None, 64, 600]))
+@settings(max_examples=40)
+def test_matmul_is_numpys(drawn, seed, limit):
+    shapes, chunks, dtypes = drawn
+    rng = np.random.default_rng(seed)
+    a, b = (numbers(rng, shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
+    x, y = (da.from_array(z, chunks=c) for z, c in zip((a, b), chunks, strict=True))
+    product = pyclmm.dask.matmul(x, y, memory_limit=limit, host_limit=limit)
+    same(product, np.asarray(np.matmul(a, b)))
+
+
+@pytest.mark.parametrize(
+    "axes", [2, 1, 0, ([0, 1], [1, 0]), ([1, 0], [0, 1]), (0, 1), ([-1], [-1]), ([2], (2,))], ids=str
+)
+def test_tensordot_is_numpys(rng, axes):
+    a, b = numbers(rng, (4, 6, 5)), numbers(rng, (6, 4, 5))
+    if isinstance(axes, int):
+        b = numbers(rng, {2: (6, 5, 3), 1: (5, 7, 2), 0: (2, 3)}[axes])
+    x, y = da.from_array(a, chunks=(2, 4, 3)), da.from_array(b, chunks=3)
+    same(pyclmm.dask.tensordot(x, y, axes), np.tensordot(a, b, axes))
+    same(pyclmm.dask.tensordot(x, y, axes, memory_limit=300, host_limit=300), np.tensordot(a, b, axes))
+
+
+def test_numpy_arrays_and_lists_become_dask_arrays(rng):
+    a = numbers(rng, (3, 4))
+    same(pyclmm.dask.matmul(a, da.from_array(a.T, chunks=2)), a @ a.T)
+    same(pyclmm.dask.matmul([[1.0, 2.0]], da.from_array(np.ones((2, 1)), chunks=1)), np.array([[3.0]]))
+
+
+def test_chunks_in_any_byte_order_and_memory_order(rng):
+    a, b = numbers(rng, (6, 8)).astype(">f4"), np.asfortranarray(numbers(rng, (8, 5)))
+    got = pyclmm.dask.matmul(da.from_array(a, chunks=3), da.from_array(b, chunks=4)).compute()
+    np.testing.assert_array_equal(got, a @ b)
+
+
+def test_float16_is_summed_in_float32_over_chunks_of_k():
+    """2048 + 1 is no float16: sums in float16 would stay at 2048."""
+    a = np.ones((1, 2050), np.float16)
+    x, y = (da.from_array(z, chunks=((1,), (2048, 1, 1))[:: 1 if z is a else -1]) for z in (a, a.T))
+    one = pyclmm.dask.matmul(x, y)
+    assert len(tasks_of(one)) == 1
+    chain = pyclmm.dask.matmul(x, y, host_limit=5)  # a task for each chunk of K
+    assert len(tasks_of(chain)) > 2
+    for product in (one, chain):
+        assert product.dtype == np.float16
+        assert product.compute()[0, 0] == 2050
+
+
+def test_bfloat16(rng):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    a = numbers(rng, (4, 6)).astype(ml_dtypes.bfloat16)
+    same(pyclmm.dask.matmul(da.from_array(a, chunks=2), da.from_array(a.T, chunks=3)), np.matmul(a, a.T))
+
+
+def test_keywords_reach_the_workers(rng, monkeypatch):
+    seen = []
+
+    def gemm(*operands, **keywords):
+        seen.append({name: keywords[name] for name in ("kernel", "precision", "reproducible")})
+        return pyclmm.gemm(*operands, **keywords)
+
+    monkeypatch.setattr(block, "gemm", gemm)
+    x = da.from_array(numbers(rng, (4, 4)), chunks=(4, 2))
+    pyclmm.dask.matmul(x, x, kernel="naive", reproducible=True).compute()
+    with pyclmm.default_precision("medium"), pyclmm.reproducible():
+        later = pyclmm.dask.matmul(x, x)
+    later.compute()
+    assert seen[0] == {"kernel": "naive", "precision": "highest", "reproducible": True}
+    assert seen[-1] == {"kernel": "auto", "precision": "medium", "reproducible": True}
+
+
+# graphs
+
+
+def test_one_task_for_each_output_chunk_and_none_for_partial_sums():
+    x, y = da.zeros((80, 90), chunks=10), da.zeros((90, 70), chunks=10)
+    product = pyclmm.dask.matmul(x, y, memory_limit="1 GiB", host_limit="1 GiB")
+    blocks = product.numblocks
+    assert blocks[0] * blocks[1] == len(tasks_of(product)) == 4
+    assert len(dict(product.dask)) == 4 + 8 * 9 + 9 * 7
+    small = pyclmm.dask.matmul(x, y, memory_limit=10 * 20 * 8 * 2, host_limit="1 GiB")
+    assert len(tasks_of(small)) == 8 * 7  # a block of 20 columns fits, but not two steps of its operands
+    for one in (product, small):
+        assert one.sum().compute() == 0
+
+
+def test_large_chunks_are_split_to_fit_the_device():
+    x, y = da.ones((64, 64), chunks=64), da.ones((64, 64), chunks=64)
+    limit = 4096
+    product = pyclmm.dask.matmul(x, y, memory_limit=limit, host_limit="1 GiB")
+    assert max(product.chunks[0]) * max(product.chunks[1]) * 8 <= limit // 2
+    same(product, np.full((64, 64), 64.0))
+
+
+def test_chunks_of_long_k_are_split_to_fit_the_device(rng, monkeypatch):
+    steps = []
+    plain = block.multiply
+
+    def watched(product, xs, ys, *rest):
+        steps.extend(x.nbytes + y[0].nbytes for x, y in zip(xs[0], ys, strict=True))
+        return plain(product, xs, ys, *rest)
+
+    monkeypatch.setattr("pyclmm.dask.graph.multiply", watched)
+    a = numbers(rng, (4, 1000))
+    x = da.from_array(a, chunks=(4, 1000))
+    same(pyclmm.dask.matmul(x, x.T, memory_limit=4096, host_limit="1 MiB"), a @ a.T)
+    assert max(steps) <= 4096 // 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_task_has_no_more_in_host_memory_than_its_limit(rng, monkeypatch, dtype):
+    most = []
+    plain = block.multiply
+
+    def watched(product, xs, ys, *rest):
+        most.append(sum(x.nbytes for row in (*xs, *ys) for x in row))
+        return plain(product, xs, ys, *rest)
+
+    monkeypatch.setattr("pyclmm.dask.graph.multiply", watched)
+    a, b = numbers(rng, (6, 200), dtype), numbers(rng, (200, 6), dtype)
+    x, y = da.from_array(a, chunks=(3, 10)), da.from_array(b, chunks=(10, 6))
+    limit = 50 * (6 + 6) * a.itemsize
+    product = pyclmm.dask.matmul(x, y, host_limit=limit, memory_limit="1 GiB")
+    same(product, a @ b)
+    assert max(most) <= limit
+    assert len(most) > 2
+
+
+def test_k_in_other_chunks_rechunks_the_smaller_operand(rng):
+    a, b = numbers(rng, (40, 12)), numbers(rng, (12, 5))
+    x, y = da.from_array(a, chunks=(10, 5)), da.from_array(b, chunks=(4, 5))
+    product = pyclmm.dask.matmul(x, y)
+    used = product.dask.dependencies[product.name]
+    assert x.name in used
+    assert y.name not in used
+    same(product, a @ b)
+    turned = pyclmm.dask.matmul(y.T, x.T)
+    assert x.T.name in turned.dask.dependencies[turned.name]
+    same(turned, (a @ b).T)
+
+
+def test_the_same_product_has_the_same_name():
+    x = da.ones((4, 4), chunks=2)
+    assert pyclmm.dask.matmul(x, x).name == pyclmm.dask.matmul(x, x).name
+    assert pyclmm.dask.matmul(x, x).name != pyclmm.dask.matmul(x, x, precision="high").name
+
+
+def test_tasks_of_one_shape_share_their_plans(monkeypatch):
+    made = []
+    plain = vars(Matmul)["of"].__func__
+
+    def of(cls, *rest):
+        made.append(rest)
+        return plain(cls, *rest)
+
+    monkeypatch.setattr(Matmul, "of", classmethod(of))
+    x = da.ones((48, 44), chunks=11, dtype=np.float32)
+    product = pyclmm.dask.matmul(x[:44], x[:44], memory_limit=11 * 11 * 4 * 9, host_limit="1 GiB")
+    assert len(tasks_of(product)) == 16
+    with dask.config.set(num_workers=1):
+        product.compute()
+        assert len(made) <= 2  # the first product writes, later ones add
+        made.clear()
+        product.compute()
+    assert not made
+
+
+def test_a_step_waits_until_the_one_before_the_last_has_ended(rng, monkeypatch):
+    """So that no more than two steps' operands are on the device."""
+    events = []
+    plain = cl.enqueue_marker
+
+    class Marker:
+        def __init__(self, queue):
+            self.event, self.number = plain(queue), len([e for e in events if e[0] == "made"])
+            events.append(("made", self.number))
+
+        def wait(self):
+            events.append(("waited", self.number))
+            self.event.wait()
+
+    monkeypatch.setattr(cl, "enqueue_marker", Marker)
+    monkeypatch.setattr(staging, "download", lambda queue, memory, buffer, after: queue.finish())
+    a = numbers(rng, (3, 10))
+    pyclmm.dask.matmul(da.from_array(a, chunks=(3, 2)), a.T.copy()).compute()
+    assert events[:4] == [("made", 0), ("made", 1), ("waited", 0), ("made", 2)]
+
+
+# bad input
+
+
+matmul, tensordot = pyclmm.dask.matmul, pyclmm.dask.tensordot
+BAD = [
+    (lambda x: matmul(x, x[:3]), pyclmm.ShapeError, r"\(4, 4\) and y \(3, 4\)"),
+    (lambda x: matmul(x, 2.0), pyclmm.ShapeError, r"y has shape \(\)"),
+    (lambda x: matmul(x[x > 1], x), pyclmm.ArgumentError, "compute_chunk_sizes"),
+    (lambda x: matmul(x, x.astype("U3")), pyclmm.DTypeError, "dtype <U3"),
+    (lambda x: matmul(x, x.astype(object)), pyclmm.DTypeError, "object"),
+    (
+        lambda x: matmul(x, x, kernel="nosuch"),
+        pyclmm.ArgumentError,
+        "unknown kernel 'nosuch'",
+    ),
+    (lambda x: matmul(x, x, precision="hi"), pyclmm.ArgumentError, "unknown precision"),
+    (
+        lambda x: matmul(x, x, memory_limit="much"),
+        pyclmm.ArgumentError,
+        "memory_limit is 'much'",
+    ),
+    (lambda x: matmul(x, x, host_limit=0), pyclmm.ArgumentError, "host_limit is 0"),
+    (lambda x: matmul(da.ma.masked_less(x, 1), x), pyclmm.DTypeError, "MaskedArray"),
+    (
+        lambda x: matmul(da.ones((2, 4, 4)), da.ones((3, 4, 4))),
+        pyclmm.ShapeError,
+        "broadcast",
+    ),
+    (lambda x: tensordot(x, x[:3], 1), pyclmm.ShapeError, "axis 1 of x and axis 0 of y"),
+    (lambda x: tensordot(x, x, 3), pyclmm.AxisError, "out of bounds"),
+    (lambda x: tensordot(x, x, -1), pyclmm.ArgumentError, "axes is -1"),
+    (lambda x: tensordot(x, x, ([0, 0], [0, 1])), pyclmm.ArgumentError, "axis of x twice"),
+    (lambda x: tensordot(x, x, ([0], [0, 1])), pyclmm.ShapeError, "as many axes"),
+    (lambda x: tensordot(x, x, "ab"), pyclmm.DTypeError, "integers"),
+    (lambda x: tensordot(x, x, 1.5), pyclmm.DTypeError, "axes is 1.5"),
+    (lambda x: pyclmm.dask.DevicePlugin(devices=[]), pyclmm.ArgumentError, "devices is empty"),
+    (lambda x: pyclmm.dask.DevicePlugin(devices="gpu"), pyclmm.DTypeError, "a list"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), BAD)
+def test_what_cannot_be_is_said_before_any_task_runs(call, error, words, monkeypatch):
+    monkeypatch.setattr(da.Array, "compute", lambda *_, **__: pytest.fail("a task ran"))
+    x = da.from_array(np.ones((4, 4), np.float32), chunks=2)
+    with pytest.raises(error, match=words):
+        call(x)
+
+
+def test_arrays_by_expressions_are_refused(monkeypatch):
+    monkeypatch.setattr(da, "_array_expr_enabled", lambda: True, raising=False)
+    with pytest.raises(pyclmm.UnsupportedError, match="query-planning"):
+        pyclmm.dask.matmul(np.ones((2, 2)), np.ones((2, 2)))
+
+
+def python(code):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_pyclmm_does_not_import_dask():
+    done = python("import sys, pyclmm; print({'dask', 'distributed'} & set(sys.modules))")
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_without_dask_the_error_says_what_to_install():
+    done = python("import sys; sys.modules['dask'] = None; import pyclmm.dask")
+    assert done.returncode == 1
+    assert "ImportError: pyclmm.dask needs dask" in done.stderr
+    assert "pip install 'pyclmm[dask]'" in done.stderr
+
+
+# backend()
+
+
+def test_backend_serves_every_spelling_of_a_product(rng):
+    a = numbers(rng, (4, 4))
+    x = da.from_array(a, chunks=2)
+    before = da.matmul, da.tensordot, da.routines.matmul, da.routines.tensordot
+    calls = (
+        lambda: da.matmul(x, x),
+        lambda: x @ x,
+        lambda: a @ x,
+        lambda: x @ a,
+        lambda: np.matmul(x, x),
+        lambda: da.dot(x, x),
+        lambda: x.dot(x),
+        lambda: da.tensordot(x, x, axes=1),
+        lambda: np.tensordot(x, x, 1),
+    )
+    for call in calls:
+        assert not tasks_of(call())
+        with pyclmm.dask.backend():
+            product = call()
+        assert tasks_of(product)
+        same(product, a @ a)
+    assert (da.matmul, da.tensordot, da.routines.matmul, da.routines.tensordot) == before
+
+
+def test_backend_nests_and_is_gone_after_an_error(rng):
+    x = da.from_array(numbers(rng, (4, 4)), chunks=2)
+    before = da.matmul
+    with pyclmm.dask.backend(precision="medium"):
+        outer = (x @ x).name
+        with pyclmm.dask.backend():
+            inner = (x @ x).name
+        assert inner != outer == (x @ x).name
+    with pytest.raises(ZeroDivisionError), pyclmm.dask.backend():
+        _ = 1 / 0
+    assert da.matmul is before
+    assert not tasks_of(x @ x)
+
+
+def test_backend_belongs_to_its_thread(rng):
+    x = da.from_array(numbers(rng, (4, 4)), chunks=2)
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with pyclmm.dask.backend():
+            inside.set()
+            leave.wait(30)
+            return tasks_of(x @ x)
+
+    with ThreadPoolExecutor(1) as pool:
+        theirs = pool.submit(other)
+        assert inside.wait(30)
+        assert not tasks_of(x @ x)
+        with pyclmm.dask.backend():
+            pass
+        leave.set()
+        assert theirs.result(30)
+
+
+def test_backend_leaves_to_dask_what_it_cannot_multiply():
+    x = da.from_array(np.arange(16.0).reshape(4, 4), chunks=2)
+    with pyclmm.dask.backend():
+        objects = da.tensordot(x.astype(object), x.astype(object), axes=1)
+        unknown = x[x[:, 0] > 1] @ x
+    assert not tasks_of(objects)
+    assert not tasks_of(unknown)
+    assert unknown.compute().shape == (3, 4)
+
+
+def test_backend_names_an_option_that_it_does_not_have():
+    before = da.matmul
+    with pytest.raises(TypeError, match=r"no option \['presicion'\]"), pyclmm.dask.backend(presicion="high"):
+        pass
+    assert da.matmul is before
+
+
+# workers
+
+
+def test_threads_have_queues_of_their_own_in_one_context():
+    kept = []
+    gate = threading.Barrier(2)
+
+    def queues(_):
+        found = block._queues()
+        assert found == block._queues()  # else each task would bind its kernels anew
+        gate.wait(30)
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        kept = list(pool.map(queues, range(2)))
+    (up, run), (other_up, other_run) = kept
+    assert len({q.int_ptr for q in (up, run, other_up, other_run)}) == 4
+    assert up.context == run.context == other_run.context == pyclmm.default_queue().context
+
+
+def test_limits_are_of_this_process_without_a_client(monkeypatch):
+    def none():
+        raise pyclmm.NoDeviceError("none")
+
+    found = workers.limits()
+    assert found.tasks == 1
+    assert found.device == device_info(default_device()).global_mem_size // 2
+    monkeypatch.setattr(workers, "default_device", none)
+    assert workers.limits().device == 1 << 30
+    assert workers.limits(5, 6) == workers.Limits(5, 6, 1)
+
+
+class Worker:
+    def __init__(self, name):
+        self.name = self.id = name
+
+
+def test_workers_take_one_device_each_and_give_it_back(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(workers, "_given", {})
+    monkeypatch.setattr(workers.DevicePlugin, "_numbers", lambda _: ["0:0", "0:1"])
+    plugins = [workers.DevicePlugin() for _ in range(4)]
+    for number in (0, 1):
+        plugins[number].setup(Worker(f"tcp://{number}"))
+    assert workers._given == {"tcp://0": "0:0", "tcp://1": "0:1"}
+    plugins[2].setup(Worker("5"))
+    assert workers._given["5"] == "0:1"  # 5 is odd; shared
+    assert "all taken: worker 5 shares 0:1" in caplog.text
+    plugins[0].teardown(Worker("tcp://0"))
+    plugins[3].setup(Worker("late"))
+    assert workers._given["late"] == "0:0"
+    for plugin, name in zip(plugins[1:], ("tcp://1", "5", "late"), strict=True):
+        plugin.teardown(Worker(name))
+    assert not workers._given
+
+
+def test_without_locks_the_name_counts(monkeypatch):
+    monkeypatch.setattr(workers, "fcntl", None)
+    monkeypatch.setattr(workers, "_given", {})
+    monkeypatch.setattr(workers.DevicePlugin, "_numbers", lambda _: ["0:0", "0:1"])
+    for name in ("0", "1", "2"):
+        workers.DevicePlugin().setup(Worker(name))
+    assert workers._given == {"0": "0:0", "1": "0:1", "2": "0:0"}
+
+
+def test_devices_are_named_as_everywhere():
+    number = pyclmm.devices()[0].number
+    assert workers.DevicePlugin(devices=[0, number])._numbers() == [number, number]
+    assert workers.DevicePlugin()._numbers()
+    with pytest.raises(pyclmm.ArgumentError, match="nosuch"):
+        workers.DevicePlugin(devices=["nosuch"])._numbers()
