@@ -12,7 +12,7 @@ until the first product starts and the time after the last one ends. docs/scale.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -31,7 +31,7 @@ _EDGES = (512, 1024, 2048, 4096)  # of square tiles whose products are estimated
 _LEAST_CHUNK = 512  # a shorter chunk is taken only if memory is short
 _STEPS = 256  # products that are simulated one by one; more take too long
 _TILE_BYTES = 64 << 20  # of a tile of many small matrices
-_FINALISTS = 12
+_FINALISTS = 6
 _NEAR = 1.01  # within 1 % of the least time the fewest bytes decide
 _TILES_EACH = 8  # of several devices, so that they end together
 
@@ -177,6 +177,7 @@ def choose(product: Product, machine: Machine) -> Blocking:
         return Blocking(1, max(1, product.m), max(1, product.n), product.k, 1, 1, 1, 1)
     for fine in (False, True):  # all small sizes only if memory is short
         found = _finalists(product, machine, fine)
+        found += [each.turned for each in _finalists(product.turned, _turned(machine), fine)]
         if found:
             scored = [(predict(product, machine, each), each) for each in found]
             least = min(prediction.seconds for prediction, _ in scored)
@@ -188,6 +189,11 @@ def choose(product: Product, machine: Machine) -> Blocking:
         f"memory_limit leaves {machine.memory} bytes for blocks; even tiles of one element need {least_bytes}: "
         f"pass more"
     )
+
+
+def _turned(machine: Machine) -> Machine:
+    """The machine for turned products."""
+    return replace(machine, seconds=lambda m, n, k: machine.seconds(n, m, k))
 
 
 def _batch(product: Product, machine: Machine) -> int:
@@ -210,9 +216,10 @@ def _finalists(product: Product, machine: Machine, fine: bool) -> list[Blocking]
 
 
 def _sizes(length: int, granule: int, least: int) -> list[int]:
-    """Sizes of equal parts of *length*, from all of it down to *least*."""
+    """Sizes of equal parts of *length*, from all of it down to *least*; few if that is 1."""
     found = []
-    for parts in sorted({2**i for i in range(40)} | {3 * 2**i for i in range(40)}):
+    thirds = {3 * 2**i for i in range(40)} if least > 1 else set()
+    for parts in sorted({2**i for i in range(40)} | thirds):
         size = -(-length // parts)
         step = granule if size >= granule else 16 if size >= 16 else 1
         size = min(length, -(-size // step) * step)
@@ -228,7 +235,7 @@ def _candidates(product: Product, machine: Machine, fine: bool) -> Iterator[list
     least = 1 if fine else max(machine.granule, int((machine.memory / (64 * product.tile_size)) ** 0.5) // 8)
     ms, ns = (_sizes(length, machine.granule, least) for length in (product.m, product.n))
     ks = [product.k] if product.whole_k else _sizes(product.k, 64, 1 if fine else _LEAST_CHUNK)
-    strips = sorted({1, 2, 3, 4, 6, 8, *(-(-product.m // m) for m in ms)})
+    strips = [1] if fine else sorted({1, 2, 3, 4, 6, 8, *(-(-product.m // m) for m in ms)})
     grid = np.meshgrid(ms, ns, ks, strips, indexing="ij")
     m, n, k, strip = (each.ravel().astype(np.int64) for each in grid)
     P, Q, c = (-(-length // size) for length, size in ((product.m, m), (product.n, n), (product.k, k)))
@@ -258,7 +265,11 @@ def _ways(strip: Ints, P: Ints, Q: Ints, c: Ints) -> list[tuple[Ints, Ints]]:
 
 
 def _best(
-    product: Product, machine: Machine, at: tuple[Ints, ...], slots: tuple[Ints, ...], rates: tuple[Floats, Floats]
+    product: Product,
+    machine: Machine,
+    at: tuple[Ints, ...],
+    slots: tuple[Ints, ...],
+    rates: tuple[Floats, Floats],
 ) -> list[tuple[float, Blocking]]:
     m, n, k, strip, P, Q, c = at
     a_slots, b_slots, out_slots = slots
@@ -288,7 +299,11 @@ def _rates(product: Product, machine: Machine) -> tuple[Floats, Floats]:
 
 
 def _scores(
-    product: Product, machine: Machine, at: tuple[Ints, ...], slots: tuple[Ints, ...], rates: tuple[Floats, Floats]
+    product: Product,
+    machine: Machine,
+    at: tuple[Ints, ...],
+    slots: tuple[Ints, ...],
+    rates: tuple[Floats, Floats],
 ) -> tuple[Floats, Floats]:
     """(seconds, bytes up) of every candidate, by closed forms."""
     m, n, k, strip, P, Q, c = at
@@ -307,7 +322,9 @@ def _scores(
     stall = _stalls(at, slots, product, machine, rate)
     down = _over(product.m * product.n * product.out_size * product.matrices, machine.down)
     drain = _each(m * n * product.out_size, machine.down) + _STEP * P * Q * c
-    seconds = np.maximum(arithmetic + to_first + ramp + stall, np.maximum(_each(up, machine.up), down)) + drain
+    seconds = (
+        np.maximum(arithmetic + to_first + ramp + stall, np.maximum(_each(up, machine.up), down)) + drain
+    )
     if machine.devices > 1:
         few = P * Q * product.matrices < _TILES_EACH * machine.devices
         seconds = seconds + tile + np.where(few, tile, 0.0)
@@ -356,6 +373,9 @@ def _own_matrices(product: Product, name: str) -> int:
 
 def _estimated(product: Product, machine: Machine, blocking: Blocking) -> Traffic:
     """:func:`traffic` by closed forms."""
+    if blocking.by_columns:
+        turned = _estimated(product.turned, machine, blocking.turned)
+        return replace(turned, a_loads=turned.b_loads, b_loads=turned.a_loads)
     P, Q = -(-product.m // blocking.m), -(-product.n // blocking.n)
     c = -(-product.k // blocking.k)
     found = loads(blocking.strip, P, Q, c, blocking.a_slots, blocking.b_slots)
@@ -380,10 +400,11 @@ def describe(product: Product, machine: Machine, blocking: Blocking) -> list[tup
     z = -(-product.matrices // blocking.batch)
     many = f", {z} times over the stack" if z > 1 else ""
     batch = f"{blocking.batch} x " if blocking.batch > 1 else ""
-    rows = "row" if blocking.strip == 1 else f"{blocking.strip} rows"
+    along, across = ("rows", "column") if blocking.by_columns else ("columns", "row")
+    strip = across if blocking.strip == 1 else f"{blocking.strip} {across}s"
     return [
         ("tiles", f"{P} x {Q} of {batch}{blocking.m} x {blocking.n}{many}, K in {c} chunks of {blocking.k}"),
-        ("order", f"by {rows} of tiles, back and forth along the columns"),
+        ("order", f"by {strip} of tiles, back and forth along the {along}"),
         (
             "slots",
             f"{blocking.a_slots} blocks of A, {blocking.b_slots} of B, {blocking.out_slots} tiles: "

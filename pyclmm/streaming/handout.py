@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from .tiles import Blocking, Product, Tile
+from .tiles import Blocking, Tile
 
 _SAFETY = 2.0  # a slow device takes a tile only if it ends in half of the time that the others still need
 _WEIGHT = 0.5  # of the last measured tile in the estimate of the next
@@ -14,23 +14,23 @@ _WEIGHT = 0.5  # of the last measured tile in the estimate of the next
 class Handout:
     """Hands out tiles to devices as they ask for them.
 
-    A device works along a strip of its own, because the blocks of A that it has are used there. When that is
+    A device works along a strip of its own, because the blocks that it has are used there. When that is
     used up it takes an untouched strip; when there is none it helps: it takes tiles from the far end of the
     strip with the most tiles left. A slow device is refused a tile with which it would end last.
     """
 
     def __init__(
         self,
-        product: Product,
         blocking: Blocking,
         todo: Sequence[Tile],
         devices: int,
         seconds: Sequence[float],
     ) -> None:
-        height = blocking.m * blocking.strip
+        depth = (blocking.n if blocking.by_columns else blocking.m) * blocking.strip
         strips: dict[tuple[int, int], deque[Tile]] = {}
         for tile in todo:
-            strips.setdefault((tile.z[0], tile.rows[0] // height), deque()).append(tile)
+            start = (tile.columns if blocking.by_columns else tile.rows)[0]
+            strips.setdefault((tile.z[0], start // depth), deque()).append(tile)
         self._fresh = deque(strips.values())
         self._own: list[deque[Tile]] = [deque() for _ in range(devices)]
         self._held: list[set[Tile]] = [set() for _ in range(devices)]

@@ -86,7 +86,9 @@ class HostLane:
         self._readers, self._futures = hands.readers, list[Future[Any]]()
         self._slots: dict[tuple[str, int], NDArray[np.uint8]] = {}
         self._tiles: dict[int, tuple[Any, Any, Block | None]] = {}  # acc, out, C
-        self._in_place = job.sink.in_memory and job.sink.dtype == job.dtype
+        # A tile of several chunks is written when it is finished: the result never has parts of sums.
+        whole = len(job.chunks) == 1 and job.sink.in_memory
+        self._in_place = whole and job.sink.dtype == job.dtype
 
     def load(self, operand: str, slot: int, part: Part) -> Block:
         stored = self._job.operand(operand)

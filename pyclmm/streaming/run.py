@@ -143,7 +143,7 @@ def run(
     Raises what a worker raised if no other could take its part, and what *report* raises. After an error no
     thread of the run is left, and no device uses the operands or the result.
     """
-    handout = Handout(job.product, job.blocking, todo, len(devices), seconds)
+    handout = Handout(job.blocking, todo, len(devices), seconds)
     desk = _Desk(job, handout, checkpoint)
     with ExitStack() as stack:
         crew = _Crew(job, desk, stack, trace)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 Span = tuple[int, int]  # start and stop
@@ -47,6 +47,19 @@ class Product:
     whole_k: bool = False
 
     @property
+    def turned(self) -> Product:
+        """The product C^T = B^T A^T."""
+        return replace(
+            self,
+            m=self.n,
+            n=self.m,
+            a_size=self.b_size,
+            b_size=self.a_size,
+            a_stack=self.b_stack,
+            b_stack=self.a_stack,
+        )
+
+    @property
     def matrices(self) -> int:
         """Matrices of the result."""
         return math.prod(self.stack)
@@ -63,7 +76,8 @@ class Blocking:
     """The sizes of tiles and chunks, and the number of slots.
 
     ``batch``: matrices of the stack in a tile, which then has whole matrices. ``m`` x ``n``: rows and columns
-    of a tile. ``k``: length of a chunk. ``strip``: rows of tiles that are swept together.
+    of a tile. ``k``: length of a chunk. ``strip``: rows of tiles that are swept together; with ``by_columns``
+    columns of tiles, which are swept along the rows.
     """
 
     batch: int
@@ -74,6 +88,19 @@ class Blocking:
     a_slots: int
     b_slots: int
     out_slots: int
+    by_columns: bool = False
+
+    @property
+    def turned(self) -> Blocking:
+        """The blocking of the turned product."""
+        return replace(
+            self,
+            m=self.n,
+            n=self.m,
+            a_slots=self.b_slots,
+            b_slots=self.a_slots,
+            by_columns=not self.by_columns,
+        )
 
     def to_json(self) -> dict[str, int]:
         """The fields by name."""
@@ -86,7 +113,8 @@ class Blocking:
         if not isinstance(content, Mapping) or sorted(content) != sorted(names):
             raise ValueError(f"the sizes of tiles are {content!r}; they have the fields {', '.join(names)}")
         for name, value in content.items():
-            if type(value) is not int or value < (0 if name == "k" else 1):
+            wanted = bool if name == "by_columns" else int
+            if type(value) is not wanted or value < (0 if name in ("k", "by_columns") else 1):
                 raise ValueError(f"the sizes of tiles have {name} = {value!r}")
         return cls(**content)
 
@@ -115,7 +143,7 @@ def tiles(product: Product, blocking: Blocking) -> list[Tile]:
     """Every tile once, in order."""
     found: list[Tile] = []
     for z in _batches(product, blocking):
-        for rows, columns in _swept(product, blocking):
+        for rows, columns in _ordered(product, blocking):
             found.append(Tile(len(found), z, rows, columns))
     return found
 
@@ -126,6 +154,13 @@ def _batches(product: Product, blocking: Blocking) -> Iterator[Span]:
     for start in range(0, product.matrices, max(1, last)):
         for first, stop in spans(last, blocking.batch):
             yield start + first, start + stop
+
+
+def _ordered(product: Product, blocking: Blocking) -> Iterator[tuple[Span, Span]]:
+    """(rows, columns) of the tiles of one matrix, in order."""
+    if not blocking.by_columns:
+        return _swept(product, blocking)
+    return ((rows, columns) for columns, rows in _swept(product.turned, blocking.turned))
 
 
 def _swept(product: Product, blocking: Blocking) -> Iterator[tuple[Span, Span]]:

@@ -1,0 +1,557 @@
+"""Streamed products: NumPy's results on both kinds of lanes, several devices, bad input, ends of runs."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclmm
+from pyclmm import (
+    ArgumentError,
+    DeviceLostError,
+    DeviceMemoryError,
+    DeviceWarning,
+    DTypeError,
+    ShapeError,
+    StorageError,
+    StreamedMatmul,
+)
+from pyclmm.opencl import host_memory, queues
+from pyclmm.streaming import entry, hands, lanes, machines
+from pyclmm.streaming.tiles import Blocking
+
+RNG = np.random.default_rng(11)
+
+
+def normal(*shape, dtype=np.float32):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def integers(*shape, dtype=np.float32):
+    """Small ones, whose products are exact in every order of the sums."""
+    return RNG.integers(-4, 5, shape).astype(dtype)
+
+
+@pytest.fixture(params=["host", "device"])
+def lane(request, monkeypatch):
+    """Each kind of lane, on the CPU."""
+    kind = lanes.HostLane if request.param == "host" else lanes.DeviceLane
+    monkeypatch.setattr(lanes, "HostLane", kind)
+    return kind
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Tiles of 40 x 32 and chunks of 24, whatever would be best."""
+
+    def blocking(self, kept=None):
+        if kept is not None:
+            return Blocking.from_json(kept)
+        p = self.product(None)
+        k = p.k if p.whole_k else min(p.k, 24)
+        return Blocking(1, min(p.m, 40) or 1, min(p.n, 32) or 1, k, 2, 3, 3, 2)
+
+    monkeypatch.setattr(machines.Fit, "blocking", blocking)
+
+
+@pytest.fixture
+def two_devices():
+    """Two halves of the CPU."""
+    whole = pyclmm.default_queue().device
+    return whole.create_sub_devices([cl.device_partition_property.EQUALLY, 1])[:2]
+
+
+def running():
+    """Threads of runs that do something."""
+    return [t.name for t in threading.enumerate() if t.name.startswith("pyclmm-") and "watch" not in t.name]
+
+
+# ---- results
+
+SHAPES = [
+    ((90, 70), (70, 50)),
+    ((1, 70), (70, 50)),
+    ((90, 1), (1, 50)),
+    ((70,), (70, 50)),
+    ((90, 70), (70,)),
+    ((70,), (70,)),
+    ((3, 90, 70), (70, 50)),
+    ((2, 1, 90, 70), (3, 70, 50)),
+    ((3, 90, 70), (70,)),
+    ((0, 70), (70, 50)),
+    ((90, 0), (0, 50)),
+    ((2, 0, 90, 70), (70, 50)),
+]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_products_of_all_shapes_are_numpys(shapes):
+    a, b = (integers(*shape) for shape in shapes)
+    got, expected = pyclmm.matmul(a, b, memory_limit="1 GiB"), np.matmul(a, b)
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    assert np.array_equal(got, expected)
+
+
+DTYPES = [
+    *(np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float16, np.float32, np.float64),
+    *(np.complex64, np.complex128, ml_dtypes.bfloat16),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda x: np.dtype(x).name)
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_products_of_all_dtypes_are_those_in_core(dtype):
+    a, b = integers(90, 70, dtype=dtype), integers(70, 50, dtype=dtype)
+    assert np.array_equal(pyclmm.matmul(a, b, memory_limit=1 << 30), pyclmm.matmul(a, b))
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_float16_is_summed_in_float32_over_all_chunks(monkeypatch):
+    def blocking(self, kept=None):
+        return Blocking(1, 16, 16, 50, 1, 2, 2, 1)
+
+    monkeypatch.setattr(machines.Fit, "blocking", blocking)
+    a, b = np.full((16, 4000), 1, np.float16), np.full((4000, 16), 1, np.float16)
+    a[:, 1:] = 2.0**-11  # each would be lost beside a sum of 1 or more in float16
+    got = pyclmm.matmul(a, b, memory_limit=1 << 30)
+    assert np.array_equal(got, np.full((16, 16), np.float16(1 + 3999 * 2.0**-11)))
+
+
+@pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT", "CC"])
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_gemm_with_everything(trans):
+    def op(x, t):
+        return x if t == "N" else x.conj().T if t == "C" else x.T
+
+    dtype = np.complex64 if trans == "CC" else np.float32
+    a = integers(*((90, 70) if trans[0] == "N" else (70, 90)), dtype=dtype)
+    b = integers(*((70, 50) if trans[1] == "N" else (50, 70)), dtype=dtype)
+    c, bias = integers(90, 50, dtype=dtype), integers(90, 1, dtype=dtype)
+    keywords = {} if trans == "CC" else {"activation": "relu"}
+    got = pyclmm.gemm(
+        *(a, b, c),
+        alpha=2.0,
+        beta=-3.0,
+        trans_a=trans[0],
+        trans_b=trans[1],
+        bias=bias,
+        memory_limit="1 GB",
+        **keywords,
+    )
+    expected = 2 * (op(a, trans[0]) @ op(b, trans[1])) - 3 * c + bias
+    assert np.array_equal(got, np.maximum(expected, 0) if keywords else expected)
+
+
+@pytest.mark.parametrize("bias", [(50,), (1, 50), (90, 1)], ids=str)
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_bias_of_each_shape(bias):
+    a, b, v = integers(90, 70), integers(70, 50), integers(*bias)
+    assert np.array_equal(pyclmm.gemm(a, b, bias=v, memory_limit=1 << 30), a @ b + v)
+
+
+@pytest.mark.parametrize("dims", [(1, 70, 1), (1, 70, 50), (90, 70, 1)])
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_alpha_of_zero_reads_neither_a_nor_b(dims):
+    m, k, n = dims
+    a, b, c = np.full((m, k), np.nan, np.float32), np.full((k, n), np.nan, np.float32), integers(m, n)
+    got = pyclmm.gemm(a, b, c, alpha=0.0, beta=2.0, bias=integers(n) * 0 + 1, memory_limit=1 << 30)
+    assert np.array_equal(got, 2 * c + 1)
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_layouts_and_casts_of_numpy_arrays():
+    a, b = integers(70, 90).T, integers(140, 100)[::2, ::-2]
+    assert np.array_equal(pyclmm.matmul(a, b, memory_limit=1 << 30), a @ b)
+    swapped = a.astype(a.dtype.newbyteorder())
+    assert np.array_equal(pyclmm.matmul(swapped, b, memory_limit=1 << 30), a @ b)
+    out = np.full((50, 90), 7.0)
+    assert pyclmm.matmul(a, b, out=out.T, memory_limit=1 << 30).base is out
+    assert np.array_equal(out.T, a @ b)
+    counts = np.zeros((90, 50), np.int32)
+    with pytest.raises(TypeError, match="same_kind"):
+        pyclmm.matmul(a, b, out=counts, memory_limit=1 << 30)
+    pyclmm.matmul(a, b, out=counts, casting="unsafe", memory_limit=1 << 30)
+    assert np.array_equal(counts, a @ b)
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_out_may_overlap_an_operand():
+    s = integers(90, 90)
+    expected = s @ s
+    assert pyclmm.matmul(s, s, out=s, memory_limit=1 << 30) is s
+    assert np.array_equal(s, expected)
+    c = integers(90, 50)
+    a, b, before = integers(90, 70), integers(70, 50), c.copy()
+    pyclmm.gemm(a, b, c, beta=1.0, out=c, memory_limit=1 << 30)
+    assert np.array_equal(c, a @ b + before)
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_a_reproducible_product_has_the_bits_of_one_in_core(two_devices):
+    a, b = normal(90, 70), normal(70, 50)
+    expected = pyclmm.matmul(a, b, reproducible=True)
+    for devices in (None, two_devices):
+        got = pyclmm.matmul(a, b, reproducible=True, memory_limit=1 << 30, devices=devices)
+        assert got.tobytes() == expected.tobytes()
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_what_is_beside_out_is_untouched(lane):
+    wide = np.full((92, 60), 7, np.float32)
+    a, b = integers(90, 70), integers(70, 50)
+    pyclmm.matmul(a, b, out=wide[1:-1, 5:55], memory_limit=1 << 30)
+    assert np.array_equal(wide[1:-1, 5:55], a @ b)
+    wide[1:-1, 5:55] = 7
+    assert (wide == 7).all()
+
+
+# ---- memory
+
+
+def test_no_more_memory_than_the_limit_is_allocated(monkeypatch):
+    monkeypatch.setattr(lanes, "HostLane", lanes.DeviceLane)
+    a, b = normal(600, 500), normal(500, 700)
+    limit, got = 1 << 20, []
+    real = host_memory.allocate
+
+    def allocate(context, nbytes, device, argument):
+        got.append(nbytes)
+        return real(context, nbytes, device, argument)
+
+    monkeypatch.setattr(host_memory, "allocate", allocate)
+    assert (a.nbytes, b.nbytes) > (limit, limit)
+    result = pyclmm.matmul(a, b, memory_limit=limit)
+    assert np.allclose(result, a @ b, atol=1e-3)
+    assert 0 < sum(got) <= limit
+
+
+@pytest.mark.parametrize(
+    ("limit", "error", "words"),
+    [
+        ("lots", ArgumentError, "8 GiB"),
+        ("8 i", ArgumentError, "8 GiB"),
+        (0, ArgumentError, "more than 0"),
+        (-5, ArgumentError, "more than 0"),
+        (1.5, DTypeError, "number of bytes"),
+        (7, ArgumentError, "even tiles of one element need"),
+    ],
+)
+def test_a_limit_that_cannot_be_used_is_refused(limit, error, words):
+    with pytest.raises(error, match=words):
+        pyclmm.matmul(normal(5, 5), normal(5, 5), memory_limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("2 GiB", 2 << 30), ("1.5kB", 1500), ("64M", 64 * 10**6), ("9", 9)]
+)
+def test_limits_are_written_as_people_do(text, number):
+    from pyclmm.streaming.sizes import nbytes  # noqa: PLC0415
+
+    assert nbytes("memory_limit", text) == number
+
+
+def test_a_product_too_large_for_a_buffer_is_computed_in_tiles(monkeypatch):
+    info = machines.device_info(pyclmm.default_queue().device)
+    small = replace(info, max_mem_alloc_size=40_000_000)
+    for module in (entry, machines, lanes):
+        monkeypatch.setattr(module, "device_info", lambda _: small)
+    a, b = np.ones((4, 6_000_000), np.float64), np.ones((6_000_000, 3), np.float64)
+    assert np.array_equal(pyclmm.matmul(a, b), np.full((4, 3), 6e6))
+
+
+# ---- several devices
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_several_devices_share_the_tiles(two_devices, monkeypatch):
+    used = set()
+    real = lanes.lane_for
+
+    def lane_for(number, *others):
+        made = real(number, *others)
+        multiply = made.multiply
+
+        def noted(*arguments):
+            used.add(number)
+            return multiply(*arguments)
+
+        made.multiply = noted
+        return made
+
+    monkeypatch.setattr("pyclmm.streaming.run.lane_for", lane_for)
+    a, b = integers(900, 70), integers(70, 500)
+    assert np.array_equal(pyclmm.matmul(a, b, devices=two_devices), a @ b)
+    assert used == {0, 1}
+
+
+class Breaking:
+    """Makes a lane fail at its n-th product."""
+
+    def __init__(self, monkeypatch, error, numbers=(0,), at=3):
+        self.error, self.numbers, self.at, self.count = error, numbers, at, 0
+        self.real = lanes.lane_for
+        monkeypatch.setattr("pyclmm.streaming.run.lane_for", self)
+
+    def __call__(self, number, *others):
+        made = self.real(number, *others)
+        if number in self.numbers:
+            multiply = made.multiply
+
+            def broken(*arguments):
+                self.count += 1
+                if self.count >= self.at:
+                    raise self.error
+                return multiply(*arguments)
+
+            made.multiply = broken
+        return made
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_the_others_finish_the_tiles_of_a_lost_device(two_devices, monkeypatch):
+    Breaking(monkeypatch, DeviceLostError("it stopped"))
+    a, b = integers(900, 70), integers(70, 500)
+    with pytest.warns(DeviceWarning, match="takes no more part in the product: it stopped"):
+        got = pyclmm.matmul(a, b, devices=two_devices)
+    assert np.array_equal(got, a @ b)
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_a_device_without_room_takes_no_part(two_devices, monkeypatch):
+    real = lanes.lane_for
+
+    def lane_for(number, *others):
+        if number == 1:
+            raise DeviceMemoryError("no room")
+        return real(number, *others)
+
+    monkeypatch.setattr("pyclmm.streaming.run.lane_for", lane_for)
+    a, b = integers(200, 70), integers(70, 100)
+    with pytest.warns(DeviceWarning, match="no room"):
+        got = pyclmm.matmul(a, b, devices=two_devices)
+    assert np.array_equal(got, a @ b)
+
+
+@pytest.mark.filterwarnings("ignore::pyclmm.DeviceWarning")
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_if_every_device_is_lost_the_call_raises(two_devices, monkeypatch):
+    Breaking(monkeypatch, DeviceLostError("it stopped"), numbers=(0, 1), at=1)
+    with pytest.raises(DeviceLostError, match="it stopped"):
+        pyclmm.matmul(integers(200, 70), integers(70, 100), devices=two_devices)
+
+
+@pytest.mark.parametrize(
+    ("devices", "error", "words"),
+    [
+        ([], ArgumentError, "empty"),
+        ("some", ArgumentError, '"all"'),
+        (["cpu", "cpu"], ArgumentError, "twice"),
+        ([1.5], DTypeError, "number or a name"),
+    ],
+)
+def test_devices_that_cannot_be_used_are_refused(devices, error, words):
+    with pytest.raises(error, match=words):
+        pyclmm.matmul(normal(5, 5), normal(5, 5), devices=devices)
+
+
+def test_devices_stands_beside_neither_queue_nor_device(two_devices):
+    for other in ({"queue": pyclmm.default_queue()}, {"device": "cpu"}):
+        with pytest.raises(ArgumentError, match="devices is given beside"):
+            pyclmm.matmul(normal(5, 5), normal(5, 5), devices=two_devices, **other)
+
+
+def test_all_devices_are_every_gpu_and_one_cpu():
+    kinds = [machines.device_info(device).kind for device, _ in machines.places("all", None, None)]
+    assert kinds.count("cpu") == 1
+
+
+# ---- ends
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_progress_is_told_after_each_tile():
+    seen = []
+    pyclmm.matmul(integers(90, 70), integers(70, 50), progress=seen.append)
+    assert [each.tiles for each in seen] == [1, 2, 3, 4, 5, 6]
+    assert {each.all_tiles for each in seen} == {6}
+    assert seen[-1].flops == seen[-1].all_flops == 2 * 90 * 70 * 50
+    assert seen[-1].seconds_left == 0
+    assert str(seen[-1]).startswith("6 of 6 tiles, ")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_an_error_of_the_callers_function_ends_the_run(error):
+    out = np.full((90, 50), 7, np.float32)
+    a, b = integers(90, 70), integers(70, 50)
+
+    def progress(done):
+        if done.tiles == 2:
+            raise error
+
+    with pytest.raises(error):
+        pyclmm.matmul(a, b, out=out, progress=progress)
+    before = out.copy()
+    hands.release()
+    assert np.array_equal(out, before), "nothing is written after the call has ended"
+    right = a @ b
+    assert ((out == right) | (out == 7)).all()
+    assert np.array_equal(pyclmm.matmul(a, b, out=out, memory_limit=1 << 30), right)
+
+
+class Failing:
+    """An array in storage whose n-th slice cannot be read."""
+
+    chunks = None
+
+    def __init__(self, array, at):
+        self._array, self.shape, self.dtype, self._left = array, array.shape, array.dtype, at
+
+    def __getitem__(self, where):
+        self._left -= 1
+        if self._left < 0:
+            raise OSError("the disk is gone")
+        return self._array[where]
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_an_operand_that_cannot_be_read_is_named_and_out_keeps_what_is_finished():
+    a, b = integers(90, 70), integers(70, 50)
+    out = np.full((90, 50), 7, np.float32)
+    with pytest.raises(StorageError, match=r"a: rows .* the disk is gone"):
+        pyclmm.matmul(Failing(a, 5), b, out=out)
+    assert ((out == a @ b) | (out == 7)).all()
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_files_of_each_kind_are_operands_and_results(tmp_path, lane):
+    h5py, zarr = pytest.importorskip("h5py"), pytest.importorskip("zarr")
+    a, b = integers(90, 70), integers(70, 50)
+    np.save(tmp_path / "a.npy", a)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["b"] = b
+        file.create_dataset("c", (90, 50), "f4", chunks=(16, 16))
+        z = zarr.create_array(str(tmp_path / "c.zarr"), shape=(90, 50), chunks=(32, 20), dtype="f4")
+        mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+        for out in (None, file["c"], z, np.lib.format.open_memmap(tmp_path / "c.npy", "w+", "f4", (90, 50))):
+            got = pyclmm.matmul(mapped, file["b"], out=out)
+            assert out is None or got is out
+            assert np.array_equal(got[:], a @ b)
+        assert np.array_equal(pyclmm.gemm(mapped, file["b"], file["c"], beta=2.0), 3 * (a @ b))
+    assert np.array_equal(np.load(tmp_path / "c.npy"), a @ b)
+    with pytest.raises(StorageError, match="b"):
+        pyclmm.matmul(a, file.get("b") if file else StorageErrorDataset(file, b))
+
+
+class StorageErrorDataset:
+    """What a dataset is like after its file was closed."""
+
+    chunks = None
+
+    def __init__(self, file, like):
+        self.shape, self.dtype = like.shape, like.dtype
+
+    def __getitem__(self, where):
+        raise ValueError("Invalid dataset identifier")
+
+
+# ---- bad input
+
+
+def test_arrays_of_a_device_are_refused():
+    import pyopencl.array as cla  # noqa: PLC0415
+
+    x = cla.to_device(pyclmm.default_queue(), normal(5, 5))
+    with pytest.raises(DTypeError, match=r"pyopencl Array.*a\.get\(\)"):
+        pyclmm.matmul(x, x, memory_limit=1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error", "words"),
+    [
+        ({"axes": [(-2, -1), (-2, -1), (-2, -1)]}, ArgumentError, "axes is given"),
+        ({"mixed": "copy"}, ArgumentError, "mixed is given"),
+        ({"progress": 5}, ArgumentError, "progress is 5; pass a function"),
+        ({"kernel": "fastest"}, ArgumentError, "unknown kernel"),
+        ({"precision": "best"}, ArgumentError, "unknown precision"),
+        ({"wait_for": 5}, DTypeError, "wait_for is 5"),
+    ],
+)
+def test_other_arguments_are_checked(keywords, error, words):
+    with pytest.raises(error, match=words):
+        pyclmm.matmul(normal(5, 5), normal(5, 5), memory_limit=1 << 30, **keywords)
+
+
+def test_shapes_are_checked_before_anything_is_read():
+    with pytest.raises(ShapeError, match="mismatch"):
+        pyclmm.matmul(Failing(normal(5, 6), 0), normal(5, 5))
+    with pytest.raises(ShapeError, match="out"):
+        pyclmm.matmul(Failing(normal(5, 6), 0), normal(6, 5), out=np.zeros((5, 6), np.float32))
+    out = np.zeros((5, 5), np.float32)
+    out.flags.writeable = False
+    with pytest.raises(ArgumentError, match="read-only"):
+        pyclmm.matmul(normal(5, 6), normal(6, 5), out=out, memory_limit=1 << 30)
+
+
+def test_a_plan_explains_itself():
+    plan = StreamedMatmul(normal(500, 400), normal(400, 300), memory_limit="1 MiB")
+    text = str(plan.explain())
+    for part in (
+        "memory limit",
+        "1.0 MiB",
+        "tiles",
+        "order",
+        "slots",
+        "decides",
+        "predicted",
+        "one chunk of a tile",
+    ):
+        assert part in text
+    nothing = StreamedMatmul(normal(5, 0), normal(0, 3), memory_limit="1 MiB").explain()
+    assert nothing.tile is None
+    assert "nothing is multiplied" in str(nothing)
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_a_plan_may_run_again():
+    a, b = integers(90, 70), integers(70, 50)
+    plan = StreamedMatmul(a, b, memory_limit=1 << 30)
+    assert np.array_equal(plan(), a @ b)
+    a[:] = integers(90, 70)
+    assert np.array_equal(plan(), a @ b)
+
+
+def test_threads_are_kept_and_released(small_tiles):
+    pyclmm.matmul(integers(90, 70), integers(70, 50), memory_limit=1 << 30)
+    assert running()
+    pyclmm.release()
+    for thread in threading.enumerate():
+        if thread.name.startswith("pyclmm-") and "watch" not in thread.name:
+            thread.join(10)
+    assert not [name for name in running() if "copy" not in name]
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_four_threads_stream_at_once():
+    a, b = integers(90, 70), integers(70, 50)
+    expected, wrong = a @ b, []
+
+    def work():
+        for _ in range(3):
+            if not np.array_equal(pyclmm.matmul(a, b, memory_limit=1 << 30), expected):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong
+    assert queues.default_queue() is not None
