@@ -22,8 +22,8 @@ from ..errors import ArgumentError
 from .sizes import in_words
 from .tiles import Blocking, Product, Slots, Traffic, a_key, b_key, block_bytes, chunks, tiles, traffic
 
-# A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared took
-# 1 + 150 / k times as long as uncut ones (2026-11-23).
+# A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared
+# took 1 + 150 / k times as long as uncut ones (2026-11-23).
 _ADDING = 150
 _DELIVERY = 4e-3  # seconds until the host notices a finished tile and has its first part
 _STEP = 3e-4  # seconds that the host needs for a product, its blocks and its tile
@@ -170,8 +170,7 @@ def choose(product: Product, machine: Machine) -> Blocking:
     """The blocking with the least predicted seconds. Raises ArgumentError if none fits the memory."""
     batch = _batch(product, machine)
     if batch > 1:
-        whole = Blocking(batch, product.m, product.n, product.k, 1, 2, 2, 2)
-        return whole
+        return Blocking(batch, product.m, product.n, product.k, 1, 2, 2, 2)
     empty = 0 in (product.m, product.n, product.matrices)
     if empty or product.k == 0:
         return Blocking(1, max(1, product.m), max(1, product.n), product.k, 1, 1, 1, 1)
@@ -186,8 +185,8 @@ def choose(product: Product, machine: Machine) -> Blocking:
     k = product.k if product.whole_k else 1
     least_bytes = k * product.a_size + k * product.b_size + product.tile_size
     raise ArgumentError(
-        f"memory_limit leaves {machine.memory} bytes for blocks; even tiles of one element need {least_bytes}: "
-        f"pass more"
+        f"memory_limit leaves {machine.memory} bytes for blocks; even tiles of one element need "
+        f"{least_bytes}: pass more"
     )
 
 
@@ -271,22 +270,22 @@ def _best(
     slots: tuple[Ints, ...],
     rates: tuple[Floats, Floats],
 ) -> list[tuple[float, Blocking]]:
-    m, n, k, strip, P, Q, c = at
+    m, n, k, strip = at[:4]
     a_slots, b_slots, out_slots = slots
-    a, b, tile = m * k * product.a_size, k * n * product.b_size, m * n * product.tile_size
-    fits = a * a_slots + b * b_slots + tile * out_slots <= machine.memory
+    a, b, c = m * k * product.a_size, k * n * product.b_size, m * n * product.tile_size
+    fits = a * a_slots + b * b_slots + c * out_slots <= machine.memory
     fits &= np.maximum(np.maximum(a, b), m * n * max(product.acc_size, product.out_size)) <= machine.largest
     if not fits.any():
         return []
     seconds, up = _scores(product, machine, at, slots, rates)
     seconds = np.where(fits, seconds, np.inf)
     order = np.lexsort((up, seconds))[:_FINALISTS]
-    fields = (m, n, k, strip, a_slots, b_slots, out_slots)
-    return [
-        (float(seconds[i]), Blocking(1, *(int(field[i]) for field in fields)))
-        for i in order
-        if np.isfinite(seconds[i])
-    ]
+    found = []
+    for i in order[np.isfinite(seconds[order])]:
+        tile = (int(m[i]), int(n[i]), int(k[i]), int(strip[i]))
+        counts = (int(a_slots[i]), int(b_slots[i]), int(out_slots[i]))
+        found.append((float(seconds[i]), Blocking(1, *tile, *counts)))
+    return found
 
 
 def _rates(product: Product, machine: Machine) -> tuple[Floats, Floats]:
@@ -345,7 +344,7 @@ def _stalls(
     a, b = _each(m * k * product.a_size, machine.up), _each(k * n * product.b_size, machine.up)
     tiles_, strips = P * Q * product.matrices, -(-P // strip) * product.matrices
     no_b = (b_slots < np.minimum(Q * c, np.where(strip > 1, c + 1, 2))) & (Q * c > 1)
-    no_a = (a_slots < np.minimum(P * c, strip * c + 1)) & (P > strip)
+    no_a = (a_slots < np.minimum(P * c, strip * c + 1)) & (strip < P)
     stalls = np.where(no_b, b * c * tiles_, 0.0) + np.where(no_a, a * c * strips * strip, 0.0)
     if not machine.down:
         return np.asarray(stalls)

@@ -16,8 +16,8 @@ from ..opencl.devices import device_info
 from . import machines, storage
 from .streamed import StreamedMatmul
 
-# Tiles are faster where operands and result have at least so many bytes and the product takes at least so large a
-# part of the time of their transfers (H200, 2026-11-23; docs/scale.md).
+# Tiles are faster where operands and result have at least so many bytes and the product takes at least so
+# large a part of the time of their transfers (H200, 2026-11-23; docs/scale.md).
 _LEAST_BYTES = 256 << 20
 _LEAST_PART = 0.7
 
@@ -48,9 +48,10 @@ def pays(operands: Mapping[str, NDArray[Any]], requested: tuple[Any, ...], queue
     total = a.nbytes + b.nbytes + result
     if info.unified_memory or total < _LEAST_BYTES:
         return False
-    return total > info.global_mem_size * 3 // 4 or machines.seconds_of(
-        info, (a.dtype, b.dtype), requested, (m, n, k)
-    ) * stack >= _LEAST_PART * machines.transfer_seconds(queue, info, total)
+    if total > info.global_mem_size * 3 // 4:
+        return True
+    seconds = machines.seconds_of(info, (a.dtype, b.dtype), requested, (m, n, k)) * stack
+    return bool(seconds >= _LEAST_PART * machines.transfer_seconds(queue, info, total))
 
 
 def streamed(
@@ -70,8 +71,8 @@ def streamed(
     for name, value in (("axes", axes), ("axis", axis), ("mixed", mixed)):
         if value is not None:
             raise ArgumentError(
-                f"{name} is given for a product in tiles, which takes arrays of the host and in files with the "
-                f"matrices in the last two axes; leave {name} out"
+                f"{name} is given for a product in tiles, which takes arrays of the host and in files with "
+                f"the matrices in the last two axes; leave {name} out"
             )
     if progress is not None and not callable(progress):
         raise ArgumentError(f"progress is {progress!r}; pass a function that takes a StreamProgress")

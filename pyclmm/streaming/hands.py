@@ -1,6 +1,7 @@
 """Hands: the threads of one lane, kept for the next run.
 
-To start threads takes a millisecond, and kernel objects belong to a thread: one that multiplied before has them.
+To start threads takes a millisecond, and kernel objects belong to a thread: one that multiplied before has
+them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _idle: list[Hands] = []
 
 
 class Hands:
-    """Thread pools of one lane: ``readers``, ``writers``, ``loops`` for three loops, and one ``multiplier``."""
+    """Thread pools of one lane: ``readers``, ``writers``, ``loops`` for three loops, one ``multiplier``."""
 
     def __init__(self) -> None:
         self.readers = ThreadPoolExecutor(_READERS, thread_name_prefix="pyclmm-read")

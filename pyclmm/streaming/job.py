@@ -1,4 +1,4 @@
-"""What a streamed product is made of: operands, result and options, and how one step of a tile is computed."""
+"""What a streamed product is made of, and how one step of a tile is computed."""
 
 from __future__ import annotations
 
@@ -116,13 +116,13 @@ class Job:
     ) -> Any:
         """Multiply the blocks "a" and "b" of *operands*, add to *acc*, and end in *out* with the last chunk.
 
-        *operands* has "c" for the first chunk and "bias" for the last one, where there are any. *acc* is *out*
-        unless the job is narrow. Returns what was written. Raises as :func:`pyclmm.gemm` does.
+        *operands* has "c" for the first chunk and "bias" for the last one, where there are any. *acc* is
+        *out* unless the job is narrow. Returns what was written. Raises as :func:`pyclmm.gemm` does.
         """
         options, is_last = self.options, chunk == len(self.chunks) - 1
         target = out if is_last else acc
         given = {"a": operands["a"], "b": operands["b"]}
-        beta = 0.0
+        beta: complex = 0.0
         if chunk:
             given["c"], beta = acc, 1.0
         elif "c" in operands:

@@ -30,8 +30,8 @@ from .tiles import Blocking, Product
 
 _WORKSPACE_PART = 8  # kernels may use 1 / 8 of the memory for workspace
 _FILES = 2e9  # bytes a second: what a solid-state disk gives; only the choice of tiles depends on it
-# Of the link's rate, what threads that copy to and from pinned memory reach beside one another: measured on an
-# H200 and 16 cores of a Xeon (2026-11-23).
+# Of the link's rate, what threads that copy to and from pinned memory reach beside one another: measured on
+# an H200 and 16 cores of a Xeon (2026-11-23).
 _UP_SHARE, _DOWN_SHARE = 0.6, 0.5
 _CHOICES_KEPT = 256
 _chosen: dict[Any, Blocking] = {}  # a choice takes up to 0.1 s
@@ -121,7 +121,7 @@ class Fit:
 
     @property
     def _keeps_k(self) -> bool:
-        """Whether each element must be summed at once: a reproducible sum is one chain, and bool wraps never."""
+        """Whether each element is summed at once: a reproducible sum is one chain, and bool knows no sum."""
         return self.options.reproducible or self._shapes.gemm.dtype.kind == "b"
 
     def acc_dtype(self, blocking: Blocking) -> np.dtype[Any]:

@@ -23,8 +23,8 @@ def _taken(name: str, x: Any) -> Any:
     """*x* as an array of the host or in a file. Raises DTypeError."""
     if isinstance(x, Array):
         raise DTypeError(
-            f"{name} is a pyopencl Array, which lies on a device; memory_limit, devices, progress and checkpoint "
-            f"are for arrays of the host and in files: leave them out, or pass {name}.get()"
+            f"{name} is a pyopencl Array, which lies on a device; memory_limit, devices, progress and "
+            f"checkpoint are for arrays of the host and in files: leave them out, or pass {name}.get()"
         )
     return x if isinstance(x, np.memmap) or storage.is_stored(x) else array_of(name, x)
 

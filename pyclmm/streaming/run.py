@@ -30,7 +30,8 @@ from .checkpoint import Checkpoint
 from .handout import Handout
 from .hands import hands
 from .job import Job
-from .lanes import Lane, lane_for
+from .lane import Lane
+from .lanes import lane_for
 from .progress import StreamProgress
 from .tiles import Tile
 from .trace import Trace
@@ -84,9 +85,7 @@ class _Desk:
 
     def _write(self, part: Part, block: NDArray[Any]) -> None:
         sink = self._job.sink
-        if sink.in_memory and np.shares_memory(
-            block, sink.view(part.index, part.rows, part.columns), max_work=1
-        ):
+        if sink.in_memory and np.may_share_memory(block, sink.view(part.index, part.rows, part.columns)):
             return  # the device wrote it in place
         sink.write(block, part.index, part.rows, part.columns)
 

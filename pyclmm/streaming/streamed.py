@@ -143,8 +143,8 @@ class StreamedMatmul:
     def __call__(self, *, progress: Report | None = None, trace: Trace | None = None) -> Any:
         """Compute the product into ``out``, or a new array, and return it.
 
-        *progress* is called in this thread with a :class:`StreamProgress` after each tile. What it raises, and
-        Ctrl-C, ends the run; nothing then uses the operands. *trace* notes when what happened.
+        *progress* is called in this thread with a :class:`StreamProgress` after each tile. What it raises,
+        and Ctrl-C, ends the run; nothing then uses the operands. *trace* notes when what happened.
         """
         given = self._given
         if given.out is not None and isinstance(given.out, np.ndarray):

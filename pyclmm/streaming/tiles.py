@@ -2,12 +2,12 @@
 
 ::
 
-      B:      j = 0     1      2          A tile is a block of rows and columns of C. For each tile K is walked
-            +------+------+------+        in chunks: A's block (rows x chunk) and B's (chunk x columns) are on
-    A: i=0  |  0 ->|  1 ->|  2 v |        the device, and the tile stays there until its last chunk.
-       i=1  |<- 5  |<- 4  |<- 3  |        A strip is one or more rows of tiles. Strips follow one another like
-            +------+------+------+        an ox that ploughs (serpentine), so that at each turn the blocks that
-                                          were used last are used again.
+      B:      j = 0     1      2       A tile is a block of rows and columns of C. For each tile K is
+            +------+------+------+     walked in chunks: A's block (rows x chunk) and B's (chunk x columns)
+    A: i=0  |  0 ->|  1 ->|  2 v |     are on the device, and the tile stays there until its last chunk.
+       i=1  |<- 5  |<- 4  |<- 3  |     A strip is one or more rows of tiles. Strips follow one another as an
+            +------+------+------+     ox ploughs (serpentine), so that at each turn the blocks that were
+                                       used last are used again.
 
 Blocks stay in slots. If all are taken, the block that was used longest ago leaves (LRU). Nothing here talks
 to a device; choice.py finds the sizes.
@@ -28,8 +28,8 @@ Span = tuple[int, int]  # start and stop
 class Product:
     """What is multiplied: sizes, bytes of an element, and batch shapes.
 
-    ``a_size``, ``b_size``, ``out_size``, ``c_size``: bytes of an element as it is transferred; ``c_size`` is 0
-    if no C is read. ``acc_size``: bytes of an element of a tile between two chunks. ``a_stack`` and
+    ``a_size``, ``b_size``, ``out_size``, ``c_size``: bytes of an element as it is transferred; ``c_size``
+    is 0 if no C is read. ``acc_size``: bytes of an element of a tile between two chunks. ``a_stack`` and
     ``b_stack`` broadcast to ``stack``. ``whole_k``: K must be one chunk.
     """
 
@@ -121,7 +121,7 @@ class Blocking:
 
 @dataclass(frozen=True)
 class Tile:
-    """A part of the result. ``number``: its place in :func:`tiles`. ``z``: matrices of the flattened stack."""
+    """A part of the result. ``number``: its place in :func:`tiles`. ``z``: matrices of the flat stack."""
 
     number: int
     z: Span

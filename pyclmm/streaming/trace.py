@@ -15,7 +15,8 @@ class Happened:
     """*what* device number *device* did, from *start* to *stop* in seconds, and the bytes that it moved.
 
     ``what`` is "read" (from the operand into pinned memory or a block), "up", "product", "down" or "write".
-    Times of "read", "write" and a host's "product" are the host's clock, the others the device's; each begins anywhere.
+    Times of "read", "write" and a host's "product" are the host's clock, the others the device's; each
+    begins anywhere.
     """
 
     device: int

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 from .hands import Hands
 from .job import Job
-from .lanes import Block, Lane
+from .lane import Block, Lane
 from .tiles import Slots, Tile
 
 _PATIENCE = 0.1  # seconds between two looks whether the run was stopped
 
 
-class Stopped(Exception):
+class Stopped(Exception):  # noqa: N818 - no error
     """The run was stopped: by the caller, or by an error elsewhere."""
 
 
@@ -59,7 +59,7 @@ class _Cache:
         self._changed = threading.Condition()
 
     def get(self, key: Any, load: Callable[[int], Block], stopped: Callable[[], bool]) -> tuple[int, Block]:
-        """(slot, block) of *key*, for one step, loaded by *load* if no slot holds it. Waits for a free slot."""
+        """(slot, block) of *key*, for one step, loaded by *load* if no slot holds it. Waits for a slot."""
         with self._changed:
             slot = self._slots.find(key)
             found = slot is not None
@@ -93,7 +93,7 @@ class Worker:
         self._tile_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(at.out_slots):
             self._tile_slots.put(slot)
-        # Blocks are loaded for one tile more than there are slots for tiles, so that a delivery delays no load.
+        # Blocks are loaded for one tile more than there are slots for tiles: a delivery delays no load.
         self._ahead = threading.Semaphore(at.out_slots + 1)
         self._steps: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
         self._multiplied: queue.SimpleQueue[tuple[Tile, int] | None] = queue.SimpleQueue()

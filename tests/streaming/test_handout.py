@@ -1,4 +1,4 @@
-"""Handout: by a simulated clock. Devices end together, a slow one delays nothing, a lost one loses nothing."""
+"""Handout by a simulated clock: devices end together, slow ones delay nothing, lost ones lose nothing."""
 
 from __future__ import annotations
 

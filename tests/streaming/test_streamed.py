@@ -21,8 +21,8 @@ from pyclmm import (
     StorageError,
     StreamedMatmul,
 )
-from pyclmm.opencl import host_memory, queues
-from pyclmm.streaming import entry, hands, lanes, machines
+from pyclmm.opencl import devices, host_memory, queues
+from pyclmm.streaming import device_lane, entry, hands, lanes, machines
 from pyclmm.streaming.tiles import Blocking
 
 RNG = np.random.default_rng(11)
@@ -197,8 +197,8 @@ def test_out_may_overlap_an_operand():
 def test_a_reproducible_product_has_the_bits_of_one_in_core(two_devices):
     a, b = normal(90, 70), normal(70, 50)
     expected = pyclmm.matmul(a, b, reproducible=True)
-    for devices in (None, two_devices):
-        got = pyclmm.matmul(a, b, reproducible=True, memory_limit=1 << 30, devices=devices)
+    for used in (None, two_devices):
+        got = pyclmm.matmul(a, b, reproducible=True, memory_limit=1 << 30, devices=used)
         assert got.tobytes() == expected.tobytes()
 
 
@@ -258,9 +258,9 @@ def test_limits_are_written_as_people_do(text, number):
 
 
 def test_a_product_too_large_for_a_buffer_is_computed_in_tiles(monkeypatch):
-    info = machines.device_info(pyclmm.default_queue().device)
+    info = devices.device_info(pyclmm.default_queue().device)
     small = replace(info, max_mem_alloc_size=40_000_000)
-    for module in (entry, machines, lanes):
+    for module in (entry, machines, lanes, device_lane):
         monkeypatch.setattr(module, "device_info", lambda _: small)
     a, b = np.ones((4, 6_000_000), np.float64), np.ones((6_000_000, 3), np.float64)
     assert np.array_equal(pyclmm.matmul(a, b), np.full((4, 3), 6e6))
@@ -368,7 +368,7 @@ def test_devices_stands_beside_neither_queue_nor_device(two_devices):
 
 
 def test_all_devices_are_every_gpu_and_one_cpu():
-    kinds = [machines.device_info(device).kind for device, _ in machines.places("all", None, None)]
+    kinds = [devices.device_info(device).kind for device, _ in machines.places("all", None, None)]
     assert kinds.count("cpu") == 1
 
 
