@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..errors import ArgumentError, DTypeError, PyclmmError
+from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..kernels.device import DeviceInfo
@@ -28,11 +28,11 @@ from .run import Place
 from .sizes import in_words
 from .tiles import Blocking, Product
 
-_WORKSPACE_PART = 8  # kernels may use 1 / 8 of the memory for workspace
 _FILES = 2e9  # bytes a second: what a solid-state disk gives; only the choice of tiles depends on it
 # Of the link's rate, what threads that copy to and from pinned memory reach beside one another: measured on
 # an H200 and 16 cores of a Xeon (2026-11-23).
 _UP_SHARE, _DOWN_SHARE = 0.6, 0.5
+_TRIES = 6  # choices of tiles until there is room for workspace
 _CHOICES_KEPT = 256
 _chosen: dict[Any, Blocking] = {}  # a choice takes up to 0.1 s
 _NARROW = ("float16", "bfloat16")  # summed in float32
@@ -90,15 +90,15 @@ class Fit:
         self._infos = [device_info(device) for device, _ in places]
         self._given_limit = limit
         self.limit = min(_memory(info) for info in self._infos) if limit is None else limit
-        self.options = replace(options, workspace_limit=self.limit // _WORKSPACE_PART)
-        self._ways = _Ways(shapes.a_dtype, shapes.b_dtype, self.options)
+        self._options = options
+        self._ways = _Ways(shapes.a_dtype, shapes.b_dtype, options)
         self._fastest = min(range(len(places)), key=lambda i: self.seconds(i)(1024, 1024, 1024))
         self._up, self._down = _link(places[self._fastest], self._infos[self._fastest], shapes.in_memory)
 
     def seconds(self, number: int) -> Callable[[int, int, int], float]:
         """What estimates a product m x n x k on device *number*."""
         info, ways = self._infos[number], self._ways
-        return lambda m, n, k: _estimate(info, ways, m, n, k)
+        return lambda m, n, k: _estimate(info, ways, m, n, k)[0]
 
     def product(self, blocking: Blocking | None) -> Product:
         """The product as the tiles see it. *blocking* None: one chunk of K for each tile."""
@@ -122,7 +122,7 @@ class Fit:
     @property
     def _keeps_k(self) -> bool:
         """Whether each element is summed at once: a reproducible sum is one chain, and bool knows no sum."""
-        return self.options.reproducible or self._shapes.gemm.dtype.kind == "b"
+        return self._options.reproducible or self._shapes.gemm.dtype.kind == "b"
 
     def acc_dtype(self, blocking: Blocking) -> np.dtype[Any]:
         """The dtype of a tile between two chunks of K."""
@@ -130,9 +130,16 @@ class Fit:
         split = blocking.k < self._shapes.k
         return np.dtype(np.float32) if split and dtype.name in _NARROW else dtype
 
-    def machine(self) -> Machine:
+    def options(self, blocking: Blocking) -> Options:
+        """The options of a tile's products: kernels may use as workspace what the slots leave."""
+        return replace(self._options, workspace_limit=max(0, self.limit - self._held(blocking)))
+
+    def _held(self, blocking: Blocking) -> int:
+        """Bytes of the slots. Arrays in memory that the device reads in place need none."""
+        return choice.memory(self.product(blocking), blocking) if self._up else 0
+
+    def _machine(self, memory: int) -> Machine:
         """The fastest device, as the tiles see it."""
-        memory = self.limit - self.limit // _WORKSPACE_PART
         seconds = self.seconds(self._fastest)
         largest = min(info.max_mem_alloc_size for info in self._infos)
         return Machine(memory, self._up, self._down, seconds, len(self._infos), largest=largest)
@@ -140,7 +147,10 @@ class Fit:
     def blocking(self, kept: Any = None) -> Blocking:
         """The sizes of tiles: those *kept* in a checkpoint, or the best. Raises ArgumentError."""
         if kept is not None:
-            return Blocking.from_json(kept)
+            try:
+                return Blocking.from_json(kept)
+            except ValueError as error:
+                raise CheckpointError(f"checkpoint: {error}; delete the folder to start anew") from error
         key = (self.product(None), self._ways, self.limit, *self._infos, self._up, self._down)
         if key not in _chosen:
             if len(_chosen) >= _CHOICES_KEPT:
@@ -149,13 +159,24 @@ class Fit:
         return _chosen[key]
 
     def _best(self) -> Blocking:
-        product = self.product(None)
+        """The best tiles whose slots leave their kernel its workspace."""
+        room = self.limit
+        for _ in range(_TRIES):
+            found = self._within(room)
+            need = _estimate(self._infos[self._fastest], self._ways, found.m, found.n, found.k)[1]
+            if self._held(found) + need * found.batch <= self.limit:
+                break
+            room = max(self.limit - need * found.batch, room * 2 // 3)
+        return found
+
+    def _within(self, memory: int) -> Blocking:
+        product, machine = self.product(None), self._machine(memory)
         if self._shapes.gemm.dtype.name in _NARROW:
             try:
-                return choice.choose(replace(product, whole_k=True), self.machine())
+                return choice.choose(replace(product, whole_k=True), machine)
             except ArgumentError:  # K is too long for one chunk: tiles are kept in float32
-                return choice.choose(replace(product, acc_size=4), self.machine())
-        return choice.choose(product, self.machine())
+                product = replace(product, acc_size=4)
+        return choice.choose(product, machine)
 
     def tile_seconds(self, blocking: Blocking) -> list[float]:
         """Estimated seconds of a tile on each device."""
@@ -172,7 +193,7 @@ class Fit:
         return [
             ("devices", names),
             ("memory limit", f"{in_words(self.limit)} of each device{given}"),
-            *choice.describe(self.product(blocking), self.machine(), blocking),
+            *choice.describe(self.product(blocking), self._machine(self.limit), blocking),
         ]
 
     def kernel(self, blocking: Blocking) -> Explanation | None:
@@ -182,13 +203,13 @@ class Fit:
             return None
         info = self._infos[self._fastest]
         gemm = _gemm(self._ways, *sizes)
-        choice = next(select.candidates(gemm.problem, info, self.options.kernel))
+        choice = next(select.candidates(gemm.problem, info, self._options.kernel))
         work = choice.kernel.launches(gemm.problem, choice.config, info)
         return explain(
             gemm.problem,
             info,
             choice,
-            requested=self.options.kernel,
+            requested=self._options.kernel,
             launches=[launch.kernel for launch in work.launches],
             workspace_nbytes=work.workspace_nbytes,
         )
@@ -203,7 +224,7 @@ def seconds_of(
     """Estimated seconds of a product m x n x k; 0 if no kernel can compute it."""
     a, b = (each.newbyteorder("=") for each in dtypes)
     try:
-        return _estimate(info, _Ways(a, b, Options(*requested)), *sizes)
+        return _estimate(info, _Ways(a, b, Options(*requested)), *sizes)[0]
     except PyclmmError:  # the call itself will say what is wrong
         return 0.0
 
@@ -237,10 +258,11 @@ def _gemm(ways: _Ways, m: int, n: int, k: int) -> Gemm:
 
 
 @lru_cache(maxsize=1024)
-def _estimate(info: DeviceInfo, ways: _Ways, m: int, n: int, k: int) -> float:
-    """Seconds of a product on a device by the estimate of its best kernel."""
+def _estimate(info: DeviceInfo, ways: _Ways, m: int, n: int, k: int) -> tuple[float, int]:
+    """(seconds, bytes of workspace) of a product on a device by the estimate of its best kernel."""
     if 0 in (m, n, k):
-        return 0.0
+        return 0.0, 0
     gemm = _gemm(ways, m, n, k)
     choice = next(select.candidates(gemm.problem, info, ways.options.kernel))
-    return float(choice.kernel.estimate(gemm.problem, choice.config, info))
+    work = choice.kernel.launches(gemm.problem, choice.config, info)
+    return float(choice.kernel.estimate(gemm.problem, choice.config, info)), work.workspace_nbytes

@@ -207,7 +207,7 @@ class StreamedMatmul:
             c=c,
             bias=given.bias,
             sink=storage.sink(shapes.matrices(target), shapes.core_shape, shapes.gemm.dtype),
-            options=self._fit.options,
+            options=self._fit.options(self._blocking),
             alpha=self._alpha,
             beta=self._beta,
             dtype=shapes.gemm.dtype,
