@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..errors import ArgumentError
 from .sizes import in_words
-from .tiles import Blocking, Product, Slots, Traffic, a_key, b_key, block_bytes, chunks, tiles, traffic
+from .tiles import Blocking, Product, Slots, Tile, Traffic, a_key, b_key, block_bytes, chunks, tiles, traffic
 
 # A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared
 # took 1 + 150 / k times as long as uncut ones (2026-11-23).
@@ -31,7 +31,7 @@ _EDGES = (512, 1024, 2048, 4096)  # of square tiles whose products are estimated
 _LEAST_CHUNK = 512  # a shorter chunk is taken only if memory is short
 _STEPS = 256  # products that are simulated one by one; more take too long
 _TILE_BYTES = 64 << 20  # of a tile of many small matrices
-_FINALISTS = 6
+_FINALISTS = 10
 _NEAR = 1.01  # within 1 % of the least time the fewest bytes decide
 _TILES_EACH = 8  # of several devices, so that they end together
 
@@ -102,7 +102,7 @@ def predict(product: Product, machine: Machine, blocking: Blocking) -> Predictio
     fill = _over(sum(_slot_bytes(product, blocking)[:2]), machine.up)
     tile = blocking.batch * blocking.m * blocking.n * product.out_size
     drain = _over(tile, machine.down)
-    if count <= _STEPS and machine.devices == 1:
+    if count <= _STEPS * machine.devices:
         total = _simulated(product, machine, blocking, one)
     else:
         total = max(arithmetic + fill, up, down) + drain
@@ -120,7 +120,11 @@ def _over(nbytes: float, rate: float) -> float:
 
 
 def _simulated(product: Product, machine: Machine, blocking: Blocking, one: float) -> float:
-    """Seconds by clocks of the two directions and of the products, with slots that must be free."""
+    """Seconds by clocks of the two directions and of the products, with slots that must be free.
+
+    Of several devices one is followed: it gets its part of the strips and of the link.
+    """
+    share = replace(machine, up=machine.up / machine.devices, down=machine.down / machine.devices)
     held = Slots(blocking.a_slots), Slots(blocking.b_slots)
     ready: tuple[dict[int, float], ...] = ({}, {})  # when a slot's block has arrived
     free: tuple[dict[int, float], ...] = ({}, {})  # when its last product has ended
@@ -128,7 +132,7 @@ def _simulated(product: Product, machine: Machine, blocking: Blocking, one: floa
     up = product_end = down = 0.0
     parts = chunks(product, blocking)
     step = blocking.m * blocking.n * blocking.k * blocking.batch
-    for number, tile in enumerate(tiles(product, blocking)):
+    for number, tile in enumerate(_of_first(product, blocking, machine.devices)):
         place = number % blocking.out_slots
         for chunk, (start, stop) in enumerate(parts):
             keys = a_key(product, blocking, tile, chunk), b_key(product, blocking, tile, chunk)
@@ -137,7 +141,7 @@ def _simulated(product: Product, machine: Machine, blocking: Blocking, one: floa
                 slot = held[which].find(keys[which])
                 if slot is None:
                     slot = held[which].place(keys[which], ()) or 0
-                    up = max(up, free[which].get(slot, 0.0)) + _over(nbytes, machine.up)
+                    up = max(up, free[which].get(slot, 0.0)) + _over(nbytes, share.up)
                     ready[which][slot] = up
                 slots.append(slot)
             begin = max(product_end, ready[0][slots[0]], ready[1][slots[1]])
@@ -145,10 +149,22 @@ def _simulated(product: Product, machine: Machine, blocking: Blocking, one: floa
                 begin = max(begin, tile_free[place])
             product_end = begin + one * tile.elements * (stop - start) / step
             free[0][slots[0]] = free[1][slots[1]] = product_end
-        sent = _over(tile.elements * product.out_size, machine.down)
+        sent = _over(tile.elements * product.out_size, share.down)
         down = max(down + sent, product_end + sent + (_DELIVERY if machine.down else 0.0))
         tile_free[place] = down
     return max(down, product_end)
+
+
+def _of_first(product: Product, blocking: Blocking, devices: int) -> list[Tile]:
+    """The tiles of the first of several devices that take strips in turn; it takes no part of a last strip."""
+    depth = (blocking.n if blocking.by_columns else blocking.m) * blocking.strip
+    every = tiles(product, blocking)
+    found = []
+    for tile in every:
+        start = (tile.columns if blocking.by_columns else tile.rows)[0]
+        if (start // depth + tile.z[0]) % devices == 0:
+            found.append(tile)
+    return found[: -(-len(every) // devices)]
 
 
 def _slot_bytes(product: Product, blocking: Blocking) -> tuple[int, int, int]:
@@ -315,10 +331,11 @@ def _scores(
     volume = float(product.m) * product.n * product.k * product.matrices
     arithmetic = rate * volume * (1 + _ADDING / k * (c > 1)) / machine.devices
     tile = rate * m * n * product.k
-    to_first = _each(m * k * product.a_size + k * n * product.b_size, machine.up)
-    first_tile = _each((m * product.a_size + n * product.b_size) * float(product.k), machine.up)
+    share = replace(machine, up=machine.up / machine.devices, down=machine.down / machine.devices)
+    to_first = _each(m * k * product.a_size + k * n * product.b_size, share.up)
+    first_tile = _each((m * product.a_size + n * product.b_size) * float(product.k), share.up)
     ramp = np.maximum(0.0, first_tile - tile)  # the first tile waits for its chunks
-    stall = _stalls(at, slots, product, machine, rate)
+    stall = _stalls(at, slots, product, share, rate)
     down = _over(product.m * product.n * product.out_size * product.matrices, machine.down)
     drain = _each(m * n * product.out_size, machine.down) + _STEP * P * Q * c
     seconds = (

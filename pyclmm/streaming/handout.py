@@ -74,12 +74,13 @@ class Handout:
             self._fresh.appendleft(deque(again))
 
     def _may_take(self, device: int) -> bool:
-        """Whether the others would still be busy when *device* has finished one more tile."""
+        """Whether *device* would not end last with one more tile."""
         others = [i for i, alive in enumerate(self._alive) if alive and i != device]
         if not others:
             return True
+        held, own = len(self._held[device]), self._seconds[device]
+        if own <= _SAFETY * min(self._seconds[i] for i in others):  # not more ahead than its share of the rest
+            together = sum(1 / each for each, alive in zip(self._seconds, self._alive, strict=True) if alive)
+            return not held or (held + 1) * own <= self._left / together + own / 2
         rate = sum(1 / self._seconds[i] for i in others)
-        left = self._left - len(self._held[device])
-        mine = (len(self._held[device]) + 1) * self._seconds[device]
-        fastest = min(self._seconds[i] for i in others)
-        return self._seconds[device] <= fastest * _SAFETY or mine * _SAFETY <= left / rate
+        return (held + 1) * own * _SAFETY <= (self._left - held) / rate

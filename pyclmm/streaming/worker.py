@@ -15,6 +15,7 @@ from .job import Job
 from .lane import Block, Lane
 from .tiles import Slots, Tile
 
+_AHEAD = 3  # tiles whose blocks are loaded before all their products are enqueued
 _PATIENCE = 0.1  # seconds between two looks whether the run was stopped
 
 
@@ -93,8 +94,7 @@ class Worker:
         self._tile_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(at.out_slots):
             self._tile_slots.put(slot)
-        # Blocks are loaded for one tile more than there are slots for tiles: a delivery delays no load.
-        self._ahead = threading.Semaphore(at.out_slots + 1)
+        self._ahead = threading.Semaphore(_AHEAD)
         self._steps: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
         self._multiplied: queue.SimpleQueue[tuple[Tile, int] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
@@ -175,6 +175,7 @@ class Worker:
             self._caches["a"].release(step.slots[0])
             self._caches["b"].release(step.slots[1])
             if step.chunk == last:
+                self._ahead.release()
                 self._multiplied.put((step.tile, slot))
 
     def _free_tile(self) -> int:
@@ -192,7 +193,6 @@ class Worker:
             tile, slot = item
             self._desk.deliver(self._lane, tile, slot)
             self._tile_slots.put(slot)
-            self._ahead.release()
             with self._counting:
                 now = time.perf_counter()
                 seconds, self._since = now - self._since, now
