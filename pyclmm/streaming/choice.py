@@ -156,7 +156,7 @@ def _simulated(product: Product, machine: Machine, blocking: Blocking, one: floa
 
 
 def _of_first(product: Product, blocking: Blocking, devices: int) -> list[Tile]:
-    """The tiles of the first of several devices that take strips in turn; it takes no part of a last strip."""
+    """The tiles of the first of several devices that take strips in turn."""
     depth = (blocking.n if blocking.by_columns else blocking.m) * blocking.strip
     every = tiles(product, blocking)
     found = []

@@ -79,7 +79,7 @@ class Handout:
         if not others:
             return True
         held, own = len(self._held[device]), self._seconds[device]
-        if own <= _SAFETY * min(self._seconds[i] for i in others):  # not more ahead than its share of the rest
+        if own <= _SAFETY * min(self._seconds[i] for i in others):  # not more than its share of the rest
             together = sum(1 / each for each, alive in zip(self._seconds, self._alive, strict=True) if alive)
             return not held or (held + 1) * own <= self._left / together + own / 2
         rate = sum(1 / self._seconds[i] for i in others)

@@ -15,7 +15,7 @@ from .job import Job
 from .lane import Block, Lane
 from .tiles import Slots, Tile
 
-_AHEAD = 3  # tiles whose blocks are loaded before all their products are enqueued
+_AHEAD = 8  # tiles whose blocks are loaded before all their products are enqueued; the slots bound it too
 _PATIENCE = 0.1  # seconds between two looks whether the run was stopped
 
 
