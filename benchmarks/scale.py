@@ -194,6 +194,9 @@ def limit(divide: int, _: Path) -> list[Record]:
         "error": error(a, b, c),
         "explain": str(plan.explain()).split("\n\n")[0],
     }
+    trace = Trace()
+    plan(trace=trace)
+    record["products"] = [span[2:4] for span in spans(trace) if span[1] == "product"]
     print(
         f"limit: {shown(seconds)}, {record['of_in_core']:.3f} of in core, error {record['error']:.2f}",
         flush=True,
@@ -216,6 +219,7 @@ def devices(divide: int, _: Path) -> list[Record]:
     plans = {name: pyclmm.StreamedMatmul(a, b, out=c, devices=group) for name, group in groups.items()}
     seconds = timed(plans, 3)
     found: Record = {"n": n, "seconds": seconds, "error": error(a, b, c)}
+    found["tiles"] = {name: plan.blocking.to_json() for name, plan in plans.items()}
     found["times one"] = {
         name: seconds["1 GPU"]["least"] / x["least"] for name, x in seconds.items() if name != "1 GPU"
     }

@@ -185,11 +185,14 @@ class DeviceLane:
         nbytes = piece.elements * dtype.itemsize
         memory = self._borrowed(self._down_ring)
         try:
+            # A blocking copy would keep the driver's lock, for which other threads wait with the interpreter's.
             event = self._driven(
                 lambda: cl.enqueue_copy(
-                    self._down, memory[:nbytes], buffer, src_offset=offset, wait_for=after, is_blocking=True
+                    self._down, memory[:nbytes], buffer, src_offset=offset, wait_for=after, is_blocking=False
                 )
             )
+            self._down.flush()
+            self._driven(event.wait)
             if self._trace is not None:
                 self._trace.transfer(self._number, "down", event, nbytes)
             with noted(self._trace, self._number, "write", nbytes):
