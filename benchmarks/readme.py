@@ -102,7 +102,7 @@ def cpu_cells(row: dict[str, Any]) -> Iterator[str]:
     for dtype in _CPU_DTYPES:
         found = row.get(f"{dtype} / numpy")
         yield f"{found['mean']:.2f}, {found['least']:.2f}" if found else "-"
-    yield f"{row['float32 / clblast']['mean']:.1f}"
+    yield f"{row['float32 / clblast']['mean']:.1f}" if "float32 / clblast" in row else "-"
     yield f"{row['float32 / peak']['share']:.0%}" if "float32 / peak" in row else "-"
     yield row["date"]
 
