@@ -185,7 +185,7 @@ class DeviceLane:
         nbytes = piece.elements * dtype.itemsize
         memory = self._borrowed(self._down_ring)
         try:
-            # A blocking copy would keep the driver's lock, for which other threads wait with the interpreter's.
+            # A blocking copy keeps the driver's lock, for which others wait with the interpreter's.
             event = self._driven(
                 lambda: cl.enqueue_copy(
                     self._down, memory[:nbytes], buffer, src_offset=offset, wait_for=after, is_blocking=False

@@ -132,6 +132,21 @@ class StreamedMatmul:
         self._blocking = self._fit.blocking(None if kept is None else kept.get("blocking"))
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the product."""
+        return tuple(self._shapes.gemm.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the product where no ``out`` has another."""
+        return self._shapes.gemm.dtype
+
+    @property
+    def devices(self) -> tuple[cl.Device, ...]:
+        """The devices that compute it."""
+        return tuple(device for device, _ in self._places)
+
+    @property
     def blocking(self) -> Blocking:
         """The sizes of tiles and chunks."""
         return self._blocking

@@ -19,6 +19,7 @@ from ..version import __version__
 from . import info, options, plots, probes, report, selftest, tuner
 from .bench_command import bench_command
 from .endings import FAILED, WRONG_RESULT, Group
+from .multiply_command import multiply_command
 from .output import Output
 from .road_command import road_command
 from .steps import OnStep, Step
@@ -30,6 +31,7 @@ def main() -> None:
     """Matrix multiplication for every OpenCL device."""
 
 
+main.add_command(multiply_command)
 main.add_command(bench_command)
 main.add_command(road_command)
 

@@ -88,14 +88,14 @@ def endings() -> Iterator[None]:
     except BrokenPipeError:
         _drop(sys.stdout)
         raise Exit(PIPE_CLOSED) from None
+    except (PyclmmError, MemoryError) as error:  # a StorageError is an OSError that names the argument
+        raise Failure(str(error) or "out of memory") from error
     except OSError as error:
         _drop(sys.stdout)
         what = f"{error.filename}" if error.filename else "the output cannot be written"
         raise Failure(f"{what}: {error.strerror}") from error
     except click.UsageError as error:
         raise _Misuse(error) from error
-    except (PyclmmError, MemoryError) as error:
-        raise Failure(str(error) or "out of memory") from error
 
 
 class Group(click.Group):

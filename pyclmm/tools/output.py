@@ -40,13 +40,13 @@ class Output:
         self._unwritten: str | None = None
 
     @contextmanager
-    def measuring(self) -> Iterator[OnStep]:
-        """Measure in this block.
+    def measuring(self, bar: bool = False) -> Iterator[OnStep]:
+        """Measure in this block, with a *bar* of progress where one is asked for.
 
         Ctrl-C ends it, and the command goes on with what was measured until then.
         """
         try:
-            with progress() as on_step:
+            with progress(bar) as on_step:
                 yield on_step
         except KeyboardInterrupt:
             self.interrupted = True

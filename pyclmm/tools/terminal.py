@@ -17,7 +17,7 @@ from typing import TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +30,7 @@ _GAP = 2  # blanks between columns of a table
 _TEXT = 10  # the fewest columns of a text that is broken
 _DULL = 10.0  # seconds between lines of progress where a line cannot be written again
 _BESIDE = 5  # columns: the spinner and its blank, "^C" that the terminal writes, and one free
+_BAR = 30  # columns of a bar
 _ODD = 100 * 3600.0  # seconds; a longer estimate of the time left tells nothing
 
 
@@ -195,30 +196,35 @@ def progress_line(step: Step, seconds: float, each: float | None, width: int) ->
 class _StepColumn(ProgressColumn):
     """The step, the rate and the time left, in one line of the terminal."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, taken: int) -> None:
         super().__init__()
-        self._console = console
+        self._console, self._taken = console, taken
         self._pace = Pace()
 
     def render(self, task: Task) -> Text:
         step, seconds = task.fields["step"], task.elapsed or 0.0
-        line = progress_line(step, seconds, self._pace.each(step, seconds), self._console.width - _BESIDE)
+        line = progress_line(step, seconds, self._pace.each(step, seconds), self._console.width - self._taken)
         return Text(line, no_wrap=True, overflow="crop")
 
 
 @contextmanager
-def progress() -> Iterator[OnStep]:
-    """What is called with each step. It shows on the error stream, if that is a terminal."""
+def progress(bar: bool = False) -> Iterator[OnStep]:
+    """What is called with each step. It shows on the error stream, if that is a terminal.
+
+    *bar*: draw how much is done of the total, in place of a spinner, where there is room.
+    """
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)
     if console.is_dumb_terminal:
         yield _dull_progress(console)
         return
-    columns = SpinnerColumn(), _StepColumn(console)
+    has_bar = bar and console.width >= PAGE
+    first = BarColumn(_BAR) if has_bar else SpinnerColumn()
+    columns = first, _StepColumn(console, _BESIDE + (_BAR if has_bar else 0))
     with Progress(
         *columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal
     ) as shown:
-        task = shown.add_task("", step=Step("starting"))
-        yield lambda step: shown.update(task, step=step)
+        task = shown.add_task("", total=None, step=Step("starting"))
+        yield lambda step: shown.update(task, total=step.total, completed=step.done, step=step)
 
 
 def _dull_progress(console: Console) -> OnStep:
