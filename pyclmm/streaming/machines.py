@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,11 +15,12 @@ from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..kernels.device import DeviceInfo
-from ..opencl import pinned
+from ..opencl import host_memory, pinned
 from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..opencl.devices import devices as all_devices
+from ..opencl.launches import complete
 from ..opencl.queues import default_queue, new_queue
-from ..problem.gemm import Gemm, dense
+from ..problem.gemm import Gemm
 from ..selection import select
 from ..selection.explanation import Explanation, explain
 from . import choice
@@ -163,11 +165,18 @@ class Fit:
         room = self.limit
         for _ in range(_TRIES):
             found = self._within(room)
-            need = _estimate(self._infos[self._fastest], self._ways, found.m, found.n, found.k)[1]
-            if self._held(found) + need * found.batch <= self.limit:
+            need = self._workspace(found)
+            if self._held(found) + need <= self.limit:
                 break
-            room = max(self.limit - need * found.batch, room * 2 // 3)
+            room = max(self.limit - need, room * 2 // 3)
         return found
+
+    def _workspace(self, at: Blocking) -> int:
+        """Bytes of workspace that the products of whole tiles and of those at the edges need."""
+        shapes, info = self._shapes, self._infos[self._fastest]
+        whole = (at.m, shapes.m), (at.n, shapes.n), (at.k, shapes.k)
+        lengths = [(tile, length % max(1, tile)) for tile, length in whole]
+        return at.batch * max(_estimate(info, self._ways, *sizes)[1] for sizes in itertools.product(*lengths))
 
     def _within(self, memory: int) -> Blocking:
         product, machine = self.product(None), self._machine(memory)
@@ -202,7 +211,7 @@ class Fit:
         if 0 in sizes:
             return None
         info = self._infos[self._fastest]
-        gemm = _gemm(self._ways, *sizes)
+        gemm = _gemm(info, self._ways, *sizes)
         choice = next(select.candidates(gemm.problem, info, self._options.kernel))
         work = choice.kernel.launches(gemm.problem, choice.config, info)
         return explain(
@@ -249,12 +258,17 @@ def _link(place: Place, info: DeviceInfo, in_memory: bool) -> tuple[float, float
     return (up if in_memory else min(up, _FILES)), down
 
 
-def _gemm(ways: _Ways, m: int, n: int, k: int) -> Gemm:
+def _gemm(info: DeviceInfo, ways: _Ways, m: int, n: int, k: int) -> Gemm:
+    """One chunk of a tile, as the lane of this device computes it."""
     options = ways.options
     a = (m, k) if options.trans_a == "N" else (k, m)
     b = (k, n) if options.trans_b == "N" else (n, k)
-    layouts = {"a": dense(a, ways.a), "b": dense(b, ways.b)}
-    return checked(layouts, replace(options, activation=None), 1.0, 0.0, out_is_copied=False)
+    shapes = {"a": (a, ways.a), "b": (b, ways.b)}
+    layouts = {name: host_memory.dense_layout(*each, info) for name, each in shapes.items()}
+    align = host_memory.new_align(info)
+    return checked(
+        layouts, replace(options, activation=None), 1.0, 0.0, out_is_copied=False, host_align=align
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -262,7 +276,7 @@ def _estimate(info: DeviceInfo, ways: _Ways, m: int, n: int, k: int) -> tuple[fl
     """(seconds, bytes of workspace) of a product on a device by the estimate of its best kernel."""
     if 0 in (m, n, k):
         return 0.0, 0
-    gemm = _gemm(ways, m, n, k)
+    gemm = _gemm(info, ways, m, n, k)
     choice = next(select.candidates(gemm.problem, info, ways.options.kernel))
-    work = choice.kernel.launches(gemm.problem, choice.config, info)
+    work = complete(gemm, choice.kernel.launches(gemm.problem, choice.config, info))
     return float(choice.kernel.estimate(gemm.problem, choice.config, info)), work.workspace_nbytes

@@ -215,6 +215,26 @@ def test_what_is_beside_out_is_untouched(lane):
 # ---- memory
 
 
+@pytest.mark.parametrize(
+    ("dims", "limit"),
+    [
+        ((400, 3000, 700), 3 << 20),
+        ((400, 3000, 700), 8 << 20),
+        ((1000, 2000, 1000), 1 << 19),
+        ((9, 4, 7), 400),
+    ],
+)
+def test_kernels_of_whole_tiles_and_of_edges_have_their_workspace(tmp_path, dims, limit):
+    """What a product needs is known before: no KernelWarning says that another kernel is used."""
+    m, k, n = dims
+    a, b = normal(m, k), normal(k, n)
+    stored = []
+    for name, x in (("a", a), ("b", b)):
+        np.save(tmp_path / name, x)
+        stored.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
+    np.testing.assert_allclose(pyclmm.matmul(*stored, memory_limit=limit), a @ b, rtol=1e-3, atol=1e-3)
+
+
 def test_no_more_memory_than_the_limit_is_allocated(monkeypatch):
     monkeypatch.setattr(lanes, "HostLane", lanes.DeviceLane)
     a, b = normal(600, 500), normal(500, 700)
