@@ -67,7 +67,7 @@ class Checkpoint:
         try:
             return cls._opened(path, lock, asked, sink)
         except BaseException as error:
-            lock.release()
+            lock.release(remove=not (path / JOURNAL).exists())  # in a folder of others nothing is left
             if isinstance(error, OSError) and not isinstance(error, StorageError):
                 raise CheckpointError(f"checkpoint folder {path}: {error}; name another") from error
             raise

@@ -109,15 +109,12 @@ class _Run:
             )
         if there and not unfinished and not overwrite:
             raise Failure(f"{text} is there; name another, or pass --overwrite")
+        files = self._files
         try:
-            yield (
-                self._files.existing_result()
-                if unfinished
-                else self._files.new_result(plan.shape, plan.dtype)
-            )
+            yield files.existing_result() if unfinished else files.new_result(plan.shape, plan.dtype)
         except BaseException:
             if not self._is_unfinished:
-                self._files.remove_result()
+                files.remove_result()
             raise
 
     def compute(self, plan: StreamedMatmul) -> None:

@@ -1,0 +1,256 @@
+"""`pyclmm multiply`: matrices in files of every kind, runs that go on, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner
+
+import pyclmm
+from pyclmm.tools import cli, multiply_command
+
+RNG = np.random.default_rng(5)
+A = RNG.standard_normal((60, 50)).astype(np.float32)
+B = RNG.standard_normal((50, 40)).astype(np.float32)
+TILES = ("--memory-limit", "8 KiB")
+KINDS = ("{}.npy", "{}.h5:{}", "all.h5:group/{}", "{}.zarr", "all.zarr:{}")
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.main, ["multiply", *map(str, arguments)])
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path):
+    """A folder with A and B, in which the command runs."""
+    monkeypatch.chdir(tmp_path)
+    for name, x in (("a", A), ("b", B)):
+        keep(f"{name}.npy", x)
+    return tmp_path
+
+
+def keep(place, x):
+    """Write *x* where *place* says."""
+    path, _, name = place.partition(":")
+    if path.endswith(".npy"):
+        np.save(path, x)
+    elif path.endswith(".h5"):
+        with h5py.File(path, "a") as file:
+            file[name] = x
+    elif name:
+        zarr.open_group(path, mode="a").create_array(name, data=x, chunks=(16, 16))
+    else:
+        zarr.save_array(path, x)
+
+
+def kept(place):
+    path, _, name = place.partition(":")
+    if path.endswith(".npy"):
+        return np.load(path)
+    if path.endswith(".h5"):
+        with h5py.File(path, "r") as file:
+            return file[name][()]
+    return (zarr.open(path, mode="r")[name] if name else zarr.open(path, mode="r"))[()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_of_each_kind_are_multiplied(kind):
+    """In "all", the result lies in the file of the operands."""
+    a, b, out = (kind.replace("{}", name) for name in ("x", "y", "z"))
+    keep(a, A)
+    keep(b, B)
+    shown = run(a, b, out, *TILES)
+    assert shown.exit_code == 0, shown.output
+    np.testing.assert_allclose(kept(out), A @ B, rtol=1e-4, atol=1e-4)
+    assert re.match(rf"{out}: 60 x 40 float32 in .+ GFLOP/s, \d+ tiles\n", shown.stdout)
+    np.testing.assert_array_equal(kept(a), A)
+
+
+def test_options_reach_the_product():
+    keep("at.npy", np.ascontiguousarray(A.T))
+    shown = run(
+        "at.npy", "b.npy", "c.npy", "--trans-a", "T", "--dtype", "float64", "--kernel", "tiled", *TILES
+    )
+    assert shown.exit_code == 0, shown.output
+    assert kept("c.npy").dtype == np.float64
+    np.testing.assert_allclose(kept("c.npy"), A.astype(float) @ B, rtol=1e-12)
+    shown = run("a.npy", "b.npy", "r.npy", "--reproducible", "--devices", "0:0", *TILES)
+    assert shown.exit_code == 0, shown.output
+    np.testing.assert_array_equal(kept("r.npy"), pyclmm.matmul(A, B, reproducible=True))
+
+
+def test_json_tells_the_same():
+    shown = run("a.npy", "b.npy", "c.npy", "--json", *TILES)
+    data = json.loads(shown.stdout)
+    assert (data["command"], data["interrupted"], data["out"]) == ("multiply", False, "c.npy")
+    assert (data["shape"], data["dtype"], data["tiles_of_an_earlier_run"]) == ([60, 40], "float32", 0)
+    assert data["tiles"] == data["all_tiles"] > 1
+    assert data["gflops"] == pytest.approx(2 * 60 * 50 * 40 / data["seconds"] / 1e9)
+    assert data["devices"][0]["name"]
+
+
+def test_explain_writes_nothing(here):
+    shown = run("a.npy", "b.npy", "c.npy", "--explain", *TILES)
+    assert shown.exit_code == 0
+    assert re.search(r"^tiles +\d", shown.stdout, re.M)
+    assert "memory limit   8" in shown.stdout
+    assert json.loads(run("a.npy", "b.npy", "c.npy", "--explain", "--json").stdout)["plan"]["tiles"]
+    assert sorted(path.name for path in here.iterdir()) == ["a.npy", "b.npy"]
+
+
+def test_a_result_that_is_there_is_kept_unless_asked():
+    for kind in KINDS:
+        out = kind.replace("{}", "c")
+        keep(out, np.zeros((2, 2), np.float32))
+        shown = run("a.npy", "b.npy", out)
+        assert (shown.exit_code, kept(out).shape) == (2, (2, 2))
+        assert f"{out} is there; name another, or pass --overwrite" in shown.stderr
+        assert run("a.npy", "b.npy", out, "--overwrite").exit_code == 0
+        np.testing.assert_allclose(kept(out), A @ B, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Ctrl-C comes after the second tile."""
+    listener = multiply_command._listener
+
+    def with_end(on_step, seen):
+        tell = listener(on_step, seen)
+
+        def told(at):
+            tell(at)
+            if at.tiles - at.resumed == 2:
+                raise KeyboardInterrupt
+
+        return told
+
+    monkeypatch.setattr(multiply_command, "_listener", with_end)
+    return lambda: monkeypatch.setattr(multiply_command, "_listener", listener)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ctrl_c_removes_a_result_that_is_not_whole(interrupted, kind, here):
+    if ":" in kind:
+        keep(
+            kind.replace("{}", "c").replace("group/c", "beside"), B
+        )  # in the same file, unless that has one name
+    before = sorted(str(path) for path in here.rglob("*"))
+    out = kind.replace("{}", "d" if ":" in kind else "c")
+    shown = run("a.npy", "b.npy", out, *TILES)
+    assert shown.exit_code == 130
+    assert f"Interrupted; {out} is removed" in shown.stderr
+    assert sorted(str(path) for path in here.rglob("*") if path.name != "zarr.json") == [
+        path for path in before if not path.endswith("zarr.json")
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_a_checkpoint_the_next_run_goes_on(interrupted, kind, here):
+    out = kind.replace("{}", "c")
+    command = ("a.npy", "b.npy", out, "--checkpoint", "kept", *TILES)
+    first = run(*command)
+    assert first.exit_code == 130
+    assert "finished tiles are kept: run the command again to go on" in first.stderr
+    anew = run(*command, "--overwrite")
+    assert "kept holds an unfinished run: leave out --overwrite, or delete the folder" in anew.stderr
+    interrupted()  # no more
+    last = run(*command)
+    assert last.exit_code == 0, last.output
+    assert re.search(r"tiles, [2-9] of them by an earlier run", " ".join(last.stdout.split()))
+    np.testing.assert_allclose(kept(out), A @ B, rtol=1e-4, atol=1e-4)
+    assert not (here / "kept").exists()
+    assert "is there; name another" in run(*command).stderr
+
+
+def test_finished_tiles_of_a_result_that_is_gone_are_no_result(interrupted, here):
+    command = ("a.npy", "b.npy", "c.npy", "--checkpoint", "kept", *TILES)
+    assert run(*command).exit_code == 130
+    (here / "c.npy").unlink()
+    shown = run(*command)
+    assert shown.exit_code == 2
+    assert "c.npy is not there, but kept holds finished tiles of it; delete the folder" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("none.npy", "b.npy", "c.npy"), "none.npy: there is no such file"),
+        (("a.txt", "b.npy", "c.npy"), "a.txt: its kind is not known; name FILE.npy, FILE.h5:DATASET"),
+        (("a.npy", "b.npy", "c"), "c: its kind is not known"),
+        (("a.npy", "b.npy", "a.npy"), "a.npy: OUT is an operand too"),
+        (("a.npy", "b.npy", "./b.npy", "--overwrite"), "./b.npy: OUT is an operand too"),
+        (("a.npy", "b.npy", "no/c.npy"), "no/c.npy: there is no folder"),
+        (("short.npy", "b.npy", "c.npy"), "short.npy: it is no array that NumPy can map"),
+        (("objects.npy", "b.npy", "c.npy"), "objects.npy: it is no array that NumPy can map"),
+        (("m.h5", "b.npy", "c.npy"), "m.h5: name a dataset of the file too, such as m.h5:A"),
+        (("m.h5:z", "b.npy", "c.npy"), "m.h5:z: the file has no dataset 'z'; it has x"),
+        (("m.h5:x", "b.npy", "c.npy"), "m.h5:x: it holds several matrices; name one"),
+        (("m.zarr", "b.npy", "c.npy"), "m.zarr: it holds several matrices; name one"),
+        (("short.h5:x", "b.npy", "c.npy"), "short.h5: it cannot be opened"),
+        (("a.npy", "a.npy", "c.npy"), "K is 50 in a and 60 in b"),
+        (("a.npy", "b.npy", "c.npy", "--memory-limit", "3"), "memory_limit"),
+        (("a.npy", "b.npy", "c.npy", "--dtype", "bfloat16"), "c.npy: files have no name for bfloat16"),
+        (("a.npy", "b.npy", "c.npy", "--devices", "all", "--device", "0:0"), "devices is given beside"),
+        (("a.npy", "b.npy", "c.npy", "--devices", ","), "names nothing"),
+        (("a.npy", "b.npy", "c.npy", "--checkpoint", "m.zarr"), "holds other files"),
+    ],
+    ids=lambda x: "-".join(x) if isinstance(x, tuple) else "",
+)
+def test_what_cannot_be_done_is_one_line_and_leaves_nothing(here, arguments, words):
+    for name in ("short.npy", "short.h5"):
+        (here / name).write_bytes((here / "a.npy").read_bytes()[:300])
+    np.save("objects.npy", np.array([1, None], object), allow_pickle=True)
+    with h5py.File("m.h5", "w") as file:
+        file["x/y"] = A
+    zarr.open_group("m.zarr", mode="w")
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    shown = run(*arguments)
+    assert shown.exit_code == 2
+    assert words in shown.stderr
+    assert re.search(r"^Error: .+\n\Z", shown.stderr, re.M)
+    assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
+
+
+def test_an_error_of_the_disk_is_told_and_the_result_removed(monkeypatch, here):
+    def full(self, **keywords):
+        raise pyclmm.StorageError("out: rows 0 to 8 could not be written: No space left on device")
+
+    monkeypatch.setattr(pyclmm.StreamedMatmul, "__call__", full)
+    shown = run("a.npy", "b.npy", "c.npy", *TILES)
+    assert shown.exit_code == 2
+    assert shown.stderr == "Error: out: rows 0 to 8 could not be written: No space left on device\n"
+    assert not (here / "c.npy").exists()
+
+
+def test_a_terminal_shows_a_bar():
+    """Of 30 columns where there is room, with the rate and the time left."""
+    master, slave = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "pyclmm", "multiply", "a.npy", "b.npy", "c.npy", *TILES],
+        stdout=subprocess.DEVNULL,
+        stderr=slave,
+        env=os.environ | {"COLUMNS": "100", "TERM": "xterm"},
+    )
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            part = os.read(master, 1 << 16)
+        except OSError:  # the other side is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(master)
+    assert child.wait(60) == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert re.search(r"━{30} .+ GFLOP/s  .+ of \d+, .+ left", text)
