@@ -37,6 +37,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
     "Start": ("README", "docs/install", "docs/examples", "docs/howto/troubleshooting", "docs/howto/faq"),
     "How to": (
         "docs/howto/*",
+        "docs/scale",
         "docs/dask",
         "docs/tuning",
         "docs/cli",

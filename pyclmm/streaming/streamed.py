@@ -245,6 +245,11 @@ class StreamedMatmul:
         }
 
 
+def is_unfinished(checkpoint: str | os.PathLike[str]) -> bool:
+    """Whether the folder has a product that is not complete. Raises CheckpointError if it is damaged."""
+    return Checkpoint.peek(checkpoint) is not None
+
+
 def _restored(job: Job, every: Sequence[Tile], kept: Checkpoint) -> list[Tile]:
     """The tiles that are left; those whose results the checkpoint has are written."""
     for number, block in kept.blocks():

@@ -13,8 +13,7 @@ from click.exceptions import Exit
 
 from ..opencl.devices import device_info
 from ..problem.precision import PRECISIONS
-from ..streaming.checkpoint import Checkpoint
-from ..streaming.streamed import StreamedMatmul, StreamProgress
+from ..streaming.streamed import StreamedMatmul, StreamProgress, is_unfinished
 from . import report
 from .endings import INTERRUPTED, Failure, say
 from .matrix_files import KINDS, Files, Place
@@ -90,7 +89,7 @@ class _Run:
     @property
     def _is_unfinished(self) -> bool:
         """Whether finished tiles are kept, so that a run can go on."""
-        return self._checkpoint is not None and Checkpoint.peek(self._checkpoint) is not None
+        return self._checkpoint is not None and is_unfinished(self._checkpoint)
 
     @contextmanager
     def target(self, plan: StreamedMatmul, overwrite: bool) -> Iterator[Any]:
@@ -158,7 +157,7 @@ def _result(place: Place, seconds: float, seen: list[StreamProgress]) -> dict[st
     at = seen[-1] if seen else StreamProgress(0, 0, 0, 0.0, 0.0, seconds)
     return {
         "out": place.text,
-        "seconds": seconds,
+        "wall_s": seconds,
         "gflops": at.flops / seconds / 1e9,
         "tiles": at.tiles,
         "all_tiles": at.all_tiles,
