@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import time
 from pathlib import Path
 
 import dask
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 import pyclmm.dask
-from pyclmm.dask import workers
+from pyclmm.dask import block, workers
 from pyclmm.opencl.devices import default_device, device_info
 
 
@@ -102,7 +104,55 @@ def test_a_worker_killed_in_mid_run_loses_nothing(client, tmp_path):
     assert len(set(client.run(lock_of).values())) == 2  # the new process took the device of the old one
 
 
-def test_a_fault_of_one_task_is_a_clear_error_or_a_retry(client):
+def lost_once(marker):
+    """On this worker, the first product of all workers finds its device lost."""
+
+    def gemm(*arguments, **keywords):
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return pyclmm.gemm(*arguments, **keywords)
+        raise pyclmm.DeviceLostError("the device is lost")
+
+    block.gemm = gemm
+
+
+def slowly(chunk):
+    time.sleep(0.3)
+    return chunk
+
+
+def mended():
+    block.gemm = pyclmm.gemm
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_task_that_fails_is_tried_again_if_asked(client, tmp_path, retries):
+    a = numbers((8, 8), 40 + retries)  # other keys: the scheduler remembers those that failed
+    x = da.from_array(a, chunks=4)
+    client.run(lost_once, str(tmp_path / "lost"))
+    try:
+        product = pyclmm.dask.matmul(x, x)
+        future = client.compute(product, retries=retries)
+        if retries:
+            np.testing.assert_array_equal(future.result(timeout=60), a @ a)
+        else:
+            with pytest.raises(pyclmm.DeviceLostError, match="the device is lost"):
+                future.result(timeout=60)
+    finally:
+        client.run(mended)
+    assert (tmp_path / "lost").exists()
+
+
+def test_progress_of_distributed_shows_the_tasks(client, capsys):
+    x = da.from_array(numbers((8, 8), 4), chunks=4)
+    product = pyclmm.dask.matmul(x, x).map_blocks(slowly).persist()
+    distributed.progress(product, notebook=False)
+    distributed.wait(product)
+    assert re.search(r"[1-9]\d?% Completed", capsys.readouterr().out)
+
+
+def test_what_a_device_cannot_do_is_its_own_error(client):
     x = da.from_array(numbers((4, 4), 4), chunks=2)
     with pytest.raises(pyclmm.UnsupportedError):
         pyclmm.dask.matmul(x, x, kernel="wgmma").compute()

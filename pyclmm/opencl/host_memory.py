@@ -142,7 +142,8 @@ def check_size(nbytes: int, device: DeviceInfo, argument: str) -> None:
     if nbytes > device.max_mem_alloc_size:
         raise DeviceMemoryError(
             f"{argument} needs a buffer of {nbytes} bytes; device {device.name!r} allows "
-            f"{device.max_mem_alloc_size} (CL_DEVICE_MAX_MEM_ALLOC_SIZE); multiply smaller matrices"
+            f"{device.max_mem_alloc_size} (CL_DEVICE_MAX_MEM_ALLOC_SIZE); multiply smaller matrices, "
+            "or have matmul multiply NumPy arrays in tiles by memory_limit="
         )
 
 

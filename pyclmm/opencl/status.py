@@ -44,7 +44,8 @@ def out_of_memory(nbytes: int, device: DeviceInfo, argument: str, error: cl.Erro
         return lost(device, error)
     return DeviceMemoryError(
         f"device {device.name!r} rejected {nbytes} bytes for {argument} ({error}); it has "
-        f"{device.global_mem_size} bytes in all: free some, or multiply smaller matrices"
+        f"{device.global_mem_size} bytes in all: free some, or multiply smaller matrices, or NumPy "
+        "arrays in tiles by memory_limit="
     )
 
 
@@ -56,7 +57,7 @@ def rejected(device: DeviceInfo, what: str, error: cl.Error) -> PyclmmError:
     if code in _MEMORY:
         return DeviceMemoryError(
             f"device {device.name!r} had no memory for {what} ({error}): "
-            "free some, or multiply smaller matrices"
+            "free some, or multiply smaller matrices, or NumPy arrays in tiles by memory_limit="
         )
     return LaunchError(
         f"device {device.name!r} rejected {what} ({error}); call again, or with another kernel= "
