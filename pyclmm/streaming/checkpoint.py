@@ -200,7 +200,7 @@ def _compare(folder: Path, stored: Any, asked: Any) -> None:
 def _difference(field: str, old: Any, new: Any) -> str | None:
     """The first field in which two problems differ, with both values."""
     if isinstance(old, dict) and isinstance(new, dict):
-        both = (_difference(f"{field}.{key}", old.get(key), new.get(key)) for key in sorted({*old, *new}))
+        both = (_difference(f"{field}.{key}", old.get(key), new.get(key)) for key in {**old, **new})
         return next(filter(None, both), None)
     return None if old == new else f"{field.removeprefix('problem.')} was {old!r} and is {new!r}"
 
