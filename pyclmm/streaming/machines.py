@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -56,6 +56,8 @@ def places(
         if devices != "all":
             raise ArgumentError(f'devices is {devices!r}; pass "all", or a list of devices')
         found = _all()
+    elif not isinstance(devices, Iterable):
+        raise DTypeError(f'devices is {devices!r}; pass "all", or a list of devices')
     else:
         found = [find_device(each) for each in devices]
     if not found:

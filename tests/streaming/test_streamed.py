@@ -555,3 +555,21 @@ def test_four_threads_stream_at_once():
         thread.join(60)
     assert not wrong
     assert queues.default_queue() is not None
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value", "error"),
+    [
+        ("devices", 0, DTypeError),
+        ("devices", 3.5, DTypeError),
+        ("checkpoint", 3, DTypeError),
+        ("checkpoint", "", ArgumentError),
+        ("memory_limit", True, DTypeError),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_named(keyword, value, error, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {"memory_limit": "1 MiB", keyword: value}
+    with pytest.raises(error, match=rf"^{keyword} is {value!r}; pass "):
+        pyclmm.matmul(normal(4, 4), normal(4, 4), **given)
+    assert not list(tmp_path.iterdir())
