@@ -133,6 +133,8 @@ class StreamedMatmul:
         self._places = machines.places(devices, queue, device)
         self._given = Given.of(a, b, c, bias, out, beta)
         self._shapes = Shapes.of(self._given, options, alpha, beta)
+        if out is not None and not isinstance(out, np.ndarray) and self._given.is_in_place:
+            raise ArgumentError("out is a dataset that is also an operand; pass another out")
         check_scalars(self._shapes.gemm, alpha, beta)
         self._options, self._alpha, self._beta = options, alpha, beta
         self._checkpoint = _folder(checkpoint)

@@ -573,3 +573,13 @@ def test_arguments_of_a_wrong_kind_are_named(keyword, value, error, tmp_path, mo
     with pytest.raises(error, match=rf"^{keyword} is {value!r}; pass "):
         pyclmm.matmul(normal(4, 4), normal(4, 4), **given)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dataset_that_is_operand_and_out_is_refused_and_left_alone(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    a = normal(300, 300)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        stored = file.create_dataset("a", data=a)
+        with pytest.raises(ArgumentError, match="out is a dataset that is also an operand; pass another out"):
+            pyclmm.matmul(stored, a, out=file["a"], memory_limit="256 KiB")
+        np.testing.assert_array_equal(stored[:], a)
