@@ -59,6 +59,8 @@ class Checkpoint:
         asked = {"problem": json.loads(json.dumps(problem)), "tiles": tiles, "out": sink.place}
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _stored(path) is None:
+                _refuse_others(path)  # before the lock: nothing is left in a folder of someone else
             lock = FolderLock(path / LOCK)
         except OSError as error:
             raise CheckpointError(
@@ -67,7 +69,7 @@ class Checkpoint:
         try:
             return cls._opened(path, lock, asked, sink)
         except BaseException as error:
-            lock.release(remove=not (path / JOURNAL).exists())  # in a folder of others nothing is left
+            lock.release(remove=not (path / JOURNAL).exists())
             if isinstance(error, OSError) and not isinstance(error, StorageError):
                 raise CheckpointError(f"checkpoint folder {path}: {error}; name another") from error
             raise
@@ -178,13 +180,20 @@ def _stored(folder: Path) -> dict[str, Any] | None:
 def _empty(folder: Path) -> None:
     """Remove what a product has left, the journal last. Raises CheckpointError if there are other files."""
     own = [*folder.glob(f"{TILE}*"), *folder.glob(".pyclmm-new-*"), folder / PROBLEM, folder / JOURNAL]
-    others = sorted(path.name for path in folder.iterdir() if path not in own and path.name != LOCK)
+    _refuse_others(folder)
+    for path in own:
+        path.unlink(missing_ok=True)
+
+
+def _refuse_others(folder: Path) -> None:
+    """Raises CheckpointError if the folder holds files that no product has left."""
+    own = (PROBLEM, JOURNAL, LOCK)
+    names = sorted(path.name for path in folder.iterdir())
+    others = [name for name in names if name not in own and not name.startswith((TILE, ".pyclmm-new-"))]
     if others and not journal.is_done(folder / JOURNAL):
         raise CheckpointError(
             f"checkpoint folder {folder} holds other files ({others[0]}); name one of its own"
         )
-    for path in own:
-        path.unlink(missing_ok=True)
 
 
 def _compare(folder: Path, stored: Any, asked: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -54,17 +54,25 @@ def places(
         return [(queue.device, queue)]
     if devices is None:
         found = [default_queue().device if device is None else find_device(device)]
-    elif isinstance(devices, str):
-        if devices != "all":
-            raise ArgumentError(f'devices is {devices!r}; pass "all", or a list of devices')
-        found = _all()
     else:
-        found = [find_device(each) for each in devices]
+        found = _named(devices)
     if not found:
         raise ArgumentError('devices is empty; pass a list of devices, or "all"')
     if len(set(found)) < len(found):
         raise ArgumentError("devices names a device twice; pass each once")
     return [(each, None) for each in found]
+
+
+def _named(devices: Any) -> list[cl.Device]:
+    """The devices that the argument *devices* names."""
+    if isinstance(devices, str) and devices == "all":
+        return _all()
+    advice = f'devices is {devices!r}; pass "all", or a list of devices'
+    if isinstance(devices, str):
+        raise ArgumentError(advice)
+    if not isinstance(devices, Iterable):
+        raise DTypeError(advice)
+    return [find_device(each) for each in devices]
 
 
 def _all() -> list[cl.Device]:

@@ -66,10 +66,15 @@ class Given:
         sink = storage.sink(self.out, tuple(self.out.shape), np.dtype(self.out.dtype))
         return any(storage.overlaps(source, sink) for source in self.sources())
 
+    @property
+    def updates_c(self) -> bool:
+        """Whether C is ``out`` itself."""
+        return self.c is not None and (self.c is self.out or storage.is_one(self.c, self.out))
+
     def sources(self) -> list[storage.Source]:
         """A and B; and C unless it is ``out`` itself, each of whose elements is read before it is written."""
         found = [storage.source("a", self.a, as_row=True), storage.source("b", self.b, as_row=False)]
-        if self.c is not None and self.c is not self.out:
+        if self.c is not None and not self.updates_c:
             found.append(storage.source("c", self.c, as_row=True))
         return found
 

@@ -24,6 +24,8 @@ def nbytes(name: str, value: Any) -> int:
             raise ArgumentError(f"{name} is {value!r}; {advice}")
         unit = found[2].upper()
         number = int(float(found[1]) * (_POWERS[unit] if found[3] else _UNITS[unit]))
+    elif isinstance(value, bool):
+        raise DTypeError(f"{name} is {value!r}; {advice}")
     else:
         try:
             number = operator.index(value)

@@ -17,7 +17,7 @@ from .mapped import MappedFile, map_of
 from .sinks import ArraySink, DatasetSink, MappedSink, Sink, check
 from .sources import ArraySource, DatasetSource, MappedSource, Source
 
-__all__ = ["Sink", "Source", "is_stored", "layout", "overlaps", "sink", "source"]
+__all__ = ["Sink", "Source", "is_one", "is_stored", "layout", "overlaps", "sink", "source"]
 
 
 def source(name: str, x: Any, *, as_row: bool = True) -> Source:
@@ -45,6 +45,11 @@ def sink(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Sink:
         return ArraySink(x) if owner is None else MappedSink(x, MappedFile(owner))
     check(*layout("out", x), shape, dtype)
     return DatasetSink(x)
+
+
+def is_one(x: Any, y: Any) -> bool:
+    """Whether two handles are of one stored array."""
+    return is_stored(x) and is_stored(y) and datasets.same(x, y)
 
 
 def overlaps(a: Source, out: Sink) -> bool:

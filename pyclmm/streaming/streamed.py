@@ -11,7 +11,7 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, DTypeError
 from ..execution.operands import check_writeable
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
@@ -56,6 +56,20 @@ class StreamExplanation:
         )
 
     __repr__ = __str__
+
+
+def _folder(checkpoint: Any) -> Any:
+    """The path that *checkpoint* is. Raises if it is no path, or empty, which would be the current folder."""
+    if checkpoint is None:
+        return None
+    advice = f"checkpoint is {checkpoint!r}; pass the path of a folder"
+    try:
+        path = os.fspath(checkpoint)
+    except TypeError:
+        raise DTypeError(advice) from None
+    if not path:
+        raise ArgumentError(advice)
+    return path
 
 
 class StreamedMatmul:
@@ -119,10 +133,12 @@ class StreamedMatmul:
         self._places = machines.places(devices, queue, device)
         self._given = Given.of(a, b, c, bias, out, beta)
         self._shapes = Shapes.of(self._given, options, alpha, beta)
+        if out is not None and not isinstance(out, np.ndarray) and self._given.is_in_place:
+            raise ArgumentError("out is a dataset that is also an operand; pass another out")
         check_scalars(self._shapes.gemm, alpha, beta)
         self._options, self._alpha, self._beta = options, alpha, beta
-        self._checkpoint = None if checkpoint is None else os.fspath(checkpoint)
-        if checkpoint is not None and (self._given.is_in_place or (c is not None and c is out)):
+        self._checkpoint = _folder(checkpoint)
+        if checkpoint is not None and (self._given.is_in_place or self._given.updates_c):
             raise ArgumentError(
                 "checkpoint is given, but out overlaps an operand, which a second run would find changed; "
                 "pass another out"

@@ -143,6 +143,7 @@ def test_a_folder_is_for_one_at_a_time_and_for_nothing_else(tmp_path):
     (tmp_path / "d/mine").touch()
     with pytest.raises(CheckpointError, match=r"holds other files .mine"):
         opened(tmp_path / "d")
+    assert [path.name for path in (tmp_path / "d").iterdir()] == ["mine"]
     with pytest.raises(CheckpointError, match="name another"):
         opened(tmp_path / "d/mine")
     one = opened(tmp_path / "c")

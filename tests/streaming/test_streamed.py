@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
+import h5py
 import ml_dtypes
 import numpy as np
 import pyopencl as cl
 import pytest
+import zarr
 
 import pyclmm
 from pyclmm import (
@@ -575,3 +577,52 @@ def test_four_threads_stream_at_once():
         thread.join(60)
     assert not wrong
     assert queues.default_queue() is not None
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value", "error"),
+    [
+        ("devices", 0, DTypeError),
+        ("devices", 3.5, DTypeError),
+        ("checkpoint", 3, DTypeError),
+        ("checkpoint", "", ArgumentError),
+        ("memory_limit", True, DTypeError),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_named(keyword, value, error, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {"memory_limit": "1 MiB", keyword: value}
+    with pytest.raises(error, match=rf"^{keyword} is {value!r}; pass "):
+        pyclmm.matmul(normal(4, 4), normal(4, 4), **given)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(params=["hdf5", "zarr"])
+def group(request, tmp_path):
+    """(a group that gives a new handle whenever one is asked for, what keeps an array in it)"""
+    if request.param == "zarr":
+        made = zarr.open_group(tmp_path / "all.zarr", mode="w")
+        yield made, lambda name, x: made.create_array(name, data=x)
+        return
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        yield file, lambda name, x: file.create_dataset(name, data=x)
+
+
+def test_a_dataset_that_is_operand_and_out_is_refused_and_left_alone(group):
+    a = normal(300, 300)
+    group, keep = group
+    keep("a", a)
+    with pytest.raises(ArgumentError, match="out is a dataset that is also an operand; pass another out"):
+        pyclmm.matmul(group["a"], a, out=group["a"], memory_limit="256 KiB")
+    np.testing.assert_array_equal(group["a"][...], a)
+
+
+def test_a_dataset_that_is_c_and_out_is_updated(group, tmp_path):
+    """Each element of C is read before it is written, whatever handle names it. A second run would add it."""
+    a, c = normal(300, 300), normal(300, 300)
+    group, keep = group
+    keep("c", c)
+    with pytest.raises(ArgumentError, match="checkpoint is given, but out overlaps an operand"):
+        pyclmm.gemm(a, a, group["c"], beta=2, out=group["c"], checkpoint=tmp_path / "tiles")
+    pyclmm.gemm(a, a, group["c"], beta=2, out=group["c"], memory_limit="256 KiB")
+    np.testing.assert_allclose(group["c"][...], a @ a + 2 * c, rtol=1e-3, atol=1e-3)
