@@ -104,11 +104,25 @@ def result(answers: list[Any]) -> Result:
 
 
 def device_of(wanted: Any) -> cl.Device:
-    """The device whose identity is *wanted*. Raises NoDeviceError."""
-    for device in devices.all_devices():
-        if device_info(device).identity == wanted:
+    """The device whose identity is *wanted*, or of which such a device is a part: a driver compiles for a
+    sub-device as for the whole. Raises NoDeviceError.
+    """
+    found = {device: device_info(device).identity for device in devices.all_devices()}
+    for device, identity in found.items():
+        if identity == wanted:
+            return device
+    for device, identity in found.items():
+        if _of_any_size(identity) == _of_any_size(wanted):
             return device
     raise NoDeviceError("the child process does not find the device")
+
+
+def _of_any_size(identity: Any) -> Any:
+    """The identity without the number of compute units."""
+    try:
+        return {**identity, "name": re.sub(r"\d+ units", "units", identity["name"])}
+    except (TypeError, KeyError):  # a request from elsewhere
+        return None
 
 
 def answers(request: Any) -> Iterator[dict[str, str | None]]:

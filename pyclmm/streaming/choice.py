@@ -408,7 +408,7 @@ def describe(product: Product, machine: Machine, blocking: Blocking) -> list[tup
     """Rows (what, text) for ``plan.explain()``."""
     if 0 in (product.m, product.n, product.k, product.matrices):
         return [("tiles", "none: nothing is multiplied")]
-    found = predict(product, machine, blocking)
+    found, count = predict(product, machine, blocking), _count(product, blocking)
     P, Q, c = (
         -(-length // size)
         for length, size in ((product.m, blocking.m), (product.n, blocking.n), (product.k, blocking.k))
@@ -417,26 +417,34 @@ def describe(product: Product, machine: Machine, blocking: Blocking) -> list[tup
     many = f", {z} times over the stack" if z > 1 else ""
     batch = f"{blocking.batch} x " if blocking.batch > 1 else ""
     along, across = ("rows", "column") if blocking.by_columns else ("columns", "row")
+    cut = f"{c} chunks of {blocking.k}" if c > 1 else f"one chunk of {blocking.k}"
     strip = across if blocking.strip == 1 else f"{blocking.strip} {across}s"
     return [
-        ("tiles", f"{P} x {Q} of {batch}{blocking.m} x {blocking.n}{many}, K in {c} chunks of {blocking.k}"),
+        ("tiles", f"{P} x {Q} of {batch}{blocking.m} x {blocking.n}{many}, K in {cut}"),
         ("order", f"by {strip} of tiles, back and forth along the {along}"),
         (
             "slots",
-            f"{blocking.a_slots} blocks of A, {blocking.b_slots} of B, {blocking.out_slots} tiles: "
-            f"{in_words(memory(product, blocking))}",
+            f"{_some(blocking.a_slots, 'block')} of A, {blocking.b_slots} of B, "
+            f"{_some(blocking.out_slots, 'tile')}: {in_words(memory(product, blocking))}",
         ),
         ("to the device", _direction(found.traffic.up, found.up_seconds, machine.up)),
         ("back", _direction(found.traffic.down, found.down_seconds, machine.down)),
-        ("arithmetic", f"{found.product_seconds:.4g} s"),
+        (
+            "arithmetic",
+            f"{found.product_seconds:.4g} s, of which {count} x {_STEP * 1e3:.1g} ms are the host's",
+        ),
         ("decides", _verdict(found)),
         ("predicted", f"{found.seconds:.4g} s, of which {found.fill_seconds:.3g} until the first product"),
     ]
 
 
+def _some(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
 def _direction(nbytes: int, seconds: float, rate: float) -> str:
     if not rate:
-        return "nothing: the device reads the host's memory"
+        return "nothing: the device uses the host's memory"
     return f"{in_words(nbytes)} at {rate / 1e9:.1f} GB/s: {seconds:.4g} s"
 
 

@@ -59,7 +59,8 @@ def places(
     if not found:
         raise ArgumentError('devices is empty; pass a list of devices, or "all"')
     if len(set(found)) < len(found):
-        raise ArgumentError("devices names a device twice; pass each once")
+        twice = next(each for each in found if found.count(each) > 1)
+        raise ArgumentError(f"devices names {twice.name.strip()!r} twice; pass each device once")
     return [(each, None) for each in found]
 
 
@@ -72,7 +73,14 @@ def _named(devices: Any) -> list[cl.Device]:
         raise ArgumentError(advice)
     if not isinstance(devices, Iterable):
         raise DTypeError(advice)
-    return [find_device(each) for each in devices]
+    return [_listed(place, each) for place, each in enumerate(devices)]
+
+
+def _listed(place: int, choice: Any) -> cl.Device:
+    try:
+        return find_device(choice)
+    except (ArgumentError, DTypeError) as error:
+        raise type(error)(f"devices[{place}]: {error}") from error
 
 
 def _all() -> list[cl.Device]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DeviceMemoryError, DTypeError
 from ..execution.operands import check_writeable
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
@@ -182,7 +182,7 @@ class StreamedMatmul:
             check_writeable(given.out)
         target = given.out
         if target is None or (isinstance(target, np.ndarray) and self._needs_copy(target)):
-            target = np.empty(self._shapes.gemm.shape, self._shapes.gemm.dtype)
+            target = self._new_result()
         if 0 not in self._shapes.gemm.shape:
             self._compute(target, progress, trace)
         if given.out is None:
@@ -190,6 +190,20 @@ class StreamedMatmul:
         if target is not given.out:
             np.copyto(given.out, target, casting=self._options.casting)
         return given.out
+
+    def _new_result(self) -> NDArray[Any]:
+        try:
+            return np.empty(self.shape, self.dtype)
+        except MemoryError as error:
+            raise DeviceMemoryError(
+                f"the host has no memory for the result ({error}); pass as out a memory map or a dataset"
+            ) from error
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise DTypeError(
+            "a StreamedMatmul belongs to its process and devices and cannot be pickled or copied; in another "
+            "process make one there"
+        )
 
     def _needs_copy(self, out: NDArray[Any]) -> bool:
         """Whether the result is computed elsewhere first: *out* overlaps an operand, or the rule for casts is

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from dataclasses import replace
 
@@ -374,7 +376,9 @@ def test_if_every_device_is_lost_the_call_raises(two_devices, monkeypatch):
     [
         ([], ArgumentError, "empty"),
         ("some", ArgumentError, '"all"'),
-        (["cpu", "cpu"], ArgumentError, "twice"),
+        (["cpu", "cpu"], ArgumentError, "devices names .+ twice; pass each device once"),
+        (["0:0", "none"], ArgumentError, r"devices\[1\]: .*'none'"),
+        ([None, 3.5], DTypeError, r"devices\[1\]: device is a float"),
         ([1.5], DTypeError, "number or a name"),
     ],
 )
@@ -542,6 +546,25 @@ def test_a_plan_explains_itself():
 
 
 @pytest.mark.usefixtures("lane", "small_tiles")
+def test_a_plan_is_not_pickled():
+    plan = StreamedMatmul(normal(4, 5), normal(5, 6))
+    for copied in (pickle.dumps, copy.copy):
+        with pytest.raises(DTypeError, match="in another process make one there"):
+            copied(plan)
+
+
+def test_a_result_that_the_host_has_no_memory_for_says_what_would_do(monkeypatch):
+    huge = np.broadcast_to(np.float32(1), (1 << 22, 1 << 22))
+    plan = StreamedMatmul(huge, huge, memory_limit="1 GiB")
+
+    def full(shape, dtype):
+        raise MemoryError("Unable to allocate 64 TiB")
+
+    monkeypatch.setattr(np, "empty", full)
+    with pytest.raises(DeviceMemoryError, match=r"64 TiB.*; pass as out a memory map or a dataset"):
+        plan()
+
+
 def test_a_plan_may_run_again():
     a, b = integers(90, 70), integers(70, 50)
     plan = StreamedMatmul(a, b, memory_limit=1 << 30)
