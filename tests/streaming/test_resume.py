@@ -1,0 +1,173 @@
+"""Products that were killed or interrupted go on: no finished tile is computed or written again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm.streaming import hands, machines, run
+from pyclmm.streaming.tiles import Blocking
+
+RUNS = Path(__file__).parent / "killed_runs.py"
+M, K, N, TILES = 160, 24, 80, 200  # as in killed_runs.py
+RNG = np.random.default_rng(5)
+
+
+def empty_out(folder, kind):
+    if kind == "memmap":
+        np.lib.format.open_memmap(folder / "out.npy", "w+", "f4", (M, N)).flush()
+    if kind == "hdf5":
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(folder / "out.h5", "w") as file:
+            # Room for all chunks is made now: a kill while HDF5 enters a new one could damage the file.
+            chunks = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            chunks.set_chunk((8, 16))
+            chunks.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((M, N)), chunks)
+    if kind == "zarr":
+        zarr = pytest.importorskip("zarr")
+        zarr.create_array(folder / "out.zarr", shape=(M, N), chunks=(8, 8), dtype="f4")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a run is a fork")
+@pytest.mark.parametrize(("kind", "kills"), [("memmap", 20), ("numpy", 5), ("hdf5", 5), ("zarr", 5)])
+def test_killed_again_and_again_it_computes_each_tile_once(kind, kills, tmp_path):
+    for name, shape in (("a", (M, K)), ("b", (K, N))):
+        np.save(tmp_path / f"{name}.npy", RNG.standard_normal(shape).astype("f4"))
+    empty_out(tmp_path, kind)
+    path = os.pathsep.join([str(Path(pyclmm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(RUNS), str(tmp_path), kind, str(kills)],
+        env={**os.environ, "PYTHONPATH": path, "PYCLMM_SELFCHECK": "off"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    expected, got = np.load(tmp_path / "expected.npy"), np.load(tmp_path / "got.npy")
+    assert got.tobytes() == expected.tobytes()
+    assert not (tmp_path / "checkpoint").exists()
+    check_log([line.split() for line in (tmp_path / "log").read_text().splitlines()], kills, kind)
+
+
+def check_log(events, kills, kind):
+    """No tile is computed after its line was in the journal, nor written where out keeps what it has."""
+    kept, number_at, resumed = set(), {}, set()
+    for what, *words in events:
+        if what == "resumed":
+            assert kept <= set(words), "what was kept is found again"
+            resumed = set(words)
+            kept |= resumed  # with one whose line was the last thing before a kill
+        elif what == "kept":
+            assert words[0] not in kept, "finished twice"
+            kept.add(words[0])
+        elif what == "begin":
+            assert words[0] not in kept, "a finished tile is computed"
+            number_at[words[1]] = words[0]
+        elif what == "write" and kind != "numpy":
+            assert number_at[words[0]] not in kept, "a finished tile is written"
+    assert kept == {str(number) for number in range(TILES)}
+    assert 0 < len(resumed) < TILES
+    runs = [words[0] for what, *words in events if what == "run"]
+    assert runs == [str(number) for number in range(kills + 1)]
+    ways = {words[0] for what, *words in events if what == "killed"}
+    assert ways == {"progress", "write", "begin", "line", "safe"}
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Tiles of 40 x 32, whatever would be best."""
+
+    def blocking(self, kept=None):
+        return Blocking(1, 40, 32, 24, 2, 3, 3, 2) if kept is None else Blocking.from_json(kept)
+
+    monkeypatch.setattr(machines.Fit, "blocking", blocking)
+
+
+@pytest.fixture
+def five_tiles(monkeypatch):
+    """No run gets more than five tiles, until the test lifts it."""
+    real, begun = run._Desk.next, {}
+    limits = [5]
+
+    def next_tile(self, worker):
+        begun[self] = begun.get(self, 0) + 1
+        if limits and begun[self] > limits[0]:
+            self.stopped.wait(60)
+        return real(self, worker)
+
+    monkeypatch.setattr(run._Desk, "next", next_tile)
+    return limits
+
+
+class Counted:
+    """An operand in storage that counts its reads."""
+
+    chunks = None
+
+    def __init__(self, array):
+        self._array, self.shape, self.dtype, self.reads = array, array.shape, array.dtype, 0
+
+    def __getitem__(self, where):
+        self.reads += 1
+        return self._array[where]
+
+
+@pytest.mark.parametrize("kind", ["memmap", "numpy"])
+@pytest.mark.usefixtures("small_tiles")
+def test_ctrl_c_in_progress_ends_the_run_and_the_next_goes_on(kind, five_tiles, tmp_path):
+    a = Counted(RNG.standard_normal((200, 70)).astype("f4"))
+    b = RNG.standard_normal((70, 90)).astype("f4")
+    folder, seen = tmp_path / "checkpoint", []
+    mapped = np.memmap(tmp_path / "out", "f4", "w+", shape=(200, 90)) if kind == "memmap" else None
+
+    def interrupt(done):
+        seen.append(done)
+        if done.tiles == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pyclmm.matmul(a, b, out=mapped, checkpoint=folder, progress=interrupt)
+    reads, before = a.reads, None if mapped is None else mapped.copy()
+    hands.release()
+    assert a.reads == reads, "no thread reads on"
+    if mapped is not None:
+        assert mapped.tobytes() == before.tobytes()
+    assert [each.tiles for each in seen] == [1, 2, 3, 4]
+    lines = (folder / "pyclmm-journal").read_text().splitlines()
+    seen.clear()
+    five_tiles.clear()
+    got = pyclmm.matmul(a, b, out=mapped, checkpoint=folder, progress=seen.append)
+    resumed = len(lines) - 1
+    assert resumed in (4, 5)
+    assert [each.tiles for each in seen] == list(range(resumed + 1, 16))
+    assert {(each.resumed, each.all_tiles) for each in seen} == {(resumed, 15)}
+    assert seen[-1].flops == seen[-1].all_flops < 2 * 200 * 70 * 90
+    assert got.tobytes() == pyclmm.matmul(a, b).tobytes()
+    assert not folder.exists()
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_the_bits_of_a_resumed_float64_product_with_c_and_bias_are_the_same(five_tiles, tmp_path):
+    a, b, c = (RNG.standard_normal(shape) for shape in ((200, 70), (70, 90), (200, 90)))
+    bias = RNG.standard_normal(90)
+
+    def product(**keywords):
+        return pyclmm.gemm(a, b, c, alpha=0.5, beta=2.0, bias=bias, activation="relu", **keywords)
+
+    def interrupt(done):
+        raise ZeroDivisionError
+
+    for _ in range(2):  # of 15 tiles they finish 10 at most
+        with pytest.raises(ZeroDivisionError):
+            product(checkpoint=tmp_path / "checkpoint", progress=interrupt)
+    five_tiles.clear()
+    got = product(checkpoint=tmp_path / "checkpoint")
+    assert got.tobytes() == product(memory_limit="1 GiB").tobytes()
