@@ -113,7 +113,9 @@ class Checkpoint:
             with self._guard:
                 self._journal.add(tile, size, digest)
         except OSError as error:
-            raise StorageError(f"checkpoint {self.folder}: tile {tile} could not be kept: {error}") from error
+            found = StorageError(f"checkpoint {self.folder}: tile {tile} could not be kept: {error}")
+            found.errno = error.errno
+            raise found from error
 
     def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """The kept tiles and their numbers. Raises CheckpointError if one was changed."""
@@ -154,9 +156,9 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 def _stored(folder: Path) -> dict[str, Any] | None:
     """What the folder's problem file says; None if it holds no product, or a complete one."""
     log, path = folder / JOURNAL, folder / PROBLEM
-    if journal.is_done(log):
-        return None
     try:
+        if journal.is_done(log):
+            return None
         with path.open("rb") as file:
             content = json.loads(file.read(_MAX_PROBLEM))
         digest = content.pop("digest")
@@ -165,9 +167,9 @@ def _stored(folder: Path) -> dict[str, Any] | None:
             raise _damaged(path, "it is missing") from None
         return None
     except NotADirectoryError:
-        raise CheckpointError(f"checkpoint {folder} is a file; name a folder") from None
+        raise CheckpointError(f"checkpoint {folder} is a file, or lies in one; name a folder") from None
     except OSError as error:
-        raise CheckpointError(f"checkpoint: {path} cannot be read: {error}") from error
+        raise CheckpointError(f"checkpoint folder {folder} cannot be read: {error}; name another") from error
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise _damaged(path, f"it is half written or was changed ({error})") from error
     if digest != digest_of(content) or content.keys() != {"problem", "tiles", "out"}:

@@ -11,7 +11,7 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, DTypeError
 from ..execution.operands import check_writeable
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
@@ -116,12 +116,13 @@ class StreamedMatmul:
             *(trans_a, trans_b, activation, kernel),
             *(chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype)),
         )
-        self._places = machines.places(devices, queue, device)
+        places = machines.places(devices, queue, device)
         self._given = Given.of(a, b, c, bias, out, beta)
         self._shapes = Shapes.of(self._given, options, alpha, beta)
+        self._places = machines.able(places, self._shapes, devices)
         check_scalars(self._shapes.gemm, alpha, beta)
         self._options, self._alpha, self._beta = options, alpha, beta
-        self._checkpoint = None if checkpoint is None else os.fspath(checkpoint)
+        self._checkpoint = None if checkpoint is None else _path(checkpoint)
         if checkpoint is not None and (self._given.is_in_place or (c is not None and c is out)):
             raise ArgumentError(
                 "checkpoint is given, but out overlaps an operand, which a second run would find changed; "
@@ -228,6 +229,16 @@ class StreamedMatmul:
             "operands": self._given.fingerprints(options),
             "blocking": self._blocking.to_json(),
         }
+
+
+def _path(checkpoint: Any) -> str:
+    """The path of a checkpoint's folder. Raises DTypeError and ArgumentError."""
+    if not isinstance(checkpoint, str | bytes | os.PathLike):
+        raise DTypeError(f"checkpoint is {checkpoint!r}; pass the path of a folder")
+    path = os.fsdecode(checkpoint)
+    if not path or "\0" in path:
+        raise ArgumentError(f"checkpoint is {path!r}; pass the path of a folder")
+    return path
 
 
 def _restored(job: Job, every: Sequence[Tile], kept: Checkpoint) -> list[Tile]:
