@@ -459,3 +459,31 @@ def test_after_all_devices_are_lost_a_second_run_goes_on(kind, two_devices, tmp_
     if out is not None:
         check_out(out)
     assert resumes(tmp_path / "c", out=out, devices=two_devices)
+
+
+@pytest.mark.parametrize("step", ["begin", "multiply", "deliver"])
+def test_an_error_after_the_last_tile_was_handed_out_ends_the_run(step, monkeypatch):
+    real, begun, asked, woken = run._Desk.next, [], threading.Event(), []
+
+    def next_tile(self, worker):
+        begun.append(worker)
+        if len(begun) == 2:  # there is one tile, and the worker asks for another
+            asked.set()
+            watchdog = threading.Timer(20, lambda: (woken.append(1), self.stop()))
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                return real(self, worker)
+            finally:
+                watchdog.cancel()
+        return real(self, worker)
+
+    def failing(*_):
+        assert asked.wait(60)
+        raise DeviceLostError("it stopped")
+
+    monkeypatch.setattr(run._Desk, "next", next_tile)
+    monkeypatch.setattr(lanes.HostLane, step, failing)
+    with pytest.raises(DeviceLostError, match="it stopped"):
+        pyclmm.matmul(A[:40], B[:, :32], memory_limit="1 GiB")
+    assert not woken, "the run would have waited forever"
