@@ -95,6 +95,14 @@ class Checkpoint:
         stored = _stored(Path(os.fsdecode(folder)).absolute())
         return None if stored is None else stored["problem"]
 
+    @staticmethod
+    def expect(folder: Any, problem: Mapping[str, Any]) -> None:
+        """Raise CheckpointError if the folder is of another problem, or damaged."""
+        path = Path(os.fsdecode(folder)).absolute()
+        stored = _stored(path)
+        if stored is not None:
+            _compare(path, {"problem": stored["problem"]}, {"problem": json.loads(json.dumps(problem))})
+
     @property
     def finished(self) -> frozenset[int]:
         """The numbers of the tiles that need not be computed again."""
@@ -190,7 +198,7 @@ def _empty(folder: Path) -> None:
 
 
 def _compare(folder: Path, stored: Any, asked: Any) -> None:
-    for field in ("problem", "tiles", "out"):
+    for field in asked:
         found = _difference(field, stored[field], asked[field])
         if found is not None:
             raise CheckpointError(

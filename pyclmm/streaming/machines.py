@@ -171,7 +171,7 @@ class Fit:
         return _chosen[key]
 
     def _kept(self, kept: Any) -> Blocking:
-        """The tiles of a checkpoint. Raises CheckpointError for nonsense, ArgumentError for too large ones."""
+        """The tiles of a checkpoint. Raises CheckpointError and, if too large, ArgumentError."""
         try:
             found = Blocking.from_json(kept)
         except ValueError as error:

@@ -172,8 +172,13 @@ class StreamedMatmul:
         if not job.chunks:
             write_without_k(job, self._places[0][1])
             return
+        problem = None
+        if self._checkpoint is not None:
+            problem = self._problem()
+            # Before the tiles: small ones of another product may be too many of this one for a list.
+            Checkpoint.expect(self._checkpoint, problem)
         every = tiles.tiles(job.product, job.blocking)
-        if self._checkpoint is None:
+        if self._checkpoint is None or problem is None:
             run(
                 job,
                 self._places,
@@ -185,7 +190,7 @@ class StreamedMatmul:
                 trace,
             )
             return
-        kept = Checkpoint.open(self._checkpoint, self._problem(), len(every), job.sink)
+        kept = Checkpoint.open(self._checkpoint, problem, len(every), job.sink)
         is_complete = False
         try:
             todo = _restored(job, every, kept)
