@@ -97,6 +97,14 @@ class Checkpoint:
         stored = _stored(Path(os.fsdecode(folder)).absolute())
         return None if stored is None else stored["problem"]
 
+    @staticmethod
+    def expect(folder: Any, problem: Mapping[str, Any]) -> None:
+        """Raise CheckpointError if the folder is of another problem, or damaged."""
+        path = Path(os.fsdecode(folder)).absolute()
+        stored = _stored(path)
+        if stored is not None:
+            _compare(path, {"problem": stored["problem"]}, {"problem": json.loads(json.dumps(problem))})
+
     @property
     def finished(self) -> frozenset[int]:
         """The numbers of the tiles that need not be computed again."""
@@ -115,7 +123,9 @@ class Checkpoint:
             with self._guard:
                 self._journal.add(tile, size, digest)
         except OSError as error:
-            raise StorageError(f"checkpoint {self.folder}: tile {tile} could not be kept: {error}") from error
+            found = StorageError(f"checkpoint {self.folder}: tile {tile} could not be kept: {error}")
+            found.errno = error.errno
+            raise found from error
 
     def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """The kept tiles and their numbers. Raises CheckpointError if one was changed."""
@@ -156,9 +166,9 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 def _stored(folder: Path) -> dict[str, Any] | None:
     """What the folder's problem file says; None if it holds no product, or a complete one."""
     log, path = folder / JOURNAL, folder / PROBLEM
-    if journal.is_done(log):
-        return None
     try:
+        if journal.is_done(log):
+            return None
         with path.open("rb") as file:
             content = json.loads(file.read(_MAX_PROBLEM))
         digest = content.pop("digest")
@@ -167,9 +177,9 @@ def _stored(folder: Path) -> dict[str, Any] | None:
             raise _damaged(path, "it is missing") from None
         return None
     except NotADirectoryError:
-        raise CheckpointError(f"checkpoint {folder} is a file; name a folder") from None
+        raise CheckpointError(f"checkpoint {folder} is a file, or lies in one; name a folder") from None
     except OSError as error:
-        raise CheckpointError(f"checkpoint: {path} cannot be read: {error}") from error
+        raise CheckpointError(f"checkpoint folder {folder} cannot be read: {error}; name another") from error
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise _damaged(path, f"it is half written or was changed ({error})") from error
     if digest != digest_of(content) or content.keys() != {"problem", "tiles", "out"}:
@@ -197,7 +207,7 @@ def _refuse_others(folder: Path) -> None:
 
 
 def _compare(folder: Path, stored: Any, asked: Any) -> None:
-    for field in ("problem", "tiles", "out"):
+    for field in asked:
         found = _difference(field, stored[field], asked[field])
         if found is not None:
             raise CheckpointError(

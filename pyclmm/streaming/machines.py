@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError
+from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError, UnsupportedError
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..kernels.device import DeviceInfo
@@ -91,6 +91,21 @@ def _all() -> list[cl.Device]:
     return found + [record.device for record in cpus[:1]]
 
 
+def able(places: list[Place], shapes: Shapes, devices: object) -> list[Place]:
+    """The places whose devices know the dtypes; of *devices* "all" the others are left out.
+
+    Raises UnsupportedError.
+    """
+    dtypes = tuple(x.name for x in (shapes.a_dtype, shapes.b_dtype, shapes.gemm.dtype))
+    lacks = {place: device_info(place[0]).missing_type(dtypes) for place in places}
+    found = [place for place, why in lacks.items() if why is None]
+    if len(found) < len(places) and (devices != "all" or not found):
+        why = next(filter(None, lacks.values()))
+        name, advice = ("device", "name another") if devices is None else ("devices", "leave it out")
+        raise UnsupportedError(f"{name}: {why}; {advice}, or pass operands of another dtype")
+    return found
+
+
 @dataclass(frozen=True)
 class _Ways:
     """What decides how fast a tile is, besides its sizes."""
@@ -165,16 +180,26 @@ class Fit:
     def blocking(self, kept: Any = None) -> Blocking:
         """The sizes of tiles: those *kept* in a checkpoint, or the best. Raises ArgumentError."""
         if kept is not None:
-            try:
-                return Blocking.from_json(kept)
-            except ValueError as error:
-                raise CheckpointError(f"checkpoint: {error}; delete the folder to start anew") from error
+            return self._kept(kept)
         key = (self.product(None), self._ways, self.limit, *self._infos, self._up, self._down)
         if key not in _chosen:
             if len(_chosen) >= _CHOICES_KEPT:
                 _chosen.clear()
             _chosen[key] = self._best()
         return _chosen[key]
+
+    def _kept(self, kept: Any) -> Blocking:
+        """The tiles of a checkpoint. Raises CheckpointError and, if too large, ArgumentError."""
+        try:
+            found = Blocking.from_json(kept)
+        except ValueError as error:
+            raise CheckpointError(f"checkpoint: {error}; delete the folder to start anew") from error
+        if self._held(found) > self.limit:
+            raise ArgumentError(
+                f"memory_limit is {in_words(self.limit)}, and the tiles of the checkpoint need "
+                f"{in_words(self._held(found))}; pass as much, or another folder"
+            )
+        return found
 
     def _best(self) -> Blocking:
         """The best tiles whose slots leave their kernel its workspace."""

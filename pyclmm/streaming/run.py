@@ -51,6 +51,7 @@ class _Desk:
         self.stopped = threading.Event()
         self.reports: queue.SimpleQueue[tuple[str, int, Any]] = queue.SimpleQueue()
         self._changed = threading.Condition()
+        self._leaving: set[int] = set()  # workers that have failed, and end
         self._keeping = threading.Lock()
 
     @property
@@ -60,7 +61,7 @@ class _Desk:
 
     def next(self, worker: int) -> Tile | None:
         with self._changed:
-            while not self.stopped.is_set() and self._handout.remaining:
+            while not self.stopped.is_set() and self._handout.remaining and worker not in self._leaving:
                 tile = self._handout.next(worker)
                 if tile is not None:
                     return tile
@@ -94,6 +95,11 @@ class _Desk:
             self._handout.done(worker, tile, seconds)
             self._changed.notify_all()
         self.reports.put(("done", worker, tile))
+
+    def leave(self, worker: int) -> None:
+        with self._changed:
+            self._leaving.add(worker)
+            self._changed.notify_all()
 
     def ended(self, worker: int, error: BaseException | None) -> None:
         self.reports.put(("ended", worker, error))

@@ -58,20 +58,6 @@ class StreamExplanation:
     __repr__ = __str__
 
 
-def _folder(checkpoint: Any) -> Any:
-    """The path that *checkpoint* is. Raises if it is no path, or empty, which would be the current folder."""
-    if checkpoint is None:
-        return None
-    advice = f"checkpoint is {checkpoint!r}; pass the path of a folder"
-    try:
-        path = os.fspath(checkpoint)
-    except TypeError:
-        raise DTypeError(advice) from None
-    if not path:
-        raise ArgumentError(advice)
-    return path
-
-
 class StreamedMatmul:
     """``act(alpha op(a) op(b) + beta c + bias)`` in tiles, for operands that need not fit a device.
 
@@ -130,14 +116,15 @@ class StreamedMatmul:
             *(trans_a, trans_b, activation, kernel),
             *(chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype)),
         )
-        self._places = machines.places(devices, queue, device)
+        places = machines.places(devices, queue, device)
         self._given = Given.of(a, b, c, bias, out, beta)
         self._shapes = Shapes.of(self._given, options, alpha, beta)
         if out is not None and not isinstance(out, np.ndarray) and self._given.is_in_place:
             raise ArgumentError("out is a dataset that is also an operand; pass another out")
+        self._places = machines.able(places, self._shapes, devices)
         check_scalars(self._shapes.gemm, alpha, beta)
         self._options, self._alpha, self._beta = options, alpha, beta
-        self._checkpoint = _folder(checkpoint)
+        self._checkpoint = None if checkpoint is None else _path(checkpoint)
         if checkpoint is not None and (self._given.is_in_place or self._given.updates_c):
             raise ArgumentError(
                 "checkpoint is given, but out overlaps an operand, which a second run would find changed; "
@@ -216,8 +203,13 @@ class StreamedMatmul:
         if not job.chunks:
             write_without_k(job, self._places[0][1])
             return
+        problem = None
+        if self._checkpoint is not None:
+            problem = self._problem()
+            # Before the tiles: small ones of another product may be too many of this one for a list.
+            Checkpoint.expect(self._checkpoint, problem)
         every = tiles.tiles(job.product, job.blocking)
-        if self._checkpoint is None:
+        if self._checkpoint is None or problem is None:
             run(
                 job,
                 self._places,
@@ -229,7 +221,7 @@ class StreamedMatmul:
                 trace,
             )
             return
-        kept = Checkpoint.open(self._checkpoint, self._problem(), len(every), job.sink)
+        kept = Checkpoint.open(self._checkpoint, problem, len(every), job.sink)
         is_complete = False
         try:
             todo = _restored(job, every, kept)
@@ -278,6 +270,16 @@ class StreamedMatmul:
 def is_unfinished(checkpoint: str | os.PathLike[str]) -> bool:
     """Whether the folder has a product that is not complete. Raises CheckpointError if it is damaged."""
     return Checkpoint.peek(checkpoint) is not None
+
+
+def _path(checkpoint: Any) -> str:
+    """The path of a checkpoint's folder. Raises DTypeError and ArgumentError."""
+    if not isinstance(checkpoint, str | bytes | os.PathLike):
+        raise DTypeError(f"checkpoint is {checkpoint!r}; pass the path of a folder")
+    path = os.fsdecode(checkpoint)
+    if not path or "\0" in path:
+        raise ArgumentError(f"checkpoint is {path!r}; pass the path of a folder")
+    return path
 
 
 def _restored(job: Job, every: Sequence[Tile], kept: Checkpoint) -> list[Tile]:

@@ -37,6 +37,9 @@ class Desk(Protocol):
     def done(self, worker: int, tile: Tile, seconds: float) -> None:
         """A tile was delivered."""
 
+    def leave(self, worker: int) -> None:
+        """A worker has failed: it gets no more tiles, and does not wait for one."""
+
     def ended(self, worker: int, error: BaseException | None) -> None:
         """A worker's threads have ended; *error* is why, if it is not for lack of tiles."""
 
@@ -121,10 +124,10 @@ class Worker:
         try:
             loop()
         except Stopped:
-            self._broken.set()
+            self._break()
         except BaseException as error:
             self._error = self._error or error
-            self._broken.set()
+            self._break()
         finally:
             if loop == self._load:
                 self._steps.put(None)
@@ -136,6 +139,11 @@ class Worker:
                 is_last = not self._running
             if is_last:
                 self._desk.ended(self._number, self._error)
+
+    def _break(self) -> None:
+        """Make the other loops end, too."""
+        self._broken.set()
+        self._desk.leave(self._number)
 
     def _is_stopped(self) -> bool:
         return self._broken.is_set() or self._desk.stopped.is_set()

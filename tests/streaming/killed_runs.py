@@ -1,9 +1,8 @@
-"""A product that is killed again and again, for test_resume.py: `python killed_runs.py KIND FOLDER RUNS`.
+"""Run by test_resume.py: one product with a checkpoint, in a child process for each run, killed but the last.
 
-This process imports pyclmm and uses no device. It forks a child for each run, which multiplies FOLDER/a.npy
-and b.npy with the checkpoint FOLDER/tiles, and kills itself at a point drawn from a seed; the last run ends.
-FOLDER/log gets a line for each write of a tile ("W place"), for each that is finished ("F place"), and for
-each run ("R").
+Arguments: the folder, the kind of out, the number of kills. Each run is a fork of a process that has imported
+everything and used no device. A run kills itself by SIGKILL at a point that its number decides. The log has a
+line for each thing that happened, in order.
 """
 
 from __future__ import annotations
@@ -15,124 +14,175 @@ import sys
 import threading
 from pathlib import Path
 
-import h5py
 import numpy as np
-import zarr
 
 import pyclmm
-from pyclmm.streaming import checkpoint, sinks
+from pyclmm.streaming import checkpoint, host_lane, journal, machines, sinks
+from pyclmm.streaming.tiles import Blocking
 
-LIMIT = 24 << 10
-_here = threading.local()
+TILE = 8
+M, K, N = 20 * TILE, 24, 10 * TILE
+WAYS = ("progress", "write", "begin", "line", "safe")
+COMPLETE = 3  # exit status of a run that was to be killed and was not
 
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Fate:
-    """Ends the process at the point *how*, once it was passed *count* times. Notes what happens in *log*."""
-
-    def __init__(self, log, how, count):
-        self._log, self._how, self._left, self._lock = log, how, count, threading.Lock()
-
-    def note(self, line):
-        os.write(self._log, f"{line}\n".encode())
-
-    def has_come(self, point):
-        with self._lock:
-            self._left -= point == self._how
-            return point == self._how and self._left < 0
-
-    def over_writes(self, kind):
-        """Have it in each write of a kind of sink."""
-        plain = kind.__dict__["write"]
-
-        def write(sink, block, index, rows, columns):
-            _here.place = f"{rows.start} {columns.start}"
-            self.note(f"W {_here.place}")
-            if self.has_come("in a write"):
-                half = slice(rows.start, (rows.start + rows.stop) // 2)
-                plain(sink, block[: half.stop - half.start], index, half, columns)
-                die()
-            plain(sink, block, index, rows, columns)
-
-        kind.write = write
-
-    def over_notes(self):
-        """Have it before and after a finished tile is noted."""
-        finish = checkpoint.Checkpoint.finish
-
-        def finished(kept, tile, block):
-            if self.has_come("before it is noted"):
-                die()
-            finish(kept, tile, block)
-            if block is None:
-                self.note(f"F {_here.place}")
-            if self.has_come("after it is noted"):
-                die()
-
-        checkpoint.Checkpoint.finish = finished
+folder, kind, kills = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+log = os.open(folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
-def result(kind, folder, shape):
-    """``out`` of a run, and what closes it."""
-    if kind == "memory":
-        return None, None
-    if kind == "mapped":
-        path = folder / "out.npy"
-        mode = "r+" if path.exists() else "w+"
-        return np.lib.format.open_memmap(path, mode, np.float32, None if mode == "r+" else shape), None
-    if kind == "zarr":
-        path = folder / "out.zarr"
-        if path.exists():
-            return zarr.open_array(path, mode="r+"), None
-        return zarr.open_array(path, mode="w", shape=shape, dtype="f4", chunks=(32, 32)), None
-    file = h5py.File(folder / "out.h5", "a")
-    if "out" not in file:
-        file.create_dataset("out", shape, "f4")
-        file.flush()
-    return file["out"], file
+def note(*words: object) -> None:
+    os.write(log, (" ".join(map(str, words)) + "\n").encode())
 
 
-def run(kind, folder, fatal):
-    """One run; it dies at the *fatal* (point, after how many times)."""
-    log = os.open(folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    fate = Fate(log, *fatal)
-    fate.note("R")
-    fate.over_notes()
-    for sink in (sinks.MappedSink, sinks.DatasetSink, sinks.ArraySink):
-        fate.over_writes(sink)
-    a, b = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in "ab")
-    out, file = result(kind, folder, (a.shape[0], b.shape[1]))
-    got = pyclmm.matmul(a, b, out=out, memory_limit=LIMIT, checkpoint=folder / "tiles")
-    np.save(folder / "result.npy", got[()] if kind != "memory" else got)
-    if file is not None:
-        file.close()
+class Kill:
+    """Ends this process at the n-th *way*; what was half done stays so."""
+
+    def __init__(self, number: int) -> None:
+        self.way, self.left = WAYS[number % len(WAYS)], random.Random(number).randint(1, 4)
+        self.room = threading.Semaphore(8)  # tiles between begin and progress: few more than n are finished
+
+    def due(self, way: str) -> bool:
+        if way == self.way:
+            self.left -= 1
+        return way == self.way and self.left == 0
+
+    def now(self) -> None:
+        note("killed", self.way)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main():
-    kind, folder, runs = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    draw = random.Random(folder.name)
-    points = ["in a write", "before it is noted", "after it is noted"]
+def blocking(_fit: object, kept: object = None) -> Blocking:
+    return Blocking(1, TILE, TILE, K // 2, 2, 3, 3, 2) if kept is None else Blocking.from_json(kept)
+
+
+def place_of(rows: slice, columns: slice) -> str:
+    return f"{rows.start // TILE},{columns.start // TILE}"
+
+
+def watch(kill: Kill) -> None:
+    """Log what happens, and kill in the middle of it."""
+    for sink in (sinks.ArraySink, sinks.MappedSink, sinks.DatasetSink):
+        patch_write(sink, kill)
+    patch_journal(kill)
+    patch_folder(kill)
+    begin = host_lane.HostLane.begin
+
+    def begun(lane, tile, slot):
+        kill.room.acquire()
+        note("begin", tile.number, place_of(slice(*tile.rows), slice(*tile.columns)))
+        begin(lane, tile, slot)
+        if kill.due("begin"):
+            kill.now()
+
+    host_lane.HostLane.begin = begun
+
+
+def patch_journal(kill: Kill) -> None:
+    add, put = journal.Journal.add, journal.Journal._write
+
+    def added(self, tile, size, digest):
+        add(self, tile, size, digest)
+        note("kept", tile)
+
+    def line(self, text):
+        if kill.due("line"):
+            os.write(self._handle, text.encode()[: len(text) // 2])
+            kill.now()
+        put(self, text)
+
+    journal.Journal.add, journal.Journal._write = added, line
+
+
+def patch_folder(kill: Kill) -> None:
+    own, kept = vars(checkpoint), vars(checkpoint.Checkpoint)
+    whole, opened = own["write_whole"], kept["_opened"].__func__
+
+    def safe(path, *parts):
+        if path.name.startswith("pyclmm-tile") and kill.due("safe"):
+            (path.parent / ".pyclmm-new-half").write_bytes(bytes(parts[-1])[:9])
+            kill.now()
+        found = whole(path, *parts)
+        if path.name.startswith("pyclmm-tile") and kill.due("safe"):
+            kill.now()
+        return found
+
+    def resumed(cls, *given):
+        found = opened(cls, *given)
+        note("resumed", *sorted(found.finished))
+        return found
+
+    own["write_whole"] = safe
+    checkpoint.Checkpoint._opened = classmethod(resumed)
+
+
+def patch_write(sink, kill: Kill) -> None:
+    write = sink.write
+
+    def written(self, block, index, rows, columns):
+        note("write", place_of(rows, columns))
+        if kill.due("write") or (self.persistent and kill.due("safe")):
+            half = len(block) // 2
+            write(self, block[:half], index, slice(rows.start, rows.start + half), columns)
+            kill.now()
+        write(self, block, index, rows, columns)
+
+    sink.write = written
+
+
+def opened():
+    """The out of a run, and what keeps it open."""
+    if kind == "memmap":
+        return np.load(folder / "out.npy", mmap_mode="r+")
     if kind == "hdf5":
-        points.remove("in a write")  # it can damage an HDF5 file itself
-    for number in range(runs + 1):
-        is_last = number == runs
-        fatal = ("never" if is_last else points[number % len(points)], draw.randrange(3))
-        child = os.fork()
-        if not child:
-            status = 1
-            try:
-                run(kind, folder, fatal)
-                status = 0
-            finally:
-                os._exit(status)
-        _, status = os.waitpid(child, 0)
-        wanted = 0 if is_last else signal.SIGKILL
-        if status != wanted:
-            sys.exit(f"run {number}, which was to die {fatal}, ended with status {status}")
+        import h5py  # noqa: PLC0415
+
+        return h5py.File(folder / "out.h5", "r+")["x"]
+    if kind == "zarr":
+        import zarr  # noqa: PLC0415
+
+        return zarr.open_array(folder / "out.zarr", mode="r+")
+    return None
+
+
+def product(number: int) -> None:
+    """Run *number* of the product. The last one ends."""
+    machines.Fit.blocking = blocking
+    a, b = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in "ab")
+    if number < 0:
+        np.save(folder / "expected.npy", pyclmm.matmul(a, b, memory_limit=1 << 30))
+        return
+    kill = Kill(number)
+    if number == kills:
+        kill.way = "none"
+    watch(kill)
+    note("run", number)
+
+    def progress(done):
+        kill.room.release()
+        if kill.due("progress"):
+            kill.now()
+
+    got = pyclmm.matmul(a, b, out=opened(), checkpoint=folder / "checkpoint", progress=progress)
+    np.save(folder / "got.npy", got[:])
+
+
+def forked(number: int) -> int:
+    """The exit status of run *number*."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        product(number)
+        os._exit(COMPLETE if 0 <= number < kills else 0)
+    except BaseException:
+        import traceback  # noqa: PLC0415
+
+        traceback.print_exc()
+        os._exit(1)
 
 
 if __name__ == "__main__":
-    main()
+    for run in range(-1, kills + 1):
+        wanted = -signal.SIGKILL if 0 <= run < kills else 0
+        status = forked(run)
+        if status != wanted:
+            sys.exit(f"run {run} ended with {status}, not {wanted}")

@@ -1,203 +1,173 @@
-"""Streamed products that are interrupted and go on, by the public functions."""
+"""Products that were killed or interrupted go on: no finished tile is computed or written again."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm import CheckpointError, StreamedMatmul
+from pyclmm.streaming import hands, machines, run
+from pyclmm.streaming.tiles import Blocking
 
-from . import killed_runs
-
-needs_fork = pytest.mark.skipif(
-    not hasattr(os, "fork"), reason="runs are forked, to save the time of imports"
-)
-RNG = np.random.default_rng(23)
-A = RNG.standard_normal((520, 90)).astype(np.float32)
-B = RNG.standard_normal((90, 460)).astype(np.float32)
+RUNS = Path(__file__).parent / "killed_runs.py"
+M, K, N, TILES = 160, 24, 80, 200  # as in killed_runs.py
+RNG = np.random.default_rng(5)
 
 
-@pytest.fixture
-def files(tmp_path):
-    """A folder with a.npy and b.npy."""
-    for name, x in (("a", A), ("b", B)):
-        np.save(tmp_path / name, x)
-    return tmp_path
+def empty_out(folder, kind):
+    if kind == "memmap":
+        np.lib.format.open_memmap(folder / "out.npy", "w+", "f4", (M, N)).flush()
+    if kind == "hdf5":
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(folder / "out.h5", "w") as file:
+            # Room for all chunks is made now: a kill while HDF5 enters a new one could damage the file.
+            chunks = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            chunks.set_chunk((8, 16))
+            chunks.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((M, N)), chunks)
+    if kind == "zarr":
+        zarr = pytest.importorskip("zarr")
+        zarr.create_array(folder / "out.zarr", shape=(M, N), chunks=(8, 8), dtype="f4")
 
 
-def mapped(folder):
-    return [np.load(folder / f"{name}.npy", mmap_mode="r") for name in "ab"]
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a run is a fork")
+@pytest.mark.parametrize(("kind", "kills"), [("memmap", 20), ("numpy", 5), ("hdf5", 5), ("zarr", 5)])
+def test_killed_again_and_again_it_computes_each_tile_once(kind, kills, tmp_path):
+    for name, shape in (("a", (M, K)), ("b", (K, N))):
+        np.save(tmp_path / f"{name}.npy", RNG.standard_normal(shape).astype("f4"))
+    empty_out(tmp_path, kind)
+    path = os.pathsep.join([str(Path(pyclmm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(RUNS), str(tmp_path), kind, str(kills)],
+        env={**os.environ, "PYTHONPATH": path, "PYCLMM_SELFCHECK": "off"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    expected, got = np.load(tmp_path / "expected.npy"), np.load(tmp_path / "got.npy")
+    assert got.tobytes() == expected.tobytes()
+    assert not (tmp_path / "checkpoint").exists()
+    check_log([line.split() for line in (tmp_path / "log").read_text().splitlines()], kills, kind)
 
 
-def at_one_go(folder):
-    """The product in the same tiles, without a break."""
-    return pyclmm.matmul(*mapped(folder), memory_limit=killed_runs.LIMIT)
-
-
-@needs_fork
-@pytest.mark.parametrize(("kind", "runs"), [("mapped", 20), ("memory", 4), ("zarr", 4), ("hdf5", 4)])
-def test_a_run_that_is_killed_goes_on(files, kind, runs):
-    """In the middle of writes, too. A tile that is finished is not written again."""
-    script = [sys.executable, killed_runs.__file__, kind, str(files), str(runs)]
-    done = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_array_equal(np.load(files / "result.npy"), at_one_go(files))
-    assert not (files / "tiles").exists()
-    written, finished = defaultdict(int), set()
-    lines = (files / "log").read_text().splitlines()
-    assert lines.count("R") == runs + 1
-    for line in lines:
-        what, _, place = line.partition(" ")
-        if what == "W":
-            written[place] += 1
-            assert kind == "memory" or place not in finished
-        elif what == "F":
-            assert place not in finished
-            finished.add(place)
-    assert len(written) > 2 * runs  # so that every run had tiles left
-    if kind == "mapped":
-        again = sum(written.values()) - len(written)
-        assert 0 < again <= runs * 3  # those that a kill came before: at most what was under way
-
-
-def test_ctrl_c_ends_a_run_and_the_next_goes_on(files):
-    seen = []
-
-    def third(at):
-        seen.append(at)
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-
-    a, b = mapped(files)
-    keywords = {"memory_limit": killed_runs.LIMIT, "checkpoint": files / "tiles"}
-    with pytest.raises(KeyboardInterrupt):
-        pyclmm.matmul(a, b, progress=third, **keywords)
-    last = []
-    result = pyclmm.matmul(a, b, progress=last.append, **keywords)
-    np.testing.assert_array_equal(result, at_one_go(files))
-    resumed = {at.resumed for at in last}
-    assert len(resumed) == 1
-    assert 3 <= resumed.pop() < last[-1].all_tiles == last[-1].tiles
-    assert len(last) == last[-1].all_tiles - last[-1].resumed
-    assert not (files / "tiles").exists()
+def check_log(events, kills, kind):
+    """No tile is computed after its line was in the journal, nor written where out keeps what it has."""
+    kept, number_at, resumed = set(), {}, set()
+    for what, *words in events:
+        if what == "resumed":
+            assert kept <= set(words), "what was kept is found again"
+            resumed = set(words)
+            kept |= resumed  # with one whose line was the last thing before a kill
+        elif what == "kept":
+            assert words[0] not in kept, "finished twice"
+            kept.add(words[0])
+        elif what == "begin":
+            assert words[0] not in kept, "a finished tile is computed"
+            number_at[words[1]] = words[0]
+        elif what == "write" and kind != "numpy":
+            assert number_at[words[0]] not in kept, "a finished tile is written"
+    assert kept == {str(number) for number in range(TILES)}
+    assert 0 < len(resumed) < TILES
+    runs = [words[0] for what, *words in events if what == "run"]
+    assert runs == [str(number) for number in range(kills + 1)]
+    ways = {words[0] for what, *words in events if what == "killed"}
+    assert ways == {"progress", "write", "begin", "line", "safe"}
 
 
 @pytest.fixture
-def broken_off(files):
-    """(a, b, out, folder) of a run that ended after two tiles."""
-    a, b = mapped(files)
-    out = np.lib.format.open_memmap(files / "out.npy", "w+", np.float32, (len(A), B.shape[1]))
-    out[:] = 7
-    stop_after(2, a, b, out, files / "tiles")
-    return a, b, out, files / "tiles"
+def small_tiles(monkeypatch):
+    """Tiles of 40 x 32, whatever would be best."""
+
+    def blocking(self, kept=None):
+        return Blocking(1, 40, 32, 24, 2, 3, 3, 2) if kept is None else Blocking.from_json(kept)
+
+    monkeypatch.setattr(machines.Fit, "blocking", blocking)
 
 
-def stop_after(count, a, b, out, folder, **keywords):
-    def stop(at):
-        if at.tiles - at.resumed == count:
+@pytest.fixture
+def five_tiles(monkeypatch):
+    """No run gets more than five tiles, until the test lifts it."""
+    real, begun = run._Desk.next, {}
+    limits = [5]
+
+    def next_tile(self, worker):
+        begun[self] = begun.get(self, 0) + 1
+        if limits and begun[self] > limits[0]:
+            self.stopped.wait(60)
+        return real(self, worker)
+
+    monkeypatch.setattr(run._Desk, "next", next_tile)
+    return limits
+
+
+class Counted:
+    """An operand in storage that counts its reads."""
+
+    chunks = None
+
+    def __init__(self, array):
+        self._array, self.shape, self.dtype, self.reads = array, array.shape, array.dtype, 0
+
+    def __getitem__(self, where):
+        self.reads += 1
+        return self._array[where]
+
+
+@pytest.mark.parametrize("kind", ["memmap", "numpy"])
+@pytest.mark.usefixtures("small_tiles")
+def test_ctrl_c_in_progress_ends_the_run_and_the_next_goes_on(kind, five_tiles, tmp_path):
+    a = Counted(RNG.standard_normal((200, 70)).astype("f4"))
+    b = RNG.standard_normal((70, 90)).astype("f4")
+    folder, seen = tmp_path / "checkpoint", []
+    mapped = np.memmap(tmp_path / "out", "f4", "w+", shape=(200, 90)) if kind == "memmap" else None
+
+    def interrupt(done):
+        seen.append(done)
+        if done.tiles == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pyclmm.matmul(
-            a, b, out=out, checkpoint=folder, progress=stop, memory_limit=killed_runs.LIMIT, **keywords
-        )
+        pyclmm.matmul(a, b, out=mapped, checkpoint=folder, progress=interrupt)
+    reads, before = a.reads, None if mapped is None else mapped.copy()
+    hands.release()
+    assert a.reads == reads, "no thread reads on"
+    if mapped is not None:
+        assert mapped.tobytes() == before.tobytes()
+    assert [each.tiles for each in seen] == [1, 2, 3, 4]
+    lines = (folder / "pyclmm-journal").read_text().splitlines()
+    seen.clear()
+    five_tiles.clear()
+    got = pyclmm.matmul(a, b, out=mapped, checkpoint=folder, progress=seen.append)
+    resumed = len(lines) - 1
+    assert resumed in (4, 5)
+    assert [each.tiles for each in seen] == list(range(resumed + 1, 16))
+    assert {(each.resumed, each.all_tiles) for each in seen} == {(resumed, 15)}
+    assert seen[-1].flops == seen[-1].all_flops < 2 * 200 * 70 * 90
+    assert got.tobytes() == pyclmm.matmul(a, b).tobytes()
+    assert not folder.exists()
 
 
-def test_tiles_that_are_not_finished_are_as_they_were(broken_off):
-    a, b, out, _ = broken_off
-    exact = a.astype(float) @ b
-    done = np.isclose(out, exact, rtol=1e-4, atol=1e-4)
-    assert np.all(done | (out == 7))
-    assert done.any()
-    assert not done.all()
+@pytest.mark.usefixtures("small_tiles")
+def test_the_bits_of_a_resumed_float64_product_with_c_and_bias_are_the_same(five_tiles, tmp_path):
+    a, b, c = (RNG.standard_normal(shape) for shape in ((200, 70), (70, 90), (200, 90)))
+    bias = RNG.standard_normal(90)
 
+    def product(**keywords):
+        return pyclmm.gemm(a, b, c, alpha=0.5, beta=2.0, bias=bias, activation="relu", **keywords)
 
-def test_another_limit_goes_on_with_the_tiles_of_the_first(broken_off, files):
-    a, b, out, folder = broken_off
-    seen = []
-    pyclmm.matmul(a, b, out=out, checkpoint=folder, memory_limit="1 MiB", progress=seen.append)
-    assert seen[0].resumed >= 2
-    np.testing.assert_array_equal(out, at_one_go(files))
+    def interrupt(done):
+        raise ZeroDivisionError
 
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda a, b, out: {"a": np.array(a) + 1}, "operands.a"),
-        (lambda a, b, out: {"b": np.array(b)[::-1]}, "operands.b"),
-        (
-            lambda a, b, out: {"a": np.array(a)[:-1], "out": out[:-1]},
-            r"shape was \[520, 460\] and is \[519, 460\]",
-        ),
-        (lambda a, b, out: {"out": np.empty_like(out)}, "out was .*out.npy.* and is None"),
-        (lambda a, b, out: {"out": out.T, "a": b.T, "b": a.T}, "is of another product"),
-        (lambda a, b, out: {"precision": "high"}, "precision was 'highest' and is 'high'"),
-        (lambda a, b, out: {"reproducible": True}, "reproducible was False and is True"),
-        (lambda a, b, out: {"kernel": "tiled"}, "kernel was 'auto' and is 'tiled'"),
-        (lambda a, b, out: {"dtype": np.float64}, "is of another product"),
-    ],
-)
-def test_a_checkpoint_of_another_product_is_refused(broken_off, change, words):
-    a, b, out, folder = broken_off
-    before, kept = np.array(out), {path.name: path.read_bytes() for path in folder.iterdir()}
-    given = {"a": a, "b": b, "out": out, "precision": "highest"} | change(a, b, out)
-    a, b = given.pop("a"), given.pop("b")
-    with pytest.raises((CheckpointError, pyclmm.DTypeError), match=words) as raised:
-        pyclmm.matmul(a, b, checkpoint=folder, **given)
-    assert str(folder) in str(raised.value)
-    np.testing.assert_array_equal(out, before)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
-
-
-def test_a_changed_file_is_refused(broken_off, files):
-    """Its time of change tells, even where the pieces that are digested do not."""
-    a, b, out, folder = broken_off
-    del a
-    os.utime(files / "a.npy", (1, 1))
-    with pytest.raises(CheckpointError, match=r"operands\.a\.mtime"):
-        pyclmm.matmul(np.load(files / "a.npy", mmap_mode="r"), b, out=out, checkpoint=folder)
-
-
-@pytest.mark.parametrize("name", ["pyclmm-problem.json", "pyclmm-journal"])
-@pytest.mark.parametrize("how", ["halved", "changed", "gone"])
-def test_a_damaged_checkpoint_is_refused(broken_off, name, how):
-    a, b, out, folder = broken_off
-    before, path = np.array(out), folder / name
-    content = path.read_bytes()
-    middle = len(content) // 2
-    if how == "gone":
-        path.unlink()
-    else:
-        path.write_bytes(content[:middle] + (b"" if how == "halved" else b"#" + content[middle + 1 :]))
-    with pytest.raises(CheckpointError, match="delete the folder to start anew"):
-        pyclmm.matmul(a, b, out=out, checkpoint=folder, memory_limit=killed_runs.LIMIT)
-    np.testing.assert_array_equal(out, before)
-
-
-def test_a_plan_goes_on_too(files):
-    a, b = mapped(files)
-    plan = StreamedMatmul(a, b, memory_limit=killed_runs.LIMIT, checkpoint=files / "tiles")
-
-    def stop(at):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        plan(progress=stop)
-    again = StreamedMatmul(a, b, memory_limit="1 GiB", checkpoint=files / "tiles")
-    assert again.blocking == plan.blocking  # the folder's tiles, whatever the limit
-    np.testing.assert_array_equal(again(), at_one_go(files))
-
-
-def test_a_checkpoint_folder_that_cannot_be_made_is_refused(files):
-    a, b = mapped(files)
-    (files / "file").write_text("")
-    for folder in (files / "file", files / "file" / "below", Path("/proc/tiles")):
-        with pytest.raises(CheckpointError, match="checkpoint"):
-            pyclmm.matmul(a, b, checkpoint=folder)
+    for _ in range(2):  # of 15 tiles they finish 10 at most
+        with pytest.raises(ZeroDivisionError):
+            product(checkpoint=tmp_path / "checkpoint", progress=interrupt)
+    five_tiles.clear()
+    got = product(checkpoint=tmp_path / "checkpoint")
+    assert got.tobytes() == product(memory_limit="1 GiB").tobytes()

@@ -1,0 +1,491 @@
+"""Faults of streamed products: each names the argument, keeps what is finished, leaves the rest of out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclmm
+from pyclmm import (
+    ArgumentError,
+    CheckpointError,
+    DeviceLostError,
+    DTypeError,
+    ShapeError,
+    StorageError,
+    UnsupportedError,
+)
+from pyclmm.opencl import devices
+from pyclmm.streaming import checkpoint, lanes, machines, run
+from pyclmm.streaming.tiles import Blocking
+
+RNG = np.random.default_rng(23)
+M, K, N, TILES = 200, 70, 90, 15
+UNTOUCHED = 0.5  # no element of the product
+
+
+def integers(*shape, dtype="f4"):
+    """Small ones, whose products are exact."""
+    return RNG.integers(-4, 5, shape).astype(dtype)
+
+
+A, B = integers(M, K), integers(K, N)
+WANTED = A @ B
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    """Tiles of 40 x 32; those of a checkpoint are checked as always."""
+    real = machines.Fit.blocking
+
+    def blocking(self, kept=None):
+        return Blocking(1, 40, 32, 24, 2, 3, 3, 2) if kept is None else real(self, kept)
+
+    monkeypatch.setattr(machines.Fit, "blocking", blocking)
+
+
+@pytest.fixture
+def five_tiles(monkeypatch):
+    """No run gets more than five tiles, until the test lifts it."""
+    real, begun, limits = run._Desk.next, {}, [5]
+
+    def next_tile(self, worker):
+        begun[self] = begun.get(self, 0) + 1
+        if limits and begun[self] > limits[0]:
+            self.stopped.wait(60)
+        return real(self, worker)
+
+    monkeypatch.setattr(run._Desk, "next", next_tile)
+    return limits
+
+
+@pytest.fixture
+def no_tile(monkeypatch):
+    """Fails the test when a run begins."""
+
+    def begun(*_):
+        raise AssertionError("a run has begun")
+
+    monkeypatch.setattr("pyclmm.streaming.streamed.run", begun)
+
+
+class Alike:
+    """An array in storage whose n-th write finds the disk full."""
+
+    chunks = None
+
+    def __init__(self, array, at=10**9):
+        self.array, self.shape, self.dtype, self.left = array, array.shape, array.dtype, at
+
+    def __getitem__(self, where):
+        return self.array[where]
+
+    def __setitem__(self, where, value):
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.array[where] = value
+
+
+def fresh_out():
+    return np.full((M, N), UNTOUCHED, "f4")
+
+
+def check_out(out):
+    """Each element is right or as it was."""
+    assert ((out == WANTED) | (out == UNTOUCHED)).all()
+
+
+def started(folder, five_tiles, out=None):
+    """A run of A @ B that was interrupted after its first tile."""
+
+    def progress(_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        pyclmm.matmul(A, B, out=out, checkpoint=folder, progress=progress)
+    five_tiles.clear()
+
+
+def finished(folder):
+    """The numbers of the tiles in a journal."""
+    return {int(line.split()[0]) for line in (folder / "pyclmm-journal").read_text().splitlines()[1:]}
+
+
+def resumes(folder, a=A, out=None, **keywords):
+    """Whether a run takes up what is in *folder* and ends right."""
+    before, seen = finished(folder), []
+    got = pyclmm.matmul(a, B, out=out, checkpoint=folder, progress=seen.append, **keywords)
+    assert np.array_equal(got[:], WANTED)
+    assert not folder.exists()
+    assert [each.resumed for each in seen] == [len(before)] * (TILES - len(before))
+    return True
+
+
+# ---- checkpoints
+
+
+OTHERS: dict[str, Any] = {
+    "content": (lambda: (A + (np.arange(M) == 5)[:, None], B), {}, r"operands\.a\.digest"),
+    "shape": (lambda: (A[:, :9], B[:9]), {}, r"operands\.a"),
+    "taller": (lambda: (np.ones((4000, K), "f4"), B), {}, r"shape was \[200, 90\]"),
+    "dtype": (lambda: (A.astype("f8"), B), {}, "dtype was 'float32' and is 'float64'"),
+    "stack": (lambda: (A[None], B), {}, r"shape was .* is \[1, 200, 90\]"),
+    "out": (lambda: (A, B), {"alpha": 2.0}, r"alpha was '1\.0' and is '2\.0'"),
+    "beta": (lambda: (A, B), {"c": True, "beta": 2.0}, r"beta was '0\.0' and is '2\.0'"),
+    "activation": (lambda: (A, B), {"activation": "relu"}, "activation was None and is 'relu'"),
+    "reproducible": (lambda: (A, B), {"reproducible": True}, "reproducible was False and is True"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_checkpoint_of_another_product_is_refused_before_the_first_tile(
+    name, tmp_path, five_tiles, monkeypatch, request
+):
+    started(tmp_path / "c", five_tiles)
+    request.getfixturevalue("no_tile")
+    operands, keywords, words = OTHERS[name]
+    a, b = operands()
+    c = (WANTED,) if keywords.get("c") else ()
+    before = finished(tmp_path / "c")
+    monkeypatch.setattr("pyclmm.streaming.tiles.tiles", None)  # small tiles of a huge product fill the memory
+    with pytest.raises(CheckpointError, match=rf"checkpoint .*another product: {words}.*folder"):
+        pyclmm.gemm(
+            a,
+            b,
+            *c,
+            checkpoint=tmp_path / "c",
+            **{key: value for key, value in keywords.items() if key != "c"},
+        )
+    assert finished(tmp_path / "c") == before
+
+
+def test_after_a_refusal_the_right_product_goes_on(tmp_path, five_tiles):
+    started(tmp_path / "c", five_tiles)
+    with pytest.raises(CheckpointError, match="another product"):
+        pyclmm.matmul(A, -B, checkpoint=tmp_path / "c")
+    assert resumes(tmp_path / "c")
+
+
+@pytest.mark.parametrize("name", ["pyclmm-problem.json", "pyclmm-journal", "pyclmm-tile-0"])
+def test_a_damaged_or_half_written_file_is_refused_before_the_first_tile(name, tmp_path, five_tiles, request):
+    started(tmp_path / "c", five_tiles)
+    request.getfixturevalue("no_tile")
+    path, out = tmp_path / "c" / name, fresh_out()
+    content = path.read_bytes()
+    damaged = [content[:30] + b"\n", content[:30] + b"???" + content[33:]]
+    for each in damaged:
+        path.write_bytes(each)
+        with pytest.raises(CheckpointError, match=rf"checkpoint: .*{name} is damaged: .*delete the folder"):
+            pyclmm.matmul(A, B, out=out, checkpoint=tmp_path / "c")
+    check_out(out)
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "words"),
+    [
+        (5, DTypeError, "checkpoint is 5; pass the path of a folder"),
+        ("", ArgumentError, "checkpoint is ''; pass the path of a folder"),
+        ("a\0b", ArgumentError, "checkpoint is .*; pass the path of a folder"),
+        ("file", CheckpointError, "checkpoint .*file is a file, or lies in one; name a folder"),
+        ("file/c", CheckpointError, "checkpoint .*file/c is a file, or lies in one; name a folder"),
+        ("x" * 300, CheckpointError, "checkpoint folder .*; name another"),
+        ("others", CheckpointError, r"checkpoint folder .* holds other files \(mine\)"),
+    ],
+    ids=["number", "empty", "nul", "file", "below a file", "long", "others"],
+)
+@pytest.mark.usefixtures("no_tile")
+def test_a_folder_that_cannot_be_one_is_named(path, error, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others/mine").touch()
+    out = fresh_out()
+    with pytest.raises(error, match=words):
+        pyclmm.matmul(A, B, out=out, checkpoint=path)
+    assert (out == UNTOUCHED).all()
+
+
+@pytest.mark.usefixtures("no_tile")
+def test_a_folder_that_may_not_be_written_is_named(tmp_path, monkeypatch):
+    real = os.open
+
+    def refused(path, flags, *others, **named):
+        if flags & os.O_CREAT and str(tmp_path) in os.fspath(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, flags, *others, **named)
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(CheckpointError, match=r"checkpoint folder .* cannot be written: .*denied.*another"):
+        pyclmm.matmul(A, B, checkpoint=tmp_path / "c")
+
+
+def test_the_tiles_of_a_checkpoint_are_kept_whatever_would_be_best(tmp_path, five_tiles, monkeypatch):
+    started(tmp_path / "c", five_tiles)
+    real = machines.Fit.blocking
+
+    def blocking(self, kept=None):
+        return Blocking(1, 64, 64, 70, 1, 2, 2, 2) if kept is None else real(self, kept)
+
+    monkeypatch.setattr(machines.Fit, "blocking", blocking)
+    assert resumes(tmp_path / "c")
+
+
+def test_a_memory_limit_below_the_tiles_of_the_checkpoint_is_refused(tmp_path, five_tiles, monkeypatch):
+    monkeypatch.setattr(machines, "_link", lambda *_: (1e9, 1e9))  # as on a device with its own memory
+    started(tmp_path / "c", five_tiles)
+    with pytest.raises(
+        ArgumentError, match=r"memory_limit is 9.*checkpoint need .*; pass as much, or another"
+    ):
+        pyclmm.matmul(A, B, checkpoint=tmp_path / "c", memory_limit="9 KiB")
+    assert resumes(tmp_path / "c")
+
+
+def test_a_full_disk_under_the_checkpoint_keeps_what_is_finished(tmp_path, monkeypatch):
+    real, count, out = vars(checkpoint)["write_whole"], [], fresh_out()
+
+    def full(path, *parts):
+        count.append(path.name)
+        if len(count) > 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(path, *parts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "write_whole", full)
+        with pytest.raises(
+            StorageError, match=r"checkpoint .*: tile \d+ could not be kept: .*No sp"
+        ) as caught:
+            pyclmm.matmul(Alike(A), B, out=out, checkpoint=tmp_path / "c")
+    assert caught.value.errno == errno.ENOSPC
+    check_out(out)
+    assert len(finished(tmp_path / "c")) == 4
+    got = pyclmm.matmul(Alike(A), B, checkpoint=tmp_path / "c")
+    assert np.array_equal(got, WANTED)
+
+
+# ---- files and datasets
+
+
+@pytest.mark.parametrize("name", ["a", "b", "out"])
+@pytest.mark.usefixtures("no_tile")
+def test_a_file_shorter_than_its_shape_is_named_before_the_first_tile(name, tmp_path):
+    given = {"a": A, "b": B, "out": fresh_out()}
+    whole = given[name]
+    given[name] = np.memmap(tmp_path / "x", "f4", "w+", shape=whole.shape)
+    given[name][:] = whole
+    given[name].flush()
+    os.truncate(tmp_path / "x", whole.nbytes // 2)
+    with pytest.raises(StorageError, match=rf"{name}: .*cut after it was opened"):
+        pyclmm.matmul(given["a"], given["b"], out=given["out"], checkpoint=tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("name", ["a", "out"])
+def test_a_dataset_closed_in_mid_run_is_named_and_the_next_run_goes_on(name, tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = A
+    with h5py.File(tmp_path / "out.h5", "w") as file:
+        file.create_dataset("out", data=fresh_out(), chunks=(16, 16))
+    files = {"a": h5py.File(tmp_path / "a.h5", "r"), "out": h5py.File(tmp_path / "out.h5", "r+")}
+    real, begun, closed = run._Desk.next, [], threading.Event()
+
+    def next_tile(self, worker):
+        begun.append(worker)
+        assert len(begun) == 1 or closed.wait(60), "all tiles but the first find the file closed"
+        return real(self, worker)
+
+    def close(_):
+        files[name].close()
+        closed.set()
+
+    monkeypatch.setattr(run._Desk, "next", next_tile)
+    operand, out = files["a"]["a"], files["out"]["out"]
+    with pytest.raises(StorageError, match=rf"^{name}: .*closed"):
+        pyclmm.matmul(operand, B, out=out, checkpoint=tmp_path / "c", progress=close)
+    for file in files.values():
+        file.close()
+    assert finished(tmp_path / "c") == {0}
+    with h5py.File(tmp_path / "out.h5", "r+") as file, h5py.File(tmp_path / "a.h5", "r") as of:
+        check_out(file["out"][:])
+        assert resumes(tmp_path / "c", of["a"], file["out"])
+
+
+def test_a_full_disk_under_out_is_named_and_what_is_finished_stays():
+    out = Alike(fresh_out(), at=4)
+    with pytest.raises(StorageError, match=r"^out: rows \d+:\d+, columns .* written: .*No space") as caught:
+        pyclmm.matmul(A, B, out=out)
+    assert caught.value.errno == errno.ENOSPC
+    check_out(out.array)
+    written = [
+        (out.array[r : r + 40, c : c + 32] == UNTOUCHED).all() for r in range(0, M, 40) for c in (0, 32, 64)
+    ]
+    assert written.count(False) == 4
+    out.left = 10**9
+    assert np.array_equal(pyclmm.matmul(A, B, out=out).array, WANTED)
+
+
+LIMITED = """
+import resource, signal, sys
+import numpy as np, pyclmm
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+folder = sys.argv[1]
+a = np.ones((2000, 3), "f4")
+pyclmm.matmul(a, a.T, memory_limit="1 GiB")  # the limit is for no compiler
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+try:
+    pyclmm.matmul(a, a.T, checkpoint=folder + "/c")
+except pyclmm.StorageError as error:
+    print("named", error.errno, error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits on this system")
+def test_a_limit_on_the_length_of_files_is_an_error_of_the_checkpoint(tmp_path):
+    path = os.pathsep.join([str(Path(pyclmm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path, "PYCLMM_SELFCHECK": "off"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.startswith(f"named {errno.EFBIG} checkpoint "), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (
+            lambda path: np.memmap(path, "f4", "r", shape=(M, N)),
+            ArgumentError,
+            "out is a memmap of mode 'r', which is read-only",
+        ),
+        (lambda path: np.memmap(path, "f4", "r+", shape=(N, M)), ShapeError, r"out has shape \(90, 200\)"),
+        (lambda path: np.memmap(path, "i4", "r+", shape=(M, N)), DTypeError, "same_kind"),
+        (lambda path: Alike(np.zeros((M, N + 1), "f4")), ShapeError, r"out has shape \(200, 91\)"),
+        (lambda path: Alike(np.zeros((M, N), "i4")), DTypeError, "same_kind"),
+        (lambda path: Alike(np.zeros((M, N), "U3")), DTypeError, "out has dtype"),
+    ],
+    ids=["read-only", "shape", "dtype", "dataset's shape", "dataset's dtype", "text"],
+)
+@pytest.mark.usefixtures("no_tile")
+def test_an_out_that_cannot_take_the_product_is_refused_before_the_first_tile(make, error, words, tmp_path):
+    (tmp_path / "x").write_bytes(bytes(4 * M * N))
+    out = make(tmp_path / "x")
+    with pytest.raises(error, match=words):
+        pyclmm.matmul(A, B, out=out, checkpoint=tmp_path / "c", memory_limit="1 GiB")
+    assert (tmp_path / "x").read_bytes() == bytes(4 * M * N)
+    assert not (tmp_path / "c").exists()
+
+
+# ---- devices
+
+
+@pytest.fixture
+def two_devices():
+    """Two halves of the CPU."""
+    whole = pyclmm.default_queue().device
+    return whole.create_sub_devices([cl.device_partition_property.EQUALLY, 1])[:2]
+
+
+@pytest.fixture
+def narrow(two_devices, monkeypatch):
+    """The first of them, without float64."""
+    real = devices.device_info
+
+    def device_info(device):
+        found = real(device)
+        return replace(found, name="narrow", has_fp64=False) if device == two_devices[0] else found
+
+    monkeypatch.setattr(machines, "device_info", device_info)
+    return two_devices[0]
+
+
+@pytest.mark.usefixtures("no_tile")
+def test_a_device_without_the_dtype_is_named_before_the_first_tile(two_devices, narrow):
+    a, b = A.astype("f8"), B.astype("f8")
+    for used in (two_devices, two_devices[::-1], [narrow]):
+        with pytest.raises(
+            UnsupportedError, match=r"devices: float64 needs .* device 'narrow' .*; leave it out"
+        ):
+            pyclmm.matmul(a, b, devices=used)
+    with pytest.raises(UnsupportedError, match=r"device: float64 needs .* device 'narrow' .*; name another"):
+        pyclmm.matmul(a, b, device=narrow, memory_limit="1 GiB")
+
+
+@pytest.mark.usefixtures("narrow")
+def test_all_devices_are_those_that_know_the_dtype(two_devices, monkeypatch):
+    monkeypatch.setattr(machines, "_all", lambda: list(two_devices))
+    used, real = [], vars(run)["lane_for"]
+
+    def lane_for(number, device, *others):
+        used.append(device)
+        return real(number, device, *others)
+
+    monkeypatch.setattr(run, "lane_for", lane_for)
+    assert np.array_equal(pyclmm.matmul(A.astype("f8"), B, devices="all"), WANTED)
+    assert used == [two_devices[1]]
+
+
+@pytest.mark.parametrize("kind", ["numpy", "memmap"])
+@pytest.mark.filterwarnings("ignore::pyclmm.DeviceWarning")
+def test_after_all_devices_are_lost_a_second_run_goes_on(kind, two_devices, tmp_path, monkeypatch):
+    out = None if kind == "numpy" else np.memmap(tmp_path / "out", "f4", "w+", shape=(M, N))
+    if out is not None:
+        out[:] = UNTOUCHED
+    real, count = lanes.HostLane.multiply, {}
+
+    def multiply(self, *arguments):
+        count[self] = count.get(self, 0) + 1
+        if count[self] > 3 * 3:  # after three tiles of three chunks
+            raise DeviceLostError("it stopped")
+        return real(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lanes.HostLane, "multiply", multiply)
+        with pytest.raises(DeviceLostError, match="it stopped"):
+            pyclmm.matmul(A, B, out=out, devices=two_devices, checkpoint=tmp_path / "c")
+    assert 0 < len(finished(tmp_path / "c")) <= 6
+    if out is not None:
+        check_out(out)
+    assert resumes(tmp_path / "c", out=out, devices=two_devices)
+
+
+@pytest.mark.parametrize("step", ["begin", "multiply", "deliver"])
+def test_an_error_after_the_last_tile_was_handed_out_ends_the_run(step, monkeypatch):
+    real, begun, asked, woken = run._Desk.next, [], threading.Event(), []
+
+    def next_tile(self, worker):
+        begun.append(worker)
+        if len(begun) == 2:  # there is one tile, and the worker asks for another
+            asked.set()
+            watchdog = threading.Timer(20, lambda: (woken.append(1), self.stop()))
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                return real(self, worker)
+            finally:
+                watchdog.cancel()
+        return real(self, worker)
+
+    def failing(*_):
+        assert asked.wait(60)
+        raise DeviceLostError("it stopped")
+
+    monkeypatch.setattr(run._Desk, "next", next_tile)
+    monkeypatch.setattr(lanes.HostLane, step, failing)
+    with pytest.raises(DeviceLostError, match="it stopped"):
+        pyclmm.matmul(A[:40], B[:, :32], memory_limit="1 GiB")
+    assert not woken, "the run would have waited forever"
