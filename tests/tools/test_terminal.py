@@ -213,12 +213,13 @@ def test_ctrl_c_in_selftest_keeps_the_kernels(tmp_path):
 
 
 def test_ctrl_c_in_tune_keeps_what_was_found(tmp_path):
-    command = ("tune", "--shapes", "64x64x64,99x99x99", "--layout", "NN", "--budget", "60s")
+    shapes = "64x64x64,99x99x99,100x100x100,128x128x128,140x140x140"  # the signal may come late
+    command = ("tune", "--shapes", shapes, "--layout", "NN", "--budget", "60s")
     shown, data = interrupted(*command, at=" 2 of ", tmp_path=tmp_path)
     assert data["kept"] is True
     assert any(one["won"] for one in data["products"][0]["tried"])
     assert list(tmp_path.glob("**/*tuned*")) or list(tmp_path.glob("**/*.json"))
-    assert "1 of 2 products not begun: interrupted" in shown.words
+    assert re.search("[1-4] of 5 products not begun: interrupted", shown.words)
     assert "not tried: interrupted" in shown.words
 
 
