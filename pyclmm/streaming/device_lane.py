@@ -13,7 +13,7 @@ import pyopencl.array as cla
 
 from ..opencl import host_memory, pinned, status
 from ..opencl.devices import device_info
-from ..opencl.queues import new_queue
+from ..opencl.queues import new_queue, queue_on
 from .blocks import Part, of_tile
 from .hands import Hands
 from .job import Job, Stored, pieces, stored_shape
@@ -38,7 +38,7 @@ class DeviceLane:
         self._job, self._number, self._trace = job, number, trace
         self._device = device_info(device)
         profiling = trace is not None
-        self._queue = new_queue(device, profiling=True) if profiling else queue or new_queue(device)
+        self._queue = new_queue(device, profiling=True) if profiling else queue or queue_on(device)
         self._up = cl.CommandQueue(self._queue.context, device, properties=self._queue.properties)
         self._down = cl.CommandQueue(self._queue.context, device, properties=self._queue.properties)
         self._stack = ExitStack()

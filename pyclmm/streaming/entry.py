@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..errors import ArgumentError
 from ..execution.options import events_of
 from ..opencl.devices import device_info
 from . import machines, storage
+from .mapped import bounds
 from .streamed import StreamedMatmul
 
 # Tiles are faster where operands and result have at least so many bytes and the product takes at least so
@@ -30,28 +32,52 @@ def is_stored(*arrays: Any) -> bool:
 def pays(operands: Mapping[str, NDArray[Any]], requested: tuple[Any, ...], queue: cl.CommandQueue) -> bool:
     """Whether a call on NumPy arrays is computed in tiles although nothing asks for it.
 
-    It is where a buffer would be larger than the device allows, and on devices with their own memory where
+    It is where a buffer would be larger than the device allows (kernels of a device that shares the host's
+    memory read an array in one, with its gaps), and on devices with their own memory where
     transfers and product overlap to good effect. *requested* holds the first fields of Options.
     """
     a, b = operands["a"], operands["b"]
-    if a.ndim < 2 or b.ndim < 2 or (a.nbytes + b.nbytes) * 2 < _LEAST_BYTES or requested[3] != "auto":
+    if requested[3] != "auto" or not (a.size and b.size and a.ndim and b.ndim):
         return False
-    m, k = a.shape[-2:] if requested[0] == "N" else a.shape[:-3:-1]
-    n = b.shape[-1] if requested[1] == "N" else b.shape[-2]
-    if 0 in (m, n, k, a.size, b.size):
+    m, n, k = _sizes(a, b, requested)
+    stack = 1 if a.ndim <= 2 and b.ndim <= 2 else _matrices(a, b)
+    result = stack * m * n * max(a.itemsize, b.itemsize)
+    total = a.nbytes + b.nbytes + result
+    if max(total, *map(_reach, operands.values())) < _LEAST_BYTES:  # a few microseconds until here
         return False
     info = device_info(queue.device)
-    stack = max(a.size // (m * k), b.size // (k * n))
-    result = stack * m * n * max(a.itemsize, b.itemsize)
-    if max(a.nbytes, b.nbytes, result) > info.max_mem_alloc_size:
+    buffers = (_reach(x) if info.unified_memory else x.nbytes for x in operands.values())
+    if max(result, *buffers) > info.max_mem_alloc_size:
         return True
-    total = a.nbytes + b.nbytes + result
-    if info.unified_memory or total < _LEAST_BYTES:
+    if info.unified_memory or total < _LEAST_BYTES or 1 in (a.ndim, b.ndim):
         return False
     if total > info.global_mem_size * 3 // 4:
         return True
     seconds = machines.seconds_of(info, (a.dtype, b.dtype), requested, (m, n, k)) * stack
     return bool(seconds >= _LEAST_PART * machines.transfer_seconds(queue, info, total))
+
+
+def _sizes(a: NDArray[Any], b: NDArray[Any], requested: tuple[Any, ...]) -> tuple[int, int, int]:
+    """M, N and K. *requested* begins with the transpositions."""
+    m, k = (1, a.shape[0]) if a.ndim == 1 else a.shape[-2:] if requested[0] == "N" else a.shape[:-3:-1]
+    n = 1 if b.ndim == 1 else b.shape[-1] if requested[1] == "N" else b.shape[-2]
+    return m, n, k
+
+
+def _reach(x: NDArray[Any]) -> int:
+    """Bytes from the first element to the last, gaps included."""
+    if x.flags.forc or not x.size:
+        return x.nbytes
+    low, high = bounds(x)
+    return high - low
+
+
+def _matrices(a: NDArray[Any], b: NDArray[Any]) -> int:
+    """The matrices of the result; 1 where the call itself will say what is wrong with the shapes."""
+    try:
+        return math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
+    except ValueError:
+        return 1
 
 
 def streamed(

@@ -10,11 +10,13 @@ import pyopencl as cl
 from numpy.typing import NDArray
 
 from ..opencl import host_memory
-from ..opencl.queues import new_queue
+from ..opencl.devices import device_info
+from ..opencl.queues import queue_on
 from .blocks import Part, of_tile
 from .hands import Hands
 from .job import Job, Stored, pieces, stored_shape
 from .lane import Block, Write, end_all, noted, piece_bytes
+from .mapped import bounds
 from .tiles import Tile
 from .trace import Trace
 
@@ -33,7 +35,8 @@ class HostLane:
     ) -> None:
         self.name = device.name.strip()
         self._job, self._number, self._trace = job, number, trace
-        self._queue = queue or new_queue(device)
+        self._queue = queue or queue_on(device)
+        self._most = device_info(device).max_mem_alloc_size
         self._readers, self._futures = hands.readers, list[Future[Any]]()
         self._slots: dict[tuple[str, int], NDArray[np.uint8]] = {}
         self._tiles: dict[int, tuple[Any, Any, Block | None]] = {}  # acc, out, C
@@ -42,27 +45,18 @@ class HostLane:
         self._in_place = whole and job.sink.dtype == job.dtype
 
     def load(self, operand: str, slot: int, part: Part) -> Block:
-        stored = self._job.operand(operand)
-        if stored.source.in_memory and stored.source.dtype.isnative:
-            return Block(stored.source.view(part.index, part.rows, part.columns))
-        return self._filled(
-            stored, self._memory((operand, slot), self._job.largest(operand), stored.dtype), part
-        )
+        return self._block(self._job.operand(operand), (operand, slot), self._job.largest(operand), part)
 
     def begin(self, tile: Tile, slot: int) -> None:
         job, part = self._job, of_tile(tile, self._job.product.stack)
-        if self._in_place:
-            out = job.sink.view(part.index, part.rows, part.columns)
-        else:
+        out = job.sink.view(part.index, part.rows, part.columns) if self._in_place else None
+        if out is None or not self._is_one_buffer(out):
             out = self._dense(("out", slot), part, job.dtype)
         acc = self._dense(("acc", slot), part, job.acc_dtype) if job.is_narrow else out
         c = None
         if job.c is not None:
             its = job.c.part(job.product.stack, tile.z, tile.rows, tile.columns)
-            if job.c.source.in_memory:
-                c = Block(job.c.source.view(its.index, its.rows, its.columns))
-            else:
-                c = self._filled(job.c, self._memory(("c", slot), job.largest_tile, job.c.dtype), its)
+            c = self._block(job.c, ("c", slot), job.largest_tile, its)
         self._tiles[slot] = acc, out, c
 
     def multiply(self, tile: Tile, chunk: int, a: Block, b: Block, slots: tuple[int, int, int]) -> None:
@@ -90,6 +84,20 @@ class HostLane:
         end_all(self._futures)
         if failed:
             host_memory.finish(self._queue)
+
+    def _block(self, stored: Stored, name: tuple[str, int], elements: int, part: Part) -> Block:
+        """A block where it lies, or else in the slot *name*, which has room for so many *elements*."""
+        source = stored.source
+        if source.in_memory and source.dtype.isnative:
+            block = source.view(part.index, part.rows, part.columns)
+            if self._is_one_buffer(block):
+                return Block(block)
+        return self._filled(stored, self._memory(name, elements, stored.dtype), part)
+
+    def _is_one_buffer(self, x: NDArray[Any]) -> bool:
+        """Whether the device allows a buffer from the first byte of *x* to its last, gaps included."""
+        low, high = bounds(x)
+        return high - low <= self._most
 
     def _memory(self, name: tuple[str, int], elements: int, dtype: np.dtype[Any]) -> NDArray[np.uint8]:
         if name not in self._slots:

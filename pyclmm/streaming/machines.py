@@ -19,7 +19,7 @@ from ..opencl import host_memory, pinned
 from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..opencl.devices import devices as all_devices
 from ..opencl.launches import complete
-from ..opencl.queues import default_queue, new_queue
+from ..opencl.queues import default_queue, queue_on
 from ..problem.gemm import Gemm
 from ..selection import select
 from ..selection.explanation import Explanation, explain
@@ -30,6 +30,7 @@ from .run import Place
 from .sizes import in_words
 from .tiles import Blocking, Product
 
+_COPIES = 1e10  # bytes a second that threads copy within the host's memory
 _FILES = 2e9  # bytes a second: what a solid-state disk gives; only the choice of tiles depends on it
 # Of the link's rate, what threads that copy to and from pinned memory reach beside one another: measured on
 # an H200 and 16 cores of a Xeon (2026-11-23).
@@ -126,7 +127,7 @@ class Fit:
         self._options = options
         self._ways = _Ways(shapes.a_dtype, shapes.b_dtype, options)
         self._fastest = min(range(len(places)), key=lambda i: self.seconds(i)(1024, 1024, 1024))
-        self._up, self._down = _link(places[self._fastest], self._infos[self._fastest], shapes.in_memory)
+        self._up, self._down = _link(places[self._fastest], self._infos[self._fastest], shapes)
 
     def seconds(self, number: int) -> Callable[[int, int, int], float]:
         """What estimates a product m x n x k on device *number*."""
@@ -174,8 +175,10 @@ class Fit:
     def _machine(self, memory: int) -> Machine:
         """The fastest device, as the tiles see it."""
         seconds = self.seconds(self._fastest)
+        each = [self.seconds(number)(1024, 1024, 1024) for number in range(len(self._infos))]
+        as_many = round(sum(each[self._fastest] / one for one in each))  # as the fastest
         largest = min(info.max_mem_alloc_size for info in self._infos)
-        return Machine(memory, self._up, self._down, seconds, len(self._infos), largest=largest)
+        return Machine(memory, self._up, self._down, seconds, max(1, as_many), largest=largest)
 
     def blocking(self, kept: Any = None) -> Blocking:
         """The sizes of tiles: those *kept* in a checkpoint, or the best. Raises ArgumentError."""
@@ -289,14 +292,16 @@ def _memory(info: DeviceInfo) -> int:
     return info.global_mem_size // 2 if info.unified_memory else info.global_mem_size * 3 // 4
 
 
-def _link(place: Place, info: DeviceInfo, in_memory: bool) -> tuple[float, float]:
+def _link(place: Place, info: DeviceInfo, shapes: Shapes) -> tuple[float, float]:
     """Bytes a second to and from a device; 0 where nothing is moved."""
     if info.unified_memory:
-        return (0.0, 0.0) if in_memory else (_FILES, 0.0)
+        if not shapes.in_memory:
+            return _FILES, 0.0
+        return (0.0 if shapes.reach <= info.max_mem_alloc_size else _COPIES), 0.0
     device, queue = place
-    up, down = pinned.link_rates(queue or new_queue(device), info)
+    up, down = pinned.link_rates(queue or queue_on(device), info)
     up, down = _UP_SHARE * up, _DOWN_SHARE * down
-    return (up if in_memory else min(up, _FILES)), down
+    return (up if shapes.in_memory else min(up, _FILES)), down
 
 
 def _gemm(info: DeviceInfo, ways: _Ways, m: int, n: int, k: int) -> Gemm:

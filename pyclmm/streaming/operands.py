@@ -135,6 +135,7 @@ class Shapes:
     row: bool  # a is a vector
     column: bool  # b is a vector
     in_memory: bool  # nothing is read from files
+    reach: int  # bytes that the largest operand in memory, or the result, spans
 
     @classmethod
     def of(cls, given: Given, options: Options, alpha: complex, beta: complex) -> Shapes:
@@ -147,6 +148,8 @@ class Shapes:
         m, k = (1, a.shape[0]) if row else _core(a.shape, options.trans_a)
         n = 1 if column else _core(b.shape, options.trans_b)[1]
         core = 2 - row - column
+        sources = given.sources()
+        result = int(np.prod(gemm.shape, dtype=object)) * gemm.dtype.itemsize
         return cls(
             gemm,
             m,
@@ -160,7 +163,8 @@ class Shapes:
             None if given.c is None else given.layouts["c"].dtype,
             row,
             column,
-            all(source.in_memory for source in given.sources()),
+            all(source.in_memory for source in sources),
+            max(result, *(source.reach for source in sources)),
         )
 
     @property

@@ -25,6 +25,8 @@ from ..errors import (
     in_short,
 )
 from ..opencl import pinned
+from ..opencl.devices import device_info
+from ..opencl.queues import queue_on
 from .blocks import Part, of_tile
 from .checkpoint import Checkpoint
 from .handout import Handout
@@ -148,7 +150,8 @@ def run(
     Raises what a worker raised if no other could take its part, and what *report* raises. After an error no
     thread of the run is left, and no device uses the operands or the result.
     """
-    handout = Handout(job.blocking, todo, len(devices), seconds)
+    on_host = [device_info(device).unified_memory for device, _ in devices]
+    handout = Handout(job.blocking, todo, len(devices), seconds, on_host)
     desk = _Desk(job, handout, checkpoint)
     with ExitStack() as stack:
         crew = _Crew(job, desk, stack, trace)
@@ -230,7 +233,7 @@ def _supervise(
     """Wait for all tiles. Raises the first error that ends the run."""
     running = set(workers)
     for number, error in errors.items():
-        _give_up(devices[number][0], error, bool(running))
+        _give_up(devices[number], error, bool(running))
     while running:
         what, number, value = desk.reports.get()
         if what == "done":
@@ -241,18 +244,20 @@ def _supervise(
             continue
         if not isinstance(value, _OF_DEVICE):
             raise value
-        if isinstance(value, DeviceLostError):
-            for context in {on.context for device, on in devices[number : number + 1] if on is not None}:
-                plan_cache.forget(context)
-                pinned.forget(context)
         desk.lost(number)
-        _give_up(devices[number][0], value, bool(running) and desk.remaining > 0)
+        _give_up(devices[number], value, bool(running) and desk.remaining > 0)
     if desk.remaining:
         raise RuntimeError("tiles are left although every worker has ended")
 
 
-def _give_up(device: cl.Device, error: BaseException, others: bool) -> None:
-    """Warn that *device* takes no more part; raise *error* if there are no others."""
+def _give_up(place: Place, error: BaseException, others: bool) -> None:
+    """Warn that a device takes no more part; raise *error* if there are no others. Later calls do not find
+    the context of a lost one."""
+    device, on = place
+    if isinstance(error, DeviceLostError):
+        context = (on or queue_on(device)).context
+        plan_cache.forget(context)
+        pinned.forget(context)
     if not others:
         raise error
     warnings.warn(

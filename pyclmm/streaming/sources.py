@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..errors import ArgumentError, StorageError
 from . import datasets
 from .datasets import Index
-from .mapped import MappedFile, TooShort
+from .mapped import MappedFile, TooShort, bounds
 
 _WORTH_A_READ = (
     1 << 16
@@ -39,12 +39,13 @@ class Source:
     """An operand that is read by blocks, by several threads at once.
 
     ``shape`` has two axes or more; ``nbytes`` counts its elements. ``in_memory``: :meth:`view` works, and
-    reads no file. ``turned``: :meth:`read` fills the transpose of each matrix, because columns lie
-    together.
+    reads no file. ``reach``: bytes from the first element in memory to the last, gaps included, else 0.
+    ``turned``: :meth:`read` fills the transpose of each matrix, because columns lie together.
     """
 
     in_memory = False
     turned = False
+    reach = 0
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.name, self.shape, self.dtype = name, shape, dtype
@@ -77,6 +78,9 @@ class ArraySource(Source):
         super().__init__(name, self.x.shape, self.x.dtype)
         row, column = (abs(stride) for stride in self.x.strides[-2:])
         self.turned = min(self.x.shape[-2:]) > 1 and 0 < row < column
+        if self.in_memory and x.size:
+            low, high = bounds(self.x)
+            self.reach = high - low
 
     def view(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
         return self.x[(*index, rows, columns)]

@@ -106,6 +106,7 @@ class Worker:
         self._counting = threading.Lock()
         self._running = 4
         self._since = time.perf_counter()  # when the last tile was delivered
+        self._taken: dict[int, float] = {}  # when a tile was taken, by its number
         self._futures: list[Future[None]] = []
 
     def start(self) -> None:
@@ -156,6 +157,7 @@ class Worker:
             tile = self._desk.next(self._number)
             if tile is None:
                 return
+            self._taken[tile.number] = time.perf_counter()
             for chunk in range(len(self._job.chunks)):
                 a_slot, a = self._block("a", tile, chunk)
                 b_slot, b = self._block("b", tile, chunk)
@@ -203,5 +205,6 @@ class Worker:
             self._tile_slots.put(slot)
             with self._counting:
                 now = time.perf_counter()
-                seconds, self._since = now - self._since, now
+                began = max(self._since, self._taken.pop(tile.number))  # it may have had to wait for a tile
+                seconds, self._since = now - began, now
             self._desk.done(self._number, tile, seconds)

@@ -85,6 +85,63 @@ def test_a_slow_device_does_its_part():
     assert 20 <= len(done[1]) <= 400 // 10
 
 
+def simulate_helper(count, fed, helper, slower, estimated):
+    """(when the last tile ends, the helper's tiles). While the helper is busy the fed device is *slower*."""
+    handout = Handout(blocking(), every_tile(count, 1), 2, [fed, estimated], [False, True])
+    now, ends, last, helped = 0.0, [None, None], [0.0, 0.0], 0
+    while handout.remaining:
+        for device, seconds in ((1, helper), (0, fed)):
+            if ends[device] is None and (tile := handout.next(device)) is not None:
+                busy = ends[1] is not None
+                ends[device] = now + seconds * (slower if device == 0 and busy else 1), tile
+                last[device] = now
+        device = min((d for d in (0, 1) if ends[d] is not None), key=lambda d: ends[d][0])
+        (now, tile), ends[device] = ends[device], None
+        helped += device
+        handout.done(device, tile, now - last[device])
+    return now, helped
+
+
+@given(st.integers(1, 400), st.floats(2.1, 100), st.floats(1, 2), st.floats(0.5, 2))
+def test_a_helper_that_slows_the_others_costs_no_more_than_its_trial(count, helper, slower, wrong):
+    end, _ = simulate_helper(count, 1.0, helper, slower, max(2.1, helper * wrong))
+    assert end <= count * 1.05 + 2 * slower  # the part of _TRIAL, and the tile that runs beside it
+
+
+def test_a_helper_that_hinders_is_left_alone_after_one_tile():
+    end, helped = simulate_helper(1000, 1.0, 5.0, 1.5, 5.0)
+    assert helped == 1
+    assert end < 1003
+
+
+def test_a_helper_that_helps_gets_more_tiles():
+    end, helped = simulate_helper(1000, 1.0, 5.0, 1.1, 5.0)
+    assert helped > 100
+    assert end < 950
+
+
+def test_a_helper_with_little_to_give_is_never_tried():
+    """Its use of the cores costs the others more: measured on an H200 with 16 cores."""
+    assert simulate_helper(1000, 1.0, 20.0, 1.3, 20.0) == (1000, 0)
+
+
+def test_a_helper_is_on_its_own_when_the_others_are_lost():
+    handout = Handout(blocking(), every_tile(1, 3), 2, [1.0, 100.0], [False, True])
+    handout.next(0)
+    assert handout.next(1) is None
+    handout.lost(0)
+    assert None not in [handout.next(1) for _ in range(3)]
+
+
+def test_a_slow_device_has_one_tile_until_it_is_measured():
+    handout = Handout(blocking(), every_tile(10, 10), 2, [1.0, 3.0])
+    tile = handout.next(1)
+    assert handout.next(1) is None
+    handout.done(1, tile, 3.0)
+    assert handout.next(1) is not None
+    assert handout.next(1) is not None
+
+
 def test_a_device_works_along_its_own_strip():
     _, done = simulate(every_tile(4, 6), [1.0, 1.0], at_once=1)
     for each in done:
