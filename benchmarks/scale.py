@@ -1,11 +1,12 @@
 """Times products in tiles: beside those in core, under a memory limit, on several devices, from a file.
 
-    python benchmarks/scale.py [--parts overlap,limit,devices,file] [--divide 1] [--folder F] [--save NAME]
+    python benchmarks/scale.py [--parts overlap,limit,...] [--divide 1] [--folder F] [--save NAME]
 
 | part | what |
 |---|---|
 | overlap | NumPy arrays in and out, float32 cubes: in tiles, in core, and by PyTorch if it is there |
 | limit | 65,536 x 65,536 x 16,384 float32 with memory_limit="8 GiB", and the same on the device alone |
+| link | products that transfers bound, from and to arrays, beside transfers of pinned memory alone |
 | devices | 32,768 cubed float32 on one GPU and on all, and on one GPU with the CPU beside it |
 | file | float16 from a memmap of 4 GiB times a narrow matrix, in the system's cache and not; reading alone |
 
@@ -35,6 +36,7 @@ import pyopencl.array as cla
 from numpy.typing import NDArray
 
 import pyclmm
+from pyclmm.opencl import pinned
 from pyclmm.opencl.devices import device_info
 from pyclmm.streaming import entry
 from pyclmm.streaming.trace import Trace
@@ -204,6 +206,31 @@ def limit(divide: int, _: Path) -> list[Record]:
     return [record]
 
 
+def link(divide: int, _: Path) -> list[Record]:
+    queue = pyclmm.default_queue()
+    up, down = pinned.link_rates(queue, device_info(queue.device))
+    m, n = 65536 // divide, 32768 // divide
+    large = filled(m, n)
+    found = []
+    for name, a, b, out, moved, alone in (
+        ("up", large, filled(n, 128), np.zeros((m, 128), np.float32), large.nbytes, up),
+        ("back", filled(m, 64), filled(64, n), np.zeros((m, n), np.float32), large.nbytes, down),
+    ):
+        plan = pyclmm.StreamedMatmul(a, b, out=out)
+        seconds = timed({name: plan})
+        rate = moved / seconds[name]["least"]
+        record = {
+            "shape": [m, a.shape[1], b.shape[1]],
+            "way": name,
+            "seconds": seconds,
+            "gb_per_s": rate / 1e9,
+        }
+        record |= {"pinned_gb_per_s": alone / 1e9, "of_pinned": rate / alone, "error": error(a, b, out)}
+        print(f"link: {name} {rate / 1e9:.1f} GB/s, {rate / alone:.2f} of pinned memory's", flush=True)
+        found.append(record)
+    return found
+
+
 def devices(divide: int, _: Path) -> list[Record]:
     n = 32768 // divide
     a, b, c = filled(n, n), filled(n, n), filled(n, n)
@@ -284,6 +311,7 @@ def file(divide: int, folder: Path) -> list[Record]:
 PARTS: Mapping[str, Callable[[int, Path], list[Record]]] = {
     "overlap": overlap,
     "limit": limit,
+    "link": link,
     "devices": devices,
     "file": file,
 }

@@ -17,7 +17,7 @@ from ..opencl.queues import new_queue, queue_on
 from .blocks import Part, of_tile
 from .hands import Hands
 from .job import Job, Stored, pieces, stored_shape
-from .lane import Block, Write, end_all, noted, piece_bytes
+from .lane import Block, Write, end_all, noted
 from .tiles import Tile
 from .trace import Trace
 
@@ -115,7 +115,7 @@ class DeviceLane:
         size = job.dtype.itemsize
         futures = [
             self._writers.submit(self._fetch, buffer, piece, start * size, after, write)
-            for piece, start in pieces(part, False, size, piece_bytes(part.elements * size))
+            for piece, start in pieces(part, False, size, pinned.PIECE)
         ]
         self._note(futures)
         for each in futures:
@@ -139,12 +139,11 @@ class DeviceLane:
         source, dtype = stored.source, stored.dtype
         last = self._last_use.pop(name, None)
         after = [] if last is None else [last]
-        limit = piece_bytes(part.elements * dtype.itemsize)
         futures = [
             self._readers.submit(
                 self._send, stored, piece, self._buffers[name], start * dtype.itemsize, after
             )
-            for piece, start in pieces(part, source.turned, dtype.itemsize, limit, source.row_step())
+            for piece, start in pieces(part, source.turned, dtype.itemsize, pinned.PIECE, source.row_step())
         ]
         self._note(futures)
         array = self._array(name, stored_shape(part, source.turned), dtype)

@@ -9,13 +9,13 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import NDArray
 
-from ..opencl import host_memory
+from ..opencl import host_memory, pinned
 from ..opencl.devices import device_info
 from ..opencl.queues import queue_on
 from .blocks import Part, of_tile
 from .hands import Hands
 from .job import Job, Stored, pieces, stored_shape
-from .lane import Block, Write, end_all, noted, piece_bytes
+from .lane import Block, Write, end_all, noted
 from .mapped import bounds
 from .tiles import Tile
 from .trace import Trace
@@ -114,7 +114,7 @@ class HostLane:
         step = source.row_step()
         futures = [
             self._readers.submit(self._read, stored, piece, flat[start : start + piece.elements])
-            for piece, start in pieces(part, source.turned, dtype.itemsize, piece_bytes(flat.nbytes), step)
+            for piece, start in pieces(part, source.turned, dtype.itemsize, pinned.PIECE, step)
         ]
         self._note(futures)
         array = flat.reshape(stored_shape(part, source.turned))

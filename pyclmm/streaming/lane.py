@@ -1,4 +1,4 @@
-"""What the lanes have in common: their interface, blocks on their way, and the sizes of pieces.
+"""What the lanes have in common: their interface, and blocks on their way.
 
 A lane brings the blocks of a streamed product to one device, has them multiplied there, and brings the tiles
 back. Reading, writing and copying are done by threads of a pool, because NumPy and files release the
@@ -15,13 +15,10 @@ from typing import Any, Protocol
 import pyopencl as cl
 from numpy.typing import NDArray
 
-from ..opencl import pinned
 from .blocks import Part
 from .tiles import Tile
 from .trace import Trace
 
-_LEAST_PIECE = 8 << 20  # bytes; with 4 MiB a product of 8192 cubed took 48 ms on an H200, with 8 MiB 40
-_SHARES = 8  # pieces of a small block
 Write = Callable[[Part, NDArray[Any]], None]  # takes a part of the result
 
 
@@ -58,11 +55,6 @@ class Lane(Protocol):
 
     def close(self, failed: bool) -> None:
         """Wait until the device uses nothing of this lane, and free what it has."""
-
-
-def piece_bytes(nbytes: int) -> int:
-    """Bytes of the pieces of a block of *nbytes*: several threads share it, and each piece costs time."""
-    return min(pinned.PIECE, max(_LEAST_PIECE, nbytes // _SHARES))
 
 
 def end_all(futures: list[Future[Any]]) -> None:
