@@ -123,7 +123,8 @@ class Fit:
         self._shapes = shapes
         self._infos = [device_info(device) for device, _ in places]
         self._given_limit = limit
-        self.limit = min(_memory(info) for info in self._infos) if limit is None else limit
+        holding = [info for info in self._infos if not _in_place(info, shapes)] or self._infos
+        self.limit = min(map(_memory, holding)) if limit is None else limit
         self._options = options
         self._ways = _Ways(shapes.a_dtype, shapes.b_dtype, options)
         self._fastest = min(range(len(places)), key=lambda i: self.seconds(i)(1024, 1024, 1024))
@@ -292,12 +293,17 @@ def _memory(info: DeviceInfo) -> int:
     return info.global_mem_size // 2 if info.unified_memory else info.global_mem_size * 3 // 4
 
 
+def _in_place(info: DeviceInfo, shapes: Shapes) -> bool:
+    """Whether a device needs no slots: it reads operands, and writes the result, where they are."""
+    return info.unified_memory and shapes.in_memory and shapes.reach <= info.max_mem_alloc_size
+
+
 def _link(place: Place, info: DeviceInfo, shapes: Shapes) -> tuple[float, float]:
     """Bytes a second to and from a device; 0 where nothing is moved."""
     if info.unified_memory:
-        if not shapes.in_memory:
-            return _FILES, 0.0
-        return (0.0 if shapes.reach <= info.max_mem_alloc_size else _COPIES), 0.0
+        if _in_place(info, shapes):
+            return 0.0, 0.0
+        return (_COPIES if shapes.in_memory else _FILES), 0.0
     device, queue = place
     up, down = pinned.link_rates(queue or queue_on(device), info)
     up, down = _UP_SHARE * up, _DOWN_SHARE * down

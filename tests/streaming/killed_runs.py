@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import pyclmm
-from pyclmm.streaming import checkpoint, host_lane, journal, machines, sinks
+from pyclmm.streaming import checkpoint, device_lane, host_lane, journal, machines, sinks
 from pyclmm.streaming.tiles import Blocking
 
 TILE = 8
@@ -64,7 +64,12 @@ def watch(kill: Kill) -> None:
         patch_write(sink, kill)
     patch_journal(kill)
     patch_folder(kill)
-    begin = host_lane.HostLane.begin
+    for lane in (host_lane.HostLane, device_lane.DeviceLane):
+        patch_begin(lane, kill)
+
+
+def patch_begin(kind, kill: Kill) -> None:
+    begin = kind.begin
 
     def begun(lane, tile, slot):
         kill.room.acquire()
@@ -73,7 +78,7 @@ def watch(kill: Kill) -> None:
         if kill.due("begin"):
             kill.now()
 
-    host_lane.HostLane.begin = begun
+    kind.begin = begun
 
 
 def patch_journal(kill: Kill) -> None:

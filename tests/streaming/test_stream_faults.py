@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 import pytest
 
 import pyclmm
@@ -394,13 +393,6 @@ def test_an_out_that_cannot_take_the_product_is_refused_before_the_first_tile(ma
 
 
 @pytest.fixture
-def two_devices():
-    """Two halves of the CPU."""
-    whole = pyclmm.default_queue().device
-    return whole.create_sub_devices([cl.device_partition_property.EQUALLY, 1])[:2]
-
-
-@pytest.fixture
 def narrow(two_devices, monkeypatch):
     """The first of them, without float64."""
     real = devices.device_info
@@ -485,7 +477,8 @@ def test_an_error_after_the_last_tile_was_handed_out_ends_the_run(step, monkeypa
         raise DeviceLostError("it stopped")
 
     monkeypatch.setattr(run._Desk, "next", next_tile)
-    monkeypatch.setattr(lanes.HostLane, step, failing)
+    for kind in (lanes.HostLane, lanes.DeviceLane):
+        monkeypatch.setattr(kind, step, failing)
     with pytest.raises(DeviceLostError, match="it stopped"):
         pyclmm.matmul(A[:40], B[:, :32], memory_limit="1 GiB")
     assert not woken, "the run would have waited forever"

@@ -11,7 +11,6 @@ from dataclasses import replace
 import h5py
 import ml_dtypes
 import numpy as np
-import pyopencl as cl
 import pytest
 import zarr
 
@@ -63,13 +62,6 @@ def small_tiles(monkeypatch):
         return Blocking(1, min(p.m, 40) or 1, min(p.n, 32) or 1, k, 2, 3, 3, 2)
 
     monkeypatch.setattr(machines.Fit, "blocking", blocking)
-
-
-@pytest.fixture
-def two_devices():
-    """Two halves of the CPU."""
-    whole = pyclmm.default_queue().device
-    return whole.create_sub_devices([cl.device_partition_property.EQUALLY, 1])[:2]
 
 
 def running():
@@ -320,6 +312,20 @@ def test_what_is_too_large_for_a_buffer_is_computed_in_tiles(a, b):
         assert np.array_equal(pyclmm.gemm(a, b, c, beta=1.0, out=c.copy()), a @ b + c)
 
 
+def test_a_cpu_that_reads_in_place_does_not_limit_the_memory_of_others(two_devices, monkeypatch, tmp_path):
+    info = devices.device_info(two_devices[0])
+    infos = {
+        two_devices[0]: replace(info, unified_memory=False, global_mem_size=100 << 30),
+        two_devices[1]: replace(info, global_mem_size=8 << 30),
+    }
+    monkeypatch.setattr(machines, "device_info", infos.__getitem__)
+    a = normal(50, 60)
+    assert "75.0 GiB of each" in str(StreamedMatmul(a, a.T, devices=two_devices).explain())
+    np.save(tmp_path / "a.npy", a)
+    a = np.load(tmp_path / "a.npy", mmap_mode="r")  # of which the CPU keeps blocks
+    assert "4.0 GiB of each" in str(StreamedMatmul(a, a.T, devices=two_devices).explain())
+
+
 @pytest.mark.usefixtures("small_buffers")
 def test_a_result_in_a_large_array_is_computed_in_tiles():
     a, b, c = integers(200, 5), integers(5, 7), np.full((200, 150), 9, np.float32)
@@ -446,7 +452,7 @@ def test_if_every_device_is_lost_the_call_raises(two_devices, monkeypatch):
     [
         ([], ArgumentError, "empty"),
         ("some", ArgumentError, '"all"'),
-        (["cpu", "cpu"], ArgumentError, "devices names .+ twice; pass each device once"),
+        (["0:0", "0:0"], ArgumentError, "devices names .+ twice; pass each device once"),
         (["0:0", "none"], ArgumentError, r"devices\[1\]: .*'none'"),
         ([None, 3.5], DTypeError, r"devices\[1\]: device is a float"),
         ([1.5], DTypeError, "number or a name"),
@@ -465,7 +471,10 @@ def test_devices_stands_beside_neither_queue_nor_device(two_devices):
 
 def test_all_devices_are_every_gpu_and_one_cpu():
     kinds = [devices.device_info(device).kind for device, _ in machines.places("all", None, None)]
-    assert kinds.count("cpu") == 1
+    there = [record.kind for record in pyclmm.devices()]
+    assert kinds.count("cpu") == min(1, there.count("cpu"))
+    assert sorted(set(kinds)) == sorted(set(there))
+    assert len(kinds) - kinds.count("cpu") == len(there) - there.count("cpu")
 
 
 # ---- ends
