@@ -119,6 +119,16 @@ POCL_AFFINITY = Variable(
     "`0`: the system places PoCL's threads; `1`: each is bound to a CPU. Read when devices are first listed",
     "`1` meanwhile, on Linux, if the process may use every CPU",
 )
+POCL_MAX_PTHREAD_COUNT = Variable(
+    "POCL_MAX_PTHREAD_COUNT",
+    "how many threads, and so compute units, PoCL has; read when devices are first listed",
+    "the number of CPUs meanwhile, on Linux, if the process may use some of them only",
+)
+POCL_CPU_MAX_CU_COUNT = Variable(
+    "POCL_CPU_MAX_CU_COUNT",
+    "PoCL 6's name for `POCL_MAX_PTHREAD_COUNT`; if it is set, pyclmm sets neither",
+    "none",
+)
 ICD_VENDORS = Variable(
     "OCL_ICD_VENDORS",
     "where the loader of OpenCL drivers looks; if it is set, pyclmm tells it of no other driver",
@@ -143,7 +153,8 @@ PYOPENCL_HOME = Variable(
 
 VARIABLES = (
     *(CACHE_DIR, SELFCHECK, TRIAL, TUNED, KEEP_WORKSPACE),
-    *(CONTEXT, BUILD_OPTIONS, POCL_CACHE_DIR, POCL_AFFINITY),
+    *(CONTEXT, BUILD_OPTIONS, POCL_CACHE_DIR),
+    *(POCL_AFFINITY, POCL_MAX_PTHREAD_COUNT, POCL_CPU_MAX_CU_COUNT),
     *(ICD_VENDORS, VENDOR_PATH, ICD_FILENAMES, PYOPENCL_HOME),
 )
 

@@ -1,4 +1,4 @@
-"""PoCL's threads are bound to CPUs when pyclmm lists its devices first, unless the user says otherwise."""
+"""PoCL has as many threads as it may use CPUs, bound if these are all, unless the user says otherwise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CPUS = set(range(os.cpu_count() or 1))
 
 
 def report(before="", allowed=CPUS, **variables):
-    env = {key: value for key, value in os.environ.items() if key != "POCL_AFFINITY"} | variables
+    env = {key: value for key, value in os.environ.items() if not key.startswith("POCL_")} | variables
     code = REPORT.format(before=before, allowed=allowed)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     return json.loads(done.stdout)
@@ -54,11 +54,33 @@ def test_what_the_user_set_is_kept(value, each):
     assert report(POCL_AFFINITY=value) == [len(CPUS), each * len(CPUS), value]
 
 
-def test_a_process_that_may_not_use_every_cpu_is_left_alone(monkeypatch):
-    monkeypatch.delenv("POCL_AFFINITY", raising=False)
+def test_in_a_process_that_may_use_one_cpu_there_is_one_thread_and_it_is_not_bound():
+    started, bound, variable = report(allowed={1})
+    assert started == 1
+    assert variable is None
+    assert bound == 1, "to what the process may use, as all threads of the process"
+
+
+@pytest.mark.parametrize("name", ["POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"])
+def test_a_number_of_threads_that_the_user_set_is_kept(monkeypatch, name):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    monkeypatch.setenv(name, "2")
     with affinity.bound():
+        assert os.environ[name] == "2"
+        assert (
+            len({"POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT", "POCL_AFFINITY"} & set(os.environ)) == 1
+        )
+    assert os.environ[name] == "2"
+
+
+def test_the_number_of_threads_is_gone_afterwards(monkeypatch):
+    for name in ("POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {3, 5, 9})
+    with affinity.bound():
+        assert os.environ["POCL_MAX_PTHREAD_COUNT"] == "3"
         assert "POCL_AFFINITY" not in os.environ
+    assert "POCL_MAX_PTHREAD_COUNT" not in os.environ
 
 
 def test_a_failure_leaves_no_variable(monkeypatch):
