@@ -117,7 +117,7 @@ POCL_CACHE_DIR = Variable(
 POCL_AFFINITY = Variable(
     "POCL_AFFINITY",
     "`0`: the system places PoCL's threads; `1`: each is bound to a CPU. Read when devices are first listed",
-    "`1` meanwhile, on Linux, if the process may use every CPU",
+    "`1` meanwhile, on Linux, if the process may use every CPU; else pyclmm binds them",
 )
 POCL_MAX_PTHREAD_COUNT = Variable(
     "POCL_MAX_PTHREAD_COUNT",

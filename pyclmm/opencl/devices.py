@@ -129,7 +129,8 @@ def _devices(platform: cl.Platform) -> list[cl.Device]:
     if linker_fault(platform):  # running a kernel would end the process
         return []
     try:
-        return list(platform.get_devices())
+        with affinity.placed(platform.name.strip()):
+            return list(platform.get_devices())
     except cl.Error:  # CL_DEVICE_NOT_FOUND: the driver finds no hardware
         return []
 

@@ -16,6 +16,7 @@ from pyclmm.opencl.devices import all_devices, device_info
 REPORT = """
 import json, os
 {before}
+os.cpu_count = lambda: {cpus}
 os.sched_setaffinity(0, {allowed})
 import pyopencl
 from pyclmm.opencl.devices import all_devices
@@ -28,9 +29,9 @@ print(json.dumps([len(new), bound, os.environ.get("POCL_AFFINITY")]))
 CPUS = set(range(os.cpu_count() or 1))
 
 
-def report(before="", allowed=CPUS, **variables):
+def report(before="", allowed=CPUS, cpus=None, **variables):
     env = {key: value for key, value in os.environ.items() if not key.startswith("POCL_")} | variables
-    code = REPORT.format(before=before, allowed=allowed)
+    code = REPORT.format(before=before, allowed=allowed, cpus=cpus or len(CPUS))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     return json.loads(done.stdout)
 
@@ -52,6 +53,12 @@ def test_threads_are_bound_and_the_variable_is_gone():
 @pytest.mark.parametrize(("value", "each"), [("0", 0), ("1", 1)])
 def test_what_the_user_set_is_kept(value, each):
     assert report(POCL_AFFINITY=value) == [len(CPUS), each * len(CPUS), value]
+
+
+def test_in_a_process_that_may_use_some_cpus_each_of_these_has_a_thread():
+    assert report(cpus=64) == [len(CPUS), len(CPUS), None]
+    assert report(cpus=64, POCL_AFFINITY="0") == [len(CPUS), 0, "0"]
+    assert report(cpus=64, POCL_MAX_PTHREAD_COUNT="1") == [1, 0, None]
 
 
 def test_in_a_process_that_may_use_one_cpu_there_is_one_thread_and_it_is_not_bound():

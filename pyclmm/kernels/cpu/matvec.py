@@ -31,8 +31,9 @@ _SUM_BYTES = 1 << 14
 _GROUPS_A_UNIT = 2  # work-groups for each compute unit
 _LEAST_K = 64  # fewest elements of K in a range
 _LEAST_J = 8  # fewest rows or columns of the matrix in a work-group
-# Fewest bytes of a row's piece, from the second-level caches and from memory. Zen 4, docs/kernels/packed.md
-_LEAST_PIECE, _LEAST_FAR_PIECE = 512, 1536
+# Fewest bytes of a row's piece, from the second-level caches (Zen 4) and from memory: a page, within which
+# processors prefetch (Zen 5 and a Xeon of 16 cores). docs/kernels/packed.md
+_LEAST_PIECE, _LEAST_FAR_PIECE = 512, 4096
 _MOST_VECTORS = 64  # with more, packing the matrix pays
 # Rows of the matrix that one vector is multiplied with at a time. Zen 4, docs/kernels/packed.md
 _ROWS_OF_ONE = 8

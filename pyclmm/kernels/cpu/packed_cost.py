@@ -51,7 +51,7 @@ def matvec_seconds(
     passes = -(-few // config.tn) if again else 1
     nbytes = problem.nbytes + (passes - 1) * length * problem.k * matrix_size(problem) * problem.batch
     launches = 1 if config.split_k == 1 else 2
-    seconds = launches * rates.launch + rates.group * config.split_k
+    seconds = launches * rates.launch + rates.group * max(1.0, config.split_k / device.units)
     return seconds + together(products, rates.moved(nbytes)) + rates.moved(2 * sum_bytes)
 
 

@@ -192,12 +192,23 @@ def test_each_compute_unit_has_its_columns_of_the_matrix(cpu):
         config = kernel_named("matvec").configs(problem(1, n, k, **given), cpu)[0]
         return config.bn, config.split_k
 
-    assert chosen(4000, 1000) == (1000, 1)
+    assert chosen(4400, 1000) == (1104, 1)
+    assert chosen(4000, 1000)[1] > 1  # pieces of less than a page
     assert chosen(40_000, 100) == (3336, 1)  # 12 pieces, three a unit
     assert chosen(1000, 1000) == (256, 1)  # 1 KB, but the second-level caches hold the matrix
     assert chosen(1000, 2000)[1] > 1
     assert chosen(1000, 2000, reproducible=True) == (256, 1)  # K is not divided
     assert chosen(4000, 1000, trans_b=True) == (4096, 1)  # by rows of the matrix
+
+
+@pytest.mark.parametrize("units", [2, 4, 16, 64])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 4096, 4096), (4096, 1, 4096), (1, 8192, 8192)])
+def test_a_vector_takes_matvec_on_few_cores_and_on_many(cpu, units, m, n, k):
+    """`packed` took 1.6 times as long on 16 cores of a Xeon."""
+    caches = Caches(l1=48 << 10, l2=2 << 20, l3=300 << 20, line=64)
+    machine = dataclasses.replace(cpu, caches=caches, compute_units=units, max_clock_mhz=2100)
+    found = next(candidates(problem_of(m, n, k, np.dtype("f4"), "NN"), machine, "auto"))
+    assert found.kernel.name == "matvec"
 
 
 def test_a_few_rows_times_a_matrix_along_k_take_matvec(cpu):
