@@ -42,6 +42,14 @@ def pytest_configure() -> None:
     os.environ["PYCLMM_TRIAL"] = "off"  # a child process for each program takes too long
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A set may come in another order in another worker, which would then name the test differently."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    sets = [name for name, value in params.items() if isinstance(value, set | frozenset)]
+    if sets and "{" in item.name:
+        raise pytest.UsageError(f"{item.nodeid}: {', '.join(sets)} is a set; pass a list, or other ids=")
+
+
 def pytest_unconfigure() -> None:
     _cache.cleanup()
 
