@@ -11,7 +11,7 @@ import pyopencl as cl
 from .. import environment, listing
 from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import Caches, DeviceInfo, Target
-from . import affinity, forks, loader, processor, user_rates
+from . import driver_threads, forks, loader, processor, user_rates
 from .advice import install_hint
 from .disk_caches import pocl_fault
 from .pocl_linker import linker_fault, warn_once
@@ -109,7 +109,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
 def all_devices() -> list[cl.Device]:
     """Every device of every platform. Raises NoDeviceError, which says what to install, if there is none."""
     forks.check_process()
-    with affinity.bound():
+    with driver_threads.bound():
         try:
             platforms = loader.platforms()
         except cl.Error as error:
@@ -129,7 +129,7 @@ def _devices(platform: cl.Platform) -> list[cl.Device]:
     if linker_fault(platform):  # running a kernel would end the process
         return []
     try:
-        with affinity.placed(platform.name.strip()):
+        with driver_threads.placed(platform.name.strip()), driver_threads.uninterrupted():
             return list(platform.get_devices())
     except cl.Error:  # CL_DEVICE_NOT_FOUND: the driver finds no hardware
         return []

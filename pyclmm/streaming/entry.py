@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -73,11 +74,9 @@ def _reach(x: NDArray[Any]) -> int:
 
 
 def _matrices(a: NDArray[Any], b: NDArray[Any]) -> int:
-    """The matrices of the result; 1 where the call itself will say what is wrong with the shapes."""
-    try:
-        return math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
-    except ValueError:
-        return 1
+    """The matrices of the result. numpy.broadcast_shapes takes 32 axes at most, NumPy's arrays 64."""
+    axes = itertools.zip_longest(a.shape[-3::-1], b.shape[-3::-1], fillvalue=1)
+    return math.prod(max(pair) for pair in axes)
 
 
 def streamed(

@@ -1,4 +1,4 @@
-"""How many threads PoCL starts, and on which CPUs.
+"""The threads that drivers start: how many PoCL has, on which CPUs, and which signals they take.
 
 PoCL has a thread for each CPU, and lets the system place them. On few CPUs two are often woken on the same
 one, and a product of half a millisecond takes up to twice as long (docs/kernels/packed.md). PoCL binds its
@@ -7,11 +7,15 @@ threads if POCL_AFFINITY is 1 when its device is first asked for.
 In a process that may use some CPUs only (a container, taskset, a batch system) PoCL has a thread for each of
 the others, too, and would bind to CPUs that are not allowed. There POCL_MAX_PTHREAD_COUNT limits the threads,
 and this module binds them. Intel's CPU runtime counts and binds its own threads.
+
+PoCL's threads link programs by child processes. A terminal's Ctrl-C goes to these, too, and PoCL ends the
+whole process if the linker fails. So drivers' threads, and what they start, do not take SIGINT.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
@@ -56,6 +60,21 @@ def placed(platform: str) -> Iterator[None]:
         for thread, cpu in zip(started, sorted(allowed), strict=True):
             with suppress(OSError):  # it has ended
                 os.sched_setaffinity(thread, {cpu})
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Threads that start in this block, and their child processes, do not take SIGINT. One that comes
+    meanwhile is taken afterwards.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _threads() -> set[int]:

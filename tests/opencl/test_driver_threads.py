@@ -1,15 +1,16 @@
-"""PoCL has as many threads as it may use CPUs, bound if these are all, unless the user says otherwise."""
+"""PoCL has as many bound threads as it may use CPUs, unless the user says otherwise; none takes Ctrl-C."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from pyclmm.opencl import affinity
+from pyclmm.opencl import driver_threads
 from pyclmm.opencl.devices import all_devices, device_info
 
 # Prints how many threads PoCL started, how many of them are bound to one CPU, and the variable afterwards.
@@ -72,7 +73,7 @@ def test_in_a_process_that_may_use_one_cpu_there_is_one_thread_and_it_is_not_bou
 def test_a_number_of_threads_that_the_user_set_is_kept(monkeypatch, name):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
     monkeypatch.setenv(name, "2")
-    with affinity.bound():
+    with driver_threads.bound():
         assert os.environ[name] == "2"
         assert (
             len({"POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT", "POCL_AFFINITY"} & set(os.environ)) == 1
@@ -84,7 +85,7 @@ def test_the_number_of_threads_is_gone_afterwards(monkeypatch):
     for name in ("POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {3, 5, 9})
-    with affinity.bound():
+    with driver_threads.bound():
         assert os.environ["POCL_MAX_PTHREAD_COUNT"] == "3"
         assert "POCL_AFFINITY" not in os.environ
     assert "POCL_MAX_PTHREAD_COUNT" not in os.environ
@@ -92,7 +93,7 @@ def test_the_number_of_threads_is_gone_afterwards(monkeypatch):
 
 def test_a_failure_leaves_no_variable(monkeypatch):
     monkeypatch.delenv("POCL_AFFINITY", raising=False)
-    with pytest.raises(KeyError, match="1"), affinity.bound():
+    with pytest.raises(KeyError, match="1"), driver_threads.bound():
         raise KeyError(os.environ["POCL_AFFINITY"])
     assert "POCL_AFFINITY" not in os.environ
 
@@ -100,5 +101,44 @@ def test_a_failure_leaves_no_variable(monkeypatch):
 def test_a_system_that_cannot_bind(monkeypatch):
     monkeypatch.delenv("POCL_AFFINITY", raising=False)
     monkeypatch.delattr("os.sched_getaffinity")
-    with affinity.bound():
+    with driver_threads.bound():
         assert "POCL_AFFINITY" not in os.environ
+
+
+SIGNALS = """
+import os, signal
+from pyclmm.opencl.devices import all_devices
+old = set(os.listdir("/proc/self/task"))
+all_devices()
+for thread in set(os.listdir("/proc/self/task")) - old:
+    status = open(f"/proc/self/task/{thread}/status").read()
+    print(int(status.split("SigBlk:")[1].split()[0], 16) >> (signal.SIGINT - 1) & 1)
+print("main", signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+"""
+
+
+def test_threads_of_the_driver_do_not_take_ctrl_c():
+    """Their linkers would get it from a terminal, and PoCL would end the process."""
+    done = subprocess.run([sys.executable, "-c", SIGNALS], capture_output=True, text=True, check=True)
+    *blocked, main, taken = done.stdout.split()
+    assert blocked == ["1"] * len(CPUS)
+    assert (main, taken) == ("main", "False")
+
+
+def test_ctrl_c_while_devices_are_listed_comes_afterwards():
+    done = []
+
+    def listing():
+        with driver_threads.uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        listing()
+    assert done
+
+
+def test_a_system_without_masks_of_signals(monkeypatch):
+    monkeypatch.delattr("signal.pthread_sigmask")
+    with driver_threads.uninterrupted():
+        pass
