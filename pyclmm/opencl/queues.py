@@ -61,6 +61,11 @@ def queue_on(choice: DeviceChoice) -> cl.CommandQueue:
     return queue
 
 
+def context_of(device: cl.Device) -> cl.Context | None:
+    """This module's context for *device*, if it has made one."""
+    return _contexts.get(device)
+
+
 def forget(context: cl.Context) -> None:
     """Drop a lost context and its queues, so that the next call makes new ones."""
     with _lock:

@@ -16,7 +16,7 @@ from ..errors import ArgumentError
 from ..execution.options import events_of
 from ..opencl.devices import device_info
 from . import machines, storage
-from .mapped import bounds
+from .mapped import reach
 from .streamed import StreamedMatmul
 
 # Tiles are faster where operands and result have at least so many bytes and the product takes at least so
@@ -34,8 +34,8 @@ def pays(operands: Mapping[str, NDArray[Any]], requested: tuple[Any, ...], queue
     """Whether a call on NumPy arrays is computed in tiles although nothing asks for it.
 
     It is where a buffer would be larger than the device allows (kernels of a device that shares the host's
-    memory read an array in one, with its gaps), and on devices with their own memory where
-    transfers and product overlap to good effect. *requested* holds the first fields of Options.
+    memory read an array in one, with its gaps), and on devices with their own memory where transfers and
+    product overlap to good effect. *requested* holds the first fields of Options.
     """
     a, b = operands["a"], operands["b"]
     if requested[3] != "auto" or not (a.size and b.size and a.ndim and b.ndim):
@@ -44,10 +44,10 @@ def pays(operands: Mapping[str, NDArray[Any]], requested: tuple[Any, ...], queue
     stack = 1 if a.ndim <= 2 and b.ndim <= 2 else _matrices(a, b)
     result = stack * m * n * max(a.itemsize, b.itemsize)
     total = a.nbytes + b.nbytes + result
-    if max(total, *map(_reach, operands.values())) < _LEAST_BYTES:  # a few microseconds until here
+    if max(total, *map(reach, operands.values())) < _LEAST_BYTES:  # a few microseconds until here
         return False
     info = device_info(queue.device)
-    buffers = (_reach(x) if info.unified_memory else x.nbytes for x in operands.values())
+    buffers = (reach(x) if info.unified_memory else x.nbytes for x in operands.values())
     if max(result, *buffers) > info.max_mem_alloc_size:
         return True
     if info.unified_memory or total < _LEAST_BYTES or 1 in (a.ndim, b.ndim):
@@ -63,14 +63,6 @@ def _sizes(a: NDArray[Any], b: NDArray[Any], requested: tuple[Any, ...]) -> tupl
     m, k = (1, a.shape[0]) if a.ndim == 1 else a.shape[-2:] if requested[0] == "N" else a.shape[:-3:-1]
     n = 1 if b.ndim == 1 else b.shape[-1] if requested[1] == "N" else b.shape[-2]
     return m, n, k
-
-
-def _reach(x: NDArray[Any]) -> int:
-    """Bytes from the first element to the last, gaps included."""
-    if x.flags.forc or not x.size:
-        return x.nbytes
-    low, high = bounds(x)
-    return high - low
 
 
 def _matrices(a: NDArray[Any], b: NDArray[Any]) -> int:

@@ -16,7 +16,7 @@ from .blocks import Part, of_tile
 from .hands import Hands
 from .job import Job, Stored, pieces, stored_shape
 from .lane import Block, Write, end_all, noted
-from .mapped import bounds
+from .mapped import reach
 from .tiles import Tile
 from .trace import Trace
 
@@ -36,7 +36,7 @@ class HostLane:
         self.name = device.name.strip()
         self._job, self._number, self._trace = job, number, trace
         self._queue = queue or queue_on(device)
-        self._most = device_info(device).max_mem_alloc_size
+        self._most = device_info(device).max_mem_alloc_size  # bytes of an array that is used in place
         self._readers, self._futures = hands.readers, list[Future[Any]]()
         self._slots: dict[tuple[str, int], NDArray[np.uint8]] = {}
         self._tiles: dict[int, tuple[Any, Any, Block | None]] = {}  # acc, out, C
@@ -50,7 +50,7 @@ class HostLane:
     def begin(self, tile: Tile, slot: int) -> None:
         job, part = self._job, of_tile(tile, self._job.product.stack)
         out = job.sink.view(part.index, part.rows, part.columns) if self._in_place else None
-        if out is None or not self._is_one_buffer(out):
+        if out is None or reach(out) > self._most:
             out = self._dense(("out", slot), part, job.dtype)
         acc = self._dense(("acc", slot), part, job.acc_dtype) if job.is_narrow else out
         c = None
@@ -90,14 +90,9 @@ class HostLane:
         source = stored.source
         if source.in_memory and source.dtype.isnative:
             block = source.view(part.index, part.rows, part.columns)
-            if self._is_one_buffer(block):
+            if reach(block) <= self._most:
                 return Block(block)
         return self._filled(stored, self._memory(name, elements, stored.dtype), part)
-
-    def _is_one_buffer(self, x: NDArray[Any]) -> bool:
-        """Whether the device allows a buffer from the first byte of *x* to its last, gaps included."""
-        low, high = bounds(x)
-        return high - low <= self._most
 
     def _memory(self, name: tuple[str, int], elements: int, dtype: np.dtype[Any]) -> NDArray[np.uint8]:
         if name not in self._slots:

@@ -42,6 +42,14 @@ def bounds(x: NDArray[Any]) -> tuple[int, int]:
     return low, high + x.itemsize
 
 
+def reach(x: NDArray[Any]) -> int:
+    """Bytes from the first element of *x* to the last, gaps included."""
+    if x.flags.forc or not x.size:
+        return x.nbytes
+    low, high = bounds(x)
+    return high - low
+
+
 class MappedFile:
     """The file of the memory map *owner*. Its methods may be called by several threads at once."""
 

@@ -26,7 +26,7 @@ from ..errors import (
 )
 from ..opencl import pinned
 from ..opencl.devices import device_info
-from ..opencl.queues import queue_on
+from ..opencl.queues import context_of
 from .blocks import Part, of_tile
 from .checkpoint import Checkpoint
 from .handout import Handout
@@ -251,13 +251,16 @@ def _supervise(
 
 
 def _give_up(place: Place, error: BaseException, others: bool) -> None:
-    """Warn that a device takes no more part; raise *error* if there are no others. Later calls do not find
-    the context of a lost one."""
+    """Warn that a device takes no more part; raise *error* if there are no others.
+
+    Later calls do not find the context of a lost one.
+    """
     device, on = place
     if isinstance(error, DeviceLostError):
-        context = (on or queue_on(device)).context
-        plan_cache.forget(context)
-        pinned.forget(context)
+        context = context_of(device) if on is None else on.context
+        if context is not None:  # another run may have lost it, too
+            plan_cache.forget(context)
+            pinned.forget(context)
     if not others:
         raise error
     warnings.warn(

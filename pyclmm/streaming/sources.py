@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..errors import ArgumentError, StorageError
 from . import datasets
 from .datasets import Index
-from .mapped import MappedFile, TooShort, bounds
+from .mapped import MappedFile, TooShort, reach
 
 _WORTH_A_READ = (
     1 << 16
@@ -78,9 +78,8 @@ class ArraySource(Source):
         super().__init__(name, self.x.shape, self.x.dtype)
         row, column = (abs(stride) for stride in self.x.strides[-2:])
         self.turned = min(self.x.shape[-2:]) > 1 and 0 < row < column
-        if self.in_memory and x.size:
-            low, high = bounds(self.x)
-            self.reach = high - low
+        if self.in_memory:
+            self.reach = reach(self.x)
 
     def view(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
         return self.x[(*index, rows, columns)]

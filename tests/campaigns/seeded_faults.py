@@ -180,7 +180,7 @@ FAULTS = (
     Fault("arm_rows_beyond", "rows beyond the matrix are read, though not used", "cl/cpu/matvec.cl",
           "min(j + r, length - 1)", "(j + r)", arm("matvec_reads")),
     Fault("matvec_twice", "numbers that two vectors load count twice", "cl/cpu/dot_rows.h",
-          ">= (MASK)(skip) ?", ">= (MASK)(0) ?", ("tests/kernels/cpu/test_packed.py", "-k", "matvec")),
+          ">= (MASK)(skip) ?", ">= (MASK)(0) ?", ("tests/kernels/cpu/test_matvec.py",)),
     Fault("split_k_cpu_range", "the last range of K is lost", "cl/cpu/add_partial_sums.h",
           "range < split_k;", "range < split_k - 1;", ("tests/kernels/cpu/test_packed.py",)),
     Fault("wgmma_rows", "rows of a result change places", "cl/nvidia/fragment_rows.h", "(w >> 5 & 1) * 8 +",

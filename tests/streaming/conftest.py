@@ -6,6 +6,8 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
+from pyclmm.streaming import lanes, machines
+from pyclmm.streaming.tiles import Blocking
 
 
 @pytest.fixture
@@ -15,3 +17,25 @@ def two_devices():
     if whole.partition_max_sub_devices < 2:
         pytest.skip(f"{whole.name.strip()} cannot be divided (CL_DEVICE_PARTITION_MAX_SUB_DEVICES)")
     return whole.create_sub_devices([cl.device_partition_property.EQUALLY, 1])[:2]
+
+
+@pytest.fixture(params=["host", "device"])
+def lane(request, monkeypatch):
+    """Each kind of lane, on the CPU."""
+    kind = lanes.HostLane if request.param == "host" else lanes.DeviceLane
+    monkeypatch.setattr(lanes, "HostLane", kind)
+    return kind
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Tiles of 40 x 32 and chunks of 24, whatever would be best."""
+
+    def blocking(self, kept=None):
+        if kept is not None:
+            return Blocking.from_json(kept)
+        p = self.product(None)
+        k = p.k if p.whole_k else min(p.k, 24)
+        return Blocking(1, min(p.m, 40) or 1, min(p.n, 32) or 1, k, 2, 3, 3, 2)
+
+    monkeypatch.setattr(machines.Fit, "blocking", blocking)

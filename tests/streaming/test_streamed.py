@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-import sys
 import threading
-from dataclasses import replace
 
 import h5py
 import ml_dtypes
@@ -17,51 +15,16 @@ import zarr
 import pyclmm
 from pyclmm import (
     ArgumentError,
-    DeviceLostError,
     DeviceMemoryError,
-    DeviceWarning,
     DTypeError,
     ShapeError,
     StorageError,
     StreamedMatmul,
-    plan_cache,
 )
-from pyclmm.opencl import devices, host_memory, queues
-from pyclmm.streaming import entry, hands, lanes, machines
+from pyclmm.opencl import queues
+from pyclmm.streaming import hands, lanes, machines
 from pyclmm.streaming.tiles import Blocking
-
-RNG = np.random.default_rng(11)
-
-
-def normal(*shape, dtype=np.float32):
-    return RNG.standard_normal(shape).astype(dtype)
-
-
-def integers(*shape, dtype=np.float32):
-    """Small ones, whose products are exact in every order of the sums."""
-    return RNG.integers(-4, 5, shape).astype(dtype)
-
-
-@pytest.fixture(params=["host", "device"])
-def lane(request, monkeypatch):
-    """Each kind of lane, on the CPU."""
-    kind = lanes.HostLane if request.param == "host" else lanes.DeviceLane
-    monkeypatch.setattr(lanes, "HostLane", kind)
-    return kind
-
-
-@pytest.fixture
-def small_tiles(monkeypatch):
-    """Tiles of 40 x 32 and chunks of 24, whatever would be best."""
-
-    def blocking(self, kept=None):
-        if kept is not None:
-            return Blocking.from_json(kept)
-        p = self.product(None)
-        k = p.k if p.whole_k else min(p.k, 24)
-        return Blocking(1, min(p.m, 40) or 1, min(p.n, 32) or 1, k, 2, 3, 3, 2)
-
-    monkeypatch.setattr(machines.Fit, "blocking", blocking)
+from tests.support.streams import integers, normal
 
 
 def running():
@@ -208,273 +171,6 @@ def test_what_is_beside_out_is_untouched(lane):
     assert np.array_equal(wide[1:-1, 5:55], a @ b)
     wide[1:-1, 5:55] = 7
     assert (wide == 7).all()
-
-
-# ---- memory
-
-
-@pytest.mark.parametrize(
-    ("dims", "limit"),
-    [
-        ((400, 3000, 700), 3 << 20),
-        ((400, 3000, 700), 8 << 20),
-        ((1000, 2000, 1000), 1 << 19),
-        ((9, 4, 7), 400),
-    ],
-)
-def test_kernels_of_whole_tiles_and_of_edges_have_their_workspace(tmp_path, dims, limit):
-    """What a product needs is known before: no KernelWarning says that another kernel is used."""
-    m, k, n = dims
-    a, b = normal(m, k), normal(k, n)
-    stored = []
-    for name, x in (("a", a), ("b", b)):
-        np.save(tmp_path / name, x)
-        stored.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
-    np.testing.assert_allclose(pyclmm.matmul(*stored, memory_limit=limit), a @ b, rtol=1e-3, atol=1e-3)
-
-
-def test_no_more_memory_than_the_limit_is_allocated(monkeypatch):
-    monkeypatch.setattr(lanes, "HostLane", lanes.DeviceLane)
-    a, b = normal(600, 500), normal(500, 700)
-    limit, got = 1 << 20, []
-    real = host_memory.allocate
-
-    def allocate(context, nbytes, device, argument):
-        got.append(nbytes)
-        return real(context, nbytes, device, argument)
-
-    monkeypatch.setattr(host_memory, "allocate", allocate)
-    assert (a.nbytes, b.nbytes) > (limit, limit)
-    result = pyclmm.matmul(a, b, memory_limit=limit)
-    assert np.allclose(result, a @ b, atol=1e-3)
-    assert 0 < sum(got) <= limit
-
-
-@pytest.mark.parametrize(
-    ("limit", "error", "words"),
-    [
-        ("lots", ArgumentError, "8 GiB"),
-        ("8 i", ArgumentError, "8 GiB"),
-        (0, ArgumentError, "more than 0"),
-        (-5, ArgumentError, "more than 0"),
-        (1.5, DTypeError, "number of bytes"),
-        (7, ArgumentError, "even tiles of one element need"),
-    ],
-)
-def test_a_limit_that_cannot_be_used_is_refused(limit, error, words):
-    with pytest.raises(error, match=words):
-        pyclmm.matmul(normal(5, 5), normal(5, 5), memory_limit=limit)
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [("2 GiB", 2 << 30), ("1.5kB", 1500), ("64M", 64 * 10**6), ("9", 9)]
-)
-def test_limits_are_written_as_people_do(text, number):
-    from pyclmm.streaming.sizes import nbytes  # noqa: PLC0415
-
-    assert nbytes("memory_limit", text) == number
-
-
-@pytest.fixture
-def small_buffers(monkeypatch):
-    """The device allows buffers of 60,000 bytes: that every module knows, also the one that makes buffers."""
-    info, real = devices.device_info(pyclmm.default_queue().device), devices.device_info
-    small = replace(info, max_mem_alloc_size=60_000)
-    for module in [x for name, x in sys.modules.items() if name.startswith("pyclmm")]:
-        if getattr(module, "device_info", None) is real:
-            monkeypatch.setattr(module, "device_info", lambda _: small)
-    monkeypatch.setattr(entry, "_LEAST_BYTES", 0)
-    plan_cache.release()
-    yield
-    plan_cache.release()
-
-
-@pytest.mark.usefixtures("small_buffers")
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        (integers(30, 200), integers(200, 150)),  # B, of which columns span all of it
-        (integers(150, 200), integers(200, 30)),
-        (integers(200, 9), integers(9, 200)),  # the result
-        (integers(4, 1, 100, 9), integers(4, 9, 100)),
-        (integers(150, 200), integers(200)),
-        (integers(200), integers(200, 150)),
-        (integers(200, 150)[:, :7], integers(7, 9)),  # with its gaps
-        (integers(200, 150).T, integers(200, 9)),
-    ],
-    ids=["B", "A", "result", "stack", "vector b", "vector a", "gaps", "turned"],
-)
-def test_what_is_too_large_for_a_buffer_is_computed_in_tiles(a, b):
-    assert np.array_equal(pyclmm.matmul(a, b), a @ b)
-    c = integers(*(a @ b).shape)
-    if a.ndim == b.ndim == 2:
-        assert np.array_equal(pyclmm.gemm(a, b, c, beta=2.0, bias=c[0]), a @ b + 2 * c + c[0])
-        assert np.array_equal(pyclmm.gemm(a, b, c, beta=1.0, out=c.copy()), a @ b + c)
-
-
-def test_a_cpu_that_reads_in_place_does_not_limit_the_memory_of_others(two_devices, monkeypatch, tmp_path):
-    info = devices.device_info(two_devices[0])
-    infos = {
-        two_devices[0]: replace(info, unified_memory=False, global_mem_size=100 << 30),
-        two_devices[1]: replace(info, global_mem_size=8 << 30),
-    }
-    monkeypatch.setattr(machines, "device_info", infos.__getitem__)
-    a = normal(50, 60)
-    assert "75.0 GiB of each" in str(StreamedMatmul(a, a.T, devices=two_devices).explain())
-    np.save(tmp_path / "a.npy", a)
-    a = np.load(tmp_path / "a.npy", mmap_mode="r")  # of which the CPU keeps blocks
-    assert "4.0 GiB of each" in str(StreamedMatmul(a, a.T, devices=two_devices).explain())
-
-
-@pytest.mark.usefixtures("small_buffers")
-def test_a_result_in_a_large_array_is_computed_in_tiles():
-    a, b, c = integers(200, 5), integers(5, 7), np.full((200, 150), 9, np.float32)
-    pyclmm.matmul(a, b, out=c[:, 20:27])
-    assert np.array_equal(c[:, 20:27], a @ b)
-    c[:, 20:27] = 9
-    assert (c == 9).all()
-
-
-@pytest.mark.usefixtures("small_buffers")
-def test_blocks_that_are_copied_count_against_the_limit():
-    a, b = integers(30, 200), integers(200, 150)
-    told = str(StreamedMatmul(a, b, memory_limit=70_000).explain())
-    assert "to the device  nothing" not in told
-    assert np.array_equal(pyclmm.matmul(a, b, memory_limit=70_000), a @ b)
-
-
-@pytest.mark.usefixtures("lane")
-def test_runs_of_a_plan_use_one_queue(monkeypatch):
-    """With a new one for each run kernels were prepared anew: 8192 cubed took 44 ms on an H200, now 37."""
-    made, real = [], lanes.lane_for
-    monkeypatch.setattr("pyclmm.streaming.run.lane_for", lambda *given: made.append(real(*given)) or made[-1])
-    plan = StreamedMatmul(normal(50, 60), normal(60, 40), memory_limit="1 GiB")
-    plan()
-    plan()
-    assert len({vars(lane)["_queue"] for lane in made}) == 1
-
-
-# ---- several devices
-
-
-@pytest.mark.usefixtures("lane", "small_tiles")
-def test_several_devices_share_the_tiles(two_devices, monkeypatch):
-    used = set()
-    real = lanes.lane_for
-
-    def lane_for(number, *others):
-        made = real(number, *others)
-        multiply = made.multiply
-
-        def noted(*arguments):
-            used.add(number)
-            return multiply(*arguments)
-
-        made.multiply = noted
-        return made
-
-    monkeypatch.setattr("pyclmm.streaming.run.lane_for", lane_for)
-    a, b = integers(900, 70), integers(70, 500)
-    assert np.array_equal(pyclmm.matmul(a, b, devices=two_devices), a @ b)
-    assert used == {0, 1}
-
-
-class Breaking:
-    """Makes a lane fail at its n-th product."""
-
-    def __init__(self, monkeypatch, error, numbers=(0,), at=3):
-        self.error, self.numbers, self.at, self.count = error, numbers, at, 0
-        self.real = lanes.lane_for
-        monkeypatch.setattr("pyclmm.streaming.run.lane_for", self)
-
-    def __call__(self, number, *others):
-        made = self.real(number, *others)
-        if number in self.numbers:
-            multiply = made.multiply
-
-            def broken(*arguments):
-                self.count += 1
-                if self.count >= self.at:
-                    raise self.error
-                return multiply(*arguments)
-
-            made.multiply = broken
-        return made
-
-
-@pytest.mark.usefixtures("lane", "small_tiles")
-def test_the_others_finish_the_tiles_of_a_lost_device(two_devices, monkeypatch):
-    Breaking(monkeypatch, DeviceLostError("it stopped"))
-    a, b = integers(900, 70), integers(70, 500)
-    with pytest.warns(DeviceWarning, match="takes no more part in the product: it stopped"):
-        got = pyclmm.matmul(a, b, devices=two_devices)
-    assert np.array_equal(got, a @ b)
-
-
-@pytest.mark.usefixtures("lane", "small_tiles")
-def test_a_device_without_room_takes_no_part(two_devices, monkeypatch):
-    real = lanes.lane_for
-
-    def lane_for(number, *others):
-        if number == 1:
-            raise DeviceMemoryError("no room")
-        return real(number, *others)
-
-    monkeypatch.setattr("pyclmm.streaming.run.lane_for", lane_for)
-    a, b = integers(200, 70), integers(70, 100)
-    with pytest.warns(DeviceWarning, match="no room"):
-        got = pyclmm.matmul(a, b, devices=two_devices)
-    assert np.array_equal(got, a @ b)
-
-
-def test_after_a_device_was_lost_a_call_gets_another_context(monkeypatch):
-    device = pyclmm.default_queue().device
-    before = queues.queue_on(device).context
-    with monkeypatch.context() as patched:
-        Breaking(patched, DeviceLostError("it stopped"), at=1)
-        with pytest.raises(DeviceLostError):
-            pyclmm.matmul(integers(5, 6), integers(6, 7), devices=[device])
-    assert queues.queue_on(device).context != before
-    a, b = integers(5, 6), integers(6, 7)
-    assert np.array_equal(pyclmm.matmul(a, b, devices=[device]), a @ b)
-
-
-@pytest.mark.filterwarnings("ignore::pyclmm.DeviceWarning")
-@pytest.mark.usefixtures("lane", "small_tiles")
-def test_if_every_device_is_lost_the_call_raises(two_devices, monkeypatch):
-    Breaking(monkeypatch, DeviceLostError("it stopped"), numbers=(0, 1), at=1)
-    with pytest.raises(DeviceLostError, match="it stopped"):
-        pyclmm.matmul(integers(200, 70), integers(70, 100), devices=two_devices)
-
-
-@pytest.mark.parametrize(
-    ("devices", "error", "words"),
-    [
-        ([], ArgumentError, "empty"),
-        ("some", ArgumentError, '"all"'),
-        (["0:0", "0:0"], ArgumentError, "devices names .+ twice; pass each device once"),
-        (["0:0", "none"], ArgumentError, r"devices\[1\]: .*'none'"),
-        ([None, 3.5], DTypeError, r"devices\[1\]: device is a float"),
-        ([1.5], DTypeError, "number or a name"),
-    ],
-)
-def test_devices_that_cannot_be_used_are_refused(devices, error, words):
-    with pytest.raises(error, match=words):
-        pyclmm.matmul(normal(5, 5), normal(5, 5), devices=devices)
-
-
-def test_devices_stands_beside_neither_queue_nor_device(two_devices):
-    for other in ({"queue": pyclmm.default_queue()}, {"device": "cpu"}):
-        with pytest.raises(ArgumentError, match="devices is given beside"):
-            pyclmm.matmul(normal(5, 5), normal(5, 5), devices=two_devices, **other)
-
-
-def test_all_devices_are_every_gpu_and_one_cpu():
-    kinds = [devices.device_info(device).kind for device, _ in machines.places("all", None, None)]
-    there = [record.kind for record in pyclmm.devices()]
-    assert kinds.count("cpu") == min(1, there.count("cpu"))
-    assert sorted(set(kinds)) == sorted(set(there))
-    assert len(kinds) - kinds.count("cpu") == len(there) - there.count("cpu")
 
 
 # ---- ends
@@ -642,6 +338,17 @@ def test_a_result_that_the_host_has_no_memory_for_says_what_would_do(monkeypatch
     monkeypatch.setattr(np, "empty", full)
     with pytest.raises(DeviceMemoryError, match=r"64 TiB.*; pass as out a memory map or a dataset"):
         plan()
+
+
+@pytest.mark.usefixtures("lane")
+def test_runs_of_a_plan_use_one_queue(monkeypatch):
+    """With a new one for each run kernels were prepared anew: 8192 cubed took 44 ms on an H200, now 37."""
+    made, real = [], lanes.lane_for
+    monkeypatch.setattr("pyclmm.streaming.run.lane_for", lambda *given: made.append(real(*given)) or made[-1])
+    plan = StreamedMatmul(normal(50, 60), normal(60, 40), memory_limit="1 GiB")
+    plan()
+    plan()
+    assert len({vars(lane)["_queue"] for lane in made}) == 1
 
 
 def test_a_plan_may_run_again():

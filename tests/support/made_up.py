@@ -1,10 +1,11 @@
-"""Made-up devices, with which the choice of kernels is tested without a driver."""
+"""Made-up devices and problems, with which the choice of kernels is tested without a driver."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from pyclmm.kernels.device import Caches, DeviceInfo, Target
+from pyclmm.problem.gemm import GemmProblem
 
 H200 = DeviceInfo(
     name="NVIDIA H200",
@@ -116,3 +117,9 @@ NEON = replace(
     target=Target(128, ("fma", "neon")),
     caches=Caches(64 << 10, 1 << 20),
 )
+
+
+def dense_problem(m, n, k, dtype="float32", **given):
+    """A product of C-contiguous matrices; float16 is summed in float32."""
+    acc = "float32" if dtype == "float16" else dtype
+    return GemmProblem(m, n, k, dtype, dtype, dtype, acc, **({"lda": k, "ldb": n, "ldo": n} | given))

@@ -12,8 +12,8 @@ from pyclmm.kernels.cpu.blocking import PAGE, UNROLL_K, blocks, equal_steps, ste
 from pyclmm.kernels.cpu.packed_shape import cut, packs_b, range_of_k, sum_size
 from pyclmm.kernels.device import Caches, Target
 from pyclmm.problem.dtypes import dtype_of
-from pyclmm.problem.gemm import GemmProblem
 from tests.support.made_up import DEVICE
+from tests.support.made_up import dense_problem as problem
 
 KIB = 1 << 10
 CACHES = [Caches(l1 * KIB, l2 * KIB) for l1, l2 in product((32, 48, 128), (32, 256, 1024, 2048)) if l1 <= l2]
@@ -21,10 +21,6 @@ SHAPES = [
     (1, 40, 300), (37, 29, 50), (128, 128, 128), (1025, 1025, 1025), (2000, 2000, 2000), (100, 1000, 1100),
     (256, 256, 16384), (16, 2048, 2048), (2048, 2048, 16), (5000, 64, 700), (64, 5000, 1030),
 ]  # fmt: skip
-
-
-def problem(m, n, k, dtype="float32"):
-    return GemmProblem(m, n, k, dtype, dtype, dtype, dtype, lda=k, ldb=n, ldo=n)
 
 
 def machine(caches, bits, cores, local=1 << 20):

@@ -1,4 +1,4 @@
-"""`packed` and `matvec`, the kernels for CPU devices: packing, tiles and operands of every layout."""
+"""`packed`, a kernel for CPU devices: packing, tiles and operands of every layout."""
 
 from __future__ import annotations
 
@@ -16,42 +16,17 @@ from pyclmm.checks import selfcheck
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.cpu import packed_shape
 from pyclmm.kernels.cpu.packed_shape import cut, packs_a, packs_b, parts, split_k
-from pyclmm.kernels.device import Caches, DeviceInfo, Target
+from pyclmm.kernels.device import Target
 from pyclmm.opencl import steps
 from pyclmm.opencl.queues import new_queue
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import dtype_of
-from pyclmm.problem.gemm import GemmProblem
-from pyclmm.selection.select import candidates
 from tests.support.cases import small_integers
+from tests.support.made_up import dense_problem as problem
 
 # (tm, tn, vec) that no device would be tuned to
 ODD = TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4)
 PACKING = [(("pack_a", a), ("pack_b", b)) for a, b in itertools.product((0, 1), repeat=2)]
-
-
-@pytest.fixture
-def cpu(device: DeviceInfo) -> DeviceInfo:
-    """The device under test, as a CPU with four compute units, 256-bit vectors and caches as of Zen 4."""
-    return dataclasses.replace(
-        device,
-        kind="cpu",
-        compute_units=4,
-        target=Target(256),
-        caches=Caches(32 << 10, 1 << 20),
-        local_mem_size=1 << 20,
-    )
-
-
-@pytest.fixture
-def on_cpu(device: DeviceInfo) -> None:
-    if not device.is_cpu:
-        pytest.skip("a kernel for CPU devices")
-
-
-def problem(m, n, k, dtype="float32", **given):
-    acc = "float32" if dtype == "float16" else dtype
-    return GemmProblem(m, n, k, dtype, dtype, dtype, acc, **({"lda": k, "ldb": n, "ldo": n} | given))
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -107,133 +82,6 @@ def test_a_narrow_b_is_packed_for_many_rows(cpu):
         return kernel_named("packed").configs(problem(m, 1000, 1000, dtype), device)[0].option("pack_b") == 1
 
     assert [packs(m, wide) for m in (64, 65)] == [packs(m, narrow) for m in (128, 129)] == [False, True]
-
-
-@pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("dtype", ["f4", "f8", "u4"])
-@pytest.mark.parametrize("length", [1, 3, 8, 9, 40, 5000])
-def test_matvec_reads_either_operand_along_either_axis(dtype, length, rng):
-    for k, order in itertools.product((1, 7, 8, 65, 300), "CF"):
-        w, x = small_integers(rng, (length, k), dtype), small_integers(rng, (k,), dtype)
-        w = np.asarray(w, order=order)
-        assert np.array_equal(pyclmm.matmul(w, x, kernel="matvec"), w @ x)
-        assert np.array_equal(pyclmm.matmul(x, w.T, kernel="matvec"), x @ w.T)
-
-
-@pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "f2", "bfloat16"])
-def test_matvec_widens_narrow_elements(dtype, rng):
-    dtype = dtype_of(dtype) if dtype == "bfloat16" else np.dtype(dtype)
-    exact = dtype.kind in "fV"  # integers may overflow, and wrap around then
-    low, end = (-3, 4) if exact else (-(dtype.kind == "i") << 7, 128)
-    for (n, k), order in itertools.product(((1, 9), (37, 70), (600, 129)), "CF"):
-        w, x = (rng.integers(low, end, shape).astype(dtype) for shape in ((k, n), (k,)))
-        got = pyclmm.matmul(x, np.asarray(w, order=order), kernel="matvec")
-        wide = (x.astype("f4"), w.astype("f4")) if exact else (x, w)
-        assert np.array_equal(got, np.matmul(*wide).astype(got.dtype))
-
-
-@pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("dtype", ["i1", "f4", "c8"])
-@pytest.mark.parametrize(("m", "n"), [(2, 37), (3, 4), (64, 65), (41, 5)])
-def test_matvec_multiplies_a_few_vectors_along_k(dtype, m, n, rng):
-    for k in (2, 7, 16, 33, 100):
-        a, b = small_integers(rng, (m, k), dtype), small_integers(rng, (n, k), dtype)
-        if dtype == "c8":
-            a, b = a * (1 + 2j), b * (2 - 1j)
-        assert np.array_equal(pyclmm.matmul(a, b.T, kernel="matvec"), a @ b.T), k
-
-
-@pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("m", [1, 4])
-@pytest.mark.parametrize("value", [np.inf, np.nan])
-def test_numbers_that_two_vectors_load_count_once(m, value, rng):
-    """The last vector of a row overlaps the one before. What it shares with that may be infinite, or NaN."""
-    for at in range(17, 33):
-        a, b = small_integers(rng, (m, 35), "f4"), small_integers(rng, (5, 35), "f4")
-        b[:, at] = value
-        a[:, at] = 2
-        assert np.array_equal(pyclmm.matmul(a, b.T, kernel="matvec"), a @ b.T, equal_nan=True)
-
-
-@pytest.mark.usefixtures("on_cpu")
-def test_matvec_converts_every_float16_exactly():
-    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    got = pyclmm.matmul(np.ones((1, 1), np.float32), x[None], kernel="matvec")
-    assert got.dtype == np.float32
-    assert np.array_equal(got[0], x.astype(np.float32), equal_nan=True)
-
-
-@pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("trans", ["N", "T", "C"])
-@pytest.mark.parametrize("length", [1, 9, 40, 3000])
-def test_a_complex_matvec_is_exact_conjugated_or_not(length, trans, rng):
-    def complex_integers(*shape):
-        return small_integers(rng, shape, "c8") + 1j * small_integers(rng, shape, "c8")
-
-    ops = {"N": lambda x: x, "T": lambda x: x.T, "C": lambda x: x.conj().T}
-    for k in (1, 8, 65, 300):
-        row, matrix = complex_integers(1, k), complex_integers(length, k)
-        w = matrix if trans != "N" else np.ascontiguousarray(matrix.T)
-        for row_trans in "NC":
-            x = row if row_trans == "N" else np.ascontiguousarray(row.conj().T)
-            options = {"trans_a": row_trans, "trans_b": trans, "kernel": "matvec"}
-            assert np.array_equal(pyclmm.gemm(x, w, **options), row @ ops[trans](w)), k
-            turned = {"trans_a": trans, "trans_b": row_trans, "kernel": "matvec"}
-            v = matrix if trans == "N" else np.ascontiguousarray(matrix.T)
-            y = np.ascontiguousarray(row.T) if row_trans == "N" else row.conj()
-            assert np.array_equal(pyclmm.gemm(v, y, **turned), ops[trans](v) @ row.T), k
-
-
-def test_each_compute_unit_has_its_columns_of_the_matrix(cpu):
-    """With four compute units. Short pieces of rows from memory are avoided: K is divided instead."""
-
-    def chosen(n, k, **given):
-        config = kernel_named("matvec").configs(problem(1, n, k, **given), cpu)[0]
-        return config.bn, config.split_k
-
-    assert chosen(4400, 1000) == (1104, 1)
-    assert chosen(4000, 1000)[1] > 1  # pieces of less than a page
-    assert chosen(40_000, 100) == (3336, 1)  # 12 pieces, three a unit
-    assert chosen(1000, 1000) == (256, 1)  # 1 KB, but the second-level caches hold the matrix
-    assert chosen(1000, 2000)[1] > 1
-    assert chosen(1000, 2000, reproducible=True) == (256, 1)  # K is not divided
-    assert chosen(4000, 1000, trans_b=True) == (4096, 1)  # by rows of the matrix
-
-
-@pytest.mark.parametrize("units", [2, 4, 16, 64])
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 4096, 4096), (4096, 1, 4096), (1, 8192, 8192)])
-def test_a_vector_takes_matvec_on_few_cores_and_on_many(cpu, units, m, n, k):
-    """`packed` took 1.6 times as long on 16 cores of a Xeon."""
-    caches = Caches(l1=48 << 10, l2=2 << 20, l3=300 << 20, line=64)
-    machine = dataclasses.replace(cpu, caches=caches, compute_units=units, max_clock_mhz=2100)
-    found = next(candidates(problem_of(m, n, k, np.dtype("f4"), "NN"), machine, "auto"))
-    assert found.kernel.name == "matvec"
-
-
-def test_a_few_rows_times_a_matrix_along_k_take_matvec(cpu):
-    """`packed` would write a copy of the whole matrix. With more rows that pays."""
-    machine = dataclasses.replace(cpu, caches=Caches(32 << 10, 1 << 20, 64), max_clock_mhz=3000)
-
-    def chosen(m, n, k, layout):
-        return next(candidates(problem_of(m, n, k, np.dtype("f4"), layout), machine, "auto")).kernel.name
-
-    assert [chosen(m, 4000, 4000, "NT") for m in (1, 2, 8, 32)] == ["matvec"] * 4
-    assert chosen(4000, 8, 4000, "NT") == "matvec"
-    assert [chosen(8, 4000, 4000, "NN"), chosen(512, 512, 512, "NT"), chosen(64, 1000, 16, "NT")] == [
-        "packed"
-    ] * 3
-
-
-@pytest.mark.usefixtures("on_cpu")
-def test_matvec_refuses_what_it_cannot_read(device):
-    matvec = kernel_named("matvec")
-    assert "not both operands are stored along K" in matvec.supports(problem(2, 3, 4), device)
-    assert "not both" in matvec.supports(problem(2, 3, 4, trans_a=True, trans_b=True), device)
-    assert matvec.supports(problem(2, 3, 4, trans_b=True), device) is None
-    assert "at most 64: 65 x 66" in matvec.supports(problem(65, 66, 4, trans_b=True), device)
-    assert "gaps" in matvec.supports(problem(3, 1, 4, ldb=2), device)
-    assert matvec.supports(problem(3, 1, 4), device) is None
 
 
 def test_only_cpu_devices_are_taken(cpu):

@@ -1,0 +1,148 @@
+"""Products in tiles on several devices: who computes what, and devices that are lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclmm
+from pyclmm import (
+    ArgumentError,
+    DeviceLostError,
+    DeviceMemoryError,
+    DeviceWarning,
+    DTypeError,
+)
+from pyclmm.opencl import devices, queues
+from pyclmm.streaming import lanes, machines, run
+from tests.support.streams import integers, normal
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_several_devices_share_the_tiles(two_devices, monkeypatch):
+    used = set()
+    real = lanes.lane_for
+
+    def lane_for(number, *others):
+        made = real(number, *others)
+        multiply = made.multiply
+
+        def noted(*arguments):
+            used.add(number)
+            return multiply(*arguments)
+
+        made.multiply = noted
+        return made
+
+    monkeypatch.setattr("pyclmm.streaming.run.lane_for", lane_for)
+    a, b = integers(900, 70), integers(70, 500)
+    assert np.array_equal(pyclmm.matmul(a, b, devices=two_devices), a @ b)
+    assert used == {0, 1}
+
+
+class Breaking:
+    """Makes a lane fail at its n-th product."""
+
+    def __init__(self, monkeypatch, error, numbers=(0,), at=3):
+        self.error, self.numbers, self.at, self.count = error, numbers, at, 0
+        self.real = lanes.lane_for
+        monkeypatch.setattr("pyclmm.streaming.run.lane_for", self)
+
+    def __call__(self, number, *others):
+        made = self.real(number, *others)
+        if number in self.numbers:
+            multiply = made.multiply
+
+            def broken(*arguments):
+                self.count += 1
+                if self.count >= self.at:
+                    raise self.error
+                return multiply(*arguments)
+
+            made.multiply = broken
+        return made
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_the_others_finish_the_tiles_of_a_lost_device(two_devices, monkeypatch):
+    Breaking(monkeypatch, DeviceLostError("it stopped"))
+    a, b = integers(900, 70), integers(70, 500)
+    with pytest.warns(DeviceWarning, match="takes no more part in the product: it stopped"):
+        got = pyclmm.matmul(a, b, devices=two_devices)
+    assert np.array_equal(got, a @ b)
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_a_device_without_room_takes_no_part(two_devices, monkeypatch):
+    real = lanes.lane_for
+
+    def lane_for(number, *others):
+        if number == 1:
+            raise DeviceMemoryError("no room")
+        return real(number, *others)
+
+    monkeypatch.setattr("pyclmm.streaming.run.lane_for", lane_for)
+    a, b = integers(200, 70), integers(70, 100)
+    with pytest.warns(DeviceWarning, match="no room"):
+        got = pyclmm.matmul(a, b, devices=two_devices)
+    assert np.array_equal(got, a @ b)
+
+
+def test_after_a_device_was_lost_a_call_gets_another_context(monkeypatch):
+    device = pyclmm.default_queue().device
+    before = queues.queue_on(device).context
+    with monkeypatch.context() as patched:
+        Breaking(patched, DeviceLostError("it stopped"), at=1)
+        with pytest.raises(DeviceLostError):
+            pyclmm.matmul(integers(5, 6), integers(6, 7), devices=[device])
+    assert queues.queue_on(device).context != before
+    a, b = integers(5, 6), integers(6, 7)
+    assert np.array_equal(pyclmm.matmul(a, b, devices=[device]), a @ b)
+
+
+def test_a_lost_device_whose_context_another_call_forgot_is_told(monkeypatch):
+    device = pyclmm.default_queue().device
+    monkeypatch.setattr(queues, "_contexts", {})
+    monkeypatch.setattr(queues, "_chosen", {})
+    monkeypatch.setattr(cl, "Context", None)  # a lost device may give none
+    with pytest.raises(DeviceLostError, match="it stopped"):
+        run._give_up((device, None), DeviceLostError("it stopped"), others=False)
+
+
+@pytest.mark.filterwarnings("ignore::pyclmm.DeviceWarning")
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_if_every_device_is_lost_the_call_raises(two_devices, monkeypatch):
+    Breaking(monkeypatch, DeviceLostError("it stopped"), numbers=(0, 1), at=1)
+    with pytest.raises(DeviceLostError, match="it stopped"):
+        pyclmm.matmul(integers(200, 70), integers(70, 100), devices=two_devices)
+
+
+@pytest.mark.parametrize(
+    ("devices", "error", "words"),
+    [
+        ([], ArgumentError, "empty"),
+        ("some", ArgumentError, '"all"'),
+        (["0:0", "0:0"], ArgumentError, "devices names .+ twice; pass each device once"),
+        (["0:0", "none"], ArgumentError, r"devices\[1\]: .*'none'"),
+        ([None, 3.5], DTypeError, r"devices\[1\]: device is a float"),
+        ([1.5], DTypeError, "number or a name"),
+    ],
+)
+def test_devices_that_cannot_be_used_are_refused(devices, error, words):
+    with pytest.raises(error, match=words):
+        pyclmm.matmul(normal(5, 5), normal(5, 5), devices=devices)
+
+
+def test_devices_stands_beside_neither_queue_nor_device(two_devices):
+    for other in ({"queue": pyclmm.default_queue()}, {"device": "cpu"}):
+        with pytest.raises(ArgumentError, match="devices is given beside"):
+            pyclmm.matmul(normal(5, 5), normal(5, 5), devices=two_devices, **other)
+
+
+def test_all_devices_are_every_gpu_and_one_cpu():
+    kinds = [devices.device_info(device).kind for device, _ in machines.places("all", None, None)]
+    there = [record.kind for record in pyclmm.devices()]
+    assert kinds.count("cpu") == min(1, there.count("cpu"))
+    assert sorted(set(kinds)) == sorted(set(there))
+    assert len(kinds) - kinds.count("cpu") == len(there) - there.count("cpu")

@@ -1,0 +1,150 @@
+"""Products in tiles and memory: the limit, workspace, and what is too large for one buffer."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm import (
+    ArgumentError,
+    DTypeError,
+    StreamedMatmul,
+    plan_cache,
+)
+from pyclmm.opencl import devices, host_memory
+from pyclmm.streaming import entry, lanes, machines
+from tests.support.streams import integers, normal
+
+
+@pytest.mark.parametrize(
+    ("dims", "limit"),
+    [
+        ((400, 3000, 700), 3 << 20),
+        ((400, 3000, 700), 8 << 20),
+        ((1000, 2000, 1000), 1 << 19),
+        ((9, 4, 7), 400),
+    ],
+)
+def test_kernels_of_whole_tiles_and_of_edges_have_their_workspace(tmp_path, dims, limit):
+    """What a product needs is known before: no KernelWarning says that another kernel is used."""
+    m, k, n = dims
+    a, b = normal(m, k), normal(k, n)
+    stored = []
+    for name, x in (("a", a), ("b", b)):
+        np.save(tmp_path / name, x)
+        stored.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
+    np.testing.assert_allclose(pyclmm.matmul(*stored, memory_limit=limit), a @ b, rtol=1e-3, atol=1e-3)
+
+
+def test_no_more_memory_than_the_limit_is_allocated(monkeypatch):
+    monkeypatch.setattr(lanes, "HostLane", lanes.DeviceLane)
+    a, b = normal(600, 500), normal(500, 700)
+    limit, got = 1 << 20, []
+    real = host_memory.allocate
+
+    def allocate(context, nbytes, device, argument):
+        got.append(nbytes)
+        return real(context, nbytes, device, argument)
+
+    monkeypatch.setattr(host_memory, "allocate", allocate)
+    assert (a.nbytes, b.nbytes) > (limit, limit)
+    result = pyclmm.matmul(a, b, memory_limit=limit)
+    assert np.allclose(result, a @ b, atol=1e-3)
+    assert 0 < sum(got) <= limit
+
+
+@pytest.mark.parametrize(
+    ("limit", "error", "words"),
+    [
+        ("lots", ArgumentError, "8 GiB"),
+        ("8 i", ArgumentError, "8 GiB"),
+        (0, ArgumentError, "more than 0"),
+        (-5, ArgumentError, "more than 0"),
+        (1.5, DTypeError, "number of bytes"),
+        (7, ArgumentError, "even tiles of one element need"),
+    ],
+)
+def test_a_limit_that_cannot_be_used_is_refused(limit, error, words):
+    with pytest.raises(error, match=words):
+        pyclmm.matmul(normal(5, 5), normal(5, 5), memory_limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("2 GiB", 2 << 30), ("1.5kB", 1500), ("64M", 64 * 10**6), ("9", 9)]
+)
+def test_limits_are_written_as_people_do(text, number):
+    from pyclmm.streaming.sizes import nbytes  # noqa: PLC0415
+
+    assert nbytes("memory_limit", text) == number
+
+
+@pytest.fixture
+def small_buffers(monkeypatch):
+    """The device allows buffers of 60,000 bytes: that every module knows, also the one that makes buffers."""
+    info, real = devices.device_info(pyclmm.default_queue().device), devices.device_info
+    small = replace(info, max_mem_alloc_size=60_000)
+    for module in [x for name, x in sys.modules.items() if name.startswith("pyclmm")]:
+        if getattr(module, "device_info", None) is real:
+            monkeypatch.setattr(module, "device_info", lambda _: small)
+    monkeypatch.setattr(entry, "_LEAST_BYTES", 0)
+    plan_cache.release()
+    yield
+    plan_cache.release()
+
+
+@pytest.mark.usefixtures("small_buffers")
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (integers(30, 200), integers(200, 150)),  # B, of which columns span all of it
+        (integers(150, 200), integers(200, 30)),
+        (integers(200, 9), integers(9, 200)),  # the result
+        (integers(4, 1, 100, 9), integers(4, 9, 100)),
+        (integers(150, 200), integers(200)),
+        (integers(200), integers(200, 150)),
+        (integers(200, 150)[:, :7], integers(7, 9)),  # with its gaps
+        (integers(200, 150).T, integers(200, 9)),
+    ],
+    ids=["B", "A", "result", "stack", "vector b", "vector a", "gaps", "turned"],
+)
+def test_what_is_too_large_for_a_buffer_is_computed_in_tiles(a, b):
+    assert np.array_equal(pyclmm.matmul(a, b), a @ b)
+    c = integers(*(a @ b).shape)
+    if a.ndim == b.ndim == 2:
+        assert np.array_equal(pyclmm.gemm(a, b, c, beta=2.0, bias=c[0]), a @ b + 2 * c + c[0])
+        assert np.array_equal(pyclmm.gemm(a, b, c, beta=1.0, out=c.copy()), a @ b + c)
+
+
+def test_a_cpu_that_reads_in_place_does_not_limit_the_memory_of_others(two_devices, monkeypatch, tmp_path):
+    info = devices.device_info(two_devices[0])
+    infos = {
+        two_devices[0]: replace(info, unified_memory=False, global_mem_size=100 << 30),
+        two_devices[1]: replace(info, global_mem_size=8 << 30),
+    }
+    monkeypatch.setattr(machines, "device_info", infos.__getitem__)
+    a = normal(50, 60)
+    assert "75.0 GiB of each" in str(StreamedMatmul(a, a.T, devices=two_devices).explain())
+    np.save(tmp_path / "a.npy", a)
+    a = np.load(tmp_path / "a.npy", mmap_mode="r")  # of which the CPU keeps blocks
+    assert "4.0 GiB of each" in str(StreamedMatmul(a, a.T, devices=two_devices).explain())
+
+
+@pytest.mark.usefixtures("small_buffers")
+def test_a_result_in_a_large_array_is_computed_in_tiles():
+    a, b, c = integers(200, 5), integers(5, 7), np.full((200, 150), 9, np.float32)
+    pyclmm.matmul(a, b, out=c[:, 20:27])
+    assert np.array_equal(c[:, 20:27], a @ b)
+    c[:, 20:27] = 9
+    assert (c == 9).all()
+
+
+@pytest.mark.usefixtures("small_buffers")
+def test_blocks_that_are_copied_count_against_the_limit():
+    a, b = integers(30, 200), integers(200, 150)
+    told = str(StreamedMatmul(a, b, memory_limit=70_000).explain())
+    assert "to the device  nothing" not in told
+    assert np.array_equal(pyclmm.matmul(a, b, memory_limit=70_000), a @ b)
