@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pyopencl as cl
 import pytest
@@ -15,7 +17,7 @@ from pyclmm import (
     DTypeError,
 )
 from pyclmm.opencl import devices, queues
-from pyclmm.streaming import lanes, machines, run
+from pyclmm.streaming import lanes, machines, run, worker
 from tests.support.streams import integers, normal
 
 
@@ -99,6 +101,26 @@ def test_after_a_device_was_lost_a_call_gets_another_context(monkeypatch):
     assert queues.queue_on(device).context != before
     a, b = integers(5, 6), integers(6, 7)
     assert np.array_equal(pyclmm.matmul(a, b, devices=[device]), a @ b)
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_the_time_of_a_tile_is_without_the_wait_for_it(monkeypatch):
+    """A device that is refused tiles for a while is not slow for that."""
+    now, told, asked, reported = [0.0], [], run._Desk.next, run._Desk.done
+
+    def next_tile(self, number):
+        now[0] = 1000.0  # it had to wait for its first tile
+        return asked(self, number)
+
+    def done(self, number, tile, seconds):
+        told.append(seconds)
+        reported(self, number, tile, seconds)
+
+    monkeypatch.setattr(run._Desk, "next", next_tile)
+    monkeypatch.setattr(run._Desk, "done", done)
+    monkeypatch.setattr(worker, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    pyclmm.matmul(integers(40, 70), integers(70, 32), devices=[pyclmm.default_queue().device])
+    assert told == [0.0]
 
 
 def test_a_lost_device_whose_context_another_call_forgot_is_told(monkeypatch):

@@ -133,6 +133,11 @@ def test_a_helper_is_on_its_own_when_the_others_are_lost():
     assert None not in [handout.next(1) for _ in range(3)]
 
 
+def test_of_devices_that_all_use_the_hosts_cores_none_is_a_helper():
+    handout = Handout(blocking(), every_tile(10, 10), 2, [1.0, 9.0], [True, True])
+    assert handout.next(1) is not None
+
+
 def test_a_slow_device_has_one_tile_until_it_is_measured():
     handout = Handout(blocking(), every_tile(10, 10), 2, [1.0, 3.0])
     tile = handout.next(1)
