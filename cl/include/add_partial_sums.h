@@ -47,6 +47,7 @@ __kernel WORK_GROUP(TEAM_ITEMS * TEAMS, 1, 1) void add_partial_sums(
 #if TEAMS > 1
   __local chunk_t sums[TEAM_ITEMS * TEAMS];
 #endif
+  if (GATE_SHUT) return;
   const int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN;
   const int item = get_local_id(0) % TEAM_ITEMS, team = get_local_id(0) / TEAM_ITEMS;
   const int number = get_group_id(0) / TEAM_GROUPS; /* of the tile, counted from first_tile */

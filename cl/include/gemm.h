@@ -13,13 +13,31 @@
  *   HAS_C             0, 1: 0 if beta is zero, so that C is never read
  *   BIAS              0 none, 1 a value for each column, 2 a value for each row
  *   ACTIVATION        0 none, 1 relu, 2 leaky_relu, 3 gelu, 4 gelu_tanh, 5 sigmoid, 6 tanh, 7 silu
+ *   GATE              0; 1, 2: the launch returns at once unless `gate`, which an earlier launch wrote, lets it run:
+ *                     1 if gate[0] is 0; 2 the products z with z % MODULI < gate[0], whose sums are stored modulo a
+ *                     number (moduli.h; cl/residues/residues.h). PoCL 3 mixes up the work-items of a work-group that
+ *                     returns before a barrier, so kernels with barriers are not for CPUs then
  */
 #include "include/attributes.h"
 #include "include/types.h"
+#include "include/moduli.h"
 
 #if !defined(TRANS_A) || !defined(TRANS_B) || !defined(BATCHED) || !defined(HAS_C) || \
-    !defined(BIAS) || !defined(ACTIVATION)
-#error "gemm.h needs TRANS_A TRANS_B BATCHED HAS_C BIAS ACTIVATION"
+    !defined(BIAS) || !defined(ACTIVATION) || !defined(GATE)
+#error "gemm.h needs TRANS_A TRANS_B BATCHED HAS_C BIAS ACTIVATION GATE"
+#endif
+#if GATE
+#define GATE_ARG , __global const int *gate
+#else
+#define GATE_ARG
+#endif
+#if GATE == 2
+#define MODULUS ((int)(BATCH_ENTRY % MODULI)) /* the number of this product's */
+#define GATE_SHUT (MODULUS >= gate[0])
+#elif GATE == 1
+#define GATE_SHUT (gate[0] != 0)
+#else
+#define GATE_SHUT 0
 #endif
 
 /* An entry's parameters. Only three macros use names that they are not given: GEMM_ARGS declares the parameters,
@@ -31,7 +49,7 @@
   __global OUT_T *out, const long out_offset, const long ldo,                          \
   __global const C_T *c, const long c_offset, const long c_rs, const long c_cs,        \
   __global const BIAS_T *bias, const long bias_offset, const long bias_stride,         \
-  const ACC_T alpha, const ACC_T beta, __global const long *batch_offsets
+  const ACC_T alpha, const ACC_T beta, __global const long *batch_offsets GATE_ARG
 
 /* z, this work-item's product in the stack. It is a global id, so a long stack can be enqueued in pieces. */
 #define BATCH_ENTRY ((long)get_global_id(2))
@@ -44,6 +62,7 @@
 
 /* Moves the pointers of GEMM_ARGS to this work-item's product of the stack. Every entry begins with it. */
 #define GEMM_BEGIN                                      \
+  if (GATE_SHUT) return;                                \
   a += a_offset + BATCH_OFFSET(batch_offsets, 0);       \
   b += b_offset + BATCH_OFFSET(batch_offsets, 1);       \
   c += c_offset + BATCH_OFFSET(batch_offsets, 2);       \
@@ -100,7 +119,9 @@ INLINE ACC_T finished(
     const ACC_T acc, const ACC_T alpha, const ACC_T beta, __global const C_T *c,
     const long c_index, __global const BIAS_T *bias, const long bias_index)
 {
-#if REPRODUCIBLE
+#if GATE == 2
+  return sum_residue(acc, MODULUS);
+#elif REPRODUCIBLE
   const ACC_T sum = UNSIGNED_ZERO(acc);
 #if HAS_C
   const ACC_T old = LOAD_C(c, c_index);
@@ -130,7 +151,9 @@ INLINE ACC_T finished(
   value = value + LOAD_BIAS(bias, bias_index);
 #endif
 #endif
+#if GATE != 2
   return ACTIVATE(value);
+#endif
 }
 
 /* What an entry passes to the function that writes its result. */

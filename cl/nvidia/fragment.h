@@ -7,6 +7,8 @@
  *   before   t: columns 2 t, 2 t + 1 of blocks 0, 1, 2, 3
  *   after    t: columns 0 .. 7 of block t, one store of 16 bytes
  *
+ * Pairs of 8-bit elements are exchanged over eight blocks: t has blocks 2 t and 2 t + 1.
+ *
  * With complex sums (types.h), columns are those of the real product: 2 j and 2 j + 1 are re and im of the result's
  * column j.
  *
@@ -28,6 +30,8 @@
 #define sum_complex64 float
 typedef CAT(sum_, ACC_TYPE) sum_t; /* as matrix units leave it */
 
+#define width_int8 1
+#define width_uint8 1
 #define width_float16 2
 #define width_bfloat16 2
 #define width_float32 4
@@ -92,7 +96,8 @@ INLINE void store_single(const int i, const int j, const sum_t sum, RESULT_ARGS)
 
 /* 16-bit results are rounded in pairs. */
 #define OUT_16 (OUT_WIDTH == 2 && PLANES == 1)
-#if OUT_16
+#define OUT_8 (OUT_WIDTH == 1)
+#if OUT_16 || OUT_8
 /* Columns j and j + 1 of row i. Outside of out, C and bias are not read. */
 INLINE uint packed_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
 {
@@ -103,7 +108,11 @@ INLINE uint packed_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
   const ACC_T low = finished_at(i, j, (ACC_T)v[0], RESULT);
   const ACC_T high = finished_at(i, j + 1, (ACC_T)v[1], RESULT);
 #endif
+#if OUT_8
+  return (uchar)low | (uint)(uchar)high << 8;
+#else
   return CAT(packed_, OUT_TYPE)((float)low, (float)high);
+#endif
 }
 #endif
 
@@ -125,32 +134,39 @@ INLINE void store_two(__global OUT_T *to, const ACC_T first, const ACC_T second)
 }
 #endif
 
-#define WHOLE_CHUNKS (OUT_VECTOR == 2 && OUT_16)
+#define WHOLE_CHUNKS (OUT_VECTOR == 2 && (OUT_16 || OUT_8))
 #if WHOLE_CHUNKS
-/* Stores eight elements from column j on, those within N. */
+#define PER_CHUNK (OUT_8 ? 8 : 4) /* blocks that four work-items exchange */
+#define CHUNK_WIDTH (16 / OUT_WIDTH)
+
+/* Stores CHUNK_WIDTH elements from column j on, those within N. */
 INLINE void store_words(__global OUT_T *row, const int j, const int N, const uint4 w)
 {
-  __global ushort *to = (__global ushort *)row + j;
   const uint words[4] = {w.s0, w.s1, w.s2, w.s3};
-  if (j + 8 <= N) {
-    *(__global uint4 *)to = w;
+  if (j + CHUNK_WIDTH <= N) {
+    *(__global uint4 *)(row + j) = w;
     return;
   }
-  for (int e = 0; e < 8; ++e)
-    if (j + e < N) to[e] = (ushort)(words[e / 2] >> e % 2 * 16);
+  for (int byte = 0; byte < 16 && byte < (N - j) * OUT_WIDTH; ++byte)
+    ((__global uchar *)(row + j))[byte] = (uchar)(words[byte / 4] >> byte % 4 * 8);
 }
 
-/* Stores four blocks of row i from column j on. v: the first of this work-item's sums of the row. */
+/* Stores PER_CHUNK blocks of row i from column j on. v: the first of this work-item's sums of the row. */
 INLINE void store_chunk(const int i, const int j, const sum_t *v, RESULT_ARGS)
 {
   const int at = j + (int)get_local_id(0) % 4 * 2;
-  uint4 w;
-  w.s0 = packed_pair(i, at, v, RESULT);
-  w.s1 = packed_pair(i, at + 8, v + 4, RESULT);
-  w.s2 = packed_pair(i, at + 16, v + 8, RESULT);
-  w.s3 = packed_pair(i, at + 24, v + 12, RESULT);
+  uint pairs[PER_CHUNK];
+  UNROLL for (int b = 0; b < PER_CHUNK; ++b) pairs[b] = packed_pair(i, at + 8 * b, v + 4 * b, RESULT);
+#if OUT_8
+  uint4 w = (uint4)(pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16,
+                    pairs[4] | pairs[5] << 16, pairs[6] | pairs[7] << 16);
   w = transposed_quad(w);
-  if (i < M) store_words(out + (long)i * ldo, j + (int)get_local_id(0) % 4 * 8, N, w);
+  w = (uint4)((w.s0 & 0xffff) | w.s1 << 16, (w.s2 & 0xffff) | w.s3 << 16,
+              w.s0 >> 16 | (w.s1 & 0xffff0000), w.s2 >> 16 | (w.s3 & 0xffff0000));
+#else
+  const uint4 w = transposed_quad((uint4)(pairs[0], pairs[1], pairs[2], pairs[3]));
+#endif
+  if (i < M) store_words(out + (long)i * ldo, j + (int)get_local_id(0) % 4 * CHUNK_WIDTH, N, w);
 }
 #endif
 
@@ -180,8 +196,8 @@ INLINE void store_fragments(
   int chunked = 0; /* blocks */
   UNROLL for (int h = 0; h < 2; ++h) {
 #if WHOLE_CHUNKS
-    chunked = blocks / 4 * 4;
-    UNROLL for (int b = 0; b < chunked; b += 4) store_chunk(i + row_step * h, j + 8 * b, acc + 4 * b + 2 * h, RESULT);
+    chunked = blocks / PER_CHUNK * PER_CHUNK;
+    UNROLL for (int b = 0; b < chunked; b += PER_CHUNK) store_chunk(i + row_step * h, j + 8 * b, acc + 4 * b + 2 * h, RESULT);
 #endif
     UNROLL for (int b = chunked; b < blocks; ++b)
       store_pair(i + row_step * h, j + 8 * b + paired, acc + 4 * b + 2 * h, RESULT);

@@ -212,6 +212,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
+  if (GATE_SHUT) return;
   const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
   const work_t work = work_of(M, N, K, stack, whole, split_k);

@@ -19,6 +19,7 @@ from .nvidia.mma_split import MmaSplit
 from .nvidia.split import Split
 from .nvidia.wgmma import Wgmma
 from .nvidia.wgmma_bare import WgmmaBare
+from .residues.residues import Residues
 from .textbook.block import Block
 from .textbook.double_buffer import DoubleBuffer
 from .textbook.flat import Flat
@@ -45,8 +46,14 @@ class Kernels(tuple[Kernel, ...]):
         return listing.html(("kernel", "what it does", "chosen by auto"), rows)
 
 
+# Which families multiply residues for `residues`, and compute the product where residues do not serve: the
+# first that can. `packed` and `naive` have no barriers (GATE in cl/include/gemm.h).
+_OF_BYTES = (Wgmma(), Mma(), Mfma(), Wmma(), Dpas(), Packed(), Register(), Naive())
+_OF_FLOAT64 = (MmaDoubleBulk(), MmaDouble(), Packed(), Register(), Naive())
+
 KERNELS = Kernels(
     (
+        Residues(_OF_BYTES, _OF_FLOAT64),
         Matvec(),
         Packed(),
         Thin(),

@@ -18,6 +18,7 @@ from .device import DeviceInfo
 Arg = np.generic | str
 Table = np.ndarray[Any, np.dtype[np.int64]]  # offsets in elements: one row for each product z of a stack
 Defines = tuple[tuple[str, int | str], ...]
+GATE = "workspace:plan"  # the argument `gate` of GEMM_ARGS
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,16 @@ def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
         ("HAS_C", int(problem.has_c)),
         ("BIAS", BIASES.index(problem.bias)),
         ("ACTIVATION", ACTIVATIONS.index(problem.activation)),
+        *_gate_defines(problem),
     )
+
+
+def _gate_defines(problem: GemmProblem) -> Defines:
+    """GATE of gemm.h, and the macros of moduli.h."""
+    if not problem.moduli:
+        return (("GATE", int(problem.fallback)),)
+    listed = ",".join(map(str, problem.moduli))
+    return (("GATE", 2), ("MODULI", len(problem.moduli)), ("MODULI_LIST", listed))
 
 
 def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, int], ...]:
@@ -232,6 +242,7 @@ def gemm_args(problem: GemmProblem) -> tuple[Arg, ...]:
         "alpha",
         "beta",
         "batch_offsets",
+        *((GATE,) if problem.moduli or problem.fallback else ()),
     )
 
 

@@ -42,7 +42,7 @@ def complete(gemm: Gemm, product: Work) -> Work:
         renamed |= {"out": temporary.symbol, "out_offset": _START}
     between = [replace(x, args=tuple(_renamed(arg, renamed) for arg in x.args)) for x in product.launches]
     # Copies come first: if they alone have no room, no kernel has.
-    return Work((*before, *between, *after), (*copies, *product.workspace), tables)
+    return Work((*before, *between, *after), (*copies, *product.workspace), {**tables, **product.tables})
 
 
 def batch_table(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> Table:

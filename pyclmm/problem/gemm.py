@@ -121,6 +121,10 @@ class GemmProblem:
     precision: str = "highest"
     reproducible: bool = False  # whether sums must be chains of FMAs over K in order; never for integers
     soft_fma: bool = False  # whether the FMAs of these are computed by integers, for a device that flushes
+    moduli: tuple[
+        int, ...
+    ] = ()  # out[z] is taken modulo number z of these, again and again (cl/include/moduli.h)
+    fallback: bool = False  # whether the device computes this only if it has decided against residues
 
     @cached_property
     def batch(self) -> int:

@@ -227,5 +227,5 @@ def in_staged_lines(problem: GemmProblem) -> bool:
 def out_defines(problem: GemmProblem) -> Defines:
     """The macros of cl/nvidia/fragment.h that depend on the product."""
     itemsize = dtype_of(problem.out_type).itemsize
-    whole = itemsize == 2 and problem.out_align >= LINE_ALIGN
+    whole = itemsize <= 2 and problem.out_align >= LINE_ALIGN
     return (("OUT_VECTOR", 2 if whole else int(problem.out_align >= 2 * itemsize)),)

@@ -1,0 +1,1 @@
+"""Products by residues: float64 from 8-bit integer products (the Ozaki scheme II)."""
