@@ -66,6 +66,11 @@ def units(words: str) -> tuple[str, ...]:
     return ("tests/kernels/units/test_units.py", "-k", f"emulated_product and ({words})")
 
 
+def residues(words: str) -> tuple[str, ...]:
+    """The tests of products by residues whose names match *words*."""
+    return ("tests/kernels/residues", "-k", words)
+
+
 def arm(words: str) -> tuple[str, ...]:
     """The tests on the emulated Arm processor whose names match *words*."""
     return (ARM, "-k", f"neoverse and ({words})")
@@ -76,6 +81,39 @@ DEVICE_VIEWS = ("tests/test_matmul.py", "-k", "any_shape_and_layout")
 EXACT = "small_integers_are_exact"
 PTX_MACHINE = ("tests/kernels/nvidia/test_mma_double_bulk.py",)
 FAULTS = (
+    # Products by residues
+    Fault("lost_modulus", "the product modulo the last number is not computed", "cl/include/gemm.h",
+          "(MODULUS >= gate[0])", "(MODULUS >= gate[0] - 1)", residues("within_the_bound or gives_whole")),
+    Fault("first_modulus_lost", "the product modulo the first number is not computed", "cl/include/gemm.h",
+          "(MODULUS >= gate[0])", "(MODULUS == 0 || MODULUS >= gate[0])", residues("within_the_bound")),
+    Fault("residue_off_by_one", "one residue of an operand is one too large", "cl/residues/convert.cl",
+          "r[e] = residue_of(v + PLANES * e, rows[i]);",
+          "r[e] = residue_of(v + PLANES * e, rows[i]) + (i == 3 && second);", residues("within_the_bound")),
+    Fault("digit_off_by_one", "sums are reduced to one too large a digit", "cl/include/moduli.h",
+          "return min(rest, rest - p);",
+          "return min(rest, rest - p) + (i == 2);", residues("within_the_bound")),
+    Fault("quotient_not_corrected", "digits stay between p and 2 p", "cl/include/moduli.h",
+          "return min(rest, rest - p);", "return rest;", residues("within_the_bound or gives_whole")),
+    Fault("scale_of_the_row", "the row's scale is left out", "cl/residues/combine.cl",
+          "const int unit = scales[i] - ", "const int unit = -", residues("within_the_bound")),
+    Fault("scale_of_the_column", "columns get their neighbour's scale", "cl/residues/combine.cl",
+          "scales[M + column + e] : 0", "scales[M + column + (e ^ 1)] : 0", residues("within_the_bound")),
+    Fault("scale_of_the_elements", "elements are converted with the other operand's bits",
+          "cl/residues/convert.cl", "second ? plan->bits_b : plan->bits_a",
+          "second ? plan->bits_a : plan->bits_b", residues("unequal")),
+    Fault("counts_not_raised", "what was counted stays when a larger element comes", "cl/residues/measure.cl",
+          "count = r - q == by ?", "count = q == r ?", residues("spoil or within_the_bound")),
+    Fault("too_few_bits", "the bound on the error is forgotten", "cl/residues/choose.cl",
+          "if (error * SLACK > allowed) continue;", "", residues("spoil or within_the_bound")),
+    Fault("sums_too_large", "whole numbers may be larger than their residues tell", "cl/residues/choose.cl",
+          "half_bits[n - 1] - SLACK_BITS - log_most", "half_bits[n - 1] + 4.0f - log_most",
+          residues("gives_whole or within_the_bound or no_more_moduli")),
+    Fault("wrong_multiple", "the multiple of P is rounded down", "cl/residues/combine.cl", "(int)rint(whole",
+          "(int)floor(whole", residues("within_the_bound")),
+    Fault("sticky_bit", "bits under 64 do not round", "cl/residues/combine.cl",
+          "top | ((below << up) != 0)", "top", residues("test_ties")),
+    Fault("root_of_minus_one", "im has the other sign", "cl/residues/combine.cl", "(x + p - z)",
+          "(z + p - x)", residues("complex_parts")),
     # OpenCL C: the kernels
     Fault("barrier_after_load", "tiles are read before they are whole", "cl/textbook/tiled.cl", BARRIER, "",
           laws(f"{EXACT} and tiled"), on="rusticl"),

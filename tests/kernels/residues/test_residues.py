@@ -161,6 +161,15 @@ def test_whole_numbers_are_exact_with_no_more_moduli_than_they_need(run, bits, d
     assert 0 < found.count <= (2 * bits + 10) // 6 + 1
 
 
+def test_operands_of_unequal_bits_are_exact(run):
+    rng = np.random.default_rng(3)
+    a, b = rng.integers(-3, 4, (M, 60)) * 1.0, rng.integers(-(2**44), 2**44, (60, N)) * 1.0
+    found = run(a, b)
+    assert found.bits_a < 4 < found.bits_b
+    assert found.count < 9
+    assert np.array_equal(found.result, a @ b)
+
+
 def test_more_bits_take_more_moduli(run):
     rng = np.random.default_rng(0)
     counts = []
@@ -229,6 +238,15 @@ def test_subnormal_operands_and_results(run):
     b = b * 2.0**-24  # results lie between subnormal numbers: rounded once
     whole_sums = np.rint(a * 2.0**1000 @ b * 2.0**74)
     assert np.array_equal(run(a, b).result, whole_sums * 2.0**-1074)
+
+
+def test_ties_are_decided_by_every_bit(run):
+    """1 + 2^-53 lies halfway between two numbers; 2^-100 more decides."""
+    a = np.array([[1.0, 2.0**-53, 2.0**-48], [1.0, 2.0**-53, -(2.0**-48)], [1.0, 2.0**-53, 0.0]])
+    b = np.array([[1.0], [1.0], [2.0**-52]])
+    found = run(a, b)
+    assert found.count > 0
+    assert found.result[:, 0].tolist() == [1 + 2.0**-52, 1.0, 1.0]
 
 
 def test_zeros(run):
