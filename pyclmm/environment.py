@@ -93,6 +93,11 @@ TUNED = Variable(
     "`off`: measured tables are ignored; only the families' models choose",
     "the user's tables, then the shipped ones",
 )
+WITHOUT = Variable(
+    "PYCLMM_WITHOUT",
+    "`cl_khr_fp64`: pyclmm acts as if no device had that extension, to see how float64 goes without it",
+    "every device has what its driver says",
+)
 KEEP_WORKSPACE = Variable(
     "PYCLMM_KEEP_WORKSPACE",
     "the bytes of workspace that a thread keeps for each device (`64M`, `2G`); "
@@ -152,7 +157,7 @@ PYOPENCL_HOME = Variable(
 )
 
 VARIABLES = (
-    *(CACHE_DIR, SELFCHECK, TRIAL, TUNED, KEEP_WORKSPACE),
+    *(CACHE_DIR, SELFCHECK, TRIAL, TUNED, WITHOUT, KEEP_WORKSPACE),
     *(CONTEXT, BUILD_OPTIONS, POCL_CACHE_DIR),
     *(POCL_AFFINITY, POCL_MAX_PTHREAD_COUNT, POCL_CPU_MAX_CU_COUNT),
     *(ICD_VENDORS, VENDOR_PATH, ICD_FILENAMES, PYOPENCL_HOME),
@@ -165,3 +170,11 @@ def user_cache(name: str, author: str | Literal[False] = False) -> Path:
         return Path(platformdirs.user_cache_dir(name, author))
     except RuntimeError:  # platformdirs 4.14, where earlier versions return the "~"
         return Path("~", ".cache", name)
+
+
+def hidden_extensions() -> tuple[str, ...]:
+    """The extensions that ``PYCLMM_WITHOUT`` names. Raises ArgumentError for one that makes no difference."""
+    value = WITHOUT.value.strip()
+    if value not in ("", "cl_khr_fp64"):
+        raise ArgumentError(f"{WITHOUT.name} is {value!r}; set cl_khr_fp64, or leave it unset")
+    return (value,) if value else ()

@@ -89,9 +89,11 @@
 #define ACTIVATE(x) (x)
 #elif ACTIVATION == 1
 /* a comparison, not fmax: NaN must stay NaN */
-#define ACTIVATE(x) ((x) < (ACC_T)0 ? (ACC_T)0 : (x))
+#define ACTIVATE(x) (IS_NEGATIVE(x) ? ACC_ZERO : (x))
 #elif ACTIVATION == 2
-#define ACTIVATE(x) ((x) < (ACC_T)0 ? (ACC_T)0.01 * (x) : (x))
+#define ACTIVATE(x) (IS_NEGATIVE(x) ? MUL(CONSTANT(0.01, 0x3f847ae147ae147b), x) : (x))
+#elif SOFT_FLOAT64
+#error "ACTIVATION needs exp or erf of doubles"
 #elif ACTIVATION == 3
 #define ACTIVATE(x) ((ACC_T)0.5 * (x) * ((ACC_T)1 + erf((x) * (ACC_T)0.70710678118654752440)))
 #elif ACTIVATION == 4
@@ -145,10 +147,10 @@ INLINE ACC_T finished(
   ACC_T value = SCALE(alpha, acc);
 #if HAS_C
   const ACC_T old = LOAD_C(c, c_index);
-  value = value + SCALE(beta, old);
+  value = ADD(value, SCALE(beta, old));
 #endif
 #if BIAS
-  value = value + LOAD_BIAS(bias, bias_index);
+  value = ADD(value, LOAD_BIAS(bias, bias_index));
 #endif
 #endif
 #if GATE != 2

@@ -7,6 +7,7 @@
  *   CONJ_A CONJ_B                             1: the operand is conjugated as it is loaded
  *   REPRODUCIBLE                              1: MAC is made of FMA, in a fixed order; 2: so, and floats by soft_fma.h;
  *                                             0: the compiler may fuse or not
+ *   SOFT_FLOAT64                              1: float64 is computed by soft_double.h, and a double is its bits, a ulong
  *
  * Defines A_T, B_T, C_T, BIAS_T, OUT_T (storage) and ACC_T; LOAD_A(p, i) and so on, element i of a
  * storage pointer as ACC_T; STORE_OUT(p, i, v); MAC(acc, x, y) = acc + x y, with x of A and y of B;
@@ -19,11 +20,12 @@
  */
 #include "include/attributes.h"
 #include "include/soft_fma.h"
+#include "include/soft_double.h"
 
 #if !defined(A_TYPE) || !defined(B_TYPE) || !defined(C_TYPE) || !defined(BIAS_TYPE) || \
     !defined(OUT_TYPE) || !defined(ACC_TYPE) || !defined(CONJ_A) || !defined(CONJ_B) || \
-    !defined(REPRODUCIBLE)
-#error "types.h needs A_TYPE B_TYPE C_TYPE BIAS_TYPE OUT_TYPE ACC_TYPE CONJ_A CONJ_B REPRODUCIBLE"
+    !defined(REPRODUCIBLE) || !defined(SOFT_FLOAT64)
+#error "types.h needs A_TYPE B_TYPE C_TYPE BIAS_TYPE OUT_TYPE ACC_TYPE CONJ_A CONJ_B REPRODUCIBLE SOFT_FLOAT64"
 #endif
 
 #define CAT_(x, y) x##y
@@ -39,7 +41,10 @@
 #define number_complex128 6
 #define SAME_TYPE(x, y) (CAT(number_, x) == CAT(number_, y))
 
-#ifdef cl_khr_fp64
+#if SOFT_FLOAT64
+typedef ulong elem_float64;
+typedef ulong2 elem_complex128;
+#elif defined(cl_khr_fp64)
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 typedef double elem_float64;
 typedef double2 elem_complex128;
@@ -101,11 +106,16 @@ typedef CAT(elem_, ACC_TYPE) ACC_T;
 #define acc_uint32_real(x) ((uint)(x))
 #define acc_uint64_real(x) ((ulong)(x))
 #define acc_float32_real(x) ((float)(x))
+#if SOFT_FLOAT64 /* no other type is converted to it */
+#define acc_float64_real(x) (x)
+#define acc_complex128_pair(x) (x)
+#else
 #define acc_float64_real(x) ((double)(x))
+#define acc_complex128_pair(x) convert_double2(x)
+#endif
 #define acc_complex64_real(x) ((float2)((float)(x), 0.0f))
 #define acc_complex128_real(x) ((double2)((double)(x), 0.0))
 #define acc_complex64_pair(x) convert_float2(x)
-#define acc_complex128_pair(x) convert_double2(x)
 
 #define LOAD(type, p, i) \
   CAT(CAT3(acc_, ACC_TYPE, _), CAT(class_, type))(CAT(fetch_, type)(p, i))
@@ -121,7 +131,7 @@ typedef CAT(elem_, ACC_TYPE) ACC_T;
 #endif
 #define LOAD_C(p, i) LOAD(C_TYPE, p, i)
 #define LOAD_BIAS(p, i) LOAD(BIAS_TYPE, p, i)
-#define conjugate(v) ((ACC_T)((v).x, -(v).y))
+#define conjugate(v) ((ACC_T)((v).x, NEGATED((v).y)))
 
 /* The upper half of a float, rounded to nearest even. NaN stays NaN. */
 INLINE ushort to_bfloat16(float x)
@@ -143,15 +153,40 @@ INLINE ushort to_bfloat16(float x)
 #define put_float16(p, i, v) vstore_half_rte(v, i, p)
 #define put_bfloat16(p, i, v) ((p)[i] = to_bfloat16((float)(v)))
 #define put_float32(p, i, v) ((p)[i] = (float)(v))
-#define put_float64(p, i, v) ((p)[i] = (double)(v))
 #define put_complex64(p, i, v) ((p)[i] = convert_float2(v))
+#if SOFT_FLOAT64
+#define put_float64(p, i, v) ((p)[i] = (v))
+#define put_complex128(p, i, v) ((p)[i] = (v))
+#else
+#define put_float64(p, i, v) ((p)[i] = (double)(v))
 #define put_complex128(p, i, v) ((p)[i] = convert_double2(v))
+#endif
 #define STORE_OUT(p, i, v) CAT(put_, OUT_TYPE)(p, i, v)
+
+/* Of real numbers: sum, product, x < 0 (not NaN), -x. */
+#if SOFT_FLOAT64
+#define PLUS(x, y) soft_double_fma(x, SOFT_ONE, y)
+#define TIMES(x, y) soft_double_fma(x, y, SOFT_SIGN)
+#define IS_NEGATIVE(x) soft_double_negative(x)
+#define NEGATED(x) ((x) ^ SOFT_SIGN)
+#define IS_ZERO(x) (((x) << 1) == 0)
+#define CONSTANT(x, bits) bits##ul
+#else
+#define PLUS(x, y) ((x) + (y))
+#define TIMES(x, y) ((x) * (y))
+#define IS_NEGATIVE(x) ((x) < 0)
+#define NEGATED(x) (-(x))
+#define IS_ZERO(x) ((x) == 0)
+#define CONSTANT(x, bits) ((ACC_T)(x))
+#endif
 
 /* Arithmetic. The compiler may fuse acc + x * y. On some CPU drivers mad() and fma() are function calls and cost
  * ten times as much. Where clang was told of a processor with the instruction, its own builtin becomes that. */
-#if REPRODUCIBLE
-#if REPRODUCIBLE == 2
+#if REPRODUCIBLE || SOFT_FLOAT64
+#if SOFT_FLOAT64
+#define FMA_IS_CLANGS 0
+#define fma_float64(x, y, z) soft_double_fma(x, y, z)
+#elif REPRODUCIBLE == 2
 #define FMA_IS_CLANGS 0
 #define fma_float32(x, y, z) soft_fma(x, y, z)
 #define fma_float64(x, y, z) fma(x, y, z)
@@ -168,20 +203,24 @@ INLINE ushort to_bfloat16(float x)
 #define fma_complex128 fma_float64
 #define FMA(x, y, z) CAT(fma_, ACC_TYPE)(x, y, z)
 #define times_pair(u, v)                                \
-  ((ACC_T)(FMA(-(u).y, (v).y, (u).x * (v).x), FMA((u).y, (v).x, (u).x * (v).y)))
+  ((ACC_T)(FMA(NEGATED((u).y), (v).y, TIMES((u).x, (v).x)), FMA((u).y, (v).x, TIMES((u).x, (v).y))))
 #define mac_pair(acc, u, v)                                         \
-  ((ACC_T)(FMA(-(u).y, (v).y, FMA((u).x, (v).x, (acc).x)),          \
+  ((ACC_T)(FMA(NEGATED((u).y), (v).y, FMA((u).x, (v).x, (acc).x)),  \
            FMA((u).y, (v).x, FMA((u).x, (v).y, (acc).y))))
 #define mac_real(acc, x, y) FMA(x, y, acc)
 #define scaled_sum_pair(s, v, t) \
-  ((s).y == 0 ? (ACC_T)(FMA((s).x, (v).x, (t).x), FMA((s).x, (v).y, (t).y)) : mac_pair(t, s, v))
+  (IS_ZERO((s).y) ? (ACC_T)(FMA((s).x, (v).x, (t).x), FMA((s).x, (v).y, (t).y)) : mac_pair(t, s, v))
 #define scaled_sum_real(s, v, t) FMA(s, v, t)
 #define SCALED_SUM(s, v, t) CAT(scaled_sum_, class_acc)(s, v, t)
 /* +0 for -0. On bits, because rusticl's compiler takes x + 0 for x. */
 #define unsigned_zero_float32(x) as_float(as_uint(x) == 0x80000000u ? 0u : as_uint(x))
+#if SOFT_FLOAT64
+#define unsigned_zero_float64(x) ((x) == SOFT_SIGN ? 0ul : (x))
+#else
 #define unsigned_zero_float64(x) as_double(as_ulong(x) == 1ul << 63 ? 0ul : as_ulong(x))
+#endif
 #define unsigned_zero_complex64(v) ((float2)(unsigned_zero_float32((v).x), unsigned_zero_float32((v).y)))
-#define unsigned_zero_complex128(v) ((double2)(unsigned_zero_float64((v).x), unsigned_zero_float64((v).y)))
+#define unsigned_zero_complex128(v) ((elem_complex128)(unsigned_zero_float64((v).x), unsigned_zero_float64((v).y)))
 #define UNSIGNED_ZERO(x) CAT(unsigned_zero_, ACC_TYPE)(x)
 #else
 #define times_pair(u, v) \
@@ -192,9 +231,12 @@ INLINE ushort to_bfloat16(float x)
 #define mac_real(acc, x, y) ((acc) + (x) * (y))
 #endif
 /* A real scalar multiplies the real and the imaginary part separately: 0 i times infinity would be NaN. */
-#define scale_pair(s, v) ((s).y == 0 ? (ACC_T)((s).x * (v).x, (s).x * (v).y) : times_pair(s, v))
-#define scale_real(s, v) ((s) * (v))
-#define times_real(x, y) ((x) * (y))
+#define scale_pair(s, v) (IS_ZERO((s).y) ? (ACC_T)(TIMES((s).x, (v).x), TIMES((s).x, (v).y)) : times_pair(s, v))
+#define scale_real(s, v) TIMES(s, v)
+#define times_real(x, y) TIMES(x, y)
+#define add_pair(u, v) ((ACC_T)(PLUS((u).x, (v).x), PLUS((u).y, (v).y)))
+#define add_real(x, y) PLUS(x, y)
+#define ADD(x, y) CAT(add_, class_acc)(x, y)
 #define class_acc CAT(class_, ACC_TYPE)
 #define planes_real 1
 #define planes_pair 2

@@ -13,8 +13,8 @@
  */
 #include "include/attributes.h"
 #include "include/gemm.h"
+#include "include/soft_double.h"
 #include "residues/residues.h"
-#include "residues/rounded.h"
 
 #define COLUMNS 4
 #define AHEAD 5 /* moduli whose digits a work-item loads at a time; divides MODULI */
@@ -23,6 +23,11 @@
 #define LIMB_MASK ((1u << LIMB_BITS) - 1)
 #define LOW_BITS (3 * LIMB_BITS)
 #define LOW_MASK (((ulong)1 << LOW_BITS) - 1)
+#if SOFT_FLOAT64
+#define AS_REAL(bits) (bits)
+#else
+#define AS_REAL(bits) as_double(bits)
+#endif
 #if PLANES == 2
 #define RESULT_OF(v) ((ACC_T)(AS_REAL((v)[0]), AS_REAL((v)[1])))
 #else

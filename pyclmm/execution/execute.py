@@ -39,10 +39,20 @@ def _finish(queue: cl.CommandQueue, device: DeviceInfo) -> None:
 
 
 def _on(device: DeviceInfo, gemm: Gemm) -> Gemm:
-    """*gemm* with the kind of FMA that reproducible products need on *device*."""
-    if not (gemm.problem.reproducible and device.soft_fma):
-        return gemm
-    return replace(gemm, problem=replace(gemm.problem, soft_fma=True))
+    """*gemm* with the arithmetic that *device* lacks: FMAs of reproducible products, and float64.
+
+    Raises UnsupportedError if an operand or the result must be converted and float64 is missing.
+    """
+    problem = gemm.problem
+    soft_float64 = not device.has_fp64 and problem.acc_type in ("float64", "complex128")
+    for name, copy in (*gemm.copies, *([("out", gemm.out_copy)] if gemm.out_copy else [])):
+        if not device.has_fp64 and copy.source_type != copy.target_type and name not in gemm.unread:
+            why = device.missing_type((copy.source_type, copy.target_type))
+            if why:
+                types = f"from {copy.source_type} to {copy.target_type}"
+                raise UnsupportedError(f"{name} must be converted {types}, but {why}; convert it on the host")
+    soft_fma = problem.reproducible and device.soft_fma
+    return replace(gemm, problem=replace(problem, soft_fma=soft_fma, soft_float64=soft_float64))
 
 
 class Executable:

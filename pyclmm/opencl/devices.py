@@ -93,7 +93,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
         max_mem_alloc_size=device.max_mem_alloc_size,
         max_clock_mhz=device.max_clock_frequency,
         float_vector_width=device.native_vector_width_float,
-        has_fp64="cl_khr_fp64" in extensions or device.double_fp_config != 0,
+        has_fp64=_has_fp64(device, extensions),
         has_fp16="cl_khr_fp16" in extensions,
         unified_memory=bool(device.host_unified_memory),
         extensions=extensions,
@@ -104,6 +104,12 @@ def device_info(device: cl.Device) -> DeviceInfo:
         caches=_caches(device) if kind == "cpu" else Caches(),
     )
     return replace(info, user_rates=user_rates.read(info.identity))
+
+
+def _has_fp64(device: cl.Device, extensions: frozenset[str]) -> bool:
+    if "cl_khr_fp64" in environment.hidden_extensions():
+        return False
+    return "cl_khr_fp64" in extensions or device.double_fp_config != 0
 
 
 def all_devices() -> list[cl.Device]:

@@ -17,7 +17,7 @@ _START = np.int64(0)  # the offset of a temporary
 
 def complete(gemm: Gemm, product: Work) -> Work:
     """*product*, the launches of gemm's problem, with the batch offsets and the copies around it."""
-    problem = gemm.problem
+    problem, soft = gemm.problem, gemm.problem.soft_float64
     renamed: dict[Arg, Arg] = {}
     before: list[Launch] = []
     after: list[Launch] = []
@@ -30,7 +30,7 @@ def complete(gemm: Gemm, product: Work) -> Work:
         copies.append(temporary)
         tables[_offsets_name(name)] = _offsets(copy)
         own = (name, f"{name}_offset")
-        launch = copy_launch(copy, own, (temporary.symbol, _START), _offsets_name(name))
+        launch = copy_launch(copy, own, (temporary.symbol, _START), _offsets_name(name), soft)
         before.append(replace(launch, packs=name))
         renamed |= {own[0]: temporary.symbol, own[1]: _START}
     if gemm.out_copy is not None:
@@ -38,7 +38,7 @@ def complete(gemm: Gemm, product: Work) -> Work:
         copies.append(temporary)
         tables[_offsets_name("out")] = _offsets(gemm.out_copy)
         source = (temporary.symbol, _START)
-        after.append(copy_launch(gemm.out_copy, source, ("out", "out_offset"), _offsets_name("out")))
+        after.append(copy_launch(gemm.out_copy, source, ("out", "out_offset"), _offsets_name("out"), soft))
         renamed |= {"out": temporary.symbol, "out_offset": _START}
     between = [replace(x, args=tuple(_renamed(arg, renamed) for arg in x.args)) for x in product.launches]
     # Copies come first: if they alone have no room, no kernel has.
@@ -72,8 +72,13 @@ def _offsets(copy: Copy) -> Table:
     return batch_table(copy.shape[:-2], (copy.source_strides[:-2], copy.target_strides[:-2]))
 
 
-def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], batch_offsets: Arg) -> Launch:
-    """The launch of *copy*; *source* and *target* are (buffer, offset) arguments."""
+def copy_launch(
+    copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], batch_offsets: Arg, soft: bool = False
+) -> Launch:
+    """The launch of *copy*; *source* and *target* are (buffer, offset) arguments.
+
+    *soft*: the device has no float64, which can be copied but not converted.
+    """
     rows, cols = copy.shape[-2:]
     program = Program(
         "copy.cl",
@@ -87,6 +92,7 @@ def copy_launch(copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], ba
             ("CONJ_A", 0),
             ("CONJ_B", 0),
             ("REPRODUCIBLE", 0),  # of what is copied nothing is added
+            ("SOFT_FLOAT64", int(soft)),
         ),
     )
     batch = copy.elements // max(1, rows * cols)

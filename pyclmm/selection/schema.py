@@ -58,7 +58,7 @@ PROBLEM: Mapping[str, Check] = {
     "bias": one_of(*BIASES),
     "activation": one_of(*ACTIVATIONS),
     "precision": one_of(*PRECISIONS),
-    **dict.fromkeys(("reproducible", "soft_fma", "fallback"), _boolean),
+    **dict.fromkeys(("reproducible", "soft_fma", "soft_float64", "fallback"), _boolean),
     "moduli": _list_of(_integer(2, 256), 0, 0),  # such products are parts of others, never asked for
 }
 _tile = _integer(0, _MAX_TILE)

@@ -61,12 +61,12 @@ class Residues(Kernel):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if {problem.a_type, problem.b_type, problem.acc_type} not in ({"float64"}, {"complex128"}):
             return "only float64 by float64 and complex128 by complex128 are multiplied by residues"
-        if problem.precision != "high":
+        if problem.precision != "high" and not problem.soft_float64:
             return f"float64 is multiplied by residues for precision='high', not {problem.precision!r}"
         if not 0 < problem.k <= _LONGEST // _moduli(problem).planes:
             return f"K must be 1 to {_LONGEST // _moduli(problem).planes} for products by residues"
         steps = 2 * _moduli(problem).planes * ceil(problem.k * _LINES / _items(device))
-        return device.missing_type(problem.types) or device.too_many_steps(steps)
+        return device.too_many_steps(steps)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         plain = self._best_plain(problem, device)

@@ -13,6 +13,9 @@ from .loops import groups_of, loop_seconds
 # Fraction of the rate of multiply-adds; reads of global memory that an element of K waits for. H200,
 # 2026-11-22
 _FRACTION, _WAIT = 0.026, 0.28
+# A multiply-add of doubles by integers takes as long as so many of 32-bit integers. llvmpipe, 2026-11-23
+_SOFT = 90
+_SOFT_ACTIVATIONS = ("none", "relu", "leaky_relu")
 
 
 class Naive(Kernel):
@@ -24,7 +27,11 @@ class Naive(Kernel):
     in_order = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return device.missing_type(problem.types) or device.too_many_steps(problem.k)
+        missing = device.missing_type(problem.types)
+        if missing and problem.soft_float64:
+            exact = problem.activation in _SOFT_ACTIVATIONS
+            missing = None if exact else f"activation {problem.activation!r} of {missing}"
+        return missing or device.too_many_steps(problem.k)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = [TileConfig(bm=bm, bn=bn) for bm, bn in ((16, 16), (8, 8), (4, 4), (1, 1))]
@@ -32,6 +39,8 @@ class Naive(Kernel):
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         groups = groups_of(problem, config.bm, config.bn)
+        if problem.soft_float64:
+            return device.rates.launch + problem.flops / 2 * _SOFT / device.rates.int32
         return loop_seconds(problem, device, groups, config.bm * config.bn, _FRACTION, _WAIT)
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:

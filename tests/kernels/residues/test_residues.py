@@ -134,7 +134,8 @@ def test_complex_parts_are_within_the_bound(run, name):
     found = run(a, b)
     assert found.count > 0
     assert found.products == 2 * found.count
-    within_bound(found.result.view(np.float64), *as_real(a, b), 2 * K)
+    rows, columns = as_real(a, b)
+    within_bound(found.result.view(np.float64), rows, columns, 2 * K)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +314,8 @@ def test_k_in_blocks(run, monkeypatch):
     assert found.count > 0
     within_bound(found.result, a, b, K)
     c, d = data("normal", np.complex128)
-    within_bound(run(c, d).result.view(np.float64), *as_real(c, d), 2 * K)
+    rows, columns = as_real(c, d)
+    within_bound(run(c, d).result.view(np.float64), rows, columns, 2 * K)
 
 
 def test_what_it_refuses(device):
