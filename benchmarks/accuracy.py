@@ -1,10 +1,13 @@
-"""The error of float32 products, and of cuBLAS's, for several kinds of data and each precision.
+"""The error of float32 and float64 products, and of cuBLAS's, for several kinds of data and each precision.
 
     python benchmarks/accuracy.py [--json FILE] [--size 4096]
 
-Two errors against a float64 product on the device: relative by norm, and the largest of an element divided
-by sum_k |a_ik b_kj|. For "high" docs/kernels/matrix_units/high.md bounds the second by 2^-20 (plus the error
-of a float32 sum of K / 64 terms). Needs an NVIDIA device, and PyTorch for cuBLAS and the float64 product.
+float32: two errors against a float64 product on the device: relative by norm, and the largest of an
+element divided by sum_k |a_ik b_kj|. For "high" docs/kernels/matrix_units/high.md bounds the second by 2^-20
+(plus the error of a float32 sum of K / 64 terms). float64: the same two for 16 rows and columns, against sums
+that are exact but for their last rounding. cl/residues/residues.h bounds the second by
+(max(8, K / 4) + 1) 2^-53.
+Needs an NVIDIA device, and PyTorch for cuBLAS and the float64 product.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,24 +34,26 @@ Array = np.ndarray[Any, np.dtype[np.float32]]
 PRECISIONS: tuple[Precision, ...] = ("highest", "high", "medium")
 
 
-def classes(n: int) -> Iterator[tuple[str, Array, Array]]:
-    """Operands, each kind with another difficulty."""
+def classes(n: int, dtype: Any = np.float32) -> Iterator[tuple[str, Any, Any]]:
+    """Operands, each kind with another difficulty. Lines of float64 are scaled by 2^+-300."""
     rng = np.random.default_rng(11)
-    a, b = (rng.standard_normal((n, n), dtype=np.float32) for _ in "ab")
+    a, b = (rng.standard_normal((n, n), dtype=dtype) for _ in "ab")
+    most_line, part = (30, 12) if dtype == np.float32 else (300, 40)
 
     def powers(least: int, most: int, shape: tuple[int, ...]) -> Array:
-        return np.exp2(rng.integers(least, most + 1, shape)).astype(np.float32)
+        return np.asarray(np.exp2(rng.integers(least, most + 1, shape)).astype(dtype))
 
     yield "normal", a, b
-    yield "uniform [0, 1)", rng.random((n, n), dtype=np.float32), rng.random((n, n), dtype=np.float32)
+    yield "uniform [0, 1)", rng.random((n, n), dtype=dtype), rng.random((n, n), dtype=dtype)
     yield "half of both zeros", np.maximum(a, 0), np.maximum(b, 0)
     yield "each element x 2^+-20", a * powers(-20, 20, a.shape), b * powers(-20, 20, b.shape)
-    yield "rows of A, columns of B x 2^+-30", a * powers(-30, 30, (n, 1)), b * powers(-30, 30, (1, n))
+    rows, columns = powers(-most_line, most_line, (n, 1)), powers(-most_line, most_line, (1, n))
+    yield f"rows of A, columns of B x 2^+-{most_line}", a * rows, b * columns
     scale = powers(0, 30, (n,))
     yield "K index 2^s in A, 2^-s in B, s up to 30", a * scale, b / scale[:, None]
     half = a[:, : n // 2]
-    cancelling = np.concatenate([half, -np.float32(1 + 2.0**-12) * half], axis=1)
-    yield "cancelling, A = [X, -(1 + 2^-12) X], B = [Y; Y]", cancelling, np.tile(b[: n // 2], (2, 1))
+    cancelling = np.concatenate([half, -half.dtype.type(1 + 2.0**-part) * half], axis=1)
+    yield f"cancelling, A = [X, -(1 + 2^-{part}) X], B = [Y; Y]", cancelling, np.tile(b[: n // 2], (2, 1))
 
 
 def errors(got: Any, exact: Any, scale: Any) -> list[float]:
@@ -71,6 +77,45 @@ def measured(queue: cl.CommandQueue, about: str, a: Array, b: Array) -> dict[str
     return row
 
 
+def split(x: Any) -> tuple[Any, Any]:
+    """x as the sum of two numbers of 26 bits (Veltkamp)."""
+    high = x * (2.0**27 + 1)
+    high = high - (high - x)
+    return high, x - high
+
+
+def exact_sum(x: Any, y: Any) -> float:
+    """The sum of x y, rounded once: each product as two doubles (Dekker), added by math.fsum."""
+    (x_high, x_low), (y_high, y_low) = split(x), split(y)
+    product = x * y
+    rest = x_low * y_low - (((product - x_high * y_high) - x_low * y_high) - x_high * y_low)
+    return math.fsum([*product.tolist(), *rest.tolist()])
+
+
+def measured_wide(queue: cl.CommandQueue, about: str, a: Any, b: Any) -> dict[str, Any]:
+    """A row of the table of float64."""
+    some = np.linspace(0, len(a) - 1, 16).astype(int)
+    exact = np.array([[exact_sum(a[i], b[:, j]) for j in some] for i in some])
+    scale = np.abs(a[some]) @ np.abs(b[:, some])
+    least = scale.min()  # the norm of results of like sizes only
+
+    def found(x: Any) -> list[float]:
+        off = np.abs(x[np.ix_(some, some)] - exact)
+        near = scale < least * 2.0**40
+        return [float(np.linalg.norm(off[near]) / np.linalg.norm(exact[near])), float((off / scale).max())]
+
+    left, right = (torch.from_numpy(x).cuda() for x in (a, b))
+    row: dict[str, Any] = {"data": about, "cublas": found((left @ right).cpu().numpy())}
+    operands = [cla.to_device(queue, x) for x in (a, b)]
+    for precision in ("highest", "high"):
+        plan = pyclmm.Matmul(
+            *operands, precision=precision, kernel="residues" if precision == "high" else "auto"
+        )
+        row[precision] = found(plan(*operands).get())
+        row[f"{precision} kernel"] = plan.kernel
+    return row
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
@@ -79,12 +124,14 @@ def main() -> None:
     queue = new_queue(find_device("nvidia"))
     about = {"device": queue.device.name, "driver": queue.device.driver_version, "pyclmm": pyclmm.__version__}
     about["date"] = datetime.date.today().isoformat()
-    rows = []
-    for name, a, b in classes(options.size):
-        rows.append(measured(queue, name, a, b))
-        print(rows[-1], flush=True)
+    rows: list[dict[str, Any]] = []
+    wide: list[dict[str, Any]] = []
+    for dtype, found, row_of in ((np.float32, rows, measured), (np.float64, wide, measured_wide)):
+        for name, a, b in classes(options.size, dtype):
+            found.append(row_of(queue, name, a, b))
+            print(found[-1], flush=True)
         if options.json:
-            content = {**about, "size": options.size, "rows": rows}
+            content = {**about, "size": options.size, "rows": rows, "float64": wide}
             options.json.write_text(json.dumps(content, indent=1) + "\n")
 
 

@@ -42,6 +42,7 @@ UNIT_RATES = {
     }
 }
 PARTS = {"high": ("float16", 3), "medium": ("tf32", 1)}
+MODULI = {"float64": 14, "complex128": 30 / 4}  # int8 passes of "high", for each real product
 
 
 def title(content: Content, what: str) -> str:
@@ -124,7 +125,10 @@ def beside(row: Content) -> str:
 
 def limit(device: str, row: Content) -> float | None:
     """Operations/s at full clock of the matrix units that compute a product."""
+    passes: float
     peer, passes = PARTS.get(row["precision"], (row["peer"], 1))
+    if row["precision"] == "high" and row["dtype"] in MODULI:
+        peer, passes = "int8", MODULI[row["dtype"]]
     rate = UNIT_RATES.get(device, {}).get(peer)
     return rate / passes if rate else None
 

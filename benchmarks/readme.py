@@ -1,4 +1,4 @@
-"""Rewrites the tables of the README and of docs/kernels/matrix_units/measured.md, from benchmarks/results/.
+"""Rewrites the tables of the README and of the pages in ``PAGES``, from benchmarks/results/.
 
     python benchmarks/readme.py [--check]
 
@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 CUBES = (1024, 2048, 4096, 8192)
 BEST = peers.read()
+FLOAT64 = "*-float64-matrix-units.json"
 NEARLY = 0.95  # a ratio to the peer's fastest layout is shown if it is under this share of the other
 
 
@@ -278,7 +279,7 @@ def units_shapes(measured: list[dict[str, Any]]) -> str:
 def matrix_units() -> str:
     """Matrix units of GPUs compared with cuBLAS, from benchmarks/matrix_units.py."""
     parts = []
-    for file in sorted(RESULTS.glob("*-matrix-units.json")):
+    for file in sorted(set(RESULTS.glob("*-matrix-units.json")) - set(RESULTS.glob(FLOAT64))):
         content = json.loads(file.read_text())
         measured = compared(content)
         parts += [
@@ -291,6 +292,46 @@ def matrix_units() -> str:
             units_means(measured),
             'What `kernel="auto"` takes of cuBLAS\'s speed:',
             units_shapes(measured),
+        ]
+    return "\n\n".join(parts)
+
+
+def float64_high() -> str:
+    """float64 and complex128 with "high" beside cuBLAS, from benchmarks/matrix_units.py."""
+    parts = []
+    for file in sorted(RESULTS.glob(FLOAT64)):
+        content = json.loads(file.read_text())
+        found: dict[str, dict[int, str]] = {}
+        for row in compared(content):
+            rate = peers.of_units_row(row).flops / row["seconds"] / 1e12
+            cells = found.setdefault(f"{row['dtype']}, {row['layout']}", {})
+            own = "" if row["kernel"] == "residues" else f" `{row['kernel']}`"
+            cells[row["shape"][0]] = f"{rate:.0f} ({times(row['ratios'], row['over_fastest'])}){own}"
+        sizes = sorted({n for cells in found.values() for n in cells})
+        rows = [[name, *(cells.get(n, "") for n in sizes)] for name, cells in found.items()]
+        parts += [
+            f"{content['device']}, driver {content['driver']}, {content['date']}:",
+            table(["product", *map(str, sizes)], rows),
+        ]
+    return "\n\n".join(parts)
+
+
+def float64_accuracy() -> str:
+    """Errors of float64 products by data, from benchmarks/accuracy.py."""
+    parts = []
+    for file in sorted(RESULTS.glob("*-accuracy.json")):
+        content = json.loads(file.read_text())
+        unit = 2.0**-53
+        rows = [
+            [
+                row["data"],
+                *(f"{row[c][0]:.1e}, {row[c][1] / unit:.1f}" for c in ("cublas", "highest", "high")),
+            ]
+            for row in content.get("float64", [])
+        ]
+        parts += [
+            f"{content['device']}, driver {content['driver']}, {content['date']}, N = {content['size']}:",
+            table(["data", "cuBLAS float64", '"highest"', '"high"'], rows),
         ]
     return "\n\n".join(parts)
 
@@ -321,8 +362,11 @@ PARTS = {
     "sampled": sampled,
     "matrix units": matrix_units,
     "accuracy": accuracy,
+    "float64 high": float64_high,
+    "float64 accuracy": float64_accuracy,
 }
-PAGES = (ROOT / "README.md", ROOT / "docs" / "kernels" / "matrix_units" / "measured.md")
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", DOCS / "kernels" / "matrix_units" / "measured.md", DOCS / "precision.md")
 
 
 def rewritten(text: str) -> str:

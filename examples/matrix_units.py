@@ -26,3 +26,4 @@ for kernel in ("split", "mma_split"):  # float32 in two parts
     show(kernel, "float32", "high")
 for kernel in ("mma_double", "mma_double_bulk"):
     show(kernel, "float64")
+show("residues", "float64", "high")  # on any device: matrix units of 8-bit integers where there are some

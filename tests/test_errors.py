@@ -573,12 +573,14 @@ def device_changed(monkeypatch, device):
 
 def test_float64_on_a_device_without_it(device_changed):
     changed = device_changed(has_fp64=False)
+    assert (pyclmm.matmul(A.astype("f8"), B.astype("f8")) == 4).all(), "by integers"
     with pytest.raises(errors.UnsupportedError) as caught:
-        pyclmm.matmul(A.astype("f8"), B.astype("f8"))
+        pyclmm.gemm(A.astype("f8"), B.astype("f8"), activation="tanh")
     message = str(caught.value)
     assert all(f"{k.name}: " in message for k in pyclmm.KERNELS if k.automatic), "each kernel's reason"
-    for name in ("tiled", "naive", "register"):
-        assert f"{name}: float64 needs cl_khr_fp64, which device {changed.name!r} does not have" in message
+    why = f"float64 needs cl_khr_fp64, which device {changed.name!r} does not have"
+    for name, reason in (("tiled", why), ("register", why), ("naive", f"activation 'tanh' of {why}")):
+        assert f"{name}: {reason}" in message
     with pytest.raises(errors.UnsupportedError, match=r"'flat' cannot compute.*complex128 needs cl_khr_fp64"):
         pyclmm.matmul(A.astype("c16"), B.astype("c16"), kernel="flat")
     assert (pyclmm.matmul(A, B) == 4).all()

@@ -4,10 +4,12 @@
  *
  * The lesser term is shifted right. If bits are lost, its last bit is set ("sticky"), which decides roundings as the lost
  * bits would. The sum is rounded once, to nearest even.
+ * Macros: SOFT_FLOAT64; ROUNDS_DOUBLES, defined by a source that needs rounded_double in any case.
  * Technique: the textbook algorithm, as in Muller et al., "Handbook of Floating-Point Arithmetic", chapters 8 and 10.
  */
 #include "include/attributes.h"
 
+#if SOFT_FLOAT64 || defined(ROUNDS_DOUBLES)
 #define SOFT_SIGN ((ulong)1 << 63)
 #define SOFT_INFINITY ((ulong)0x7ff << 52)
 #define SOFT_NAN ((ulong)0xfff << 51)
@@ -30,6 +32,7 @@ INLINE ulong rounded_double(const bool negative, const ulong whole, const int ex
   const ulong bits = kept < (ulong)1 << 52 ? kept : ((ulong)(unit + 1074) << 52) + kept;
   return (negative ? SOFT_SIGN : 0) | (exponent + top > 1023 ? SOFT_INFINITY : min(bits, SOFT_INFINITY));
 }
+#endif
 
 #if SOFT_FLOAT64
 /* high 2^64 + low */

@@ -11,6 +11,7 @@
  *
  * Macros: MODULI; those of gemm.h. Technique: see residues.h.
  */
+#define ROUNDS_DOUBLES
 #include "include/attributes.h"
 #include "include/gemm.h"
 #include "include/soft_double.h"

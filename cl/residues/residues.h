@@ -15,8 +15,8 @@
  * C' is known. Let x_i = |a_ik| 2^-s_i and y_k = |b_kj| 2^-s_j, so both are below 1. choose.cl has a number
  * U >= sum_k x_k y_k for all i, j: the least of the largest sum of x, the largest sum of y, and the root of the product
  * of the largest sums of squares (Cauchy and Schwarz). It takes t_A + t_B <= log2(P / 2) - log2(U), P = p_0 p_1 .. So
- * |C'| < P / 2, and the residues determine C' (Chinese remainder theorem). SLACK covers the sums' roundings and those
- * of a' and b'.
+ * |C'| < P / 2, and the residues determine C' (Chinese remainder theorem). SLACK and SLACK_BITS cover the
+ * sums' roundings and those of a' and b'.
  *
  * C' is accurate. If every element of A has its last bit at 2^(s_i - t_A) or above, a' is exact, and so for B. If both
  * are, the result is the exact sum, rounded once. Otherwise an element of A is off by at most 2^(s_i - t_A - 1), and
@@ -33,9 +33,9 @@
  * choose.cl takes the least c_r of all lines that are not empty, and takes N only if E <= ALLOWED(K) 2^-53 L. So for
  * every element of the result
  *
- *     |got - exact| <= (max(8, K / 4) + 1) 2^-53 sum_k |a_ik b_kj|
+ *     |got - exact| <= (max(8, K / 4) + 1) 2^-53 sum_k |a_ik b_kj| + 2^-1075
  *
- * (1 for the last rounding), where a float64 sum of K products may be off by K 2^-53 sum |a b|. If no N serves, or an
+ * (1, or 2^-1075 where the result is subnormal, for the last rounding), where a float64 sum of K products may be off by K 2^-53 sum |a b|. If no N serves, or an
  * element is NaN or infinite, or a sum might overflow, N is 0.
  *
  * Technique: Ozaki, Uchino, Imamura, "Ozaki Scheme II: a GEMM-oriented emulation of floating-point matrix multiplication

@@ -53,13 +53,13 @@ _OF_FLOAT64 = (MmaDoubleBulk(), MmaDouble(), Packed(), Register(), Naive())
 
 KERNELS = Kernels(
     (
-        Residues(_OF_BYTES, _OF_FLOAT64),
         Matvec(),
         Packed(),
         Thin(),
         Wgmma(),
         Split(),
         MmaSplit(),
+        Residues(_OF_BYTES, _OF_FLOAT64),
         MmaDoubleBulk(),
         MmaDouble(),
         Mma(),

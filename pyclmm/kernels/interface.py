@@ -97,6 +97,7 @@ class Kernel(ABC):
     automatic = True  # whether kernel="auto" may choose it
     matrix_units = False  # whether it multiplies on matrix units
     options: tuple[str, ...] = ()  # the names that its configurations may use in TileConfig.options
+    has_barriers = True  # whether work-items of a work-group wait for each other
     risky = True  # whether a compiler might crash on it, so that it is tried in a child process first
     in_order = False  # whether every sum of every configuration is one chain of FMAs over K, in order
 

@@ -75,7 +75,7 @@ class Step:
         *fixed* are the buffers that do not vary; *borrowed* maps workspace to its place among what a call
         borrows. *ends*: it ends the product.
         """
-        acc_type = str(launch.program.define("ACC_TYPE"))
+        acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
         dtypes = [_scalar_dtype(arg, acc_type) for arg in launch.args]
         kernel = partial(new_kernel, context, launch.program, launch.kernel, dtypes)
         named = [(index, arg) for index, arg in enumerate(launch.args) if isinstance(arg, str)]

@@ -1,14 +1,14 @@
 """The values of `precision`, and :func:`default_precision`, which sets it for a block of code.
 
 =========  ==========================================================================================
-"highest"  float32 products are IEEE float32 fused multiply-adds
-"high"     matrix units on operands split into parts; errors like float32's
-"medium"   matrix units on operands rounded to TF32
+"highest"  products are fused multiply-adds of the type, float32 or float64
+"high"     matrix units: float32 split into parts, float64 by residues; errors like the type's
+"medium"   matrix units on float32 rounded to TF32; float64 as "high"
 =========  ==========================================================================================
 
 The setting is a lower bound: if no kernel that uses a lower precision supports the product, the product is
-computed in float32. It applies to products of two float32 or complex64 operands. Operands of any other type
-are multiplied as they are.
+computed with "highest". It applies to products of two float32, complex64, float64 or complex128 operands.
+Operands of any other type are multiplied as they are. docs/precision.md has the bounds.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
     "wmma": ("#b46d0f", ">"),
     "dpas": ("#009fbb", "p"),
     "wgmma_bare": ("#7a78c2", "D"),
+    "residues": ("#a85a9c", "o"),
 }
 
 

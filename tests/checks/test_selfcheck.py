@@ -160,6 +160,7 @@ SHAPES = [
 KINDS = [
     *((name, "highest") for name in ("float32", "float64", "float16", "bfloat16")),
     *(("float32", precision) for precision in ("medium", "high")),
+    ("float64", "high"),
 ]
 
 

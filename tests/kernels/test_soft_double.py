@@ -147,8 +147,9 @@ def test_other_dtypes_on_the_host_and_on_the_device(without, rng, queue):
 def test_no_program_has_a_double(without, dtype, kernel):
     a = np.ones((300, 300), dtype)
     plan = pyclmm.Matmul(a, a, kernel=kernel)
-    assert plan.programs
-    for program in plan.programs:
+    own = [program for program in plan.programs if not program.source.startswith("nvidia/")]
+    assert own
+    for program in own:
         flags = ["-x", "cl", "-target", "spir64", "-fsyntax-only", "-Xclang", "-finclude-default-header"]
         flags += ["-Xclang", "-cl-ext=-cl_khr_fp64", "-Wno-everything", *build_options(program), "-"]
         done = subprocess.run(

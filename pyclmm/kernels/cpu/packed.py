@@ -53,6 +53,7 @@ class Packed(Kernel):
 
     name = "packed"
     summary = "packed panels and a register tile, one work-item in each work-group, for CPU devices"
+    has_barriers = False
     options = ("pack_a", "pack_b")
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

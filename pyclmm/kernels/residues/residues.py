@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil, log2
+from math import ceil, log2, sqrt
 
 import numpy as np
 
@@ -41,6 +41,9 @@ _MOST_BLOCK = (1 << 17) - _PITCH  # elements of K whose products fit 32 bits (cl
 _LONGEST = 1 << 20  # SLACK of cl/residues/choose.cl
 # Fraction of the rate of memory that the launches besides the products reach. H200
 _MOVED = 0.35
+# Bits that normal data, real and complex, need beyond the 53 that the bound allows for: fitted to the
+# decisions of choose.cl for M = N = 256 and K = 64 to 8192.
+_LOST_BITS = (7.8, 7.3)
 _PLAIN = "plain"  # prefix of the options that hold the configuration of the plain product
 
 
@@ -61,8 +64,10 @@ class Residues(Kernel):
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if {problem.a_type, problem.b_type, problem.acc_type} not in ({"float64"}, {"complex128"}):
             return "only float64 by float64 and complex128 by complex128 are multiplied by residues"
-        if problem.precision != "high" and not problem.soft_float64:
-            return f"float64 is multiplied by residues for precision='high', not {problem.precision!r}"
+        if problem.precision == "highest" and not problem.soft_float64:
+            return "float64 is multiplied by residues for precision='high' and 'medium', not 'highest'"
+        if problem.reproducible:
+            return "whole numbers are added, not chains of fused multiply-adds"
         if not 0 < problem.k <= _LONGEST // _moduli(problem).planes:
             return f"K must be 1 to {_LONGEST // _moduli(problem).planes} for products by residues"
         steps = 2 * _moduli(problem).planes * ceil(problem.k * _LINES / _items(device))
@@ -74,22 +79,28 @@ class Residues(Kernel):
             return []
         inner = _inner(problem)
         for number, family in enumerate(self._products):
-            if family.supports(inner, device) is None:
-                found = [c for c in family.configs(inner, device) if not family.violations(inner, c, device)]
+            if _may_return(family, device) and family.supports(inner, device) is None:
+                found = [c for c in family.configs(inner, device) if c.split_k < 2]  # sums are reduced once
+                found = [c for c in found if not family.violations(inner, c, device)]
                 if found:
                     return [_with(config, number, *plain) for config in found]
         return []
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         inner, planes = _inner(problem), _moduli(problem).planes
-        count = expected_count(problem) * planes
+        expected = expected_count(problem)
+        count = (expected or MOST) * planes
         blocks, rates = len(_blocks(problem)), device.rates
         computed = replace(inner, batch_shape=(problem.batch * blocks * count,), batch_strides=((0,),) * 4)
         product = self._products[config.option("product")]
         seconds = product.estimate(computed, _product_config(config), device)
         lines, results = (inner.m + inner.n) * problem.batch, inner.m * inner.n * problem.batch
         moved = lines * problem.k * (2 * 8 * planes + count) + results * (count * blocks + 8 * planes)
-        return seconds + 5 * rates.launch + rates.moved(moved) / _MOVED
+        seconds += 5 * rates.launch + rates.moved(moved) / _MOVED
+        if expected:
+            return seconds
+        plain = self._plains[config.option(_PLAIN)]
+        return seconds + plain.estimate(_fallback(problem), _plain_config(config), device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         numbers = config.option("product"), config.option(_PLAIN)
@@ -136,19 +147,25 @@ class Residues(Kernel):
         """The number of the family of the plain product, and its configuration; None if there is none."""
         fallback = _fallback(problem)
         for number, family in enumerate(self._plains):
-            if family.supports(fallback, device) is None:
+            if _may_return(family, device) and family.supports(fallback, device) is None:
                 for config in family.configs(fallback, device):
                     if not family.violations(fallback, config, device):
                         return number, config
         return None
 
 
+def _may_return(family: Kernel, device: DeviceInfo) -> bool:
+    """Whether launches of *family* may return at once (GATE in cl/include/gemm.h)."""
+    return not (family.has_barriers and device.vendor == "pocl")
+
+
 def expected_count(problem: GemmProblem) -> int:
-    """The number of moduli that normally distributed data take (choose.cl)."""
+    """The number of moduli that normally distributed data take (choose.cl); 0 if residues do not serve."""
     own = _moduli(problem)
     depth = problem.k * own.planes
-    bits = 2 * (53 + 6.8 - log2(max(8, depth / 4))) + max(0.0, log2(depth) - 5)
-    return next((n for n in range(1, MOST) if own.half_bits(n) >= bits), MOST)
+    bits = 53 + _LOST_BITS[own.planes - 1] + 12 / sqrt(depth) - log2(max(8, depth / 4))
+    wanted = 2 * bits + max(0.0, log2(depth) - 5)
+    return next((n for n in range(1, MOST + 1) if own.half_bits(n) >= wanted), 0)
 
 
 def _moduli(problem: GemmProblem) -> Moduli:
@@ -262,8 +279,7 @@ def _choose(problem: GemmProblem, device: DeviceInfo) -> Launch:
     items = min(_CHOOSE_ITEMS, 1 << (device.max_work_group_size.bit_length() - 1))
     defines = (("MODULI", MOST), ("BITS_LIST", bits), ("PER_MODULUS", own.planes), ("ITEMS", items))
     sizes = (*_groups(problem), problem.k * own.planes, problem.batch)
-    # ACC_TYPE: what alpha and beta would be, if it had them
-    program = Program("residues/choose.cl", (*defines, ("ACC_TYPE", problem.acc_type)))
+    program = Program("residues/choose.cl", defines)
     args: tuple[Arg, ...] = ("workspace:worst", GATE, *(np.int32(size) for size in sizes))
     return Launch(program, "residues_choose", (items,), (items,), args)
 

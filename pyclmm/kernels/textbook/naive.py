@@ -23,6 +23,7 @@ class Naive(Kernel):
 
     name = "naive"
     summary = "one work-item for each element of the result, 2-D NDRange"
+    has_barriers = False
     risky = False
     in_order = True
 
