@@ -118,8 +118,8 @@ def float32(content: Content) -> Figure:
 
 def beside(row: Content) -> str:
     """The title of the axes on which a product is drawn."""
-    if row["dtype"] == "complex64":
-        return f'complex64 "{row["precision"]}", beside cuBLAS'
+    if row["dtype"] in ("complex64", "complex128", "float64") and row["precision"] != "highest":
+        return f'{row["dtype"]} "{row["precision"]}", beside cuBLAS'
     return f'"high", beside cuBLAS {row["peer"]}' if row["precision"] == "high" else str(row["peer"])
 
 
@@ -127,7 +127,7 @@ def limit(device: str, row: Content) -> float | None:
     """Operations/s at full clock of the matrix units that compute a product."""
     passes: float
     peer, passes = PARTS.get(row["precision"], (row["peer"], 1))
-    if row["precision"] == "high" and row["dtype"] in MODULI:
+    if row["precision"] == "high" and row.get("dtype") in MODULI:
         peer, passes = "int8", MODULI[row["dtype"]]
     rate = UNIT_RATES.get(device, {}).get(peer)
     return rate / passes if rate else None
@@ -143,7 +143,7 @@ def matrix_units(content: Content) -> Figure:
         points: dict[str, dict[int, float]] = {}
         for row in content["rows"]:
             if beside(row) == name and (size := cube(row)):
-                flops = (8.0 if row["dtype"] == "complex64" else 2.0) * size**3
+                flops = (8.0 if row["dtype"].startswith("complex") else 2.0) * size**3
                 own = f"{row['kernel']} {row['layout']}"
                 points.setdefault(own, {})[size] = flops / row["seconds"] / 1e12
                 theirs = points.setdefault("cuBLAS", {})

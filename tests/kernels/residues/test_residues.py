@@ -3,6 +3,8 @@
 The bound is that of cl/residues/residues.h. References are exact sums of Python's whole numbers.
 """
 
+import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,6 +16,8 @@ from pyclmm.errors import UnsupportedError
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.residues import residues
 from pyclmm.problem.canonical import problem_of
+from pyclmm.selection.select import candidates
+from tests.support.made_up import DEVICE, H200
 
 U = 2.0**-53
 M, N, K = 37, 29, 700
@@ -336,3 +340,44 @@ def test_high_is_never_slower_than_highest(device):
     """The estimate chooses residues only where it says that they are faster."""
     plan = pyclmm.Matmul(np.eye(8), np.eye(8), precision="high")
     assert plan.kernel != "residues"
+
+
+@pytest.mark.parametrize(("dtype", "k"), [(np.float64, 128), (np.float64, 1024), (np.complex128, 700)])
+def test_the_estimate_knows_which_data_are_served(run, dtype, k):
+    """Where normal data would get the plain product, the estimate counts that too."""
+    rng = np.random.default_rng(2)
+
+    def draw(*shape):
+        x = rng.standard_normal(shape).astype(dtype)
+        return x + 1j * rng.standard_normal(shape) if x.dtype.kind == "c" else x
+
+    for depth in (k, 16):
+        problem = problem_of(256, 256, depth, np.dtype(dtype), precision="high")
+        assert residues.expected_count(problem) == run(draw(256, depth), draw(depth, 256)).count
+
+
+def test_a_device_with_the_units_takes_them_for_large_products_only():
+    kernels = {}
+    for dtype, n in itertools.product(("float64", "complex128"), (256, 1024, 8192)):
+        problem = problem_of(n, n, n, np.dtype(dtype), precision="high")
+        kernels[dtype, n] = next(candidates(problem, H200, "auto")).kernel.name
+    assert kernels["float64", 8192] == kernels["complex128", 8192] == "residues"
+    assert "residues" not in (kernels["float64", 256], kernels["float64", 1024], kernels["complex128", 256])
+
+
+def test_sums_that_must_be_chains_are_refused():
+    with pytest.raises(UnsupportedError, match="not chains of fused multiply-adds"):
+        pyclmm.matmul(np.eye(3), np.eye(3), kernel="residues", precision="high", reproducible=True)
+
+
+def test_kernels_with_barriers_may_not_return_at_once_on_pocl():
+    """They lose work-items there (GATE in cl/include/gemm.h)."""
+    pocl = replace(DEVICE, kind="cpu", vendor="pocl", local_mem_size=1 << 19)
+    problem = problem_of(64, 64, 1000, np.dtype(np.float64), precision="high")
+    kernel = kernel_named("residues")
+    for config in kernel.configs(problem, pocl):
+        gated = [
+            x for x in kernel.launches(problem, config, pocl).launches if "GATE" in dict(x.program.defines)
+        ]
+        sources = {x.program.source for x in gated if x.program.define("GATE")}
+        assert sources <= {"cpu/packed.cl", "textbook/naive.cl"}
