@@ -15,12 +15,10 @@
 #define SOFT_NAN ((ulong)0xfff << 51)
 #define SOFT_ONE ((ulong)0x3ff << 52)
 
-/* whole 2^exponent with this sign, rounded to the nearest double, ties to even; 0 is +0. Bit 0 of `whole` may stand for
- * further bits that are not all zero, if the highest bit of `whole` is set. */
-INLINE ulong rounded_double(const bool negative, const ulong whole, const int exponent)
+/* whole 2^exponent with this sign, rounded to the nearest double, ties to even; 0 is +0. top: number of its highest bit.
+ * Bit 0 of `whole` may stand for further bits that are not all zero, if top is 63. */
+INLINE ulong rounded_from(const bool negative, const ulong whole, const int exponent, const int top)
 {
-  if (!whole) return 0;
-  const int top = 63 - (int)clz(whole);
   const int unit = max(exponent + top - 52, -1074); /* exponent of the result's last bit */
   const int by = unit - exponent;
   ulong kept = by > 63 ? 0 : by >= 0 ? whole >> by : whole << -by;
@@ -31,6 +29,11 @@ INLINE ulong rounded_double(const bool negative, const ulong whole, const int ex
   else if (by == 64) kept = whole > (ulong)1 << 63;
   const ulong bits = kept < (ulong)1 << 52 ? kept : ((ulong)(unit + 1074) << 52) + kept;
   return (negative ? SOFT_SIGN : 0) | (exponent + top > 1023 ? SOFT_INFINITY : min(bits, SOFT_INFINITY));
+}
+
+INLINE ulong rounded_double(const bool negative, const ulong whole, const int exponent)
+{
+  return whole ? rounded_from(negative, whole, exponent, 63 - (int)clz(whole)) : 0;
 }
 #endif
 
@@ -108,6 +111,6 @@ INLINE ulong soft_double_fma(const ulong x, const ulong y, const ulong z)
   if (!product.high) return rounded_double(minus, product.low, exponent);
   const int up = (int)clz(product.high); /* not 0 */
   const ulong top = product.high << up | product.low >> (64 - up);
-  return rounded_double(minus, top | ((product.low << up) != 0), exponent + 64 - up);
+  return rounded_from(minus, top | ((product.low << up) != 0), exponent + 64 - up, 63);
 }
 #endif

@@ -67,14 +67,14 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void residues_choose(
     __global const line_t *worst, __global plan_t *plan, const int groups_a, const int groups_b, const int depth,
     const int stack)
 {
-  __local line_t found[2 * ITEMS], one[ITEMS];
+  __local line_t found[2 * ITEMS];
   const int id = get_local_id(0), each = groups_a + groups_b;
   line_t all[2];
   no_line(&all[0]);
   no_line(&all[1]);
   for (long at = id; at < (long)each * stack; at += ITEMS) {
-    one[id] = worst[at];
-    include(&all[at % each >= groups_a], &one[id]);
+    const line_t line = worst[at];
+    include(&all[at % each >= groups_a], &line);
   }
   found[id] = all[0];
   found[ITEMS + id] = all[1];
@@ -83,7 +83,8 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void residues_choose(
     if (id < left)
       for (int which = 0; which < 2 * ITEMS; which += ITEMS) {
         line_t mine = found[which + id];
-        include(&mine, &found[which + id + left]);
+        const line_t other = found[which + id + left];
+        include(&mine, &other);
         found[which + id] = mine;
       }
   }

@@ -44,13 +44,16 @@ INLINE void carry_up(uint sums[LIMBS])
   }
 }
 
+/* An integer below 2^23. GPUs convert integers at an eighth of their rate. */
+INLINE float as_small_float(const uint x) { return as_float(x | TO_FLOAT) - as_float(TO_FLOAT); }
+
 /* C' 2^exponent as the bits of a double. sums: those of S; product: P. */
 INLINE ulong rebuilt(uint sums[LIMBS], const uint8 product, const int exponent)
 {
   carry_up(sums);
-  float whole = (float)sums[LIMBS - 1];
-  UNROLL for (int l = LIMBS - 2; l >= 0; --l) whole = whole * (float)(1 << LIMB_BITS) + (float)sums[l];
-  const int multiple = (int)rint(whole * as_float(product.s7));
+  float whole = as_small_float(sums[LIMBS - 1]);
+  UNROLL for (int l = LIMBS - 2; l >= 0; --l) whole = whole * (float)(1 << LIMB_BITS) + as_small_float(sums[l]);
+  const int multiple = as_int(whole * as_float(product.s7) + as_float(TO_FLOAT)) - (int)TO_FLOAT; /* rounded */
   const int parts[LIMBS] = {product.s0, product.s1, product.s2, product.s3, product.s4, product.s5};
   int carry = 0;
   uint limbs[LIMBS];
@@ -70,7 +73,7 @@ INLINE ulong rebuilt(uint sums[LIMBS], const uint8 product, const int exponent)
   const int up = (int)clz(high); /* at least 64 - LOW_BITS, as |C'| < 2^(2 LOW_BITS - 1) */
   const ulong below = low << (64 - LOW_BITS);
   const ulong top = high << up | below >> (64 - up);
-  return rounded_double(negative, top | ((below << up) != 0), exponent + LOW_BITS - up);
+  return rounded_from(negative, top | ((below << up) != 0), exponent + LOW_BITS - up, 63);
 }
 
 /* Adds the digits of one number to its sums. */

@@ -46,7 +46,6 @@ INLINE ulong whole_of(const ulong bits, const int shift)
   return (bits & SIGN_BIT ? -result : result) ^ SIGN_BIT;
 }
 
-#define TO_FLOAT 0x4b000000u /* the bits of 2^23: with those of an integer below 2^23, a float of that integer more */
 #define MAGIC 0x1.8p23f /* numbers near it are integers, whose lowest byte is the float's */
 
 /* The residue of a number from its first real part on, between -p / 2 and p / 2. row: see moduli.py. */

@@ -105,6 +105,9 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void residues_measure(GEMM_ARGS, __global int *
   if (id) return;
   line_t all;
   no_line(&all);
-  for (int l = 0; l < LINES; ++l) include(&all, &found[l * TEAM]);
+  for (int l = 0; l < LINES; ++l) {
+    mine = found[l * TEAM];
+    include(&all, &mine);
+  }
   worst[BATCH_ENTRY * get_num_groups(0) + group] = all;
 }

@@ -46,6 +46,7 @@
 #define ZERO_LINE (-(1 << 20))
 #define NOT_FINITE (1 << 20)
 #define LEVELS 6
+#define TO_FLOAT 0x4b000000u /* the bits of 2^23: with those of an integer below 2^23, a float of that integer more */
 #define MOST_BITS 62 /* of an element: it is converted in 64 bits */
 
 /* What is known of a line, or the worst of several: s; bits until its last bit, s - (exponent of that bit); c_1 ..; sums
@@ -65,8 +66,8 @@ INLINE void no_line(line_t *none)
   none->sum = none->squares = 0.0f;
 }
 
-/* Makes `all` the worst of itself and of a line in local memory. Empty lines do not count. */
-INLINE void include(line_t *all, __local const line_t *line)
+/* Makes `all` the worst of itself and of a line. Empty lines do not count. */
+INLINE void include(line_t *all, const line_t *line)
 {
   if (line->scale == ZERO_LINE) return;
   all->scale = max(all->scale, line->scale);
