@@ -49,7 +49,7 @@ class Kernels(tuple[Kernel, ...]):
 # Which families multiply residues for `residues`, and compute the product where residues do not serve: the
 # first that can. `packed` and `naive` have no barriers (GATE in cl/include/gemm.h).
 _OF_BYTES = (Wgmma(), Mma(), Mfma(), Wmma(), Dpas(), Packed(), Register(), Naive())
-_OF_FLOAT64 = (MmaDoubleBulk(), MmaDouble(), Packed(), Register(), Naive())
+_OF_FLOAT64 = (MmaDoubleBulk(), MmaDouble(), Mfma(), Packed(), Register(), Naive())
 
 KERNELS = Kernels(
     (

@@ -129,7 +129,7 @@ def asked(place: int, family: Kernel) -> Iterator[tuple[str, GemmProblem]]:
 
     These are both products of problems(), in one element type for each accumulator; *place* chooses the type.
     The small families get one of the two products, those of matrix units every type. `naive` gets every
-    activation, as all families share that code.
+    activation, as all families share that code. `residues` gets both types with "high".
     """
     for number, accumulator in enumerate(dict.fromkeys(ACCUMULATOR.values())):
         types = [t for t in ELEMENT_TYPES if ACCUMULATOR[t] == accumulator]
@@ -139,6 +139,9 @@ def asked(place: int, family: Kernel) -> Iterator[tuple[str, GemmProblem]]:
             every = family.name in MATRIX_UNITS
             for dtype in types if every else [types[(place + turn) % len(types)]]:
                 yield dtype, problems(dtype)[turn]
+    if family.name == "residues":
+        for dtype in ("float64", "complex128"):
+            yield dtype, replace(problems(dtype)[0], precision="high")
     if family.name == "naive":
         for activation in ACTIVATIONS[1:]:
             yield (
@@ -154,7 +157,9 @@ def launches(target: Target) -> Iterator[tuple[str, str, Launch]]:
         if target.families and family.name not in target.families:
             continue
         for dtype, wide in asked(place, family):
-            for problem in (wide, replace(wide, m=1)):
+            soft = dtype in ("float64", "complex128") and not target.device.has_fp64
+            whole = replace(wide, soft_float64=soft)
+            for problem in (whole, replace(whole, m=1)):
                 if family.supports(problem, target.device) is None:
                     break
             else:

@@ -71,7 +71,13 @@ class Residues(Kernel):
         if not 0 < problem.k <= _LONGEST // _moduli(problem).planes:
             return f"K must be 1 to {_LONGEST // _moduli(problem).planes} for products by residues"
         steps = 2 * _moduli(problem).planes * ceil(problem.k * _LINES / _items(device))
-        return device.too_many_steps(steps)
+        return device.too_many_steps(steps) or self._no_plain(problem, device)
+
+    def _no_plain(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        """Why nobody computes the plain product, or None if a family does."""
+        fallback = _fallback(problem)
+        reasons = [f.supports(fallback, device) for f in self._plains if _may_return(f, device)]
+        return reasons[-1] if all(reasons) else None
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         plain = self._best_plain(problem, device)
