@@ -1,4 +1,4 @@
-/* residues: float64 products by 8-bit integer products. The four launches, and why the result is right.
+/* residues: float64 products by 8-bit integer products. The launches, and why the result is right.
  *
  *   measure.cl   for each line (a row of A, a column of B): how large its elements are, and how much they range
  *   choose.cl    from all lines: N moduli and the bits t_A, t_B of an element; N = 0: the plain product is computed
@@ -12,7 +12,7 @@
  * p there is a number i with i^2 = -1 (kernels/residues/moduli.py), so that two products of residues do, those of
  * re + i im and of re - i im.
  *
- * C' is known. Let x_i = |a_ik| 2^-s_i and y_k = |b_kj| 2^-s_j, so both are below 1. choose.cl has a number
+ * C' is known. Let x_k = |a_ik| 2^-s_i and y_k = |b_kj| 2^-s_j, so both are below 1. choose.cl has a number
  * U >= sum_k x_k y_k for all i, j: the least of the largest sum of x, the largest sum of y, and the root of the product
  * of the largest sums of squares (Cauchy and Schwarz). It takes t_A + t_B <= log2(P / 2) - log2(U), P = p_0 p_1 .. So
  * |C'| < P / 2, and the residues determine C' (Chinese remainder theorem). SLACK and SLACK_BITS cover the
@@ -30,13 +30,13 @@
  *
  *     sum_k x_k y_k >= L = sum over r, q of w_r w_q max(0, c_r + c_q - K)
  *
- * choose.cl takes the least c_r of all lines that are not empty, and takes N only if E <= ALLOWED(K) 2^-53 L. So for
+ * choose.cl takes the least c_r of all lines that are not empty, and takes N only if E <= max(8, K / 4) 2^-53 L. So for
  * every element of the result
  *
  *     |got - exact| <= (max(8, K / 4) + 1) 2^-53 sum_k |a_ik b_kj| + 2^-1075
  *
- * (1, or 2^-1075 where the result is subnormal, for the last rounding), where a float64 sum of K products may be off by K 2^-53 sum |a b|. If no N serves, or an
- * element is NaN or infinite, or a sum might overflow, N is 0.
+ * (1, or 2^-1075 where the result is subnormal, for the last rounding), where a float64 sum of K products may be off by
+ * K 2^-53 sum |a b|. If no N serves, or an element is NaN or infinite, or a sum might overflow, N is 0.
  *
  * Technique: Ozaki, Uchino, Imamura, "Ozaki Scheme II: a GEMM-oriented emulation of floating-point matrix multiplication
  * using an integer modular technique" (2025). The choice of N by the pigeonhole principle is ours (also nvidia/split.h).

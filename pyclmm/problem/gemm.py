@@ -122,9 +122,7 @@ class GemmProblem:
     reproducible: bool = False  # whether sums must be chains of FMAs over K in order; never for integers
     soft_fma: bool = False  # whether the FMAs of these are computed by integers, for a device that flushes
     soft_float64: bool = False  # whether float64 is computed by integers, for a device without cl_khr_fp64
-    moduli: tuple[
-        int, ...
-    ] = ()  # out[z] is taken modulo number z of these, again and again (cl/include/moduli.h)
+    moduli: tuple[int, ...] = ()  # out[z] is taken modulo number z % n of these n (cl/include/moduli.h)
     fallback: bool = False  # whether the device computes this only if it has decided against residues
 
     @cached_property
