@@ -51,7 +51,7 @@ INLINE float as_small_float(const uint x) { return as_float(x | TO_FLOAT) - as_f
 INLINE ulong rebuilt(uint sums[LIMBS], const uint8 product, const int exponent)
 {
   carry_up(sums);
-  float whole = as_small_float(sums[LIMBS - 1]);
+  float whole = (float)sums[LIMBS - 1]; /* of many blocks of K it is not small */
   UNROLL for (int l = LIMBS - 2; l >= 0; --l) whole = whole * (float)(1 << LIMB_BITS) + as_small_float(sums[l]);
   const int multiple = as_int(whole * as_float(product.s7) + as_float(TO_FLOAT)) - (int)TO_FLOAT; /* rounded */
   const int parts[LIMBS] = {product.s0, product.s1, product.s2, product.s3, product.s4, product.s5};

@@ -322,6 +322,16 @@ def test_k_in_blocks(run, monkeypatch):
     within_bound(run(c, d).result.view(np.float64), rows, columns, 2 * K)
 
 
+def test_many_blocks_of_k(run, monkeypatch):
+    """Digits of many blocks add up to a large multiple of P."""
+    monkeypatch.setattr(residues, "_MOST_BLOCK", 128)
+    rng = np.random.default_rng(4)
+    a, b = (normal(rng, s) * 2.0 ** rng.integers(-4, 1, s) for s in ((9, 1500), (1500, 11)))
+    found = run(a, b)
+    assert found.count == residues.MOST
+    within_bound(found.result, a, b, 1500)
+
+
 def test_what_it_refuses(device):
     kernel = kernel_named("residues")
 
