@@ -1,6 +1,6 @@
-/* dot_bytes: the sum of the products of four unsigned and four signed bytes.
+/* dot_bytes: the sum of the products of four unsigned and four signed bytes; low_bytes: the lowest bytes of four words.
  *
- * NVIDIA's instruction is dp4a. Elsewhere plain C, of which compilers make what they have.
+ * NVIDIA's instructions are dp4a and prmt. Elsewhere plain C, of which compilers make what they have.
  */
 #include "include/attributes.h"
 #include "nvidia/ptx_dot.h"
@@ -11,5 +11,10 @@ INLINE int dot_bytes(const uint u, const int s, const int sum)
 {
   return sum + (int)(u & 0xff) * (char)s + (int)(u >> 8 & 0xff) * (char)(s >> 8) + (int)(u >> 16 & 0xff) * (char)(s >> 16)
          + (int)(u >> 24) * (s >> 24);
+}
+
+INLINE uint low_bytes(const uint x, const uint y, const uint z, const uint w)
+{
+  return (x & 0xff) | (y & 0xff) << 8 | (z & 0xff) << 16 | w << 24;
 }
 #endif

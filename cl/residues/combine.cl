@@ -3,11 +3,11 @@
  *   all_digits[z][block][product][row][column]: (P / p_i)^-1 C' mod p_i of each block of K, bytes of 0 .. p_i - 1: y_i
  *   complex: x = (P / p_i)^-1 (re + i im) / 2 and z = (P / p_i)^-1 (re - i im) / 2: re has y_i = x + z, im (x - z) / i
  *
- *   S = sum over i of y_i (P / p_i) = C' + m P      m = round(S / P), because |C'| < P / 2
+ *   w = y_i (q / p_i) + y_j (q / p_j) + y_k (q / p_k)      q = p_i p_j p_k: a group of three moduli
+ *   S = sum over the groups of w (P / q) = C' + m P         m = round(S / P) = round(sum of w / q), as |C'| < P / 2
  *
- * Numbers are LIMBS limbs of 20 bits: y_i < 2^8 times a limb, added for up to 15 moduli, stays below 2^32, so one block
- * needs no carry. After the carries a number is high 2^60 + low, 0 <= low < 2^60.
- * Four neighbouring columns are one work-item's.
+ * A w is below 2^27, and P / q has three words of 32 bits. So five groups' w times a word, added for up to 9 blocks, stay
+ * below 2^64. Four neighbouring columns are one work-item's.
  *
  * Macros: MODULI; those of gemm.h. Technique: see residues.h.
  */
@@ -18,12 +18,10 @@
 #include "residues/residues.h"
 
 #define COLUMNS 4
-#define AHEAD 5 /* moduli whose digits a work-item loads at a time; divides MODULI */
-#define LIMBS 6
-#define LIMB_BITS 20
-#define LIMB_MASK ((1u << LIMB_BITS) - 1)
-#define LOW_BITS (3 * LIMB_BITS)
-#define LOW_MASK (((ulong)1 << LOW_BITS) - 1)
+#define GROUP 3 /* moduli */
+#define GROUPS (MODULI / GROUP)
+#define WORDS 3
+#define AHEAD 15 /* moduli whose digits a work-item loads at a time, whole groups */
 #if SOFT_FLOAT64
 #define AS_REAL(bits) (bits)
 #else
@@ -35,64 +33,54 @@
 #define RESULT_OF(v) AS_REAL((v)[0])
 #endif
 
-/* Carries: all limbs but the highest are below 2^20. */
-INLINE void carry_up(uint sums[LIMBS])
-{
-  UNROLL for (int l = 0; l < LIMBS - 1; ++l) {
-    sums[l + 1] += sums[l] >> LIMB_BITS;
-    sums[l] &= LIMB_MASK;
-  }
-}
+/* What a work-item knows of S: sums by words, and S / P. */
+typedef struct { ulong words[WORDS]; float quotient; } sum_t;
 
-/* An integer below 2^23. GPUs convert integers at an eighth of their rate. */
-INLINE float as_small_float(const uint x) { return as_float(x | TO_FLOAT) - as_float(TO_FLOAT); }
-
-/* C' 2^exponent as the bits of a double. sums: those of S; product: P. */
-INLINE ulong rebuilt(uint sums[LIMBS], const uint8 product, const int exponent)
+/* C' 2^exponent as the bits of a double. opposite: 2^128 - P in four words. */
+INLINE ulong rebuilt(const sum_t *sum, const uint8 opposite, const int exponent)
 {
-  carry_up(sums);
-  float whole = (float)sums[LIMBS - 1]; /* of many blocks of K it is not small */
-  UNROLL for (int l = LIMBS - 2; l >= 0; --l) whole = whole * (float)(1 << LIMB_BITS) + as_small_float(sums[l]);
-  const int multiple = as_int(whole * as_float(product.s7) + as_float(TO_FLOAT)) - (int)TO_FLOAT; /* rounded */
-  const int parts[LIMBS] = {product.s0, product.s1, product.s2, product.s3, product.s4, product.s5};
-  int carry = 0;
-  uint limbs[LIMBS];
-  UNROLL for (int l = 0; l < LIMBS; ++l) {
-    const int limb = (int)sums[l] - multiple * parts[l] + carry;
-    limbs[l] = l < LIMBS - 1 ? limb & LIMB_MASK : (uint)limb;
-    carry = limb >> LIMB_BITS;
-  }
-  ulong low = (ulong)limbs[2] << 2 * LIMB_BITS | (ulong)limbs[1] << LIMB_BITS | limbs[0];
-  ulong high = ((ulong)(long)(int)limbs[5] << 2 * LIMB_BITS) + ((ulong)limbs[4] << LIMB_BITS | limbs[3]);
+  const uint multiple = as_uint(sum->quotient + as_float(TO_FLOAT)) - TO_FLOAT; /* rounded */
+  const ulong middle = sum->words[1] + (ulong)multiple * opposite.s1;
+  ulong low = sum->words[0] + (ulong)multiple * opposite.s0;
+  ulong high = sum->words[2] + (ulong)multiple * opposite.s2 + ((ulong)(multiple * opposite.s3) << 32);
+  high += (middle >> 32) + (((low >> 32) + (middle & 0xffffffff)) >> 32);
+  low += middle << 32;
   const bool negative = (long)high < 0;
   if (negative) {
-    low = -low & LOW_MASK;
+    low = -low;
     high = ~high + !low;
   }
   if (!high) return rounded_double(negative, low, exponent);
-  const int up = (int)clz(high); /* at least 64 - LOW_BITS, as |C'| < 2^(2 LOW_BITS - 1) */
-  const ulong below = low << (64 - LOW_BITS);
-  const ulong top = high << up | below >> (64 - up);
-  return rounded_from(negative, top | ((below << up) != 0), exponent + LOW_BITS - up, 63);
+  const int up = (int)clz(high); /* at least 1 */
+  const ulong upper = high << up | low >> (64 - up);
+  return rounded_long(negative, upper | ((low << up) != 0), exponent + 64 - up);
 }
 
-/* Adds the digits of one number to its sums. */
-INLINE void add_digit(uint sums[LIMBS], const uint digit, const uint8 row)
+/* Adds the digits of a group of moduli to the sums of four columns. moduli: rows of p, with 1 / i modulo p from bit 16 on,
+ * and 1 / p. Complex: the digits of re are below 2 p, those of im up to 3 / 2 p. */
+INLINE void add_group(
+    sum_t sums[COLUMNS][PLANES], const uint digits[GROUP][PLANES], const uint8 group, __constant const uint8 *moduli)
 {
-  const uint limbs[LIMBS] = {row.s0, row.s1, row.s2, row.s3, row.s4, row.s5};
-  UNROLL for (int l = 0; l < LIMBS; ++l) sums[l] += digit * limbs[l];
-}
-
+  const uint words[WORDS] = {group.s0, group.s1, group.s2}, factors[GROUP] = {group.s3, group.s4, group.s5};
+  UNROLL for (int e = 0; e < COLUMNS; ++e) {
+    uint w[PLANES] = {0};
+    UNROLL for (int n = 0; n < GROUP; ++n) {
+      const uint x = digits[n][0] >> 8 * e & 0xff;
 #if PLANES == 2
-/* Adds the digits of re and im from those of both products. */
-INLINE void add_digits(uint sums[2][LIMBS], const uint x, const uint z, const uint8 row)
-{
-  const uint p = row.s6 & 0xffff, both = x + z, turned = (x + p - z) * (row.s6 >> 16); /* below 2^17 */
-  add_digit(sums[0], min(both, both - p), row);
-  const uint rest = turned - (uint)rint((float)turned * as_float(row.s7)) * p; /* -p / 2 to p / 2 */
-  add_digit(sums[1], min(rest, rest + p), row);
-}
+      const uint z = digits[n][1] >> 8 * e & 0xff, p = moduli[n].s0 & 0xffff;
+      const uint turned = (x + p - z) * (moduli[n].s0 >> 16); /* below 2^17 */
+      w[0] += (x + z) * factors[n];
+      w[1] += (turned + p - (uint)rint((float)turned * as_float(moduli[n].s1)) * p) * factors[n];
+#else
+      w[0] += x * factors[n];
 #endif
+    }
+    UNROLL for (int part = 0; part < PLANES; ++part) {
+      UNROLL for (int n = 0; n < WORDS; ++n) sums[e][part].words[n] += (ulong)w[part] * words[n];
+      sums[e][part].quotient += (as_float(w[part] >> group.s7 | TO_FLOAT) - as_float(TO_FLOAT)) * as_float(group.s6);
+    }
+  }
+}
 
 __kernel void residues_combine(
     GEMM_ARGS, __global const int *scales, __global const plan_t *plan, __global const uchar *all_digits,
@@ -103,41 +91,27 @@ __kernel void residues_combine(
   const int count = plan->count;
   if (!count || i >= M || column >= N) return;
   const long plane = M * pitch;
-  uint sums[COLUMNS][PLANES][LIMBS];
+  sum_t sums[COLUMNS][PLANES];
   UNROLL for (int e = 0; e < COLUMNS; ++e)
-    UNROLL for (int part = 0; part < PLANES; ++part)
-      UNROLL for (int l = 0; l < LIMBS; ++l) sums[e][part][l] = 0;
-  __constant const uint8 *rows = table + count * (MODULI + 1);
+    UNROLL for (int part = 0; part < PLANES; ++part) sums[e][part] = (sum_t){{0, 0, 0}, 0.0f};
+  __constant const uint8 *rows = table + count * (GROUPS + 1 + MODULI);
   for (int block = 0; block < blocks; ++block) {
     __global const uchar *from = all_digits + (BATCH_ENTRY * blocks + block) * (MODULI * PLANES) * plane + i * pitch + column;
-    for (int n = 0; n < count; n += AHEAD) {
-      uchar4 x[AHEAD], z[AHEAD];
-      UNROLL for (int m = 0; m < AHEAD; ++m) {
-        __global const uchar4 *at = (__global const uchar4 *)(from + (n + m) * PLANES * plane);
-        x[m] = n + m < count ? *at : (uchar4)(0);
-        z[m] = PLANES == 2 && n + m < count ? at[plane / 4] : (uchar4)(0);
-      }
-      UNROLL for (int m = 0; m < AHEAD; ++m) {
-        const uint8 row = rows[n + m];
-        const uint first[COLUMNS] = {x[m].s0, x[m].s1, x[m].s2, x[m].s3};
-#if PLANES == 2
-        const uint second[COLUMNS] = {z[m].s0, z[m].s1, z[m].s2, z[m].s3};
-        UNROLL for (int e = 0; e < COLUMNS; ++e)
-          if (n + m < count) add_digits(sums[e], first[e], second[e], row);
-#else
-        UNROLL for (int e = 0; e < COLUMNS; ++e) add_digit(sums[e][0], first[e], row);
-#endif
-      }
+    for (int first = 0; first < count; first += AHEAD) {
+      uint digits[AHEAD][PLANES]; /* of four columns each */
+      UNROLL for (int n = 0; n < AHEAD; ++n)
+        UNROLL for (int part = 0; part < PLANES; ++part)
+          digits[n][part] = first + n < count ? *(__global const uint *)(from + ((first + n) * PLANES + part) * plane) : 0;
+      UNROLL for (int g = 0; g < AHEAD; g += GROUP)
+        if (first + g < count) add_group(sums, digits + g, rows[(first + g) / GROUP], rows + GROUPS + 1 + first + g);
     }
-    if (blocks > 1) /* leaves room for the next block */
-      UNROLL for (int e = 0; e < COLUMNS; ++e) UNROLL for (int part = 0; part < PLANES; ++part) carry_up(sums[e][part]);
   }
   scales += BATCH_ENTRY * (M + N);
   const int unit = scales[i] - plan->bits_a - plan->bits_b;
   UNROLL for (int e = 0; e < COLUMNS; ++e) {
     const int scale = column + e < N ? scales[M + column + e] : 0;
     ulong v[PLANES];
-    UNROLL for (int part = 0; part < PLANES; ++part) v[part] = rebuilt(sums[e][part], rows[MODULI], unit + scale);
+    UNROLL for (int part = 0; part < PLANES; ++part) v[part] = rebuilt(&sums[e][part], rows[GROUPS], unit + scale);
     STORE_RESULT(i, column + e, RESULT_OF(v), RESULT);
   }
 }

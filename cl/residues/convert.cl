@@ -2,16 +2,16 @@
  *
  *   residues_a[z][i][line][k], residues_b[z][i][line][k]      i: number of the product; k < pitch, zeros from K on
  *
- *              64 of k              A work-group converts a tile of 32 lines. Elements are read in the order of memory and
+ *              128 of k             A work-group converts a tile of 16 lines. Elements are read in the order of memory and
  *          +-------------+          turned in local memory. A work-item converts eight elements of a line.
- *     32   |             |
+ *     16   |             |
  *          +-------------+
  *
  * a' + 2^63 = l_0 + 2^8 l_1 + .. + 2^56 l_7, unsigned bytes. The residue of a' is that of l_0 w_0 + .. + l_7 w_7 + c with
  * the weights, signed bytes, and the constant of kernels/residues/moduli.py. Those of A have the factor (P / p_i)^-1
  * modulo p_i, so that the products' residues are the digits that combine.cl adds. Complex numbers: re + i im has 16 bytes
- * and weights; re - i im is the next modulus of `residues`. The sum is below 2^21, so that floats divide
- * it exactly.
+ * and weights; re - i im is the next modulus of `residues`. The sum is below 2^21. Its quotient by p comes from floats, and
+ * is rounded right: half of p is further from a whole residue than floats err.
  *
  * Macros: MODULI, products modulo a number; those of gemm.h. Technique: see residues.h.
  */
@@ -21,18 +21,13 @@
 #include "residues/lines.h"
 #include "residues/residues.h"
 
-#define TILE_LINES 32
-#define TILE_K 64
+#define TILE_LINES 16
+#define TILE_K 128
 #define RUN 8 /* real numbers that a work-item converts */
+#define TILE_LD (TILE_K + TILE_K / RUN + 1)
+#define IN_TILE(l, k) ((l) * TILE_LD + (k) + (k) / RUN) /* gaps: neighbours read and write different banks */
 #define BYTES (RUN / PLANES)
 #define ITEMS (TILE_LINES * TILE_K / RUN)
-#if PLANES == 2
-typedef uchar4 bytes_t;
-#define ALL_OF(r) ((bytes_t)((r)[0], (r)[1], (r)[2], (r)[3]))
-#else
-typedef uchar8 bytes_t;
-#define ALL_OF(r) ((bytes_t)((r)[0], (r)[1], (r)[2], (r)[3], (r)[4], (r)[5], (r)[6], (r)[7]))
-#endif
 
 /* round(x 2^shift) + 2^63, |x 2^shift| <= 2^62; halves away from zero. */
 INLINE ulong whole_of(const ulong bits, const int shift)
@@ -46,25 +41,24 @@ INLINE ulong whole_of(const ulong bits, const int shift)
   return (bits & SIGN_BIT ? -result : result) ^ SIGN_BIT;
 }
 
-#define MAGIC 0x1.8p23f /* numbers near it are integers, whose lowest byte is the float's */
+#define ROUNDED 0x1.8p23f /* a float plus this is an integer, whose lowest byte is the sum's */
 
-/* The residue of a number from its first real part on, between -p / 2 and p / 2. row: see moduli.py. */
-INLINE uchar residue_of(const ulong *x, const uint8 row)
+/* In the lowest byte the residue of a number from its first real part on, between -p / 2 and p / 2. row: see moduli.py. */
+INLINE uint residue_of(const ulong *x, const uint8 row)
 {
   uint sum = (uint)dot_bytes((uint)(x[0] >> 32), (int)row.s4, dot_bytes((uint)x[0], (int)row.s3, (int)row.s2));
 #if PLANES == 2
   sum = (uint)dot_bytes((uint)(x[1] >> 32), (int)row.s6, dot_bytes((uint)x[1], (int)row.s5, (int)sum));
 #endif
-  const float x_0 = as_float(sum | TO_FLOAT) - as_float(TO_FLOAT);
-  const float quotient = x_0 * as_float(row.s1) + MAGIC - MAGIC;
-  return (uchar)as_uint(x_0 + MAGIC - quotient * as_float(row.s0));
+  const float whole = as_float(sum) - as_float(TO_FLOAT);
+  return sum - as_uint(whole * as_float(row.s1) + ROUNDED) * row.s0;
 }
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void residues_convert(
     GEMM_ARGS, __global const int *scales, __global const plan_t *plan, __global uchar *residues_a,
     __global uchar *residues_b, const long pitch, __constant const uint8 *table)
 {
-  __local ulong tile[TILE_LINES * (TILE_K + 1)];
+  __local ulong tile[TILE_LINES * TILE_LD];
   GEMM_BEGIN;
   const int products = plan->products, id = get_local_id(0), tiles_k = (int)(pitch * PLANES / TILE_K);
   const int tiles_a = (M + TILE_LINES - 1) / TILE_LINES * tiles_k, group = get_group_id(0);
@@ -73,11 +67,18 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void residues_convert(
   find_operand(&x, second, a, lda, b, ldb, M, N, K);
   const int number = second ? group - tiles_a : group;
   const int line = number / tiles_k * TILE_LINES, k = number % tiles_k * TILE_K;
-  UNROLL for (int n = 0; n < RUN; ++n) {
-    const int at = n * ITEMS + id;
-    const int l = x.across ? at % TILE_LINES : at / TILE_K, kk = x.across ? at / TILE_LINES : at % TILE_K;
-    const bool exists = line + l < x.lines && k + kk < x.depth;
-    tile[l * (TILE_K + 1) + kk] = exists ? bits_at(&x, line + l, k + kk) : 0;
+  { /* reads RUN elements that are `more` apart, across lines or along them */
+    const int l = x.across ? id % TILE_LINES : id / TILE_K, kk = x.across ? id / TILE_LINES : id % TILE_K;
+    const int more_l = x.across ? 0 : ITEMS / TILE_K, more_k = x.across ? ITEMS / TILE_LINES : 0;
+    const int left = x.across ? x.depth - k - kk : x.lines - line - l, more = more_l + more_k;
+    const int reach = line + l < x.lines && k + kk < x.depth ? left : 0;
+    __global const ulong *from = x.from + place_of(&x, line + l, k + kk);
+    const long step = step_of(&x, more_l, more_k);
+    const ulong sign = sign_of(&x, kk);
+    ulong bits[RUN];
+    UNROLL for (int n = 0; n < RUN; ++n) bits[n] = n * more < reach ? from[n * step] : 0;
+    __local ulong *to = tile + IN_TILE(l, kk);
+    UNROLL for (int n = 0; n < RUN; ++n) to[n * IN_TILE(more_l, more_k)] = bits[n] ^ sign;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   const int l = id / (TILE_K / RUN), kk = id % (TILE_K / RUN) * RUN;
@@ -85,13 +86,18 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void residues_convert(
   const int scale = scales[BATCH_ENTRY * (M + N) + (second ? M : 0) + line + l];
   const int bits = second ? plan->bits_b : plan->bits_a;
   ulong v[RUN];
-  UNROLL for (int e = 0; e < RUN; ++e) v[e] = whole_of(tile[l * (TILE_K + 1) + kk + e], bits - scale);
+  UNROLL for (int e = 0; e < RUN; ++e) v[e] = whole_of(tile[IN_TILE(l, kk) + e], bits - scale);
   __global uchar *to = (second ? residues_b : residues_a) + BATCH_ENTRY * MODULI * x.lines * pitch;
   to += (line + l) * pitch + (k + kk) / PLANES;
   __constant const uint8 *rows = table + (plan->count * 2 + second) * MODULI;
   for (int i = 0; i < products; ++i) {
-    uchar r[BYTES];
+    uint r[BYTES];
     UNROLL for (int e = 0; e < BYTES; ++e) r[e] = residue_of(v + PLANES * e, rows[i]);
-    *(__global bytes_t *)(to + (long)i * x.lines * pitch) = ALL_OF(r);
+    __global uint *at = (__global uint *)(to + (long)i * x.lines * pitch);
+#if PLANES == 2
+    *at = low_bytes(r[0], r[1], r[2], r[3]);
+#else
+    *(__global uint2 *)at = (uint2)(low_bytes(r[0], r[1], r[2], r[3]), low_bytes(r[4], r[5], r[6], r[7]));
+#endif
   }
 }

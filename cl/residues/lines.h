@@ -27,13 +27,21 @@ INLINE void find_operand(
   x->conjugated = second ? CONJ_B : CONJ_A;
 }
 
-/* Bits of real number n of a line, which must exist. */
-INLINE ulong bits_at(const operand_t *x, const int line, const int n)
+/* Where the bits of real number n of a line are in `from`. */
+INLINE long place_of(const operand_t *x, const int line, const int n)
 {
-  const int k = n / PLANES, part = n % PLANES;
-  const long at = x->across ? (long)k * x->ld + line : (long)line * x->ld + k;
-  return x->from[PLANES * at + part] ^ (part && x->conjugated ? SIGN_BIT : 0);
+  const int k = n / PLANES;
+  return PLANES * (x->across ? k * x->ld + line : line * x->ld + k) + n % PLANES;
 }
+
+/* How far apart two numbers are that many lines, or that many real numbers (a multiple of PLANES), from each other. */
+INLINE long step_of(const operand_t *x, const int lines, const int numbers)
+{
+  return x->across ? PLANES * lines + numbers * x->ld : lines * PLANES * x->ld + numbers;
+}
+
+/* What changes the sign of number n if it must change. */
+INLINE ulong sign_of(const operand_t *x, const int n) { return x->conjugated && n % PLANES ? SIGN_BIT : 0; }
 
 /* The significand of a finite double and the exponent of its last bit. */
 INLINE ulong significand(const ulong bits, int *exponent)

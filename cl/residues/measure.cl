@@ -13,9 +13,17 @@
 #include "residues/residues.h"
 
 #define TEAM (ITEMS / LINES) /* work-items of a line */
-#define AHEAD 4 /* elements that a work-item loads at a time */
+#define AHEAD 8 /* elements that a work-item loads at a time */
+#define ROUNDS 16 /* of AHEAD elements; what they count fits a byte */
+#define FAR 60 /* smaller elements, below 2^-FAR of the scale, add to no count and no sum (SLACK covers it) */
 
-/* Measures a line from a larger scale. */
+/* What a work-item has seen of its line. recent: counts that are not in line.counts yet, c_1 in the lowest byte. Common
+ * elements are those with exponents from the line's scale down to FAR below it, but not below float64's own; `most` is the
+ * upper word of the largest, `span` their range. Added to an upper word's last 29 bits and 3 more bits, `offset` makes a
+ * float: the element by the line's scale. */
+typedef struct { line_t line; ulong recent; uint most, span, offset; } seen_t;
+
+/* Measures a line by a larger scale. */
 INLINE void raise(line_t *line, const int scale)
 {
   const int by = scale - line->scale;
@@ -32,31 +40,55 @@ INLINE void raise(line_t *line, const int scale)
   line->squares *= factor * factor;
 }
 
-/* Adds an element to what is known of its line. */
-INLINE void see(line_t *line, const ulong bits)
+/* Adds recent counts to those of the line. */
+INLINE void flush(seen_t *seen)
 {
-  int exponent;
-  ulong whole = significand(bits, &exponent);
-  if (!(whole >> 52)) { /* zero or subnormal */
-    if (!whole) return;
-    const int up = (int)clz(whole) - 11;
-    whole <<= up;
-    exponent -= up;
-  }
-  const bool finite = (bits >> 52 & 0x7ff) != 0x7ff;
-  const int size = exponent + 53;
+  UNROLL for (int r = 0; r < LEVELS; ++r) seen->line.counts[r] += (int)(seen->recent >> 8 * r & 0xff);
+  seen->recent = 0;
+}
+
+/* Counts x, which is in [2^(-below - 1), 2^-below), and adds it to the sums. */
+INLINE void account(seen_t *seen, const int below, const float x)
+{
+  seen->recent += (ulong)0x010101010101 << 8 * min(below, LEVELS);
+  seen->line.sum += x;
+  seen->line.squares += x * x;
+}
+
+/* Sees any element. `whole` and `exponent` are those of its significand. */
+INLINE void see_any(seen_t *seen, const ulong whole, const int exponent, const bool finite)
+{
+  if (!whole) return;
+  line_t *line = &seen->line;
+  const int zeros = (int)clz(whole), size = exponent + 64 - zeros;
   if (size > line->scale || !finite) {
+    flush(seen);
     if (line->scale == ZERO_LINE) line->scale = size;
     raise(line, finite ? size : NOT_FINITE);
+    const int field = line->scale + 1022, least = max(1, field - FAR); /* of the largest, of the least common ones */
+    const bool common = finite && least <= field;
+    seen->most = common ? (uint)field << 20 | 0xfffff : 0xffffffffu;
+    seen->span = common ? ((uint)(field + 1 - least) << 20) - 1 : 0;
+    seen->offset = (uint)(126 - field) << 23;
   }
-  const int below = line->scale - size; /* x is in [2^(-below - 1), 2^-below) */
-  if (below + 53 > line->bits) /* seldom, once a few elements are seen */
-    line->bits = max(line->bits, below + 53 - 63 + (int)clz(whole & -whole));
-  UNROLL for (int r = 0; r < LEVELS; ++r) line->counts[r] += below <= r;
-  if (below > 60) return; /* SLACK covers it */
-  const float x = as_float((uint)(126 - below) << 23 | ((uint)(whole >> 29) & 0x7fffff));
-  line->sum += x;
-  line->squares += x * x;
+  const int below = line->scale - size;
+  line->bits = max(line->bits, below + 1 + (int)clz(whole & -whole) - zeros);
+  if (below <= FAR) account(seen, below, as_float((uint)(126 - below) << 23 | ((uint)(whole << zeros >> 40) & 0x7fffff)));
+}
+
+INLINE void see(seen_t *seen, const ulong bits)
+{
+  const uint low = (uint)bits, high = (uint)(bits >> 32) & 0x7fffffff, under = seen->most - high;
+  int exponent;
+  const ulong whole = significand(bits, &exponent);
+  if (under > seen->span) {
+    see_any(seen, whole, exponent, high < 0x7ff00000);
+    return;
+  }
+  const int below = (int)(under >> 20);
+  if (below + 53 > seen->line.bits) /* seldom, once a few elements are seen */
+    seen->line.bits = max(seen->line.bits, below + 53 - 63 + (int)clz(whole & -whole));
+  account(seen, below, as_float((high << 3 | low >> 29) + seen->offset));
 }
 
 /* Adds what another work-item knows of the same line. */
@@ -84,16 +116,19 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void residues_measure(GEMM_ARGS, __global int *
   find_operand(&x, second, a, lda, b, ldb, M, N, K);
   const int own = x.across ? id % LINES : id / TEAM, first = x.across ? id / LINES : id % TEAM;
   const int line = (second ? group - groups_a : group) * LINES + own;
-  line_t mine = {ZERO_LINE, 0, {0}, 0.0f, 0.0f};
+  seen_t seen = {{ZERO_LINE, 0, {0}, 0.0f, 0.0f}, 0, 0xffffffffu, 0, 0};
+  __global const ulong *from = x.from + place_of(&x, line, first);
+  const long step = step_of(&x, 0, TEAM);
   if (line < x.lines)
-    for (int k = first; k < x.depth; k += AHEAD * TEAM) {
+    for (int k = first, round = 1; k < x.depth; k += AHEAD * TEAM, ++round) {
       ulong bits[AHEAD];
-      UNROLL for (int n = 0; n < AHEAD; ++n) {
-        const int at = k + n * TEAM;
-        bits[n] = at < x.depth ? bits_at(&x, line, at) : 0;
-      }
-      UNROLL for (int n = 0; n < AHEAD; ++n) see(&mine, bits[n]);
+      UNROLL for (int n = 0; n < AHEAD; ++n) bits[n] = k + n * TEAM < x.depth ? from[n * step] : 0;
+      from += AHEAD * step;
+      UNROLL for (int n = 0; n < AHEAD; ++n) see(&seen, bits[n]);
+      if (round % ROUNDS == 0) flush(&seen);
     }
+  flush(&seen);
+  line_t mine = seen.line;
   found[own * TEAM + first] = mine;
   barrier(CLK_LOCAL_MEM_FENCE);
   if (first == 0) {

@@ -13,15 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from math import gcd, log2, prod
+from math import ceil, gcd, log2, prod
 from typing import Any
 
 import numpy as np
 
 LARGEST = 256  # a residue is one byte
-MOST = 15  # moduli: the sums of their digits fit the limbs of cl/residues/combine.cl
-LIMBS, LIMB_BITS = 6, 20  # of these sums
+MOST = 15  # moduli: the sums of their digits fit the words of cl/residues/combine.cl
+GROUP = 3  # moduli whose digits are added first; divides MOST
 _ROW = 8  # words of a row of a table
+_GROUPS = MOST // GROUP
 _BYTES = 8  # of an integer that cl/residues/convert.cl reduces
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
@@ -56,7 +57,7 @@ class Moduli:
     def conversion(self) -> Words:
         """The table of cl/residues/convert.cl: [N][operand][product] has a row of words.
 
-        p and 1 / p as float32, a constant c, the weights of real parts in two words, of imaginary parts in
+        p, 1 / p as a float32, a constant c, the weights of real parts in two words, of imaginary parts in
         two.
         The weights of A include :meth:`factor`, and for complex numbers 1 / 2.
         """
@@ -76,26 +77,33 @@ class Moduli:
 
     @cached_property
     def combination(self) -> Words:
-        """The table of cl/residues/combine.cl.
+        """The table of cl/residues/combine.cl: [N] has a row for each group, one for P, and one for each modulus.
 
-        [N][number] has a row of words: the limbs of P / p; p, with 1 / i modulo
-        p from bit 16 on if numbers are complex; 1 / p as a float32. [N][MOST] has the limbs of P, and 1 / P.
+        A group of moduli with the product q: P / q in three words, q / p of each; 2^d / q as a float32, and d, where
+        the sum of digits times q / p has at most 23 + d bits. P: 2^128 - P in four words. A modulus: p, with 1 / i modulo p from bit 16 on if numbers are complex, and
+        1 / p as a float32.
         """
-        table = np.zeros((MOST + 1, MOST + 1, _ROW), np.uint32)
+        table = np.zeros((MOST + 1, _GROUPS + 1 + MOST, _ROW), np.uint32)
         for count in range(1, MOST + 1):
             whole = self.product(count)
-            table[count, MOST, :LIMBS] = _limbs(whole)
-            table[count, MOST, -1] = _float_bits(1 / whole)
+            table[count, _GROUPS, :4] = _words(2**128 - whole, 4)
+            for group in range(ceil(count / GROUP)):
+                members = self.numbers[group * GROUP : min(count, (group + 1) * GROUP)]
+                q = prod(members)
+                table[count, group, : 3 + len(members)] = (*_words(whole // q, 3), *(q // p for p in members))
+                down = max(0, (3 * q).bit_length() - 22)  # w is below 6 q
+                table[count, group, 6:] = (_float_bits(2**down / q), down)
             for number, p in enumerate(self.numbers[:count]):
                 inverse = pow(self.roots(p)[0], -1, p) if self.planes == 2 else 0
-                table[count, number] = (*_limbs(whole // p), p | inverse << 16, _float_bits(1 / p))
+                table[count, _GROUPS + 1 + number, :2] = (p | inverse << 16, _float_bits(1 / p))
         return table.reshape(-1, _ROW).view(np.int64)
 
 
 def _row_of(p: int, real: int, imaginary: int) -> tuple[int, ...]:
     """A row of :attr:`Moduli.conversion` for residues of *real* re + *imaginary* im.
 
-    c makes up for the 2^63 that convert.cl adds to each part, and is so large that no sum is negative.
+    c makes up for the 2^63 that convert.cl adds to each part, and is so large that no sum is negative. Added
+    to the bits of 2^23, a sum is those of a float.
     """
     weights = [_signed(2 ** (8 * byte) * part, p) for part in (real, imaginary) for byte in range(_BYTES)]
     least = -sum(min(0, weight) * (LARGEST - 1) for weight in weights)
@@ -104,7 +112,7 @@ def _row_of(p: int, real: int, imaginary: int) -> tuple[int, ...]:
         sum((weight & 0xFF) << 8 * byte for byte, weight in enumerate(weights[at : at + 4]))
         for at in (0, 4, 8, 12)
     ]
-    return (_float_bits(p), _float_bits(1 / p), c, *words, 0)
+    return (p, _float_bits(1 / p), c + _float_bits(2**23), *words, 0)
 
 
 def _float_bits(value: float) -> int:
@@ -117,8 +125,8 @@ def _signed(value: int, p: int) -> int:
     return rest - p if rest > LARGEST // 2 - 1 else rest
 
 
-def _limbs(value: int) -> list[int]:
-    return [value >> LIMB_BITS * limb & (1 << LIMB_BITS) - 1 for limb in range(LIMBS)]
+def _words(value: int, count: int) -> list[int]:
+    return [value >> 32 * word & 0xFFFFFFFF for word in range(count)]
 
 
 @cache

@@ -29,9 +29,9 @@ from ..interface import (
 from .moduli import COMPLEX, MOST, REAL, Moduli
 
 _LINES = 16  # LINES of cl/residues/measure.cl
-_MOST_ITEMS = 512  # of its work-groups
+_MOST_ITEMS = 256  # of its work-groups
 _CHOOSE_ITEMS = 128
-_CONVERT_ITEMS, _TILE_LINES, _TILE_K = 256, 32, 64  # of cl/residues/convert.cl
+_CONVERT_ITEMS, _TILE_LINES, _TILE_K = 256, 16, 128  # of cl/residues/convert.cl
 _COLUMNS = 4  # of cl/residues/combine.cl
 _COMBINE = (64, 2)  # its work-groups
 _LINE_BYTES = 4 * (2 + 6 + 2)  # line_t of cl/residues/residues.h
@@ -120,7 +120,7 @@ class Residues(Kernel):
         return [
             *product.violations(inner, _product_config(config), device),
             *plain.violations(fallback, _plain_config(config), device),
-            *TileConfig().violations(device, (_CONVERT_ITEMS,), 8 * _TILE_LINES * (_TILE_K + 1)),
+            *TileConfig().violations(device, (_CONVERT_ITEMS,), 8 * _TILE_LINES * (_TILE_K * 9 // 8 + 1)),
         ]
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:

@@ -6,11 +6,12 @@ from math import gcd
 import numpy as np
 import pytest
 
-from pyclmm.kernels.residues import moduli
+from pyclmm.kernels.residues import moduli, residues
 from pyclmm.kernels.residues.moduli import COMPLEX, MOST, REAL
 
 BOTH = pytest.mark.parametrize("own", [REAL, COMPLEX], ids=["real", "complex"])
 COUNTS = (1, 2, 7, MOST)
+TO_FLOAT = 0x4B000000  # of cl/residues/residues.h: the bits of 2^23
 
 
 def words(table, *shape):
@@ -49,38 +50,55 @@ def test_the_weights_give_the_residue_of_any_whole_number(own, count):
             p = own.numbers[number]
             row = table[operand, number * own.planes + plane]
             weights = row[3:7].view(np.int8).tolist()
-            total = int(row[2]) + sum(w * byte for w, byte in zip(weights, lifted, strict=False))
+            total = int(row[2]) - TO_FLOAT + sum(w * byte for w, byte in zip(weights, lifted, strict=False))
             i = own.roots(p)[plane]
             expected = sum(part * i**power for power, part in enumerate(parts))
             scale = own.factor(count, number) if operand == 0 else 1
             scale *= pow(2, -1, p) if own.planes == 2 and operand == 0 else 1
             assert 0 <= total < 2**21
             assert (total - scale * expected) % p == 0
-            assert (as_float(row[0]), as_float(row[1])) == (p, float(np.float32(1 / p)))
+            assert (row[0], as_float(row[1])) == (p, float(np.float32(1 / p)))
 
 
 @BOTH
 @pytest.mark.parametrize("count", COUNTS)
-def test_the_limbs_give_back_the_number(own, count):
-    table = words(own.combination, MOST + 1, MOST + 1)[count]
+def test_the_words_give_back_the_number(own, count):
+    groups = MOST // moduli.GROUP
+    table = words(own.combination, MOST + 1, groups + 1 + MOST)[count]
     whole = own.product(count)
 
     def value(row):
-        return sum(int(limb) << 20 * place for place, limb in enumerate(row[:6]))
+        return sum(int(word) << 32 * place for place, word in enumerate(row))
 
-    assert value(table[MOST]) == whole
-    assert as_float(table[MOST, 7]) == float(np.float32(1 / whole))
+    assert value(table[groups, :4]) == 2**128 - whole
     for number, p in enumerate(own.numbers[:count]):
-        assert value(table[number]) * p == whole
-        assert int(table[number, 6]) & 0xFFFF == p
+        row = table[number // moduli.GROUP]
+        assert value(row[:3]) * int(row[3 + number % moduli.GROUP]) * p == whole
+        assert int(table[groups + 1 + number, 0]) & 0xFFFF == p
     rng = np.random.default_rng(count)
     for _ in range(20):
         wanted = int(rng.integers(0, 2**62)) * int(rng.integers(0, 2**62)) % (whole - 1) - (whole // 2 - 1)
         digits = [own.factor(count, n) * wanted % p for n, p in enumerate(own.numbers[:count])]
-        sums = [sum(y * int(table[n, limb]) for n, y in enumerate(digits)) for limb in range(6)]
-        assert max(sums) + 2**12 < 2**32, "a limb's sum must leave room for a carry"
-        total = sum(s << 20 * place for place, s in enumerate(sums))
+        digits += [0] * (MOST - count)
+        sums, quotient = [0, 0, 0], 0.0
+        for group, row in enumerate(table[:groups].tolist()):
+            own_digits = digits[group * moduli.GROUP : (group + 1) * moduli.GROUP]
+            w = sum(y * factor for y, factor in zip(own_digits, row[3:6], strict=True))
+            sums = [s + w * word for s, word in zip(sums, row[:3], strict=True)]
+            quotient += (w >> row[7]) * as_float(row[6])
+        total = value(sums)
+        assert quotient == pytest.approx(total / whole, abs=2**-12)
         assert total - round(total / whole) * whole == wanted
+
+
+@BOTH
+def test_sums_of_all_blocks_fit_64_bits(own):
+    blocks = residues._LONGEST // own.planes // residues._MOST_BLOCK + 1
+    most = [(own.planes * p - 1) for p in own.numbers]  # digits of complex numbers are below 2 p
+    for count, row in enumerate(words(own.combination, MOST + 1, -1)):
+        factors = row[: MOST // moduli.GROUP, 3:6].reshape(-1).tolist()
+        w = sum(y * factor for y, factor in zip(most[:count], factors, strict=False))
+        assert blocks * w * (2**32 - 1) < 2**64
 
 
 def test_the_bits_known_by_residues_are_those_of_the_product():
