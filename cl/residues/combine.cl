@@ -21,7 +21,7 @@
 #define GROUP 3 /* moduli */
 #define GROUPS (MODULI / GROUP)
 #define WORDS 3
-#define AHEAD 15 /* moduli whose digits a work-item loads at a time, whole groups */
+#define AHEAD (PLANES == 2 ? GROUP : MODULI) /* moduli whose digits a work-item loads at a time: H200 */
 #if SOFT_FLOAT64
 #define AS_REAL(bits) (bits)
 #else
@@ -93,7 +93,10 @@ __kernel void residues_combine(
   const long plane = M * pitch;
   sum_t sums[COLUMNS][PLANES];
   UNROLL for (int e = 0; e < COLUMNS; ++e)
-    UNROLL for (int part = 0; part < PLANES; ++part) sums[e][part] = (sum_t){{0, 0, 0}, 0.0f};
+    UNROLL for (int part = 0; part < PLANES; ++part) {
+      UNROLL for (int n = 0; n < WORDS; ++n) sums[e][part].words[n] = 0;
+      sums[e][part].quotient = 0.0f;
+    }
   __constant const uint8 *rows = table + count * (GROUPS + 1 + MODULI);
   for (int block = 0; block < blocks; ++block) {
     __global const uchar *from = all_digits + (BATCH_ENTRY * blocks + block) * (MODULI * PLANES) * plane + i * pitch + column;

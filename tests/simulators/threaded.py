@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -23,7 +24,7 @@ _MMA = (HERE / "threaded_mma.h").read_text()
 REPLACED = {  # headers, and what replaces them in addition to threaded_units.h
     "nvidia/ptx_copy.h": "",
     "nvidia/ptx_map.h": "",
-    "nvidia/ptx_wgmma.h": "",
+    "nvidia/ptx_wgmma.h": (HERE / "threaded_wgmma.h").read_text(),
     "nvidia/ptx_wgmma_bare.h": (HERE / "threaded_bare.h").read_text(),
     "nvidia/ptx_mma.h": _MMA,
     "nvidia/ptx_mma_double.h": _MMA,
@@ -31,15 +32,23 @@ REPLACED = {  # headers, and what replaces them in addition to threaded_units.h
     "nvidia/ptx_round.h": "",
     "gpu/async_copy.h": '#include "include/types.h"\n' + (HERE / "threaded_async.h").read_text(),
 }
+# The assembly of fragment.h that exchanges words, with its names: result, value, distance.
+_EXCHANGE = re.compile(
+    r'asm volatile\("shfl\.sync\.bfly.*?"=r"\((\w+)\).*?"r"\((\w+)\), "r"\((\w+)\)\);', re.DOTALL
+)
 _shipped = compiler.read_source
 _FLAGS = ("-O1", "-fPIC", "-mf16c", "-w")
 _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords")
 
 
+def _read(name):
+    if name in REPLACED:
+        return REPLACED[name]
+    return _EXCHANGE.sub(r"\1 = emu_exchanged(\2, \3);", _shipped(name))
+
+
 def _source(name):
-    with mock.patch.object(
-        compiler, "read_source", lambda name: REPLACED[name] if name in REPLACED else _shipped(name)
-    ):
+    with mock.patch.object(compiler, "read_source", _read):
         return compiler.expanded.__wrapped__(name)
 
 

@@ -110,7 +110,7 @@ static char *swizzled(uint address, long width)
 
 void emu_copy_box(uint to, const struct map *map, int x, int y, int z, uint bar)
 {
-  const int size = map->type == 1 ? 2 : 4;
+  const int size = map->type == 0 ? 1 : map->type == 1 ? 2 : 4;
   for (int r = 0; r < map->box_rows; ++r)
     for (int c = 0; c < map->box_columns; ++c) {
       uint value = 0;
@@ -148,6 +148,21 @@ void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int 
           sum += element(a, 16 * s + g + 8 * h, k, size, lie_a) * element(b, 8 * j + 2 * t + c, k, size, lie_b);
         acc[4 * j + 2 * h + c] = sum;
       }
+}
+
+/* The same of bytes along K. */
+void emu_wgmma_bytes(int *acc, uint a, uint b, int keep, int columns, int signed_a, int signed_b)
+{
+  const int s = item % 128 / 32, g = item % 32 / 4, t = item % 4;
+  for (int i = 0; i < columns / 2; ++i) {
+    int sum = keep ? acc[i] : 0;
+    for (int k = 0; k < 32; ++k) {
+      const unsigned char x = *place(a, 16 * s + g + 8 * (i / 2 % 2), k, 1, 0);
+      const unsigned char y = *place(b, 8 * (i / 4) + 2 * t + i % 2, k, 1, 0);
+      sum += (signed_a ? (signed char)x : x) * (signed_b ? (signed char)y : y);
+    }
+    acc[i] = sum;
+  }
 }
 
 static uint words[640][6]; /* words that the work-items of a sub-group exchange */
@@ -269,6 +284,16 @@ void emu_land_all(void)
   emu_land(0);
 }
 
+/* fragment.h */
+uint emu_exchanged(uint value, int distance)
+{
+  words[item][0] = value;
+  emu_converge();
+  const uint other = words[item ^ distance][0];
+  emu_converge();
+  return other;
+}
+
 /* ptx_mma.h */
 void emu_load_matrices(uint *w, uint address)
 {
@@ -374,7 +399,7 @@ static void *run_item(void *n)
 /* All work-groups of a launch: `all_groups` in dimension 0, `all_rows` in 1, `layers` in 2. */
 void run(ulong *args, uint all_groups, uint all_rows, uint layers, uint group_size)
 {
-  pthread_t threads[512];
+  pthread_t threads[640];
   pthread_attr_t small;
   pthread_attr_init(&small);
   pthread_attr_setstacksize(&small, 1 << 18);

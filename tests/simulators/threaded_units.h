@@ -1,5 +1,5 @@
-/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_wgmma.h, ptx_round.h and ptx_group.h where threaded.py runs a kernel as
- * threads: the same functions call those of threaded_units.c. It also has the builtins that clang lacks. */
+/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_round.h and ptx_group.h where threaded.py runs a kernel as threads: the
+ * same functions call those of threaded_units.c. It also has the builtins that clang lacks. */
 #define inline static
 uint emu_item(void);
 uint emu_items(void);
@@ -15,6 +15,7 @@ void emu_mbarrier_change(uint address, int arrivals, int bytes);
 void emu_mbarrier_wait(uint address, uint parity);
 void emu_copy_box(uint to, __global const ulong *map, int x, int y, int layer, uint bar);
 void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int lie_a, int lie_b);
+void emu_wgmma_bytes(int *acc, uint a, uint b, int keep, int columns, int signed_a, int signed_b);
 void emu_wgmma_left(float *acc, const uint *a, uint b, int columns);
 void emu_load_pair(uint *words, uint from);
 void emu_bare_stores(void);
@@ -28,6 +29,7 @@ void emu_copy_late(uint to, __global const void *from, int bytes, int size);
 void emu_commit(void);
 void emu_land(uint pending);
 void emu_land_all(void);
+uint emu_exchanged(uint value, int distance);
 void emu_load_matrices(uint *w, uint address);
 void emu_load_matrices_transposed(uint *w, uint address);
 void emu_mma(float *d, const uint *a, const uint *b, int type);
@@ -47,6 +49,7 @@ BUILTIN int min(int x, int y) { return x < y ? x : y; }
 BUILTIN int max(int x, int y) { return x > y ? x : y; }
 BUILTIN uint max(uint x, uint y) { return x > y ? x : y; }
 BUILTIN uint min(uint x, uint y) { return x < y ? x : y; }
+BUILTIN uint mul_hi(uint x, uint y) { return (ulong)x * y >> 32; }
 BUILTIN float fabs(float x) { return __builtin_fabsf(x); }
 BUILTIN int isnan(float x) { return x != x; }
 BUILTIN int clz(int x) { return __builtin_clz(x); }
@@ -101,28 +104,8 @@ typedef struct {
 #define keep_map(slot, n, scratch, of, box_bytes, about)                                                      \
   do {                                                                                                        \
     const ulong words_[10] = {(ulong)(of).from, (of).rows, (of).columns, (of).pitch, (of).box_rows,           \
-                              (of).box_columns, ELEMENT_BYTES == 2 ? 1 : 11, (of).layers, (of).layer_pitch,    \
-                              box_bytes};                                                                      \
+                              (of).box_columns, ELEMENT_BYTES == 1 ? 0 : ELEMENT_BYTES == 2 ? 1 : 11,         \
+                              (of).layers, (of).layer_pitch, box_bytes};                              \
     if (get_local_id(0) % 32 == 0)                                                                            \
       for (int w_ = 0; w_ < 10; ++w_) ((slot) + 16 * (n))[w_] = words_[w_];                                    \
   } while (0)
-/* ptx_wgmma.h: a tile is its address, in units of 16 bytes */
-typedef float wgmma_acc;
-typedef float4 wgmma_acc4;
-#define WGMMA_N BN
-#define WGMMA_ACC (WGMMA_N / 2)
-#define LIE_A WGMMA_ACROSS_A /* 0: along K, 1: across, 2: across in boxes of 64 bytes */
-#define LIE_B (WGMMA_ACROSS_B ? (WGMMA_N == 32 ? 2 : 1) : 0)
-#define WGMMA_STEP_A (LIE_A ? 128 : 2)
-#define WGMMA_STEP_B (LIE_B == 2 ? 64 : LIE_B ? 128 : 2)
-#define wgmma_right(address, chunk) wgmma_tile(address, chunk)
-#define wgmma_tile(address, chunk) ((ulong)(address) / 16)
-#define wgmma(acc, a, b, keep) \
-  emu_wgmma(acc, (a) * 16, (b) * 16, keep, WGMMA_N, ELEMENT_BYTES, LIE_A, LIE_B)
-#define wgmma_left(acc, a, b) emu_wgmma_left(acc, a, (b) * 16, WGMMA_N)
-#define load_pair(words, from) emu_load_pair(words, from)
-#define wgmma_fence() ((void)0)
-#define wgmma_commit() ((void)0)
-#define wgmma_wait_previous() emu_converge()
-#define wgmma_wait_all_but(pending) emu_converge()
-#define wgmma_wait(acc) emu_converge()

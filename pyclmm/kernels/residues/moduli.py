@@ -77,11 +77,12 @@ class Moduli:
 
     @cached_property
     def combination(self) -> Words:
-        """The table of cl/residues/combine.cl: [N] has a row for each group, one for P, and one for each modulus.
+        """The table of cl/residues/combine.cl.
 
-        A group of moduli with the product q: P / q in three words, q / p of each; 2^d / q as a float32, and d, where
-        the sum of digits times q / p has at most 23 + d bits. P: 2^128 - P in four words. A modulus: p, with 1 / i modulo p from bit 16 on if numbers are complex, and
-        1 / p as a float32.
+        [N] has a row for each group, one for P, and one for each modulus. A group of moduli with the product
+        q: P / q in three words, q / p of each; 2^d / q as a float32, and d, where the sum of digits times
+        q / p has at most 23 + d bits. P: 2^128 - P in four words. A modulus: p, with 1 / i modulo p from bit
+        16 on if numbers are complex, and 1 / p as a float32.
         """
         table = np.zeros((MOST + 1, _GROUPS + 1 + MOST, _ROW), np.uint32)
         for count in range(1, MOST + 1):

@@ -40,7 +40,7 @@ _PITCH = 128  # elements; lines of residues are multiples
 _MOST_BLOCK = (1 << 17) - _PITCH  # elements of K whose products fit 32 bits (cl/include/moduli.h)
 _LONGEST = 1 << 20  # SLACK of cl/residues/choose.cl
 # Fraction of the rate of memory that the launches besides the products reach. H200
-_MOVED = 0.35
+_MOVED = 0.5
 # Bits that normal data, real and complex, need beyond the 53 that the bound allows for: fitted to the
 # decisions of choose.cl for M = N = 256 and K = 64 to 8192.
 _LOST_BITS = (7.8, 7.3)

@@ -6,8 +6,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclmm.kernels import kernel_named
-from pyclmm.kernels.config import TileConfig
+from pyclmm.kernels import Work, kernel_named
 from pyclmm.opencl import host_memory, workspace
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.launches import complete
@@ -17,13 +16,13 @@ from pyclmm.problem.gemm import Gemm
 
 
 class Run:
-    """A product a @ b by `residues`: what the device decided, and the result."""
+    """A product a @ b by `residues`, or by *work*: what the device decided, and the result."""
 
-    def __init__(self, queue, device, a, b, config: TileConfig | None = None):
+    def __init__(self, queue, device, a, b, work: Work | None = None):
         kernel = kernel_named("residues")
         m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
         problem = problem_of(m, n, k, a.dtype, precision="high")
-        work = kernel.launches(problem, config or kernel.configs(problem, device)[0], device)
+        work = work or kernel.launches(problem, kernel.configs(problem, device)[0], device)
         gemm = Gemm(problem, (m, n), a.dtype)
         binding = Binding(queue, device, complete(gemm, work), lend=workspace.own)
         out = np.zeros((m, n), a.dtype)
@@ -46,4 +45,4 @@ class Run:
 def run(queue, device):
     if not device.has_fp64:
         pytest.skip("needs cl_khr_fp64")
-    return lambda a, b: Run(queue, device, np.ascontiguousarray(a), np.ascontiguousarray(b))
+    return lambda a, b, work=None: Run(queue, device, np.ascontiguousarray(a), np.ascontiguousarray(b), work)

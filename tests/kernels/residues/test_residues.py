@@ -15,6 +15,7 @@ from pyclmm.checks.reference import error_ratio
 from pyclmm.errors import UnsupportedError
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.residues import residues
+from pyclmm.kernels.residues.moduli import MOST
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import candidates
 from tests.support.made_up import DEVICE, H200
@@ -328,8 +329,16 @@ def test_many_blocks_of_k(run, monkeypatch):
     rng = np.random.default_rng(4)
     a, b = (normal(rng, s) * 2.0 ** rng.integers(-4, 1, s) for s in ((9, 1500), (1500, 11)))
     found = run(a, b)
-    assert found.count == residues.MOST
+    assert found.count == MOST
     within_bound(found.result, a, b, 1500)
+
+
+def test_long_lines(run):
+    """More elements than a byte counts: all of them are known to be large, so few moduli serve."""
+    a, b = (np.random.default_rng(5).uniform(0.5, 1, s) for s in ((3, 9000), (9000, 5)))
+    found = run(a, b)
+    assert found.count == 13
+    within_bound(found.result, a, b, 9000)
 
 
 def test_what_it_refuses(device):
