@@ -120,6 +120,7 @@ def test_a_vector_takes_matvec_on_few_cores_and_on_many(cpu, units, m, n, k):
     assert found.kernel.name == "matvec"
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_a_few_rows_times_a_matrix_along_k_take_matvec(cpu):
     """`packed` would write a copy of the whole matrix. With more rows that pays."""
     machine = dataclasses.replace(cpu, caches=Caches(32 << 10, 1 << 20, 64), max_clock_mhz=3000)

@@ -406,6 +406,7 @@ def with_gaps(queue, x):
     return cla.to_device(queue, np.repeat(x, 2, axis=1))[:, ::2]
 
 
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_constant_b_is_packed_once(queue, rng, order):
     """With a column-major out the product is transposed and b becomes its first operand.
@@ -424,6 +425,7 @@ def test_a_constant_b_is_packed_once(queue, rng, order):
     assert counts[0] > counts[1] == counts[2] >= 1
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_a_b_other_than_the_constant_one_is_packed_again(queue, rng):
     x, *ys = (small_integers(rng, (64, 64), "f4") for _ in range(3))
     a, bs = cla.to_device(queue, x), [with_gaps(queue, y) for y in ys]
@@ -432,6 +434,7 @@ def test_a_b_other_than_the_constant_one_is_packed_again(queue, rng):
         assert np.array_equal(plan(a, bs[i]).get(), x @ ys[i])
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_without_constant_b_a_changed_b_is_read_again(queue, rng):
     x = small_integers(rng, (64, 64), "f4")
     a, whole = cla.to_device(queue, x), cla.to_device(queue, np.zeros((64, 128), np.float32))
@@ -442,6 +445,7 @@ def test_without_constant_b_a_changed_b_is_read_again(queue, rng):
         assert np.array_equal(plan(a, whole[:, ::2]).get(), x @ y[:, ::2])
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_a_constant_host_b_is_packed_once(rng):
     """Big enough that B is packed; the promise is broken here to see that it is relied on."""
     a, b = small_integers(rng, (300, 1100), "f4"), small_integers(rng, (1100, 900), "f4")
