@@ -28,7 +28,8 @@ from ..interface import (
 )
 
 LINE_ALIGN = 16  # bytes: the alignment of every line that copies to local memory need
-PACK_TILE = 64  # LINES of cl/nvidia/pack.cl
+PACK_TILE = 64  # lines and elements of K of a tile that is packed
+_PACK_TILE_BYTES = 128  # the same if elements have one byte
 PACK_ITEMS = 256
 PACK_GROUPS = 16  # work-groups for each compute unit: twice as many as run at the same time
 COPY_ENGINE = (9, 0)  # the compute capability that tensor maps and sm_90a's instructions need
@@ -174,9 +175,9 @@ class Operands:
         return tuple(Workspace(name, lines * line) for name, lines, wanted in packed if wanted)
 
 
-def pack_tiles(lines: int, k: int) -> int:
+def pack_tiles(lines: int, k: int, tile: int = PACK_TILE) -> int:
     """Tiles of *lines* x *k* elements that are packed."""
-    return ceil(lines / PACK_TILE) * ceil(k / PACK_TILE)
+    return ceil(lines / tile) * ceil(k / tile)
 
 
 def packing(
@@ -187,10 +188,11 @@ def packing(
     kernel: str,
     defines: Defines,
     extra: tuple[Arg, ...] = (),
+    tile: int = PACK_TILE,
 ) -> Launch:
-    """The launch of a kernel that packs operands (cl/nvidia/pack.cl)."""
-    tiles_a = pack_tiles(problem.m, problem.k) if operands.pack_a else 0
-    tiles_b = pack_tiles(problem.n, problem.k) if operands.pack_b else 0
+    """The launch of a kernel that packs operands (cl/nvidia/pack.cl) by tiles of *tile* x *tile*."""
+    tiles_a = pack_tiles(problem.m, problem.k, tile) if operands.pack_a else 0
+    tiles_b = pack_tiles(problem.n, problem.k, tile) if operands.pack_b else 0
     groups = min(tiles_a + tiles_b, PACK_GROUPS * device.compute_units)
     args = (*gemm_args(problem), *operands.args(problem), np.int32(tiles_a), np.int32(tiles_b), *extra)
     return Launch(
@@ -207,7 +209,9 @@ def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) 
     if not operands.any_packed:
         return ()
     element = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}[operands.unit.nbytes]
-    return (packing(problem, device, operands, "nvidia/pack.cl", "matmul_pack", (("PACK_T", element),)),)
+    tile = _PACK_TILE_BYTES if operands.unit.nbytes == 1 else PACK_TILE
+    defines = (("PACK_T", element), ("LINES", tile))
+    return (packing(problem, device, operands, "nvidia/pack.cl", "matmul_pack", defines, tile=tile),)
 
 
 # Bytes of 16-bit results from which storing them through local memory is faster than as fragments, in rows
