@@ -32,8 +32,10 @@
 #define GATE_ARG
 #endif
 #if GATE == 2
-#define MODULUS ((int)(BATCH_ENTRY % MODULI)) /* the number of this product's */
-#define GATE_SHUT (MODULUS >= gate[0])
+#define GATE_SHUT ((int)(BATCH_ENTRY % MODULI) >= gate[0])
+#ifndef MODULUS /* the number of this product's, inside of `finished` */
+#define MODULUS ((int)(BATCH_ENTRY % MODULI))
+#endif
 #elif GATE == 1
 #define GATE_SHUT (gate[0] != 0)
 #else

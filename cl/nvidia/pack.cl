@@ -38,7 +38,9 @@
 INLINE void turn_tile(
     __local uint *buffer, __global const uchar *from, const long ld, __global uchar *to, const long pitch)
 {
-  UNROLL for (int n = get_local_id(0); n < WORDS * WORDS; n += WORK_ITEMS) {
+  const int item = get_local_id(0);
+  UNROLL for (int step = 0; step < WORDS * WORDS / WORK_ITEMS; ++step) {
+    const int n = item + step * WORK_ITEMS;
     const int quad = n % WORDS, word = n / WORDS;
     uint x[4];
     UNROLL for (int i = 0; i < 4; ++i) x[i] = *(__global const uint *)(from + (4 * word + i) * ld + 4 * quad);
@@ -47,7 +49,8 @@ INLINE void turn_tile(
           low_bytes(x[0] >> 8 * i, x[1] >> 8 * i, x[2] >> 8 * i, x[3] >> 8 * i);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  UNROLL for (int n = get_local_id(0); n < LINES * WORDS; n += WORK_ITEMS) {
+  UNROLL for (int step = 0; step < LINES * WORDS / WORK_ITEMS; ++step) {
+    const int n = item + step * WORK_ITEMS;
     const int line = n / WORDS, word = n % WORDS;
     *(__global uint *)(to + line * pitch + 4 * word) = buffer[line * WORDS + (word ^ line / 4)];
   }
@@ -89,7 +92,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_pack(
     GEMM_ARGS, __global PACK_T *packed_a, __global PACK_T *packed_b, const long pitch, const int tiles_a,
     const int tiles_b)
 {
-  __local PACK_T buffer[LINES * (LINES + 1)] ALIGNED(4);
+  __local PACK_T buffer[LINES * (LINES + 1)] ALIGNED(8);
   GEMM_BEGIN;
   const long z = BATCH_ENTRY;
   for (int tile = get_group_id(0); tile < tiles_a + tiles_b; tile += get_num_groups(0)) {

@@ -20,11 +20,11 @@
  *
  * Macros: BM, a multiple of 64; BN (ptx_wgmma.h); STAGES, 2 or more; ALTERNATE SWAPPED SPLIT_K 0, 1; GROUP
  * (tile_order.h); OUT_VECTOR (fragment.h); TRANS_A TRANS_B: how operands are stored, after packing.
- * Preconditions: each operand and each row of it begins on a multiple of 16 bytes. Operands of 8 bits are stored along
- * K, with TF32 B is.
+ * Preconditions: operands and their rows begin on multiples of 16 bytes. Those of 8 bits lie along K, with TF32 B does.
  * Technique: wgmma and tensor maps as in NVIDIA's PTX manual; ALTERNATE 1 is CUTLASS's "ping-pong" schedule.
  */
 #define ELEMENT A_TYPE
+#define MODULUS ((int)alpha) /* GATE 2: alpha is the number of the product in the stack (store_part) */
 #define BLOCKS 1
 #define WGMMA_ACROSS_A TRANS_A
 #if TRANS_B
@@ -44,7 +44,7 @@
 #include "nvidia/fragment_columns.h"
 #include "nvidia/wgmma_stages.h"
 
-#if !defined(ALTERNATE)
+#ifndef ALTERNATE
 #error "wgmma.cl needs ALTERNATE"
 #endif
 #define QUARTETS (ALTERNATE ? 2 : BM / 64)
@@ -116,7 +116,7 @@ INLINE void multiply_stage(
 }
 #endif
 
-/* Stores this work-item's partial sums of a range of K, in the order of partial_fragments.h. */
+/* Stores partial sums of a range of K, in the order of partial_fragments.h. */
 INLINE void leave_sums(
     __global wgmma_acc *partial, const wgmma_acc *acc, const piece_t piece, const int part, const work_t work)
 {
@@ -135,6 +135,7 @@ INLINE void store_part(
   c += BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + piece.layer, 2);
   const int row = piece.origin.s0 + part * 64 + fragment_row(get_local_id(0) % 128);
   UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
+    NUMBERED;
 #if SWAPPED
     store_fragment_columns(row + 64 * f, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
 #else
@@ -215,9 +216,9 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   if (GATE_SHUT) return;
   const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
-  const work_t work = work_of(M, N, K, stack, whole, split_k);
+  const work_t work = work_of(M, N, K, NEEDED(stack), whole, split_k);
+  if (GATE == 2 && (int)get_group_id(0) >= pieces_of(work)) return; /* fewer products are needed than were expected */
   const stages_t stages = stages_in(tiles, bars);
-
   const int sub_group = first_ones(get_local_id(0) / 32);
   const int feeder = sub_group / 2, which = sub_group % 2;
   const bool feeds = feeder < FEEDERS;
@@ -243,8 +244,6 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     else feed(1, operand, feeder, work, piece, stages);
     return;
   }
-  c += c_offset;
-  out += out_offset;
-  bias += bias_offset;
+  c += c_offset, out += out_offset, bias += bias_offset;
   multiply(quartet, work, stages, partial, batch_offsets, RESULT);
 }

@@ -18,6 +18,16 @@
 #error "work_pieces.h needs SPLIT_K STAGE_K"
 #endif
 
+/* GATE 2 (gemm.h): of a stack, only the products that are needed are computed. `finished` takes a product's number in the
+ * stack from alpha, which NUMBERED sets. */
+#if GATE == 2
+#define NEEDED(stack) (stack > 1 ? min(stack, gate[0]) : stack)
+#define NUMBERED const ACC_T alpha = (ACC_T)((BATCH_ENTRY + piece.layer) % MODULI)
+#else
+#define NEEDED(stack) stack
+#define NUMBERED
+#endif
+
 /* What a launch computes: `tiles` in all, tiles_m x tiles_n of each product, each of `steps` steps of K. */
 typedef struct { int tiles_m, tiles_n, tiles, steps, whole, split_k; } work_t;
 

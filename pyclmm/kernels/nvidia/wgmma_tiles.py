@@ -94,7 +94,7 @@ class WorkPieces:
 
 def stacked(problem: GemmProblem) -> int:
     """How many products of a stack one set of work-groups computes. 1: each product has its own."""
-    if problem.moduli:  # a work-group returns if its product's modulus is not needed
+    if problem.moduli and problem.batch != len(problem.moduli):  # the products that are needed are no prefix
         return 1
     even = all(_evenly_apart(problem, problem.batch_strides[which]) for which in (0, 1))
     return problem.batch if even and problem.m * problem.n * problem.batch < 2**40 else 1

@@ -97,7 +97,12 @@ class Residues(Kernel):
         expected = expected_count(problem)
         count = (expected or MOST) * planes
         blocks, rates = len(_blocks(problem)), device.rates
-        computed = replace(inner, batch_shape=(problem.batch * blocks * count,), batch_strides=((0,),) * 4)
+        computed = replace(
+            inner,
+            batch_shape=(problem.batch * blocks * count,),
+            batch_strides=((0,),) * 4,
+            moduli=inner.moduli[:count],
+        )
         product = self._products[config.option("product")]
         seconds = product.estimate(computed, _product_config(config), device)
         lines, results = (inner.m + inner.n) * problem.batch, inner.m * inner.n * problem.batch

@@ -17,6 +17,7 @@ from pyclmm.checks.reference import error_ratio
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.interface import GATE
+from pyclmm.kernels.nvidia.wgmma_tiles import stacked
 from pyclmm.kernels.residues import residues
 from pyclmm.kernels.residues.moduli import COMPLEX, REAL
 from pyclmm.opencl import host_memory, workspace
@@ -141,6 +142,7 @@ NVIDIA = [
     ("mma", (128, 128, {}), (130, 100, 51), None, FLOAT64, 1),
     ("wgmma", (64, 64, {}), (35, 33, 51), None, FLOAT64, ALL),
     ("wgmma", (64, 128, {}), (70, 111, 300), None, FLOAT64, 2),
+    ("wgmma", (64, 64, {}), (35, 33, 600), None, FLOAT64, 1),  # two work-groups without a tile
     ("wgmma", (128, 64, {}), (130, 37, 200), 128, FLOAT64, 1),
     ("wgmma", (64, 256, {"alternate": 1}), (65, 259, 51), None, FLOAT64, 1),
     ("wgmma", (64, 32, {"swapped": 1}), (37, 67, 129), None, COMPLEX128, 3),
@@ -219,3 +221,11 @@ def test_units_multiply_float64(run, name, device, kind, dtype):
         within_bound(found.result.view(np.float64), rows, columns, 2 * K)
     else:
         within_bound(found.result, a, b, K)
+
+
+def test_one_set_of_work_groups_computes_all_moduli_if_those_needed_come_first():
+    assert stacked(products((300, 300, 300))) == len(REAL.of_products)
+    assert stacked(products((300, 300, 300), COMPLEX128)) == len(COMPLEX.of_products)
+    blocks = products((300, 300, residues._MOST_BLOCK + 1))
+    assert blocks.batch == 2 * len(REAL.of_products)
+    assert stacked(blocks) == 1
