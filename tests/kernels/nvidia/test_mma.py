@@ -107,7 +107,7 @@ CASES = [
     ("float32", "NT", (33, 65, 67), (32, 64, 4, 1), (), 1),
     ("int8", "NT", (40, 33, 140), (32, 32, 4, 2), (), 4),
     ("int8", "NN", (40, 33, 141), (64, 64, 2, 1), (2,), 1),  # both operands are packed
-    ("int8", "NN", (70, 150, 260), (64, 64, 2, 1), (2,), 4),  # tiles of bytes that are turned by words, and edges
+    ("int8", "NN", (70, 150, 260), (64, 64, 2, 1), (2,), 4),  # tiles are turned by words, edges are not
     ("uint8", "TT", (140, 33, 140), (64, 64, 2, 1), (), 4),
     ("int8", "NN", (40, 130, 135), (64, 64, 2, 1), (), 2),  # rows begin between words
     ("float64", "TN", (35, 33, 130), (32, 32, 4, 4), (2,), 1),
