@@ -138,17 +138,24 @@ INLINE void store_two(__global OUT_T *to, const ACC_T first, const ACC_T second)
 #if WHOLE_CHUNKS
 #define PER_CHUNK (OUT_8 ? 8 : 4) /* blocks that four work-items exchange */
 #define CHUNK_WIDTH (16 / OUT_WIDTH)
+#if OUT_8
+typedef uchar out_bits;
+#else
+typedef ushort out_bits;
+#endif
 
-/* Stores CHUNK_WIDTH elements from column j on, those within N. */
+/* Stores CHUNK_WIDTH elements from column j on, those within N. Indices of `words` must be constants: otherwise the
+ * compiler keeps it in memory, and all stores take half as long again. */
 INLINE void store_words(__global OUT_T *row, const int j, const int N, const uint4 w)
 {
+  __global out_bits *to = (__global out_bits *)row + j;
   const uint words[4] = {w.s0, w.s1, w.s2, w.s3};
   if (j + CHUNK_WIDTH <= N) {
-    *(__global uint4 *)(row + j) = w;
+    *(__global uint4 *)to = w;
     return;
   }
-  for (int byte = 0; byte < 16 && byte < (N - j) * OUT_WIDTH; ++byte)
-    ((__global uchar *)(row + j))[byte] = (uchar)(words[byte / 4] >> byte % 4 * 8);
+  UNROLL for (int e = 0; e < CHUNK_WIDTH; ++e)
+    if (j + e < N) to[e] = (out_bits)(words[e * OUT_WIDTH / 4] >> e * OUT_WIDTH % 4 * 8);
 }
 
 /* Stores PER_CHUNK blocks of row i from column j on. v: the first of this work-item's sums of the row. */
