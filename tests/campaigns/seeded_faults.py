@@ -83,9 +83,12 @@ PTX_MACHINE = ("tests/kernels/nvidia/test_mma_double_bulk.py",)
 FAULTS = (
     # Products by residues
     Fault("lost_modulus", "the product modulo the last number is not computed", "cl/include/gemm.h",
-          "(MODULUS >= gate[0])", "(MODULUS >= gate[0] - 1)", residues("within_the_bound or gives_whole")),
+          "(BATCH_ENTRY % MODULI) >= gate[0])", "(BATCH_ENTRY % MODULI) >= gate[0] - 1)",
+          residues("within_the_bound or gives_whole")),
     Fault("first_modulus_lost", "the product modulo the first number is not computed", "cl/include/gemm.h",
-          "(MODULUS >= gate[0])", "(MODULUS == 0 || MODULUS >= gate[0])", residues("within_the_bound")),
+          "((int)(BATCH_ENTRY % MODULI) >= gate[0])",
+          "(BATCH_ENTRY % MODULI == 0 || (int)(BATCH_ENTRY % MODULI) >= gate[0])",
+          residues("within_the_bound")),
     Fault("residue_off_by_one", "one residue of an operand is one too large", "cl/residues/convert.cl",
           "r[e] = residue_of(v + PLANES * e, rows[i]);",
           "r[e] = residue_of(v + PLANES * e, rows[i]) + (i == 3 && second);", residues("within_the_bound")),

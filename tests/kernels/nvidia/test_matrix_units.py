@@ -286,6 +286,7 @@ def test_one_set_of_work_groups_computes_an_evenly_spaced_stack(z, strides, at_o
 
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
 PTXAS = shutil.which("ptxas")
+clang = pytest.mark.skipif(CLANG is None, reason="needs clang")
 compilers = pytest.mark.skipif(CLANG is None or PTXAS is None, reason="needs clang and ptxas")
 CLANG_FLAGS = [
     *("-x", "cl", "-target", "nvptx64-nvidia-nvcl", "-O3", "-S", "-o", "-", "-", "-Wno-unknown-pragmas"),
@@ -294,16 +295,21 @@ CLANG_FLAGS = [
 ]
 
 
-def assembled(program, device, work_items, tmp_path):
-    """The report of ptxas on *program*: (registers, bytes of spills, full text)."""
+def ptx_of(program):
+    """What clang makes of *program*."""
     source = PTX_BUILTINS + expanded(program.source)
     options = [o for o in build_options(program) if not o.startswith("-cl-")]
     built = subprocess.run(
         [CLANG, *CLANG_FLAGS, *options], input=source, capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stderr[-3000:]
+    return built.stdout
+
+
+def assembled(program, device, work_items, tmp_path):
+    """The report of ptxas on *program*: (registers, bytes of spills, full text)."""
     major, minor = device.compute_capability
-    text = re.sub(r"\.target sm_\d+", f".target sm_{major}{minor}", built.stdout)
+    text = re.sub(r"\.target sm_\d+", f".target sm_{major}{minor}", ptx_of(program))
     text = re.sub(r"\.version [\d.]+", ".version 8.6", text)
     if program.ptx_target:
         text = ptx.rewritten(text.encode()).decode()
@@ -323,6 +329,17 @@ def assembled(program, device, work_items, tmp_path):
     assert report.returncode == 0, everything[-3000:]
     spills = sum(int(n) for n in re.findall(r"(\d+) bytes spill stores", everything))
     return max(int(n) for n in re.findall(r"Used (\d+) registers", everything)), spills, everything
+
+
+@clang
+@taken
+def test_no_array_of_a_work_item_lies_in_memory(name, given, device):
+    """An index that is no constant puts an array there. Stores of float16 took half as long again for it."""
+    kernel = kernel_named(name)
+    work = kernel.launches(given, kernel.candidates(given, device)[0], device)
+    for launch in work.launches:
+        if "split.cl" not in launch.program.source:  # vstore_half takes a pointer, and clang has no body
+            assert "__local_depot" not in ptx_of(launch.program), launch.kernel
 
 
 @compilers
