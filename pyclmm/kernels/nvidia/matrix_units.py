@@ -28,6 +28,10 @@ from ..interface import (
 )
 
 LINE_ALIGN = 16  # bytes: the alignment of every line that copies to local memory need
+# Bytes of which lines of packed operands begin on multiples, short and long ones. Copies of lines that begin
+# elsewhere take 1.2 to 1.8 times as long (docs/kernels/matrix_units/journal.md).
+_PACKED_ALIGN, _LONG_ALIGN = 32, 128
+_LONG_LINE = 512
 PACK_TILE = 64  # lines and elements of K of a tile that is packed
 _PACK_TILE_BYTES = 128  # the same if elements have one byte
 PACK_ITEMS = 256
@@ -119,7 +123,9 @@ class Operands:
 
     def pitch(self, problem: GemmProblem) -> int:
         """Leading dimension of packed operands, in elements."""
-        return round_up(problem.k, LINE_ALIGN // self.unit.nbytes)
+        nbytes = self.unit.nbytes
+        align = _LONG_ALIGN if problem.k * nbytes >= _LONG_LINE else _PACKED_ALIGN
+        return round_up(problem.k, align // nbytes)
 
     @property
     def any_packed(self) -> bool:

@@ -43,6 +43,7 @@ _NARROW_STORE = 0.05
 # The launches that pack operands and that split them into parts: of the rate of memory, written and read;
 # besides an empty launch.
 _PACK = 0.34
+_PACK_BYTES = 0.55  # the same for elements of one byte
 _PACK_START = 20.0
 _SPLIT = 0.49
 _SPLIT_START = 36.0
@@ -57,7 +58,8 @@ def pack_seconds(elements: int, nbytes: int, device: DeviceInfo) -> float:
     rates = device.rates
     if not elements:
         return 0.0
-    return rates.launch + _PACK_START * rates.latency + rates.moved(2 * elements * nbytes) / _PACK
+    moved = rates.moved(2 * elements * nbytes) / (_PACK_BYTES if nbytes == 1 else _PACK)
+    return rates.launch + _PACK_START * rates.latency + moved
 
 
 def splitting_seconds(real: GemmProblem, device: DeviceInfo) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, gcd
 
 import numpy as np
 
@@ -14,37 +14,42 @@ from ..cost import together
 from ..device import DeviceInfo
 from ..interface import Arg, round_up
 from ..split_k import TileRange
-from .matrix_units import Operands, Unit, local_bytes
+from .matrix_units import LINE_ALIGN, Operands, Unit, local_bytes
 from .unit_cost import moved_bytes, pack_seconds, store_factor, sums_seconds
 
 _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
-# Tiles, and the factor by which each is slower on an H200 than the arithmetic below says.
+# Tiles, and the factor by which copies for each are slower on an H200 than the arithmetic below says.
 _TILES = {
     (128, 256): 0.98,
     (128, 192): 1.0,
-    (256, 128): 1.0,
+    (256, 128): 1.03,
     (128, 128): 1.0,
-    (64, 256): 0.85,
-    (64, 128): 0.84,
-    (128, 64): 1.1,
-    (64, 64): 0.89,
-    (64, 32): 1.2,
+    (64, 256): 0.97,
+    (64, 128): 0.86,
+    (128, 64): 1.0,
+    (64, 64): 0.96,
+    (64, 32): 0.91,
 }
 _SMALL_TILE = 64 * 64
 _LEAST_ROWS = min(bm for bm, _ in _TILES)
 # Tiles whose sums fit the registers of one quartet, and the factor by which each is slower where quartets
 # alternate
-_ALTERNATE_TILES = {(128, 128): 1.0, (64, 256): 0.99, (64, 128): 1.0}
+_ALTERNATE_TILES = {(128, 128): 1.02, (64, 256): 0.96, (64, 128): 1.19}
+_ALTERNATE_BYTES, _ALTERNATE_MODULI = 0.91, 1.15  # besides: for elements of one byte; for sums modulo numbers
+# The factor by which products with A staged in registers are slower, in tiles narrower than 256 columns. That
+# of 192 was not measured: between 128 and 256
+_LEFT_TILES = {(128, 128): 1.3, (128, 192): 1.1}
 # BM, BN, alternate: the sums leave no registers to stage A in
 _NO_REGISTERS_LEFT = ((256, 128, 0), (128, 128, 1), (64, 256, 1))
 _MOST_SPLIT_K = 64
 _MULTIPLY = 1.0  # fraction of the matrix units' rate
 # Constants of the model, in reads of global memory (Rates.latency):
-_COPY_A, _COPY_B = 0.0075, 0.016  # copying 128 bytes of a line to local memory
-_ACROSS = 0.91  # the same for an operand across K, relative to one along K
-_STORE, _STORE_ELEMENT = 1.9, 0.00075  # the end of a tile; each element that a quartet stores
-_BLOCK, _LEFT_BLOCK = 0.67, 1.4  # the least time of a block; the same with A staged in registers
-_START = 8.0  # until the first block arrives
+# Copying 128 bytes of a line to local memory, by the bytes of which all lines begin on multiples
+_COPY = {16: 0.017, 32: 0.0127, 64: 0.0109, 128: 0.0097}
+_ACROSS = 0.85  # the same for an operand across K, relative to one along K
+_STORE, _STORE_ELEMENT = 2.4, 0.00071  # the end of a tile; each element that a quartet stores
+_BLOCK, _LEFT_BLOCK = 1.09, 1.4  # the least time of a block; the same with A staged in registers
+_START = 7.6  # until the first block arrives
 _START_GROUP = 6.9e-09  # seconds for each work-group
 _MOVED = 0.83  # fraction of the rates of cache and memory
 
@@ -139,17 +144,31 @@ def _copied_lines(tile: int, length: int, across: bool, unit: Unit) -> int:
     return round_up(lines, min(tile, unit.block)) if across else lines
 
 
+def _copy(ld: int, unit: Unit) -> float:
+    """The time to copy 128 bytes of a line, in reads of global memory."""
+    return _COPY[max(LINE_ALIGN, gcd(ld * unit.nbytes, 128))]
+
+
 def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit, device: DeviceInfo) -> float:
     """Seconds to multiply a block of K of a tile, or to copy it to local memory, whichever is longer."""
     operands, latency = operands_of(problem, unit), device.rates.latency
     lines_a = _copied_lines(config.bm, problem.m, operands.across_a, unit)
     lines_b = _copied_lines(config.bn, problem.n, operands.across_b, unit)
     across_a, across_b = (_ACROSS if x else 1.0 for x in (operands.across_a, operands.across_b))
-    copies = (lines_a * _COPY_A * across_a + lines_b * _COPY_B * across_b) * latency
+    read = operands.as_packed(problem)
+    copies = lines_a * _copy(read.lda, unit) * across_a + lines_b * _copy(read.ldb, unit) * across_b
     rate = device.rates.matrix(unit.nbytes) * _MULTIPLY / device.units
     products = config.bm * config.bn * unit.block / rate
     least = (_LEFT_BLOCK if operands.a_in_registers else _BLOCK) * latency
-    return max(max(copies, products) * _TILES[config.bm, config.bn], least)
+    staged = _LEFT_TILES.get((config.bm, config.bn), 1.0) if operands.a_in_registers else 1.0
+    return max(copies * latency * _TILES[config.bm, config.bn], products * staged, least)
+
+
+def _alternating(problem: GemmProblem, unit: Unit) -> float:
+    """The factor by which quartets that alternate are slower for these elements and results."""
+    if problem.moduli:
+        return _ALTERNATE_MODULI
+    return _ALTERNATE_BYTES if unit.nbytes == 1 else 1.0
 
 
 def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> float:
@@ -158,7 +177,8 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     pieces = WorkPieces.of(view, config, device, view.batch)
     blocks = ceil(view.k / unit.block)
     block = block_seconds(view, config, unit, device)
-    quartets = 1 if config.option("alternate") else min(2, config.bm // 64)  # more do not store faster
+    most = 4 if problem.moduli else 2  # more do not store faster, but reduce sums faster
+    quartets = 1 if config.option("alternate") else min(most, config.bm // 64)
     stored = _STORE_ELEMENT * config.bm * config.bn / quartets * store_factor(view)
     store = (_STORE + stored) * rates.latency
     main, waves = blocks * block, ceil(pieces.whole / device.units)
@@ -169,7 +189,7 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     if pieces.cut:
         seconds += ceil(blocks / pieces.split_k) * block + store
     if config.option("alternate"):
-        seconds *= _ALTERNATE_TILES[config.bm, config.bn]
+        seconds *= _ALTERNATE_TILES[config.bm, config.bn] * _alternating(problem, unit)
     seconds = together(seconds, rates.moved(moved_bytes(view, store_factor(view))) / _MOVED)
     padded = pieces.cut * config.bm * config.bn
     seconds += sums_seconds(padded, pieces.split_k, 4, device) if pieces.cut else 0

@@ -256,6 +256,46 @@ def test_the_model_chooses_a_tile_measured_among_the_fastest(shape, tiles):
     assert chosen.split_k == 1
 
 
+# The same for int8, 2026-11-24: lines that begin on multiples of 128 bytes, and on others
+FASTEST_OF_BYTES = [
+    ((2048, 2048, 2048), 2048, [(128, 128, 1), (64, 128, 1)]),
+    ((4096, 4096, 4000), 4096, [(128, 128, 1)]),
+    ((4096, 4096, 4000), 4000, [(128, 256, 0), (256, 128, 0)]),
+    ((12288, 1536, 2048), 2048, [(128, 128, 1)]),
+]
+
+
+@pytest.mark.parametrize(("shape", "pitch", "tiles"), FASTEST_OF_BYTES, ids=str)
+def test_the_choice_for_bytes_depends_on_where_lines_begin(shape, pitch, tiles):
+    m, n, k = shape
+    given = replace(problem("int8", trans="NT", m=m, n=n, k=k), lda=pitch, ldb=pitch)
+    chosen = kernel_named("wgmma").configs(given, H200)[0]
+    assert (chosen.bm, chosen.bn, chosen.option("alternate")) in tiles
+
+
+@pytest.mark.parametrize(
+    ("dtype", "k", "pitch"), [("float16", 4097, 4160), ("int8", 3333, 3456), ("float16", 100, 112)]
+)
+def test_packed_lines_begin_on_multiples_of_128_bytes_or_32_if_short(dtype, k, pitch):
+    given = problem(dtype, trans="NT", m=256, n=256, k=k, a_align=1, b_align=1)
+    wgmma = kernel_named("wgmma")
+    work = wgmma.launches(given, wgmma.configs(given, H200)[0], H200)
+    assert [w.nbytes for w in work.workspace if w.name.startswith("packed")] == [
+        256 * pitch * np.dtype(dtype).itemsize
+    ] * 2
+
+
+def test_lines_that_begin_elsewhere_cost_more():
+    wgmma = kernel_named("wgmma")
+    seconds = []
+    for pitch in (4160, 4128, 4112, 4104):  # multiples of 128, 64, 32 and 16 bytes
+        given = replace(problem(trans="NT", m=4096, n=4096, k=4096), lda=pitch, ldb=pitch)
+        config = next(c for c in wgmma.configs(given, H200) if (c.bm, c.bn) == (128, 128))
+        seconds.append(wgmma.estimate(given, config, H200))
+    assert seconds == sorted(seconds)
+    assert seconds[-1] > 1.5 * seconds[0]  # measured: 329 and 185 us
+
+
 def test_few_tiles_and_a_long_k_split_k():
     for m, n, k in ((256, 256, 65536), (512, 512, 16384)):
         assert kernel_named("wgmma").configs(problem(m=m, n=n, k=k), H200)[0].split_k >= 8
