@@ -22,7 +22,8 @@ _PRODUCTS = {1: 0.66, 2: 0.72, 4: 0.5, 8: 1.0}
 _SMALL = 0.06  # time that small sub-groups add: this times 32 / SGM and 32 / SGN
 _LOCAL = 0.7  # of the rate of local memory: fragments
 _FETCH = 0.76  # of the cache's rate
-_COPY = 2.4e-10  # seconds of a compute unit's time for each copy of a work-item
+# Seconds of a compute unit's time for a copy of each work-item of a sub-group, of 4 bytes and of more
+_COPY_4, _COPY = 5.0e-9, 2.4e-10
 # In a block of K: for its copies; barriers and fragments.
 _WAIT = 4.2
 _STEP = 0.032
@@ -136,10 +137,14 @@ class Ring:
         rate = rates.matrix(self.nbytes) * _PRODUCTS[self.nbytes] / units
         products = c.bm * c.bn * c.bk * self.parts / rate * (1 + _SMALL * (32 / c.sgm + 32 / c.sgn))
         stage = tuple(side * c.bk * self.nbytes for side in (c.bm, c.bn))
-        copies = sum(bytes_ / chunk for bytes_, chunk in zip(stage, self.chunks, strict=True)) / items
+        copied = tuple(bytes_ / chunk for bytes_, chunk in zip(stage, self.chunks, strict=True))
+        copies = sum(copied) / items
+        copying = sum(
+            n * (_COPY_4 if chunk == 4 else _COPY) for n, chunk in zip(copied, self.chunks, strict=True)
+        )
         fetched = sum(stage) * units / (rates.cache * _FETCH)
         read = (c.bm * (c.bn // c.sgn) + c.bn * (c.bm // c.sgm)) * c.bk * self.nbytes
-        busy = max(products, fetched, read * units / (rates.local * _LOCAL), copies * items / 32 * _COPY)
+        busy = max(products, fetched, read * units / (rates.local * _LOCAL), copying)
         issued = products * max(1.0, 128 / items)
         alone = max(issued, _WAIT * rates.latency / (c.stages - 1)) + _STEP * rates.latency
         sums = c.bm * c.bn / items
