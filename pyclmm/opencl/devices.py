@@ -142,10 +142,11 @@ def _devices(platform: cl.Platform) -> list[cl.Device]:
 
 
 def default_device() -> cl.Device:
-    """The device that PYOPENCL_CTX names, else the largest GPU, else Intel's CPU runtime, else the first.
+    """The device that PYOPENCL_CTX names, else the largest GPU, else Intel's CPU runtime, else the first
+    platform's largest device.
 
-    Of the runtimes for CPUs Intel's is the fastest on most processors (README.md, CPU devices). Raises
-    NoDeviceError.
+    Of the runtimes for CPUs Intel's is the fastest on most processors (README.md, CPU devices). PoCL lists a
+    device without threads before others (docs/kernels/packed.md). Raises NoDeviceError.
     """
     choice = environment.CONTEXT.value
     if choice:
@@ -158,7 +159,8 @@ def default_device() -> cl.Device:
             ) from error
     devices = all_devices()
     gpu = _largest([d for d in devices if d.type & cl.device_type.GPU])
-    return gpu or next((d for d in devices if d.platform.name.strip() == loader.PLATFORM), devices[0])
+    intel = next((d for d in devices if d.platform.name.strip() == loader.PLATFORM), None)
+    return gpu or intel or _largest([d for d in devices if d.platform == devices[0].platform]) or devices[0]
 
 
 def _largest(devices: list[cl.Device]) -> cl.Device | None:

@@ -124,7 +124,8 @@ def _transposed(x: _Matrix, trans: str, argument: str, vector: bool) -> _Matrix:
     return replace(x if vector else x.T, conj=conj)
 
 
-def _result_shape(a: Operand, b: Operand, ma: _Matrix, mb: _Matrix) -> tuple[int, ...]:
+def _result_shape(a: Operand, b: Operand, ma: _Matrix, mb: _Matrix, out: Operand | None) -> tuple[int, ...]:
+    """The stack of the result. An *out* with other rows or columns is named beside stacks that do not fit."""
     if ma.cols != mb.rows:
         raise ShapeError(
             f"b has a mismatch in its core dimension: a of shape {a.shape} and b of shape {b.shape} do not "
@@ -133,9 +134,11 @@ def _result_shape(a: Operand, b: Operand, ma: _Matrix, mb: _Matrix) -> tuple[int
     try:
         batch = _broadcast(ma.batch_shape, mb.batch_shape)
     except ValueError as error:
+        wrong = _wrong_core(out.shape, _squeezed((ma.rows, mb.cols), a, b)) if out else ""
         raise ShapeError(
             f"operands could not be broadcast together: the stacks of a {ma.batch_shape} and b "
             f"{mb.batch_shape} do not broadcast: a of shape {a.shape}, b of shape {b.shape}"
+            + (f"; out{wrong}" if wrong else "")
         ) from error
     if max(ma.rows, ma.cols, mb.cols) > MAX_DIMENSION:
         raise UnsupportedError(f"M, N and K must be at most 2^31 - 2^16: {ma.rows}, {mb.cols}, {ma.cols}")
@@ -163,15 +166,22 @@ def _stack_of(out: Operand, batch: tuple[int, ...], core_axes: int) -> tuple[int
         return batch
 
 
+def _wrong_core(out: tuple[int, ...], core: tuple[int, ...]) -> str:
+    """What is wrong with the last lengths of an ``out`` of that shape, in NumPy's words; "" if nothing is."""
+    if len(out) < len(core):
+        return ""
+    pairs = zip(out[len(out) - len(core) :], core, strict=True)
+    wrong = [axis for axis, (given, wanted) in enumerate(pairs) if given != wanted]
+    return f" has a mismatch in its core dimension {wrong[0]}" if wrong else ""
+
+
 def _unfit(out: tuple[int, ...], shape: tuple[int, ...], core_axes: int) -> ShapeError:
     """The error for an ``out`` that cannot hold the result, worded as NumPy words each case."""
     what = ""
     if len(out) < len(shape):
         what = " requires a reduction"
     elif core_axes:
-        pairs = zip(out[-core_axes:], shape[-core_axes:], strict=True)
-        wrong = [str(axis) for axis, (given, wanted) in enumerate(pairs) if given != wanted]
-        what = f" has a mismatch in its core dimension {wrong[0]}" if wrong else ""
+        what = _wrong_core(out, shape[-core_axes:])
     return ShapeError(
         f"non-broadcastable output operand{what}: out has shape {out}, but a @ b has shape {shape}"
     )
@@ -261,7 +271,7 @@ def checked_gemm(
     a2, b2 = _promoted(a, b)
     ma = _transposed(_matrix(a2, "a"), trans_a, "trans_a", len(a.shape) == 1)
     mb = _transposed(_matrix(b2, "b"), trans_b, "trans_b", len(b.shape) == 1)
-    batch = _result_shape(a, b, ma, mb)
+    batch = _result_shape(a, b, ma, mb, out)
     core_axes = min(1, len(a.shape) - 1) + min(1, len(b.shape) - 1)  # of the result
     if out is not None:
         batch = _stack_of(out, batch, core_axes)

@@ -161,6 +161,13 @@ def test_the_largest_gpu_is_the_default(machine):
     assert default_device() is cpu
 
 
+def test_a_cpu_device_without_threads_is_not_the_default(machine):
+    basic, pthread = (fake(type=TYPES.CPU, max_compute_units=n, max_clock_frequency=2600) for n in (1, 8))
+    pthread.platform = basic.platform
+    machine([basic, pthread], [fake(type=TYPES.CPU, maker="another", max_compute_units=16)])
+    assert default_device() is pthread
+
+
 def test_devices_by_number_and_name(machine):
     first, second = fake(name="Ampere A"), fake(name="Ampere B")
     machine([first], [second])
