@@ -107,7 +107,7 @@ KEEP_WORKSPACE = Variable(
 CONTEXT = Variable(
     "PYOPENCL_CTX",
     "the default device, as `platform` or `platform:device`, by number or name",
-    "the largest GPU, else Intel's CPU runtime, else the first device",
+    "the largest GPU, else Intel's CPU runtime, else the first platform's largest device",
 )
 BUILD_OPTIONS = Variable(
     "PYOPENCL_BUILD_OPTIONS",

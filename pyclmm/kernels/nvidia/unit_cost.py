@@ -140,7 +140,7 @@ class Ring:
         copied = tuple(bytes_ / chunk for bytes_, chunk in zip(stage, self.chunks, strict=True))
         copies = sum(copied) / items
         copying = sum(
-            n * (_COPY_4 if chunk == 4 else _COPY) for n, chunk in zip(copied, self.chunks, strict=True)
+            n / 32 * (_COPY_4 if chunk == 4 else _COPY) for n, chunk in zip(copied, self.chunks, strict=True)
         )
         fetched = sum(stage) * units / (rates.cache * _FETCH)
         read = (c.bm * (c.bn // c.sgn) + c.bn * (c.bm // c.sgm)) * c.bk * self.nbytes
