@@ -19,12 +19,19 @@
  * An operand that is read in place (PACK_A or PACK_B 0) has no zeros beyond its edge. So the last tile moves back
  * into the matrix (packed_store.h).
  *
- * Macros: BM, BN, the largest mc and nc; SPLIT 0, 1; those of the headers.
+ * With SWAPPED 1 this is out^T = B^T A^T: `a` is the caller's b, `b` the caller's a, M and N are those of out^T, and out(i, j)
+ * is at j*ldo + i. So of operands that are both transposed, neither is packed; of a transposed B, the smaller one.
+ *
+ * Macros: BM, BN, the largest mc and nc; SPLIT, SWAPPED 0, 1; those of the headers.
  * A launch computes one part of the result, whose rows of A are in panels (PART_ARGS in packed_panels.h).
  *
  * Preconditions: mc, nc multiples of MR, NR; kc and k_range multiples of UNROLL_K; M >= MR without
  * PACK_A, N >= NR without PACK_B.
  */
+#if SWAPPED
+#define STACK_A 1
+#define STACK_B 0
+#endif
 #include "include/attributes.h"
 #include "include/types.h"
 #include "include/gemm.h"
@@ -34,8 +41,8 @@
 #include "cpu/packed_store.h"
 #include "cpu/add_partial_sums.h"
 
-#if !defined(BM) || !defined(BN) || !defined(SPLIT)
-#error "packed.cl needs BM BN SPLIT"
+#if !defined(BM) || !defined(BN) || !defined(SPLIT) || !defined(SWAPPED)
+#error "packed.cl needs BM BN SPLIT SWAPPED"
 #endif
 
 #define FEW_STEPS 16 /* kc up to this: B is read from memory once */

@@ -10,6 +10,12 @@
 /* Where a tile that should begin at `at` begins. If it is read in place it moves back to fit within `length`. */
 #define MOVED(packed, at, tile, length) ((packed) ? (at) : min(at, (length) - (tile)))
 
+#if SWAPPED
+#define OUT_INDEX(i, j, ldo) ((long)(j) * (ldo) + (i))
+#else
+#define OUT_INDEX(i, j, ldo) ((long)(i) * (ldo) + (j))
+#endif
+
 /* Register tiles of the result are numbered along its rows. */
 #define TILES_ACROSS(n) (((n) + NR - 1) / NR)
 #define TILE_NUMBER(i, j, n) ((long)((i) / MR) * TILES_ACROSS(n) + (j) / NR)
@@ -25,7 +31,15 @@
 INLINE void store_vectors(
     VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha)
 {
+#if SWAPPED
+  VEC kept[TILE_VECS];
+  FOR_TILE(r, v) kept[r * NV + v] = alpha * FINAL_SUM(acc[r][v]);
+  const REAL *tile = (const REAL *)kept;
+  for (int s = 0; s < NR; ++s)
+    UNROLL for (int r = 0; r < MR; ++r) out[s * ldo + r] = tile[r * NR + s];
+#else
   FOR_TILE(r, v) *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * FINAL_SUM(acc[r][v]);
+#endif
 }
 
 /* Stores the tile at (i, j) through the epilogue, without its first rows and columns. */
@@ -48,7 +62,7 @@ INLINE void store_elements(
 #else
       const ACC_T value = tile[r * NR + s];
 #endif
-      STORE_RESULT(i + r, j + s, value, RESULT);
+      STORE_RESULT_AT(OUT_INDEX(i + r, j + s, ldo), i + r, j + s, value, RESULT);
     }
 }
 
@@ -60,7 +74,7 @@ INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, const int i0
   const int tj = MOVED(PACK_B, j, NR, N);
 #if VECTOR_STORE
   if (ti >= i0 && tj >= j0 && ti + MR <= M && tj + NR <= N) {
-    store_vectors(acc, out + (long)ti * ldo + tj, ldo, alpha);
+    store_vectors(acc, out + OUT_INDEX(ti, tj, ldo), ldo, alpha);
     return;
   }
 #endif

@@ -62,11 +62,17 @@
 #endif
 #define BATCH_OFFSET(batch_offsets, which) BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY, which)
 
+/* Which of a product's offsets are those of `a` and `b`. A kernel that is given them exchanged defines both. */
+#ifndef STACK_A
+#define STACK_A 0
+#define STACK_B 1
+#endif
+
 /* Moves the pointers of GEMM_ARGS to this work-item's product of the stack. Every entry begins with it. */
 #define GEMM_BEGIN                                      \
   if (GATE_SHUT) return;                                \
-  a += a_offset + BATCH_OFFSET(batch_offsets, 0);       \
-  b += b_offset + BATCH_OFFSET(batch_offsets, 1);       \
+  a += a_offset + BATCH_OFFSET(batch_offsets, STACK_A); \
+  b += b_offset + BATCH_OFFSET(batch_offsets, STACK_B); \
   c += c_offset + BATCH_OFFSET(batch_offsets, 2);       \
   out += out_offset + BATCH_OFFSET(batch_offsets, 3);   \
   bias += bias_offset

@@ -248,6 +248,15 @@ def gemm_args(problem: GemmProblem) -> tuple[Arg, ...]:
     )
 
 
+_OF_OTHER = {"a": "b", "a_offset": "b_offset", "workspace:packed_a": "workspace:packed_b"}
+_OF_OTHER |= {b: a for a, b in _OF_OTHER.items()}
+
+
+def exchanged(args: tuple[Arg, ...]) -> tuple[Arg, ...]:
+    """Arguments of a kernel that computes the transposed product: its A is the problem's B, its B the A."""
+    return tuple(_OF_OTHER.get(x, x) if isinstance(x, str) else x for x in args)
+
+
 def gemm_program(
     problem: GemmProblem,
     source: str,

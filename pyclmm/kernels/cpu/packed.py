@@ -18,6 +18,7 @@ from ..interface import (
     Program,
     Work,
     Workspace,
+    exchanged,
     gemm_args,
     gemm_defines,
     local_range,
@@ -28,7 +29,9 @@ from .blocking import UNROLL_K
 from .packed_cost import packed_seconds
 from .packed_shape import (
     Part,
+    all_shapes,
     cut,
+    may_swap,
     packs_a,
     packs_b,
     partial_sums,
@@ -36,7 +39,7 @@ from .packed_shape import (
     planes,
     range_of_k,
     real_size,
-    shapes,
+    seen,
     stores_most,
     sum_size,
 )
@@ -48,13 +51,14 @@ _ALONG, _ACROSS = (512, 1), (128, 32)
 
 class Packed(Kernel):
     """See cl/cpu/packed.cl. TM x TN is the register tile, VEC the length of its vectors, BM x BN x BK the
-    largest macro-tile, SPLIT_K the number of ranges of K. Options: see packed_shape.py.
+    largest macro-tile, SPLIT_K the number of ranges of K. Options ``pack_a``, ``pack_b``: the operand is
+    copied into panels. Option ``swapped``: the kernel computes out^T = B^T A^T, so all of this is of out^T.
     """
 
     name = "packed"
     summary = "packed panels and a register tile, one work-item in each work-group, for CPU devices"
     has_barriers = False
-    options = ("pack_a", "pack_b")
+    options = ("pack_a", "pack_b", "swapped")
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not device.is_cpu:
@@ -64,13 +68,14 @@ class Packed(Kernel):
         return device.missing_type(problem.types)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        return [c for c in shapes(problem, device) if not self.violations(problem, c, device)]
+        return [c for c in all_shapes(problem, device) if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        return packed_seconds(problem, config, device)
+        return packed_seconds(seen(problem, config), config, device)
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
-        return config.tm, config.tn  # BM x BN is what the caches share, after the loads
+        # BM x BN is what the caches share, after the loads
+        return (config.tn, config.tm) if config.option("swapped") else (config.tm, config.tn)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = []
@@ -80,6 +85,10 @@ class Packed(Kernel):
             reasons.append(f"VEC must be 2, 4, 8 or 16 and divide TN reals: {config}")
         if config.bk < 1 or config.bk % UNROLL_K or config.split_k < 1:
             reasons.append(f"BK must be a multiple of {UNROLL_K}, SPLIT_K at least 1: {config}")
+        if config.option("swapped") not in (0, 1):
+            reasons.append(f"swapped must be 0 or 1: {config}")
+        elif config.option("swapped") and not may_swap(problem):
+            reasons.append("with swapped, a complex product is not summed in order")
         if config.vec * real_size(problem) * 8 > device.vector_bits:
             reasons.append(f"vectors of {config.vec} are wider than the device's {device.vector_bits} bits")
         local_bytes = config.bm * config.bn * sum_size(problem) if config.split_k == 1 else 0
@@ -90,7 +99,15 @@ class Packed(Kernel):
         return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        return _Builder(problem, config, device).work()
+        work = _Builder(seen(problem, config), config, device).work()
+        if not config.option("swapped"):
+            return work
+        return replace(work, launches=tuple(_of_transposed(launch) for launch in work.launches))
+
+
+def _of_transposed(launch: Launch) -> Launch:
+    packs = {"a": "b", "b": "a"}.get(launch.packs, "")
+    return replace(launch, args=exchanged(launch.args), packs=packs)
 
 
 class _Builder:
@@ -119,6 +136,7 @@ class _Builder:
             ("BM", c.bm),
             ("BN", c.bn),
             ("SPLIT", int(c.split_k > 1)),
+            ("SWAPPED", c.option("swapped")),
         ]
 
     def work(self) -> Work:

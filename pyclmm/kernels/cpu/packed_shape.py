@@ -34,6 +34,8 @@ _SPLIT_K = 512  # fewest steps of K in a range
 _LONG_K = 4
 # With at most this many rows of tiles, packing B costs more than it saves
 _FEW_TILES = 4
+# With at most this many columns of tiles, packing a transposed A does, even if it exceeds the second level
+_MANY_TILES = 16
 # Up to this K storing costs most. Macro-tiles then have few rows: each row is written as a stream.
 _SHORT_K = 64
 # The same where rows do not displace each other, or vectors are as wide as a line: rows of A times bytes of a
@@ -62,6 +64,27 @@ def sum_size(problem: GemmProblem) -> int:
     return real_size(problem) * planes(problem) ** (1 if problem.reproducible else 2)
 
 
+def seen(problem: GemmProblem, config: TileConfig) -> GemmProblem:
+    """The product that cl/cpu/packed.cl computes: the transposed one with option ``swapped``."""
+    return problem.transposed if config.option("swapped") else problem
+
+
+def may_swap(problem: GemmProblem) -> bool:
+    """Whether the transposed product has the same bits. A complex one in order adds other products first."""
+    return not (problem.reproducible and problem.acc_type in COMPLEX)
+
+
+def all_shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
+    """Configurations of the product, and of the transposed one where that packs less: a transposed B would be
+    packed as it is.
+    """
+    found = shapes(problem, device)
+    if not (problem.trans_b and may_swap(problem)):
+        return found
+    other = shapes(problem.transposed, device)
+    return found + [replace(c, options=(*c.options, ("swapped", 1))) for c in other]
+
+
 def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     """Configurations: a register tile of TM x TN elements in vectors of VEC reals, and BM x BN x BK, the
     largest macro-tile. Options ``pack_a`` and ``pack_b``: whether the operand is copied into panels.
@@ -77,6 +100,8 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     ]
     chosen = [_packing(t, problem, device, *preferred_packing(problem, t, device)) for t in tiles]
     chosen.append(_packing(tiles[0], problem, device, True, True))
+    if problem.trans_a:
+        chosen.append(_packing(tiles[0], problem, device, False, True))
     return [replace(c, split_k=split_k(problem, c, device)) for c in chosen]
 
 
@@ -154,12 +179,20 @@ def _narrow(name: str, problem: GemmProblem) -> bool:
 
 
 def _worth_packing_a(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """A is read one number at a time. That is as fast from rows in place, unless they are pages apart."""
+    """A is read one number at a time. That is as fast from rows in place, unless they are pages apart.
+
+    A tile reads part of a cache line of each row of a transposed A. Such rows in place cost more the more
+    columns of tiles use them; narrow vectors have less work for each line.
+    """
     size = dtype_of(problem.acc_type).itemsize
     apart = abs(problem.lda) * size
+    displaced = apart % PAGE == 0
     if problem.trans_a:
-        return apart % PAGE == 0 or problem.m * problem.k * size > device.caches.l2
-    return apart % PAGE == 0 and apart > PAGE and _worth_packing_b(problem, config, device)
+        narrow = config.vec * real_size(problem) < device.caches.line
+        few = _FEW_TILES if displaced and narrow else _MANY_TILES
+        used = -(-problem.n // config.tn) > few
+        return used and (displaced or problem.m * problem.k * size > device.caches.l2)
+    return displaced and apart > PAGE and _worth_packing_b(problem, config, device)
 
 
 def _worth_packing_b(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
@@ -264,11 +297,14 @@ def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part
     """Macro-tiles; smaller than BM x BN if that keeps more compute units busy. Of *part*, or of all rows."""
     part = part or Part(0, problem.m, 0, problem.batch)
     wanted = _groups_wanted(part.entries, device)
-    if _long_k(problem) or (_streams(problem, config, device) and not problem.reproducible):
+    splits = _long_k(problem) or (_streams(problem, config, device) and not problem.reproducible)
+    if splits:
         wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # split-K gives the other work-groups
     columns = -(-problem.n // config.bn)
     tallest = min(config.bm, 2 * config.tm) if stores_most(problem, device) else config.bm
     mc = _extent(part.rows, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
+    if not splits:
+        mc = _balanced(part.rows, mc, config.tm, columns * part.entries, device.compute_units)
     rows = -(-part.rows // mc)
     nc = _extent(problem.n, config.bn, config.tn, config.tn, -(-wanted // rows))
     kc = equal_steps(range_of_k(problem, config), config.bk)
@@ -312,3 +348,15 @@ def _extent(length: int, largest: int, smallest: int, multiple: int, wanted: int
     """The extent of a macro-tile along one axis: *wanted* equal ones, or fewer if they get too small."""
     count = max(-(-length // largest), min(wanted, length // smallest), 1)
     return min(largest, round_up(-(-length // count), multiple))
+
+
+def _balanced(length: int, extent: int, multiple: int, others: int, units: int) -> int:
+    """*extent*, or a smaller one by which *units* compute units end sooner, each with whole work-groups.
+
+    *others* work-groups share each of the parts of *length*. Fewer work-groups than units stay as they are.
+    """
+    fewest = -(-length // extent)
+    if fewest * others < units or fewest * others % units == 0:
+        return extent
+    extents = [round_up(-(-length // count), multiple) for count in range(fewest, fewest + units)]
+    return min(extents, key=lambda one: -(-(-(-length // one) * others) // units) * one)

@@ -16,6 +16,7 @@ from ..interface import (
     Program,
     Work,
     Workspace,
+    exchanged,
     gemm_defines,
     local_range,
     ndrange,
@@ -46,8 +47,6 @@ from .wgmma_tiles import (
 )
 
 SOURCE = "nvidia/wgmma.cl"
-_OF_OTHER = {"a": "b", "a_offset": "b_offset", "workspace:packed_a": "workspace:packed_b"}
-_OF_OTHER |= {b: a for a, b in _OF_OTHER.items()}
 _LOADS = 8  # EACH of cl/nvidia/partial_fragments.h: loads that a work-item has in flight
 _TEAM_ITEMS = 128  # work-items that add the partial sums of a quartet
 _CHUNK = 4  # sums that each of them adds
@@ -82,9 +81,7 @@ def wgmma_launch(
         "matmul_wgmma",
         (over,) if stack > 1 else ndrange(problem, over),
         (work_items(config),) if stack > 1 else local_range(problem, work_items(config)),
-        tuple(_OF_OTHER.get(x, x) if isinstance(x, str) else x for x in args)
-        if config.option("swapped")
-        else args,
+        exchanged(args) if config.option("swapped") else args,
     )
 
 
