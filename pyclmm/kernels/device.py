@@ -17,6 +17,9 @@ _LLVMPIPE_STEPS = 20_000
 _STATIC_LOCAL_BYTES = {(9, 0): 232_448}
 # MHz of a device that tells no clock, as Intel's CPU runtime for an AMD processor
 _CPU_CLOCK, _GPU_CLOCK = 2500, 1000
+# Seconds of a launch by the vendor of the driver. Intel's runtime computes a part on the caller's thread.
+# Zen 4, and a Xeon of family 6, model 167
+_CPU_LAUNCH = {"intel": 6e-6}
 
 
 # What a processor may have, as far as kernels are compiled for it.
@@ -149,7 +152,8 @@ class DeviceInfo:
         if self.is_cpu:  # two multiply-adds a cycle in vectors; memory as on two cores of Zen 4
             single, clock = 2 * self.vector_bits / 32 * cycles, cycles / self.units
             return Rates(
-                launch=20e-6, group=1e-6, latency=0.1e-6, memory=20e9, cache=32 * cycles, local=32 * cycles,
+                launch=_CPU_LAUNCH.get(self.vendor, 20e-6), group=1e-6, latency=0.1e-6, memory=20e9,
+                cache=32 * cycles, local=32 * cycles,
                 cache_size=self.caches.l2 * self.units, float32=single, float64=single / 2, int32=single / 2,
                 source=f"datasheet, at {clock / 1e9:.1f} GHz",
             )  # fmt: skip
