@@ -164,6 +164,7 @@ def launch(
 
 
 def measure(problem: GemmProblem, device: DeviceInfo) -> Launch:
+    """See cl/residues/measure.cl."""
     items = _items(device)
     extra = ("workspace:scales", "workspace:worst")
     size, defines = sum(_groups(problem)) * items, (("LINES", _LINES), ("ITEMS", items))

@@ -200,7 +200,9 @@ def _convert(problem: GemmProblem) -> Launch:
     spaces = ("workspace:scales", GATE, "workspace:residues_a", "workspace:residues_b")
     extra = (*spaces, np.int64(inner.lda), "residue_conversion")
     defines = (("MODULI", len(inner.moduli)),)
-    return launch(problem, "residues", "convert", (tiles * _CONVERT_ITEMS,), (_CONVERT_ITEMS,), extra, defines)
+    return launch(
+        problem, "residues", "convert", (tiles * _CONVERT_ITEMS,), (_CONVERT_ITEMS,), extra, defines
+    )
 
 
 def _combine(problem: GemmProblem) -> Launch:
