@@ -19,6 +19,7 @@ from .nvidia.mma_split import MmaSplit
 from .nvidia.split import Split
 from .nvidia.wgmma import Wgmma
 from .nvidia.wgmma_bare import WgmmaBare
+from .residues.limbs import Limbs
 from .residues.residues import Residues
 from .textbook.block import Block
 from .textbook.double_buffer import DoubleBuffer
@@ -60,6 +61,7 @@ KERNELS = Kernels(
         Split(),
         MmaSplit(),
         Residues(_OF_BYTES, _OF_FLOAT64),
+        Limbs(_OF_FLOAT64),
         MmaDoubleBulk(),
         MmaDouble(),
         Mma(),

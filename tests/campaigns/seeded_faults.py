@@ -66,6 +66,11 @@ def units(words: str) -> tuple[str, ...]:
     return ("tests/kernels/units/test_units.py", "-k", f"emulated_product and ({words})")
 
 
+def limbs(words: str) -> tuple[str, ...]:
+    """The tests of products by limbs whose names match *words*."""
+    return ("tests/kernels/residues/test_limbs.py", "-k", words)
+
+
 def residues(words: str) -> tuple[str, ...]:
     """The tests of products by residues whose names match *words*."""
     return ("tests/kernels/residues", "-k", words)
@@ -119,8 +124,14 @@ FAULTS = (
     Fault("recent_counts_lost", "counts are forgotten where a larger element comes", "cl/residues/measure.cl",
           "if (round % ROUNDS == 0) flush(&seen);", "if (round % ROUNDS == 0) seen.recent = 0;",
           residues("long_lines")),
-    Fault("sticky_bit", "bits under 64 do not round", "cl/residues/combine.cl",
+    Fault("sticky_bit", "bits under 64 do not round", "cl/residues/result.h",
           "upper | ((low << up) != 0)", "upper", residues("test_ties")),
+    Fault("limb_carry", "a sum of limbs keeps what it passes on", "cl/residues/limbs_multiply.cl",
+          "sum[w] &= LIMB_MASK;", "", limbs("within_the_bound")),
+    Fault("limb_of_imaginary_part", "the product of imaginary parts is added",
+          "cl/residues/limbs_multiply.cl", "-x[1], y[1]", "x[1], y[1]", limbs("complex_numbers")),
+    Fault("limb_not_rounded", "lower limbs are not between halves", "cl/residues/limbs_convert.cl",
+          "whole + ((long)1 << (LIMB - 1))", "whole", limbs("largest_limbs")),
     Fault("root_of_minus_one", "im has the other sign", "cl/residues/combine.cl", "(x + p - z)",
           "(z + p - x)", residues("complex_parts")),
     # OpenCL C: the kernels

@@ -131,7 +131,7 @@ IMPLEMENTATIONS = (
         },
         library_path=(DEBIAN / DEBIAN_LIB,),
         refusals=(r"copies of structures",),
-        without=("residues",),
+        without=("residues", "limbs"),
         checked=True,
     ),
 )
