@@ -130,8 +130,10 @@ FAULTS = (
           "sum[w] &= LIMB_MASK;", "", limbs("within_the_bound")),
     Fault("limb_of_imaginary_part", "the product of imaginary parts is added",
           "cl/residues/limbs_multiply.cl", "-x[1], y[1]", "x[1], y[1]", limbs("complex_numbers")),
-    Fault("limb_not_rounded", "lower limbs are not between halves", "cl/residues/limbs_convert.cl",
-          "whole + ((long)1 << (LIMB - 1))", "whole", limbs("largest_limbs")),
+    Fault("limb_overflow", "sums of limbs pass on their upper bits too late", "cl/residues/limbs.h",
+          "#define BLOCK 16", "#define BLOCK 64", limbs("largest_limbs")),
+    Fault("limb_unit", "the result of limbs has B's bits too many", "cl/residues/limbs_round.cl",
+          " - plan->bits_b", "", limbs("within_the_bound")),
     Fault("root_of_minus_one", "im has the other sign", "cl/residues/combine.cl", "(x + p - z)",
           "(z + p - x)", residues("complex_parts")),
     # OpenCL C: the kernels

@@ -32,9 +32,12 @@ def test_complex_numbers_are_within_the_bound(by_limbs):
 
 
 def test_largest_limbs(by_limbs):
-    """All bits of 58-bit elements of one sign are set: sums are as large as they can be."""
+    """Elements just below their line's scale, so that sums are as large as they can be. One small element of
+    many bits has each take all 58.
+    """
     for value in (2.0**53 - 1, 1.0 - 2.0**-53, -(2.0**53 - 1)):
         a, b = np.full((5, 700), value), np.full((700, 9), value)
+        a[:, 350] = b[90] = value * 2.0**-20
         within_bound(by_limbs(a, b), a, b, 700)
 
 
