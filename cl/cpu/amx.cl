@@ -9,8 +9,8 @@
  *     |/////|  |     | out  |   | mc             keep them, or store them after the last step
  *     +-----+  +-----+------+---+
  *
- * kc x 32 of A stay in the first-level cache while nc columns use them; kc x nc of B, and the sums, in the second-level
- * cache. B is in panels of tiles (amx_panels.h), A too or in place.
+ * kc x 32 of A, kc x nc of B and the sums stay in the second-level cache: a load of a tile from there is a little slower
+ * than a multiplication, but sums that are kept often cost more (docs/kernels/amx.md). B is in panels of tiles (amx_panels.h), A too or in place.
  *
  * TDPBF16PS takes subnormal operands and sums for zero. With CHECKED 1 the result is as if it did not: the launches that
  * pack look at every number. If each is zero or at least 2^-51, a product of two that are not zero is at least 2^-102.
@@ -18,10 +18,10 @@
  * rounding may lose. Otherwise plan[0] stays 0: this kernel returns at once, and the launches that follow it compute
  * the product in another way (GATE 1).
  *
- * Macros: BM, BN, the largest mc and nc, multiples of 32; PACK_A, 1: A is in panels, 0: in place; CHECKED 0, 1; those of
+ * Macros: BM, BN, the largest mc and nc, multiples of 32; KC, the largest kc, in steps; PACK_A, 1: A is in panels, 0: in place; CHECKED 0, 1; those of
  * the headers. LANES is 16.
  *
- * Preconditions: K > 0. mc, nc are multiples of 32. kc counts steps. Without PACK_A M is a multiple of 32 and K of STEP.
+ * Preconditions: K > 0. mc, nc are multiples of 32. Without PACK_A M is a multiple of 32 and K of STEP.
  * The process has asked Linux for the use of the tile registers.
  */
 #include "include/attributes.h"
@@ -36,13 +36,13 @@
 #error "amx.cl needs BM BN PACK_A CHECKED"
 #endif
 
-/* The byte where 32 rows of A begin at a step, and the bytes from one row to the next. */
+/* The byte where 32 rows of A begin at a step, and the bytes from one row, and from one step, to the next. */
 #if PACK_A
-#define A_START(a, panels, i, step, lda, K) ((ulong)(panels) + (i) / BLOCK * PANEL_BYTES(K) + (step) * 2L * TILE_BYTES)
+#define A_START(a, panels, i, step, lda, M, K) ((ulong)(panels) + place_of((i) / BLOCK, step, PANELS_OF(M), STEPS_OF(K)))
 #define A_ROW(lda) ((long)ROW_BYTES)
 #define A_NEXT (2 * TILE_BYTES)
 #else
-#define A_START(a, panels, i, step, lda, K) ((ulong)((a) + (i) * (lda) + (long)(step) * STEP))
+#define A_START(a, panels, i, step, lda, M, K) ((ulong)((a) + (i) * (lda) + (long)(step) * STEP))
 #define A_ROW(lda) ((lda) * (long)sizeof(A_T))
 #define A_NEXT ROW_BYTES
 #endif
@@ -72,7 +72,7 @@ INLINE void compute_block(
 }
 
 __kernel ONE_WIDE_ITEM void amx_multiply(
-    GEMM_ARGS, const int mc, const int nc, const int kc, const int rows_first, __global const uchar *a_panels,
+    GEMM_ARGS, const int mc, const int nc, const int rows_first, __global const uchar *a_panels,
     const long a_stack, __global const uchar *b_panels, const long b_stack, __global const int *plan)
 {
   __local ACC_T sums[BM * BN] ALIGNED(64);
@@ -85,14 +85,18 @@ __kernel ONE_WIDE_ITEM void amx_multiply(
   const int i0 = get_group_id(!rows_first) * mc, j0 = get_group_id(rows_first) * nc;
   const int i_end = min(M, i0 + mc), j_end = min(N, j0 + nc), steps = STEPS_OF(K);
   configure_tiles();
-  for (int k0 = 0; k0 < steps; k0 += kc)
+  for (int k0 = 0; k0 < steps; k0 += KC) {
+    const int length = min(KC, steps - k0);
+    int block = 0;
     for (int i = i0; i < i_end; i += BLOCK)
-      for (int j = j0; j < j_end; j += BLOCK) {
-        /* The sums of one step need not outlive their block: the first-level cache keeps them. */
-        __local ACC_T *sum = sums + (steps <= kc ? 0 : ((i - i0) / BLOCK * (BN / BLOCK) + (j - j0) / BLOCK) * BLOCK * BLOCK);
-        const ulong columns = (ulong)b_panels + j / BLOCK * PANEL_BYTES(K) + k0 * 2L * TILE_BYTES;
-        compute_block(sum, A_START(a, a_panels, i, k0, lda, K), A_ROW(lda), columns, min(kc, steps - k0), k0 == 0);
-        if (k0 + kc >= steps) store_sums(sum, i, j, RESULT);
+      for (int j = j0; j < j_end; j += BLOCK, ++block) {
+        /* The sums of one chunk need not outlive their block: the first-level cache keeps them. */
+        __local ACC_T *sum = sums + (steps <= KC ? 0 : block * BLOCK * BLOCK);
+        const ulong rows = A_START(a, a_panels, i, k0, lda, M, K);
+        const ulong columns = (ulong)b_panels + place_of(j / BLOCK, k0, PANELS_OF(N), steps);
+        compute_block(sum, rows, A_ROW(lda), columns, length, k0 == 0);
+        if (k0 + KC >= steps) store_sums(sum, i, j, RESULT);
       }
+  }
   release_tiles();
 }

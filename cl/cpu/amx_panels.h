@@ -1,9 +1,9 @@
 /* amx, first step: copies an operand into panels of tiles (amx_tiles.h), with zeros beyond the matrix.
  *
- *      lines: rows of A, columns of B              panel p: lines p*32 .. p*32 + 31, all of K
- *    +----------+----------+                       at p * steps * 2 tiles, in bytes of tiles:
- *    | panel 0  | panel 1  | K                       step 0, lines 0-15 | step 0, lines 16-31 | step 1, ..
- *    +----------+----------+
+ *      lines: rows of A, columns of B              panel p: lines p*32 .. p*32 + 31
+ *    +----------+----------+                       first KC steps of panel 0, then of panel 1, .., then the
+ *    | panel 0  | panel 1  | K                     next KC steps of panel 0. Of each step two tiles: lines
+ *    +----------+----------+                       0-15, lines 16-31
  *                                                  a tile of A: line after line, 64 bytes along K
  *    work-group (q, r, z): steps r*chunk ..,       a tile of B: word after word along K, 16 lines each
  *    of panels q*span ..
@@ -18,8 +18,8 @@
 #include "cpu/vectors.h"
 #include "cpu/amx_tiles.h"
 
-#if !defined(CHECKED)
-#error "amx_panels.h needs CHECKED"
+#if !defined(KC) || !defined(CHECKED)
+#error "amx_panels.h needs KC CHECKED"
 #endif
 
 typedef uint16 WORDS;
@@ -28,7 +28,14 @@ typedef ushort16 LOOSE_SHORTS ALIGNED(1);
 typedef uchar16 LOOSE_BYTES ALIGNED(1);
 
 #define STEPS_OF(k) (((k) + STEP - 1) / STEP)
-#define PANEL_BYTES(k) ((long)STEPS_OF(k) * 2 * TILE_BYTES)
+/* Bytes before a step of panel `panel`, of `count` panels. Chunks of KC steps follow each other, each with all panels. */
+INLINE long place_of(const int panel, const int step, const int count, const int steps)
+{
+  const int from = step / KC * KC, length = min(KC, steps - from);
+  return ((long)from * count + (long)panel * length + (step - from)) * 2 * TILE_BYTES;
+}
+#define PANELS_OF(length) (((length) + BLOCK - 1) / BLOCK)
+
 #define PACK_ARGS                                                                                  \
   GEMM_ARGS, const int chunk, const int span, __global uchar *panels, const long stack, __global int *plan
 #define SMALL 0x2600 /* the upper half of 2^-51 */
@@ -125,7 +132,8 @@ INLINE void pack_panels(
   int small = 0;
   for (int step = begin; step < last; ++step)
     for (int i = first; i < end; i += TILE) {
-      __global uchar *to = panels + i / BLOCK * PANEL_BYTES(K) + (2L * step + i / TILE % 2) * TILE_BYTES;
+      __global uchar *to =
+          panels + place_of(i / BLOCK, step, PANELS_OF(length), STEPS_OF(K)) + i / TILE % 2 * TILE_BYTES;
       __global const uchar *at = from + i * line + (long)step * STEP * next;
       if (i + TILE <= length && (step + 1) * STEP <= K) small |= pack_tile(to, at, ld, along, along == by_words);
       else small |= pack_edge(to, at, line, next, min(TILE, length - i), min(STEP, K - step * STEP), by_words);

@@ -17,7 +17,7 @@ _LLVMPIPE_STEPS = 20_000
 _STATIC_LOCAL_BYTES = {(9, 0): 232_448}
 # MHz of a device that tells no clock, as Intel's CPU runtime for an AMD processor
 _CPU_CLOCK, _GPU_CLOCK = 2500, 1000
-# Multiply-adds of bfloat16 in a cycle: TDPBF16PS takes 16 cycles for 16 x 16 x 32 (Intel's optimization manual)
+# Multiply-adds of bfloat16 in a cycle: TDPBF16PS takes 16 cycles for 16 x 16 x 32 (Intel's manual)
 _AMX_16 = 512
 
 
@@ -56,7 +56,8 @@ class Caches:
 class Amx:
     """The matrix instructions (AMX) that a CPU device's kernels may use.
 
-    ``types``: the element types that they multiply, of "int8" and "bfloat16". ``refusal``: why there are none.
+    ``types``: the element types that they multiply, of "int8" and "bfloat16".
+    ``refusal``: why there are none.
     """
 
     types: tuple[str, ...] = ()

@@ -33,9 +33,9 @@ _SUM_BYTES = 4
 _BYTES = ("int8", "uint8")
 _ALONG, _ACROSS = (64, 1), (8, 16)  # (steps of K, panels) that a work-group packs
 _LANES = 16
-_FRACTION = 0.7  # of the rate of the instructions
-_STORED = 2e9  # elements of the result that a compute unit stores in a second
-_COPIED = 5e9  # bytes of an operand that a compute unit packs in a second
+# Of the rate of the instructions; elements that a compute unit stores in a second, bytes that it packs. Xeon,
+# docs/kernels/amx.md
+_FRACTION, _STORED, _COPIED = 0.3, 2e9, 5e9
 _CHECKED = GATE
 
 
@@ -57,6 +57,7 @@ class Amx(Kernel):
 
     name = "amx"
     summary = "AMX, the matrix units of Intel's processors, for bfloat16 and 8-bit integers on PoCL"
+    automatic = False  # its estimate is not yet judged on other shapes than cubes
     matrix_units = True
     has_barriers = False
     options = ("pack_a",)
@@ -86,21 +87,21 @@ class Amx(Kernel):
         fallback = replace(problem, fallback=True)
         for family in self._plains:
             if family.supports(fallback, device) is None:
-                found = [c for c in family.configs(fallback, device) if not family.violations(fallback, c, device)]
+                found = [
+                    c for c in family.configs(fallback, device) if not family.violations(fallback, c, device)
+                ]
                 if found:
                     return family, found[0]
         return None
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        size = dtype_of(problem.a_type).itemsize
-        caches = device.caches
-        bk = max(1, caches.l1 * 2 // 3 // (_BLOCK * _STEP_BYTES)) * _STEP_BYTES // size
-        side = _side(caches.l2 // 2)
-        longest = _side(device.local_mem_size)
+        # Sums take an eighth of the second-level cache, BK x BN of B a half
+        l2, step = device.caches.l2, _step(problem)
+        side = min(_side(l2 // 8), _side(device.local_mem_size))
         config = TileConfig(
-            bm=min(side, longest, round_up(problem.m, _BLOCK)),
-            bn=min(side, longest, round_up(problem.n, _BLOCK)),
-            bk=bk,
+            bm=min(side, round_up(problem.m, _BLOCK)),
+            bn=min(side, round_up(problem.n, _BLOCK)),
+            bk=max(1, l2 // 2 // (side * _STEP_BYTES)) * step,
             vec=_LANES,
         )
         found = [replace(config, options={"pack_a": 1}), replace(config, options={"pack_a": 0})]
@@ -123,7 +124,11 @@ class Amx(Kernel):
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         rates, tiles = device.rates, _cut(problem, config, device)
-        m, n, k = round_up(problem.m, _BLOCK), round_up(problem.n, _BLOCK), round_up(problem.k, _step(problem))
+        m, n, k = (
+            round_up(problem.m, _BLOCK),
+            round_up(problem.n, _BLOCK),
+            round_up(problem.k, _step(problem)),
+        )
         size = dtype_of(problem.a_type).itemsize
         rounds = -(-tiles.rows * tiles.columns * problem.batch // device.units)
         each = tiles.mc * tiles.nc * (k / (rates.matrix(size) * _FRACTION / device.units) + 1 / _STORED)
@@ -135,7 +140,11 @@ class Amx(Kernel):
         if _checked(problem):
             launches += 1
             found = self._plain(problem, device)
-            launches += len(found[0].launches(replace(problem, fallback=True), found[1], device).launches) if found else 0
+            launches += (
+                len(found[0].launches(replace(problem, fallback=True), found[1], device).launches)
+                if found
+                else 0
+            )
         return seconds + launches * rates.launch + rates.group
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
@@ -151,7 +160,13 @@ class _Builder:
         self.pack_a = config.option("pack_a", 1)
         defines = [
             *vector_defines(config, device),
-            *(("BM", config.bm), ("BN", config.bn), ("PACK_A", self.pack_a), ("CHECKED", int(self.checked))),
+            *(
+                ("BM", config.bm),
+                ("BN", config.bn),
+                ("KC", config.bk // _step(problem)),
+                ("PACK_A", self.pack_a),
+                ("CHECKED", int(self.checked)),
+            ),
         ]
         self.program = gemm_program(problem, "cpu/amx.cl", defines)
         self.workspace: list[Workspace] = []
@@ -167,7 +182,7 @@ class _Builder:
             self.steps.append(Launch(self.program, "amx_choose", (1,), (1,), (_CHECKED,)))
         rows_first = int(p.m >= p.n)
         groups = (tiles.rows, tiles.columns) if rows_first else (tiles.columns, tiles.rows)
-        sizes = map(np.int32, (tiles.mc, tiles.nc, self.config.bk // _step(p), rows_first))
+        sizes = map(np.int32, (tiles.mc, tiles.nc, rows_first))
         self._launch("amx_multiply", groups, p.batch, (*sizes, *a, *b, self.plan))
         if not self.checked or plain is None:
             return Work(tuple(self.steps), tuple(self.workspace))
