@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .. import listing
 from ..errors import unknown_name
+from .cpu.amx import Amx
 from .cpu.matvec import Matvec
 from .cpu.packed import Packed
 from .gpu.register import Register
@@ -56,6 +57,7 @@ KERNELS = Kernels(
     (
         Matvec(),
         Packed(),
+        Amx((Packed(), Naive())),
         Thin(),
         Wgmma(),
         Split(),
