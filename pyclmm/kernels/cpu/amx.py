@@ -35,7 +35,7 @@ _ALONG, _ACROSS = (64, 1), (8, 16)  # (steps of K, panels) that a work-group pac
 _LANES = 16
 # Of the rate of the instructions; elements that a compute unit stores in a second, bytes that it packs. Xeon,
 # docs/kernels/amx.md
-_FRACTION, _STORED, _COPIED = 0.3, 2e9, 5e9
+_FRACTION, _STORED, _COPIED = 0.3, 3.5e9, 9e9
 _CHECKED = GATE
 
 
@@ -57,7 +57,6 @@ class Amx(Kernel):
 
     name = "amx"
     summary = "AMX, the matrix units of Intel's processors, for bfloat16 and 8-bit integers on PoCL"
-    automatic = False  # its estimate is not yet judged on other shapes than cubes
     matrix_units = True
     has_barriers = False
     options = ("pack_a",)
@@ -117,9 +116,7 @@ class Amx(Kernel):
         if config.vec != _LANES or config.split_k != 1:
             reasons.append(f"VEC must be {_LANES}, SPLIT_K 1: {config}")
         if not config.option("pack_a", 1) and not _may_stay(problem):
-            reasons.append(
-                f"with pack_a=0 A must be stored along K and not checked, M a multiple of {_BLOCK}, K of {step}"
-            )
+            reasons.append(f"with pack_a=0 M is a multiple of {_BLOCK}, K of {step}, A along K, unchecked")
         return reasons + config.violations(device, (1,), config.bm * config.bn * _SUM_BYTES)
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
