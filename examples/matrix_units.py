@@ -26,4 +26,6 @@ for kernel in ("split", "mma_split"):  # float32 in two parts
     show(kernel, "float32", "high")
 for kernel in ("mma_double", "mma_double_bulk"):
     show(kernel, "float64")
+show("amx", "int8")  # CPUs
 show("residues", "float64", "high")  # on any device: matrix units of 8-bit integers where there are some
+show("limbs", "float64", "high")  # on any device: 32-bit integers

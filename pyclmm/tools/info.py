@@ -138,7 +138,8 @@ def _show_device(screen: Screen, d: dict[str, Any], reasons: bool) -> None:
         f"one buffer {_bytes(d['max_mem_alloc_size'])}"
         + (", shared with the host" if d["unified_memory"] else ""),
         "vector width": f"{d['float_vector_width']} floats" + _compiled_for(d["target"]),
-        "types": f"float64 {_yes(d['has_fp64'])}, float16 arithmetic {_yes(d['has_fp16'])}",
+        "types": f"float64 {_yes(d['has_fp64'])}, float16 arithmetic {_yes(d['has_fp16'])}"
+        + (f", AMX for {' and '.join(d['amx']['types'])}" if d["amx"]["types"] else ""),
     }
     if d["kind"] == "cpu":
         lines["caches"] = _caches(d["caches"])

@@ -46,6 +46,7 @@ KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
     "dpas": ("#009fbb", "p"),
     "wgmma_bare": ("#7a78c2", "D"),
     "residues": ("#a85a9c", "o"),
+    "limbs": ("#8a7a30", "h"),
 }
 
 

@@ -278,6 +278,7 @@ def device_json(device: DeviceInfo) -> dict[str, Any]:
         "max_work_item_sizes": list(device.max_work_item_sizes),
         "extensions": sorted(device.extensions),
         "caches": asdict(device.caches),
+        "amx": asdict(device.amx) | {"types": list(device.amx.types)},
         "target": asdict(device.target) | {"features": list(device.target.features)},
         "compute_capability": list(device.compute_capability) if device.compute_capability else None,
     }
