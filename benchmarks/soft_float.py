@@ -154,7 +154,7 @@ def measured(queue: cl.CommandQueue, size: int, rounds: int) -> dict[str, Any]:
         SOFT_FLOAT: partial(SoftFloat(queue.context), a, b, out),
         SOFT_FUSED: partial(SoftFloat(queue.context, fused=True), a, b, out),
     }
-    for name in ("naive", "residues"):
+    for name in ("naive", "residues", "limbs"):
         try:
             pyclmm.Matmul(a, b, out=out, kernel=name)
             calls[name] = partial(pyclmm.matmul, a, b, out=out, kernel=name)

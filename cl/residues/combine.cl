@@ -11,10 +11,7 @@
  *
  * Macros: MODULI; those of gemm.h. Technique: see residues.h.
  */
-#define ROUNDS_DOUBLES
-#include "include/attributes.h"
-#include "include/gemm.h"
-#include "include/soft_double.h"
+#include "residues/result.h"
 #include "residues/residues.h"
 
 #define COLUMNS 4
@@ -22,16 +19,6 @@
 #define GROUPS (MODULI / GROUP)
 #define WORDS 3
 #define AHEAD (PLANES == 2 ? GROUP : MODULI) /* moduli whose digits a work-item loads at a time: H200 */
-#if SOFT_FLOAT64
-#define AS_REAL(bits) (bits)
-#else
-#define AS_REAL(bits) as_double(bits)
-#endif
-#if PLANES == 2
-#define RESULT_OF(v) ((ACC_T)(AS_REAL((v)[0]), AS_REAL((v)[1])))
-#else
-#define RESULT_OF(v) AS_REAL((v)[0])
-#endif
 
 /* What a work-item knows of S: sums by words, and S / P. */
 typedef struct { ulong words[WORDS]; float quotient; } sum_t;
@@ -45,15 +32,7 @@ INLINE ulong rebuilt(const sum_t *sum, const uint8 opposite, const int exponent)
   ulong high = sum->words[2] + (ulong)multiple * opposite.s2 + ((ulong)(multiple * opposite.s3) << 32);
   high += (middle >> 32) + (((low >> 32) + (middle & 0xffffffff)) >> 32);
   low += middle << 32;
-  const bool negative = (long)high < 0;
-  if (negative) {
-    low = -low;
-    high = ~high + !low;
-  }
-  if (!high) return rounded_double(negative, low, exponent);
-  const int up = (int)clz(high); /* at least 1 */
-  const ulong upper = high << up | low >> (64 - up);
-  return rounded_long(negative, upper | ((low << up) != 0), exponent + 64 - up);
+  return rounded_sum(high, low, exponent);
 }
 
 /* Adds the digits of a group of moduli to the sums of four columns. moduli: rows of p, with 1 / i modulo p from bit 16 on,

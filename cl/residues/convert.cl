@@ -29,18 +29,6 @@
 #define BYTES (RUN / PLANES)
 #define ITEMS (TILE_LINES * TILE_K / RUN)
 
-/* round(x 2^shift) + 2^63, |x 2^shift| <= 2^62; halves away from zero. */
-INLINE ulong whole_of(const ulong bits, const int shift)
-{
-  int exponent;
-  const ulong whole = significand(bits, &exponent);
-  const int up = exponent + shift;
-  ulong result;
-  if (up >= 0) result = up < 64 ? whole << up : 0; /* from 64 on, only zero */
-  else result = up < -54 ? 0 : ((whole >> (-up - 1)) + 1) >> 1;
-  return (bits & SIGN_BIT ? -result : result) ^ SIGN_BIT;
-}
-
 #define ROUNDED 0x1.8p23f /* a float plus this is an integer, whose lowest byte is the sum's */
 
 /* In the lowest byte the residue of a number from its first real part on, between -p / 2 and p / 2. row: see moduli.py. */
@@ -86,7 +74,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void residues_convert(
   const int scale = scales[BATCH_ENTRY * (M + N) + (second ? M : 0) + line + l];
   const int bits = second ? plan->bits_b : plan->bits_a;
   ulong v[RUN];
-  UNROLL for (int e = 0; e < RUN; ++e) v[e] = whole_of(tile[IN_TILE(l, kk) + e], bits - scale);
+  UNROLL for (int e = 0; e < RUN; ++e) v[e] = whole_of(tile[IN_TILE(l, kk) + e], bits - scale) ^ SIGN_BIT;
   __global uchar *to = (second ? residues_b : residues_a) + BATCH_ENTRY * MODULI * x.lines * pitch;
   to += (line + l) * pitch + (k + kk) / PLANES;
   __constant const uint8 *rows = table + (plan->count * 2 + second) * MODULI;

@@ -50,3 +50,15 @@ INLINE ulong significand(const ulong bits, int *exponent)
   *exponent = (field ? field : 1) - 1075;
   return (bits & (((ulong)1 << 52) - 1)) | (field ? (ulong)1 << 52 : 0);
 }
+
+/* round(x 2^shift), |x 2^shift| <= 2^62; halves away from zero. */
+INLINE ulong whole_of(const ulong bits, const int shift)
+{
+  int exponent;
+  const ulong whole = significand(bits, &exponent);
+  const int up = exponent + shift;
+  ulong result;
+  if (up >= 0) result = up < 64 ? whole << up : 0; /* from 64 on, only zero */
+  else result = up < -54 ? 0 : ((whole >> (-up - 1)) + 1) >> 1;
+  return bits & SIGN_BIT ? -result : result;
+}

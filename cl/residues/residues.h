@@ -47,7 +47,6 @@
 #define NOT_FINITE (1 << 20)
 #define LEVELS 6
 #define TO_FLOAT 0x4b000000u /* the bits of 2^23: with those of an integer below 2^23, a float of that integer more */
-#define MOST_BITS 62 /* of an element: it is converted in 64 bits */
 
 /* What is known of a line, or the worst of several: s; bits until its last bit, s - (exponent of that bit); c_1 ..; sums
  * of x and of x^2. */

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .. import listing
 from ..errors import unknown_name
+from .cpu.amx import Amx
 from .cpu.matvec import Matvec
 from .cpu.packed import Packed
 from .gpu.register import Register
@@ -19,6 +20,7 @@ from .nvidia.mma_split import MmaSplit
 from .nvidia.split import Split
 from .nvidia.wgmma import Wgmma
 from .nvidia.wgmma_bare import WgmmaBare
+from .residues.limbs import Limbs
 from .residues.residues import Residues
 from .textbook.block import Block
 from .textbook.double_buffer import DoubleBuffer
@@ -55,11 +57,13 @@ KERNELS = Kernels(
     (
         Matvec(),
         Packed(),
+        Amx((Packed(), Naive())),
         Thin(),
         Wgmma(),
         Split(),
         MmaSplit(),
         Residues(_OF_BYTES, _OF_FLOAT64),
+        Limbs(_OF_FLOAT64),
         MmaDoubleBulk(),
         MmaDouble(),
         Mma(),

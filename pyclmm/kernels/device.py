@@ -17,6 +17,11 @@ _LLVMPIPE_STEPS = 20_000
 _STATIC_LOCAL_BYTES = {(9, 0): 232_448}
 # MHz of a device that tells no clock, as Intel's CPU runtime for an AMD processor
 _CPU_CLOCK, _GPU_CLOCK = 2500, 1000
+# Seconds of a launch by the vendor of the driver. Intel's runtime computes a part on the caller's thread.
+# Zen 4, and a Xeon of family 6, model 167
+_CPU_LAUNCH = {"intel": 6e-6}
+# Multiply-adds of bfloat16 in a cycle: TDPBF16PS takes 16 cycles for 16 x 16 x 32 (Intel's manual)
+_AMX_16 = 512
 
 
 # What a processor may have, as far as kernels are compiled for it.
@@ -51,6 +56,18 @@ class Caches:
 
 
 @dataclass(frozen=True)
+class Amx:
+    """The matrix instructions (AMX) that a CPU device's kernels may use.
+
+    ``types``: the element types that they multiply, of "int8" and "bfloat16".
+    ``refusal``: why there are none.
+    """
+
+    types: tuple[str, ...] = ()
+    refusal: str = "it is for CPU devices"
+
+
+@dataclass(frozen=True)
 class DeviceInfo:
     """The facts about one device that decide which kernel is chosen. Plain data, so tests can make up
     devices.
@@ -82,6 +99,7 @@ class DeviceInfo:
     sub_group_size: int = 0  # the smallest of the device; queried only where matrix instructions need it
     target: Target = Target()  # of a CPU
     caches: Caches = Caches()  # of a CPU
+    amx: Amx = Amx()  # of a CPU
     flushes: bool = False  # whether the driver does not promise subnormal float32 numbers
     user_rates: Rates | None = None  # what `pyclmm tune --device` measured
 
@@ -149,8 +167,11 @@ class DeviceInfo:
         if self.is_cpu:  # two multiply-adds a cycle in vectors; memory as on two cores of Zen 4
             single, clock = 2 * self.vector_bits / 32 * cycles, cycles / self.units
             return Rates(
-                launch=20e-6, group=1e-6, latency=0.1e-6, memory=20e9, cache=32 * cycles, local=32 * cycles,
+                launch=_CPU_LAUNCH.get(self.vendor, 20e-6), group=1e-6, latency=0.1e-6, memory=20e9,
+                cache=32 * cycles, local=32 * cycles,
                 cache_size=self.caches.l2 * self.units, float32=single, float64=single / 2, int32=single / 2,
+                matrix16=_AMX_16 * cycles * ("bfloat16" in self.amx.types),
+                matrix8=2 * _AMX_16 * cycles * ("int8" in self.amx.types),
                 source=f"datasheet, at {clock / 1e9:.1f} GHz",
             )  # fmt: skip
         unit, memory = self.unit, self.unit.stream * cycles

@@ -10,9 +10,10 @@ import pyopencl as cl
 
 from .. import environment, listing
 from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
-from ..kernels.device import Caches, DeviceInfo, Target
+from ..kernels.device import Amx, Caches, DeviceInfo, Target
 from . import driver_threads, forks, loader, processor, user_rates
 from .advice import install_hint
+from .amx import amx_of
 from .disk_caches import pocl_fault
 from .pocl_linker import linker_fault, warn_once
 from .target import target_of
@@ -76,10 +77,10 @@ def device_info(device: cl.Device) -> DeviceInfo:
     """The :class:`DeviceInfo` of a PyOpenCL device, read once for each device, with the user's rates."""
     extensions = frozenset(device.extensions.split())
     sizes = tuple(device.max_work_item_sizes)
-    kind = _kind(device)
+    kind, vendor = _kind(device), _vendor(device)
     info = DeviceInfo(
         name=device.name.strip(),
-        vendor=_vendor(device),
+        vendor=vendor,
         kind=kind,
         platform=device.platform.name.strip(),
         platform_version=device.platform.version.strip(),
@@ -102,6 +103,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
         target=target_of(device) if kind == "cpu" else Target(),
         flushes=not device.single_fp_config & cl.device_fp_config.DENORM,
         caches=_caches(device) if kind == "cpu" else Caches(),
+        amx=amx_of(vendor) if kind == "cpu" else Amx(),
     )
     return replace(info, user_rates=user_rates.read(info.identity))
 

@@ -32,6 +32,7 @@ KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
     "double_buffer": ("#958000", "<"),
     "register": ("#3c93d6", ">"),
     "packed": ("#ad4d3a", "p"),
+    "amx": ("#4f8f5b", "h"),
     "matvec": ("#009883", "o"),
     "thin": ("#b56eb5", "s"),
     "mma": ("#6e7600", "^"),

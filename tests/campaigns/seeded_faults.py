@@ -66,6 +66,11 @@ def units(words: str) -> tuple[str, ...]:
     return ("tests/kernels/units/test_units.py", "-k", f"emulated_product and ({words})")
 
 
+def limbs(words: str) -> tuple[str, ...]:
+    """The tests of products by limbs whose names match *words*."""
+    return ("tests/kernels/residues/test_limbs.py", "-k", words)
+
+
 def residues(words: str) -> tuple[str, ...]:
     """The tests of products by residues whose names match *words*."""
     return ("tests/kernels/residues", "-k", words)
@@ -119,8 +124,16 @@ FAULTS = (
     Fault("recent_counts_lost", "counts are forgotten where a larger element comes", "cl/residues/measure.cl",
           "if (round % ROUNDS == 0) flush(&seen);", "if (round % ROUNDS == 0) seen.recent = 0;",
           residues("long_lines")),
-    Fault("sticky_bit", "bits under 64 do not round", "cl/residues/combine.cl",
+    Fault("sticky_bit", "bits under 64 do not round", "cl/residues/result.h",
           "upper | ((low << up) != 0)", "upper", residues("test_ties")),
+    Fault("limb_carry", "a sum of limbs keeps what it passes on", "cl/residues/limbs_multiply.cl",
+          "sum[w] &= LIMB_MASK;", "", limbs("within_the_bound")),
+    Fault("limb_of_imaginary_part", "the product of imaginary parts is added",
+          "cl/residues/limbs_multiply.cl", "-x[1], y[1]", "x[1], y[1]", limbs("complex_numbers")),
+    Fault("limb_overflow", "sums of limbs pass on their upper bits too late", "cl/residues/limbs.h",
+          "#define BLOCK 16", "#define BLOCK 64", limbs("largest_limbs")),
+    Fault("limb_unit", "the result of limbs has B's bits too many", "cl/residues/limbs_round.cl",
+          " - plan->bits_b", "", limbs("within_the_bound")),
     Fault("root_of_minus_one", "im has the other sign", "cl/residues/combine.cl", "(x + p - z)",
           "(z + p - x)", residues("complex_parts")),
     # OpenCL C: the kernels
@@ -167,8 +180,8 @@ FAULTS = (
     Fault("transposed_b", "a transposed B is read untransposed", "cl/include/gemm.h", "(long)(j) * ldb + (k)",
           "(long)(k) * ldb + (j)", laws("transposes and naive")),
     Fault("batch_offset_of_b", "B moves by A's offset", "cl/include/gemm.h",
-          "b_offset + BATCH_OFFSET(batch_offsets, 1)",
-          "b_offset + BATCH_OFFSET(batch_offsets, 0)", laws("stacks_broadcast and naive")),
+          "b_offset + BATCH_OFFSET(batch_offsets, STACK_B)",
+          "b_offset + BATCH_OFFSET(batch_offsets, STACK_A)", laws("stacks_broadcast and naive")),
     Fault("batch_offset_of_out", "every product of a stack is written to the first", "cl/include/gemm.h",
           "out_offset + BATCH_OFFSET(batch_offsets, 3)", "out_offset", laws("stacks_broadcast and naive")),
     Fault("offset_of_a", "A's offset is ignored", "cl/include/gemm.h", "a += a_offset + ", "a += ",
@@ -223,6 +236,12 @@ FAULTS = (
           "range < split_k ?", "range < split_k - 1 ?", ("tests/kernels/nvidia/test_split_k.py",)),
     Fault("split_k_lost_team", "the partial sums of a team are lost", "cl/include/add_partial_sums.h",
           "int t = 1; t < TEAMS", "int t = 2; t < TEAMS", ("tests/kernels/nvidia/test_split_k.py",)),
+    Fault("swapped_store", "a tile of the transposed product is stored untransposed", "cl/cpu/packed_store.h",
+          "out[s * ldo + r] = tile[r * NR + s]", "out[r * ldo + s] = tile[r * NR + s]",
+          ("tests/kernels/cpu/test_packed_transposed.py",)),
+    Fault("swapped_stack", "operands of the transposed product exchange offsets", "cl/cpu/packed.cl",
+          "#define STACK_A 1\n#define STACK_B 0", "#define STACK_A 0\n#define STACK_B 1",
+          ("tests/kernels/cpu/test_packed_transposed.py",)),
     Fault("arm_store", "a register tile is stored one element too far", "cl/cpu/packed_store.h",
           "out + r * ldo + v * LANES", "out + r * ldo + v * LANES + 1", arm("every_packing")),
     Fault("arm_rows_beyond", "rows beyond the matrix are read, though not used", "cl/cpu/matvec.cl",
@@ -273,7 +292,7 @@ FAULTS = (
           "pyclmm/kernels/cpu/packed_shape.py", "128: ((4, 3), (4, 2))", "128: ((4, 3), (8, 2))",
           arm("offered_spills")),
     Fault("packed_far_rows", "a large B is read in place", "pyclmm/kernels/cpu/packed_shape.py",
-          "or (row > _NEAR and size > device.caches.l2)", "", ("tests/kernels/cpu/test_packed.py",)),
+          " or (row > _NEAR and large)", "", ("tests/kernels/cpu/test_packed.py",)),
     Fault("wgmma_left_step", "each step of K uses A of the step before", "cl/nvidia/wgmma.cl",
           "place, step + AHEAD);", "place, step);", ("tests/kernels/nvidia/test_wgmma.py",)),
     Fault("wgmma_swapped", "a swapped result is stored as if it were not", "cl/nvidia/fragment_rows.h",

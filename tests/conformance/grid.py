@@ -152,7 +152,7 @@ def nothing_reported() -> Iterator[None]:
 
 @pytest.mark.parametrize(("kernel", "dtype", "case"), [*grid()])
 def test_exact(kernel: Kernel, dtype: str, case: Case) -> None:
-    if OCLGRIND_LOG and kernel.name == "residues":
+    if OCLGRIND_LOG and kernel.name in ("residues", "limbs"):
         pytest.skip("Oclgrind takes copies of structures for uninitialized, and minutes for each product")
     rng = np.random.default_rng(20)
     numpy_type = dtype_of(dtype)
@@ -190,7 +190,7 @@ def test_exact(kernel: Kernel, dtype: str, case: Case) -> None:
                 out=out,
                 kernel=kernel.name,
                 dtype=numpy_type,
-                precision="high" if kernel.name == "residues" else None,
+                precision="high" if kernel.name in ("residues", "limbs") else None,
                 **options,
             )
     except pyclmm.UnsupportedError as error:

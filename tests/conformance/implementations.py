@@ -58,6 +58,7 @@ FOR_CPUS = ("packed", "matvec")
 MATRIX_UNITS = (
     *("wgmma", "wgmma_bare", "split", "mma_split", "mma_double", "mma_double_bulk", "mma"),  # NVIDIA
     *("mfma", "wmma", "dpas"),  # AMD, Intel
+    "amx",  # some of Intel's processors
 )
 NO_FP64 = r"needs cl_khr_fp64"
 # Reasons about the product, or about hardware that no implementation here has.
@@ -70,6 +71,8 @@ EVERYWHERE = (
     r"takes no shape like",
     r"needs an (NVIDIA|AMD|Intel) device",
     r"by residues",
+    r"amx (multiplies|is for|cannot|needs)",
+    r"K is 0",
     # of reproducible products
     r"not chains of fused multiply-adds",
     r"adds products of real and of imaginary parts apart",
@@ -131,7 +134,7 @@ IMPLEMENTATIONS = (
         },
         library_path=(DEBIAN / DEBIAN_LIB,),
         refusals=(r"copies of structures",),
-        without=("residues",),
+        without=("residues", "limbs"),
         checked=True,
     ),
 )

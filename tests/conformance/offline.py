@@ -129,7 +129,7 @@ def asked(place: int, family: Kernel) -> Iterator[tuple[str, GemmProblem]]:
 
     These are both products of problems(), in one element type for each accumulator; *place* chooses the type.
     The small families get one of the two products, those of matrix units every type. `naive` gets every
-    activation, as all families share that code. `residues` gets both types with "high".
+    activation, as all families share that code. `residues` and `limbs` get both types with "high".
     """
     for number, accumulator in enumerate(dict.fromkeys(ACCUMULATOR.values())):
         types = [t for t in ELEMENT_TYPES if ACCUMULATOR[t] == accumulator]
@@ -139,7 +139,7 @@ def asked(place: int, family: Kernel) -> Iterator[tuple[str, GemmProblem]]:
             every = family.name in MATRIX_UNITS
             for dtype in types if every else [types[(place + turn) % len(types)]]:
                 yield dtype, problems(dtype)[turn]
-    if family.name == "residues":
+    if family.name in ("residues", "limbs"):
         for dtype in ("float64", "complex128"):
             yield dtype, replace(problems(dtype)[0], precision="high")
     if family.name == "naive":

@@ -8,22 +8,32 @@ from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
 from ..interface import round_up
+from .blocking import PAGE
 from .packed_shape import (
+    crosses_lines,
     cut,
+    must_pack,
     packs_a,
     packs_b,
     padded_products,
     partial_sums,
     parts,
-    preferred_packing,
     real_size,
 )
 
 _FRACTION = 0.85  # of the rate of multiply-adds. Zen 4 and Zen 5, docs/kernels/packed.md
 _FEW_FRACTION = 0.8  # of that: dot products of a few rows. Zen 4, docs/kernels/packed.md
-_BOTH_IN_PLACE = 1.07  # a transposed A beyond the second level, and B in place too: Zen 4
 _TURNED = 128  # bytes of a row of A, in whose time an element is stored across the order of its tile: Zen 4
-_AWKWARD = 1.4  # an operand in place that packing would serve better, 1000 to 2000 cubed on Zen 4
+_AWKWARD = 1.4  # an operand in place that must_pack names, 1000 to 2000 cubed on Zen 4
+# A step with vectors of B that cross cache lines, relative to one without, by the vector's share of a line:
+# Zen 4, and a Xeon of family 6, model 167
+_CROSSING = {1.0: 1.13, 0.5: 1.08}
+# Seconds that a column of a transposed A in place adds to a step of K: if A exceeds half of the second level,
+# and if its rows displace each other in the cache. That Xeon; on Zen 4 multiply-adds hide most of it
+_FAR_COLUMN, _DISPLACED_COLUMN = 0.6e-9, 2.5e-9
+# Bytes a second that a compute unit reads and writes when it packs, and when it turns rows into columns too
+_PACKED, _TURNING = 15e9, 10e9
+_FAR_PACKED = 1.7  # times as long take the bytes of panels that the caches do not hold
 
 
 def packed_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
@@ -36,22 +46,47 @@ def packed_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo)
         products += _TURNED / real_size(problem) * problem.m * problem.n * problem.batch
     rate = rates.multiply_adds(problem.acc_type) * _FRACTION * min(1.0, groups / device.units)
     packed = packs_a(problem, config), packs_b(problem, config)
-    wanted = preferred_packing(problem, config, device)
-    awkward = any(wish and not done for wish, done in zip(wanted, packed, strict=True))
-    slower = _AWKWARD if awkward else _BOTH_IN_PLACE if _far_apart(problem, packed, device) else 1.0
+    slower = _step_with_loads(problem, config, packed, device)
     seconds = together(products / rate * slower, rates.moved(problem.nbytes))
-    size = dtype_of(problem.acc_type).itemsize * problem.batch
-    rows, columns = round_up(problem.m, config.tm) * packed[0], round_up(problem.n, config.tn) * packed[1]
-    copied = 2 * problem.k * size * (rows + columns)
     sums = 2 * partial_sums(problem, config).workspace.nbytes if config.split_k > 1 else 0
     launches = (1 + packed[0]) * len(pieces) + packed[1] + (config.split_k > 1)
-    return launches * rates.launch + rates.group + seconds + rates.moved(copied) + rates.moved(sums)
+    copied = _packing_seconds(problem, config, packed, device)
+    return launches * rates.launch + rates.group + seconds + copied + rates.moved(sums)
 
 
-def _far_apart(problem: GemmProblem, packed: tuple[bool, bool], device: DeviceInfo) -> bool:
-    """Whether both operands are read in place, and A across its rows, from beyond the second level."""
-    nbytes = problem.m * problem.k * dtype_of(problem.a_type).itemsize
-    return problem.trans_a and not any(packed) and nbytes > device.caches.l2
+def _step_with_loads(
+    problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], device: DeviceInfo
+) -> float:
+    """Time of a step of K in a register tile, relative to that of its multiply-adds: operands in place."""
+    slower = 1.0
+    if any(wish and not done for wish, done in zip(must_pack(problem, config, device), packed, strict=True)):
+        slower = _AWKWARD
+    elif not packed[1] and crosses_lines(problem, config):
+        slower = _CROSSING.get(config.vec * real_size(problem) / device.caches.line, 1.0)
+    if problem.trans_a and not packed[0]:
+        rate = device.rates.multiply_adds(problem.acc_type) * _FRACTION / device.units
+        slower += _column_seconds(problem, device) / (config.tm * config.tn / rate)
+    return slower
+
+
+def _column_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
+    """Seconds that loading a column of a transposed A in place adds to a step of K."""
+    row = abs(problem.lda) * dtype_of(problem.a_type).itemsize
+    if row % PAGE == 0:
+        return _DISPLACED_COLUMN
+    return _FAR_COLUMN if row * problem.k > device.caches.l2 // 2 else 0.0
+
+
+def _packing_seconds(
+    problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], device: DeviceInfo
+) -> float:
+    """Seconds that packing the operands takes, without its launches."""
+    line = problem.k * dtype_of(problem.acc_type).itemsize * problem.batch  # bytes of a row or column in all
+    a = line * round_up(problem.m, config.tm) * packed[0]
+    b = line * round_up(problem.n, config.tn) * packed[1]
+    outside = max(0.0, 1 - device.rates.cache_size / max(1, a + b))
+    seconds = 2 * (a / _PACKED + b / (_TURNING if problem.trans_b else _PACKED)) / device.units
+    return seconds * (1 + (_FAR_PACKED - 1) * outside)
 
 
 def matvec_seconds(

@@ -34,8 +34,6 @@ _SPLIT_K = 512  # fewest steps of K in a range
 _LONG_K = 4
 # With at most this many rows of tiles, packing B costs more than it saves
 _FEW_TILES = 4
-# With at most this many columns of tiles, packing a transposed A does, even if it exceeds the second level
-_MANY_TILES = 16
 # Up to this K storing costs most. Macro-tiles then have few rows: each row is written as a stream.
 _SHORT_K = 64
 # The same where rows do not displace each other, or vectors are as wide as a line: rows of A times bytes of a
@@ -98,11 +96,9 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     tiles = [
         _tile(rows // reals, vectors * lanes // reals, lanes, problem, device) for rows, vectors in found
     ]
-    chosen = [_packing(t, problem, device, *preferred_packing(problem, t, device)) for t in tiles]
+    chosen = [_packing(t, problem, device, a, b) for t in tiles for a, b in packings(problem, t, device)]
     chosen.append(_packing(tiles[0], problem, device, True, True))
-    if problem.trans_a:
-        chosen.append(_packing(tiles[0], problem, device, False, True))
-    return [replace(c, split_k=split_k(problem, c, device)) for c in chosen]
+    return [replace(c, split_k=split_k(problem, c, device)) for c in dict.fromkeys(chosen)]
 
 
 def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
@@ -128,9 +124,25 @@ def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     return rows * columns * problem.k * problem.batch * slower
 
 
-def preferred_packing(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tuple[bool, bool]:
-    """Whether packing A, and packing B, saves more than it costs."""
-    return _worth_packing_a(problem, config, device), _worth_packing_b(problem, config, device)
+def must_pack(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tuple[bool, bool]:
+    """Whether A, and whether B, in place would make the product so slow that packing it always pays."""
+    return _must_pack_a(problem, config, device), _must_pack_b(problem, config, device)
+
+
+def packings(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[tuple[bool, bool]]:
+    """Which operands to pack, A and B: the ways that may be the fastest. The estimate decides between them.
+
+    A transposed A in place, and a B whose vectors cross cache lines, make each step slower. To pack them
+    costs a launch and a copy.
+    """
+    a, b = must_pack(problem, config, device)
+    pays = crosses_lines(problem, config) and not (problem.trans_b or _few_uses(problem, config, device))
+    return [(x, y) for x in ({a, True} if problem.trans_a else {a}) for y in ({b, True} if pays else {b})]
+
+
+def crosses_lines(problem: GemmProblem, config: TileConfig) -> bool:
+    """Whether vectors of B in place are not aligned, so that all, or some, lie on two cache lines."""
+    return problem.b_align < config.vec * real_size(problem)
 
 
 def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
@@ -178,43 +190,38 @@ def _narrow(name: str, problem: GemmProblem) -> bool:
     return dtype_of(name).itemsize < dtype_of(problem.acc_type).itemsize
 
 
-def _worth_packing_a(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """A is read one number at a time. That is as fast from rows in place, unless they are pages apart.
+def _must_pack_a(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
+    """A is read one number at a time. That is as fast from rows in place, unless they are pages apart."""
+    apart = abs(problem.lda) * dtype_of(problem.acc_type).itemsize
+    far = apart % PAGE == 0 and apart > PAGE and not problem.trans_a
+    return far and _must_pack_b(problem, config, device)
 
-    A tile reads part of a cache line of each row of a transposed A. Such rows in place cost more the more
-    columns of tiles use them; narrow vectors have less work for each line.
+
+def _few_uses(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
+    """Whether B is used too few times to pay for packing it. Elements that are widened: each row of tiles
+    widens them again.
     """
-    size = dtype_of(problem.acc_type).itemsize
-    apart = abs(problem.lda) * size
-    displaced = apart % PAGE == 0
-    if problem.trans_a:
-        narrow = config.vec * real_size(problem) < device.caches.line
-        few = _FEW_TILES if displaced and narrow else _MANY_TILES
-        used = -(-problem.n // config.tn) > few
-        return used and (displaced or problem.m * problem.k * size > device.caches.l2)
-    return displaced and apart > PAGE and _worth_packing_b(problem, config, device)
-
-
-def _worth_packing_b(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """Three things make B in place slow. Rows a page apart displace each other in the cache. A vector that
-    crosses a cache line takes two loads, whether rows or only B's address are not aligned; with vectors of
-    half a line that costs more where B leaves no room for A's block. If B is larger than a cache and its
-    rows are far apart, each row takes a page. Elements that are widened: each row of tiles widens them again.
-    """
-    narrow = _narrow(problem.b_type, problem)
-    row, vector = _row_bytes(problem), config.vec * real_size(problem)
-    displaced = row % PAGE == 0
-    if displaced and vector < device.caches.line:
+    narrow, vector = _narrow(problem.b_type, problem), config.vec * real_size(problem)
+    if _row_bytes(problem) % PAGE == 0 and vector < device.caches.line:
         few = problem.m <= _FEW_TILES * config.tm
     else:
         few = problem.m * planes(problem) ** 2 * vector * (2 if narrow else 1) <= _USES
-    if narrow:
-        return not few
-    if few or problem.k <= _SHORT_K:  # B is used too few times
-        return False
-    crossing, size = problem.b_align < vector, row * problem.k
-    room = device.caches.l2 // (1 if vector == device.caches.line else 2)
-    return displaced or (crossing and size > room) or (row > _NEAR and size > device.caches.l2)
+    return few or (problem.k <= _SHORT_K and not narrow)
+
+
+def _must_pack_b(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
+    """Three things make B in place slow. Rows a page apart displace each other in the cache. A vector that
+    crosses a cache line takes two loads, whether rows or only B's address are not aligned; beyond the second
+    level that is slower than packing. If B is larger than a cache and its rows are far apart, each row takes
+    a page.
+    """
+    if _few_uses(problem, config, device) or _narrow(problem.b_type, problem):
+        return not _few_uses(problem, config, device)
+    row, vector = _row_bytes(problem), config.vec * real_size(problem)
+    large = row * problem.k > device.caches.l2
+    half = vector < device.caches.line and row * problem.k > device.caches.l2 // 2
+    crossing = crosses_lines(problem, config) and (large or half)
+    return row % PAGE == 0 or crossing or (row > _NEAR and large)
 
 
 def _row_bytes(problem: GemmProblem) -> int:

@@ -4,47 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil, log2, sqrt
+from math import ceil, log2
 
 import numpy as np
 
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import (
-    GATE,
-    Arg,
-    Defines,
-    Kernel,
-    Launch,
-    Program,
-    Work,
-    Workspace,
-    gemm_args,
-    gemm_defines,
-    local_range,
-    ndrange,
-    round_up,
+from ..interface import GATE, Arg, Kernel, Launch, Work, Workspace, round_up
+from .decision import (
+    PLAIN,
+    Plain,
+    choose,
+    launch,
+    lost_bits,
+    may_return,
+    measure,
+    refusal,
+    spaces,
+    with_plain,
 )
 from .moduli import COMPLEX, MOST, REAL, Moduli
 
-_LINES = 16  # LINES of cl/residues/measure.cl
-_MOST_ITEMS = 256  # of its work-groups
-_CHOOSE_ITEMS = 128
 _CONVERT_ITEMS, _TILE_LINES, _TILE_K = 256, 16, 128  # of cl/residues/convert.cl
 _COLUMNS = 4  # of cl/residues/combine.cl
 _COMBINE = (64, 2)  # its work-groups
-_LINE_BYTES = 4 * (2 + 6 + 2)  # line_t of cl/residues/residues.h
-_PLAN_BYTES = 16
 _PITCH = 128  # elements; lines of residues are multiples
 _MOST_BLOCK = (1 << 17) - _PITCH  # elements of K whose products fit 32 bits (cl/include/moduli.h)
-_LONGEST = 1 << 20  # SLACK of cl/residues/choose.cl
+_MOST_BITS = 62  # of an element: cl/residues/convert.cl makes whole numbers of 64 bits
 # Fraction of the rate of memory that the launches besides the products reach. H200
 _MOVED = 0.5
-# Bits that normal data, real and complex, need beyond the 53 that the bound allows for: fitted to the
-# decisions of choose.cl for M = N = 256 and K = 64 to 8192.
-_LOST_BITS = (7.8, 7.3)
-_PLAIN = "plain"  # prefix of the options that hold the configuration of the plain product
 
 
 class Residues(Kernel):
@@ -58,38 +47,23 @@ class Residues(Kernel):
     summary = 'float64 and complex128 with precision="high", by 8-bit integer products'
 
     def __init__(self, products: Sequence[Kernel], plain: Sequence[Kernel]) -> None:
-        self._products, self._plains = tuple(products), tuple(plain)
+        self._products, self._plain = tuple(products), Plain(plain)
         self.matrix_units = any(kernel.matrix_units for kernel in products)
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        if {problem.a_type, problem.b_type, problem.acc_type} not in ({"float64"}, {"complex128"}):
-            return "only float64 by float64 and complex128 by complex128 are multiplied by residues"
-        if problem.precision == "highest" and not problem.soft_float64:
-            return "float64 is multiplied by residues for precision='high' and 'medium', not 'highest'"
-        if problem.reproducible:
-            return "whole numbers are added, not chains of fused multiply-adds"
-        if not 0 < problem.k <= _LONGEST // _moduli(problem).planes:
-            return f"K must be 1 to {_LONGEST // _moduli(problem).planes} for products by residues"
-        steps = 2 * _moduli(problem).planes * ceil(problem.k * _LINES / _items(device))
-        return device.too_many_steps(steps) or self._no_plain(problem, device)
-
-    def _no_plain(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        """Why nobody computes the plain product, or None if a family does."""
-        fallback = _fallback(problem)
-        reasons = [f.supports(fallback, device) for f in self._plains if _may_return(f, device)]
-        return reasons[-1] if all(reasons) else None
+        return refusal(problem, device) or self._plain.refusal(problem, device)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        plain = self._best_plain(problem, device)
+        plain = self._plain.best(problem, device)
         if plain is None:
             return []
         inner = _inner(problem)
         for number, family in enumerate(self._products):
-            if _may_return(family, device) and family.supports(inner, device) is None:
+            if may_return(family, device) and family.supports(inner, device) is None:
                 found = [c for c in family.configs(inner, device) if c.split_k < 2]  # sums are reduced once
                 found = [c for c in found if not family.violations(inner, c, device)]
                 if found:
-                    return [_with(config, number, *plain) for config in found]
+                    return [with_plain(_for(config, number), *plain) for config in found]
         return []
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
@@ -110,72 +84,55 @@ class Residues(Kernel):
         seconds += 5 * rates.launch + rates.moved(moved) / _MOVED
         if expected:
             return seconds
-        plain = self._plains[config.option(_PLAIN)]
-        return seconds + plain.estimate(_fallback(problem), _plain_config(config), device)
+        return seconds + self._plain.estimate(problem, config, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        numbers = config.option("product"), config.option(_PLAIN)
-        if numbers[0] >= len(self._products) or numbers[1] >= len(self._plains):
-            return [f"there are no families number {numbers}"]
-        product, plain = self._products[numbers[0]], self._plains[numbers[1]]
-        inner, fallback = _inner(problem), _fallback(problem)
-        refused = product.supports(inner, device) or plain.supports(fallback, device)
+        number = config.option("product")
+        if number >= len(self._products):
+            return [f"there is no family number {number}"]
+        product, inner = self._products[number], _inner(problem)
+        refused = product.supports(inner, device)
         if refused:
             return [refused]
         return [
             *product.violations(inner, _product_config(config), device),
-            *plain.violations(fallback, _plain_config(config), device),
+            *self._plain.violations(problem, config, device),
             *TileConfig().violations(device, (_CONVERT_ITEMS,), 8 * _TILE_LINES * (_TILE_K * 9 // 8 + 1)),
         ]
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         inner = _inner(problem)
-        plain = self._plains[config.option(_PLAIN)].launches(
-            _fallback(problem), _plain_config(config), device
-        )
+        own = _moduli(problem)
+        half_bits = [own.half_bits(n) for n in range(1, MOST + 1)]
+        plain = self._plain.launches(problem, config, device)
         product = self._products[config.option("product")].launches(inner, _product_config(config), device)
         launches = (
-            _measure(problem, device),
-            _choose(problem, device),
-            *(replace(launch, packs="") for launch in plain.launches),  # which may return at once
+            measure(problem, device),
+            choose(problem, device, half_bits, own.planes, _MOST_BITS),
+            *plain.launches,
             _convert(problem),
             *(_of_residues(launch) for launch in product.launches),
             _combine(problem),
         )
-        spaces = (
+        needed = (
+            *spaces(problem),
             *_spaces(problem),
             *plain.workspace,
             *(replace(space, name=f"product_{space.name}") for space in product.workspace),
         )
         tables = {
             "residue_offsets": _offsets(inner),
-            "residue_conversion": _moduli(problem).conversion,
-            "residue_combination": _moduli(problem).combination,
+            "residue_conversion": own.conversion,
+            "residue_combination": own.combination,
         }
-        return Work(launches, spaces, tables)
-
-    def _best_plain(self, problem: GemmProblem, device: DeviceInfo) -> tuple[int, TileConfig] | None:
-        """The number of the family of the plain product, and its configuration; None if there is none."""
-        fallback = _fallback(problem)
-        for number, family in enumerate(self._plains):
-            if _may_return(family, device) and family.supports(fallback, device) is None:
-                for config in family.configs(fallback, device):
-                    if not family.violations(fallback, config, device):
-                        return number, config
-        return None
-
-
-def _may_return(family: Kernel, device: DeviceInfo) -> bool:
-    """Whether launches of *family* may return at once (GATE in cl/include/gemm.h)."""
-    return not (family.has_barriers and device.vendor == "pocl")
+        return Work(launches, needed, tables)
 
 
 def expected_count(problem: GemmProblem) -> int:
     """The number of moduli that normally distributed data take (choose.cl); 0 if residues do not serve."""
     own = _moduli(problem)
     depth = problem.k * own.planes
-    bits = 53 + _LOST_BITS[own.planes - 1] + 12 / sqrt(depth) - log2(max(8, depth / 4))
-    wanted = 2 * bits + max(0.0, log2(depth) - 5)
+    wanted = 2 * lost_bits(depth, own.planes) + max(0.0, log2(depth) - 5)
     return next((n for n in range(1, MOST + 1) if own.half_bits(n) >= wanted), 0)
 
 
@@ -205,10 +162,6 @@ def _inner(problem: GemmProblem) -> GemmProblem:
     )  # fmt: skip
 
 
-def _fallback(problem: GemmProblem) -> GemmProblem:
-    return replace(problem, fallback=True, precision="highest")
-
-
 def _offsets(inner: GemmProblem) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """The offsets of :func:`_inner`'s operands and result, as cl/include/gemm.h reads them."""
     columns = []
@@ -218,81 +171,25 @@ def _offsets(inner: GemmProblem) -> np.ndarray[tuple[int, ...], np.dtype[np.int6
     return np.stack(columns, axis=-1)
 
 
-def _with(config: TileConfig, product: int, plain: int, plain_config: TileConfig) -> TileConfig:
-    """The configuration of both families as one."""
-    fields = {f"{_PLAIN}_{name}": value for name, value in plain_config.as_dict().items()}
-    return replace(config, options={**dict(config.options), "product": product, _PLAIN: plain, **fields})
+def _for(config: TileConfig, product: int) -> TileConfig:
+    """*config* of the family number *product* of those that multiply residues."""
+    return replace(config, options={**dict(config.options), "product": product})
 
 
 def _product_config(config: TileConfig) -> TileConfig:
-    own = {name: value for name, value in dict(config.options).items() if not name.startswith(_PLAIN)}
+    own = {name: value for name, value in dict(config.options).items() if not name.startswith(PLAIN)}
     own.pop("product", None)
     return replace(config, options=own)
-
-
-_SIZES = ("bm", "bn", "bk", "sgm", "sgn", "tm", "tn", "vec", "stages", "split_k")
-
-
-def _plain_config(config: TileConfig) -> TileConfig:
-    prefix = f"{_PLAIN}_"
-    own = {n.removeprefix(prefix): v for n, v in dict(config.options).items() if n.startswith(prefix)}
-    sizes = {name: own.pop(name) for name in _SIZES if name in own}
-    return TileConfig(**sizes, options=own)
-
-
-def _items(device: DeviceInfo) -> int:
-    """Work-items of a work-group of cl/residues/measure.cl."""
-    return max(_LINES, min(_MOST_ITEMS, device.max_work_group_size) // _LINES * _LINES)
-
-
-def _groups(problem: GemmProblem) -> tuple[int, int]:
-    """Work-groups of measure.cl for one product: of rows of A, and of columns of B."""
-    return ceil(problem.m / _LINES), ceil(problem.n / _LINES)
 
 
 def _spaces(problem: GemmProblem) -> tuple[Workspace, ...]:
     inner = _inner(problem)
     planes = problem.batch * len(inner.moduli)
     return (
-        Workspace("scales", 4 * (inner.m + inner.n) * problem.batch),
-        Workspace("worst", _LINE_BYTES * sum(_groups(problem)) * problem.batch),
-        Workspace("plan", _PLAN_BYTES),
         Workspace("residues_a", planes * inner.m * inner.lda),
         Workspace("residues_b", planes * inner.n * inner.ldb),
         Workspace("digits", planes * len(_blocks(problem)) * inner.m * inner.ldo),
     )
-
-
-def _launch(
-    problem: GemmProblem, name: str, size: tuple[int, ...], local: tuple[int, ...], extra: tuple[Arg, ...],
-    defines: Defines = (),
-) -> Launch:  # fmt: skip
-    """A launch of one of cl/residues/ for each product of the stack."""
-    return Launch(
-        Program(f"residues/{name}.cl", (*gemm_defines(problem), *defines)),
-        f"residues_{name}",
-        ndrange(problem, *size),
-        local_range(problem, *local),
-        (*gemm_args(problem), *extra),
-    )
-
-
-def _measure(problem: GemmProblem, device: DeviceInfo) -> Launch:
-    items = _items(device)
-    extra = ("workspace:scales", "workspace:worst")
-    size = sum(_groups(problem)) * items
-    return _launch(problem, "measure", (size,), (items,), extra, (("LINES", _LINES), ("ITEMS", items)))
-
-
-def _choose(problem: GemmProblem, device: DeviceInfo) -> Launch:
-    own = _moduli(problem)
-    bits = ",".join(f"{own.half_bits(n):.3f}f" for n in range(1, MOST + 1))
-    items = min(_CHOOSE_ITEMS, 1 << (device.max_work_group_size.bit_length() - 1))
-    defines = (("MODULI", MOST), ("BITS_LIST", bits), ("PER_MODULUS", own.planes), ("ITEMS", items))
-    sizes = (*_groups(problem), problem.k * own.planes, problem.batch)
-    program = Program("residues/choose.cl", defines)
-    args: tuple[Arg, ...] = ("workspace:worst", GATE, *(np.int32(size) for size in sizes))
-    return Launch(program, "residues_choose", (items,), (items,), args)
 
 
 def _convert(problem: GemmProblem) -> Launch:
@@ -303,7 +200,9 @@ def _convert(problem: GemmProblem) -> Launch:
     spaces = ("workspace:scales", GATE, "workspace:residues_a", "workspace:residues_b")
     extra = (*spaces, np.int64(inner.lda), "residue_conversion")
     defines = (("MODULI", len(inner.moduli)),)
-    return _launch(problem, "convert", (tiles * _CONVERT_ITEMS,), (_CONVERT_ITEMS,), extra, defines)
+    return launch(
+        problem, "residues", "convert", (tiles * _CONVERT_ITEMS,), (_CONVERT_ITEMS,), extra, defines
+    )
 
 
 def _combine(problem: GemmProblem) -> Launch:
@@ -312,7 +211,7 @@ def _combine(problem: GemmProblem) -> Launch:
     extra = (*spaces, np.int64(inner.ldo), np.int32(len(_blocks(problem))), "residue_combination")
     defines = (("MODULI", MOST),)
     size = (round_up(ceil(inner.n / _COLUMNS), _COMBINE[0]), round_up(inner.m, _COMBINE[1]))
-    return _launch(problem, "combine", size, _COMBINE, extra, defines)
+    return launch(problem, "residues", "combine", size, _COMBINE, extra, defines)
 
 
 _OPERANDS: dict[str, Arg] = {

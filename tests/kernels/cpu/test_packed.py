@@ -136,14 +136,20 @@ def test_an_unaligned_b_is_packed_where_that_costs_less_than_its_loads(cpu):
     assert [packs(m, 16) for m in (256, 257)] == [False, True]
     assert [packs(m, 16, wide) for m in (128, 129)] == [False, True]
 
-    def packs_small(
-        k, device
-    ):  # the second-level cache holds B, with vectors of half a line beside A's block
-        p = problem(1000, 448, k, b_align=16)
-        return kernel_named("packed").configs(p, device)[0].option("pack_b") == 1
 
-    assert [packs_small(k, cpu) for k in (292, 293)] == [False, True]
-    assert [packs_small(k, wide) for k in (500, 586)] == [False, True]
+def test_a_small_unaligned_b_is_packed_where_a_launch_and_a_copy_cost_less(cpu):
+    """The second level holds B. Each step is slower by some percent, so the size of the product decides."""
+
+    def packs(n, vendor, bits, align=16):
+        device = dataclasses.replace(cpu, target=Target(bits), vendor=vendor, max_clock_mhz=3000)
+        config = kernel_named("packed").configs(problem(n, n, n, b_align=align), device)[0]
+        return config.option("pack_b") == 1
+
+    assert [packs(n, "pocl", 256) for n in (256, 500)] == [False, True]
+    assert [packs(n, "pocl", 512) for n in (256, 650)] == [False, True]
+    assert not packs(448, "pocl", 512)
+    assert packs(448, "intel", 512)  # whose launches take less time
+    assert not packs(448, "intel", 512, align=64)
 
 
 @pytest.mark.usefixtures("on_cpu")

@@ -6,7 +6,7 @@ from math import gcd
 import numpy as np
 import pytest
 
-from pyclmm.kernels.residues import moduli, residues
+from pyclmm.kernels.residues import decision, moduli, residues
 from pyclmm.kernels.residues.moduli import COMPLEX, MOST, REAL
 
 BOTH = pytest.mark.parametrize("own", [REAL, COMPLEX], ids=["real", "complex"])
@@ -93,7 +93,7 @@ def test_the_words_give_back_the_number(own, count):
 
 @BOTH
 def test_sums_of_all_blocks_fit_64_bits(own):
-    blocks = residues._LONGEST // own.planes // residues._MOST_BLOCK + 1
+    blocks = decision._LONGEST // own.planes // residues._MOST_BLOCK + 1
     most = [(own.planes * p - 1) for p in own.numbers]  # digits of complex numbers are below 2 p
     for count, row in enumerate(words(own.combination, MOST + 1, -1)):
         factors = row[: MOST // moduli.GROUP, 3:6].reshape(-1).tolist()
