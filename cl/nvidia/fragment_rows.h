@@ -26,8 +26,11 @@
 #error "fragment_rows.h needs SWAPPED"
 #endif
 #define OUT_AT(i, j, ldo) (SWAPPED ? (long)(j) * (ldo) + (i) : (long)(i) * (ldo) + (j))
-#define LEFT_REGISTERS (TRANS_A && ELEMENT_BYTES == 4)
-#if LEFT_REGISTERS
+#define LEFT_REGISTERS (TRANS_A && (ELEMENT_BYTES == 4 || ELEMENT_BYTES == 1))
+#if LEFT_REGISTERS && ELEMENT_BYTES == 1
+#define ROW_STEP 1
+INLINE int fragment_row(const int w) { return w / 32 * 16 + w % 32 / 4 * 2; }
+#elif LEFT_REGISTERS
 #define ROW_STEP 1 /* from h = 0 to 1 */
 INLINE int fragment_row(const int w)
 {

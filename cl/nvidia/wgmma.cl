@@ -42,6 +42,7 @@
 #include "nvidia/fragment.h"
 #include "nvidia/fragment_rows.h"
 #include "nvidia/fragment_columns.h"
+#include "nvidia/left_bytes.h"
 #include "nvidia/wgmma_stages.h"
 
 #ifndef ALTERNATE
@@ -67,8 +68,12 @@ INLINE void load_left(uint *words, const uint place, const int step)
 {
   UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
     uint *w = words + 4 * f;
+#if ELEMENT_BYTES == 1
+    load_bytes_across(w, (place ^ f * 64) + step * STEP_LEFT);
+#else
     load_pair(w, place + f * ROWS_64 + step * 1024);
     load_pair(w + 2, (place ^ 64) + f * ROWS_64 + step * 1024 + 512);
+#endif
   }
 }
 
@@ -172,7 +177,11 @@ INLINE void multiply(
   const int pieces = pieces_of(work), part = ALTERNATE ? 0 : quartet - 1, groups = get_num_groups(0);
   const int lane = get_local_id(0) % 32;
 #if LEFT_REGISTERS
+#if ELEMENT_BYTES == 1
+  const uint where = bytes_place(part, get_local_id(0) % 128);
+#else
   const uint where = part * ROWS_64 + fragment_place(get_local_id(0) % 128);
+#endif
 #else
   const uint where = part * ROWS_64;
 #endif

@@ -38,7 +38,7 @@ typedef struct { __global ulong *map; int lines; bool layered; } fed_t;
 
 #define MOST(which) ((which) ? BN : BM) /* lines of a tile */
 #define ACROSS(which) ((which) ? WGMMA_ACROSS_B : WGMMA_ACROSS_A)
-#define BOX(which) min((which) ? BN : BLOCK_K, BLOCK_K) /* lines of a box, if stored across K */
+#define BOX(which) min((which) ? BN : BM, BLOCK_K) /* lines of a box, if stored across K */
 
 /* Describes an operand of `length` rows (columns) and `depth` of K in a tensor map of this feeder's slot.
  * line_bytes: its leading dimension in bytes. layer_bytes: from one product of the stack to the next, 0 if all use the

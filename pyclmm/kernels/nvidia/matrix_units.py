@@ -116,6 +116,8 @@ class Operands:
         length_a = problem.m if across_a else problem.k
         length_b = problem.n if across_b else problem.k
         across = (2, 4, 8) if through_registers else (2, 8)
+        if through_registers and dtype_of(problem.out_type).itemsize == 4 and not problem.moduli:
+            across = (1, *across)
         in_place = not across_a or unit.nbytes in across, not across_b or unit.nbytes in (2, 8)
         pack_a = not (in_place[0] and _readable(length_a, problem.lda, problem.a_align, unit.nbytes))
         pack_b = not (in_place[1] and _readable(length_b, problem.ldb, problem.b_align, unit.nbytes))
@@ -134,7 +136,7 @@ class Operands:
     @property
     def a_in_registers(self) -> bool:
         """Whether A is staged in registers."""
-        return self.across_a and self.unit.nbytes == 4
+        return self.across_a and self.unit.nbytes in (1, 4)
 
     @property
     def exchanged(self) -> Operands:

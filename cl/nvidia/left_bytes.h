@@ -1,0 +1,50 @@
+/* left_bytes: A of 8-bit elements that is stored across K goes through registers to wgmma (ptx_wgmma.h).
+ *
+ * It lies in local memory as rows of k, with BOX_ROWS rows of A beside each other, in boxes of ptx_map.h. ldmatrix.trans
+ * moves 16-bit elements, here two neighbouring rows of A at one k. Work-item 4 g + t receives these pairs at four
+ * values of k; two byte permutations make the words of rows 2 g and 2 g + 1:
+ *
+ *     X: k + 0, k + 1      Y: k + 2, k + 3       each (row 2 g, row 2 g + 1)      k = 4 t
+ *
+ * For t >= 2 X and Y are exchanged, so that the eight lines that are read at once differ in k % 8, hence in their banks.
+ *
+ * Macros: BM; TRANS_A 1: A is stored across K; ELEMENT (elements.h).
+ */
+#include "include/attributes.h"
+#include "nvidia/elements.h"
+#include "nvidia/ptx_copy.h"
+
+#if ELEMENT_BYTES == 1
+#define LEFT_LINE (BM < 128 ? 64 : 128) /* bytes of a row of a box */
+#define STEP_LEFT (32 * LEFT_LINE)
+
+/* The byte that work-item w of quartet `part` addresses in step 0. */
+INLINE uint bytes_place(const int part, const int w)
+{
+  const int i = w % 8, j = w / 8 % 4;
+  const int k = 16 * (j / 2) + 4 * (i / 2) + i % 2 + 2 * ((j ^ i / 4) & 1);
+  const int chunk = (LEFT_LINE == 128 ? part % 2 * 4 : 0) + w / 32;
+  const int turned = LEFT_LINE == 128 ? chunk ^ k % 8 : chunk ^ k / 2 % 4;
+  return part / 2 * (128 * 128) + k * LEFT_LINE + turned * 16;
+}
+
+INLINE uint bytes_of(const uint x, const uint y, const uint which)
+{
+  uint word;
+  asm volatile("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(x), "r"(y), "r"(which));
+  return word;
+}
+
+INLINE void load_bytes_across(uint *w, const uint from)
+{
+  const bool turned = get_local_id(0) & 2;
+  const uint even = turned ? 0x2064 : 0x6420, odd = turned ? 0x3175 : 0x7531;
+  uint x[4];
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(from) : "memory");
+  UNROLL for (int q = 0; q < 2; ++q) {
+    w[2 * q] = bytes_of(x[2 * q], x[2 * q + 1], even);
+    w[2 * q + 1] = bytes_of(x[2 * q], x[2 * q + 1], odd);
+  }
+}
+#endif
