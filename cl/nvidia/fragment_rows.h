@@ -4,11 +4,12 @@
  * Row 16 s + g + 8 h of a fragment, held by work-item w = 32 s + 4 g + t, is row
  *
  *     LEFT_REGISTERS 0    16 s + g + 8 h
- *     LEFT_REGISTERS 1    32 s1 + 16 g1 + 8 s0 + 4 g2 + 2 g0 + h, where s1 s0 and g2 g1 g0 are the bits of s and g
+ *     LEFT_REGISTERS 1    32 s1 + 16 g1 + 8 s0 + 4 g2 + 2 g0 + h, where s1 s0 and g2 g1 g0 are the bits of s and g;
+ *                         with elements of 1 byte 16 s + 2 g + h (left_bytes.h)
  *
- * LEFT_REGISTERS 1 is A with elements of 4 bytes stored across K, in boxes of ptx_map.h of 32 rows by 32 of K. With its
- * order of rows, a work-item reads h = 0 and 1 at once, 8 bytes. The 16 work-items that read at the same time differ in
- * g0, g1 and t. They read chunks c ^ t and (c + 4) ^ t, which are 16 pairs of memory banks:
+ * LEFT_REGISTERS 1 with elements of 4 bytes (left_words.h) is A stored across K, in boxes of ptx_map.h of 32 rows by 32
+ * of K. With its order of rows, a work-item reads h = 0 and 1 at once, 8 bytes. The 16 work-items that read at the same
+ * time differ in g0, g1 and t. They read chunks c ^ t and (c + 4) ^ t, which are 16 pairs of memory banks:
  *
  *     chunk of 4 rows at k   0 1 2 3 | 4 5 6 7
  *     s0 g2                  0 0 1 1 | 0 0 1 1
@@ -27,24 +28,14 @@
 #endif
 #define OUT_AT(i, j, ldo) (SWAPPED ? (long)(j) * (ldo) + (i) : (long)(i) * (ldo) + (j))
 #define LEFT_REGISTERS (TRANS_A && (ELEMENT_BYTES == 4 || ELEMENT_BYTES == 1))
+#define ROW_STEP (LEFT_REGISTERS ? 1 : 8) /* from h = 0 to 1 */
 #if LEFT_REGISTERS && ELEMENT_BYTES == 1
-#define ROW_STEP 1
 INLINE int fragment_row(const int w) { return w / 32 * 16 + w % 32 / 4 * 2; }
 #elif LEFT_REGISTERS
-#define ROW_STEP 1 /* from h = 0 to 1 */
 INLINE int fragment_row(const int w)
 {
   return (w >> 6) * 32 + (w >> 3 & 1) * 16 + (w >> 5 & 1) * 8 + (w >> 4 & 1) * 4 + (w >> 2 & 1) * 2;
 }
-
-/* The byte where the rows of work-item w lie at k = t. For k = t + 4 add 512 and flip the bit of 64; for the next step
- * of 8 of K add 1,024. */
-INLINE uint fragment_place(const int w)
-{
-  const int row = fragment_row(w), t = w % 4;
-  return row / 32 * 4096 + t * 128 + (row % 32 / 4 ^ t) * 16 + row % 4 * 4;
-}
 #else
-#define ROW_STEP 8
 INLINE int fragment_row(const int w) { return w / 32 * 16 + w % 32 / 4; }
 #endif

@@ -12,14 +12,14 @@
  */
 #include "include/attributes.h"
 #include "nvidia/elements.h"
-#include "nvidia/ptx_copy.h"
+#include "nvidia/fragment_rows.h"
 
-#if ELEMENT_BYTES == 1
+#if LEFT_REGISTERS && ELEMENT_BYTES == 1
 #define LEFT_LINE (BM < 128 ? 64 : 128) /* bytes of a row of a box */
 #define STEP_LEFT (32 * LEFT_LINE)
 
 /* The byte that work-item w of quartet `part` addresses in step 0. */
-INLINE uint bytes_place(const int part, const int w)
+INLINE uint left_place(const int part, const int w)
 {
   const int i = w % 8, j = w / 8 % 4;
   const int k = 16 * (j / 2) + 4 * (i / 2) + i % 2 + 2 * ((j ^ i / 4) & 1);
@@ -28,6 +28,7 @@ INLINE uint bytes_place(const int part, const int w)
   return part / 2 * (128 * 128) + k * LEFT_LINE + turned * 16;
 }
 
+/* Four bytes of x and y, as prmt selects them. */
 INLINE uint bytes_of(const uint x, const uint y, const uint which)
 {
   uint word;
@@ -35,16 +36,18 @@ INLINE uint bytes_of(const uint x, const uint y, const uint which)
   return word;
 }
 
-INLINE void load_bytes_across(uint *w, const uint from)
+/* The words of fragment f for one step of 32 of K. */
+INLINE void load_fragment(uint *words, const uint place, const int f, const int step)
 {
+  const uint from = (place ^ f * 64) + step * STEP_LEFT;
   const bool turned = get_local_id(0) & 2;
   const uint even = turned ? 0x2064 : 0x6420, odd = turned ? 0x3175 : 0x7531;
   uint x[4];
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(from) : "memory");
   UNROLL for (int q = 0; q < 2; ++q) {
-    w[2 * q] = bytes_of(x[2 * q], x[2 * q + 1], even);
-    w[2 * q + 1] = bytes_of(x[2 * q], x[2 * q + 1], odd);
+    words[2 * q] = bytes_of(x[2 * q], x[2 * q + 1], even);
+    words[2 * q + 1] = bytes_of(x[2 * q], x[2 * q + 1], odd);
   }
 }
 #endif

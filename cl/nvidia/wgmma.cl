@@ -42,8 +42,9 @@
 #include "nvidia/fragment.h"
 #include "nvidia/fragment_rows.h"
 #include "nvidia/fragment_columns.h"
-#include "nvidia/left_bytes.h"
 #include "nvidia/wgmma_stages.h"
+#include "nvidia/left_bytes.h"
+#include "nvidia/left_words.h"
 
 #ifndef ALTERNATE
 #error "wgmma.cl needs ALTERNATE"
@@ -66,15 +67,7 @@
 /* Loads this work-item's words of A for one step of 8 of K, for all fragments. */
 INLINE void load_left(uint *words, const uint place, const int step)
 {
-  UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
-    uint *w = words + 4 * f;
-#if ELEMENT_BYTES == 1
-    load_bytes_across(w, (place ^ f * 64) + step * STEP_LEFT);
-#else
-    load_pair(w, place + f * ROWS_64 + step * 1024);
-    load_pair(w + 2, (place ^ 64) + f * ROWS_64 + step * 1024 + 512);
-#endif
-  }
+  UNROLL for (int f = 0; f < FRAGMENTS; ++f) load_fragment(words + 4 * f, place, f, step);
 }
 
 /* Multiplies a stage once it is full. Releases stage `before`, which was multiplied before it; -1: there is none. */
@@ -177,11 +170,7 @@ INLINE void multiply(
   const int pieces = pieces_of(work), part = ALTERNATE ? 0 : quartet - 1, groups = get_num_groups(0);
   const int lane = get_local_id(0) % 32;
 #if LEFT_REGISTERS
-#if ELEMENT_BYTES == 1
-  const uint where = bytes_place(part, get_local_id(0) % 128);
-#else
-  const uint where = part * ROWS_64 + fragment_place(get_local_id(0) % 128);
-#endif
+  const uint where = left_place(part, get_local_id(0) % 128);
 #else
   const uint where = part * ROWS_64;
 #endif
