@@ -1,8 +1,8 @@
 /* left_bytes: A of 8-bit elements that is stored across K goes through registers to wgmma (ptx_wgmma.h).
  *
- * It lies in local memory as rows of k, with BOX_ROWS rows of A beside each other, in boxes of ptx_map.h. ldmatrix.trans
+ * It lies in local memory as rows of k, with 64 or 128 rows of A beside each other, in boxes of ptx_map.h. ldmatrix.trans
  * moves 16-bit elements, here two neighbouring rows of A at one k. Work-item 4 g + t receives these pairs at four
- * values of k; two byte permutations make the words of rows 2 g and 2 g + 1:
+ * values of k; two permutations of bytes make the words of rows 2 g and 2 g + 1:
  *
  *     X: k + 0, k + 1      Y: k + 2, k + 3       each (row 2 g, row 2 g + 1)      k = 4 t
  *
@@ -13,6 +13,7 @@
 #include "include/attributes.h"
 #include "nvidia/elements.h"
 #include "nvidia/fragment_rows.h"
+#include "nvidia/ptx_matrices.h"
 
 #if LEFT_REGISTERS && ELEMENT_BYTES == 1
 #define LEFT_LINE (BM < 128 ? 64 : 128) /* bytes of a row of a box */
@@ -28,26 +29,16 @@ INLINE uint left_place(const int part, const int w)
   return part / 2 * (128 * 128) + k * LEFT_LINE + turned * 16;
 }
 
-/* Four bytes of x and y, as prmt selects them. */
-INLINE uint bytes_of(const uint x, const uint y, const uint which)
-{
-  uint word;
-  asm volatile("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(x), "r"(y), "r"(which));
-  return word;
-}
-
 /* The words of fragment f for one step of 32 of K. */
 INLINE void load_fragment(uint *words, const uint place, const int f, const int step)
 {
-  const uint from = (place ^ f * 64) + step * STEP_LEFT;
-  const bool turned = get_local_id(0) & 2;
-  const uint even = turned ? 0x2064 : 0x6420, odd = turned ? 0x3175 : 0x7531;
+  const bool exchanged = get_local_id(0) & 2;
+  const uint even = exchanged ? 0x2064 : 0x6420, odd = exchanged ? 0x3175 : 0x7531;
   uint x[4];
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(from) : "memory");
+  load_matrices_transposed(x, (place ^ f * 64) + step * STEP_LEFT);
   UNROLL for (int q = 0; q < 2; ++q) {
-    words[2 * q] = bytes_of(x[2 * q], x[2 * q + 1], even);
-    words[2 * q + 1] = bytes_of(x[2 * q], x[2 * q + 1], odd);
+    words[2 * q] = permuted_bytes(x[2 * q], x[2 * q + 1], even);
+    words[2 * q + 1] = permuted_bytes(x[2 * q], x[2 * q + 1], odd);
   }
 }
 #endif

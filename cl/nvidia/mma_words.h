@@ -41,6 +41,7 @@
 #include "nvidia/elements.h"
 #include "nvidia/mma_layouts.h"
 #include "nvidia/ptx_copy.h"
+#include "nvidia/ptx_matrices.h"
 #include "nvidia/ptx_mma.h"
 
 #define BK (128 / ELEMENT_BYTES)

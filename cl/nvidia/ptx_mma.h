@@ -1,4 +1,4 @@
-/* ptx_mma: mma.sync and ldmatrix (sm_80), as inline PTX. The 32 work-items of a sub-group multiply fragments in
+/* ptx_mma: mma.sync (sm_80), as inline PTX. The 32 work-items of a sub-group multiply fragments in
  * registers: D (16 x 8) += A (16 x 32 bytes of K) B (32 bytes of K x 8). Work-item 4 g + t holds
  *
  *   a[h + 2 q]   A: row g + 8 h, bytes 4 t .. 4 t + 3 of half q of the 32 bytes
@@ -56,19 +56,4 @@ INLINE uint mma_operand(const uint word)
 #else
   return word;
 #endif
-}
-
-/* Loads four matrices of 8 rows x 16 bytes. Work-item l gives the address of row l % 8 of matrix l / 8. Of each matrix
- * m it gets bytes 4 (l % 4) .. 4 (l % 4) + 3 of row l / 4, in w[m]. */
-INLINE void load_matrices(uint *w, const uint address)
-{
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");
-}
-
-/* The same for 16-bit elements, with each 8 x 8 matrix transposed. */
-INLINE void load_matrices_transposed(uint *w, const uint address)
-{
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");
 }

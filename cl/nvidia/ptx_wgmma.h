@@ -10,8 +10,8 @@
  * A and B lie in local memory as boxes of ptx_map.h. Along K, a box row holds 128 bytes of K of one row of A (column of
  * B). Across K (16-bit types only) it holds 64 rows of A (columns of B; 32 if BN is 32) at one k.
  *
- * A of TF32 may come from registers instead, as ptx_mma.h draws it: work-item 32 s + 4 g + t holds
- * a[h + 2 q] = A(16 s + g + 8 h, t + 4 q).
+ * A of TF32 or bytes may come from registers instead, as ptx_mma.h draws it: work-item 32 s + 4 g + t holds bytes
+ * 4 t .. 4 t + 3 of half q of the 32 bytes of row 16 s + g + 8 h in a[h + 2 q].
  *
  * Macros: BN 32, 64, 128, 192, 256
  *         ELEMENT (elements.h); A_TYPE and B_TYPE, the types of 8-bit integers

@@ -14,13 +14,13 @@
  * in a slot of `maps`. The products of a stack are layers of the maps. If they do not lie at equal distances, `stack`
  * is 1 and each product has its own work-groups, in dimension 2.
  *
- * SWAPPED 1: computes out^T = B^T A^T, and `a` is the caller's b. With TF32, matrix units read operands from local
- * memory only along K. They also take A from registers, and then A may be stored across K (LEFT_REGISTERS,
+ * SWAPPED 1: computes out^T = B^T A^T, and `a` is the caller's b. Matrix units read TF32 and bytes from local memory
+ * only along K. They also take A from registers, and then A may be stored across K (LEFT_REGISTERS,
  * fragment_rows.h). So the caller's operand that is stored across K becomes A.
  *
  * Macros: BM, a multiple of 64; BN (ptx_wgmma.h); STAGES, 2 or more; ALTERNATE SWAPPED SPLIT_K 0, 1; GROUP
  * (tile_order.h); OUT_VECTOR (fragment.h); TRANS_A TRANS_B: how operands are stored, after packing.
- * Preconditions: operands and their rows begin on multiples of 16 bytes. Those of 8 bits lie along K, with TF32 B does.
+ * Preconditions: operands and their rows begin on multiples of 16 bytes. With TF32 and bytes B lies along K.
  * Technique: wgmma and tensor maps as in NVIDIA's PTX manual; ALTERNATE 1 is CUTLASS's "ping-pong" schedule.
  */
 #define ELEMENT A_TYPE
@@ -59,12 +59,12 @@
 #define TURN_OF(quartet) (4 + (quartet))
 
 #if LEFT_REGISTERS
-/* LEFT_SETS: steps of 8 of K whose elements of A are in registers. AHEAD: how many steps loads are ahead of wgmma.
+/* LEFT_SETS: steps of 32 bytes of K whose elements of A are in registers. AHEAD: how many steps loads are ahead of wgmma.
  * wgmma waits until the matrix units take A, so a load issued behind it would be late. The largest tiles have
  * registers for two sets only, but also two quartets: one multiplies while the other waits. */
 #define LEFT_SETS (ACCS > 96 && WORK_ITEMS > 256 ? 2 : 4)
 #define AHEAD (LEFT_SETS == 4)
-/* Loads this work-item's words of A for one step of 8 of K, for all fragments. */
+/* Loads this work-item's words of A for one step, for all fragments. */
 INLINE void load_left(uint *words, const uint place, const int step)
 {
   UNROLL for (int f = 0; f < FRAGMENTS; ++f) load_fragment(words + 4 * f, place, f, step);

@@ -26,6 +26,7 @@ REPLACED = {  # headers, and what replaces them in addition to threaded_units.h
     "nvidia/ptx_map.h": "",
     "nvidia/ptx_wgmma.h": (HERE / "threaded_wgmma.h").read_text(),
     "nvidia/ptx_wgmma_bare.h": (HERE / "threaded_bare.h").read_text(),
+    "nvidia/ptx_matrices.h": (HERE / "threaded_matrices.h").read_text(),
     "nvidia/ptx_mma.h": _MMA,
     "nvidia/ptx_mma_double.h": _MMA,
     "nvidia/ptx_group.h": "",

@@ -13,6 +13,4 @@ typedef float mma_acc;
 #define mma(d, a, b) emu_mma(d, a, b, MMA_TYPE)
 #endif
 #define mma_operand(word) (MMA_TYPE == 3 ? (word) + 0x1000 & 0xffffe000 : (word))
-#define load_matrices(w, address) emu_load_matrices(w, address)
-#define load_matrices_transposed(w, address) emu_load_matrices_transposed(w, address)
 #endif

@@ -186,6 +186,21 @@ void emu_wgmma_left(float *acc, const uint *a, uint b, int columns)
   emu_converge();
 }
 
+/* The same of bytes: byte e of a[h + 2 q] is (g + 8 h, 16 q + 4 t + e). */
+void emu_wgmma_left_bytes(int *acc, const uint *a, uint b, int columns, int signed_a, int signed_b)
+{
+  const int first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
+  memcpy(words[item], a, 16);
+  emu_converge();
+  for (int i = 0; i < columns / 2; ++i)
+    for (int k = 0; k < 32; ++k) {
+      const unsigned char x = words[first + 4 * g + k % 16 / 4][i / 2 % 2 + k / 16 * 2] >> k % 4 * 8;
+      const unsigned char y = *place(b, 8 * (i / 4) + 2 * t + i % 2, k, 1, 0);
+      acc[i] += (signed_a ? (signed char)x : x) * (signed_b ? (signed char)y : y);
+    }
+  emu_converge();
+}
+
 /* ptx_wgmma_bare.h, for tiles along K whose descriptors have all their fields, and 64 x 64 sums. The instructions run as
  * late as they may: when their work-item waits for them. Until then its sums are NaN. They stay NaN, or become it, where a
  * group was not closed, where wgmma_fence is missing, or where a work-item of the quartet has not called stores_fence

@@ -17,6 +17,7 @@ void emu_copy_box(uint to, __global const ulong *map, int x, int y, int layer, u
 void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int lie_a, int lie_b);
 void emu_wgmma_bytes(int *acc, uint a, uint b, int keep, int columns, int signed_a, int signed_b);
 void emu_wgmma_left(float *acc, const uint *a, uint b, int columns);
+void emu_wgmma_left_bytes(int *acc, const uint *a, uint b, int columns, int signed_a, int signed_b);
 void emu_load_pair(uint *words, uint from);
 void emu_bare_stores(void);
 void emu_bare_fence(void);

@@ -7,11 +7,14 @@ typedef int wgmma_acc;
 typedef int4 wgmma_acc4;
 #define sign_int8 1
 #define sign_uint8 0
+#define wgmma_left(acc, a, b) \
+  emu_wgmma_left_bytes(acc, a, (b) * 16, WGMMA_N, CAT(sign_, A_TYPE), CAT(sign_, B_TYPE))
 #define wgmma(acc, a, b, keep) \
   emu_wgmma_bytes(acc, (a) * 16, (b) * 16, keep, WGMMA_N, CAT(sign_, A_TYPE), CAT(sign_, B_TYPE))
 #else
 typedef float wgmma_acc;
 typedef float4 wgmma_acc4;
+#define wgmma_left(acc, a, b) emu_wgmma_left(acc, a, (b) * 16, WGMMA_N)
 #define wgmma(acc, a, b, keep) \
   emu_wgmma(acc, (a) * 16, (b) * 16, keep, WGMMA_N, ELEMENT_BYTES, LIE_A, LIE_B)
 #endif
@@ -23,7 +26,6 @@ typedef float4 wgmma_acc4;
 #define WGMMA_STEP_B (LIE_B == 2 ? 64 : LIE_B ? 128 : 2)
 #define wgmma_right(address, chunk) wgmma_tile(address, chunk)
 #define wgmma_tile(address, chunk) ((ulong)(address) / 16)
-#define wgmma_left(acc, a, b) emu_wgmma_left(acc, a, (b) * 16, WGMMA_N)
 #define load_pair(words, from) emu_load_pair(words, from)
 #define wgmma_fence() ((void)0)
 #define wgmma_commit() ((void)0)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32, Operands, local_bytes, out_defines
+from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32, Operands, Unit, local_bytes, out_defines
 from pyclmm.kernels.nvidia.wgmma_tiles import stacked
 from pyclmm.opencl import ptx
 from pyclmm.opencl.compiler import expanded, read_source
@@ -157,6 +157,23 @@ def test_operands_are_packed_only_where_necessary():
     assert packed(replace(problem(), lda=0)) == (True, False)
     assert packed(problem("float32"), TF32) == (False, True)
     assert packed(problem("float32", trans="TT"), TF32) == (True, False)
+
+
+def test_bytes_across_k_are_packed_unless_registers_can_take_them():
+    """They can take A where the result has 4 bytes."""
+
+    def packed(given):
+        found = Operands.of(given, Unit(1), through_registers=True)
+        return found.pack_a, found.pack_b
+
+    sums = problem("int8", trans="TN")
+    assert packed(sums) == (False, True)
+    assert packed(replace(sums, trans_b=True)) == (False, False)
+    assert packed(replace(sums, out_type="int8")) == (True, True)
+    assert packed(replace(sums, out_type="uint8", moduli=(251,))) == (True, True)
+    assert packed(replace(sums, a_align=8)) == (True, True)
+    found = Operands.of(sums, Unit(1))  # of mma
+    assert (found.pack_a, found.pack_b) == (True, True)
 
 
 def test_results_are_stored_in_chunks_and_pairs_where_their_rows_allow():

@@ -101,3 +101,48 @@ def test_products_are_exact(folder, rng, dtype, trans, shape, wanted, units, sta
     threaded.run(work, arrays | scalars, folder)
     value = 2 * (a.astype("f8") @ b.astype("f8"))
     assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
+
+
+BYTES = [  # layout, types, (M, N, K), (tile, split_k, stages, options), compute units, products, launches
+    ("NN", "int8 int8", (144, 80, 272), tile(128, 64, swapped=1), 2, (), 1),
+    ("NN", "int8 uint8", (80, 144, 144), tile(64, 64, swapped=1, stages=3), 1, (), 1),
+    ("NN", "uint8 int8", (272, 144, 160), tile(128, 256, swapped=1), 1, (), 1),
+    ("TT", "uint8 uint8", (144, 80, 272), tile(64, 128), 3, (), 1),
+    ("TT", "int8 uint8", (208, 48, 400), tile(128, 64, split_k=2), 3, (), 2),
+    ("TT", "int8 int8", (144, 48, 272), tile(64, 128, alternate=1), 1, (2,), 1),
+    ("TN", "int8 int8", (144, 48, 144), tile(128, 64), 2, (2,), 2),  # B is packed, A is not
+    ("NN", "int8 int8", (66, 35, 70), tile(64, 32, swapped=1), 1, (), 2),  # not aligned: both are packed
+]
+
+
+@pytest.mark.parametrize(("trans", "kinds", "shape", "wanted", "units", "stack", "launches"), BYTES, ids=str)
+def test_bytes_across_k_go_through_registers(
+    folder, rng, trans, kinds, shape, wanted, units, stack, launches
+):
+    """All values of a byte: bytes that change places or lose their sign are noticed."""
+    (m, n, k), kinds = shape, kinds.split()
+    a, b = (
+        rng.integers(*(np.iinfo(kind).min, np.iinfo(kind).max + 1), (*stack, *s)).astype(kind)
+        for kind, s in zip(kinds, ((m, k), (k, n)), strict=True)
+    )
+    held = [
+        np.ascontiguousarray(np.swapaxes(x, -1, -2) if t == "T" else x)
+        for x, t in zip((a, b), trans, strict=True)
+    ]
+    strides = tuple((int(np.prod(x.shape[-2:])),) * len(stack) for x in held)
+    strides += ((m * n,) * len(stack),) * 2
+    problem = GemmProblem(  # type: ignore[call-arg]
+        *(m, n, k, *kinds, "int32", "uint32", trans[0] == "T", trans[1] == "T", False, False),
+        *(*(x.shape[-1] for x in held), n, *(alignment(x.shape[-1]) for x in held), alignment(4 * n)),
+        *(stack, strides),
+    )
+    device = replace(H200, compute_units=units)
+    config = tiled(problem, device, *wanted)
+    assert not WGMMA.violations(problem, config, device)
+    work = WGMMA.launches(problem, config, device)
+    assert len(work.launches) == launches
+    out = np.full((*stack, m, n), 99, np.int32)
+    table = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
+    arrays = {"a": held[0], "b": held[1], "out": out, "c": out, "bias": out, "batch_offsets": table}
+    threaded.run(work, arrays | {"alpha": np.uint32(1), "beta": np.uint32(0)}, folder)
+    assert np.array_equal(out, a.astype(np.int64) @ b)
