@@ -27,7 +27,7 @@ from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import dense
 from tests.conformance.offline import TARGETS
 from tests.support.cases import SAMPLE, problem_of, refused
-from tests.support.made_up import EPYC_POCL, H200
+from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
 
 DEVICE = device_info(default_device())
 
@@ -183,7 +183,7 @@ def test_a_check_takes_little_arithmetic(kernel, device):
 def test_every_program_that_a_product_runs_is_checked(kernel):
     """Where macros depend on the sizes, small problems are not enough, so larger ones are checked too."""
     chosen = 0
-    devices = (DEVICE, EPYC_POCL, H200, *(target.device for target in TARGETS))
+    devices = (DEVICE, EPYC_POCL, XEON_POCL, H200, *(target.device for target in TARGETS))
     for (m, n, k), (name, precision), align, device in itertools.product(SHAPES, KINDS, (64, 4), devices):
         a, b = (replace(dense(s, dtype_of(name)), align=align) for s in ((m, k), (k, n)))
         problem = replace(checked_gemm(a, b).problem, precision=precision)

@@ -125,6 +125,15 @@ def test_threads_of_the_driver_do_not_take_ctrl_c():
     assert (main, taken) == ("main", "False")
 
 
+@pytest.fixture
+def takes_ctrl_c():
+    """A shell starts commands in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("takes_ctrl_c")
 def test_ctrl_c_while_devices_are_listed_comes_afterwards():
     done = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyclmm.kernels.device import Caches, DeviceInfo, Target
+from pyclmm.kernels.device import Amx, Caches, DeviceInfo, Target
 from pyclmm.problem.gemm import GemmProblem
 
 H200 = DeviceInfo(
@@ -105,6 +105,10 @@ EPYC_INTEL = replace(
     platform_version="OpenCL 3.1 LINUX",
     driver_version="2026.22.10.0.01_160000",
     local_mem_size=1 << 18,
+)
+# An Intel processor with AMX.
+XEON_POCL = replace(
+    EPYC_POCL, name="pthread-Intel(R) Xeon(R) Processor", amx=Amx(("int8", "bfloat16"), refusal="")
 )
 
 # An Arm CPU: vectors of 128 bits (Neon).

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 
 # Control sequences (ECMA-48): CSI with its parameters, and the other escapes that rich sends.
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
-# Takes the terminal as its own, so that Ctrl-C reaches it, and becomes the command.
+# Takes the terminal as its own, so that Ctrl-C reaches it, and becomes the command. What a shell starts in the
+# background has SIGINT ignored, and would leave it so to the command.
 _IN_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
