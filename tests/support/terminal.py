@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 # Control sequences (ECMA-48): CSI with its parameters, and the other escapes that rich sends.
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
-# Takes the terminal as its own, so that Ctrl-C reaches it, and becomes the command. What a shell starts in the
-# background has SIGINT ignored, and would leave it so to the command.
+# Takes the terminal as its own, so that Ctrl-C reaches it, and becomes the command. What a shell starts in
+# the background has SIGINT ignored, and would leave it so to the command.
 _IN_TERMINAL = """
 import fcntl, os, signal, sys, termios
 signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -110,8 +110,8 @@ class Operands:
     def of(cls, problem: GemmProblem, unit: Unit, through_registers: bool = False) -> Operands:
         """Instructions accept operands across K if elements have 2 or 8 bytes.
 
-        *through_registers*: they also accept an A of 4-byte elements, because A can be staged in registers, and
-        one of bytes if the result has 4 bytes. Stores of smaller results expect another order of rows.
+        *through_registers*: they also accept an A of 4-byte elements, because A can be staged in registers,
+        and one of bytes if the result has 4 bytes. Stores of smaller results expect another order of rows.
         """
         across_a, across_b = problem.trans_a, not problem.trans_b
         length_a = problem.m if across_a else problem.k
