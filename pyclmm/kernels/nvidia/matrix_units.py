@@ -117,7 +117,7 @@ class Operands:
         length_a = problem.m if across_a else problem.k
         length_b = problem.n if across_b else problem.k
         across = (2, 4, 8) if through_registers else (2, 8)
-        if through_registers and dtype_of(problem.out_type).itemsize == 4 and not problem.moduli:
+        if through_registers and dtype_of(problem.out_type).itemsize == 4:
             across = (1, *across)
         in_place = not across_a or unit.nbytes in across, not across_b or unit.nbytes in (2, 8)
         pack_a = not (in_place[0] and _readable(length_a, problem.lda, problem.a_align, unit.nbytes))
