@@ -9,13 +9,20 @@
  *
  * A result is written only if it has a value that it never has, so that the compiler keeps the work.
  *
- * Macros: REAL, the type that multiply_add computes with; ITEMS, the work-group's size of read_local; IN_RUNS 0, 1.
+ * Macros: REAL, the type that multiply_add computes with; DOT_BYTES 1: it adds dot products of four bytes, and REAL is uint;
+ * ITEMS, the work-group's size of read_local; IN_RUNS 0, 1.
  * Technique: none.
  */
 #include "include/attributes.h"
+#include "include/dot_bytes.h"
 
-#if !defined(REAL) || !defined(ITEMS) || !defined(IN_RUNS)
-#error "probes.cl needs REAL ITEMS IN_RUNS"
+#if !defined(REAL) || !defined(ITEMS) || !defined(IN_RUNS) || !defined(DOT_BYTES)
+#error "probes.cl needs REAL ITEMS IN_RUNS DOT_BYTES"
+#endif
+#if DOT_BYTES
+#define ADD_PRODUCT(sum, a, b) dot_signed_bytes(sum, a, sum)
+#else
+#define ADD_PRODUCT(sum, a, b) ((sum) * (a) + (b))
 #endif
 #define CHAINS 8
 #define LOCAL_VECTORS (4 * ITEMS)
@@ -62,7 +69,7 @@ __kernel void multiply_add(__global uint *out, const uint never, const uint step
   const REAL a = (REAL)(get_global_id(0) % 7 + 1), b = (REAL)(never);
   UNROLL for (int c = 0; c < CHAINS; ++c) sums[c] = (REAL)(c);
   for (uint i = 0; i < steps; ++i) {
-    UNROLL for (int c = 0; c < CHAINS; ++c) sums[c] = sums[c] * a + b;
+    UNROLL for (int c = 0; c < CHAINS; ++c) sums[c] = ADD_PRODUCT(sums[c], a, b);
   }
   REAL sum = sums[0];
   UNROLL for (int c = 1; c < CHAINS; ++c) sum = sum * a + sums[c];

@@ -1,6 +1,8 @@
-/* dot_bytes: the sum of the products of four unsigned and four signed bytes; low_bytes: the lowest bytes of four words.
+/* dot_bytes: sums of the products of four bytes of two words; low_bytes: the lowest bytes of four words.
  *
- * NVIDIA's instructions are dp4a and prmt. Elsewhere plain C, of which compilers make what they have.
+ * dot_bytes has unsigned and signed bytes, dot_signed_bytes signed ones of both. NVIDIA's instructions are dp4a and prmt.
+ * Elsewhere plain C, of which compilers make what they have; programs in OpenCL C 3.0 have dot_signed_bytes by
+ * cl_khr_integer_dot_product.
  */
 #include "include/attributes.h"
 #include "nvidia/ptx_dot.h"
@@ -11,6 +13,16 @@ INLINE int dot_bytes(const uint u, const int s, const int sum)
 {
   return sum + (int)(u & 0xff) * (char)s + (int)(u >> 8 & 0xff) * (char)(s >> 8) + (int)(u >> 16 & 0xff) * (char)(s >> 16)
          + (int)(u >> 24) * (s >> 24);
+}
+
+INLINE uint dot_signed_bytes(const uint x, const uint y, const uint sum)
+{
+#ifdef __opencl_c_integer_dot_product_input_4x8bit_packed
+  return sum + (uint)dot_4x8packed_ss_int(x, y);
+#else
+  return sum + (uint)((char)x * (char)y + (char)(x >> 8) * (char)(y >> 8) + (char)(x >> 16) * (char)(y >> 16)
+                      + (char)(x >> 24) * (char)(y >> 24));
+#endif
 }
 
 INLINE uint low_bytes(const uint x, const uint y, const uint z, const uint w)

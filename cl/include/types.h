@@ -8,12 +8,12 @@
  *   REPRODUCIBLE                              1: MAC is made of FMA, in a fixed order; 2: so, and floats by soft_fma.h;
  *                                             0: the compiler may fuse or not
  *   SOFT_FLOAT64                              1: float64 is computed by soft_double.h, and a double is its bits, a ulong
+ *   DOT_BYTES                                 1: an element is a word of four signed bytes; MAC adds two words' dot product
  *
  * Defines A_T, B_T, C_T, BIAS_T, OUT_T (storage) and ACC_T; LOAD_A(p, i) and so on, element i of a
  * storage pointer as ACC_T; STORE_OUT(p, i, v); MAC(acc, x, y) = acc + x y, with x of A and y of B;
  * MUL(x, y); SCALE(s, v), v times alpha or beta; ACC_ZERO. Unless REPRODUCIBLE is 0: FMA(x, y, z) = x y + z, rounded once,
- * for real numbers; SCALED_SUM(s, v, t) = s v + t;
- * UNSIGNED_ZERO(v), v with +0 for -0.
+ * for real numbers; SCALED_SUM(s, v, t) = s v + t; UNSIGNED_ZERO(v), v with +0 for -0.
  *
  * Integers are added as unsigned: C defines only unsigned overflow, and modulo 2^n the bits are the same.
  * float16 and bfloat16 are storage types only: loads and stores convert, so a device needs no cl_khr_fp16.
@@ -21,11 +21,12 @@
 #include "include/attributes.h"
 #include "include/soft_fma.h"
 #include "include/soft_double.h"
+#include "include/dot_bytes.h"
 
 #if !defined(A_TYPE) || !defined(B_TYPE) || !defined(C_TYPE) || !defined(BIAS_TYPE) || \
     !defined(OUT_TYPE) || !defined(ACC_TYPE) || !defined(CONJ_A) || !defined(CONJ_B) || \
-    !defined(REPRODUCIBLE) || !defined(SOFT_FLOAT64)
-#error "types.h needs A_TYPE B_TYPE C_TYPE BIAS_TYPE OUT_TYPE ACC_TYPE CONJ_A CONJ_B REPRODUCIBLE SOFT_FLOAT64"
+    !defined(REPRODUCIBLE) || !defined(SOFT_FLOAT64) || !defined(DOT_BYTES)
+#error "types.h needs A_TYPE B_TYPE C_TYPE BIAS_TYPE OUT_TYPE ACC_TYPE CONJ_A CONJ_B REPRODUCIBLE SOFT_FLOAT64 DOT_BYTES"
 #endif
 
 #define CAT_(x, y) x##y
@@ -223,12 +224,14 @@ INLINE ushort to_bfloat16(float x)
 #define unsigned_zero_complex128(v) ((elem_complex128)(unsigned_zero_float64((v).x), unsigned_zero_float64((v).y)))
 #define UNSIGNED_ZERO(x) CAT(unsigned_zero_, ACC_TYPE)(x)
 #else
-#define times_pair(u, v) \
-  ((ACC_T)((u).x * (v).x - (u).y * (v).y, (u).x * (v).y + (u).y * (v).x))
-#define mac_pair(acc, u, v)                                 \
-  ((ACC_T)((acc).x + (u).x * (v).x - (u).y * (v).y,         \
-           (acc).y + (u).x * (v).y + (u).y * (v).x))
+#define times_pair(u, v) ((ACC_T)((u).x * (v).x - (u).y * (v).y, (u).x * (v).y + (u).y * (v).x))
+#define mac_pair(acc, u, v) \
+  ((ACC_T)((acc).x + (u).x * (v).x - (u).y * (v).y, (acc).y + (u).x * (v).y + (u).y * (v).x))
+#if DOT_BYTES
+#define mac_real(acc, x, y) dot_signed_bytes(x, y, acc)
+#else
 #define mac_real(acc, x, y) ((acc) + (x) * (y))
+#endif
 #endif
 /* A real scalar multiplies the real and the imaginary part separately: 0 i times infinity would be NaN. */
 #define scale_pair(s, v) (IS_ZERO((s).y) ? (ACC_T)(TIMES((s).x, (v).x), TIMES((s).x, (v).y)) : times_pair(s, v))

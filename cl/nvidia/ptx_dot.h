@@ -1,4 +1,4 @@
-/* ptx_dot: dot_bytes and low_bytes of include/dot_bytes.h by PTX, sm_61 on. NVIDIA_DOT is whether it is there. */
+/* ptx_dot: the functions of include/dot_bytes.h by PTX, sm_61 on. NVIDIA_DOT is whether it is there. */
 #include "include/attributes.h"
 
 #ifdef __NV_CL_C_VERSION
@@ -7,6 +7,13 @@ INLINE int dot_bytes(const uint u, const int s, const int sum)
 {
   int result;
   asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(u), "r"(s), "r"(sum));
+  return result;
+}
+
+INLINE uint dot_signed_bytes(const uint x, const uint y, const uint sum)
+{
+  uint result;
+  asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(x), "r"(y), "r"(sum));
   return result;
 }
 

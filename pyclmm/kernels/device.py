@@ -178,9 +178,16 @@ class DeviceInfo:
         return Rates(
             launch=4e-6, group=2e-9, latency=0.3e-6, memory=memory, cache=1.5 * memory, cache_size=8 << 20,
             local=unit.fma * cycles, float32=unit.fma * cycles, float64=unit.double * cycles,
-            int32=unit.fma / 2 * cycles, matrix16=unit.matrix16 * cycles, matrix32=unit.matrix32 * cycles,
+            int32=unit.fma / 2 * cycles, dot8=2 * unit.fma * cycles * self.dots_bytes,
+            matrix16=unit.matrix16 * cycles, matrix32=unit.matrix32 * cycles,
             matrix64=unit.matrix64 * cycles, matrix8=unit.matrix8 * cycles,
         )  # fmt: skip
+
+    @property
+    def dots_bytes(self) -> bool:
+        """Whether a GPU has an instruction for dot products of four bytes (cl/include/dot_bytes.h)."""
+        extended = self.kind == "gpu" and "cl_khr_integer_dot_product" in self.extensions
+        return extended or (self.compute_capability or (0, 0)) >= (6, 1)
 
     @property
     def static_local_bytes(self) -> int:

@@ -195,6 +195,7 @@ def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
         ("CONJ_B", int(problem.conj_b)),
         ("REPRODUCIBLE", int(problem.reproducible) << problem.soft_fma),
         ("SOFT_FLOAT64", int(problem.soft_float64)),
+        ("DOT_BYTES", int(problem.dot_bytes)),
         ("BATCHED", int(bool(problem.batch_shape))),
         ("HAS_C", int(problem.has_c)),
         ("BIAS", BIASES.index(problem.bias)),

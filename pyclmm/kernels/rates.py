@@ -22,6 +22,7 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "float32": ("1/s", "float32 multiply-adds"),
     "float64": ("1/s", "float64 multiply-adds"),
     "int32": ("1/s", "32-bit integer multiply-adds"),
+    "dot8": ("1/s", "multiply-adds of 8-bit integers, four by an instruction"),
     "matrix16": ("1/s", "multiply-adds of matrix units, float16 and bfloat16"),
     "matrix32": ("1/s", "multiply-adds of matrix units, TF32 (on AMD's gfx90a, float32)"),
     "matrix64": ("1/s", "multiply-adds of matrix units, float64"),
@@ -43,6 +44,7 @@ class Rates:
     float32: float
     float64: float
     int32: float
+    dot8: float = 0.0
     matrix16: float = 0.0
     matrix32: float = 0.0
     matrix64: float = 0.0
@@ -96,6 +98,7 @@ _MEASURED = {
         float32=26.6e12,
         float64=14.4e12,
         int32=15.8e12,
+        dot8=62.8e12,
         matrix16=400e12,
         matrix32=200e12,
         matrix64=32e12,

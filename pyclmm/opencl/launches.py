@@ -93,6 +93,7 @@ def copy_launch(
             ("CONJ_B", 0),
             ("REPRODUCIBLE", 0),  # of what is copied nothing is added
             ("SOFT_FLOAT64", int(soft)),
+            ("DOT_BYTES", 0),
         ),
     )
     batch = copy.elements // max(1, rows * cols)

@@ -40,9 +40,13 @@ _marks: dict[tuple[cl.Context, Program], list[Path | None]] = {}  # of programs 
 
 
 def build_options(program: Program, detour: int = 0) -> tuple[str, ...]:
-    """The compiler's options: OpenCL C 1.2, then the macros in their order, then the detour's."""
+    """The compiler's options: OpenCL C 1.2, then the macros in their order, then the detour's.
+
+    Dot products of bytes (cl/include/dot_bytes.h) are functions of OpenCL C 3.0.
+    """
     macros = [f"-D{name}={value}" for name, value in program.defines]
-    return ("-cl-std=CL1.2", *macros, *([f"-DDETOUR={detour}"] if detour else []))
+    standard = "CL3.0" if ("DOT_BYTES", 1) in program.defines else "CL1.2"
+    return (f"-cl-std={standard}", *macros, *([f"-DDETOUR={detour}"] if detour else []))
 
 
 def source_hash(program: Program) -> str:

@@ -16,7 +16,17 @@ from .. import environment, store
 from ..kernels.rates import MEANINGS, Rates
 
 SCHEMA = 1
-_MAY_BE_ZERO = ("group", "float64", "int32", "matrix16", "matrix32", "matrix64", "matrix8", "cache_size")
+_MAY_BE_ZERO = (
+    "group",
+    "float64",
+    "int32",
+    "dot8",
+    "matrix16",
+    "matrix32",
+    "matrix64",
+    "matrix8",
+    "cache_size",
+)
 _KEYS = {"schema", "device", "date", "rates"}
 
 

@@ -123,6 +123,9 @@ class GemmProblem:
     soft_fma: bool = False  # whether the FMAs of these are computed by integers, for a device that flushes
     soft_float64: bool = False  # whether float64 is computed by integers, for a device without cl_khr_fp64
     moduli: tuple[int, ...] = ()  # out[z] is taken modulo number z % n of these n (cl/include/moduli.h)
+    dot_bytes: bool = (
+        False  # whether elements are words of four signed bytes along K (MAC in cl/include/types.h)
+    )
     fallback: bool = False  # whether the device computes this only if it has decided against residues
 
     @cached_property

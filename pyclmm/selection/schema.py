@@ -59,7 +59,9 @@ PROBLEM: Mapping[str, Check] = {
     "activation": one_of(*ACTIVATIONS),
     "precision": one_of(*PRECISIONS),
     **dict.fromkeys(("reproducible", "soft_fma", "soft_float64", "fallback"), _boolean),
-    "moduli": _list_of(_integer(2, 256), 0, 0),  # such products are parts of others, never asked for
+    # products of these are parts of others, never asked for
+    "moduli": _list_of(_integer(2, 256), 0, 0),
+    "dot_bytes": one_of(False),
 }
 _tile = _integer(0, _MAX_TILE)
 _CONFIG: Mapping[str, Check] = {f.name: _tile for f in fields(TileConfig) if f.name != "options"}

@@ -86,7 +86,7 @@ class _Probes:
         self._out = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 64)
         self._items = min(256, info.max_work_group_size, info.max_work_item_sizes[0])
         self._full = self._items * self.info.units * max(1, self.info.unit.work_items // self._items)
-        self._gate_kernel = new_kernel(queue.context, self._program("float"), "multiply_add")
+        self._gate_kernel = new_kernel(queue.context, self._program(), "multiply_add")
         self._gate_steps = 0  # a second; 0: not known yet
         self._launch = 0.0  # seconds
 
@@ -112,7 +112,8 @@ class _Probes:
     def _arithmetic(self) -> dict[str, float]:
         double = self._multiply_add("double") if self.info.has_fp64 else 0.0
         single, whole = self._multiply_add("float"), self._multiply_add("uint")
-        return {"local": self._local(), "float32": single, "float64": double, "int32": whole}
+        dots = 4 * self._multiply_add("uint", dot_bytes=True) if self.info.dots_bytes else 0.0
+        return {"local": self._local(), "float32": single, "float64": double, "int32": whole, "dot8": dots}
 
     def _nothing(self, items: int) -> float:
         return self._seconds("nothing", items)
@@ -146,25 +147,33 @@ class _Probes:
         seconds = self._seconds("read_local", groups * self._items, np.uint32(_STEPS))
         return groups * self._items * _STEPS * 4 * 16 / seconds
 
-    def _multiply_add(self, kind: str) -> float:
-        """Multiply-adds of *kind* a second. A CPU gets vectors, of the width of its registers."""
+    def _multiply_add(self, kind: str, dot_bytes: bool = False) -> float:
+        """Multiply-adds of *kind*, or dot products of four bytes, a second. A CPU gets vectors of the width
+        of its registers.
+        """
         bits = {"double": 64}.get(kind, 32)
         lanes = self.info.vector_bits // bits if self.info.is_cpu else 1
         real = f"{kind}{lanes}" if lanes > 1 else kind
-        seconds = self._seconds("multiply_add", self._full, np.uint32(_STEPS), real=real)
+        program = self._program(real, dot_bytes)
+        seconds = self._seconds("multiply_add", self._full, np.uint32(_STEPS), program=program)
         return self._full * lanes * _CHAINS * (_STEPS + 1) / seconds
 
     def _buffer(self, content: np.ndarray[Any, Any]) -> cl.Buffer:
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
         return cl.Buffer(self.queue.context, flags, hostbuf=content)
 
-    def _program(self, real: str) -> Program:
-        defines = (("REAL", real), ("ITEMS", self._items), ("IN_RUNS", int(self.info.is_cpu)))
+    def _program(self, real: str = "float", dot_bytes: bool = False) -> Program:
+        defines = (
+            ("REAL", real), ("DOT_BYTES", int(dot_bytes)), ("ITEMS", self._items),
+            ("IN_RUNS", int(self.info.is_cpu)),
+        )  # fmt: skip
         return Program("probes.cl", defines)
 
-    def _seconds(self, name: str, count: int, *more: Any, real: str = "float", items: int = 0) -> float:
+    def _seconds(
+        self, name: str, count: int, *more: Any, program: Program | None = None, items: int = 0
+    ) -> float:
         """Seconds of a launch of *count* work-items that follows another one: the median of several."""
-        program = self._program(real)
+        program = program or self._program()
         kernel = new_kernel(self.queue.context, program, name)
         kernel.set_args(self._out, _NEVER, *more)
         local = (items or self._items,)

@@ -49,7 +49,7 @@ def test_columns_are_those_of_the_kernel(context, queue):
     tile = {"BM": 128, "BN": 128, "BK": 8, "SGM": 32, "SGN": 128, "TM": 8, "TN": 16, "KS": 1, "CHUNK": 4}
     rest = {"VEC_A": 4, "VEC_B": 4, "ALONG_A": 0, "ALONG_B": 0, "TRANS_A": 0, "TRANS_B": 0}
     types = dict.fromkeys(("A_TYPE", "B_TYPE", "C_TYPE", "BIAS_TYPE", "OUT_TYPE", "ACC_TYPE"), "float32")
-    flags = {"CONJ_A": 0, "CONJ_B": 0, "REPRODUCIBLE": 0, "SOFT_FLOAT64": 0}
+    flags = {"CONJ_A": 0, "CONJ_B": 0, "REPRODUCIBLE": 0, "SOFT_FLOAT64": 0, "DOT_BYTES": 0}
     text = defines(**tile, **rest, **types, **flags) + expanded("gpu/register_tile.h")
     text += """
     __kernel void columns(__global int *out)
@@ -273,7 +273,14 @@ def test_owners_are_those_of_the_kernels_headers(context, queue, unit, header, m
     """D_ROW and D_COLUMN of cl/units/, in a program that does nothing else."""
     tile = {"BM": 32, "BN": 32, "BK": 16, "SGM": 32, "SGN": 32, "WIDE_A": 0, "WIDE_B": 0}
     types = dict.fromkeys(("A_TYPE", "B_TYPE", "C_TYPE", "BIAS_TYPE", "OUT_TYPE"), "float16")
-    flags = {"ACC_TYPE": "float32", "CONJ_A": 0, "CONJ_B": 0, "REPRODUCIBLE": 0, "SOFT_FLOAT64": 0}
+    flags = {
+        "ACC_TYPE": "float32",
+        "CONJ_A": 0,
+        "CONJ_B": 0,
+        "REPRODUCIBLE": 0,
+        "SOFT_FLOAT64": 0,
+        "DOT_BYTES": 0,
+    }
     text = defines(**tile, **types, **flags, **macros) + expanded(f"units/{header}")
     text += """
     __kernel void places(__global int2 *out)

@@ -14,7 +14,7 @@ from pyclmm.kernels.rates import MEANINGS, RATE_NAMES, as_numbers
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import best, candidates, offered
 from pyclmm.selection.tables import Entry
-from tests.support.made_up import DEVICES, EPYC_POCL, H200, MI250
+from tests.support.made_up import DEVICES, EPYC_POCL, H200, MI250, PASCAL
 
 SHAPES = (
     (1, 1, 1),
@@ -179,10 +179,13 @@ def test_a_faster_device_has_lower_estimates():
     products = [made(shape, *kind) for shape in SHAPES for kind in kinds]
     products += [made((64, 64, 64), "float16", stack=(3000,)), made((20000, 20000, 32))]
     products += [made((4096,) * 3, precision="medium", layout="NT")]
+    where = [(product, H200) for product in products]
+    residues = replace(made((512, 512, 512), "float64", "high"), soft_float64=True)
+    where += [(residues, replace(PASCAL, has_fp64=False))]
 
     def times(rates):
-        device = replace(H200, user_rates=rates)
-        return [seconds(chosen(p, device), p, device) for p in products]
+        devices = [(product, replace(device, user_rates=rates)) for product, device in where]
+        return [seconds(chosen(*each), *each) for each in devices]
 
     before = times(H200.rates)
     for name in RATE_NAMES:

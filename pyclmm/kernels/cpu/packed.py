@@ -65,6 +65,8 @@ class Packed(Kernel):
             return f"packed is for CPU devices, this is a {device.kind}"
         if device.ends_loops_early:
             return f"packed is for CPU devices that run loops to their end, not for {device.name!r}"
+        if problem.dot_bytes:
+            return "packed multiplies vectors of numbers, not words of bytes"
         return device.missing_type(problem.types)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:

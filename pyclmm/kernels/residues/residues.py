@@ -11,7 +11,7 @@ import numpy as np
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import GATE, Arg, Kernel, Launch, Work, Workspace, round_up
+from ..interface import GATE, Kernel, Launch, Work, Workspace, round_up
 from .decision import (
     PLAIN,
     Plain,
@@ -24,13 +24,25 @@ from .decision import (
     spaces,
     with_plain,
 )
-from .moduli import COMPLEX, MOST, REAL, Moduli
+from .moduli import MOST
+from .products import (
+    FORM,
+    FORMS,
+    Form,
+    blocks,
+    form_of,
+    forms_for,
+    inner,
+    moduli_of,
+    of_residues,
+    offsets,
+    seconds,
+)
+from .products import refusal as form_refusal
 
 _CONVERT_ITEMS, _TILE_LINES, _TILE_K = 256, 16, 128  # of cl/residues/convert.cl
 _COLUMNS = 4  # of cl/residues/combine.cl
 _COMBINE = (64, 2)  # its work-groups
-_PITCH = 128  # elements; lines of residues are multiples
-_MOST_BLOCK = (1 << 17) - _PITCH  # elements of K whose products fit 32 bits (cl/include/moduli.h)
 _MOST_BITS = 62  # of an element: cl/residues/convert.cl makes whole numbers of 64 bits
 # Fraction of the rate of memory that the launches besides the products reach. H200
 _MOVED = 0.5
@@ -39,8 +51,8 @@ _MOVED = 0.5
 class Residues(Kernel):
     """See cl/residues/residues.h. ``products``: the families that may multiply residues; ``plain``: those
     that may compute the product where residues do not serve. A configuration is that of the first, with
-    options: ``product`` and ``plain``, the numbers of the families; ``plain_bm`` and so on, the configuration
-    of the plain one.
+    options: ``product`` and ``plain``, the numbers of the families; ``form``, in which residues are
+    multiplied, a place in FORMS; ``plain_bm`` and so on, the configuration of the plain one.
     """
 
     name = "residues"
@@ -57,71 +69,75 @@ class Residues(Kernel):
         plain = self._plain.best(problem, device)
         if plain is None:
             return []
-        inner = _inner(problem)
         for number, family in enumerate(self._products):
-            if may_return(family, device) and family.supports(inner, device) is None:
-                found = [c for c in family.configs(inner, device) if c.split_k < 2]  # sums are reduced once
-                found = [c for c in found if not family.violations(inner, c, device)]
-                if found:
-                    return [with_plain(_for(config, number), *plain) for config in found]
+            found = self._found(number, problem, device) if may_return(family, device) else []
+            if found:
+                return [with_plain(config, *plain) for config in found]
         return []
 
+    def _found(self, number: int, problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
+        """Configurations of the family number *number* of those that multiply residues, in all its forms."""
+        family = self._products[number]
+        found = []
+        for form_number, form in forms_for(family, problem, device):
+            product = inner(problem, form)
+            configs = [c for c in family.configs(product, device) if c.split_k < 2]  # sums are reduced once
+            configs = [c for c in configs if not family.violations(product, c, device)]
+            found += [_with(config, product=number, form=form_number) for config in configs]
+        return found
+
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        inner, planes = _inner(problem), _moduli(problem).planes
+        form, planes, rates = form_of(config), moduli_of(problem).planes, device.rates
         expected = expected_count(problem)
         count = (expected or MOST) * planes
-        blocks, rates = len(_blocks(problem)), device.rates
-        computed = replace(
-            inner,
-            batch_shape=(problem.batch * blocks * count,),
-            batch_strides=((0,),) * 4,
-            moduli=inner.moduli[:count],
-        )
         product = self._products[config.option("product")]
-        seconds = product.estimate(computed, _product_config(config), device)
-        lines, results = (inner.m + inner.n) * problem.batch, inner.m * inner.n * problem.batch
-        moved = lines * problem.k * (2 * 8 * planes + count) + results * (count * blocks + 8 * planes)
-        seconds += 5 * rates.launch + rates.moved(moved) / _MOVED
+        taken = seconds(product, problem, form, _product_config(config), device, count)
+        lines, results = (problem.m + problem.n) * problem.batch, problem.m * problem.n * problem.batch
+        parts = len(blocks(problem, form))
+        moved = lines * problem.k * (2 * 8 * planes + count) + results * (count * parts + 8 * planes)
+        taken += 5 * rates.launch + rates.moved(moved) / _MOVED
         if expected:
-            return seconds
-        return seconds + self._plain.estimate(problem, config, device)
+            return taken
+        return taken + self._plain.estimate(problem, config, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         number = config.option("product")
         if number >= len(self._products):
             return [f"there is no family number {number}"]
-        product, inner = self._products[number], _inner(problem)
-        refused = product.supports(inner, device)
+        if config.option(FORM) >= len(FORMS):
+            return [f"form must be below {len(FORMS)}: {config}"]
+        product, form = self._products[number], form_of(config)
+        refused = form_refusal(form, problem, device) or product.supports(inner(problem, form), device)
         if refused:
             return [refused]
         return [
-            *product.violations(inner, _product_config(config), device),
+            *product.violations(inner(problem, form), _product_config(config), device),
             *self._plain.violations(problem, config, device),
             *TileConfig().violations(device, (_CONVERT_ITEMS,), 8 * _TILE_LINES * (_TILE_K * 9 // 8 + 1)),
         ]
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        inner = _inner(problem)
-        own = _moduli(problem)
+        form, own = form_of(config), moduli_of(problem)
         half_bits = [own.half_bits(n) for n in range(1, MOST + 1)]
         plain = self._plain.launches(problem, config, device)
-        product = self._products[config.option("product")].launches(inner, _product_config(config), device)
+        family, product = self._products[config.option("product")], inner(problem, form)
+        work = family.launches(product, _product_config(config), device)
         launches = (
             measure(problem, device),
             choose(problem, device, half_bits, own.planes, _MOST_BITS),
             *plain.launches,
-            _convert(problem),
-            *(_of_residues(launch) for launch in product.launches),
-            _combine(problem),
+            _convert(problem, form),
+            *(of_residues(launch, form) for launch in work.launches),
+            _combine(problem, form),
         )
         needed = (
             *spaces(problem),
-            *_spaces(problem),
+            *_spaces(problem, form),
             *plain.workspace,
-            *(replace(space, name=f"product_{space.name}") for space in product.workspace),
+            *(replace(space, name=f"product_{space.name}") for space in work.workspace),
         )
         tables = {
-            "residue_offsets": _offsets(inner),
+            "residue_offsets": offsets(product),
             "residue_conversion": own.conversion,
             "residue_combination": own.combination,
         }
@@ -130,112 +146,55 @@ class Residues(Kernel):
 
 def expected_count(problem: GemmProblem) -> int:
     """The number of moduli that normally distributed data take (choose.cl); 0 if residues do not serve."""
-    own = _moduli(problem)
+    own = moduli_of(problem)
     depth = problem.k * own.planes
     wanted = 2 * lost_bits(depth, own.planes) + max(0.0, log2(depth) - 5)
     return next((n for n in range(1, MOST + 1) if own.half_bits(n) >= wanted), 0)
 
 
-def _moduli(problem: GemmProblem) -> Moduli:
-    return COMPLEX if problem.acc_type == "complex128" else REAL
-
-
-def _blocks(problem: GemmProblem) -> range:
-    """The blocks of K by their first elements."""
-    count = ceil(problem.k / _MOST_BLOCK)
-    return range(0, problem.k, round_up(ceil(problem.k / count), _PITCH))
-
-
-def _inner(problem: GemmProblem) -> GemmProblem:
-    """The products of residues: for each product of the stack, block of K and modulus."""
-    m, n, blocks, own = problem.m, problem.n, _blocks(problem), _moduli(problem)
-    pitch, ldo = blocks.step * len(blocks), round_up(n, 64)
-    k, count = problem.k if len(blocks) == 1 else blocks.step, MOST * own.planes
-    return GemmProblem(
-        m=m, n=n, k=k, a_type="int8", b_type="int8", out_type="uint8", acc_type="uint32", trans_b=True,
-        lda=pitch, ldb=pitch, ldo=ldo, batch_shape=(problem.batch, len(blocks), count),
-        batch_strides=(
-            (m * pitch * count, k, m * pitch), (n * pitch * count, k, n * pitch), (0, 0, 0),
-            (m * ldo * count * len(blocks), m * ldo * count, m * ldo),
-        ),
-        c_type="uint8", bias_type="uint8", moduli=own.of_products,
-    )  # fmt: skip
-
-
-def _offsets(inner: GemmProblem) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """The offsets of :func:`_inner`'s operands and result, as cl/include/gemm.h reads them."""
-    columns = []
-    for strides in inner.batch_strides:
-        grid = np.indices(inner.batch_shape, np.int64).reshape(len(strides), -1)
-        columns.append(np.tensordot(np.array(strides, np.int64), grid, 1))
-    return np.stack(columns, axis=-1)
-
-
-def _for(config: TileConfig, product: int) -> TileConfig:
-    """*config* of the family number *product* of those that multiply residues."""
-    return replace(config, options={**dict(config.options), "product": product})
+def _with(config: TileConfig, **options: int) -> TileConfig:
+    return replace(config, options={**dict(config.options), **options})
 
 
 def _product_config(config: TileConfig) -> TileConfig:
     own = {name: value for name, value in dict(config.options).items() if not name.startswith(PLAIN)}
-    own.pop("product", None)
+    for name in ("product", FORM):
+        own.pop(name, None)
     return replace(config, options=own)
 
 
-def _spaces(problem: GemmProblem) -> tuple[Workspace, ...]:
-    inner = _inner(problem)
-    planes = problem.batch * len(inner.moduli)
+def _pitch(problem: GemmProblem, form: Form) -> int:
+    """Residues from one line of an operand to the next."""
+    parts = blocks(problem, form)
+    return parts.step * len(parts)
+
+
+def _spaces(problem: GemmProblem, form: Form) -> tuple[Workspace, ...]:
+    product, pitch = inner(problem, form), _pitch(problem, form)
+    planes = problem.batch * len(product.moduli)
     return (
-        Workspace("residues_a", planes * inner.m * inner.lda),
-        Workspace("residues_b", planes * inner.n * inner.ldb),
-        Workspace("digits", planes * len(_blocks(problem)) * inner.m * inner.ldo),
+        Workspace("residues_a", planes * product.m * pitch),
+        Workspace("residues_b", planes * product.n * pitch),
+        Workspace("digits", planes * len(blocks(problem, form)) * product.m * product.ldo),
     )
 
 
-def _convert(problem: GemmProblem) -> Launch:
-    inner = _inner(problem)
-    tiles = (ceil(inner.m / _TILE_LINES) + ceil(inner.n / _TILE_LINES)) * (
-        inner.lda * _moduli(problem).planes // _TILE_K
-    )
+def _convert(problem: GemmProblem, form: Form) -> Launch:
+    pitch, own = _pitch(problem, form), moduli_of(problem)
+    lines = ceil(problem.m / _TILE_LINES) + ceil(problem.n / _TILE_LINES)
+    tiles = lines * (pitch * own.planes // _TILE_K)
     spaces = ("workspace:scales", GATE, "workspace:residues_a", "workspace:residues_b")
-    extra = (*spaces, np.int64(inner.lda), "residue_conversion")
-    defines = (("MODULI", len(inner.moduli)),)
+    extra = (*spaces, np.int64(pitch), "residue_conversion")
+    defines = (("MODULI", len(own.of_products)),)
     return launch(
         problem, "residues", "convert", (tiles * _CONVERT_ITEMS,), (_CONVERT_ITEMS,), extra, defines
     )
 
 
-def _combine(problem: GemmProblem) -> Launch:
-    inner = _inner(problem)
+def _combine(problem: GemmProblem, form: Form) -> Launch:
     spaces = ("workspace:scales", GATE, "workspace:digits")
-    extra = (*spaces, np.int64(inner.ldo), np.int32(len(_blocks(problem))), "residue_combination")
+    parts, pitch = len(blocks(problem, form)), inner(problem, form).ldo
+    extra = (*spaces, np.int64(pitch), np.int32(parts), "residue_combination")
     defines = (("MODULI", MOST),)
-    size = (round_up(ceil(inner.n / _COLUMNS), _COMBINE[0]), round_up(inner.m, _COMBINE[1]))
+    size = (round_up(ceil(problem.n / _COLUMNS), _COMBINE[0]), round_up(problem.m, _COMBINE[1]))
     return launch(problem, "residues", "combine", size, _COMBINE, extra, defines)
-
-
-_OPERANDS: dict[str, Arg] = {
-    "a": "workspace:residues_a",
-    "b": "workspace:residues_b",
-    "out": "workspace:digits",
-    "c": "workspace:digits",  # never read, as bias
-    "bias": "workspace:digits",
-    **dict.fromkeys(("a_offset", "b_offset", "out_offset", "c_offset", "bias_offset"), np.int64(0)),
-    "alpha": np.uint32(1),
-    "beta": np.uint32(0),
-    "batch_offsets": "residue_offsets",
-    GATE: GATE,
-}
-
-
-def _of_residues(launch: Launch) -> Launch:
-    """A launch of the products of residues, with the buffers and scalars of these."""
-
-    def own(arg: Arg) -> Arg:
-        if not isinstance(arg, str):
-            return arg
-        if arg in _OPERANDS:
-            return _OPERANDS[arg]
-        return arg.replace("workspace:", "workspace:product_")
-
-    return replace(launch, args=tuple(own(arg) for arg in launch.args), packs="")

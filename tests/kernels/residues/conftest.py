@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyopencl as cl
 import pytest
 
 from pyclmm.kernels import Work, kernel_named
+from pyclmm.kernels.residues import products
 from pyclmm.opencl import host_memory, workspace
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.launches import complete
 from pyclmm.opencl.steps import scalars_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.gemm import Gemm
+
+FORMS = ("bytes", "floats", "words")
+
+
+def in_blocks(monkeypatch, most):
+    """Sums are of *most* of K at the most, in every form."""
+    forms = [replace(form, most=min(most, form.most)) for form in products.FORMS]
+    monkeypatch.setattr(products, "FORMS", tuple(forms))
+    for name, form in zip(FORMS, forms, strict=True):
+        monkeypatch.setattr(products, name.upper(), form)
 
 
 class Run:

@@ -1,12 +1,13 @@
 """The moduli of `residues` and their tables, against whole numbers of Python."""
 
 import itertools
+import math
 from math import gcd
 
 import numpy as np
 import pytest
 
-from pyclmm.kernels.residues import decision, moduli, residues
+from pyclmm.kernels.residues import decision, moduli, products
 from pyclmm.kernels.residues.moduli import COMPLEX, MOST, REAL
 
 BOTH = pytest.mark.parametrize("own", [REAL, COMPLEX], ids=["real", "complex"])
@@ -93,12 +94,31 @@ def test_the_words_give_back_the_number(own, count):
 
 @BOTH
 def test_sums_of_all_blocks_fit_64_bits(own):
-    blocks = decision._LONGEST // own.planes // residues._MOST_BLOCK + 1
+    blocks = products.MOST_BLOCKS
+    assert blocks > decision._LONGEST // own.planes // products.BYTES.most, "bytes serve every K"
     most = [(own.planes * p - 1) for p in own.numbers]  # digits of complex numbers are below 2 p
     for count, row in enumerate(words(own.combination, MOST + 1, -1)):
         factors = row[: MOST // moduli.GROUP, 3:6].reshape(-1).tolist()
         w = sum(y * factor for y, factor in zip(most[:count], factors, strict=False))
         assert blocks * w * (2**32 - 1) < 2**64
+
+
+@BOTH
+def test_the_quotients_of_all_blocks_err_by_less_than_is_left_to_one_half(own):
+    """choose.cl takes SLACK_BITS twice from |C'| < P / 2: 1 / 2 - 2^-1.04 is more than 2^-7."""
+    rows = words(own.combination, MOST + 1, -1)[MOST, : MOST // moduli.GROUP].tolist()
+    rng = np.random.default_rng(1)
+    for draw in range(20):
+        quotient, exact = np.float32(0), 0.0
+        for _ in range(products.MOST_BLOCKS):
+            for group, row in enumerate(rows):
+                numbers = own.numbers[group * moduli.GROUP : (group + 1) * moduli.GROUP]
+                digits = [own.planes * p - 1 - int(draw and rng.integers(0, p)) for p in numbers]
+                w = sum(y * factor for y, factor in zip(digits, row[3:6], strict=True))
+                quotient += np.float32(w >> row[7]) * np.float32(as_float(row[6]))
+                exact += w / math.prod(numbers)
+        assert exact < 660
+        assert abs(float(quotient) - exact) < 2**-7 < 0.5 - 2**-1.04
 
 
 def test_the_bits_known_by_residues_are_those_of_the_product():

@@ -18,6 +18,7 @@ from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.interface import GATE
 from pyclmm.kernels.nvidia.wgmma_tiles import stacked
+from pyclmm.kernels.residues import products as forms
 from pyclmm.kernels.residues import residues
 from pyclmm.kernels.residues.moduli import COMPLEX, REAL
 from pyclmm.opencl import host_memory, workspace
@@ -26,6 +27,7 @@ from pyclmm.opencl.launches import batch_table, complete
 from pyclmm.opencl.steps import scalars_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.gemm import Gemm
+from tests.kernels.residues.conftest import in_blocks
 from tests.kernels.residues.test_residues import K, M, N, as_real, data, within_bound
 from tests.kernels.units.test_units import A770, MAX1550, MI300, RX7900
 from tests.simulators import threaded
@@ -52,10 +54,10 @@ def short(value):
     return getattr(value, "name", str(value).replace(" ", ""))[:16]
 
 
-def products(shape, dtype=FLOAT64):
+def products(shape, dtype=FLOAT64, form=None):
     """The problem of the products of residues."""
     m, n, k = shape
-    return residues._inner(problem_of(m, n, k, dtype, precision="high"))
+    return forms.inner(problem_of(m, n, k, dtype, precision="high"), form or forms.BYTES)
 
 
 class Memory:
@@ -105,7 +107,8 @@ UNITS = [
 )
 @pytest.mark.parametrize(("name", "device", "tile", "shape", "block"), UNITS, ids=short)
 def test_units_multiply_residues(queue, rng, monkeypatch, name, device, tile, shape, block, dtype, needed):
-    monkeypatch.setattr(residues, "_MOST_BLOCK", block or residues._MOST_BLOCK)
+    if block:
+        in_blocks(monkeypatch, block)
     inner, kernel = products(shape, dtype), kernel_named(name)
     config = unit_config(tile)
     assert kernel.supports(inner, device) is None
@@ -152,7 +155,8 @@ NVIDIA = [
 @threads
 @pytest.mark.parametrize(("name", "tile", "shape", "block", "dtype", "needed"), NVIDIA, ids=short)
 def test_nvidias_units_multiply_residues(folder, rng, monkeypatch, name, tile, shape, block, dtype, needed):
-    monkeypatch.setattr(residues, "_MOST_BLOCK", block or residues._MOST_BLOCK)
+    if block:
+        in_blocks(monkeypatch, block)
     inner, kernel, device = products(shape, dtype), kernel_named(name), replace(H200, compute_units=3)
     assert kernel.supports(inner, device) is None
     bm, bn, options = tile
@@ -226,6 +230,6 @@ def test_units_multiply_float64(run, name, device, kind, dtype):
 def test_one_set_of_work_groups_computes_all_moduli_if_those_needed_come_first():
     assert stacked(products((300, 300, 300))) == len(REAL.of_products)
     assert stacked(products((300, 300, 300), COMPLEX128)) == len(COMPLEX.of_products)
-    blocks = products((300, 300, residues._MOST_BLOCK + 1))
+    blocks = products((300, 300, forms.BYTES.most + 1))
     assert blocks.batch == 2 * len(REAL.of_products)
     assert stacked(blocks) == 1

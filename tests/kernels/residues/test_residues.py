@@ -18,6 +18,7 @@ from pyclmm.kernels.residues import residues
 from pyclmm.kernels.residues.moduli import MOST
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import candidates
+from tests.kernels.residues.conftest import in_blocks
 from tests.support.made_up import DEVICE, H200
 
 U = 2.0**-53
@@ -313,7 +314,7 @@ def test_stacks_and_strided_results(device):
 
 
 def test_k_in_blocks(run, monkeypatch):
-    monkeypatch.setattr(residues, "_MOST_BLOCK", 256)
+    in_blocks(monkeypatch, 256)
     a, b = data("normal")
     found = run(a, b)
     assert found.count > 0
@@ -325,7 +326,7 @@ def test_k_in_blocks(run, monkeypatch):
 
 def test_many_blocks_of_k(run, monkeypatch):
     """Digits of many blocks add up to a large multiple of P."""
-    monkeypatch.setattr(residues, "_MOST_BLOCK", 128)
+    in_blocks(monkeypatch, 128)
     rng = np.random.default_rng(4)
     a, b = (normal(rng, s) * 2.0 ** rng.integers(-4, 1, s) for s in ((9, 1500), (1500, 11)))
     found = run(a, b)
