@@ -142,8 +142,10 @@ def test_the_estimate_chooses_what_the_device_is_fast_at():
     arc = replace(ARC, extensions=frozenset({DOTS}))  # and no matrix instructions
     pascal = replace(PASCAL, has_fp64=False)
     older = replace(pascal, compute_capability=(6, 0))
+    slow = older.rates.with_measured({"int32": older.rates.float32 / 8}, "made up")
     assert chosen(arc, 2048) == chosen(pascal, 2048) == ("residues", WORDS)
-    assert chosen(older, 1024) == ("residues", FLOATS)
+    assert chosen(older, 1024)[0] == "limbs"
+    assert chosen(replace(older, user_rates=slow), 1024) == ("residues", FLOATS)
     assert chosen(replace(EPYC_POCL, **without), 1024) == ("residues", FLOATS)
     assert chosen(replace(LLVMPIPE, **without), 256)[0] == "limbs"
     assert chosen(replace(H200, has_fp64=False), 4096) == ("residues", BYTES)
