@@ -38,8 +38,8 @@ _DOUBT = 1.06
 # Seconds that a column of a transposed A in place adds to a step of K: if A exceeds half of the second level,
 # and if its rows displace each other in the cache. That Xeon; on Zen 4 multiply-adds hide most of it
 _FAR_COLUMN, _DISPLACED_COLUMN = 0.6e-9, 2.5e-9
-# Bytes a second that a compute unit reads and writes when it packs, when it turns rows into columns one by
-# one (Zen 4, that Xeon), and when a work-group packs what it uses, from and to its caches (Zen 5)
+# Bytes a second that a compute unit reads and writes when it packs, when it turns rows into columns too (Zen 4,
+# that Xeon), and when a work-group packs what it uses, from and to its caches (Zen 5)
 _PACKED, _TURNING, _INSIDE = 15e9, 10e9, 25e9
 _FAR_PACKED = 1.7  # times as long take the bytes of panels that the caches do not hold
 
@@ -106,8 +106,7 @@ def _packing_seconds(
     a = line * round_up(problem.m, config.tm) * packed[0]
     b = line * round_up(problem.n, config.tn) * (packed[1] and not packs_inside(problem, config))
     outside = max(0.0, 1 - device.rates.cache_size / max(1, a + b))
-    turning = problem.trans_b and not moves_whole(problem.b_type, problem)
-    seconds = 2 * (a / _PACKED + b / (_TURNING if turning else _PACKED)) / device.units
+    seconds = 2 * (a / _PACKED + b / (_TURNING if problem.trans_b else _PACKED)) / device.units
     return seconds * (1 + (_FAR_PACKED - 1) * outside)
 
 
