@@ -38,8 +38,8 @@ _DOUBT = 1.06
 # Seconds that a column of a transposed A in place adds to a step of K: if A exceeds half of the second level,
 # and if its rows displace each other in the cache. That Xeon; on Zen 4 multiply-adds hide most of it
 _FAR_COLUMN, _DISPLACED_COLUMN = 0.6e-9, 2.5e-9
-# Bytes a second that a compute unit reads and writes when it packs, when it turns rows into columns too (Zen 4,
-# that Xeon), and when a work-group packs what it uses, from and to its caches (Zen 5)
+# Bytes a second that a compute unit reads and writes when it packs, when it turns rows into columns too
+# (Zen 4, that Xeon), and when a work-group packs what it uses, from and to its caches (Zen 5)
 _PACKED, _TURNING, _INSIDE = 15e9, 10e9, 25e9
 _FAR_PACKED = 1.7  # times as long take the bytes of panels that the caches do not hold
 
