@@ -90,11 +90,10 @@ def _owner(x: Any, layout: _Layout) -> Array | None:
     if not x.flags.writeable:
         return None
     memory: Array = _memory(x)
-    if memory is x or (type(memory) is np.ndarray and memory.flags.owndata and memory.nbytes == x.nbytes):
-        return memory
-    return None
+    whole = memory is x or (type(memory) is np.ndarray and memory.nbytes == x.nbytes)
+    return memory if whole and memory.flags.owndata else None
 
 
 def _memory(x: Array) -> Any:
-    """The array that owns the memory of *x*, or what *x* is a view of."""
-    return x if x.flags.owndata else x.base
+    """What *x* is a view of, or *x* itself."""
+    return x if x.base is None else x.base
