@@ -67,7 +67,7 @@ class PlainCalls:
         values = {first: host_memory.used_in_place(binding.queue, binding.device, a, "a")}
         values[second] = (
             values[first]
-            if _memory(b) is _memory(a)
+            if _share_memory(a, b)
             else host_memory.used_in_place(binding.queue, binding.device, b, "b")
         )
         values["out"] = host_memory.used_in_place(binding.queue, binding.device, out, "out")
@@ -87,13 +87,16 @@ def _owner(x: Any, layout: _Layout) -> Array | None:
     shape, strides, dtype = layout
     if x.dtype is not dtype or x.shape != shape or x.strides != strides:
         return None
-    if not x.flags.writeable:
+    flags = x.flags
+    if not flags.writeable:
         return None
-    memory: Array = _memory(x)
-    whole = memory is x or (type(memory) is np.ndarray and memory.nbytes == x.nbytes)
-    return memory if whole and memory.flags.owndata else None
+    if flags.owndata:
+        return x
+    memory = x.base
+    whole = type(memory) is np.ndarray and memory.flags.owndata and memory.nbytes == x.nbytes
+    return memory if whole else None
 
 
-def _memory(x: Array) -> Any:
-    """What *x* is a view of, or *x* itself."""
-    return x if x.base is None else x.base
+def _share_memory(x: Array, y: Array) -> bool:
+    """Whether two arrays that have an owner have the same."""
+    return x is y or (x if x.base is None else x.base) is (y if y.base is None else y.base)
