@@ -16,13 +16,16 @@
  * The sums of a macro-tile are kept in local memory. With SPLIT 1 each range of K has its own work-groups. Partial
  * sums go to `partial`, a piece for each register tile, and add_partial_sums adds them.
  *
+ * With PACK_B 2 each work-group packs the columns of B that it uses, one panel of kc steps at a time, in local memory.
+ * That saves a launch and the way through memory, but each macro-tile of rows packs the same columns again.
+ *
  * An operand that is read in place (PACK_A or PACK_B 0) has no zeros beyond its edge. So the last tile moves back
  * into the matrix (packed_store.h).
  *
  * With SWAPPED 1 this is out^T = B^T A^T: `a` is the caller's b, `b` the caller's a, M and N are those of out^T, and out(i, j)
  * is at j*ldo + i. So of operands that are both transposed, neither is packed; of a transposed B, the smaller one.
  *
- * Macros: BM, BN, the largest mc and nc; SPLIT, SWAPPED 0, 1; those of the headers.
+ * Macros: BM, BN, the largest mc and nc; SPLIT, SWAPPED 0, 1; with PACK_B 2 BK, the largest kc; those of the headers.
  * A launch computes one part of the result, whose rows of A are in panels (PART_ARGS in packed_panels.h).
  *
  * Preconditions: mc, nc multiples of MR, NR; kc and k_range multiples of UNROLL_K; M >= MR without
@@ -75,6 +78,9 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
 #if !SPLIT
   __local VEC sums[(BM / MR) * (BN / NR) * TILE_VECS];
 #endif
+#if PACK_B == 2
+  __local VEC panel[BK * NV];
+#endif
   GEMM_BEGIN;
   a_panels += (BATCH_ENTRY - first_entry) * a_stack;
   b_panels += get_global_id(2) * b_stack;
@@ -87,17 +93,22 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
   int k0 = k_begin;
   do { /* at least once: if K is 0 the result is the epilogue of zero */
     const int steps = min(kc, k_end - k0);
-    for (int j = j0; j < min(N, j0 + nc); j += NR)
+    for (int j = j0; j < min(N, j0 + nc); j += NR) {
+#if PACK_B == 2
+      pack_panel((__local ACC_T *)panel, b, ldb, N, j, k0, k0 + steps);
+      B_SPACE const B_NUMBER *columns = (B_SPACE const B_NUMBER *)panel;
+#else
+      __global const B_NUMBER *columns =
+          (__global const B_NUMBER *)B_START(b, b_panels, k0, MOVED(PACK_B, j, NR, N), ldb, K);
+#endif
       for (int i = i0; i < min(last_row, i0 + mc); i += MR) {
         const int ti = MOVED(PACK_A, i, MR, M);
-        const int tj = MOVED(PACK_B, j, NR, N);
 #if SPLIT
         __global VEC *sum = partial + piece_at(range, split_k, TILE_NUMBER(i, j, N), TILE_COUNT(M, N));
 #else
         __local VEC *sum = sums + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS;
 #endif
         __global const REAL *rows = (__global const REAL *)A_START(a, a_panels, ti, first_row, k0, lda, K);
-        __global const B_NUMBER *columns = (__global const B_NUMBER *)B_START(b, b_panels, k0, tj, ldb, K);
         VEC acc[ROWS][NV];
 #if REPRODUCIBLE
         if (k0 > k_begin) TAKE_TILE(acc, sum);
@@ -105,8 +116,10 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
 #else
         clear_tile(acc);
 #endif
+#if !PACK_B
         if (i == i0 && kc <= FEW_STEPS)
           prefetch_rows(columns + (long)kc * B_STEP(ldb), ldb, min(kc, k_end - k0 - kc));
+#endif
         multiply_tile(acc, rows, lda, columns, ldb, steps);
 #if !REPRODUCIBLE
         if (k0 > k_begin) ADD_TILE(acc, sum);
@@ -114,6 +127,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
         if (SPLIT || k0 + kc < k_end) KEEP_TILE(sum, acc);
         else store_tile(acc, i, j, i0, j0, RESULT);
       }
+    }
     k0 += kc;
   } while (k0 < k_end);
 }

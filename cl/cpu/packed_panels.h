@@ -1,4 +1,4 @@
-/* packed, first step: copy A and B into the panels that packed_tile.h describes.
+/* packed, first step: copy A and B into the panels that packed_tile.h describes. With PACK_B 2 that of B is a function.
  *
  *        K                       panel p = rows p*MR .. p*MR + MR - 1, PADDED(K) * MR elements long
  *   +---------+                  work-group (q, r, z): steps r*chunk .. of panels q*span .., product z
@@ -9,6 +9,8 @@
  *
  * Contiguous memory is read in order: with many panels in a work-group if the operand is across K, with one panel
  * if it is along K.
+ * Columns of B along K are turned in registers (turn.h), if they are not also widened. That is two to three times as
+ * fast as one number after the other.
  * A is packed a part at a time, so that its panels stay few. Each part uses the same memory.
  * Packing transposes, conjugates and converts to ACC_T, so later steps see one layout and one type.
  *
@@ -19,6 +21,7 @@
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/packed_tile.h"
+#include "cpu/turn.h"
 
 #define STEPS 16 /* a multiple of UNROLL_K; a cache line of float32 */
 #define PADDED(k) (((k) + UNROLL_K - 1) / UNROLL_K * UNROLL_K)
@@ -73,18 +76,56 @@ __kernel ONE_WIDE_ITEM void pack_a(PACK_ARGS, PART_ARGS)
     }
 }
 
+/* 1: columns of B lie along K and are turned in registers, as they need not be widened. */
+#define TURNS_B (TRANS_B && PLANES == 1 && SAME_TYPE(B_TYPE, ACC_TYPE))
+
+#if TURNS_B
+/* LANES columns, as many steps as fit: returns their number. */
+INLINE int turn_columns(B_SPACE REAL *to, __global const REAL *b, const long ldb, const int steps)
+{
+  int u = 0;
+  for (; u + PER_LANE <= steps; u += PER_LANE) {
+    VEC x[PER_LANE];
+    UNROLL for (int q = 0; q < PER_LANE; ++q) {
+#define COLUMN(at) *(__global const LANE *)(b + ((at) + q) * ldb + u)
+      x[q] = (VEC)(LANES_IN(COLUMN));
+#undef COLUMN
+    }
+    turn_lanes(x);
+    UNROLL for (int q = 0; q < PER_LANE; ++q) *(B_SPACE VEC *)(to + (u + q) * NR) = x[q];
+  }
+  return u;
+}
+#endif
+
+/* Steps k to k + steps - 1 of columns j0 to j0 + cols - 1, the others zero. */
 INLINE void pack_columns(
-    __global ACC_T *to, __global const B_T *b, const long ldb, const int j0, const int cols,
+    B_SPACE ACC_T *to, __global const B_T *b, const long ldb, const int j0, const int cols,
     const int k, const int steps)
 {
+#if TURNS_B
+  for (int j = 0; j < NR; j += LANES) {
+    int u = 0;
+    if (j + LANES <= cols)
+      u = turn_columns(to + j, (__global const REAL *)b + B_INDEX(k, j0 + j, ldb), ldb, steps);
+    for (; u < steps; ++u)
+      for (int s = j; s < j + LANES; ++s)
+        to[u * NR + s] = s < cols ? LOAD_B(b, B_INDEX(k + u, j0 + s, ldb)) : ACC_ZERO;
+  }
+#else
   for (int u = 0; u < steps; ++u)
     for (int j = 0; j < NR; ++j)
       to[u * NR + j] = j < cols ? LOAD_B(b, B_INDEX(k + u, j0 + j, ldb)) : ACC_ZERO;
+#endif
 }
 
+/* The same for NR columns and STEPS steps inside the matrix, in the order in which B is stored. */
 INLINE void pack_full_columns(
-    __global ACC_T *to, __global const B_T *b, const long ldb, const int j0, const int k)
+    B_SPACE ACC_T *to, __global const B_T *b, const long ldb, const int j0, const int k)
 {
+#if TURNS_B
+  pack_columns(to, b, ldb, j0, NR, k, STEPS);
+#else
 #if TRANS_B
   for (int j = 0; j < NR; ++j)
     UNROLL for (int u = 0; u < STEPS; ++u)
@@ -93,8 +134,24 @@ INLINE void pack_full_columns(
     UNROLL for (int j = 0; j < NR; ++j)
 #endif
       to[u * NR + j] = LOAD_B(b, B_INDEX(k + u, j0 + j, ldb));
+#endif
 }
 
+/* Steps k to k_end - 1, at most STEPS, of NR columns. */
+INLINE void pack_steps_of_b(
+    B_SPACE ACC_T *to, __global const B_T *b, const long ldb, const int N, const int j0, const int k, const int k_end)
+{
+  if (j0 + NR <= N && k + STEPS <= k_end) pack_full_columns(to, b, ldb, j0, k);
+  else pack_columns(to, b, ldb, j0, min(NR, N - j0), k, min(STEPS, k_end - k));
+}
+
+#if PACK_B == 2
+INLINE void pack_panel(
+    __local ACC_T *to, __global const B_T *b, const long ldb, const int N, const int j0, const int k0, const int k_end)
+{
+  for (int k = k0; k < k_end; k += STEPS) pack_steps_of_b(to + (k - k0) * NR, b, ldb, N, j0, k, k_end);
+}
+#else
 __kernel ONE_WIDE_ITEM void pack_b(PACK_ARGS)
 {
   GEMM_BEGIN;
@@ -102,9 +159,7 @@ __kernel ONE_WIDE_ITEM void pack_b(PACK_ARGS)
   const int k_begin = get_group_id(1) * chunk, k_end = min(K, k_begin + chunk);
   panels += get_global_id(2) * stack;
   for (int k = k_begin; k < k_end; k += STEPS)
-    for (int j0 = first; j0 < end; j0 += NR) {
-      __global ACC_T *to = panels + (long)j0 * K + (long)k * NR;
-      if (j0 + NR <= N && k + STEPS <= k_end) pack_full_columns(to, b, ldb, j0, k);
-      else pack_columns(to, b, ldb, j0, min(NR, N - j0), k, min(STEPS, k_end - k));
-    }
+    for (int j0 = first; j0 < end; j0 += NR)
+      pack_steps_of_b(panels + (long)j0 * K + (long)k * NR, b, ldb, N, j0, k, k_end);
 }
+#endif

@@ -3,6 +3,7 @@
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/packed_tile.h"
+#include "cpu/turn.h"
 
 /* 1: out has type ACC_T, and the epilogue is alpha * acc only */
 #define VECTOR_STORE (PLANES == 1 && SAME_TYPE(OUT_TYPE, ACC_TYPE) && !HAS_C && !BIAS && !ACTIVATION)
@@ -28,19 +29,40 @@
 #define FINAL_SUM(sum) (sum)
 #endif
 
+#if SWAPPED && MR >= PER_LANE
+/* Rows of the tile are columns of out: PER_LANE of them are turned at a time, the last ones moved back into the tile. */
 INLINE void store_vectors(
     VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha)
 {
-#if SWAPPED
+  UNROLL for (int group = 0; group < MR; group += PER_LANE) {
+    const int r = min(group, MR - PER_LANE);
+    UNROLL for (int v = 0; v < NV; ++v) {
+      VEC x[PER_LANE];
+      UNROLL for (int q = 0; q < PER_LANE; ++q) x[q] = alpha * FINAL_SUM(acc[r + q][v]);
+      turn_lanes(x);
+      UNROLL for (int q = 0; q < PER_LANE; ++q)
+        UNROLL for (int at = 0; at < LANES; at += PER_LANE)
+          *(__global LANE *)(out + (v * LANES + at + q) * ldo + r) = ((const LANE *)&x[q])[at / PER_LANE];
+    }
+  }
+}
+#elif SWAPPED
+INLINE void store_vectors(
+    VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha)
+{
   VEC kept[TILE_VECS];
   FOR_TILE(r, v) kept[r * NV + v] = alpha * FINAL_SUM(acc[r][v]);
   const REAL *tile = (const REAL *)kept;
   for (int s = 0; s < NR; ++s)
     UNROLL for (int r = 0; r < MR; ++r) out[s * ldo + r] = tile[r * NR + s];
-#else
-  FOR_TILE(r, v) *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * FINAL_SUM(acc[r][v]);
-#endif
 }
+#else
+INLINE void store_vectors(
+    VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha)
+{
+  FOR_TILE(r, v) *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * FINAL_SUM(acc[r][v]);
+}
+#endif
 
 /* Stores the tile at (i, j) through the epilogue, without its first rows and columns. */
 INLINE void store_elements(

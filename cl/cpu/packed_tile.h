@@ -22,7 +22,7 @@
  *   B              (k, j) at k*NR + j
  *
  * Macros: MR, NR, the tile in elements (LANES divides NR * PLANES); PACK_A, PACK_B, 1: read from panels, 0: read the
- * operand in place; those of vectors.h.
+ * operand in place; PACK_B 2: read from a panel in local memory; those of vectors.h.
  * Technique: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008); Van
  * Zee and van de Geijn, "BLIS" (2015); complex as real: Van Zee and Smith, "Implementing
  * high-performance complex matrix multiplication via the 1m method" (2017).
@@ -61,9 +61,14 @@
 #define ELEMENT_AT(i, u, lda) ((i) * (lda) + (u))
 #endif
 #define A_AT(r, u, lda) (ELEMENT_AT((r) / PLANES, u, lda) * PLANES + (r) % PLANES)
+#if PACK_B == 2 /* where multiply_tile reads B */
+#define B_SPACE __local
+#else
+#define B_SPACE __global
+#endif
 #if PACK_B
 #define B_STEP(ldb) (NR * PLANES)
-#define LOAD_ROW(p) (*(__global const VEC *)(p))
+#define LOAD_ROW(p) (*(B_SPACE const VEC *)(p))
 typedef REAL B_NUMBER;
 #else
 #define B_STEP(ldb) ((ldb) * PLANES)
@@ -78,7 +83,7 @@ INLINE void clear_tile(VEC acc[ROWS][NV])
 
 /* acc += a column of A times a row of B, at step u. */
 INLINE void multiply_step(
-    VEC acc[ROWS][NV], __global const REAL *a, const long lda, __global const B_NUMBER *b, const int u)
+    VEC acc[ROWS][NV], __global const REAL *a, const long lda, B_SPACE const B_NUMBER *b, const int u)
 {
   VEC row[NV];
   UNROLL for (int v = 0; v < NV; ++v) row[v] = LOAD_ROW(b + v * LANES);
@@ -103,7 +108,7 @@ INLINE void multiply_step(
 
 /* acc += A(tile, 0..K) B(0..K, tile), starting where a and b point. */
 INLINE void multiply_tile(
-    VEC acc[ROWS][NV], __global const REAL *a, const long lda, __global const B_NUMBER *b,
+    VEC acc[ROWS][NV], __global const REAL *a, const long lda, B_SPACE const B_NUMBER *b,
     const long ldb, const int K)
 {
   int k = 0;

@@ -69,6 +69,7 @@ class Executable:
         self.device = device_info(queue.device)
         self.gemm = _on(self.device, gemm)
         self.workspace_limit = workspace_limit
+        self._has_constant = has_constant
         self._lend = workspace.own if has_constant else workspace.shared  # what is packed must stay
         self._requested = kernel
         self._bound = threading.local()
@@ -91,7 +92,9 @@ class Executable:
         if self.gemm.is_empty:
             return None, Work(())
         last: Exception | None = None
-        choices = select.candidates(self.problem, self.device, self._requested)
+        choices = select.candidates(
+            self.problem, self.device, self._requested, has_constant=self._has_constant
+        )
         if after is not None:
             failures.append(f"{after.kernel.name}: {reason}")
             _log.info("%s on %s: skipping %s", self.problem, self.device.name, failures[-1])

@@ -2,7 +2,8 @@
 
 What the general way (host_path.py) finds out about each array takes longer than a product of 64 cubed. Two
 arrays that own their memory share none, and own memory lies at HOST_ALIGN. So the shape, strides and dtype of
-each, compared with those of the planned call, say everything.
+each, compared with those of the planned call, say everything. An operand may also be a view of all the memory
+that another array owns: what ``x.T`` and ``x.reshape`` return.
 """
 
 from __future__ import annotations
@@ -45,13 +46,16 @@ class PlainCalls:
     def result(self, given: Given) -> Array | None:
         """The array for the result if *given* is such a call, else None."""
         a, b, c, bias, out = given
-        if c is not None or bias is not None or not (_is_plain(a, self.a) and _is_plain(b, self.b)):
+        if c is not None or bias is not None:
+            return None
+        of_a, of_b = _owner(a, self.a), _owner(b, self.b)
+        if of_a is None or of_b is None:
             return None
         if self.makes_out:
             return None if out is not None else np.empty(self.out[0], self.out[2])
-        if out is None or out is a or out is b or not _is_plain(out, self.out):
+        if out is None or out is of_a or out is of_b or _owner(out, self.out) is not out:
             return None
-        return out  # type: ignore[no-any-return]  # a Given holds anything
+        return out
 
     def run(self, binding: Binding, given: Given, out: Array, scalars: Scalars) -> None:
         """Compute *out*, the array that :meth:`result` gave. It is complete, unless this raises.
@@ -62,7 +66,9 @@ class PlainCalls:
         first, second = self.names
         values = {first: host_memory.used_in_place(binding.queue, binding.device, a, "a")}
         values[second] = (
-            values[first] if b is a else host_memory.used_in_place(binding.queue, binding.device, b, "b")
+            values[first]
+            if _share_memory(a, b)
+            else host_memory.used_in_place(binding.queue, binding.device, b, "b")
         )
         values["out"] = host_memory.used_in_place(binding.queue, binding.device, out, "out")
         try:
@@ -74,12 +80,23 @@ class PlainCalls:
         binding.settle()
 
 
-def _is_plain(x: Any, layout: _Layout) -> bool:
-    """Whether *x* is an array of exactly this layout that owns its memory and may be written."""
+def _owner(x: Any, layout: _Layout) -> Array | None:
+    """The array that owns just the memory of *x*, if *x* has exactly this layout and may be written."""
     if type(x) is not np.ndarray:
-        return False
+        return None
     shape, strides, dtype = layout
     if x.dtype is not dtype or x.shape != shape or x.strides != strides:
-        return False
+        return None
     flags = x.flags
-    return flags.owndata and flags.writeable
+    if not flags.writeable:
+        return None
+    if flags.owndata:
+        return x
+    memory = x.base
+    whole = type(memory) is np.ndarray and memory.flags.owndata and memory.nbytes == x.nbytes
+    return memory if whole else None
+
+
+def _share_memory(x: Array, y: Array) -> bool:
+    """Whether two arrays that have an owner have the same."""
+    return x is y or (x if x.base is None else x.base) is (y if y.base is None else y.base)

@@ -132,6 +132,10 @@ class Kernel(ABC):
         single = problem.a_type in ("float32", "complex64")
         return "TF32" if single and problem.precision == "medium" else problem.a_type
 
+    def repacks(self, config: TileConfig) -> bool:
+        """Whether every call packs an operand anew, within its launch, although it may be constant."""
+        return False
+
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         """The configurations that this family offers, best first by :meth:`estimate`. The first is the
         default.

@@ -39,14 +39,17 @@ class Choice:
 class _Offers:
     """The configurations that each family offers for a problem on a device, computed once for each family."""
 
-    def __init__(self, problem: GemmProblem, device: DeviceInfo) -> None:
-        self._problem, self._device = problem, device
+    def __init__(self, problem: GemmProblem, device: DeviceInfo, has_constant: bool = False) -> None:
+        self._problem, self._device, self._has_constant = problem, device, has_constant
         self._found: dict[str, Sequence[TileConfig] | str] = {}
 
     def of(self, kernel: Kernel) -> Sequence[TileConfig] | str:
         """The configurations of *kernel*, or why it has none."""
         if kernel.name not in self._found:
-            self._found[kernel.name] = offered(kernel, self._problem, self._device)
+            found = offered(kernel, self._problem, self._device)
+            if self._has_constant and not isinstance(found, str):
+                found = [config for config in found if not kernel.repacks(config)] or found
+            self._found[kernel.name] = found
         return self._found[kernel.name]
 
     def best_of(self, kernel: Kernel) -> TileConfig | str:
@@ -109,16 +112,21 @@ def refusal(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str | N
 
 
 def candidates(
-    problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice, tables: Sequence[Table] | None = None
+    problem: GemmProblem,
+    device: DeviceInfo,
+    kernel: KernelChoice,
+    tables: Sequence[Table] | None = None,
+    has_constant: bool = False,
 ) -> Iterator[Choice]:
     """The choices for *problem*, best first; the later ones are fallbacks. One if *kernel* names a kernel.
 
-    *tables*: measured tables; None for the user's own and the shipped ones.
+    *tables*: measured tables; None for the user's own and the shipped ones. *has_constant*: an operand stays
+    the same between calls, so what packs it should be a launch of its own, which later calls skip.
 
     Raises UnsupportedError with every kernel's reason if no kernel can compute the problem, and ArgumentError
     for an unknown name or a configuration that cannot be used.
     """
-    offers = _Offers(problem, device)
+    offers = _Offers(problem, device, has_constant)
     if kernel != "auto":
         yield _requested(offers, problem, device, kernel)
         return

@@ -78,7 +78,52 @@ def test_the_same_array_twice(quick, rng):
     assert len(quick) == 1
 
 
+VIEWS = {
+    "transposed": lambda a: np.ascontiguousarray(a.T).T,
+    "reshaped": lambda a: a.ravel().reshape(a.shape),
+    "another dtype": lambda a: a.view(np.int32).copy().view(np.float32),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_of_a_whole_array_takes_few_checks(quick, ab, view):
+    a, b = (VIEWS[view](x) for x in ab)
+    assert not a.flags.owndata
+    for _ in range(2):
+        close(pyclmm.matmul(a, b), a, b)
+    assert len(quick) == 1
+
+
+def test_a_matrix_times_itself_transposed(quick, ab):
+    a = ab[0]
+    for _ in range(2):
+        close(pyclmm.matmul(a, a.T), a, a.T)
+    assert len(quick) == 1
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_out_that_owns_the_memory_of_an_operand(quick, rng, which):
+    a, b = (rng.standard_normal((M, M), np.float32) for _ in range(2))
+    out = np.empty((M, M), np.float32)
+    for _ in range(2):
+        pyclmm.matmul(a.T, b.T, out=out)
+    expected = a.T.astype(np.float64) @ b.T
+    pyclmm.matmul(a.T, b.T, out=(a, b)[which])
+    assert len(quick) == 1
+    np.testing.assert_allclose((a, b)[which], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_an_out_that_is_a_view_takes_every_check(quick, ab):
+    out = np.empty((N, M), np.float32)
+    for _ in range(2):
+        pyclmm.matmul(*ab, out=out.T)
+        close(out.T, *ab)
+    assert not quick
+
+
 OTHERS = {
+    "half of an array": lambda a: np.concatenate([a, a])[len(a) :],
+    "a view of a read-only array": lambda a: _read_only(a.copy())[:],
     "read-only": lambda a: _read_only(a.copy()),
     "a view": lambda a: np.concatenate([a, a])[: len(a)],
     "with gaps": lambda a: np.repeat(a, 2, axis=1)[:, ::2],

@@ -33,13 +33,16 @@ class Blocks:
     nc: int
 
 
-def blocks(caches: Caches, tm: int, tn: int, size: int, sum_size: int, sum_bytes: int) -> Blocks:
+def blocks(
+    caches: Caches, tm: int, tn: int, size: int, sum_size: int, sum_bytes: int, longest: int = _LONGEST_KC
+) -> Blocks:
     """The blocks of a register tile of tm x tn elements of *size* bytes, whose sums take *sum_size* each.
 
     *sum_bytes*: the most that the sums of a macro-tile may take, besides an eighth of the second level.
+    *longest*: the most steps of K.
     """
     panel = max(caches.l1 // 2, caches.l2 // 4)
-    kc = _multiple(min(_LONGEST_KC, panel // (tn * size)), UNROLL_K)
+    kc = _multiple(min(longest, panel // (tn * size)), UNROLL_K)
     room = min(caches.l2 // 8, sum_bytes) // sum_size
     mc = _multiple(min(caches.l2 // 2 // (kc * size), room // tn), tm)
     nc = _multiple(min(_WIDEST_NC, room // mc), tn)

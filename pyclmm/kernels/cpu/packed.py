@@ -28,12 +28,15 @@ from ..interface import (
 from .blocking import UNROLL_K
 from .packed_cost import packed_seconds
 from .packed_shape import (
+    INSIDE,
     Part,
     all_shapes,
     cut,
     may_swap,
     packs_a,
     packs_b,
+    packs_inside,
+    panel_bytes,
     partial_sums,
     parts,
     planes,
@@ -51,8 +54,9 @@ _ALONG, _ACROSS = (512, 1), (128, 32)
 
 class Packed(Kernel):
     """See cl/cpu/packed.cl. TM x TN is the register tile, VEC the length of its vectors, BM x BN x BK the
-    largest macro-tile, SPLIT_K the number of ranges of K. Options ``pack_a``, ``pack_b``: the operand is
-    copied into panels. Option ``swapped``: the kernel computes out^T = B^T A^T, so all of this is of out^T.
+    largest macro-tile, SPLIT_K the number of ranges of K. Options ``pack_a``, ``pack_b``: 1, the operand is
+    copied into panels by a launch of its own; ``pack_b`` 2, each work-group copies the columns that it uses.
+    Option ``swapped``: the kernel computes out^T = B^T A^T, so all of this is of out^T.
     """
 
     name = "packed"
@@ -75,6 +79,9 @@ class Packed(Kernel):
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         return packed_seconds(seen(problem, config), config, device)
 
+    def repacks(self, config: TileConfig) -> bool:
+        return config.option("pack_b") == INSIDE
+
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
         # BM x BN is what the caches share, after the loads
         return (config.tn, config.tm) if config.option("swapped") else (config.tm, config.tn)
@@ -87,6 +94,8 @@ class Packed(Kernel):
             reasons.append(f"VEC must be 2, 4, 8 or 16 and divide TN reals: {config}")
         if config.bk < 1 or config.bk % UNROLL_K or config.split_k < 1:
             reasons.append(f"BK must be a multiple of {UNROLL_K}, SPLIT_K at least 1: {config}")
+        if config.option("pack_a") not in (0, 1) or config.option("pack_b") not in (0, 1, INSIDE):
+            reasons.append(f"pack_a must be 0 or 1, pack_b 0, 1 or 2: {config}")
         if config.option("swapped") not in (0, 1):
             reasons.append(f"swapped must be 0 or 1: {config}")
         elif config.option("swapped") and not may_swap(problem):
@@ -94,6 +103,8 @@ class Packed(Kernel):
         if config.vec * real_size(problem) * 8 > device.vector_bits:
             reasons.append(f"vectors of {config.vec} are wider than the device's {device.vector_bits} bits")
         local_bytes = config.bm * config.bn * sum_size(problem) if config.split_k == 1 else 0
+        if packs_inside(seen(problem, config), config):
+            local_bytes += panel_bytes(problem, config)
         return reasons + config.violations(device, (1,), local_bytes)
 
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
@@ -122,6 +133,7 @@ class _Builder:
         self.parts = parts(problem, config, device)
         self.pack_a = packs_a(problem, config)
         self.pack_b = packs_b(problem, config)
+        self.inside = packs_inside(problem, config)
         self.program = Program(_SOURCE, (*gemm_defines(problem), *self._defines(device)))
         self.args = gemm_args(problem)
         self.workspace: list[Workspace] = []
@@ -134,11 +146,12 @@ class _Builder:
             ("NR", c.tn),
             *vector_defines(c, device),
             ("PACK_A", int(self.pack_a)),
-            ("PACK_B", int(self.pack_b)),
+            ("PACK_B", self.pack_b + self.inside),
             ("BM", c.bm),
             ("BN", c.bn),
             ("SPLIT", int(c.split_k > 1)),
             ("SWAPPED", c.option("swapped")),
+            *([("BK", c.bk)] if self.inside else []),
         ]
 
     def work(self) -> Work:
@@ -183,7 +196,7 @@ class _Builder:
     def _panels_of_b(self) -> tuple[Arg, Arg]:
         """Append the launch that packs B. Returns the panels and the stack's stride in them."""
         p, c = self.problem, self.config
-        if not self.pack_b:
+        if not self.pack_b or self.inside:
             return "b", np.int64(0)
         panels = self._space("b", round_up(p.n, c.tn) * p.k, p.batch)
         self._pack("b", p.n, c.tn, p.trans_b, Part(0, p.m, 0, p.batch), panels)

@@ -10,11 +10,14 @@ from ..device import DeviceInfo
 from ..interface import round_up
 from .blocking import PAGE
 from .packed_shape import (
+    can_read_b,
     crosses_lines,
     cut,
+    moves_whole,
     must_pack,
     packs_a,
     packs_b,
+    packs_inside,
     padded_products,
     partial_sums,
     parts,
@@ -23,16 +26,21 @@ from .packed_shape import (
 
 _FRACTION = 0.85  # of the rate of multiply-adds. Zen 4 and Zen 5, docs/kernels/packed.md
 _FEW_FRACTION = 0.8  # of that: dot products of a few rows. Zen 4, docs/kernels/packed.md
-_TURNED = 128  # bytes of a row of A, in whose time an element is stored across the order of its tile: Zen 4
+# Steps of K in whose time an element is stored across the order of its tile: turned in registers (Zen 5), or
+# alone, one of 4 bytes (Zen 4)
+_TURNED, _TURNED_ALONE = 8, 32
 _AWKWARD = 1.4  # an operand in place that must_pack names, 1000 to 2000 cubed on Zen 4
 # A step with vectors of B that cross cache lines, relative to one without, by the vector's share of a line:
 # Zen 4, and a Xeon of family 6, model 167
 _CROSSING = {1.0: 1.13, 0.5: 1.08}
+# Zen 5 hides that. So where B may stay in place, packing it in each work-group must promise so much
+_DOUBT = 1.06
 # Seconds that a column of a transposed A in place adds to a step of K: if A exceeds half of the second level,
 # and if its rows displace each other in the cache. That Xeon; on Zen 4 multiply-adds hide most of it
 _FAR_COLUMN, _DISPLACED_COLUMN = 0.6e-9, 2.5e-9
-# Bytes a second that a compute unit reads and writes when it packs, and when it turns rows into columns too
-_PACKED, _TURNING = 15e9, 10e9
+# Bytes a second that a compute unit reads and writes when it packs, when it turns rows into columns too
+# (Zen 4, that Xeon), and when a work-group packs what it uses, from and to its caches (Zen 5)
+_PACKED, _TURNING, _INSIDE = 15e9, 10e9, 25e9
 _FAR_PACKED = 1.7  # times as long take the bytes of panels that the caches do not hold
 
 
@@ -43,14 +51,17 @@ def packed_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo)
     groups = tiles.rows * tiles.columns * config.split_k * pieces[0].entries
     products = padded_products(problem, config, device)
     if config.option("swapped"):
-        products += _TURNED / real_size(problem) * problem.m * problem.n * problem.batch
+        products += _turned_steps(problem) * problem.m * problem.n * problem.batch
     rate = rates.multiply_adds(problem.acc_type) * _FRACTION * min(1.0, groups / device.units)
     packed = packs_a(problem, config), packs_b(problem, config)
     slower = _step_with_loads(problem, config, packed, device)
     seconds = together(products / rate * slower, rates.moved(problem.nbytes))
     sums = 2 * partial_sums(problem, config).workspace.nbytes if config.split_k > 1 else 0
-    launches = (1 + packed[0]) * len(pieces) + packed[1] + (config.split_k > 1)
+    inside = packs_inside(problem, config)
+    launches = (1 + packed[0]) * len(pieces) + (packed[1] and not inside) + (config.split_k > 1)
     copied = _packing_seconds(problem, config, packed, device)
+    if inside:
+        copied += _inside_seconds(problem, config, device, tiles.rows) / min(1.0, groups / device.units)
     return launches * rates.launch + rates.group + seconds + copied + rates.moved(sums)
 
 
@@ -58,9 +69,11 @@ def _step_with_loads(
     problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], device: DeviceInfo
 ) -> float:
     """Time of a step of K in a register tile, relative to that of its multiply-adds: operands in place."""
-    slower = 1.0
-    if any(wish and not done for wish, done in zip(must_pack(problem, config, device), packed, strict=True)):
+    slower, wishes = 1.0, must_pack(problem, config, device)
+    if any(wish and not done for wish, done in zip(wishes, packed, strict=True)):
         slower = _AWKWARD
+    elif packs_inside(problem, config) and can_read_b(problem, config) and not wishes[1]:
+        slower = _DOUBT
     elif not packed[1] and crosses_lines(problem, config):
         slower = _CROSSING.get(config.vec * real_size(problem) / device.caches.line, 1.0)
     if problem.trans_a and not packed[0]:
@@ -77,16 +90,36 @@ def _column_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     return _FAR_COLUMN if row * problem.k > device.caches.l2 // 2 else 0.0
 
 
+def _turned_steps(problem: GemmProblem) -> float:
+    """Steps of K in whose time an element of the transposed product is stored."""
+    vectors = moves_whole(problem.out_type, problem) and not (
+        problem.extra_types or problem.activation != "none"
+    )
+    return _TURNED if vectors else _TURNED_ALONE * 4 / real_size(problem)
+
+
 def _packing_seconds(
     problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], device: DeviceInfo
 ) -> float:
-    """Seconds that packing the operands takes, without its launches."""
+    """Seconds that the launches which pack operands take, without what each launch costs."""
     line = problem.k * dtype_of(problem.acc_type).itemsize * problem.batch  # bytes of a row or column in all
     a = line * round_up(problem.m, config.tm) * packed[0]
-    b = line * round_up(problem.n, config.tn) * packed[1]
+    b = line * round_up(problem.n, config.tn) * (packed[1] and not packs_inside(problem, config))
     outside = max(0.0, 1 - device.rates.cache_size / max(1, a + b))
     seconds = 2 * (a / _PACKED + b / (_TURNING if problem.trans_b else _PACKED)) / device.units
     return seconds * (1 + (_FAR_PACKED - 1) * outside)
+
+
+def _inside_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, rows: int) -> float:
+    """Seconds that work-groups take to pack B, each of so many *rows* of macro-tiles for itself."""
+    nbytes = (
+        round_up(problem.n, config.tn)
+        * problem.k
+        * dtype_of(problem.acc_type).itemsize
+        * problem.batch
+        * rows
+    )
+    return 2 * nbytes / (_INSIDE if moves_whole(problem.b_type, problem) else _TURNING) / device.units
 
 
 def matvec_seconds(

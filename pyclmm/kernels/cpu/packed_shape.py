@@ -42,6 +42,7 @@ _USES = 128 * 64
 # B is read as a stream if it is larger than this many second-level caches and used by at most that many rows
 # of tiles. A smaller one, of the third level, is read faster as if it were in the second.
 _FAR_CACHES, _STREAM_TILES = 8, 6
+INSIDE = 2  # the option pack_b: each work-group packs the columns of B that it uses
 _NEAR = 2048  # bytes; rows at most this far apart share pages
 
 
@@ -98,6 +99,7 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     ]
     chosen = [_packing(t, problem, device, a, b) for t in tiles for a, b in packings(problem, t, device)]
     chosen.append(_packing(tiles[0], problem, device, True, True))
+    chosen += [_packing_inside(c, problem, device) for c in chosen if packs_b(problem, c)]
     return [replace(c, split_k=split_k(problem, c, device)) for c in dict.fromkeys(chosen)]
 
 
@@ -166,6 +168,16 @@ def _packing(config: TileConfig, problem: GemmProblem, device: DeviceInfo, a: bo
     return replace(config, bk=steps_in_place(device.caches, _row_bytes(problem), config.bk))
 
 
+def _packing_inside(config: TileConfig, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
+    """The same with B packed by each work-group: a panel in the first level, used by higher macro-tiles."""
+    options = (("pack_a", config.option("pack_a")), ("pack_b", INSIDE))
+    size = dtype_of(problem.acc_type).itemsize
+    kc = steps_in_place(device.caches, 1, config.bk)
+    room = device.local_mem_size - kc * config.tn * size
+    found = blocks(device.caches, config.tm, config.tn, size, sum_size(problem), room, kc)
+    return replace(config, bm=found.mc, bn=found.nc, bk=kc, options=options)
+
+
 def _streams(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
     """Whether reading B from memory limits the speed: B is in place, not in a cache, and used a few times."""
     few = problem.m <= _STREAM_TILES * config.tm and not packs_b(problem, config)
@@ -180,9 +192,28 @@ def packs_a(problem: GemmProblem, config: TileConfig) -> bool:
 
 def packs_b(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether B is packed, likewise."""
+    return not can_read_b(problem, config) or config.option("pack_b", 1) != 0
+
+
+def can_read_b(problem: GemmProblem, config: TileConfig) -> bool:
+    """Whether a register tile can read B in place."""
     unreadable = planes(problem) > 1 and _narrow(problem.b_type, problem)
-    unreadable = unreadable or problem.conj_b or problem.trans_b or problem.n < config.tn
-    return unreadable or config.option("pack_b", 1) != 0
+    return not (unreadable or problem.conj_b or problem.trans_b or problem.n < config.tn)
+
+
+def packs_inside(problem: GemmProblem, config: TileConfig) -> bool:
+    """Whether each work-group packs the columns of B that it uses, in local memory."""
+    return packs_b(problem, config) and config.option("pack_b", 1) == INSIDE
+
+
+def panel_bytes(problem: GemmProblem, config: TileConfig) -> int:
+    """Bytes of local memory that they take: one panel."""
+    return config.bk * config.tn * dtype_of(problem.acc_type).itemsize
+
+
+def moves_whole(name: str, problem: GemmProblem) -> bool:
+    """Whether vectors of such elements are moved as they are: real ones of the accumulator's type."""
+    return name == problem.acc_type and planes(problem) == 1
 
 
 def _narrow(name: str, problem: GemmProblem) -> bool:
@@ -307,13 +338,17 @@ def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part
     splits = _long_k(problem) or (_streams(problem, config, device) and not problem.reproducible)
     if splits:
         wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # split-K gives the other work-groups
-    columns = -(-problem.n // config.bn)
-    tallest = min(config.bm, 2 * config.tm) if stores_most(problem, device) else config.bm
+    nc, low = config.bn, stores_most(problem, device)
+    if packs_inside(problem, config):  # columns first, and high: each macro-tile of rows packs them again
+        low = False
+        nc = _extent(problem.n, nc, config.tn, config.tn, wanted)
+    columns = -(-problem.n // nc)
+    tallest = min(config.bm, 2 * config.tm) if low else config.bm
     mc = _extent(part.rows, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
     if not splits:
         mc = _balanced(part.rows, mc, config.tm, columns * part.entries, device.compute_units)
     rows = -(-part.rows // mc)
-    nc = _extent(problem.n, config.bn, config.tn, config.tn, -(-wanted // rows))
+    nc = _extent(problem.n, nc, config.tn, config.tn, -(-wanted // rows))
     kc = equal_steps(range_of_k(problem, config), config.bk)
     return Cut(mc, nc, kc, rows, -(-problem.n // nc))
 

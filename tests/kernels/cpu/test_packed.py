@@ -26,7 +26,7 @@ from tests.support.made_up import dense_problem as problem
 
 # (tm, tn, vec) that no device would be tuned to
 ODD = TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4)
-PACKING = [(("pack_a", a), ("pack_b", b)) for a, b in itertools.product((0, 1), repeat=2)]
+PACKING = [(("pack_a", a), ("pack_b", b)) for a, b in itertools.product((0, 1), (0, 1, 2))]
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -111,7 +111,7 @@ def test_b_is_packed_where_enough_rows_use_it(cpu):
     wide = dataclasses.replace(cpu, target=Target(512))
 
     def packs(m, n, device=cpu, dtype="float32"):
-        return kernel_named("packed").configs(problem(m, n, 1000, dtype), device)[0].option("pack_b") == 1
+        return kernel_named("packed").configs(problem(m, n, 1000, dtype), device)[0].option("pack_b") > 0
 
     assert [packs(m, 1000) for m in (256, 257)] == [False, True]
     assert [packs(m, 1000, wide) for m in (128, 129)] == [False, True]
@@ -127,7 +127,7 @@ def test_an_unaligned_b_is_packed_where_that_costs_less_than_its_loads(cpu):
 
     def packs(m, align, device=cpu):
         p = problem(m, 448, 1000, b_align=align)
-        return kernel_named("packed").configs(p, device)[0].option("pack_b") == 1
+        return kernel_named("packed").configs(p, device)[0].option("pack_b") > 0
 
     assert [packs(1000, align) for align in (64, 32, 16, 4)] == [False, False, True, True]
     wide, narrow = (dataclasses.replace(cpu, target=Target(bits)) for bits in (512, 128))
@@ -143,7 +143,7 @@ def test_a_small_unaligned_b_is_packed_where_a_launch_and_a_copy_cost_less(cpu):
     def packs(n, vendor, bits, align=16):
         device = dataclasses.replace(cpu, target=Target(bits), vendor=vendor, max_clock_mhz=3000)
         config = kernel_named("packed").configs(problem(n, n, n, b_align=align), device)[0]
-        return config.option("pack_b") == 1
+        return config.option("pack_b") > 0
 
     assert [packs(n, "pocl", 256) for n in (256, 500)] == [False, True]
     assert [packs(n, "pocl", 512) for n in (256, 650)] == [False, True]

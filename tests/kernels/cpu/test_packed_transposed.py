@@ -19,7 +19,7 @@ from tests.support.cases import small_integers
 from tests.support.made_up import dense_problem
 
 LAYOUTS = ("NN", "TN", "NT", "TT")
-PACKING = ((0, 0), (0, 1), (1, 0), (1, 1))
+PACKING = ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2))
 
 
 def swapped(pack_a=0, pack_b=0, **sizes) -> TileConfig:
