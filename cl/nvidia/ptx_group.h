@@ -34,6 +34,20 @@ INLINE int first_ones(const int value)
 /* The work-items of a quartet wait for each other at named barrier `bar`, 1 to 15 (OpenCL's barrier is 0). */
 INLINE void quartet_barrier(const int bar) { asm volatile("bar.sync %0, 128;" :: "r"(bar) : "memory"); }
 
-/* Named barriers of two quartets, 1 to 15. meet waits until the other has arrived; announce arrives without waiting. */
+/* The work-items of a sub-group wait for each other, and see what each has read and written. */
+INLINE void sub_group_barrier(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+
+/* Named barriers of `items` work-items, 1 to 15. meet_of waits until all have arrived; announce_of arrives without
+ * waiting. */
+INLINE void meet_of(const int bar, const int items)
+{
+  asm volatile("bar.sync %0, %1;" :: "r"(bar), "r"(items) : "memory");
+}
+INLINE void announce_of(const int bar, const int items)
+{
+  asm volatile("bar.arrive %0, %1;" :: "r"(bar), "r"(items) : "memory");
+}
+
+/* The same of two quartets. */
 INLINE void meet(const int bar) { asm volatile("bar.sync %0, 256;" :: "r"(bar) : "memory"); }
 INLINE void announce(const int bar) { asm volatile("bar.arrive %0, 256;" :: "r"(bar) : "memory"); }

@@ -14,12 +14,14 @@
  * in a slot of `maps`. The products of a stack are layers of the maps. If they do not lie at equal distances, `stack`
  * is 1 and each product has its own work-groups, in dimension 2.
  *
+ * DRAIN 1: the results of a tile leave through local memory while the next one is multiplied (wgmma_drain.h).
+ *
  * SWAPPED 1: computes out^T = B^T A^T, and `a` is the caller's b. Matrix units read TF32 and bytes from local memory
  * only along K. They also take A from registers, and then A may be stored across K (LEFT_REGISTERS,
  * fragment_rows.h). So the caller's operand that is stored across K becomes A.
  *
- * Macros: BM, a multiple of 64; BN (ptx_wgmma.h); STAGES, 2 or more; ALTERNATE SWAPPED SPLIT_K 0, 1; GROUP
- * (tile_order.h); OUT_VECTOR (fragment.h); TRANS_A TRANS_B: how operands are stored, after packing.
+ * Macros: BM, a multiple of 64; BN (ptx_wgmma.h); STAGES, 2 or more; ALTERNATE SWAPPED SPLIT_K DRAIN 0, 1;
+ * GROUP (tile_order.h); OUT_VECTOR (fragment.h); TRANS_A TRANS_B: how operands are stored, after packing.
  * Preconditions: operands and their rows begin on multiples of 16 bytes. With TF32 and bytes B lies along K.
  * Technique: wgmma and tensor maps as in NVIDIA's PTX manual; ALTERNATE 1 is CUTLASS's "ping-pong" schedule.
  */
@@ -43,8 +45,6 @@
 #include "nvidia/fragment_rows.h"
 #include "nvidia/fragment_columns.h"
 #include "nvidia/wgmma_stages.h"
-#include "nvidia/left_bytes.h"
-#include "nvidia/left_words.h"
 
 #ifndef ALTERNATE
 #error "wgmma.cl needs ALTERNATE"
@@ -52,67 +52,13 @@
 #define QUARTETS (ALTERNATE ? 2 : BM / 64)
 #define OWNERS (ALTERNATE ? 1 : QUARTETS) /* quartets that divide a tile */
 #define FRAGMENTS (ALTERNATE ? BM / 64 : 1) /* of 64 rows, that a quartet multiplies */
-#define ACCS (FRAGMENTS * WGMMA_ACC)
 #define WORK_ITEMS (128 * (QUARTETS + 1))
 
 /* ALTERNATE 1: the barrier where a quartet waits until the other one has issued the multiplications of its piece. */
 #define TURN_OF(quartet) (4 + (quartet))
 
-#if LEFT_REGISTERS
-/* LEFT_SETS: steps of 32 bytes of K whose elements of A are in registers. AHEAD: how many steps loads are ahead of wgmma.
- * wgmma waits until the matrix units take A, so a load issued behind it would be late. The largest tiles have
- * registers for two sets only, but also two quartets: one multiplies while the other waits. */
-#define LEFT_SETS (ACCS > 96 && WORK_ITEMS > 256 ? 2 : 4)
-#define AHEAD (LEFT_SETS == 4)
-/* Loads this work-item's words of A for one step, for all fragments. */
-INLINE void load_left(uint *words, const uint place, const int step)
-{
-  UNROLL for (int f = 0; f < FRAGMENTS; ++f) load_fragment(words + 4 * f, place, f, step);
-}
-
-/* Multiplies a stage once it is full. Releases stage `before`, which was multiplied before it; -1: there is none. */
-INLINE void multiply_stage(
-    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint mine, const int lane, const stages_t stages,
-    const ring_t ring, const int before)
-{
-  const uint at = stages.tiles + ring.stage * STAGE_BYTES;
-  const uint place = at + mine;
-  const ulong right = wgmma_right(at + TILE_A, ROWS_64);
-  wait_until_full(stages, ring);
-  if (AHEAD) {
-    wgmma_wait_all_but(LEFT_SETS - 1);
-    load_left(left[0], place, 0);
-  }
-  UNROLL for (int step = 0; step < 4; ++step) {
-    const uint *words = left[step % LEFT_SETS];
-    wgmma_wait_all_but(LEFT_SETS - 1 - AHEAD); /* until the registers that are loaded next are free */
-    if (step == LEFT_SETS - 1 - AHEAD && before >= 0 && lane == 0) mbarrier_arrive(stages.empty + 8 * before);
-    if (step + AHEAD < 4) load_left(left[(step + AHEAD) % LEFT_SETS], place, step + AHEAD);
-    wgmma_fence();
-    UNROLL for (int f = 0; f < FRAGMENTS; ++f)
-      wgmma_left(acc + f * WGMMA_ACC, words + 4 * f, right + step * WGMMA_STEP_B);
-    wgmma_commit();
-  }
-}
-#else
-INLINE void multiply_stage(
-    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint mine, const int lane, const stages_t stages,
-    const ring_t ring, const int before)
-{
-  const uint at = stages.tiles + ring.stage * STAGE_BYTES;
-  const ulong a = wgmma_tile(at + mine, ROWS_64);
-  const ulong b = wgmma_right(at + TILE_A, ROWS_64);
-  wait_until_full(stages, ring);
-  wgmma_fence();
-  UNROLL for (int step = 0; step < 4; ++step) {
-    UNROLL for (int f = 0; f < FRAGMENTS; ++f)
-      wgmma(acc + f * WGMMA_ACC, a + f * (ROWS_64 / 16) + step * WGMMA_STEP_A, b + step * WGMMA_STEP_B, 1);
-  }
-  wgmma_commit();
-  wgmma_wait_previous();
-  if (before >= 0 && lane == 0) mbarrier_arrive(stages.empty + 8 * before);
-}
-#endif
+#include "nvidia/wgmma_drain.h"
+#include "nvidia/wgmma_multiply.h"
 
 /* Stores partial sums of a range of K, in the order of partial_fragments.h. */
 INLINE void leave_sums(
@@ -177,6 +123,11 @@ INLINE void multiply(
   ring_t ring = {0, 0};
   bool mine = !ALTERNATE || quartet == 2;
   uint left[4][4 * FRAGMENTS]; /* used only with LEFT_REGISTERS */
+#if DRAIN
+  more_registers();
+  wgmma_acc held[ACCS];
+  bool holds = false;
+#endif
   for (int number = get_group_id(0); number < pieces; number += groups) {
     const piece_t piece = piece_at(number, work);
     if (ALTERNATE) mine = !mine;
@@ -192,9 +143,19 @@ INLINE void multiply(
       multiply_stage(acc, left, where, lane, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
+#if DRAIN
+      leave_held(stages, part, held, holds ? step - piece.first : -1);
+#endif
     }
     if (ALTERNATE && number + groups < pieces) announce(TURN_OF(3 - quartet));
     UNROLL for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
+#if DRAIN
+    holds = drains(piece, number, work, M, N);
+    if (holds) {
+      leave_results(stages, last, part, acc, held);
+      continue;
+    }
+#endif
     if (last >= 0) release(stages, last);
     if (SPLIT_K && piece.range >= 0) {
       leave_sums(partial, acc, piece, part, work);
@@ -208,7 +169,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int split_k,
     const int stack)
 {
-  __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
+  __local uchar tiles[STAGES * STAGE_BYTES + REST_BYTES] ALIGNED(1024);
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
   if (GATE_SHUT) return;
@@ -236,12 +197,16 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   }
   if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
   barrier(CLK_LOCAL_MEM_FENCE);
+  c += c_offset, out += out_offset, bias += bias_offset;
   if (quartet == 0) {
+#if DRAIN
+    fewer_registers();
+    if (sub_group >= 2) drain(sub_group - 2, work, stages, batch_offsets, RESULT);
+#endif
     if (!feeds || get_local_id(0) % 32) return;
     if (which == 0) feed(0, operand, feeder, work, piece, stages);
     else feed(1, operand, feeder, work, piece, stages);
     return;
   }
-  c += c_offset, out += out_offset, bias += bias_offset;
   multiply(quartet, work, stages, partial, batch_offsets, RESULT);
 }

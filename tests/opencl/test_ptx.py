@@ -44,6 +44,13 @@ def test_nothing_else_changes():
     assert all(old.replace(b"//@sm_90a ", b"").replace(b"sm_90,", b"sm_90a,") == new for old, new in changed)
 
 
+def test_a_program_that_moves_registers_promises_room_for_one_work_group():
+    sized = TEXT.replace(b"u64 p)\n", b"u64 p)\n.reqntid 384, 1, 1\n")
+    assert b"minnctapersm" not in ptx.rewritten(sized)
+    moving = sized.replace(b"\tret;", b"\t//@sm_90a setmaxnreg.inc.sync.aligned.u32 224;\n\tret;")
+    assert b".reqntid 384, 1, 1\n.minnctapersm 1\n{" in ptx.rewritten(moving)
+
+
 def test_a_target_without_modes():
     assert b".target sm_90a\n" in ptx.rewritten(TEXT.replace(b"sm_90, texmode_independent", b"sm_90"))
 

@@ -168,6 +168,12 @@ void emu_wgmma_bytes(int *acc, uint a, uint b, int keep, int columns, int signed
 static uint words[640][6]; /* words that the work-items of a sub-group exchange */
 
 void emu_load_pair(uint *to, uint from) { memcpy(to, local(from), 8); }
+void emu_load_four(uint *words, uint from) { memcpy(words, local(from), 16); }
+void emu_store_pair(uint to, uint first, uint second)
+{
+  const uint words[2] = {first, second};
+  memcpy(local(to), words, 8);
+}
 
 /* The same where A, TF32, is in the sub-group's registers: a[h + 2 q] of work-item 4 g + t is (g + 8 h, t + 4 q). */
 void emu_wgmma_left(float *acc, const uint *a, uint b, int columns)

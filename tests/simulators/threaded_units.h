@@ -1,4 +1,4 @@
-/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_round.h and ptx_group.h where threaded.py runs a kernel as threads: the
+/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_lines.h, ptx_round.h and ptx_group.h where threaded.py runs a kernel as threads: the
  * same functions call those of threaded_units.c. It also has the builtins that clang lacks. */
 #define inline static
 uint emu_item(void);
@@ -19,6 +19,8 @@ void emu_wgmma_bytes(int *acc, uint a, uint b, int keep, int columns, int signed
 void emu_wgmma_left(float *acc, const uint *a, uint b, int columns);
 void emu_wgmma_left_bytes(int *acc, const uint *a, uint b, int columns, int signed_a, int signed_b);
 void emu_load_pair(uint *words, uint from);
+void emu_load_four(uint *words, uint from);
+void emu_store_pair(uint to, uint first, uint second);
 void emu_bare_stores(void);
 void emu_bare_fence(void);
 void emu_bare_wgmma(float *d, ulong a, ulong b);
@@ -79,8 +81,22 @@ HALVES(__private)
 #define total(x) (x)
 #define first_ones(x) (x)
 #define quartet_barrier(bar) emu_named(bar, 128, 1)
+#define sub_group_barrier() emu_converge()
+#define meet_of(bar, items) emu_named(bar, items, 1)
+#define announce_of(bar, items) emu_named(bar, items, 0)
 #define meet(bar) emu_named(bar, 256, 1)
 #define announce(bar) emu_named(bar, 256, 0)
+/* ptx_lines.h */
+#define leave_pair(to, words) emu_store_pair(to, (words).s0, (words).s1)
+#define fill_fence() ((void)0)
+#define fewer_registers() ((void)0)
+#define more_registers() ((void)0)
+static uint4 load_four(uint from)
+{
+  uint w[4];
+  emu_load_four(w, from);
+  return (uint4)(w[0], w[1], w[2], w[3]);
+}
 /* ptx_round.h */
 static uint packed_float16(float low, float high) { return emu_half_of_float(low) | (uint)emu_half_of_float(high) << 16; }
 static uint rounded_bits(float x) { return (as_uint(x) + 0x7fff + (as_uint(x) >> 16 & 1)) >> 16; }

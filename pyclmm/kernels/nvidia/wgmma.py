@@ -74,6 +74,7 @@ def wgmma_launch(
         *_tile_defines(config),
         *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages)),
         *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
+        ("DRAIN", config.option("drain")),
         *out_defines(problem),
     )
     return Launch(
@@ -122,12 +123,13 @@ class Wgmma(Kernel):
     for the tiles of the last wave.
 
     Options: ``group``: rows of tiles that are computed together. ``alternate``: each quartet has tiles of its
-    own. ``swapped``: the kernel computes out^T = B^T A^T, so BM x BN is a tile of out^T.
+    own. ``drain``: results leave through local memory while the next tile is multiplied (wgmma_drain.h).
+    ``swapped``: the kernel computes out^T = B^T A^T, so BM x BN is a tile of out^T.
     """
 
     name = "wgmma"
     summary = "matrix units of sm_90a (wgmma), tiles copied to local memory by the copy engine"
-    options = ("alternate", "group", "swapped")
+    options = ("alternate", "drain", "group", "swapped")
     matrix_units = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

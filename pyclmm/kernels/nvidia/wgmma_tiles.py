@@ -14,6 +14,7 @@ from ..cost import together
 from ..device import DeviceInfo
 from ..interface import Arg, round_up
 from ..split_k import TileRange
+from . import wgmma_drain
 from .matrix_units import LINE_ALIGN, Operands, Unit, local_bytes
 from .unit_cost import moved_bytes, pack_seconds, store_factor, sums_seconds
 
@@ -184,6 +185,8 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     main, waves = blocks * block, ceil(pieces.whole / device.units)
     if config.option("alternate"):  # while one quartet stores, the other multiplies
         seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0
+    elif config.option("drain"):
+        seconds = wgmma_drain.estimated_seconds(config, waves, main, store, operands_of(view, unit))
     else:
         seconds = waves * (main + store)
     if pieces.cut:
@@ -200,13 +203,17 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
 def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[TileConfig]:
     """A configuration for each tile that fits."""
     room = local_bytes(device) - _OTHER_LOCAL_BYTES
+    drain_room = room - wgmma_drain.LOCAL_BYTES
     found: list[TileConfig] = []
     for swapped in _orientations(problem, unit):
         for bm, bn in _TILES:
             config = TileConfig(bm=bm, bn=bn, bk=unit.block, options=_options(0, swapped))
             config = replace(config, stages=min(8, room // stage_bytes(config)))
             if config.stages >= 2:
-                found += _variants(seen(problem, config), config, device)
+                view = seen(problem, config)
+                found += _variants(view, config, device)
+                drained = replace(config, stages=min(8, drain_room // stage_bytes(config)))
+                found += _drained(view, drained, device, unit)
     return [c for c in found if not _starved(problem, c, unit)]
 
 
@@ -216,8 +223,9 @@ def _starved(problem: GemmProblem, config: TileConfig, unit: Unit) -> bool:
     return where in _NO_REGISTERS_LEFT and operands_of(seen(problem, config), unit).a_in_registers
 
 
-def _options(alternate: int, swapped: int) -> tuple[tuple[str, int], ...]:
-    return (("alternate", alternate), ("group", 8), *((("swapped", 1),) if swapped else ()))
+def _options(alternate: int, swapped: int, drain: int = 0) -> tuple[tuple[str, int], ...]:
+    named = {"alternate": alternate, "drain": drain, "group": 8, "swapped": swapped}
+    return tuple((name, value) for name, value in named.items() if value or name == "alternate")
 
 
 def _orientations(problem: GemmProblem, unit: Unit) -> tuple[int, ...]:
@@ -238,6 +246,17 @@ def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> I
     split_k = _split_k(problem, config, device)
     if split_k > 1:
         yield from (replace(c, split_k=split_k) for c in ways)
+
+
+def _drained(
+    problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit
+) -> Iterator[TileConfig]:
+    """The configuration with results that leave while the next tile is multiplied, if that is of use."""
+    tiles = WorkPieces.of(problem, config, device, stacked(problem)).tiles
+    if config.stages < 2 or not wgmma_drain.is_useful(problem, config, tiles, device.compute_units):
+        return
+    if wgmma_drain.can_drain(problem, config, operands_of(problem, unit)):
+        yield replace(config, options=_options(0, config.option("swapped"), drain=1))
 
 
 def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
@@ -261,7 +280,10 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
         reasons.append(f"swapped must be 0 or 1: {config}")
     elif _starved(problem, config, unit):
         reasons.append(f"staging an operand across K in registers would spill: {config}")
-    needed = config.stages * stage_bytes(config) + _OTHER_LOCAL_BYTES
+    view = seen(problem, config)
+    if config.option("drain") and not wgmma_drain.can_drain(view, config, operands_of(view, unit)):
+        reasons.append(f"results cannot leave while the next tile is multiplied: {config}")
+    needed = config.stages * stage_bytes(config) + wgmma_drain.local_bytes(config) + _OTHER_LOCAL_BYTES
     if config.stages < 2 or needed > local_bytes(device):
         reasons.append(f"{config.stages} stages take {needed} bytes of local memory: use 2 or more that fit")
     return reasons

@@ -276,7 +276,7 @@ def test_the_model_chooses_a_tile_measured_among_the_fastest(shape, tiles):
 # The same for int8, 2026-11-24: lines that begin on multiples of 128 bytes, and on others
 FASTEST_OF_BYTES = [
     ((2048, 2048, 2048), 2048, [(128, 128, 1), (64, 128, 1)]),
-    ((4096, 4096, 4000), 4096, [(128, 128, 1)]),
+    ((4096, 4096, 4000), 4096, [(128, 128, 1), (128, 256, 0)]),
     ((4096, 4096, 4000), 4000, [(128, 256, 0), (256, 128, 0)]),
     ((12288, 1536, 2048), 2048, [(128, 128, 1)]),
 ]
@@ -422,6 +422,66 @@ def test_programs_assemble_without_spills(name, given, device, tmp_path):
         assert "serialized" not in report, "wgmma instructions that wait for each other"
         if given.activation == "none" and launch.kernel != "matmul_mma":
             assert spills <= 8, report
+
+
+DRAINED = [
+    problem("int8"),
+    problem("int8", trans="NT"),
+    problem("int8", trans="TT"),
+    problem("float32", precision="medium"),
+    problem("float32", trans="NT", precision="medium"),
+    problem("float16", out_type="float32"),
+    problem("bfloat16", trans="TN", out_type="float32", activation="gelu"),
+]
+
+
+def drained(given):
+    return [c for c in kernel_named("wgmma").configs(given, H200) if c.option("drain")]
+
+
+@pytest.mark.parametrize("given", DRAINED, ids=str)
+def test_results_leave_during_the_next_tile_where_there_is_one(given):
+    tiles = {(c.bm, c.bn, c.stages) for c in drained(given)}
+    assert tiles == {(128, 256, 4), (128, 192, 4)}
+    for other in (
+        replace(given, has_c=True),
+        replace(given, bias="row"),
+        replace(given, out_align=8),
+        replace(given, out_type="float16"),
+        replace(given, k=128),
+        replace(given, m=2048, n=2048),
+    ):
+        assert not any(c.bn == 256 for c in drained(other)), other
+
+
+FASTEST_DRAINED = [  # on an H200, 2026-11-25; int8 NT 4096 together with 128 x 128 by quartets in turn
+    ("int8", "NN", (4096, 4096, 4096), 256),
+    ("int8", "NT", (4096, 4096, 4096), 256),
+    ("int8", "NT", (8192, 8192, 8192), 256),
+    ("int8", "NT", (4080, 4016, 1168), 256),
+    ("float32", "NT", (8192, 8192, 8192), 256),
+    ("float32", "NT", (3072, 3072, 3072), 192),
+]
+
+
+@pytest.mark.parametrize(("kind", "trans", "shape", "bn"), FASTEST_DRAINED, ids=str)
+def test_the_model_chooses_results_that_leave_later_where_they_were_fastest(kind, trans, shape, bn):
+    m, n, k = shape
+    given = problem(kind, trans=trans, m=m, n=n, k=k, precision="highest" if kind == "int8" else "medium")
+    chosen = kernel_named("wgmma").configs(given, H200)[0]
+    assert (chosen.bm, chosen.bn, chosen.option("drain")) == (128, bn, 1)
+
+
+@compilers
+@pytest.mark.parametrize("given", DRAINED, ids=str)
+def test_results_that_leave_later_need_more_registers(given, tmp_path):
+    """setmaxnreg gives them to the quartets that multiply. Without them 200 bytes and more are spilled."""
+    config = drained(given)[0]
+    launch = kernel_named("wgmma").launches(given, config, H200).launches[-1]
+    _, spills, report = assembled(launch.program, H200, int(np.prod(launch.local_size)), tmp_path)
+    assert "serialized" not in report, "wgmma instructions that wait for each other"
+    assert "setmaxnreg" not in report, "it was ignored"
+    assert spills <= 100 or given.activation != "none", report
 
 
 def test_sources_that_are_rewritten_have_marks():

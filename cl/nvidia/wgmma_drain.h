@@ -1,0 +1,176 @@
+/* wgmma_drain: results leave through local memory while the next tile is multiplied.
+ *
+ * A compute unit stores at most 32 bytes a cycle (H200), so the 128 KB of a tile of 128 x 256 take as long as four
+ * blocks of K. Here a quartet leaves its 64 rows in local memory, in chunks of 64 lines of 256 bytes. The drain, a
+ * sub-group of quartet 0 for each of the two quartets, applies the epilogue and stores whole lines:
+ *
+ *     chunk 0    behind the stages, at once
+ *     chunk 1    in the stage that was multiplied last, at once. The drain stores it first and releases the stage
+ *     others     stay in registers, and go behind the stages at steps of the next tile (CHUNK_STEP)
+ *
+ *     quartet                         its drain
+ *     meets ROOM                 <--  announces: what lay behind the stages is stored
+ *     meets FREE: neither quartet reads the stage any more
+ *     announces                  -->  meets LEFT
+ *
+ * The last tile of a work-group, tiles at the edges of out and short products are stored from registers.
+ *
+ * Macros: DRAIN 1: as above, for BM 128, BN 192 or 256 without ALTERNATE and SPLIT_K, results of 4 bytes in rows that
+ * begin on multiples of 16, and an epilogue that reads neither C nor a bias; 0: REST_BYTES is 0. Those of
+ * wgmma_stages.h and fragment_rows.h.
+ */
+#include "include/attributes.h"
+#include "include/gemm.h"
+#include "nvidia/fragment.h"
+#include "nvidia/fragment_rows.h"
+#include "nvidia/ptx_group.h"
+#include "nvidia/ptx_lines.h"
+#include "nvidia/wgmma_stages.h"
+
+#ifndef DRAIN
+#error "wgmma_drain.h needs DRAIN"
+#endif
+#define CHUNK (64 * 256)
+#define REST_BYTES (DRAIN ? 2 * CHUNK : 0) /* behind the stages */
+
+#if DRAIN
+#if BM != 128 || BN < 192 || ALTERNATE || SPLIT_K || OUT_WIDTH != 4 || HAS_C || BIAS || (SWAPPED && !LEFT_REGISTERS)
+#error "wgmma_drain.h: see its macros"
+#endif
+#define CHUNKS (BN / 64)
+#define CHUNK_STEP(chunk) (4 * (chunk) - 4)
+#define AT_ONCE 4 /* loads of a work-item of the drain */
+
+/* Named barriers: of a quartet and its drain; of both quartets. `part`: 0, 1. */
+#define LEFT(part) (1 + (part))
+#define ROOM(part) (3 + (part))
+#define FREE 5
+#define MEMBERS 160 /* of a quartet and its drain */
+#if ELEMENT_BYTES == 1
+typedef int2 sum_pair;
+#else
+typedef float2 sum_pair;
+#endif
+
+/* Whether the results of piece `number` leave this way. */
+INLINE bool drains(const piece_t piece, const int number, const work_t work, const int M, const int N)
+{
+  const bool last = number + (int)get_num_groups(0) >= pieces_of(work);
+  const bool whole = piece.origin.s0 + BM <= M && piece.origin.s1 + BN <= N;
+  return !last && whole && work.steps > CHUNK_STEP(CHUNKS - 1);
+}
+
+INLINE uint place_of(const stages_t stages, const int stage, const int part, const int chunk)
+{
+  return stages.tiles + (chunk == 1 ? stage : STAGES) * STAGE_BYTES + part * CHUNK;
+}
+
+/* 16 bytes c of a line lie at c ^ turned(line), so that stores of half a sub-group meet different banks. */
+INLINE int turned(const int line)
+{
+#if LEFT_REGISTERS && ELEMENT_BYTES == 4
+  return SWAPPED ? line / 2 % 4 : line / 2 % 2 * 2 + line / 16 % 2 * 4;
+#elif LEFT_REGISTERS
+  return line / 2 % 4 * 2;
+#else
+  return line % 4 * 2;
+#endif
+}
+
+/* Leaves a chunk of a quartet's sums at `to`. Its lines are rows of out. Pairs are neighbours there: if SWAPPED, the
+ * sums of h = 0 and 1 (fragment_columns.h). */
+INLINE void leave_chunk(const uint to, const sum_t *sums)
+{
+  const int row = fragment_row(get_local_id(0) % 128), column = (int)get_local_id(0) % 4 * 2;
+  UNROLL for (int b = 0; b < 8; ++b)
+    UNROLL for (int e = 0; e < 2; ++e) {
+#if SWAPPED
+      const int line = column + e, place = line * 256 + (row * 4 ^ turned(line) * 16) + b * (8 * 256);
+      const sum_t *v = sums + 4 * b + e;
+      leave_pair(to + place, as_uint2((sum_pair)(v[0], v[2])));
+#else
+      const int line = row + ROW_STEP * e, place = line * 256 + (column * 4 ^ turned(line) * 16 ^ b * 32);
+      const sum_t *v = sums + 4 * b + 2 * e;
+      leave_pair(to + place, as_uint2((sum_pair)(v[0], v[1])));
+#endif
+    }
+}
+
+/* Leaves two chunks, and keeps the others in `held`. `stage`: the one that was multiplied last. */
+INLINE void leave_results(const stages_t stages, const int stage, const int part, const sum_t *acc, sum_t *held)
+{
+  meet_of(ROOM(part), MEMBERS);
+  leave_chunk(place_of(stages, stage, part, 0), acc);
+  meet(FREE);
+  leave_chunk(place_of(stages, stage, part, 1), acc + 32);
+  announce_of(LEFT(part), MEMBERS);
+  UNROLL for (int i = 64; i < BN / 2; ++i) held[i] = acc[i];
+}
+
+/* Leaves a chunk of `held` if this is its step of the next tile. */
+INLINE void leave_held(const stages_t stages, const int part, const sum_t *held, const int step)
+{
+  UNROLL for (int chunk = 2; chunk < CHUNKS; ++chunk)
+    if (step == CHUNK_STEP(chunk)) {
+      meet_of(ROOM(part), MEMBERS);
+      leave_chunk(place_of(stages, 0, part, chunk), held + 32 * chunk);
+      announce_of(LEFT(part), MEMBERS);
+    }
+}
+
+/* A sum, given by its bits, with the epilogue. */
+INLINE uint result_bits(const uint bits, RESULT_ARGS)
+{
+  const union { uint bits; sum_t value; } sum = {bits};
+  union { OUT_T value; uint bits; } result;
+  STORE_OUT(&result.value, 0, finished_at(0, 0, (ACC_T)sum.value, RESULT));
+  return result.bits;
+}
+
+/* Stores a chunk from row i and column j of out on. A sub-group calls this. */
+INLINE void drain_chunk(const uint chunk, const int i, const int j, RESULT_ARGS)
+{
+  const int lane = get_local_id(0) % 32;
+  out += (i + lane / 16) * ldo + j + lane % 16 * 4;
+  UNROLL for (int first = 0; first < 64; first += 2 * AT_ONCE) {
+    uint4 sums[AT_ONCE];
+    UNROLL for (int n = 0; n < AT_ONCE; ++n) {
+      const int line = first + 2 * n + lane / 16;
+      sums[n] = load_four(chunk + line * 256 + ((lane % 16 ^ turned(line)) * 16));
+    }
+    UNROLL for (int n = 0; n < AT_ONCE; ++n, out += 2 * ldo)
+      *(__global uint4 *)out = (uint4)(result_bits(sums[n].s0, RESULT), result_bits(sums[n].s1, RESULT),
+                                       result_bits(sums[n].s2, RESULT), result_bits(sums[n].s3, RESULT));
+  }
+}
+
+/* Stores what a quartet leaves. A sub-group calls this. */
+INLINE void drain(
+    const int part, const work_t work, const stages_t stages, __global const long *batch_offsets, RESULT_ARGS)
+{
+  const int pieces = pieces_of(work), groups = get_num_groups(0);
+  __global OUT_T *all = out;
+  ring_t ring = {0, 0};
+  for (int number = get_group_id(0); number < pieces; number += groups) {
+    const piece_t piece = piece_at(number, work);
+    ring = advanced(ring, piece.end - piece.first);
+    if (!drains(piece, number, work, M, N)) continue;
+    const int stage = (ring.stage + STAGES - 1) % STAGES, row = piece.origin.s0 + 64 * part;
+    out = all + BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + piece.layer, 3);
+    for (int n = 0; n < CHUNKS; ++n) {
+      const int chunk = n < 2 ? 1 - n : n, column = piece.origin.s1 + 64 * chunk;
+      if (n != 1) {
+        announce_of(ROOM(part), MEMBERS);
+        meet_of(LEFT(part), MEMBERS);
+      }
+      const uint from = place_of(stages, stage, part, chunk);
+      if (SWAPPED) drain_chunk(from, column, row, RESULT);
+      else drain_chunk(from, row, column, RESULT);
+      if (chunk != 1) continue;
+      fill_fence();
+      sub_group_barrier();
+      if (get_local_id(0) % 32 < 4) mbarrier_arrive(stages.empty + 8 * stage); /* for the quartet's sub-groups */
+    }
+  }
+}
+#endif
