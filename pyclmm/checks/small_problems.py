@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
@@ -99,6 +100,13 @@ def _cases(
 ) -> Iterator[tuple[GemmProblem, Work]]:
     """Small problems that run only *wanted* programs, until every one of these has run."""
     missing = set(wanted)
+    if kernel.tiles_in_turn:
+        alone = replace(device, compute_units=1)
+        small = _several_tiles(problem, config)
+        if kernel.supports(small, alone) is None and not kernel.violations(small, config, alone):
+            work = kernel.launches(small, config, alone)
+            if _programs(work) <= wanted:
+                yield small, work
     for number, small in enumerate(_small_problems(problem, config)):
         if number >= _ALWAYS and not missing:
             return
@@ -109,6 +117,15 @@ def _cases(
             if _programs(work) <= wanted:  # other programs are for other sizes and will not be used
                 missing -= _programs(work)
                 yield small, work
+
+
+def _several_tiles(problem: GemmProblem, config: TileConfig) -> GemmProblem:
+    """*problem* with a size that gives a lone work-group several tiles, whole ones and one at an edge.
+
+    K has as many blocks as an end of a tile needs that overlaps the next one. A tile may lie across.
+    """
+    side = max(config.bm, config.bn)
+    return resized(problem, side, side + 16, 9 * config.bk + 1 if problem.k else 0)
 
 
 def _small_problems(problem: GemmProblem, config: TileConfig) -> Iterator[GemmProblem]:

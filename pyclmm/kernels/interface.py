@@ -96,6 +96,7 @@ class Kernel(ABC):
     summary: str
     automatic = True  # whether kernel="auto" may choose it
     matrix_units = False  # whether it multiplies on matrix units
+    tiles_in_turn = False  # whether a work-group computes tile after tile of a large product
     options: tuple[str, ...] = ()  # the names that its configurations may use in TileConfig.options
     has_barriers = True  # whether work-items of a work-group wait for each other
     risky = True  # whether a compiler might crash on it, so that it is tried in a child process first

@@ -109,6 +109,7 @@ class MmaDoubleBulk(Kernel):
     summary = "float64 matrix units of sm_90 (mma.sync), tiles copied to local memory by the copy engine"
     options = ("slices",)
     matrix_units = True
+    tiles_in_turn = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:

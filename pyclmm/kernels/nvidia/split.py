@@ -61,6 +61,7 @@ class Split(Kernel):
     )
     options = ("group",)
     matrix_units = True
+    tiles_in_turn = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:

@@ -131,6 +131,7 @@ class Wgmma(Kernel):
     summary = "matrix units of sm_90a (wgmma), tiles copied to local memory by the copy engine"
     options = ("alternate", "drain", "group", "swapped")
     matrix_units = True
+    tiles_in_turn = True
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:
