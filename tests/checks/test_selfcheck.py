@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -150,6 +151,7 @@ def test_threads_that_need_one_verdict_wait_for_one_check(monkeypatch, queue):
 
 
 SHAPES = [
+    (6, 5, 7),
     (64, 64, 64),
     (1000, 1001, 999),
     (1, 4096, 4096),
@@ -167,7 +169,7 @@ KINDS = [
 @pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_a_check_takes_little_arithmetic(kernel, device):
-    """A check must end in 50 ms. In that time `naive` makes 50 million products on a CPU, and NumPy a billion."""
+    """A check must end in 50 ms: 50 million products of `naive` on a CPU, a billion of NumPy."""
     problem = problem_of(1 if kernel.name == "matvec" else 1000, 777, 513)
     if kernel.supports(problem, device) is not None or not kernel.configs(problem, device):
         pytest.skip("not for that device")
@@ -187,9 +189,17 @@ def test_the_end_of_a_tile_that_overlaps_the_next_is_checked(kind, layout):
     kernel, (trans_a, trans_b) = kernel_named("wgmma"), layout
     out = "int32" if kind == "int8" else "float32"
     problem = replace(
-        problem_of(8192, 8192, 8192), trans_a=trans_a, trans_b=trans_b, a_type=kind, b_type=kind, out_type=out, c_type=out, bias_type=out,
-        acc_type="uint32" if kind == "int8" else "float32", precision="medium",
-    )  # fmt: skip
+        problem_of(8192, 8192, 8192),
+        trans_a=trans_a,
+        trans_b=trans_b,
+        a_type=kind,
+        b_type=kind,
+        out_type=out,
+        c_type=out,
+        bias_type=out,
+        acc_type="uint32" if kind == "int8" else "float32",
+        precision="medium",
+    )
     config = next(c for c in kernel.configs(problem, H200) if c.option("drain"))
     small = small_problems._several_tiles(problem, config)
     alone = replace(H200, compute_units=1)
@@ -199,8 +209,10 @@ def test_the_end_of_a_tile_that_overlaps_the_next_is_checked(kind, layout):
     assert min(whole) >= 1
     assert small.k > 9 * config.bk - 1
     assert small_problems._programs(kernel.launches(small, config, alone)) == wanted
-    cases = small_problems._cases(problem, kernel, config, H200, set(wanted))
-    assert next(cases)[0] == small
+    checked, work = next(small_problems._cases(problem, kernel, config, H200, set(wanted)))
+    assert checked == small
+    groups = [math.prod(launch.global_size) // math.prod(launch.local_size) for launch in work.launches]
+    assert min(groups) == 1
 
 
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
