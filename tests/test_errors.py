@@ -139,7 +139,17 @@ BAD_CALLS = {
     "configuration of nothing": (
         lambda: pyclmm.matmul(A, B, kernel=("naive", TileConfig(bm=0))),
         errors.ArgumentError,
-        ["'naive' cannot use", "0 work-items", "at least 1"],
+        ["TileConfig.bm", "1 or more", "not 0"],
+    ),
+    "an option that the kernel lacks": (
+        lambda: pyclmm.matmul(A, B, kernel=("packed", TileConfig(options={"pack": 1}))),
+        errors.ArgumentError,
+        ["'packed' has no option 'pack'", "TileConfig.options", "pack_a, pack_b"],
+    ),
+    "an option of a kernel without any": (
+        lambda: pyclmm.matmul(A, B, kernel=("naive", TileConfig(options={"held": 1}))),
+        errors.ArgumentError,
+        ["'naive' has no option 'held'", "it has none"],
     ),
     "tile not square": (
         lambda: pyclmm.matmul(A, B, kernel=("tiled", TileConfig(bm=4, bn=8, bk=4))),

@@ -15,7 +15,8 @@ class TileConfig:
     """Tile sizes in elements. Each kernel family says which of them it uses; the rest stay 1.
 
     BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's, TM x TN a work-item's. VEC is the
-    vector width, STAGES the number of stages in local memory, SPLIT_K the number of ranges of K.
+    vector width, STAGES the number of stages in local memory, SPLIT_K the number of ranges of K; with 0 the
+    family chooses, if it can.
     ``options`` are further integers of one family, given as a mapping:
     ``TileConfig(bm=64, options={"depth": 2})``. They are stored as pairs sorted by name, so that a
     configuration can be compared and hashed.
@@ -37,9 +38,10 @@ class TileConfig:
         options = _options(self.options)
         object.__setattr__(self, "options", tuple(sorted(options.items())))
         sizes = {name: value for name, value in vars(self).items() if name != "options"}
-        for name, value in (*sizes.items(), *options.items()):
-            if not isinstance(value, int) or value < 0:
-                raise ArgumentError(f"TileConfig.{name} must be an integer of 0 or more, not {value!r}")
+        for name, value in sizes.items():
+            _check(f"TileConfig.{name}", value, 0 if name == "split_k" else 1)
+        for name, value in options.items():
+            _check(f"TileConfig.options[{name!r}]", value, 0)
 
     @classmethod
     def square(cls, tw: int) -> TileConfig:
@@ -90,6 +92,11 @@ class TileConfig:
 
     def __str__(self) -> str:
         return " ".join(f"{k}={v}" for k, v in self.as_dict().items()) or "-"
+
+
+def _check(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ArgumentError(f"{name} must be an integer of {least} or more, not {value!r}")
 
 
 def _options(given: object) -> dict[str, int]:

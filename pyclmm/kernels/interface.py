@@ -133,6 +133,10 @@ class Kernel(ABC):
         single = problem.a_type in ("float32", "complex64")
         return "TF32" if single and problem.precision == "medium" else problem.a_type
 
+    def arithmetic(self, config: TileConfig) -> str:
+        """In words, what is multiplied in place of the operands' elements. Empty where these are."""
+        return ""
+
     def repacks(self, config: TileConfig) -> bool:
         """Whether every call packs an operand anew, within its launch, although it may be constant."""
         return False

@@ -196,6 +196,8 @@ def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None)
     if choice is None or problem.k == 0:
         return "none: nothing is multiplied"
     a, b, kernel = problem.a_type, problem.b_type, choice.kernel
+    if own := kernel.arithmetic(choice.config):
+        return own
     lower_allowed = a in _FLOAT32 and b in _FLOAT32 and problem.precision != "highest"
     if kernel.matrix_units:
         if kernel.in_parts(problem):

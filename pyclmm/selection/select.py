@@ -176,6 +176,10 @@ def _requested(offers: _Offers, problem: GemmProblem, device: DeviceInfo, kernel
         raise UnsupportedError(f"kernel {name!r} cannot compute {problem} on {device.name!r}: {configs}")
     if config is None:
         return Choice(family, configs[0])
+    unknown = sorted(set(dict(config.options)) - set(family.options))
+    if unknown:
+        known = f"its options are {', '.join(family.options)}" if family.options else "it has none"
+        raise ArgumentError(f"kernel {name!r} has no option {unknown[0]!r} in TileConfig.options; {known}")
     broken = family.violations(problem, config, device)
     if problem.reproducible and not broken and (disorder := family.out_of_order(problem, config)):
         broken = [f"it cannot be reproducible: it {disorder}"]

@@ -119,6 +119,17 @@ def test_the_arithmetic_on_matrix_units(dtype, precision, arithmetic):
     assert explained(problem, H200).arithmetic == arithmetic
 
 
+def test_the_arithmetic_by_whole_numbers():
+    problem = replace(problem_of(4096, 4096, 4096, "float64"), precision="high")
+    by_residues = explained(problem, H200).arithmetic
+    assert by_residues.startswith("residues of 8 bits by wgmma, summed as 32-bit integers; ")
+    assert by_residues.endswith("plain product by mma_double_bulk")
+    kernel, small = kernel_named("residues"), replace(problem_of(64, 64, 64, "float64"), precision="high")
+    floats = next(c for c in kernel.configs(small, DEVICE) if c.option("form") == 1)
+    assert "summed as float32 numbers" in kernel.arithmetic(floats)
+    assert explained(small, DEVICE, "limbs").arithmetic.startswith("whole numbers of 58 bits")
+
+
 def test_mfma_of_gfx90a_does_not_round_float32():
     problem = replace(problem_of(512, 512, 512), precision="medium")
     kernel = kernel_named("mfma")

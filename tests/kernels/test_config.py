@@ -12,19 +12,33 @@ from pyclmm.selection import schema
 from tests.support.made_up import DEVICE
 
 
-@pytest.mark.parametrize("field", ["bm", "bn", "bk", "sgm", "sgn", "tm", "tn", "vec", "stages", "split_k"])
-@pytest.mark.parametrize("value", [-1, 1.5, "8", None])
-def test_sizes_are_integers_of_0_or_more(field, value):
-    with pytest.raises(ArgumentError, match=f"TileConfig.{field} must be an integer of 0 or more"):
+@pytest.mark.parametrize("field", ["bm", "bn", "bk", "sgm", "sgn", "tm", "tn", "vec", "stages"])
+@pytest.mark.parametrize("value", [-1, 0, 1.5, "8", None, True])
+def test_sizes_are_integers_of_1_or_more(field, value):
+    with pytest.raises(
+        ArgumentError, match=f"TileConfig.{field} must be an integer of 1 or more, not {value!r}"
+    ):
         TileConfig(**{field: value})
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, False])
+def test_the_number_of_ranges_may_be_0(value):
+    assert TileConfig(split_k=0).split_k == 0
+    with pytest.raises(
+        ArgumentError, match=f"TileConfig.split_k must be an integer of 0 or more, not {value!r}"
+    ):
+        TileConfig(split_k=value)
 
 
 def test_options_are_integers_too():
     assert TileConfig(options=(("held", 1),)).option("held") == 1
     assert TileConfig().option("held", 3) == 3
     assert TileConfig().option("held") == 0
-    with pytest.raises(ArgumentError, match=r"TileConfig\.held"):
-        TileConfig(options=(("held", -1),))
+    for value in (-1, True, "words"):
+        with pytest.raises(
+            ArgumentError, match=r"TileConfig\.options\['held'\] must be an integer of 0 or more"
+        ):
+            TileConfig(options=(("held", value),))
 
 
 def test_options_are_given_as_a_mapping_or_as_pairs():

@@ -88,11 +88,20 @@ def _fallback(problem: GemmProblem) -> GemmProblem:
     return replace(problem, fallback=True, precision="highest")
 
 
+def not_able(option: str, number: int, families: Sequence[Kernel], able: Sequence[int]) -> str:
+    """Why *option* may not be *number*, where it may be one of *able*, places in *families*."""
+    meant = f" ({families[number].name})" if number < len(families) else ""
+    names = ", ".join(f"{i} ({families[i].name})" for i in able)
+    return f"option {option} may be {names or 'nothing'} here, not {number}{meant}"
+
+
 class Plain:
     """The product where whole numbers do not serve, by the first of *families* that can."""
 
     def __init__(self, families: Sequence[Kernel]) -> None:
         self._families = tuple(families)
+        own = {name for family in families for name in family.options}
+        self.options = tuple(sorted({PLAIN, *(f"{PLAIN}_{name}" for name in (*_SIZES, *own))}))
 
     def refusal(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         """Why nobody computes it, or None if a family does."""
@@ -110,17 +119,20 @@ class Plain:
                         return number, config
         return None
 
+    def where_needed(self, config: TileConfig) -> str:
+        """In words, who computes it."""
+        return f"data that need it get the plain product by {self._families[config.option(PLAIN)].name}"
+
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         family = self._families[config.option(PLAIN)]
         return family.estimate(_fallback(problem), _plain_config(config), device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         number, fallback = config.option(PLAIN), _fallback(problem)
-        if number >= len(self._families):
-            return [f"there is no family number {number}"]
-        family = self._families[number]
-        refused = family.supports(fallback, device)
-        return [refused] if refused else family.violations(fallback, _plain_config(config), device)
+        able = [i for i, family in enumerate(self._families) if not family.supports(fallback, device)]
+        if number not in able:
+            return [not_able(PLAIN, number, self._families, able)]
+        return self._families[number].violations(fallback, _plain_config(config), device)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         """Launches that may return at once, so none packs an operand for later calls."""

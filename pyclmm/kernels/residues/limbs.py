@@ -47,6 +47,7 @@ class Limbs(Kernel):
 
     def __init__(self, plain: Sequence[Kernel]) -> None:
         self._plain = Plain(plain)
+        self.options = self._plain.options
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         depth, lines = problem.k * planes_of(problem), max(problem.m, problem.n)
@@ -65,6 +66,9 @@ class Limbs(Kernel):
         found = [TileConfig(bm=tm * y, bn=tn * x, tm=tm, tn=tn) for tm, tn, x, y in _TILES]
         found = [with_plain(config, *plain) for config in found]
         return [config for config in found if not self.violations(problem, config, device)]
+
+    def arithmetic(self, config: TileConfig) -> str:
+        return f"whole numbers of 58 bits by products of 32-bit integers; {self._plain.where_needed(config)}"
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         planes, rates = planes_of(problem), device.rates

@@ -32,7 +32,7 @@ class Form:
     residues: int = 1
 
 
-# Sums of the first and the last stay below 2^31, those of the second below 2^24 (cl/include/moduli.h).
+# Sums of the first and the last stay below 2^31, those of the second do not pass 2^24 (cl/include/moduli.h).
 BYTES = Form("int8", "uint32", (1 << 17) - PITCH)
 FLOATS = Form("int8", "float32", (1 << 24) // _LARGEST)
 WORDS = Form("uint32", "uint32", (1 << 17) - PITCH, 4)
@@ -59,7 +59,7 @@ def forms_for(family: Kernel, problem: GemmProblem, device: DeviceInfo) -> Itera
 def refusal(form: Form, problem: GemmProblem, device: DeviceInfo) -> str | None:
     """Why residues of *problem* are not multiplied in *form* on *device*, or None."""
     if len(blocks(problem, form)) > MOST_BLOCKS:
-        return f"sums of {form.sums} take K up to {MOST_BLOCKS * form.most}"
+        return f"sums of {form.sums} take K up to {MOST_BLOCKS * form.most}, those of form 0 all K"
     if form == WORDS and not device.rates.dot8:
         return f"device {device.name!r} has no dot products of bytes"
     return None

@@ -20,6 +20,7 @@ from .decision import (
     lost_bits,
     may_return,
     measure,
+    not_able,
     refusal,
     spaces,
     with_plain,
@@ -61,6 +62,8 @@ class Residues(Kernel):
     def __init__(self, products: Sequence[Kernel], plain: Sequence[Kernel]) -> None:
         self._products, self._plain = tuple(products), Plain(plain)
         self.matrix_units = any(kernel.matrix_units for kernel in products)
+        inner_options = {name for kernel in products for name in kernel.options}
+        self.options = tuple(sorted({"product", FORM, *inner_options, *self._plain.options}))
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return refusal(problem, device) or self._plain.refusal(problem, device)
@@ -86,6 +89,11 @@ class Residues(Kernel):
             found += [_with(config, product=number, form=form_number) for config in configs]
         return found
 
+    def arithmetic(self, config: TileConfig) -> str:
+        form, family = form_of(config), self._products[config.option("product")]
+        sums = "float32 numbers" if form.sums == "float32" else "32-bit integers"
+        return f"residues of 8 bits by {family.name}, summed as {sums}; {self._plain.where_needed(config)}"
+
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         form, planes, rates = form_of(config), moduli_of(problem).planes, device.rates
         expected = expected_count(problem)
@@ -102,14 +110,17 @@ class Residues(Kernel):
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         number = config.option("product")
-        if number >= len(self._products):
-            return [f"there is no family number {number}"]
         if config.option(FORM) >= len(FORMS):
             return [f"form must be below {len(FORMS)}: {config}"]
-        product, form = self._products[number], form_of(config)
-        refused = form_refusal(form, problem, device) or product.supports(inner(problem, form), device)
-        if refused:
-            return [refused]
+        form = form_of(config)
+        if refused := form_refusal(form, problem, device):
+            return [f"form={config.option(FORM)}: {refused}"]
+        able = [
+            i for i, family in enumerate(self._products) if not family.supports(inner(problem, form), device)
+        ]
+        if number not in able:
+            return [not_able("product", number, self._products, able)]
+        product = self._products[number]
         return [
             *product.violations(inner(problem, form), _product_config(config), device),
             *self._plain.violations(problem, config, device),

@@ -185,7 +185,33 @@ def test_configurations_whose_form_does_not_fit_are_refused():
 
     assert "form must be below 3" in violations(3)[0]
     assert "no dot products of bytes" in violations(2)[0]
-    assert f"K up to {22 * 1024}" in violations(1, 22 * 1024 + 1)[0]
+    assert f"K up to {22 * 1024}, those of form 0 all K" in violations(1, 22 * 1024 + 1)[0]
+
+
+@pytest.mark.parametrize("name", ["residues", "limbs"])
+@pytest.mark.parametrize(("number", "meant"), [(0, "0 (mma_double_bulk)"), (99, "99")])
+def test_a_family_that_cannot_is_refused_with_those_that_can(name, number, meant):
+    kernel, problem = kernel_named(name), high(9, 9, 9)
+    [config, *_] = kernel.configs(problem, DEVICE)
+    wrong = replace(config, options={**dict(config.options), "plain": number})
+    [reason] = kernel.violations(problem, wrong, DEVICE)
+    assert reason.startswith("option plain may be ")
+    assert "(naive)" in reason
+    assert reason.endswith(f"here, not {meant}")
+
+
+def test_a_family_that_cannot_multiply_residues_is_refused_with_those_that_can():
+    kernel, problem = kernel_named("residues"), high(9, 9, 9)
+    [reason] = kernel.violations(problem, TileConfig(options={"form": 1}), DEVICE)
+    assert reason.startswith("option product may be ")
+    assert reason.endswith("(naive) here, not 0 (wgmma)")
+
+
+def test_every_option_of_the_inner_families_is_known():
+    for name in ("residues", "limbs"):
+        for device in (DEVICE, H200, MALI):
+            for config in kernel_named(name).configs(high(200, 300, 400), device):
+                assert set(dict(config.options)) <= set(kernel_named(name).options)
 
 
 def test_dot_products_are_compiled_as_opencl_c_3_and_all_else_as_1_2():
