@@ -142,9 +142,9 @@ BAD_CALLS = {
         ["TileConfig.bm", "1 or more", "not 0"],
     ),
     "an option that the kernel lacks": (
-        lambda: pyclmm.matmul(A, B, kernel=("packed", TileConfig(options={"pack": 1}))),
+        lambda: pyclmm.matmul(A, B, kernel=("register", TileConfig(options={"hold": 1}))),
         errors.ArgumentError,
-        ["'packed' has no option 'pack'", "TileConfig.options", "pack_a, pack_b"],
+        ["'register' has no option 'hold'", "TileConfig.options", "fetch_b, held"],
     ),
     "an option of a kernel without any": (
         lambda: pyclmm.matmul(A, B, kernel=("naive", TileConfig(options={"held": 1}))),

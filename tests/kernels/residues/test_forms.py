@@ -31,6 +31,7 @@ from tests.support.cases import DEVICE
 from tests.support.made_up import ARC, EPYC_POCL, H200, LLVMPIPE, MALI, PASCAL
 
 FLOAT64, COMPLEX128 = np.dtype(np.float64), np.dtype(np.complex128)
+GPU = replace(MALI, has_fp64=True)  # without matrix units
 DOTS = "cl_khr_integer_dot_product"
 # This device, as if it were a GPU with the instruction. Where it has none, plain C does the same.
 WITH_DOTS = replace(
@@ -192,9 +193,9 @@ def test_configurations_whose_form_does_not_fit_are_refused():
 @pytest.mark.parametrize(("number", "meant"), [(0, "0 (mma_double_bulk)"), (99, "99")])
 def test_a_family_that_cannot_is_refused_with_those_that_can(name, number, meant):
     kernel, problem = kernel_named(name), high(9, 9, 9)
-    [config, *_] = kernel.configs(problem, DEVICE)
+    [config, *_] = kernel.configs(problem, GPU)
     wrong = replace(config, options={**dict(config.options), "plain": number})
-    [reason] = kernel.violations(problem, wrong, DEVICE)
+    [reason] = kernel.violations(problem, wrong, GPU)
     assert reason.startswith("option plain may be ")
     assert "(naive)" in reason
     assert reason.endswith(f"here, not {meant}")
@@ -202,7 +203,7 @@ def test_a_family_that_cannot_is_refused_with_those_that_can(name, number, meant
 
 def test_a_family_that_cannot_multiply_residues_is_refused_with_those_that_can():
     kernel, problem = kernel_named("residues"), high(9, 9, 9)
-    [reason] = kernel.violations(problem, TileConfig(options={"form": 1}), DEVICE)
+    [reason] = kernel.violations(problem, TileConfig(options={"form": 1}), GPU)
     assert reason.startswith("option product may be ")
     assert reason.endswith("(naive) here, not 0 (wgmma)")
 
