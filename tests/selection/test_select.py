@@ -14,7 +14,7 @@ from pyclmm.kernels.rates import MEANINGS, RATE_NAMES, as_numbers
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import best, candidates, offered
 from pyclmm.selection.tables import Entry
-from tests.support.made_up import DEVICES, EPYC_POCL, H200, MI250, PASCAL
+from tests.support.made_up import DEVICES, EPYC_POCL, H200, MALI, MI250, PASCAL
 
 SHAPES = (
     (1, 1, 1),
@@ -221,3 +221,25 @@ def test_all_units_of_a_cpu_count(vendor):
     assert cpu.units == 32
     assert cpu.rates.float32 == 2 * 8 * 2.5e9 * 32
     assert replace(cpu, kind="gpu", vendor="intel").units == 2
+
+
+@pytest.mark.parametrize("device", [*DEVICES, EPYC_POCL], ids=lambda device: device.name)
+def test_every_offered_configuration_fits_the_device(device):
+    for dtype, precision in (
+        ("float32", "highest"),
+        ("float64", "high"),
+        ("complex64", "medium"),
+        ("int8", "highest"),
+    ):
+        for shape in SHAPES[1:5]:
+            problem = made(shape, dtype, precision)
+            for family in KERNELS:
+                offers = [] if family.supports(problem, device) else family.configs(problem, device)
+                for config in offers:
+                    assert family.violations(problem, config, device) == [], family.name
+
+
+def test_residues_need_work_groups_of_the_size_that_converts():
+    problem, small = made((300, 300, 300), "float64", "high"), replace(MALI, has_fp64=True)
+    assert "256 work-items a work-group" in kernel_named("residues").supports(problem, small)
+    assert chosen(problem, small).kernel.name != "residues"

@@ -66,7 +66,9 @@ class Residues(Kernel):
         self.options = tuple(sorted({"product", FORM, *inner_options, *self._plain.options}))
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return refusal(problem, device) or self._plain.refusal(problem, device)
+        # the work-groups that convert have one size
+        small = TileConfig().violations(device, (_CONVERT_ITEMS,), 8 * _TILE_LINES * (_TILE_K * 9 // 8 + 1))
+        return refusal(problem, device) or self._plain.refusal(problem, device) or "; ".join(small) or None
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         plain = self._plain.best(problem, device)
@@ -124,7 +126,6 @@ class Residues(Kernel):
         return [
             *product.violations(inner(problem, form), _product_config(config), device),
             *self._plain.violations(problem, config, device),
-            *TileConfig().violations(device, (_CONVERT_ITEMS,), 8 * _TILE_LINES * (_TILE_K * 9 // 8 + 1)),
         ]
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
