@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -170,10 +171,16 @@ def own_configs(kernel):
     return found[:: max(1, -(-len(found) // (SPREAD if kernel.automatic else 1)))]
 
 
+def _known(kernel, config):
+    """*config* with those of its options that the kernel has."""
+    return replace(config, options={n: v for n, v in dict(config.options).items() if n in kernel.options})
+
+
 def odd_configs(kernel):
     """Two of ODD_TILES that the kernel can use, one for learning one of them."""
     own = _distinct(kernel, kernel.configs(sample(kernel), DEVICE))
-    return [c for c in _distinct(kernel, [*own, *ODD_TILES]) if c not in own][: 2 if kernel.automatic else 1]
+    odd = [_known(kernel, config) for config in ODD_TILES]
+    return [c for c in _distinct(kernel, [*own, *odd]) if c not in own][: 2 if kernel.automatic else 1]
 
 
 def _parameter(subject, *case):

@@ -135,7 +135,6 @@ def test_unsound_configurations_are_refused(kernel, device):
         {"bm": sound.bm - 8},
         {"sgm": 3},
         {"bk": sound.bk + 1},
-        {"bk": 0},
         {"split_k": 0},
         {"sgn": sound.bn, "sgm": sound.bm},
         {"bm": 1 << 14},
