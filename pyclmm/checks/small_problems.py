@@ -120,12 +120,12 @@ def _cases(
 
 
 def _several_tiles(problem: GemmProblem, config: TileConfig) -> GemmProblem:
-    """*problem* with a size that gives a lone work-group several tiles, whole ones and one at an edge.
+    """*problem* with a size that gives a lone work-group a whole tile, then one at an edge.
 
-    K has as many blocks as an end of a tile needs that overlaps the next one. A tile may lie across.
+    K has as many blocks as an end of a tile needs that overlaps the next one (cl/nvidia/wgmma_drain.h).
     """
-    side = max(config.bm, config.bn)
-    return resized(problem, side, side + 16, 9 * config.bk + 1 if problem.k else 0)
+    tile = (config.bn, config.bm) if config.option("swapped") else (config.bm, config.bn)
+    return resized(problem, tile[0], tile[1] + 16, 8 * config.bk + 1 if problem.k else 0)
 
 
 def _small_problems(problem: GemmProblem, config: TileConfig) -> Iterator[GemmProblem]:

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from tests.campaigns.seeded_faults import FAULTS, ROOT
+from tests.campaigns.faults import FAULTS
+from tests.campaigns.seeded_faults import ROOT
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

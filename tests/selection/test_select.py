@@ -16,6 +16,7 @@ from pyclmm.selection.select import best, candidates, offered
 from pyclmm.selection.tables import Entry
 from tests.support.made_up import DEVICES, EPYC_POCL, H200, MALI, MI250, PASCAL
 
+SMALL_GROUPS = replace(MALI, has_fp64=True)  # 64 work-items
 SHAPES = (
     (1, 1, 1),
     (48, 40, 64),
@@ -223,7 +224,9 @@ def test_all_units_of_a_cpu_count(vendor):
     assert replace(cpu, kind="gpu", vendor="intel").units == 2
 
 
-@pytest.mark.parametrize("device", [*DEVICES, EPYC_POCL], ids=lambda device: device.name)
+@pytest.mark.parametrize(
+    "device", [*DEVICES, EPYC_POCL, SMALL_GROUPS], ids=lambda d: f"{d.name} {d.max_work_group_size}"
+)
 def test_every_offered_configuration_fits_the_device(device):
     for dtype, precision in (
         ("float32", "highest"),
@@ -240,6 +243,6 @@ def test_every_offered_configuration_fits_the_device(device):
 
 
 def test_residues_need_work_groups_of_the_size_that_converts():
-    problem, small = made((300, 300, 300), "float64", "high"), replace(MALI, has_fp64=True)
-    assert "256 work-items a work-group" in kernel_named("residues").supports(problem, small)
-    assert chosen(problem, small).kernel.name != "residues"
+    problem = made((300, 300, 300), "float64", "high")
+    assert "256 work-items a work-group" in kernel_named("residues").supports(problem, SMALL_GROUPS)
+    assert chosen(problem, SMALL_GROUPS).kernel.name != "residues"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -264,10 +265,12 @@ def test_any_tile_is_harmless(config, kernel, device):
 
 def test_every_kernel_lists_its_options():
     for device in (HERE, *DEVICES):
-        for dtype in ("float32", "float64", "float16", "int8", "complex64"):
+        for dtype, precision in itertools.product(
+            ("float32", "float64", "float16", "int8", "complex64"), ("highest", "high")
+        ):
             for kernel in KERNELS:
                 for shape in ((64, 64, 64), (1, 64, 64)):
-                    problem = tuner.product(shape, dtype, "NN")
+                    problem = tuner.product(shape, dtype, "NN", precision)
                     if select.refusal(kernel, problem, device) is None:
                         used = {name for c in kernel.configs(problem, device) for name in dict(c.options)}
                         assert used <= set(kernel.options), kernel.name

@@ -92,7 +92,7 @@ class Packed(Kernel):
             reasons.append(f"BM and BN must be multiples of TM and TN: {config}")
         if config.vec not in (2, 4, 8, 16) or config.tn * planes(problem) % config.vec:
             reasons.append(f"VEC must be 2, 4, 8 or 16 and divide TN reals: {config}")
-        if config.bk < 1 or config.bk % UNROLL_K or config.split_k < 1:
+        if config.bk % UNROLL_K or config.split_k < 1:
             reasons.append(f"BK must be a multiple of {UNROLL_K}, SPLIT_K at least 1: {config}")
         if config.option("pack_a") not in (0, 1) or config.option("pack_b") not in (0, 1, INSIDE):
             reasons.append(f"pack_a must be 0 or 1, pack_b 0, 1 or 2: {config}")

@@ -88,11 +88,15 @@ def _fallback(problem: GemmProblem) -> GemmProblem:
     return replace(problem, fallback=True, precision="highest")
 
 
-def not_able(option: str, number: int, families: Sequence[Kernel], able: Sequence[int]) -> str:
-    """Why *option* may not be *number*, where it may be one of *able*, places in *families*."""
+def not_able(
+    option: str, number: int, families: Sequence[Kernel], problem: GemmProblem, device: DeviceInfo
+) -> str | None:
+    """Why *option* may not be *number*, a place in *families*, or None if that family computes *problem*."""
+    if number < len(families) and families[number].supports(problem, device) is None:
+        return None
     meant = f" ({families[number].name})" if number < len(families) else ""
-    names = ", ".join(f"{i} ({families[i].name})" for i in able)
-    return f"option {option} may be {names or 'nothing'} here, not {number}{meant}"
+    able = [f"{i} ({f.name})" for i, f in enumerate(families) if f.supports(problem, device) is None]
+    return f"option {option} may be {', '.join(able) or 'nothing'} here, not {number}{meant}"
 
 
 class Plain:
@@ -129,9 +133,8 @@ class Plain:
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         number, fallback = config.option(PLAIN), _fallback(problem)
-        able = [i for i, family in enumerate(self._families) if not family.supports(fallback, device)]
-        if number not in able:
-            return [not_able(PLAIN, number, self._families, able)]
+        if refused := not_able(PLAIN, number, self._families, fallback, device):
+            return [refused]
         return self._families[number].violations(fallback, _plain_config(config), device)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:

@@ -66,9 +66,7 @@ class Residues(Kernel):
         self.options = tuple(sorted({"product", FORM, *inner_options, *self._plain.options}))
 
     def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        # the work-groups that convert have one size
-        small = TileConfig().violations(device, (_CONVERT_ITEMS,), 8 * _TILE_LINES * (_TILE_K * 9 // 8 + 1))
-        return refusal(problem, device) or self._plain.refusal(problem, device) or "; ".join(small) or None
+        return refusal(problem, device) or self._plain.refusal(problem, device) or _too_small(device)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         plain = self._plain.best(problem, device)
@@ -117,14 +115,11 @@ class Residues(Kernel):
         form = form_of(config)
         if refused := form_refusal(form, problem, device):
             return [f"form={config.option(FORM)}: {refused}"]
-        able = [
-            i for i, family in enumerate(self._products) if not family.supports(inner(problem, form), device)
-        ]
-        if number not in able:
-            return [not_able("product", number, self._products, able)]
-        product = self._products[number]
+        product = inner(problem, form)
+        if refused := not_able("product", number, self._products, product, device):
+            return [refused]
         return [
-            *product.violations(inner(problem, form), _product_config(config), device),
+            *self._products[number].violations(product, _product_config(config), device),
             *self._plain.violations(problem, config, device),
         ]
 
@@ -154,6 +149,12 @@ class Residues(Kernel):
             "residue_combination": own.combination,
         }
         return Work(launches, needed, tables)
+
+
+def _too_small(device: DeviceInfo) -> str | None:
+    """Why *device* cannot run the work-groups that convert, which have one size, or None if it can."""
+    local_bytes = 8 * _TILE_LINES * (_TILE_K * 9 // 8 + 1)
+    return "; ".join(TileConfig().violations(device, (_CONVERT_ITEMS,), local_bytes)) or None
 
 
 def expected_count(problem: GemmProblem) -> int:

@@ -37,8 +37,6 @@ class Blocks(Kernel):
         return config.bm, config.bn
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        if min(config.bm, config.bn, config.bk, config.tm, config.tn) < 1:
-            return [f"sizes of tiles are 1 or more: {config}"]
         if config.bm % config.tm or config.bn % config.tn:
             return [f"tm must divide bm, and tn must divide bn: {config}"]
         itemsize = dtype_of(problem.acc_type).itemsize

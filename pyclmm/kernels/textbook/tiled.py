@@ -45,7 +45,7 @@ class Tiled(Kernel):
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         tw = config.bm
-        if not tw == config.bn == config.bk or tw < 1:
+        if not tw == config.bn == config.bk:
             return [f"tiled has one tile width, so bm, bn and bk must be equal: {config}"]
         local_bytes = 2 * tw * (tw + 1) * dtype_of(problem.acc_type).itemsize
         return config.violations(device, (tw, tw), local_bytes)

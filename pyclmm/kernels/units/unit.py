@@ -131,7 +131,7 @@ class UnitKernel(Kernel):
         c = config
         pairs = (("bm", c.bm, c.sgm), ("bn", c.bn, c.sgn), ("sgm", c.sgm, one.m), ("sgn", c.sgn, one.n))
         reasons = [f"{name} {size} is no multiple of {of}" for name, size, of in pairs if not of or size % of]
-        if reasons or c.bm % 16 or c.bn % 16 or c.bk < 1 or c.bk % one.k or not 1 <= c.split_k <= 64:
+        if reasons or c.bm % 16 or c.bn % 16 or c.bk % one.k or not 1 <= c.split_k <= 64:
             return [*reasons, f"bm, bn must be multiples of 16, bk of {one.k}, split_k 1 to 64: {config}"]
         items = work_items(config, one)
         sums = c.sgm * c.sgn * dtype_of(problem.acc_type).itemsize // 4 // one.lanes

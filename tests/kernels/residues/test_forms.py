@@ -208,13 +208,6 @@ def test_a_family_that_cannot_multiply_residues_is_refused_with_those_that_can()
     assert reason.endswith("(naive) here, not 0 (wgmma)")
 
 
-def test_every_option_of_the_inner_families_is_known():
-    for name in ("residues", "limbs"):
-        for device in (DEVICE, H200, MALI):
-            for config in kernel_named(name).configs(high(200, 300, 400), device):
-                assert set(dict(config.options)) <= set(kernel_named(name).options)
-
-
 def test_dot_products_are_compiled_as_opencl_c_3_and_all_else_as_1_2():
     naive, problem = kernel_named("naive"), high(9, 9, 9)
     for form, standard in ((BYTES, "CL1.2"), (FLOATS, "CL1.2"), (WORDS, "CL3.0")):
