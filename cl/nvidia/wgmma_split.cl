@@ -71,10 +71,8 @@ INLINE void multiply_stage(
 
 /* Named barriers of both quartets: 1 and 2, a quartet's turn; 3, sums are handed over. Of one quartet: 5 and 6.
  *
- * Sums a quartet's rounds of a tile whose first stage is at `ring`. `begun`: it is not the work-group's first tile. */
-INLINE void sum_rounds(
-    float *sum, const stages_t stages, const ring_t ring, const int steps, const int quartet, const bool begun,
-    const bool last_tile)
+ * Sums a quartet's rounds of a tile whose first stage is at `ring`. */
+INLINE void sum_rounds(float *sum, const stages_t stages, const ring_t ring, const int steps, const int quartet)
 {
   const int turns = (steps + OWNERS * ROUND - 1) / (OWNERS * ROUND);
   wgmma_acc acc[WGMMA_ACC];
@@ -82,10 +80,10 @@ INLINE void sum_rounds(
   for (int turn = 0; turn < turns; ++turn) {
     const int first = (SAME_ROWS ? 2 * turn + quartet - 1 : turn) * ROUND;
     const int end = min(first + ROUND, steps);
-    if (quartet == 2 || turn > 0 || begun) meet(quartet);
+    meet(quartet);
     for (int step = first; step < end; ++step)
       multiply_stage(acc, stages, advanced(ring, step), SAME_ROWS ? 0 : quartet - 1, step > first);
-    if (quartet == 1 || turn + 1 < turns || !last_tile) announce(3 - quartet);
+    announce(3 - quartet);
     wgmma_wait(acc);
     if (first >= steps) continue;
     for (int step = first; step < end; ++step) release(stages, advanced(ring, step).stage);
@@ -143,12 +141,16 @@ INLINE void store_rows(
   store_fragments(row0 + row, 8, column, sum, BN / 8 / OWNERS, RESULT);
 }
 
-/* Multiplies and stores a quartet's part of all tiles of this work-group. */
+/* Multiplies and stores a quartet's part of all tiles of this work-group.
+ *
+ * The second quartet gives the first its first turn, and the first takes the last one back. So both meet equally often
+ * before they hand sums over: racecheck counts a work-item's meetings, and takes work-items of unlike counts for unordered. */
 INLINE void multiply(
     const int quartet, const work_t work, const int columns, const stages_t stages, __local float *handed,
     __local int *near, __global const int *exponents, RESULT_ARGS)
 {
   ring_t ring = {0, 0};
+  if (quartet == 2) announce(1);
   for (int tile = get_group_id(0); tile < work.tiles; tile += get_num_groups(0)) {
     const int2 origin = piece_at(tile, work).origin;
     const int row0 = origin.s0 + (SAME_ROWS ? 0 : quartet - 1) * 64;
@@ -156,8 +158,7 @@ INLINE void multiply(
     const int2 loaded = loaded_exponents(exponents, row0, origin.s1, M, columns);
 #endif
     float sum[WGMMA_ACC];
-    const bool last_tile = tile + (int)get_num_groups(0) >= work.tiles;
-    sum_rounds(sum, stages, ring, work.steps, quartet, tile != (int)get_group_id(0), last_tile);
+    sum_rounds(sum, stages, ring, work.steps, quartet);
     ring = advanced(ring, work.steps);
     if (SAME_ROWS) add_up(sum, handed, quartet);
 #if EXPONENTS
@@ -165,6 +166,7 @@ INLINE void multiply(
 #endif
     store_rows(sum, near, row0, origin.s1, quartet, RESULT);
   }
+  if (quartet == 1) meet(1);
 }
 
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(

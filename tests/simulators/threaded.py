@@ -89,11 +89,16 @@ def copied(work, arrays, folder, stops=True):
     """The bytes that copies write to local memory in the last launch of *work*, and those that they read.
 
     *stops*: the launch ends when it first waits for copies."""
-    return _run(replace(work, launches=work.launches[-1:]), arrays, folder, stops)[1]
+    return _run(replace(work, launches=work.launches[-1:]), arrays, folder, stops)[1][:2]
+
+
+def unlike_meetings(work, arrays, folder):
+    """How often work-items met at a barrier, in all launches of *work*, after unlike numbers of waits."""
+    return _run(work, arrays, folder)[1][2]
 
 
 def _run(work, arrays, folder, stops=False):
-    counters, counted = ("emu_copied", "emu_read"), (0, 0)
+    counters, counted = ("emu_copied", "emu_read", "emu_unlike"), (0, 0, 0)
     spaces = {w.symbol: np.full(-(-w.nbytes // 4) + 32, np.nan, np.float32) for w in work.workspace}
     arrays = {name: np.asarray(x) for name, x in arrays.items()}
     for launch in work.launches:
@@ -110,5 +115,6 @@ def _run(work, arrays, folder, stops=False):
         for name in counters:
             ctypes.c_ulong.in_dll(library, name).value = 0
         library.run(ctypes.c_void_p(words.ctypes.data), launch.global_size[0] // size, rows, layers, size)
-        counted = tuple(ctypes.c_ulong.in_dll(library, name).value for name in counters)
+        seen = [ctypes.c_ulong.in_dll(library, name).value for name in counters]
+        counted = tuple(map(sum, zip(counted, seen, strict=True)))
     return spaces, counted

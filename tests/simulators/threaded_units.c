@@ -26,16 +26,27 @@ uint emu_layer(void) { return layer; }
 /* Barriers: every wait and every arrival takes one lock. A condition variable of glibc is valid when all zero. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-struct named { uint come, round; pthread_cond_t changed; };
+struct named { uint come, round, waits, waited, unlike; pthread_cond_t changed; };
 static struct named named[16 + 16]; /* 16 more, one for each sub-group */
+
+/* Meetings at which all waited, but had not waited equally often before: compute-sanitizer's racecheck takes them for
+ * unordered (docs/upstream/racecheck.md). */
+ulong emu_unlike;
+static __thread uint waited;
 
 /* `count` work-items meet at barrier `n`; those that only arrive do not wait. */
 void emu_named(uint n, uint count, int wait)
 {
   pthread_mutex_lock(&lock);
   const uint round = named[n].round;
+  if (wait && n < 16) {
+    if (named[n].waits++ == 0) named[n].waited = waited;
+    named[n].unlike |= named[n].waited != waited;
+    ++waited;
+  }
   if (++named[n].come == count) {
-    named[n].come = 0;
+    emu_unlike += named[n].unlike && named[n].waits == count;
+    named[n].come = named[n].waits = named[n].unlike = 0;
     ++named[n].round;
     pthread_cond_broadcast(&named[n].changed);
   }
