@@ -459,7 +459,8 @@ def judge_gemm(call, queue):
 def judge(call, queue, by=None):
     """Compare *call* with NumPy. Returns whether it gave a product; otherwise it was rightly refused.
 
-    *by*: the function that does so, if it is another module's. Raises AssertionError with the call as JSON, for a file in failed_calls/.
+    *by*: the function that does so, if it is another module's. Raises AssertionError with the call as JSON,
+    for a file in failed_calls/.
     """
     try:
         return (by or {"matmul": judge_matmul, "gemm": judge_gemm}[call["name"]])(call, queue)
