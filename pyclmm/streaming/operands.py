@@ -64,7 +64,8 @@ class Given:
         if self.out is None:
             return False
         sink = storage.sink(self.out, tuple(self.out.shape), np.dtype(self.out.dtype))
-        return any(storage.overlaps(source, sink) for source in self.sources())
+        bias = [] if self.bias is None else [storage.source("bias", self.bias)]
+        return any(storage.overlaps(source, sink) for source in (*self.sources(), *bias))
 
     @property
     def updates_c(self) -> bool:
