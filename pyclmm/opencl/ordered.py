@@ -21,8 +21,8 @@ class Ordered:
 
     While an event is held here, no other object has its id. PoCL and Intel's CPU runtime keep the buffers of
     a command as long as its event. So an event that nobody else holds is dropped soon: no Array can bring it.
-    PyOpenCL's event of a transfer owns the host's memory until it has been waited for. So that is done as soon
-    as the transfer has ended.
+    PyOpenCL's event of a transfer owns the host's memory until it has been waited for. So that is done once
+    the transfer has ended.
     """
 
     def __init__(self) -> None:

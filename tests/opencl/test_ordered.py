@@ -1,4 +1,4 @@
-"""What is kept of events that later calls need not wait for: no memory of the host whose transfer has ended."""
+"""What is kept of events that later calls need not wait for: no host memory of transfers that have ended."""
 
 from __future__ import annotations
 
