@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from numbers import Number
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..errors import DTypeError, ShapeError
+from ..problem.dtypes import dtype_of
 
 # DLPack's device types whose memory the host reads: CPU, pinned by CUDA, pinned by ROCm, managed by CUDA
 # (dlpack.h).
@@ -87,11 +89,13 @@ def _array_in(x: Any) -> Any:
 
 
 def _shared(name: str, x: Any) -> NDArray[Any]:
-    """The memory of a tensor that has DLPack's methods."""
+    """The memory of a tensor that has DLPack's methods; a copy of PyTorch's conjugated or negated views."""
     try:
         kind = int(x.__dlpack_device__()[0])
         if kind in _ON_HOST:
-            return np.from_dlpack(x)
+            return _of_dlpack(name, _resolved(x))
+    except DTypeError:
+        raise
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         if hasattr(x, "__array__"):  # it has types that DLPack or NumPy's DLPack lacks, such as bfloat16
             return _converted(name, x)
@@ -101,6 +105,35 @@ def _shared(name: str, x: Any) -> NDArray[Any]:
         f"bring it "
         f"to the host first, as {name}.cpu() does in PyTorch and {name}.get() in CuPy"
     )
+
+
+def _resolved(x: Any) -> Any:
+    """*x*, or its values where PyTorch notes only that they are to be conjugated or negated.
+
+    torch.Tensor.__dlpack__ says nothing of the second. Each is a method of every tensor of PyTorch's.
+    """
+    for is_lazy, values in (("is_conj", "resolve_conj"), ("is_neg", "resolve_neg")):
+        if hasattr(x, values) and getattr(x, is_lazy)():
+            x = getattr(x, values)()
+    return x
+
+
+def _of_dlpack(name: str, x: Any) -> NDArray[Any]:
+    torch: Any = sys.modules.get("torch")
+    if (
+        torch is not None
+        and isinstance(x, torch.Tensor)
+        and x.dtype is torch.bfloat16
+        and not x.requires_grad
+    ):
+        return np.from_dlpack(x.view(torch.int16)).view(dtype_of("bfloat16"))  # NumPy's DLPack has none
+    found = np.from_dlpack(x)
+    if found.size and found.flags.owndata:  # NumPy allocates where the address is 0
+        raise DTypeError(
+            f"{name} is a {type(x).__name__} without memory, such as a fake tensor of PyTorch's; pass one "
+            f"that has its elements, as {name}.clone() may have"
+        )
+    return found
 
 
 def _converted(name: str, x: Any) -> NDArray[Any]:
@@ -119,4 +152,25 @@ def _converted(name: str, x: Any) -> NDArray[Any]:
 
 
 def _unreadable(name: str, x: Any, error: Exception) -> DTypeError:
-    return DTypeError(f"{name} is a {type(x).__name__}: {error}; pass a NumPy array of its values")
+    return DTypeError(f"{name} is a {type(x).__name__}: {error}; {_advice(name, x)}")
+
+
+def _advice(name: str, x: Any) -> str:
+    """What would do in place of *x*: of a tensor one that NumPy can read, if there is such a method."""
+    if isinstance(x, list | tuple) and hasattr(_first(x), "__dlpack__"):
+        return f"stack the tensors in it into one, as torch.stack({name}) does"
+    if getattr(x, "requires_grad", False):
+        return f"pass {name}.detach(); pyclmm computes no gradients"
+    if hasattr(x, "to_dense") and str(x.layout) != "torch.strided":
+        return f"pass {name}.to_dense()"
+    if getattr(x, "is_quantized", False):
+        return f"pass {name}.dequantize()"
+    if hasattr(x, "cfloat") and not (x.is_meta or x.is_nested):
+        return f"pass {name}.cfloat()" if x.is_complex() else f"pass {name}.float()"
+    return "pass a NumPy array of its values"
+
+
+def _first(x: Any) -> Any:
+    while isinstance(x, list | tuple) and x:
+        x = x[0]
+    return x

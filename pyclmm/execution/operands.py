@@ -154,6 +154,7 @@ def checked(
     beta: complex,
     out_is_copied: bool,
     host_align: int | None = None,
+    in_tiles: bool = False,
 ) -> Gemm:
     """The checked product of operands with these layouts. Arguments and errors as :func:`checked_gemm`;
     ArgumentError too for a beta without c."""
@@ -173,6 +174,7 @@ def checked(
         precision=options.precision,
         reproducible=options.reproducible,
         host_align=host_align,
+        in_tiles=in_tiles,
     )
 
 

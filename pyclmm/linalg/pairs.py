@@ -101,6 +101,13 @@ def total(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> 
     return _product(x, ones, labels, ways, out)
 
 
+def _without(x: Tensor, labels: Collection[Label]) -> Tensor:
+    """*x* at the first place of its axes *labels*, along which it is the same everywhere."""
+    kept = [i for i, label in enumerate(x.labels) if label not in labels]
+    view = View(tuple(x.array.shape[i] for i in kept), tuple(x.array.strides[i] for i in kept))
+    return replace(x, array=viewed(x.array, view), labels=tuple(x.labels[i] for i in kept)) if labels else x
+
+
 def _dense(x: Tensor, labels: tuple[Label, ...], ways: Ways) -> Tensor:
     """A C-contiguous copy of *x* with its labels in another order, made where *x* lies."""
     if isinstance(x.array, np.ndarray):
@@ -113,14 +120,13 @@ def _dense(x: Tensor, labels: tuple[Label, ...], ways: Ways) -> Tensor:
 def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any) -> Any:
     """a times b by one stacked gemm, after copies where strides do not say it."""
     target = Tensor(out, labels).strides(ways.lengths)
+    # An axis that one operand broadcasts is the other's alone.
+    given = [x.strides(ways.lengths) for x in (a, b)]
+    shared = given[0].keys() & given[1].keys() & target.keys()
+    repeated = {label for label in shared if given[0][label] == 0}
+    a = _without(a, repeated)
+    b = _without(b, {label for label in shared - repeated if given[1][label] == 0})
     mine, other = a.strides(ways.lengths), b.strides(ways.lengths)
-    for label in (
-        mine.keys() & other.keys() & target.keys()
-    ):  # an axis that one operand broadcasts is the other's
-        if mine[label] == 0:
-            del mine[label]
-        elif other[label] == 0:
-            del other[label]
     itemsizes = (a.array.dtype.itemsize, b.array.dtype.itemsize, out.dtype.itemsize)
     found = stacked(ways.lengths, mine, other, target, itemsizes)
     if isinstance(found, Dense):

@@ -279,8 +279,8 @@ def _axes(name: str, x: Any, given: Sequence[int]) -> list[int]:
 def _pairs(ndim: int, axes: Any) -> tuple[list[int], list[int]]:
     """The axes of a and of b that tensordot sums over."""
     if not np.iterable(axes):
-        (count,) = _integers([axes], axes)
-        if not 0 <= count <= ndim:
+        count = max(0, *_integers([axes], axes))  # a negative number of axes is none, as in NumPy
+        if count > ndim:
             raise AxisError(f"axes is {count}; pass 0 to {ndim}, as a has {ndim} axes")
         return list(range(ndim - count, ndim)), list(range(count))
     both = list(axes)

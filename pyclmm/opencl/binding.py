@@ -244,7 +244,7 @@ class Binding:
         if self.out_of_order:
             self.last = events[-1:]
             return
-        self._ordered.add(first + events[-1:])
+        self._ordered.add(first, events[-1:])
 
     def _raise_rejection(self, step: Step | None, error: BaseException, begun: bool) -> None:
         """Raise pyclmm's error for one of the driver's."""

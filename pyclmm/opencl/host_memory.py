@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import as_strided
 from ..errors import DeviceMemoryError
 from ..kernels.device import DeviceInfo
 from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment, dense
-from . import status
+from . import mappings, status
 from .staging import download, upload
 from .status import out_of_memory
 
@@ -88,9 +88,13 @@ def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
     out = operands.get("out")
     if out is None:
         return tuple(layouts), ()
-    sharing = [n for n, x in operands.items() if n != "out" and np.may_share_memory(x, out)]
+    sharing = [n for n, x in operands.items() if n != "out" and _may_share(x, out)]
     overlapping = [n for n in sharing if n != "c" or not _same_view(operands[n], out)]
     return tuple(layouts), tuple(overlapping)
+
+
+def _may_share(x: Array, out: Array) -> bool:
+    return np.may_share_memory(x, out) or (not out.flags.owndata and mappings.shares_file(x, out))
 
 
 def _same_view(x: Array, y: Array) -> bool:

@@ -21,10 +21,13 @@ class Ordered:
 
     While an event is held here, no other object has its id. PoCL and Intel's CPU runtime keep the buffers of
     a command as long as its event. So an event that nobody else holds is dropped soon: no Array can bring it.
+    PyOpenCL's event of a transfer owns the host's memory until it has been waited for. So that is done once
+    the transfer has ended.
     """
 
     def __init__(self) -> None:
         self._events: dict[int, cl.Event] = {}
+        self._transfers: list[cl.NannyEvent] = []  # of those events, which own the host's memory
         self._room = _FEW
 
     def missing(self, given: Iterable[Array | None]) -> list[cl.Event]:
@@ -38,17 +41,23 @@ class Ordered:
                         found.append(event)
         return found
 
-    def add(self, events: Iterable[cl.Event]) -> None:
-        """Hold *events* too."""
+    def add(self, waited_for: Iterable[cl.Event], own: Iterable[cl.Event]) -> None:
+        """Hold what a command has *waited_for* too, and its *own* events."""
         ordered = self._events
-        for event in events:
+        for event in waited_for:
             ordered[id(event)] = event
+            if type(event) is cl.NannyEvent:
+                self._transfers.append(event)
+        for event in own:
+            ordered[id(event)] = event
+        if self._transfers:
+            self._transfers = [event for event in self._transfers if not _has_let_go(event)]
         if len(ordered) > self._room:
             self._drop()
 
     def clear(self) -> None:
         """Hold nothing. Other threads may call this."""
-        self._events = {}
+        self._events, self._transfers = {}, []
 
     def _drop(self) -> None:
         kept = _held_elsewhere(self._events, _OURS)
@@ -56,6 +65,18 @@ class Ordered:
             del kept[next(iter(kept))]
         self._events = kept
         self._room = len(kept) + max(_FEW, len(kept))
+
+
+def _has_let_go(event: cl.NannyEvent) -> bool:
+    """Whether a transfer has ended, so that its event owns no host memory any more."""
+    try:
+        state: Any = event.command_execution_status
+        if state != cl.command_execution_status.COMPLETE:
+            return False
+        event.wait()  # returns at once, and lets go
+    except cl.Error:  # the device is lost: the call itself says so
+        return False
+    return True
 
 
 def _held_elsewhere(events: dict[int, cl.Event], ours: int) -> dict[int, cl.Event]:

@@ -7,6 +7,7 @@ are. A column-major ``out`` gives the transposed product. Any other operand that
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -140,9 +141,17 @@ def _result_shape(a: Operand, b: Operand, ma: _Matrix, mb: _Matrix, out: Operand
             f"{mb.batch_shape} do not broadcast: a of shape {a.shape}, b of shape {b.shape}"
             + (f"; out{wrong}" if wrong else "")
         ) from error
-    if max(ma.rows, ma.cols, mb.cols) > MAX_DIMENSION:
-        raise UnsupportedError(f"M, N and K must be at most 2^31 - 2^16: {ma.rows}, {mb.cols}, {ma.cols}")
     return batch
+
+
+def _check_sizes(a: Operand, b: Operand, sizes: tuple[int, ...]) -> None:
+    """Raise UnsupportedError if *sizes*, of a product and its stack, are more than kernels count to."""
+    if max(sizes) > MAX_DIMENSION:
+        raise UnsupportedError(
+            f"a has shape {a.shape} and b {b.shape}: M, N, K and the stack must be at most 2^31 - 2^16: "
+            f"{', '.join(map(str, sizes))}; matmul and gemm cut larger NumPy arrays into tiles "
+            "(memory_limit= where a kernel is named), multiply parts of Arrays"
+        )
 
 
 def _broadcast(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
@@ -256,22 +265,25 @@ def checked_gemm(
     precision: str = "highest",
     reproducible: bool = False,
     host_align: int | None = None,
+    in_tiles: bool = False,
 ) -> Gemm:
     """Check a call and bring it into canonical form.
 
     *out_is_copied*: kernels write a dense temporary and not out, because out overlaps an operand or kernels
     cannot address it. *host_align*: the alignment in bytes of the copies that the host makes of operands;
-    None if the device makes them.
+    None if the device makes them. *in_tiles*: no kernel gets the whole product, so it may have any sizes.
 
     Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (names, and an activation that
     cannot be *reproducible*) and UnsupportedError
-    (dimensions over 2^31 - 2^16, strides that are not whole elements).
+    (dimensions and stacks over 2^31 - 2^16, strides that are not whole elements).
     """
     computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, out.dtype if out else None, casting)
     a2, b2 = _promoted(a, b)
     ma = _transposed(_matrix(a2, "a"), trans_a, "trans_a", len(a.shape) == 1)
     mb = _transposed(_matrix(b2, "b"), trans_b, "trans_b", len(b.shape) == 1)
     batch = _result_shape(a, b, ma, mb, out)
+    if not in_tiles:
+        _check_sizes(a, b, (ma.rows, mb.cols, ma.cols, math.prod(batch)))
     core_axes = min(1, len(a.shape) - 1) + min(1, len(b.shape) - 1)  # of the result
     if out is not None:
         batch = _stack_of(out, batch, core_axes)

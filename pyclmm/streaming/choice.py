@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError
+from ..problem.gemm import MAX_DIMENSION
 from .sizes import in_words
 from .tiles import Blocking, Product, Slots, Tile, Traffic, a_key, b_key, block_bytes, chunks, tiles, traffic
 
@@ -31,6 +32,7 @@ _EDGES = (512, 1024, 2048, 4096)  # of square tiles whose products are estimated
 _LEAST_CHUNK = 512  # a shorter chunk is taken only if memory is short
 _STEPS = 256  # products that are simulated one by one; more take too long
 _TILE_BYTES = 64 << 20  # of a tile of many small matrices
+_TABLE_ROW = 32  # bytes of the table of a stack for each of its products
 _FINALISTS = 10
 _NEAR = 1.01  # within 1 % of the least time the fewest bytes decide
 _TILES_EACH = 8  # of several devices, so that they end together
@@ -89,7 +91,7 @@ class Prediction:
 def predict(product: Product, machine: Machine, blocking: Blocking) -> Prediction:
     """The times that *blocking* would take. Several devices share the link and divide tiles evenly."""
     parts = chunks(product, blocking)
-    count = _count(product, blocking)
+    count = count_of(product, blocking)
     moved = traffic(product, blocking) if count <= _STEPS else _estimated(product, machine, blocking)
     if not parts:
         return Prediction(moved, 0, 0, 0, 0, 0, 0)
@@ -109,7 +111,7 @@ def predict(product: Product, machine: Machine, blocking: Blocking) -> Predictio
     return Prediction(moved, arithmetic, up, down, fill, drain, total)
 
 
-def _count(product: Product, blocking: Blocking) -> int:
+def count_of(product: Product, blocking: Blocking) -> int:
     """Products that are enqueued."""
     steps = -(-product.m // blocking.m) * -(-product.n // blocking.n) * -(-product.k // max(1, blocking.k))
     return steps * -(-product.matrices // blocking.batch)
@@ -218,7 +220,7 @@ def _batch(product: Product, machine: Machine) -> int:
     sizes = (product.m * product.k * product.a_size, product.k * product.n * product.b_size)
     one = sum(sizes) + product.m * product.n * product.tile_size
     room = min(_TILE_BYTES, machine.memory // 2, machine.largest)
-    return max(1, min(room // max(1, one), -(-product.stack[-1] // machine.devices)))
+    return max(1, min(room // (one + _TABLE_ROW), -(-product.stack[-1] // machine.devices)))
 
 
 def _finalists(product: Product, machine: Machine, fine: bool) -> list[Blocking]:
@@ -238,7 +240,7 @@ def _sizes(length: int, granule: int, least: int) -> list[int]:
         size = -(-length // parts)
         step = granule if size >= granule else 16 if size >= 16 else 1
         size = min(length, -(-size // step) * step)
-        if size not in found:
+        if size not in found and size <= MAX_DIMENSION:
             found.append(size)
         if size <= min(least, length) or parts >= length:
             break
@@ -249,7 +251,8 @@ def _candidates(product: Product, machine: Machine, fine: bool) -> Iterator[list
     """For each way to use the slots: the best few blockings with their predicted seconds."""
     least = 1 if fine else max(machine.granule, int((machine.memory / (64 * product.tile_size)) ** 0.5) // 8)
     ms, ns = (_sizes(length, machine.granule, least) for length in (product.m, product.n))
-    ks = [product.k] if product.whole_k else _sizes(product.k, 64, 1 if fine else _LEAST_CHUNK)
+    whole = [product.k] if product.k <= MAX_DIMENSION else []
+    ks = whole if product.whole_k else _sizes(product.k, 64, 1 if fine else _LEAST_CHUNK)
     strips = [1] if fine else sorted({1, 2, 3, 4, 6, 8, *(-(-product.m // m) for m in ms)})
     grid = np.meshgrid(ms, ns, ks, strips, indexing="ij")
     m, n, k, strip = (each.ravel().astype(np.int64) for each in grid)
@@ -408,7 +411,7 @@ def describe(product: Product, machine: Machine, blocking: Blocking) -> list[tup
     """Rows (what, text) for ``plan.explain()``."""
     if 0 in (product.m, product.n, product.k, product.matrices):
         return [("tiles", "none: nothing is multiplied")]
-    found, count = predict(product, machine, blocking), _count(product, blocking)
+    found, count = predict(product, machine, blocking), count_of(product, blocking)
     P, Q, c = (
         -(-length // size)
         for length, size in ((product.m, blocking.m), (product.n, blocking.n), (product.k, blocking.k))

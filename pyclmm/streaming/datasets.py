@@ -126,9 +126,51 @@ def same(x: Any, y: Any) -> bool:
         return True
     if is_hdf5(x) and is_hdf5(y):
         return bool(x == y) or where(x) == where(y)
+    if not (is_zarr(x) and is_zarr(y)):
+        return False
     return (
-        is_zarr(x) and is_zarr(y) and bool(x.path == y.path and (x.store == y.store or where(x) == where(y)))
+        (x.store == y.store and x.path == y.path) or where(x) == where(y) or _samefile(_folder(x), _folder(y))
     )
+
+
+def overlap(x: Any, y: Any) -> bool:
+    """Whether two stored arrays may have elements in common: virtual HDF5 datasets show those of others."""
+    return same(x, y) or (is_hdf5(x) and is_hdf5(y) and (_is_part(x, y) or _is_part(y, x)))
+
+
+def _is_part(x: Any, of: Any) -> bool:
+    """Whether the dataset *of* may be a virtual one that shows elements of *x*."""
+    here = of.file.filename
+    names = [source.file_name for source in of.virtual_sources()] if of.is_virtual else []
+    paths = [here if name == "." else os.path.join(os.path.dirname(here), name) for name in names]
+    return any(_samefile(path, x.file.filename) for path in paths)
+
+
+def shows(x: Any, span: tuple[int, int] | None) -> bool:
+    """Whether an HDF5 dataset has bytes of *span* of its file, or may have."""
+    if span is None or not x.id.get_storage_size():
+        return False
+    first = x.id.get_offset()
+    if first is None and x.chunks is None:  # within the file's own records
+        return True
+    parts = [(first, x.id.get_storage_size())]
+    if first is None:
+        found = map(x.id.get_chunk_info, range(x.id.get_num_chunks()))
+        parts = [(one.byte_offset, one.size) for one in found]
+    return any(first < span[1] and span[0] < first + size for first, size in parts)
+
+
+def _folder(x: Any) -> str | None:
+    """The folder of a Zarr array on a disk."""
+    root = getattr(x.store, "root", None) or getattr(x.store, "path", None)
+    return os.path.join(root, x.path) if isinstance(root, str | os.PathLike) else None
+
+
+def _samefile(x: str | None, y: str | None) -> bool:
+    try:
+        return x is not None and y is not None and os.path.samefile(x, y)
+    except OSError:
+        return False
 
 
 def chunks(x: Any) -> tuple[int, ...] | None:

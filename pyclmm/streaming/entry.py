@@ -15,6 +15,7 @@ from pyopencl.array import Array
 from ..errors import ArgumentError
 from ..execution.options import events_of
 from ..opencl.devices import device_info
+from ..problem.gemm import MAX_DIMENSION
 from . import machines, storage
 from .mapped import reach
 from .streamed import StreamedMatmul
@@ -23,6 +24,7 @@ from .streamed import StreamedMatmul
 # large a part of the time of their transfers (H200, 2026-11-23; docs/scale.md).
 _LEAST_BYTES = 256 << 20
 _LEAST_PART = 0.7
+_TABLE_ROWS = 128  # a stack has a table with 32 bytes for each product: at most 512 MiB of it
 
 
 def is_stored(*arrays: Any) -> bool:
@@ -33,9 +35,10 @@ def is_stored(*arrays: Any) -> bool:
 def pays(operands: Mapping[str, NDArray[Any]], requested: tuple[Any, ...], queue: cl.CommandQueue) -> bool:
     """Whether a call on NumPy arrays is computed in tiles although nothing asks for it.
 
-    It is where a buffer would be larger than the device allows (kernels of a device that shares the host's
-    memory read an array in one, with its gaps), and on devices with their own memory where transfers and
-    product overlap to good effect. *requested* holds the first fields of Options.
+    It is where M, N, K or the stack is more than a kernel counts to, where a buffer would be larger than the
+    device allows (kernels of a device that shares the host's memory read an array in one, with its gaps), and
+    on devices with their own memory where transfers and product overlap to good effect. *requested* holds the
+    first fields of Options.
     """
     a, b = operands["a"], operands["b"]
     if requested[3] != "auto" or not (a.size and b.size and a.ndim and b.ndim):
@@ -46,9 +49,10 @@ def pays(operands: Mapping[str, NDArray[Any]], requested: tuple[Any, ...], queue
     total = a.nbytes + b.nbytes + result
     if max(total, *map(reach, operands.values())) < _LEAST_BYTES:  # a few microseconds until here
         return False
+    too_long = max(m, n, k, stack * _TABLE_ROWS) > MAX_DIMENSION
     info = device_info(queue.device)
     buffers = (reach(x) if info.unified_memory else x.nbytes for x in operands.values())
-    if max(result, *buffers) > info.max_mem_alloc_size:
+    if too_long or max(result, *buffers) > info.max_mem_alloc_size:
         return True
     if info.unified_memory or total < _LEAST_BYTES or 1 in (a.ndim, b.ndim):
         return False

@@ -20,7 +20,7 @@ from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..opencl.devices import devices as all_devices
 from ..opencl.launches import complete
 from ..opencl.queues import default_queue, queue_on
-from ..problem.gemm import Gemm
+from ..problem.gemm import MAX_DIMENSION, Gemm
 from ..selection import select
 from ..selection.explanation import Explanation, explain
 from . import choice
@@ -37,6 +37,7 @@ _FILES = 2e9  # bytes a second: what a solid-state disk gives; only the choice o
 _UP_SHARE, _DOWN_SHARE = 0.6, 0.5
 _TRIES = 6  # choices of tiles until there is room for workspace
 _CHOICES_KEPT = 256
+_MOST_TILES = 1 << 24  # with a record of each in a list
 _chosen: dict[Any, Blocking] = {}  # a choice takes up to 0.1 s
 _NARROW = ("float16", "bfloat16")  # summed in float32
 
@@ -126,6 +127,11 @@ class Fit:
         holding = [info for info in self._infos if not _in_place(info, shapes)] or self._infos
         self.limit = min(map(_memory, holding)) if limit is None else limit
         self._options = options
+        if self._keeps_k and shapes.k > MAX_DIMENSION:
+            raise UnsupportedError(
+                f"K is {shapes.k}: a reproducible sum, and one of bools, is made at once, and at most of "
+                "2^31 - 2^16 products; leave reproducible out, or convert bools to another dtype"
+            )
         self._ways = _Ways(shapes.a_dtype, shapes.b_dtype, options)
         self._fastest = min(range(len(places)), key=lambda i: self.seconds(i)(1024, 1024, 1024))
         self._up, self._down = _link(places[self._fastest], self._infos[self._fastest], shapes)
@@ -190,7 +196,13 @@ class Fit:
             if len(_chosen) >= _CHOICES_KEPT:
                 _chosen.clear()
             _chosen[key] = self._best()
-        return _chosen[key]
+        found, count = _chosen[key], choice.count_of(key[0], _chosen[key])
+        if count > _MOST_TILES:
+            raise ArgumentError(
+                f"the product would be cut into {count} products, more than {_MOST_TILES}; pass a larger "
+                "memory_limit, and a stack whose last axis is long"
+            )
+        return found
 
     def _kept(self, kept: Any) -> Blocking:
         """The tiles of a checkpoint. Raises CheckpointError and, if too large, ArgumentError."""

@@ -16,30 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..opencl.mappings import MAPS, bounds, place_at
+
 _CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.EPERM}
 
 
 class TooShort(Exception):  # noqa: N818 - the caller, who knows the argument's name, makes an error of it
     """The file ends before the array does."""
-
-
-def map_of(x: NDArray[Any]) -> np.memmap[Any, Any] | None:
-    """The memory map that *x* is, or is a view of; None for an array in plain memory."""
-    at: Any = x
-    while isinstance(at, np.ndarray):
-        if isinstance(at, np.memmap) and isinstance(getattr(at, "_mmap", None), mmap.mmap):
-            return at
-        at = at.base
-    return None
-
-
-def bounds(x: NDArray[Any]) -> tuple[int, int]:
-    """The addresses of the first byte of *x* and of the one behind its last. *x* is not empty."""
-    low = high = int(x.__array_interface__["data"][0])
-    for length, stride in zip(x.shape, x.strides, strict=True):
-        reach = (length - 1) * stride
-        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
-    return low, high + x.itemsize
 
 
 def reach(x: NDArray[Any]) -> int:
@@ -73,12 +56,12 @@ class MappedFile:
         """A handle of the very file that is mapped; None if it is not known to be there."""
         if self.path is None:
             return None
-        inode = _inode_at(self._address)
+        place = place_at(self._address)
         try:
             handle = os.open(self.path, os.O_RDONLY if self.mode in ("r", "c") else os.O_RDWR)
         except OSError:
             return None
-        if inode is None or os.fstat(handle).st_ino != inode:
+        if place is None or os.fstat(handle).st_ino != place.inode:
             os.close(handle)
             return None
         return handle
@@ -87,7 +70,7 @@ class MappedFile:
     def has_name(self) -> bool:
         """Whether a later process can open the file."""
         return self._handle is not None or (
-            _inode_at(0) is None and self.path is not None and self.path.is_file()
+            not MAPS.exists() and self.path is not None and self.path.is_file()
         )
 
     @property
@@ -168,17 +151,3 @@ class MappedFile:
                 again = self._written or written
                 self._written = min(written[0], again[0]), max(written[1], again[1])
             raise OSError(str(error)) from error
-
-
-def _inode_at(address: int) -> int | None:
-    """The inode of the file mapped at *address*; 0 if there is none; None where the system does not tell."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                span, _, _, _, inode = line.split(maxsplit=5)[:5]
-                first, last = (int(end, 16) for end in span.split("-"))
-                if first <= address < last:
-                    return int(inode)
-    except (OSError, ValueError):
-        return None
-    return 0

@@ -64,7 +64,8 @@ class Given:
         if self.out is None:
             return False
         sink = storage.sink(self.out, tuple(self.out.shape), np.dtype(self.out.dtype))
-        return any(storage.overlaps(source, sink) for source in self.sources())
+        bias = [] if self.bias is None else [storage.source("bias", self.bias)]
+        return any(storage.overlaps(source, sink) for source in (*self.sources(), *bias))
 
     @property
     def updates_c(self) -> bool:
@@ -140,9 +141,8 @@ class Shapes:
     @classmethod
     def of(cls, given: Given, options: Options, alpha: complex, beta: complex) -> Shapes:
         """Raises what :func:`pyclmm.gemm` raises for shapes, dtypes, casts and options."""
-        gemm = checked(
-            given.layouts, replace(options, workspace_limit=None), alpha, beta, out_is_copied=False
-        )
+        plain = replace(options, workspace_limit=None)
+        gemm = checked(given.layouts, plain, alpha, beta, out_is_copied=False, in_tiles=True)
         a, b = given.layouts["a"], given.layouts["b"]
         row, column = len(a.shape) == 1, len(b.shape) == 1
         m, k = (1, a.shape[0]) if row else _core(a.shape, options.trans_a)

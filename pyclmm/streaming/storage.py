@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..opencl import mappings
+from ..opencl.mappings import map_of
 from ..problem import dtypes
 from . import datasets
 from .datasets import is_stored, layout
-from .mapped import MappedFile, map_of
+from .mapped import MappedFile
 from .sinks import ArraySink, DatasetSink, MappedSink, Sink, check
 from .sources import ArraySource, DatasetSource, MappedSource, Source
 
@@ -55,12 +57,11 @@ def is_one(x: Any, y: Any) -> bool:
 def overlaps(a: Source, out: Sink) -> bool:
     """Whether an operand and the result may share elements. Two names of one file are one file."""
     if isinstance(a, ArraySource) and isinstance(out, ArraySink):
-        return _share(a.x, out.x) or (
-            isinstance(a, MappedSource) and isinstance(out, MappedSink) and _same_bytes(a, out)
-        )
+        return _share(a.x, out.x) or mappings.shares_file(a.x, out.x)
     if isinstance(a, DatasetSource) and isinstance(out, DatasetSink):
-        return datasets.same(a.x, out.x)
-    return False
+        return datasets.overlap(a.x, out.x)
+    stored, x = (a.x, out.x) if isinstance(a, DatasetSource) else (out.x, a.x)  # type: ignore[attr-defined]
+    return datasets.is_hdf5(stored) and datasets.shows(stored, mappings.span_in(x, stored.file.filename))
 
 
 def _share(x: NDArray[Any], y: NDArray[Any]) -> bool:
@@ -68,23 +69,3 @@ def _share(x: NDArray[Any], y: NDArray[Any]) -> bool:
         return np.shares_memory(x, y, max_work=1000)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
-
-
-def _same_bytes(a: MappedSource, out: MappedSink) -> bool:
-    """Whether two maps show the same bytes of one file."""
-    ours, theirs = a.file.path, out.file.path
-    if (
-        not a.x.size
-        or not out.x.size
-        or ours is None
-        or theirs is None
-        or "c" in (a.file.mode, out.file.mode)
-    ):
-        return False
-    try:
-        if not ours.samefile(theirs):
-            return False
-    except OSError:
-        return False
-    (first, end), (start, stop) = a.file.place(a.x), out.file.place(out.x)
-    return first < stop and start < end

@@ -16,6 +16,7 @@ from ..execution.operands import check_writeable
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
 from ..opencl.devices import DeviceChoice
+from ..opencl.host_memory import may_overlap_itself
 from ..problem.dtypes import named_dtype
 from ..problem.precision import chosen
 from ..problem.reproducible import is_reproducible
@@ -193,10 +194,11 @@ class StreamedMatmul:
         )
 
     def _needs_copy(self, out: NDArray[Any]) -> bool:
-        """Whether the result is computed elsewhere first: *out* overlaps an operand, or the rule for casts is
-        not that of tiles."""
+        """Whether the result is computed elsewhere first: *out* overlaps an operand or itself, or the rule
+        for casts is not that of tiles."""
         computed = self._shapes.gemm.dtype
-        return self._given.is_in_place or not np.can_cast(computed, out.dtype, "same_kind")
+        overlaps = self._given.is_in_place or may_overlap_itself(out)
+        return overlaps or not np.can_cast(computed, out.dtype, "same_kind")
 
     def _compute(self, target: Any, progress: Report | None, trace: Trace | None) -> None:
         job = self._job(target)

@@ -28,23 +28,30 @@ from pathlib import Path
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.tools.report import header_json
-from tests.support.calls import draw_gemm, draw_matmul, gemm_kind, judge, matmul_kind
+from tests.support import calls
+from tests.support.calls import draw_gemm, draw_matmul, gemm_kind, matmul_kind
+from tests.support.einsums import draw_einsum, einsum_kind, judge_einsum
 
 KEPT = Path(__file__).parent / "failed_calls"
-DRAWN = {"matmul": draw_matmul, "gemm": draw_gemm}
+DRAWN = {"matmul": draw_matmul, "gemm": draw_gemm, "einsum": draw_einsum}
 PROGRESS = 1000  # calls between lines of progress
 _SETTINGS = ("PYCLMM_SELFCHECK", "PYCLMM_TRIAL")  # variables of the environment that a record keeps
 
 
 def draw_kind(r):
-    """A random kind of call, of matmul or gemm."""
-    return r.choice((matmul_kind, matmul_kind, gemm_kind))(r)
+    """A random kind of call, of matmul, gemm or einsum."""
+    return r.choice((matmul_kind, matmul_kind, gemm_kind, einsum_kind))(r)
 
 
 def draw(r, kinds=()):
     """A random call of one of *kinds*, or of any kind, on host arrays or Arrays."""
     kind = r.choice(kinds) if kinds else draw_kind(r)
     return DRAWN[kind["name"]](r, r.choice(("host", "device")), kind=kind)
+
+
+def judge(call, queue):
+    """Compare a call with NumPy. Returns whether it gave a product."""
+    return calls.judge(call, queue, judge_einsum if call["name"] == "einsum" else None)
 
 
 def keep(call, folder):
@@ -89,10 +96,10 @@ def main(arguments=None):
     print(f"seed {seed}", flush=True)
     queue, start = default_queue(), time.monotonic()
     ends = search(options, random.Random(seed), queue)
-    calls = sum(ends.values())
-    print(f"{calls} calls, {ends['failed']} failed")
+    count = sum(ends.values())
+    print(f"{count} calls, {ends['failed']} failed")
     if options.record:
-        found = {"seed": seed, "kinds": options.kinds or None, "calls": calls, **ends}
+        found = {"seed": seed, "kinds": options.kinds or None, "calls": count, **ends}
         found |= {"minutes": round((time.monotonic() - start) / 60, 1)}
         found |= {name: os.environ.get(name, "on") for name in _SETTINGS}
         record = header_json(device_info(queue.device)) | found

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.campaigns import fuzz
-from tests.support.calls import draw_matmul, judge
+from tests.support.calls import draw_matmul
 
 FAILED = sorted((Path(__file__).parent / "failed_calls").glob("*.json"))
 
 
 @pytest.mark.parametrize("path", FAILED, ids=lambda path: path.stem)
 def test_calls_that_once_failed_are_right(path, queue):
-    judge(json.loads(path.read_text()), queue)
+    fuzz.judge(json.loads(path.read_text()), queue)
 
 
 def test_a_search_with_a_seed_draws_the_same_calls():
@@ -43,7 +43,7 @@ def test_a_wrong_product_is_found(queue, monkeypatch):
         "dtype": None,
         "out": None,
     }
-    judge(right, queue)
+    fuzz.judge(right, queue)
 
     import pyclmm  # noqa: PLC0415
 
@@ -56,7 +56,7 @@ def test_a_wrong_product_is_found(queue, monkeypatch):
 
     monkeypatch.setattr(pyclmm, "matmul", wrong)
     with pytest.raises(AssertionError, match="error ratio"):
-        judge(right, queue)
+        fuzz.judge(right, queue)
 
 
 def test_a_search_of_a_few_kinds_is_recorded(tmp_path, monkeypatch):
@@ -65,7 +65,10 @@ def test_a_search_of_a_few_kinds_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setattr(fuzz, "judge", lambda call, queue: drawn.append(call) or len(drawn) % 2)
     record = tmp_path / "search.json"
     assert fuzz.main(["--calls", "40", "--kinds", "2", "--seed", "3", "--record", str(record)]) == 0
-    types = {(call["name"], call["a"]["dtype"], call["b"]["dtype"], call["kernel"]) for call in drawn}
+    types = {
+        (call["name"], call["a"]["dtype"], call.get("b", call["a"])["dtype"], call["kernel"])
+        for call in drawn
+    }
     assert len(types) <= 2 < len({str(call) for call in drawn})
     found = json.loads(record.read_text())
     assert {n: found[n] for n in ("seed", "kinds", "calls", "products", "refused", "failed")} == {

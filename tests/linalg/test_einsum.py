@@ -12,34 +12,11 @@ from hypothesis import strategies as st
 import pyclmm
 from pyclmm import linalg
 from pyclmm.problem.order import path_of
+from tests.support.einsums import LETTERS, draw_subscripts
 from tests.support.habits import drawn, fetched, placed, same
 
 randoms = st.randoms(use_true_random=False)
 PLACES = ("host", "device")
-LETTERS = "ijkmA"
-
-
-def draw_subscripts(r, operands):
-    """(terms, result or None, shapes): with ellipses, repeated letters, axes of 1 that broadcast."""
-    lengths = {letter: r.choice((0, 1, 2, 2, 3, 3, 4)) for letter in LETTERS}
-    spare = [r.choice((1, 2, 3)) for _ in range(2)]
-    terms, shapes = [], []
-    for _ in range(operands):
-        letters = [r.choice(LETTERS) for _ in range(r.randint(0, 3))]
-        shape = [1 if r.random() < 0.1 else lengths[x] for x in letters]
-        shape = [shape[letters.index(x)] for x in letters]  # a repeated letter has one length
-        if r.random() < 0.25:
-            more = [1 if r.random() < 0.3 else n for n in spare[2 - r.randint(0, 2) :]]
-            at = r.randint(0, len(letters))
-            letters, shape = [*letters[:at], "...", *letters[at:]], [*shape[:at], *more, *shape[at:]]
-        terms.append("".join(letters))
-        shapes.append(shape)
-    known = sorted(set("".join(terms)) - {"."})
-    out = "".join(r.sample(known, r.randint(0, len(known))))
-    if any("..." in term for term in terms):
-        at = r.randint(0, len(out))
-        out = out[:at] + "..." + out[at:]
-    return terms, out if r.random() < 0.8 else None, shapes
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -254,3 +231,34 @@ def test_the_events_of_an_out_are_those_of_the_product(queue):
     out = cla.empty_like(x)
     linalg.einsum("ij,jk->ki", x, x, out=out)
     assert len(out.events) == 1
+
+
+@pytest.mark.parametrize("into", ["new", "out", "mixed"])
+@pytest.mark.parametrize(
+    ("subscripts", "first", "second"),
+    [
+        ("abe,bae->e", (2, 3, 4), (3, 2, 1)),
+        ("abe,bae->e", (2, 3, 1), (3, 2, 4)),
+        ("ab...,b...a", (2, 3, 4), (3, 1, 2)),
+        ("abef,bafe->fe", (2, 3, 4, 1), (3, 2, 5, 1)),
+        ("cabe,ebac->ec", (5, 2, 3, 4), (1, 3, 2, 1)),
+    ],
+)
+def test_a_kept_axis_that_one_operand_broadcasts_is_not_summed(queue, subscripts, first, second, into):
+    """Not even where the sums are in another order in each operand, so that one is copied."""
+    a, b = (np.arange(np.prod(shape), dtype="f4").reshape(shape) % 7 for shape in (first, second))
+    want = np.einsum(subscripts, a, b)
+    x, y = (placed(z, "device", queue) for z in (a, b))
+    if into == "mixed":
+        same(linalg.einsum(subscripts, a, y, mixed="copy", kernel="naive"), want)
+    elif into == "out":
+        out = placed(np.zeros_like(want), "device", queue)
+        same(linalg.einsum(subscripts, x, y, out=out, kernel="naive"), want)
+    else:
+        same(linalg.einsum(subscripts, x, y, kernel="naive"), want)
+
+
+def test_an_axis_of_stride_zero_that_both_operands_keep_is_not_summed(queue):
+    a, b = np.ones((2, 3, 4), "f4"), np.broadcast_to(np.arange(6, dtype="f4").reshape(3, 2, 1), (3, 2, 4))
+    x, y = (placed(z, "device", queue) for z in (a, b))
+    same(linalg.einsum("abe,bae->e", x, y, kernel="naive"), np.einsum("abe,bae->e", a, b))

@@ -259,6 +259,13 @@ def test_multi_dot(place, queue, r, count):
     judge(mine, lambda *arrays: np.linalg.multi_dot(arrays), place, queue, *xs)
 
 
+@PLACES
+@pytest.mark.parametrize("axes", [-1, -3, True])
+def test_a_negative_number_of_axes_is_none(place, queue, axes):
+    a, b = np.arange(6, dtype="f4").reshape(2, 3), np.arange(12, dtype="f4").reshape(3, 4)
+    judge(linalg.tensordot, np.tensordot, place, queue, a, b, axes=axes)
+
+
 @pytest.mark.parametrize(
     ("axes", "kind"),
     [

@@ -565,7 +565,7 @@ def test_an_event_is_not_held_after_its_array_is_gone(in_order):
         plan(pair.a, pair.b)
         assert len(bound._ordered._events) <= 24
     held = [cla.to_device(in_order, np.zeros(1, np.float32)) for _ in range(50)]
-    bound._ordered.add([x.events[0] for x in held if x.events])
+    bound._ordered.add([], [x.events[0] for x in held if x.events])
     assert len(bound._ordered._events) <= 32 + 8
     pyclmm.release()
     assert not bound._ordered._events
@@ -580,7 +580,7 @@ def test_events_that_arrays_hold_are_remembered(in_order):
         if number % 6 == 0:
             arrays.append(cla.Array(in_order, 1, np.float32))
             arrays[-1].add_event(event)
-        one.add([event])
+        one.add([], [event])
     del event
     assert one.missing(arrays) == []
     assert len(one._events) <= 2 * len(arrays)

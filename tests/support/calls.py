@@ -349,11 +349,12 @@ def perform(call, built, queue):
     args, kwargs = _passed(call, arrays)
     result, error = _outcome(function, *args, queue=queue, **kwargs)
     if error is None:
-        result = _brought_back(built, arrays, result)
+        result = brought_back(built, arrays, result)
     return result, error
 
 
-def _brought_back(built, arrays, result):
+def brought_back(built, arrays, result):
+    """The result of a call on Arrays; with ``out`` its whole memory is copied back to the host's."""
     if "out" not in built:
         return result.get()
     assert result is arrays["out"]
@@ -366,7 +367,7 @@ def _brought_back(built, arrays, result):
     return target
 
 
-def _same_rest(mine, other):
+def same_rest(mine, other):
     """Bytes around the elements have not changed, and read-only arrays have not changed at all."""
     if mine.view.flags.writeable:
         mine.view[...] = 0
@@ -433,7 +434,7 @@ def judge_matmul(call, queue):
             )
         expected(x, y).over(native.shape).check(native, summed=computed)
     for name in mine:
-        _same_rest(mine[name], other[name])
+        same_rest(mine[name], other[name])
     return True
 
 
@@ -451,16 +452,17 @@ def judge_gemm(call, queue):
     )
     want.check(got)
     for name in mine:
-        _same_rest(mine[name], other[name])
+        same_rest(mine[name], other[name])
     return True
 
 
-def judge(call, queue):
+def judge(call, queue, by=None):
     """Compare *call* with NumPy. Returns whether it gave a product; otherwise it was rightly refused.
 
-    Raises AssertionError with the call as JSON, for a file in failed_calls/.
+    *by*: the function that does so, if it is another module's. Raises AssertionError with the call as JSON,
+    for a file in failed_calls/.
     """
     try:
-        return {"matmul": judge_matmul, "gemm": judge_gemm}[call["name"]](call, queue)
+        return (by or {"matmul": judge_matmul, "gemm": judge_gemm}[call["name"]])(call, queue)
     except Exception as error:
         raise AssertionError(f"{error}\nin the call {json.dumps(call)}") from error

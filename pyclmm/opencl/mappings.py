@@ -1,0 +1,120 @@
+"""Files that Python maps into memory: whether two arrays show the same bytes of one, through two maps.
+
+NumPy compares addresses, and two maps of a file (np.memmap, mmap, shared memory) have different ones.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+MAPS = Path("/proc/self/maps")  # Linux's list of this process's maps
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a map lies: the address of its first byte, the file and the place of that byte in it.
+
+    ``private``: what is written to the map is not written to the file.
+    """
+
+    address: int
+    file: Hashable
+    inode: int
+    offset: int
+    private: bool
+
+    def span(self, x: Array) -> tuple[int, int]:
+        """The first byte of *x* in the file, and the byte behind its last. *x* is not empty."""
+        low, high = bounds(x)
+        return low - self.address + self.offset, high - self.address + self.offset
+
+
+def bounds(x: Array) -> tuple[int, int]:
+    """The addresses of the first byte of *x* and of the one behind its last. *x* is not empty."""
+    low = high = int(x.__array_interface__["data"][0])
+    for length, stride in zip(x.shape, x.strides, strict=True):
+        reach = (length - 1) * stride
+        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+    return low, high + x.itemsize
+
+
+def map_of(x: Any) -> np.memmap[Any, Any] | None:
+    """The np.memmap that *x* is, or is a view of; None for any other array."""
+    while isinstance(x, np.ndarray):
+        if isinstance(x, np.memmap) and isinstance(getattr(x, "_mmap", None), mmap.mmap):
+            return x
+        x = x.base
+    return None
+
+
+def place_at(address: int) -> Place | None:
+    """The map that begins at, or holds, *address*. None if no file is mapped there, or nobody can tell."""
+    try:
+        with MAPS.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                span, access, offset, device, inode = line.split(maxsplit=5)[:5]
+                first, last = (int(end, 16) for end in span.split("-"))
+                if first <= address < last:
+                    at = int(offset, 16) + address - first
+                    found = Place(address, (device, inode), int(inode), at, "p" in access)
+                    return found if found.inode else None
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def shares_file(x: Array, out: Array) -> bool:
+    """Whether writing *out* may change *x* because both show the same bytes of a file."""
+    theirs = _place(out) if out.size and x.size else None
+    mine = None if theirs is None or theirs.private else _place(x)
+    if theirs is None or mine is None or mine.file != theirs.file:
+        return False  # a private map shows what is written to the file until its own pages are written
+    (first, end), (start, stop) = mine.span(x), theirs.span(out)
+    return first < stop and start < end
+
+
+def span_in(x: Array, path: str) -> tuple[int, int] | None:
+    """The first byte of *x* in the file at *path*, and the one behind its last; None if it is not there."""
+    place = _place(x) if x.size else None
+    try:
+        return place.span(x) if place is not None and os.stat(path).st_ino == place.inode else None
+    except OSError:
+        return None
+
+
+_places: WeakKeyDictionary[mmap.mmap, Place | None] = WeakKeyDictionary()  # the system's list is long
+
+
+def _place(x: Array) -> Place | None:
+    """The place of the map whose memory *x* shows; None for plain memory."""
+    root: Any = x
+    while isinstance(root, np.ndarray):
+        root = root.base
+    mapping = root.obj if isinstance(root, memoryview) else root
+    if not isinstance(mapping, mmap.mmap):
+        return None
+    if mapping not in _places:
+        address = int(np.frombuffer(mapping, np.uint8).__array_interface__["data"][0])
+        _places[mapping] = place_at(address) or _by_name(map_of(x), address)
+    return _places[mapping]
+
+
+def _by_name(owner: np.memmap[Any, Any] | None, address: int) -> Place | None:
+    """The place by the file's name, where the system has no list of maps."""
+    if owner is None or owner.filename is None or MAPS.exists():
+        return None
+    try:
+        status = os.stat(owner.filename)
+    except OSError:
+        return None
+    start = owner.offset - owner.offset % mmap.ALLOCATIONGRANULARITY
+    return Place(address, (status.st_dev, status.st_ino), status.st_ino, start, owner.mode == "c")

@@ -1,0 +1,164 @@
+"""What shares memory or bytes of a file with ``out``: the product is NumPy's, in tiles as without."""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm.errors import ArgumentError
+from pyclmm.opencl import host_memory
+
+N = 40
+LIMITS = pytest.mark.parametrize("limit", [None, "3 KiB"])
+
+
+def matrix(seed):
+    return np.random.default_rng(seed).integers(-3, 4, (N, N)).astype(np.float32)
+
+
+def check(limit, out, **shared):
+    """gemm with one operand that shares memory with *out*, against NumPy on copies."""
+    given = {"a": matrix(1), "b": matrix(2)} | shared
+    plain = {name: np.array(x[...]) for name, x in given.items()}
+    want = plain["a"] @ plain["b"] + plain.get("c", 0) + plain.get("bias", 0)
+    c = [given["c"]] if "c" in given else []
+    keywords = {} if limit is None else {"memory_limit": limit}
+    got = pyclmm.gemm(
+        given["a"], given["b"], *c, beta=1.0 if c else None, bias=given.get("bias"), out=out, **keywords
+    )
+    assert got is out
+    assert np.array_equal(out[...], want)
+
+
+VIEWS = {
+    "bias is a row": lambda o: {"bias": o[0]},
+    "bias is a row from its end": lambda o: {"bias": o[3, ::-1]},
+    "bias is a column": lambda o: {"bias": o[:N, 3:4]},
+    "a begins later": lambda o: {"a": o[5 : N + 5]},
+    "b is the transpose": lambda o: {"b": o[:N].T},
+    "c is the transpose": lambda o: {"c": o[:N].T},
+    "c begins later": lambda o: {"c": o[1 : N + 1]},
+    "c is another view of the same": lambda o: {"c": o[:N]},
+}
+
+
+@LIMITS
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_views(view, limit):
+    memory = np.concatenate([matrix(3), matrix(4)])
+    check(limit, memory[:N], **view(memory))
+
+
+@LIMITS
+def test_a_result_that_overlaps_itself_is_written_in_numpys_order(limit):
+    outs = [
+        np.lib.stride_tricks.as_strided(np.zeros(N * N, np.float32), (N, N), (4 * (N - 1), 4))
+        for _ in range(2)
+    ]
+    np.copyto(outs[0], matrix(1) @ matrix(2))
+    pyclmm.matmul(matrix(1), matrix(2), out=outs[1], **({} if limit is None else {"memory_limit": limit}))
+    assert np.array_equal(*outs)
+
+
+SHOWN = {
+    "a": lambda x: x[:N],
+    "b": lambda x: x[2 : N + 2],
+    "c": lambda x: x[1 : N + 1],
+    "bias": lambda x: x[3],
+}
+
+
+def mapped_again(path, how):
+    if how in ("mmap", "memoryview"):  # the latter as of multiprocessing.shared_memory
+        with path.open("rb") as file:
+            raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.ndarray((2 * N, N), np.float32, raw if how == "mmap" else memoryview(raw))
+    if how == "hard link":
+        link = path.with_suffix(".link")
+        os.link(path, link)
+        path, how = link, "r"
+    return np.memmap(path, np.float32, how, shape=(2 * N, N))
+
+
+@LIMITS
+@pytest.mark.parametrize("how", ["r", "r+", "c", "hard link", "mmap", "memoryview"])
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_second_map_of_the_file(name, how, limit, tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(np.concatenate([matrix(3), matrix(4)]).tobytes())
+    out = np.memmap(path, np.float32, "r+", shape=(N, N))
+    check(limit, out, **{name: SHOWN[name](mapped_again(path, how))})
+
+
+def test_maps_of_other_parts_or_private_pages_share_nothing(tmp_path):
+    """They need no copy of the result."""
+    path = tmp_path / "x"
+    path.write_bytes(np.concatenate([matrix(3), matrix(4)]).tobytes())
+    again = np.memmap(path, np.float32, "r", shape=(2 * N, N))
+    for mode, a in (("r+", again[N:]), ("c", again[:N])):
+        out = np.memmap(path, np.float32, mode, shape=(N, N))
+        plan = pyclmm.StreamedMatmul(a, matrix(2), out=out)
+        assert not plan._needs_copy(out)
+        _, overlapping = host_memory.signature({"a": a, "out": out})
+        assert not overlapping
+
+
+def hdf5(tmp_path, how):
+    """(the dataset x of a file, something that shows the same elements)."""
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["x"], file["other"] = matrix(3), matrix(4)
+        file["y"] = file["x"]
+        file["soft"] = h5py.SoftLink("/x")
+        start = file["x"].id.get_offset()
+        layout = h5py.VirtualLayout((N, N), np.float32)
+        layout[:] = h5py.VirtualSource(".", "x", (N, N))
+        file.create_virtual_dataset("virtual", layout)
+    if how == "hard link":
+        os.link(path, tmp_path / "y.h5")
+    file = h5py.File(path, "r+")
+    if how == "a map of the file":
+        return file["x"], np.memmap(path, np.float32, "r", start, (N, N))
+    if how == "hard link":
+        return file["x"], h5py.File(tmp_path / "y.h5", "r+")["x"]
+    return file["x"], file[how]
+
+
+@pytest.mark.parametrize("how", ["x", "y", "soft", "virtual", "hard link", "a map of the file"])
+def test_an_hdf5_dataset_that_is_also_an_operand_is_refused(how, tmp_path):
+    out, again = hdf5(tmp_path, how)
+    for name in ("a", "c") if how in ("virtual", "a map of the file") else ("a", "b"):
+        with pytest.raises(ArgumentError, match="out is a dataset that is also an operand"):
+            check("3 KiB", out, **{name: again})
+    assert np.array_equal(out[...], matrix(3))
+
+
+@LIMITS
+def test_a_map_of_an_hdf5_file_that_has_an_operand(limit, tmp_path):
+    dataset, again = hdf5(tmp_path, "a map of the file")
+    out = np.memmap(tmp_path / "x.h5", np.float32, "r+", again.offset, (N, N))
+    check(limit, out, a=dataset)
+    check(limit, out, a=dataset.file["other"])
+    check(limit, dataset.file["other"], a=again)
+
+
+@pytest.mark.parametrize("how", ["again", "symbolic link", "relative path", "without the group"])
+def test_a_zarr_array_that_is_also_an_operand_is_refused(how, tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    monkeypatch.chdir(tmp_path)
+    group = zarr.open_group(tmp_path / "z", mode="w")
+    group.create_array("x", data=matrix(3), chunks=(16, 16))
+    os.symlink(tmp_path / "z", tmp_path / "link")
+    places = {"again": tmp_path / "z", "symbolic link": tmp_path / "link", "relative path": "z"}
+    if how in places:
+        again = zarr.open_group(places[how], mode="r+")["x"]
+    else:
+        again = zarr.open_array(tmp_path / "z" / "x", mode="r+")
+    with pytest.raises(ArgumentError, match="out is a dataset that is also an operand"):
+        check("3 KiB", group["x"], a=again)
+    assert np.array_equal(group["x"][...], matrix(3))
