@@ -197,3 +197,42 @@ def test_all_else_is_numpys():
     is_same(xp.astype(x, xp.int8), fetched(x).astype("i1"))
     is_same(xp.from_dlpack(np.ones(3)), np.ones(3))
     is_same(xp.permute_dims(x, (1, 0)), fetched(x).T)
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i8", "f4", "c8"])
+def test_unique_values_are_sorted(rng, dtype):
+    """NumPy's unique_values are not; scikit-learn takes its classes from here and finds each by its place."""
+    host = (rng.integers(0, 99, (8, 9)) - 50).astype(dtype)
+    x = xp.asarray(host)
+    values, indices, inverse, counts = np.unique(
+        host, return_index=True, return_inverse=True, return_counts=True
+    )
+    found = xp.unique_all(x)
+    is_same(xp.unique_values(x), values)
+    for got, want in zip(found, (values, indices, inverse.reshape(host.shape), counts), strict=True):
+        is_same(got, want)
+    assert found._fields == ("values", "indices", "inverse_indices", "counts")
+    is_same(xp.unique_counts(x).counts, counts)
+    is_same(xp.unique_inverse(x).inverse_indices, inverse.reshape(host.shape))
+    is_same(xp.unique_values(xp.asarray([np.nan, 1.0, np.nan]))[:1], [1.0])
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorting_keeps_the_order_of_equal_elements(rng, descending):
+    host = rng.integers(0, 3, (40, 50)).astype("f4") * 0.0
+    host[:, ::2] *= -1  # zeros of both signs are equal
+    host[::7] += rng.integers(0, 3, 50)
+    order = np.argsort(-host if descending else host, axis=0, kind="stable")
+    x = xp.asarray(host)
+    is_same(xp.argsort(x, axis=0, descending=descending), order)
+    got = xp.sort(x, axis=0, descending=descending)
+    is_same(got, np.take_along_axis(host, order, 0))
+    assert np.array_equal(np.signbit(fetched(got)), np.signbit(np.take_along_axis(host, order, 0)))
+
+
+def test_an_array_is_a_sequence_of_its_rows():
+    x = xp.asarray([[1, 2], [3, 4]])
+    for got, want in zip(x, fetched(x), strict=True):
+        is_same(got, want)
+    with pytest.raises(TypeError):
+        iter(x[0, 0])

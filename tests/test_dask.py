@@ -361,6 +361,50 @@ def test_backend_serves_every_spelling_of_a_product(rng):
     assert (da.matmul, da.tensordot, da.routines.matmul, da.routines.tensordot) == before
 
 
+@pytest.mark.parametrize(
+    ("function", "shapes", "chunks"),
+    [
+        ("matmul", [(9, 8), (8, 7)], [(2, 3), (3, 2)]),
+        ("matmul", [(4, 6, 5), (4, 5, 6)], [((1, 3), 2, 5), ((2, 2), 5, 1)]),  # stacks in other chunks
+        ("matmul", [(1, 6, 5), (3, 5, 4)], [(1, 2, 2), (2, 4, 3)]),  # one stack broadcasts
+        ("dot", [(9, 8), (8, 9)], [2, 2]),
+        ("tensordot", [(4, 3, 6, 5), (6, 5, 4)], [2, 3]),
+        ("vdot", [(9,), (9,)], [2, 3]),
+    ],
+)
+def test_products_under_backend_have_the_chunks_of_dask(rng, function, shapes, chunks):
+    arrays = [numbers(rng, shape) for shape in shapes]
+    x, y = (da.from_array(a, chunks=c) for a, c in zip(arrays, chunks, strict=True))
+    dasks = getattr(da, function)(x, y)
+    for limit in ("1 MiB", 32):  # with the second chunks are split
+        with pyclmm.dask.backend(kernel="naive", memory_limit=limit):
+            product = getattr(da, function)(x, y)
+        assert tasks_of(product)
+        assert product.chunks == dasks.chunks
+        same(product, dasks.compute())
+
+
+def test_linear_algebra_of_dask_takes_products_under_backend(rng):
+    """Its functions need blocks of one size, which merged chunks are not."""
+    host = numbers(rng, (24, 24), "float64") + 40 * np.eye(24)
+    x = da.from_array(host, chunks=4)
+    with pyclmm.dask.backend(kernel="naive"):
+        square = da.dot(x.T, x)
+        found = da.linalg.solve(square, x), da.linalg.inv(square), *da.linalg.lu(square)
+    want = np.linalg.solve(host.T @ host, host), np.linalg.inv(host.T @ host)
+    solved, inverse, order, lower, upper = dask.compute(*found)
+    np.testing.assert_allclose(solved, want[0], atol=1e-9)
+    np.testing.assert_allclose(inverse, want[1], atol=1e-9)
+    np.testing.assert_allclose(order @ lower @ upper, host.T @ host, atol=1e-9)
+
+
+def test_backend_merges_chunks_where_it_is_told():
+    x = da.ones((80, 80), chunks=10)
+    with pyclmm.dask.backend(merge_chunks=True, memory_limit="1 GiB", host_limit="1 GiB"):
+        assert (x @ x).numblocks == pyclmm.dask.matmul(x, x, memory_limit="1 GiB").numblocks != (8, 8)
+    assert pyclmm.dask.matmul(x, x, merge_chunks=False).numblocks == (8, 8)
+
+
 def test_backend_nests_and_is_gone_after_an_error(rng):
     x = da.from_array(numbers(rng, (4, 4)), chunks=2)
     before = da.matmul

@@ -9,6 +9,7 @@ Others import: nothing.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable
 from functools import wraps
 from types import SimpleNamespace
@@ -39,16 +40,15 @@ float32, float64, complex64, complex128 = map(np.dtype, ("float32", "float64", "
 # The standard's functions that are NumPy's by way of the host, where NumPy has them by the same names (2.0
 # and later).
 _BY_HOST = """
-abs acos acosh add all any arange argmax argmin argsort asin asinh atan atan2 atanh bitwise_and
+abs acos acosh add all any arange argmax argmin asin asinh atan atan2 atanh bitwise_and
 bitwise_left_shift bitwise_invert bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays broadcast_to
 ceil clip concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum diff divide empty
 empty_like equal exp expand_dims expm1 eye flip floor floor_divide full full_like greater greater_equal
 hypot imag isfinite isinf isnan less less_equal linspace log log10 log1p log2 logaddexp logical_and
 logical_not logical_or logical_xor max maximum mean meshgrid min minimum moveaxis multiply negative
 nextafter nonzero not_equal ones ones_like positive pow prod real reciprocal remainder repeat reshape roll
-round searchsorted sign signbit sin sinh sort sqrt square squeeze stack std subtract sum take
-take_along_axis tan tanh tile tril triu trunc unique_all unique_counts unique_inverse unique_values unstack
-var where zeros zeros_like
+round searchsorted sign signbit sin sinh sqrt square squeeze stack std subtract sum take take_along_axis tan
+tanh tile tril triu trunc unstack var where zeros zeros_like
 """.split()  # noqa: SIM905 - a list is a word a line
 
 
@@ -81,7 +81,41 @@ def _by_host(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def _argsort(x: Any, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Any:
+    """NumPy's, but equal elements keep their order, in a descending order too."""
+    if not descending:
+        return np.argsort(x, axis=axis, stable=stable)
+    turned = np.argsort(np.flip(x, axis), axis=axis, stable=stable)
+    return x.shape[axis] - 1 - np.flip(turned, axis)
+
+
+def _sort(x: Any, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Any:
+    """NumPy's, but equal elements keep their order, in a descending order too."""
+    order = _argsort(x, axis=axis, descending=descending, stable=stable)
+    return np.take_along_axis(x, order, axis)
+
+
+def _unique(name: str, **parts: str) -> Callable[..., Any]:
+    """A function of sorted unique values and *parts* of :func:`numpy.unique`.
+
+    The standard leaves the order open. NumPy's function makes use of that, and scikit-learn relies on it.
+    """
+    result = namedtuple(name, ["values", *parts])  # type: ignore[misc]
+    asked = {f"return_{part}": True for part in parts.values()}
+
+    def unique(x: Any, /) -> Any:
+        found = np.unique(x, equal_nan=False, **asked)
+        return result(*found) if parts else found
+
+    return _by_host(unique)
+
+
 globals().update({name: _by_host(getattr(np, name)) for name in _BY_HOST if hasattr(np, name)})
+argsort, sort = _by_host(_argsort), _by_host(_sort)
+unique_values = _unique("unique_values")
+unique_counts = _unique("unique_counts", counts="counts")
+unique_inverse = _unique("unique_inverse", inverse_indices="inverse")
+unique_all = _unique("unique_all", indices="index", inverse_indices="inverse", counts="counts")
 iinfo = np.iinfo
 
 
@@ -196,7 +230,9 @@ class __array_namespace_info__:  # noqa: N801 - the standard's name
         return found if kind is None else {name: one for name, one in found.items() if isdtype(one, kind)}
 
     def devices(self) -> list[cl.CommandQueue]:
-        return [queue_of(record.device) for record in devices()]
+        first = self.default_device()
+        found = [queue_of(record.device) for record in devices()]
+        return [first if queue.device == first.device else queue for queue in found]
 
 
 _DTYPES = """

@@ -8,7 +8,7 @@ the host.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,9 @@ class Array(cla.Array):
             strides=view.strides,
             events=self.events,
         )
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[i] for i in range(len(self)))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not self.flags.c_contiguous:

@@ -12,7 +12,7 @@ import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from .axes import Shape, index_ranges, merged, runs
+from .axes import Axes, Shape, index_ranges, merged, runs
 from .block import Product, multiply
 from .workers import Limits
 
@@ -60,22 +60,29 @@ def _wider(x: da.Array, y: da.Array, pair: tuple[int | None, int | None]) -> tup
     return tuple(x.chunks[i])
 
 
-def array_of(x: da.Array, y: da.Array, product: Product, allowed: Limits) -> da.Array:
+def chunks_of(x: da.Array, y: da.Array, axes: Axes) -> tuple[list[Shape], list[Shape], list[Shape]]:
+    """The result's chunks along stacks, rows and columns, where none are merged."""
+    stacks = [_wider(x, y, pair) for pair in axes.stack]
+    return stacks, [x.chunks[i] for i in axes.rows], [y.chunks[j] for j in axes.columns]
+
+
+def array_of(x: da.Array, y: da.Array, product: Product, allowed: Limits, merge_chunks: bool) -> da.Array:
     """The product, not computed yet: a task for each output chunk, or a chain where K is long."""
     axes = product.axes
-    stacks = [_wider(x, y, pair) for pair in axes.stack]
-    rows, columns = [x.chunks[i] for i in axes.rows], [y.chunks[j] for j in axes.columns]
-    factors = merged(
-        rows[0] if rows else (1,),
-        columns[0] if columns else (1,),
-        math.prod(map(len, [*stacks, *rows[1:], *columns[1:]])),
-        _TASKS_EACH * allowed.tasks,
-        partial(Block(x, y, product).crowded, allowed),
-    )
+    stacks, rows, columns = chunks_of(x, y, axes)
+    factors = (1, 1)
+    if merge_chunks:
+        factors = merged(
+            rows[0] if rows else (1,),
+            columns[0] if columns else (1,),
+            math.prod(map(len, [*stacks, *rows[1:], *columns[1:]])),
+            _TASKS_EACH * allowed.tasks,
+            partial(Block(x, y, product).crowded, allowed),
+        )
     tall = runs(len(rows[0]), factors[0]) if rows else []
     wide = runs(len(columns[0]), factors[1]) if columns else []
     joined = [*stacks, *_joined(rows, tall), *_joined(columns, wide)]
-    name = "pyclmm-" + tokenize(x, y, product, allowed)
+    name = "pyclmm-" + tokenize(x, y, product, allowed, merge_chunks)
     tasks: dict[Key, Any] = {}
     for place in index_ranges(joined):
         stack, row, column = _parts(place, len(stacks), len(rows))

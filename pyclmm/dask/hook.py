@@ -30,7 +30,8 @@ def backend(**options: Any) -> Iterator[None]:
     """In this block ``da.matmul``, ``x @ y``, ``np.matmul``, ``da.tensordot``, ``da.dot`` use pyclmm.
 
     *options* are keywords of :func:`pyclmm.dask.matmul`. They hold for arrays that are made in the block,
-    also if they are computed after it.
+    also if they are computed after it. ``merge_chunks`` is False unless it is given: code that was written
+    for Dask's arrays may rely on the chunks that Dask gives a product, as ``da.linalg.solve`` does.
 
     Dask has a hook for ``tensordot`` (``tensordot_lookup``), but it replaces the product of two chunks only,
     and the graph of partial sums would stay; ``matmul`` has none. So the first block puts functions in the
@@ -82,7 +83,7 @@ def _chosen(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..
         options = _options.get()
         if options is None or not all(map(_is_ours, args[:2])) or not _multiplies(args[:2]):
             return theirs(*args, **keywords)
-        return ours(*args, **(options | keywords))
+        return ours(*args, **({"merge_chunks": False} | options | keywords))
 
     return either
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array.core import unify_chunks
 from dask.utils import parse_bytes
 
 from ..errors import ArgumentError, DTypeError, UnsupportedError
@@ -20,7 +22,7 @@ from ..selection.select import KernelChoice
 from . import axes as roles
 from .axes import Axes
 from .block import Product
-from .graph import Block, array_of, max_nbytes
+from .graph import Block, array_of, chunks_of, max_nbytes
 from .workers import Limits, limits
 
 _SUMMED = {"float16": "float32", "bfloat16": "float32"}
@@ -35,6 +37,7 @@ def matmul(
     reproducible: bool | None = None,
     memory_limit: int | str | None = None,
     host_limit: int | str | None = None,
+    merge_chunks: bool = True,
 ) -> da.Array:
     """The matrix product of dask arrays, as :func:`numpy.matmul` defines it. Nothing is computed yet.
 
@@ -52,9 +55,10 @@ def matmul(
     host_limit
         The most bytes of x and y that one task has in the host's memory. Where all chunks of K are more, a
         chain of tasks takes them part by part. None: a quarter of the worker's memory limit, shared likewise.
-
-    The output's chunks are runs of the chunks of x's rows and of y's columns. Chunks are split where they
-    exceed the limits. Where those of K or of a stack differ, the operand with fewer bytes is rechunked.
+    merge_chunks
+        True: the output's chunks are runs of the chunks of x's rows and of y's columns, split where they
+        exceed the limits; where chunks of K or of a stack differ, the operand with fewer bytes is rechunked.
+        False: they are those of Dask's own product; what the limits split is put together on the host.
 
     Returns a dask array of the shape and dtype that :func:`numpy.matmul` gives. Raises ShapeError, DTypeError
     and ArgumentError (unknown chunk sizes among them: call ``compute_chunk_sizes()`` first) before any task
@@ -62,7 +66,7 @@ def matmul(
     """
     x, y = _arrays(x, y)
     made = roles.of_matmul(x.shape, y.shape)
-    return _contract(x, y, made, kernel, precision, reproducible, memory_limit, host_limit)
+    return _contract(x, y, made, kernel, precision, reproducible, memory_limit, host_limit, merge_chunks)
 
 
 def tensordot(
@@ -75,6 +79,7 @@ def tensordot(
     reproducible: bool | None = None,
     memory_limit: int | str | None = None,
     host_limit: int | str | None = None,
+    merge_chunks: bool = True,
 ) -> da.Array:
     """The sum over *axes* of dask arrays, as :func:`numpy.tensordot`: the last and first N, or two lists.
 
@@ -83,7 +88,7 @@ def tensordot(
     """
     x, y = _arrays(x, y)
     made = roles.of_tensordot(x.shape, y.shape, axes)
-    return _contract(x, y, made, kernel, precision, reproducible, memory_limit, host_limit)
+    return _contract(x, y, made, kernel, precision, reproducible, memory_limit, host_limit, merge_chunks)
 
 
 def _arrays(x: Any, y: Any) -> tuple[da.Array, da.Array]:
@@ -116,6 +121,7 @@ def _contract(
     reproducible: bool | None,
     memory_limit: int | str | None,
     host_limit: int | str | None,
+    merge_chunks: bool,
 ) -> da.Array:
     if kernel != "auto":
         kernel_named(kernel[0] if isinstance(kernel, tuple) and kernel else kernel)
@@ -129,9 +135,11 @@ def _contract(
         is_reproducible(reproducible),
     )
     allowed = limits(_bytes("memory_limit", memory_limit), _bytes("host_limit", host_limit))
-    x, y = _aligned(x, y, axes)
+    x, y = (_aligned if merge_chunks else _unified)(x, y, axes)
+    whole = tuple(itertools.chain.from_iterable(chunks_of(x, y, axes)))
     x, y = _split(x, y, product, allowed)
-    return array_of(x, y, product, allowed)
+    made = array_of(x, y, product, allowed, merge_chunks)
+    return made if merge_chunks else made.rechunk(whole)
 
 
 def _bytes(name: str, given: int | str | None) -> int | None:
@@ -144,6 +152,16 @@ def _bytes(name: str, given: int | str | None) -> int | None:
     if found <= 0:
         raise ArgumentError(f"{name} is {given!r}; pass more than 0 bytes")
     return found
+
+
+def _unified(x: da.Array, y: da.Array, axes: Axes) -> tuple[da.Array, da.Array]:
+    """Both as Dask cuts them: K and stacks wherever one of the two is cut."""
+    left, right = list(range(x.ndim)), list(range(x.ndim, x.ndim + y.ndim))
+    for i, j in (*axes.sums, *axes.stack):
+        if i is not None and j is not None:
+            right[j] = i
+    _, (x, y) = unify_chunks(x, left, y, right)
+    return x, y
 
 
 def _aligned(x: da.Array, y: da.Array, axes: Axes) -> tuple[da.Array, da.Array]:

@@ -10,7 +10,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import pyclmm
+from pyclmm import array_api, linalg
 
 from ...conformance.recorder import reason
 from . import as_cupy, products
@@ -105,18 +106,58 @@ class TestsOfOne:
             return (yield)
 
 
+class UnderBackend:
+    """Tests run with :func:`pyclmm.dask.backend`."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        with pyclmm.dask.backend():
+            return (yield)
+
+
+def in_place_of_numpys(config: pytest.Config) -> None:
+    stack = ExitStack()
+    stack.enter_context(products.replaced())
+    config.add_cleanup(stack.close)
+    config.pluginmanager.register(TestsOfOne())
+
+
+def of_array_api(config: pytest.Config) -> None:
+    modules = (
+        (array_api, "_matmul"),
+        (array_api.array, "matmul"),
+        (linalg.products, "matmul"),
+        (linalg.pairs, "gemm"),
+    )
+    products.count_those_of(*modules)
+
+
+def in_scikit_learn(config: pytest.Config) -> None:
+    """Its tests of the array API go through this namespace alone."""
+    of_array_api(config)
+    its = importlib.import_module("sklearn.utils._array_api")
+    vars(its)["yield_namespaces"] = lambda include_numpy_namespaces=True: iter(["pyclmm.array_api"])
+
+
+def in_dask(config: pytest.Config) -> None:
+    products.count_those_of((importlib.import_module("pyclmm.dask.graph"), "multiply"))
+    config.pluginmanager.register(UnderBackend())
+
+
+# How a suite reaches pyclmm. The tests of this project on what strangers publish call it themselves.
+WAYS: dict[str, Callable[[pytest.Config], None]] = {
+    "cupy": lambda config: as_cupy.install(Path(os.environ[SOURCES])),
+    "array-api": of_array_api,
+    "scikit-learn": in_scikit_learn,
+    "dask": in_dask,
+    **dict.fromkeys(("opinfo", "netlib"), lambda config: None),
+}
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before conftest.py, which may import what is replaced."""
     differences = [Difference(**each) for each in json.loads(os.environ[LISTED])]
     sys.meta_path.insert(0, Finder())
-    if os.environ[SUITE] == "cupy":
-        as_cupy.install(Path(os.environ[SOURCES]))
-    elif os.environ[SUITE] == "array-api":
-        products.count_those_of_array_api()
-    else:
-        stack = ExitStack()
-        stack.enter_context(products.replaced())
-        early_config.add_cleanup(stack.close)
-        early_config.pluginmanager.register(TestsOfOne())
+    WAYS.get(os.environ[SUITE], in_place_of_numpys)(early_config)
     early_config.pluginmanager.register(Strangers(Path(os.environ[LOG]), differences))

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm import array_api, linalg
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
@@ -145,18 +144,13 @@ def matmul_in_place(a: Any, b: Any) -> Any:
     return matmul(a, b, out=a)
 
 
-def count_those_of_array_api() -> None:
-    """Count the products of :mod:`pyclmm.array_api` from now on."""
-    for module, name in (
-        (array_api, "_matmul"),
-        (array_api.array, "matmul"),
-        (linalg.products, "matmul"),
-        (linalg.pairs, "gemm"),
-    ):
-        setattr(module, name, _counted(getattr(module, name)))
+def count_those_of(*places: tuple[Any, str]) -> None:
+    """Count the calls of the functions at *places*, a module and a name each, from now on."""
+    for module, name in places:
+        setattr(module, name, counted(getattr(module, name)))
 
 
-def _counted(product: Callable[..., Any]) -> Callable[..., Any]:
+def counted(product: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(product)
     def counted(*args: Any, **keywords: Any) -> Any:
         Product.computed += 1

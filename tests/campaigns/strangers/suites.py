@@ -40,6 +40,11 @@ class Suite:
         return ", ".join([self.sdist or self.name, *self.packages[:1]])
 
 
+def _ours(name: str) -> tuple[str, ...]:
+    """A module of this folder, without the settings of this project's tests."""
+    return ("--noconftest", "--pyargs", f"tests.campaigns.strangers.{name}")
+
+
 _ARRAY_API_PACKAGES = ("numpy==2.4.6", "hypothesis==6.170.15", "pytest-json-report==1.5.0", "ndindex==1.10.1")
 _ARRAY_API_CHECKOUT = (
     "array-api-tests is not on PyPI. git clone --recurse-submodules -b 2026.02.26 "
@@ -97,15 +102,30 @@ SUITES = (
         _ARRAY_API_PACKAGES,
         (
             *(
-                "array_api_tests/test_linalg.py",
+                *(f"array_api_tests/test_{name}.py" for name in ("linalg", "sorting_functions")),
+                *(f"array_api_tests/test_{name}_functions.py" for name in ("set", "searching")),
                 "-k",
-                "matmul or tensordot or power or vecdot or transpose or outer",
+                "matmul or tensordot or power or vecdot or transpose or outer "
+                "or sort or unique or search or nonzero or argm or where or isin",
             ),
             *("--disable-deadline", "--derandomize", "--max-examples", "300"),
         ),
         checkout=_ARRAY_API_CHECKOUT,
         env={"ARRAY_API_TESTS_MODULE": "pyclmm.array_api"},
     ),
+    Suite(
+        "scikit-learn",
+        ("scikit-learn==1.9.1", "scipy==1.17.1", "numpy==2.4.6"),
+        ("--pyargs", "sklearn", "-k", "array_api"),
+        env={"SCIPY_ARRAY_API": "1"},
+    ),
+    Suite(
+        "dask",
+        ("dask[array]==2026.8.0", "distributed==2026.8.0", "numpy==2.4.6"),
+        ("--pyargs", "dask.array.tests.test_routines", "dask.array.tests.test_linalg"),
+    ),
+    Suite("opinfo", ("torch==2.13.0", "numpy==2.4.6", "expecttest==0.3.0"), _ours("opinfo")),
+    Suite("netlib", ("numpy==2.4.6",), _ours("netlib")),
 )
 
 
