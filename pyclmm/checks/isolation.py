@@ -133,7 +133,8 @@ def answers(request: Any) -> Iterator[dict[str, str | None]]:
     device = device_of(request["device"])
     problem, config = schema.problem_from(request["problem"]), schema.config_from(request["config"])
     kernel, info = kernel_named(request["kernel"]), device_info(device)
-    doubts.take_detour(info, doubts.checked(request["detour"]))
+    doubts.DETOUR("detour", request["detour"])
+    doubts.take_detour(info, request["detour"])
     reasons = kernel.supports(problem, info) or "; ".join(kernel.violations(problem, config, info))
     if not reasons and problem.reproducible:
         reasons = kernel.out_of_order(problem, config) or ""
