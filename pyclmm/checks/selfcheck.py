@@ -36,7 +36,7 @@ from ..opencl.program import source_hash
 from ..opencl.single_flight import SingleFlight
 from ..problem.gemm import GemmProblem
 from ..version import __version__
-from . import isolation, ready
+from . import isolation, worker
 from .small_problems import first_wrong_result
 
 _log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def _prepare() -> None:
     except OSError:
         has_run = False
     if not has_run:
-        ready.start()
+        worker.start_waiting()
 
 
 queues.meanwhile(_prepare)
