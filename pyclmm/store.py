@@ -37,7 +37,7 @@ try:
     import fcntl
 except ImportError:  # Windows: if two processes write at once, the entries of one may be lost
     fcntl = None  # type: ignore[assignment]
-_CAN_LOCK = fcntl is not None
+CAN_LOCK = fcntl is not None
 
 MAX_BYTES = 1 << 22  # pyclmm writes no larger JSON file
 MAX_CONTENT = 1 << 24  # and no more bytes into another file
@@ -119,6 +119,23 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def try_lock(path: Path) -> int | None:
+    """Lock the file *path*, which is made if it is missing, until the returned handle is closed.
+
+    None if another process has locked it, or it is not trusted. The system unlocks it when this process ends.
+    """
+    handle = None
+    try:
+        handle = _opened(path, os.O_RDWR | os.O_CREAT) if _made(path.parent) else None
+        if handle is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if handle is not None:
+            os.close(handle)
+        return None
+    return handle
+
+
 class LockedFile:
     """An empty file that this process locks until :meth:`remove` or its end, however it ends."""
 
@@ -138,7 +155,7 @@ def create_locked(path: Path) -> LockedFile | None:
 
     It gets its name when it is locked, so that nobody sees it unlocked.
     """
-    if not _CAN_LOCK:
+    if not CAN_LOCK:
         return None
     handle, early = None, path.with_name(f".{path.name}")
     try:
@@ -156,13 +173,13 @@ def create_locked(path: Path) -> LockedFile | None:
 
 def is_locked(path: Path) -> bool:
     """Whether a living process locks the file *path*, or has removed it. True if nothing can be told."""
-    if not _CAN_LOCK:
+    if not CAN_LOCK:
         return True
     try:
         handle = _opened(path, os.O_RDWR)
+        if handle is None:
+            return True
     except OSError:
-        return True
-    if handle is None:
         return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -268,7 +285,8 @@ def _ignore(path: Path, reason: str) -> None:
     if path not in _told:
         _told.add(path)
         warnings.warn(
-            f"{path} is ignored: {reason}; delete it, or set PYCLMM_CACHE_DIR to a folder of your own",
+            f"{path} is ignored: {reason}; delete it, or set PYCLMM_CACHE_DIR (for locks of devices "
+            "XDG_RUNTIME_DIR) to a folder of your own",
             CacheWarning,
             stacklevel=4,
         )
