@@ -19,7 +19,7 @@ from pyclmm import plan_cache, store
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels.rates import as_numbers
-from pyclmm.opencl import binaries, compiler, doubts, target, user_rates
+from pyclmm.opencl import binaries, compiler, disk_caches, doubts, target, user_rates
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.selection import tables
@@ -284,3 +284,46 @@ def test_a_table_of_another_user_chooses_nothing(monkeypatch):
     tables.forget()
     with pytest.warns(CacheWarning, match="another user owns it"):
         Call().check_works()
+
+
+# caches of others
+
+
+@pytest.fixture
+def others_caches(monkeypatch, tmp_path):
+    """PyOpenCL's caches are on, and PoCL's folder is there, in new folders."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "kcache"))
+    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", False)
+    folders = {name: tmp_path / name for name in ("pytools", "pyopencl", "kcache")}
+    for folder in folders.values():
+        folder.mkdir()
+        (folder / "file").touch()
+    disk_caches._check_owners.cache_clear()
+    yield folders
+    disk_caches._check_owners.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["pytools", "pyopencl"])
+@pytest.mark.parametrize("inside", [False, True], ids=["folder", "file"])
+@pytest.mark.parametrize("spoil", [of_another, writable(0o002)], ids=["of another", "writable"])
+def test_pyopencls_caches_of_others_are_not_used(monkeypatch, others_caches, name, inside, spoil):
+    """They hold pickles and Python code."""
+    folder = others_caches[name]
+    spoil(folder / "file" if inside else folder, monkeypatch)
+    with pytest.warns(CacheWarning, match=rf"{name}.*(user owns|can write) it.*XDG_CACHE_HOME"):
+        assert disk_caches.with_pyopencl_caches(lambda: cl._PYOPENCL_NO_CACHE) is True
+
+
+def test_pocls_cache_of_others_is_warned_of(monkeypatch, others_caches):
+    others_caches["kcache"].chmod(0o777)
+    with pytest.warns(CacheWarning, match="kcache: others can write it; PoCL runs .* set POCL_CACHE_DIR"):
+        assert disk_caches.with_pyopencl_caches(lambda: cl._PYOPENCL_NO_CACHE) is False
+
+
+def test_caches_that_the_users_own_group_may_write_are_used(others_caches):
+    """As with a umask of 002, which many systems set."""
+    for folder in others_caches.values():
+        os.chown(folder, -1, os.getegid())
+        folder.chmod(0o775)
+    assert disk_caches.with_pyopencl_caches(lambda: cl._PYOPENCL_NO_CACHE) is False

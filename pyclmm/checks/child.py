@@ -104,7 +104,10 @@ def _requests(stream: IO[bytes]) -> Iterator[bytes]:
         faulthandler.cancel_dump_traceback_later()
         yield from stream
         return
-    while within(2 * IDLE) or select.select([stream], [], [], IDLE)[0]:
+    while True:
+        within(2 * IDLE)
+        if not select.select([stream], [], [], IDLE)[0]:
+            return
         line = stream.readline()
         if not line:
             return

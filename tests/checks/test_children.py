@@ -171,7 +171,7 @@ def test_a_child_that_cannot_be_started_is_a_failure_with_its_reason(monkeypatch
     def refused(*_, **__):
         raise error
 
-    monkeypatch.setattr(worker.subprocess, "Popen", refused)
+    monkeypatch.setattr(subprocess, "Popen", refused)
     failure = worker.ask("checks.isolation", {}, 5.0, lambda _: None)
     assert failure.reason.startswith("a child process could not be started: ")
     assert not failure.crashed
