@@ -52,14 +52,9 @@ def matching(pattern: str, what: str) -> Check:
 DATE = matching(r"\d{4}-\d{2}-\d{2}", "a date as 2026-11-22")
 
 
-def same(wanted: object, what: str) -> Check:
-    """*wanted* itself, which an error calls *what*."""
-    return _allowed(what, lambda x: type(x) is type(wanted) and x == wanted)
-
-
-def one_of(*values: object) -> Check:
-    """One of *values*, of the same type."""
-    what = " or ".join(map(repr, values))
+def one_of(*values: object, what: str = "") -> Check:
+    """One of *values*, of the same type. *what*: how an error calls them."""
+    what = what or " or ".join(map(repr, values))
     return _allowed(what, lambda x: any(type(x) is type(value) and x == value for value in values))
 
 

@@ -107,28 +107,29 @@ def locked(path: Path) -> Iterator[None]:
 
     Goes on without a lock if there is none to be had; the file is written whole in any case.
     """
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            handle = (
-                _opened(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT) if _made(path.parent) else None
-            )
-            if handle is not None:
-                stack.callback(os.close, handle)  # closing unlocks it, as does the end of the process
-                if fcntl is not None:
-                    fcntl.flock(handle, fcntl.LOCK_EX)
+    handle = _lock(path.with_suffix(".lock"), waits=True)
+    try:
         yield
+    finally:
+        if handle is not None:
+            os.close(handle)  # unlocks it, as does the end of the process
 
 
 def try_lock(path: Path) -> int | None:
     """Lock the file *path*, which is made if it is missing, until the returned handle is closed.
 
-    None if another process has locked it, or it is not trusted. The system unlocks it when this process ends.
+    None if another process has locked it, it is not trusted, and on Windows.
     """
+    return _lock(path, waits=False)
+
+
+def _lock(path: Path, waits: bool) -> int | None:
     handle = None
     try:
-        handle = _opened(path, os.O_RDWR | os.O_CREAT) if _made(path.parent) else None
+        if CAN_LOCK and _made(path.parent):
+            handle = _opened(path, os.O_RDWR | os.O_CREAT)
         if handle is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
     except OSError:
         if handle is not None:
             os.close(handle)
@@ -155,31 +156,25 @@ def create_locked(path: Path) -> LockedFile | None:
 
     It gets its name when it is locked, so that nobody sees it unlocked.
     """
-    if not CAN_LOCK:
+    early = path.with_name(f".{path.name}")
+    handle = try_lock(early)
+    if handle is None:
         return None
-    handle, early = None, path.with_name(f".{path.name}")
     try:
-        if not _made(path.parent):
-            return None
-        handle = os.open(early, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         early.rename(path)
     except OSError:
-        if handle is not None:
-            LockedFile(early, handle).remove()
+        LockedFile(early, handle).remove()
         return None
     return LockedFile(path, handle)
 
 
 def is_locked(path: Path) -> bool:
     """Whether a living process locks the file *path*, or has removed it. True if nothing can be told."""
-    if not CAN_LOCK:
-        return True
     try:
-        handle = _opened(path, os.O_RDWR)
-        if handle is None:
-            return True
+        handle = _opened(path, os.O_RDWR) if CAN_LOCK else None
     except OSError:
+        handle = None
+    if handle is None:
         return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -50,7 +50,7 @@ def _check_of(identity: Mapping[str, str]) -> fields.Check:
     return fields.record(
         {
             "schema": fields.one_of(SCHEMA),
-            "device": fields.same(dict(identity), advice),
+            "device": fields.one_of(dict(identity), what=advice),
             "date": fields.DATE,
             "rates": _RATES,
         }

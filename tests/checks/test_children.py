@@ -18,10 +18,7 @@ from pyclmm.checks import child, worker
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups on this system")
 ROOT = Path(__file__).parents[2]
 HANG = "import ctypes; ctypes.PyDLL(None).sleep(600)"  # in C, with the interpreter's lock
-HANGS = {
-    "with the lock": HANG,
-    "all signals blocked": f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); {HANG}",
-}
+DEAF_HANG = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); {HANG}"
 # Answers a request {"do": code} in a child, in place of isolation's answers.
 SITE = """
 import os, sys, types
@@ -82,14 +79,13 @@ on_linux = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Lin
 
 
 @on_linux
-@pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
-def test_a_child_that_hangs_and_what_it_started_do_not_outlive_a_killed_parent(site, hang, tmp_path):
-    """A compiler may be a process of its own."""
+def test_a_child_that_hangs_and_what_it_started_do_not_outlive_a_killed_parent(site, tmp_path):
+    """A compiler may be a process of its own, and a driver may block signals."""
     mark = tmp_path / "pid"
     site()
     compiler = "import subprocess; p = subprocess.Popen(['sleep', '600'])"
     compiler += f"; open({str(mark)!r}, 'w').write(str(p.pid))"
-    with parent(f"{compiler}; {hang}") as process:
+    with parent(f"{compiler}; {DEAF_HANG}") as process:
         pids = [int(process.stdout.readline()), int(text_of(mark))]
         process.kill()
     assert [ends(pid, 10) for pid in pids] == [True, True]
@@ -142,8 +138,6 @@ def test_a_child_has_the_options_of_its_parent(site):
     )
     assert "KeyError" in done.stdout, "the child was asked"
     assert not (folder / "ran").exists()
-    subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=90, check=True)
-    assert (folder / "ran").exists(), "the file does run without -I"
 
 
 def test_no_thread_is_needed_to_ask_a_child(site, monkeypatch):
