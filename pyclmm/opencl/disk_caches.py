@@ -81,24 +81,24 @@ def _check_owners() -> None:
         advice = "PoCL runs what others put there; set POCL_CACHE_DIR to a folder of your own"
         warnings.warn(f"PoCL's cache folder: {fault}; {advice}", CacheWarning, stacklevel=6)
     for name in ("pyopencl", "pytools"):
-        if (fault := _fault_of(_pyopencl_folder(name))) is not None:
-            raise PermissionError(fault)
+        folder = _pyopencl_folder(name)
+        for path in (folder, *(folder.iterdir() if folder.is_dir() else ())):
+            if (fault := _fault_of(path)) is not None:
+                raise PermissionError(fault)
 
 
-def _fault_of(folder: Path) -> str | None:
-    """Why what is in *folder* may be of others, or None.
+def _fault_of(path: Path) -> str | None:
+    """Why what is in *path* may be of others, or None.
 
     Its group may write it if that is the user's own: these programs make folders as the umask says.
     """
     try:
-        for path in (folder, *folder.iterdir()):
-            status = path.stat()
-            others = stat.S_IWOTH | (0 if status.st_gid == os.getegid() else stat.S_IWGRP)
-            if (fault := store.fault_of(status, others)) is not None:
-                return f"{path}: {fault}"
-    except (OSError, AttributeError):  # there is none, or it is Windows, where folders are the user's own
-        pass
-    return None
+        status = path.stat()
+    except OSError:  # there is none
+        return None
+    own_group = hasattr(os, "getegid") and status.st_gid == os.getegid()
+    fault = store.fault_of(status, stat.S_IWOTH if own_group else stat.S_IWOTH | stat.S_IWGRP)
+    return None if fault is None else f"{path}: {fault}"
 
 
 def remove_stale_locks() -> None:

@@ -11,7 +11,7 @@ import itertools
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 from weakref import WeakSet
@@ -103,8 +103,8 @@ def _copy(target: Bytes, source: Bytes) -> None:
     pool = _pool(os.getpid())
     try:
         list(pool.map(lambda piece: np.copyto(*piece), pieces))
-    except RuntimeError:  # the system refuses a thread, or the interpreter ends
-        _pool.cache_clear()
+    except (RuntimeError, CancelledError):  # the system refuses a thread, or the interpreter ends
+        _pool.cache_clear()  # another thread's call may have ended the pool, too
         pool.shutdown(cancel_futures=True)  # what has not begun would overwrite a later transfer's bytes
         np.copyto(target, source)
 
