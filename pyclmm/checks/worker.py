@@ -33,8 +33,6 @@ _TO_START = 60.0  # seconds
 # Signals of a process that crashed, and was not ended by another one.
 _CRASHES = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
 
-Surroundings = tuple[dict[str, str], list[str], str]
-
 
 class _LateError(Exception):
     """The time limit is over."""
@@ -83,6 +81,7 @@ class Child:
     """A child process that answers one request after the other. Raises OSError if it cannot be started."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self.surroundings, self.has_answered = _surroundings(), False
         with contextlib.ExitStack() as opened:
             theirs, ours = os.pipe()
             opened.callback(os.close, ours)  # which ends the child, see child.py
@@ -110,6 +109,7 @@ class Child:
         except (_LateError, subprocess.TimeoutExpired):
             failure = Failure(f"it did not end within {limit:g} seconds", hung=True)
         finally:  # also after Ctrl-C
+            self.has_answered = True
             if not stays:
                 self.end()
         return failure
@@ -190,7 +190,7 @@ def _new_process(pipe: int, errors: IO[bytes], environment: Mapping[str, str]) -
     """An interpreter with this one's options, which ends when nobody holds the other end of *pipe*."""
     posix = os.name == "posix"
     site = "" if sys.flags.no_site else "site"
-    arguments = [str(pipe if posix else -1), str(_TO_START), site, *sys.path]
+    arguments = [str(pipe if posix and pipe > 2 else -1), str(_TO_START), site, *sys.path]
     return subprocess.Popen(
         [*interpreter(), "-S", "-c", child.START, *arguments],
         bufsize=0,
@@ -230,26 +230,15 @@ def _failure(code: int, last_line: str) -> Failure:
 # A child that waits
 
 
-@dataclass(frozen=True)
-class _Waiting:
-    """A child that waits, and what a child of now would not share with it if that has changed."""
-
-    child: Child
-    surroundings: Surroundings
-    is_new: bool = False
-
-
 _lock = threading.Lock()
-_waiting: list[_Waiting] = []  # one at most
+_waiting: list[Child] = []  # one at most
 
 
 def start_waiting() -> None:
     """Start a child, if none waits, so that it is ready sooner."""
     with _lock:
-        if not _waiting:
-            new = started()
-            if isinstance(new, Child):
-                _waiting.append(_Waiting(new, _surroundings(), is_new=True))
+        if not _waiting and isinstance(new := started(), Child):
+            _waiting.append(new)
 
 
 def ask_waiting(module: str, request: Any, limit: float) -> tuple[list[Any], Failure | None]:
@@ -257,40 +246,31 @@ def ask_waiting(module: str, request: Any, limit: float) -> tuple[list[Any], Fai
 
     If a child fails that has answered before, what it did before may be the cause. So a new child is asked.
     """
-    used = _take()
-    if used is not None:
-        answers, failure = _asked(used.child, module, request, limit)
-        if failure is None or used.is_new:
-            return answers, failure
-    new = started()
-    return ([], new) if isinstance(new, Failure) else _asked(new, module, request, limit)
-
-
-def _asked(asked: Child, module: str, request: Any, limit: float) -> tuple[list[Any], Failure | None]:
-    surroundings = _surroundings()
-    answers: list[Any] = []
-    failure = asked.ask(module, request, limit, answers.append)
-    if asked.is_alive():
-        with _lock:
-            if not _waiting:
-                _waiting.append(_Waiting(asked, surroundings))
-                return answers, failure
-    asked.end()
-    return answers, failure
-
-
-def _take() -> _Waiting | None:
-    """The child that waits. One with other surroundings is ended."""
     with _lock:
-        found = _waiting.pop() if _waiting else None
-    if found is None or (found.child.is_alive() and found.surroundings == _surroundings()):
-        return found
-    found.child.end()
-    return None
+        waiting = _waiting.pop() if _waiting else None
+    if waiting is not None and not (waiting.is_alive() and waiting.surroundings == _surroundings()):
+        waiting.end()
+        waiting = None
+    asked = waiting or started()
+    if isinstance(asked, Failure):
+        return [], asked
+    is_used, answers = asked.has_answered, list[Any]()
+    failure = asked.ask(module, request, limit, answers.append)
+    if failure is None:
+        _let_wait(asked)
+    return ask_waiting(module, request, limit) if failure is not None and is_used else (answers, failure)
 
 
-def _surroundings() -> Surroundings:
-    """What a child takes from this process when it starts."""
+def _let_wait(waiting: Child) -> None:
+    with _lock:
+        if not _waiting and waiting.is_alive():
+            _waiting.append(waiting)
+            return
+    waiting.end()
+
+
+def _surroundings() -> tuple[dict[str, str], list[str], str]:
+    """What a child takes from this process when it starts. With others it is not asked."""
     try:
         folder = os.getcwd()
     except OSError:  # it was deleted
@@ -303,7 +283,7 @@ def end_waiting() -> None:
     with _lock:
         waiting, _waiting[:] = list(_waiting), []
     for one in waiting:
-        one.child.end()
+        one.end()
 
 
 def _after_fork() -> None:

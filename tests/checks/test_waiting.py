@@ -68,7 +68,7 @@ def test_a_child_that_was_started_early_is_asked_first(pid_of):
     [waiting] = worker._waiting
     worker.start_waiting()
     assert worker._waiting == [waiting], "one at most"
-    assert pid_of() == (waiting.child._process.pid, None)
+    assert pid_of() == (waiting._process.pid, None)
 
 
 @pytest.mark.parametrize("end", ["os.abort()", "os._exit(3)", "raise ValueError('so')"])
@@ -93,7 +93,7 @@ def test_a_new_child_that_fails_is_an_opinion(pid_of):
 
 def test_a_child_that_was_started_early_is_a_new_one(pid_of):
     worker.start_waiting()
-    waiting = worker._waiting[0].child._process.pid
+    waiting = worker._waiting[0]._process.pid
     pid, failure = pid_of("import os; os.abort()")
     assert failure.crashed
     assert pid == waiting, "no other one was asked"
@@ -156,7 +156,7 @@ ENDING = """
 import sys
 from pyclmm.checks import worker
 worker.start_waiting()
-print(worker._waiting[0].child._process.pid)
+print(worker._waiting[0]._process.pid)
 """
 
 
