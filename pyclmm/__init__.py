@@ -32,6 +32,7 @@ from .errors import (
     PyclmmError,
     ShapeError,
     StorageError,
+    ThreadError,
     UnsupportedError,
 )
 from .kernels import KERNELS
@@ -76,6 +77,7 @@ __all__ = [
     "StreamExplanation",
     "StreamProgress",
     "StreamedMatmul",
+    "ThreadError",
     "TileConfig",
     "Tried",
     "Tuning",

@@ -342,8 +342,8 @@ def _again(
         queue = queues.default_queue()
     try:
         return plan.again(given, queue, alpha, beta, wait_for)
-    except DeviceLostError:
-        plan_cache.forget(plan.queue_of(given, queue).context)
+    except (DeviceLostError, MemoryError) as error:
+        plan_cache.failed(error, plan.queue_of(given, queue).context)
         raise
 
 
@@ -365,8 +365,8 @@ def _run(
         if plan is not latest:
             _last.of_thread = requested, weakref.ref(plan)
         return plan.run(operands, queue, alpha, beta, wait_for)
-    except DeviceLostError:
-        plan_cache.forget(queue.context)
+    except (DeviceLostError, MemoryError) as error:
+        plan_cache.failed(error, queue.context)
         raise
 
 

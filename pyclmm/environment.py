@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -155,12 +156,17 @@ PYOPENCL_HOME = Variable(
     "listed, pyclmm sets it to a folder that has `[intel]`'s runtime too",
     "PyOpenCL's folder",
 )
+RUNTIME_DIR = Variable(
+    "XDG_RUNTIME_DIR",
+    "the user's folder on this host: in `pyclmm/` of it are the locks by which Dask's workers share devices",
+    "`pyclmm-` and the user's number in the folder for temporary files",
+)
 
 VARIABLES = (
     *(CACHE_DIR, SELFCHECK, TRIAL, TUNED, WITHOUT, KEEP_WORKSPACE),
     *(CONTEXT, BUILD_OPTIONS, POCL_CACHE_DIR),
     *(POCL_AFFINITY, POCL_MAX_PTHREAD_COUNT, POCL_CPU_MAX_CU_COUNT),
-    *(ICD_VENDORS, VENDOR_PATH, ICD_FILENAMES, PYOPENCL_HOME),
+    *(ICD_VENDORS, VENDOR_PATH, ICD_FILENAMES, PYOPENCL_HOME, RUNTIME_DIR),
 )
 
 
@@ -170,6 +176,12 @@ def user_cache(name: str, author: str | Literal[False] = False) -> Path:
         return Path(platformdirs.user_cache_dir(name, author))
     except RuntimeError:  # platformdirs 4.14, where earlier versions return the "~"
         return Path("~", ".cache", name)
+
+
+def user_runtime() -> Path:
+    """A folder of this user on this host, for locks. The system's, or one beside other temporary files."""
+    own = RUNTIME_DIR.value
+    return Path(own, "pyclmm") if own else Path(tempfile.gettempdir(), f"pyclmm-{os.getuid()}")
 
 
 def hidden_extensions() -> tuple[str, ...]:

@@ -10,10 +10,11 @@
     ├── DTypeError(TypeError)            a dtype or kind of operand that cannot be multiplied
     ├── UnsupportedError(RuntimeError)   no kernel can compute this here; lists each kernel's reason
     ├── BuildError(RuntimeError)         the driver rejected a program; has device, options and log
-    ├── DeviceMemoryError(MemoryError)   names the bytes needed and the limit
+    ├── DeviceMemoryError(MemoryError)   names the bytes needed and the limit; or the host has no memory
     │   └── WorkspaceError               the same for workspace, of which another kernel may need less
     ├── LaunchError(RuntimeError)        the driver rejected a launch; nothing was written
     ├── DeviceLostError(RuntimeError)    the device stopped during a run, or its context is lost
+    ├── ThreadError(RuntimeError)        the system refuses a thread
     ├── StorageError(OSError)            a file or dataset could not be read or written; names the part
     ├── ForkError(RuntimeError)          the process forked after it had used OpenCL
     └── NoDeviceError(RuntimeError)      no OpenCL device; says what to install
@@ -90,7 +91,7 @@ class BuildError(PyclmmError, RuntimeError):
 
 
 class DeviceMemoryError(PyclmmError, MemoryError):
-    """A buffer is larger than the device allows, or its memory is used up."""
+    """A buffer is larger than the device allows, or its memory is used up, or the host's."""
 
 
 class WorkspaceError(DeviceMemoryError):
@@ -119,6 +120,10 @@ class DeviceLostError(PyclmmError, RuntimeError):
     """The device stopped before the result was complete, or its context can no longer be used."""
 
 
+class ThreadError(PyclmmError, RuntimeError):
+    """The system lets this process start no further thread, which a product in tiles needs."""
+
+
 class StorageError(PyclmmError, OSError):
     """A file or dataset could not be read or written: names the argument, the rows and columns, the cause."""
 
@@ -129,6 +134,22 @@ class ForkError(PyclmmError, RuntimeError):
 
 class NoDeviceError(PyclmmError, RuntimeError):
     """There is no OpenCL platform, or none with a device."""
+
+
+def raise_of_system(error: MemoryError | RuntimeError) -> None:
+    """Raise pyclmm's error if *error* is Python's own for what the system refuses: memory, or a thread."""
+    if isinstance(error, PyclmmError):
+        return
+    if isinstance(error, MemoryError):
+        raise DeviceMemoryError(
+            f"the host has no memory ({error or 'MemoryError'}): free some, raise the limit of this process, "
+            "or multiply smaller matrices, or NumPy arrays in tiles by memory_limit="
+        ) from error
+    if "new thread" in str(error):
+        raise ThreadError(
+            f"a product in tiles needs threads ({error}): raise the limit of processes and threads "
+            "(`ulimit -u`, the container's pids), or multiply without tiles"
+        ) from error
 
 
 def in_short(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from pyopencl.array import Array
 
 from . import listing
-from .errors import REFUSED, ArgumentError, DTypeError
+from .errors import REFUSED, ArgumentError, DTypeError, raise_of_system
 from .execution.device_path import DevicePath
 from .execution.host_path import HostPath
 from .execution.operands import ArrayT, Operands, Signature, collect, on_host, queue_of, signature
@@ -195,13 +195,17 @@ class Matmul(Generic[ArrayT]):
         operands differ from the planned ones or the plan is closed, and LaunchError, DeviceMemoryError or
         DeviceLostError as :func:`pyclmm.gemm` does.
         """
-        again: ArrayT | None = self.again((a, b, c, bias, out), queue, alpha, beta, wait_for)
-        if again is not None:
-            return again
-        operands = collect(a, b, c, bias, out)
-        queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        result: ArrayT = self.run(operands, queue, alpha, beta, wait_for)
-        return result if out is None else out
+        try:
+            again: ArrayT | None = self.again((a, b, c, bias, out), queue, alpha, beta, wait_for)
+            if again is not None:
+                return again
+            operands = collect(a, b, c, bias, out)
+            queue, alpha, beta = self._checked(operands, queue, alpha, beta)
+            result: ArrayT = self.run(operands, queue, alpha, beta, wait_for)
+            return result if out is None else out
+        except MemoryError as error:
+            raise_of_system(error)
+            raise
 
     def enqueue(
         self,

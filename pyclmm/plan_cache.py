@@ -8,6 +8,7 @@ from typing import Any
 
 import pyopencl as cl
 
+from .errors import DeviceLostError, raise_of_system
 from .execution.operands import Operands, Signature
 from .execution.options import Options
 from .kernels import Program
@@ -82,3 +83,11 @@ def forget(context: cl.Context) -> None:
             del _plans[key]
     program.forget(context)
     queues.forget(context)
+
+
+def failed(error: DeviceLostError | MemoryError, context: cl.Context) -> None:
+    """After a call that failed: drop what was lost, or raise pyclmm's error if the host had no memory."""
+    if isinstance(error, DeviceLostError):
+        forget(context)
+    else:
+        raise_of_system(error)

@@ -1,16 +1,22 @@
 """Small files in the user's cache folder: each is written whole or not at all, and checked when read.
 
-A file is JSON, or bytes with their length and digest before them.
+A file is JSON, or bytes with their length and digest before them. The digest is of the file's name too, so
+that the content of one file is not taken for that of another.
 
-The folder is the platform's folder for user caches, or ``PYCLMM_CACHE_DIR``. No failure here is fatal. If the
-folder cannot be written, nothing is kept; the same holds for a user without a home, for whom the platform's
-folder begins with a literal "~". An invalid file is renamed with one warning, and its content is computed
-again.
+A file is read only if it is a regular one, of this user or of root, and nobody else can write it. The same
+holds for the folder that it is in. The cache folder itself may be one that others can write, as a volume of
+a container is, but it must be of this user or of root too. No link is followed. What is not so is ignored
+with one CacheWarning. An invalid file is renamed with one warning, and its content is computed again.
+
+The cache folder is the platform's folder for user caches, or ``PYCLMM_CACHE_DIR``. No failure here is fatal.
+If it cannot be written, nothing is kept; the same holds for a user without a home, for whom the platform's
+folder begins with a literal "~".
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -19,22 +25,29 @@ import stat
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
 from . import environment
 from .errors import CacheWarning
+from .fields import Check
 
 try:
     import fcntl
 except ImportError:  # Windows: if two processes write at once, the entries of one may be lost
     fcntl = None  # type: ignore[assignment]
-_CAN_LOCK = fcntl is not None
+CAN_LOCK = fcntl is not None
 
 MAX_BYTES = 1 << 22  # pyclmm writes no larger JSON file
 MAX_CONTENT = 1 << 24  # and no more bytes into another file
-_HEAD = re.compile(rb"pyclmm 1 ([0-9a-f]{64}) ([0-9]{1,8})\n")
+_HEAD = re.compile(rb"pyclmm 2 ([0-9a-f]{64}) ([0-9]{1,8})\n")
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+# A pipe in place of a file must not block. Windows has only some of these flags.
+_CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+_A_LINK = (errno.ELOOP, errno.EMLINK)  # the error of O_NOFOLLOW; FreeBSD has the second
+
+_told: set[Path] = set()  # what was warned of
 
 
 def folder(*parts: str) -> Path:
@@ -61,14 +74,19 @@ def write_bytes(path: Path, content: bytes) -> bool:
     """Write *content*, at most MAX_CONTENT bytes, as :func:`write_json` does."""
     if len(content) > MAX_CONTENT:
         return False
-    head = f"pyclmm 1 {hashlib.sha256(content).hexdigest()} {len(content)}\n".encode()
+    head = f"pyclmm 2 {_digest(path, content)} {len(content)}\n".encode()
     return _write(path, lambda file: file.write(head + content), "wb")
+
+
+def _digest(path: Path, content: bytes) -> str:
+    return hashlib.sha256(path.name.encode() + b"\n" + content).hexdigest()
 
 
 def _write(path: Path, fill: Callable[[IO[Any]], object], mode: str, encoding: str | None = None) -> bool:
     temporary = None
     try:
-        _make_folder(path.parent)
+        if not _made(path.parent):
+            return False
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")  # mode 0600
         with os.fdopen(handle, mode, encoding=encoding) as file:
             fill(file)
@@ -89,14 +107,34 @@ def locked(path: Path) -> Iterator[None]:
 
     Goes on without a lock if there is none to be had; the file is written whole in any case.
     """
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            _make_folder(path.parent)
-            handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-            stack.callback(os.close, handle)  # closing unlocks it, as does the end of the process
-            if fcntl is not None:
-                fcntl.flock(handle, fcntl.LOCK_EX)
+    handle = _lock(path.with_suffix(".lock"), waits=True)
+    try:
         yield
+    finally:
+        if handle is not None:
+            os.close(handle)  # unlocks it, as does the end of the process
+
+
+def try_lock(path: Path) -> int | None:
+    """Lock the file *path*, which is made if it is missing, until the returned handle is closed.
+
+    None if another process has locked it, it is not trusted, and on Windows.
+    """
+    return _lock(path, waits=False)
+
+
+def _lock(path: Path, waits: bool) -> int | None:
+    handle = None
+    try:
+        if CAN_LOCK and _made(path.parent):
+            handle = _opened(path, os.O_RDWR | os.O_CREAT)
+        if handle is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+    except OSError:
+        if handle is not None:
+            os.close(handle)
+        return None
+    return handle
 
 
 class LockedFile:
@@ -118,28 +156,25 @@ def create_locked(path: Path) -> LockedFile | None:
 
     It gets its name when it is locked, so that nobody sees it unlocked.
     """
-    if not _CAN_LOCK:
+    early = path.with_name(f".{path.name}")
+    handle = try_lock(early)
+    if handle is None:
         return None
-    handle, early = None, path.with_name(f".{path.name}")
     try:
-        _make_folder(path.parent)
-        handle = os.open(early, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         early.rename(path)
     except OSError:
-        if handle is not None:
-            LockedFile(early, handle).remove()
+        LockedFile(early, handle).remove()
         return None
     return LockedFile(path, handle)
 
 
 def is_locked(path: Path) -> bool:
     """Whether a living process locks the file *path*, or has removed it. True if nothing can be told."""
-    if not _CAN_LOCK:
-        return True
     try:
-        handle = os.open(path, os.O_RDWR)
+        handle = _opened(path, os.O_RDWR) if CAN_LOCK else None
     except OSError:
+        handle = None
+    if handle is None:
         return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,72 +185,106 @@ def is_locked(path: Path) -> bool:
         os.close(handle)
 
 
-def _make_folder(path: Path) -> None:
-    """Create *path* and the folders above it that are missing, for this user only."""
-    if not path.is_absolute():
-        raise NotADirectoryError(f"{path} is not absolute")
-    if not path.parent.is_dir():
-        _make_folder(path.parent)
-    path.mkdir(mode=0o700, exist_ok=True)
+def _made(folder: Path) -> bool:
+    """Create *folder* and those above it that are missing, for this user only. False if it is not trusted."""
+    if not folder.is_absolute():
+        raise NotADirectoryError(f"{folder} is not absolute")
+    missing = list(takewhile(lambda path: not path.is_dir(), (folder, *folder.parents)))
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+    return _is_trusted(folder)
 
 
-def read_json(path: Path, fault_of: Callable[[Any], str | None]) -> Any | None:
-    """The content of *path*; None if there is no file, it is unreadable, or *fault_of* finds a fault."""
-    try:
-        text = _text(path)
-        if text is None:
-            return None
-        content = json.loads(text)
-    except OSError:
+def read_json(path: Path, check: Check) -> Any | None:
+    """The content of *path*; None if there is no file, it is not trusted, or *check* raises ArgumentError."""
+    content = _content(path, MAX_BYTES)
+    if content is None:
         return None
+    try:
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"it is larger than {MAX_BYTES} bytes")
+        found = json.loads(content.decode("utf-8"))
+        check("content", found)
     except (ValueError, RecursionError) as error:
         _set_aside(path, str(error))
         return None
-    reason = fault_of(content)
-    if reason is None:
-        return content
-    _set_aside(path, reason)
-    return None
-
-
-def _text(path: Path) -> str | None:
-    """The file's text; None if it is not a regular file: a pipe would block, a device would not end."""
-    if not path.is_absolute() or not stat.S_ISREG(path.stat().st_mode):
-        return None
-    with path.open("rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise ValueError(f"it is larger than {MAX_BYTES} bytes")
-    return content.decode("utf-8")
+    return found
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """What :func:`write_bytes` wrote to *path*; None if there is no such file, or others can change it."""
-    try:
-        if not path.is_absolute() or not stat.S_ISREG(path.stat().st_mode):
-            return None
-        with path.open("rb") as file:
-            if not _is_own(os.fstat(file.fileno())):
-                return None
-            text = file.read(MAX_CONTENT + 1024)
-    except OSError:
+    """What :func:`write_bytes` wrote to *path*; None if there is no such file, or it is not trusted."""
+    text = _content(path, MAX_CONTENT + 1024)
+    if text is None:
         return None
     head = _HEAD.match(text)
     content = text[head.end() :] if head else b""
-    if head is None or (hashlib.sha256(content).hexdigest(), len(content)) != (
-        head[1].decode(),
-        int(head[2]),
-    ):
-        _set_aside(path, "its digest or its length is not the one that was written")
+    if head is None or (_digest(path, content), len(content)) != (head[1].decode(), int(head[2])):
+        _set_aside(path, "its digest or its length is not the one that was written under this name")
         return None
     return content
 
 
-def _is_own(status: os.stat_result) -> bool:
-    """Whether a file is this user's, and no other user can write it."""
+def _content(path: Path, most: int) -> bytes | None:
+    """The first *most* + 1 bytes of a file that is trusted; None if there is none."""
+    try:
+        handle = _opened(path, os.O_RDONLY)
+        if handle is None:
+            return None
+        with open(handle, "rb") as file:
+            return file.read(most + 1)
+    except OSError:
+        return None
+
+
+def _opened(path: Path, flags: int) -> int | None:
+    """A handle of the file if it is trusted (see above); else None, with one warning. Raises OSError."""
+    if not path.is_absolute() or not _is_trusted(path.parent):
+        return None
+    try:
+        handle = os.open(path, flags | _CAREFUL, 0o600)
+    except OSError as error:
+        if error.errno not in _A_LINK:
+            raise
+        _ignore(path, "it is a link")
+        return None
+    status = os.fstat(handle)
+    fault = fault_of(status) if stat.S_ISREG(status.st_mode) else "it is no regular file"
+    if fault is None:
+        return handle
+    os.close(handle)
+    _ignore(path, fault)
+    return None
+
+
+def _is_trusted(folder: Path) -> bool:
+    """Whether files in *folder*, one of the cache folder's, can be trusted. Raises OSError."""
+    for path, others in ((folder, _OTHERS_WRITE), (folder.parent, 0)):
+        status = os.lstat(path)
+        fault = fault_of(status, others) if stat.S_ISDIR(status.st_mode) else "it is no folder, but a link"
+        if fault is not None:
+            _ignore(path, fault)
+            return False
+    return True
+
+
+def fault_of(status: os.stat_result, others: int = _OTHERS_WRITE) -> str | None:
+    """Why what has this status is not trusted: another user owns it, or can write it by a bit of *others*."""
     if not hasattr(os, "geteuid"):  # Windows, where the folder's rights are the user's own
-        return True
-    return status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
+        return None
+    if status.st_uid not in (0, os.geteuid()):
+        return "another user owns it"
+    return "others can write it" if status.st_mode & others else None
+
+
+def _ignore(path: Path, reason: str) -> None:
+    if path not in _told:
+        _told.add(path)
+        warnings.warn(
+            f"{path} is ignored: {reason}; delete it, or set PYCLMM_CACHE_DIR (for locks of devices "
+            "XDG_RUNTIME_DIR) to a folder of your own",
+            CacheWarning,
+            stacklevel=4,
+        )
 
 
 def _set_aside(path: Path, reason: str) -> None:

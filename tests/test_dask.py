@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 import pyclmm
 import pyclmm.dask
+from pyclmm import store
 from pyclmm.dask import block, workers
 from pyclmm.opencl import staging
 from pyclmm.opencl.devices import default_device, device_info
@@ -494,7 +496,7 @@ class Worker:
 
 
 def test_workers_take_one_device_each_and_give_it_back(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(workers, "_given", {})
     monkeypatch.setattr(workers.DevicePlugin, "_numbers", lambda _: ["0:0", "0:1"])
     plugins = [workers.DevicePlugin() for _ in range(4)]
@@ -512,8 +514,27 @@ def test_workers_take_one_device_each_and_give_it_back(tmp_path, monkeypatch, ca
     assert not workers._given
 
 
+def test_locks_beside_temporary_files_are_of_this_user_only(tmp_path, monkeypatch):
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(workers, "_given", {})
+    plugin = workers.DevicePlugin(devices=[0])
+    plugin.setup(Worker("w"))
+    [folder] = tmp_path.iterdir()
+    assert folder.name == f"pyclmm-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    [lock] = folder.iterdir()
+    plugin.teardown(Worker("w"))
+    lock.unlink()
+    lock.symlink_to(tmp_path / "precious")
+    with pytest.warns(pyclmm.CacheWarning, match="is ignored: it is a link"):
+        plugin.setup(Worker("w"))
+    assert workers._given == {"w": plugin._numbers()[0]}
+    assert not (tmp_path / "precious").exists()
+
+
 def test_without_locks_the_name_counts(monkeypatch):
-    monkeypatch.setattr(workers, "fcntl", None)
+    monkeypatch.setattr(store, "CAN_LOCK", False)
     monkeypatch.setattr(workers, "_given", {})
     monkeypatch.setattr(workers.DevicePlugin, "_numbers", lambda _: ["0:0", "0:1"])
     for name in ("0", "1", "2"):

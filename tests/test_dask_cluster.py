@@ -31,7 +31,7 @@ def client(tmp_path_factory):
         pytest.MonkeyPatch.context() as patch,
         dask.config.set(settings),
     ):
-        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("locks")))
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("locks")))
         with (
             distributed.LocalCluster(
                 n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit="2GiB"
@@ -42,7 +42,7 @@ def client(tmp_path_factory):
 
 
 def lock_of(dask_worker):
-    return dask_worker.plugins["pyclmm-device"]._lock.name
+    return os.fstat(dask_worker.plugins["pyclmm-device"]._lock).st_ino
 
 
 def given(dask_worker):

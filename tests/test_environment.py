@@ -46,7 +46,7 @@ def test_every_variable_that_the_package_names_is_listed():
     named = set(
         re.findall(
             r"\bPYCLMM_[A-Z_]+\b|\bPYOPENCL_(?:CTX|BUILD_OPTIONS|HOME)\b|\bPOCL_(?:CACHE_DIR|AFFINITY|MAX_PTHREAD_COUNT)\b"
-            r"|\bPOCL_CPU_MAX_CU_COUNT\b"
+            r"|\bPOCL_CPU_MAX_CU_COUNT\b|\bXDG_RUNTIME_DIR\b"
             r"|\bOCL_ICD_[A-Z_]+\b|\bOPENCL_VENDOR_PATH\b",
             text,
         )

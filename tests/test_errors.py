@@ -358,6 +358,7 @@ def test_every_error_is_pyclmms_own_and_a_standard_one():
         errors.DeviceMemoryError: MemoryError,
         errors.NoDeviceError: RuntimeError,
         errors.StorageError: OSError,
+        errors.ThreadError: RuntimeError,
         errors.CheckpointError: errors.ArgumentError,
     }
     for own, standard in pairs.items():

@@ -1,7 +1,7 @@
 """Trials: a program that is new to a driver is compiled and run in a child process first.
 
 A compiler may abort its process or never end. In a trial this ends the child and not the user's process.
-Because a new child takes about half a second, it waits for further trials (see ready.py). There are trials
+Because a new child takes about half a second, it waits for further trials (see worker.py). There are trials
 only for families that are ``risky``, for programs that a process died with, and for a second opinion (see
 selfcheck.py). A program that passes is checked again in this process, which need not compile it again: the
 driver keeps it, or pyclmm (see opencl/binaries.py). That verdict is kept, so there is one trial for each
@@ -29,7 +29,7 @@ from ..opencl import devices, doubts, queues
 from ..opencl.devices import device_info
 from ..problem.gemm import GemmProblem
 from ..selection import schema
-from . import ready, worker
+from . import worker
 from .small_problems import first_wrong_result
 
 _log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def trial(
 
 def _asked(request: Any, apart: bool) -> tuple[list[Any], worker.Failure | None]:
     if not apart:
-        return ready.ask("checks.isolation", request, LIMIT)
+        return worker.ask_waiting("checks.isolation", request, LIMIT)
     answers: list[Any] = []
     return answers, worker.ask("checks.isolation", request, LIMIT, answers.append)
 
@@ -133,7 +133,8 @@ def answers(request: Any) -> Iterator[dict[str, str | None]]:
     device = device_of(request["device"])
     problem, config = schema.problem_from(request["problem"]), schema.config_from(request["config"])
     kernel, info = kernel_named(request["kernel"]), device_info(device)
-    doubts.take_detour(info, doubts.checked(request["detour"]))
+    doubts.DETOUR("detour", request["detour"])
+    doubts.take_detour(info, request["detour"])
     reasons = kernel.supports(problem, info) or "; ".join(kernel.violations(problem, config, info))
     if not reasons and problem.reproducible:
         reasons = kernel.out_of_order(problem, config) or ""

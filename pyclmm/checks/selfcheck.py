@@ -17,16 +17,14 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyopencl as cl
 
-from .. import environment, store
+from .. import environment, fields, store
 from ..errors import DeviceLostError
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
@@ -38,13 +36,12 @@ from ..opencl.program import source_hash
 from ..opencl.single_flight import SingleFlight
 from ..problem.gemm import GemmProblem
 from ..version import __version__
-from . import isolation, ready
+from . import isolation, worker
 from .small_problems import first_wrong_result
 
 _log = logging.getLogger(__name__)
 
-_SCHEMA = 4
-_KEYS = {"schema", "version", "device", "kernel", "reason", "timed_out"}
+_SCHEMA = 5
 _LONGEST = 300  # characters of a reason
 _DAY = 86_400.0  # seconds
 _now = time.time
@@ -107,7 +104,7 @@ def _prepare() -> None:
     except OSError:
         has_run = False
     if not has_run:
-        ready.start()
+        worker.start_waiting()
 
 
 queues.meanwhile(_prepare)
@@ -159,8 +156,7 @@ class _Check:
 
     def _kept(self) -> _Verdict | None:
         """The verdict on disk, if there is one that holds."""
-        fault_of = partial(_fault, device=self.device.name, kernel=self.kernel.name)
-        record = store.read_json(_path(self.digest), fault_of)
+        record = store.read_json(_path(self.digest), _check_of(self._whose()))
         kept = None if record is None else _Verdict(record["reason"], record["timed_out"])
         return kept if kept is not None and kept.holds() else None
 
@@ -223,16 +219,14 @@ class _Check:
 
     def _keep(self, verdict: _Verdict) -> _Verdict:
         """Keep *verdict* on disk."""
-        record = {
-            "schema": _SCHEMA,
-            "version": __version__,
-            "device": self.device.name,
-            "kernel": self.kernel.name,
-            "reason": verdict.reason,
-            "timed_out": verdict.timed_out,
-        }
+        record = {**self._whose(), "reason": verdict.reason, "timed_out": verdict.timed_out}
         store.write_json(_path(self.digest), record)
         return self._note(verdict)
+
+    def _whose(self) -> dict[str, object]:
+        """What a verdict on disk says of itself. Files that were exchanged are noticed by the key."""
+        names = {"version": __version__, "device": self.device.name, "kernel": self.kernel.name}
+        return {"schema": _SCHEMA, "key": self.digest, **names}
 
     def _note(self, verdict: _Verdict) -> _Verdict:
         _log.info("self-check of %s on %s: %s", self.kernel.name, self.device.name, verdict.reason or "right")
@@ -257,22 +251,8 @@ def _plain(reason: str | None) -> str | None:
     return None if reason is None else re.sub(r"[^ -~]+", " ", reason)[:_LONGEST]
 
 
-def _fault(content: Any, device: str, kernel: str) -> str | None:
-    """What is wrong with a verdict from disk for this device and kernel, or None."""
-    if not isinstance(content, dict) or set(content) != _KEYS:
-        return "it does not have a verdict's keys"
-    if type(content["schema"]) is not int or content["schema"] != _SCHEMA:
-        return f"its schema is not {_SCHEMA}"
-    if (content["version"], content["device"], content["kernel"]) != (__version__, device, kernel):
-        return "it is for another version, device or kernel"
-    return _fault_of_reason(content["reason"], content["timed_out"])
-
-
-def _fault_of_reason(reason: Any, timed_out: Any) -> str | None:
-    if reason is not None and not (isinstance(reason, str) and 0 < len(reason) <= _LONGEST):
-        return "its reason is not a short text"
-    if reason is not None and reason != _plain(reason):
-        return "its reason is not printable ASCII"
-    if timed_out is not None and (reason is None or type(timed_out) is not float):
-        return "its timed_out is not the time of a time-out"
-    return None
+def _check_of(whose: Mapping[str, object]) -> fields.Check:
+    """What checks a verdict from disk. *whose*: what it must say of itself."""
+    reason, when = fields.text(_LONGEST), fields.number(0, 1e11)  # Unix time
+    checks = {name: fields.one_of(value) for name, value in whose.items()}
+    return fields.record({**checks, "reason": fields.optional(reason), "timed_out": fields.optional(when)})

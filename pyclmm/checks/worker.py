@@ -1,15 +1,16 @@
-"""Child processes with a time limit, for code that may crash or hang; lines of JSON in and out.
+"""Child processes with a time limit, for code that may crash or hang. The one place that starts them.
 
-The child has this process's search path and environment. It has its own session, so a Ctrl-C on the terminal
-reaches only the parent, which then ends the child. What drivers print does not mix with the answers.
-PyOpenCL's caches are off in the child: it would wait for somebody else's lock there until its time is over.
+The child has this process's search path, environment and interpreter's options. It has its own session, so a
+Ctrl-C on the terminal reaches only the parent, which then ends the child. What drivers print does not mix
+with the answers. PyOpenCL's caches are off in the child: it would wait for somebody else's lock there until
+its time is over. child.py says how it ends itself.
 
-A request is a line {"module": ..., "request": ...}. Each answer to it is a line {"answer": ...}, and the line
-{} ends them.
+To start a child takes as long as many a request, so one that has answered may wait for the next (`waiting`).
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -19,16 +20,22 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
-_START = "import sys; sys.path[:] = sys.argv[1:]; from pyclmm.checks import worker; worker.serve()"
+from . import child
+
 _MAX_LINE = 1 << 20  # bytes; no answer of pyclmm's is longer
 _WITHOUT_PYOPENCLS_CACHES = {"PYOPENCL_NO_CACHE": "1"}
-_IDLE = 10.0  # seconds after which a child without requests ends; on Windows it ends with its parent
+_TO_START = 60.0  # seconds
 # Signals of a process that crashed, and was not ended by another one.
 _CRASHES = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
+
+
+class _LateError(Exception):
+    """The time limit is over."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +51,6 @@ class Failure:
     hung: bool = False
 
 
-def can_start() -> bool:
-    """Whether there is a Python interpreter to start. A frozen program would start itself."""
-    return bool(sys.executable) and not getattr(sys, "frozen", False)
-
-
 def ask(
     module: str,
     request: Any,
@@ -60,82 +62,109 @@ def ask(
 
     *on_answer* is called with each value that it yields, at once. Returns None if the child finished.
     """
-    child = started(environment)
-    return child if isinstance(child, Failure) else child.ask(module, request, limit, on_answer, last=True)
+    new = started(environment)
+    return new if isinstance(new, Failure) else new.ask(module, request, limit, on_answer, last=True)
 
 
 def started(environment: Mapping[str, str] | None = None) -> Child | Failure:
     """A new child, or why there is none."""
-    if not can_start():
+    if not sys.executable or getattr(sys, "frozen", False):  # a frozen program would start itself
         return Failure("there is no Python interpreter to start a child process with")
     try:
         return Child(environment)
-    except OSError as error:
-        return Failure(f"a child process could not be started: {error.strerror}")
+    except (OSError, MemoryError, RuntimeError) as error:  # the last one while the interpreter ends
+        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return Failure(f"a child process could not be started: {said}")
 
 
 class Child:
     """A child process that answers one request after the other. Raises OSError if it cannot be started."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        self._errors = _error_file()
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, *sys.path],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env=os.environ | {**_WITHOUT_PYOPENCLS_CACHES, **(environment or {})},
-                start_new_session=True,
-            )
-        except OSError:
-            self._errors.close()
-            raise
+        self.surroundings, self.has_answered = _surroundings(), False
+        with contextlib.ExitStack() as opened:
+            theirs, ours = os.pipe()
+            opened.callback(os.close, ours)  # which ends the child, see child.py
+            try:
+                self._errors = opened.enter_context(_error_file())
+                self._process = _new_process(theirs, self._errors, environment or {})
+            finally:
+                os.close(theirs)
+            self._stdin: Any = opened.enter_context(self._process.stdin)  # type: ignore[arg-type]
+            self._stdout: Any = opened.enter_context(self._process.stdout)  # type: ignore[arg-type]
+            self._opened = opened.pop_all()
 
     def ask(
         self, module: str, request: Any, limit: float, on_answer: Callable[[Any], None], last: bool = False
     ) -> Failure | None:
         """:func:`ask` of this child. After a failure or the *last* request it has ended."""
-        late = threading.Event()
-        timer = threading.Timer(limit, self._end_late, (late,))
-        timer.start()
-        ended, failure = True, None
+        deadline = time.monotonic() + limit
+        stays, failure = False, None
         try:
-            line = json.dumps({"module": module, "request": request})
-            ended = not self._converse(line, on_answer, last) or last
-            if ended:
-                code = self._process.wait()
+            line = json.dumps({"module": module, "request": request, "limit": limit}).encode() + b"\n"
+            stays = self._converse(line, deadline, on_answer, last) and not last
+            if not stays:
+                code = self._process.wait(max(0.0, deadline - time.monotonic()))
                 failure = _failure(code, _last_line(self._errors)) if code else None
+        except (_LateError, subprocess.TimeoutExpired):
+            failure = Failure(f"it did not end within {limit:g} seconds", hung=True)
         finally:  # also after Ctrl-C
-            timer.cancel()
-            if ended:
+            self.has_answered = True
+            if not stays:
                 self.end()
-        return Failure(f"it did not end within {limit:g} seconds", hung=True) if late.is_set() else failure
+        return failure
 
-    def _converse(self, request: str, on_answer: Callable[[Any], None], last: bool) -> bool:
+    def _converse(
+        self, request: bytes, deadline: float, on_answer: Callable[[Any], None], last: bool
+    ) -> bool:
         """Send the request and hear the answers. Returns False if the child ended, or sent anything else."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        if stdin is None or stdout is None:
-            return False
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            # The child died before it had read the request, or sent something that is not JSON.
-            stdin.write(request.encode() + b"\n")
-            stdin.flush()
-            if last:
-                stdin.close()
-            for line in _lines(stdout):
+        for line in self._lines(request, deadline, last):
+            try:
                 said = json.loads(line)
-                if said == {}:
-                    return True
-                if not isinstance(said, dict) or set(said) != {"answer"}:
-                    break
-                on_answer(said["answer"])
-        self._close()  # so that a child that lives ends
+            except (ValueError, RecursionError):
+                break
+            if said == {}:
+                return True
+            if not isinstance(said, dict) or set(said) != {"answer"}:
+                break
+            on_answer(said["answer"])
+        self._stdin.close()  # so that a child that lives ends
+        self._stdout.close()
         return False
 
-    def _end_late(self, late: threading.Event) -> None:
-        late.set()
-        self._kill()
+    def _lines(self, request: bytes, deadline: float, last: bool) -> Iterator[bytes]:
+        """Send *request*, and then no more if it is the *last*; the lines that come. Raises _LateError.
+
+        No thread and no descriptor more is needed, which the system could refuse.
+        """
+        if not hasattr(select, "poll"):  # Windows, where the child alone keeps the limit
+            self._stdin.write(request)
+            yield from self._stdout
+            return
+        sending, hearing, rest = self._stdin.fileno(), self._stdout.fileno(), b""
+        os.set_blocking(sending, False)
+        waits = select.poll()
+        waits.register(sending, select.POLLOUT)
+        waits.register(hearing, select.POLLIN)
+        while (left := deadline - time.monotonic()) > 0 and len(rest) < _MAX_LINE:
+            for handle, _ in waits.poll(1000 * left):
+                if handle == hearing:
+                    read = os.read(hearing, 1 << 16)
+                    if not read:
+                        return
+                    *lines, rest = (rest + read).split(b"\n")
+                    yield from lines
+                    continue
+                try:
+                    request = request[os.write(sending, request) :]
+                except OSError:  # the child died before it had read the request
+                    request = b""
+                if not request:
+                    waits.unregister(sending)
+                    if last:
+                        self._stdin.close()
+        if left <= 0:
+            raise _LateError
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
@@ -143,22 +172,35 @@ class Child:
 
     def end(self) -> None:
         """End the process and all that it has started, and free its pipes; in a fork only free them."""
-        self._kill()
-        self._close()
-        self._errors.close()
-
-    def _close(self) -> None:
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):  # the child has not read all of it
-                    stream.close()
-
-    def _kill(self) -> None:
         process = self._process
         with contextlib.suppress(OSError):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
             process.wait()
+        self._opened.close()
+
+
+def interpreter() -> list[str]:
+    """The command that starts this Python with its options; what it runs is to be added."""
+    options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [sys.executable, *options]
+
+
+def _new_process(pipe: int, errors: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """An interpreter with this one's options, which ends when nobody holds the other end of *pipe*."""
+    posix = os.name == "posix"
+    site = "" if sys.flags.no_site else "site"
+    arguments = [str(pipe if posix and pipe > 2 else -1), str(_TO_START), site, *sys.path]
+    return subprocess.Popen(
+        [*interpreter(), "-S", "-c", child.START, *arguments],
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env=os.environ | {**_WITHOUT_PYOPENCLS_CACHES, **environment},
+        start_new_session=True,
+        pass_fds=(pipe,) if posix else (),
+    )
 
 
 def _error_file() -> IO[bytes]:
@@ -167,11 +209,6 @@ def _error_file() -> IO[bytes]:
         return tempfile.TemporaryFile()
     except OSError:  # a root that is read-only
         return open(os.devnull, "r+b")
-
-
-def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    while line := stream.readline(_MAX_LINE):
-        yield line
 
 
 def _last_line(errors: IO[bytes]) -> str:
@@ -187,31 +224,75 @@ def _failure(code: int, last_line: str) -> Failure:
     except ValueError:
         name = f"signal {-code}"
     said = f": {last_line!r}" if last_line else ""
-    return Failure(f"it ended with {name}{said}", crashed=name in _CRASHES)
+    return Failure(f"it ended with {name}{said}", crashed=name in _CRASHES, hung=name == "SIGALRM")
 
 
-def serve() -> None:
-    """Answer requests on standard input, in the child, until there are no more."""
-    from importlib import import_module  # noqa: PLC0415
-
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        os.dup2(2, 1)  # drivers may print to standard output
-        for line in _requests(sys.stdin.buffer):
-            asked = json.loads(line)
-            for answer in import_module(f"pyclmm.{asked['module']}").answers(asked["request"]):
-                _send(out, {"answer": answer})
-            _send(out, {})
+# A child that waits
 
 
-def _requests(stream: IO[bytes]) -> Iterator[bytes]:
-    """The lines of *stream* until its end or a long pause. Each comes after the answers to the last one."""
-    while os.name == "nt" or select.select([stream], [], [], _IDLE)[0]:
-        line = stream.readline()
-        if not line:
+_lock = threading.Lock()
+_waiting: list[Child] = []  # one at most
+
+
+def start_waiting() -> None:
+    """Start a child, if none waits, so that it is ready sooner."""
+    with _lock:
+        if not _waiting and isinstance(new := started(), Child):
+            _waiting.append(new)
+
+
+def ask_waiting(module: str, request: Any, limit: float) -> tuple[list[Any], Failure | None]:
+    """The answers of a child that waits, or a new one, and its failure or None; see :func:`ask`.
+
+    If a child fails that has answered before, what it did before may be the cause. So a new child is asked.
+    """
+    with _lock:
+        waiting = _waiting.pop() if _waiting else None
+    if waiting is not None and not (waiting.is_alive() and waiting.surroundings == _surroundings()):
+        waiting.end()
+        waiting = None
+    asked = waiting or started()
+    if isinstance(asked, Failure):
+        return [], asked
+    is_used, answers = asked.has_answered, list[Any]()
+    failure = asked.ask(module, request, limit, answers.append)
+    if failure is None:
+        _let_wait(asked)
+    return ask_waiting(module, request, limit) if failure is not None and is_used else (answers, failure)
+
+
+def _let_wait(waiting: Child) -> None:
+    with _lock:
+        if not _waiting and waiting.is_alive():
+            _waiting.append(waiting)
             return
-        yield line
+    waiting.end()
 
 
-def _send(out: IO[str], line: Any) -> None:
-    out.write(json.dumps(line) + "\n")
-    out.flush()
+def _surroundings() -> tuple[dict[str, str], list[str], str]:
+    """What a child takes from this process when it starts. With others it is not asked."""
+    try:
+        folder = os.getcwd()
+    except OSError:  # it was deleted
+        folder = ""
+    return dict(os.environ), list(sys.path), folder
+
+
+def end_waiting() -> None:
+    """End the child that waits."""
+    with _lock:
+        waiting, _waiting[:] = list(_waiting), []
+    for one in waiting:
+        one.end()
+
+
+def _after_fork() -> None:
+    """Let go of the child in a fork: it is the parent's. Another thread of the parent may hold the lock."""
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+    end_waiting()
+
+
+atexit.register(end_waiting)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

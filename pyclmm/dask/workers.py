@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import weakref
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import distributed
 
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None  # type: ignore[assignment]
-
+from .. import environment, store
 from ..errors import ArgumentError, DTypeError, NoDeviceError
 from ..opencl.devices import DeviceChoice, DeviceRecord, default_device, device_info, devices, find_device
 
@@ -32,11 +26,12 @@ class DevicePlugin(distributed.WorkerPlugin):
         Numbers or names as ``device=`` takes them, the same on every host; a device that stands twice
         serves two workers. None: every GPU of a host, or every device if it has no GPU.
 
-    A worker takes the first device whose lock file in the folder for temporary files is free
-    (``pyclmm-device-USER-PLACE-NUMBER.lock``). The system frees the lock when the process ends, so the worker
-    that a nanny starts in place of a killed one takes the same device. A worker that finds none free shares
-    one, by its process number, and logs a warning. Hosts without ``fcntl`` (Windows) have no lock: there the
-    name of the worker counts, if it is a number, as LocalCluster gives it.
+    A worker takes the first device whose lock file is free: ``pyclmm/device-PLACE-NUMBER.lock`` in the user's
+    folder on the host, ``XDG_RUNTIME_DIR``, or else in ``pyclmm-USER`` beside other temporary files. The
+    system frees the lock when the process ends, so the worker that a nanny starts in place of a killed one
+    takes the same device. A worker that finds none free shares one, by its process number, and logs a
+    warning. Hosts without ``fcntl`` (Windows) have no lock: there the name of the worker counts, if it is a
+    number, as LocalCluster gives it.
 
     Without the plugin each worker uses the default device (``PYOPENCL_CTX``, or the largest GPU).
 
@@ -53,7 +48,7 @@ class DevicePlugin(distributed.WorkerPlugin):
             if not devices:
                 raise ArgumentError("devices is empty; pass a number or a name, or None for all")
         self._choices = None if devices is None else tuple(devices)
-        self._lock: IO[str] | None = None
+        self._lock: int | None = None
         self._worker = ""
 
     def setup(self, worker: Any) -> None:
@@ -62,7 +57,7 @@ class DevicePlugin(distributed.WorkerPlugin):
         place = self._free_place(numbers)
         if place is None:
             place = _order(worker) % len(numbers)
-            if self._locks():
+            if store.CAN_LOCK:
                 _log.warning(
                     "%d devices, all taken: worker %s shares %s", len(numbers), worker.name, numbers[place]
                 )
@@ -73,7 +68,7 @@ class DevicePlugin(distributed.WorkerPlugin):
         """Give the device back."""
         _given.pop(worker.id, None)
         if self._lock is not None:
-            self._lock.close()
+            os.close(self._lock)
             self._lock = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -88,40 +83,19 @@ class DevicePlugin(distributed.WorkerPlugin):
 
     def _free_place(self, numbers: list[str]) -> int | None:
         """The first place in *numbers* whose lock is free; it is locked then."""
-        if not self._locks():
+        if not store.CAN_LOCK:
             return None
+        folder = environment.user_runtime()
         for place, number in enumerate(numbers):
-            lock = _locked(f"{place}-{number.replace(':', '.')}")
-            if lock is not None:
-                self._lock = lock
+            self._lock = store.try_lock(folder / f"device-{place}-{number.replace(':', '.')}.lock")
+            if self._lock is not None:
                 return place
         return None
-
-    @staticmethod
-    def _locks() -> bool:
-        return fcntl is not None
 
 
 def _number(choice: int | str, every: list[DeviceRecord]) -> str:
     found = find_device(choice)
     return next(d.number for d in every if d.device == found)
-
-
-def _locked(name: str) -> IO[str] | None:
-    """The open lock file, or None if another process has it."""
-    path = Path(tempfile.gettempdir()) / f"pyclmm-device-{os.getuid()}-{name}.lock"
-    file = open(path, "r+", encoding="utf-8", opener=_private)  # noqa: SIM115  (open while it is locked)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        return None
-    return file
-
-
-def _private(path: str, _flags: int) -> int:
-    """Opens a file of this user alone; a link that somebody else put there is refused."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _order(worker: Any) -> int:

@@ -28,6 +28,14 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "matrix64": ("1/s", "multiply-adds of matrix units, float64"),
     "matrix8": ("1/s", "multiply-adds of matrix units, 8-bit integers"),
 }
+# Unit -> the least and the most that a device of today or of the next decades can have.
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    "s": (1e-15, 1.0),
+    "B/s": (1e6, 1e18),
+    "B": (1.0, 1e15),
+    "1/s": (1e6, 1e18),
+}
+MAY_BE_ZERO = frozenset(MEANINGS) - {"launch", "latency", "memory", "cache", "local", "float32"}
 
 
 @dataclass(frozen=True)

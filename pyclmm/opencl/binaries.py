@@ -23,7 +23,7 @@ from ..kernels.device import DeviceInfo
 from ..version import __version__
 from . import processor
 
-_SCHEMA = 1
+_SCHEMA = 2
 _KEEP_THEIR_OWN = ("pocl", "nvidia")  # vendors
 _MOST_BYTES = 1 << 28  # of all files; the ones used longest ago are deleted
 

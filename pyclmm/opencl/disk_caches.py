@@ -8,18 +8,21 @@ builds nothing then. See docs/upstream/pyopencl-cache.md.
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 import sys
 import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 import pyopencl as cl
 
-from .. import environment
+from .. import environment, store
 from ..errors import CacheWarning
 
 T = TypeVar("T")
@@ -58,11 +61,44 @@ def _make_folder() -> None:
 
     PyOpenCL raises it too, but prints a second error to stderr.
     """
-    if not cl._PYOPENCL_NO_CACHE and "pyopencl.invoker" not in sys.modules:
+    if cl._PYOPENCL_NO_CACHE:
+        return
+    _check_owners()
+    if "pyopencl.invoker" not in sys.modules:
         folder = _pyopencl_folder("pytools")
         if not folder.is_absolute():
             raise NotADirectoryError(f"{folder} is not absolute: the user has no home")
         folder.mkdir(parents=True, exist_ok=True)
+
+
+@cache
+def _check_owners() -> None:
+    """Raise OSError if others could have written PyOpenCL's caches, whose files hold Python code and pickles.
+
+    A warning is all that can be done about PoCL's, which it reads by itself.
+    """
+    if (fault := _fault_of(pocl_folder())) is not None:
+        advice = "PoCL runs what others put there; set POCL_CACHE_DIR to a folder of your own"
+        warnings.warn(f"PoCL's cache folder: {fault}; {advice}", CacheWarning, stacklevel=6)
+    for name in ("pyopencl", "pytools"):
+        folder = _pyopencl_folder(name)
+        for path in (folder, *(folder.iterdir() if folder.is_dir() else ())):
+            if (fault := _fault_of(path)) is not None:
+                raise PermissionError(fault)
+
+
+def _fault_of(path: Path) -> str | None:
+    """Why what is in *path* may be of others, or None.
+
+    Its group may write it if that is the user's own: these programs make folders as the umask says.
+    """
+    try:
+        status = path.stat()
+    except OSError:  # there is none
+        return None
+    own_group = hasattr(os, "getegid") and status.st_gid == os.getegid()
+    fault = store.fault_of(status, stat.S_IWOTH if own_group else stat.S_IWOTH | stat.S_IWGRP)
+    return None if fault is None else f"{path}: {fault}"
 
 
 def remove_stale_locks() -> None:
@@ -100,8 +136,8 @@ def _warn(error: Exception) -> None:
     warnings.warn(
         f"PyOpenCL's caches in {folders} are off for this process, because they failed "
         f"({type(cause).__name__}: {cause}). Set XDG_CACHE_HOME or HOME so that these folders can be written "
-        "and have room; delete the folders if their files are damaged; or set PYOPENCL_NO_CACHE=1 to do "
-        "without them",
+        "and have room; delete the folders if their files are damaged or of others; or set "
+        "PYOPENCL_NO_CACHE=1 to do without them",
         CacheWarning,
         stacklevel=3,
     )

@@ -23,15 +23,14 @@ import uuid
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from .. import store
-from ..errors import ArgumentError, CacheWarning
+from .. import fields, store
+from ..errors import CacheWarning
 from ..kernels.device import DeviceInfo
 from .disk_caches import pocl_folder
 
-_SCHEMA = 1
-_MOST_DETOURS = 1 << 20
+_SCHEMA = 2
+DETOUR = fields.integer(0, 1 << 20)
 _MOST_MARKS = 64  # each holds a file open; a plan that is never called keeps its programs in doubt
 
 _lock = threading.Lock()
@@ -85,7 +84,14 @@ def detour(device: DeviceInfo) -> int:
     """The number of the device's detour; 0 for none."""
     key = _key(device)
     if key not in _detours:
-        kept = store.read_json(_detour_file(device), _fault)
+        check = fields.record(
+            {
+                "schema": fields.one_of(_SCHEMA),
+                "key": fields.one_of(_key(device)),
+                "detour": DETOUR,
+            }
+        )
+        kept = store.read_json(_detour_file(device), check)
         _detours.setdefault(key, 0 if kept is None else kept["detour"])
     return _detours[key]
 
@@ -94,8 +100,7 @@ def take_detour(device: DeviceInfo, number: int, keep: bool = False) -> None:
     """Compile programs for *device* by this detour from now on; with *keep*, in later processes too."""
     _detours[_key(device)] = number
     if keep:
-        record = {"schema": _SCHEMA, "device": device.name, "detour": number}
-        store.write_json(_detour_file(device), record)
+        store.write_json(_detour_file(device), {"schema": _SCHEMA, "key": _key(device), "detour": number})
 
 
 def warn(device: DeviceInfo, what: str) -> None:
@@ -114,32 +119,12 @@ def _driver_cache(device: DeviceInfo) -> str:
     return f"PoCL's cache folder, {pocl_folder()}"
 
 
-def checked(number: Any) -> int:
-    """*number* if it can be that of a detour. Raises ArgumentError."""
-    if type(number) is not int or not 0 <= number <= _MOST_DETOURS:
-        raise ArgumentError(f"detour must be a number from 0 to {_MOST_DETOURS}")
-    return number
-
-
 def _detour_file(device: DeviceInfo) -> Path:
-    return store.folder("detours", f"{_key(device)}.json")
+    return store.folder("detours", f"{_key(device, str(_SCHEMA))}.json")
 
 
 def _key(device: DeviceInfo, digest: str = "") -> str:
     return hashlib.sha256("\n".join((*device.identity.values(), digest)).encode()).hexdigest()
-
-
-def _fault(content: Any) -> str | None:
-    """What is wrong with a detour from disk, or None."""
-    if not isinstance(content, dict) or set(content) != {"schema", "device", "detour"}:
-        return "it does not have a detour's keys"
-    if type(content["schema"]) is not int or content["schema"] != _SCHEMA:
-        return f"its schema is not {_SCHEMA}"
-    try:
-        checked(content["detour"])
-    except ArgumentError as error:
-        return str(error)
-    return None
 
 
 def _at_exit(pid: int = os.getpid()) -> None:

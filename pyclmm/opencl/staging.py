@@ -11,7 +11,7 @@ import itertools
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 from weakref import WeakSet
@@ -100,7 +100,13 @@ def _copy(target: Bytes, source: Bytes) -> None:
         return
     edges = [target.nbytes * i // threads for i in range(threads + 1)]
     pieces = [(target[i:j], source[i:j]) for i, j in itertools.pairwise(edges)]
-    list(_pool(os.getpid()).map(lambda piece: np.copyto(*piece), pieces))
+    pool = _pool(os.getpid())
+    try:
+        list(pool.map(lambda piece: np.copyto(*piece), pieces))
+    except (RuntimeError, CancelledError):  # the system refuses a thread, or the interpreter ends
+        _pool.cache_clear()  # another thread's call may have ended the pool, too
+        pool.shutdown(cancel_futures=True)  # what has not begun would overwrite a later transfer's bytes
+        np.copyto(target, source)
 
 
 def _chunks(nbytes: int) -> Iterator[tuple[int, int, int]]:

@@ -14,40 +14,41 @@ import hashlib
 import logging
 import re
 import secrets
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyopencl as cl
 
-from .. import environment, store
+from .. import environment, fields, store
 from ..kernels.device import FEATURES, Target
 from . import compiler, processor
 
 _log = logging.getLogger(__name__)
 _SOURCE = "cpu/target.cl"
-_SCHEMA = 1
-_BITS = (0, 128, 256, 512)
-_KEYS = {"schema", "device", "vector_bits", "features"}
+_SCHEMA = 2
+_BITS = fields.one_of(0, 128, 256, 512)
+_FEATURES = fields.list_of(fields.one_of(*FEATURES), 0, len(FEATURES))
 
 
 def target_of(device: cl.Device) -> Target:
     """What the compiler of *device* says: kept, or asked for now. ``Target()`` if it cannot be asked."""
     path = _path(device)
-    kept = store.read_json(path, partial(fault, device=device.name.strip()))
+    whose = {"schema": _SCHEMA, "key": path.stem}
+    check = {name: fields.one_of(value) for name, value in whose.items()}
+    kept = store.read_json(path, fields.record({**check, "vector_bits": _BITS, "features": _FEATURES}))
     if kept is not None:
         return Target(kept["vector_bits"], tuple(kept["features"]))
     found = _asked(device)
     if found is None:
         return Target()
-    record = {"schema": _SCHEMA, "device": device.name.strip(), "vector_bits": found.vector_bits}
-    store.write_json(path, record | {"features": found.features})
+    store.write_json(path, {**whose, "vector_bits": found.vector_bits, "features": found.features})
     return found
 
 
 def _path(device: cl.Device) -> Path:
     """The file of an answer. Its name is a digest of everything that decides what the compiler is told."""
     texts = (
+        str(_SCHEMA),
         device.platform.name,
         device.platform.version,
         device.name,
@@ -77,15 +78,3 @@ def answer(names: str) -> Target:
     bits = re.search(r"\bbits_(\d+)\b", names)
     has = frozenset(re.findall(r"\bhas_(\w+)", names))
     return Target(int(bits[1]) if bits else 0, tuple(name for name in FEATURES if name in has))
-
-
-def fault(content: Any, device: str) -> str | None:
-    """What is wrong with a kept answer for *device*, or None."""
-    if not isinstance(content, dict) or set(content) != _KEYS or content["schema"] != _SCHEMA:
-        return f"it has not the keys of schema {_SCHEMA}"
-    if type(content["vector_bits"]) is not int or content["vector_bits"] not in _BITS:
-        return "it has no width of vectors"
-    features = content["features"]
-    if not isinstance(features, list) or not all(isinstance(x, str) and x in FEATURES for x in features):
-        return "it has unknown features"
-    return None if content["device"] == device else "it is for another device"

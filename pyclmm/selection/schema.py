@@ -6,12 +6,13 @@ are known, no key is missing and none is unknown.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from collections.abc import Mapping
+from dataclasses import asdict
+from dataclasses import fields as fields_of
 from typing import Any
 
 from ..errors import ArgumentError
+from ..fields import Check, integer, list_of, matching, one_of, record
 from ..kernels.config import TileConfig
 from ..problem.dtypes import ACCUMULATOR, ELEMENT_TYPES
 from ..problem.gemm import ACTIVATIONS, BIASES, MAX_ALIGN, MAX_DIMENSION, GemmProblem
@@ -22,25 +23,9 @@ _MAX_STRIDE = 1 << 62
 _MAX_TILE = 1 << 16
 _MAX_OPTIONS = 32
 
-Check = Callable[[Any], bool]
-
-
-def _integer(low: int, high: int) -> Check:
-    return lambda x: type(x) is int and low <= x <= high
-
-
-def one_of(*values: object) -> Check:
-    """A check that a value is one of *values*, of the same type."""
-    return lambda x: any(type(x) is type(value) and x == value for value in values)
-
-
-def _list_of(check: Check, least: int, most: int) -> Check:
-    return lambda x: isinstance(x, list) and least <= len(x) <= most and all(map(check, x))
-
-
-_dimension = _integer(0, MAX_DIMENSION)
-length = _integer(1, MAX_DIMENSION)
-_stride = _integer(-_MAX_STRIDE, _MAX_STRIDE)
+_dimension = integer(0, MAX_DIMENSION)
+length = integer(1, MAX_DIMENSION)
+_stride = integer(-_MAX_STRIDE, _MAX_STRIDE)
 _boolean = one_of(False, True)
 _element = one_of(*ELEMENT_TYPES)
 _align = one_of(*(1 << i for i in range(MAX_ALIGN.bit_length())))
@@ -52,19 +37,32 @@ PROBLEM: Mapping[str, Check] = {
     **dict.fromkeys(("trans_a", "trans_b", "conj_a", "conj_b", "has_c"), _boolean),
     **dict.fromkeys(("lda", "ldb", "ldo", "bias_stride"), _stride),
     **dict.fromkeys(("a_align", "b_align", "out_align"), _align),
-    "batch_shape": _list_of(_dimension, 0, _MAX_AXES),
-    "batch_strides": _list_of(_list_of(_stride, 0, _MAX_AXES), 4, 4),
-    "c_strides": _list_of(_stride, 2, 2),
+    "batch_shape": list_of(_dimension, 0, _MAX_AXES),
+    "batch_strides": list_of(list_of(_stride, 0, _MAX_AXES), 4, 4),
+    "c_strides": list_of(_stride, 2, 2),
     "bias": one_of(*BIASES),
     "activation": one_of(*ACTIVATIONS),
     "precision": one_of(*PRECISIONS),
     **dict.fromkeys(("reproducible", "soft_fma", "soft_float64", "fallback"), _boolean),
     # products of these are parts of others, never asked for
-    "moduli": _list_of(_integer(2, 256), 0, 0),
+    "moduli": list_of(integer(2, 256), 0, 0),
     "dot_bytes": one_of(False),
 }
-_tile = _integer(0, _MAX_TILE)
-_CONFIG: Mapping[str, Check] = {f.name: _tile for f in fields(TileConfig) if f.name != "options"}
+_tile = integer(0, _MAX_TILE)
+_option_name = matching(r"[a-z][a-z0-9_]{0,31}", "a name of an option")
+
+
+def _options(name: str, value: Any) -> None:
+    """Pairs of name and number, in the order of the names."""
+    list_of(list_of(lambda *_: None, 2, 2), 0, _MAX_OPTIONS)(name, value)
+    for option, number in value:
+        _option_name(name, option)
+        _tile(f"{name}.{option}", number)
+    if [option for option, _ in value] != sorted({option for option, _ in value}):
+        raise ArgumentError(f"{name} is not in order, or names an option twice")
+
+
+_CONFIG = record({**{f.name: _tile for f in fields_of(TileConfig)}, "options": _options})
 
 
 def problem_json(problem: GemmProblem) -> dict[str, Any]:
@@ -75,7 +73,8 @@ def problem_json(problem: GemmProblem) -> dict[str, Any]:
 
 def problem_from(content: Any) -> GemmProblem:
     """The problem that *content* describes. Raises ArgumentError, naming the invalid value."""
-    checked = values_of("problem", content, PROBLEM)
+    record(PROBLEM)("problem", content)
+    checked: dict[str, Any] = content
     axes = len(checked["batch_shape"])
     if any(len(strides) != axes for strides in checked["batch_strides"]):
         raise ArgumentError("problem: batch_strides and batch_shape have different lengths")
@@ -90,29 +89,8 @@ def config_json(config: TileConfig) -> dict[str, Any]:
 
 def config_from(content: Any) -> TileConfig:
     """The configuration that *content* describes. Raises ArgumentError, naming the invalid value."""
-    checked = values_of("config", content, {**_CONFIG, "options": _are_options})
-    return TileConfig(**{name: _tupled(value) for name, value in checked.items()})
-
-
-def _are_options(x: Any) -> bool:
-    pairs = _list_of(_is_option, 0, _MAX_OPTIONS)(x)
-    return pairs and [name for name, _ in x] == sorted({name for name, _ in x})
-
-
-def _is_option(x: Any) -> bool:
-    if not isinstance(x, list) or len(x) != 2 or not isinstance(x[0], str):
-        return False
-    return re.fullmatch(r"[a-z][a-z0-9_]{0,31}", x[0]) is not None and _tile(x[1])
-
-
-def values_of(what: str, content: Any, checks: Mapping[str, Check]) -> dict[str, Any]:
-    """*content* itself. Raises ArgumentError unless its keys are those of *checks* and each value passes."""
-    if not isinstance(content, dict) or set(content) != set(checks):
-        raise ArgumentError(f"{what}: its keys are not {', '.join(checks)}")
-    for name, check in checks.items():
-        if not check(content[name]):
-            raise ArgumentError(f"{what}: {name} is invalid: {str(content[name])[:40]!a}")
-    return content
+    _CONFIG("config", content)
+    return TileConfig(**{name: _tupled(value) for name, value in content.items()})
 
 
 def _listed(value: Any) -> Any:

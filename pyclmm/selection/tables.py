@@ -8,7 +8,7 @@ decide.
 
 The user's own table, in the cache folder, comes before the tables shipped in ``pyclmm/selection/tuned``. A
 table for another driver is not used; the user's is renamed with a warning. Tables are not trusted:
-:func:`fault` checks the file, and select.py uses an entry only if the family offers the same configuration.
+:func:`check` checks the file, and select.py uses an entry only if the family offers the same configuration.
 ``PYCLMM_TUNED=off`` ignores all tables.
 """
 
@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from .. import environment, store
+from .. import environment, fields, store
 from ..errors import ArgumentError, CacheWarning
 from ..kernels import KERNELS, kernel_named
 from ..kernels.config import TileConfig
@@ -153,7 +152,7 @@ def own_path(device: DeviceInfo) -> Path:
 
 def own_table(device: Identity, path: Path) -> Table:
     """The user's table at *path*; empty if there is none. A table for another device is renamed."""
-    content = store.read_json(path, partial(_fault_for, device=device))
+    content = store.read_json(path, lambda name, content: _check_own(name, content, device))
     return {} if content is None else _by_key(_entries(content, device))
 
 
@@ -166,13 +165,10 @@ def shipped() -> tuple[dict[str, Any], ...]:
             continue
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            reason = fault(content)
-        except (OSError, ValueError, RecursionError) as error:
-            reason = str(error)
-        if reason is None:
+            check("content", content)
             found.append(content)
-        else:
-            warnings.warn(f"{file.name} is left out: {reason}", CacheWarning, stacklevel=2)
+        except (OSError, ValueError, RecursionError) as error:
+            warnings.warn(f"{file.name} is left out: {error}", CacheWarning, stacklevel=2)
     return tuple(found)
 
 
@@ -196,40 +192,16 @@ def table_json(device: DeviceInfo, entries: Iterable[Entry]) -> dict[str, Any]:
     return {"schema": SCHEMA, "device": device.identity, "entries": listed}
 
 
-def fault(content: Any) -> str | None:
-    """What is wrong with the content of a table's file, or None."""
-    if not isinstance(content, dict) or set(content) != {"schema", "device", "entries"}:
-        return "it does not have a table's keys"
-    if type(content["schema"]) is not int or content["schema"] != SCHEMA:
-        return f"its schema is not {SCHEMA}"
-    device = content["device"]
-    if (
-        not isinstance(device, dict)
-        or set(device) != set(_IDENTITY)
-        or not all(map(_is_text, device.values()))
-    ):
-        return "it does not name its device"
-    entries = content["entries"]
-    if not isinstance(entries, list) or len(entries) > _MAX_ENTRIES:
-        return f"its entries are not a list of at most {_MAX_ENTRIES}"
-    try:
-        for entry in entries:
-            _entry_from(entry)
-    except ArgumentError as error:
-        return str(error)
-    return None
-
-
-def _fault_for(content: Any, device: Identity) -> str | None:
-    reason = fault(content)
-    if reason is not None:
-        return reason
+def _check_own(name: str, content: Any, device: Identity) -> None:
+    """Raise ArgumentError unless *content* is a table for *device*."""
+    check(name, content)
     measured_on = _identity_in(content)
     if measured_on[:2] != device[:2]:
-        return "it is for another device"
+        raise ArgumentError("it is for another device")
     if measured_on != device:
-        return f"it was measured with driver {measured_on[2]!r}, not {device[2]!r}: run `pyclmm tune` again"
-    return None
+        raise ArgumentError(
+            f"it was measured with driver {measured_on[2]!r}, not {device[2]!r}: run `pyclmm tune` again"
+        )
 
 
 def _entries(content: Mapping[str, Any], device: Identity) -> Iterable[Entry]:
@@ -246,38 +218,38 @@ def _by_key(entries: Iterable[Entry]) -> Table:
     return {entry.key: entry for entry in entries}
 
 
-def _entry_from(content: Any) -> Entry:
-    """The entry that *content* describes. Raises ArgumentError, naming the invalid value."""
-    checked = dict(schema.values_of("entry", content, _ENTRY))
-    config = schema.config_from(checked["config"])
+def _entry_from(content: Mapping[str, Any]) -> Entry:
+    """The entry that checked *content* describes."""
+    return Entry(**{**content, "config": schema.config_from(content["config"])})
+
+
+def _check_entry(name: str, content: Any) -> None:
+    _ENTRY(name, content)
+    config = schema.config_from(content["config"])
     sizes = {**asdict(config), "options": 1}
-    if any(size < 1 for name, size in sizes.items() if name != "split_k"):
-        raise ArgumentError(f"entry: config has a size of 0: {config}")
-    unknown = dict(config.options).keys() - set(kernel_named(checked["kernel"]).options)
+    if any(size < 1 for key, size in sizes.items() if key != "split_k"):
+        raise ArgumentError(f"{name}: config has a size of 0: {config}")
+    unknown = dict(config.options).keys() - set(kernel_named(content["kernel"]).options)
     if unknown:
-        raise ArgumentError(f"entry: {checked['kernel']} has no option {', '.join(sorted(unknown))}")
-    return Entry(**{**checked, "config": config})
+        raise ArgumentError(f"{name}: {content['kernel']} has no option {', '.join(sorted(unknown))}")
 
 
-def _is_text(x: Any) -> bool:
-    return isinstance(x, str) and len(x) <= 200 and x.isprintable()
-
-
-def _is_date(x: Any) -> bool:
-    return isinstance(x, str) and re.fullmatch(r"\d{4}-\d{2}-\d{2}", x, re.ASCII) is not None
-
-
-def _is_time(x: Any) -> bool:
-    return type(x) is float and 0 < x < math.inf
-
-
-_ENTRY: Mapping[str, schema.Check] = {
-    **{name: schema.PROBLEM[name] for name in ("a_type", "b_type", "out_type", "precision")},
-    **dict.fromkeys(("m", "n", "k"), schema.length),
-    "layout": schema.one_of("NN", "NT", "TN", "TT"),
-    "aligned": schema.PROBLEM["trans_a"],
-    "kernel": schema.one_of(*(kernel.name for kernel in KERNELS)),
-    "config": lambda x: isinstance(x, dict),
-    "seconds": _is_time,
-    "date": _is_date,
-}
+_ENTRY = fields.record(
+    {
+        **{name: schema.PROBLEM[name] for name in ("a_type", "b_type", "out_type", "precision")},
+        **dict.fromkeys(("m", "n", "k"), schema.length),
+        "layout": fields.one_of("NN", "NT", "TN", "TT"),
+        "aligned": schema.PROBLEM["trans_a"],
+        "kernel": fields.one_of(*(kernel.name for kernel in KERNELS)),
+        "config": lambda *_: None,  # _check_entry makes it
+        "seconds": fields.number(1e-9, 1e9),
+        "date": fields.DATE,
+    }
+)
+check = fields.record(
+    {
+        "schema": fields.one_of(SCHEMA),
+        "device": fields.record(dict.fromkeys(_IDENTITY, fields.text(200))),
+        "entries": fields.list_of(_check_entry, 0, _MAX_ENTRIES),
+    }
+)

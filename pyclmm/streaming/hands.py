@@ -31,23 +31,28 @@ class Hands:
         self.multiplier = ThreadPoolExecutor(1, thread_name_prefix="pyclmm-multiply")
 
     def end(self) -> None:
-        """End the threads, which have nothing to do."""
+        """End the threads when they have done what they do. Drop what they have not begun."""
         for pool in (self.readers, self.writers, self.loops, self.multiplier):
-            pool.shutdown(wait=False)
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager
 def hands() -> Iterator[Hands]:
-    """Hands for the length of a block, which nobody else has. All that was given to them must have ended."""
+    """Hands for the length of a block, which nobody else has. All that was given to them must have ended.
+
+    After an error they end: a pool whose thread the system refused still has the task, and would do it later.
+    """
     with _lock:
         found = _idle.pop() if _idle else None
     if found is None:
         found = Hands()
     try:
         yield found
-    finally:
-        with _lock:
-            _idle.append(found)
+    except BaseException:
+        found.end()
+        raise
+    with _lock:
+        _idle.append(found)
 
 
 def release() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 
-from ..errors import ArgumentError, DeviceMemoryError, DTypeError
+from ..errors import ArgumentError, DeviceMemoryError, DTypeError, raise_of_system
 from ..execution.operands import check_writeable
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
@@ -172,7 +172,11 @@ class StreamedMatmul:
         if target is None or (isinstance(target, np.ndarray) and self._needs_copy(target)):
             target = self._new_result()
         if 0 not in self._shapes.gemm.shape:
-            self._compute(target, progress, trace)
+            try:
+                self._compute(target, progress, trace)
+            except (MemoryError, RuntimeError) as error:
+                raise_of_system(error)
+                raise
         if given.out is None:
             return target if target.ndim else target[()]
         if target is not given.out:

@@ -12,6 +12,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..checks.worker import interpreter
 from ..errors import UnsupportedError
 from ..selection.select import KernelChoice
 from .contest import Size, dtype_named, random_pair
@@ -94,7 +95,7 @@ def _process(request: Request, folder: Path) -> Cold:
     environment = os.environ | dict.fromkeys(CACHE_VARIABLES, str(folder))
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", _CHILD],
+        [*interpreter(), "-c", _CHILD],
         input=json.dumps(asdict(request)),
         env=environment,
         capture_output=True,

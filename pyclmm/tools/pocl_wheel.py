@@ -17,9 +17,9 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+from ..checks.worker import interpreter
 from ..opencl.program import OLD_POCL
 
 CPU = b"haswell"
@@ -71,7 +71,7 @@ def installed_library() -> Path | None:
 def build_log(library: Path) -> str:
     """The log of a build with that driver alone, in a process of its own; empty if it works."""
     environment = os.environ | {"OCL_ICD_VENDORS": str(library), "POCL_KERNEL_CACHE": "0"}
-    trial = [sys.executable, "-c", _TRIAL]
+    trial = [*interpreter(), "-c", _TRIAL]
     done = subprocess.run(trial, capture_output=True, text=True, env=environment, check=False)
     return done.stdout + done.stderr
 

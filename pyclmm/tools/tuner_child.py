@@ -1,13 +1,7 @@
-"""The tuner's child process: checks candidates and times each in turn with the incumbent.
-
-A watchdog ends this process if a candidate hangs. It is faulthandler's, which needs neither Python code nor
-the driver to respond.
-"""
+"""The tuner's child process: checks candidates and times each in turn with the incumbent."""
 
 from __future__ import annotations
 
-import faulthandler
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..checks import isolation
+from ..checks import child, isolation
 from ..checks.known_answers import operands_error, outcome, resized
 from ..checks.small_problems import first_wrong_result
 from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
@@ -62,15 +56,13 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
             yield {"outclassed": index}
             continue
         yield {"trying": index}
-        faulthandler.dump_traceback_later(request["limit"], exit=True, file=sys.stderr)
+        child.within(request["limit"])
         try:
             answer = ring.challenge(choices[index])
         except DeviceLostError:  # nothing runs in this process any more; the parent starts another
             raise
         except (BuildError, LaunchError, DeviceMemoryError, cl.Error) as error:
             answer = {"reason": str(error).splitlines()[0]}
-        finally:
-            faulthandler.cancel_dump_traceback_later()
         yield {"index": index} | answer
 
 

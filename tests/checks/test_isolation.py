@@ -344,7 +344,7 @@ def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage
     monkeypatch.setattr(subprocess, "Popen", popen)
     call = Call(kernel="tiled")
     with monkeypatch.context() as patch:
-        patch.setattr(worker, "_lines", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(worker.Child, "_lines", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             call()
     assert started[0].poll() is not None

@@ -97,14 +97,15 @@ def test_a_compiler_that_builds_nothing_gives_no_answer_and_nothing_is_kept():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"schema": 2}, "schema 1"),
-        ({"more": 1}, "schema 1"),
-        ({"vector_bits": 1024}, "width"),
-        ({"vector_bits": "512"}, "width"),
+        ({"schema": 1}, "schema is 1, not 2"),
+        ({"more": 1}, "its keys are not"),
+        ({"vector_bits": 1024}, "vector_bits is 1024"),
+        ({"vector_bits": "512"}, "vector_bits is '512'"),
         ({"features": "avx2"}, "features"),
         ({"features": ["mmx"]}, "features"),
         ({"features": [["avx2"]]}, "features"),
-        ({"device": "another"}, "another device"),
+        ({"features": ["fma"] * 99}, "features"),
+        ({"key": "another"}, "key is 'another'"),
     ],
 )
 def test_a_damaged_answer_is_set_aside_and_asked_again(changes, reason):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import pyclmm
-from pyclmm.checks import isolation, ready, selfcheck, worker
+from pyclmm.checks import child, isolation, selfcheck, worker
 from tests.checks.test_isolation import asked, risky, sabotage
 from tests.support.faults import Call, failing
 
@@ -31,9 +31,9 @@ sys.modules["pyclmm.checks.isolation"] = fake
 
 @pytest.fixture(autouse=True)
 def _no_child_before_or_after():
-    ready.end()
+    worker.end_waiting()
     yield
-    ready.end()
+    worker.end_waiting()
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def pid_of(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def ask(code="pass", limit=20.0):
-        answers, failure = ready.ask(MODULE, {"do": code}, limit)
+        answers, failure = worker.ask_waiting(MODULE, {"do": code}, limit)
         return (answers[0]["pid"] if answers else None), failure
 
     return ask
@@ -59,16 +59,16 @@ def test_one_child_answers_all_requests(pid_of):
     assert failure is None
     assert pid_of() == pid_of() == (first, None)
     assert runs(first)
-    ready.end()
+    worker.end_waiting()
     assert not runs(first)
 
 
 def test_a_child_that_was_started_early_is_asked_first(pid_of):
-    ready.start()
-    [waiting] = ready._waiting
-    ready.start()
-    assert ready._waiting == [waiting], "one at most"
-    assert pid_of() == (waiting.child._process.pid, None)
+    worker.start_waiting()
+    [waiting] = worker._waiting
+    worker.start_waiting()
+    assert worker._waiting == [waiting], "one at most"
+    assert pid_of() == (waiting._process.pid, None)
 
 
 @pytest.mark.parametrize("end", ["os.abort()", "os._exit(3)", "raise ValueError('so')"])
@@ -88,12 +88,12 @@ def test_a_new_child_that_fails_is_an_opinion(pid_of):
     pid_of()
     _, failure = pid_of("import os; os.abort()")
     assert failure.crashed, "also after another child has answered"
-    assert not ready._waiting
+    assert not worker._waiting
 
 
 def test_a_child_that_was_started_early_is_a_new_one(pid_of):
-    ready.start()
-    waiting = ready._waiting[0].child._process.pid
+    worker.start_waiting()
+    waiting = worker._waiting[0]._process.pid
     pid, failure = pid_of("import os; os.abort()")
     assert failure.crashed
     assert pid == waiting, "no other one was asked"
@@ -118,9 +118,7 @@ def test_a_child_of_another_environment_is_not_asked(pid_of, monkeypatch, tmp_pa
 
 
 def test_a_child_that_nobody_asks_ends(pid_of, monkeypatch):
-    monkeypatch.setattr(
-        worker, "_START", worker._START.replace("worker.serve", "worker._IDLE = 0.2; worker.serve")
-    )
+    monkeypatch.setattr(child, "START", child.START.replace("child.serve", "child.IDLE = 0.2; child.serve"))
     first, _ = pid_of()
     end = time.monotonic() + 20
     while runs(first) and time.monotonic() < end:
@@ -135,11 +133,11 @@ def test_a_child_that_nobody_asks_ends(pid_of, monkeypatch):
 def test_what_a_child_must_not_say_ends_the_conversation(monkeypatch, said):
     """The child says it in place of its answers, and lives on."""
     source = f"import sys, time; sys.stdin.readline(); print({said!r}, flush=True); sys.stdin.read()"
-    monkeypatch.setattr(worker, "_START", source)
-    answers, failure = ready.ask(MODULE, {}, 20.0)
+    monkeypatch.setattr(child, "START", source)
+    answers, failure = worker.ask_waiting(MODULE, {}, 20.0)
     assert (answers, failure) == ([], None)
     assert isolation.result(answers).reason == "tried in a child process, it gave no answer"
-    assert not ready._waiting
+    assert not worker._waiting
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -148,7 +146,7 @@ def test_a_fork_leaves_the_child_to_its_parent(pid_of):
     pid, _ = pid_of()
     fork = os.fork()
     if not fork:  # the exit handlers run in it, as in any program
-        os._exit(0 if not ready._waiting and ready.end() is None else 1)
+        os._exit(0 if not worker._waiting and worker.end_waiting() is None else 1)
     assert os.waitpid(fork, 0)[1] == 0
     assert runs(pid)
     assert pid_of() == (pid, None)
@@ -156,9 +154,9 @@ def test_a_fork_leaves_the_child_to_its_parent(pid_of):
 
 ENDING = """
 import sys
-from pyclmm.checks import ready
-ready.start()
-print(ready._waiting[0].child._process.pid)
+from pyclmm.checks import worker
+worker.start_waiting()
+print(worker._waiting[0]._process.pid)
 """
 
 
@@ -204,7 +202,7 @@ def test_a_second_opinion_on_this_process_is_a_new_childs_too(risky, asked, monk
 @pytest.fixture
 def early(monkeypatch, risky):
     """What is called when the first queue is made; returns whether a child waits then."""
-    return lambda: (selfcheck._prepare(), bool(ready._waiting))[1]
+    return lambda: (selfcheck._prepare(), bool(worker._waiting))[1]
 
 
 def test_a_child_is_started_early_where_nothing_was_checked_before(early):

@@ -1,0 +1,329 @@
+"""What pyclmm reads back: files of others, links and exchanged files are not believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclmm
+from pyclmm import plan_cache, store
+from pyclmm.checks import selfcheck
+from pyclmm.errors import CacheWarning
+from pyclmm.kernels.rates import as_numbers
+from pyclmm.opencl import binaries, compiler, disk_caches, doubts, target, user_rates
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.opencl.single_flight import SingleFlight
+from pyclmm.selection import tables
+from tests.support.faults import Call, Part
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners and modes")
+NOBODY = 65534
+DEVICE = default_device()
+HERE = device_info(DEVICE)
+
+
+@pytest.fixture(autouse=True)
+def folder(device_read_anew, own_caches):
+    tables.forget()
+    yield own_caches
+    tables.forget()
+
+
+def as_a_new_process(monkeypatch):
+    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
+    plan_cache._plans.clear()
+
+
+# What makes a file, or the folder that it is in, one that others may have made. Root needs no trick.
+
+
+def of_another(path, monkeypatch):
+    if os.geteuid() == 0:
+        os.lchown(path, NOBODY, NOBODY)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+
+
+def writable(bits):
+    return lambda path, _: path.chmod(path.stat().st_mode | bits)
+
+
+def linked(path, _):
+    real = path.parent.with_name("elsewhere")
+    path.rename(real)
+    path.symlink_to(real)
+
+
+DOUBTFUL = {
+    "of another user": (of_another, "another user owns it"),
+    "others may write": (writable(0o002), "others can write it"),
+    "the group may write": (writable(0o020), "others can write it"),
+    "a link": (linked, "a link"),
+}
+doubtful = pytest.mark.parametrize(("spoil", "reason"), DOUBTFUL.values(), ids=DOUBTFUL)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A kind of file: how one is written, and what is read of it."""
+
+    path: Callable[[], Path]
+    write: Callable[[Path], Any]
+    read: Callable[[Path], Any]
+
+
+KINDS = {
+    "json": Kept(
+        lambda: store.folder("selfcheck", "0.json"),
+        lambda path: store.write_json(path, 1),
+        lambda path: store.read_json(path, lambda *_: None),
+    ),
+    "program": Kept(
+        lambda: store.folder("programs", "0.bin"),
+        lambda path: binaries.keep(path, b"x"),
+        binaries.read,
+    ),
+    "rates": Kept(
+        lambda: user_rates.path_of(HERE.identity),
+        lambda _: user_rates.write(HERE.identity, as_numbers(HERE.rates), "2026-11-22"),
+        lambda _: user_rates.read(HERE.identity),
+    ),
+    "detour": Kept(
+        lambda: doubts._detour_file(HERE),
+        lambda _: (doubts.take_detour(HERE, 3, keep=True), doubts._detours.clear()),
+        lambda _: doubts.detour(HERE) or None,
+    ),
+}
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+@kinds
+@doubtful
+def test_a_file_that_others_may_have_written_is_ignored_with_one_warning(monkeypatch, kind, spoil, reason):
+    path = kind.path()
+    kind.write(path)
+    spoil(path, monkeypatch)
+    before = path.read_bytes()
+    with pytest.warns(CacheWarning, match=reason) as heard:
+        assert [kind.read(path) for _ in range(2)] == [None, None]
+    assert len(heard) == 1
+    assert path.read_bytes() == before
+
+
+@kinds
+def test_a_file_of_this_user_alone_is_read(kind):
+    kind.write(kind.path())
+    assert kind.read(kind.path()) is not None
+
+
+@doubtful
+def test_a_folder_that_others_may_fill_is_not_read_and_not_written(monkeypatch, spoil, reason, tmp_path):
+    path = store.folder("selfcheck", "0.json")
+    assert store.write_json(path, 1)
+    spoil(path.parent, monkeypatch)
+    locks = [lambda: store.create_locked(path.with_name("mark")), lambda: store.locked(path).__enter__()]
+    with pytest.warns(CacheWarning, match=reason) as heard:
+        assert store.read_json(path, lambda *_: None) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not store.write_json(path, 2)
+        assert [lock() for lock in locks] == [None, None]
+    assert len(heard) == 1
+    assert [x.name for x in path.parent.iterdir()] == ["0.json"]
+    assert json.loads(path.read_text()) == 1
+
+
+@pytest.mark.parametrize(("spoil", "reason"), [DOUBTFUL["of another user"], DOUBTFUL["a link"]])
+def test_a_cache_folder_of_another_or_a_link_is_not_used(monkeypatch, folder, spoil, reason):
+    Call(kernel="naive")()
+    before = sorted(folder.rglob("*"))
+    as_a_new_process(monkeypatch)
+    spoil(folder, monkeypatch)
+    with pytest.warns(CacheWarning, match=rf"is ignored: .*{reason}; .*PYCLMM_CACHE_DIR"):
+        Call(kernel="naive", dtype="float64").check_works()
+    assert len(sorted(folder.rglob("*"))) == len(before)
+
+
+def test_a_cache_folder_that_others_can_write_keeps_what_is_ours(monkeypatch, folder):
+    """As a volume of a container is. What pyclmm makes in it is its own."""
+    folder.mkdir()
+    folder.chmod(0o777)
+    Call(kernel="naive")()
+    [file] = folder.glob("selfcheck/*.json")
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    as_a_new_process(monkeypatch)
+    Call(kernel="naive").check_works()
+
+
+def test_what_root_has_filled_is_read_by_others(monkeypatch):
+    if os.geteuid() != 0:
+        pytest.skip("only root makes files of root")
+    path = store.folder("selfcheck", "0.json")
+    store.write_json(path, 1)
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    assert store.read_json(path, lambda *_: None) == 1
+
+
+def test_a_planted_lock_is_not_followed_and_holds_up_nobody(folder):
+    path, precious = tables.own_path(HERE), folder.with_name("precious")
+    path.parent.mkdir(parents=True, mode=0o700)
+    path.with_suffix(".lock").symlink_to(precious)
+    with pytest.warns(CacheWarning, match=r"\.lock is ignored: it is a link"):
+        assert tables.merge(HERE, [])
+    assert not precious.exists()
+
+
+# what a forged file could do
+
+
+@pytest.fixture
+def wrong(monkeypatch):
+    """The kernel `naive` is wrong on this device, and its check has found that."""
+    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "seeded")
+
+
+def forged(file, **changes):
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def test_a_forged_verdict_admits_no_kernel(monkeypatch, folder, wrong):
+    """It says that a kernel is right which the check would refuse."""
+    with monkeypatch.context() as patch:
+        patch.setattr(selfcheck, "first_wrong_result", lambda *_: None)
+        Call(kernel="naive")()
+    [file] = folder.glob("selfcheck/*.json")
+    assert json.loads(file.read_text())["reason"] is None
+    file.chmod(0o666)
+    of_another(file, monkeypatch)
+    as_a_new_process(monkeypatch)
+    with pytest.warns(CacheWarning, match="another user owns it"), pytest.raises(pyclmm.UnsupportedError):
+        Call(kernel="naive")()
+
+
+def test_verdicts_that_were_exchanged_are_noticed(monkeypatch, folder):
+    for dtype in ("float32", "float64"):
+        x = np.ones((9, 9), dtype)
+        pyclmm.matmul(x, x, kernel="naive")
+    one, other = folder.glob("selfcheck/*.json")
+    exchange(one, other)
+    as_a_new_process(monkeypatch)
+    with pytest.warns(CacheWarning, match="set aside: content.key is"):
+        pyclmm.matmul(x, x, kernel="naive")
+
+
+def exchange(one, other):
+    aside = one.with_name("aside")
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
+def test_compiled_programs_that_were_exchanged_are_noticed(monkeypatch, queue, folder):
+    """Each is whole and of this user, but the other one's. Both are compiled again."""
+    monkeypatch.setattr(binaries, "_KEEP_THEIR_OWN", ())
+    built = []
+    monkeypatch.setattr(
+        compiler, "cl", Part(cl, Program=lambda *args: built.append(len(args)) or cl.Program(*args))
+    )
+    rng = np.random.default_rng(1)
+    integers = rng.integers(-9, 9, (17, 17), dtype=np.int32)
+
+    def products():
+        for x in (integers, integers.astype(np.float32)):
+            own = cl.CommandQueue(cl.Context([queue.device]))
+            assert np.array_equal(pyclmm.matmul(x, x, kernel="naive", queue=own), x @ x)
+
+    products()
+    one, other = folder.glob("programs/*.bin")
+    exchange(one, other)
+    del built[:]
+    with pytest.warns(CacheWarning, match="not the one that was written under this name") as heard:
+        products()
+    assert len(heard) == 2
+    assert built == [2, 3] * 2, "from source, and then from its binary"
+
+
+def test_an_exchanged_answer_of_the_compiler_is_asked_again(folder):
+    if not HERE.is_cpu:
+        pytest.skip("a CPU's compiler is asked")
+    found = target.target_of(DEVICE)
+    [file] = folder.glob("targets/*.json")
+    forged(file, key="0" * 64)
+    with pytest.warns(CacheWarning, match="key"):
+        assert target.target_of(DEVICE) == found
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [{"float32": 10**400}, {"float32": 5e-324}, {"float32": 1e300, "memory": 1e-300}, {"float32": 0}],
+    ids=["huge", "tiny", "far apart", "zero"],
+)
+def test_rates_beyond_physics_do_not_end_a_product(folder, rates):
+    assert user_rates.write(HERE.identity, as_numbers(HERE.rates), "2026-11-22")
+    path = user_rates.path_of(HERE.identity)
+    forged(path, rates={**as_numbers(HERE.rates), **rates})
+    device_info.cache_clear()
+    with pytest.warns(CacheWarning, match=r"set aside: content\.rates\.\w+ is .*, not a number from"):
+        Call().check_works()
+    assert path.with_suffix(".bad").exists()
+
+
+def test_a_table_of_another_user_chooses_nothing(monkeypatch):
+    path = tables.own_path(HERE)
+    store.write_json(path, tables.table_json(HERE, []))
+    of_another(path, monkeypatch)
+    tables.forget()
+    with pytest.warns(CacheWarning, match="another user owns it"):
+        Call().check_works()
+
+
+# caches of others
+
+
+@pytest.fixture
+def others_caches(monkeypatch, tmp_path):
+    """PyOpenCL's caches are on, and PoCL's folder is there, in new folders."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "kcache"))
+    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", False)
+    folders = {name: tmp_path / name for name in ("pytools", "pyopencl", "kcache")}
+    for folder in folders.values():
+        folder.mkdir()
+        (folder / "file").touch()
+    disk_caches._check_owners.cache_clear()
+    yield folders
+    disk_caches._check_owners.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["pytools", "pyopencl"])
+@pytest.mark.parametrize("inside", [False, True], ids=["folder", "file"])
+@pytest.mark.parametrize("spoil", [of_another, writable(0o002)], ids=["of another", "writable"])
+def test_pyopencls_caches_of_others_are_not_used(monkeypatch, others_caches, name, inside, spoil):
+    """They hold pickles and Python code."""
+    folder = others_caches[name]
+    spoil(folder / "file" if inside else folder, monkeypatch)
+    with pytest.warns(CacheWarning, match=rf"{name}.*(user owns|can write) it.*XDG_CACHE_HOME"):
+        assert disk_caches.with_pyopencl_caches(lambda: cl._PYOPENCL_NO_CACHE) is True
+
+
+def test_pocls_cache_of_others_is_warned_of(monkeypatch, others_caches):
+    others_caches["kcache"].chmod(0o777)
+    with pytest.warns(CacheWarning, match="kcache: others can write it; PoCL runs .* set POCL_CACHE_DIR"):
+        assert disk_caches.with_pyopencl_caches(lambda: cl._PYOPENCL_NO_CACHE) is False
+
+
+def test_caches_that_the_users_own_group_may_write_are_used(others_caches):
+    """As with a umask of 002, which many systems set."""
+    for folder in others_caches.values():
+        os.chown(folder, -1, os.getegid())
+        folder.chmod(0o775)
+    assert disk_caches.with_pyopencl_caches(lambda: cl._PYOPENCL_NO_CACHE) is False
