@@ -12,7 +12,7 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -105,14 +105,21 @@ def _judged(law: str, check: Callable[[], laws.Found]) -> dict[str, Any]:
     return asdict(Verdict(law, verdict, found.cases, ratio, found.limit, found.refused))
 
 
-def run(device: DeviceInfo, full: bool, on_step: OnStep, limit: float | None = None) -> Iterator[Tested]:
-    """Test every kernel, each in a child of its own."""
+def run(
+    device: DeviceInfo,
+    full: bool,
+    on_step: OnStep,
+    limit: float | None = None,
+    asked: Sequence[str] = (),
+) -> Iterator[Tested]:
+    """Test the kernels that are *asked* for by name, or every one, each in a child of its own."""
+    kernels = tuple(map(kernel_named, asked)) or KERNELS
     with tempfile.TemporaryDirectory(prefix="pyclmm-selftest-") as folder:
         environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off"}
-        for number, kernel in enumerate(KERNELS):
+        for number, kernel in enumerate(kernels):
 
             def on_law(law: str, at: int, number: int = number, kernel: Kernel = kernel) -> None:
-                on_step(Step(f"{kernel.name}: {law}", number * _LAWS + at, len(KERNELS) * _LAWS))
+                on_step(Step(f"{kernel.name}: {law}", number * _LAWS + at, len(kernels) * _LAWS))
 
             yield _tested(kernel, device, full, on_law, limit or LIMITS[full], environment)
 
