@@ -53,9 +53,12 @@ def info_command(reasons: bool, json_target: str | None) -> None:
 @click.option(
     "--quick/--full", default=True, help="About a minute, or all sizes and configurations [--quick]."
 )
+@click.option("--kernel", "kernels", multiple=True, help="Kernel to test; repeatable [all].")
 @click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
 @options.json_option("--report")
-def selftest_command(device: str | None, quick: bool, reasons: bool, json_target: str | None) -> None:
+def selftest_command(
+    device: str | None, quick: bool, kernels: tuple[str, ...], reasons: bool, json_target: str | None
+) -> None:
     """Test every kernel against every law on this device, each in a child process.
 
     Attach the file of --json to a bug report: it names no user, host or path. Ctrl-C ends the test, and
@@ -65,7 +68,7 @@ def selftest_command(device: str | None, quick: bool, reasons: bool, json_target
     own = device_info(find_device(device))
     tested: list[selftest.Tested] = []
     with out.measuring() as on_step:
-        for one in selftest.run(own, not quick, on_step):
+        for one in selftest.run(own, not quick, on_step, asked=kernels):
             tested.append(one)
     out.save(selftest.as_json(own, not quick, tested))
     out.screen.line(report.device_line(own))
@@ -128,7 +131,7 @@ def tune_command(
     if only_rates or device == "":
         _tune_rates(out, device or None)
         return
-    options.check_file(export_file)
+    options.check_file(export_file, options.TABLE)
     options.check_plot(plot_file)
     found = find_device(device)
     with out.measuring() as on_step:

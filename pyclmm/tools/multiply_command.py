@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from click.exceptions import Exit
 
 from ..opencl.devices import device_info
 from ..problem.precision import PRECISIONS
 from ..streaming.streamed import StreamedMatmul, StreamProgress, is_unfinished
 from . import report
-from .endings import INTERRUPTED, Failure, say
-from .matrix_files import KINDS, Files, Place
+from .endings import INTERRUPTED, say
+from .matrix_files import Files
 from .options import device_option, json_option, names
 from .output import Output
+from .places import Place
+from .results import Result, result_at
 from .steps import OnStep, Step
 
 _TRANS = click.Choice(["N", "T", "C"])
@@ -37,7 +38,7 @@ def _devices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 @click.option("--devices", callback=_devices, help='Several devices: names separated by commas, or "all".')
 @device_option
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Keep finished tiles in this folder.")
-@click.option("--overwrite", is_flag=True, help="Write OUT anew if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT if it is such a matrix.")
 @click.option("--trans-a", type=_TRANS, default="N", show_default=True, help="T: A is stored transposed.")
 @click.option("--trans-b", type=_TRANS, default="N", show_default=True, help="T: B is stored transposed.")
 @click.option("--dtype", help="Element type of OUT [that of the product].")
@@ -58,78 +59,81 @@ def multiply_command(
 ) -> None:
     """Multiply matrices in files, in tiles: OUT = A x B. None of them has to fit the memory.
 
-    Each is FILE.npy, FILE.h5:DATASET, FOLDER.zarr or FOLDER.zarr:ARRAY. OUT is made. With --checkpoint, a
-    command that was interrupted goes on when it is run again; without, Ctrl-C removes OUT.
+    Each is FILE.npy, FILE.h5:DATASET, FOLDER.zarr or FOLDER.zarr:ARRAY. OUT is made when all of it is
+    computed. With --checkpoint, a command that was interrupted goes on when it is run again.
     """
-    places = [Place.of(text) for text in (a, b, out)]
-    result = places[2]
-    if any(result.is_same(place) for place in places[:2]):
-        raise Failure(f"{out}: OUT is an operand too; name another, of {KINDS}")
+    places = [Place.of(text) for text in (a, b)]
+    result = result_at(Place.of(out), checkpoint)
     options["reproducible"] = options["reproducible"] or None
     told = Output("multiply", json_target)
-    with Files(result) as files:
-        operands = [files.operand(place) for place in places[:2]]
+    with Files() as files:
+        operands = [files.operand(place) for place in places]
+        written = {"--checkpoint": checkpoint, "--json": told.file}
+        result.refuse_overlaps(files, list(zip(places, operands, strict=True)), written)
         plan = StreamedMatmul(*operands, **options)
         if explain:
             told.save(_head(plan))
             for line in str(plan.explain()).splitlines():
                 told.screen.line(line, indent=16)
             return
-        run = _Run(told, files, checkpoint)
-        with run.target(plan, overwrite) as target:
-            run.compute(StreamedMatmul(*operands, out=target, checkpoint=checkpoint, **options))
+        result.check(files, plan.dtype, overwrite)
+    with Files(result.place) as files:
+        run = _Run(told, result, checkpoint, [files.operand(place) for place in places], options)
+        run.compute(files, plan.shape, plan.dtype)
+        run.tell()
 
 
 class _Run:
     """One run, which may be the rest of an earlier one."""
 
-    def __init__(self, told: Output, files: Files, checkpoint: Path | None) -> None:
-        self._told, self._files, self._checkpoint = told, files, checkpoint
+    def __init__(
+        self, told: Output, result: Result, checkpoint: Path | None, operands: list[Any], options: Any
+    ) -> None:
+        self._told, self._result, self._checkpoint = told, result, checkpoint
+        self._operands, self._options = operands, options
+        self._seen: list[StreamProgress] = []
+        self._head: dict[str, Any] = {}
+        self._seconds = 0.0
 
     @property
     def _is_unfinished(self) -> bool:
         """Whether finished tiles are kept, so that a run can go on."""
         return self._checkpoint is not None and is_unfinished(self._checkpoint)
 
-    @contextmanager
-    def target(self, plan: StreamedMatmul, overwrite: bool) -> Iterator[Any]:
-        """What gets the result in this block: new, or that of an unfinished run.
+    def compute(self, files: Files, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Write the result, and give it its place. An error or Ctrl-C leaves OUT as it was.
 
-        A new one is removed if an error or Ctrl-C ends the block, unless a run can go on with it.
+        What was written until then stays beside it if a run can go on with it.
         """
-        text, unfinished, there = self._files.result.text, self._is_unfinished, self._files.has_result()
-        if unfinished and overwrite:
-            raise Failure(
-                f"{self._checkpoint} holds an unfinished run: leave out --overwrite, or delete the folder"
-            )
-        if unfinished and not there:
-            raise Failure(
-                f"{text} is not there, but {self._checkpoint} holds finished tiles of it; delete the folder"
-            )
-        if there and not unfinished and not overwrite:
-            raise Failure(f"{text} is there; name another, or pass --overwrite")
-        files = self._files
+        result = self._result
         try:
-            yield files.existing_result() if unfinished else files.new_result(plan.shape, plan.dtype)
+            self._multiply(result.go_on(files) if self._is_unfinished else result.begin(files, shape, dtype))
         except BaseException:
-            if not self._is_unfinished:
-                files.remove_result()
+            result.give_up(keep=self._is_unfinished)
             raise
+        result.finish()
 
-    def compute(self, plan: StreamedMatmul) -> None:
-        """Compute *plan*, and tell how it went."""
-        told, place = self._told, self._files.result
-        seen: list[StreamProgress] = []
-        begun = time.perf_counter()
+    def _multiply(self, target: Any) -> None:
+        told, begun = self._told, time.perf_counter()
+        plan = StreamedMatmul(*self._operands, out=target, checkpoint=self._checkpoint, **self._options)
         with told.measuring(bar=True) as on_step:
-            plan(progress=_listener(on_step, seen))
-        seconds = time.perf_counter() - begun
-        told.save(_head(plan) | _result(place, seconds, seen))
+            plan(progress=_listener(on_step, self._seen))
+        self._head, self._seconds = _head(plan), time.perf_counter() - begun
         if told.interrupted:
-            say(f"Interrupted; {_GO_ON if self._is_unfinished else f'{place.text} is removed'}")
+            self._save()
+            say(
+                f"Interrupted; {_GO_ON if self._is_unfinished else f'{self._result.place.text} is as it was'}"
+            )
             raise Exit(INTERRUPTED)
-        told.screen.line(_line(place, plan, seconds, seen))
-        told.finish()
+
+    def _save(self) -> None:
+        self._told.save(self._head | _result(self._result.place, self._seconds, self._seen))
+
+    def tell(self) -> None:
+        """Tell how it went."""
+        self._save()
+        self._told.screen.line(_line(self._result.place, self._head, self._seconds, self._seen))
+        self._told.finish()
 
 
 def _listener(on_step: OnStep, seen: list[StreamProgress]) -> Any:
@@ -165,9 +169,9 @@ def _result(place: Place, seconds: float, seen: list[StreamProgress]) -> dict[st
     }
 
 
-def _line(place: Place, plan: StreamedMatmul, seconds: float, seen: list[StreamProgress]) -> str:
-    size = " x ".join(map(str, plan.shape))
-    text = f"{place.text}: {size} {plan.dtype} in {report.duration(seconds)}"
+def _line(place: Place, head: dict[str, Any], seconds: float, seen: list[StreamProgress]) -> str:
+    size = " x ".join(map(str, head["shape"]))
+    text = f"{place.text}: {size} {head['dtype']} in {report.duration(seconds)}"
     if not seen:
         return text
     earlier = f", {seen[-1].resumed} of them by an earlier run" if seen[-1].resumed else ""

@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,35 @@ import click
 
 from . import plots
 from .endings import Failure
+from .places import overlap
 
 STDOUT = "-"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What pyclmm writes, and how it is known again: by bytes at its beginning, or anywhere."""
+
+    what: str
+    mark: re.Pattern[bytes]
+    anywhere: bool = False
+
+    def wrote(self, path: Path) -> bool:
+        """Whether the file *path* is such a one. An unreadable one is none."""
+        try:
+            with path.open("rb") as file:
+                found = self.mark.search if self.anywhere else self.mark.match
+                return found(file.read(_MOST if self.anywhere else _HEAD)) is not None
+        except OSError:
+            return False
+
+
+_HEAD, _MOST = 200, 1 << 26  # bytes
+REPORT = Written(
+    "JSON report", re.compile(rb'\{\n  "command": "[a-z]+",\n  "interrupted": (true|false)[,\n]')
+)
+TABLE = Written("table", re.compile(rb'\{\n  "schema": \d+,\n  "device": \{'))
+PICTURE = Written("picture", re.compile(re.escape(plots.MARK.encode())), anywhere=True)
 
 
 class _Length(click.IntRange):
@@ -64,12 +92,16 @@ def _checked_target(ctx: click.Context, param: click.Parameter, value: str | Non
     if value is not None and value.isdecimal():
         raise click.BadParameter(f"{value!r} is taken for its file; write `--json -`, or `--json` last")
     if value is not None and value != STDOUT:
-        check_file(Path(value))
+        check_file(Path(value), REPORT)
     return value
 
 
-def check_file(path: Path | None) -> None:
-    """Fail before measuring if *path* could not be written after it."""
+def check_file(path: Path | None, own: Written) -> None:
+    """Fail before measuring if *path* could not be written after it.
+
+    A file that is there must be one that pyclmm has written as such, or a device or a pipe. Two options of a
+    command do not name one file.
+    """
     if path is None:
         return
     folder = path.absolute().parent
@@ -81,13 +113,20 @@ def check_file(path: Path | None) -> None:
         raise Failure(f"{path}: it is a folder; name a file")
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise Failure(f"{path}: it cannot be written; name another file")
+    if path.is_file() and not own.wrote(path):
+        raise Failure(f"{path}: it is there and is no {own.what} of pyclmm; name another file")
+    ctx = click.get_current_context(silent=True)
+    taken: dict[Path, None] = {} if ctx is None else ctx.meta.setdefault(__name__, {})
+    if any(overlap(path, other) for other in taken):
+        raise Failure(f"{path}: two options name this file; name two files")
+    taken[path] = None
 
 
 def check_plot(path: Path | None) -> None:
     """Fail before measuring if no picture could be drawn to *path* after it."""
-    check_file(path)
     if path is not None:
         plots.check(path)
+    check_file(path, PICTURE)
 
 
 def names(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:

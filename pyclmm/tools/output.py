@@ -39,6 +39,11 @@ class Output:
         self.interrupted = False
         self._unwritten: str | None = None
 
+    @property
+    def file(self) -> Path | None:
+        """The file that gets JSON, if one does."""
+        return None if self.target in (None, STDOUT) else Path(self.target)
+
     @contextmanager
     def measuring(self, bar: bool = False) -> Iterator[OnStep]:
         """Measure in this block, with a *bar* of progress where one is asked for.
@@ -57,10 +62,10 @@ class Output:
             return
         whole = {"command": self.command, "interrupted": self.interrupted} | content
         text = json.dumps(whole, indent=2, allow_nan=False) + "\n"
-        if self.target == STDOUT:
+        if self.file is None:
             click.echo(text, nl=False)
         else:
-            self.write(Path(self.target), lambda path: path.write_text(text, encoding="utf-8"))
+            self.write(self.file, lambda path: path.write_text(text, encoding="utf-8"))
 
     def write(self, path: Path, fill: Callable[[Path], object]) -> bool:
         """Call ``fill(path)``. If that fails, the text still appears, and :meth:`finish` gives the reason."""

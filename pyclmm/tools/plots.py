@@ -16,6 +16,8 @@ from .contest import NUMPY, Terms
 from .road import Point, Road
 from .tuner import Search
 
+MARK = "drawn by pyclmm"  # in a picture: only those are replaced
+_NOTED_AS = {".png": "Software", ".svg": "Creator", ".pdf": "Creator", ".ps": "Creator", ".eps": "Creator"}
 _MARKERS = "os^vDPX*<>"
 _COLOURS = tuple(f"C{index}" for index in range(10))
 # Colour and marker of a kernel in every picture. The colours have at least 3:1 contrast on white and on
@@ -58,6 +60,12 @@ def _figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def _save(figure: Any, path: Path) -> None:
+    """Write a picture, with MARK in it if its format has a place for that."""
+    key = _NOTED_AS.get(path.suffix.lower())
+    figure.savefig(path, dpi=150, metadata=key and {key: MARK})
+
+
 def check(path: Path) -> None:
     """Raise ArgumentError if *path* has no known picture format: to be called before measuring."""
     formats = _figure(1, 1).canvas.get_supported_filetypes()
@@ -93,7 +101,7 @@ def bench(rung: Rung, device: str, path: Path) -> None:
     axes.tick_params(axis="x", which="minor", labelbottom=False)
     axes.set_xlabel(f"GFLOP/s, {rung.terms.clock} (speed-up over {BASELINE})")
     axes.set_title(f"{rung.title}, {device}", fontsize="medium")
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
 
 
 def _label(row: Row) -> str:
@@ -120,7 +128,7 @@ def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
     if any(row.extrapolated for rung in rungs for row in rung.rows):
         speedups.set_title(f"hollow: {BASELINE} extrapolated", fontsize="small")
     figure.suptitle(f"{rungs[0].dtype} {rungs[0].layout}, {device}", fontsize="medium")
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
 
 
 def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path) -> None:
@@ -156,7 +164,7 @@ def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path
     if any(search.entry for search in searches):
         roof.legend(fontsize="small")
     figure.suptitle(f"tuning {device}", fontsize="medium")
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
 
 
 _LABEL = 0.045  # height of a label beside the road, as a part of the picture's
@@ -192,7 +200,7 @@ def road(found: Road, rates: Rates, where: str, path: Path) -> None:
     axes.grid(True, which="major", alpha=0.3)
     figure.legend(fontsize="small", loc="outside lower center", ncols=3)
     figure.suptitle(f"The road, N = {found.side}: {where}", fontsize="medium")
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
 
 
 def _plain(value: float) -> str:

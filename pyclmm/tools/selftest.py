@@ -12,7 +12,7 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -105,14 +105,21 @@ def _judged(law: str, check: Callable[[], laws.Found]) -> dict[str, Any]:
     return asdict(Verdict(law, verdict, found.cases, ratio, found.limit, found.refused))
 
 
-def run(device: DeviceInfo, full: bool, on_step: OnStep, limit: float | None = None) -> Iterator[Tested]:
-    """Test every kernel, each in a child of its own."""
+def run(
+    device: DeviceInfo,
+    full: bool,
+    on_step: OnStep,
+    limit: float | None = None,
+    asked: Sequence[str] = (),
+) -> Iterator[Tested]:
+    """Test the kernels that are *asked* for by name, or every one, each in a child of its own."""
+    kernels = tuple(map(kernel_named, asked)) or KERNELS
     with tempfile.TemporaryDirectory(prefix="pyclmm-selftest-") as folder:
         environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off"}
-        for number, kernel in enumerate(KERNELS):
+        for number, kernel in enumerate(kernels):
 
             def on_law(law: str, at: int, number: int = number, kernel: Kernel = kernel) -> None:
-                on_step(Step(f"{kernel.name}: {law}", number * _LAWS + at, len(KERNELS) * _LAWS))
+                on_step(Step(f"{kernel.name}: {law}", number * _LAWS + at, len(kernels) * _LAWS))
 
             yield _tested(kernel, device, full, on_law, limit or LIMITS[full], environment)
 
@@ -171,9 +178,10 @@ def digest_line(tested: list[Tested]) -> str:
 
 def notes(tested: list[Tested]) -> list[str]:
     """A line for each law that a kernel broke or cannot be asked about, and one for all kernels that cannot
-    run..
+    run. Before them a line for each element type whose package is not installed.
     """
-    lines = [
+    lines = [f"skipped: {reason}" for reason in laws.skipped().values()]
+    lines += [
         f"{one.kernel}: {v.law}: {v.verdict}: {v.reason}"
         for one in tested
         for v in one.laws
@@ -195,7 +203,7 @@ def as_json(device: DeviceInfo, full: bool, tested: list[Tested]) -> dict[str, A
         | {"seconds": round(one.seconds, 2), "laws": [asdict(v) for v in one.laws]}
         for one in tested
     ]
-    content = report.header_json(device) | {"full": full, "kernels": kernels}
+    content = report.header_json(device) | {"full": full, "skipped": laws.skipped(), "kernels": kernels}
     cleaned: dict[str, Any] = _clean(content)
     return cleaned
 

@@ -1,19 +1,21 @@
 """A newcomer's first hour: the README's commands and snippets, in a fresh environment and from three folders.
 
-    python -m tests.install.newcomer [--no-pocl] [--no-dockerfile]
+    python -m tests.install.newcomer [--no-extras] [--no-pocl] [--no-dockerfile]
 
 From the clone's root, its parent and elsewhere: in the first two Python finds folders named like the package.
+Then commands that no page's block has: with the README's install alone, and with each extra alone beside it.
 Then the steps of the Dockerfile, and PoCL beside Intel's runtime. `make demo` and `make test` are CI's own.
 """
 
 from __future__ import annotations
 
 import argparse
+import configparser
 import re
 import shlex
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from . import clean, dockerfile
@@ -21,6 +23,21 @@ from .clean import ROOT, Place
 
 README = ROOT / "README.md"
 OTHERS = ("make",)  # commands that CI follows by themselves
+
+# What every install must do. The README's alone runs the self-test of every kernel; an extra, of two.
+USES = (
+    "road --size 64",
+    "tune --shapes 64x64x64 --layout NN --budget 10s",
+    "multiply a.npy b.npy c.npy --overwrite",
+)
+MATRICES = "import numpy as np; [np.save(name, np.ones((64, 64), np.float32)) for name in ('a.npy', 'b.npy')]"
+USES_OF = {
+    "hdf5": ("multiply a.npy b.npy new.h5:c",),
+    "zarr": ("multiply a.npy b.npy c.zarr",),
+    "plot": ("road --size 64 --plot road.png",),
+}
+FOR_DEVELOPERS = ("docs", "test", "dev")
+IN_BOTH = "pocl"  # needs a command of its own, and comes last
 
 BOTH = """
 import pyclmm
@@ -65,9 +82,39 @@ def follow(place: Place, where: Path) -> None:
             assert place.run(words, where), words
 
 
+def extras() -> list[str]:
+    """The extras of setup.cfg that users install."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    return [name for name in config["options.extras_require"] if name not in (*FOR_DEVELOPERS, IN_BOTH)]
+
+
+def use(place: Place, where: Path, uses: Iterable[str]) -> None:
+    """Run commands of pyclmm, each of which must print something and end with 0."""
+    for words in uses:
+        assert place.run(["pyclmm", *shlex.split(words)], where), words
+
+
+def use_with(place: Place, where: Path, extra: str) -> str:
+    """Install an *extra*, use it, and remove what came with it. Returns what was done."""
+
+    def installed() -> set[str]:
+        return {line.partition("==")[0] for line in place.run(["pip", "freeze"], where).splitlines()}
+
+    before = installed()
+    place.run(["pip", "install", "-q", f".[{extra}]"], place.clone)
+    added = sorted(name for name in installed() - before if not name.startswith("pyclmm"))
+    if not added:
+        return f"[{extra}] brings nothing more"
+    use(place, where, ("selftest --kernel naive --kernel packed", *USES, *USES_OF.get(extra, ())))
+    place.run(["pip", "uninstall", "-q", "-y", *added], where)
+    return f"the same with [{extra}]"
+
+
 def main() -> None:
     """Do everything, with a line for each step. A command that fails ends it with its output."""
     parser = argparse.ArgumentParser(prog="python -m tests.install.newcomer")
+    parser.add_argument("--no-extras", action="store_true", help="leave out the extras")
     parser.add_argument("--no-pocl", action="store_true", help="leave out PoCL beside it")
     parser.add_argument("--no-dockerfile", action="store_true", help="leave out the steps of the Dockerfile")
     options = parser.parse_args()
@@ -86,6 +133,11 @@ def main() -> None:
         for where in (place.clone, place.clone.parent, elsewhere):
             follow(place, where)
             told(f"snippets and commands from {where.relative_to(place.folder)}")
+        place.run([place.python, "-c", MATRICES], elsewhere)
+        use(place, elsewhere, ("selftest", *USES))
+        told("selftest, road, tune, multiply")
+        for extra in [] if options.no_extras else extras():
+            told(use_with(place, elsewhere, extra))
         if not options.no_pocl:
             place.run(["pip", "install", "-q", ".[pocl]"], place.clone)
             place.run([place.python, "-m", "pyclmm.tools.pocl_wheel"], elsewhere)

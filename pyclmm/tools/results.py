@@ -1,0 +1,350 @@
+"""Where a command's result goes: nothing that is there is changed before it is complete, then it is renamed.
+
+A ``.npy`` file or a Zarr array is written in the folder ``OUT.unfinished-TAG`` beside, a dataset of HDF5
+under the name ``pyclmm-unfinished-TAG`` in its file. TAG follows from OUT and the checkpoint's folder, so
+that the same command finds what it has begun, and no other does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import CheckpointError
+from ..streaming.folders import FolderLock, digest_of
+from .endings import Failure
+from .matrix_files import Files, library, read_of, reading
+from .places import KINDS, Place, identity, overlap, real
+
+_LOCK, _NEW, _OLD = "lock", "new", "old"
+# What a Zarr array consists of: its metadata, chunks by either way to name them, and what a kill left of one.
+_OF_ZARR = re.compile(r"zarr\.json|\.zarray|\.zattrs|(c|\d+)([/.]\d+)*(\.[0-9a-f]+\.partial)?")
+_NUMBERS = "biufc"
+
+
+def result_at(place: Place, checkpoint: Path | None) -> Result:
+    """The result at *place*, of a run with this checkpoint."""
+    return {"npy": _Npy, "zarr": _Zarr, "hdf5": _Hdf5}[place.kind](place, checkpoint)
+
+
+class Result:
+    """A result that takes its place when it is complete.
+
+    Call refuse_overlaps and check, then begin or go_on, then finish or give_up.
+    """
+
+    def __init__(self, place: Place, checkpoint: Path | None) -> None:
+        self.place, self.checkpoint = place, checkpoint
+        named = [place.name, str(checkpoint and real(checkpoint))]
+        self.tag = f"unfinished-{digest_of(named)[:8]}"
+
+    def refuse_overlaps(
+        self, files: Files, operands: Iterable[tuple[Place, Any]], others: Mapping[str, Path | None]
+    ) -> None:
+        """Raise Failure if the result, or one of *others* that are written, shares bytes with an operand or
+        with another. *others* has the options' names.
+        """
+        written = {name: path for name, path in others.items() if path is not None}
+        for place, x in operands:
+            for path, name in read_of(place, x):
+                if self._holds(files, path, name):
+                    raise Failure(
+                        f"{self.place.text}: OUT is an operand too, or lies in or around {place.text}; "
+                        f"name another, of {KINDS}"
+                    )
+                _refuse(written, path, place.text)
+        _refuse(written, self.place.root, self.place.text)
+        for name, path in written.items():
+            _refuse({other: at for other, at in written.items() if other != name}, path, name)
+
+    def _holds(self, files: Files, path: Path, name: str) -> bool:
+        """Whether what an operand is read from shares bytes with the result."""
+        return overlap(path, self.place.root)
+
+    def check(self, files: Files, dtype: np.dtype[Any], overwrite: bool) -> None:
+        """Raise Failure unless the place is free, or holds a matrix of its kind and *overwrite* is set."""
+        text, root = self.place.text, self.place.root
+        if dtype.kind == "V":
+            raise Failure(f"{text}: files have no name for {dtype}; pass --dtype float32")
+        store = real(self.place.path)
+        if not store.parent.is_dir():
+            raise Failure(f"{text}: there is no folder {store.parent}")
+        around = next((at for at in root.parents if _is_zarr_array(at)), None)
+        if around is not None:
+            raise Failure(f"{text}: it lies within the Zarr array {around}; name a place beside it")
+        with reading(self.place, text):
+            there = self._found(files)
+        if there is not None and there.dtype.kind not in _NUMBERS:
+            raise self._no_matrix(f"it holds {there.dtype}")
+        if there is not None and not overwrite:
+            raise Failure(f"{text} is there; name another, or pass --overwrite")
+
+    def _found(self, files: Files) -> Any:
+        """The matrix at the result's place, or None. Raises Failure, or anything, for what is no matrix."""
+        raise NotImplementedError
+
+    def begin(self, files: Files, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """A new matrix, which is not yet at its place, in place of what a killed run has left of one."""
+        raise NotImplementedError
+
+    def go_on(self, files: Files) -> Any:
+        """What the same command has begun. Raises Failure if it is gone."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Give the matrix, which is complete, its place."""
+        raise NotImplementedError
+
+    def give_up(self, keep: bool) -> None:
+        """End before the matrix is complete: *keep* what there is of it, to go on, or remove it."""
+        raise NotImplementedError
+
+    def _gone(self) -> Failure:
+        return Failure(
+            f"{self.place.text}: {self.checkpoint} holds finished tiles of another OUT, or of one that is "
+            "gone; delete that folder to start anew"
+        )
+
+    def _no_matrix(self, what: str) -> Failure:
+        return Failure(f"{self.place.text}: {what}; name another, of {KINDS}")
+
+
+def _refuse(written: Mapping[str, Path], path: Path, text: str) -> None:
+    for name, at in written.items():
+        if overlap(at, path):
+            raise Failure(f"{at}: {name} is, or lies in or around, {text}; name another")
+
+
+def _is_zarr_array(folder: Path) -> bool:
+    if (folder / ".zarray").is_file():
+        return True
+    try:
+        return b'"node_type"' in (text := (folder / "zarr.json").read_bytes()) and bool(
+            re.search(rb'"node_type"\s*:\s*"array"', text)
+        )
+    except OSError:
+        return False
+
+
+class _Beside(Result):
+    """A result that is a file or a folder of its own."""
+
+    def __init__(self, place: Place, checkpoint: Path | None) -> None:
+        super().__init__(place, checkpoint)
+        store = real(place.path)
+        self.folder = store.with_name(f"{store.name}.{self.tag}")
+        self.staged, self._old = self.folder / _NEW, self.folder / _OLD
+        self._lock: FolderLock | None = None
+        self._seen: object = None
+
+    def _found(self, files: Files) -> Any:
+        at = real(self.place.path.parent) / self.place.path.name
+        for part in ("", *self.place.parts):
+            if (at := at / part).is_symlink():
+                raise self._no_matrix(f"{at} is a link, to {real(at)}")
+            if at.exists() and self.place.kind == "zarr" and not at.is_dir():
+                raise self._no_matrix(f"{at} is no folder")
+        self._seen = identity(at)
+        return None if self._seen is None else self._matrix(at)
+
+    def _matrix(self, at: Path) -> Any:
+        """The matrix that is there. Raises Failure, or anything, for what is no matrix."""
+        raise NotImplementedError
+
+    def _own(self) -> None:
+        """Take the folder, which is this run's until its end."""
+        try:
+            self._lock = FolderLock(self.folder / _LOCK)
+        except CheckpointError:
+            raise Failure(f"{self.place.text}: another command is writing it, in {self.folder}") from None
+        found = {path.name for path in self.folder.iterdir()} - {_LOCK, _NEW}
+        if found:
+            self._lock.release(remove=True)
+            self._lock = None
+            raise Failure(
+                f"{self.folder}: it holds {', '.join(sorted(found))}, put there by a run that was killed "
+                f"while it replaced {self.place.text}, or by somebody else; move that, and delete the folder"
+            )
+
+    def begin(self, files: Files, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        self.folder.mkdir(exist_ok=True)
+        self._own()
+        _remove(self.staged)
+        return self._made(shape, dtype)
+
+    def go_on(self, files: Files) -> Any:
+        if not self.staged.exists():
+            raise self._gone()
+        self._own()
+        with reading(self.place, str(self.staged)):
+            return self._opened()
+
+    def _made(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        raise NotImplementedError
+
+    def _opened(self) -> Any:
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        root = self.place.root
+        try:
+            if identity(root) != self._seen:
+                raise OSError("somebody else has changed OUT meanwhile")
+            self._make_way(root)
+            os.replace(self.staged, root)
+        except Exception as error:
+            self.give_up(keep=True)
+            raise Failure(f"{self.place.text}: the result is complete in {self.staged}: {error}") from error
+        self._end()
+
+    def _make_way(self, root: Path) -> None:
+        """What comes before the renaming."""
+
+    def give_up(self, keep: bool) -> None:
+        if self._lock is not None and keep:
+            self._lock.release(remove=True)
+        elif self._lock is not None:
+            self._end()
+
+    def _end(self) -> None:
+        if self._lock is not None:
+            self._lock.release(remove=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+class _Npy(_Beside):
+    """``FILE.npy``."""
+
+    def _matrix(self, at: Path) -> Any:
+        if not at.is_file():
+            raise self._no_matrix("it is no regular file")
+        return np.lib.format.open_memmap(at, mode="r")
+
+    def _made(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return np.lib.format.open_memmap(self.staged, mode="w+", dtype=dtype, shape=shape)
+
+    def _opened(self) -> Any:
+        return np.lib.format.open_memmap(self.staged, mode="r+")
+
+
+class _Zarr(_Beside):
+    """``FOLDER.zarr``, or ``FOLDER.zarr:ARRAY``."""
+
+    def _matrix(self, at: Path) -> Any:
+        found = self._zarr().open(str(at), mode="r")
+        if not hasattr(found, "shape"):
+            raise self._no_matrix("it is a Zarr group, not an array")
+        files = (os.path.join(where, name) for where, _, names in os.walk(at) for name in names)
+        relative = (Path(path).relative_to(at).as_posix() for path in files)
+        other = next((path for path in relative if not _OF_ZARR.fullmatch(path)), None)
+        if other is not None:
+            raise self._no_matrix(f"the array's folder holds other files ({other})")
+        return found
+
+    def _zarr(self) -> Any:
+        return library("zarr", "zarr", self.place)
+
+    def _made(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        chunks = (*(1 for _ in shape[:-2]), *(min(max(1, length), 1024) for length in shape[-2:]))
+        return self._zarr().open_array(str(self.staged), mode="w", shape=shape, dtype=dtype, chunks=chunks)
+
+    def _opened(self) -> Any:
+        return self._zarr().open_array(str(self.staged), mode="r+")
+
+    def _make_way(self, root: Path) -> None:
+        """No call exchanges two folders: for a moment the old array lies in this run's folder."""
+        if self.place.parts:
+            self._zarr().open_group(
+                str(self.place.path), mode="a", path="/".join(self.place.parts[:-1]) or None
+            )
+        if self._seen is not None:
+            os.rename(root, self._old)
+
+
+class _Hdf5(Result):
+    """``FILE.h5:DATASET``. The file is changed in place, since others lie in it."""
+
+    def __init__(self, place: Place, checkpoint: Path | None) -> None:
+        super().__init__(place, checkpoint)
+        self.staged = f"pyclmm-{self.tag}"
+        self._file: Any = None
+        self._is_new = False
+
+    def _holds(self, files: Files, path: Path, name: str) -> bool:
+        if not name or identity(path) is None or identity(path) != identity(self.place.path):
+            return super()._holds(files, path, name)
+        own, other = (_object(files.hdf5(self.place), x) for x in (self.place.name, name))
+        return name.strip("/") == self.place.name or (own is not None and own == other)
+
+    def _found(self, files: Files) -> Any:
+        if not self.place.path.exists():
+            return None
+        at = files.hdf5(self.place)
+        for part in self.place.parts:
+            if hasattr(at, "shape"):
+                raise self._no_matrix(f"it lies below the dataset {at.name}")
+            link = at.get(part, getlink=True)
+            if link is None:
+                return None
+            if hasattr(link, "path"):
+                raise self._no_matrix(f"{part} is a link, to {link.path}")
+            at = at[part]
+        if not hasattr(at, "shape"):
+            raise self._no_matrix("it is no dataset, but holds others")
+        return at
+
+    def begin(self, files: Files, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        self._is_new = not self.place.path.exists()
+        with reading(self.place, self.place.text):
+            file = files.hdf5(self.place)
+            if file.get(self.staged, getlink=True) is not None:
+                del file[self.staged]
+            self._file, made = file, file.create_dataset(self.staged, shape=shape, dtype=dtype)
+            file.flush()
+        return made
+
+    def go_on(self, files: Files) -> Any:
+        file = files.hdf5(self.place) if self.place.path.exists() else {}
+        if self.staged not in file:
+            raise self._gone()
+        self._file = file
+        return file[self.staged]
+
+    def finish(self) -> None:
+        try:
+            if self.place.name in self._file:
+                del self._file[self.place.name]
+            self._file.move(self.staged, self.place.name)
+            self._file.flush()
+        except Exception as error:
+            raise Failure(
+                f"{self.place.text}: the result is complete in its file's {self.staged}: {error}"
+            ) from error
+
+    def give_up(self, keep: bool) -> None:
+        """A file that was there keeps its length: HDF5 gives the space to later datasets."""
+        if self._file is not None and not keep:
+            del self._file[self.staged]
+            if self._is_new:
+                self._file.close()
+                self.place.path.unlink()
+
+
+def _object(file: Any, name: str) -> Any:
+    try:
+        return file[name or "/"]
+    except (KeyError, OSError, RuntimeError):  # not there, or a link that leads nowhere
+        return None

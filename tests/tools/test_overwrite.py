@@ -1,0 +1,395 @@
+"""`pyclmm multiply` destroys no operand, no file of others, no old result before the new one is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from click.testing import CliRunner
+
+from pyclmm.streaming.folders import FolderLock
+from pyclmm.tools import cli, multiply_command, results
+
+A, B, D = (np.arange(i, i + 64, dtype=np.float32).reshape(8, 8) for i in range(3))
+OLD = np.full((2, 2), 7, np.float32)
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.main, ["multiply", *map(str, arguments)])
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch, tmp_path):
+    """A folder with matrices of each kind, in which the command runs."""
+    monkeypatch.chdir(tmp_path)
+    for name, x in (("a", A), ("b", B), ("d", D)):
+        np.save(f"{name}.npy", x)
+        zarr.save_array(f"{name}.zarr", x)
+    with h5py.File("f.h5", "w") as file:
+        file["g/A"], file["B"], file["D"] = A, B, D
+    group = zarr.open_group("x.zarr", mode="w")
+    for name, x in (("A", A), ("B", B), ("D", D), ("g/E", D)):
+        group.create_array(name, data=x, chunks=(4, 4))
+    return tmp_path
+
+
+def content(folder):
+    """Every file with its bytes, every link with its target, every folder."""
+    return {
+        str(path.relative_to(folder)): os.readlink(path)
+        if path.is_symlink()
+        else path.read_bytes()
+        if path.is_file()
+        else None
+        for path in folder.rglob("*")
+    }
+
+
+def link_in_hdf5(make):
+    with h5py.File("f.h5", "a") as file:
+        make(file)
+
+
+def external(name):
+    with h5py.File("other.h5", "w") as file:
+        file["A"] = A
+    link_in_hdf5(lambda file: file.__setitem__(name, h5py.ExternalLink("other.h5", "/A")))
+
+
+def virtual():
+    layout = h5py.VirtualLayout((8, 8), np.float32)
+    layout[:] = h5py.VirtualSource("f.h5", "D", (8, 8))
+    link_in_hdf5(lambda file: file.create_virtual_dataset("v", layout))
+
+
+def virtual_of_virtual():
+    virtual()
+    layout = h5py.VirtualLayout((8, 8), np.float32)
+    layout[:] = h5py.VirtualSource("f.h5", "v", (8, 8))
+    with h5py.File("w.h5", "w") as file:
+        file.create_virtual_dataset("w", layout)
+
+
+def raw():
+    os.rename("d.npy", "raw.npy")
+    with h5py.File("r.h5", "w") as file:
+        file.create_dataset("x", (4, 8), np.float32, external=[("raw.npy", 128, 128)])
+
+
+def nothing():
+    pass
+
+
+# (what is prepared, A, OUT)
+OVERLAPS = {
+    "the same file": (nothing, "a.npy", "./a.npy"),
+    "a hard link": (lambda: os.link("a.npy", "o.npy"), "a.npy", "o.npy"),
+    "a symbolic link": (lambda: os.symlink("a.npy", "o.npy"), "a.npy", "o.npy"),
+    "a link to the operand's folder": (lambda: os.symlink(".", "o"), "a.npy", "o/a.npy"),
+    "a hard link as another kind": (lambda: os.link("f.h5", "o.npy"), "f.h5:g/A", "o.npy"),
+    "the group of both": (nothing, "x.zarr:A", "x.zarr"),
+    "a group of groups": (nothing, "x.zarr:g/E", "x.zarr:g"),
+    "its chunk folder": (nothing, "a.zarr", "a.zarr:c"),
+    "one chunk's folder": (nothing, "x.zarr:A", "x.zarr:A/c/0"),
+    "a name within the array": (nothing, "x.zarr:A", "x.zarr:A/new"),
+    "a file within the array": (nothing, "a.zarr", "a.zarr/c/new.npy"),
+    "the array by a link": (lambda: os.symlink("a.zarr", "o.zarr"), "o.zarr", "a.zarr"),
+    "the array by its folder": (nothing, "x.zarr/A.zarr", "x.zarr:A.zarr"),
+    "an array in the group by a link": (lambda: os.symlink("A", "x.zarr/L"), "x.zarr:L", "x.zarr:A"),
+    "where its chunks lie": (
+        lambda: (shutil.rmtree("a.zarr/c"), os.symlink("../d.zarr/c", "a.zarr/c")),
+        "a.zarr",
+        "d.zarr",
+    ),
+    "a group of HDF5": (nothing, "f.h5:g/A", "f.h5:g"),
+    "the root of HDF5": (nothing, "f.h5:g/A", "f.h5:/"),
+    "a name below a dataset": (nothing, "f.h5:B", "f.h5:B/new"),
+    "a hard link in HDF5": (
+        lambda: link_in_hdf5(lambda f: f.__setitem__("o", f["g/A"])),
+        "f.h5:g/A",
+        "f.h5:o",
+    ),
+    "a soft link in HDF5": (
+        lambda: link_in_hdf5(lambda f: f.__setitem__("o", h5py.SoftLink("/g/A"))),
+        "f.h5:o",
+        "f.h5:g/A",
+    ),
+    "a soft link to its group": (
+        lambda: link_in_hdf5(lambda f: f.__setitem__("o", h5py.SoftLink("/g"))),
+        "f.h5:g/A",
+        "f.h5:o/A",
+    ),
+    "an external link": (lambda: external("o"), "f.h5:o", "other.h5:A"),
+    "an external link as OUT": (lambda: external("o"), "other.h5:A", "f.h5:o"),
+    "a hard link of the HDF5 file": (lambda: os.link("f.h5", "o.h5"), "f.h5:g/A", "o.h5:g/A"),
+    "the source of a virtual dataset": (virtual, "f.h5:v", "f.h5:D"),
+    "the source of its source": (virtual_of_virtual, "w.h5:w", "f.h5:D"),
+    "its raw file": (raw, "r.h5:x", "raw.npy"),
+}
+
+
+@pytest.mark.parametrize("case", OVERLAPS)
+def test_out_that_shares_bytes_with_an_operand_is_refused_before_a_byte_changes(here, case):
+    prepare, a, out = OVERLAPS[case]
+    if case == "the array by its folder":
+        zarr.open_group("x.zarr", mode="a").create_array("A.zarr", data=A)
+    prepare()
+    before = content(here)
+    for operands in ((a, "b.npy"), ("b.npy", a)):
+        shown = run(*operands, out, "--overwrite")
+        assert (shown.exit_code, content(here) == before) == (2, True), shown.output
+        assert re.fullmatch(r"Error: .+\n", shown.stderr)
+        assert out in shown.stderr
+
+
+# (what is prepared, OUT, words of the error)
+NO_MATRIX = {
+    "a plain folder": (lambda: (os.mkdir("o.zarr"), keep("o.zarr/notes.txt")), "o.zarr", "cannot be opened"),
+    "an empty folder": (lambda: os.mkdir("o.zarr"), "o.zarr", "cannot be opened"),
+    "a group": (nothing, "x.zarr", "a Zarr group"),
+    "an array with a file of others": (lambda: keep("d.zarr/notes.txt"), "d.zarr", "other files (notes.txt)"),
+    "an array with an array in it": (
+        lambda: shutil.copytree("a.zarr", "d.zarr/more.zarr"),
+        "d.zarr",
+        "other files (more.zarr/",
+    ),
+    "within an array": (nothing, "x.zarr:D/c/new", "lies within the Zarr array"),
+    "a file within an array": (nothing, "d.zarr/new.npy", "lies within the Zarr array"),
+    "a file as a store": (lambda: keep("o.zarr"), "o.zarr", "is no folder"),
+    "a group in a file": (lambda: keep("o.zarr"), "o.zarr:C", "is no folder"),
+    "a link to an array": (lambda: os.symlink("d.zarr", "o.zarr"), "o.zarr", "is a link, to"),
+    "a link in a group": (lambda: os.symlink("D", "x.zarr/L"), "x.zarr:L", "is a link, to"),
+    "a text": (lambda: keep("o.npy"), "o.npy", "it is no array that NumPy can map"),
+    "a link to a matrix": (lambda: os.symlink("d.npy", "o.npy"), "o.npy", "is a link, to"),
+    "a link to nothing": (lambda: os.symlink("none.npy", "o.npy"), "o.npy", "is a link, to"),
+    "a folder": (lambda: os.mkdir("o.npy"), "o.npy", "it is no regular file"),
+    "a pipe": (lambda: os.mkfifo("o.npy"), "o.npy", "it is no regular file"),
+    "texts": (lambda: np.save("o.npy", np.array(["a", "b"])), "o.npy", "it holds <U1"),
+    "a group of HDF5": (nothing, "f.h5:g", "it is no dataset, but holds others"),
+    "below a dataset": (nothing, "f.h5:D/new", "it lies below the dataset /D"),
+    "a soft link": (
+        lambda: link_in_hdf5(lambda f: f.__setitem__("o", h5py.SoftLink("/D"))),
+        "f.h5:o",
+        "o is a link, to /D",
+    ),
+    "a soft link to nothing": (
+        lambda: link_in_hdf5(lambda f: f.__setitem__("o", h5py.SoftLink("/none"))),
+        "f.h5:o",
+        "o is a link, to /none",
+    ),
+    "an external link": (lambda: external("o"), "f.h5:o", "o is a link, to /A"),
+    "no HDF5 file": (lambda: keep("o.h5"), "o.h5:A", "it cannot be opened"),
+}
+
+
+def keep(path):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("kept for years\n")
+
+
+@pytest.mark.parametrize("case", NO_MATRIX)
+def test_only_a_matrix_of_the_same_kind_is_replaced(here, case):
+    prepare, out, words = NO_MATRIX[case]
+    prepare()
+    before = {name: x for name, x in content(here).items() if name != "o.npy" or os.path.isfile("o.npy")}
+    shown = run("a.npy", "b.npy", out, "--overwrite")
+    assert shown.exit_code == 2, shown.output
+    assert words in shown.stderr
+    assert re.fullmatch(r"Error: .+\n", shown.stderr)
+    after = {name: x for name, x in content(here).items() if name != "o.npy" or os.path.isfile("o.npy")}
+    assert after == before
+
+
+OUTS = ("d.npy", "d.zarr", "x.zarr:D", "x.zarr:g/E", "f.h5:D")
+
+
+def matrix(place):
+    path, _, name = place.partition(":")
+    if path.endswith(".npy"):
+        return np.load(path)
+    if path.endswith(".h5"):
+        with h5py.File(path, "r") as file:
+            return file[name][()]
+    return zarr.open(path, mode="r", path=name)[()]
+
+
+@pytest.mark.parametrize("out", OUTS)
+def test_what_is_replaced_leaves_its_neighbours(out):
+    os.link("d.npy", "linked.npy")
+    shown = run("a.npy", "b.npy", out, "--overwrite")
+    assert shown.exit_code == 0, shown.output
+    np.testing.assert_array_equal(matrix(out), A @ B)
+    neighbours = {"a.npy": A, "linked.npy": D, "a.zarr": A, "x.zarr:A": A, "f.h5:g/A": A, "f.h5:B": B}
+    for place, x in (neighbours | {place: D for place in OUTS if place != out}).items():
+        np.testing.assert_array_equal(matrix(place), x)
+    assert set(zarr.open_group("x.zarr", mode="r")) == {"A", "B", "D", "g"}
+    assert not [name for name in os.listdir() if "unfinished" in name]
+
+
+@pytest.mark.parametrize("out", ["n.npy", "n.zarr", "n.zarr:C", "x.zarr:h/i/C", "n.h5:C", "f.h5:h/i/C"])
+def test_a_new_result_may_lie_in_new_groups(out):
+    assert run("a.npy", "b.npy", out).exit_code == 0
+    np.testing.assert_array_equal(matrix(out), A @ B)
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Ctrl-C comes at the first tile. Call it for no more of that."""
+    listener = multiply_command._listener
+
+    def with_end(on_step, seen):
+        def told(at):
+            raise KeyboardInterrupt
+
+        return told
+
+    monkeypatch.setattr(multiply_command, "_listener", with_end)
+    return lambda: monkeypatch.setattr(multiply_command, "_listener", listener)
+
+
+@pytest.mark.parametrize("out", OUTS)
+@pytest.mark.parametrize("checkpoint", [(), ("--checkpoint", "kept")], ids=["plain", "checkpoint"])
+def test_the_old_result_is_there_until_the_new_one_is_whole(interrupted, out, checkpoint):
+    command = ("a.npy", "b.npy", out, "--overwrite", "--memory-limit", "1 KiB", *checkpoint)
+    shown = run(*command)
+    assert shown.exit_code == 130, shown.output
+    np.testing.assert_array_equal(matrix(out), D)
+    interrupted()
+    assert run(*command).exit_code == 0
+    np.testing.assert_array_equal(matrix(out), A @ B)
+    assert not [name for name in os.listdir() if "unfinished" in name]
+    with h5py.File("f.h5", "r") as file:
+        assert set(file) == {"g", "B", "D"}
+
+
+@pytest.mark.parametrize("out", OUTS)
+def test_a_leftover_of_a_killed_run_is_replaced(monkeypatch, interrupted, out):
+    with monkeypatch.context() as patch:
+        for kind in (results._Beside, results._Hdf5):
+            give_up = kind.give_up
+            patch.setattr(kind, "give_up", lambda self, keep, give_up=give_up: give_up(self, True))
+        assert run("a.npy", "b.npy", out, "--overwrite").exit_code == 130
+    interrupted()
+    assert run("a.npy", "b.npy", out, "--overwrite").exit_code == 0
+    np.testing.assert_array_equal(matrix(out), A @ B)
+    assert not [name for name in os.listdir() if "unfinished" in name]
+    with h5py.File("f.h5", "r") as file:
+        assert set(file) == {"g", "B", "D"}
+
+
+def test_files_of_others_in_a_leftover_are_kept(here):
+    folder = here / f"c.npy.{results.result_at(results.Place.of('c.npy'), None).tag}"
+    folder.mkdir()
+    keep(folder / "old")
+    before = content(here)
+    shown = run("a.npy", "b.npy", "c.npy")
+    assert (shown.exit_code, "it holds old, put there by" in shown.stderr) == (2, True)
+    assert content(here) == before
+
+
+def test_one_result_is_written_by_one_command_at_a_time(here):
+    folder = here / f"c.npy.{results.result_at(results.Place.of('c.npy'), None).tag}"
+    folder.mkdir()
+    lock = FolderLock(folder / "lock")
+    shown = run("a.npy", "b.npy", "c.npy")
+    lock.release()
+    assert (shown.exit_code, "another command is writing it" in shown.stderr) == (2, True)
+
+
+def test_another_product_between_does_not_reach_one_that_goes_on(interrupted):
+    first = ("a.npy", "b.npy", "c.npy", "--checkpoint", "kept", "--memory-limit", "1 KiB", "--overwrite")
+    assert run(*first).exit_code == 130
+    interrupted()
+    assert run("d.npy", "d.npy", "c.npy", "--overwrite").exit_code == 0
+    np.testing.assert_array_equal(np.load("c.npy"), D @ D)
+    assert "c.npy is there" in run(*first[:-1]).stderr
+    assert run(*first).exit_code == 0
+    np.testing.assert_array_equal(np.load("c.npy"), A @ B)
+
+
+def test_a_file_that_somebody_makes_meanwhile_is_kept(monkeypatch):
+    listener = multiply_command._listener
+
+    def with_file(on_step, seen):
+        np.save("c.npy", OLD)
+        return listener(on_step, seen)
+
+    monkeypatch.setattr(multiply_command, "_listener", with_file)
+    shown = run("a.npy", "b.npy", "c.npy")
+    assert shown.exit_code == 2
+    staged = re.search(r"the result is complete in (\S+): somebody else has changed OUT", shown.stderr)
+    np.testing.assert_array_equal(np.load("c.npy"), OLD)
+    np.testing.assert_array_equal(np.load(staged[1]), A @ B)
+
+
+# (further arguments, words of the error)
+WRITTEN = {
+    "the product": (("--json", "c.npy"), "--json is, or lies in or around, c.npy"),
+    "an operand": (("--json", "a.npy"), "it is there and is no JSON report"),
+    "a link to an operand": (("--json", "link.json"), "it is there and is no JSON report"),
+    "a text": (("--json", "notes.txt"), "it is there and is no JSON report"),
+    "JSON of others": (("--json", "own.json"), "it is there and is no JSON report"),
+    "within an operand": (("--json", "a.zarr/report.json"), "--json is, or lies in or around, a.zarr"),
+    "the checkpoint": (("--json", "kept", "--checkpoint", "kept"), "--json is, or lies in or around"),
+    "a checkpoint around all": (("--checkpoint", "."), "--checkpoint is, or lies in or around, "),
+    "a checkpoint in an operand": (("--checkpoint", "a.zarr/kept"), "--checkpoint is, or lies in or around"),
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+@pytest.mark.parametrize("explain", [(), ("--explain",)], ids=["", "explain"])
+def test_json_and_checkpoint_replace_nothing_of_others(here, case, explain):
+    keep("notes.txt")
+    os.symlink("a.npy", "link.json")
+    with open("own.json", "w", encoding="utf-8") as file:
+        json.dump({"command": "multiply", "mine": 1}, file, indent=2)
+    before = content(here)
+    arguments, words = WRITTEN[case]
+    shown = run("a.zarr", "b.npy", "c.npy", *arguments, *explain)
+    assert (shown.exit_code, content(here) == before) == (2, True), shown.output
+    assert words in shown.stderr
+
+
+def test_an_older_report_is_replaced():
+    for _ in range(2):
+        assert run("a.npy", "b.npy", "c.npy", "--overwrite", "--json", "report.json").exit_code == 0
+    with open("report.json", encoding="utf-8") as file:
+        assert json.load(file)["out"] == "c.npy"
+
+
+# -- the files that other commands write
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("info", "--json"),
+        ("bench", "8", "8", "8", "--json"),
+        ("bench", "8", "8", "8", "--plot"),
+        ("road", "--size", "8", "--plot"),
+        ("tune", "--export"),
+        ("tune", "--plot"),
+        ("tune", "--rates", "--json"),
+        ("selftest", "--report"),
+    ],
+    ids=" ".join,
+)
+def test_no_command_replaces_a_file_that_pyclmm_has_not_written(here, arguments):
+    for name in ("mine.png", "mine.json"):
+        keep(name)
+    before = content(here)
+    name = "mine.png" if "--plot" in arguments else "mine.json"
+    shown = CliRunner().invoke(cli.main, [*arguments, name])
+    assert (shown.exit_code, content(here) == before) == (2, True), shown.output
+    assert re.search(rf"^Error: {name}: it is there and is no .+ of pyclmm; name another file$", shown.stderr)
+
+
+def test_two_options_do_not_name_one_file():
+    shown = CliRunner().invoke(cli.main, ["bench", "8", "8", "8", "--json", "x.svg", "--plot", "./x.svg"])
+    assert (shown.exit_code, "two options name this file" in shown.stderr) == (2, True)
