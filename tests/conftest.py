@@ -25,6 +25,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.gemm import GemmProblem
+from tests.support.selection import mark_combinations
 
 # No deadline, as builds are slow. Each run draws the same examples; `make fuzz` looks for new ones.
 settings.register_profile(
@@ -48,6 +49,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     sets = [name for name, value in params.items() if isinstance(value, set | frozenset)]
     if sets and "{" in item.name:
         raise pytest.UsageError(f"{item.nodeid}: {', '.join(sets)} is a set; pass a list, or other ids=")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_combinations(items)
 
 
 def pytest_unconfigure() -> None:
