@@ -25,6 +25,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.gemm import GemmProblem
+from tests.support import driver
 from tests.support.selection import mark_combinations
 
 # No deadline, as builds are slow. Each run draws the same examples; `make fuzz` looks for new ones.
@@ -37,9 +38,14 @@ settings.load_profile("pyclmm")
 _cache = TemporaryDirectory(prefix="pyclmm-tests-")
 
 
-def pytest_configure() -> None:
-    """Each test run has its own cache folder. Modules of tests look at the device when they are collected."""
-    os.environ["PYCLMM_CACHE_DIR"] = _cache.name
+def pytest_configure(config: pytest.Config) -> None:
+    """A run has its own cache folder, and one driver. Modules of tests look at the device when they are collected.
+
+    Workers of pytest-xdist inherit both: what one has compiled and checked the other need not.
+    """
+    if not hasattr(config, "workerinput"):
+        os.environ["PYCLMM_CACHE_DIR"] = _cache.name
+        driver.name_it(_cache.name)
     os.environ["PYCLMM_TRIAL"] = "off"  # a child process for each program takes too long
 
 
