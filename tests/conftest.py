@@ -39,7 +39,7 @@ _cache = TemporaryDirectory(prefix="pyclmm-tests-")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A run has its own cache folder, and one driver. Modules of tests look at the device when they are collected.
+    """A run has its own cache folder, and one driver. Modules of tests look at the device when collected.
 
     Workers of pytest-xdist inherit both: what one has compiled and checked the other need not.
     """

@@ -374,7 +374,7 @@ def test_a_sub_device_is_tried_on_the_whole_device():
 
 
 def test_only_the_wanted_driver_is_asked_for_its_devices(monkeypatch):
-    """With two of PoCL's, the child built a program by the other one first, and ended if that one could not."""
+    """With two of PoCL's, the child built a program by the other one first, and ended if that could not."""
     own = pyclmm.default_queue().device
     other = SimpleNamespace(platform=SimpleNamespace(name=own.platform.name), driver_version="another")
     monkeypatch.setattr(isolation.devices, "all_devices", lambda: [other, own])

@@ -24,6 +24,7 @@ from pyclmm import (
 from pyclmm.opencl import queues
 from pyclmm.streaming import hands, lanes, machines
 from pyclmm.streaming.tiles import Blocking
+from tests.support.selection import slow
 from tests.support.streams import integers, normal
 
 
@@ -61,8 +62,8 @@ def test_products_of_all_shapes_are_numpys(shapes):
 
 
 DTYPES = [
-    *(np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float16, np.float32, np.float64),
-    *(np.complex64, np.complex128, ml_dtypes.bfloat16),
+    *(np.float32, np.complex128, ml_dtypes.bfloat16),
+    *slow(np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float16, np.float64, np.complex64),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The one OpenCL driver that the tests run on, here and in every child process, whatever else is installed."""
+"""The one OpenCL driver that the tests run on, in each process, whatever else is installed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pyopencl as cl
+
+from pyclmm.opencl import loader
 
 _SYSTEM = "/etc/OpenCL/vendors"
 # Prints what tells the default device from those of other drivers.
@@ -19,9 +21,9 @@ print(device.platform.name, device.platform.version, device.name, device.driver_
 
 
 def name_it(folder):
-    """Set OCL_ICD_VENDORS to the default device's driver alone, if there are several. *folder*: for its .icd file.
+    """Set OCL_ICD_VENDORS to the default device's driver alone, if there are several and the user has not.
 
-    Does nothing if the user has set it.
+    *folder*: for its .icd file.
     """
     if os.environ.get("OCL_ICD_VENDORS"):
         return
@@ -37,14 +39,14 @@ def name_it(folder):
 
 
 def _libraries():
-    """The libraries of the drivers that PyOpenCL's loader finds: the system's, and those that pip installed."""
+    """The libraries of the drivers that a process finds: the system's, and those that pip installed."""
     folders = (Path(os.environ.get("OPENCL_VENDOR_PATH") or _SYSTEM), Path(cl.__file__).parent / ".libs")
     found = []
     for icd in (icd for folder in folders for icd in sorted(folder.glob("*.icd"))):
         name = icd.read_text(encoding="utf-8").strip()
         beside = icd.parent / name
         found.append(beside if beside.exists() else name)
-    return found
+    return list(filter(None, [*found, loader._library()]))
 
 
 def _default_device(**variables):

@@ -1,12 +1,24 @@
 """What `make test` runs of tests with several parameters, and what it says at its end.
 
-Each value of each parameter is run once, and a kernel in one of its configurations. All other combinations are marked
-`slow`: `make test` leaves them out, `make test-all` runs them.
+Each value of each parameter is run once, and a kernel in one of its configurations. All other combinations
+are marked `slow`: `make test` leaves them out, `make test-all` runs them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+
+import pytest
+
+
+def slow(*values):
+    """These values of a parameter, for `make test-all` only."""
+    return slow_rows(*((value,) for value in values))
+
+
+def slow_rows(*rows):
+    """The same, of several parameters."""
+    return [pytest.param(*row, marks=pytest.mark.slow) for row in rows]
 
 
 def mark_combinations(items):
@@ -21,7 +33,7 @@ def mark_combinations(items):
 
 
 def _enough(cases):
-    """As few of a test's cases as have each value. The last of equals: odd tiles stand behind a kernel's own."""
+    """As few cases of a test as have each value. The last of equals: odd tiles stand behind a kernel's own."""
     values = {case: _values(case) for case in cases}
     left = {value for found in values.values() for value in found}
     used, chosen = Counter(), []
@@ -39,7 +51,7 @@ def _enough(cases):
 
 
 def _values(case):
-    """The case's value for each parametrize mark. A kernel counts as one value, whatever its configuration."""
+    """The case's value for each parametrize mark. A kernel is one value, whatever its configuration."""
     left = dict(case.callspec.params)
     found = [("kernel", left.pop("subject").kernel.name)] if "subject" in left else []
     for mark in case.iter_markers("parametrize"):
