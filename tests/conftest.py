@@ -47,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYCLMM_CACHE_DIR"] = _cache.name
         driver.name_it(_cache.name)
     os.environ["PYCLMM_TRIAL"] = "off"  # a child process for each program takes too long
+    os.environ["PYCLMM_SELFCHECK"] = "off"  # a wrong kernel gives its wrong result instead of being refused
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -89,14 +90,8 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 @pytest.fixture
-def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns the self-check off, so that a wrong kernel gives its wrong result instead of being refused."""
-    monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
-
-
-@pytest.fixture
 def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """No earlier plan, verdict, detour, context or default queue, and an empty cache folder."""
+    """As in a new process with the self-check: no plan, verdict, detour, context or queue, empty caches."""
     folder = tmp_path / "caches"
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(folder))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)

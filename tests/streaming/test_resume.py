@@ -47,7 +47,7 @@ def test_killed_again_and_again_it_computes_each_tile_once(kind, kills, tmp_path
     path = os.pathsep.join([str(Path(pyclmm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(RUNS), str(tmp_path), kind, str(kills)],
-        env={**os.environ, "PYTHONPATH": path, "PYCLMM_SELFCHECK": "off"},
+        env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=120,

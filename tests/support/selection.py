@@ -1,7 +1,6 @@
-"""What `make test` runs of tests with several parameters, and what it says at its end.
+"""What `make test` runs of a test's cases. The others are marked `slow`: `make test-all` runs them too.
 
-Each value of each parameter is run once, and a kernel in one of its configurations. All other combinations
-are marked `slow`: `make test` leaves them out, `make test-all` runs them.
+Of a test with several parameters each value of each is run once, and a kernel in one of its configurations.
 """
 
 from __future__ import annotations
@@ -21,32 +20,40 @@ def slow_rows(*rows):
     return [pytest.param(*row, marks=pytest.mark.slow) for row in rows]
 
 
+def few(rows, *columns):
+    """*rows* of several parameters. `make test` runs as few as have each value of these *columns*."""
+    chosen = _enough([[(at, str(row[at])) for at in columns] for row in rows], [False] * len(rows))
+    return [pytest.param(*row, marks=() if at in chosen else pytest.mark.slow) for at, row in enumerate(rows)]
+
+
 def mark_combinations(items):
     """Mark as slow what repeats values of parameters that other cases of the same test have."""
     tests = {}
     for item in items:
-        if hasattr(item, "callspec"):
+        if hasattr(item, "callspec") and not item.get_closest_marker("slow"):
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in tests.values():
-        for item in set(cases).difference(_enough(cases)):
-            item.add_marker("slow")
+        skipped = [bool(case.get_closest_marker("skip")) for case in cases]
+        chosen = _enough([_values(case) for case in cases], skipped)
+        for at, case in enumerate(cases):
+            if at not in chosen:
+                case.add_marker("slow")
 
 
-def _enough(cases):
-    """As few cases of a test as have each value. The last of equals: odd tiles stand behind a kernel's own."""
-    values = {case: _values(case) for case in cases}
-    left = {value for found in values.values() for value in found}
-    used, chosen = Counter(), []
+def _enough(cases, skipped):
+    """The places of as few *cases* as have each value. The last of equals: odd tiles stand behind own."""
+    left = {value for values in cases for value in values}
+    used, chosen = Counter(), set()
+
+    def gain(at):
+        new = sum(value in left for value in cases[at])
+        return new > 0, not skipped[at], new, -sum(used[value] for value in cases[at]), at
+
     while left:
-
-        def gain(case):
-            new = sum(value in left for value in values[case])
-            return new > 0, not case.get_closest_marker("skip"), new, -sum(used[v] for v in values[case])
-
-        best = max(reversed(cases), key=gain)
-        chosen.append(best)
-        left.difference_update(values[best])
-        used.update(values[best])
+        best = max(range(len(cases)), key=gain)
+        chosen.add(best)
+        left.difference_update(cases[best])
+        used.update(cases[best])
     return chosen
 
 
