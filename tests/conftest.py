@@ -25,7 +25,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.gemm import GemmProblem
-from tests.support import driver
+from tests.support import driver, summary
 from tests.support.selection import mark_combinations
 
 # No deadline, as builds are slow. Each run draws the same examples; `make fuzz` looks for new ones.
@@ -61,6 +61,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_combinations(items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if terminalreporter.stats.get("passed"):
+        terminalreporter.write_sep("-", "what was shown")
+        for line in summary.lines(terminalreporter.stats, config.option.markexpr == "not slow"):
+            terminalreporter.write_line(line)
 
 
 def pytest_unconfigure() -> None:
