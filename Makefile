@@ -14,9 +14,9 @@ PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 test: $(VENV)/.installed-dev
 	$(PYTEST) -m "not slow"
 
-# Every combination of parameters, and the long waits: what test leaves out.
+# What test leaves out: other combinations of parameters, more random examples, the long waits.
 test-rest: $(VENV)/.installed-dev
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow or hypothesis"
 
 test-all: test test-rest
 

@@ -25,15 +25,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.gemm import GemmProblem
-from tests.support import driver, summary
-from tests.support.selection import mark_combinations
-
-# No deadline, as builds are slow. Each run draws the same examples; `make fuzz` looks for new ones.
-settings.register_profile(
-    "pyclmm", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
-)
-settings.load_profile("pyclmm")
-
+from tests.support import driver, selection, summary
 
 _cache = TemporaryDirectory(prefix="pyclmm-tests-")
 
@@ -43,6 +35,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Workers of pytest-xdist inherit both: what one has compiled and checked the other need not.
     """
+    selection.fast = config.option.markexpr == "not slow"
+    # No deadline, as builds are slow. Each run draws the same examples; `make fuzz` looks for new ones.
+    usual = {"deadline": None, "derandomize": True, "print_blob": False}
+    settings.register_profile(
+        "pyclmm", selection.drawn(100), suppress_health_check=list(HealthCheck), **usual
+    )
+    settings.load_profile("pyclmm")
     if not hasattr(config, "workerinput"):
         os.environ["PYCLMM_CACHE_DIR"] = _cache.name
         driver.name_it(_cache.name)
@@ -60,13 +59,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mark_combinations(items)
+    selection.mark_combinations(items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if terminalreporter.stats.get("passed"):
         terminalreporter.write_sep("-", "what was shown")
-        for line in summary.lines(terminalreporter.stats, config.option.markexpr == "not slow"):
+        for line in summary.lines(terminalreporter.stats, selection.fast):
             terminalreporter.write_line(line)
 
 

@@ -1,6 +1,7 @@
 """What `make test` runs of a test's cases. The others are marked `slow`: `make test-all` runs them too.
 
 Of a test with several parameters each value of each is run once, and a kernel in one of its configurations.
+Of the examples that hypothesis draws a fifth are run.
 """
 
 from __future__ import annotations
@@ -8,6 +9,14 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from hypothesis import settings
+
+fast = False  # whether this run leaves out what is slow
+
+
+def examples(number):
+    """So many examples are drawn for a test."""
+    return settings(max_examples=max(5, number // 5) if fast else number)
 
 
 def slow(*values):
