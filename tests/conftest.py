@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # No deadline, as builds are slow. Each run draws the same examples; `make fuzz` looks for new ones.
     usual = {"deadline": None, "derandomize": True, "print_blob": False}
     settings.register_profile(
-        "pyclmm", selection.drawn(100), suppress_health_check=list(HealthCheck), **usual
+        "pyclmm", selection.examples(100), suppress_health_check=list(HealthCheck), **usual
     )
     settings.load_profile("pyclmm")
     if not hasattr(config, "workerinput"):

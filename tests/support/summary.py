@@ -18,8 +18,8 @@ def lines(stats, fast):
     """*stats*: pytest's reports by outcome. *fast*: whether what is marked slow was left out."""
     passed, skipped = len(stats.get("passed", ())), stats.get("skipped", ())
     able = sum(missing(kernel) is None for kernel in KERNELS)
-    driver = f"{DEVICE.platform} {DEVICE.driver_version}, {DEVICE.kind}"
-    yield f"Shown on {DEVICE.name} ({driver}): {passed:,} tests passed; {able} of {len(KERNELS)} kernels can run."
+    device = f"{DEVICE.name} ({DEVICE.platform} {DEVICE.driver_version}, {DEVICE.kind})"
+    yield f"Shown on {device}: {passed:,} tests passed; {able} of {len(KERNELS)} kernels can run."
     if fast:
         yield "Left out: further combinations of parameters, and long waits. `make test-all` runs them too."
     if not skipped:
