@@ -90,6 +90,15 @@ def device(queue: cl.CommandQueue) -> DeviceInfo:
 
 
 @pytest.fixture
+def two_devices(queue: cl.CommandQueue) -> list[cl.Device]:
+    """Two parts of the default device."""
+    whole = queue.device
+    if whole.partition_max_sub_devices < 2 or whole.max_compute_units < 2:
+        pytest.skip(f"{whole.name.strip()} cannot be divided (CL_DEVICE_PARTITION_MAX_SUB_DEVICES)")
+    return list(whole.create_sub_devices([cl.device_partition_property.EQUALLY, 1])[:2])
+
+
+@pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers: the same in each run, others in each test."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))

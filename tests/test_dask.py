@@ -8,8 +8,6 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import dask
-import dask.array as da
 import numpy as np
 import pyopencl as cl
 import pytest
@@ -17,12 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
-import pyclmm.dask
-from pyclmm.dask import block, workers
 from pyclmm.opencl import staging
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.plan import Matmul
 from tests.support.selection import examples
+
+dask = pytest.importorskip("dask", reason="needs dask")
+da = pytest.importorskip("dask.array", reason="needs dask")
+
+import pyclmm.dask  # noqa: E402 - it needs dask
+from pyclmm.dask import block, workers  # noqa: E402
 
 # Few, as each pair has programs of its own to compile.
 DTYPES = [(name, name) for name in ("float32", "float16", "int8", "bool")] + [("int8", "float32")]

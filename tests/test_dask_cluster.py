@@ -8,14 +8,15 @@ import signal
 import time
 from pathlib import Path
 
-import dask
-import dask.array as da
-import distributed
 import numpy as np
 import pytest
 
-import pyclmm.dask
-from pyclmm.dask import block, workers
+dask = pytest.importorskip("dask", reason="needs dask")
+da = pytest.importorskip("dask.array", reason="needs dask")
+distributed = pytest.importorskip("distributed", reason="needs distributed")
+
+import pyclmm.dask  # noqa: E402 - it needs dask
+from pyclmm.dask import block, workers  # noqa: E402
 
 
 @pytest.fixture(scope="module")

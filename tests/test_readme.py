@@ -46,7 +46,8 @@ def follow_make(arguments):
     recipe = run(["make", "--dry-run", *arguments])
     started = re.findall(r"\.venv/bin/([\w-]+)", recipe)
     assert started
-    assert all((BIN / program).exists() for program in started)
+    for program in started:
+        installed(program)
 
 
 def follow_pip(arguments):
@@ -59,7 +60,15 @@ def follow_pip(arguments):
 
 
 def follow_pyclmm(arguments):
-    assert run([BIN / "pyclmm", *arguments])
+    assert run([installed("pyclmm"), *arguments])
+
+
+def installed(program):
+    """The program in this Python environment. Where make has not made it, one may be missing."""
+    if not (BIN / program).exists() and BIN.parent.name != ".venv":
+        pytest.skip(f"needs {program} in this Python environment")
+    assert (BIN / program).exists()
+    return BIN / program
 
 
 def follow_python(arguments):

@@ -10,13 +10,15 @@ import pytest
 import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
-from ml_dtypes import bfloat16
 
 import pyclmm
 from pyclmm import linalg
 from pyclmm.execution.array_likes import array_of
 from tests.support.habits import same
+from tests.support.optional import optional
 from tests.support.selection import examples
+
+bfloat16 = optional("ml_dtypes").bfloat16
 
 numbers = st.one_of(
     st.booleans(), st.integers(-5, 5), st.floats(-4, 4, width=16), st.complex_numbers(max_magnitude=4)
@@ -115,8 +117,7 @@ def test_memory_is_shared(name):
 
 
 def test_dataframes_are_their_values():
-    import pandas  # noqa: PLC0415 - it takes half a second, and no other test needs it
-
+    pandas = optional("pandas")  # it takes half a second to import, and no other test needs it
     frame = pandas.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}, index=[5, 9])
     same(pyclmm.matmul(frame, frame), frame.to_numpy() @ frame.to_numpy())
     same(pyclmm.matmul(frame["x"], frame), frame["x"].to_numpy() @ frame.to_numpy())

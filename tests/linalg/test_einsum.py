@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pyopencl.array as cla
 import pytest
@@ -13,7 +12,10 @@ import pyclmm
 from pyclmm import linalg
 from pyclmm.problem.order import path_of
 from tests.support.habits import drawn, fetched, placed, same
+from tests.support.optional import optional
 from tests.support.selection import examples
+
+ml_dtypes = optional("ml_dtypes")
 
 randoms = st.randoms(use_true_random=False)
 PLACES = ("host", "device")

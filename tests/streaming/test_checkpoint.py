@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import h5py
 import numpy as np
 import pytest
 
@@ -16,7 +15,10 @@ from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from pyclmm.streaming import checkpoint as module
 from pyclmm.streaming.checkpoint import Checkpoint, fingerprint
 from pyclmm.streaming.storage import sink, source
+from tests.support.optional import optional
 from tests.support.selection import slow
+
+h5py = optional("h5py")
 
 PROBLEM = {"alpha": 1.0, "operands": {"a": {"shape": [3, 4]}, "b": {"shape": [4, 5]}}}
 

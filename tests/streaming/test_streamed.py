@@ -7,11 +7,8 @@ import pickle
 import re
 import threading
 
-import h5py
-import ml_dtypes
 import numpy as np
 import pytest
-import zarr
 
 import pyclmm
 from pyclmm import (
@@ -25,8 +22,13 @@ from pyclmm import (
 from pyclmm.opencl import queues
 from pyclmm.streaming import hands, lanes, machines
 from pyclmm.streaming.tiles import Blocking
+from tests.support.optional import optional
 from tests.support.selection import slow
 from tests.support.streams import integers, normal
+
+h5py = optional("h5py")
+ml_dtypes = optional("ml_dtypes")
+zarr = optional("zarr")
 
 
 def threads():

@@ -341,9 +341,9 @@ def printed(*grids):
 
 def test_the_printed_speed_times_the_printed_time_is_the_work(queue):
     size = Size(33, 65, 47, 2)
-    rung = Track(queue, ["naive", "packed"], Rules(rounds=3)).race(*random_pair(size, F32))
+    rung = Track(queue, ["naive", "tiled"], Rules(rounds=3)).race(*random_pair(size, F32))
     lines = [line.split() for line in printed(report.bench_table(rung)).splitlines()[3:]]
-    assert [line[0] for line in lines] == ["naive", "packed", NUMPY]
+    assert [line[0] for line in lines] == ["naive", "tiled", NUMPY]
     for _, least, median, most, gflops, *_ in lines:
         assert float(gflops) * 1e9 * float(median) * 1e-3 == pytest.approx(2 * size.work, rel=0.01)
         assert float(least) <= float(median) <= float(most)

@@ -9,14 +9,16 @@ import re
 import subprocess
 import sys
 
-import h5py
 import numpy as np
 import pytest
-import zarr
 from click.testing import CliRunner
 
 import pyclmm
 from pyclmm.tools import cli, multiply_command
+from tests.support.optional import optional
+
+h5py = optional("h5py")
+zarr = optional("zarr")
 
 RNG = np.random.default_rng(5)
 A = RNG.standard_normal((60, 50)).astype(np.float32)

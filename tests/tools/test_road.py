@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from pyclmm.errors import LaunchError
@@ -24,6 +23,9 @@ from pyclmm.tools import road as module
 from pyclmm.tools.bench import Row
 from pyclmm.tools.contest import Sample, Size
 from pyclmm.tools.road import KERNELS_OF_THE_ROAD, Point, Road, faster
+from tests.support.optional import optional
+
+agg = optional("matplotlib.backends.backend_agg")
 
 RATES = Rates(1e-6, 1e-9, 1e-7, 20e9, 80e9, 1e6, 1e11, 1e12, 1e12, 1e12)
 SIDE = 24
@@ -254,7 +256,7 @@ def test_labels_do_not_collide_and_stand_in_the_picture(monkeypatch, tmp_path):
     plots.road(walked, RATES, "a device", tmp_path / "road.png")
     figure = drawn[-1]
     (axes,) = figure.axes
-    canvas = FigureCanvasAgg(figure)
+    canvas = agg.FigureCanvasAgg(figure)
     canvas.draw()
     boxes = [
         Text.get_window_extent(text, canvas.get_renderer()) for text in axes.texts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -14,6 +13,9 @@ from pyclmm.kernels.device import DeviceInfo
 from pyclmm.selection.select import candidates
 from tests.kernels.nvidia.test_matrix_units import problem
 from tests.support.made_up import DEVICES, H200
+from tests.support.optional import optional
+
+ml_dtypes = optional("ml_dtypes")
 
 THIN = kernel_named("thin")
 SHAPES = [(1, 256, 512), (2, 264, 520), (8, 128, 256), (200, 7, 96), (256, 1, 64)]
