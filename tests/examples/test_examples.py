@@ -29,6 +29,7 @@ def run(script, *arguments):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_example(script):
     for name in re.findall(

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from pyclmm.opencl.devices import default_device, device_info
+from tests.support.selection import slow
 
 LIMIT = 120  # seconds until a process counts as hanging
 
@@ -159,7 +160,7 @@ def test_ctrl_c_in_earnest(environment):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.parametrize("how", ["matmul", "plan", "plan made before", "devices"])
+@pytest.mark.parametrize("how", ["matmul", "plan made before", *slow("plan", "devices")])
 def test_fork_after_use_is_refused_with_advice(environment, how):
     done = run(environment, FORKED, "used", how)
     assert done.returncode == 0, done.stderr
@@ -199,8 +200,8 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("kind", ["*.so", "program.bc"])
+@pytest.mark.parametrize("damage", ["zeroed", *slow("halved", "emptied")])
+@pytest.mark.parametrize("kind", ["*.so", *slow("program.bc")])
 def test_a_damaged_cache_of_the_driver_ends_one_process_at_most(environment, tmp_path, kind, damage):
     if device_info(default_device()).vendor != "pocl":
         pytest.skip("the cache of PoCL is damaged here, so the device must be PoCL's")

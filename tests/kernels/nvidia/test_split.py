@@ -16,7 +16,7 @@ from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import threaded
 from tests.support.made_up import H200
 from tests.support.oracle import one_by_one, real_lines
-from tests.support.selection import few
+from tests.support.selection import few, slow
 
 ZERO_LINE = -127  # of cl/nvidia/split.h
 ROOM, GUESSED = (
@@ -359,8 +359,8 @@ def test_epilogues_and_stacks_are_exact(folder, rng, dtype):
 
 
 @runs_kernels
-@pytest.mark.parametrize("dtype", ["f4", "c8"])
-@pytest.mark.parametrize("tile", [(128, 128), (64, 64)])
+@pytest.mark.parametrize("dtype", ["f4", *slow("c8")])
+@pytest.mark.parametrize("tile", [(64, 64), *slow((128, 128))])
 def test_mma_split_is_exact_on_integers(folder, rng, dtype, tile):
     a, b = small_integers(rng, (70, 145), dtype), small_integers(rng, (145, 67), dtype)
     got, spaces = Call(a, b, trans="TN").run(folder, tile, family=MMA_SPLIT)
@@ -369,7 +369,7 @@ def test_mma_split_is_exact_on_integers(folder, rng, dtype, tile):
 
 
 @runs_kernels
-@pytest.mark.parametrize("name", ["normal", "along K"])
+@pytest.mark.parametrize("name", ["normal", *slow("along K")])
 def test_mma_split_bounds_each_element(folder, name):
     a, b = CLASSES[name]
     got, spaces = Call(a, b).run(folder, (64, 64), family=MMA_SPLIT)
