@@ -321,7 +321,7 @@ def test_arrays_by_expressions_are_refused(monkeypatch):
 
 def python(code):
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -27,7 +27,7 @@ X = np.ones((3, 3), np.float32)
 
 def python(code):
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()

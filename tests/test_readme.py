@@ -36,7 +36,7 @@ COMMANDS = list(commands())
 
 
 def run(words, **kwargs):
-    done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=False, cwd=ROOT, **kwargs)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT, **kwargs)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

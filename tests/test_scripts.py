@@ -36,7 +36,7 @@ def test_help(command, tmp_path):
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

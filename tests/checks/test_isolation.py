@@ -500,8 +500,11 @@ def test_children_end_with_all_that_they_started(monkeypatch, tmp_path):
         "time.sleep(600)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    failure = worker.ask("checks.isolation", {}, 1.5, lambda _: None)
-    assert failure.hung
+    for limit in (1.5, 15, 150):  # until the child has begun, on a busy machine too
+        failure = worker.ask("checks.isolation", {}, limit, lambda _: None)
+        assert failure.hung
+        if pids.exists() and pids.read_text():
+            break
     assert np.array_equal(pyclmm.matmul(np.eye(2), np.eye(2), queue=default_queue()), np.eye(2))
     status = subprocess.run(["ps", "-o", "stat=", "-p", pids.read_text()], capture_output=True, check=False)
     assert status.stdout.strip()[:1] in (b"", b"Z"), "the grandchild still runs"

@@ -25,7 +25,7 @@ def run(script, *arguments):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
 
 

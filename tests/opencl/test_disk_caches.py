@@ -19,7 +19,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import BUILD_FAILURE, Call, Failing, cl_error, failing
 from tests.support.selection import slow
 
-LIMIT = 120  # seconds until a process counts as hanging
+LIMIT = 600  # seconds until a process counts as hanging
 POCL = SimpleNamespace(name="Portable Computing Language")
 
 # Products in four threads at once. Prints the warnings.

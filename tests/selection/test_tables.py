@@ -327,7 +327,7 @@ def test_two_processes_that_merge_lose_no_entry(own):
     running = [
         subprocess.Popen([sys.executable, "-c", WRITER, folder, str(16 << (3 * who))]) for who in range(2)
     ]
-    assert [process.wait(60) for process in running] == [0, 0]
+    assert [process.wait(600) for process in running] == [0, 0]
     assert len(tables.own_table(tables.identity_of(HERE), tables.own_path(HERE))) == 80
 
 

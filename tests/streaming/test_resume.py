@@ -50,7 +50,7 @@ def test_killed_again_and_again_it_computes_each_tile_once(kind, kills, tmp_path
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

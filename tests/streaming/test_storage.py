@@ -225,7 +225,7 @@ def test_a_full_disk_under_hdf5(tmp_path):
         [sys.executable, "-c", FULL, str(tmp_path / "x.h5")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=True,
     )
     assert done.stdout.startswith("named out: "), done.stdout + done.stderr

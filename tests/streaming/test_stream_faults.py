@@ -357,7 +357,7 @@ def test_a_limit_on_the_length_of_files_is_an_error_of_the_checkpoint(tmp_path):
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.stdout.startswith(f"named {errno.EFBIG} checkpoint "), done.stdout + done.stderr

@@ -34,7 +34,7 @@ def in_process(*arguments, **environment):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
         env=os.environ | environment,
     )
 

@@ -253,6 +253,6 @@ def test_a_terminal_shows_a_bar():
             break
         shown += part
     os.close(master)
-    assert child.wait(60) == 0
+    assert child.wait(600) == 0
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
     assert re.search(r"━{30} .+ GFLOP/s  .+ of \d+, .+ left", text)

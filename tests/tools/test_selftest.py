@@ -117,10 +117,13 @@ def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(monkeypatch, sabot
 
 def test_a_kernel_that_hangs_is_told_with_its_law(monkeypatch, sabotage):
     use_kernels(monkeypatch, "naive")
-    [tested] = selftest.run(DEVICE, False, lambda _: None, limit=4.0)
-    assert tested.verdict == "hung"
-    assert tested.laws[-1].law == LAW_NAMES[0]
-    assert "did not end within 4 seconds" in tested.laws[-1].reason
+    for limit in (4, 30, 300):  # until the child has begun, on a busy machine too
+        [tested] = selftest.run(DEVICE, False, lambda _: None, limit=limit)
+        assert tested.verdict == "hung"
+        assert f"did not end within {limit} seconds" in tested.laws[-1].reason
+        if tested.laws[-1].law == LAW_NAMES[0]:
+            return
+    pytest.fail(f"it hung at {tested.laws[-1].law!r}")
 
 
 def test_the_command_writes_a_report_that_names_nobody(monkeypatch, sabotage, secrets, tmp_path):
