@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.selection import slow
+
 ROOT = Path(__file__).parent.parent
 MODULES = ("examples.demo", "examples.mlp", "tests.conformance", "tests.campaigns.seeded_faults")
 FILES = [
@@ -23,7 +25,7 @@ COMMANDS = [*(["-m", name] for name in MODULES), *([name] for name in FILES)]
 TORCH = "def __getattr__(name):\n    return None\n"
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", [*COMMANDS[:3], *slow(*COMMANDS[3:])], ids=" ".join)
 def test_help(command, tmp_path):
     text = (ROOT / command[-1]).read_text("utf-8") if command[0] != "-m" else ""
     for name in re.findall(r"^(?:import|from) (dask|distributed)\b", text, re.M):

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from pyclmm.kernels import kernel_named
 from pyclmm.tools import busy, cli, selftest
 from pyclmm.tools.report import JSON_FORMAT
-from tests.support.selection import slow
+from tests.support.selection import slow, slow_rows
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
@@ -42,12 +42,14 @@ def run(*command, **streams):
 @pytest.mark.parametrize(
     ("command", "keys"),
     [
-        (["info", "--json"], {"platforms", "default_problem"}),
         (["info", "--json", "-"], {"platforms", "default_problem"}),
         ([*BENCH, "--json"], {"device", "products", "others_processors", "seed"}),
-        ([*TUNE, "--json"], {"device", "products", "kept", "budget_s"}),
+        *slow_rows(
+            (["info", "--json"], {"platforms", "default_problem"}),
+            ([*TUNE, "--json"], {"device", "products", "kept", "budget_s"}),
+        ),
     ],
-    ids=["info", "info -", "bench", "tune"],
+    ids=["info -", "bench", "info", "tune"],
 )
 def test_json_stands_alone_on_standard_output(command, keys, own_caches):
     status, out, _ = run(*command)
