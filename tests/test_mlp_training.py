@@ -323,7 +323,7 @@ def test_files_that_cannot_be_written_are_refused_before_training(tmp_path, opti
 
 def run(folder, *arguments):
     command = [sys.executable, "-W", "error", "-m", "examples.mlp", "--data", str(folder), *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_the_last_line_is_the_accuracy_and_training_goes_on(tmp_path):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 
@@ -28,7 +27,7 @@ X = np.ones((3, 3), np.float32)
 
 def python(code):
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -140,9 +139,9 @@ def test_arrays_on_the_named_device(queue):
     assert (pyclmm.matmul(x, x, device=queue.device).get() == 3).all()
 
 
-def test_arrays_of_another_device(queue, monkeypatch):
+def test_arrays_of_another_device(queue, two_devices):
     """A sub-device stands for the other device."""
-    other = queue.device.create_sub_devices([cl.device_partition_property.EQUALLY, 1])[0]
+    other = two_devices[0]
     x = cla.to_device(queue, X)
     for call in (pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul):
         with pytest.raises(pyclmm.ArgumentError, match=r"but the Arrays are on .*leave device out"):
@@ -162,6 +161,7 @@ def test_tune_takes_every_name(queue, monkeypatch):
 @pytest.mark.slow
 def test_mypy_finds_the_marked_calls_and_no_other():
     """The marks are in tests/support/typed_calls.py."""
+    pytest.importorskip("mypy", reason="needs mypy")
     file = Path(__file__).parent / "support/typed_calls.py"
     command = [sys.executable, "-m", "mypy", str(file)]
     done = subprocess.run(

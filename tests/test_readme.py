@@ -36,7 +36,7 @@ COMMANDS = list(commands())
 
 
 def run(words, **kwargs):
-    done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=False, cwd=ROOT, **kwargs)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT, **kwargs)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -46,7 +46,8 @@ def follow_make(arguments):
     recipe = run(["make", "--dry-run", *arguments])
     started = re.findall(r"\.venv/bin/([\w-]+)", recipe)
     assert started
-    assert all((BIN / program).exists() for program in started)
+    for program in started:
+        installed(program)
 
 
 def follow_pip(arguments):
@@ -59,7 +60,15 @@ def follow_pip(arguments):
 
 
 def follow_pyclmm(arguments):
-    assert run([BIN / "pyclmm", *arguments])
+    assert run([installed("pyclmm"), *arguments])
+
+
+def installed(program):
+    """The program in this Python environment. Where make has not made it, one may be missing."""
+    if not (BIN / program).exists() and BIN.parent.name != ".venv":
+        pytest.skip(f"needs {program} in this Python environment")
+    assert (BIN / program).exists()
+    return BIN / program
 
 
 def follow_python(arguments):

@@ -12,6 +12,7 @@ import pytest
 
 import pyclmm
 
+pytest.importorskip("dask", reason="needs dask")
 ROOT = Path(__file__).parent.parent
 
 

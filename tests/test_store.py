@@ -188,7 +188,7 @@ def test_two_processes_may_write_one_file_at_once(tmp_path):
     command = [sys.executable, "-c", WRITER, str(path)]
     writers = [subprocess.Popen([*command, who], stderr=subprocess.PIPE, text=True) for who in "ab"]
     for writer in writers:
-        _, stderr = writer.communicate(timeout=120)
+        _, stderr = writer.communicate(timeout=600)
         assert writer.returncode == 0, stderr
     assert [x.name for x in path.parent.iterdir()] == ["shared.json"]
 

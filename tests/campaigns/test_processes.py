@@ -93,7 +93,7 @@ def test_another_kernel_is_noticed(lab, seeded):
 def test_processes_that_are_left_are_ended(lab):
     with lab.box() as box:
         process = box.start()
-    assert process.wait(10) == -9
+    assert process.wait(60) == -9
     assert not box.folder.exists()
     assert not [x for x in Path("/proc").glob("[0-9]*/environ") if _belongs(x, box)]
     process.communicate()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
 import scipy.special
@@ -10,7 +9,10 @@ import scipy.special
 from pyclmm.checks import reference
 from pyclmm.problem.gemm import ACTIVATIONS
 from tests.support.cases import numbers
+from tests.support.optional import optional
 from tests.support.oracle import gemm as expected
+
+ml_dtypes = optional("ml_dtypes")
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 

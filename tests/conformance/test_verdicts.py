@@ -10,6 +10,7 @@ from pyclmm.kernels import KERNELS
 from tests.conformance import __main__ as command
 from tests.conformance import report, run
 from tests.conformance.implementations import IMPLEMENTATIONS, MATRIX_UNITS, Implementation
+from tests.support.selection import slow, slow_rows
 
 HEAD = """
 import os, time
@@ -65,8 +66,7 @@ def test_right_answers_and_known_refusals_are_good(ran):
     ("text", "test", "reason"),
     [
         (WRONG, "test_wrong", "off by one"),
-        (ERROR, "test_error", "no queue"),
-        (UNKNOWN, "test_unknown", "not today"),
+        *slow_rows((ERROR, "test_error", "no queue"), (UNKNOWN, "test_unknown", "not today")),
     ],
 )
 def test_wrong_answers_and_unexplained_skips_fail(ran, text, test, reason):
@@ -94,7 +94,7 @@ def test_a_process_that_hangs_is_ended(ran):
     assert not found.good
 
 
-@pytest.mark.parametrize("text", [BROKEN, ""])
+@pytest.mark.parametrize("text", [BROKEN, *slow("")])
 def test_a_run_without_tests_fails(ran, text):
     found = ran(text)
     assert found.trouble

@@ -26,7 +26,7 @@ def in_process(*arguments, **environment):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
         cwd=ROOT,
         env=os.environ | environment,
     )

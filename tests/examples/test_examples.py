@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,12 +25,17 @@ def run(script, *arguments):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_example(script):
+    for name in re.findall(
+        r"^ *(?:import|from) (dask|matplotlib|sklearn)\b", script.read_text("utf-8"), re.M
+    ):
+        pytest.importorskip(name, reason=f"needs {name}")
     done = run(script)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()

@@ -8,14 +8,17 @@ import numpy as np
 import pyopencl.array as cla
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from ml_dtypes import bfloat16
 
 import pyclmm
 from pyclmm import linalg
 from pyclmm.execution.array_likes import array_of
 from tests.support.habits import same
+from tests.support.optional import optional
+from tests.support.selection import examples
+
+bfloat16 = optional("ml_dtypes").bfloat16
 
 numbers = st.one_of(
     st.booleans(), st.integers(-5, 5), st.floats(-4, 4, width=16), st.complex_numbers(max_magnitude=4)
@@ -53,7 +56,7 @@ class Typed(Likeness, Tensor):
     __init__ = Tensor.__init__
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(st.data(), st.integers(0, 3), st.integers(1, 3), st.integers(0, 3))
 def test_lists_of_any_numbers(data, m, k, n):
     """Numbers of Python and of NumPy, mixed: the dtype is the one that NumPy finds."""
@@ -114,8 +117,7 @@ def test_memory_is_shared(name):
 
 
 def test_dataframes_are_their_values():
-    import pandas  # noqa: PLC0415 - it takes half a second, and no other test needs it
-
+    pandas = optional("pandas")  # it takes half a second to import, and no other test needs it
     frame = pandas.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}, index=[5, 9])
     same(pyclmm.matmul(frame, frame), frame.to_numpy() @ frame.to_numpy())
     same(pyclmm.matmul(frame["x"], frame), frame["x"].to_numpy() @ frame.to_numpy())
@@ -184,7 +186,7 @@ def test_a_mixture_is_refused_with_the_hint(queue):
             pyclmm.matmul(*pair)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.sampled_from(["C", "F", ">f4", "list", "0 rows"]), st.booleans())
 def test_a_mixture_is_copied_where_that_is_asked_for(queue, layout, first):
     y = {"C": Y, "F": np.asfortranarray(Y), ">f4": Y.astype(">f4"), "list": Y.tolist(), "0 rows": Y[:0]}[

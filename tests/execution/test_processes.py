@@ -11,8 +11,9 @@ import time
 import pytest
 
 from pyclmm.opencl.devices import default_device, device_info
+from tests.support.selection import slow
 
-LIMIT = 120  # seconds until a process counts as hanging
+LIMIT = 600  # seconds until a process counts as hanging
 
 # Multiplies until it was interrupted often enough. New programs and shapes let signals arrive while it
 # compiles, checks, enqueues, waits and writes its cache.
@@ -67,7 +68,7 @@ if used:
     before = pyclmm.Matmul(a, a)
 child = os.fork()
 if child == 0:
-    signal.alarm(60)
+    signal.alarm(600)
     try:
         call = {"matmul": lambda: pyclmm.matmul(a, a), "devices": all_devices,
                 "plan": lambda: pyclmm.Matmul(a, a)(a, a), "plan made before": lambda: before(a, a)}[how]
@@ -159,7 +160,7 @@ def test_ctrl_c_in_earnest(environment):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.parametrize("how", ["matmul", "plan", "plan made before", "devices"])
+@pytest.mark.parametrize("how", ["matmul", "plan made before", *slow("plan", "devices")])
 def test_fork_after_use_is_refused_with_advice(environment, how):
     done = run(environment, FORKED, "used", how)
     assert done.returncode == 0, done.stderr
@@ -199,8 +200,8 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("kind", ["*.so", "program.bc"])
+@pytest.mark.parametrize("damage", ["zeroed", *slow("halved", "emptied")])
+@pytest.mark.parametrize("kind", ["*.so", *slow("program.bc")])
 def test_a_damaged_cache_of_the_driver_ends_one_process_at_most(environment, tmp_path, kind, damage):
     if device_info(default_device()).vendor != "pocl":
         pytest.skip("the cache of PoCL is damaged here, so the device must be PoCL's")

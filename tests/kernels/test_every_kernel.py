@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import ml_dtypes
 import numpy as np
 import pyopencl.array as cla
 import pytest
@@ -22,9 +21,10 @@ from tests.support.cases import (
     two_configs,
     zero_products,
 )
+from tests.support.optional import optional
 from tests.support.oracle import gemm as expected
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+ml_dtypes = optional("ml_dtypes")
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 NETLIB_SIZES = (0, 1, 2, 3, 5, 9)

@@ -16,6 +16,7 @@ from pyclmm.errors import ArgumentError, UnsupportedError
 from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.program import build_options
+from tests.support.selection import slow
 
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
 WILD = np.array([
@@ -106,7 +107,7 @@ def test_complex_scales(without, rng):
     assert np.array_equal(got, (2 - 1j) * (a @ b) + 3j * c)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+@pytest.mark.parametrize("dtype", [np.float64, *slow(np.complex128)])
 def test_large_products_are_computed_by_residues_in_highest_too(without, rng, dtype):
     k = 256 if dtype == np.float64 else 1000
     a, b = (rng.standard_normal(s).astype(dtype) for s in ((150, k), (k, 180)))

@@ -57,7 +57,7 @@ def marking(*args, **kwargs):
 def marked(how, *digests):
     """A process that marked *digests* for H200 and died or ended."""
     process = marking(how, *digests)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     return process
 
 
@@ -82,7 +82,7 @@ def test_a_process_that_lives_is_not_taken_for_dead():
     assert process.stdout.readline() == b"marked\n"
     assert not doubts.of_the_dead(H200, ["one"])
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert doubts.of_the_dead(H200, ["one"])
 
 

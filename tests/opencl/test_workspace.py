@@ -100,11 +100,11 @@ def hold(queue):
 
 
 def wait_until(condition):
-    for _ in range(1000):
+    for _ in range(12_000):
         if condition():
             return
         time.sleep(0.01)
-    pytest.fail("it did not come to pass in 10 s")
+    pytest.fail("it did not come to pass in 2 minutes")
 
 
 # ---- how much is kept --------------------------------------------------------------------------
@@ -206,7 +206,7 @@ atexit.register(never.set_status, cl.command_execution_status.COMPLETE)
 
 def test_a_process_exits_while_a_larger_product_waits():
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", EXIT], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-W", "error", "-c", EXIT], capture_output=True, text=True, timeout=600, check=False
     )
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import re
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from pyclmm import DTypeError
 from pyclmm.opencl.launches import intermediate_type
 from pyclmm.problem import dtypes
+from tests.support.optional import optional
+
+ml_dtypes = optional("ml_dtypes")
 
 NUMPYS = [name for name in dtypes.ELEMENT_TYPES if name != "bfloat16"]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

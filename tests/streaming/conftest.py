@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import pyopencl as cl
 import pytest
 
-import pyclmm
 from pyclmm.streaming import lanes, machines
 from pyclmm.streaming.tiles import Blocking
-
-
-@pytest.fixture
-def two_devices():
-    """Two parts of the default device."""
-    whole = pyclmm.default_queue().device
-    if whole.partition_max_sub_devices < 2:
-        pytest.skip(f"{whole.name.strip()} cannot be divided (CL_DEVICE_PARTITION_MAX_SUB_DEVICES)")
-    return whole.create_sub_devices([cl.device_partition_property.EQUALLY, 1])[:2]
 
 
 @pytest.fixture(params=["host", "device"])

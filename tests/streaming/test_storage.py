@@ -8,9 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import ml_dtypes
 import numpy as np
-import pandas as pd
 import pyopencl.array as cla
 import pytest
 from hypothesis import given
@@ -20,9 +18,9 @@ from pyclmm.errors import ArgumentError, DTypeError, ShapeError, StorageError
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from pyclmm.streaming import sources
 from pyclmm.streaming.storage import is_stored, overlaps, sink, source
+from tests.support.optional import optional
 
-h5py = pytest.importorskip("h5py")
-zarr = pytest.importorskip("zarr")
+h5py, ml_dtypes, pd, zarr = map(optional, ("h5py", "ml_dtypes", "pandas", "zarr"))
 
 
 def numbers(shape, dtype="f4"):
@@ -227,7 +225,7 @@ def test_a_full_disk_under_hdf5(tmp_path):
         [sys.executable, "-c", FULL, str(tmp_path / "x.h5")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=True,
     )
     assert done.stdout.startswith("named out: "), done.stdout + done.stderr

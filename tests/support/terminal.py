@@ -46,7 +46,7 @@ class Shown:
         return " ".join(_CONTROL.sub("", self.raw).split())
 
 
-def run(*command, columns, press_at=None, timeout=40, **environment):
+def run(*command, columns, press_at=None, timeout=400, **environment):
     """``python -m pyclmm *command`` on a terminal. Ctrl-C is pressed when the text *press_at* appears."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -62,7 +62,7 @@ def run(*command, columns, press_at=None, timeout=40, **environment):
     os.close(child)
     try:
         raw = _heard(parent, press_at, time.monotonic() + timeout)
-        return Shown(raw, process.wait(20))
+        return Shown(raw, process.wait(100))
     finally:
         process.kill()
         process.wait()

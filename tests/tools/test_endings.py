@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from pyclmm.kernels import kernel_named
 from pyclmm.tools import busy, cli, selftest
 from pyclmm.tools.report import JSON_FORMAT
+from tests.support.selection import slow, slow_rows
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
@@ -31,7 +32,7 @@ def process(*command, **streams):
 
 def run(*command, **streams):
     child = process(*command, **streams)
-    out, err = child.communicate(timeout=100)
+    out, err = child.communicate(timeout=600)
     return child.returncode, out, err
 
 
@@ -41,12 +42,14 @@ def run(*command, **streams):
 @pytest.mark.parametrize(
     ("command", "keys"),
     [
-        (["info", "--json"], {"platforms", "default_problem"}),
         (["info", "--json", "-"], {"platforms", "default_problem"}),
         ([*BENCH, "--json"], {"device", "products", "others_processors", "seed"}),
-        ([*TUNE, "--json"], {"device", "products", "kept", "budget_s"}),
+        *slow_rows(
+            (["info", "--json"], {"platforms", "default_problem"}),
+            ([*TUNE, "--json"], {"device", "products", "kept", "budget_s"}),
+        ),
     ],
-    ids=["info", "info -", "bench", "tune"],
+    ids=["info -", "bench", "info", "tune"],
 )
 def test_json_stands_alone_on_standard_output(command, keys, own_caches):
     status, out, _ = run(*command)
@@ -89,7 +92,9 @@ def test_an_error_leaves_standard_output_empty():
 
 
 @needs_full
-@pytest.mark.parametrize("command", [["--help"], ["--version"], ["info"], BENCH, [*BENCH, "--json"]], ids=str)
+@pytest.mark.parametrize(
+    "command", [["--help"], BENCH, *slow(["--version"], ["info"], [*BENCH, "--json"])], ids=str
+)
 def test_a_full_disk_is_one_line(command):
     with FULL.open("w") as full:
         status, _, err = run(*command, stdout=full)
@@ -112,13 +117,13 @@ def test_errors_that_nobody_can_read_keep_the_exit_code():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGPIPE")
-@pytest.mark.parametrize("command", [["info"], BENCH, [*BENCH, "--json"]], ids=str)
+@pytest.mark.parametrize("command", [["info"], *slow(BENCH, [*BENCH, "--json"])], ids=str)
 def test_a_closed_pipe_is_quiet(command):
     """The reader is gone before anything is written."""
     with process(*command) as child:
         child.stdout.close()
         assert child.stderr.read() == ""
-        assert child.wait(100) == 128 + signal.SIGPIPE
+        assert child.wait(600) == 128 + signal.SIGPIPE
 
 
 def test_a_closed_pipe_loses_no_measurement(tmp_path):
@@ -128,10 +133,10 @@ def test_a_closed_pipe_loses_no_measurement(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell's way to close a stream")
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-"])
+@pytest.mark.parametrize("closed", [">&-", *slow("2>&-", "<&-")])
 def test_streams_may_be_closed(closed):
     command = f"'{sys.executable}' -m pyclmm info {closed}"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -9,8 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.text import Text
 
 from pyclmm.errors import LaunchError
 from pyclmm.kernels import KERNELS, kernel_named
@@ -24,6 +22,9 @@ from pyclmm.tools import road as module
 from pyclmm.tools.bench import Row
 from pyclmm.tools.contest import Sample, Size
 from pyclmm.tools.road import KERNELS_OF_THE_ROAD, Point, Road, faster
+from tests.support.optional import optional
+
+agg, mpl_text = optional("matplotlib.backends.backend_agg"), optional("matplotlib.text")
 
 RATES = Rates(1e-6, 1e-9, 1e-7, 20e9, 80e9, 1e6, 1e11, 1e12, 1e12, 1e12)
 SIDE = 24
@@ -254,10 +255,10 @@ def test_labels_do_not_collide_and_stand_in_the_picture(monkeypatch, tmp_path):
     plots.road(walked, RATES, "a device", tmp_path / "road.png")
     figure = drawn[-1]
     (axes,) = figure.axes
-    canvas = FigureCanvasAgg(figure)
+    canvas = agg.FigureCanvasAgg(figure)
     canvas.draw()
     boxes = [
-        Text.get_window_extent(text, canvas.get_renderer()) for text in axes.texts
+        mpl_text.Text.get_window_extent(text, canvas.get_renderer()) for text in axes.texts
     ]  # without the line to its point
     assert len(boxes) == len(walked.points)
     assert {text.get_text().split()[0] for text in axes.texts} == {p.kernel.name for p in walked.points}

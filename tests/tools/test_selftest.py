@@ -26,7 +26,8 @@ from pyclmm.tools.steps import Step
 from tests.checks.test_selfcheck import WRONG, tamper
 
 DEVICE = device_info(default_device())
-LAW_NAMES = [*(law.name for law in laws.LAWS), laws.INTERFACE, laws.BITS]
+FEW = laws.LAWS[:2]  # of the laws, which take seconds to compile; each is broken below
+LAW_NAMES = [*(law.name for law in FEW), laws.INTERFACE, laws.BITS]
 
 # Faults in the children: the compiler aborts on tiled, launches of naive never end, flat leaves out a
 # product, and builds of sequential fail with a log that names user, host and paths.
@@ -37,7 +38,9 @@ import os, time
 import pyopencl as cl
 import pyclmm.opencl.compiler as compiler
 import pyclmm.opencl.program as program
+from pyclmm.tools import laws
 
+laws.LAWS = laws.LAWS[:2]
 source, build, enqueue = compiler.read_source, program._build, cl.enqueue_nd_range_kernel
 
 def wrong_source(name):
@@ -81,12 +84,15 @@ def sabotage(monkeypatch, tmp_path, secrets):
     told = f"by jane on BOX17 in {tmp_path}/home/jane/x y.cl, see /etc/passwd; C:\\Users\\jane\\a.txt:3: no"
     (tmp_path / "sitecustomize.py").write_text(SITE.substitute(told=repr(told)))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
+    monkeypatch.setattr(laws, "LAWS", FEW)
+    monkeypatch.setattr(selftest, "_LAWS", len(LAW_NAMES))
 
 
 def by_name(tested):
     return {one.kernel: one for one in tested}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_a_refusal_has_its_reason(kernel, queue):
     found = [laws.check(queue, kernel, law, full=False) for law in laws.LAWS]
@@ -117,10 +123,13 @@ def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(monkeypatch, sabot
 
 def test_a_kernel_that_hangs_is_told_with_its_law(monkeypatch, sabotage):
     use_kernels(monkeypatch, "naive")
-    [tested] = selftest.run(DEVICE, False, lambda _: None, limit=4.0)
-    assert tested.verdict == "hung"
-    assert tested.laws[-1].law == LAW_NAMES[0]
-    assert "did not end within 4 seconds" in tested.laws[-1].reason
+    for limit in (4, 30, 300):  # until the child has begun, on a busy machine too
+        [tested] = selftest.run(DEVICE, False, lambda _: None, limit=limit)
+        assert tested.verdict == "hung"
+        assert f"did not end within {limit} seconds" in tested.laws[-1].reason
+        if tested.laws[-1].law == LAW_NAMES[0]:
+            return
+    pytest.fail(f"it hung at {tested.laws[-1].law!r}")
 
 
 def test_the_command_writes_a_report_that_names_nobody(monkeypatch, sabotage, secrets, tmp_path):

@@ -14,6 +14,7 @@ from pyclmm.tools.bench import BASELINE, Row, Rung
 from pyclmm.tools.contest import Sample, Size
 from pyclmm.tools.steps import Step
 from pyclmm.tools.terminal import Grid, Pace, broken, progress_line
+from tests.support.selection import slow_rows
 
 pseudo = pytest.importorskip("tests.support.terminal", reason="Windows has no pseudo-terminals")
 
@@ -37,12 +38,16 @@ ON_TERMINAL = {
     "error": ["bench", 3, 3, 3, "--device", "abacus"],
     "usage": ["tune", "--shapes", "3x3"],
 }
-RUNS = [
-    (name, width) for name in ON_TERMINAL for width in (WIDTHS if name in ("info", "bench") else WIDTHS[:1])
-]
+ALIKE = ("help-bench", "help-tune", "help-selftest", "help-info", "help-road", "usage")
+WIDER = slow_rows(
+    *((name, WIDTHS[0]) for name in ALIKE),
+    *((name, width) for name in ("info", "bench") for width in WIDTHS[1:]),
+)
 
 
-@pytest.mark.parametrize(("command", "columns"), RUNS)
+@pytest.mark.parametrize(
+    ("command", "columns"), [*((name, WIDTHS[0]) for name in ON_TERMINAL if name not in ALIKE), *WIDER]
+)
 def test_nothing_is_wider_than_the_terminal(command, columns):
     shown = pseudo.run(*ON_TERMINAL[command], columns=columns)
     assert shown.status == (2 if command in ("error", "usage") else 0), shown.raw
@@ -192,6 +197,7 @@ def test_ctrl_c_in_bench_keeps_the_samples(tmp_path):
     assert re.search(r"^naive +[0-9.]+ ", "\n".join(shown.lines), re.M)
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_the_ladder_keeps_the_sizes(tmp_path):
     command = ("bench", "--ladder", "--kernel", "naive", "--rounds", 30)
     _, data = interrupted(*command, at="100 x 100 x 100: round", tmp_path=tmp_path)
@@ -200,6 +206,7 @@ def test_ctrl_c_on_the_ladder_keeps_the_sizes(tmp_path):
     assert all(row["correct"] is not False for row in data["products"][-1]["rows"])  # perhaps not checked yet
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_cold_keeps_the_kernels(tmp_path):
     command = ("bench", "--cold", 8, 8, 8, "--kernel", "naive", "--kernel", "flat")
     _, data = interrupted(*command, at="flat, empty", tmp_path=tmp_path)
@@ -207,9 +214,10 @@ def test_ctrl_c_in_cold_keeps_the_kernels(tmp_path):
 
 
 def test_ctrl_c_in_selftest_keeps_the_kernels(tmp_path):
-    shown, data = interrupted("selftest", at="packed: ", tmp_path=tmp_path)
-    assert [one["kernel"] for one in data["kernels"]] == [KERNELS[0].name]
-    assert re.search(r"packed: .* [0-9]+ of [0-9]+, .* left", shown.words)
+    first, second = (kernel.name for kernel in KERNELS[:2])
+    shown, data = interrupted("selftest", at=f"{second}: ", tmp_path=tmp_path)
+    assert [one["kernel"] for one in data["kernels"]] == [first]
+    assert re.search(rf"{second}: .* [0-9]+ of [0-9]+, .* left", shown.words)
 
 
 def test_ctrl_c_in_tune_keeps_what_was_found(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -15,6 +14,9 @@ from pyclmm.kernels.device import Amx, DeviceInfo
 from pyclmm.opencl.amx import types_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.gemm import GemmProblem
+from tests.support.optional import optional
+
+ml_dtypes = optional("ml_dtypes")
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 SHAPES = [(1, 1, 1), (17, 33, 65), (32, 64, 64), (300, 40, 130)]

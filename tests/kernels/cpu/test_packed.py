@@ -23,6 +23,7 @@ from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import dtype_of
 from tests.support.cases import small_integers
 from tests.support.made_up import dense_problem as problem
+from tests.support.selection import slow, slow_rows
 
 # (tm, tn, vec) that no device would be tuned to
 ODD = TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4)
@@ -64,7 +65,7 @@ def test_every_float16_is_converted_exactly():
 
 
 @pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "f2", "i4", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["i1", "bfloat16", *slow("?", "u2", "f2", "i4")])
 def test_a_narrow_b_in_place_is_widened(dtype, rng):
     dtype = dtype_of(dtype) if dtype == "bfloat16" else np.dtype(dtype)
     for m, n, k in [(3, 70, 33), (20, 100, 40), (9, 64, 300)]:
@@ -195,7 +196,7 @@ def test_rows_of_a_pages_apart_are_packed(cpu):
 
 
 @pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize(("bits", "dtype"), [(128, "f4"), (128, "c8"), (256, "f8")])
+@pytest.mark.parametrize(("bits", "dtype"), [(256, "f8"), *slow_rows((128, "f4"), (128, "c8"))])
 def test_tiles_for_narrower_vectors_are_exact(device, bits, dtype, rng):
     """Configurations for Neon and AVX2 run on this device, whose vectors are wider."""
     if device.vector_bits < bits:
@@ -372,7 +373,7 @@ def test_a_constant_b_in_parts_is_packed_again(queue, rng):
         assert np.array_equal(out.get(), x @ y)
 
 
-@pytest.mark.parametrize("stack", [(), (3,), (5000,)])
+@pytest.mark.parametrize("stack", [(3,), *slow((), (5000,))])
 def test_parts_cover_each_row_of_each_product_once(cpu, stack):
     for m, k in [(1, 1), (7, 500), (40_000, 32_768), (3000, 3000), (64, 10**6), (100, 0)]:
         p = problem_of(m, 3, k, np.dtype("u1"), stack=stack)

@@ -16,6 +16,7 @@ from pyclmm.kernels.device import Target
 from pyclmm.problem.canonical import problem_of
 from tests.support.cases import small_integers
 from tests.support.made_up import dense_problem
+from tests.support.selection import slow
 
 # (MR, NR, LANES) by the type of the sums: tiles that turn whole lanes of 128 bits, and vectors of one lane
 TILES = {"f4": ((6, 16, 8), (5, 8, 4)), "f8": ((6, 8, 4), (4, 4, 2))}
@@ -54,7 +55,7 @@ def test_columns_turned_in_registers_are_exact(dtype, swapped, pack_b, rng, devi
 
 
 @pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("dtype", ["f2", "i1", "i4", "u8", "c8", "c16"])
+@pytest.mark.parametrize("dtype", ["f2", "u8", *slow("i1", "i4", "c8", "c16")])
 def test_every_type_is_packed_inside(dtype, rng):
     config = inside(vec=2) if dtype in ("c16", "u8") else inside()
     for stack in ((), (3,)):

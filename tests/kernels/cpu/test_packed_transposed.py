@@ -17,6 +17,7 @@ from pyclmm.kernels.device import Target
 from pyclmm.problem.canonical import problem_of
 from tests.support.cases import small_integers
 from tests.support.made_up import dense_problem
+from tests.support.selection import slow
 
 LAYOUTS = ("NN", "TN", "NT", "TT")
 PACKING = ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2))
@@ -60,7 +61,7 @@ def test_the_transposed_product_is_exact(packing, split_k, layout, rng):
 
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("packing", PACKING)
-@pytest.mark.parametrize("dtype", ["f8", "c8", "f2", "i1", "u4"])
+@pytest.mark.parametrize("dtype", ["f8", "c8", *slow("f2", "i1", "u4")])
 def test_the_transposed_product_of_every_type_and_stack_is_exact(packing, dtype, rng):
     config = swapped(*packing)
     for a_stack, b_stack in (((), ()), ((3,), (3,)), ((2, 1), (3,)), ((3,), ()), ((), (3,))):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 
-import ml_dtypes
 import numpy as np
 import pyopencl.array as cla
 import pytest
@@ -18,7 +17,10 @@ from pyclmm.kernels import kernel_named
 from pyclmm.kernels.nvidia.matrix_units import compute_capability
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.cases import DEVICE, is_positive_zero, zero_products
+from tests.support.optional import optional
 from tests.support.oracle import one_by_one
+
+ml_dtypes = optional("ml_dtypes")
 
 pytestmark = pytest.mark.skipif(
     compute_capability(DEVICE) < (8, 0), reason="needs an NVIDIA device of compute capability 8.0 or more"

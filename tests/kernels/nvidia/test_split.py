@@ -16,6 +16,7 @@ from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import threaded
 from tests.support.made_up import H200
 from tests.support.oracle import one_by_one, real_lines
+from tests.support.selection import few, slow
 
 ZERO_LINE = -127  # of cl/nvidia/split.h
 ROOM, GUESSED = (
@@ -237,7 +238,7 @@ PACKED = [
 
 
 @runs_kernels
-@pytest.mark.parametrize(("dtype", "split", "trans", "conj", "pad"), PACKED)
+@pytest.mark.parametrize(("dtype", "split", "trans", "conj", "pad"), few(PACKED, 0, 1))
 def test_rows_are_split_into_the_modelled_parts(folder, rng, dtype, split, trans, conj, pad):
     parts = {0: lambda x: (x,), 1: half_parts, 2: tf32_parts}[split]
     for m, n, k in ((16, 24, 64), (13, 9, 70), (3, 10, 1030)):
@@ -305,7 +306,7 @@ PRODUCTS = [
 
 
 @runs_kernels
-@pytest.mark.parametrize(("dtype", "precision", "shape", "tile", "units", "trans"), PRODUCTS)
+@pytest.mark.parametrize(("dtype", "precision", "shape", "tile", "units", "trans"), few(PRODUCTS, 0, 1))
 def test_integers_are_exact(folder, rng, dtype, precision, shape, tile, units, trans):
     m, n, k = shape
     a, b = small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)
@@ -369,8 +370,8 @@ def test_epilogues_and_stacks_are_exact(folder, rng, dtype):
 
 
 @runs_kernels
-@pytest.mark.parametrize("dtype", ["f4", "c8"])
-@pytest.mark.parametrize("tile", [(128, 128), (64, 64)])
+@pytest.mark.parametrize("dtype", ["f4", *slow("c8")])
+@pytest.mark.parametrize("tile", [(64, 64), *slow((128, 128))])
 def test_mma_split_is_exact_on_integers(folder, rng, dtype, tile):
     a, b = small_integers(rng, (70, 145), dtype), small_integers(rng, (145, 67), dtype)
     got, spaces = Call(a, b, trans="TN").run(folder, tile, family=MMA_SPLIT)
@@ -379,7 +380,7 @@ def test_mma_split_is_exact_on_integers(folder, rng, dtype, tile):
 
 
 @runs_kernels
-@pytest.mark.parametrize("name", ["normal", "along K"])
+@pytest.mark.parametrize("name", ["normal", *slow("along K")])
 def test_mma_split_bounds_each_element(folder, name):
     a, b = CLASSES[name]
     got, spaces = Call(a, b).run(folder, (64, 64), family=MMA_SPLIT)

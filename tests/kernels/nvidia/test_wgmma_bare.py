@@ -13,7 +13,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -25,8 +24,11 @@ from pyclmm.opencl.launches import batch_table
 from pyclmm.problem.gemm import GemmProblem
 from tests.simulators import threaded
 from tests.support.made_up import DEVICES, EPYC_INTEL, H200
+from tests.support.optional import optional
 
 from .test_matrix_units import A100, assembled, compilers, problem
+
+ml_dtypes = optional("ml_dtypes")
 
 threads = pytest.mark.skipif(
     threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"

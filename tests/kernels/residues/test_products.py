@@ -34,6 +34,7 @@ from tests.simulators import threaded
 from tests.simulators.emulated import emulated, emulation
 from tests.support.cases import DEVICE
 from tests.support.made_up import H200, MI250
+from tests.support.selection import few
 
 emulates = pytest.mark.skipif(not DEVICE.is_cpu, reason="the emulation is for compilers of CPU devices")
 threads = pytest.mark.skipif(
@@ -105,7 +106,7 @@ UNITS = [
     [(FLOAT64, ALL), (FLOAT64, 6), (FLOAT64, 0), (COMPLEX128, ALL), (COMPLEX128, 11)],
     ids=str,
 )
-@pytest.mark.parametrize(("name", "device", "tile", "shape", "block"), UNITS, ids=short)
+@pytest.mark.parametrize(("name", "device", "tile", "shape", "block"), few(UNITS, 0), ids=short)
 def test_units_multiply_residues(queue, rng, monkeypatch, name, device, tile, shape, block, dtype, needed):
     if block:
         in_blocks(monkeypatch, block)
@@ -153,7 +154,7 @@ NVIDIA = [
 
 
 @threads
-@pytest.mark.parametrize(("name", "tile", "shape", "block", "dtype", "needed"), NVIDIA, ids=short)
+@pytest.mark.parametrize(("name", "tile", "shape", "block", "dtype", "needed"), few(NVIDIA, 0, 4), ids=short)
 def test_nvidias_units_multiply_residues(folder, rng, monkeypatch, name, tile, shape, block, dtype, needed):
     if block:
         in_blocks(monkeypatch, block)

@@ -19,6 +19,7 @@ from tests.kernels.nvidia.test_matrix_units import problem
 from tests.simulators.emulated import emulated, emulation
 from tests.support.cases import DEVICE
 from tests.support.made_up import ARC, DEVICES, H200, MI250
+from tests.support.selection import few
 
 EXTENSION = "cl_intel_subgroup_matrix_multiply_accumulate"
 MI300 = replace(MI250, name="gfx942:sramecc+:xnack-", compute_units=304, max_work_group_size=1024)
@@ -198,7 +199,9 @@ def _run_id(value):
 
 
 @pytest.mark.skipif(not DEVICE.is_cpu, reason="the emulation is written for compilers of CPU devices")
-@pytest.mark.parametrize(("device", "kind", "tile", "trans", "shape", "more"), RUNS, ids=_run_id)
+@pytest.mark.parametrize(
+    ("device", "kind", "tile", "trans", "shape", "more"), few(RUNS, 0, 1, 5), ids=_run_id
+)
 def test_an_emulated_product_is_right(queue, rng, device, kind, tile, trans, shape, more):
     kinds = (kind, kind) if isinstance(kind, str) else kind
     kernel = next(k for k, d in OWN if d is device)
