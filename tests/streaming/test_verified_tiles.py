@@ -20,7 +20,10 @@ from click.testing import CliRunner
 
 import pyclmm
 from pyclmm import ArgumentError, CheckpointError, CheckpointWarning, DTypeError
-from pyclmm.streaming import folders, journal, sinks, tiles
+from pyclmm.streaming import fingerprints, folders, journal, sinks, tiles
+from pyclmm.streaming.blocks import Part
+from pyclmm.streaming.fingerprints import fingerprint, tile_digest
+from pyclmm.streaming.storage import source
 from pyclmm.tools import cli
 
 M, K, N, TILES = 200, 70, 90, 15  # tiles of 40 x 32
@@ -390,7 +393,7 @@ def test_a_tile_is_noted_only_after_out_was_flushed(out, monkeypatch):
 KILLED = """
 import os, signal, sys
 import h5py, numpy as np, pyclmm
-from pyclmm.streaming import machines
+from pyclmm.streaming import machines, streamed
 from pyclmm.streaming.tiles import Blocking
 
 def blocking(self, kept=None):
@@ -399,53 +402,97 @@ def blocking(self, kept=None):
 machines.Fit.blocking = blocking
 a, b = np.load("a.npy"), np.load("b.npy")
 out = h5py.File("c.h5", "w").create_dataset("c", (len(a), b.shape[1]), "f4")
-pyclmm.matmul(a, b, out=out, checkpoint="tiles", progress=lambda _: os.kill(os.getpid(), signal.SIGKILL))
+kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[1] == "early":
+    streamed.run = kill
+pyclmm.matmul(a, b, out=out, checkpoint="tiles", progress=kill)
 """
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-def test_a_new_hdf5_file_can_be_read_after_a_kill(tmp_path):
+@pytest.mark.parametrize("when", ["early", "after a tile"])
+def test_a_new_hdf5_file_can_be_read_after_a_kill(when, tmp_path):
     out = Hdf5(tmp_path)
     np.save(tmp_path / "a.npy", A)
     np.save(tmp_path / "b.npy", B)
     path = os.pathsep.join([str(Path(pyclmm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", KILLED],
+        [sys.executable, "-c", KILLED, when],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path, "PYCLMM_SELFCHECK": "off"},
         timeout=60,
         check=False,
     )
     assert done.returncode == -signal.SIGKILL
-    assert noted(out)
+    assert bool(noted(out)) == (when != "early")
     check_goes_on(out, 0)
 
 
 # ---- the operands
 
 
+@pytest.mark.parametrize("at", [(0, 0), (1150, 77), (2999, 299)])
 @pytest.mark.parametrize("folder", ["tmp", "/dev/shm"])
-@pytest.mark.parametrize("keeps_time", [False, True])
-def test_a_mapped_operand_that_was_changed_without_a_flush_is_noticed(folder, keeps_time, npy, tmp_path):
-    """The maps of /dev/shm never move the file's time."""
+def test_a_mapped_operand_that_was_changed_without_a_flush_is_noticed(folder, at, npy, tmp_path):
+    """The maps of /dev/shm never move the file's time; elsewhere a page that is dirty does not."""
     if not os.path.isdir(folder) and folder != "tmp":
         pytest.skip(f"this system has no {folder}")
     path = tmp_path / "a" if folder == "tmp" else Path(folder, f"pyclmm-test-{os.getpid()}")
-    a = np.memmap(path, "f4", "w+", shape=(M, K))
+    a = np.memmap(path, "f4", "w+", shape=(3000, 300))
     try:
-        a[:] = A
-        begun(npy, a=a)
-        status = path.stat()
-        a[150, 2] += 1
-        if keeps_time:
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        a[:] = 1
+        target = np.zeros((3000, 2), "f4")
+        keywords = {"out": target, "checkpoint": tmp_path / "tiles"}
+        with pytest.raises(KeyboardInterrupt):
+            pyclmm.matmul(a, np.ones((300, 2), "f4"), progress=interrupt, **keywords)
+        a[at] = 2
         with pytest.raises(CheckpointError, match=r"another product: operands\.a\."):
-            multiply(npy, a=a)
-        a[150, 2] -= 1
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-        assert np.array_equal(multiply(npy, a=a)[0], WANTED)
+            pyclmm.matmul(a, np.ones((300, 2), "f4"), **keywords)
     finally:
         path.unlink()
+
+
+def test_the_digest_of_an_operand_tells_every_change(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    x = RNG.integers(0, 100, (2100, 300)).astype("f4")
+    stored = zarr.create_array(tmp_path / "x", data=x, chunks=(100, 100))
+    for make in (lambda: x, lambda: np.asfortranarray(x), lambda: x[None], lambda: x[:, 1:], lambda: stored):
+        before = fingerprint(source("a", make()))
+        assert before == fingerprint(source("a", make()))
+        for at in zip(RNG.integers(0, 2100, 5), RNG.integers(1, 300, 5), strict=True):
+            old, x[at] = x[at], -1
+            stored[at] = -1
+            assert before["digest"] != fingerprint(source("a", make()))["digest"]
+            stored[at] = x[at] = old
+        assert before == fingerprint(source("a", make()))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "f2", ">f4", "f8", "c16"])
+@pytest.mark.parametrize("shape", [(1100, 1601), (3, 500, 1001), (700000, 3), (1, 2000003)])
+def test_the_digest_of_a_large_tile_tells_every_change(shape, dtype):
+    x = RNG.integers(0, 100, shape).astype(dtype)
+    index = (slice(0, shape[0]),) if len(shape) == 3 else ()
+    part = Part(index, slice(0, shape[-2]), slice(0, shape[-1]), shape)
+    before, flat = tile_digest(source("out", x), part), x.reshape(-1)
+    for at in (0, x.size - 1, *RNG.integers(0, x.size, 5)):
+        old, flat[at] = flat[at], -1
+        assert tile_digest(source("out", x), part) != before
+        flat[at] = old
+    exchanged = x.copy()
+    exchanged[..., [0, -1], :] = x[..., [-1, 0], :]  # the sums are as they were
+    assert shape[-2] == 1 or tile_digest(source("out", exchanged), part) != before
+    assert tile_digest(source("out", x), part) == before
+
+
+def test_of_an_operand_beyond_the_limit_every_row_and_column_block_is_read(monkeypatch):
+    monkeypatch.setattr(fingerprints, "_MOST", 1 << 21)
+    x = np.zeros((4096, 2048), "f4")  # 16 limits
+    before = fingerprint(source("a", x))["digest"]
+    for where in ((slice(1234, 1235),), (slice(None), 77)):
+        x[where] = 1
+        assert fingerprint(source("a", x))["digest"] != before
+        x[where] = 0
+    assert fingerprint(source("a", x))["digest"] == before
 
 
 # ---- whose folder it is
