@@ -171,7 +171,8 @@ def _flush_zarr(x: Any, written: list[Index]) -> None:
     encode = getattr(getattr(x, "metadata", None), "encode_chunk_key", None)
     lengths = chunks(x)
     if encode is None or lengths is None:  # zarr 2 names no chunk
-        os.sync()
+        if hasattr(os, "sync"):
+            os.sync()
         return
     folder = Path(x.store.root, x.path)
     found = {path for path in folder.iterdir() if path.is_file()}
