@@ -42,6 +42,10 @@ class DeviceWarning(RuntimeWarning):
     """A device takes no more part in a product of several devices; the others compute its tiles."""
 
 
+class CheckpointWarning(UserWarning):
+    """``out`` no longer holds tiles that a checkpoint notes as finished; they are computed again."""
+
+
 class PyclmmError(Exception):
     """The base of every exception that pyclmm raises on purpose."""
 
@@ -59,7 +63,7 @@ class AxisError(ShapeError, np.exceptions.AxisError):
 
 
 class CheckpointError(ArgumentError):
-    """A checkpoint's folder is of another product, damaged, in use by another process or not writable."""
+    """A checkpoint's folder is of another product, ``out`` or owner, damaged, in use or not writable."""
 
 
 class DTypeError(PyclmmError, TypeError):

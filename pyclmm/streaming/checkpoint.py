@@ -2,12 +2,14 @@
 
 ========================  ==================================================================================
 ``pyclmm-problem.json``   what is computed, with a digest; written whole or not at all
-``pyclmm-journal``        a line that names the problem, then one a finished tile, each with a check sum
+``pyclmm-journal``        a line that names the problem, then one a finished tile, each with a check sum and
+                          the digest of the tile, in its file or in ``out``
 ``pyclmm-tile-N``         a tile whose ``out`` does not survive the process; written before its line
 ``pyclmm-lock``           locked by the process at work, however that ends
 ========================  ==================================================================================
 
-A line is in the journal only after the tile is safe. The journal is made before the problem and removed after
+A line is in the journal only after the tile is safe, and is not believed: the digest is compared with what
+``out`` has. The journal is made before the problem and removed after
 it, with a last line "done": so no moment of a kill looks like damage.
 """
 
@@ -16,47 +18,54 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CheckpointError, StorageError
+from ..errors import CheckpointError, CheckpointWarning, StorageError
 from ..problem import dtypes
 from . import journal
-from .fingerprints import fingerprint
-from .folders import FolderLock, digest_of, write_whole
-from .sinks import MappedSink, Sink
+from .blocks import Part
+from .fingerprints import fingerprint, tile_digests
+from .folders import FolderLock, digest_of, refuse_other_owners, write_whole
+from .sinks import Sink
 
 __all__ = ["Checkpoint", "fingerprint"]
 
 PROBLEM, JOURNAL, LOCK, TILE = "pyclmm-problem.json", "pyclmm-journal", "pyclmm-lock", "pyclmm-tile-"
 _ANEW = "delete the folder to start anew"
 _MAX_PROBLEM = 1 << 22  # bytes
-_seen: WeakSet[Any] = WeakSet()  # memory maps that a run of this process has written
+_VERSION = 2  # 1 had no digests of tiles in ``out``
 
 
 class Checkpoint:
     """The finished tiles of one product; see :meth:`open`. Several threads may call its methods."""
 
     def __init__(
-        self, folder: Path, lock: FolderLock, problem: Mapping[str, Any], log: journal.Journal
+        self, folder: Path, lock: FolderLock, stored: Mapping[str, Any], log: journal.Journal, sink: Sink
     ) -> None:
-        self.folder, self.problem = folder, problem
+        self.folder, self.problem = folder, stored["problem"]
+        self._mark, self._sink = stored["mark"], sink
         self._lock, self._journal, self._guard = lock, log, threading.Lock()
 
     @classmethod
     def open(cls, folder: Any, problem: Mapping[str, Any], tiles: int, sink: Sink) -> Checkpoint:
         """A new folder, for this user only, or one that goes on. *problem* is what JSON can say.
 
-        Raises CheckpointError if the folder is of another product or another ``out``, damaged, used by
-        another process, not writable, or holds other files.
+        Raises CheckpointError if the folder is of another product, place of ``out`` or owner, damaged, used
+        by another process, not writable, or holds other files.
         """
         path = Path(os.fsdecode(folder)).absolute()
-        asked = {"problem": json.loads(json.dumps(problem)), "tiles": tiles, "out": sink.place}
+        asked = {
+            "version": _VERSION,
+            "problem": json.loads(json.dumps(problem)),
+            "tiles": tiles,
+            "out": sink.place,
+        }
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _stored(path) is None:
@@ -79,15 +88,15 @@ class Checkpoint:
         stored = _stored(path)
         if stored is None:
             _empty(path)
-            head = digest_of(asked)
+            stored = {**asked, "mark": sink.set_mark()}
+            head = digest_of(stored)
             log = journal.Journal.new(path / JOURNAL, head)
-            write_whole(path / PROBLEM, json.dumps({**asked, "digest": head}, indent=1).encode())
+            write_whole(path / PROBLEM, json.dumps({**stored, "digest": head}, indent=1).encode())
         else:
             _compare(path, stored, asked)
-            log = journal.Journal.resumed(path / JOURNAL, digest_of(asked), asked["tiles"], _damaged)
+            log = journal.Journal.resumed(path / JOURNAL, digest_of(stored), asked["tiles"], _damaged)
             _check_blocks(path, log)
-        _check_out(path, log, sink)
-        found = cls(path, lock, asked["problem"], log)
+        found = cls(path, lock, stored, log, sink)
         found._forget_others()
         return found
 
@@ -110,15 +119,41 @@ class Checkpoint:
         """The numbers of the tiles that need not be computed again."""
         return frozenset(self._journal.records)
 
-    def finish(self, tile: int, block: NDArray[Any] | None) -> None:
-        """Record that *tile* is finished. *block* is kept; None says that ``out`` has it, and is flushed.
+    def verify(self, part_of: Callable[[int], Part]) -> None:
+        """Compare ``out`` with the digests of the tiles that lie in it; *part_of*: where a tile lies.
+
+        One that differs, or cannot be read, is not finished any more, and a CheckpointWarning says so. Raises
+        CheckpointError instead if ``out`` is another array: its mark is another, and a tile differs.
+        """
+        noted = {tile: digest for tile, (size, digest) in self._journal.records.items() if not size}
+        if not noted:
+            return
+        found = tile_digests(self._sink.source(), map(part_of, noted))
+        lost = [tile for tile, is_now in zip(noted, found, strict=True) if is_now != noted[tile]]
+        if not lost:
+            return
+        what = f"{len(lost)} of the {len(noted)} tiles that checkpoint {self.folder} notes as finished"
+        if self._sink.mark != self._mark:
+            raise CheckpointError(
+                f"out is another array than the one that the run began with ({self._sink.place}), and lacks "
+                f"{what}; put that one back, or {_ANEW}"
+            )
+        for tile in lost:
+            del self._journal.records[tile]
+        warnings.warn(
+            f"out was changed since it was written: it lacks {what}; they are computed again",
+            CheckpointWarning,
+            stacklevel=7,
+        )
+
+    def finish(self, tile: int, block: NDArray[Any] | None, digest: str = "-") -> None:
+        """Record that *tile* is finished. *block* is kept; None: ``out`` has it, by *digest*, and is flushed.
 
         Raises StorageError if the folder cannot be written. What was finished before stays finished.
         """
         try:
-            if block is None:
-                size, digest = 0, "-"
-            else:
+            size = 0
+            if block is not None:
                 size, digest = _write_block(self.folder / f"{TILE}{tile}", block)
             with self._guard:
                 self._journal.add(tile, size, digest)
@@ -139,6 +174,8 @@ class Checkpoint:
             return
         try:
             if remove:
+                self._sink.remove_mark()
+                self._sink.flush()
                 self._journal.done()
                 _empty(self.folder)
         except OSError as error:
@@ -166,6 +203,7 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 def _stored(folder: Path) -> dict[str, Any] | None:
     """What the folder's problem file says; None if it holds no product, or a complete one."""
     log, path = folder / JOURNAL, folder / PROBLEM
+    refuse_other_owners(folder)
     try:
         if journal.is_done(log):
             return None
@@ -182,8 +220,13 @@ def _stored(folder: Path) -> dict[str, Any] | None:
         raise CheckpointError(f"checkpoint folder {folder} cannot be read: {error}; name another") from error
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise _damaged(path, f"it is half written or was changed ({error})") from error
-    if digest != digest_of(content) or content.keys() != {"problem", "tiles", "out"}:
+    if digest != digest_of(content):
         raise _damaged(path, "its digest is not the one that was written")
+    if content.get("version") != _VERSION:
+        raise CheckpointError(
+            f"checkpoint {folder} was written by another version of pyclmm; let that version "
+            f"finish the product, or {_ANEW}"
+        )
     return dict(content)
 
 
@@ -235,19 +278,6 @@ def _check_blocks(folder: Path, log: journal.Journal) -> None:
             raise _damaged(path, "it is missing") from None
         if length != size:
             raise _damaged(path, f"it has {length} bytes and had {size}")
-
-
-def _check_out(folder: Path, log: journal.Journal, sink: Sink) -> None:
-    """Refuse a file that was emptied since: opening a memmap with mode "w+" does that."""
-    if not isinstance(sink, MappedSink):
-        return
-    mapping = sink.file.mapping
-    if log.in_out() and sink.file.mode == "w+" and mapping not in _seen:
-        raise CheckpointError(
-            f"out was opened with mode 'w+', which empties the file, but checkpoint {folder} has tiles "
-            f"that lie in it only; open it with mode 'r+', or {_ANEW}"
-        )
-    _seen.add(mapping)
 
 
 def _write_block(path: Path, block: NDArray[Any]) -> tuple[int, str]:

@@ -6,16 +6,19 @@ Neither h5py nor zarr is imported: an object of theirs can only come from a prog
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, StorageError
 from ..problem import dtypes
+from .folders import sync
 
 Index = tuple[slice | int, ...]
 
@@ -190,20 +193,42 @@ def lock_for(x: Any) -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if is_zarr(x) else _ALIKE
 
 
-def flush(x: Any) -> None:
+def flush(x: Any, written: list[Index]) -> None:
     """Give what was written to the system, and wait for the disk where there is a file to wait for."""
     if is_hdf5(x):
         with _HDF5:
             x.file.flush()
-            path = x.file.filename
+            path = Path(x.file.filename)
         if is_persistent(x):
-            handle = os.open(path, os.O_RDWR)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-    elif not is_zarr(x) and callable(getattr(x, "flush", None)):
+            sync(path, path.parent)
+    elif is_zarr(x):
+        if is_persistent(x):
+            _flush_zarr(x, written)
+    elif callable(getattr(x, "flush", None)):
         x.flush()
+
+
+def _flush_zarr(x: Any, written: list[Index]) -> None:
+    """Wait for the files of the chunks that *written* touches, those that describe *x*, and their names."""
+    encode = getattr(getattr(x, "metadata", None), "encode_chunk_key", None)
+    lengths = chunks(x)
+    if encode is None or lengths is None:  # zarr 2 names no chunk
+        if hasattr(os, "sync"):
+            os.sync()
+        return
+    folder = Path(x.store.root, x.path)
+    found = {path for path in folder.iterdir() if path.is_file()}
+    for where in written:
+        spans = zip(map(span, where), lengths, strict=True)
+        every = itertools.product(*(range(first // n, -(-stop // n)) for (first, stop), n in spans))
+        found.update(path for at in every if (path := folder / encode(at)).is_file())  # not if all is 0
+    folders = {above for path in found for above in path.parents if above.is_relative_to(folder)}
+    sync(*found, *folders, folder.parent)
+
+
+def span(at: slice | int) -> tuple[int, int]:
+    """Start and stop of an index."""
+    return (at.start, at.stop) if isinstance(at, slice) else (at, at + 1)
 
 
 @contextlib.contextmanager

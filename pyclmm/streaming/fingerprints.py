@@ -1,29 +1,53 @@
-"""What tells the content of an operand from another, without reading all of it."""
+"""Digests of what lies in arrays and files: of operands, and of the finished tiles in ``out``.
+
+Up to 1 MiB every byte is hashed. Of more, each piece of 4 MiB gives two things to BLAKE2: the sums of its
+rows, as whole words, in which each byte takes part; and a sample, 128 bytes of every 4 KiB of each row, which
+moves on by 128 bytes from row to row::
+
+    row 0  [##------|##------|       So a change of one element is always noticed (a sum differs). A change
+    row 1  [--##----|--##----|       of more is missed only if it leaves every sum and the whole sample as
+    row 2  [----##--|----##--|       they were. Rows that are exchanged are noticed by the sample.
+
+Rows are lines of memory (columns, where those lie together); shorter ones than 4 KiB are joined.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..errors import StorageError
+from .blocks import Part
 from .datasets import where
+from .job import pieces
 from .sources import DatasetSource, MappedSource, Source
 
-_TOTAL = 1 << 20  # bytes that are read of an operand
-_PIECE = 1 << 14  # bytes of one piece
+_WHOLE = 1 << 20  # bytes of which each is hashed
+_PIECE = 1 << 22  # bytes that are read at once
+_LINE, _RUN = 4096, 128  # bytes of a row of which so many are in the sample
+_MOST = 1 << 30  # bytes of an operand that are read
+_THREADS = min(8, os.cpu_count() or 1)
 
 
 def fingerprint(source: Source) -> dict[str, Any]:
-    """Shape, dtype, for a mapped file its path, length and time of change, and a digest of about 1 MiB.
+    """Shape, dtype, digest; for a mapped file its path, length and time of change, for a dataset its path.
 
-    The digest is BLAKE2 of evenly spread pieces, all of an operand up to 1 MiB. It cannot see a change
-    between the pieces of a larger array in memory, HDF5 or Zarr. The time of an HDF5 file is not taken,
-    since ``out`` may lie in the same file. Raises StorageError.
+    What was written to a mapped file, by whatever map, is flushed first, so that its time tells a later
+    change. The time of an HDF5 file is not taken, since ``out`` may lie in the same file. Of an operand of n
+    GiB each piece of 4 MiB gives 1/n of its columns, in turn. Raises StorageError.
     """
     found: dict[str, Any] = {"shape": list(source.shape), "dtype": source.dtype.str + source.dtype.name}
     if isinstance(source, MappedSource) and source.file.path is not None and source.file.path.is_file():
+        with suppress(OSError):  # some systems flush no file that is open for reading
+            source.file.settle()
         status = os.stat(source.file.path)
         place = source.file.place(source.x)[0] if source.x.size else 0
         found |= {
@@ -34,33 +58,101 @@ def fingerprint(source: Source) -> dict[str, Any]:
         }
     elif isinstance(source, DatasetSource) and where(source.x) is not None:
         found["path"] = where(source.x)
-    return found | {"digest": _digest(source)}
+    with ThreadPoolExecutor(_THREADS) as pool:
+        share = -(-source.nbytes // _MOST)
+        return found | {"digest": _digest(source, _matrices(source.shape), source.nbytes, share, pool.map)}
 
 
-def _digest(source: Source) -> str:
-    """The digest of pieces of the matrices' rows, or of their columns where these lie together."""
+def tile_digests(source: Source, parts: Iterable[Part]) -> list[str | None]:
+    """The digest of each of these parts of ``out``, by several threads; None for one that cannot be read."""
+
+    def found(part: Part) -> str | None:
+        try:
+            return tile_digest(source, part)
+        except StorageError:  # a chunk that was damaged, say
+            return None
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(found, parts))
+
+
+def tile_digest(source: Source, part: Part) -> str:
+    """The digest of a part of ``out``. Raises StorageError."""
+    return _digest(source, [part], part.elements * source.dtype.itemsize, 1, map)
+
+
+def _matrices(shape: tuple[int, ...]) -> Iterator[Part]:
+    """All of an array, by rows of its stack."""
+    *stack, rows, columns = shape
+    both = slice(0, rows), slice(0, columns)
+    if not stack:
+        yield Part((), *both, (rows, columns))
+        return
+    for at in np.ndindex(*stack[:-1]):
+        yield Part((*at, slice(0, stack[-1])), *both, (stack[-1], rows, columns))
+
+
+def _digest(
+    source: Source, parts: Iterable[Part], nbytes: int, share: int, each: Callable[..., Iterable[bytes]]
+) -> str:
+    """The digest of *parts*, *nbytes* in all. *each*: how pieces are mapped to their digests."""
     state = hashlib.blake2b(digest_size=16)
-    if source.nbytes == 0:
-        return state.hexdigest()
-    *stack, rows, columns = source.shape
-    if source.turned:
-        rows, columns = columns, rows
-    width = min(columns, max(1, _PIECE // source.dtype.itemsize))
-    height = min(rows, max(1, _PIECE // (width * source.dtype.itemsize)))
-    down, across, count = -(-rows // height), -(-columns // width), int(np.prod(stack, dtype=object))
-    every = count * down * across
-    wanted = (
-        min(every, _TOTAL // (height * width * source.dtype.itemsize), 4096)
-        if source.nbytes > _TOTAL
-        else every
-    )
-    for i in range(wanted):
-        place = i * (every - 1) // max(1, wanted - 1)
-        z, place = divmod(place, down * across)
-        row, column = place // across * height, place % across * width
-        at = tuple(int(j) for j in np.unravel_index(z, stack)) if stack else ()
-        spans = slice(row, min(rows, row + height)), slice(column, min(columns, column + width))
-        target = np.empty([span.stop - span.start for span in spans], source.dtype.newbyteorder("="))
-        source.read(target, at, *(reversed(spans) if source.turned else spans))
-        state.update(target.tobytes())
+    if nbytes:
+        itemsize, step, turned = source.dtype.itemsize, source.row_step(), source.turned
+        cut = (p for part in parts for p, _ in pieces(part, turned, itemsize, _PIECE, step))
+        taken = cut if share == 1 else _shares(cut, turned, share)
+        of = _whole if nbytes <= _WHOLE else _sampled
+        for found in each(lambda piece: of(source, piece), taken):
+            state.update(found)
     return state.hexdigest()
+
+
+def _shares(cut: Iterable[Part], turned: bool, share: int) -> Iterator[Part]:
+    """Of each piece one of *share* parts along its rows, which follow one another from piece to piece."""
+    for number, piece in enumerate(cut):
+        along = piece.rows if turned else piece.columns
+        length = -(-(along.stop - along.start) // share)
+        start = along.start + number % share * length
+        span = slice(start, min(start + length, along.stop))
+        if span.start < span.stop:
+            *z, rows, columns = piece.shape
+            count = span.stop - span.start
+            yield (
+                replace(piece, rows=span, shape=(*z, count, columns))
+                if turned
+                else replace(piece, columns=span, shape=(*z, rows, count))
+            )
+
+
+def _whole(source: Source, piece: Part) -> bytes:
+    block = np.ascontiguousarray(source.block(piece.index, piece.rows, piece.columns))
+    return _hashed(block.reshape(-1).view(np.uint8))
+
+
+def _sampled(source: Source, piece: Part) -> bytes:
+    block = source.block(piece.index, piece.rows, piece.columns)
+    if block.shape[-1] * block.itemsize >= _LINE:
+        if block.strides[-1] != block.itemsize:
+            block = np.ascontiguousarray(block)
+        lines = block.reshape(-1, block.shape[-1]).view(np.uint8)
+        return _hashed(*_sample(lines, (piece.columns if source.turned else piece.rows).start))
+    flat = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
+    end = flat.size // _LINE * _LINE
+    return _hashed(*_sample(flat[:end].reshape(-1, _LINE), 0), flat[end:])
+
+
+def _sample(lines: NDArray[np.uint8], first: int) -> Iterator[NDArray[Any]]:
+    """The sums of *lines* of bytes, and the sample of them; the first one has the number *first*."""
+    length, period = lines.shape[1], _LINE // _RUN
+    word = next(f"u{size}" for size in (8, 4, 2, 1) if length % size == 0)
+    yield np.add.reduce(lines.view(word), axis=0, dtype=word)
+    runs = lines[:, : length // _RUN * _RUN].view(f"V{_RUN}")
+    for k in range(period):
+        yield np.ascontiguousarray(runs[(k - first) % period :: period, k::period]).view(np.uint8)
+
+
+def _hashed(*parts: NDArray[Any]) -> bytes:
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        state.update(part)
+    return state.digest()

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -26,14 +27,52 @@ def digest_of(content: Any) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def sync_folder(path: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system can."""
-    with contextlib.suppress(OSError):  # Windows opens no folder
-        handle = os.open(path, os.O_RDONLY)
+def sync(*paths: Path) -> None:
+    """Wait until files, and the names in folders, are on the disk. Raises OSError."""
+    for path in paths:
+        is_folder = path.is_dir()
+        if is_folder and sys.platform == "win32":  # which opens no folder
+            continue
+        handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
         try:
             os.fsync(handle)
+        except OSError:
+            if not is_folder:  # some file systems wait for no names
+                raise
         finally:
             os.close(handle)
+
+
+def refuse_other_owners(folder: Path) -> None:
+    """Raise CheckpointError if *folder* or a file of it is another user's, or every user can write to it."""
+    if not hasattr(os, "geteuid") or not os.path.isdir(folder):  # Windows has no such owners
+        return
+    own, advice = os.geteuid(), "name a folder of your own"
+    try:
+        status = folder.stat()
+        with os.scandir(folder) as entries:
+            found = [(each.path, _status(each)) for each in entries if "pyclmm-" in each.name]
+    except OSError as error:
+        raise CheckpointError(f"checkpoint folder {folder} cannot be read: {error}; name another") from error
+    if status.st_uid != own:
+        raise CheckpointError(
+            f"checkpoint folder {folder} belongs to user {status.st_uid}, not to you ({own}); {advice}"
+        )
+    if status.st_mode & stat.S_IWOTH:
+        raise CheckpointError(
+            f"checkpoint folder {folder} can be written by every user; {advice}, or `chmod o-w` it if its "
+            "files are yours"
+        )
+    for path, one in found:
+        if one is not None and (one.st_uid != own or not stat.S_ISREG(one.st_mode)):
+            raise CheckpointError(f"checkpoint: {path} is another user's, or no regular file; {advice}")
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """That of the file itself, where it is a link; None if it was removed in between."""
+    with contextlib.suppress(FileNotFoundError):
+        return entry.stat(follow_symlinks=False)
+    return None
 
 
 def write_whole(path: Path, *parts: bytes | memoryview) -> tuple[int, str]:
@@ -53,7 +92,7 @@ def write_whole(path: Path, *parts: bytes | memoryview) -> tuple[int, str]:
         with contextlib.suppress(OSError):
             os.unlink(early)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
     return length, state.hexdigest()
 
 

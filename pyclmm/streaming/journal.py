@@ -1,8 +1,8 @@
 """The journal of a checkpoint: lines are added and never changed, and each has a check sum.
 
-The first line is ``pyclmm 1 DIGEST`` of the problem, then ``TILE SIZE DIGEST SUM`` for each finished tile,
-and ``done - - SUM`` at the end. A last line without its end was written by a process that was killed: it is
-dropped.
+The first line is ``pyclmm 2 DIGEST`` of the problem, then ``TILE SIZE DIGEST SUM`` for each finished tile,
+and ``done - - SUM`` at the end. SIZE is 0 for a tile that lies in ``out``. Of two lines of a tile the later
+one holds. A last line without its end was written by a process that was killed: it is dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from .folders import sync_folder
+from .folders import sync
 
 Fault = Callable[[Path, str], Exception]
 
@@ -47,7 +47,7 @@ def has_records(path: Path) -> bool:
 
 
 class Journal:
-    """An open journal. ``records`` has for each tile the size and digest of its file, or 0 and "-"."""
+    """An open journal. ``records``: a tile's size and digest in its file, or 0 and that in ``out``."""
 
     def __init__(self, path: Path, records: dict[int, tuple[int, str]], length: int) -> None:
         self.records = records
@@ -60,13 +60,13 @@ class Journal:
     def new(cls, path: Path, head: str) -> Journal:
         """A journal without tiles."""
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        text = f"pyclmm 1 {head}\n".encode()
+        text = f"pyclmm 2 {head}\n".encode()
         try:
             os.write(handle, text)
             os.fsync(handle)
         finally:
             os.close(handle)
-        sync_folder(path.parent)
+        sync(path.parent)
         return cls(path, {}, len(text))
 
     @classmethod
@@ -77,7 +77,7 @@ class Journal:
         text = _content(path)
         whole = text[: text.rfind("\n") + 1]
         first, *lines = whole.splitlines() or [""]
-        if first != f"pyclmm 1 {head}":
+        if first != f"pyclmm 2 {head}":
             raise fault(path, "its first line is not the one that was written")
         records = {}
         for number, line in enumerate(lines, 2):
@@ -89,10 +89,6 @@ class Journal:
                 raise fault(path, f"line {number} names tile {tile} of {tiles}")
             records[int(tile)] = int(size), digest
         return cls(path, records, len(whole))
-
-    def in_out(self) -> bool:
-        """Whether a tile lies in ``out`` only."""
-        return any(size == 0 for size, _ in self.records.values())
 
     def add(self, tile: int, size: int, digest: str) -> None:
         """Add a line, safe on the disk. Raises OSError; then the journal is as it was."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..opencl.mappings import MAPS, bounds, place_at
+from .folders import sync
 
 _CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.EPERM}
 
@@ -127,6 +128,12 @@ class MappedFile:
         except OSError as error:
             if error.errno not in _CANNOT_RESERVE:
                 raise
+
+    def settle(self) -> None:
+        """Wait until the file has on the disk what any map of it was given, and its name. Raises OSError."""
+        if self._handle is not None and self.path is not None:
+            os.fsync(self._handle)
+            sync(self.path.parent)
 
     def wrote(self, x: NDArray[Any]) -> None:
         """Remember that *x* has been written. Call it after, so that no flush comes between."""

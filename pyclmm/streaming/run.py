@@ -29,6 +29,7 @@ from ..opencl.devices import device_info
 from ..opencl.queues import context_of
 from .blocks import Part, of_tile
 from .checkpoint import Checkpoint
+from .fingerprints import tile_digest
 from .handout import Handout
 from .hands import hands
 from .job import Job
@@ -75,16 +76,17 @@ class _Desk:
         if checkpoint is None:
             lane.deliver(tile, slot, self._write)
             return
-        kept = None if job.sink.persistent else np.empty(of_tile(tile, job.product.stack).shape, job.dtype)
-        lane.deliver(
-            tile, slot, self._write if kept is None else _into(kept, of_tile(tile, job.product.stack))
-        )
-        with self._keeping:
-            if kept is None:
-                job.sink.flush()
-            checkpoint.finish(tile.number, kept)
+        part = of_tile(tile, job.product.stack)
+        kept = None if job.sink.persistent else np.empty(part.shape, job.dtype)
+        lane.deliver(tile, slot, self._write if kept is None else _into(kept, part))
         if kept is not None:
-            self._write(of_tile(tile, job.product.stack), kept)
+            checkpoint.finish(tile.number, kept)
+            self._write(part, kept)
+            return
+        digest = tile_digest(job.sink.source(), part)
+        with self._keeping:
+            job.sink.flush()
+            checkpoint.finish(tile.number, None, digest)
 
     def _write(self, part: Part, block: NDArray[Any]) -> None:
         sink = self._job.sink

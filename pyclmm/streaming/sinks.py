@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import uuid
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,16 @@ from ..errors import ArgumentError, DTypeError, ShapeError, StorageError
 from . import datasets
 from .datasets import Index
 from .mapped import MappedFile, TooShort
-from .sources import part_of
+from .sources import DatasetSource, MappedSource, Source, part_of
+
+_MARK = "pyclmm-checkpoint"  # an attribute of an array in HDF5 or Zarr while a checkpoint has its tiles
 
 
 class Sink:
     """A result that is written by blocks, by several threads at once.
 
     ``in_memory``: :meth:`view` works, and writes no file. ``persistent``: what is written survives the
-    process. ``place``: what tells a persistent one from another, for a checkpoint; None for any other.
+    process. ``place``: where a persistent one is, for a checkpoint; None for any other.
     """
 
     name = "out"
@@ -39,8 +42,24 @@ class Sink:
         """Write a block, cast by the rule "same_kind". Raises StorageError."""
         raise NotImplementedError
 
+    def source(self) -> Source:
+        """What was written, to be read. Raises ArgumentError unless ``persistent``."""
+        raise ArgumentError("out does not survive the process")
+
     def flush(self) -> None:
-        """Return when what was written is with the system or on the disk. Raises StorageError."""
+        """Return when what was written is on the disk. Raises StorageError."""
+
+    @property
+    def mark(self) -> str | None:
+        """What tells this array from another at its place; None if it has no mark. Raises StorageError."""
+        return None
+
+    def set_mark(self) -> str | None:
+        """Give the array a mark of its own, and return when array and mark are on the disk; its mark."""
+        return None
+
+    def remove_mark(self) -> None:
+        """Remove it, where it was written into the file."""
 
     def close(self) -> None:
         """Flush. What the caller has opened stays open."""
@@ -115,6 +134,20 @@ class MappedSink(ArraySink):
         np.copyto(target, block, casting="same_kind")
         self.file.wrote(target)
 
+    def source(self) -> Source:
+        return MappedSource("out", self.x, True, self.file)
+
+    @property
+    def mark(self) -> str | None:
+        """The number of the file's inode. That of its device changes when the file system is mounted anew."""
+        with datasets.failing_as("out", f"the status of {self.file.path}"):
+            return None if self.file.path is None else f"inode {self.file.path.stat().st_ino}"
+
+    def set_mark(self) -> str | None:
+        with datasets.failing_as("out", f"the new file {self.file.path}", "flushed"):
+            self.file.settle()
+        return self.mark
+
     def flush(self) -> None:
         if self.file.mode == "c":
             return
@@ -134,6 +167,8 @@ class DatasetSink(Sink):
         if datasets.is_read_only(x):
             raise ArgumentError("out is read-only; open it for writing, or pass an object with __setitem__")
         self.x, self._lock, self._chunks = x, threading.Lock(), datasets.chunks(x)
+        self._written: list[Index] = []  # since the last flush
+        self._noting = threading.Lock()
         self.persistent = datasets.is_persistent(x)
         self.place = datasets.where(x) if self.persistent else None
         super().__init__(shape, dtype)
@@ -147,10 +182,12 @@ class DatasetSink(Sink):
         with datasets.failing_as("out", part, "written"), self._alone(where), datasets.lock_for(self.x):
             if not datasets.is_hdf5(self.x):
                 self.x[where] = cast
-                return
-            if not self.x:
+            elif self.x:
+                self.x.write_direct(cast, dest_sel=where)
+            else:
                 raise StorageError(f"out: {part} could not be written: the HDF5 file is closed")
-            self.x.write_direct(cast, dest_sel=where)
+        with self._noting:
+            self._written.append(where)
 
     def _alone(self, where: Index) -> contextlib.AbstractContextManager[Any]:
         """A lock, unless the block has whole chunks only."""
@@ -160,11 +197,39 @@ class DatasetSink(Sink):
         whole = all(_whole(at, chunk, length) for at, chunk, length in places)
         return contextlib.nullcontext() if whole else self._lock
 
+    def source(self) -> Source:
+        return DatasetSource("out", self.x, True)
+
+    @property
+    def mark(self) -> str | None:
+        with datasets.failing_as("out", f"its attribute {_MARK}"), datasets.lock_for(self.x):
+            return str(self.x.attrs[_MARK]) if _MARK in self.x.attrs else None
+
+    def set_mark(self) -> str | None:
+        if not self.persistent:
+            return None
+        with datasets.failing_as("out", f"its attribute {_MARK}", "written"), datasets.lock_for(self.x):
+            self.x.attrs[_MARK] = uuid.uuid4().hex
+        self.flush()
+        return self.mark
+
+    def remove_mark(self) -> None:
+        if self.persistent and self.mark is not None:
+            with datasets.failing_as("out", f"its attribute {_MARK}", "removed"), datasets.lock_for(self.x):
+                del self.x.attrs[_MARK]
+
     def flush(self) -> None:
-        with datasets.failing_as("out", "what was written", "flushed"):
-            datasets.flush(self.x)
+        with self._noting:
+            written, self._written = self._written, []
+        try:
+            with datasets.failing_as("out", "what was written", "flushed"):
+                datasets.flush(self.x, written)
+        except StorageError:
+            with self._noting:
+                self._written += written
+            raise
 
 
 def _whole(at: slice | int, chunk: int, length: int) -> bool:
-    start, stop = (at.start, at.stop) if isinstance(at, slice) else (at, at + 1)
+    start, stop = datasets.span(at)
     return start % chunk == 0 and (stop % chunk == 0 or stop == length)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import ArgumentError, StorageError
 from . import datasets
 from .datasets import Index
-from .mapped import MappedFile, TooShort, reach
+from .mapped import MappedFile, reach
 
 _WORTH_A_READ = (
     1 << 16
@@ -63,6 +64,13 @@ class Source:
         """
         raise NotImplementedError
 
+    def block(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
+        """The block as :meth:`read` fills it, a view where there is one. Raises StorageError."""
+        shape = np.broadcast_to(0, self.shape)[(*index, rows, columns)].shape
+        target = np.empty(shape, self.dtype.newbyteorder("="))
+        self.read(target, index, rows, columns)
+        return target
+
     def row_step(self) -> int:
         """The rows (columns if ``turned``) of which a piece should have a multiple."""
         return 1
@@ -84,13 +92,12 @@ class ArraySource(Source):
     def view(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
         return self.x[(*index, rows, columns)]
 
-    def _laid(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
-        """The block as :meth:`read` fills it."""
+    def block(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
         block = self.x[(*index, rows, columns)]
         return block.swapaxes(-1, -2) if self.turned else block
 
     def read(self, target: NDArray[Any], index: Index, rows: slice, columns: slice) -> None:
-        np.copyto(target, self._laid(index, rows, columns))
+        np.copyto(target, self.block(index, rows, columns))
 
 
 class MappedSource(ArraySource):
@@ -107,19 +114,20 @@ class MappedSource(ArraySource):
     def view(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
         raise ArgumentError(f"{self.name} is in a file; use read")
 
-    def read(self, target: NDArray[Any], index: Index, rows: slice, columns: slice) -> None:
-        block = self._laid(index, rows, columns)
-        if not block.size:
-            return
-        try:
+    def block(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
+        block = super().block(index, rows, columns)
+        with self._failing(index, rows, columns):
             self.file.check(block)
-            if not (self._can_read(block) and self._read_rows(target, block)):
+        return block
+
+    def read(self, target: NDArray[Any], index: Index, rows: slice, columns: slice) -> None:
+        block = self.block(index, rows, columns)
+        with self._failing(index, rows, columns):
+            if not (block.size and self._can_read(block) and self._read_rows(target, block)):
                 np.copyto(target, block)
-        except (TooShort, OSError) as error:
-            part = part_of(index, rows, columns)
-            raise StorageError(
-                f"{self.name}: {part} of {self.file.path} could not be read: {error}"
-            ) from error
+
+    def _failing(self, index: Index, rows: slice, columns: slice) -> AbstractContextManager[None]:
+        return datasets.failing_as(self.name, f"{part_of(index, rows, columns)} of {self.file.path}")
 
     def _can_read(self, block: NDArray[Any]) -> bool:
         return self.file.can_read() and block.dtype.isnative

@@ -24,7 +24,7 @@ from ..problem.words import Activation, Casting, Precision, Trans
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import machines, storage, tiles
-from .blocks import of_tile
+from .blocks import Part, of_tile
 from .checkpoint import Checkpoint
 from .job import Job
 from .operands import Given, Shapes
@@ -74,15 +74,16 @@ class StreamedMatmul:
         DeviceWarning.
     checkpoint
         A folder. Finished tiles are kept there by digest of the problem; if *out* is a file or dataset, only
-        their numbers. A later run with the same arguments computes the rest, and empties the folder when the
-        product is complete.
+        their digests. A later run with the same arguments verifies them, computes the rest, and empties the
+        folder when the product is complete. Tiles that *out* has lost are computed again, with a
+        CheckpointWarning.
 
     ``plan()`` computes the product into *out*, or into a new NumPy array, and returns it.
     :meth:`explain` tells the tiles, their order, the bytes that are moved, and whether arithmetic hides the
     transfers (docs/scale.md).
 
     Raises what :func:`pyclmm.gemm` raises, StorageError for a file or dataset that cannot be read or written,
-    and CheckpointError for a folder that belongs to another product or is damaged.
+    and CheckpointError for a folder that belongs to another product, *out* or user, or is damaged.
     """
 
     def __init__(
@@ -234,7 +235,6 @@ class StreamedMatmul:
             if todo:
                 seconds = self._fit.tile_seconds(job.blocking)
                 run(job, self._places, seconds, todo, len(every), kept, progress, trace)
-            job.sink.flush()
             is_complete = True
         finally:
             kept.close(remove=is_complete)
@@ -289,8 +289,13 @@ def _path(checkpoint: Any) -> str:
 
 
 def _restored(job: Job, every: Sequence[Tile], kept: Checkpoint) -> list[Tile]:
-    """The tiles that are left; those whose results the checkpoint has are written."""
+    """The tiles that are left; those in ``out`` are verified, those that the checkpoint has are written."""
+
+    def part_of(number: int) -> Part:
+        return of_tile(every[number], job.product.stack)
+
+    kept.verify(part_of)
     for number, block in kept.blocks():
-        part = of_tile(every[number], job.product.stack)
+        part = part_of(number)
         job.sink.write(block, part.index, part.rows, part.columns)
     return [tile for tile in every if tile.number not in kept.finished]

@@ -171,22 +171,6 @@ def test_a_full_disk_keeps_what_was_finished(tmp_path, monkeypatch):
     assert opened(tmp_path / "c").finished == {1, 4}
 
 
-def test_a_memmap_that_was_emptied_since_is_refused(tmp_path):
-    x = np.memmap(tmp_path / "m", "f4", "w+", shape=(2, 2))
-    to = sink(x, x.shape, x.dtype)
-    one = opened(tmp_path / "c", to=to)
-    one.finish(0, None)
-    one.close(remove=False)
-    opened(tmp_path / "c", to=sink(x, x.shape, x.dtype)).close(remove=False)
-    for mode, fault in (("r+", None), ("w+", r"mode 'w\+', which empties")):
-        y = np.memmap(tmp_path / "m", "f4", mode, shape=(2, 2))
-        if fault is None:
-            opened(tmp_path / "c", to=sink(y, y.shape, y.dtype)).close(remove=False)
-        else:
-            with pytest.raises(CheckpointError, match=fault):
-                opened(tmp_path / "c", to=sink(y, y.shape, y.dtype))
-
-
 def test_fingerprints(tmp_path):
     x = np.zeros((600, 700), "f4")
     before = fingerprint(source("a", x))

@@ -1,0 +1,545 @@
+"""A resumed product believes nothing: not that out holds its tiles, nor that operands are as they were."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pyclmm
+from pyclmm import ArgumentError, CheckpointError, CheckpointWarning, DTypeError
+from pyclmm.streaming import fingerprints, folders, journal, sinks, tiles
+from pyclmm.streaming.blocks import Part
+from pyclmm.streaming.fingerprints import fingerprint, tile_digest
+from pyclmm.streaming.storage import source
+from pyclmm.tools import cli
+
+M, K, N, TILES = 200, 70, 90, 15  # tiles of 40 x 32
+RNG = np.random.default_rng(37)
+A, B = (RNG.integers(-4, 5, shape).astype("f4") for shape in ((M, K), (K, N)))
+WANTED = A @ B  # exact
+EVERY = tiles.tiles(tiles.Product(M, N, K, 4, 4, 4, 4), tiles.Blocking(1, 40, 32, 24, 2, 3, 3, 2))
+DOCS = Path(__file__).parents[2] / "docs/scale.md"
+
+pytestmark = pytest.mark.usefixtures("small_tiles")
+
+
+class Npy:
+    """c.npy, mapped."""
+
+    def __init__(self, folder):
+        self.path = folder / "c.npy"
+
+    def new(self):
+        """The array, anew, as somebody else makes it who knows nothing of the old one."""
+        np.save(self.path, np.zeros((M, N), "f4"))
+
+    @contextlib.contextmanager
+    def opened(self):
+        yield np.load(self.path, mmap_mode="r+")
+
+    def replaced(self):
+        """Another file at the same place; the old one exists while it is made, so its inode is another."""
+        np.save(self.path.with_name("new.npy"), np.zeros((M, N), "f4"))
+        os.replace(self.path.with_name("new.npy"), self.path)
+
+
+class Hdf5(Npy):
+    def __init__(self, folder):
+        self.h5py = pytest.importorskip("h5py")
+        self.path = folder / "c.h5"
+
+    def new(self):
+        with self.h5py.File(self.path, "a") as file:
+            if "c" in file:
+                del file["c"]
+            file.create_dataset("c", (M, N), "f4", chunks=(16, 16), compression="gzip")
+
+    @contextlib.contextmanager
+    def opened(self):
+        with self.h5py.File(self.path, "r+") as file:
+            yield file["c"]
+
+    replaced = new
+
+
+class Zarr(Npy):
+    def __init__(self, folder):
+        self.zarr = pytest.importorskip("zarr")
+        self.path = folder / "c.zarr"
+
+    def new(self):
+        self.zarr.create_array(self.path, shape=(M, N), chunks=(16, 16), dtype="f4", overwrite=True)
+
+    @contextlib.contextmanager
+    def opened(self):
+        yield self.zarr.open_array(self.path, mode="r+")
+
+    replaced = new
+
+
+@pytest.fixture(params=[Npy, Hdf5, Zarr], ids=["npy", "hdf5", "zarr"])
+def out(request, tmp_path):
+    made = request.param(tmp_path)
+    made.new()
+    return made
+
+
+@pytest.fixture
+def npy(tmp_path):
+    made = Npy(tmp_path)
+    made.new()
+    return made
+
+
+def interrupt(done):
+    if done.tiles == 4:
+        raise KeyboardInterrupt
+
+
+def multiply(out, a=A, **keywords):
+    """A @ B into *out*, with the checkpoint beside it; what it has then, and the warnings."""
+    with warnings.catch_warnings(record=True) as found, out.opened() as target:
+        warnings.simplefilter("always")
+        pyclmm.matmul(a, B, out=target, checkpoint=out.path.with_name("tiles"), **keywords)
+        return np.array(target[:]), [each for each in found if each.category is CheckpointWarning]
+
+
+def begun(out, **keywords):
+    """A run that ends after four tiles; the numbers of the finished ones."""
+    with pytest.raises(KeyboardInterrupt):
+        multiply(out, progress=interrupt, **keywords)
+    return noted(out)
+
+
+def noted(out):
+    lines = (out.path.with_name("tiles") / "pyclmm-journal").read_text().splitlines()[1:]
+    return [int(line.split()[0]) for line in lines]
+
+
+def place(number):
+    """Rows and columns of a tile that the journal names."""
+    tile = EVERY[number]
+    return slice(*tile.rows), slice(*tile.columns)
+
+
+def changed(out, where, value):
+    with out.opened() as target:
+        target[where] = value
+        if isinstance(target, np.memmap):
+            target.flush()
+
+
+def check_goes_on(out, lost, **keywords):
+    """A run computes the tiles *lost* again, with one warning, and keeps the others."""
+    before, seen = set(noted(out)), []
+    got, found = multiply(out, progress=seen.append, **keywords)
+    assert np.array_equal(got, WANTED)
+    assert len(found) == bool(lost)
+    if lost:
+        assert re.search(rf"out was changed.* {lost} of the {len(before)} tiles", str(found[0].message))
+        assert Path(found[0].filename).parent == Path(__file__).parent, "it points at the caller"
+    assert [each.resumed for each in seen] == [len(before) - lost] * (TILES - len(before) + lost)
+    assert not out.path.with_name("tiles").exists()
+
+
+# ---- out was written by somebody else
+
+
+def test_the_snippet_of_the_docs_goes_on_after_c_npy_was_deleted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", A)
+    np.save("b.npy", B)
+    code = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)[1]
+    with pytest.raises(KeyboardInterrupt):
+        exec(code, {"print": interrupt})
+    os.unlink("c.npy")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        try:  # some file systems give the new file the number of the old one
+            exec(code, {"print": str})
+        except CheckpointError:
+            shutil.rmtree("c-tiles")
+            exec(code, {"print": str})
+        else:
+            assert [each.category for each in found].count(CheckpointWarning) == 1
+    assert np.array_equal(np.load("c.npy"), WANTED)
+
+
+def test_out_that_is_another_array_is_refused_and_left_alone(out):
+    begun(out)
+    out.replaced()
+    changed(out, slice(0, 3), 7)
+    with out.opened() as target:
+        theirs = np.array(target[:])
+    with pytest.raises(CheckpointError, match=r"out is another array .*lacks .*delete the folder"):
+        multiply(out)
+    with out.opened() as target:
+        assert np.array_equal(target[:], theirs)
+    shutil.rmtree(out.path.with_name("tiles"))
+    assert np.array_equal(multiply(out)[0], WANTED)
+
+
+def test_np_save_into_the_same_file_loses_all_tiles_with_one_warning(npy):
+    done = begun(npy)
+    npy.new()
+    check_goes_on(npy, len(done))
+
+
+def test_a_map_of_mode_w_which_empties_the_file_loses_all_tiles_with_one_warning(npy):
+    done = begun(npy)
+    np.lib.format.open_memmap(npy.path, "w+", "f4", (M, N))
+    check_goes_on(npy, len(done))
+
+
+def test_one_changed_element_is_one_tile_that_is_computed_again(out):
+    done = begun(out)
+    rows, columns = place(done[2])
+    changed(out, (rows.stop - 1, columns.start), 1e9)
+    check_goes_on(out, 1)
+
+
+def test_what_lies_beside_the_finished_tiles_may_change(out):
+    rows, columns = place(min(set(range(TILES)) - set(begun(out))))
+    changed(out, (rows, columns), 1e9)
+    check_goes_on(out, 0)
+
+
+def test_a_second_kill_after_the_warning_loses_nothing(out):
+    lost = begun(out)[0]
+    changed(out, place(lost), -1)
+    with pytest.raises(ZeroDivisionError):
+        multiply(out, progress=lambda _: 1 / 0)
+    check_goes_on(out, int(noted(out).count(lost) == 1))  # a second line is of a tile that was made good
+
+
+def test_exchanged_tiles_are_noticed(out):
+    first, second = (place(number) for number in begun(out)[:2])
+    with out.opened() as target:
+        one, two = np.array(target[first]), np.array(target[second])
+        width = min(one.shape[1], two.shape[1])
+        two[:, :width], one[:, :width] = one[:, :width].copy(), two[:, :width].copy()
+        target[first], target[second] = one, two
+    check_goes_on(out, 2)
+
+
+def test_another_nan_is_another_tile(npy):
+    a = A.copy()
+    a[:, 3] = np.nan
+    done = begun(npy, a=a)
+    rows, columns = place(done[0])
+    with npy.opened() as target:
+        assert np.isnan(target[rows, columns]).all()
+        target.view("u4")[rows.start, columns.start] ^= 1
+    got, found = multiply(npy, a=a)
+    assert np.isnan(got).all()
+    assert len(found) == 1
+
+
+def test_a_file_that_was_cut_and_made_longer_again_loses_its_tiles(npy):
+    done = begun(npy)
+    size = npy.path.stat().st_size
+    os.truncate(npy.path, size - 4 * N * M)
+    os.truncate(npy.path, size)
+    check_goes_on(npy, len(done))
+
+
+def test_a_file_that_was_restored_from_a_copy_goes_on(npy):
+    begun(npy)
+    shutil.copy(npy.path, npy.path.with_name("copy.npy"))
+    os.replace(npy.path.with_name("copy.npy"), npy.path)
+    check_goes_on(npy, 0)
+
+
+def test_a_copy_with_a_change_is_another_array(npy):
+    done = begun(npy)
+    shutil.copy(npy.path, npy.path.with_name("copy.npy"))
+    os.replace(npy.path.with_name("copy.npy"), npy.path)
+    changed(npy, place(done[1]), 0.5)
+    with pytest.raises(CheckpointError, match="out is another array"):
+        multiply(npy)
+
+
+def test_a_damaged_chunk_is_a_tile_that_is_computed_again(tmp_path):
+    zarr = Zarr(tmp_path)
+    zarr.zarr.create_array(zarr.path, shape=(M, N), chunks=(40, 32), dtype="f4")
+    begun(zarr)
+    (zarr.path / "c/0/0").write_bytes(b"no chunk")
+    check_goes_on(zarr, 1)
+
+
+@pytest.mark.parametrize("kind", [Hdf5, Zarr])
+def test_a_complete_product_leaves_no_mark_in_the_file(kind, tmp_path):
+    out = kind(tmp_path)
+    out.new()
+    begun(out)
+    with out.opened() as target:
+        assert "pyclmm-checkpoint" in target.attrs
+    multiply(out)
+    with out.opened() as target:
+        assert not dict(target.attrs)
+
+
+def test_several_devices_verify_and_go_on(npy, two_devices):
+    done = begun(npy, devices=two_devices)
+    changed(npy, place(done[0]), 3)
+    check_goes_on(npy, 1, devices=two_devices)
+
+
+def test_out_in_memory_gets_its_tiles_from_the_folder_whatever_it_has(tmp_path):
+    folder, target = tmp_path / "tiles", np.zeros((M, N), "f4")
+    with pytest.raises(KeyboardInterrupt):
+        pyclmm.matmul(A, B, out=target, checkpoint=folder, progress=interrupt)
+    target[:] = 9
+    pyclmm.matmul(A, B, out=target, checkpoint=folder)
+    assert np.array_equal(target, WANTED)
+
+
+def test_an_array_of_a_device_takes_no_checkpoint(queue, tmp_path):
+    array = pytest.importorskip("pyopencl.array")
+    with pytest.raises(DTypeError, match=r"out is a pyopencl Array.*checkpoint"):
+        pyclmm.matmul(A, B, out=array.zeros(queue, (M, N), "f4"), checkpoint=tmp_path / "tiles")
+
+
+def test_c_that_is_out_is_refused_with_a_checkpoint(out):
+    with out.opened() as target:
+        others = [target] if isinstance(out, Hdf5) else [target, next(iter(out.opened().gen))]
+        for c in others:
+            with pytest.raises(ArgumentError, match="checkpoint is given, but out overlaps"):
+                pyclmm.gemm(A, B, c, beta=2.0, out=target, checkpoint=out.path.with_name("tiles"))
+
+
+@pytest.mark.parametrize("shape", [(0, 70), (200, 0)])
+def test_a_product_of_no_elements_leaves_no_folder(shape, npy, tmp_path):
+    got = pyclmm.matmul(np.ones(shape, "f4"), np.ones((shape[1], 90), "f4"), checkpoint=tmp_path / "tiles")
+    assert not got.any()
+    assert not (tmp_path / "tiles").exists()
+
+
+def test_another_product_into_the_same_file_on_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, x in {"a": A, "b": B, "c": A + 1, "d": B + 2}.items():
+        np.save(f"{name}.npy", x)
+
+    def run(*words):
+        return CliRunner().invoke(cli.main, ["multiply", *words])
+
+    np.save("out.npy", np.zeros((M, N), "f4"))
+    target = np.load("out.npy", mmap_mode="r+")
+    operands = (np.load(f"{name}.npy", mmap_mode="r") for name in "ab")
+    with pytest.raises(KeyboardInterrupt):
+        pyclmm.matmul(*operands, out=target, checkpoint="tiles", progress=interrupt)
+    del target
+    assert run("c.npy", "d.npy", "out.npy", "--overwrite").exit_code == 0
+    theirs = np.load("out.npy")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        again = run("a.npy", "b.npy", "out.npy", "--checkpoint", "tiles")
+    if again.exit_code:
+        assert "out is another array" in again.output
+        assert np.array_equal(np.load("out.npy"), theirs)
+    else:
+        assert [each.category for each in found].count(CheckpointWarning) == 1
+        assert np.array_equal(np.load("out.npy"), WANTED)
+
+
+# ---- nothing is noted before it is safe
+
+
+def test_a_tile_is_noted_only_after_out_was_flushed(out, monkeypatch):
+    events, sink = [], {Npy: sinks.MappedSink}.get(type(out), sinks.DatasetSink)
+    flush, add, new = sink.flush, journal.Journal.add, journal.Journal.new.__func__
+    synced, sync = [], os.fsync
+
+    def record(name, real):
+        def wrapper(*given):
+            done = real(*given)
+            events.append(name)
+            return done
+
+        return wrapper
+
+    monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), sync(handle)))
+    monkeypatch.setattr(sink, "set_mark", record("settled", sink.set_mark))
+    monkeypatch.setattr(sink, "flush", record("flush", flush))
+    monkeypatch.setattr(journal.Journal, "add", record("line", add))
+    monkeypatch.setattr(journal.Journal, "new", classmethod(record("journal", new)))
+    multiply(out)
+    events = events[events.index("settled") :]
+    assert events[:2] == ["settled", "journal"]
+    assert events.count("line") == TILES
+    assert all(before == "flush" for before, what in itertools.pairwise(events) if what == "line")
+    if isinstance(out, Zarr):
+        files = [path for path in out.path.rglob("*") if path.is_file() and path.name != "zarr.json"]
+        assert files
+        assert {path.stat().st_ino for path in [*files, out.path, *out.path.rglob("c*")]} <= set(synced)
+    else:
+        assert out.path.stat().st_ino in synced
+        assert out.path.parent.stat().st_ino in synced
+
+
+KILLED = """
+import os, signal, sys
+import h5py, numpy as np, pyclmm
+from pyclmm.streaming import machines, streamed
+from pyclmm.streaming.tiles import Blocking
+
+def blocking(self, kept=None):
+    return Blocking(1, 40, 32, 24, 2, 3, 3, 2)
+
+machines.Fit.blocking = blocking
+a, b = np.load("a.npy"), np.load("b.npy")
+out = h5py.File("c.h5", "w").create_dataset("c", (len(a), b.shape[1]), "f4")
+kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[1] == "early":
+    streamed.run = kill
+pyclmm.matmul(a, b, out=out, checkpoint="tiles", progress=kill)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+@pytest.mark.parametrize("when", ["early", "after a tile"])
+def test_a_new_hdf5_file_can_be_read_after_a_kill(when, tmp_path):
+    out = Hdf5(tmp_path)
+    np.save(tmp_path / "a.npy", A)
+    np.save(tmp_path / "b.npy", B)
+    path = os.pathsep.join([str(Path(pyclmm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, when],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "PYCLMM_SELFCHECK": "off"},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert bool(noted(out)) == (when != "early")
+    check_goes_on(out, 0)
+
+
+# ---- the operands
+
+
+@pytest.mark.parametrize("at", [(0, 0), (1150, 77), (2999, 299)])
+@pytest.mark.parametrize("folder", ["tmp", "/dev/shm"])
+def test_a_mapped_operand_that_was_changed_without_a_flush_is_noticed(folder, at, npy, tmp_path):
+    """The maps of /dev/shm never move the file's time; elsewhere a page that is dirty does not."""
+    if not os.path.isdir(folder) and folder != "tmp":
+        pytest.skip(f"this system has no {folder}")
+    path = tmp_path / "a" if folder == "tmp" else Path(folder, f"pyclmm-test-{os.getpid()}")
+    a = np.memmap(path, "f4", "w+", shape=(3000, 300))
+    try:
+        a[:] = 1
+        target = np.zeros((3000, 2), "f4")
+        keywords = {"out": target, "checkpoint": tmp_path / "tiles"}
+        with pytest.raises(KeyboardInterrupt):
+            pyclmm.matmul(a, np.ones((300, 2), "f4"), progress=interrupt, **keywords)
+        a[at] = 2
+        with pytest.raises(CheckpointError, match=r"another product: operands\.a\."):
+            pyclmm.matmul(a, np.ones((300, 2), "f4"), **keywords)
+    finally:
+        path.unlink()
+
+
+def test_the_digest_of_an_operand_tells_every_change(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    x = RNG.integers(0, 100, (2100, 300)).astype("f4")
+    stored = zarr.create_array(tmp_path / "x", data=x, chunks=(100, 100))
+    for make in (lambda: x, lambda: np.asfortranarray(x), lambda: x[None], lambda: x[:, 1:], lambda: stored):
+        before = fingerprint(source("a", make()))
+        assert before == fingerprint(source("a", make()))
+        for at in zip(RNG.integers(0, 2100, 5), RNG.integers(1, 300, 5), strict=True):
+            old, x[at] = x[at], -1
+            stored[at] = -1
+            assert before["digest"] != fingerprint(source("a", make()))["digest"]
+            stored[at] = x[at] = old
+        assert before == fingerprint(source("a", make()))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "f2", ">f4", "f8", "c16"])
+@pytest.mark.parametrize("shape", [(1100, 1601), (3, 500, 1001), (700000, 3), (1, 2000003)])
+def test_the_digest_of_a_large_tile_tells_every_change(shape, dtype):
+    x = RNG.integers(0, 100, shape).astype(dtype)
+    index = (slice(0, shape[0]),) if len(shape) == 3 else ()
+    part = Part(index, slice(0, shape[-2]), slice(0, shape[-1]), shape)
+    before, flat = tile_digest(source("out", x), part), x.reshape(-1)
+    for at in (0, x.size - 1, *RNG.integers(0, x.size, 5)):
+        old, flat[at] = flat[at], -1
+        assert tile_digest(source("out", x), part) != before
+        flat[at] = old
+    exchanged = x.copy()
+    exchanged[..., [0, -1], :] = x[..., [-1, 0], :]  # the sums are as they were
+    assert shape[-2] == 1 or tile_digest(source("out", exchanged), part) != before
+    assert tile_digest(source("out", x), part) == before
+
+
+def test_of_an_operand_beyond_the_limit_every_row_and_column_block_is_read(monkeypatch):
+    monkeypatch.setattr(fingerprints, "_MOST", 1 << 21)
+    x = np.zeros((4096, 2048), "f4")  # 16 limits
+    before = fingerprint(source("a", x))["digest"]
+    for where in ((slice(1234, 1235),), (slice(None), 77)):
+        x[where] = 1
+        assert fingerprint(source("a", x))["digest"] != before
+        x[where] = 0
+    assert fingerprint(source("a", x))["digest"] == before
+
+
+# ---- whose folder it is
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners")
+@pytest.mark.parametrize("has_tiles", [False, True])
+def test_a_folder_of_another_owner_is_refused(has_tiles, npy, tmp_path, monkeypatch):
+    folder = tmp_path / "tiles"
+    if has_tiles:
+        begun(npy)
+    else:
+        folder.mkdir()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    real = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: real + 1)
+    with pytest.raises(CheckpointError, match=rf"tiles belongs to user {real}, not to you .*name a folder"):
+        multiply(npy)
+    monkeypatch.undo()
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners")
+def test_a_folder_that_every_user_can_write_is_refused(npy, tmp_path):
+    (tmp_path / "tiles").mkdir()
+    (tmp_path / "tiles").chmod(0o777)
+    with pytest.raises(CheckpointError, match=r"every user; .*chmod o-w"):
+        multiply(npy)
+
+
+@pytest.mark.parametrize("name", ["pyclmm-journal", "pyclmm-problem.json", "pyclmm-lock"])
+def test_a_link_in_the_folder_is_refused(name, npy, tmp_path):
+    begun(npy)
+    path = tmp_path / "tiles" / name
+    shutil.move(path, tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    before = (tmp_path / "elsewhere").read_bytes()
+    with pytest.raises(CheckpointError, match=rf"{name} is another user's, or no regular file"):
+        multiply(npy)
+    assert (tmp_path / "elsewhere").read_bytes() == before
+
+
+def test_a_folder_of_another_version_is_refused(npy, tmp_path):
+    begun(npy)
+    path = tmp_path / "tiles/pyclmm-problem.json"
+    content = json.loads(path.read_bytes())
+    del content["digest"], content["version"], content["mark"]
+    path.write_text(json.dumps({**content, "digest": folders.digest_of(content)}))
+    with pytest.raises(CheckpointError, match=r"another version of pyclmm; .*delete the folder"):
+        multiply(npy)
