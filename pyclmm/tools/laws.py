@@ -14,8 +14,10 @@ import pyopencl as cl
 
 from ..api import gemm
 from ..checks import reference
+from ..checks.drawn import Drawn
 from ..checks.fixed_products import PRODUCTS, digest, digests
-from ..checks.known_answers import Outcome, outcome, resized
+from ..checks.known_answers import Outcome, outcome
+from ..checks.layouts import Decks, resized
 from ..errors import UnsupportedError
 from ..kernels import Kernel
 from ..kernels.config import TileConfig
@@ -162,7 +164,7 @@ _EVERY = 4  # --quick takes one fixed product of so many
 def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, full: bool) -> Found:
     """Run the law's cases with the kernel's default configuration, or with all if *full*."""
     device = device_info(queue.device)
-    rng = np.random.default_rng(SEED)
+    decks = Decks(np.random.default_rng(SEED))
     tally = _Tally()
     shape = _shape(kernel, device)
     configs = kernel.configs(_problem(*shape), device)
@@ -170,7 +172,7 @@ def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, full: bool) -> Found
         return Found(0, None, refusal(kernel, _problem(*shape), device), 0.0, 0.0)
     for config in configs[: None if full else 1]:
         for case in law.cases(Setting(config, shape, full)):
-            tally.add(case.problem, *_run(queue, kernel, config, case, device, rng))
+            tally.add(case.problem, *_run(queue, kernel, config, case, device, decks))
     return tally.found()
 
 
@@ -209,7 +211,7 @@ def _run(
     config: TileConfig,
     case: Case,
     device: DeviceInfo,
-    rng: np.random.Generator,
+    decks: Decks,
 ) -> tuple[Outcome | None, str | None]:
     """(the outcome, or None; the kernel's refusal, or None)."""
     problem = case.problem
@@ -222,7 +224,7 @@ def _run(
             return None, "no configuration fits the device's limits"
         config = fitting[0]
     work = kernel.launches(problem, config, device)
-    return outcome(queue, problem, work, device, rng, case.exact), None
+    return outcome(queue, problem, work, device, decks, Drawn.INTEGERS if case.exact else Drawn.REALS), None
 
 
 class _Tally:

@@ -1,15 +1,18 @@
 """Tests the tests: puts one fault at a time into a copy of the project, where the tests must then fail.
 
-    python -m tests.campaigns.seeded_faults [NAME ...] [--list]      or: make faults
+    python -m tests.campaigns.seeded_faults [NAME ...] [--list] [--check]      or: make faults
 
 A fault (faults.py) is data: a file, the occurrence of a text in it, the text that replaces it, and the tests
-that must notice. The self-check is off, so that the tests must notice. Exit codes: 0 success, 1 if a fault
-was not noticed, its text no longer exists, or the tests fail without a fault.
+that must notice. The self-check is off, so that the tests must notice. With --check the faults are those of
+check_faults.py, and the self-check alone must notice them, when a user multiplies on a fresh cache. What it
+misses, `pyclmm selftest --full` must notice. Exit codes: 0 success, 1 if a fault was not noticed, makes no
+product wrong, its text no longer exists, or the tests fail without a fault.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -20,16 +23,19 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..conformance.implementations import HOME, IMPLEMENTATIONS
 from ..conformance.prepare import prepare
 from ..conformance.run import environment
+from .check_faults import CHECK_FAULTS, CheckFault
 from .faults import ARM, FAULTS, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "docs" / "seeded_faults.md"
+TABLE, CHECK_TABLE = ROOT / "docs" / "seeded_faults.md", ROOT / "docs" / "check_faults.md"
 COPIED = ("pyclmm", "cl", "tests", "setup.cfg", "pyproject.toml")
 LIMIT_S = 600
+BY_CHECK, BY_SELFTEST = "self-check", "selftest"
 TESTS_FAILED = 1  # pytest's exit status; others but 0 mean that no test was run
 
 
@@ -39,6 +45,7 @@ class Result:
     caught: bool
     said: str
     seconds: float
+    by: str = "tests"
 
 
 def run_pytest(tree: Path, tests: Sequence[str], on: str = "") -> subprocess.CompletedProcess[str]:
@@ -66,21 +73,58 @@ def copy_tree(target: Path) -> None:
 
 
 def seed(fault: Fault) -> Result:
-    """Run the fault's tests with the fault in place."""
-    started = time.monotonic()
+    """Run the fault's tests, or its product, with the fault in place."""
+    started, by = time.monotonic(), "tests"
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         copy_tree(tree)
         try:
             fault.apply(tree)
-            done = run_pytest(tree, fault.tests, fault.on)
-            # A fault that overwrites memory may end the process after a test has failed, even in its report.
-            caught = done.returncode == TESTS_FAILED or "= FAILURES =" in done.stdout
-            lines = [line for line in done.stdout.splitlines() if line.startswith(("E ", "/", "FAILED"))]
-            said = lines[0] if caught and lines else done.stdout[-300:]
-        except (LookupError, subprocess.TimeoutExpired) as error:
+            if isinstance(fault, CheckFault):
+                by, said = check(tree, fault)
+                caught = bool(by)
+            else:
+                caught, said = tests_fail(tree, fault)
+        except (LookupError, subprocess.SubprocessError) as error:
             caught, said = False, str(error)
-    return Result(fault, caught, " ".join(said.split())[:200], time.monotonic() - started)
+    return Result(fault, caught, " ".join(said.split())[:200], time.monotonic() - started, by)
+
+
+def tests_fail(tree: Path, fault: Fault) -> tuple[bool, str]:
+    done = run_pytest(tree, fault.tests, fault.on)
+    # A fault that overwrites memory may end the process after a test has failed, even in its report.
+    caught = done.returncode == TESTS_FAILED or "= FAILURES =" in done.stdout
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("E ", "/", "FAILED"))]
+    return caught, lines[0] if caught and lines else done.stdout[-300:]
+
+
+def check(tree: Path, fault: CheckFault) -> tuple[str, str]:
+    """(which of the two noticed the fault, or neither; what it said)."""
+    answer = asked(tree, json.dumps(fault.product))
+    if not answer["wrong"]:
+        return "", f"its product is right; the self-check said {answer['reason']}"
+    if answer["reason"]:
+        return BY_CHECK, answer["reason"]
+    found = asked(tree, fault.product["kernel"])
+    return BY_SELFTEST if found else "", found or "neither the self-check nor selftest noticed it"
+
+
+def asked(tree: Path, what: str) -> Any:
+    """The answer of checked_product.py, run on the sources of *tree* with an empty cache."""
+    env = os.environ | {
+        "PYTHONPATH": str(tree),
+        "PYCLMM_CACHE_DIR": str(tree / "cache"),
+        "PYCLMM_TRIAL": "off",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    env.pop("PYCLMM_SELFCHECK", None)
+    command = [sys.executable, "-m", "tests.campaigns.checked_product", what]
+    done = subprocess.run(
+        command, cwd=tree, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    if done.returncode:
+        raise subprocess.SubprocessError(done.stderr[-400:])
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def healthy(chosen: Sequence[Fault]) -> str:
@@ -98,30 +142,42 @@ def healthy(chosen: Sequence[Fault]) -> str:
     return ""
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[Result], head: str) -> str:
     rows = ["| fault | file | what it breaks | noticed |", "| --- | --- | --- | --- |"]
     for r in results:
         f = r.fault
-        rows.append(f"| {f.name} | `{f.file}` | {f.breaks} | {'yes' if r.caught else '**no**'} |")
+        by = r.by if isinstance(f, CheckFault) else "yes"
+        rows.append(f"| {f.name} | `{f.file}` | {f.breaks} | {by if r.caught else '**no**'} |")
     caught = sum(r.caught for r in results)
-    return (
-        "# Seeded faults\n\nWritten by `make faults`: each fault is put into a copy of the project, "
-        f"and the tests must turn red. {caught} of {len(results)} were noticed.\n\n" + "\n".join(rows) + "\n"
-    )
+    return f"{head} {caught} of {len(results)} were noticed.\n\n" + "\n".join(rows) + "\n"
+
+
+TESTS_HEAD = (
+    "# Seeded faults\n\nWritten by `make faults`: each fault is put into a copy of the project, "
+    "and the tests must turn red."
+)
+CHECK_HEAD = (
+    "# Faults for the self-check\n\nWritten by `python -m tests.campaigns.seeded_faults --check`: each fault "
+    "is put into a copy of the project, where a\nuser's product is then wrong. On a fresh cache the "
+    "[self-check](design.md#self-check-before-use) alone must refuse the\nkernel; what it misses, "
+    "`pyclmm selftest --full` must notice."
+)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.seeded_faults")
     parser.add_argument("names", nargs="*", help="faults to seed; all of them by default")
     parser.add_argument("--list", action="store_true", help="only list the faults")
+    parser.add_argument("--check", action="store_true", help="the faults that the self-check must notice")
     options = parser.parse_args()
-    chosen = [f for f in FAULTS if not options.names or f.name in options.names]
+    faults: Sequence[Fault] = CHECK_FAULTS if options.check else FAULTS
+    chosen = [f for f in faults if not options.names or f.name in options.names]
     if options.list:
         print("\n".join(f"{f.name:24} {f.breaks}" for f in chosen))
         return 0
     if any(f.on or ARM in f.tests for f in chosen):
         prepare()
-    if trouble := healthy(chosen):
+    if not options.check and (trouble := healthy(chosen)):
         print(f"The tests are red without a fault:\n{trouble}", file=sys.stderr)
         return 1
     results = []
@@ -131,7 +187,8 @@ def main() -> int:
             word = "noticed" if result.caught else "MISSED"
             print(f"{word:8} {result.fault.name:24} {result.seconds:5.1f} s  {result.said}", flush=True)
     if not options.names:
-        TABLE.write_text(table(results), encoding="utf-8")
+        target, head = (CHECK_TABLE, CHECK_HEAD) if options.check else (TABLE, TESTS_HEAD)
+        target.write_text(table(results, head), encoding="utf-8")
     return 0 if all(r.caught for r in results) else 1
 
 
