@@ -41,9 +41,8 @@ _LONGEST, _LONGEST_K = 2600, 20_000  # at most, if loops are longer
 _MOST_RESULTS = 1 << 18  # of the case with three work-groups in each direction
 _RANDOM, _MOST_PRODUCTS = 3, 1 << 19  # drawn sizes, and the most multiply-adds of each
 _OWN = 64  # M, N and K up to this are also tried as the product has them: programs may depend on them
-_WHOLE = 64  # a multiple of the elements of every access
-_PATIENCE = 2
-_PATTERNS = sorted(itertools.product(range(3), repeat=3), key=lambda pattern: (sum(pattern), pattern))
+_WHOLE, _ACCESS = 64, 16  # multiples of the elements of every tile in memory, and of every access
+_PATTERNS = sorted(itertools.product(range(4), repeat=3), key=lambda pattern: (sum(pattern), pattern))
 _CAPS = (160, 1200, 5000, 40000)  # of M, N and K, if programs depend on sizes
 _CHAINED_CAPS = ((24, 24, 96), (1, 24, 96), (24, 1, 96), (160, 160, 8))
 # "tiny": products and sums are subnormal; "ties": many sums lie halfway between two numbers
@@ -163,7 +162,8 @@ class _Search:
     device: DeviceInfo
     wanted: set[Program]
     decks: Decks
-    failures: dict[tuple[int, ...], int] = field(default_factory=dict)  # of choices that were never taken
+    tried: set[tuple[int, ...]] = field(default_factory=set)  # choices of lengths
+    proven: set[tuple[int, ...]] = field(default_factory=set)  # those by which wanted programs ran
 
     def __post_init__(self) -> None:
         variants, devices = self.kernel.checked_as(self.config), self.kernel.checked_on(self.device)
@@ -186,7 +186,7 @@ class _Search:
             moved = rearranged(small, self.decks)
             for way, problem in itertools.product(self.ways, (moved, small)):
                 for work in self.works(problem, [way]):
-                    self.failures[pattern] = 0
+                    self.proven.add(pattern)
                     yield Case(problem, work, drawn)
                     return
 
@@ -195,18 +195,21 @@ class _Search:
         own = (self.problem.m, self.problem.n, self.problem.k)
         choices = [self._lengths(*each) for each in zip(shape, own, strict=True)]
         for pattern in _PATTERNS:
-            failures = self.failures.get(pattern, 1)
-            if failures > _PATIENCE or any(at >= len(x) for at, x in zip(pattern, choices, strict=True)):
+            hopeless = pattern in self.tried and pattern not in self.proven
+            if hopeless or any(at >= len(x) for at, x in zip(pattern, choices, strict=True)):
                 continue
-            self.failures[pattern] = failures and failures + 1
+            self.tried.add(pattern)
             m, n, k = (x[at] for at, x in zip(pattern, choices, strict=True))
             yield pattern, resized(self.problem, m, n, k, stack)
 
     @staticmethod
     def _lengths(length: int, own: int) -> list[int]:
-        """The length, one that accesses of several elements divide, and a short product's own."""
-        found = [length, round_up(length, _WHOLE)] if own else [0]
-        return found + [own] * (0 < own <= _OWN)
+        """The length; multiples of 16 and of 64, as programs may need for wide accesses; a short product's
+        own length."""
+        if not own:
+            return [0]
+        whole = round_up(length, _WHOLE)
+        return [length, whole + _ACCESS, whole] + [own] * (0 < own <= _OWN)
 
 
 def _wanted_cases(
@@ -230,8 +233,6 @@ def _wanted_cases(
     yield (min(bm, 32) + 3, min(bn, 32) + 5, step), 3, reals
     yield (min(bm, 32), min(bn, 32), 2 * bk), 4, (Drawn.REALS,)
     yield (2 * bm, 2 * bn, 4 * bk), 2, integers
-    yield (3, 2, 5), 5, (Drawn.REALS,)
-    yield (1, 1, 1), 4, integers
     yield (min(bm, 32) + 3, min(bn, 32) + 4, bk + 5), 3, (Drawn.EXTREMES,)
     yield (long_m, max(few_n, _FEW), step), 2, integers
     yield (few_m, long_n, step), 2, integers
@@ -240,6 +241,8 @@ def _wanted_cases(
         yield (2 * config.bm + 1, 2 * config.bn + 1, bk + 1), 2, integers
     for number in range(_RANDOM):
         yield _drawn_shape(rng, bm, bn), 5, integers if number % 2 else (Drawn.REALS,)
+    yield (3, 2, 5), 5, (Drawn.REALS,)
+    yield (1, 1, 1), 4, integers
     yield (3, 2, 0), 2, integers
 
 

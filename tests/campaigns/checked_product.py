@@ -97,17 +97,26 @@ _WHERE = {
 }
 
 
+_WHOLES: dict[int, tuple[Any, ...]] = {}  # the Array of which another is a view, and where; by the view's id
+
+
 def _on_host(x: Array, where: Any) -> Array:
     return np.asarray(x[where])
 
 
 def _on_device(x: Array, where: Any) -> Any:
     """A view that begins behind the start of its buffer."""
-    return cla.to_device(default_queue(), x)[where]
+    whole = cla.to_device(default_queue(), x)
+    view = whole[where]
+    _WHOLES[id(view)] = view, whole, where
+    return view
 
 
 def _host(x: Any) -> Array:
-    return np.asarray(x.get() if isinstance(x, cla.Array) else x)
+    if not isinstance(x, cla.Array):
+        return np.asarray(x)
+    _, whole, where = _WHOLES[id(x)]
+    return np.asarray(whole.get()[where])
 
 
 def _expected(operands: list[Any], options: dict[str, Any], result: np.dtype[Any]) -> Array:
