@@ -114,14 +114,14 @@ def _numbers(
         return np.asarray(next(parts) + 1j * next(parts))
     whole = dtype.kind in "iu"
     if whole and (drawn is Drawn.REALS or (drawn is Drawn.EXTREMES and acc_type.startswith("uint"))):
-        return _over_the_range(rng, shape, dtype)
+        return over_the_range(rng, shape, dtype)
     if drawn in (Drawn.INTEGERS, Drawn.EXTREMES) or dtype.kind in "biu":
         low, high = (0, 2) if dtype.kind == "b" else (0, 4) if dtype.kind == "u" else (-3, 4)
         return rng.integers(low, high, shape, np.int8)
     return rng.standard_normal(shape)
 
 
-def _over_the_range(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def over_the_range(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Integers of the type, of which half are its least, its greatest, or next to them."""
     info = np.iinfo(dtype)
     ends = np.array([info.min, info.min + 1, info.max - 1, info.max], dtype)
