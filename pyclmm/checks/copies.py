@@ -14,7 +14,6 @@ from ..opencl.binding import Binding
 from ..opencl.devices import device_info
 from ..opencl.launches import batch_table, copy_launch
 from ..opencl.steps import scalars_of
-from ..problem import dtypes
 from ..problem.gemm import Copy
 from .drawn import over_the_range
 from .layouts import Array, Placed

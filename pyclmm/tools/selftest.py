@@ -171,9 +171,10 @@ def digest_line(tested: list[Tested]) -> str:
 
 def notes(tested: list[Tested]) -> list[str]:
     """A line for each law that a kernel broke or cannot be asked about, and one for all kernels that cannot
-    run..
+    run. Before them a line for each element type whose package is not installed.
     """
-    lines = [
+    lines = [f"skipped: {reason}" for reason in laws.skipped().values()]
+    lines += [
         f"{one.kernel}: {v.law}: {v.verdict}: {v.reason}"
         for one in tested
         for v in one.laws
@@ -195,7 +196,7 @@ def as_json(device: DeviceInfo, full: bool, tested: list[Tested]) -> dict[str, A
         | {"seconds": round(one.seconds, 2), "laws": [asdict(v) for v in one.laws]}
         for one in tested
     ]
-    content = report.header_json(device) | {"full": full, "kernels": kernels}
+    content = report.header_json(device) | {"full": full, "skipped": laws.skipped(), "kernels": kernels}
     cleaned: dict[str, Any] = _clean(content)
     return cleaned
 

@@ -20,6 +20,7 @@ import pyclmm
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
+from pyclmm.problem import dtypes
 from pyclmm.tools import cli, laws, selftest
 from pyclmm.tools.steps import Step
 from tests.checks.test_selfcheck import WRONG, tamper
@@ -163,6 +164,31 @@ def test_a_refusal_is_no_failure():
     assert (both.verdict, both.worst) == ("passed", 0.5)
     bad = selftest.Tested("k", 1.0, (*both.laws, selftest.Verdict("n", "wrong", 3, None, 16.0)))
     assert (bad.verdict, bad.is_bad) == ("wrong", True)
+
+
+@pytest.fixture
+def without_ml_dtypes(monkeypatch):
+    """The README's own install, which has no bfloat16."""
+    monkeypatch.setattr(dtypes, "BFLOAT16", None)
+
+
+@pytest.mark.parametrize("kernel", ["naive", "mma_double"])
+def test_a_package_that_is_not_installed_is_no_fault_of_a_kernel(monkeypatch, without_ml_dtypes, kernel):
+    fixed = [p for p in laws.PRODUCTS if p.dtype == "bfloat16" or p.name == "float32 normal"]
+    monkeypatch.setattr(laws, "PRODUCTS", tuple(fixed))
+    found = laws.check_bits(default_queue(), kernel_named(kernel), full=True)
+    can_run = kernel_named(kernel).supports(laws._problem(19, 21, 33), DEVICE) is None
+    assert (found.cases, found.wrong) == (int(can_run), None)
+    assert found.cases or "mma_double" in found.refused
+
+
+def test_a_package_that_is_not_installed_is_named(monkeypatch, without_ml_dtypes, tmp_path):
+    use_kernels(monkeypatch)
+    file = tmp_path / "report.json"
+    done = CliRunner().invoke(cli.main, ["selftest", "--json", str(file)])
+    assert done.exit_code == 0, done.output
+    assert 'skipped: bfloat16 needs ml_dtypes: pip install "pyclmm[bfloat16]"' in done.output
+    assert list(json.loads(file.read_text())["skipped"]) == ["bfloat16"]
 
 
 # -- names and paths
