@@ -4,13 +4,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint check newcomer docs conformance strangers offline faults drawing fuzz campaign clean
+.PHONY: demo test test-rest test-all lint check newcomer docs conformance strangers offline faults drawing fuzz campaign clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m examples.demo
 
+# What shows that all works here, in a few minutes: every function, kernel, law and fault path.
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 test: $(VENV)/.installed-dev
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(PYTEST) -m "not slow"
+
+# What test leaves out: other combinations of parameters, more random examples, the long waits.
+test-rest: $(VENV)/.installed-dev
+	$(PYTEST) -m "slow or hypothesis"
+
+test-all: test test-rest
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -18,7 +26,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test
+check: lint test-all
 
 # The pages and the reference as a site, out/site/index.html. Every warning is an error.
 docs: $(VENV)/.installed-docs

@@ -25,21 +25,28 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.gemm import GemmProblem
-
-# No deadline, as builds are slow. Each run draws the same examples; `make fuzz` looks for new ones.
-settings.register_profile(
-    "pyclmm", deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
-)
-settings.load_profile("pyclmm")
-
+from tests.support import driver, selection, summary
 
 _cache = TemporaryDirectory(prefix="pyclmm-tests-")
 
 
-def pytest_configure() -> None:
-    """Each test run has its own cache folder. Modules of tests look at the device when they are collected."""
-    os.environ["PYCLMM_CACHE_DIR"] = _cache.name
+def pytest_configure(config: pytest.Config) -> None:
+    """A run has its own cache folder, and one driver. Modules of tests look at the device when collected.
+
+    Workers of pytest-xdist inherit both: what one has compiled and checked the other need not.
+    """
+    selection.fast = config.option.markexpr == "not slow"
+    # No deadline, as builds are slow. Each run draws the same examples; `make fuzz` looks for new ones.
+    usual = {"deadline": None, "derandomize": True, "print_blob": False}
+    settings.register_profile(
+        "pyclmm", selection.examples(100), suppress_health_check=list(HealthCheck), **usual
+    )
+    settings.load_profile("pyclmm")
+    if not hasattr(config, "workerinput"):
+        os.environ["PYCLMM_CACHE_DIR"] = _cache.name
+        driver.name_it(_cache.name)
     os.environ["PYCLMM_TRIAL"] = "off"  # a child process for each program takes too long
+    os.environ["PYCLMM_SELFCHECK"] = "off"  # a wrong kernel gives its wrong result instead of being refused
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -48,6 +55,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     sets = [name for name, value in params.items() if isinstance(value, set | frozenset)]
     if sets and "{" in item.name:
         raise pytest.UsageError(f"{item.nodeid}: {', '.join(sets)} is a set; pass a list, or other ids=")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    selection.mark_combinations(items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if terminalreporter.stats.get("passed"):
+        terminalreporter.write_sep("-", "what was shown")
+        for line in summary.lines(terminalreporter.stats, selection.fast):
+            terminalreporter.write_line(line)
 
 
 def pytest_unconfigure() -> None:
@@ -77,14 +96,8 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 @pytest.fixture
-def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns the self-check off, so that a wrong kernel gives its wrong result instead of being refused."""
-    monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
-
-
-@pytest.fixture
 def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """No earlier plan, verdict, detour, context or default queue, and an empty cache folder."""
+    """As in a new process with the self-check: no plan, verdict, detour, context or queue, empty caches."""
     folder = tmp_path / "caches"
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(folder))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)

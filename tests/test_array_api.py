@@ -12,12 +12,13 @@ import numpy as np
 import pyopencl.array as cla
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import array_api
 from tests.support.habits import drawn, fetched
+from tests.support.selection import examples
 
 xp: Any = array_api  # most of its functions are made from a list of names, which mypy does not see
 randoms = st.randoms(use_true_random=False)
@@ -32,7 +33,7 @@ def is_same(got, want):
     assert np.array_equal(fetched(got), want)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(r=randoms)
 def test_products(r):
     a, b = drawn(r, (2, 3, 4), "f4", "C"), drawn(r, (4, 5), "f4", "C")
@@ -63,7 +64,7 @@ def indices(r, shape):
     return key[0] if len(key) == 1 and r.random() < 0.5 else tuple(key)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(r=randoms)
 def test_an_index_gives_the_view_that_numpy_gives(r):
     a = drawn(r, [r.choice((0, 1, 2, 3, 5)) for _ in range(r.randint(1, 3))], "f4", "C")

@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 import pyopencl as cl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
@@ -22,6 +22,7 @@ from pyclmm.dask import block, workers
 from pyclmm.opencl import staging
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.plan import Matmul
+from tests.support.selection import examples
 
 # Few, as each pair has programs of its own to compile.
 DTYPES = [(name, name) for name in ("float32", "float16", "int8", "bool")] + [("int8", "float32")]
@@ -75,7 +76,7 @@ def products(draw):
 
 
 @given(drawn=products(), seed=st.integers(0, 99), limit=st.sampled_from([None, 64, 600]))
-@settings(max_examples=40)
+@examples(40)
 def test_matmul_is_numpys(drawn, seed, limit):
     shapes, chunks, dtypes = drawn
     rng = np.random.default_rng(seed)

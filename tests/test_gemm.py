@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.linalg.blas
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
@@ -13,27 +13,28 @@ from tests.support.calls import draw_gemm, judge, operands
 from tests.support.cases import numbers
 from tests.support.oracle import gemm as expected
 from tests.support.oracle import operated
+from tests.support.selection import examples
 
 randoms = st.randoms(use_true_random=False)
 BLAS = {"float32": "sgemm", "float64": "dgemm", "complex64": "cgemm", "complex128": "zgemm"}
 
 
 @pytest.mark.parametrize("place", ["host", "device"])
-@settings(max_examples=120)
+@examples(120)
 @given(r=randoms)
 def test_float32_gemm_of_any_layout(place, queue, r):
     judge(draw_gemm(r, place, ["float32"]), queue)
 
 
 @pytest.mark.parametrize("place", ["host", "device"])
-@settings(max_examples=40)
+@examples(40)
 @given(r=randoms)
 def test_gemm_of_any_float(place, queue, r):
     judge(draw_gemm(r, place), queue)
 
 
 @pytest.mark.parametrize("dtype", BLAS)
-@settings(max_examples=25)
+@examples(25)
 @given(r=randoms)
 def test_gemm_agrees_with_blas(dtype, r):
     call = draw_gemm(r, "host", [dtype]) | {"out": None, "bias": None, "activation": None}

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import numpy as np
 import pyopencl.array as cla
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
@@ -18,26 +18,27 @@ from pyclmm import plan_cache
 from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
 from tests.support.calls import draw_axes, draw_matmul, judge, matmul_kind
 from tests.support.cases import numbers, small_integers
+from tests.support.selection import examples
 
 randoms = st.randoms(use_true_random=False)
 
 
 @pytest.mark.parametrize("place", ["host", "device"])
-@settings(max_examples=250)
+@examples(250)
 @given(r=randoms)
 def test_float32_operands_of_any_shape_and_layout(place, queue, r):
     judge(draw_matmul(r, place, ["float32"]), queue)
 
 
 @pytest.mark.parametrize("place", ["host", "device"])
-@settings(max_examples=100)
+@examples(100)
 @given(r=randoms)
 def test_operands_of_any_dtype(place, queue, r):
     judge(draw_matmul(r, place), queue)
 
 
 @pytest.mark.parametrize("place", ["host", "device"])
-@settings(max_examples=120)
+@examples(120)
 @given(r=randoms)
 def test_casting(place, queue, r):
     types = ["bool", "uint8", "int64", "float16", "bfloat16", "float32", "complex64"]
@@ -48,7 +49,7 @@ def test_casting(place, queue, r):
 
 
 @pytest.mark.parametrize("place", ["host", "device"])
-@settings(max_examples=250)
+@examples(250)
 @given(r=randoms)
 def test_axes(place, queue, r):
     kind = matmul_kind(r, ["float32"])
@@ -57,7 +58,7 @@ def test_axes(place, queue, r):
     judge(call if "axes" in call else draw_axes(r, call), queue)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     sizes=st.tuples(*[st.integers(1, 6)] * 3),
     starts=st.tuples(*[st.integers(0, 40)] * 3),

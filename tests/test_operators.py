@@ -9,11 +9,12 @@ import warnings
 import numpy as np
 import pyopencl.array as cla
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
 from tests.support.habits import drawn, fetched, placed, same
+from tests.support.selection import examples
 
 NAMES = ("__matmul__", "__rmatmul__", "__imatmul__", "__array_ufunc__")
 randoms = st.randoms(use_true_random=False)
@@ -43,7 +44,7 @@ def unchanged():
     assert {**Array.__dict__, "__slotnames__": None} == before
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(r=randoms)
 def test_operators_and_matmul(queue, r):
     k = r.choice((0, 1, 3))

@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
@@ -28,6 +28,7 @@ from pyclmm.problem.reproducible import is_reproducible
 from pyclmm.selection import select, tables
 from tests.checks.test_selfcheck import tamper
 from tests.support.made_up import EPYC_POCL, H200
+from tests.support.selection import examples
 
 FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 OFFERING = (
@@ -100,11 +101,12 @@ def test_packed_carries_its_sums_from_one_block_of_k_to_the_next():
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_the_bits_depend_on_nothing_but_the_row_and_the_column(dtype):
     """Row i of A B is A[i] B, also in a stack, in views, in every layout and configuration."""
 
-    @settings(max_examples=25)
+    @examples(25)
     @given(st.data())
     def check(data):
         m, n, k = (data.draw(st.sampled_from([1, 2, 7, 16, 33])) for _ in range(3))

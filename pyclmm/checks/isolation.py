@@ -106,8 +106,11 @@ def result(answers: list[Any]) -> Result:
 def device_of(wanted: Any) -> cl.Device:
     """The device whose identity is *wanted*, or of which such a device is a part: a driver compiles for a
     sub-device as for the whole. Raises NoDeviceError.
+
+    Only the wanted driver is asked for more than its name: another one's compiler may end this process.
     """
-    found = {device: device_info(device).identity for device in devices.all_devices()}
+    own = [device for device in devices.all_devices() if _of_driver(device, wanted)]
+    found = {device: device_info(device).identity for device in own}
     for device, identity in found.items():
         if identity == wanted:
             return device
@@ -115,6 +118,11 @@ def device_of(wanted: Any) -> cl.Device:
         if _of_any_size(identity) == _of_any_size(wanted):
             return device
     raise NoDeviceError("the child process does not find the device")
+
+
+def _of_driver(device: cl.Device, wanted: Any) -> bool:
+    driver = {"platform": device.platform.name.strip(), "driver_version": device.driver_version.strip()}
+    return isinstance(wanted, dict) and driver.items() <= wanted.items()
 
 
 def _of_any_size(identity: Any) -> Any:

@@ -62,7 +62,6 @@ def test_arrays_have_the_strides_of_their_numpy_arrays(memory, queue):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read the memory from")
-@pytest.mark.usefixtures("unchecked")
 def test_each_reading_has_calls_memory_and_programs(memory, queue, monkeypatch):
     monkeypatch.setattr(memory, "EVERY", 2)
     first, second = memory.measure(queue, memory.random_calls(4, 3, seed=1), seed=1)
@@ -71,7 +70,6 @@ def test_each_reading_has_calls_memory_and_programs(memory, queue, monkeypatch):
     assert 0 < second["programs"] <= second["builds"]
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_a_wrong_result_ends_the_run(memory, queue, monkeypatch):
     shape = memory.Shape(2, 2, 2, (), ())
     four = np.dtype("f4")

@@ -8,12 +8,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm.checks import chains, fixed_products, fused
 from pyclmm.checks.fixed_products import DATA, PRODUCTS
+from tests.support.selection import examples
 
 FORMATS = {np.float32: (24, -149, 128), np.float64: (53, -1074, 1024)}
 
@@ -58,7 +59,7 @@ def triples(draw, kind):
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_fma_rounds_once(kind):
-    @settings(max_examples=600)
+    @examples(600)
     @given(triples(kind))
     def check(numbers):
         got = fused.fma(*(np.array([x]) for x in numbers))[0]

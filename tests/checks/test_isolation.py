@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
@@ -370,6 +371,14 @@ def test_a_sub_device_is_tried_on_the_whole_device():
     for wrong in (None, {}, {"name": 3, "platform": "", "driver_version": ""}, "units"):
         with pytest.raises(pyclmm.NoDeviceError):
             isolation.device_of(wrong)
+
+
+def test_only_the_wanted_driver_is_asked_for_its_devices(monkeypatch):
+    """With two of PoCL's, the child built a program by the other one first, and ended if that could not."""
+    own = pyclmm.default_queue().device
+    other = SimpleNamespace(platform=SimpleNamespace(name=own.platform.name), driver_version="another")
+    monkeypatch.setattr(isolation.devices, "all_devices", lambda: [other, own])
+    assert isolation.device_of(DEVICE.identity) == own
 
 
 # -- requests and answers

@@ -8,7 +8,7 @@ import numpy as np
 import pyopencl.array as cla
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ml_dtypes import bfloat16
 
@@ -16,6 +16,7 @@ import pyclmm
 from pyclmm import linalg
 from pyclmm.execution.array_likes import array_of
 from tests.support.habits import same
+from tests.support.selection import examples
 
 numbers = st.one_of(
     st.booleans(), st.integers(-5, 5), st.floats(-4, 4, width=16), st.complex_numbers(max_magnitude=4)
@@ -53,7 +54,7 @@ class Typed(Likeness, Tensor):
     __init__ = Tensor.__init__
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(st.data(), st.integers(0, 3), st.integers(1, 3), st.integers(0, 3))
 def test_lists_of_any_numbers(data, m, k, n):
     """Numbers of Python and of NumPy, mixed: the dtype is the one that NumPy finds."""
@@ -184,7 +185,7 @@ def test_a_mixture_is_refused_with_the_hint(queue):
             pyclmm.matmul(*pair)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.sampled_from(["C", "F", ">f4", "list", "0 rows"]), st.booleans())
 def test_a_mixture_is_copied_where_that_is_asked_for(queue, layout, first):
     y = {"C": Y, "F": np.asfortranarray(Y), ">f4": Y.astype(">f4"), "list": Y.tolist(), "0 rows": Y[:0]}[

@@ -24,8 +24,6 @@ from tests.support.cases import (
 )
 from tests.support.oracle import gemm as expected
 
-pytestmark = pytest.mark.usefixtures("unchecked")
-
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 NETLIB_SIZES = (0, 1, 2, 3, 5, 9)
 CANARY = 127

@@ -6,13 +6,14 @@ import ml_dtypes
 import numpy as np
 import pyopencl.array as cla
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import linalg
 from pyclmm.problem.order import path_of
 from tests.support.habits import drawn, fetched, placed, same
+from tests.support.selection import examples
 
 randoms = st.randoms(use_true_random=False)
 PLACES = ("host", "device")
@@ -43,7 +44,7 @@ def draw_subscripts(r, operands):
 
 
 @pytest.mark.parametrize("place", PLACES)
-@settings(max_examples=200)
+@examples(200)
 @given(r=randoms, count=st.integers(1, 4))
 def test_any_subscripts(place, queue, r, count):
     terms, out, shapes = draw_subscripts(r, count)
@@ -56,7 +57,7 @@ def test_any_subscripts(place, queue, r, count):
 
 
 @pytest.mark.parametrize("place", PLACES)
-@settings(max_examples=40)
+@examples(40)
 @given(
     r=randoms,
     types=st.lists(st.sampled_from(["bool", "int8", "uint16", "f2", "f4", "c8"]), min_size=1, max_size=3),
@@ -70,7 +71,7 @@ def test_any_dtypes(place, queue, r, types):
 
 
 @pytest.mark.parametrize("place", PLACES)
-@settings(max_examples=60)
+@examples(60)
 @given(r=randoms)
 def test_out(place, queue, r):
     terms, out, shapes = draw_subscripts(r, r.randint(1, 3))
@@ -86,7 +87,7 @@ def test_out(place, queue, r):
     assert np.array_equal(fetched(got), want)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(r=randoms)
 def test_sublists(r):
     terms, out, shapes = draw_subscripts(r, r.randint(1, 3))

@@ -7,13 +7,14 @@ import itertools
 import numpy as np
 import pyopencl.array as cla
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import api, linalg
 from pyclmm.linalg import pairs
 from tests.support.habits import drawn, fetched, placed, same
+from tests.support.selection import examples
 
 randoms = st.randoms(use_true_random=False)
 PLACES = pytest.mark.parametrize("place", ["host", "device"])
@@ -42,7 +43,7 @@ def judge(mine, numpys, place, queue, *xs, **keywords):
 
 @PLACES
 @pytest.mark.parametrize("name", ["dot", "inner", "outer", "vdot"])
-@settings(max_examples=60)
+@examples(60)
 @given(r=randoms)
 def test_two_operands_of_any_shape(name, place, queue, r):
     a = shape_of(r)
@@ -62,7 +63,7 @@ def test_two_operands_of_any_shape(name, place, queue, r):
 
 
 @PLACES
-@settings(max_examples=60)
+@examples(60)
 @given(r=randoms)
 def test_out_of_dot_and_outer(place, queue, r):
     name = r.choice(["dot", "outer"])
@@ -91,7 +92,7 @@ def test_out_of_dot_must_be_what_it_returns(out):
 
 
 @PLACES
-@settings(max_examples=80)
+@examples(80)
 @given(r=randoms)
 def test_tensordot(place, queue, r):
     a, b = shape_of(r), shape_of(r)
@@ -119,7 +120,7 @@ def test_tensordot(place, queue, r):
 @pytest.mark.skipif(not HAS_VECTOR_UFUNCS, reason="NumPy 2.2 brought matvec and vecmat")
 @PLACES
 @pytest.mark.parametrize("name", ["vecdot", "matvec", "vecmat"])
-@settings(max_examples=60)
+@examples(60)
 @given(r=randoms)
 def test_products_of_vectors(name, place, queue, r):
     stack = shape_of(r, 0, 2)
@@ -161,7 +162,7 @@ def with_axes(r, name, xs):
 @pytest.mark.skipif(not HAS_VECTOR_UFUNCS, reason="NumPy 2.2 brought matvec and vecmat")
 @PLACES
 @pytest.mark.parametrize("name", ["vecdot", "matvec", "vecmat"])
-@settings(max_examples=60)
+@examples(60)
 @given(r=randoms)
 def test_axes_of_products_of_vectors(name, place, queue, r):
     stack = shape_of(r, 0, 2)
@@ -220,7 +221,7 @@ def test_out_of_vecdot_is_cast_and_may_be_a_tuple(place, queue):
 
 
 @PLACES
-@settings(max_examples=40)
+@examples(40)
 @given(r=randoms, n=st.integers(0, 9), dtype=st.sampled_from(["f4", "i4", "bool", "c8"]))
 def test_matrix_power(place, queue, r, n, dtype):
     size = r.choice((0, 1, 2, 3))
@@ -241,7 +242,7 @@ def test_matrix_power_of_what_has_none(queue):
 
 
 @PLACES
-@settings(max_examples=50)
+@examples(50)
 @given(r=randoms, count=st.integers(2, 5))
 def test_multi_dot(place, queue, r, count):
     sizes = [r.choice(SIZES) for _ in range(count + 1)]

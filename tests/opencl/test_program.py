@@ -200,7 +200,6 @@ def test_a_program_that_a_plan_holds_is_not_built_again(own_queue, builds, monke
     assert plans[0].programs == plans[2].programs
 
 
-@pytest.mark.usefixtures("unchecked")
 def test_the_plans_of_matmul_hold_a_bounded_number_of_programs(own_queue, monkeypatch):
     monkeypatch.setattr(plan_cache, "_plans", OrderedDict())
     monkeypatch.setattr(plan_cache, "_PROGRAMS_KEPT", 3)
@@ -222,7 +221,6 @@ def test_the_plans_of_matmul_hold_a_bounded_number_of_programs(own_queue, monkey
 
 @pytest.mark.parametrize("kind", ["matmul", "out", "c and bias"])
 @pytest.mark.parametrize("on_device", [False, True], ids=["NumPy", "Arrays"])
-@pytest.mark.usefixtures("unchecked")
 def test_a_rare_mixed_pair_builds_copies_only(own_queue, builds, on_device, kind):
     def run(left, right, extra):
         arrays: Any = np.ones((5, 4), left), np.ones((4, 3), right), np.ones((5, 3), extra)

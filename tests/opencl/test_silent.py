@@ -12,7 +12,7 @@ from pyclmm.opencl import silent
 
 
 @pytest.fixture
-def product(queue, rng, unchecked):
+def product(queue, rng):
     """(plan, a, b, out). a has no unit stride, so a first launch packs it."""
     a = cla.to_device(queue, rng.integers(-3, 4, (17, 46)).astype(np.float32))[:, ::2]
     b = cla.to_device(queue, rng.integers(-3, 4, (23, 11)).astype(np.float32))

@@ -16,6 +16,7 @@ from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from pyclmm.streaming import checkpoint as module
 from pyclmm.streaming.checkpoint import Checkpoint, fingerprint
 from pyclmm.streaming.storage import sink, source
+from tests.support.selection import slow
 
 PROBLEM = {"alpha": 1.0, "operands": {"a": {"shape": [3, 4]}, "b": {"shape": [4, 5]}}}
 
@@ -67,9 +68,10 @@ for tile in range(10**6):
 """
 
 
-def test_killed_twenty_times_it_has_exactly_the_finished_tiles(tmp_path):
+@pytest.mark.parametrize("kills", [4, *slow(20)])
+def test_killed_again_and_again_it_has_exactly_the_finished_tiles(kills, tmp_path):
     finished, r = set(), random.Random(1)
-    for _ in range(20):
+    for _ in range(kills):
         child = subprocess.Popen(
             [sys.executable, "-c", LOOP, str(tmp_path / "c")], stdout=subprocess.PIPE, text=True
         )

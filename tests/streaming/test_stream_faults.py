@@ -354,7 +354,7 @@ def test_a_limit_on_the_length_of_files_is_an_error_of_the_checkpoint(tmp_path):
     path = os.pathsep.join([str(Path(pyclmm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": path, "PYCLMM_SELFCHECK": "off"},
+        env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=60,

@@ -21,6 +21,7 @@ from pyclmm.tools import cold, contest, plots, report
 from pyclmm.tools.bench import BASELINE, Row, Rules, Rung, Track, kernel_names
 from pyclmm.tools.contest import NUMPY, Sample, Size, Terms, check_memory, ladder, random_pair
 from pyclmm.tools.terminal import Screen, broken
+from tests.support.selection import slow
 
 F32 = np.dtype(np.float32)
 
@@ -88,7 +89,9 @@ def test_an_unknown_dtype_gets_the_nearest():
 # races
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", *slow("bool", "int8", "uint64", "float16", "float64", "complex64")]
+)
 def test_every_kernel_is_measured_and_right(queue, dtype):
     rung = Track(queue, kernel_names([]), Rules(rounds=2)).race(*random_pair(Size(9, 7, 21), np.dtype(dtype)))
     assert [r.kernel for r in rung.rows] == [*(k.name for k in KERNELS), NUMPY]

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from pyclmm.kernels import kernel_named
 from pyclmm.tools import busy, cli, selftest
 from pyclmm.tools.report import JSON_FORMAT
+from tests.support.selection import slow
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
@@ -89,7 +90,9 @@ def test_an_error_leaves_standard_output_empty():
 
 
 @needs_full
-@pytest.mark.parametrize("command", [["--help"], ["--version"], ["info"], BENCH, [*BENCH, "--json"]], ids=str)
+@pytest.mark.parametrize(
+    "command", [["--help"], BENCH, *slow(["--version"], ["info"], [*BENCH, "--json"])], ids=str
+)
 def test_a_full_disk_is_one_line(command):
     with FULL.open("w") as full:
         status, _, err = run(*command, stdout=full)
@@ -112,7 +115,7 @@ def test_errors_that_nobody_can_read_keep_the_exit_code():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGPIPE")
-@pytest.mark.parametrize("command", [["info"], BENCH, [*BENCH, "--json"]], ids=str)
+@pytest.mark.parametrize("command", [["info"], *slow(BENCH, [*BENCH, "--json"])], ids=str)
 def test_a_closed_pipe_is_quiet(command):
     """The reader is gone before anything is written."""
     with process(*command) as child:
@@ -128,7 +131,7 @@ def test_a_closed_pipe_loses_no_measurement(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell's way to close a stream")
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-"])
+@pytest.mark.parametrize("closed", [">&-", *slow("2>&-", "<&-")])
 def test_streams_may_be_closed(closed):
     command = f"'{sys.executable}' -m pyclmm info {closed}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=100, check=False)

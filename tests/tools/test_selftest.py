@@ -87,6 +87,7 @@ def by_name(tested):
     return {one.kernel: one for one in tested}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_a_refusal_has_its_reason(kernel, queue):
     found = [laws.check(queue, kernel, law, full=False) for law in laws.LAWS]

@@ -14,6 +14,7 @@ from pyclmm.tools.bench import BASELINE, Row, Rung
 from pyclmm.tools.contest import Sample, Size
 from pyclmm.tools.steps import Step
 from pyclmm.tools.terminal import Grid, Pace, broken, progress_line
+from tests.support.selection import slow_rows
 
 pseudo = pytest.importorskip("tests.support.terminal", reason="Windows has no pseudo-terminals")
 
@@ -37,12 +38,10 @@ ON_TERMINAL = {
     "error": ["bench", 3, 3, 3, "--device", "abacus"],
     "usage": ["tune", "--shapes", "3x3"],
 }
-RUNS = [
-    (name, width) for name in ON_TERMINAL for width in (WIDTHS if name in ("info", "bench") else WIDTHS[:1])
-]
+WIDER = slow_rows(*((name, width) for name in ("info", "bench") for width in WIDTHS[1:]))
 
 
-@pytest.mark.parametrize(("command", "columns"), RUNS)
+@pytest.mark.parametrize(("command", "columns"), [*((name, WIDTHS[0]) for name in ON_TERMINAL), *WIDER])
 def test_nothing_is_wider_than_the_terminal(command, columns):
     shown = pseudo.run(*ON_TERMINAL[command], columns=columns)
     assert shown.status == (2 if command in ("error", "usage") else 0), shown.raw
@@ -192,6 +191,7 @@ def test_ctrl_c_in_bench_keeps_the_samples(tmp_path):
     assert re.search(r"^naive +[0-9.]+ ", "\n".join(shown.lines), re.M)
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_the_ladder_keeps_the_sizes(tmp_path):
     command = ("bench", "--ladder", "--kernel", "naive", "--rounds", 30)
     _, data = interrupted(*command, at="100 x 100 x 100: round", tmp_path=tmp_path)
@@ -200,6 +200,7 @@ def test_ctrl_c_on_the_ladder_keeps_the_sizes(tmp_path):
     assert all(row["correct"] is not False for row in data["products"][-1]["rows"])  # perhaps not checked yet
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_cold_keeps_the_kernels(tmp_path):
     command = ("bench", "--cold", 8, 8, 8, "--kernel", "naive", "--kernel", "flat")
     _, data = interrupted(*command, at="flat, empty", tmp_path=tmp_path)

@@ -19,6 +19,7 @@ from pyclmm.opencl.compiler import expanded, read_source
 from pyclmm.opencl.program import build_options
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.made_up import H200
+from tests.support.selection import few, slow
 
 PTX_BUILTINS = (Path(__file__).parents[2] / "simulators/ptx_builtins.h").read_text()
 
@@ -80,7 +81,7 @@ TAKEN = [
     ("mma_double_bulk", problem("float64", trans="NT", m=512, n=512, k=512), H200),
     ("mma_double_bulk", problem("float64", trans="TN", m=1024, n=1024, k=65536, **FULL), H200),
 ]
-taken = pytest.mark.parametrize(("name", "given", "device"), TAKEN)
+taken = pytest.mark.parametrize(("name", "given", "device"), few(TAKEN, 0))
 
 
 @taken
@@ -473,7 +474,7 @@ def test_the_model_chooses_results_that_leave_later_where_they_were_fastest(kind
 
 
 @compilers
-@pytest.mark.parametrize("given", DRAINED, ids=str)
+@pytest.mark.parametrize("given", [DRAINED[0], *slow(*DRAINED[1:])], ids=str)
 def test_results_that_leave_later_need_more_registers(given, tmp_path):
     """setmaxnreg gives them to the quartets that multiply. Without them 200 bytes and more are spilled."""
     config = drained(given)[0]

@@ -16,6 +16,7 @@ from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import threaded
 from tests.support.made_up import H200
 from tests.support.oracle import one_by_one, real_lines
+from tests.support.selection import few
 
 ZERO_LINE = -127  # of cl/nvidia/split.h
 ROOM, GUESSED = (
@@ -234,7 +235,7 @@ PACKED = [
 
 
 @runs_kernels
-@pytest.mark.parametrize(("dtype", "split", "trans", "conj", "pad"), PACKED)
+@pytest.mark.parametrize(("dtype", "split", "trans", "conj", "pad"), few(PACKED, 0, 1))
 def test_rows_are_split_into_the_modelled_parts(folder, rng, dtype, split, trans, conj, pad):
     parts = {0: lambda x: (x,), 1: half_parts, 2: tf32_parts}[split]
     for m, n, k in ((16, 24, 64), (13, 9, 70), (3, 10, 1030)):
@@ -302,7 +303,7 @@ PRODUCTS = [
 
 
 @runs_kernels
-@pytest.mark.parametrize(("dtype", "precision", "shape", "tile", "units", "trans"), PRODUCTS)
+@pytest.mark.parametrize(("dtype", "precision", "shape", "tile", "units", "trans"), few(PRODUCTS, 0, 1))
 def test_integers_are_exact(folder, rng, dtype, precision, shape, tile, units, trans):
     m, n, k = shape
     a, b = small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)

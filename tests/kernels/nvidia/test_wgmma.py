@@ -17,6 +17,7 @@ from pyclmm.opencl.launches import batch_table
 from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import threaded
 from tests.support.made_up import H200
+from tests.support.selection import few
 
 pytestmark = pytest.mark.skipif(
     threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
@@ -77,7 +78,9 @@ def tiled(problem, device, bm, bn, split_k, stages, options):
     return replace(config, bm=bm, bn=bn, stages=stages, split_k=split_k, options=named)
 
 
-@pytest.mark.parametrize(("dtype", "trans", "shape", "wanted", "units", "stack", "padded_to"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "trans", "shape", "wanted", "units", "stack", "padded_to"), few(CASES, 0, 1), ids=str
+)
 @pytest.mark.parametrize("epilogue", [False, True], ids=["plain", "epilogue"])
 def test_products_are_exact(folder, rng, dtype, trans, shape, wanted, units, stack, padded_to, epilogue):
     (m, n, k), kind = shape, np.dtype(dtype).name
@@ -124,7 +127,9 @@ BYTES = [  # layout, types, (M, N, K), (tile, split_k, stages, options), compute
 ]
 
 
-@pytest.mark.parametrize(("trans", "kinds", "shape", "wanted", "units", "stack", "launches"), BYTES, ids=str)
+@pytest.mark.parametrize(
+    ("trans", "kinds", "shape", "wanted", "units", "stack", "launches"), few(BYTES, 0, 1), ids=str
+)
 def test_bytes_across_k_go_through_registers(
     folder, rng, trans, kinds, shape, wanted, units, stack, launches
 ):

@@ -1,0 +1,57 @@
+"""The one OpenCL driver that the tests run on, in each process, whatever else is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyopencl as cl
+
+from pyclmm.opencl import loader
+
+_SYSTEM = "/etc/OpenCL/vendors"
+# Prints what tells the default device from those of other drivers.
+_DEFAULT = """
+from pyclmm.opencl.devices import default_device
+device = default_device()
+print(device.platform.name, device.platform.version, device.name, device.driver_version)
+"""
+
+
+def name_it(folder):
+    """Set OCL_ICD_VENDORS to the default device's driver alone, if there are several and the user has not.
+
+    *folder*: for its .icd file.
+    """
+    if os.environ.get("OCL_ICD_VENDORS"):
+        return
+    libraries = _libraries()
+    wanted = _default_device() if len(libraries) > 1 else ""
+    for library in libraries if wanted else ():
+        icd = Path(folder) / "tested.icd"
+        icd.write_text(f"{library}\n")
+        alone = {"OCL_ICD_VENDORS": str(icd), "PYOPENCL_CTX": ""}
+        if _default_device(**alone) == wanted:
+            os.environ.update(alone)
+            return
+
+
+def _libraries():
+    """The libraries of the drivers that a process finds: the system's, and those that pip installed."""
+    folders = (Path(os.environ.get("OPENCL_VENDOR_PATH") or _SYSTEM), Path(cl.__file__).parent / ".libs")
+    found = []
+    for icd in (icd for folder in folders for icd in sorted(folder.glob("*.icd"))):
+        name = icd.read_text(encoding="utf-8").strip()
+        beside = icd.parent / name
+        found.append(beside if beside.exists() else name)
+    return list(filter(None, [*found, loader._library()]))
+
+
+def _default_device(**variables):
+    command = [sys.executable, "-c", _DEFAULT]
+    done = subprocess.run(
+        command, env=os.environ | variables, capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.stdout

@@ -1,0 +1,96 @@
+"""The suite itself: what `make test` leaves out, what a run says at its end, and the driver it means."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from pyclmm.opencl.devices import default_device
+from tests.support import driver, summary
+from tests.support.selection import few, slow
+
+pytest_plugins = ["pytester"]
+
+COMBINED = """
+import pytest
+from tests.support.selection import mark_combinations, slow
+
+def pytest_collection_modifyitems(items):
+    mark_combinations(items)
+"""
+CASES = """
+import pytest
+from tests.support.selection import slow
+
+@pytest.mark.parametrize("a", [1, 2, 3])
+@pytest.mark.parametrize("b", "uvwxy")
+def test_two(a, b): pass
+
+@pytest.mark.parametrize("a", [1, *slow(2, 3)])
+def test_one(a): pass
+
+@pytest.mark.parametrize(("a", "b"), [(1, 2), (1, 3)])
+def test_rows(a, b): pass
+"""
+
+
+def test_each_value_runs_once_and_all_combinations_in_all(pytester):
+    pytester.makeconftest(COMBINED)
+    pytester.makepyfile(CASES)
+    pytester.makeini("[pytest]\nmarkers =\n  slow: x\n")
+    kept = pytester.inline_run("-m", "not slow").listoutcomes()[0]
+    names = [report.nodeid.split("::")[1] for report in kept]
+    two = [name.removeprefix("test_two[").rstrip("]").split("-") for name in names if "two" in name]
+    assert {b for b, _ in two} == set("uvwxy")
+    assert {a for _, a in two} == set("123")
+    assert len(two) == 5
+    assert names[5:] == ["test_one[1]", "test_rows[1-2]", "test_rows[1-3]"]
+    assert len(pytester.inline_run().listoutcomes()[0]) == 15 + 3 + 2
+
+
+def test_few_rows_have_each_value_of_the_columns():
+    rows = [("f4", "N", 1), ("f4", "T", 2), ("f8", "N", 3), ("f8", "T", 4), ("i4", "T", 5)]
+    kept = [row.values for row in few(rows, 0, 1) if not row.marks]
+    assert {row[0] for row in kept} == {"f4", "f8", "i4"}
+    assert {row[1] for row in kept} == set("NT")
+    assert len(kept) == 3
+    assert [case.values for case in slow(1, 2)] == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Skipped: needs zarr", "needs zarr"),
+        ("Skipped: mma needs an NVIDIA device of compute capability 8.0 or more", "needs an NVIDIA device"),
+        ("Skipped: kernel 'dpas' cannot compute 1 x 2 on 'x': dpas needs an Intel device with", None),
+    ],
+)
+def test_a_reason_is_told_without_names(text, told):
+    assert summary.reason(("file", 3, text)) == (told or "needs an Intel device")
+
+
+def test_the_last_lines_are_few_whatever_was_skipped():
+    skipped = [SimpleNamespace(longrepr=("file", 1, f"Skipped: reason {n % 40}")) for n in range(1256)]
+    told = list(summary.lines({"passed": [None] * 1500, "skipped": skipped}, fast=True))
+    assert len(told) == 2 + 1 + summary.MOST_REASONS + 1
+    assert default_device().name.strip() in told[0]
+    assert "1,500 tests passed" in told[0]
+    assert "make test-all" in told[1]
+    assert told[2] == "Skipped, 1,256 tests:"
+    assert sum(int(line.split()[0].replace(",", "")) for line in told[3:]) == 1256
+
+
+def test_the_driver_of_the_default_device_is_named_where_there_are_several(monkeypatch, tmp_path):
+    for name in ("OCL_ICD_VENDORS", "PYOPENCL_CTX"):
+        monkeypatch.setenv(name, "")  # and as it was, after the test
+    [library, *_] = [name for name in driver._libraries() if driver._default_device(**alone(tmp_path, name))]
+    monkeypatch.setattr(driver, "_libraries", lambda: ["/no/such/library.so", library])
+    driver.name_it(tmp_path)
+    assert (tmp_path / "tested.icd").read_text() == f"{library}\n"
+    assert driver.os.environ["OCL_ICD_VENDORS"] == str(tmp_path / "tested.icd")
+
+
+def alone(folder, library):
+    (folder / "one.icd").write_text(f"{library}\n")
+    return {"OCL_ICD_VENDORS": str(folder / "one.icd"), "PYOPENCL_CTX": ""}
