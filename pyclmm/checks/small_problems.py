@@ -36,6 +36,7 @@ Shape = tuple[int, int, int]  # M, N, K
 _LARGEST = 300  # M and N of whole tiles
 _LONGEST_STEP = 64  # BK of whole tiles: K takes time; three blocks of any length are in the case of a long K
 _LONG, _LONG_K = 2048, 8192  # of M or N, and of K, at least
+_WHOLE_K = 512  # of whole tiles: about that many steps
 _FEW = 33  # columns beside a long M: together they are more than 2^16
 _LONGEST, _LONGEST_K = 2600, 20_000  # at most, if loops are longer
 _MOST_RESULTS = 1 << 18  # of the case with three work-groups in each direction
@@ -232,7 +233,7 @@ def _wanted_cases(
     yield (bm + 3, bn + 5, step), 2, integers
     yield (min(bm, 32) + 3, min(bn, 32) + 5, step), 3, reals
     yield (min(bm, 32), min(bn, 32), 2 * bk), 4, (Drawn.REALS,)
-    yield (2 * bm, 2 * bn, 4 * bk), 2, integers
+    yield (2 * bm, 2 * bn, max(4 * bk, _WHOLE_K // bk * bk)), 2, integers
     yield (min(bm, 32) + 3, min(bn, 32) + 4, bk + 5), 3, (Drawn.EXTREMES,)
     yield (long_m, max(few_n, _FEW), step), 2, integers
     yield (few_m, long_n, step), 2, integers

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyopencl as cl
 import pyopencl.array as cla
 
 import pyclmm
@@ -41,19 +43,25 @@ def answer(
     trans_b: bool = False,
     views: bool = False,
     out: str = "",
+    queue: cl.CommandQueue | None = None,
+    only_checked: bool = False,
 ) -> dict[str, Any]:
-    """Multiply with the self-check, then without. *values*: "integers", "range", "reals" or "special"."""
+    """Multiply with the self-check, and without it if that refuses the kernel and not *only_checked*.
+
+    *values*: "integers", "range", "reals" or "special".
+    """
     rng, kind = np.random.default_rng(5), dtype_of(dtype)
     m, n, k = shape
     batch = (stack,) if stack else ()
     shapes = ((*batch, m, k), (*batch, n, k) if trans_b else (*batch, k, n))
     a, b = (_numbers(rng, lengths, kind, values) for lengths in shapes)
-    place = _on_device if views else _on_host
+    place = partial(_on_device, queue or default_queue()) if views else _on_host
     if views:
         a, b, m = place(a, np.s_[2:, 1:]), place(b, np.s_[1:, :]), m - 2
     b = np.swapaxes(b, -1, -2) if trans_b else b
     options: dict[str, Any] = {"alpha": complex(*alpha) if isinstance(alpha, list) else alpha}
-    options |= {"kernel": kernel, "activation": activation} | ({"dtype": dtype_of(out)} if out else {})
+    options |= {"kernel": kernel, "activation": activation, "queue": queue}
+    options |= {"dtype": dtype_of(out)} if out else {}
     result = dtype_of(out or dtype)
     operands: list[Any] = [a, b]
     if beta:
@@ -70,6 +78,8 @@ def answer(
         got, reason = pyclmm.gemm(*operands, **options), None
     except UnsupportedError as error:
         reason = str(error)
+        if only_checked:
+            return {"reason": reason}
         os.environ["PYCLMM_SELFCHECK"] = "off"
         got = pyclmm.gemm(*operands, **options)
     return {"reason": reason, "wrong": not _close(_host(got), _expected(operands, options, result))}
@@ -104,9 +114,9 @@ def _on_host(x: Array, where: Any) -> Array:
     return np.asarray(x[where])
 
 
-def _on_device(x: Array, where: Any) -> Any:
+def _on_device(queue: cl.CommandQueue, x: Array, where: Any) -> Any:
     """A view that begins behind the start of its buffer."""
-    whole = cla.to_device(default_queue(), x)
+    whole = cla.to_device(queue, x)
     view = whole[where]
     _WHOLES[id(view)] = view, whole, where
     return view
