@@ -91,5 +91,5 @@ def _same(got: Array, expected: Array) -> bool:
     if got.dtype.kind in "biu":
         return np.array_equal(got, expected)
     wide = np.complex128 if got.dtype.kind == "c" else np.float64
-    parts = [np.ascontiguousarray(x.astype(wide)).view(np.float64) for x in (got, expected)]
-    return np.array_equal(*parts, equal_nan=True)
+    own, other = (np.ascontiguousarray(x.astype(wide)).view(np.float64) for x in (got, expected))
+    return np.array_equal(own, other, equal_nan=True)

@@ -140,7 +140,14 @@ def _spread_along_k(
 
 
 def _make_special(p: GemmProblem, operands: dict[str, Array], rng: np.random.Generator) -> None:
-    """Put NaN and infinities into a few rows of A and columns of B, one in each; most lines stay finite."""
+    """Put NaN and infinities into a few rows of A and columns of B, one in each, and NaN into C and bias.
+
+    Most lines stay finite.
+    """
+    for name in ("c", "bias"):
+        x = operands.get(name)
+        if x is not None and x.dtype.kind not in "biu" and x.size > 1:
+            x[tuple(int(rng.integers(length)) for length in x.shape)] = np.nan
     values = (np.nan, np.inf, -np.inf) if _takes_infinity(p) else (np.nan,)
     lines = {"a": (p.m, p.trans_a), "b": (p.n, not p.trans_b)}
     for name, (length, trans) in lines.items():

@@ -23,7 +23,7 @@ from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
 from . import fixed_products, reference
 from .drawn import Drawn, draw, is_sparse, scalars
-from .layouts import Array, Decks, Placed, placed
+from .layouts import Array, Decks, Placed, is_in_place, placed
 
 _ALPHA, _BETA = 1.3, -0.7  # of reproducible problems: no powers of two, so that each operation rounds
 _FILL = 0xA5  # every byte of the result's memory before the run
@@ -241,10 +241,15 @@ def _run(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) ->
     out = placed(p, "out", 1, 0)
     out.memory[...] = _FILL
     all_operands = {**case.operands, "out": out}
+    if is_in_place(p):
+        out.view[...] = case.view("c")
+        all_operands["c"] = out
     buffers = {
         name: host_memory.filled(queue.context, operand.memory, device, name)
         for name, operand in all_operands.items()
     }
+    if is_in_place(p):
+        buffers["c"] = buffers["out"]
     offsets = {name: operand.offset for name, operand in all_operands.items()}
     try:
         events = binding.enqueue(buffers, scalars_of(case.alpha, case.beta, offsets), [])

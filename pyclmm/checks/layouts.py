@@ -69,7 +69,10 @@ def rearranged(problem: GemmProblem, decks: Decks) -> GemmProblem:
     Products of a stack may have gaps between them, share an operand, or lie in the opposite order.
     """
     m, n = problem.m, problem.n
-    rows, columns = (n + 3, 2 * n + 1, -n - 1, n, 1, 3, 0, 1), (1, 2, 1, 1, m + 2, 3 * m, 1, 0)
+    rows, columns = (
+        (n + 3, 2 * n + 1, -n - 1, n, 1, 3, 0, 1, problem.ldo),
+        (1, 2, 1, 1, m + 2, 3 * m, 1, 0, 1),
+    )
     place = decks.next("c", range(len(rows)))
     c_strides = (rows[place], columns[place])
     own = replace(problem, c_strides=c_strides, bias_stride=decks.next("bias", (2, -1, 3, 1)))
@@ -79,8 +82,9 @@ def rearranged(problem: GemmProblem, decks: Decks) -> GemmProblem:
     gap_a, gap_b = (3 * _unit(p, t) for p, t in ((own.a_align, own.a_type), (own.b_align, own.b_type)))
     kinds = ((a + gap_a, b + gap_b), (0, b), (a, 0), (-a, -b))
     a, b = kinds[decks.next("stack", range(len(kinds)))]
-    c = decks.next("c of a stack", (1, 1, 0)) * (abs(c_strides[0]) * m + abs(c_strides[1]) * n)
     out = m * own.ldo + _unit(own.out_align, own.out_type) * decks.next("out", (0, 2, 1))
+    apart = abs(c_strides[0]) * m + abs(c_strides[1]) * n
+    c = out if c_strides == (own.ldo, 1) else apart * decks.next("c of a stack", (1, 1, 0))
     return replace(own, batch_strides=((a,), (b,), (c,), (out,)))
 
 
@@ -115,6 +119,12 @@ class Placed:
         np.ndarray((memory.size // dtype.itemsize,), dtype, memory)[...] = fill
         steps = tuple(stride * dtype.itemsize for stride in strides)
         return cls(memory, np.ndarray(shape, dtype, memory, offset * dtype.itemsize, steps), offset)
+
+
+def is_in_place(p: GemmProblem) -> bool:
+    """Whether C has the layout of the result, so that it may be the result's memory."""
+    _, _, c, out = p.batch_strides
+    return p.has_c and p.c_type == p.out_type and (p.c_strides, c) == ((p.ldo, 1), out)
 
 
 def placed(problem: GemmProblem, name: str, lead: int, fill: Any) -> Placed:

@@ -35,10 +35,10 @@ Shape = tuple[int, int, int]  # M, N, K
 
 _LARGEST = 300  # M and N of whole tiles
 _LONGEST_STEP = 64  # BK of whole tiles: K takes time; three blocks of any length are in the case of a long K
-_LONG, _LONG_K = 2048, 8192  # of M or N, and of K, at least
+_LONG, _LONG_K = 4096, 16_384  # of M or N, and of K, at least
 _WHOLE_K = 512  # of whole tiles: about that many steps
-_FEW = 33  # columns beside a long M: together they are more than 2^16
-_LONGEST, _LONGEST_K = 2600, 20_000  # at most, if loops are longer
+_FEW = 17  # columns beside a long M: together they are more than 2^16
+_LONGEST, _LONGEST_K = 4600, 20_000  # at most, if loops are longer
 _MOST_RESULTS = 1 << 18  # of the case with three work-groups in each direction
 _RANDOM, _MOST_PRODUCTS = 3, 1 << 19  # drawn sizes, and the most multiply-adds of each
 _OWN = 64  # M, N and K up to this are also tried as the product has them: programs may depend on them
@@ -242,7 +242,7 @@ def _wanted_cases(
         yield (2 * config.bm + 1, 2 * config.bn + 1, bk + 1), 2, integers
     for number in range(_RANDOM):
         yield _drawn_shape(rng, bm, bn), 5, integers if number % 2 else (Drawn.REALS,)
-    yield (3, 2, 5), 5, (Drawn.REALS,)
+    yield (3, 2, 5), 20, (Drawn.REALS,)
     yield (1, 1, 1), 4, integers
     yield (3, 2, 0), 2, integers
 
