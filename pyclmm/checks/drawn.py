@@ -14,7 +14,7 @@ from .layouts import Array, Decks
 _REAL: tuple[complex, ...] = (2.0, 0.5, -1.0, 3.0, -0.75, 1.0, -1.5, 0.25)  # sums with them stay exact
 _COMPLEX: tuple[complex, ...] = (0.5 - 2j, -1 + 1j, 2j, 1.5 + 0.25j)
 _WHOLE: tuple[complex, ...] = (2, -1, 3, 5, -7, 1, 100_003)
-_MOST_DENSE = 1 << 20  # multiply-adds of a product of small integers without zeros
+_MOST_DENSE = 1 << 18  # multiply-adds of a product of small integers without zeros
 _HEADROOM = 4  # with EXTREMES, sums over 2^4 are over the result's largest number
 
 
@@ -86,15 +86,15 @@ def draw(problem: GemmProblem, operands: dict[str, Array], rng: np.random.Genera
 
 def _thin_out(those: list[Array], p: GemmProblem, rng: np.random.Generator) -> None:
     """Make most elements of bool operands false: of long sums nearly none would be zero."""
-    terms = 2 * p.k / min(p.m, p.k) + 4 if len(those) == 1 else p.k
+    terms = max(4, p.k / p.m) if len(those) == 1 else p.k
     for x in those:
         x[...] &= rng.random(x.shape) < max(1, terms) ** (-1 / len(those))
 
 
 def _fill_sparse(a: Array, rng: np.random.Generator) -> None:
-    """Zeros, and about four numbers or more in each row and two or more in each column."""
+    """Zeros, and about four numbers or more in each row and one or more in each column."""
     m, k = a.shape[-2:]
-    count = 2 * max(2 * m, k)
+    count = max(4 * m, k)
     a[...] = 0
     low = 1 if a.dtype.kind in "bu" else -3
     for one in a if a.ndim == 3 else a[None]:

@@ -35,10 +35,10 @@ Shape = tuple[int, int, int]  # M, N, K
 
 _LARGEST = 300  # M and N of whole tiles
 _LONGEST_STEP = 64  # BK of whole tiles: K takes time; three blocks of any length are in the case of a long K
-_LONG, _LONG_K = 4096, 16_384  # of M or N, and of K, at least
+_LONG, _LONG_K = 2048, 8192  # of M or N, and of K, at least
 _WHOLE_K = 512  # of whole tiles: about that many steps
-_FEW = 17  # columns beside a long M: together they are more than 2^16
-_LONGEST, _LONGEST_K = 4600, 20_000  # at most, if loops are longer
+_FEW = 17  # columns beside a long M: together they are more than 2^15
+_LONGEST, _LONGEST_K = 2600, 20_000  # at most, if loops are longer
 _MOST_RESULTS = 1 << 18  # of the case with three work-groups in each direction
 _RANDOM, _MOST_PRODUCTS = 3, 1 << 19  # drawn sizes, and the most multiply-adds of each
 _OWN = 64  # M, N and K up to this are also tried as the product has them: programs may depend on them
@@ -184,8 +184,8 @@ class _Search:
         """A case of about that shape, in one of the ways. None if there is none."""
         self.ways.append(self.ways.pop(0))  # so that each way has cases
         for pattern, small in self._sized(shape, stack):
-            moved = rearranged(small, self.decks)
-            for way, problem in itertools.product(self.ways, (moved, small)):
+            both = (rearranged(small, self.decks), *(() if self.proven else (small,)))
+            for way, problem in itertools.product(self.ways, both):
                 for work in self.works(problem, [way]):
                     self.proven.add(pattern)
                     yield Case(problem, work, drawn)
