@@ -1,22 +1,20 @@
 """Runs a kernel on a small problem with a known answer, and measures the error of the result.
 
 The operands are made so that mistakes show. Products of small integers must be exact, products of random
-numbers must be within the error bound. Padding, workspace, and operands that must not be read hold NaN or
-large values. The memory behind the result and between its rows must not change.
+numbers must be within the error bound. Alpha and beta are drawn. Padding, workspace, and operands that must
+not be read hold NaN or large values. The memory around the result and between its rows must not change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
 from ..kernels.device import DeviceInfo
-from ..kernels.interface import Work, round_up
+from ..kernels.interface import Work
 from ..opencl import host_memory, status, workspace
 from ..opencl.binding import Binding
 from ..opencl.launches import complete
@@ -24,12 +22,12 @@ from ..opencl.steps import scalars_of
 from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
 from . import fixed_products, reference
+from .drawn import Drawn, draw, is_sparse, scalars
+from .layouts import Array, Decks, Placed, is_in_place, placed
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
-_CANARY = 127  # elements behind the result that must not change
 _ALPHA, _BETA = 1.3, -0.7  # of reproducible problems: no powers of two, so that each operation rounds
 _FILL = 0xA5  # every byte of the result's memory before the run
+_OPERANDS = ("a", "b", "c", "bias")
 
 
 @dataclass(frozen=True)
@@ -44,24 +42,45 @@ class Outcome:
     limit: float = reference.NETLIB_RATIO
 
 
+@dataclass(frozen=True)
+class _Case:
+    """The operands of a small problem in memory on the host, and what they are like."""
+
+    problem: GemmProblem
+    operands: dict[str, Placed]
+    alpha: complex
+    beta: complex
+    drawn: Drawn
+
+    def view(self, name: str) -> Array:
+        return self.operands[name].view
+
+    def matrix(self, name: str) -> Array:
+        """op(A) or op(B)."""
+        p = self.problem
+        x = self.view(name)
+        trans, conj = (p.trans_a, p.conj_a) if name == "a" else (p.trans_b, p.conj_b)
+        x = np.swapaxes(x, -1, -2) if trans else x
+        return x.conj() if conj else x
+
+    @property
+    def bias(self) -> Array:
+        bias = self.view("bias")
+        return bias if self.problem.bias == "row" else bias[:, None]
+
+
 def outcome(
     queue: cl.CommandQueue,
     problem: GemmProblem,
     work: Work,
     device: DeviceInfo,
-    rng: np.random.Generator,
-    exact: bool,
-    spread: int | None = None,
+    decks: Decks,
+    drawn: Drawn,
 ) -> Outcome:
-    """Run *problem* by *work* on small integers (*exact*) or random numbers, and compare the result.
-
-    *spread*: operands that ``precision`` applies to are scaled by powers of two that differ along K and lie
-    around 2^spread.
-    """
-    case = _case(problem, partial(_numbers, rng, exact=exact), exact)
-    if spread is not None and _precision_applies(problem):
-        _spread_along_k(case.a, case.b, problem, spread, rng)
-        _poison_padding(case)
+    """Run *problem* by *work* on numbers that are *drawn* so, and compare the result."""
+    case = _Case(problem, _memory(problem, decks.rng), *scalars(problem, decks, drawn), drawn)
+    views = {name: operand.view for name, operand in case.operands.items() if name in _read(problem)}
+    draw(problem, views, decks.rng, drawn)
     return _judged(queue, case, work, device)
 
 
@@ -75,211 +94,139 @@ def wrong_bits(
     fault = fixed_products.host_fault(problem.acc_type)
     if fault is not None:
         return fault
-    names = iter(("a", "b", "c", "bias"))
-    case = _case(problem, lambda shape, name: fixed_products.numbers(next(names), shape, name, data), False)
-    case = replace(case, alpha=_ALPHA, beta=_BETA if problem.has_c else 0.0)
-    flat, clean = _run(queue, case, work, device)
-    p = problem
-    got = np.ascontiguousarray(flat.reshape(*p.batch_shape, p.m, p.ldo)[..., : p.n])
-    same = clean and fixed_products.digest(got) == fixed_products.digest(_chained(case))
+    memory = _memory(problem, np.random.default_rng(0))
+    for name in _read(problem):
+        x = memory[name].view
+        x[...] = fixed_products.numbers(name, x.shape, dtypes.type_name(x.dtype, name), data)
+    case = _Case(problem, memory, _ALPHA, _BETA if problem.has_c else 0.0, Drawn.REALS)
+    got, clean = _run(queue, case, work, device)
+    same = clean and fixed_products.digest(np.ascontiguousarray(got)) == fixed_products.digest(_chained(case))
     return None if same else f"{data} numbers did not give the bits of fused multiply-adds in order"
+
+
+def _read(problem: GemmProblem) -> tuple[str, ...]:
+    """The operands that kernels may read."""
+    unread = {"c": not problem.has_c, "bias": problem.bias == "none"}
+    return tuple(name for name in _OPERANDS if not unread.get(name))
+
+
+def _memory(problem: GemmProblem, rng: np.random.Generator) -> dict[str, Placed]:
+    """Poison for each operand: it changes the result if it is read, even if it is multiplied by zero."""
+    types = {"a": problem.a_type, "b": problem.b_type, "c": problem.c_type, "bias": problem.bias_type}
+    poison = {name: 99 if dtypes.dtype_of(t).kind in "biu" else np.nan for name, t in types.items()}
+    return {name: placed(problem, name, int(rng.integers(3)), poison[name]) for name in _OPERANDS}
 
 
 def _chained(case: _Case) -> Array:
     p = case.problem
-    a = _operand(case.a, p.trans_a, p.conj_a, (p.m, p.k))
-    b = _operand(case.b, p.trans_b, p.conj_b, (p.k, p.n))
-    bias = {"none": None, "row": case.bias, "column": case.bias[:, None]}[p.bias]
-    c = case.c if p.has_c else None
     return reference.chain(
-        *(a, b, c), alpha=case.alpha, beta=case.beta, bias=bias, activation=p.activation,
+        case.matrix("a"), case.matrix("b"), case.view("c") if p.has_c else None, alpha=case.alpha,
+        beta=case.beta, bias=None if p.bias == "none" else case.bias, activation=p.activation,
         dtype=dtypes.dtype_of(p.out_type),
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Case:
-    """The operands of a small problem on the host, and whether its result must be exact."""
+def _expected(case: _Case) -> tuple[Array, Array | float]:
+    """(the result before rounding, the scale of its rounding errors: |alpha| |A| |B| + |beta C| + |bias|).
 
-    problem: GemmProblem
-    a: Array
-    b: Array
-    c: Array
-    bias: Array
-    alpha: float
-    beta: float
-    exact: bool
-
-
-def resized(problem: GemmProblem, m: int, n: int, k: int) -> GemmProblem:
-    """*problem* with other sizes. Rows keep their alignment and are padded by at least one element.
-
-    A vector with a leading dimension of 1 keeps it, because some kernels support no other.
+    The scale of an exact result is 0, because nothing is rounded.
     """
-
-    def leading(length: int, align: int, name: str, own: int) -> int:
-        if length == own == 1:
-            return 1
-        elements = max(1, align // dtypes.dtype_of(name).itemsize)
-        return round_up(length + 1, elements)
-
-    lda = leading(m if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
-    ldb = leading(k if problem.trans_b else n, problem.b_align, problem.b_type, problem.ldb)
-    ldo = leading(n, problem.out_align, problem.out_type, problem.ldo)
-    batch = (2,) if problem.batch_shape else ()
-    rows = (k if problem.trans_a else m, n if problem.trans_b else k)
-    strides = ((rows[0] * lda,), (rows[1] * ldb,), (m * n,), (m * ldo,)) if batch else ((),) * 4
-    return replace(
-        problem,
-        m=m,
-        n=n,
-        k=k,
-        lda=lda,
-        ldb=ldb,
-        ldo=ldo,
-        batch_shape=batch,
-        batch_strides=strides,
-        c_strides=(n, 1),
-        bias_stride=1,
-    )
-
-
-def _numbers(rng: np.random.Generator, shape: tuple[int, ...], name: str, exact: bool) -> Array:
-    dtype = dtypes.dtype_of(name)
-    if dtype.kind in "biu" or exact:
-        low = 0 if dtype.kind in "bu" else -3
-        values: Array = rng.integers(low, 4, shape).astype(np.float64)
-        if dtype.kind == "c":
-            values = values + 1j * rng.integers(-3, 4, shape)
-        return np.asarray(values.astype(dtype))
-    values = rng.standard_normal(shape)
-    if dtype.kind == "c":
-        values = values + 1j * rng.standard_normal(shape)
-    return np.asarray(values.astype(dtype))
-
-
-def _spread_along_k(a: Array, b: Array, p: GemmProblem, around: int, rng: np.random.Generator) -> None:
-    """Scale A by 2^(around + s) and B by 2^(around - s) at each k, for a random s in -30 to 30."""
-    s = rng.integers(-30, 31, p.k)
-    if p.trans_a:
-        a *= np.exp2(around + s).astype(a.dtype)[:, None]
-    else:
-        a[..., : p.k] *= np.exp2(around + s).astype(a.dtype)
-    if p.trans_b:
-        b[..., : p.k] *= np.exp2(around - s).astype(b.dtype)
-    else:
-        b *= np.exp2(around - s).astype(b.dtype)[:, None]
-
-
-def _case(problem: GemmProblem, draw: Callable[[tuple[int, ...], str], Array], exact: bool) -> _Case:
-    """The case whose arrays *draw* gives, by shape and type."""
-    batch = problem.batch_shape
-    a_rows = problem.k if problem.trans_a else problem.m
-    b_rows = problem.n if problem.trans_b else problem.k
-    a = draw((*batch, a_rows, problem.lda), problem.a_type)
-    b = draw((*batch, b_rows, problem.ldb), problem.b_type)
-    c = draw((*batch, problem.m, problem.n), problem.c_type)
-    bias = draw((problem.n if problem.bias == "row" else problem.m,), problem.bias_type)
-    case = _Case(
-        problem,
-        a=a,
-        b=b,
-        c=c,
-        bias=bias,
-        alpha=2.0,
-        beta=3.0 if problem.has_c else 0.0,
-        exact=exact and problem.activation in ("none", "relu"),
-    )
-    _poison_padding(case)
-    return case
-
-
-def _poison_padding(case: _Case) -> None:
-    """Poison the padding of the operands, and what must not be read."""
-    p = case.problem
-    _poison(case.a[..., p.m if p.trans_a else p.k :])
-    _poison(case.b[..., p.k if p.trans_b else p.n :])
-    for unread in ([] if p.has_c else [case.c]) + ([case.bias] if p.bias == "none" else []):
-        _poison(unread)
-
-
-def _poison(padding: Array) -> None:
-    """Fill padding so that reading it changes the result, even if it is multiplied by zero."""
-    padding[...] = 99 if padding.dtype.kind in "biu" else np.nan
-
-
-def _operand(stored: Array, trans: bool, conj: bool, shape: tuple[int, int]) -> Array:
-    """op(X) of a stack that is stored with padding."""
-    x = np.swapaxes(stored, -1, -2) if trans else stored
-    x = x[..., : shape[0], : shape[1]]
-    return x.conj() if conj else x
-
-
-def _expected(case: _Case) -> tuple[Array, Array]:
-    """(the result before rounding, the scale of its rounding errors: |alpha| |A| |B| + |beta C| + |bias|)."""
-    p = case.problem
+    p, exact = case.problem, _is_exact(case)
     wide: Any = np.int64 if p.acc_type.startswith("uint") else np.float64
     wide = np.complex128 if p.acc_type in dtypes.COMPLEX else wide
-    a = _operand(case.a, p.trans_a, p.conj_a, (p.m, p.k)).astype(wide)
-    b = _operand(case.b, p.trans_b, p.conj_b, (p.k, p.n)).astype(wide)
-    alpha, beta = wide(case.alpha), wide(case.beta)
-    value, scale = alpha * _product(a, b), abs(alpha) * _product(abs(a), abs(b))
+    a, b = case.matrix("a").astype(wide), case.matrix("b").astype(wide)
+    value = _scaled(wide(case.alpha), _product(case, a, b))
+    scale: Array | float = 0.0 if exact else abs(case.alpha) * _product(case, abs(a), abs(b))
     if p.has_c:
-        value, scale = value + beta * case.c.astype(wide), scale + abs(beta * case.c.astype(wide))
+        term = _scaled(wide(case.beta), case.view("c").astype(wide))
+        value, scale = value + term, scale if exact else scale + abs(term)
     if p.bias != "none":
         bias = case.bias.astype(wide)
-        bias = bias if p.bias == "row" else bias[:, None]
-        value, scale = value + bias, scale + abs(bias)
+        value, scale = value + bias, scale if exact else scale + abs(bias)
     return reference.activate(value, ACTIVATIONS.index(p.activation)), scale
 
 
-def _product(a: Array, b: Array) -> Array:
-    """a @ b. Small integers go through float64, which is exact for them and much faster."""
-    if a.dtype.kind != "i":
-        return np.asarray(a @ b)
-    return np.asarray((a.astype(np.float64) @ b.astype(np.float64)).astype(a.dtype))
+def _scaled(scalar: Any, x: Array) -> Array:
+    """*scalar* times *x*. A real scalar multiplies real and imaginary parts apart, as kernels do."""
+    if x.dtype.kind != "c" or scalar.imag:
+        return np.asarray(scalar * x)
+    scaled = x.copy()
+    scaled.real *= scalar.real
+    scaled.imag *= scalar.real
+    return scaled
+
+
+def _product(case: _Case, a: Array, b: Array) -> Array:
+    """a @ b. Small integers go through float64, which is exact for them and much faster.
+
+    BLAS may leave out products by zero, so numbers that are not finite go through einsum.
+    """
+    if is_sparse(case.problem, case.drawn):
+        return _sparse_product(a, b)
+    whole = a.dtype.kind == "i"
+    if case.drawn is Drawn.EXTREMES or (whole and case.drawn is not Drawn.INTEGERS):
+        return np.asarray(np.einsum("...ik,...kj->...ij", a, b))
+    if whole:
+        return np.asarray((a.astype(np.float64) @ b.astype(np.float64)).astype(a.dtype))
+    return np.asarray(a @ b)
+
+
+def _sparse_product(a: Array, b: Array) -> Array:
+    """a @ b by adding rows of b: for a few numbers in each row of a, and one or more."""
+    if a.ndim == 3:
+        return np.stack([_sparse_product(*each) for each in zip(a, b, strict=True)])
+    rows, steps = np.nonzero(a)
+    return np.asarray(np.add.reduceat(a[rows, steps, None] * b[steps], np.searchsorted(rows, range(len(a)))))
 
 
 def _judged(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) -> Outcome:
-    p = case.problem
-    flat, clean = _run(queue, case, work, device)
+    got, clean = _run(queue, case, work, device)
     if not clean:
-        return Outcome("memory behind the result was overwritten", np.inf)
-    got = flat.reshape(*p.batch_shape, p.m, p.ldo)
-    if (got[..., p.n :].view(np.uint8) != _FILL).any():
-        return Outcome("the padding between rows was overwritten", np.inf)
-    expected, scale = _expected(case)
-    return _compared(got[..., : p.n], expected, scale, case)
+        return Outcome("memory around the result, or between its rows, was overwritten", np.inf)
+    with np.errstate(all="ignore"):
+        return _compared(got, *_expected(case), case)
 
 
-def _compared(got: Array, expected: Array, scale: Array, case: _Case) -> Outcome:
+def _is_exact(case: _Case) -> bool:
+    """Whether sums are exact, so that only the result may be rounded."""
+    return case.drawn in (Drawn.INTEGERS, Drawn.EXTREMES) and case.problem.activation in ("none", "relu")
+
+
+def _compared(got: Array, expected: Array, scale: Array | float, case: _Case) -> Outcome:
     dtype = got.dtype
     if dtype.kind in "biu":
         right = np.array_equal(got, expected.astype(dtype) if dtype.kind != "b" else expected != 0)
         return _exactly(right)
-    wide = got.astype(np.complex128 if dtype.kind == "c" else np.float64)
+    parts = np.float64 if dtype.kind != "c" else np.complex128
+    wide, rounded = (_real_parts(x.astype(parts)) for x in (got, expected.astype(dtype)))
+    same = (wide == rounded) | (np.isnan(wide) & np.isnan(rounded))
+    if _is_exact(case):
+        return _exactly(bool(same.all()))
     u_out = reference.unit_roundoff(dtype)
-    if case.exact and abs(expected).max(initial=0) < 1 / u_out:
-        return _exactly(np.array_equal(wide, expected))
+    finite = np.isfinite(rounded) & np.isfinite(wide)
     u_sum = reference.unit_roundoff(dtypes.dtype_of(case.problem.acc_type))
-    rounding = 2 * u_out * (abs(expected) + 1e-30)  # of the stored result
     limit = reference.limit(case.problem.k)
-    if not np.isfinite(wide).all():
-        return Outcome("finite data gave a NaN or an infinity", np.inf, limit)
-    rounding = rounding + operands_error(case.problem) * scale
-    excess = np.maximum(abs(wide - expected) - rounding, 0) / (u_sum * (scale + 1))
-    ratio = float(np.max(excess, initial=0.0))
+    if not (same | finite).all():
+        return Outcome("a NaN or an infinity is missing, or not expected", np.inf, limit)
+    error, size = (abs(x) for x in (got.astype(parts) - expected, expected))
+    allowed = 2 * u_out * (size + 1e-30) + operands_error(case.problem) * scale  # of the stored result
+    excess = np.maximum(error - allowed, 0) / (u_sum * (scale + 1))
+    ratio = float(np.max(excess, initial=0.0, where=finite.reshape(*got.shape, -1).all(-1)))
     return Outcome("random data gave an error over the bound" if ratio > limit else None, ratio, limit)
 
 
-def _precision_applies(problem: GemmProblem) -> bool:
+def _real_parts(x: Array) -> Array:
+    return np.ascontiguousarray(x).view(np.float64)
+
+
+def precision_applies(problem: GemmProblem) -> bool:
     """Whether ``precision`` applies to the types of its operands."""
     return problem.a_type == problem.b_type and problem.a_type in ("float32", "complex64")
 
 
 def operands_error(problem: GemmProblem) -> float:
     """The relative error of each product that "medium" allows, because it rounds both operands to TF32."""
-    return 2.0**-10 if problem.precision == "medium" and _precision_applies(problem) else 0.0
+    return 2.0**-10 if problem.precision == "medium" and precision_applies(problem) else 0.0
 
 
 def _exactly(right: bool) -> Outcome:
@@ -287,22 +234,29 @@ def _exactly(right: bool) -> Outcome:
 
 
 def _run(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) -> tuple[Array, bool]:
-    """(the result's memory with its padding, whether the canary behind it is unchanged)."""
+    """(the result, whether the memory around it and between its rows is unchanged)."""
     p = case.problem
     dtype = dtypes.dtype_of(p.out_type)
     binding = Binding(queue, device, complete(Gemm(p, (p.m, p.n), dtype), work), lend=workspace.poisoned)
-    size = p.batch * p.m * p.ldo * dtype.itemsize
-    memory = np.full(size + _CANARY * dtype.itemsize, _FILL, np.uint8)
-    buffers: dict[str, cl.Buffer] = {}
-    for name in ("a", "b", "c", "bias", "out"):
-        data = memory if name == "out" else getattr(case, name)
-        content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        content = content if data.size else np.zeros(1, np.uint8)
-        buffers[name] = host_memory.filled(queue.context, content, device, name)
+    out = placed(p, "out", 1, 0)
+    out.memory[...] = _FILL
+    all_operands = {**case.operands, "out": out}
+    if is_in_place(p):
+        out.view[...] = case.view("c")
+        all_operands["c"] = out
+    buffers = {
+        name: host_memory.filled(queue.context, operand.memory, device, name)
+        for name, operand in all_operands.items()
+    }
+    if is_in_place(p):
+        buffers["c"] = buffers["out"]
+    offsets = {name: operand.offset for name, operand in all_operands.items()}
     try:
-        events = binding.enqueue(buffers, scalars_of(case.alpha, case.beta), [])
-        cl.enqueue_copy(queue, memory, buffers["out"], wait_for=events[-1:], is_blocking=True)
+        events = binding.enqueue(buffers, scalars_of(case.alpha, case.beta, offsets), [])
+        cl.enqueue_copy(queue, out.memory, buffers["out"], wait_for=events[-1:], is_blocking=True)
     except cl.Error as error:
         raise status.lost(device, error) from error
     binding.settle()
-    return memory[:size].view(dtype), bool((memory[size:] == _FILL).all())
+    got = out.view.copy()
+    out.own_bytes[...] = _FILL
+    return got, bool((out.memory == _FILL).all())

@@ -37,6 +37,7 @@ from ..opencl.single_flight import SingleFlight
 from ..problem.gemm import GemmProblem
 from ..version import __version__
 from . import isolation, worker
+from .copies import wrong_copies
 from .small_problems import first_wrong_result
 
 _log = logging.getLogger(__name__)
@@ -108,6 +109,27 @@ def _prepare() -> None:
 
 
 queues.meanwhile(_prepare)
+
+
+def copies_verdict(queue: cl.CommandQueue, programs: Iterable[Program]) -> str | None:
+    """What is wrong on this device with the first wrong one of *programs*, which copy operands, or None.
+
+    A process runs each once. The verdict is kept nowhere else: the check takes a millisecond.
+    """
+    if environment.SELFCHECK.is_off:
+        return None
+    device = device_info(queue.device)
+    avoid_the_deadly(device, programs)
+    for program in programs:
+        digest = hashlib.sha256(f"{device.identity} {source_hash(program)}".encode()).hexdigest()
+        found = _verdicts.get(digest, lambda program=program: _Verdict(_wrong_copy(queue, program)))  # type: ignore[misc]
+        if found.reason is not None:
+            return found.reason
+    return None
+
+
+def _wrong_copy(queue: cl.CommandQueue, program: Program) -> str | None:
+    return wrong_copies(cl.CommandQueue(queue.context, queue.device), [program])
 
 
 def avoid_the_deadly(device: DeviceInfo, programs: Iterable[Program]) -> None:

@@ -1,15 +1,21 @@
-"""Checks the programs of a large product on small problems.
+"""Checks the programs of a product on small problems that reach what the programs can reach.
 
-The small problems run the same programs as the product, on operands from known_answers.py. Products of small
-integers must be exact, products of random numbers must be within the error bound, and the memory around the
-result must not change. Reproducible problems must also have the bits that the host computes (chains.py).
+The small problems run the same programs as the product. Their sizes come from the loops that the kernel says
+its programs have: three passes of each, the last one in part, and long M, N and K, each beside short ones.
+Numbers, alpha, beta, strides and a few sizes are drawn from a seed of the programs and the device, so that
+two devices check different ones, and one device always the same.
+
+Products of integers must be exact, products of random numbers must be within the error bound, NaN and
+infinity must go where IEEE says, and the memory around the result must not change (known_answers.py).
+Reproducible problems must also have the bits that the host computes (chains.py).
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyopencl as cl
@@ -17,25 +23,44 @@ import pyopencl as cl
 from ..kernels import Kernel, Program, Work
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
+from ..kernels.interface import round_up
 from ..opencl.devices import device_info
+from ..opencl.program import source_hash
 from ..problem.gemm import GemmProblem
-from .known_answers import outcome, resized, wrong_bits
+from .drawn import Drawn
+from .known_answers import outcome, wrong_bits
+from .layouts import Decks, rearranged, resized
 
-_LARGEST = 300  # M and N of the check: a few work-groups of any tile, and the edges
-_LONGEST_STEP = 64  # BK of the check: K takes time, and all blocks of K are alike
-_ALWAYS = 6  # small problems that always run; more run only until every program has run
+Shape = tuple[int, int, int]  # M, N, K
+
+_LARGEST = 300  # M and N of whole tiles
+_LONGEST_STEP = 64  # BK of whole tiles: K takes time; three blocks of any length are in the case of a long K
+_LONG, _LONG_K = 2048, 8192  # of M or N, and of K, at least
+_WHOLE_K = 512  # of whole tiles: about that many steps
+_FEW = 17  # columns beside a long M: together they are more than 2^15
+_LONGEST, _LONGEST_K = 2600, 20_000  # at most, if loops are longer
+_MOST_RESULTS = 1 << 18  # of the case with three work-groups in each direction
+_RANDOM, _MOST_PRODUCTS = 3, 1 << 19  # drawn sizes, and the most multiply-adds of each
+_OWN = 64  # M, N and K up to this are also tried as the product has them: programs may depend on them
+_WHOLE, _ACCESS = 64, 16  # multiples of the elements of every tile in memory, and of every access
+_PATTERNS = sorted(itertools.product(range(4), repeat=3), key=lambda pattern: (sum(pattern), pattern))
 _CAPS = (160, 1200, 5000, 40000)  # of M, N and K, if programs depend on sizes
 _CHAINED_CAPS = ((24, 24, 96), (1, 24, 96), (24, 1, 96), (160, 160, 8))
 # "tiny": products and sums are subnormal; "ties": many sums lie halfway between two numbers
 _CHAINED_DATA = ("normal", "tiny", "ties")
 _MAX_ELEMENTS, _MAX_WORK = 1 << 25, 1 << 28
 
-# (whether the data are small integers, the `spread` of known_answers.outcome). Kernels that split operands
-# take another path on spread data, and a third path if the data are large too.
-_DATA: dict[str, tuple[tuple[bool, int | None], ...]] = {
-    "highest": ((True, None), (False, None)),
-    "high": ((True, None), (False, None), (False, 0), (False, 50)),
-}
+# Kernels that split operands take another path on spread data, and a third path if the data are large too.
+_REALS = {"high": (Drawn.REALS, Drawn.SPREAD, Drawn.LARGE)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A small problem with the launches to run, and the numbers to run them on."""
+
+    problem: GemmProblem
+    work: Work
+    drawn: tuple[Drawn, ...]
 
 
 def first_wrong_result(
@@ -45,18 +70,22 @@ def first_wrong_result(
 
     Returns what is wrong with the first wrong result, or None.
     """
-    device = device_info(queue.device)
-    rng = np.random.default_rng(20)
-    missing = _programs(wanted)
-    for small, work in _cases(problem, kernel, config, device, _programs(wanted)):
-        for exact, spread in _DATA.get(problem.precision, _DATA["highest"]):
-            reason = outcome(queue, small, work, device, rng, exact, spread).reason
+    device, missing = device_info(queue.device), _programs(wanted)
+    decks = Decks(np.random.default_rng(_seed(device, missing)))
+    for case in cases(problem, kernel, config, device, wanted, decks):
+        for drawn in case.drawn:
+            reason = outcome(queue, case.problem, case.work, device, decks, drawn).reason
             if reason is not None:
-                return f"wrong result in the self-check, {small}: {reason}"
-        missing -= _programs(work)
+                return f"wrong result in the self-check, {case.problem}, {drawn.value}: {reason}"
+        missing -= _programs(case.work)
     if missing:
         return "no small problem runs all of its programs, so it cannot be checked"
     return _first_wrong_bits(queue, problem, kernel, config, wanted) if problem.reproducible else None
+
+
+def _seed(device: DeviceInfo, programs: set[Program]) -> int:
+    texts = [*device.identity.values(), *sorted(map(source_hash, programs))]
+    return int.from_bytes(hashlib.sha256("\n".join(texts).encode()).digest()[:16], "little")
 
 
 def _first_wrong_bits(
@@ -95,28 +124,139 @@ def _programs(work: Work) -> set[Program]:
     return {launch.program for launch in work.launches}
 
 
-def _cases(
-    problem: GemmProblem, kernel: Kernel, config: TileConfig, device: DeviceInfo, wanted: set[Program]
-) -> Iterator[tuple[GemmProblem, Work]]:
-    """Small problems that run only *wanted* programs, until every one of these has run."""
-    missing = set(wanted)
+def cases(
+    problem: GemmProblem,
+    kernel: Kernel,
+    config: TileConfig,
+    device: DeviceInfo,
+    wanted: Work,
+    decks: Decks,
+) -> Iterator[Case]:
+    """Small problems that run only programs of *wanted*, until every one of these has run."""
+    search = _Search(problem, kernel, config, device, _programs(wanted), decks)
+    missing = set(search.wanted)
+    integers = (Drawn.INTEGERS,)
     if kernel.tiles_in_turn:
-        alone = replace(device, compute_units=1)
-        small = _several_tiles(problem, config)
-        if kernel.supports(small, alone) is None and not kernel.violations(small, config, alone):
-            work = kernel.launches(small, config, alone)
-            if _programs(work) <= wanted:
-                yield small, work
-    for number, small in enumerate(_small_problems(problem, config)):
-        if number >= _ALWAYS and not missing:
+        turns = _several_tiles(problem, config)
+        for work in search.works(turns, [(config, replace(device, compute_units=1))]):
+            missing -= _programs(work)
+            yield Case(turns, work, integers)
+    for shape, stack, drawn in _wanted_cases(problem, kernel, config, decks.rng):
+        for case in search.fitting(shape, stack, drawn):
+            missing -= _programs(case.work)
+            yield case
+    for small in _near(problem):
+        if not missing:
             return
-        for variant in kernel.checked_as(config):
-            if kernel.supports(small, device) is not None or kernel.violations(small, variant, device):
+        for work in search.works(small, search.ways):
+            missing -= _programs(work)
+            yield Case(small, work, (*integers, Drawn.REALS))
+
+
+@dataclass
+class _Search:
+    """Finds small problems that run only *wanted* programs: others are for other sizes, and will not run."""
+
+    problem: GemmProblem
+    kernel: Kernel
+    config: TileConfig
+    device: DeviceInfo
+    wanted: set[Program]
+    decks: Decks
+    tried: set[tuple[int, ...]] = field(default_factory=set)  # choices of lengths
+    proven: set[tuple[int, ...]] = field(default_factory=set)  # those by which wanted programs ran
+
+    def __post_init__(self) -> None:
+        variants, devices = self.kernel.checked_as(self.config), self.kernel.checked_on(self.device)
+        self.ways = list(itertools.product(variants, devices))
+
+    def works(self, small: GemmProblem, ways: list[tuple[TileConfig, DeviceInfo]]) -> Iterator[Work]:
+        """The launches of *small* in each of *ways* that has only wanted programs."""
+        for variant, device in ways:
+            if self.kernel.supports(small, device) is None and not self.kernel.violations(
+                small, variant, device
+            ):
+                work = self.kernel.launches(small, variant, device)
+                if _programs(work) <= self.wanted:
+                    yield work
+
+    def fitting(self, shape: Shape, stack: int, drawn: tuple[Drawn, ...]) -> Iterator[Case]:
+        """A case of about that shape, in one of the ways. None if there is none."""
+        self.ways.append(self.ways.pop(0))  # so that each way has cases
+        for pattern, small in self._sized(shape, stack):
+            both = (rearranged(small, self.decks), *(() if self.proven else (small,)))
+            for way, problem in itertools.product(self.ways, both):
+                for work in self.works(problem, [way]):
+                    self.proven.add(pattern)
+                    yield Case(problem, work, drawn)
+                    return
+
+    def _sized(self, shape: Shape, stack: int) -> Iterator[tuple[tuple[int, ...], GemmProblem]]:
+        """The problem with about that shape: as it is, then other choices, as long as they have a chance."""
+        own = (self.problem.m, self.problem.n, self.problem.k)
+        choices = [self._lengths(*each) for each in zip(shape, own, strict=True)]
+        for pattern in _PATTERNS:
+            hopeless = pattern in self.tried and pattern not in self.proven
+            if hopeless or any(at >= len(x) for at, x in zip(pattern, choices, strict=True)):
                 continue
-            work = kernel.launches(small, variant, device)
-            if _programs(work) <= wanted:  # other programs are for other sizes and will not be used
-                missing -= _programs(work)
-                yield small, work
+            self.tried.add(pattern)
+            m, n, k = (x[at] for at, x in zip(pattern, choices, strict=True))
+            yield pattern, resized(self.problem, m, n, k, stack)
+
+    @staticmethod
+    def _lengths(length: int, own: int) -> list[int]:
+        """The length; multiples of 16 and of 64, as programs may need for wide accesses; a short product's
+        own length."""
+        if not own:
+            return [0]
+        whole = round_up(length, _WHOLE)
+        return [length, whole + _ACCESS, whole] + [own] * (0 < own <= _OWN)
+
+
+def _wanted_cases(
+    problem: GemmProblem, kernel: Kernel, config: TileConfig, rng: np.random.Generator
+) -> Iterator[tuple[Shape, int, tuple[Drawn, ...]]]:
+    """Shape, length of a stack, and numbers of each case.
+
+    Every loop makes three passes: in whole tiles and a few elements more, or along one axis at a time with
+    the others short. One length more than whole tiles leaves one row or column to the last one.
+    """
+    loops = kernel.loops(problem, config)
+    bm, bn = (min(size, _LARGEST // 2) for size in (config.bm, config.bn))
+    bk = min(config.bk, _LONGEST_STEP)
+    few_m, few_n = (2 * size + 1 if size > 1 else 9 for size in (config.tm, config.tn))
+    step = 2 * bk + 7  # 3 of the last 4 elements
+    long_m, long_n = (_long(axis, _LONG, _LONGEST) + 1 for axis in (loops.m, loops.n))
+    long_k = _long(loops.k, _LONG_K, _LONGEST_K) + int(rng.integers(1, max(2, config.bk)))
+    integers = (Drawn.INTEGERS,)
+    reals = _REALS.get(problem.precision, (Drawn.REALS,))
+    yield (bm + 3, bn + 5, step), 2, integers
+    yield (min(bm, 32) + 3, min(bn, 32) + 5, step), 3, reals
+    yield (min(bm, 32), min(bn, 32), 2 * bk), 4, (Drawn.REALS,)
+    yield (2 * bm, 2 * bn, max(4 * bk, _WHOLE_K // bk * bk)), 2, integers
+    yield (min(bm, 32) + 3, min(bn, 32) + 4, bk + 5), 3, (Drawn.EXTREMES,)
+    yield (long_m, max(few_n, _FEW), step), 2, integers
+    yield (few_m, long_n, step), 2, integers
+    yield (few_m, few_n, long_k), 2, integers
+    if (2 * config.bm + 1) * (2 * config.bn + 1) <= _MOST_RESULTS:
+        yield (2 * config.bm + 1, 2 * config.bn + 1, bk + 1), 2, integers
+    for number in range(_RANDOM):
+        yield _drawn_shape(rng, bm, bn), 5, integers if number % 2 else (Drawn.REALS,)
+    yield (3, 2, 5), 20, (Drawn.REALS,)
+    yield (1, 1, 1), 4, integers
+    yield (3, 2, 0), 2, integers
+
+
+def _long(loops: tuple[int, ...], least: int, most: int) -> int:
+    """A length of which each loop makes two passes or more, a multiple of 16 and, if it can be, of a tile."""
+    length = max([least, *(2 * each for each in loops if 2 * each <= most)])
+    tile = max([16, *(each for each in loops if each % 16 == 0 and each <= least)])
+    return round_up(length, tile)
+
+
+def _drawn_shape(rng: np.random.Generator, bm: int, bn: int) -> Shape:
+    m, n = (int(rng.integers(1, 2 * size + 40)) for size in (bm, bn))
+    return m, n, min(int(2 ** rng.uniform(0, 11)), max(1, _MOST_PRODUCTS // (m * n)))
 
 
 def _several_tiles(problem: GemmProblem, config: TileConfig) -> GemmProblem:
@@ -128,16 +268,8 @@ def _several_tiles(problem: GemmProblem, config: TileConfig) -> GemmProblem:
     return resized(problem, tile[0], tile[1] + 16, 8 * config.bk + 1 if problem.k else 0)
 
 
-def _small_problems(problem: GemmProblem, config: TileConfig) -> Iterator[GemmProblem]:
-    """*problem* with other sizes: a few elements more than a tile, whole tiles, and tiny ones.
-
-    Larger ones follow, for kernels whose programs depend on sizes.
-    """
-    bm, bn = (min(size, _LARGEST // 2) for size in (config.bm, config.bn))
-    bk = min(config.bk, _LONGEST_STEP)
-    sizes = [(bm + 3, bn + 5, 2 * bk + 1), (bm, bn, 2 * bk), (2 * bm, 2 * bn, 4 * bk), (3, 2, 5), (1, 1, 1)]
-    for m, n, k in sizes:
-        yield resized(problem, m, n, k if problem.k else 0)
+def _near(problem: GemmProblem) -> Iterator[GemmProblem]:
+    """*problem* with lengths of its own up to a cap, for kernels whose programs depend on sizes."""
     own = (problem.m, problem.n, problem.k)
     near = {tuple(map(min, own, caps)) for caps in itertools.product(_CAPS, repeat=3)}
     for m, n, k in sorted(near, key=lambda size: (size[0] * size[1] * (size[2] + 1), size)):

@@ -108,7 +108,8 @@ class Executable:
                     reason = selfcheck.verdict(queue, self.problem, choice.kernel, choice.config, product)
                 if reason is None:
                     copies = {x.program for x in work.launches} - {x.program for x in product.launches}
-                    selfcheck.avoid_the_deadly(self.device, copies)
+                    reason = selfcheck.copies_verdict(queue, copies)
+                if reason is None:
                     self._bind(queue, work)
                     if failures:
                         self._warn(failures, choice)

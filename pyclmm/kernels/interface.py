@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from .device import DeviceInfo
 Arg = np.generic | str
 Table = np.ndarray[Any, np.dtype[np.int64]]  # offsets in elements: one row for each product z of a stack
 Defines = tuple[tuple[str, int | str], ...]
+_ROWS_OF_TILES = 8  # that some families compute together (GROUP of cl/include/tile_order.h)
 GATE = "workspace:plan"  # the argument `gate` of GEMM_ARGS
 
 
@@ -84,6 +85,22 @@ class Work:
     def workspace_nbytes(self) -> int:
         """Bytes of device memory besides operands and result, including tables."""
         return sum(w.nbytes for w in self.workspace) + sum(t.nbytes for t in self.tables.values())
+
+
+@dataclass(frozen=True)
+class Loops:
+    """What the loops of a product's programs cover in one pass, along M, N and K: the self-check takes three
+    passes of each, the last one in part.
+    """
+
+    m: tuple[int, ...]
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+
+    @property
+    def exchanged(self) -> Loops:
+        """Those of a program that computes the transposed product."""
+        return Loops(self.n, self.m, self.k)
 
 
 class Kernel(ABC):
@@ -173,6 +190,18 @@ class Kernel(ABC):
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
         """Configurations that make small problems run the programs that *config* runs for large ones."""
         return (config,)
+
+    def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:
+        """Devices, some made up, for which the same programs are launched in all the ways that *device* may
+        ask for. With one compute unit, work-groups are as large, or have as much to do, as they may have.
+        """
+        return (device, replace(device, compute_units=1))
+
+    def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
+        """The loops of the programs of *config*: here a tile, and the stages that are loaded ahead."""
+        m, n = ((size, _ROWS_OF_TILES * size) for size in (config.bm, config.bn))
+        found = Loops(m, n, (config.bk, config.bk * config.stages))
+        return found.exchanged if config.option("swapped") else found
 
 
 def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:

@@ -16,7 +16,7 @@ from ..opencl.queues import new_queue
 from ..problem.words import Precision
 from ..selection import tables
 from ..version import __version__
-from . import info, options, plots, probes, report, selftest, tuner
+from . import info, laws, options, plots, probes, report, selftest, tuner
 from .bench_command import bench_command
 from .endings import FAILED, WRONG_RESULT, Group
 from .multiply_command import multiply_command
@@ -76,6 +76,8 @@ def selftest_command(
     out.screen.line()
     if tested:
         out.screen.line(selftest.digest_line(tested))
+        for line in laws.coverage(not quick):
+            out.screen.line(f"covered: {line}")
     for line in selftest.notes(tested) + (selftest.reasons(tested) if reasons else []):
         out.screen.line(line)
     bad = [one.kernel for one in tested if one.is_bad]

@@ -14,8 +14,10 @@ import pyopencl as cl
 
 from ..api import gemm
 from ..checks import reference
+from ..checks.drawn import Drawn
 from ..checks.fixed_products import PRODUCTS, digest, digests
-from ..checks.known_answers import Outcome, outcome, resized
+from ..checks.known_answers import Outcome, outcome
+from ..checks.layouts import Decks, rearranged, resized
 from ..errors import DTypeError, UnsupportedError
 from ..kernels import Kernel
 from ..kernels.config import TileConfig
@@ -34,10 +36,10 @@ _LARGEST = 160  # the most that M, N and K follow a tile's size
 
 @dataclass(frozen=True)
 class Case:
-    """One problem, to run with small integers (*exact*) or with random numbers."""
+    """One problem, and the numbers to run it on."""
 
     problem: GemmProblem
-    exact: bool
+    drawn: Drawn = Drawn.INTEGERS
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Law:
-    """A law by name, and its cases."""
+    """A law by name, its cases, and in words what they cover, with --quick and more with --full."""
 
     name: str
     cases: Callable[[Setting], Iterator[Case]]
+    covers: str
+    in_full: str = ""
 
 
 def _problem(m: int, n: int, k: int, a: str = "float32", b: str | None = None, **rest: object) -> GemmProblem:
@@ -96,61 +100,87 @@ def _sizes(config: TileConfig, full: bool) -> list[tuple[int, int, int]]:
 
 def _exact(at: Setting) -> Iterator[Case]:
     for m, n, k in _sizes(at.config, at.full):
-        yield Case(_problem(m, n, k), exact=True)
+        yield Case(_problem(m, n, k))
+
+
+def _long(at: Setting) -> Iterator[Case]:
+    """One length long at a time, of those that the kernel takes."""
+    m, n, k = at.shape
+    far = 5003 if at.full else 2503
+    for shape in ((far, n, k), (m, far, k), (m, n, 70_001 if at.full else 12_345)):
+        yield Case(_problem(*shape))
 
 
 def _bounded(at: Setting) -> Iterator[Case]:
     for m, n, k in [(33, 35, 67), (5, 4, 1000), (1, 17, 300), (18, 1, 129)][: 4 if at.full else 2]:
-        yield Case(_problem(m, n, k), exact=False)
+        yield Case(_problem(m, n, k), Drawn.REALS)
 
 
 def _transposed(at: Setting) -> Iterator[Case]:
     for trans_a, trans_b in ((False, True), (True, False), (True, True)):
         for shape in [at.shape, (5, 17, 33), (19, 1, 2)][: 3 if at.full else 1]:
-            yield Case(_problem(*shape, trans_a=trans_a, trans_b=trans_b), exact=True)
+            yield Case(_problem(*shape, trans_a=trans_a, trans_b=trans_b))
     if at.full:
-        yield Case(_problem(*at.shape, "complex64", trans_a=True, conj_a=True), exact=True)
-        yield Case(_problem(*at.shape, "complex64", trans_b=True, conj_b=True), exact=True)
+        yield Case(_problem(*at.shape, "complex64", trans_a=True, conj_a=True))
+        yield Case(_problem(*at.shape, "complex64", trans_b=True, conj_b=True))
 
 
 def _typed(at: Setting) -> Iterator[Case]:
-    names = dtypes.ELEMENT_TYPES if at.full else ("float64", "float16", "int8", "int32", "complex64")
+    names = dtypes.ELEMENT_TYPES if at.full else ("float64", "float16", "int8", "uint8", "int32", "complex64")
     for name in (name for name in names if name not in skipped()):
-        for exact in (True, False):
-            yield Case(_problem(*at.shape, name), exact)
+        for drawn in (Drawn.INTEGERS, Drawn.REALS, Drawn.EXTREMES):
+            yield Case(_problem(*at.shape, name), drawn)
 
 
 def _stacked(at: Setting) -> Iterator[Case]:
-    for exact in (True, False)[: 2 if at.full else 1]:
-        yield Case(resized(_problem(*at.shape, batch_shape=(2,)), *at.shape), exact)
+    for stack in (3, 5, *((40,) if at.full else ())):
+        for drawn in (Drawn.INTEGERS, Drawn.REALS)[: 2 if at.full else 1]:
+            problem = _problem(*at.shape, batch_shape=(stack,))
+            yield Case(resized(problem, *at.shape, stack), drawn)
+
+
+def _laid_out(at: Setting) -> Iterator[Case]:
+    """Every layout of C comes eight times with --full, twice without."""
+    decks = Decks(np.random.default_rng(SEED))
+    for number in range(64 if at.full else 16):
+        dtype = ("float32", "complex64")[number // 8 % 2]
+        more = {"bias": ("row", "column")[number % 2], "has_c": True, "batch_shape": (3,)}
+        problem = resized(replace(_problem(*at.shape, dtype), **more), *at.shape, 3)  # type: ignore[arg-type]
+        yield Case(rearranged(problem, decks))
 
 
 def _scaled(at: Setting) -> Iterator[Case]:
     """With C: beta C is added. Without: a C full of NaN exists and must not be read."""
     for has_c in (True, False):
-        yield Case(_problem(*at.shape, has_c=has_c), exact=True)
+        yield Case(_problem(*at.shape, has_c=has_c))
     if at.full:
-        yield Case(_problem(*at.shape, "float64", has_c=True), exact=False)
-        yield Case(_problem(*at.shape, "int32", has_c=True), exact=True)
+        yield Case(_problem(*at.shape, "float64", has_c=True), Drawn.REALS)
+        yield Case(_problem(*at.shape, "int32", has_c=True))
 
 
 def _epilogues(at: Setting) -> Iterator[Case]:
     chosen = ACTIVATIONS if at.full else ("relu", "gelu")
     for number, activation in enumerate(chosen):
         bias = ("row", "column")[number % 2]
-        for exact in (True, False):
-            yield Case(_problem(*at.shape, bias=bias, activation=activation, has_c=number % 2 == 1), exact)
+        for drawn in (Drawn.INTEGERS, Drawn.REALS, Drawn.EXTREMES):
+            yield Case(_problem(*at.shape, bias=bias, activation=activation, has_c=number % 2 == 1), drawn)
 
 
 LAWS = (
-    Law("exact integers, at the edges of tiles", _exact),
-    Law("error bound of random numbers", _bounded),
-    Law("transposes", _transposed),
-    Law("element types", _typed),
-    Law("stacks", _stacked),
-    Law("beta, and C not read where it is 0", _scaled),
-    Law("bias and activation", _epilogues),
-)
+    Law("exact integers, at the edges of tiles", _exact,
+        "a tile's size, one more and one less, 1 in each place, K = 0", "each side alone, primes"),
+    Law("exact integers, far from the start", _long, "M and N of 2,503, K of 12,345",
+        "M and N of 5,003, K of 70,001"),
+    Law("error bound of random numbers", _bounded, "K up to 1,000"),
+    Law("transposes", _transposed, "NT, TN, TT", "conjugated too"),
+    Law("element types", _typed, "float64, float16, int8, uint8, int32, complex64: their least and greatest "
+        "integers, NaN, infinity, overflow to it", "every type"),
+    Law("stacks", _stacked, "3 and 5 products", "40 products"),
+    Law("strides, offsets, and operands that a stack shares", _laid_out,
+        "16 layouts of C, bias and stacks of 3, in float32 and complex64", "64 layouts"),
+    Law("beta, and C not read where it is 0", _scaled, "alpha and beta below and above 1, negative"),
+    Law("bias and activation", _epilogues, "relu and gelu, of NaN and infinity too", "every activation"),
+)  # fmt: skip
 INTERFACE = "NumPy interface"
 BITS = "bits of fixed products"
 _SHOWN = "float32 normal"  # the fixed product whose digest is printed
@@ -160,7 +190,7 @@ _EVERY = 4  # --quick takes one fixed product of so many
 def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, full: bool) -> Found:
     """Run the law's cases with the kernel's default configuration, or with all if *full*."""
     device = device_info(queue.device)
-    rng = np.random.default_rng(SEED)
+    decks = Decks(np.random.default_rng(SEED))
     tally = _Tally()
     shape = _shape(kernel, device)
     configs = kernel.configs(_problem(*shape), device)
@@ -168,8 +198,14 @@ def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, full: bool) -> Found
         return Found(0, None, refusal(kernel, _problem(*shape), device), 0.0, 0.0)
     for config in configs[: None if full else 1]:
         for case in law.cases(Setting(config, shape, full)):
-            tally.add(case.problem, *_run(queue, kernel, config, case, device, rng))
+            tally.add(case.problem, *_run(queue, kernel, config, case, device, decks))
     return tally.found()
+
+
+def coverage(full: bool) -> list[str]:
+    """What the laws cover, a line for each."""
+    more = [f"; {law.in_full}" if full and law.in_full else "" for law in LAWS]
+    return [f"{law.name}: {law.covers}{rest}" for law, rest in zip(LAWS, more, strict=True)]
 
 
 def skipped() -> dict[str, str]:
@@ -218,7 +254,7 @@ def _run(
     config: TileConfig,
     case: Case,
     device: DeviceInfo,
-    rng: np.random.Generator,
+    decks: Decks,
 ) -> tuple[Outcome | None, str | None]:
     """(the outcome, or None; the kernel's refusal, or None)."""
     problem = case.problem
@@ -231,7 +267,7 @@ def _run(
             return None, "no configuration fits the device's limits"
         config = fitting[0]
     work = kernel.launches(problem, config, device)
-    return outcome(queue, problem, work, device, rng, case.exact), None
+    return outcome(queue, problem, work, device, decks, case.drawn), None
 
 
 class _Tally:

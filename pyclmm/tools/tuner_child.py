@@ -10,7 +10,9 @@ import numpy as np
 import pyopencl as cl
 
 from ..checks import child, isolation
-from ..checks.known_answers import operands_error, outcome, resized
+from ..checks.drawn import Drawn
+from ..checks.known_answers import operands_error, outcome
+from ..checks.layouts import Decks, resized
 from ..checks.small_problems import first_wrong_result
 from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
 from ..kernels import Work, kernel_named
@@ -158,7 +160,7 @@ def _matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> Ar
 def wrong_elsewhere(queue: cl.CommandQueue, problem: GemmProblem, choice: Choice) -> str | None:
     """The first wrong result at shapes near *problem*'s and smaller, or None."""
     info = device_info(queue.device)
-    rng = np.random.default_rng(1)
+    decks = Decks(np.random.default_rng(1))
     m, n, k = (min(length, _LARGEST) for length in (problem.m, problem.n, problem.k))
     for shape in (
         (m + 1, n - 1, k + 3),
@@ -171,8 +173,8 @@ def wrong_elsewhere(queue: cl.CommandQueue, problem: GemmProblem, choice: Choice
         if choice.kernel.supports(small, info) or choice.kernel.violations(small, choice.config, info):
             continue
         work = choice.kernel.launches(small, choice.config, info)
-        for exact in (True, False):
-            reason = outcome(queue, small, work, info, rng, exact).reason
+        for drawn in (Drawn.INTEGERS, Drawn.REALS):
+            reason = outcome(queue, small, work, info, decks, drawn).reason
             if reason is not None:
                 return f"wrong result in the check at another shape, {small}: {reason}"
     return None

@@ -288,7 +288,7 @@ FAULTS = (
           "cl/nvidia/wgmma_drain.h", "held + 32 * chunk);", "held + 64);",
           ("tests/kernels/nvidia/test_wgmma.py", "-k", "drain")),
     Fault("tile_end_unchecked", "the self-check gives each work-group one tile",
-          "pyclmm/checks/small_problems.py", "alone = replace(device, compute_units=1)", "alone = device",
+          "pyclmm/checks/small_problems.py", "(config, replace(device, compute_units=1))", "(config, device)",
           ("tests/checks/test_selfcheck.py", "-k", "overlaps_the_next")),
     Fault("left_bytes_order", "bytes of A of neighbouring rows change places", "cl/nvidia/left_bytes.h",
           "0x3175 : 0x7531", "0x7531 : 0x3175", ("tests/kernels/nvidia/test_wgmma.py", "-k", "bytes")),

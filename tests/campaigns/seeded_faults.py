@@ -1,16 +1,21 @@
 """Tests the tests: puts one fault at a time into a copy of the project, where the tests must then fail.
 
-    python -m tests.campaigns.seeded_faults [NAME ...] [--list]      or: make faults
+    python -m tests.campaigns.seeded_faults [NAME ...] [--list] [--check]      or: make faults
 
 A fault (faults.py) is data: a file, the occurrence of a text in it, the text that replaces it, and the tests
 that must notice: those of them that `make test` runs, or else those that `make test-all` adds. Exit codes: 0
 success, 1 if a fault was not noticed, fewer than LEAST of all are noticed by `make test`, a fault's text no
 longer exists, or the tests fail without a fault.
+
+With --check the faults are those of check_faults.py, each with a product that it makes wrong. The self-check
+alone must notice them when a user multiplies on a fresh cache, or else `pyclmm selftest --full`. Exit code 1:
+one was noticed by neither, or less than 95 % by the check.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -22,25 +27,29 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..conformance.implementations import HOME, IMPLEMENTATIONS
 from ..conformance.prepare import prepare
 from ..conformance.run import environment
+from .check_faults import CHECK_FAULTS, CheckFault
 from .faults import ARM, FAULTS, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "docs" / "seeded_faults.md"
+TABLE, CHECK_TABLE = ROOT / "docs" / "seeded_faults.md", ROOT / "docs" / "check_faults.md"
 COPIED = ("pyclmm", "cl", "tests", "setup.cfg", "pyproject.toml")
 LIMIT_S = 600
 TESTS_FAILED = 1  # pytest's exit status; others but 0 mean that no test was run
 LEAST = 110  # faults that `make test` notices
+LEAST_CHECKED = 0.95  # of the faults for it that the self-check notices
 FAST, ALL, MISSED = "make test", "make test-all", "MISSED"
+CHECK, SELFTEST = "self-check", "selftest"
 
 
 @dataclass(frozen=True)
 class Result:
     fault: Fault
-    by: str  # FAST, ALL or MISSED
+    by: str  # FAST, ALL, CHECK, SELFTEST or MISSED
     said: str
     seconds: float
 
@@ -76,8 +85,8 @@ def seed(fault: Fault) -> Result:
         copy_tree(tree)
         try:
             fault.apply(tree)
-            by, said = noticed(fault, tree)
-        except (LookupError, subprocess.TimeoutExpired) as error:
+            by, said = checked(fault, tree) if isinstance(fault, CheckFault) else noticed(fault, tree)
+        except (LookupError, subprocess.SubprocessError) as error:
             by, said = MISSED, str(error)
     return Result(fault, by, " ".join(said.split())[:200], time.monotonic() - started)
 
@@ -91,6 +100,29 @@ def noticed(fault: Fault, tree: Path) -> tuple[str, str]:
             lines = [line for line in done.stdout.splitlines() if line.startswith(("E ", "/", "FAILED"))]
             return by, lines[0] if lines else done.stdout[-300:]
     return MISSED, done.stdout[-300:]
+
+
+def checked(fault: CheckFault, tree: Path) -> tuple[str, str]:
+    """Whether the self-check or selftest notices the fault in *tree*, and what it said."""
+    answer = asked(tree, json.dumps(fault.product))
+    if not answer["wrong"]:
+        return MISSED, f"its product is right; the self-check said {answer['reason']}"
+    if answer["reason"]:
+        return CHECK, answer["reason"]
+    found = asked(tree, fault.product["kernel"])
+    return (SELFTEST, found) if found else (MISSED, "neither the self-check nor selftest says anything")
+
+
+def asked(tree: Path, what: str) -> Any:
+    """The answer of checked_product.py, run on the sources of *tree* with an empty cache."""
+    own = {"PYTHONPATH": str(tree), "PYCLMM_CACHE_DIR": str(tree / "cache"), "PYCLMM_TRIAL": "off"}
+    env = {name: x for name, x in os.environ.items() if name != "PYCLMM_SELFCHECK"} | own
+    command = [sys.executable, "-B", "-m", "tests.campaigns.checked_product", what]
+    seen: Any = {"cwd": tree, "env": env, "capture_output": True, "text": True, "timeout": LIMIT_S}
+    done = subprocess.run(command, check=False, **seen)
+    if done.returncode:
+        raise subprocess.SubprocessError(done.stderr[-400:])
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def healthy(chosen: Sequence[Fault]) -> str:
@@ -108,31 +140,47 @@ def healthy(chosen: Sequence[Fault]) -> str:
     return ""
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[Result], head: str) -> str:
     rows = ["| fault | file | what it breaks | noticed |", "| --- | --- | --- | --- |"]
     for r in results:
         f = r.fault
         rows.append(f"| {f.name} | `{f.file}` | {f.breaks} | {'**no**' if r.by == MISSED else r.by} |")
+    return f"{head} {counted(results)}.\n\n" + "\n".join(rows) + "\n"
+
+
+def counted(results: Sequence[Result]) -> str:
+    """How many faults each noticed."""
     by = Counter(r.by for r in results)
-    return (
-        "# Seeded faults\n\nWritten by `make faults`: each fault is put into a copy of the project, "
-        f"and the tests must turn red. {by[FAST]} of {len(results)} are noticed by `{FAST}`, {by[ALL]} more "
-        f"by `{ALL}`.\n\n" + "\n".join(rows) + "\n"
-    )
+    parts = [f"{by[name]} by {name}" for name in (FAST, ALL, CHECK, SELFTEST) if by[name]]
+    return f"{len(results)} faults: {', '.join(parts)}, {by[MISSED]} by none"
+
+
+TESTS_HEAD = (
+    "# Seeded faults\n\nWritten by `make faults`: each fault is put into a copy of the project, "
+    "and the tests must turn red."
+)
+CHECK_HEAD = (
+    "# Faults for the self-check\n\nWritten by `python -m tests.campaigns.seeded_faults --check`: each fault "
+    "is put into a copy of the project, where a\nuser's product is then wrong. On a fresh cache the "
+    "[self-check](design.md#self-check-before-use) must refuse the kernel,\nor else `pyclmm selftest --full` "
+    "must say so."
+)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.seeded_faults")
     parser.add_argument("names", nargs="*", help="faults to seed; all of them by default")
     parser.add_argument("--list", action="store_true", help="only list the faults")
+    parser.add_argument("--check", action="store_true", help="the faults that the self-check must notice")
     options = parser.parse_args()
-    chosen = [f for f in FAULTS if not options.names or f.name in options.names]
+    faults: Sequence[Fault] = CHECK_FAULTS if options.check else FAULTS
+    chosen = [f for f in faults if not options.names or f.name in options.names]
     if options.list:
         print("\n".join(f"{f.name:24} {f.breaks}" for f in chosen))
         return 0
     if any(f.on or ARM in f.tests for f in chosen):
         prepare()
-    if trouble := healthy(chosen):
+    if not options.check and (trouble := healthy(chosen)):
         print(f"The tests are red without a fault:\n{trouble}", file=sys.stderr)
         return 1
     results = []
@@ -141,11 +189,12 @@ def main() -> int:
             results.append(result)
             print(f"{result.by:13} {result.fault.name:24} {result.seconds:5.1f} s  {result.said}", flush=True)
     if not options.names:
-        TABLE.write_text(table(results), encoding="utf-8")
+        target, head = (CHECK_TABLE, CHECK_HEAD) if options.check else (TABLE, TESTS_HEAD)
+        target.write_text(table(results, head), encoding="utf-8")
+    print(counted(results))
     by = Counter(r.by for r in results)
-    print(f"{by[FAST]} of {len(results)} noticed by {FAST}, {by[ALL]} more by {ALL}, {by[MISSED]} by none")
-    enough = by[FAST] >= LEAST or len(chosen) < len(FAULTS)
-    return 0 if enough and not by[MISSED] else 1
+    enough = by[CHECK] >= LEAST_CHECKED * len(results) if options.check else by[FAST] >= LEAST
+    return 0 if (enough or len(chosen) < len(faults)) and not by[MISSED] else 1
 
 
 if __name__ == "__main__":

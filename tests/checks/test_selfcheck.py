@@ -16,6 +16,7 @@ import pytest
 import pyclmm
 from pyclmm import plan_cache
 from pyclmm.checks import isolation, selfcheck, small_problems
+from pyclmm.checks.layouts import Decks
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
@@ -167,6 +168,12 @@ KINDS = [
 ]
 
 
+def cases(problem, kernel, config, device):
+    """The small problems of a check, with their launches."""
+    wanted = kernel.launches(problem, config, device)
+    return small_problems.cases(problem, kernel, config, device, wanted, Decks(np.random.default_rng(1)))
+
+
 @pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_a_check_takes_little_arithmetic(kernel, device):
@@ -175,11 +182,8 @@ def test_a_check_takes_little_arithmetic(kernel, device):
     if kernel.supports(problem, device) is not None or not kernel.configs(problem, device):
         pytest.skip("not for that device")
     config = kernel.configs(problem, device)[0]
-    wanted = small_problems._programs(kernel.launches(problem, config, device))
-    cases = small_problems._cases(problem, kernel, config, device, wanted)
-    work = [small.m * small.n * small.k for small, _ in cases]
-    data = len(small_problems._DATA["highest"])
-    assert 0 < data * sum(work) <= (20e6 if kernel.name == "naive" else 70e6)
+    work = [p.m * p.n * p.k for p in (case.problem for case in cases(problem, kernel, config, device))]
+    assert 0 < sum(work) <= (20e6 if kernel.name == "naive" else 70e6)
 
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TT"])
@@ -200,9 +204,9 @@ def test_the_end_of_a_tile_that_overlaps_the_next_is_checked(kind, layout):
     assert sides == [0, 16], "a whole tile and a part of one"
     assert math.ceil(small.k / config.bk) > 4 * (config.bn // 64 - 1) - 4, "CHUNK_STEP of the last chunk"
     assert small_problems._programs(kernel.launches(small, config, alone)) == wanted
-    checked, work = next(small_problems._cases(problem, kernel, config, H200, set(wanted)))
-    assert checked == small
-    groups = [math.prod(launch.global_size) // math.prod(launch.local_size) for launch in work.launches]
+    first = next(cases(problem, kernel, config, H200))
+    assert first.problem == small
+    groups = [math.prod(one.global_size) // math.prod(one.local_size) for one in first.work.launches]
     assert min(groups) == 1
     assert 2 * small.m * small.n * small.k <= 80e6, "13 ms of NumPy on two cores of a Zen 5"
 
@@ -219,14 +223,16 @@ def test_every_program_that_a_product_runs_is_checked(kernel):
         for config in configs[:1]:
             chosen += 1
             wanted = small_problems._programs(kernel.launches(problem, config, device))
-            for _, work in small_problems._cases(problem, kernel, config, device, set(wanted)):
-                wanted -= small_problems._programs(work)
+            for case in cases(problem, kernel, config, device):
+                wanted -= small_problems._programs(case.work)
+                if not wanted:
+                    break
             assert not wanted, (problem, config)
     assert chosen, "no device here runs this kernel"
 
 
 def test_a_kernel_that_cannot_be_checked_is_not_used(monkeypatch, queue):
-    monkeypatch.setattr(small_problems, "_cases", lambda *_: iter(()))
+    monkeypatch.setattr(small_problems, "cases", lambda *_: iter(()))
     a, b = operands()
     with pytest.raises(pyclmm.UnsupportedError, match="cannot be checked"):
         pyclmm.matmul(a, b, kernel="tiled", queue=queue)

@@ -270,9 +270,19 @@ def test_wrong_kernels_break_a_law(monkeypatch, fault):
 # For each law a fault that it must find: (source file, right text, wrong text)
 FLAWS = {
     "error bound of random numbers": ("include/gemm.h", "SCALE(alpha, acc);", "SCALE(alpha, acc) * 1.0001f;"),
+    "exact integers, far from the start": ("textbook/naive.cl", "k < K; ++k", "k < min(K, 9000); ++k"),
+    "strides, offsets, and operands that a stack shares": (
+        "include/gemm.h",
+        "bias += bias_offset",
+        "bias += 0",
+    ),
     "transposes": ("include/gemm.h", "#if TRANS_A", "#if 0"),
     "element types": ("include/types.h", "vload_half", "2 * vload_half"),
-    "stacks": ("include/gemm.h", "batch_offsets[4 * (z) + (which)]", "batch_offsets[which]"),
+    "stacks": (
+        "include/gemm.h",
+        "batch_offsets[4 * (z) + (which)]",
+        "batch_offsets[4 * min((long)(z), 3L) + (which)]",
+    ),
     "beta, and C not read where it is 0": ("include/gemm.h", "#if HAS_C", "#if 1"),
     "bias and activation": ("include/gemm.h", "BIAS == 1 ? (j) : (i)", "BIAS == 1 ? (i) : (j)"),
 }

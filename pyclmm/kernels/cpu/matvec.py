@@ -15,6 +15,7 @@ from ..interface import (
     Arg,
     Kernel,
     Launch,
+    Loops,
     Work,
     gemm_args,
     gemm_program,
@@ -101,6 +102,12 @@ class Matvec(Kernel):
         if _by_rows(problem):
             return "adds the elements of a vector at the end of each row"
         return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
+
+    def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
+        """Of several vectors TN at a time, of the matrix TM rows or BN results, and ranges of K."""
+        long = (config.tm, config.bn)
+        found = Loops((config.tn,), long, (config.vec * _PIECE_VECS,))
+        return found if _x_is_a(problem) else found.exchanged
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         split_k, length = config.split_k, max(problem.m, problem.n)

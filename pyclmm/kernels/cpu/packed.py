@@ -15,6 +15,7 @@ from ..interface import (
     Arg,
     Kernel,
     Launch,
+    Loops,
     Program,
     Work,
     Workspace,
@@ -50,6 +51,7 @@ from .packed_shape import (
 _SOURCE = "cpu/packed.cl"
 # (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
 _ALONG, _ACROSS = (512, 1), (128, 32)
+_LITTLE_MEMORY = 1 << 14  # bytes of a buffer, for the self-check
 
 
 class Packed(Kernel):
@@ -110,6 +112,15 @@ class Packed(Kernel):
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
         """Sums are carried from one block of K into the next."""
         return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
+
+    def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:
+        """With little memory A is packed in parts."""
+        return (*super().checked_on(device), replace(device, max_mem_alloc_size=_LITTLE_MEMORY))
+
+    def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
+        """Register tiles, macro-tiles, blocks of K, and the steps that a work-group packs."""
+        found = Loops((config.tm, config.bm), (config.tn, config.bn), (_ALONG[0], config.bk))
+        return found.exchanged if config.option("swapped") else found
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         work = _Builder(seen(problem, config), config, device).work()

@@ -191,7 +191,7 @@ class Register(Kernel):
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
         """Small problems use split-K only if the configuration says so."""
-        return (config, replace(config, split_k=2)) if config.split_k == 0 else (config,)
+        return (config, replace(config, split_k=3)) if config.split_k == 0 else (config,)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         if by_rows(config):

@@ -14,6 +14,7 @@ from ..device import DeviceInfo
 from ..interface import (
     Kernel,
     Launch,
+    Loops,
     Work,
     gemm_args,
     gemm_program,
@@ -87,7 +88,14 @@ class Thin(Kernel):
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
         """Small problems use split-K only if the configuration says so."""
-        return (config, replace(config, split_k=2)) if config.split_k == 0 else (config,)
+        return (config, replace(config, split_k=3)) if config.split_k == 0 else (config,)
+
+    def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
+        shared = "lanes" if _along_k(problem) else "teams"
+        along = config.option(shared) * (_access(problem, config) if _along_k(problem) else 1)
+        long = (_tile(problem, config),)
+        found = Loops((), long, (along, along * config.option("depth")))
+        return found if _thin_rows(problem) else found.exchanged
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         rows, q, tile = _thin_rows(problem), _thin_side(problem), _tile(problem, config)

@@ -10,7 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from pyclmm.checks.known_answers import outcome, resized
+from pyclmm.checks.drawn import Drawn
+from pyclmm.checks.known_answers import outcome
+from pyclmm.checks.layouts import Decks, resized
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.units.unit import UnitKernel, local_bytes, work_items
@@ -218,8 +220,8 @@ def test_an_emulated_product_is_right(queue, rng, device, kind, tile, trans, sha
     assert kernel.violations(given, config, device) == []
     work = emulated(kernel.launches(given, config, device))
     with emulation():
-        for exact in (True, False):
-            assert outcome(queue, given, work, DEVICE, rng, exact).reason is None
+        for drawn in (Drawn.INTEGERS, Drawn.REALS):
+            assert outcome(queue, given, work, DEVICE, Decks(rng), drawn).reason is None
 
 
 @pytest.mark.skipif(not DEVICE.is_cpu, reason="the emulation is written for compilers of CPU devices")
@@ -231,7 +233,7 @@ def test_a_shipped_configuration_is_right_by_emulation(queue, rng, kernel, devic
     assert kernel.violations(small, config, device) == []
     work = emulated(kernel.launches(small, config, device))
     with emulation():
-        assert outcome(queue, small, work, DEVICE, rng, exact=True).reason is None
+        assert outcome(queue, small, work, DEVICE, Decks(rng), Drawn.INTEGERS).reason is None
 
 
 def test_every_instruction_is_run_by_emulation():

@@ -1,0 +1,161 @@
+"""The numbers of a small problem: what is drawn for its operands, alpha and beta."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from ..problem import dtypes
+from ..problem.gemm import GemmProblem
+from .layouts import Array, Decks
+
+_REAL: tuple[complex, ...] = (2.0, 0.5, -1.0, 3.0, -0.75, 1.0, -1.5, 0.25)  # sums with them stay exact
+_COMPLEX: tuple[complex, ...] = (0.5 - 2j, -1 + 1j, 2j, 1.5 + 0.25j)
+_WHOLE: tuple[complex, ...] = (2, -1, 3, 5, -7, 1, 100_003)
+_MOST_DENSE = 1 << 18  # multiply-adds of a product of small integers without zeros
+_HEADROOM = 4  # with EXTREMES, sums over 2^4 are over the result's largest number
+
+
+class Drawn(Enum):
+    """What the operands' elements are.
+
+    INTEGERS: small ones, whose products are exact. REALS: normally distributed; integers over their whole
+    range. SPREAD, LARGE: reals scaled by powers of two that differ along K, around 1 or around 2^50.
+    EXTREMES: the least and greatest integers; floats with NaN, infinity, and sums that overflow to it.
+    """
+
+    INTEGERS = "integers"
+    REALS = "reals"
+    SPREAD = "spread"
+    LARGE = "large"
+    EXTREMES = "extremes"
+
+
+_AROUND = {Drawn.SPREAD: 0, Drawn.LARGE: 50}
+
+
+def scalars(problem: GemmProblem, decks: Decks, drawn: Drawn) -> tuple[complex, complex]:
+    """alpha and beta. Half of those of complex problems are complex."""
+    kind, pool = "whole", _WHOLE
+    if not problem.acc_type.startswith("uint"):
+        is_complex = problem.acc_type in dtypes.COMPLEX and decks.next("is complex", (True, False))
+        kind, pool = ("complex", _COMPLEX) if is_complex else ("real", _REAL)
+    alpha, beta = (decks.next(f"{kind} {name}", pool) for name in ("alpha", "beta"))
+    if _overflows(problem, drawn):
+        alpha = 2.0 ** (_largest_exponent(problem.out_type) - _HEADROOM)
+    return alpha, beta if problem.has_c else 0.0
+
+
+def _overflows(problem: GemmProblem, drawn: Drawn) -> bool:
+    real = problem.out_type in ("float16", "bfloat16", "float32", "float64")
+    return drawn is Drawn.EXTREMES and real and problem.activation in ("none", "relu")
+
+
+def _takes_infinity(problem: GemmProblem) -> bool:
+    """Whether the activation of an infinity is the same by every formula."""
+    return problem.activation in ("none", "relu", "leaky_relu")
+
+
+def _largest_exponent(name: str) -> int:
+    """Of the least power of two that is over the largest number."""
+    return {"float16": 16, "float64": 1024}.get(name, 128)
+
+
+def is_sparse(p: GemmProblem, drawn: Drawn) -> bool:
+    """Whether most elements of A are zero, so that the product is known after a few additions."""
+    return drawn is Drawn.INTEGERS and p.m * p.n * p.k > _MOST_DENSE
+
+
+def draw(problem: GemmProblem, operands: dict[str, Array], rng: np.random.Generator, drawn: Drawn) -> None:
+    """Fill the arrays of *operands*: "a" and "b" as they are stored, "c" and "bias"."""
+    p, sparse = problem, is_sparse(problem, drawn)
+    for name, x in operands.items():
+        if name == "a" and sparse:
+            _fill_sparse(np.swapaxes(x, -1, -2) if p.trans_a else x, rng)
+        else:
+            x[...] = _numbers(rng, x.shape, x.dtype, drawn, p.acc_type)
+    if p.out_type == "bool":
+        _thin_out([operands["b"]] if sparse else [operands["a"], operands["b"]], p, rng)
+    if drawn in _AROUND:
+        _spread_along_k(problem, operands, _AROUND[drawn], rng)
+    if drawn is Drawn.EXTREMES:
+        _make_special(problem, operands, rng)
+
+
+def _thin_out(those: list[Array], p: GemmProblem, rng: np.random.Generator) -> None:
+    """Make most elements of bool operands false: of long sums nearly none would be zero."""
+    terms = max(4, p.k / p.m) if len(those) == 1 else p.k
+    for x in those:
+        x[...] &= rng.random(x.shape) < max(1, terms) ** (-1 / len(those))
+
+
+def _fill_sparse(a: Array, rng: np.random.Generator) -> None:
+    """Zeros, and about four numbers or more in each row and one or more in each column."""
+    m, k = a.shape[-2:]
+    count = max(4 * m, k)
+    a[...] = 0
+    low = 1 if a.dtype.kind in "bu" else -3
+    for one in a if a.ndim == 3 else a[None]:
+        values: Array = rng.integers(low, 3, count, np.int8)
+        values = np.where(values, values, 3)
+        if a.dtype.kind == "c":
+            values = values + 1j * rng.integers(-3, 4, count)
+        one[np.arange(count) % m, rng.permutation(count) % k] = values
+
+
+def _numbers(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], drawn: Drawn, acc_type: str
+) -> Array:
+    if dtype.kind == "c":
+        real = np.dtype(f"f{dtype.itemsize // 2}")
+        parts = (_numbers(rng, shape, real, drawn, acc_type) for _ in range(2))
+        return np.asarray(next(parts) + 1j * next(parts))
+    whole = dtype.kind in "iu"
+    if whole and (drawn is Drawn.REALS or (drawn is Drawn.EXTREMES and acc_type.startswith("uint"))):
+        return over_the_range(rng, shape, dtype)
+    if drawn in (Drawn.INTEGERS, Drawn.EXTREMES) or dtype.kind in "biu":
+        low, high = (0, 2) if dtype.kind == "b" else (0, 4) if dtype.kind == "u" else (-3, 4)
+        return rng.integers(low, high, shape, np.int8)
+    return rng.standard_normal(shape)
+
+
+def over_the_range(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Integers of the type, of which half are its least, its greatest, or next to them."""
+    info = np.iinfo(dtype)
+    ends = np.array([info.min, info.min + 1, info.max - 1, info.max], dtype)
+    values = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+    return np.where(rng.random(shape) < 0.5, ends[rng.integers(4, size=shape)], values)
+
+
+def _spread_along_k(
+    p: GemmProblem, operands: dict[str, Array], around: int, rng: np.random.Generator
+) -> None:
+    """Scale A by 2^(around + s) and B by 2^(around - s) at each k, for a random s in -30 to 30."""
+    s = rng.integers(-30, 31, p.k)
+    for name, trans, exponents in (("a", p.trans_a, around + s), ("b", not p.trans_b, around - s)):
+        factors = np.exp2(exponents).astype(operands[name].dtype)
+        operands[name][...] *= factors[:, None] if trans else factors
+
+
+def _make_special(p: GemmProblem, operands: dict[str, Array], rng: np.random.Generator) -> None:
+    """Put NaN and infinities into a few rows of A and columns of B, one in each, and NaN into C and bias.
+
+    Most lines stay finite.
+    """
+    for name in ("c", "bias"):
+        x = operands.get(name)
+        if x is not None and x.dtype.kind not in "biu" and x.size > 1:
+            x[tuple(int(rng.integers(length)) for length in x.shape)] = np.nan
+    values = (np.nan, np.inf, -np.inf) if _takes_infinity(p) else (np.nan,)
+    lines = {"a": (p.m, p.trans_a), "b": (p.n, not p.trans_b)}
+    for name, (length, trans) in lines.items():
+        x = operands[name]
+        if x.dtype.kind in "biu" or not p.k or (length < len(values) + 1 and name == "a" and p.n > length):
+            continue
+        x = np.swapaxes(x, -1, -2) if trans else x
+        count = min(len(values), max(1, length // 2))
+        start = int(rng.integers(len(values)))
+        for at, line in enumerate(rng.permutation(length)[:count]):
+            x[..., line, rng.integers(p.k)] = values[(start + at) % len(values)]

@@ -1,0 +1,146 @@
+"""Small problems of a program: other sizes, and operands that lie in memory in other ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..kernels.interface import round_up
+from ..problem import dtypes
+from ..problem.gemm import GemmProblem
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+TAIL = 127  # elements behind an array that must not change, or must not be read
+
+
+def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> GemmProblem:
+    """*problem* with other sizes; if it is a stack, one of *stack* products. Rows keep their alignment and
+    are padded by at least one element.
+
+    A vector with a leading dimension of 1 keeps it, because some kernels support no other.
+    """
+
+    def leading(length: int, align: int, name: str, own: int) -> int:
+        return 1 if length == own == 1 else round_up(length + 1, _unit(align, name))
+
+    lda = leading(m if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
+    ldb = leading(k if problem.trans_b else n, problem.b_align, problem.b_type, problem.ldb)
+    ldo = leading(n, problem.out_align, problem.out_type, problem.ldo)
+    batch = (stack,) if problem.batch_shape else ()
+    rows = (k if problem.trans_a else m, n if problem.trans_b else k)
+    strides = ((rows[0] * lda,), (rows[1] * ldb,), (m * n,), (m * ldo,)) if batch else ((),) * 4
+    return replace(
+        problem,
+        m=m,
+        n=n,
+        k=k,
+        lda=lda,
+        ldb=ldb,
+        ldo=ldo,
+        batch_shape=batch,
+        batch_strides=strides,
+        c_strides=(n, 1),
+        bias_stride=1,
+    )
+
+
+@dataclass
+class Decks:
+    """Draws that repeat nothing before all has come: a deck of cards for each name."""
+
+    rng: np.random.Generator
+    _left: dict[str, list[Any]] = field(default_factory=dict)
+
+    def next(self, name: str, cards: Sequence[Any]) -> Any:
+        """One of *cards*, which are always the same for a *name*."""
+        left = self._left.setdefault(name, [])
+        if not left:
+            left.extend(self.rng.permutation(len(cards)))
+        return cards[left.pop()]
+
+
+def rearranged(problem: GemmProblem, decks: Decks) -> GemmProblem:
+    """*problem* of :func:`resized` with drawn strides of C, bias and stack, as views of arrays have them.
+
+    Products of a stack may have gaps between them, share an operand, or lie in the opposite order.
+    """
+    m, n = problem.m, problem.n
+    rows, columns = (
+        (n + 3, 2 * n + 1, -n - 1, n, 1, 3, 0, 1, problem.ldo),
+        (1, 2, 1, 1, m + 2, 3 * m, 1, 0, 1),
+    )
+    place = decks.next("c", range(len(rows)))
+    c_strides = (rows[place], columns[place])
+    own = replace(problem, c_strides=c_strides, bias_stride=decks.next("bias", (2, -1, 3, 1)))
+    if not problem.batch_shape:
+        return own
+    (a,), (b,), _, _ = problem.batch_strides
+    gap_a, gap_b = (3 * _unit(p, t) for p, t in ((own.a_align, own.a_type), (own.b_align, own.b_type)))
+    kinds = ((a + gap_a, b + gap_b), (0, b), (a, 0), (-a, -b))
+    a, b = kinds[decks.next("stack", range(len(kinds)))]
+    out = m * own.ldo + _unit(own.out_align, own.out_type) * decks.next("out", (0, 2, 1))
+    apart = abs(c_strides[0]) * m + abs(c_strides[1]) * n
+    c = out if c_strides == (own.ldo, 1) else apart * decks.next("c of a stack", (1, 1, 0))
+    return replace(own, batch_strides=((a,), (b,), (c,), (out,)))
+
+
+def _unit(align: int, name: str) -> int:
+    """The fewest elements whose bytes are a multiple of *align*."""
+    return max(1, align // dtypes.dtype_of(name).itemsize)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An array somewhere in a longer memory: all its bytes, the view, and where it starts, in elements."""
+
+    memory: Array
+    view: Array
+    offset: int
+
+    @property
+    def own_bytes(self) -> Array:
+        """The bytes of the array alone, along a last axis of their own."""
+        x = self.view
+        return np.ndarray(
+            (*x.shape, x.itemsize), np.uint8, self.memory, self.offset * x.itemsize, (*x.strides, 1)
+        )
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], strides: tuple[int, ...], name: str, lead: int, fill: Any) -> Placed:
+        """Memory full of *fill*. At least *lead* elements lie before the array, and ``TAIL`` behind it."""
+        dtype = dtypes.dtype_of(name)
+        reach = [max(0, length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
+        offset = lead - sum(min(0, r) for r in reach)
+        memory = np.empty((offset + sum(max(0, r) for r in reach) + 1 + TAIL) * dtype.itemsize, np.uint8)
+        np.ndarray((memory.size // dtype.itemsize,), dtype, memory)[...] = fill
+        steps = tuple(stride * dtype.itemsize for stride in strides)
+        return cls(memory, np.ndarray(shape, dtype, memory, offset * dtype.itemsize, steps), offset)
+
+
+def is_in_place(p: GemmProblem) -> bool:
+    """Whether C has the layout of the result, so that it may be the result's memory."""
+    _, _, c, out = p.batch_strides
+    return p.has_c and p.c_type == p.out_type and (p.c_strides, c) == ((p.ldo, 1), out)
+
+
+def placed(problem: GemmProblem, name: str, lead: int, fill: Any) -> Placed:
+    """Memory for the operand or result *name* of *problem*, *lead* times its alignment before it."""
+    p = problem
+    shapes = {
+        "a": (p.a_type, p.a_align, (p.k, p.m) if p.trans_a else (p.m, p.k), (p.lda, 1)),
+        "b": (p.b_type, p.b_align, (p.n, p.k) if p.trans_b else (p.k, p.n), (p.ldb, 1)),
+        "c": (p.c_type, 1, (p.m, p.n), p.c_strides),
+        "out": (p.out_type, p.out_align, (p.m, p.n), (p.ldo, 1)),
+    }
+    if name == "bias":
+        length = p.n if p.bias == "row" else p.m
+        return Placed.of((length,), (p.bias_stride,), p.bias_type, lead, fill)
+    element, align, shape, strides = shapes[name]
+    stack = p.batch_strides[("a", "b", "c", "out").index(name)]
+    return Placed.of(
+        (*p.batch_shape, *shape), (*stack, *strides), element, lead * _unit(align, element), fill
+    )
