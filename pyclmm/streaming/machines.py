@@ -197,10 +197,11 @@ class Fit:
             if len(_chosen) >= _CHOICES_KEPT:
                 _chosen.clear()
             _chosen[key] = self._best()
-        found, count = _chosen[key], choice.count_of(product, _chosen[key])
+        found = _chosen[key]
+        count = choice.count_of(product, replace(found, k=product.k))
         if count > _MOST_TILES:
             raise ArgumentError(
-                f"the product would be cut into {count} products, more than {_MOST_TILES}; pass a larger "
+                f"the product would be cut into {count} tiles, more than {_MOST_TILES}; pass a larger "
                 "memory_limit, and a stack whose last axis is long"
             )
         return found
