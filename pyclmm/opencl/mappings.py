@@ -103,7 +103,10 @@ def _place(x: Array) -> Place | None:
     if not isinstance(mapping, mmap.mmap):
         return None
     if mapping not in _places:
-        address = int(np.frombuffer(mapping, np.uint8).__array_interface__["data"][0])
+        try:
+            address = int(np.frombuffer(mapping, np.uint8).__array_interface__["data"][0])
+        except ValueError:  # it is closed: there is nothing to read or write
+            return None
         _places[mapping] = place_at(address) or _by_name(map_of(x), address)
     return _places[mapping]
 

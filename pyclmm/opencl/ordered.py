@@ -41,13 +41,12 @@ class Ordered:
                         found.append(event)
         return found
 
-    def add(self, waited_for: Iterable[cl.Event], own: Iterable[cl.Event]) -> None:
+    def add(self, waited_for: list[cl.Event], own: list[cl.Event]) -> None:
         """Hold what a command has *waited_for* too, and its *own* events."""
         ordered = self._events
-        for event in waited_for:
-            ordered[id(event)] = event
-            if type(event) is cl.NannyEvent:
-                self._transfers.append(event)
+        if waited_for:
+            ordered.update((id(event), event) for event in waited_for)
+            self._transfers += [event for event in waited_for if type(event) is cl.NannyEvent]
         for event in own:
             ordered[id(event)] = event
         if self._transfers:

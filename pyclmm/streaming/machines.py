@@ -191,15 +191,17 @@ class Fit:
         """The sizes of tiles: those *kept* in a checkpoint, or the best. Raises ArgumentError."""
         if kept is not None:
             return self._kept(kept)
-        key = (self.product(None), self._ways, self.limit, *self._infos, self._up, self._down)
+        product = self.product(None)
+        key = (product, self._ways, self.limit, *self._infos, self._up, self._down)
         if key not in _chosen:
             if len(_chosen) >= _CHOICES_KEPT:
                 _chosen.clear()
             _chosen[key] = self._best()
-        found, count = _chosen[key], choice.count_of(key[0], _chosen[key])
+        found = _chosen[key]
+        count = choice.count_of(product, replace(found, k=product.k))
         if count > _MOST_TILES:
             raise ArgumentError(
-                f"the product would be cut into {count} products, more than {_MOST_TILES}; pass a larger "
+                f"the product would be cut into {count} tiles, more than {_MOST_TILES}; pass a larger "
                 "memory_limit, and a stack whose last axis is long"
             )
         return found

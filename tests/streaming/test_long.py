@@ -78,5 +78,5 @@ def test_sums_that_cannot_be_cut_are_refused(queue):
 
 
 def test_more_tiles_than_a_list_holds_are_refused(queue):
-    with pytest.raises(ArgumentError, match=rf"cut into {LONG} products.*last axis is long"):
+    with pytest.raises(ArgumentError, match=rf"cut into {LONG} tiles.*last axis is long"):
         pyclmm.matmul(ones(LONG, 1, 1, 1), ones(1, 1), queue=queue)
