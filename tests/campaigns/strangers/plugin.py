@@ -112,7 +112,7 @@ class UnderBackend:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Iterator[None]:
-        with pyclmm.dask.backend():
+        with importlib.import_module("pyclmm.dask").backend():
             return (yield)
 
 
