@@ -55,7 +55,9 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
 
 def bilinear(x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
     product = einsum("...i,oij,...j->...o", x, weight, y)
-    return product if bias is None else product + np.asarray(bias, product.dtype)
+    if bias is None:
+        return product
+    return product + np.asarray(wide(bias).resolve_conj().resolve_neg()).astype(product.dtype)
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {
@@ -109,7 +111,11 @@ def called(function: Callable[..., Any], sample: Any, form: Callable[[Any], Any]
 
 
 def is_ours(info: Any, sample: Any) -> bool:
-    """Left out: inverses, which are NumPy's, and sums over an ellipsis, which NumPy refuses."""
+    """Left out: inverses, which are NumPy's; sums over an ellipsis or over axes of lengths that differ,
+    which NumPy refuses; an alpha of 0 times NaN, where BLAS does not read the operands.
+    """
+    if sample.kwargs.get("alpha", 1) == 0 or (info.name == "tensordot" and sample.input.numel() == 1):
+        return False
     if info.name == "linalg.matrix_power":
         return bool(sample.args[0] >= 0)
     left, _, right = sample.args[0].partition("->") if info.name == "einsum" else ("", "", "")
