@@ -101,7 +101,7 @@ def _unique(name: str, **parts: str) -> Callable[..., Any]:
     The standard leaves the order open. NumPy's function makes use of that, and scikit-learn relies on it.
     """
     result = namedtuple(name, ["values", *parts])  # type: ignore[misc]
-    asked = {f"return_{part}": True for part in parts.values()}
+    asked: dict[str, Any] = {f"return_{part}": True for part in parts.values()}
 
     def unique(x: Any, /) -> Any:
         found = np.unique(x, equal_nan=False, **asked)

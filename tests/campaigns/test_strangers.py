@@ -89,6 +89,21 @@ def test_vecdot(): assert float(xp.vecdot(xp.asarray(a), xp.asarray(b))[0]) == 1
 def test_power(): assert float(xp.linalg.matrix_power(xp.asarray(a), 2)[0, 0]) == 7
 def test_view(): assert xp.matrix_transpose(xp.asarray(a)).shape == (2, 2)
 """
+SCIKIT_LEARN = """
+from pyclmm import array_api as xp
+from sklearn.utils._array_api import yield_namespace_device_dtype_combinations as combinations
+
+def test_names():
+    assert list(combinations()) == [("pyclmm.array_api", None, None)]
+    assert float((xp.asarray(a) @ xp.asarray(b))[0, 0]) == 19
+"""
+DASK = """
+import dask.array as da
+
+def test_matmul(): assert ((da.asarray(a) @ da.asarray(b)).compute() == product).all()
+def test_dot(): assert (da.dot(da.asarray(a), da.asarray(b)).compute() == product).all()
+def test_sum(): assert da.asarray(a).sum().compute() == 10
+"""
 TESTING = "def same(x, y): assert (x.get() == y).all()\n"
 
 
@@ -98,8 +113,10 @@ def ran(tmp_path):
 
     def ran(text, *differences, suite="made-up"):
         sources = tmp_path / "sources"
-        (sources / "cupy" / "testing").mkdir(parents=True)
-        (sources / "cupy" / "testing" / "__init__.py").write_text(TESTING)
+        sources.mkdir()
+        if suite == "cupy":
+            (sources / "cupy" / "testing").mkdir(parents=True)
+            (sources / "cupy" / "testing" / "__init__.py").write_text(TESTING)
         (sources / "pytest.ini").touch()
         (sources / "conftest.py").write_text("from numpy import matmul")  # it may keep what is replaced
         (sources / "test_foreign.py").write_text(HEAD + text)
@@ -191,6 +208,14 @@ def test_products_of_the_array_api_are_counted(ran):
     found = ran(ARRAY_API, suite="array-api")
     views = [name for name, outcome in outcomes(found).items() if outcome == "other"]
     assert (views, found.products, found.failures) == (["test_view"], 4, [])
+
+
+@pytest.mark.parametrize(
+    ("suite", "text", "products"), [("scikit-learn", SCIKIT_LEARN, 1), ("dask", DASK, 2)]
+)
+def test_products_behind_other_libraries_are_counted(ran, suite, text, products):
+    found = ran(text, suite=suite)
+    assert (found.products, found.failures) == (products, [])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another matter there")

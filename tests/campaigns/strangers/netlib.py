@@ -1,8 +1,8 @@
 """Netlib's test of level 3, for sgemm, dgemm, cgemm and zgemm, with the storage kinds of BLIS's test suite.
 
 The grid is that of ``dblat3.in``: sizes, alpha, beta, and every pair of "N", "T" and "C". Each operand is
-stored by rows, by columns, or with strides of its own (BLIS's letters r, c and g), for NumPy's arrays and
-for Arrays. All three kinds of each operand come up with each size and each pair; no case stands twice.
+stored by rows, by columns, or with strides of its own (BLIS's letters r, c and g). All kinds of each operand
+come up with each size and each pair. NumPy's arrays and Arrays take turns; no case stands twice.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 import pyclmm
-
-from .products import counted
+from tests.campaigns.strangers.products import counted  # the plugin's own, by its whole name
 
 SIZES, ALPHAS, BETAS = (0, 1, 2, 3, 5, 9), (0.0, 1.0, 0.7), (0.0, 1.0, 1.3)
 TRANS = list(itertools.product("NTC", repeat=2))
@@ -49,9 +48,9 @@ class Stored:
     def on(self, queue: Any) -> tuple[Any, Any]:
         """A copy of the buffer, in the host's memory or on a queue, and its matrix."""
         if queue is None:
-            whole = self.buffer.copy()
-            return whole, self.of(whole)
-        whole = cla.to_device(queue, self.buffer)
+            copy = self.buffer.copy()
+            return copy, self.of(copy)
+        whole: Any = cla.to_device(queue, self.buffer)
         view = cla.Array(
             queue, self.shape, whole.dtype, data=whole.base_data, strides=self.strides, events=whole.events
         )
@@ -76,7 +75,7 @@ def test_gemm(letter: str, trans: tuple[str, str], on: str) -> None:
     wide = np.clongdouble if dtype.kind == "c" else np.longdouble
     queue = None if on == "numpy" else pyclmm.default_queue()
     rng = np.random.default_rng([*map(ord, letter + "".join(trans))])
-    for (m, n, k), alpha, beta, kinds in cases():
+    for (m, n, k), alpha, beta, kinds in itertools.islice(cases(), int(on == "Array"), None, 2):
         shapes = (m, k)[:: 1 if trans[0] == "N" else -1], (k, n)[:: 1 if trans[1] == "N" else -1], (m, n)
         a, b, c = (Stored(rng, shape, dtype.str[1:], kind) for shape, kind in zip(shapes, kinds, strict=True))
         x, y, z = (each.of(each.buffer.astype(dtype)).astype(wide) for each in (a, b, c))

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ class UnderBackend:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Iterator[None]:
-        with pyclmm.dask.backend():
+        with importlib.import_module("pyclmm.dask").backend():
             return (yield)
 
 
@@ -133,10 +134,12 @@ def of_array_api(config: pytest.Config) -> None:
 
 
 def in_scikit_learn(config: pytest.Config) -> None:
-    """Its tests of the array API go through this namespace alone."""
+    """Its tests of the array API are of this namespace alone, and those of estimators compare values too."""
     of_array_api(config)
     its = importlib.import_module("sklearn.utils._array_api")
     vars(its)["yield_namespaces"] = lambda include_numpy_namespaces=True: iter(["pyclmm.array_api"])
+    checks = importlib.import_module("sklearn.utils.estimator_checks")
+    vars(checks)["check_array_api_input"] = partial(checks.check_array_api_input, check_values=True)
 
 
 def in_dask(config: pytest.Config) -> None:
