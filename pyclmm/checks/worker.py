@@ -139,6 +139,8 @@ class Child:
         """
         if not hasattr(select, "poll"):  # Windows, where the child alone keeps the limit
             self._stdin.write(request)
+            if last:
+                self._stdin.close()
             yield from self._stdout
             return
         sending, hearing, rest = self._stdin.fileno(), self._stdout.fileno(), b""
