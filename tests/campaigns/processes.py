@@ -235,7 +235,8 @@ def pocl_below_a_file(lab, _r):
 
 
 def pocl_full_disk(lab, _r):
-    fill = "mount -t tmpfs -o size=16k,mode=700 none {home}/pocl; head -c 64k /dev/zero > {home}/pocl/x || true"
+    mount = "mount -t tmpfs -o size=16k,mode=700 none {home}/pocl"
+    fill = f"{mount}; head -c 64k /dev/zero > {{home}}/pocl/x || true"
     return pocl_says_what_would_do(lab, mounted(fill))
 
 
