@@ -139,6 +139,8 @@ class Child:
         """
         if not hasattr(select, "poll"):  # Windows, where the child alone keeps the limit
             self._stdin.write(request)
+            if last:
+                self._stdin.close()
             yield from self._stdout
             return
         sending, hearing, rest = self._stdin.fileno(), self._stdout.fileno(), b""
@@ -155,10 +157,7 @@ class Child:
                     *lines, rest = (rest + read).split(b"\n")
                     yield from lines
                     continue
-                try:
-                    request = request[os.write(sending, request) :]
-                except OSError:  # the child died before it had read the request
-                    request = b""
+                request = _unsent(sending, request)
                 if not request:
                     waits.unregister(sending)
                     if last:
@@ -178,6 +177,14 @@ class Child:
                 os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
             process.wait()
         self._opened.close()
+
+
+def _unsent(pipe: int, request: bytes) -> bytes:
+    """What is left to send after as much of *request* as the pipe takes now."""
+    try:
+        return request[os.write(pipe, request) :]
+    except OSError:  # the child died before it had read the request
+        return b""
 
 
 def interpreter() -> list[str]:

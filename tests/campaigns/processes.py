@@ -172,8 +172,10 @@ def refused(lab, before=(), **environment):
     with lab.box() as box:
         pocl = box.home / "pocl"
         pocl.mkdir()
-        for folder in (box.folder, box.home, pocl):
-            folder.chmod(0o777 if folder is pocl else 0o755)
+        for folder in (box.folder, box.home):
+            folder.chmod(0o755)
+        for user in (int(part.partition("=")[2]) for part in before if part.startswith("--reuid=")):
+            os.chown(pocl, user, user)
         (box.home / "file").touch()
         (box.home / ".cache").mkdir()
         for name, value in environment.items():
@@ -194,7 +196,7 @@ def home_is_proc(lab, _r):
 
 
 def read_only_root(lab, _r):
-    return refused(lab, mounted("mount -t tmpfs none {home}/pocl; mount -o remount,bind,ro /"))
+    return refused(lab, mounted("mount -t tmpfs -o mode=700 none {home}/pocl; mount -o remount,bind,ro /"))
 
 
 def nobody(lab, _r):
@@ -233,7 +235,8 @@ def pocl_below_a_file(lab, _r):
 
 
 def pocl_full_disk(lab, _r):
-    fill = "mount -t tmpfs -o size=16k none {home}/pocl; head -c 64k /dev/zero > {home}/pocl/x || true"
+    mount = "mount -t tmpfs -o size=16k,mode=700 none {home}/pocl"
+    fill = f"{mount}; head -c 64k /dev/zero > {{home}}/pocl/x || true"
     return pocl_says_what_would_do(lab, mounted(fill))
 
 

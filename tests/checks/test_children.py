@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -149,6 +150,15 @@ def test_no_thread_is_needed_to_ask_a_child(site, monkeypatch):
 
     monkeypatch.setattr("threading.Thread.start", refused)
     assert worker.ask("checks.isolation", {"do": "pass"}, 60.0, lambda _: None) is None
+
+
+def test_a_child_answers_where_no_pipe_can_be_waited_for(site, monkeypatch):
+    """As on Windows. It has ended afterwards, as the request was the last one."""
+    site()
+    monkeypatch.delattr(select, "poll")
+    answers = []
+    assert worker.ask("checks.isolation", {"do": "pass"}, 60.0, answers.append) is None
+    assert [*answers[0], *answers[1]] == ["pid", "flags"]
 
 
 def test_a_request_that_no_child_reads_ends_at_the_limit(monkeypatch):
