@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pyclmm.opencl.devices import default_device
-from tests.support import driver, summary
+from tests.support import driver, optional, summary
 from tests.support.selection import few, slow
 
 pytest_plugins = ["pytester"]
@@ -94,3 +94,11 @@ def test_the_driver_of_the_default_device_is_named_where_there_are_several(monke
 def alone(folder, library):
     (folder / "one.icd").write_text(f"{library}\n")
     return {"OCL_ICD_VENDORS": str(folder / "one.icd"), "PYOPENCL_CTX": ""}
+
+
+def test_a_failure_over_a_missing_package_is_a_skip_and_no_other_is(monkeypatch):
+    monkeypatch.setattr(optional, "PACKAGES", ("numpy", "nosuch"))
+    assert optional.named_in("E DTypeError: bfloat16 needs nosuch: pip install") == "nosuch"
+    assert optional.named_in("E ModuleNotFoundError: No module named 'nosuch.sub'") == "nosuch"
+    for failure in ("E needs numpy", "E AssertionError: nosuch", "E No module named 'nosuchother'"):
+        assert optional.named_in(failure) is None
