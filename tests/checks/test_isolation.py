@@ -376,7 +376,7 @@ def test_only_the_wanted_driver_is_asked_for_its_devices(monkeypatch):
     """With two of PoCL's, the child built a program by the other one first, and ended if that could not."""
     own = pyclmm.default_queue().device
     other = SimpleNamespace(platform=SimpleNamespace(name=own.platform.name), driver_version="another")
-    monkeypatch.setattr(isolation.devices, "all_devices", lambda: [other, own])
+    monkeypatch.setattr("pyclmm.opencl.devices.all_devices", lambda: [other, own])
     assert isolation.device_of(DEVICE.identity) == own
 
 
