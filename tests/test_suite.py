@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
 
 from pyclmm.opencl.devices import default_device
-from tests.support import driver, summary
+from tests.support import driver, optional, summary
 from tests.support.selection import few, slow
 
 pytest_plugins = ["pytester"]
@@ -88,9 +89,17 @@ def test_the_driver_of_the_default_device_is_named_where_there_are_several(monke
     monkeypatch.setattr(driver, "_libraries", lambda: ["/no/such/library.so", library])
     driver.name_it(tmp_path)
     assert (tmp_path / "tested.icd").read_text() == f"{library}\n"
-    assert driver.os.environ["OCL_ICD_VENDORS"] == str(tmp_path / "tested.icd")
+    assert os.environ["OCL_ICD_VENDORS"] == str(tmp_path / "tested.icd")
 
 
 def alone(folder, library):
     (folder / "one.icd").write_text(f"{library}\n")
     return {"OCL_ICD_VENDORS": str(folder / "one.icd"), "PYOPENCL_CTX": ""}
+
+
+def test_a_failure_over_a_missing_package_is_a_skip_and_no_other_is(monkeypatch):
+    monkeypatch.setattr(optional, "PACKAGES", ("numpy", "nosuch"))
+    assert optional.named_in("E DTypeError: bfloat16 needs nosuch: pip install") == "nosuch"
+    assert optional.named_in("E ModuleNotFoundError: No module named 'nosuch.sub'") == "nosuch"
+    for failure in ("E needs numpy", "E AssertionError: nosuch", "E No module named 'nosuchother'"):
+        assert optional.named_in(failure) is None

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.selection import slow_rows
-
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "versions.py"
 
@@ -34,7 +32,8 @@ def run(*arguments, file=None):
     return done, json.loads(file.read_text()) if file and file.exists() else None
 
 
-@pytest.mark.parametrize(("list_name", "jobs"), [("gpu", 2), *slow_rows(("cpu", 0))])
+@pytest.mark.slow
+@pytest.mark.parametrize(("list_name", "jobs"), [("gpu", 2), ("cpu", 0)])
 def test_the_tree_against_itself(tmp_path, list_name, jobs):
     small = ("--types", "float32", "--shapes", "9x7x5,2x3x4x5", "--only", "T.*(9|2)x", "--rounds", "2")
     done, content = run(

@@ -158,6 +158,7 @@ def test_right_products_pass_and_are_counted(ran):
     assert found.driver != runner.Run().driver
 
 
+@pytest.mark.slow
 def test_a_wrong_product_is_seen_wherever_it_is_called(ran):
     found = ran(WRONG + ALL + NO_PRODUCT)
     right = [name for name, outcome in outcomes(found).items() if outcome != "failed"]
@@ -165,6 +166,7 @@ def test_a_wrong_product_is_seen_wherever_it_is_called(ran):
     assert any("test_in_place" in failure for failure in found.failures)
 
 
+@pytest.mark.slow
 def test_a_function_is_pyclmms_in_tests_of_it_alone(ran):
     """The others, with which those tests compare, are NumPy's, and a product of NumPy's is not counted."""
     found = outcomes(ran(WRONG + INNER))
@@ -177,10 +179,12 @@ def test_a_listed_difference_is_accepted(ran):
     assert not found.failures
 
 
+@pytest.mark.slow
 def test_a_failure_that_is_not_listed_fails(ran):
     assert "masked array" in ran(FUNCTION + MASKS).failures[0]
 
 
+@pytest.mark.slow
 def test_a_list_that_is_no_longer_true_is_told(ran):
     """A listed difference passes, one fails for another reason, one names no test."""
     found = ran(
@@ -200,10 +204,12 @@ def test_tests_of_cupy_compare_pyclmm_with_numpy(ran):
     assert found.products == 11
 
 
+@pytest.mark.slow
 def test_a_wrong_product_of_cupy_is_seen_wherever_it_is_called(ran):
     assert set(outcomes(ran(WRONG + CUPY, suite="cupy")).values()) == {"failed"}
 
 
+@pytest.mark.slow
 def test_products_of_the_array_api_are_counted(ran):
     found = ran(ARRAY_API, suite="array-api")
     views = [name for name, outcome in outcomes(found).items() if outcome == "other"]
@@ -223,6 +229,7 @@ def test_a_process_that_dies_fails(ran):
     assert "SIGABRT" in ran(FUNCTION + DIES).failures[0]
 
 
+@pytest.mark.slow
 def test_a_run_without_products_fails(ran):
     assert "no test passed that multiplies" in ran(NO_PRODUCT).failures[0]
 

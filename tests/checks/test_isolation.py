@@ -26,6 +26,7 @@ from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import schema
 from tests.support.faults import Call, failing
+from tests.support.selection import slow
 from tests.test_store import json_values
 
 # Python imports this when a child starts. It changes what the child's driver does when it compiles.
@@ -195,7 +196,7 @@ def hangs(monkeypatch, sabotage):
     return install
 
 
-@pytest.mark.parametrize("process", ["the same", "a new one"])
+@pytest.mark.parametrize("process", ["a new one", *slow("the same")])
 def test_a_time_out_is_tried_again_after_a_day(monkeypatch, risky, hangs, asked, clock, process):
     def again():
         plan_cache._plans.clear() if process == "the same" else as_a_new_process(monkeypatch)
@@ -216,6 +217,7 @@ def test_a_time_out_is_tried_again_after_a_day(monkeypatch, risky, hangs, asked,
     assert ("tiled", None, None) in [(x["kernel"], x["reason"], x["timed_out"]) for x in kept(risky)]
 
 
+@pytest.mark.slow
 def test_a_time_out_of_the_future_is_tried_again(monkeypatch, risky, hangs, asked, clock):
     """The clock was wrong when the verdict was kept."""
     hangs(2)
@@ -228,6 +230,7 @@ def test_a_time_out_of_the_future_is_tried_again(monkeypatch, risky, hangs, aske
     assert len(asked) == 3
 
 
+@pytest.mark.slow
 def test_one_time_out_alone_bans_nothing(risky, hangs, asked, recwarn):
     """The driver's caches are not suspected either: what was waited for may be somebody else's lock."""
     hangs(1)
@@ -373,7 +376,7 @@ def test_only_the_wanted_driver_is_asked_for_its_devices(monkeypatch):
     """With two of PoCL's, the child built a program by the other one first, and ended if that could not."""
     own = pyclmm.default_queue().device
     other = SimpleNamespace(platform=SimpleNamespace(name=own.platform.name), driver_version="another")
-    monkeypatch.setattr(isolation.devices, "all_devices", lambda: [other, own])
+    monkeypatch.setattr("pyclmm.opencl.devices.all_devices", lambda: [other, own])
     assert isolation.device_of(DEVICE.identity) == own
 
 

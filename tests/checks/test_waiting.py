@@ -13,6 +13,7 @@ import pyclmm
 from pyclmm.checks import child, isolation, selfcheck, worker
 from tests.checks.test_isolation import asked, risky, sabotage
 from tests.support.faults import Call, failing
+from tests.support.selection import slow
 
 __all__ = ["asked", "risky", "sabotage"]  # fixtures
 
@@ -71,7 +72,7 @@ def test_a_child_that_was_started_early_is_asked_first(pid_of):
     assert pid_of() == (waiting._process.pid, None)
 
 
-@pytest.mark.parametrize("end", ["os.abort()", "os._exit(3)", "raise ValueError('so')"])
+@pytest.mark.parametrize("end", ["os.abort()", *slow("os._exit(3)", "raise ValueError('so')")])
 def test_a_used_child_that_fails_is_no_opinion(pid_of, end):
     """What it did before may be the cause: here only the second request of a process fails."""
     code = f"import os, sys\nif hasattr(sys, 'used'): {end}\nsys.used = True"

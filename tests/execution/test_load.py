@@ -15,6 +15,7 @@ import pytest
 import pyclmm
 from pyclmm.opencl import queues
 from pyclmm.opencl.devices import default_device
+from tests.support.selection import slow
 from tests.support.threads import in_threads
 
 CALLS = 10_000
@@ -115,7 +116,7 @@ def calls(on_device):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read the memory from")
-@pytest.mark.parametrize("on_device", [False, True], ids=["NumPy", "Arrays"])
+@pytest.mark.parametrize("on_device", [False, *slow(True)], ids=["NumPy", "Arrays"])
 def test_10_000_calls_use_no_more_memory_than_a_few(monkeypatch, own_caches, on_device):
     buffers = Counted(monkeypatch)
     every = calls(on_device)

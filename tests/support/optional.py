@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
+from functools import cache
 
 import pytest
+
+PACKAGES = ("dask", "distributed", "h5py", "matplotlib", "ml_dtypes", "mypy", "pandas", "sklearn", "zarr")
 
 
 class _Missing:
@@ -21,3 +25,14 @@ def optional(name):
         return importlib.import_module(name)
     except ModuleNotFoundError:
         return _Missing(name.partition(".")[0])
+
+
+@cache
+def is_missing(name):
+    return isinstance(optional(name), _Missing)
+
+
+def named_in(failure):
+    """The optional package that is missing here, and that a failed test says is needed; None if none is."""
+    said = (name for name in PACKAGES if re.search(rf"needs? {name}\b|No module named '{name}\b", failure))
+    return next(filter(is_missing, said), None)

@@ -183,6 +183,7 @@ def test_the_ladder_ends_when_every_kernel_is_too_slow(monkeypatch):
     assert "9.73e+04" not in shown.output
 
 
+@pytest.mark.slow
 def test_bench_cold_shows_empty_and_warm_caches(tmp_path, monkeypatch):
     monkeypatch.setattr(cold, "REPEATS", 1)
     shown = run("bench", "--cold", 8, 8, 8, "--kernel", "naive", "--json", tmp_path / "c.json")
@@ -315,6 +316,7 @@ def test_a_bad_default_device_does_not_hide_the_others():
     assert default_device().name.strip() in done.stdout
 
 
+@pytest.mark.slow
 def test_an_ascii_terminal_is_enough():
     done = in_process("bench", "2", "2", "2", "--rounds", "1", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr

@@ -29,6 +29,7 @@ from tests.kernels.residues.test_products import Memory, plan_of
 from tests.kernels.residues.test_residues import K, as_real, data, within_bound
 from tests.support.cases import DEVICE
 from tests.support.made_up import ARC, EPYC_POCL, H200, LLVMPIPE, MALI, PASCAL
+from tests.support.selection import slow
 
 FLOAT64, COMPLEX128 = np.dtype(np.float64), np.dtype(np.complex128)
 GPU = replace(MALI, has_fp64=True)  # without matrix units
@@ -110,7 +111,9 @@ def only(form, dtype=FLOAT64):
     return kernel.launches(problem, config, device)
 
 
-@pytest.mark.parametrize("name", ["normal", "positive", "lines 2^+-300", "few bits", "elements 2^+-20"])
+@pytest.mark.parametrize(
+    "name", ["normal", "few bits", "elements 2^+-20", *slow("positive", "lines 2^+-300")]
+)
 @pytest.mark.parametrize("form", [BYTES, FLOATS, WORDS], ids=FORMS)
 def test_products_in_each_form_are_within_the_bound(run, form, name):
     a, b = data(name)
