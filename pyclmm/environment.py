@@ -58,15 +58,22 @@ class Variable:
 
     @property
     def is_off(self) -> bool:
-        """Whether the value is "off", in upper or lower case."""
-        return self.value.lower() == "off"
+        """Whether the value is "off", in upper or lower case. Raises ArgumentError unless it is that, "on" or
+        nothing.
+        """
+        value = self.value.strip().lower()
+        if value not in ("", "on", "off"):
+            raise ArgumentError(
+                f"{self.name} is {self.value!r}; set off or on, or leave it unset, which is on"
+            )
+        return value == "off"
 
     @property
     def nbytes(self) -> int | None:
         """The value as a number of bytes; None if it is not set. Raises ArgumentError for any other value."""
         if not self.value:
             return None
-        found = re.fullmatch(r"([0-9]+)([KMG]?)", self.value.strip().upper())
+        found = re.fullmatch(r"([0-9]{1,20})([KMG]?)", self.value.strip().upper())
         if found is None:
             raise ArgumentError(
                 f"{self.name} is {self.value!r}; set a number of bytes, as 1000000, 512K, 64M or 2G"
@@ -190,3 +197,12 @@ def hidden_extensions() -> tuple[str, ...]:
     if value not in ("", "cl_khr_fp64"):
         raise ArgumentError(f"{WITHOUT.name} is {value!r}; set cl_khr_fp64, or leave it unset")
     return (value,) if value else ()
+
+
+def check() -> None:
+    """Raise ArgumentError for a variable of pyclmm's own with a value that it does not understand."""
+    _ = SELFCHECK.is_off, TRIAL.is_off, TUNED.is_off, KEEP_WORKSPACE.nbytes, hidden_extensions()
+    if CACHE_DIR.value.startswith("~"):
+        raise ArgumentError(
+            f"{CACHE_DIR.name} is {CACHE_DIR.value!r}, where ~ is a folder of that name; set the whole path"
+        )

@@ -11,7 +11,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 from pyopencl.array import Array
 
-from . import listing
+from . import environment, listing
 from .errors import REFUSED, ArgumentError, DTypeError, raise_of_system
 from .execution.device_path import DevicePath
 from .execution.host_path import HostPath
@@ -160,6 +160,7 @@ class Matmul(Generic[ArrayT]):
         alpha: complex,
         beta: complex,
     ) -> None:
+        environment.check()
         alpha, beta = plain_numbers(alpha, beta)
         self._signature: Signature | None = signature(operands)
         self._alpha, self._beta = alpha, beta

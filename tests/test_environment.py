@@ -6,9 +6,13 @@ import ast
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 
+import pyclmm
 from pyclmm import environment
+from pyclmm.tools import cli
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
@@ -61,3 +65,33 @@ def test_a_variable_is_off_only_where_it_says_so(monkeypatch, value, off):
     monkeypatch.delenv("PYCLMM_TUNED")
     assert environment.TUNED.value == ""
     assert not environment.TUNED.is_off
+
+
+WRONG = {
+    "PYCLMM_SELFCHECK": ("0", "no", "false", "of"),
+    "PYCLMM_TRIAL": ("0", "1"),
+    "PYCLMM_TUNED": ("none",),
+    "PYCLMM_WITHOUT": ("fp64", "cl_khr_fp64,cl_khr_fp16"),
+    "PYCLMM_KEEP_WORKSPACE": ("-1", "64 MB", "1e9", "9" * 5000),
+    "PYCLMM_CACHE_DIR": ("~/cache",),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in WRONG.items() for value in values]
+)
+def test_a_value_that_is_not_understood_raises_and_names_what_is(monkeypatch, name, value):
+    x = np.ones((2, 3), np.float32)
+    pyclmm.matmul(x, x.T)  # devices are listed, the default queue is there
+    monkeypatch.setenv(name, value)
+    calls = (pyclmm.devices, lambda: pyclmm.Matmul(x, x.T), lambda: pyclmm.matmul(x, x.T, memory_limit=64))
+    for call in calls:
+        with pytest.raises(pyclmm.ArgumentError, match=rf"^{name} is '{re.escape(value)}'.+ set "):
+            call()
+    shown = CliRunner().invoke(cli.main, ["info"])
+    assert shown.exit_code == 2
+    assert re.fullmatch(rf"Error: {name} is .+\n", shown.stderr)
+
+
+def test_every_variable_of_pyclmm_is_checked():
+    assert {v.name for v in environment.VARIABLES if v.name.startswith("PYCLMM_")} == WRONG.keys()

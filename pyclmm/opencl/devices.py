@@ -115,7 +115,10 @@ def _has_fp64(device: cl.Device, extensions: frozenset[str]) -> bool:
 
 
 def all_devices() -> list[cl.Device]:
-    """Every device of every platform. Raises NoDeviceError, which says what to install, if there is none."""
+    """Every device of every platform. Raises NoDeviceError, which says what to install, if there is none, and
+    ArgumentError for a variable of the environment that is not understood.
+    """
+    environment.check()
     forks.check_process()
     with driver_threads.bound():
         try:

@@ -38,7 +38,9 @@ def default_precision(precision: Precision) -> AbstractContextManager[None]:
 
     Blocks nest; the end of a block restores the setting before it. The setting belongs to the context
     (:mod:`contextvars`): other threads and asyncio tasks do not see it, and a task that was created inside
-    a block keeps it. A :class:`pyclmm.Matmul` reads it when it is made, not when it is called.
+    a block keeps it. A generator that yields within a block leaves it set for its caller until it goes on,
+    as a generator has no context of its own. A :class:`pyclmm.Matmul` reads it when it is made, not when it
+    is called.
 
     Raises ArgumentError for an unknown value and DTypeError if *precision* is not a string.
     """

@@ -28,8 +28,8 @@ def reproducible(enabled: bool = True) -> AbstractContextManager[None]:
     (True, False)
 
     Blocks nest; the end of a block restores the setting before it. The setting belongs to the context, as
-    that of :func:`pyclmm.default_precision` does. A :class:`pyclmm.Matmul` reads it when it is made, not when
-    it is called.
+    that of :func:`pyclmm.default_precision` does: a generator that yields within a block leaves it set for
+    its caller until it goes on. A :class:`pyclmm.Matmul` reads it when it is made, not when it is called.
 
     Raises DTypeError if *enabled* is not True or False.
     """

@@ -80,8 +80,8 @@ class Result:
             raise Failure(f"{text}: it lies within the Zarr array {around}; name a place beside it")
         with reading(self.place, text):
             there = self._found(files)
-        if there is not None and there.dtype.kind not in _NUMBERS:
-            raise self._no_matrix(f"it holds {there.dtype}")
+        if there is not None and (there.dtype.kind not in _NUMBERS or not there.shape):
+            raise self._no_matrix(f"it holds {there.dtype} of shape {there.shape}")
         if there is not None and not overwrite:
             raise Failure(f"{text} is there; name another, or pass --overwrite")
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from pyclmm.streaming.folders import FolderLock
 from pyclmm.tools import cli, multiply_command, results
+from pyclmm.tools.places import Place
 
 A, B, D = (np.arange(i, i + 64, dtype=np.float32).reshape(8, 8) for i in range(3))
 OLD = np.full((2, 2), 7, np.float32)
@@ -284,7 +285,7 @@ def test_a_leftover_of_a_killed_run_is_replaced(monkeypatch, interrupted, out):
 
 
 def test_files_of_others_in_a_leftover_are_kept(here):
-    folder = here / f"c.npy.{results.result_at(results.Place.of('c.npy'), None).tag}"
+    folder = here / f"c.npy.{results.result_at(Place.of('c.npy'), None).tag}"
     folder.mkdir()
     keep(folder / "old")
     before = content(here)
@@ -294,7 +295,7 @@ def test_files_of_others_in_a_leftover_are_kept(here):
 
 
 def test_one_result_is_written_by_one_command_at_a_time(here):
-    folder = here / f"c.npy.{results.result_at(results.Place.of('c.npy'), None).tag}"
+    folder = here / f"c.npy.{results.result_at(Place.of('c.npy'), None).tag}"
     folder.mkdir()
     lock = FolderLock(folder / "lock")
     shown = run("a.npy", "b.npy", "c.npy")

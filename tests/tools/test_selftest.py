@@ -17,6 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pyclmm
+from pyclmm.checks import fixed_products
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
@@ -183,7 +184,7 @@ def without_ml_dtypes(monkeypatch):
 
 @pytest.mark.parametrize("kernel", ["naive", "mma_double"])
 def test_a_package_that_is_not_installed_is_no_fault_of_a_kernel(monkeypatch, without_ml_dtypes, kernel):
-    fixed = [p for p in laws.PRODUCTS if p.dtype == "bfloat16" or p.name == "float32 normal"]
+    fixed = [p for p in fixed_products.PRODUCTS if p.dtype == "bfloat16" or p.name == "float32 normal"]
     monkeypatch.setattr(laws, "PRODUCTS", tuple(fixed))
     found = laws.check_bits(default_queue(), kernel_named(kernel), full=True)
     can_run = kernel_named(kernel).supports(laws._problem(19, 21, 33), DEVICE) is None
