@@ -9,8 +9,8 @@
 ========================  ==================================================================================
 
 A line is in the journal only after the tile is safe, and is not believed: the digest is compared with what
-``out`` has. The journal is made before the problem and removed after
-it, with a last line "done": so no moment of a kill looks like damage.
+``out`` has. The journal is made before the problem and removed after it, with a last line "done": so no
+moment of a kill looks like damage.
 """
 
 from __future__ import annotations

@@ -141,5 +141,5 @@ def _sample(lines: NDArray[np.uint8], first: int) -> Iterator[NDArray[Any]]:
 def _hashed(*parts: NDArray[Any]) -> bytes:
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
-        state.update(part)
+        state.update(part.data)
     return state.digest()
