@@ -399,7 +399,7 @@ def test_the_files_of_zarr_chunks_are_waited_for(keywords, tmp_path, monkeypatch
     to.write(np.ones((50, 30), "f4"), (), slice(40, 90), slice(20, 50))
     to.flush()
     files = {path.stat().st_ino for path in (tmp_path / "z").rglob("*") if path.is_file()}
-    assert len(files) > 5
+    assert len(files) >= 5
     assert files <= set(synced)
 
 
