@@ -9,12 +9,13 @@
 ========================  ==================================================================================
 
 A line is in the journal only after the tile is safe, and is not believed: the digest is compared with what
-``out`` has. The journal is made before the problem and removed after
-it, with a last line "done": so no moment of a kill looks like damage.
+``out`` has. The journal is made before the problem and removed after it, with a last line "done": so no
+moment of a kill looks like damage.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -30,7 +31,7 @@ from ..errors import CheckpointError, CheckpointWarning, StorageError
 from ..problem import dtypes
 from . import journal
 from .blocks import Part
-from .fingerprints import fingerprint, tile_digests
+from .fingerprints import fingerprint, tile_digest
 from .folders import FolderLock, digest_of, refuse_other_owners, write_whole
 from .sinks import Sink
 
@@ -128,8 +129,7 @@ class Checkpoint:
         noted = {tile: digest for tile, (size, digest) in self._journal.records.items() if not size}
         if not noted:
             return
-        found = tile_digests(self._sink.source(), map(part_of, noted))
-        lost = [tile for tile, is_now in zip(noted, found, strict=True) if is_now != noted[tile]]
+        lost = [tile for tile, digest in noted.items() if self._digest_now(part_of(tile)) != digest]
         if not lost:
             return
         what = f"{len(lost)} of the {len(noted)} tiles that checkpoint {self.folder} notes as finished"
@@ -145,6 +145,16 @@ class Checkpoint:
             CheckpointWarning,
             stacklevel=7,
         )
+
+    def _digest_now(self, part: Part) -> str | None:
+        """The digest of a part of ``out``; None for one that cannot be read: a damaged chunk, say."""
+        with contextlib.suppress(StorageError):
+            return self.digest(part)
+        return None
+
+    def digest(self, part: Part) -> str:
+        """The digest of a part of ``out``. Raises StorageError."""
+        return tile_digest(self._sink.source(), part)
 
     def finish(self, tile: int, block: NDArray[Any] | None, digest: str = "-") -> None:
         """Record that *tile* is finished. *block* is kept; None: ``out`` has it, by *digest*, and is flushed.

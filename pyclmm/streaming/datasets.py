@@ -43,6 +43,7 @@ _OTHERS = {
     "torch",
     "xarray",
 }
+_DESCRIBE = ("zarr.json", ".zarray", ".zattrs")  # Zarr's files beside the chunks
 _IN_FOLDERS = {"LocalStore", "DirectoryStore", "NestedDirectoryStore"}
 _HDF5 = threading.RLock()  # HDF5 is serial
 _ALIKE = threading.RLock()  # of a class of somebody else's nobody knows whether it is serial
@@ -217,7 +218,7 @@ def _flush_zarr(x: Any, written: list[Index]) -> None:
             os.sync()
         return
     folder = Path(x.store.root, x.path)
-    found = {path for path in folder.iterdir() if path.is_file()}
+    found = {path for name in _DESCRIBE if (path := folder / name).is_file()}
     for where in written:
         spans = zip(map(span, where), lengths, strict=True)
         every = itertools.product(*(range(first // n, -(-stop // n)) for (first, stop), n in spans))

@@ -1,12 +1,12 @@
 """Digests of what lies in arrays and files: of operands, and of the finished tiles in ``out``.
 
-Up to 1 MiB every byte is hashed. Of more, each piece of 4 MiB gives two things to BLAKE2: the sums of its
-rows, as whole words, in which each byte takes part; and a sample, 128 bytes of every 4 KiB of each row, which
-moves on by 128 bytes from row to row::
+Up to 1 MiB every byte is hashed. Of more, each piece of 32 MiB gives two things to BLAKE2: the sums of its
+rows, as whole words, in which each byte takes part, at the rate of memory; and a sample, 64 bytes of every 4
+KiB of each row, which move on by 64 bytes from row to row::
 
-    row 0  [##------|##------|       So a change of one element is always noticed (a sum differs). A change
-    row 1  [--##----|--##----|       of more is missed only if it leaves every sum and the whole sample as
-    row 2  [----##--|----##--|       they were. Rows that are exchanged are noticed by the sample.
+    row 0  [#-------|#-------|       So a change of one element is always noticed (a sum differs). A change of
+    row 1  [-#------|-#------|       more is missed only if it leaves every sum and the whole sample as they
+    row 2  [--#-----|--#-----|       were. Rows that are exchanged are noticed by the sample.
 
 Rows are lines of memory (columns, where those lie together); shorter ones than 4 KiB are joined.
 """
@@ -15,24 +15,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import StorageError
 from .blocks import Part
 from .datasets import where
 from .job import pieces
 from .sources import DatasetSource, MappedSource, Source
 
 _WHOLE = 1 << 20  # bytes of which each is hashed
-_PIECE = 1 << 22  # bytes that are read at once
-_LINE, _RUN = 4096, 128  # bytes of a row of which so many are in the sample
+_PIECE = 1 << 25  # bytes that are read at once
+_LINE, _RUN = 4096, 64  # bytes of a row of which so many are in the sample
 _MOST = 1 << 30  # bytes of an operand that are read
 _THREADS = min(8, os.cpu_count() or 1)
 
@@ -42,7 +41,7 @@ def fingerprint(source: Source) -> dict[str, Any]:
 
     What was written to a mapped file, by whatever map, is flushed first, so that its time tells a later
     change. The time of an HDF5 file is not taken, since ``out`` may lie in the same file. Of an operand of n
-    GiB each piece of 4 MiB gives 1/n of its columns, in turn. Raises StorageError.
+    GiB each piece of 32 MiB gives 1/n of its columns, in turn. Raises StorageError.
     """
     found: dict[str, Any] = {"shape": list(source.shape), "dtype": source.dtype.str + source.dtype.name}
     if isinstance(source, MappedSource) and source.file.path is not None and source.file.path.is_file():
@@ -58,27 +57,13 @@ def fingerprint(source: Source) -> dict[str, Any]:
         }
     elif isinstance(source, DatasetSource) and where(source.x) is not None:
         found["path"] = where(source.x)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        share = -(-source.nbytes // _MOST)
-        return found | {"digest": _digest(source, _matrices(source.shape), source.nbytes, share, pool.map)}
-
-
-def tile_digests(source: Source, parts: Iterable[Part]) -> list[str | None]:
-    """The digest of each of these parts of ``out``, by several threads; None for one that cannot be read."""
-
-    def found(part: Part) -> str | None:
-        try:
-            return tile_digest(source, part)
-        except StorageError:  # a chunk that was damaged, say
-            return None
-
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(found, parts))
+    share = -(-source.nbytes // _MOST)
+    return found | {"digest": _digest(source, _matrices(source.shape), source.nbytes, share)}
 
 
 def tile_digest(source: Source, part: Part) -> str:
     """The digest of a part of ``out``. Raises StorageError."""
-    return _digest(source, [part], part.elements * source.dtype.itemsize, 1, map)
+    return _digest(source, [part], part.elements * source.dtype.itemsize, 1)
 
 
 def _matrices(shape: tuple[int, ...]) -> Iterator[Part]:
@@ -92,18 +77,20 @@ def _matrices(shape: tuple[int, ...]) -> Iterator[Part]:
         yield Part((*at, slice(0, stack[-1])), *both, (stack[-1], rows, columns))
 
 
-def _digest(
-    source: Source, parts: Iterable[Part], nbytes: int, share: int, each: Callable[..., Iterable[bytes]]
-) -> str:
-    """The digest of *parts*, *nbytes* in all. *each*: how pieces are mapped to their digests."""
+def _digest(source: Source, parts: Iterable[Part], nbytes: int, share: int) -> str:
+    """The digest of *parts*, *nbytes* in all, of which one byte of *share* is looked at."""
     state = hashlib.blake2b(digest_size=16)
     if nbytes:
         itemsize, step, turned = source.dtype.itemsize, source.row_step(), source.turned
         cut = (p for part in parts for p, _ in pieces(part, turned, itemsize, _PIECE, step))
         taken = cut if share == 1 else _shares(cut, turned, share)
-        of = _whole if nbytes <= _WHOLE else _sampled
-        for found in each(lambda piece: of(source, piece), taken):
-            state.update(found)
+
+        def of(piece: Part) -> bytes:
+            return _every_byte(source, piece) if nbytes <= _WHOLE else _sampled(source, piece)
+
+        with ThreadPoolExecutor(_THREADS) if nbytes > _PIECE else nullcontext() as pool:
+            for found in map(of, taken) if pool is None else pool.map(of, taken):
+                state.update(found)
     return state.hexdigest()
 
 
@@ -124,7 +111,7 @@ def _shares(cut: Iterable[Part], turned: bool, share: int) -> Iterator[Part]:
             )
 
 
-def _whole(source: Source, piece: Part) -> bytes:
+def _every_byte(source: Source, piece: Part) -> bytes:
     block = np.ascontiguousarray(source.block(piece.index, piece.rows, piece.columns))
     return _hashed(block.reshape(-1).view(np.uint8))
 
@@ -154,5 +141,5 @@ def _sample(lines: NDArray[np.uint8], first: int) -> Iterator[NDArray[Any]]:
 def _hashed(*parts: NDArray[Any]) -> bytes:
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
-        state.update(part)
+        state.update(part.data)
     return state.digest()

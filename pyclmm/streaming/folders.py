@@ -28,19 +28,15 @@ def digest_of(content: Any) -> str:
 
 
 def sync(*paths: Path) -> None:
-    """Wait until files, and the names in folders, are on the disk. Raises OSError."""
+    """Wait until files, and the names in folders where the system can, are on the disk. Raises OSError."""
     for path in paths:
-        is_folder = path.is_dir()
-        if is_folder and sys.platform == "win32":  # which opens no folder
-            continue
-        handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
-        try:
-            os.fsync(handle)
-        except OSError:
-            if not is_folder:  # some file systems wait for no names
-                raise
-        finally:
-            os.close(handle)
+        # Windows opens no folder, and some file systems wait for no names.
+        with contextlib.suppress(OSError) if path.is_dir() else contextlib.nullcontext():
+            handle = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 def refuse_other_owners(folder: Path) -> None:

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from ..opencl.devices import device_info
 from ..opencl.queues import context_of
 from .blocks import Part, of_tile
 from .checkpoint import Checkpoint
-from .fingerprints import tile_digest
 from .handout import Handout
 from .hands import hands
 from .job import Job
@@ -71,22 +71,28 @@ class _Desk:
                 self._changed.wait()
             return None
 
-    def deliver(self, lane: Lane, tile: Tile, slot: int) -> None:
-        job, checkpoint = self._job, self._checkpoint
-        if checkpoint is None:
+    def deliver(self, lane: Lane, tile: Tile, slot: int) -> Callable[[], None]:
+        part = of_tile(tile, self._job.product.stack)
+        if self._checkpoint is None or self._job.sink.persistent:
             lane.deliver(tile, slot, self._write)
-            return
-        part = of_tile(tile, job.product.stack)
-        kept = None if job.sink.persistent else np.empty(part.shape, job.dtype)
-        lane.deliver(tile, slot, self._write if kept is None else _into(kept, part))
-        if kept is not None:
-            checkpoint.finish(tile.number, kept)
-            self._write(part, kept)
-            return
-        digest = tile_digest(job.sink.source(), part)
-        with self._keeping:
-            job.sink.flush()
-            checkpoint.finish(tile.number, None, digest)
+            return partial(self._note, tile, part)
+        kept = np.empty(part.shape, self._job.dtype)
+        lane.deliver(tile, slot, _into(kept, part))
+        return partial(self._keep, tile, part, kept)
+
+    def _note(self, tile: Tile, part: Part) -> None:
+        """Note a tile that ``out`` has, after it is safe there."""
+        if self._checkpoint is not None:
+            digest = self._checkpoint.digest(part)
+            with self._keeping:
+                self._job.sink.flush()
+                self._checkpoint.finish(tile.number, None, digest)
+
+    def _keep(self, tile: Tile, part: Part, kept: NDArray[Any]) -> None:
+        """Keep a tile in the checkpoint, since ``out`` does not survive the process."""
+        if self._checkpoint is not None:
+            self._checkpoint.finish(tile.number, kept)
+        self._write(part, kept)
 
     def _write(self, part: Part, block: NDArray[Any]) -> None:
         sink = self._job.sink

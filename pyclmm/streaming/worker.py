@@ -31,8 +31,8 @@ class Desk(Protocol):
     def next(self, worker: int) -> Tile | None:
         """The next tile for a worker; waits while there may be one later. None: there are no more."""
 
-    def deliver(self, lane: Lane, tile: Tile, slot: int) -> None:
-        """Have the lane deliver a tile, and see that it is kept."""
+    def deliver(self, lane: Lane, tile: Tile, slot: int) -> Callable[[], None]:
+        """Have the lane deliver a tile. Returns what sees that it is kept, and needs the slot no more."""
 
     def done(self, worker: int, tile: Tile, seconds: float) -> None:
         """A tile was delivered."""
@@ -201,8 +201,9 @@ class Worker:
         while (item := self._multiplied.get()) is not None:
             self._check()
             tile, slot = item
-            self._desk.deliver(self._lane, tile, slot)
+            keep = self._desk.deliver(self._lane, tile, slot)
             self._tile_slots.put(slot)
+            keep()
             with self._counting:
                 now = time.perf_counter()
                 began = max(self._since, self._taken.pop(tile.number))  # it may have had to wait for a tile

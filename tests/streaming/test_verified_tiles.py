@@ -23,7 +23,7 @@ from pyclmm import ArgumentError, CheckpointError, CheckpointWarning, DTypeError
 from pyclmm.streaming import fingerprints, folders, journal, sinks, tiles
 from pyclmm.streaming.blocks import Part
 from pyclmm.streaming.fingerprints import fingerprint, tile_digest
-from pyclmm.streaming.storage import source
+from pyclmm.streaming.storage import sink, source
 from pyclmm.tools import cli
 
 M, K, N, TILES = 200, 70, 90, 15  # tiles of 40 x 32
@@ -359,8 +359,8 @@ def test_another_product_into_the_same_file_on_the_command_line(tmp_path, monkey
 
 
 def test_a_tile_is_noted_only_after_out_was_flushed(out, monkeypatch):
-    events, sink = [], {Npy: sinks.MappedSink}.get(type(out), sinks.DatasetSink)
-    flush, add, new = sink.flush, journal.Journal.add, journal.Journal.new.__func__
+    events, kind = [], {Npy: sinks.MappedSink}.get(type(out), sinks.DatasetSink)
+    flush, add, new = kind.flush, journal.Journal.add, vars(journal.Journal)["new"].__func__
     synced, sync = [], os.fsync
 
     def record(name, real):
@@ -372,8 +372,8 @@ def test_a_tile_is_noted_only_after_out_was_flushed(out, monkeypatch):
         return wrapper
 
     monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), sync(handle)))
-    monkeypatch.setattr(sink, "set_mark", record("settled", sink.set_mark))
-    monkeypatch.setattr(sink, "flush", record("flush", flush))
+    monkeypatch.setattr(kind, "set_mark", record("settled", kind.set_mark))
+    monkeypatch.setattr(kind, "flush", record("flush", flush))
     monkeypatch.setattr(journal.Journal, "add", record("line", add))
     monkeypatch.setattr(journal.Journal, "new", classmethod(record("journal", new)))
     multiply(out)
@@ -388,6 +388,19 @@ def test_a_tile_is_noted_only_after_out_was_flushed(out, monkeypatch):
     else:
         assert out.path.stat().st_ino in synced
         assert out.path.parent.stat().st_ino in synced
+
+
+@pytest.mark.parametrize("keywords", [{"zarr_format": 2}, {"shards": (32, 32)}], ids=["format 2", "shards"])
+def test_the_files_of_zarr_chunks_are_waited_for(keywords, tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr")
+    x = zarr.create_array(tmp_path / "z/x", shape=(100, 60), chunks=(16, 16), dtype="f4", **keywords)
+    to, synced, real = sink(x, x.shape, np.dtype("f4")), [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), real(handle)))
+    to.write(np.ones((50, 30), "f4"), (), slice(40, 90), slice(20, 50))
+    to.flush()
+    files = {path.stat().st_ino for path in (tmp_path / "z").rglob("*") if path.is_file()}
+    assert len(files) >= 5
+    assert files <= set(synced)
 
 
 KILLED = """
