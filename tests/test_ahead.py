@@ -77,7 +77,7 @@ def test_all_keywords_of_a_plan_are_taken(own_queue, builds):
 
 
 def test_arrays_on_the_device_have_their_copies_compiled_too(own_queue, builds):
-    """float32 with float64 needs a copy, which no self-check runs."""
+    """float32 with float64 needs a copy."""
     b = ((41, 30), "float64")
     pyclmm.warm((A, b), on_device=True, queue=own_queue, out=((37, 30), "float32"))
     sources = [one.source for one in builds]
@@ -89,7 +89,7 @@ def test_arrays_on_the_device_have_their_copies_compiled_too(own_queue, builds):
     assert not builds
 
 
-def test_every_copy_is_run_once(monkeypatch, own_queue):
+def test_every_copy_is_run(monkeypatch, own_queue):
     """PoCL compiles a kernel when it is launched."""
     run = []
     real = Binding.enqueue
@@ -97,9 +97,7 @@ def test_every_copy_is_run_once(monkeypatch, own_queue):
     [plan] = pyclmm.warm((A, ((41, 30), "float64")), on_device=True, queue=own_queue)
     wanted = [one for one in plan.programs if one.source == "copy.cl"]
     assert wanted
-    assert [one for binding in run for one in binding._held].count(
-        program.built(own_queue.context, wanted[0])
-    ) == 1
+    assert program.built(own_queue.context, wanted[0]) in [one for binding in run for one in binding._held]
 
 
 def test_nothing_is_allocated_for_a_shape_on_the_device(monkeypatch, own_queue):
@@ -213,7 +211,7 @@ def test_a_keyword_that_a_plan_does_not_take_raises():
 
 def test_a_device_that_is_lost_is_told(own_queue):
     with (
-        failing(copies, "wait_for_events", cl_error(OUT_OF_RESOURCES)),
+        failing(copies, "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
         pytest.raises(pyclmm.DeviceLostError),
     ):
         pyclmm.warm((A, ((41, 30), "float64")), on_device=True, queue=own_queue)
