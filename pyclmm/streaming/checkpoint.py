@@ -32,7 +32,7 @@ from ..problem import dtypes
 from . import journal
 from .blocks import Part
 from .fingerprints import fingerprint, tile_digest
-from .folders import FolderLock, digest_of, refuse_other_owners, write_whole
+from .folders import FolderLock, digest_of, refuse_untrusted, write_whole
 from .sinks import Sink
 
 __all__ = ["Checkpoint", "fingerprint"]
@@ -213,7 +213,7 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 def _stored(folder: Path) -> dict[str, Any] | None:
     """What the folder's problem file says; None if it holds no product, or a complete one."""
     log, path = folder / JOURNAL, folder / PROBLEM
-    refuse_other_owners(folder)
+    refuse_untrusted(folder)
     try:
         if journal.is_done(log):
             return None

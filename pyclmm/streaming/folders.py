@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError
+from ..store import fault_of
 
 if sys.platform == "win32":
     import msvcrt
@@ -39,29 +40,24 @@ def sync(*paths: Path) -> None:
                 os.close(handle)
 
 
-def refuse_other_owners(folder: Path) -> None:
-    """Raise CheckpointError if *folder* or a file of it is another user's, or every user can write to it."""
-    if not hasattr(os, "geteuid") or not os.path.isdir(folder):  # Windows has no such owners
+def refuse_untrusted(folder: Path) -> None:
+    """Raise CheckpointError if others own or can write *folder* or a file of it, or a file is a link."""
+    if not os.path.isdir(folder):
         return
-    own, advice = os.geteuid(), "name a folder of your own"
     try:
-        status = folder.stat()
         with os.scandir(folder) as entries:
-            found = [(each.path, _status(each)) for each in entries if "pyclmm-" in each.name]
+            files = [(each.path, _status(each)) for each in entries if "pyclmm-" in each.name]
+        found = [(f"checkpoint folder {folder}", folder.stat()), *files]
     except OSError as error:
         raise CheckpointError(f"checkpoint folder {folder} cannot be read: {error}; name another") from error
-    if status.st_uid != own:
-        raise CheckpointError(
-            f"checkpoint folder {folder} belongs to user {status.st_uid}, not to you ({own}); {advice}"
-        )
-    if status.st_mode & stat.S_IWOTH:
-        raise CheckpointError(
-            f"checkpoint folder {folder} can be written by every user; {advice}, or `chmod o-w` it if its "
-            "files are yours"
-        )
-    for path, one in found:
-        if one is not None and (one.st_uid != own or not stat.S_ISREG(one.st_mode)):
-            raise CheckpointError(f"checkpoint: {path} is another user's, or no regular file; {advice}")
+    for name, status in found:
+        if status is None:
+            continue
+        fault = fault_of(status, stat.S_IWOTH)
+        if fault is None and not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            fault = "it is a link, or no regular file"
+        if fault is not None:
+            raise CheckpointError(f"{name} is not trusted: {fault}; name a folder of your own")
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
