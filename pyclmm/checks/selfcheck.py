@@ -44,7 +44,7 @@ from .small_problems import first_wrong_result
 
 _log = logging.getLogger(__name__)
 
-_SCHEMA = 4
+_SCHEMA = 5
 _KEYS = {"schema", "version", "device", "kernel", "reason", "timed_out"}
 _LONGEST = 300  # characters of a reason
 _DAY = 86_400.0  # seconds
