@@ -51,7 +51,7 @@ _CHAINED_DATA = ("normal", "tiny", "ties")
 _MAX_ELEMENTS, _MAX_WORK = 1 << 25, 1 << 28
 
 # Kernels that split operands take another path on spread data, and a third path if the data are large too.
-_REALS = {"high": (Drawn.REALS, Drawn.SPREAD, Drawn.LARGE)}
+_SPLIT = ("float32", "complex64", "float64", "complex128")
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,8 @@ def _wanted_cases(
     long_m, long_n = (_long(axis, _LONG, _LONGEST) + 1 for axis in (loops.m, loops.n))
     long_k = _long(loops.k, _LONG_K, _LONGEST_K) + int(rng.integers(1, max(2, config.bk)))
     integers = (Drawn.INTEGERS,)
-    reals = _REALS.get(problem.precision, (Drawn.REALS,))
+    splits = problem.precision == "high" and problem.a_type == problem.b_type and problem.a_type in _SPLIT
+    reals = (Drawn.REALS, Drawn.SPREAD, Drawn.LARGE) if splits else (Drawn.REALS,)
     yield (bm + 3, bn + 5, step), 2, integers
     yield (min(bm, 32) + 3, min(bn, 32) + 5, step), 3, reals
     yield (min(bm, 32), min(bn, 32), 2 * bk), 4, (Drawn.REALS,)
