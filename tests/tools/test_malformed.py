@@ -8,13 +8,14 @@ import random
 import re
 import shutil
 
-import h5py
 import numpy as np
 import pytest
-import zarr
 from click.testing import CliRunner
 
 from pyclmm.tools import cli
+
+h5py = pytest.importorskip("h5py", reason="needs h5py")
+zarr = pytest.importorskip("zarr", reason="needs zarr")
 
 X = np.ones((4, 4), np.float32)
 

@@ -7,15 +7,16 @@ import os
 import re
 import shutil
 
-import h5py
 import numpy as np
 import pytest
-import zarr
 from click.testing import CliRunner
 
 from pyclmm.streaming.folders import FolderLock
 from pyclmm.tools import cli, multiply_command, results
 from pyclmm.tools.places import Place
+
+h5py = pytest.importorskip("h5py", reason="needs h5py")
+zarr = pytest.importorskip("zarr", reason="needs zarr")
 
 A, B, D = (np.arange(i, i + 64, dtype=np.float32).reshape(8, 8) for i in range(3))
 OLD = np.full((2, 2), 7, np.float32)
