@@ -158,8 +158,8 @@ def test_a_larger_product_borrows_for_one_call(queue, buffers):
     wait_until(lambda: sum(buffers.values()) < COPIES)  # tables are left
 
 
-def test_a_larger_product_of_numpy_arrays_keeps_nothing(in_order, buffers, device):
-    if not device.is_cpu:
+def test_a_larger_product_of_numpy_arrays_keeps_nothing(in_order, buffers):
+    if not device_info(in_order.device).is_cpu:
         pytest.skip("packed is for CPU devices")
     a = np.ones((200, 200), np.float16)
     plan = pyclmm.Matmul(a, a, kernel="packed", queue=in_order)  # it packs, because it converts
@@ -303,8 +303,8 @@ def test_plans_on_an_in_order_queue_take_turns_with_the_same_buffers(in_order, m
     assert len({one.number for one in spaces}) == 1
 
 
-def test_plans_on_an_out_of_order_queue_have_buffers_of_their_own(context, monkeypatch, device):
-    if device.vendor == "nvidia":
+def test_plans_on_an_out_of_order_queue_have_buffers_of_their_own(context, monkeypatch):
+    if device_info(context.devices[0]).vendor == "nvidia":
         pytest.skip("NVIDIA's driver holds back what was enqueued after a launch that waits")
     queue = cl.CommandQueue(context, properties=OUT_OF_ORDER)
     pairs = [Pair(queue, seed=seed) for seed in range(3)]
