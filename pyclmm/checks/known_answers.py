@@ -7,6 +7,7 @@ not be read hold NaN or large values. The memory around the result and between i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..kernels.interface import Work
 from ..opencl import host_memory, status, workspace
 from ..opencl.binding import Binding
 from ..opencl.launches import complete
+from ..opencl.program import new_kernel
 from ..opencl.steps import scalars_of
 from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
@@ -81,7 +83,7 @@ def outcome(
     case = _Case(problem, _memory(problem, decks.rng), *scalars(problem, decks, drawn), drawn)
     views = {name: operand.view for name, operand in case.operands.items() if name in _read(problem)}
     draw(problem, views, decks.rng, drawn)
-    return _judged(queue, case, work, device)
+    return _judged(queue, case, work, device, decks)
 
 
 def wrong_bits(
@@ -99,7 +101,7 @@ def wrong_bits(
         x = memory[name].view
         x[...] = fixed_products.numbers(name, x.shape, dtypes.type_name(x.dtype, name), data)
     case = _Case(problem, memory, _ALPHA, _BETA if problem.has_c else 0.0, Drawn.REALS)
-    got, clean = _run(queue, case, work, device)
+    got, clean = _run(queue, case, work, device, new_kernel)
     same = clean and fixed_products.digest(np.ascontiguousarray(got)) == fixed_products.digest(_chained(case))
     return None if same else f"{data} numbers did not give the bits of fused multiply-adds in order"
 
@@ -179,8 +181,8 @@ def _sparse_product(a: Array, b: Array) -> Array:
     return np.asarray(np.add.reduceat(a[rows, steps, None] * b[steps], np.searchsorted(rows, range(len(a)))))
 
 
-def _judged(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) -> Outcome:
-    got, clean = _run(queue, case, work, device)
+def _judged(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo, decks: Decks) -> Outcome:
+    got, clean = _run(queue, case, work, device, decks.kernel)
     if not clean:
         return Outcome("memory around the result, or between its rows, was overwritten", np.inf)
     with np.errstate(all="ignore"):
@@ -233,11 +235,13 @@ def _exactly(right: bool) -> Outcome:
     return Outcome(None) if right else Outcome("integer data gave an inexact result", np.inf)
 
 
-def _run(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo) -> tuple[Array, bool]:
+def _run(
+    queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo, make: Callable[..., cl.Kernel]
+) -> tuple[Array, bool]:
     """(the result, whether the memory around it and between its rows is unchanged)."""
     p = case.problem
     dtype = dtypes.dtype_of(p.out_type)
-    binding = Binding(queue, device, complete(Gemm(p, (p.m, p.n), dtype), work), lend=workspace.poisoned)
+    binding = Binding(queue, device, complete(Gemm(p, (p.m, p.n), dtype), work), (), workspace.poisoned, make)
     out = placed(p, "out", 1, 0)
     out.memory[...] = _FILL
     all_operands = {**case.operands, "out": out}

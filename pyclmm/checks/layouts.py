@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 
 from ..kernels.interface import round_up
+from ..opencl.program import new_kernel
 from ..problem import dtypes
 from ..problem.gemm import GemmProblem
 
@@ -50,9 +53,14 @@ def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> Gem
 
 @dataclass
 class Decks:
-    """Draws that repeat nothing before all has come: a deck of cards for each name."""
+    """Draws that repeat nothing before all has come: a deck of cards for each name.
+
+    ``kernel`` is :func:`.program.new_kernel`, but makes each kernel object once: the cases of a check run one
+    after another in one thread, and PyOpenCL takes 0.3 ms to make one.
+    """
 
     rng: np.random.Generator
+    kernel: Callable[..., cl.Kernel] = field(default_factory=lambda: functools.cache(new_kernel))
     _left: dict[str, list[Any]] = field(default_factory=dict)
 
     def next(self, name: str, cards: Sequence[Any]) -> Any:

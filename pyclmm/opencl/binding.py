@@ -17,7 +17,7 @@ from ..kernels.interface import Work
 from . import host_memory, silent, status, workspace
 from .last_call import LastCall
 from .ordered import ordered
-from .program import built, in_doubt, settle
+from .program import built, in_doubt, new_kernel, settle
 from .steps import Borrowed, Buffers, Enqueue, Scalars, Step
 
 _NOTHING: list[cl.Buffer] = []
@@ -39,7 +39,8 @@ class Binding:
     """The kernel objects of one plan, thread and queue, with the tables and what must stay between calls.
 
     Other workspace is borrowed for each call. *absent*: arrays (the problem's names) without a buffer, which
-    no kernel reads. *lend*: makes what lends the workspace.
+    no kernel reads. *lend*: makes what lends the workspace. *make*: as
+    :func:`.program.new_kernel`.
 
     Raises BuildError, DeviceLostError and DeviceMemoryError, which is a WorkspaceError if it is about memory
     that another kernel may not need.
@@ -52,6 +53,7 @@ class Binding:
         work: Work,
         absent: Collection[str] = (),
         lend: Callable[[cl.CommandQueue, DeviceInfo], workspace.Lender] = workspace.shared,
+        make: Callable[..., cl.Kernel] = new_kernel,
     ) -> None:
         context = queue.context
         self.queue = queue
@@ -76,7 +78,9 @@ class Binding:
         self._fixed = fixed  # a kernel does not keep its arguments alive
         last = work.launches[-1] if work.launches else None
         places = {space.symbol: place for place, space in enumerate(self._needs)}
-        self._steps = [Step.of(context, x, fixed, places, every_event, ends=x is last) for x in work.launches]
+        self._steps = [
+            Step.of(context, x, fixed, places, every_event, x is last, make) for x in work.launches
+        ]
         programs = {launch.program for launch in work.launches}
         self._held = [built(context, program) for program in programs]  # see program.py
         self._unsettled = in_doubt(context, programs)

@@ -69,15 +69,16 @@ class Step:
         borrowed: Mapping[str, int],
         every_event: bool,
         ends: bool,
+        make: Callable[..., cl.Kernel] = new_kernel,
     ) -> Step:
         """The step of *launch*.
 
         *fixed* are the buffers that do not vary; *borrowed* maps workspace to its place among what a call
-        borrows. *ends*: it ends the product.
+        borrows. *ends*: it ends the product. *make*: as :func:`.program.new_kernel`.
         """
         acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
-        dtypes = [_scalar_dtype(arg, acc_type) for arg in launch.args]
-        kernel = partial(new_kernel, context, launch.program, launch.kernel, dtypes)
+        dtypes = tuple(_scalar_dtype(arg, acc_type) for arg in launch.args)
+        kernel = partial(make, context, launch.program, launch.kernel, dtypes)
         named = [(index, arg) for index, arg in enumerate(launch.args) if isinstance(arg, str)]
         return cls(
             kernel,
