@@ -16,7 +16,10 @@ from typing import Any
 import pyclmm
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/**.md", "examples/**.md", "tests/**.md")
+SOURCES = (
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
+    *("docs/**.md", "examples/**.md", "tests/**.md"),
+)
 INDEX, REFERENCE, EXAMPLES = "docs/index", "docs/reference", "docs/examples"
 REFERENCE_MARK, EXAMPLES_MARK = "<!-- public names -->", "<!-- the scripts -->"
 
