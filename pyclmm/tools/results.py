@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,11 @@ _NUMBERS = "biufc"
 
 def result_at(place: Place, checkpoint: Path | None) -> Result:
     """The result at *place*, of a run with this checkpoint."""
-    return {"npy": _Npy, "zarr": _Zarr, "hdf5": _Hdf5}[place.kind](place, checkpoint)
+    kinds: dict[str, type[Result]] = {"npy": _Npy, "zarr": _Zarr, "hdf5": _Hdf5}
+    return kinds[place.kind](place, checkpoint)
 
 
-class Result:
+class Result(ABC):
     """A result that takes its place when it is complete.
 
     Call refuse_overlaps and check, then begin or go_on, then finish or give_up.
@@ -85,25 +87,25 @@ class Result:
         if there is not None and not overwrite:
             raise Failure(f"{text} is there; name another, or pass --overwrite")
 
+    @abstractmethod
     def _found(self, files: Files) -> Any:
         """The matrix at the result's place, or None. Raises Failure, or anything, for what is no matrix."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, files: Files, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """A new matrix, which is not yet at its place, in place of what a killed run has left of one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def go_on(self, files: Files) -> Any:
         """What the same command has begun. Raises Failure if it is gone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self) -> None:
         """Give the matrix, which is complete, its place."""
-        raise NotImplementedError
 
+    @abstractmethod
     def give_up(self, keep: bool) -> None:
         """End before the matrix is complete: *keep* what there is of it, to go on, or remove it."""
-        raise NotImplementedError
 
     def _gone(self) -> Failure:
         return Failure(
@@ -153,9 +155,9 @@ class _Beside(Result):
         self._seen = identity(at)
         return None if self._seen is None else self._matrix(at)
 
+    @abstractmethod
     def _matrix(self, at: Path) -> Any:
         """The matrix that is there. Raises Failure, or anything, for what is no matrix."""
-        raise NotImplementedError
 
     def _own(self) -> None:
         """Take the folder, which is this run's until its end."""
@@ -185,11 +187,11 @@ class _Beside(Result):
         with reading(self.place, str(self.staged)):
             return self._opened()
 
-    def _made(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _made(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any: ...
 
-    def _opened(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _opened(self) -> Any: ...
 
     def finish(self) -> None:
         root = self.place.root
