@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
+import numpy as np
 import pyopencl as cl
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
@@ -16,7 +17,7 @@ from pyopencl.array import Array
 from . import plan_cache
 from .errors import ArgumentError, DeviceLostError
 from .execution.operands import Operands, check_writeable, collect, on_host, queue_of, signature
-from .execution.options import beta_of, plain_numbers
+from .execution.options import beta_of, options_of, plain_numbers
 from .opencl import ordered, pinned, program, queues, staging, workspace
 from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
@@ -38,10 +39,9 @@ if TYPE_CHECKING:
 HostOut: TypeAlias = NDArray[Any] | tuple[NDArray[Any]] | None
 DeviceOut: TypeAlias = Array | tuple[Array] | None
 
-_last = (
-    threading.local()
-)  # .of_thread: the options of the thread's last call, and its plan, not kept alive by this
-_UNRULED = (None, None, None, None)  # memory_limit, devices, progress, checkpoint of a call without them
+# .of_thread: the arguments of the thread's last call that are options, and its plan, not kept alive by this.
+_last = threading.local()
+_AT_ONCE = (None, None, None, None)  # memory_limit, devices, progress, checkpoint of a call without them
 _NO_CALL: tuple[tuple[Any, ...], Callable[[], Matmul[Any] | None]] = ((), lambda: None)
 
 
@@ -85,7 +85,6 @@ def matmul(
     dtype: DTypeLike | None = None,
     casting: Casting = "same_kind",
     axes: list[Any] | None = None,
-    axis: Any = None,
     mixed: Mixed = None,
     wait_for: list[cl.Event] | None = None,
     memory_limit: int | str | None = None,
@@ -133,8 +132,6 @@ def matmul(
         ``[(-2, -1), (-2, -1), (-2, -1)]`` by default. A tuple of one axis, for a 1-D operand, may be an int;
         that of the result of two 1-D operands is ``()``. Nothing is copied: the operands and *out* are read
         and written as views, and a new result is a view of a C-contiguous array.
-    axis
-        Not for a matrix product: any value raises DTypeError, as numpy.matmul raises TypeError. Use *axes*.
     mixed
         "copy": NumPy arrays beside Arrays are copied to the Arrays' device, and the result is an Array;
         *out* must be one. Default: they raise DTypeError.
@@ -161,28 +158,34 @@ def matmul(
     see :mod:`pyclmm.errors`.
     """
     ways = (chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype))
-    requested = ("N", "N", None, kernel, *ways)
-    latest = _latest_plan(requested)
+    arguments = ("N", "N", None, kernel, *ways)
     if isinstance(out, tuple):
         out = _single(out)
-    ruled = memory_limit, devices, progress, checkpoint
-    if latest is not None and device is None and axes is None and axis is None and ruled == _UNRULED:
-        again = _again(latest, (a, b, None, None, out), queue, 1.0, 0.0, wait_for)
+    in_tiles = (memory_limit, devices, progress, checkpoint) != _AT_ONCE
+    if device is None and axes is None and not in_tiles:
+        again = _again(arguments, (a, b, None, None, out), queue, 1.0, 0.0, wait_for)
         if again is not None:
             return again
-    if ruled != _UNRULED or entry.is_stored(a, b, out):
-        options = _streamed_options(requested, ruled, queue, device)
-        given = {"a": a, "b": b, "out": out}
+    if in_tiles or entry.is_stored(a, b, out):
         return entry.streamed(
-            given, options, progress=progress, wait_for=wait_for, axes=axes, axis=axis, mixed=mixed
+            {"a": a, "b": b, "out": out},
+            options_of(arguments),
+            unfit={"axes": axes, "mixed": mixed},
+            queue=queue,
+            device=device,
+            memory_limit=memory_limit,
+            devices=devices,
+            progress=progress,
+            checkpoint=checkpoint,
+            wait_for=wait_for,
         )
     operands = collect(a, b, out=out, mixed=mixed, queue=queue)
-    if axes is not None or axis is not None:
+    if axes is not None:
         if out is not None and on_host(operands):
             check_writeable(operands["out"])  # the first that NumPy looks at
-        cores = core_axes({name: x.ndim for name, x in operands.items()}, axes, axis)
+        cores = core_axes({name: x.ndim for name, x in operands.items()}, axes)
         operands = {name: x.transpose(last(x.ndim, cores[name])) for name, x in operands.items()}
-    result = _run(operands, requested, queue_of(operands, queue, device), 1.0, 0.0, wait_for, latest)
+    result = _run(operands, arguments, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
     if out is not None:
         return out
     return result if axes is None else result.transpose(back(result.ndim, cores["out"]))
@@ -277,20 +280,30 @@ def gemm(
     Returns and raises as :func:`matmul` does.
     """
     ways = (chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype))
-    requested = (trans_a, trans_b, activation, kernel, *ways)
-    latest = _latest_plan(requested)
-    ruled = memory_limit, devices, progress, checkpoint
-    if latest is not None and device is None and (beta is not None or c is None) and ruled == _UNRULED:
-        again = _again(latest, (a, b, c, bias, out), queue, alpha, beta, wait_for)
+    arguments = (trans_a, trans_b, activation, kernel, *ways)
+    in_tiles = (memory_limit, devices, progress, checkpoint) != _AT_ONCE
+    if device is None and (beta is not None or c is None) and not in_tiles:
+        again = _again(arguments, (a, b, c, bias, out), queue, alpha, beta, wait_for)
         if again is not None:
             return again
-    if ruled != _UNRULED or entry.is_stored(a, b, c, out):
-        options = _streamed_options(requested, ruled, queue, device) | {"alpha": alpha, "beta": beta}
-        given = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
-        return entry.streamed(given, options, progress=progress, wait_for=wait_for, mixed=mixed)
+    if in_tiles or entry.is_stored(a, b, c, out):
+        return entry.streamed(
+            {"a": a, "b": b, "c": c, "bias": bias, "out": out},
+            options_of(arguments),
+            unfit={"mixed": mixed},
+            alpha=alpha,
+            beta=beta,
+            queue=queue,
+            device=device,
+            memory_limit=memory_limit,
+            devices=devices,
+            progress=progress,
+            checkpoint=checkpoint,
+            wait_for=wait_for,
+        )
     operands = collect(a, b, c, bias, out, mixed, queue)
     alpha, beta = plain_numbers(alpha, beta_of(beta, c))
-    result = _run(operands, requested, queue_of(operands, queue, device), alpha, beta, wait_for, latest)
+    result = _run(operands, arguments, queue_of(operands, queue, device), alpha, beta, wait_for)
     return result if out is None else out
 
 
@@ -320,24 +333,30 @@ def _single(out: tuple[Any, ...]) -> Any:
     return out[0]
 
 
-def _latest_plan(requested: tuple[Any, ...]) -> Matmul[Any] | None:
-    """The plan of the thread's last call if that had the same options.
+def _latest_plan(arguments: tuple[Any, ...]) -> Matmul[Any] | None:
+    """The plan of the thread's last call if its options were the same.
 
     They must be the very objects of then: dtypes that are equal need not mean the same.
     """
-    its_requested, its_plan = getattr(_last, "of_thread", _NO_CALL)
-    return its_plan() if all(map(is_, requested, its_requested)) else None
+    its_arguments, its_plan = getattr(_last, "of_thread", _NO_CALL)
+    return its_plan() if all(map(is_, arguments, its_arguments)) else None
 
 
 def _again(
-    plan: Matmul[Any],
+    arguments: tuple[Any, ...],
     given: Given,
     queue: cl.CommandQueue | None,
     alpha: complex,
     beta: complex | None,
     wait_for: list[cl.Event] | None,
 ) -> Any:
-    """The result if the call is so much like the thread's last of *plan* that few checks do; else None."""
+    """The result if the call is so much like the thread's last one that few checks do; else None.
+
+    *arguments*: the fields of Options, as the caller gave them.
+    """
+    plan = _latest_plan(arguments)
+    if plan is None:
+        return None
     if plan.on_host and queue is None:
         queue = queues.default_queue()
     try:
@@ -349,51 +368,24 @@ def _again(
 
 def _run(
     operands: Operands,
-    requested: tuple[Any, ...],
+    arguments: tuple[Any, ...],
     queue: cl.CommandQueue,
     alpha: complex,
     beta: complex,
     wait_for: list[cl.Event] | None,
-    latest: Matmul[Any] | None,
 ) -> Any:
-    """The product of *operands*. *requested* holds the first fields of Options; *latest* has the same."""
-    if on_host(operands) and entry.pays(operands, requested, queue):
-        options = _streamed_options(requested, _UNRULED, queue, None) | {"alpha": alpha, "beta": beta}
-        return entry.streamed(operands, options, wait_for=wait_for)
+    """The product of *operands*, by the latest plan, a kept one or a new one. *arguments* as for _again."""
+    options = options_of(arguments)
+    if isinstance(operands["a"], np.ndarray) and entry.pays(operands, options, queue):
+        return entry.streamed(operands, options, queue=queue, alpha=alpha, beta=beta, wait_for=wait_for)
     try:
-        plan = _plan(operands, requested, queue, alpha, beta, latest)
-        if plan is not latest:
-            _last.of_thread = requested, weakref.ref(plan)
+        layouts = signature(operands)
+        plan = _latest_plan(arguments)
+        if plan is None or not plan.serves(layouts, queue, alpha, beta):
+            plan = plan_cache.plan_for(operands, layouts, options, queue, alpha, beta)
+            _last.of_thread = arguments, weakref.ref(plan)
+        plan.check_scalars(alpha, beta)
         return plan.run(operands, queue, alpha, beta, wait_for)
     except (DeviceLostError, MemoryError) as error:
         plan_cache.failed(error, queue.context)
         raise
-
-
-def _streamed_options(
-    requested: tuple[Any, ...],
-    ruled: tuple[Any, ...],
-    queue: cl.CommandQueue | None,
-    device: DeviceChoice | None,
-) -> dict[str, Any]:
-    """The keywords of a product in tiles. *ruled*: memory_limit, devices, progress and checkpoint."""
-    names = ("trans_a", "trans_b", "activation", "kernel", "precision", "reproducible", "casting", "dtype")
-    memory_limit, devices, _, checkpoint = ruled
-    tiles = {"memory_limit": memory_limit, "devices": devices, "checkpoint": checkpoint}
-    return dict(zip(names, requested, strict=True)) | tiles | {"queue": queue, "device": device}
-
-
-def _plan(
-    operands: Operands,
-    requested: tuple[Any, ...],
-    queue: cl.CommandQueue,
-    alpha: complex,
-    beta: complex,
-    latest: Matmul[Any] | None,
-) -> Matmul[Any]:
-    """*latest* if it is the plan for such a call, or the cached one, or a new one."""
-    layouts = signature(operands)
-    if latest is not None and latest.serves(layouts, queue, alpha, beta):
-        latest.check_scalars(alpha, beta)
-        return latest
-    return plan_cache.plan_for(operands, layouts, requested, queue, alpha, beta)

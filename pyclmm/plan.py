@@ -21,10 +21,7 @@ from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
-from .problem.dtypes import named_dtype
 from .problem.gemm import Gemm, dense
-from .problem.precision import chosen
-from .problem.reproducible import is_reproducible
 from .problem.words import Activation, Casting, Precision, Trans
 from .selection.explanation import Explanation, explain
 from .selection.select import KernelChoice
@@ -128,10 +125,10 @@ class Matmul(Generic[ArrayT]):
             trans_b,
             activation,
             kernel,
-            chosen(precision),
-            is_reproducible(reproducible),
+            precision,
+            reproducible,
             casting,
-            named_dtype(dtype),
+            dtype,
             workspace_limit,
             constant_b,
         )

@@ -24,23 +24,22 @@ _lock = threading.Lock()
 def plan_for(
     operands: Operands,
     layouts: Signature,
-    requested: tuple[Any, ...],
+    options: Options,
     queue: cl.CommandQueue,
     alpha: complex,
     beta: complex,
 ) -> Matmul[Any]:
     """The plan that is kept for operands of these *layouts*, or a new one, which is kept then.
 
-    *requested* holds the first fields of Options. Raises as :class:`pyclmm.Matmul` does.
+    Raises as :class:`pyclmm.Matmul` does.
     """
-    dtype = requested[7]
-    letter = None if dtype is None else dtype.char  # tells longlong from int64, which are equal dtypes
-    key = (queue.context, queue.device, requested, letter, alpha == 0, beta == 0, layouts)
-    plan = _kept(key)
-    if plan is not None:
-        plan.check_scalars(alpha, beta)
-        return plan
-    plan = Matmul.of(operands, Options(*requested), queue, alpha, beta)
+    key = (queue.context, queue.device, options.key, alpha == 0, beta == 0, layouts)
+    with _lock:
+        plan = _plans.get(key)
+        if plan is not None:
+            _plans.move_to_end(key)
+            return plan
+    plan = Matmul.of(operands, options, queue, alpha, beta)
     with _lock:
         _plans[key] = plan
         while len(_plans) > _PLANS_KEPT:
@@ -57,17 +56,6 @@ def _bound_programs() -> None:
         programs |= _plans[key].programs
         if number and len(programs) > _PROGRAMS_KEPT:
             del _plans[key]
-
-
-def _kept(key: Any) -> Matmul[Any] | None:
-    try:
-        with _lock:
-            plan = _plans.get(key)
-            if plan is not None:
-                _plans.move_to_end(key)
-            return plan
-    except TypeError:  # not hashable, so of no type that Options accepts
-        return None
 
 
 def release() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -189,7 +190,7 @@ BAD_CALLS = {
     "activation of a wrong kind": (
         lambda: pyclmm.gemm(A, B, activation=max),
         errors.DTypeError,
-        ["activation is <built", "None"],
+        ["activation is <built", "'none'"],
     ),
     "precision": (
         lambda: pyclmm.matmul(A, B, precision="hi"),
@@ -716,3 +717,38 @@ def test_an_unknown_name_far_from_all_lists_them():
 def test_alpha_beyond_float32_is_infinity(dtype, alpha):
     assert (pyclmm.gemm(A.astype(dtype), B, alpha=alpha).real == np.inf).all()
     assert options.Options().kernel == "auto"
+
+
+def matmul_of(**options):
+    x = np.ones((2, 2), "f4")
+    return pyclmm.Matmul(x, x, **options)
+
+
+WRONG_OPTIONS = {
+    "trans_a": (1, "X"),
+    "trans_b": (None, "NT"),
+    "activation": (1, "rely"),
+    "kernel": (["naive"], ("naive",), ("naive", {}), "nave", ("nave", pyclmm.TileConfig())),
+    "precision": (1, "higher"),
+    "reproducible": (1, "yes"),
+    "casting": (1, "sometimes"),
+    "dtype": ("no such", object()),
+    "workspace_limit": ("1GiB", 1.5, -1),
+    "constant_b": (1, "b"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in WRONG_OPTIONS.items() for value in values]
+)
+def test_an_option_that_is_none_is_named_with_what_would_do(name, value):
+    with pytest.raises((errors.DTypeError, errors.ArgumentError)) as caught:
+        matmul_of(**{name: value})
+    assert name in str(caught.value)
+    assert any(word in str(caught.value) for word in ("pass", "valid are", "must be"))
+
+
+def test_every_option_of_a_plan_is_checked():
+    named = inspect.signature(pyclmm.Matmul.__init__).parameters.keys()
+    others = {"self", "a", "b", "c", "alpha", "beta", "bias", "out", "queue", "device"}
+    assert named - others == WRONG_OPTIONS.keys()

@@ -16,9 +16,7 @@ from pyclmm import KERNELS
 from pyclmm.opencl import devices as devices_module
 from pyclmm.opencl import queues
 from pyclmm.problem import words
-from pyclmm.problem.canonical import TRANSPOSES
 from pyclmm.problem.dtypes import CASTINGS
-from pyclmm.problem.gemm import ACTIVATIONS
 from pyclmm.problem.precision import PRECISIONS
 from pyclmm.tools import tuner
 
@@ -61,8 +59,10 @@ def test_kernels_show_names_and_summaries():
 
 
 def test_literals_list_the_words_that_are_taken():
-    assert get_args(words.Trans) == TRANSPOSES
-    assert get_args(words.Activation) == ACTIVATIONS
+    x = np.ones((2, 2), np.float32)
+    for name, words_of in (("trans_a", words.Trans), ("activation", words.Activation)):
+        for word in get_args(words_of):
+            pyclmm.Matmul(x, x, **{name: word})
     assert get_args(words.Casting) == CASTINGS
     assert get_args(words.Precision) == PRECISIONS == ("highest", "high", "medium")
 

@@ -36,7 +36,7 @@ class TileKeywords(Keywords, total=False):
 
 
 class MatmulKeywords(TileKeywords, total=False):
-    """Keywords of matmul. Every value of ``axis`` raises, so it is not one of them."""
+    """Keywords of matmul."""
 
     axes: list[Any] | None
     wait_for: list[cl.Event] | None

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import operator
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any, get_args
 
 import numpy as np
 import pyopencl as cl
 
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, unknown_name
+from ..kernels import kernel_named
 from ..kernels.config import TileConfig
-from ..problem.dtypes import check_casting
-from ..problem.gemm import Gemm
-from ..problem.words import Casting
+from ..problem.dtypes import check_casting, named_dtype
+from ..problem.gemm import ACTIVATIONS, Gemm
+from ..problem.precision import chosen
+from ..problem.reproducible import is_reproducible
+from ..problem.words import Casting, Trans
 from ..selection.select import KernelChoice
 
 _NUMBERS: tuple[tuple[Any, Any], ...] = (
@@ -24,34 +29,97 @@ _NUMBERS: tuple[tuple[Any, Any], ...] = (
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a plan; :func:`pyclmm.gemm` describes each."""
+    """The options of a product, checked; :func:`pyclmm.gemm` describes each, :class:`pyclmm.Matmul` the last
+    two. None for ``precision`` and ``reproducible`` becomes the default of the context.
+
+    Raises DTypeError for a value of another type, and ArgumentError for one that is none of an option's.
+    """
 
     trans_a: str = "N"
     trans_b: str = "N"
     activation: str | None = None
     kernel: KernelChoice = "auto"
-    precision: str = "highest"
-    reproducible: bool = False
+    precision: Any = None  # a str
+    reproducible: Any = None  # a bool
     casting: Casting = "same_kind"
-    dtype: np.dtype[Any] | None = None
+    dtype: Any = None  # an np.dtype, or None
     workspace_limit: int | None = None
     constant_b: bool = False
+    key: tuple[Any, ...] = field(init=False, repr=False, compare=False)  # of what depends on the options
 
     def __post_init__(self) -> None:
-        check_casting(self.casting)
         for name in ("trans_a", "trans_b"):
-            _check_kind(name, getattr(self, name), isinstance(getattr(self, name), str), "a string")
-        named = self.activation is None or isinstance(self.activation, str)
-        _check_kind("activation", self.activation, named, "a string, or None")
-        if not isinstance(self.kernel, str):
-            kinds = [type(part) for part in self.kernel] if isinstance(self.kernel, tuple) else []
-            fits = kinds == [str, TileConfig]
-            _check_kind("kernel", self.kernel, fits, "a kernel's name, or (name, TileConfig)")
+            _check_name(name, getattr(self, name), get_args(Trans))
+        if self.activation is not None:
+            _check_name("activation", self.activation, ACTIVATIONS)
+        _check_kernel(self.kernel)
+        check_casting(self.casting)
+        _check_kind(
+            "constant_b", self.constant_b, isinstance(self.constant_b, bool | np.bool_), "True or False"
+        )
+        checked = {
+            "precision": chosen(self.precision),
+            "reproducible": is_reproducible(self.reproducible),
+            "dtype": named_dtype(self.dtype),
+            "workspace_limit": _limit(self.workspace_limit),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        # The letter tells longlong from int64, which are equal dtypes.
+        letter = None if self.dtype is None else self.dtype.char
+        values = (getattr(self, option.name) for option in fields(self) if option.init)
+        object.__setattr__(self, "key", (*values, letter))
+
+    def keywords(self) -> dict[str, Any]:
+        """As keywords of gemm."""
+        left_out = ("workspace_limit", "constant_b", "key")
+        return {name: value for name, value in vars(self).items() if name not in left_out}
+
+
+@lru_cache(maxsize=256, typed=True)  # typed: equal dtypes need not mean the same
+def _kept(*arguments: Any) -> Options:
+    return Options(*arguments)
+
+
+def options_of(arguments: tuple[Any, ...]) -> Options:
+    """The Options of these *arguments*, which are its fields in order. Raises as it does."""
+    try:
+        return _kept(*arguments)
+    except TypeError:  # one cannot be hashed, and no value of an option is like that
+        return Options(*arguments)
 
 
 def _check_kind(name: str, value: Any, fits: bool, wanted: str) -> None:
     if not fits:
         raise DTypeError(f"{name} is {value!r}; pass {wanted}")
+
+
+def _check_name(name: str, value: Any, valid: tuple[str, ...]) -> None:
+    _check_kind(name, value, isinstance(value, str), f"a string: one of {', '.join(map(repr, valid))}")
+    if value not in valid:
+        raise unknown_name(name, value, valid)
+
+
+def _check_kernel(kernel: Any) -> None:
+    if not isinstance(kernel, str):
+        kinds = [type(part) for part in kernel] if isinstance(kernel, tuple) else []
+        _check_kind("kernel", kernel, kinds == [str, TileConfig], "a kernel's name, or (name, TileConfig)")
+        kernel = kernel[0]
+    if kernel != "auto":
+        kernel_named(kernel)
+
+
+def _limit(limit: Any) -> int | None:
+    """``workspace_limit`` as an int."""
+    if limit is None:
+        return None
+    try:
+        number = operator.index(limit)
+    except TypeError:
+        raise DTypeError(f"workspace_limit is {limit!r}; pass a number of bytes, or None") from None
+    if number < 0:
+        raise ArgumentError(f"workspace_limit is {limit!r}; pass a number of bytes, 0 or more")
+    return number
 
 
 def plain_numbers(alpha: Any, beta: Any) -> tuple[complex, complex]:

@@ -1,4 +1,4 @@
-"""The keywords `axes` and `axis` of a NumPy ufunc: where the core axes of a, b and the result lie."""
+"""The keywords `axes` and `axis` of NumPy's ufuncs: where the core axes of operands and result lie."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ import numpy as np
 from ..errors import ArgumentError, AxisError, DTypeError, ShapeError
 
 
-def core_axes(ndims: Mapping[str, int], axes: Any, axis: Any) -> dict[str, tuple[int, ...]]:
+def core_axes(ndims: Mapping[str, int], axes: Any) -> dict[str, tuple[int, ...]]:
     """The core axes of "a", "b" and "out", by which names *ndims* has the number of dimensions of each array.
 
     numpy.matmul itself checks them, on empty arrays with so many dimensions. Raises with its words DTypeError
     where it raises TypeError, AxisError where it does, ShapeError for ValueError and OverflowError.
     """
-    given = {name: value for name, value in (("axes", axes), ("axis", axis)) if value is not None}
     empty = {name: np.empty((0,) * ndim) for name, ndim in ndims.items()}
     try:
-        np.matmul(empty["a"], empty["b"], out=empty.get("out"), **given)
+        np.matmul(empty["a"], empty["b"], out=empty.get("out"), axes=axes)
     except (TypeError, ValueError, OverflowError) as error:
         is_axis = isinstance(error, np.exceptions.AxisError)
         kind = DTypeError if isinstance(error, TypeError) else AxisError if is_axis else ShapeError
-        passed = " and ".join(f"{name} is {value!r}" for name, value in given.items())
         raise kind(
-            f"{passed}: {error}; pass axes=, a list of the core axes of a, b and the result, such as "
+            f"axes is {axes!r}: {error}; pass a list of the core axes of a, b and the result, such as "
             "[(-2, -1), (-2, -1), (-2, -1)] for stacks of matrices"
         ) from error
     items = [item if isinstance(item, tuple) else (item,) for item in axes]

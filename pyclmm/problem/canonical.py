@@ -17,7 +17,6 @@ from numpy.typing import DTypeLike
 from ..errors import DTypeError, ShapeError, UnsupportedError, unknown_name
 from . import dtypes
 from .gemm import (
-    ACTIVATIONS,
     MAX_ALIGN,
     MAX_DIMENSION,
     Copy,
@@ -32,7 +31,6 @@ from .precision import checked
 from .reproducible import check_activation
 from .words import Casting
 
-TRANSPOSES = ("N", "T", "C")
 LAYOUTS = ("NN", "NT", "TN", "TT")
 
 
@@ -115,10 +113,8 @@ def _promoted(a: Operand, b: Operand) -> tuple[Operand, Operand]:
     return a, b
 
 
-def _transposed(x: _Matrix, trans: str, argument: str, vector: bool) -> _Matrix:
+def _transposed(x: _Matrix, trans: str, vector: bool) -> _Matrix:
     """op(x). A *vector* equals its transpose, as in NumPy."""
-    if trans not in TRANSPOSES:
-        raise unknown_name(argument, trans, TRANSPOSES)
     if trans == "N":
         return x
     conj = trans == "C" and x.type in dtypes.COMPLEX
@@ -273,14 +269,14 @@ def checked_gemm(
     cannot address it. *host_align*: the alignment in bytes of the copies that the host makes of operands;
     None if the device makes them. *in_tiles*: no kernel gets the whole product, so it may have any sizes.
 
-    Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (names, and an activation that
-    cannot be *reproducible*) and UnsupportedError
-    (dimensions and stacks over 2^31 - 2^16, strides that are not whole elements).
+    Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (an activation that cannot be
+    *reproducible*) and UnsupportedError (dimensions and stacks over 2^31 - 2^16, strides that are not whole
+    elements).
     """
     computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, out.dtype if out else None, casting)
     a2, b2 = _promoted(a, b)
-    ma = _transposed(_matrix(a2, "a"), trans_a, "trans_a", len(a.shape) == 1)
-    mb = _transposed(_matrix(b2, "b"), trans_b, "trans_b", len(b.shape) == 1)
+    ma = _transposed(_matrix(a2, "a"), trans_a, len(a.shape) == 1)
+    mb = _transposed(_matrix(b2, "b"), trans_b, len(b.shape) == 1)
     batch = _result_shape(a, b, ma, mb, out)
     if not in_tiles:
         _check_sizes(a, b, (ma.rows, mb.cols, ma.cols, math.prod(batch)))
@@ -334,8 +330,6 @@ class _Builder:
         shape: tuple[int, ...],
     ) -> None:
         activation = given.activation or "none"
-        if activation not in ACTIVATIONS:
-            raise unknown_name("activation", given.activation, ACTIVATIONS)
         if (activation != "none" and self.dtype.kind in "biu") or (
             activation != "none" and (self.computed in dtypes.COMPLEX)
         ):

@@ -13,13 +13,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from . import dtypes
+from .words import Activation
 
-ACTIVATIONS = ("none", "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
+ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 BIASES = ("none", "row", "column")  # "row": a value for each column; "column": a value for each row
 MAX_DIMENSION = 2**31 - 2**16  # kernels hold M, N and K in 32 bits, and their loops count one tile further
 MAX_ALIGN = 64  # bytes; no kernel needs more

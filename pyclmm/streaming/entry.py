@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..errors import ArgumentError
-from ..execution.options import events_of
+from ..execution.options import Options, events_of
 from ..opencl.devices import device_info
 from ..problem.gemm import MAX_DIMENSION
 from . import machines, storage
@@ -32,18 +33,17 @@ def is_stored(*arrays: Any) -> bool:
     return any(type(x) is not np.ndarray and type(x) is not Array and storage.is_stored(x) for x in arrays)
 
 
-def pays(operands: Mapping[str, NDArray[Any]], requested: tuple[Any, ...], queue: cl.CommandQueue) -> bool:
+def pays(operands: Mapping[str, NDArray[Any]], options: Options, queue: cl.CommandQueue) -> bool:
     """Whether a call on NumPy arrays is computed in tiles although nothing asks for it.
 
     It is where M, N, K or the stack is more than a kernel counts to, where a buffer would be larger than the
     device allows (kernels of a device that shares the host's memory read an array in one, with its gaps), and
-    on devices with their own memory where transfers and product overlap to good effect. *requested* holds the
-    first fields of Options.
+    on devices with their own memory where transfers and product overlap to good effect.
     """
     a, b = operands["a"], operands["b"]
-    if requested[3] != "auto" or not (a.size and b.size and a.ndim and b.ndim):
+    if options.kernel != "auto" or not (a.size and b.size and a.ndim and b.ndim):
         return False
-    m, n, k = _sizes(a, b, requested)
+    m, n, k = _sizes(a, b, options)
     stack = 1 if a.ndim <= 2 and b.ndim <= 2 else _matrices(a, b)
     result = stack * m * n * max(a.itemsize, b.itemsize)
     total = a.nbytes + b.nbytes + result
@@ -58,14 +58,14 @@ def pays(operands: Mapping[str, NDArray[Any]], requested: tuple[Any, ...], queue
         return False
     if total > info.global_mem_size * 3 // 4:
         return True
-    seconds = machines.seconds_of(info, (a.dtype, b.dtype), requested, (m, n, k)) * stack
+    seconds = machines.seconds_of(info, (a.dtype, b.dtype), options, (m, n, k)) * stack
     return bool(seconds >= _LEAST_PART * machines.transfer_seconds(queue, info, total))
 
 
-def _sizes(a: NDArray[Any], b: NDArray[Any], requested: tuple[Any, ...]) -> tuple[int, int, int]:
-    """M, N and K. *requested* begins with the transpositions."""
-    m, k = (1, a.shape[0]) if a.ndim == 1 else a.shape[-2:] if requested[0] == "N" else a.shape[:-3:-1]
-    n = 1 if b.ndim == 1 else b.shape[-1] if requested[1] == "N" else b.shape[-2]
+def _sizes(a: NDArray[Any], b: NDArray[Any], options: Options) -> tuple[int, int, int]:
+    """M, N and K."""
+    m, k = (1, a.shape[0]) if a.ndim == 1 else a.shape[-2:] if options.trans_a == "N" else a.shape[:-3:-1]
+    n = 1 if b.ndim == 1 else b.shape[-1] if options.trans_b == "N" else b.shape[-2]
     return m, n, k
 
 
@@ -77,19 +77,19 @@ def _matrices(a: NDArray[Any], b: NDArray[Any]) -> int:
 
 def streamed(
     operands: Mapping[str, Any],
-    options: Mapping[str, Any],
+    options: Options,
     *,
+    unfit: Mapping[str, Any] = MappingProxyType({}),
     progress: Any = None,
     wait_for: list[cl.Event] | None = None,
-    axes: Any = None,
-    axis: Any = None,
-    mixed: Any = None,
+    **keywords: Any,
 ) -> Any:
     """The product of *operands* ("a", "b", and those given of "c", "bias", "out") in tiles.
 
-    *options*: the keywords of :class:`StreamedMatmul`. Raises as that does.
+    *unfit*: arguments that are for products of whole arrays only. *keywords*: those of
+    :class:`StreamedMatmul` that are no options. Raises as that does.
     """
-    for name, value in (("axes", axes), ("axis", axis), ("mixed", mixed)):
+    for name, value in unfit.items():
         if value is not None:
             raise ArgumentError(
                 f"{name} is given for a product in tiles, which takes arrays of the host and in files with "
@@ -105,6 +105,7 @@ def streamed(
         operands.get("c"),
         bias=operands.get("bias"),
         out=operands.get("out"),
-        **options,
+        **options.keywords(),
+        **keywords,
     )
     return plan(progress=progress)

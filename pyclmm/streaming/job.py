@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -61,9 +61,15 @@ class Job:
     dtype: Dtype
     acc_dtype: Dtype
     chunks: Sequence[blocks.Span] = field(init=False)
+    _options_of_last: Options = field(init=False)  # of the last chunk's product, which ends a tile
+    _options_of_others: Options = field(init=False)
 
     def __post_init__(self) -> None:
+        dtype = self.acc_dtype if self.is_narrow else self.options.dtype
+        last = replace(self.options, trans_a=self.a.trans, trans_b=self.b.trans, dtype=dtype)
         object.__setattr__(self, "chunks", tiles.chunks(self.product, self.blocking))
+        object.__setattr__(self, "_options_of_last", last)
+        object.__setattr__(self, "_options_of_others", replace(last, activation=None))
 
     def operand(self, name: str) -> Stored:
         """A or B."""
@@ -119,7 +125,7 @@ class Job:
         *operands* has "c" for the first chunk and "bias" for the last one, where there are any. *acc* is
         *out* unless the job is narrow. Returns what was written. Raises as :func:`pyclmm.gemm` does.
         """
-        options, is_last = self.options, chunk == len(self.chunks) - 1
+        is_last = chunk == len(self.chunks) - 1
         target = out if is_last else acc
         given = {"a": operands["a"], "b": operands["b"]}
         beta: complex = 0.0
@@ -130,18 +136,8 @@ class Job:
         if is_last and "bias" in operands:
             given["bias"] = operands["bias"]
         given["out"] = target
-        requested = (
-            self.a.trans,
-            self.b.trans,
-            options.activation if is_last else None,
-            options.kernel,
-            options.precision,
-            options.reproducible,
-            options.casting,
-            self.acc_dtype if self.is_narrow else options.dtype,
-            options.workspace_limit,
-        )
-        plan = plan_cache.plan_for(given, signature(given), requested, queue, self.alpha, beta)
+        options = self._options_of_last if is_last else self._options_of_others
+        plan = plan_cache.plan_for(given, signature(given), options, queue, self.alpha, beta)
         plan.run(given, queue, self.alpha, beta, wait_for)
         return target
 

@@ -286,13 +286,13 @@ class Fit:
 def seconds_of(
     info: DeviceInfo,
     dtypes: tuple[np.dtype[Any], np.dtype[Any]],
-    requested: tuple[Any, ...],
+    options: Options,
     sizes: tuple[int, int, int],
 ) -> float:
     """Estimated seconds of a product m x n x k; 0 if no kernel can compute it."""
     a, b = (each.newbyteorder("=") for each in dtypes)
     try:
-        return _estimate(info, _Ways(a, b, Options(*requested)), *sizes)[0]
+        return _estimate(info, _Ways(a, b, options), *sizes)[0]
     except PyclmmError:  # the call itself will say what is wrong
         return 0.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -141,8 +141,7 @@ class Shapes:
     @classmethod
     def of(cls, given: Given, options: Options, alpha: complex, beta: complex) -> Shapes:
         """Raises what :func:`pyclmm.gemm` raises for shapes, dtypes, casts and options."""
-        plain = replace(options, workspace_limit=None)
-        gemm = checked(given.layouts, plain, alpha, beta, out_is_copied=False, in_tiles=True)
+        gemm = checked(given.layouts, options, alpha, beta, out_is_copied=False, in_tiles=True)
         a, b = given.layouts["a"], given.layouts["b"]
         row, column = len(a.shape) == 1, len(b.shape) == 1
         m, k = (1, a.shape[0]) if row else _core(a.shape, options.trans_a)

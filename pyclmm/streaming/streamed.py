@@ -17,9 +17,6 @@ from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
 from ..opencl.devices import DeviceChoice
 from ..opencl.host_memory import may_overlap_itself
-from ..problem.dtypes import named_dtype
-from ..problem.precision import chosen
-from ..problem.reproducible import is_reproducible
 from ..problem.words import Activation, Casting, Precision, Trans
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
@@ -114,10 +111,7 @@ class StreamedMatmul:
         forks.check_process()
         limit = None if memory_limit is None else nbytes("memory_limit", memory_limit)
         alpha, beta = plain_numbers(alpha, beta_of(beta, c))
-        options = Options(
-            *(trans_a, trans_b, activation, kernel),
-            *(chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype)),
-        )
+        options = Options(trans_a, trans_b, activation, kernel, precision, reproducible, casting, dtype)
         places = machines.places(devices, queue, device)
         self._given = Given.of(a, b, c, bias, out, beta)
         self._shapes = Shapes.of(self._given, options, alpha, beta)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyopencl as cl
 
@@ -17,7 +19,8 @@ _PIECE = 64 << 20  # bytes of the result at a time
 
 def write_without_k(job: Job, queue: cl.CommandQueue | None) -> None:
     """Write the result of a *job* whose K is 0, by pieces."""
-    product, options = job.product, job.options
+    product = job.product
+    options = replace(job.options, trans_a="N", trans_b="N", workspace_limit=None)
     count = int(np.prod(product.stack, dtype=np.int64))
     for z in range(count):
         whole = Tile(0, (z, z + 1), (0, product.m), (0, product.n))
@@ -38,12 +41,8 @@ def write_without_k(job: Job, queue: cl.CommandQueue | None) -> None:
             bias = job.bias_of(tile)
             if bias is not None and job.bias is not None:
                 given["bias"] = job.bias[bias]
-            requested = (
-                *("N", "N", options.activation, options.kernel, options.precision),
-                *(options.reproducible, options.casting, options.dtype),
-            )
             on = queue or default_queue()
-            plan = plan_cache.plan_for(given, signature(given), requested, on, job.alpha, job.beta)
+            plan = plan_cache.plan_for(given, signature(given), options, on, job.alpha, job.beta)
             block = plan.run(given, on, job.alpha, job.beta, None)
             job.sink.write(block, piece.index, piece.rows, piece.columns)
 

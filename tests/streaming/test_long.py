@@ -9,6 +9,7 @@ import pytest
 import pyclmm
 from pyclmm import linalg
 from pyclmm.errors import ArgumentError, UnsupportedError
+from pyclmm.execution.options import Options
 from pyclmm.problem import canonical
 from pyclmm.problem.gemm import MAX_DIMENSION
 from pyclmm.streaming import choice, entry
@@ -40,7 +41,7 @@ def test_no_tile_is_longer_than_a_kernel_counts(shapes, dtype, queue):
     at = plan.blocking
     assert max(at.m, at.n, at.k, at.batch) <= MAX_DIMENSION
     assert plan.explain().tile is not None
-    assert entry.pays({"a": a, "b": b}, ("N", "N", None, "auto", "highest", False, "same_kind", None), queue)
+    assert entry.pays({"a": a, "b": b}, Options(), queue)
 
 
 @pytest.mark.parametrize("what", ["M", "N", "K", "stack"])
