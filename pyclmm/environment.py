@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +12,8 @@ from typing import Literal
 
 import platformdirs
 
+from .byte_sizes import parse_bytes
 from .errors import ArgumentError
-
-_UNITS = {"": 0, "K": 10, "M": 20, "G": 30}  # powers of two
 
 
 @dataclass(frozen=True)
@@ -71,14 +69,7 @@ class Variable:
     @property
     def nbytes(self) -> int | None:
         """The value as a number of bytes; None if it is not set. Raises ArgumentError for any other value."""
-        if not self.value:
-            return None
-        found = re.fullmatch(r"([0-9]{1,20})([KMG]?)", self.value.strip().upper())
-        if found is None:
-            raise ArgumentError(
-                f"{self.name} is {self.value!r}; set a number of bytes, as 1000000, 512K, 64M or 2G"
-            )
-        return int(found[1]) << _UNITS[found[2]]
+        return parse_bytes(self.name, self.value, least=0) if self.value else None
 
 
 CACHE_DIR = Variable(
@@ -108,7 +99,7 @@ WITHOUT = Variable(
 )
 KEEP_WORKSPACE = Variable(
     "PYCLMM_KEEP_WORKSPACE",
-    "the bytes of workspace that a thread keeps for each device (`64M`, `2G`); "
+    "the bytes of workspace that a thread keeps for each device (`64 MiB`, `2 GB`); "
     "[`pyclmm.keep_workspace`](semantics.md#plans-and-their-memory) overrides it",
     "a sixteenth of the device's memory",
 )

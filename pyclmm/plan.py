@@ -57,7 +57,8 @@ class Matmul(Generic[ArrayT]):
     which each call takes, and two more:
 
     workspace_limit
-        The most bytes of workspace that a call may use. Kernels that need more are not used.
+        The most bytes of workspace that a call may use: a number, or a text such as "64 MiB". Kernels that
+        need more are not used.
     constant_b
         True: you promise that the memory of b does not change while the plan exists. If the kernel packs
         all of b at once, the first call packs it, and later calls pack again only if another b is passed or
@@ -117,7 +118,7 @@ class Matmul(Generic[ArrayT]):
         reproducible: bool | None = None,
         dtype: DTypeLike | None = None,
         casting: Casting = "same_kind",
-        workspace_limit: int | None = None,
+        workspace_limit: int | str | None = None,
         constant_b: bool = False,
     ) -> None:
         options = Options(

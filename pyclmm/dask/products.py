@@ -10,8 +10,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.array.core import unify_chunks
-from dask.utils import parse_bytes
 
+from ..byte_sizes import parse_bytes
 from ..errors import ArgumentError, DTypeError, UnsupportedError
 from ..kernels import kernel_named
 from ..problem.dtypes import result_dtype
@@ -134,24 +134,13 @@ def _contract(
         chosen(precision),
         is_reproducible(reproducible),
     )
-    allowed = limits(_bytes("memory_limit", memory_limit), _bytes("host_limit", host_limit))
+    given = {"memory_limit": memory_limit, "host_limit": host_limit}
+    allowed = limits(*(None if value is None else parse_bytes(name, value) for name, value in given.items()))
     x, y = (_aligned if merge_chunks else _unified)(x, y, axes)
     whole = tuple(itertools.chain.from_iterable(chunks_of(x, y, axes)))
     x, y = _split(x, y, product, allowed)
     made = array_of(x, y, product, allowed, merge_chunks)
     return made if merge_chunks else made.rechunk(whole)
-
-
-def _bytes(name: str, given: int | str | None) -> int | None:
-    if given is None:
-        return None
-    try:
-        found = int(parse_bytes(given))
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(f"{name} is {given!r}; pass bytes, or a text such as '8 GiB'") from error
-    if found <= 0:
-        raise ArgumentError(f"{name} is {given!r}; pass more than 0 bytes")
-    return found
 
 
 def _unified(x: da.Array, y: da.Array, axes: Axes) -> tuple[da.Array, da.Array]:

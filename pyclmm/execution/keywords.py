@@ -61,5 +61,5 @@ class GemmKeywords(EpilogueKeywords, TileKeywords, total=False):
 class PlanKeywords(EpilogueKeywords, total=False):
     """Keywords of Matmul."""
 
-    workspace_limit: int | None
+    workspace_limit: int | str | None
     constant_b: bool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, get_args
@@ -10,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 import pyopencl as cl
 
+from ..byte_sizes import parse_bytes
 from ..errors import ArgumentError, DTypeError, unknown_name
 from ..kernels import kernel_named
 from ..kernels.config import TileConfig
@@ -43,7 +43,7 @@ class Options:
     reproducible: Any = None  # a bool
     casting: Casting = "same_kind"
     dtype: Any = None  # an np.dtype, or None
-    workspace_limit: int | None = None
+    workspace_limit: Any = None  # an int, or None
     constant_b: bool = False
     key: tuple[Any, ...] = field(init=False, repr=False, compare=False)  # of what depends on the options
 
@@ -57,11 +57,12 @@ class Options:
         _check_kind(
             "constant_b", self.constant_b, isinstance(self.constant_b, bool | np.bool_), "True or False"
         )
+        limit = self.workspace_limit
         checked = {
+            "workspace_limit": None if limit is None else parse_bytes("workspace_limit", limit, least=0),
             "precision": chosen(self.precision),
             "reproducible": is_reproducible(self.reproducible),
             "dtype": named_dtype(self.dtype),
-            "workspace_limit": _limit(self.workspace_limit),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -107,19 +108,6 @@ def _check_kernel(kernel: Any) -> None:
         kernel = kernel[0]
     if kernel != "auto":
         kernel_named(kernel)
-
-
-def _limit(limit: Any) -> int | None:
-    """``workspace_limit`` as an int."""
-    if limit is None:
-        return None
-    try:
-        number = operator.index(limit)
-    except TypeError:
-        raise DTypeError(f"workspace_limit is {limit!r}; pass a number of bytes, or None") from None
-    if number < 0:
-        raise ArgumentError(f"workspace_limit is {limit!r}; pass a number of bytes, 0 or more")
-    return number
 
 
 def plain_numbers(alpha: Any, beta: Any) -> tuple[complex, complex]:

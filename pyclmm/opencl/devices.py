@@ -9,6 +9,7 @@ from functools import lru_cache
 import pyopencl as cl
 
 from .. import environment, listing
+from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import Amx, Caches, DeviceInfo, Target
 from . import driver_threads, forks, loader, processor, user_rates
@@ -204,7 +205,7 @@ class DeviceRecord:
 
     def __str__(self) -> str:
         mark = ", default" if self.default else ""
-        size = f"{self.compute_units} compute units, {self.memory / (1 << 30):.1f} GiB"
+        size = f"{self.compute_units} compute units, {format_bytes(self.memory)}"
         return f"{self.number} {self.name} ({self.platform}, {self.kind}, {size}{mark})"
 
     def __repr__(self) -> str:
@@ -222,7 +223,7 @@ class Devices(list[DeviceRecord]):
         rows = [
             (
                 *(d.number, d.name, d.platform, d.kind, d.driver_version, d.compute_units),
-                *(f"{d.memory / (1 << 30):.1f} GiB", "yes" if d.default else ""),
+                *(format_bytes(d.memory), "yes" if d.default else ""),
             )
             for d in self
         ]

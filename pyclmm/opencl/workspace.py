@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import operator
 import sys
 import threading
 from collections.abc import Sequence
@@ -23,7 +22,8 @@ import numpy as np
 import pyopencl as cl
 
 from .. import environment
-from ..errors import ArgumentError, DeviceMemoryError, DTypeError, WorkspaceError
+from ..byte_sizes import parse_bytes
+from ..errors import DeviceMemoryError, WorkspaceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Workspace
 from . import host_memory, watch
@@ -37,24 +37,18 @@ _numbers = itertools.count(1)
 _limit: int | None = None  # set by keep_workspace()
 
 
-def keep_workspace(nbytes: int | None) -> None:
-    """Set how many bytes of workspace a thread keeps for each device, between products; None: the default.
+def keep_workspace(nbytes: int | str | None) -> None:
+    """Set how many bytes of workspace a thread keeps for each device, between products: a number, or a text
+    such as "64 MiB". None: the default.
 
     Products share this memory. One that needs more allocates it in each call. The default is the value of
     ``PYCLMM_KEEP_WORKSPACE``, else a sixteenth of the device's memory. What is kept now is freed, in all
     threads.
 
-    Raises DTypeError if *nbytes* is no whole number, ArgumentError if it is negative.
+    Raises DTypeError or ArgumentError if *nbytes* is no number of bytes, 0 or more.
     """
     global _limit  # noqa: PLW0603 - a setting of the process
-    if nbytes is not None:
-        try:
-            nbytes = operator.index(nbytes)
-        except TypeError:
-            raise DTypeError(f"nbytes is {nbytes!r}; pass a number of bytes, or None") from None
-        if nbytes < 0:
-            raise ArgumentError(f"nbytes is {nbytes}; pass 0 or more bytes, or None for the default")
-    _limit = nbytes
+    _limit = None if nbytes is None else parse_bytes("nbytes", nbytes, least=0)
     release()
 
 

@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..byte_sizes import format_bytes
 from ..errors import ArgumentError
 from ..problem.gemm import MAX_DIMENSION
-from .sizes import in_words
 from .tiles import Blocking, Product, Slots, Tile, Traffic, a_key, b_key, block_bytes, chunks, tiles, traffic
 
 # A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared
@@ -428,7 +428,7 @@ def describe(product: Product, machine: Machine, blocking: Blocking) -> list[tup
         (
             "slots",
             f"{_some(blocking.a_slots, 'block')} of A, {blocking.b_slots} of B, "
-            f"{_some(blocking.out_slots, 'tile')}: {in_words(memory(product, blocking))}",
+            f"{_some(blocking.out_slots, 'tile')}: {format_bytes(memory(product, blocking))}",
         ),
         ("to the device", _direction(found.traffic.up, found.up_seconds, machine.up)),
         ("back", _direction(found.traffic.down, found.down_seconds, machine.down)),
@@ -448,7 +448,7 @@ def _some(count: int, word: str) -> str:
 def _direction(nbytes: int, seconds: float, rate: float) -> str:
     if not rate:
         return "nothing: the device uses the host's memory"
-    return f"{in_words(nbytes)} at {rate / 1e9:.1f} GB/s: {seconds:.4g} s"
+    return f"{format_bytes(nbytes)} at {rate / 1e9:.1f} GB/s: {seconds:.4g} s"
 
 
 def _verdict(found: Prediction) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError, UnsupportedError
 from ..execution.operands import checked
 from ..execution.options import Options
@@ -27,7 +28,6 @@ from . import choice
 from .choice import Machine
 from .operands import Shapes
 from .run import Place
-from .sizes import in_words
 from .tiles import Blocking, Product
 
 _COPIES = 1e10  # bytes a second that threads copy within the host's memory
@@ -214,8 +214,8 @@ class Fit:
             raise CheckpointError(f"checkpoint: {error}; delete the folder to start anew") from error
         if self._held(found) > self.limit:
             raise ArgumentError(
-                f"memory_limit is {in_words(self.limit)}, and the tiles of the checkpoint need "
-                f"{in_words(self._held(found))}; pass as much, or another folder"
+                f"memory_limit is {format_bytes(self.limit)}, and the tiles of the checkpoint need "
+                f"{format_bytes(self._held(found))}; pass as much, or another folder"
             )
         return found
 
@@ -260,7 +260,7 @@ class Fit:
         given = "" if self._given_limit is not None else " (the default)"
         return [
             ("devices", names),
-            ("memory limit", f"{in_words(self.limit)} of each device{given}"),
+            ("memory limit", f"{format_bytes(self.limit)} of each device{given}"),
             *choice.describe(self.product(blocking), self._machine(self.limit), blocking),
         ]
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 
+from ..byte_sizes import parse_bytes
 from ..errors import ArgumentError, DeviceMemoryError, DTypeError, raise_of_system
 from ..execution.operands import check_writeable
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
@@ -27,7 +28,6 @@ from .job import Job
 from .operands import Given, Shapes
 from .progress import StreamProgress
 from .run import Report, run
-from .sizes import nbytes
 from .tiles import Blocking, Tile
 from .trace import Trace
 from .without_k import write_without_k
@@ -109,7 +109,7 @@ class StreamedMatmul:
         casting: Casting = "same_kind",
     ) -> None:
         forks.check_process()
-        limit = None if memory_limit is None else nbytes("memory_limit", memory_limit)
+        limit = None if memory_limit is None else parse_bytes("memory_limit", memory_limit)
         alpha, beta = plain_numbers(alpha, beta_of(beta, c))
         options = Options(trans_a, trans_b, activation, kernel, precision, reproducible, casting, dtype)
         places = machines.places(devices, queue, device)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from ..byte_sizes import format_bytes
 from ..errors import NoDeviceError
 from ..kernels import KERNELS, Kernel
 from ..kernels.device import DeviceInfo
@@ -103,13 +104,6 @@ def show(screen: Screen, everything: dict[str, Any], reasons: bool) -> None:
         screen.line(f"no default device: {everything['default_problem']}")
 
 
-def _bytes(count: int) -> str:
-    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if count >> shift:
-            return f"{count / (1 << shift):.4g} {unit}"
-    return f"{count} bytes"
-
-
 def _compiled_for(target: dict[str, Any]) -> str:
     """What the compiler says of a CPU."""
     known = target["vector_bits"]
@@ -118,8 +112,8 @@ def _compiled_for(target: dict[str, Any]) -> str:
 
 def _caches(caches: dict[str, int]) -> str:
     """A CPU's caches: one compute unit's share of the first two levels."""
-    third = f", third level {_bytes(caches['l3'])}" if caches["l3"] else ""
-    levels = f"first level {_bytes(caches['l1'])}, second {_bytes(caches['l2'])}{third}"
+    third = f", third level {format_bytes(caches['l3'])}" if caches["l3"] else ""
+    levels = f"first level {format_bytes(caches['l1'])}, second {format_bytes(caches['l2'])}{third}"
     tlb = f", TLB of {caches['tlb']} pages" if caches["tlb"] else ""
     return f"{levels}, lines of {caches['line']} bytes{tlb}"
 
@@ -134,8 +128,8 @@ def _show_device(screen: Screen, d: dict[str, Any], reasons: bool) -> None:
         "work-group": f"{d['max_work_group_size']} work-items, "
         + " x ".join(map(str, d["max_work_item_sizes"]))
         + " at most",
-        "memory": f"local {_bytes(d['local_mem_size'])}, global {_bytes(d['global_mem_size'])}, "
-        f"one buffer {_bytes(d['max_mem_alloc_size'])}"
+        "memory": f"local {format_bytes(d['local_mem_size'])}, global {format_bytes(d['global_mem_size'])}, "
+        f"one buffer {format_bytes(d['max_mem_alloc_size'])}"
         + (", shared with the host" if d["unified_memory"] else ""),
         "vector width": f"{d['float_vector_width']} floats" + _compiled_for(d["target"]),
         "types": f"float64 {_yes(d['has_fp64'])}, float16 arithmetic {_yes(d['has_fp16'])}"

@@ -249,7 +249,7 @@ def test_growth_stops_at_the_largest_buffer_of_the_device(in_order):
 
 @pytest.mark.parametrize(
     ("value", "limit"),
-    [("0", 0), ("1000", 1000), ("3k", 3072), ("64M", 64 << 20), (" 2G ", 2 << 30), ("", 160 // 16)],
+    [("0", 0), ("1000", 1000), ("3k", 3000), ("64 MiB", 64 << 20), (" 2G ", 2 * 10**9), ("", 160 // 16)],
 )
 def test_the_variable_and_the_default(monkeypatch, value, limit):
     monkeypatch.setenv("PYCLMM_KEEP_WORKSPACE", value)
@@ -261,7 +261,7 @@ def test_the_variable_and_the_default(monkeypatch, value, limit):
     assert workspace.limit_of(device) == limit
 
 
-@pytest.mark.parametrize("value", ["-1", "1.5", "64 MB", "many", "1T"])
+@pytest.mark.parametrize("value", ["-1", "1e", "64 MO", "many", "iB"])
 def test_another_value_is_refused(monkeypatch, in_order, value):
     monkeypatch.setenv("PYCLMM_KEEP_WORKSPACE", value)
     with pytest.raises(pyclmm.ArgumentError, match=rf"PYCLMM_KEEP_WORKSPACE is '{value}'; set a number of"):
@@ -269,9 +269,9 @@ def test_another_value_is_refused(monkeypatch, in_order, value):
 
 
 def test_wrong_arguments():
-    with pytest.raises(pyclmm.DTypeError, match=r"nbytes is 1\.5; pass a number of bytes"):
+    with pytest.raises(pyclmm.DTypeError, match=r"nbytes is 1\.5; set a number of bytes"):
         pyclmm.keep_workspace(1.5)
-    with pytest.raises(pyclmm.ArgumentError, match=r"nbytes is -1; pass 0 or more"):
+    with pytest.raises(pyclmm.ArgumentError, match=r"nbytes is -1; .+ of 0 or more"):
         pyclmm.keep_workspace(-1)
 
 

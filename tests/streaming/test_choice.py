@@ -147,6 +147,6 @@ def test_the_explanation_has_numbers_with_units():
     product = cube(8192)
     rows = dict(choice.describe(product, H200, choice.choose(product, H200)))
     assert rows["tiles"] == "2 x 2 of 4096 x 4096, K in 2 chunks of 4096"
-    assert rows["to the device"].startswith("512.0 MiB at 33.0 GB/s: 0.01627 s")
-    assert rows["back"].startswith("256.0 MiB at 28.0 GB/s")
+    assert rows["to the device"].startswith("512 MiB at 33.0 GB/s: 0.01627 s")
+    assert rows["back"].startswith("256 MiB at 28.0 GB/s")
     assert rows["decides"] == "arithmetic, which hides the transfers"

@@ -62,8 +62,8 @@ def test_no_more_memory_than_the_limit_is_allocated(monkeypatch):
     [
         ("lots", ArgumentError, "8 GiB"),
         ("8 i", ArgumentError, "8 GiB"),
-        (0, ArgumentError, "more than 0"),
-        (-5, ArgumentError, "more than 0"),
+        (0, ArgumentError, "of 1 or more"),
+        (-5, ArgumentError, "of 1 or more"),
         (1.5, DTypeError, "number of bytes"),
         (7, ArgumentError, "even tiles of one element need"),
     ],
@@ -71,15 +71,6 @@ def test_no_more_memory_than_the_limit_is_allocated(monkeypatch):
 def test_a_limit_that_cannot_be_used_is_refused(limit, error, words):
     with pytest.raises(error, match=words):
         pyclmm.matmul(normal(5, 5), normal(5, 5), memory_limit=limit)
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [("2 GiB", 2 << 30), ("1.5kB", 1500), ("64M", 64 * 10**6), ("9", 9)]
-)
-def test_limits_are_written_as_people_do(text, number):
-    from pyclmm.streaming.sizes import nbytes  # noqa: PLC0415
-
-    assert nbytes("memory_limit", text) == number
 
 
 @pytest.fixture
@@ -127,10 +118,10 @@ def test_a_cpu_that_reads_in_place_does_not_limit_the_memory_of_others(two_devic
     }
     monkeypatch.setattr(machines, "device_info", infos.__getitem__)
     a = normal(50, 60)
-    assert "75.0 GiB of each" in str(StreamedMatmul(a, a.T, devices=two_devices).explain())
+    assert "75 GiB of each" in str(StreamedMatmul(a, a.T, devices=two_devices).explain())
     np.save(tmp_path / "a.npy", a)
     a = np.load(tmp_path / "a.npy", mmap_mode="r")  # of which the CPU keeps blocks
-    assert "4.0 GiB of each" in str(StreamedMatmul(a, a.T, devices=two_devices).explain())
+    assert "4 GiB of each" in str(StreamedMatmul(a, a.T, devices=two_devices).explain())
 
 
 @pytest.mark.usefixtures("small_buffers")

@@ -310,7 +310,7 @@ def test_a_plan_explains_itself():
     text = str(plan.explain())
     for part in (
         "memory limit",
-        "1.0 MiB",
+        "1 MiB",
         "tiles",
         "order",
         "slots",
@@ -404,7 +404,7 @@ def test_four_threads_stream_at_once():
 def test_arguments_of_a_wrong_kind_are_named(keyword, value, error, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = {"memory_limit": "1 MiB", keyword: value}
-    with pytest.raises(error, match=rf"^{keyword} is {value!r}; pass "):
+    with pytest.raises(error, match=rf"^{keyword} is {value!r}; (pass|set a number) "):
         pyclmm.matmul(normal(4, 4), normal(4, 4), **given)
     assert not list(tmp_path.iterdir())
 
