@@ -77,7 +77,7 @@ drawing: $(VENV)/.installed-dev
 $(VENV)/.installed: setup.cfg setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[pocl,plot]" --config-settings editable_mode=compat
-	$(BIN)/python -m pyclmm.tools.pocl_wheel
+	$(BIN)/python tests/install/pocl_wheel.py
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

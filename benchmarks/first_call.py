@@ -32,12 +32,22 @@ from pathlib import Path
 from typing import Any
 
 from pyclmm.opencl.devices import device_info, find_device
-from pyclmm.tools.cold import CACHE_VARIABLES
 from pyclmm.tools.report import header_json
 
 TYPES = ("float32", "float64", "float16", "complex64", "int8", "float32:high", "float32:medium")
 STEPS = ("driver", "cold", "warm", "further", "again")
 CHILD = "--child"
+# Where PyOpenCL, pyclmm and drivers keep compiled kernels. A fresh folder makes the caches empty.
+# A driver that keeps them elsewhere starts warm.
+CACHE_VARIABLES = (
+    "PYCLMM_CACHE_DIR",
+    "XDG_CACHE_HOME",
+    "POCL_CACHE_DIR",
+    "CUDA_CACHE_PATH",
+    "NEO_CACHE_DIR",
+    "MESA_SHADER_CACHE_DIR",
+    "AMD_COMGR_CACHE_DIR",
+)
 
 
 def child(device: str | None, shape: Sequence[int], log: bool, types: Sequence[str]) -> None:

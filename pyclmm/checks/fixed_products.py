@@ -1,8 +1,8 @@
 """Products whose bits are known for ever: their SHA-256 stand in fixed_products.json.
 
-`python -m pyclmm.tools.digests` computed them by :func:`.chains.chain`. Every kernel that offers reproducible
-sums must give these bits, on every device. The operands come from integer arithmetic modulo 2^64 alone, so
-that no version of NumPy changes them.
+`python -m tests.support.digests` computed them by :func:`.chains.chain`. Every kernel that offers
+reproducible sums must give these bits, on every device. The operands come from integer arithmetic modulo 2^64
+alone, so that no version of NumPy changes them.
 """
 
 from __future__ import annotations

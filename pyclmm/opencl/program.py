@@ -29,7 +29,7 @@ from .single_flight import SingleFlight
 _log = logging.getLogger(__name__)
 _Key = tuple[cl.Context, Program, int]  # the last is the detour
 
-OLD_POCL = "unknown target CPU"  # the error of PyPI's PoCL 3.0 on processors newer than its compiler
+_OLD_POCL = "unknown target CPU"  # the error of PyPI's PoCL 3.0 on processors newer than its compiler
 
 _PROGRAMS_KEPT = 64  # each takes 0.5 to 4 MB (PoCL 3.0 and 3.1, Intel's CPU runtime)
 _GENERATED = "<generated: 'pyopencl invoker "  # how PyOpenCL names generated Python code
@@ -155,8 +155,11 @@ def _held_or_new(key: _Key) -> cl.Program:
 
 
 def _build_error(context: cl.Context, program: Program, log: str) -> BuildError:
-    if OLD_POCL in log:
-        log += "\nThis PoCL is older than the processor; `python -m pyclmm.tools.pocl_wheel` repairs PyPI's."
+    if _OLD_POCL in log:
+        log += (
+            "\nThis PoCL is older than the processor: install a newer one, or, on x86-64, "
+            "`pip install intel-opencl-rt intel-cmplr-lib-rt`"
+        )
     fault = pocl_fault(device.platform for device in context.devices)
     if fault is not None:
         log += f"\nerror: {fault}"

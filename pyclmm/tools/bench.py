@@ -7,10 +7,13 @@ the driver's profiling events; it is shown beside.
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +28,6 @@ from ..problem.canonical import problem_of
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import GemmProblem
 from ..selection import select
-from .busy import Others
 from .contest import (
     NUMPY,
     PAUSE,
@@ -44,7 +46,7 @@ from .contest import (
     random_pair,
     size_of,
 )
-from .steps import OnStep, Step, unheard
+from .terminal import OnStep, Step, unheard
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -52,6 +54,10 @@ BASELINE = "sequential"
 SCATTER = 1.5  # slowest over fastest sample; above this the median says little
 _INTERRUPTED = "interrupted before it was measured"
 _FIRST_PROBE = 10**6  # multiply-adds: the smallest product that shows how fast a kernel is
+BUSY = 0.25  # processors, chosen: another program that computes uses about one
+_SHORTEST = 0.5  # seconds: the system counts in steps of 1/100 s
+STAT = Path("/proc/stat")
+_IDLE = (3, 4, 8, 9)  # columns of the line "cpu": idle, iowait; guests count twice, as user and nice too
 
 
 @dataclass(frozen=True)
@@ -160,6 +166,65 @@ def kernel_names(asked: Sequence[str]) -> list[str]:
         if name != "auto":
             kernel_named(name)
     return names if BASELINE in names else [*names, BASELINE]
+
+
+@dataclass
+class Others:
+    """Processor time of other processes, summed over the times that are :meth:`watched`.
+
+    On Linux it is what the system counts as busy, less what this process used. That is exact, and it is of
+    the measurement itself. (A load average is of the last minute, and counts this process too.) Elsewhere
+    nothing is known.
+    """
+
+    seconds: float = 0.0
+    busy: float = 0.0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch the machine in this block."""
+        start = _reading()
+        try:
+            yield
+        finally:
+            end = _reading()
+            if start is not None and end is not None:
+                self.seconds += end[0] - start[0]
+                self.busy += end[1] - start[1]
+
+    @property
+    def processors(self) -> float | None:
+        """How many processors others kept busy on average.
+
+        None if that is not known or the time was too short.
+        """
+        if self.seconds < _SHORTEST:
+            return None
+        return max(0.0, self.busy / self.seconds)
+
+    def warning(self) -> str | None:
+        """A line for a busy machine, else None."""
+        used = self.processors
+        if used is None or used <= BUSY:
+            return None
+        return (
+            f"WARNING: the machine is busy: other processes used {used:.2g} of its {os.cpu_count()} "
+            "processors while this was measured. Repeat with nothing else running."
+        )
+
+
+def _reading() -> tuple[float, float] | None:
+    """The time, and the processor seconds that others have used until now; None where the system does not
+    tell.
+    """
+    try:
+        columns = STAT.read_text().split("\n", 1)[0].split()[1:]
+        ticks = sum(int(count) for place, count in enumerate(columns) if place not in _IDLE)
+        busy = ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):
+        return None
+    used = os.times()
+    return time.monotonic(), busy - (used.user + used.system + used.children_user + used.children_system)
 
 
 @dataclass

@@ -22,7 +22,7 @@ from .endings import FAILED, WRONG_RESULT, Group
 from .multiply_command import multiply_command
 from .output import Output
 from .road_command import road_command
-from .steps import OnStep, Step
+from .terminal import OnStep, Step
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -15,12 +15,11 @@ from ..problem.precision import PRECISIONS
 from ..streaming.streamed import StreamedMatmul, StreamProgress, is_unfinished
 from . import report
 from .endings import INTERRUPTED, say
-from .matrix_files import Files
+from .matrix_files import Files, Place
 from .options import device_option, json_option, names
 from .output import Output
-from .places import Place
 from .results import Result, result_at
-from .steps import OnStep, Step
+from .terminal import OnStep, Step
 
 _TRANS = click.Choice(["N", "T", "C"])
 _GO_ON = "finished tiles are kept: run the command again to go on"

@@ -14,7 +14,7 @@ import click
 
 from . import plots
 from .endings import Failure
-from .places import overlap
+from .matrix_files import overlap
 
 STDOUT = "-"
 

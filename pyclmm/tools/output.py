@@ -26,8 +26,7 @@ import click
 
 from .endings import INTERRUPTED, Failure, say
 from .options import STDOUT
-from .steps import OnStep
-from .terminal import Screen, progress
+from .terminal import OnStep, Screen, progress
 
 
 class Output:

@@ -34,7 +34,7 @@ from ..plan import Matmul
 from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
 from ..selection.select import refusal
-from .steps import OnStep, Step, unheard
+from .terminal import OnStep, Step, unheard
 
 _NEVER = np.uint32(0xFFFFFFF7)  # no probe has this result
 _TURN = 0.02  # seconds of launches in a measurement

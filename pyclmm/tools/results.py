@@ -20,8 +20,7 @@ import numpy as np
 from ..errors import CheckpointError
 from ..streaming.folders import FolderLock, digest_of
 from .endings import Failure
-from .matrix_files import Files, library, read_of, reading
-from .places import KINDS, Place, identity, overlap, real
+from .matrix_files import KINDS, Files, Place, identity, library, overlap, read_of, reading, real
 
 _LOCK, _NEW, _OLD = "lock", "new", "old"
 # What a Zarr array consists of: its metadata, chunks by either way to name them, and what a kill left of one.

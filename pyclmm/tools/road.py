@@ -23,10 +23,9 @@ from ..problem.gemm import GemmProblem
 from ..problem.words import Precision
 from ..selection.select import refusal
 from . import probes
-from .bench import Row, Rules, Rung, Track
-from .busy import Others
+from .bench import Others, Row, Rules, Rung, Track
 from .contest import Size, Terms, random_pair
-from .steps import OnStep, Step, unheard
+from .terminal import OnStep, Step, unheard
 
 # In the order of the steps. A kernel is put on the road by its name here and its `shared_tile`.
 KERNELS_OF_THE_ROAD = (

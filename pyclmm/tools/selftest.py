@@ -23,8 +23,7 @@ from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.device import DeviceInfo
 from ..opencl.queues import new_queue
 from . import laws, report
-from .steps import OnStep, Step
-from .terminal import Grid
+from .terminal import Grid, OnStep, Step
 
 LIMITS = {False: 180.0, True: 1800.0}  # seconds a kernel: --quick, --full
 PASSED, REFUSED, WRONG, FAILED, CRASHED, HUNG = "passed", "refused", "wrong", "failed", "crashed", "hung"

@@ -10,7 +10,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TextIO
@@ -21,8 +21,6 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Table
 from rich.text import Text
 
-from .steps import OnStep, Step
-
 PAGE = 80  # columns where the output is no terminal
 _PROSE = 100  # columns: longer lines of words are hard to read
 _UNBROKEN = 1000  # wider than any table: rich would cut numbers to fit a narrow terminal
@@ -32,6 +30,27 @@ _DULL = 10.0  # seconds between lines of progress where a line cannot be written
 _BESIDE = 5  # columns: the spinner and its blank, "^C" that the terminal writes, and one free
 _BAR = 30  # columns of a bar
 _ODD = 100 * 3600.0  # seconds; a longer estimate of the time left tells nothing
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a long command tells before each piece of work: what runs next, how many pieces are *done*, and
+    how many there are in *total*, if that is known.
+
+    ``seconds_left``: the time left, where the command knows better than the rate so far can tell.
+    """
+
+    text: str
+    done: float = 0
+    total: float | None = None
+    seconds_left: float | None = None
+
+
+OnStep = Callable[[Step], None]
+
+
+def unheard(step: Step) -> None:
+    """An OnStep for callers who do not listen."""
 
 
 class _Console(Console):

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyclmm.tools import pocl_wheel
+from tests.install import pocl_wheel
 
 from .implementations import (
     AMD_LIBRARIES,

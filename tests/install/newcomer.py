@@ -140,7 +140,7 @@ def main() -> None:
             told(use_with(place, elsewhere, extra))
         if not options.no_pocl:
             place.run(["pip", "install", "-q", ".[pocl]"], place.clone)
-            place.run([place.python, "-m", "pyclmm.tools.pocl_wheel"], elsewhere)
+            place.run([place.python, "tests/install/pocl_wheel.py"], place.clone)
             place.run([place.python, "-W", "error", "-c", BOTH], elsewhere)
             told("[pocl] beside [cpu]: both listed and right, Intel's the default")
     if not options.no_dockerfile:

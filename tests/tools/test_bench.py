@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import time
 from dataclasses import replace
 
@@ -12,12 +11,12 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from pyclmm.errors import ArgumentError, BuildError, DeviceMemoryError, PyclmmError
+from pyclmm.errors import ArgumentError, BuildError, DeviceMemoryError
 from pyclmm.kernels import KERNELS
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.plan import Matmul
-from pyclmm.tools import cold, contest, plots, report
+from pyclmm.tools import contest, plots, report
 from pyclmm.tools.bench import BASELINE, Row, Rules, Rung, Track, kernel_names
 from pyclmm.tools.contest import NUMPY, Sample, Size, Terms, check_memory, ladder, random_pair
 from pyclmm.tools.terminal import Screen, broken
@@ -478,30 +477,3 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch, tmp_pa
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(ArgumentError, match=r'pip install "pyclmm\[plot\]"'):
         plots.check(tmp_path / "x.png")
-
-
-# first calls
-
-
-def test_first_calls_are_measured_with_their_own_caches(monkeypatch):
-    folders = []
-    original = subprocess.run
-
-    def run(*args, env, **kwargs):
-        folders.append({env[name] for name in cold.CACHE_VARIABLES})
-        return original(*args, env=env, **kwargs)
-
-    monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(cold, "REPEATS", 1)
-    found = cold.measure(cold.Request(8, 8, 8, "float32", "naive", None))
-    assert list(found) == ["empty", "warm"]
-    assert folders[0] == folders[1]
-    assert len(folders[0]) == 1
-    for run_ in found.values():
-        assert 0 < run_.second < run_.first < run_.process
-        assert 0 < run_.imports < run_.process
-
-
-def test_a_failing_first_call_says_why():
-    with pytest.raises(PyclmmError, match="unknown kernel 'nope'"):
-        cold.measure(cold.Request(8, 8, 8, "float32", "nope", None))

@@ -18,7 +18,7 @@ from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import all_devices, default_device, device_info, device_labels
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import ELEMENT_TYPES
-from pyclmm.tools import bench, bench_command, cli, cold, contest, info
+from pyclmm.tools import bench, bench_command, cli, contest, info
 from pyclmm.tools.contest import Sample
 
 MESSAGE = re.compile(r"^Error: .+$", re.M)
@@ -183,18 +183,6 @@ def test_the_ladder_ends_when_every_kernel_is_too_slow(monkeypatch):
     assert "9.73e+04" not in shown.output
 
 
-@pytest.mark.slow
-def test_bench_cold_shows_empty_and_warm_caches(tmp_path, monkeypatch):
-    monkeypatch.setattr(cold, "REPEATS", 1)
-    shown = run("bench", "--cold", 8, 8, 8, "--kernel", "naive", "--json", tmp_path / "c.json")
-    assert shown.exit_code == 0, shown.output
-    assert re.search(r"^naive +empty .* m?s$", shown.output, re.M)
-    assert re.search(r"^naive +warm .* m?s$", shown.output, re.M)
-    states = json.loads((tmp_path / "c.json").read_text())["cold"]
-    assert [s["caches"] for s in states] == ["empty", "warm"]
-    assert all(s["first_s"] > s["second_s"] > 0 for s in states)
-
-
 def test_a_wrong_result_is_exit_code_1(monkeypatch):
     monkeypatch.setattr(contest.OnHost, "result", lambda self: np.full((4, 4), 7, np.float32))
     shown = run("bench", 4, 4, 4, "--kernel", "naive", "--rounds", 1)
@@ -224,10 +212,6 @@ def test_kernels_asked_for_that_cannot_run_are_exit_code_2():
         (["bench", "1000000", "1", "1000000"], "a needs a buffer of 4000000000000 bytes"),
         (["bench", "99999999999999999999", "1", "1"], "must be at most 2^31 - 2^16"),
         (["bench", "3", "3", "3", "--ladder"], "--ladder has its own sizes"),
-        (["bench", "--ladder", "--cold"], "--ladder has its own sizes"),
-        (["bench", "--cold"], "Give M N K"),
-        (["bench", "3", "3", "3", "--cold", "--plot", "x.png"], "--cold draws nothing"),
-        (["bench", "3", "3", "3", "--cold", "--batch", "2", "--seed", "1"], "leave --batch, --seed out"),
         (["bench", "3", "3", "3", "--layout", "NX"], "'NX' is not one of 'NN', 'NT', 'TN', 'TT'"),
         (["bench", "3", "3", "3", "--precision", "low"], "'low' is not one of 'highest', 'high', 'medium'"),
         (["bench", "3", "3", "3", "--batch", "0"], "0 is not in the range x>=1"),

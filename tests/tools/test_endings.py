@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from pyclmm.kernels import kernel_named
-from pyclmm.tools import busy, cli, selftest
+from pyclmm.tools import bench, cli, selftest
 from pyclmm.tools.report import JSON_FORMAT
 from tests.support.selection import slow, slow_rows
 
@@ -143,7 +143,7 @@ def test_streams_may_be_closed(closed):
 # a busy machine
 
 
-needs_stat = pytest.mark.skipif(not busy._STAT.exists(), reason="the system has no /proc/stat")
+needs_stat = pytest.mark.skipif(not bench.STAT.exists(), reason="the system has no /proc/stat")
 
 
 @needs_stat
@@ -156,12 +156,12 @@ def test_a_busy_child_is_seen():
     finally:
         child.kill()
         child.wait()
-    assert during.processors > busy.LIMIT, (before.processors, during.processors)
+    assert during.processors > bench.BUSY, (before.processors, during.processors)
     assert during.warning().startswith("WARNING: the machine is busy: other processes used ")
 
 
 def others_for(seconds):
-    others = busy.Others()
+    others = bench.Others()
     with others.watched():
         time.sleep(seconds)
     return others
@@ -175,11 +175,11 @@ def test_own_work_is_not_the_work_of_others(monkeypatch):
     counts = iter([own + 5.0, own + 6.0])
     times = iter([own, own + 1.0])
     monkeypatch.setattr(
-        busy, "_STAT", FakeStat(lambda: f"cpu {int(next(counts) * ticks)} 0 0 99 9 0 0 0 7 7\n")
+        bench, "STAT", FakeStat(lambda: f"cpu {int(next(counts) * ticks)} 0 0 99 9 0 0 0 7 7\n")
     )
     monkeypatch.setattr(os, "times", lambda: result((next(times), 0.0, 0.0, 0.0, 0.0)))
     monkeypatch.setattr(time, "monotonic", iter([0.0, 1.0]).__next__)
-    others = busy.Others()
+    others = bench.Others()
     with others.watched():
         pass
     assert others.processors == pytest.approx(0.0, abs=0.03)
@@ -192,17 +192,17 @@ class FakeStat:
 
 
 def test_a_system_without_counters_says_nothing(monkeypatch, tmp_path):
-    monkeypatch.setattr(busy, "_STAT", tmp_path / "none")
+    monkeypatch.setattr(bench, "STAT", tmp_path / "none")
     others = others_for(0.6)
     assert others.processors is others.warning() is None
 
 
 def test_a_short_measurement_says_nothing():
-    assert busy.Others(0.1, 0.1).processors is None
+    assert bench.Others(0.1, 0.1).processors is None
 
 
 def test_bench_warns_of_a_busy_machine(monkeypatch):
-    monkeypatch.setattr(busy.Others, "processors", property(lambda self: 1.25))
+    monkeypatch.setattr(bench.Others, "processors", property(lambda self: 1.25))
     shown = CliRunner().invoke(cli.main, list(BENCH))
     assert "other processes used 1.2 of its" in shown.stdout
     alone = CliRunner().invoke(cli.main, [*BENCH, "--json"])

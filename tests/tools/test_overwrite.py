@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from pyclmm.streaming.folders import FolderLock
 from pyclmm.tools import cli, multiply_command, results
-from pyclmm.tools.places import Place
+from pyclmm.tools.matrix_files import Place
 
 h5py = pytest.importorskip("h5py", reason="needs h5py")
 zarr = pytest.importorskip("zarr", reason="needs zarr")

@@ -23,7 +23,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem import dtypes
 from pyclmm.tools import cli, laws, selftest
-from pyclmm.tools.steps import Step
+from pyclmm.tools.terminal import Step
 from tests.checks.test_selfcheck import WRONG, tamper
 
 DEVICE = device_info(default_device())

@@ -12,8 +12,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.tools import report, terminal, tuner
 from pyclmm.tools.bench import BASELINE, Row, Rung
 from pyclmm.tools.contest import Sample, Size
-from pyclmm.tools.steps import Step
-from pyclmm.tools.terminal import Grid, Pace, broken, progress_line
+from pyclmm.tools.terminal import Grid, Pace, Step, broken, progress_line
 from tests.support.selection import slow_rows
 
 pseudo = pytest.importorskip("tests.support.terminal", reason="Windows has no pseudo-terminals")
@@ -204,13 +203,6 @@ def test_ctrl_c_on_the_ladder_keeps_the_sizes(tmp_path):
     assert [p["m"] for p in data["products"]] == [10, 22, 46, 100]
     assert all(row["correct"] for p in data["products"][:-1] for row in p["rows"])
     assert all(row["correct"] is not False for row in data["products"][-1]["rows"])  # perhaps not checked yet
-
-
-@pytest.mark.slow
-def test_ctrl_c_in_cold_keeps_the_kernels(tmp_path):
-    command = ("bench", "--cold", 8, 8, 8, "--kernel", "naive", "--kernel", "flat")
-    _, data = interrupted(*command, at="flat, empty", tmp_path=tmp_path)
-    assert [row["kernel"] for row in data["cold"]] == ["naive", "naive"]
 
 
 def test_ctrl_c_in_selftest_keeps_the_kernels(tmp_path):

@@ -151,7 +151,7 @@ def _environment(suite: Suite, venv: Path) -> Path:
         _run([sys.executable, "-m", "venv", venv])
         _run([python, "-m", "pip", "install", "-q", "-e", ROOT, "--config-settings", "editable_mode=compat",
               *OURS, *suite.packages])  # fmt: skip
-        _run([python, "-m", "pyclmm.tools.pocl_wheel"])
+        _run([python, ROOT / "tests/install/pocl_wheel.py"])
         stamp.write_text(wanted)
     return python
 

@@ -1,4 +1,4 @@
-"""Writes pyclmm/checks/fixed_products.json: ``python -m pyclmm.tools.digests``.
+"""Writes pyclmm/checks/fixed_products.json: ``python -m tests.support.digests``.
 
 A digest that changes breaks the promise of reproducible products, so this is for new products only.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..checks import fixed_products
+from pyclmm.checks import fixed_products
 
 
 def main() -> None:

@@ -5,10 +5,10 @@ accept that name: "unknown target CPU 'generic'". So every build fails (pocl iss
 from one function. This command replaces the function's body, so that it returns "haswell". Every x86-64
 processor with AVX2, FMA and BMI2 runs code for haswell.
 
-    python -m pyclmm.tools.pocl_wheel         repairs the driver in this environment, if it needs it
+    python tests/install/pocl_wheel.py        repairs the driver in this environment, if it needs it
 
 Nothing else in the library changes. The file is changed only if a build fails for this reason and its bytes
-are those of that release. pyclmm never does it by itself.
+are those of that release. `make` runs this for the driver of its own environment; pyclmm never does.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
-from ..checks.worker import interpreter
-from ..opencl.program import OLD_POCL
-
+UNKNOWN = "unknown target CPU"
 CPU = b"haswell"
 _NEEDED = {"avx2", "fma", "bmi2"}
 # llvm::sys::getHostCPUName() in pocl-binary-distribution 3.0 for x86_64: its place in the file and its
@@ -71,7 +70,7 @@ def installed_library() -> Path | None:
 def build_log(library: Path) -> str:
     """The log of a build with that driver alone, in a process of its own; empty if it works."""
     environment = os.environ | {"OCL_ICD_VENDORS": str(library), "POCL_KERNEL_CACHE": "0"}
-    trial = [*interpreter(), "-c", _TRIAL]
+    trial = [sys.executable, "-c", _TRIAL]
     done = subprocess.run(trial, capture_output=True, text=True, env=environment, check=False)
     return done.stdout + done.stderr
 
@@ -89,7 +88,7 @@ def repair() -> str:
     library = installed_library()
     if library is None:
         return "PoCL of PyPI is not installed here: nothing to do"
-    if OLD_POCL not in build_log(library):
+    if UNKNOWN not in build_log(library):
         return "PoCL of PyPI knows this processor: nothing to do"
     if not _processor_flags() >= _NEEDED:
         raise SystemExit(f"PoCL of PyPI does not know this processor, and it lacks {sorted(_NEEDED)}")
