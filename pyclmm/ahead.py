@@ -8,7 +8,7 @@ import numpy as np
 import pyopencl as cl
 from pyopencl.array import Array
 
-from .checks import copies, selfcheck
+from .checks import selfcheck, small_problems
 from .errors import ArgumentError, DTypeError
 from .execution.operands import collect, queue_of
 from .opencl.queues import default_queue, queue_on
@@ -77,7 +77,7 @@ def warm(
         own = queue_of(collect(*operands, **others), queue, device)
         with selfcheck.run_all():
             plan: Matmul[Any] = make(*operands, queue=own, **others, **keywords)
-        copies.wrong_copies(own, plan.programs)
+        small_problems.wrong_copies(own, plan.programs)
         plans.append(plan)
     return plans
 

@@ -1,6 +1,6 @@
 """Products whose bits are known for ever: their SHA-256 stand in fixed_products.json.
 
-`python -m tests.support.digests` computed them by :func:`.chains.chain`. Every kernel that offers
+`python -m tests.support.digests` computed them by :func:`.fma_reference.chain`. Every kernel that offers
 reproducible sums must give these bits, on every device. The operands come from integer arithmetic modulo 2^64
 alone, so that no version of NumPy changes them.
 """
@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..problem import dtypes
-from .chains import chain
-from .fused import Array
+from .fma_reference import Array, chain
 
 FILE = "fixed_products.json"
 # Bits of the significand, and the exponents of the least and of the first too large number of each type.

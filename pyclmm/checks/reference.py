@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .chains import chain
+from .fma_reference import chain
 
 __all__ = [
     "NETLIB_RATIO",

@@ -37,8 +37,7 @@ from ..opencl.single_flight import SingleFlight
 from ..problem.gemm import GemmProblem
 from ..version import __version__
 from . import isolation, worker
-from .copies import wrong_copies
-from .small_problems import first_wrong_result
+from .small_problems import first_wrong_result, wrong_copies
 
 _log = logging.getLogger(__name__)
 
@@ -185,33 +184,38 @@ class _Check:
     def _two_opinions(self, tried_first: bool, apart: bool) -> _Verdict:
         """The verdict. It is kept against the kernel only if a child process comes to it too.
 
-        The second opinion, if it is needed, takes a detour around the driver's caches (see doubts.py), except
-        after a time-out, because no damaged file is known to make a driver hang. *tried_first*: the first
-        opinion begins in a child too, in one of its own with *apart*.
+        *tried_first*: the first opinion begins in a child too, in one of its own with *apart*.
         """
         first = self._opinion(tried_first, apart)
         if first.reason is None:
             return self._keep(_Verdict(None))
         if not (first.lasting and isolation.is_on()):
             return self._note(_Verdict(first.reason))
-        detour = doubts.detour(self.device)
-        past = detour if first.timed_out else detour + 1
+        return self._second_opinion(first)
+
+    def _second_opinion(self, first: isolation.Result) -> _Verdict:
+        """The verdict after a *first* opinion against the kernel.
+
+        The second opinion takes a detour around the driver's caches (see doubts.py), except after a time-out,
+        because no damaged file is known to make a driver hang. The device stays on it if that helped.
+        """
+        before = doubts.detour(self.device)
+        past = before if first.timed_out else before + 1
         doubts.take_detour(self.device, past)
         second = self._trial(apart=True)
-        if second.reason is not None:
-            doubts.take_detour(self.device, detour)
-            verdict = _Verdict(second.reason, _now() if first.timed_out or second.timed_out else None)
-            # PoCL ends the process on a full disk too, which is not the kernel's fault.
-            lasting = second.lasting and pocl_fault([self.queue.device.platform]) is None
-            return self._keep(verdict) if lasting else self._note(verdict)
-        reason = self.own_result()
-        if reason is not None:
-            doubts.take_detour(self.device, detour)
-            return self._note(_Verdict(reason))
-        if past != detour:
-            doubts.take_detour(self.device, past, keep=True)
-            doubts.warn(self.device, f"{self.kernel.name}: {first.reason}")
-        return self._keep(_Verdict(None))
+        own = self.own_result() if second.reason is None else None
+        if second.reason is None and own is None:
+            if past != before:
+                doubts.take_detour(self.device, past, keep=True)
+                doubts.warn(self.device, f"{self.kernel.name}: {first.reason}")
+            return self._keep(_Verdict(None))
+        doubts.take_detour(self.device, before)
+        if second.reason is None:
+            return self._note(_Verdict(own))
+        verdict = _Verdict(second.reason, _now() if first.timed_out or second.timed_out else None)
+        # PoCL ends the process on a full disk too, which is not the kernel's fault.
+        lasting = second.lasting and pocl_fault([self.queue.device.platform]) is None
+        return self._keep(verdict) if lasting else self._note(verdict)
 
     def _opinion(self, tried_first: bool, apart: bool) -> isolation.Result:
         if tried_first and isolation.is_on():

@@ -7,15 +7,18 @@ two devices check different ones, and one device always the same.
 
 Products of integers must be exact, products of random numbers must be within the error bound, NaN and
 infinity must go where IEEE says, and the memory around the result must not change (known_answers.py).
-Reproducible problems must also have the bits that the host computes (chains.py).
+Reproducible problems must also have the bits that the host computes (fma_reference.py).
+
+Kernels that copy and convert operands run on a small stack of matrices.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -24,12 +27,16 @@ from ..kernels import Kernel, Program, Work
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import round_up
+from ..opencl import host_memory, status
+from ..opencl.binding import Binding
 from ..opencl.devices import device_info
+from ..opencl.launches import batch_table, copy_launch
 from ..opencl.program import source_hash
-from ..problem.gemm import GemmProblem
-from .drawn import Drawn
+from ..opencl.steps import scalars_of
+from ..problem.gemm import Copy, GemmProblem
+from .drawn import Drawn, over_the_range
 from .known_answers import outcome, wrong_bits
-from .layouts import Decks, rearranged, resized
+from .layouts import Array, Decks, Placed, rearranged, resized
 
 Shape = tuple[int, int, int]  # M, N, K
 
@@ -52,6 +59,10 @@ _MAX_ELEMENTS, _MAX_WORK = 1 << 25, 1 << 28
 
 # Kernels that split operands take another path on spread data, and a third path if the data are large too.
 _SPLIT = ("float32", "complex64", "float64", "complex128")
+_COPY = "copy.cl"
+_COPIED = (3, 5, 37)  # more columns than two work-groups have
+_LEAD = 2  # elements before the arrays
+_FILL = 0xA5
 
 
 @dataclass(frozen=True)
@@ -276,3 +287,74 @@ def _near(problem: GemmProblem) -> Iterator[GemmProblem]:
     for m, n, k in sorted(near, key=lambda size: (size[0] * size[1] * (size[2] + 1), size)):
         if max(m * n, m * k, k * n) <= _MAX_ELEMENTS and m * n * k <= _MAX_WORK:
             yield resized(problem, m, n, k)
+
+
+def wrong_copies(queue: cl.CommandQueue, programs: Iterable[Program]) -> str | None:
+    """What is wrong with the first wrong copy among *programs* on *queue*'s device, or None.
+
+    Some drivers compile a kernel only when it is launched. Raises as a product does.
+    """
+    for program in programs:
+        if program.source == _COPY and not _copies_right(queue, program):
+            types = f"from {program.define('A_TYPE')} to {program.define('OUT_TYPE')}"
+            return f"the copy of an operand {types} is wrong on this device"
+    return None
+
+
+def _copies_right(queue: cl.CommandQueue, program: Program) -> bool:
+    device = device_info(queue.device)
+    _, rows, columns = _COPIED
+    source_strides, target_strides = (rows * columns * 2 + 5, 2, 2 * rows), (-rows * columns - 3, columns, 1)
+    types = str(program.define("A_TYPE")), str(program.define("OUT_TYPE"))
+    soft = bool(program.define("SOFT_FLOAT64"))
+    copy = Copy(_COPIED, types[0], source_strides, types[1], target_strides)
+    source = Placed.of(_COPIED, source_strides, types[0], _LEAD, 0)
+    target = Placed.of(_COPIED, target_strides, types[1], _LEAD, 0)
+    source.view[...] = _copied_numbers(source.view.dtype, target.view.dtype)
+    target.memory[...] = _FILL
+    launch = copy_launch(copy, ("a", "a_offset"), ("out", "out_offset"), "batch_offsets", soft)
+    tables = {"batch_offsets": batch_table(_COPIED[:1], (source_strides[:1], target_strides[:1]))}
+    binding = Binding(queue, device, Work((launch,), tables=tables))
+    memory = {"a": source.memory, "out": target.memory}
+    buffers = {name: host_memory.filled(queue.context, x, device, name) for name, x in memory.items()}
+    try:
+        offsets = {"a": source.offset, "out": target.offset}
+        events = binding.enqueue(buffers, scalars_of(1.0, 0.0, offsets), [])
+        cl.enqueue_copy(queue, target.memory, buffers["out"], wait_for=events[-1:], is_blocking=True)
+    except cl.Error as error:
+        raise status.lost(device, error) from error
+    binding.settle()
+    got = target.view.copy()
+    target.own_bytes[...] = _FILL
+    return bool((target.memory == _FILL).all()) and _same(got, _converted(source.view, got.dtype))
+
+
+def _copied_numbers(source: np.dtype[Any], target: np.dtype[Any]) -> Array:
+    """Numbers over the range of integers; floats of few digits, with infinity and NaN where these have a
+    meaning.
+    """
+    rng = np.random.default_rng(20)
+    if source.kind in "iu":
+        few = rng.integers(0 if source.kind == "u" else -100, 100, _COPIED)
+        return np.where(rng.random(_COPIED) < 0.5, few.astype(source), over_the_range(rng, _COPIED, source))
+    if source.kind == "b" or target.kind in "iu":
+        return rng.integers(0 if target.kind == "u" else -3, 100, _COPIED)
+    x = rng.standard_normal(_COPIED, np.float32).astype(np.complex64 if source.kind == "c" else np.float32)
+    if source.kind == target.kind == "c":
+        x.imag = rng.standard_normal(_COPIED)
+    x[..., 1], x[..., 3], x[..., 5], x[..., 7] = np.inf, np.nan, 0, -np.inf
+    return x
+
+
+def _converted(x: Array, target: np.dtype[Any]) -> Array:
+    with np.errstate(all="ignore"):
+        return (x.real if x.dtype.kind == "c" and target.kind not in "cb" else x).astype(target)
+
+
+def _same(got: Array, expected: Array) -> bool:
+    """Whether both have the same numbers. A sum of NaN and others is NaN in each part."""
+    if got.dtype.kind in "biu":
+        return np.array_equal(got, expected)
+    wide = np.complex128 if got.dtype.kind == "c" else np.float64
+    own, other = (np.ascontiguousarray(x.astype(wide)).view(np.float64) for x in (got, expected))
+    return np.array_equal(own, other, equal_nan=True)

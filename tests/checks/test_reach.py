@@ -13,9 +13,9 @@ import pytest
 import pyclmm
 from pyclmm import plan_cache
 from pyclmm.checks import selfcheck, small_problems
-from pyclmm.checks.copies import wrong_copies
 from pyclmm.checks.drawn import Drawn, draw, scalars
 from pyclmm.checks.layouts import Decks, Placed, placed, rearranged, resized
+from pyclmm.checks.small_problems import wrong_copies
 from pyclmm.kernels import kernel_named
 from pyclmm.opencl import compiler
 from pyclmm.opencl.devices import default_device, device_info

@@ -10,7 +10,7 @@ import pytest
 
 import pyclmm
 from pyclmm import plan_cache
-from pyclmm.checks.chains import chain
+from pyclmm.checks.fma_reference import chain
 from pyclmm.checks.reference import error_ratio, limit
 from pyclmm.errors import ArgumentError, UnsupportedError
 from pyclmm.opencl.compiler import expanded

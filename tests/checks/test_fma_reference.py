@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm.checks import chains, fixed_products, fused
+from pyclmm.checks import fixed_products, fma_reference
 from pyclmm.checks.fixed_products import DATA, PRODUCTS
 from tests.support.selection import examples
 
@@ -62,7 +62,7 @@ def test_fma_rounds_once(kind):
     @examples(600)
     @given(triples(kind))
     def check(numbers):
-        got = fused.fma(*(np.array([x]) for x in numbers))[0]
+        got = fma_reference.fma(*(np.array([x]) for x in numbers))[0]
         if not np.isfinite(np.array(numbers)).all():
             return
         x, y, z = numbers
@@ -81,7 +81,7 @@ def test_fma_of_zeros_infinities_and_nan(kind):
         ((huge, huge, -inf), -inf), ((inf, 1, -inf), np.nan), ((inf, 0, 1), np.nan), ((huge, 2, -huge), huge),
         ((huge, huge, 1), inf), ((np.nan, 0, 1), np.nan),
     ]  # fmt: skip
-    got = fused.fma(*(np.array(column, kind) for column in zip(*(x for x, _ in cases), strict=True)))
+    got = fma_reference.fma(*(np.array(column, kind) for column in zip(*(x for x, _ in cases), strict=True)))
     want = np.array([x for _, x in cases], kind)
     np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
@@ -94,7 +94,7 @@ def step(total, x, y, kind):
 def test_a_chain_of_real_numbers_is_the_definition():
     a, b = fixed_products.numbers("a", (3, 9), "float32"), fixed_products.numbers("b", (9, 2), "float32")
     c, bias = fixed_products.numbers("c", (3, 2), "float32"), fixed_products.numbers("bias", (2,), "float32")
-    got = chains.chain(a, b, c, alpha=1.3, beta=-0.7, bias=bias)
+    got = fma_reference.chain(a, b, c, alpha=1.3, beta=-0.7, bias=bias)
     one = np.float32
     for i, j in np.ndindex(3, 2):
         total = one(0)
@@ -114,7 +114,7 @@ def test_a_chain_of_complex_numbers_is_the_definition():
     for x, y in zip(a[0], b[:, 0], strict=True):
         re = step(step(re, x.real, y.real, one), -x.imag, y.imag, one)
         im = step(step(im, x.real, y.imag, one), x.imag, y.real, one)
-    assert chains.chain(a, b)[0, 0] == complex(re, im)
+    assert fma_reference.chain(a, b)[0, 0] == complex(re, im)
 
 
 def test_a_sum_that_underflows_is_plus_zero():
@@ -195,6 +195,6 @@ def test_a_host_whose_numpy_is_not_ieee_is_noticed(monkeypatch):
     fixed_products.host_fault.cache_clear()
     assert fixed_products.host_fault("float32") is None
     fixed_products.host_fault.cache_clear()
-    monkeypatch.setattr(chains, "fma", lambda x, y, z: x * y + z)
+    monkeypatch.setattr(fma_reference, "fma", lambda x, y, z: x * y + z)
     assert "NumPy does not compute" in fixed_products.host_fault("float32")
     fixed_products.host_fault.cache_clear()
