@@ -39,7 +39,7 @@ import pyclmm
 from pyclmm.opencl import pinned
 from pyclmm.opencl.devices import device_info
 from pyclmm.streaming import entry
-from pyclmm.streaming.trace import Trace
+from pyclmm.streaming.lane import Trace
 from pyclmm.tools.report import header_json
 
 _THREADS = os.cpu_count() or 1

@@ -28,7 +28,7 @@ from .problem.precision import chosen
 from .problem.reproducible import is_reproducible
 from .problem.words import Activation, Casting, Mixed, Precision, Trans
 from .selection.select import KernelChoice
-from .streaming import entry, hands
+from .streaming import entry, lane
 from .streaming.run import Report
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ def release() -> None:
     working: its next call allocates workspace again. Its ``release()`` frees its kernel objects too.
     """
     plan_cache.release()
-    hands.release()
+    lane.release()
     workspace.release()
     staging.release()
     pinned.release()

@@ -30,12 +30,10 @@ from numpy.typing import NDArray
 from ..errors import CheckpointError, CheckpointWarning, StorageError
 from ..problem import dtypes
 from . import journal
-from .blocks import Part
-from .fingerprints import fingerprint, tile_digest
-from .folders import FolderLock, digest_of, refuse_untrusted, write_whole
+from .fingerprints import tile_digest
+from .journal import FolderLock, digest_of, refuse_untrusted, write_whole
 from .sinks import Sink
-
-__all__ = ["Checkpoint", "fingerprint"]
+from .tiles import Region
 
 PROBLEM, JOURNAL, LOCK, TILE = "pyclmm-problem.json", "pyclmm-journal", "pyclmm-lock", "pyclmm-tile-"
 _ANEW = "delete the folder to start anew"
@@ -120,8 +118,8 @@ class Checkpoint:
         """The numbers of the tiles that need not be computed again."""
         return frozenset(self._journal.records)
 
-    def verify(self, part_of: Callable[[int], Part]) -> None:
-        """Compare ``out`` with the digests of the tiles that lie in it; *part_of*: where a tile lies.
+    def verify(self, region_of: Callable[[int], Region]) -> None:
+        """Compare ``out`` with the digests of the tiles that lie in it; *region_of*: where a tile lies.
 
         One that differs, or cannot be read, is not finished any more, and a CheckpointWarning says so. Raises
         CheckpointError instead if ``out`` is another array: its mark is another, and a tile differs.
@@ -129,7 +127,7 @@ class Checkpoint:
         noted = {tile: digest for tile, (size, digest) in self._journal.records.items() if not size}
         if not noted:
             return
-        lost = [tile for tile, digest in noted.items() if self._digest_now(part_of(tile)) != digest]
+        lost = [tile for tile, digest in noted.items() if self._digest_now(region_of(tile)) != digest]
         if not lost:
             return
         what = f"{len(lost)} of the {len(noted)} tiles that checkpoint {self.folder} notes as finished"
@@ -146,15 +144,15 @@ class Checkpoint:
             stacklevel=7,
         )
 
-    def _digest_now(self, part: Part) -> str | None:
+    def _digest_now(self, region: Region) -> str | None:
         """The digest of a part of ``out``; None for one that cannot be read: a damaged chunk, say."""
         with contextlib.suppress(StorageError):
-            return self.digest(part)
+            return self.digest(region)
         return None
 
-    def digest(self, part: Part) -> str:
+    def digest(self, region: Region) -> str:
         """The digest of a part of ``out``. Raises StorageError."""
-        return tile_digest(self._sink.source(), part)
+        return tile_digest(self._sink.source(), region)
 
     def finish(self, tile: int, block: NDArray[Any] | None, digest: str = "-") -> None:
         """Record that *tile* is finished. *block* is kept; None: ``out`` has it, by *digest*, and is flushed.

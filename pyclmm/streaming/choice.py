@@ -21,7 +21,19 @@ from numpy.typing import NDArray
 from ..byte_sizes import format_bytes
 from ..errors import ArgumentError
 from ..problem.gemm import MAX_DIMENSION
-from .tiles import Blocking, Product, Slots, Tile, Traffic, a_key, b_key, block_bytes, chunks, tiles, traffic
+from .tiles import (
+    Blocking,
+    Slots,
+    Tile,
+    TiledProduct,
+    TileTraffic,
+    a_key,
+    b_key,
+    block_bytes,
+    chunks,
+    tiles,
+    traffic,
+)
 
 # A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared
 # took 1 + 150 / k times as long as uncut ones (2026-11-23).
@@ -42,7 +54,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Machine:
+class DeviceModel:
     """One device and the link to it.
 
     ``memory``: bytes that all slots may take. ``up``, ``down``: bytes a second to and from the device, 0 if
@@ -67,7 +79,7 @@ class Prediction:
     ``fill``: until the first product starts; ``drain``: after the last one ends.
     """
 
-    traffic: Traffic
+    traffic: TileTraffic
     product_seconds: float
     up_seconds: float
     down_seconds: float
@@ -88,7 +100,7 @@ class Prediction:
         return self.bound_by == "arithmetic"
 
 
-def predict(product: Product, machine: Machine, blocking: Blocking) -> Prediction:
+def predict(product: TiledProduct, machine: DeviceModel, blocking: Blocking) -> Prediction:
     """The times that *blocking* would take. Several devices share the link and divide tiles evenly."""
     parts = chunks(product, blocking)
     count = count_of(product, blocking)
@@ -111,7 +123,7 @@ def predict(product: Product, machine: Machine, blocking: Blocking) -> Predictio
     return Prediction(moved, arithmetic, up, down, fill, drain, total)
 
 
-def count_of(product: Product, blocking: Blocking) -> int:
+def count_of(product: TiledProduct, blocking: Blocking) -> int:
     """Products that are enqueued."""
     steps = -(-product.m // blocking.m) * -(-product.n // blocking.n) * -(-product.k // max(1, blocking.k))
     return steps * -(-product.matrices // blocking.batch)
@@ -121,7 +133,7 @@ def _over(nbytes: float, rate: float) -> float:
     return nbytes / rate if rate else 0.0
 
 
-def _simulated(product: Product, machine: Machine, blocking: Blocking, one: float) -> float:
+def _simulated(product: TiledProduct, machine: DeviceModel, blocking: Blocking, one: float) -> float:
     """Seconds by clocks of the two directions and of the products, with slots that must be free.
 
     Of several devices one is followed: it gets its part of the strips and of the link.
@@ -157,7 +169,7 @@ def _simulated(product: Product, machine: Machine, blocking: Blocking, one: floa
     return max(down, product_end)
 
 
-def _of_first(product: Product, blocking: Blocking, devices: int) -> list[Tile]:
+def _of_first(product: TiledProduct, blocking: Blocking, devices: int) -> list[Tile]:
     """The tiles of the first of several devices that take strips in turn."""
     depth = (blocking.n if blocking.by_columns else blocking.m) * blocking.strip
     every = tiles(product, blocking)
@@ -169,7 +181,7 @@ def _of_first(product: Product, blocking: Blocking, devices: int) -> list[Tile]:
     return found[: -(-len(every) // devices)]
 
 
-def _slot_bytes(product: Product, blocking: Blocking) -> tuple[int, int, int]:
+def _slot_bytes(product: TiledProduct, blocking: Blocking) -> tuple[int, int, int]:
     """Bytes of one slot of A, of B, and of a tile."""
     at = blocking.batch
     a = blocking.m * blocking.k * product.a_size * (at if product.a_stack else 1)
@@ -177,14 +189,14 @@ def _slot_bytes(product: Product, blocking: Blocking) -> tuple[int, int, int]:
     return a, b, at * blocking.m * blocking.n * product.tile_size
 
 
-def memory(product: Product, blocking: Blocking) -> int:
+def memory(product: TiledProduct, blocking: Blocking) -> int:
     """Bytes that all slots take."""
     counts = blocking.a_slots, blocking.b_slots, blocking.out_slots
     sizes = _slot_bytes(product, blocking)
     return sum(count * size for count, size in zip(counts, sizes, strict=True))
 
 
-def choose(product: Product, machine: Machine) -> Blocking:
+def choose(product: TiledProduct, machine: DeviceModel) -> Blocking:
     """The blocking with the least predicted seconds. Raises ArgumentError if none fits the memory."""
     batch = _batch(product, machine)
     if batch > 1:
@@ -208,12 +220,12 @@ def choose(product: Product, machine: Machine) -> Blocking:
     )
 
 
-def _turned(machine: Machine) -> Machine:
+def _turned(machine: DeviceModel) -> DeviceModel:
     """The machine for turned products."""
     return replace(machine, seconds=lambda m, n, k: machine.seconds(n, m, k))
 
 
-def _batch(product: Product, machine: Machine) -> int:
+def _batch(product: TiledProduct, machine: DeviceModel) -> int:
     """How many small matrices of a stack share a tile; 1 if one is large enough for tiles of its own."""
     if not product.stack or product.stack[-1] < 2 or 0 in (product.m, product.n, product.k):
         return 1
@@ -223,7 +235,7 @@ def _batch(product: Product, machine: Machine) -> int:
     return max(1, min(room // (one + _TABLE_ROW), -(-product.stack[-1] // machine.devices)))
 
 
-def _finalists(product: Product, machine: Machine, fine: bool) -> list[Blocking]:
+def _finalists(product: TiledProduct, machine: DeviceModel, fine: bool) -> list[Blocking]:
     """The best blockings by closed forms; none if none fits."""
     best: list[tuple[float, Blocking]] = []
     for candidates in _candidates(product, machine, fine):
@@ -247,7 +259,9 @@ def _sizes(length: int, granule: int, least: int) -> list[int]:
     return found
 
 
-def _candidates(product: Product, machine: Machine, fine: bool) -> Iterator[list[tuple[float, Blocking]]]:
+def _candidates(
+    product: TiledProduct, machine: DeviceModel, fine: bool
+) -> Iterator[list[tuple[float, Blocking]]]:
     """For each way to use the slots: the best few blockings with their predicted seconds."""
     least = 1 if fine else max(machine.granule, int((machine.memory / (64 * product.tile_size)) ** 0.5) // 8)
     ms, ns = (_sizes(length, machine.granule, least) for length in (product.m, product.n))
@@ -283,8 +297,8 @@ def _ways(strip: Ints, P: Ints, Q: Ints, c: Ints) -> list[tuple[Ints, Ints]]:
 
 
 def _best(
-    product: Product,
-    machine: Machine,
+    product: TiledProduct,
+    machine: DeviceModel,
     at: tuple[Ints, ...],
     slots: tuple[Ints, ...],
     rates: tuple[Floats, Floats],
@@ -307,7 +321,7 @@ def _best(
     return found
 
 
-def _rates(product: Product, machine: Machine) -> tuple[Floats, Floats]:
+def _rates(product: TiledProduct, machine: DeviceModel) -> tuple[Floats, Floats]:
     """(elements of a tile, seconds for each of its multiply-adds): small tiles leave compute units idle."""
     k = min(product.k, 4096)
     sizes = [(min(product.m, edge), min(product.n, edge)) for edge in _EDGES]
@@ -317,8 +331,8 @@ def _rates(product: Product, machine: Machine) -> tuple[Floats, Floats]:
 
 
 def _scores(
-    product: Product,
-    machine: Machine,
+    product: TiledProduct,
+    machine: DeviceModel,
     at: tuple[Ints, ...],
     slots: tuple[Ints, ...],
     rates: tuple[Floats, Floats],
@@ -356,7 +370,7 @@ def _each(nbytes: Any, rate: float) -> Floats:
 
 
 def _stalls(
-    at: tuple[Ints, ...], slots: tuple[Ints, ...], product: Product, machine: Machine, rate: Floats
+    at: tuple[Ints, ...], slots: tuple[Ints, ...], product: TiledProduct, machine: DeviceModel, rate: Floats
 ) -> Floats:
     """Seconds without a product because no slot is free to load the next blocks meanwhile."""
     m, n, k, strip, P, Q, c = at
@@ -384,13 +398,13 @@ def loads(strip: Any, P: Any, Q: Any, c: Any, a_slots: Any, b_slots: Any) -> tup
     return a_loads, b_loads
 
 
-def _own_matrices(product: Product, name: str) -> int:
+def _own_matrices(product: TiledProduct, name: str) -> int:
     """How often the matrices of an operand are loaded over the stack, at most."""
     own = product.a_stack if name == "a" else product.b_stack
     return product.matrices if own else 1
 
 
-def _estimated(product: Product, machine: Machine, blocking: Blocking) -> Traffic:
+def _estimated(product: TiledProduct, machine: DeviceModel, blocking: Blocking) -> TileTraffic:
     """:func:`traffic` by closed forms."""
     if blocking.by_columns:
         turned = _estimated(product.turned, machine, blocking.turned)
@@ -404,10 +418,10 @@ def _estimated(product: Product, machine: Machine, blocking: Blocking) -> Traffi
     a = product.m * product.k * product.a_size * a_loads * z // (P * c * count)
     b = product.k * product.n * product.b_size * b_loads * z // (Q * c * count)
     elements = product.m * product.n * z
-    return Traffic(a + b + elements * product.c_size, elements * product.out_size, a_loads, b_loads)
+    return TileTraffic(a + b + elements * product.c_size, elements * product.out_size, a_loads, b_loads)
 
 
-def describe(product: Product, machine: Machine, blocking: Blocking) -> list[tuple[str, str]]:
+def describe(product: TiledProduct, machine: DeviceModel, blocking: Blocking) -> list[tuple[str, str]]:
     """Rows (what, text) for ``plan.explain()``."""
     if 0 in (product.m, product.n, product.k, product.matrices):
         return [("tiles", "none: nothing is multiplied")]

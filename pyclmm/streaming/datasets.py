@@ -18,9 +18,8 @@ import numpy as np
 
 from ..errors import ArgumentError, DTypeError, StorageError
 from ..problem import dtypes
-from .folders import sync
-
-Index = tuple[slice | int, ...]
+from .journal import sync
+from .tiles import Index, Span
 
 _ELSEWHERE = (
     "__array_interface__",
@@ -227,7 +226,7 @@ def _flush_zarr(x: Any, written: list[Index]) -> None:
     sync(*found, *folders, folder.parent)
 
 
-def span(at: slice | int) -> tuple[int, int]:
+def span(at: slice | int) -> Span:
     """Start and stop of an index."""
     return (at.start, at.stop) if isinstance(at, slice) else (at, at + 1)
 

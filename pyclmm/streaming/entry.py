@@ -17,7 +17,7 @@ from ..errors import ArgumentError
 from ..execution.options import Options, events_of
 from ..opencl.devices import device_info
 from ..problem.gemm import MAX_DIMENSION
-from . import machines, storage
+from . import datasets, machines
 from .mapped import reach
 from .streamed import StreamedMatmul
 
@@ -30,7 +30,7 @@ _TABLE_ROWS = 128  # a stack has a table with 32 bytes for each product: at most
 
 def is_stored(*arrays: Any) -> bool:
     """Whether one of *arrays* lies in a file or is read by slicing."""
-    return any(type(x) is not np.ndarray and type(x) is not Array and storage.is_stored(x) for x in arrays)
+    return any(type(x) is not np.ndarray and type(x) is not Array and datasets.is_stored(x) for x in arrays)
 
 
 def pays(operands: Mapping[str, NDArray[Any]], options: Options, queue: cl.CommandQueue) -> bool:

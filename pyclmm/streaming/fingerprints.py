@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .blocks import Part
 from .datasets import where
 from .job import pieces
 from .sources import DatasetSource, MappedSource, Source
+from .tiles import Region
 
 _WHOLE = 1 << 20  # bytes of which each is hashed
 _PIECE = 1 << 25  # bytes that are read at once
@@ -61,23 +61,23 @@ def fingerprint(source: Source) -> dict[str, Any]:
     return found | {"digest": _digest(source, _matrices(source.shape), source.nbytes, share)}
 
 
-def tile_digest(source: Source, part: Part) -> str:
+def tile_digest(source: Source, region: Region) -> str:
     """The digest of a part of ``out``. Raises StorageError."""
-    return _digest(source, [part], part.elements * source.dtype.itemsize, 1)
+    return _digest(source, [region], region.elements * source.dtype.itemsize, 1)
 
 
-def _matrices(shape: tuple[int, ...]) -> Iterator[Part]:
+def _matrices(shape: tuple[int, ...]) -> Iterator[Region]:
     """All of an array, by rows of its stack."""
     *stack, rows, columns = shape
     both = slice(0, rows), slice(0, columns)
     if not stack:
-        yield Part((), *both, (rows, columns))
+        yield Region((), *both, (rows, columns))
         return
     for at in np.ndindex(*stack[:-1]):
-        yield Part((*at, slice(0, stack[-1])), *both, (stack[-1], rows, columns))
+        yield Region((*at, slice(0, stack[-1])), *both, (stack[-1], rows, columns))
 
 
-def _digest(source: Source, parts: Iterable[Part], nbytes: int, share: int) -> str:
+def _digest(source: Source, parts: Iterable[Region], nbytes: int, share: int) -> str:
     """The digest of *parts*, *nbytes* in all, of which one byte of *share* is looked at."""
     state = hashlib.blake2b(digest_size=16)
     if nbytes:
@@ -85,7 +85,7 @@ def _digest(source: Source, parts: Iterable[Part], nbytes: int, share: int) -> s
         cut = (p for part in parts for p, _ in pieces(part, turned, itemsize, _PIECE, step))
         taken = cut if share == 1 else _shares(cut, turned, share)
 
-        def of(piece: Part) -> bytes:
+        def of(piece: Region) -> bytes:
             return _every_byte(source, piece) if nbytes <= _WHOLE else _sampled(source, piece)
 
         with ThreadPoolExecutor(_THREADS) if nbytes > _PIECE else nullcontext() as pool:
@@ -94,7 +94,7 @@ def _digest(source: Source, parts: Iterable[Part], nbytes: int, share: int) -> s
     return state.hexdigest()
 
 
-def _shares(cut: Iterable[Part], turned: bool, share: int) -> Iterator[Part]:
+def _shares(cut: Iterable[Region], turned: bool, share: int) -> Iterator[Region]:
     """Of each piece one of *share* parts along its rows, which follow one another from piece to piece."""
     for number, piece in enumerate(cut):
         along = piece.rows if turned else piece.columns
@@ -111,13 +111,13 @@ def _shares(cut: Iterable[Part], turned: bool, share: int) -> Iterator[Part]:
             )
 
 
-def _every_byte(source: Source, piece: Part) -> bytes:
-    block = np.ascontiguousarray(source.block(piece.index, piece.rows, piece.columns))
+def _every_byte(source: Source, piece: Region) -> bytes:
+    block = np.ascontiguousarray(source.block(piece))
     return _hashed(block.reshape(-1).view(np.uint8))
 
 
-def _sampled(source: Source, piece: Part) -> bytes:
-    block = source.block(piece.index, piece.rows, piece.columns)
+def _sampled(source: Source, piece: Region) -> bytes:
+    block = source.block(piece)
     if block.shape[-1] * block.itemsize >= _LINE:
         if block.strides[-1] != block.itemsize:
             block = np.ascontiguousarray(block)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from .. import plan_cache
 from ..execution.operands import signature
 from ..execution.options import Options
-from . import blocks, tiles
-from .blocks import Part
-from .storage import Sink, Source
-from .tiles import Blocking, Product, Tile
+from . import tiles
+from .sinks import Sink
+from .sources import Source
+from .tiles import Blocking, Region, Span, Tile, TiledProduct
 
 Dtype = np.dtype[Any]
 
@@ -34,11 +34,11 @@ class Stored:
         """The dtype of its blocks."""
         return self.source.dtype.newbyteorder("=")
 
-    def part(self, stack: tuple[int, ...], z: blocks.Span, rows: blocks.Span, columns: blocks.Span) -> Part:
+    def region(self, stack: tuple[int, ...], z: Span, rows: Span, columns: Span) -> Region:
         """The block of these rows and columns of op(X)."""
         if self.trans != "N":
             rows, columns = columns, rows
-        return blocks.part(stack, self.stack, z, rows, columns)
+        return tiles.region(stack, self.stack, z, rows, columns)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Job:
     ``dtype`` is that of the result, ``acc_dtype`` that of a tile between two chunks of K.
     """
 
-    product: Product
+    product: TiledProduct
     blocking: Blocking
     a: Stored
     b: Stored
@@ -60,7 +60,7 @@ class Job:
     beta: complex
     dtype: Dtype
     acc_dtype: Dtype
-    chunks: Sequence[blocks.Span] = field(init=False)
+    chunks: Sequence[Span] = field(init=False)
     _options_of_last: Options = field(init=False)  # of the last chunk's product, which ends a tile
     _options_of_others: Options = field(init=False)
 
@@ -72,30 +72,25 @@ class Job:
         object.__setattr__(self, "_options_of_others", replace(last, activation=None))
 
     def operand(self, name: str) -> Stored:
-        """A or B."""
-        return self.a if name == "a" else self.b
+        """A, B or C."""
+        found: Stored = getattr(self, name)
+        return found
 
     def key(self, name: str, tile: Tile, chunk: int) -> Any:
         """Equal keys: the same block of A or B."""
         return (tiles.a_key if name == "a" else tiles.b_key)(self.product, self.blocking, tile, chunk)
 
-    def part(self, name: str, tile: Tile, chunk: int) -> Part:
-        """The block of A or B that a step reads."""
-        ks = self.chunks[chunk]
-        stack = self.product.stack
-        if name == "a":
-            return self.a.part(stack, tile.z, tile.rows, ks)
-        return self.b.part(stack, tile.z, ks, tile.columns)
+    def region(self, name: str, tile: Tile, chunk: int = 0) -> Region:
+        """The block of A, B or C that a step reads."""
+        rows = tile.rows if name != "b" else self.chunks[chunk]
+        columns = tile.columns if name != "a" else self.chunks[chunk]
+        return self.operand(name).region(self.product.stack, tile.z, rows, columns)
 
     def largest(self, name: str) -> int:
-        """Elements of the largest block of A or B."""
+        """Elements of the largest block of A or B, or of the largest tile."""
         at = self.blocking
-        return at.batch * at.k * (at.m if name == "a" else at.n)
-
-    @property
-    def largest_tile(self) -> int:
-        """Elements of the largest tile."""
-        return self.blocking.batch * self.blocking.m * self.blocking.n
+        rows, columns = at.k if name == "b" else at.m, at.k if name == "a" else at.n
+        return at.batch * rows * columns
 
     @property
     def is_narrow(self) -> bool:
@@ -142,18 +137,20 @@ class Job:
         return target
 
 
-def pieces(part: Part, turned: bool, itemsize: int, limit: int, step: int = 1) -> Iterator[tuple[Part, int]]:
+def pieces(
+    region: Region, turned: bool, itemsize: int, limit: int, step: int = 1
+) -> Iterator[tuple[Region, int]]:
     """Cut a block into pieces of at most *limit* bytes: (piece, its start in the block, in elements).
 
     The block lies in C order, or its transposes if *turned*, and so does each piece. Cuts are at multiples of
     *step* rows where there is room for that many.
     """
-    rows, columns = part.shape[-2:]
+    rows, columns = region.shape[-2:]
     lines, length = (columns, rows) if turned else (rows, columns)
-    if rows * columns * itemsize * 2 <= limit and len(part.shape) == 3:
-        yield from _of_matrices(part, max(1, limit // (rows * columns * itemsize)))
+    if rows * columns * itemsize * 2 <= limit and len(region.shape) == 3:
+        yield from _of_matrices(region, max(1, limit // (rows * columns * itemsize)))
         return
-    for z, matrix in enumerate(part.matrices()):
+    for z, matrix in enumerate(region.matrices()):
         start = z * rows * columns
         fitting = limit // (length * itemsize)
         many = max(1, fitting // step * step if fitting >= step else fitting)
@@ -163,18 +160,18 @@ def pieces(part: Part, turned: bool, itemsize: int, limit: int, step: int = 1) -
             yield from _of_line(run, turned, start + line * length, limit // itemsize)
 
 
-def _of_matrices(part: Part, many: int) -> Iterator[tuple[Part, int]]:
-    count, rows, columns = part.shape
-    last = part.index[-1]
+def _of_matrices(region: Region, many: int) -> Iterator[tuple[Region, int]]:
+    count, rows, columns = region.shape
+    last = region.index[-1]
     first = last.start if isinstance(last, slice) else 0
     for z in range(0, count, many):
         stop = min(z + many, count)
-        index = (*part.index[:-1], slice(first + z, first + stop))
+        index = (*region.index[:-1], slice(first + z, first + stop))
         shape = (stop - z, rows, columns)
-        yield Part(index, part.rows, part.columns, shape), z * rows * columns
+        yield Region(index, region.rows, region.columns, shape), z * rows * columns
 
 
-def _of_line(run: Part, turned: bool, start: int, most: int) -> Iterator[tuple[Part, int]]:
+def _of_line(run: Region, turned: bool, start: int, most: int) -> Iterator[tuple[Region, int]]:
     """*run*, or parts of it if one line alone has more than *most* elements."""
     if run.elements <= most:
         yield run, start
@@ -185,6 +182,6 @@ def _of_line(run: Part, turned: bool, start: int, most: int) -> Iterator[tuple[P
         yield (run.rows_of(at, stop) if turned else run.columns_of(at, stop)), start + at
 
 
-def stored_shape(part: Part, turned: bool) -> tuple[int, ...]:
+def stored_shape(region: Region, turned: bool) -> tuple[int, ...]:
     """The shape in which a block lies in memory."""
-    return (*part.shape[:-2], part.shape[-1], part.shape[-2]) if turned else part.shape
+    return (*region.shape[:-2], region.shape[-1], region.shape[-2]) if turned else region.shape

@@ -1,4 +1,4 @@
-"""What the lanes have in common: their interface, and blocks on their way.
+"""What the lanes have in common: threads, a trace, blocks on their way, and the base of both kinds.
 
 A lane brings the blocks of a streamed product to one device, has them multiplied there, and brings the tiles
 back. Reading, writing and copying are done by threads of a pool, because NumPy and files release the
@@ -7,23 +7,143 @@ interpreter's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future, wait
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import pyopencl as cl
 from numpy.typing import NDArray
 
-from .blocks import Part
-from .tiles import Tile
-from .trace import Trace
+from ..opencl import host_memory, pinned
+from ..opencl.devices import device_info
+from ..opencl.queues import new_queue, queue_on
+from .job import Job, pieces
+from .tiles import Region, Tile, region_of
 
-Write = Callable[[Part, NDArray[Any]], None]  # takes a part of the result
+_CPUS = os.cpu_count() or 1
+_READERS = max(2, min(8, _CPUS - 1))  # that fill blocks; 6 to 14 were alike on 16 cores beside an H200
+_WRITERS = max(2, min(12, _CPUS * 3 // 4))  # that empty tiles: 12 bring 45 GB/s to arrays there, 8 bring 37
+_lock = threading.Lock()
+_idle: list[LaneThreads] = []
+Write = Callable[[Region, NDArray[Any]], None]  # takes a part of the result
+
+
+class LaneThreads:
+    """Thread pools of one lane: ``readers``, ``writers``, ``loops`` for three loops, one ``multiplier``.
+
+    They are kept for the next run: to start threads takes a millisecond, and kernel objects belong to a
+    thread, so one that multiplied before has them.
+    """
+
+    def __init__(self) -> None:
+        self.readers = ThreadPoolExecutor(_READERS, thread_name_prefix="pyclmm-read")
+        self.writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="pyclmm-write")
+        self.loops = ThreadPoolExecutor(3, thread_name_prefix="pyclmm-loop")
+        self.multiplier = ThreadPoolExecutor(1, thread_name_prefix="pyclmm-multiply")
+
+    def end(self) -> None:
+        """End the threads when they have done what they do. Drop what they have not begun."""
+        for pool in (self.readers, self.writers, self.loops, self.multiplier):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def lane_threads() -> Iterator[LaneThreads]:
+    """Threads for the length of a block, which nobody else has. All that was given to them must have ended.
+
+    After an error they end: a pool whose thread the system refused still has the task, and would do it later.
+    """
+    with _lock:
+        found = _idle.pop() if _idle else None
+    if found is None:
+        found = LaneThreads()
+    try:
+        yield found
+    except BaseException:
+        found.end()
+        raise
+    with _lock:
+        _idle.append(found)
+
+
+def release() -> None:
+    """End the threads that no run uses."""
+    with _lock:
+        ended, _idle[:] = list(_idle), []
+    for each in ended:
+        each.end()
+
+
+@dataclass(frozen=True)
+class Happened:
+    """*what* device number *device* did, from *start* to *stop* in seconds, and the bytes that it moved.
+
+    ``what`` is "read" (from the operand into pinned memory or a block), "up", "product", "down" or "write".
+    Times of "read", "write" and a host's "product" are the host's clock, the others the device's; each
+    begins anywhere.
+    """
+
+    device: int
+    what: str
+    start: float
+    stop: float
+    nbytes: int
+
+
+class Trace:
+    """Collects what happens. Queues of a traced run need profiling."""
+
+    def __init__(self) -> None:
+        self._done: list[Happened] = []
+        self._events: list[tuple[int, str, cl.Event, int]] = []
+        self._products: dict[int, list[tuple[cl.Event, list[cl.Event]]]] = {}
+
+    @contextmanager
+    def host(self, device: int, what: str, nbytes: int) -> Iterator[None]:
+        """Note the length of a block."""
+        start = time.perf_counter()
+        yield
+        self._done.append(Happened(device, what, start, time.perf_counter(), nbytes))
+
+    def transfer(self, device: int, what: str, event: cl.Event, nbytes: int) -> None:
+        """Note a transfer, which :meth:`happened` asks for its times."""
+        self._events.append((device, what, event, nbytes))
+
+    def product(self, device: int, event: cl.Event, after: list[cl.Event]) -> None:
+        """Note a product that *event* ends, and the transfers *after* which it began."""
+        self._products.setdefault(device, []).append((event, list(after)))
+
+    def happened(self) -> list[Happened]:
+        """All that was noted. The commands must have ended."""
+        ended = [
+            Happened(device, what, event.profile.start * 1e-9, event.profile.end * 1e-9, nbytes)
+            for device, what, event, nbytes in self._events
+        ]
+        return self._done + ended + self._timed_products()
+
+    def _timed_products(self) -> list[Happened]:
+        """A product is several launches, of which the last has an event: it begins when the one before it on
+        its queue and its transfers have ended."""
+        found = []
+        for device, noted in self._products.items():
+            before = 0.0
+            for event, after in noted:
+                stop = event.profile.end * 1e-9
+                start = max([before, *(each.profile.end * 1e-9 for each in after)])
+                found.append(Happened(device, "product", start or event.profile.start * 1e-9, stop, 0))
+                before = stop
+        return found
 
 
 @dataclass
-class Block:
+class LoadedBlock:
     """A block on its way to a lane, or there: *ready* futures give the events that end its transfers."""
 
     array: Any
@@ -36,43 +156,112 @@ class Block:
         return [event for each in done if (event := each.result()) is not None]
 
 
-class Lane(Protocol):
-    """One device's part in a streamed product. ``name`` is the device's."""
+class Lane(ABC):
+    """One device's part in a streamed product. ``name`` is the device's.
 
-    name: str
+    A subclass says where blocks and tiles lie, and how these are delivered. Raises DeviceMemoryError if the
+    device has no room for the slots.
+    """
 
-    def load(self, operand: str, slot: int, part: Part) -> Block:
-        """Begin to bring the block *part* of "a" or "b" into *slot*."""
+    def __init__(
+        self,
+        number: int,
+        device: cl.Device,
+        job: Job,
+        threads: LaneThreads,
+        queue: cl.CommandQueue | None,
+        trace: Trace | None,
+    ) -> None:
+        self.name = device.name.strip()
+        self._number, self._job, self._threads, self._trace = number, job, threads, trace
+        self._info = device_info(device)
+        self._queue = new_queue(device, profiling=True) if trace is not None else queue or queue_on(device)
+        self._queues = [self._queue]
+        self._tiles: dict[int, tuple[Any, Any, LoadedBlock | None]] = {}  # acc, out, C of each slot
+        self._bias: Any = job.bias
+        self._futures: list[Future[Any]] = []  # of what readers and writers do
+        self._prepare()
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Get what slots and transfers need."""
+
+    @abstractmethod
+    def load(self, operand: str, slot: int, region: Region) -> LoadedBlock:
+        """Begin to bring a block of "a", "b" or "c" into *slot*."""
+
+    @abstractmethod
+    def _array(self, name: str, slot: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
+        """The memory of a slot as an array."""
+
+    def _out(self, slot: int, region: Region) -> Any:
+        """Where a tile is computed."""
+        return self._array("out", slot, region.shape, self._job.dtype)
 
     def begin(self, tile: Tile, slot: int) -> None:
         """Make the tile slot ready for *tile*; begin to load its part of C if there is one."""
+        job, region = self._job, region_of(tile, self._job.product.stack)
+        out = self._out(slot, region)
+        acc = self._array("acc", slot, region.shape, job.acc_dtype) if job.is_narrow else out
+        c = None if job.c is None else self.load("c", slot, job.region("c", tile))
+        self._tiles[slot] = acc, out, c
 
-    def multiply(self, tile: Tile, chunk: int, a: Block, b: Block, slots: tuple[int, int, int]) -> None:
+    def multiply(
+        self, tile: Tile, chunk: int, a: LoadedBlock, b: LoadedBlock, slots: tuple[int, int, int]
+    ) -> None:
         """Multiply two blocks into a tile; *slots*: those of a, b and the tile."""
+        acc, out, c = self._tiles[slots[2]]
+        blocks = {"a": a, "b": b} | ({} if c is None else {"c": c})
+        wait_for = [event for block in blocks.values() for event in block.events()]
+        operands = {name: block.array for name, block in blocks.items()}
+        bias = self._job.bias_of(tile)
+        if bias is not None:
+            operands["bias"] = self._bias[bias]
+        self._product(slots, chunk, operands, acc, out, wait_for)
 
+    @abstractmethod
+    def _product(
+        self,
+        slots: tuple[int, int, int],
+        chunk: int,
+        operands: dict[str, Any],
+        acc: Any,
+        out: Any,
+        wait_for: list[cl.Event],
+    ) -> None:
+        """Enqueue :meth:`Job.multiply`, or run it."""
+
+    @abstractmethod
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
         """Pass the finished tile on to *write*, in parts. It is complete on return."""
 
     def close(self, failed: bool) -> None:
         """Wait until the device uses nothing of this lane, and free what it has."""
+        for each in self._futures:
+            each.cancel()
+        wait(self._futures)
+        if failed:
+            for queue in self._queues:
+                host_memory.finish(queue)
 
+    def _filled(
+        self, operand: str, array: Any, region: Region, fill: Callable[[Region, int], Any]
+    ) -> LoadedBlock:
+        """*array*, a slot's memory, as a block of *operand*: readers call *fill* with its pieces and where
+        in the block each begins, in elements."""
+        source = self._job.operand(operand).source
+        size, step = source.dtype.itemsize, source.row_step()
+        cut = pieces(region, source.turned, size, pinned.PIECE, step)
+        futures = [self._threads.readers.submit(fill, piece, start) for piece, start in cut]
+        self._remember(futures)
+        if source.turned:
+            array = array.transpose((*range(array.ndim - 2), array.ndim - 1, array.ndim - 2))
+        return LoadedBlock(array, futures)
 
-def end_all(futures: list[Future[Any]]) -> None:
-    """Cancel what has not begun, and wait for the rest."""
-    for each in futures:
-        each.cancel()
-    wait(futures)
+    def _remember(self, futures: list[Future[Any]]) -> None:
+        """Remember work in flight, for :meth:`close`."""
+        self._futures = [each for each in self._futures if not each.done()] + futures
 
-
-class _Unnoted:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-
-_UNNOTED = _Unnoted()
-
-
-def noted(trace: Trace | None, number: int, what: str, nbytes: int) -> Any:
-    """A block whose length *trace* notes, if there is one."""
-    return _UNNOTED if trace is None else trace.host(number, what, nbytes)
+    def _noted(self, what: str, nbytes: int) -> AbstractContextManager[None]:
+        """A block whose length the trace notes, if there is one."""
+        return nullcontext() if self._trace is None else self._trace.host(self._number, what, nbytes)

@@ -25,10 +25,10 @@ from ..problem.gemm import MAX_DIMENSION, Gemm
 from ..selection import select
 from ..selection.explanation import Explanation, explain
 from . import choice
-from .choice import Machine
+from .choice import DeviceModel
 from .operands import Shapes
-from .run import Place
-from .tiles import Blocking, Product
+from .run import DeviceQueue
+from .tiles import Blocking, TiledProduct
 
 _COPIES = 1e10  # bytes a second that threads copy within the host's memory
 _FILES = 2e9  # bytes a second: what a solid-state disk gives; only the choice of tiles depends on it
@@ -44,7 +44,7 @@ _NARROW = ("float16", "bfloat16")  # summed in float32
 
 def places(
     devices: Sequence[DeviceChoice] | str | None, queue: cl.CommandQueue | None, device: DeviceChoice | None
-) -> list[Place]:
+) -> list[DeviceQueue]:
     """The devices to use. Raises ArgumentError, DTypeError and NoDeviceError."""
     if devices is not None and (queue is not None or device is not None):
         raise ArgumentError("devices is given beside queue or device; pass one of them")
@@ -93,7 +93,7 @@ def _all() -> list[cl.Device]:
     return found + [record.device for record in cpus[:1]]
 
 
-def able(places: list[Place], shapes: Shapes, devices: object) -> list[Place]:
+def able(places: list[DeviceQueue], shapes: Shapes, devices: object) -> list[DeviceQueue]:
     """The places whose devices know the dtypes; of *devices* "all" the others are left out.
 
     Raises UnsupportedError.
@@ -120,7 +120,9 @@ class _Ways:
 class Fit:
     """The tiles that suit a product and its devices."""
 
-    def __init__(self, shapes: Shapes, options: Options, places: Sequence[Place], limit: int | None) -> None:
+    def __init__(
+        self, shapes: Shapes, options: Options, places: Sequence[DeviceQueue], limit: int | None
+    ) -> None:
         self._shapes = shapes
         self._infos = [device_info(device) for device, _ in places]
         self._given_limit = limit
@@ -141,11 +143,11 @@ class Fit:
         info, ways = self._infos[number], self._ways
         return lambda m, n, k: _estimate(info, ways, m, n, k)[0]
 
-    def product(self, blocking: Blocking | None) -> Product:
+    def product(self, blocking: Blocking | None) -> TiledProduct:
         """The product as the tiles see it. *blocking* None: one chunk of K for each tile."""
         shapes, dtype = self._shapes, self._shapes.gemm.dtype
         acc = dtype if blocking is None else self.acc_dtype(blocking)
-        return Product(
+        return TiledProduct(
             shapes.m,
             shapes.n,
             shapes.k,
@@ -179,13 +181,13 @@ class Fit:
         """Bytes of the slots. Arrays in memory that the device reads in place need none."""
         return choice.memory(self.product(blocking), blocking) if self._up else 0
 
-    def _machine(self, memory: int) -> Machine:
+    def _machine(self, memory: int) -> DeviceModel:
         """The fastest device, as the tiles see it."""
         seconds = self.seconds(self._fastest)
         each = [self.seconds(number)(1024, 1024, 1024) for number in range(len(self._infos))]
         as_many = round(sum(each[self._fastest] / one for one in each))  # as the fastest
         largest = min(info.max_mem_alloc_size for info in self._infos)
-        return Machine(memory, self._up, self._down, seconds, max(1, as_many), largest=largest)
+        return DeviceModel(memory, self._up, self._down, seconds, max(1, as_many), largest=largest)
 
     def blocking(self, kept: Any = None) -> Blocking:
         """The sizes of tiles: those *kept* in a checkpoint, or the best. Raises ArgumentError."""
@@ -312,7 +314,7 @@ def _in_place(info: DeviceInfo, shapes: Shapes) -> bool:
     return info.unified_memory and shapes.in_memory and shapes.reach <= info.max_mem_alloc_size
 
 
-def _link(place: Place, info: DeviceInfo, shapes: Shapes) -> tuple[float, float]:
+def _link(place: DeviceQueue, info: DeviceInfo, shapes: Shapes) -> tuple[float, float]:
     """Bytes a second to and from a device; 0 where nothing is moved."""
     if info.unified_memory:
         if _in_place(info, shapes):

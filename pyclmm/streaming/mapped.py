@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..opencl.mappings import MAPS, bounds, place_at
-from .folders import sync
+from .journal import sync
 
 _CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.EPERM}
 

@@ -15,8 +15,10 @@ from ..execution.array_likes import array_of
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..problem.gemm import Gemm, Operand, dense
-from . import checkpoint, storage
+from . import datasets, sinks
+from .fingerprints import fingerprint
 from .job import Stored
+from .sources import Source, source
 
 
 def _taken(name: str, x: Any) -> Any:
@@ -26,12 +28,12 @@ def _taken(name: str, x: Any) -> Any:
             f"{name} is a pyopencl Array, which lies on a device; memory_limit, devices, progress and "
             f"checkpoint are for arrays of the host and in files: leave them out, or pass {name}.get()"
         )
-    return x if isinstance(x, np.memmap) or storage.is_stored(x) else array_of(name, x)
+    return x if isinstance(x, np.memmap) or datasets.is_stored(x) else array_of(name, x)
 
 
 def _layout(name: str, x: Any) -> Operand:
     """The layout of a dense array like *x*. Raises StorageError for a dataset that is closed."""
-    shape, dtype = (x.shape, x.dtype) if isinstance(x, np.ndarray) else storage.layout(name, x)
+    shape, dtype = (x.shape, x.dtype) if isinstance(x, np.ndarray) else datasets.layout(name, x)
     return dense(tuple(shape), dtype.newbyteorder("="))
 
 
@@ -63,20 +65,20 @@ class Given:
         """Whether writing ``out`` may change what is read later."""
         if self.out is None:
             return False
-        sink = storage.sink(self.out, tuple(self.out.shape), np.dtype(self.out.dtype))
-        bias = [] if self.bias is None else [storage.source("bias", self.bias)]
-        return any(storage.overlaps(source, sink) for source in (*self.sources(), *bias))
+        sink = sinks.sink(self.out, tuple(self.out.shape), np.dtype(self.out.dtype))
+        bias = [] if self.bias is None else [source("bias", self.bias)]
+        return any(sinks.overlaps(each, sink) for each in (*self.sources(), *bias))
 
     @property
     def updates_c(self) -> bool:
         """Whether C is ``out`` itself."""
-        return self.c is not None and (self.c is self.out or storage.is_one(self.c, self.out))
+        return self.c is not None and datasets.same(self.c, self.out)
 
-    def sources(self) -> list[storage.Source]:
+    def sources(self) -> list[Source]:
         """A and B; and C unless it is ``out`` itself, each of whose elements is read before it is written."""
-        found = [storage.source("a", self.a, as_row=True), storage.source("b", self.b, as_row=False)]
+        found = [source("a", self.a, as_row=True), source("b", self.b, as_row=False)]
         if self.c is not None and not self.updates_c:
-            found.append(storage.source("c", self.c, as_row=True))
+            found.append(source("c", self.c, as_row=True))
         return found
 
     def stored(self, options: Options) -> tuple[Stored, Stored, Stored | None]:
@@ -93,9 +95,9 @@ class Given:
         """What tells these operands from others, for a checkpoint."""
         a, b, c = self.stored(options)
         found = {"a": a, "b": b} | ({} if c is None else {"c": c})
-        prints: dict[str, Any] = {name: checkpoint.fingerprint(x.source) for name, x in found.items()}
+        prints: dict[str, Any] = {name: fingerprint(x.source) for name, x in found.items()}
         if self.bias is not None:
-            prints["bias"] = checkpoint.fingerprint(storage.source("bias", self.bias, as_row=True))
+            prints["bias"] = fingerprint(source("bias", self.bias, as_row=True))
         return prints
 
 
@@ -106,8 +108,8 @@ def _stored(name: str, x: Any, as_row: bool, trans: str) -> Stored:
                 f"trans_{name} is 'C' and {name} has one axis; pass the conjugate of {name}, and 'N'"
             )
         trans = "N"
-    source = storage.source(name, x, as_row=as_row)
-    return Stored(source, tuple(source.shape[:-2]), trans)
+    found = source(name, x, as_row=as_row)
+    return Stored(found, tuple(found.shape[:-2]), trans)
 
 
 def _matrices(x: Any, row: bool, column: bool) -> Any:

@@ -1,4 +1,7 @@
-"""Where a result is written by blocks: an array in memory, in a mapped file, or in a dataset."""
+"""Where a result is written by blocks: an array in memory, in a mapped file, or in a dataset.
+
+All that can be known is checked when a Sink is made, before the first tile.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError, DTypeError, ShapeError, StorageError
+from ..opencl import mappings
 from . import datasets
-from .datasets import Index
 from .mapped import MappedFile, TooShort
-from .sources import DatasetSource, MappedSource, Source, part_of
+from .sources import ArraySource, DatasetSource, MappedSource, Source
+from .tiles import Index, Region
 
 _MARK = "pyclmm-checkpoint"  # an attribute of an array in HDF5 or Zarr while a checkpoint has its tiles
 
@@ -34,11 +38,11 @@ class Sink:
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape, self.dtype = shape, dtype
 
-    def view(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
+    def view(self, region: Region) -> NDArray[Any]:
         """The block, without a copy. Raises ArgumentError unless ``in_memory``."""
         raise ArgumentError("out is not in memory; use write")
 
-    def write(self, block: NDArray[Any], index: Index, rows: slice, columns: slice) -> None:
+    def write(self, block: NDArray[Any], region: Region) -> None:
         """Write a block, cast by the rule "same_kind". Raises StorageError."""
         raise NotImplementedError
 
@@ -60,16 +64,6 @@ class Sink:
 
     def remove_mark(self) -> None:
         """Remove it, where it was written into the file."""
-
-    def close(self) -> None:
-        """Flush. What the caller has opened stays open."""
-        self.flush()
-
-    def __enter__(self) -> Sink:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def check(
@@ -93,11 +87,11 @@ class ArraySink(Sink):
         self.x = np.asarray(x)
         super().__init__(x.shape, x.dtype)
 
-    def view(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
-        return self.x[(*index, rows, columns)]
+    def view(self, region: Region) -> NDArray[Any]:
+        return self.x[region.where]
 
-    def write(self, block: NDArray[Any], index: Index, rows: slice, columns: slice) -> None:
-        np.copyto(self.x[(*index, rows, columns)], block, casting="same_kind")
+    def write(self, block: NDArray[Any], region: Region) -> None:
+        np.copyto(self.x[region.where], block, casting="same_kind")
 
 
 class MappedSink(ArraySink):
@@ -119,18 +113,17 @@ class MappedSink(ArraySink):
             if file.mode != "c":
                 file.reserve(self.x)
 
-    def view(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
+    def view(self, region: Region) -> NDArray[Any]:
         raise ArgumentError("out is in a file; use write")
 
-    def write(self, block: NDArray[Any], index: Index, rows: slice, columns: slice) -> None:
-        target = self.x[(*index, rows, columns)]
+    def write(self, block: NDArray[Any], region: Region) -> None:
+        target = self.x[region.where]
         if not target.size:
             return
         try:
             self.file.check(target)
         except (TooShort, OSError) as error:
-            part = part_of(index, rows, columns)
-            raise StorageError(f"out: {part} of {self.file.path} could not be written: {error}") from error
+            raise StorageError(f"out: {region} of {self.file.path} could not be written: {error}") from error
         np.copyto(target, block, casting="same_kind")
         self.file.wrote(target)
 
@@ -173,19 +166,23 @@ class DatasetSink(Sink):
         self.place = datasets.where(x) if self.persistent else None
         super().__init__(shape, dtype)
 
-    def write(self, block: NDArray[Any], index: Index, rows: slice, columns: slice) -> None:
+    def write(self, block: NDArray[Any], region: Region) -> None:
         if not block.size:
             return
-        part, where = part_of(index, rows, columns), (*index, rows, columns)
+        where = region.where
         native = self.dtype.newbyteorder("=")
         cast = np.ascontiguousarray(block.astype(native, casting="same_kind", copy=False))
-        with datasets.failing_as("out", part, "written"), self._alone(where), datasets.lock_for(self.x):
+        with (
+            datasets.failing_as("out", str(region), "written"),
+            self._alone(where),
+            datasets.lock_for(self.x),
+        ):
             if not datasets.is_hdf5(self.x):
                 self.x[where] = cast
             elif self.x:
                 self.x.write_direct(cast, dest_sel=where)
             else:
-                raise StorageError(f"out: {part} could not be written: the HDF5 file is closed")
+                raise StorageError(f"out: {region} could not be written: the HDF5 file is closed")
         with self._noting:
             self._written.append(where)
 
@@ -233,3 +230,34 @@ class DatasetSink(Sink):
 def _whole(at: slice | int, chunk: int, length: int) -> bool:
     start, stop = datasets.span(at)
     return start % chunk == 0 and (stop % chunk == 0 or stop == length)
+
+
+def sink(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Sink:
+    """``out``, which takes a product of this shape and dtype. A memmap's file gets its blocks on the disk.
+
+    Raises ArgumentError if it is read-only, ShapeError, DTypeError, and StorageError if it is closed, too
+    short, or the disk is full.
+    """
+    if isinstance(x, np.ndarray):
+        check(x.shape, x.dtype, shape, dtype)
+        owner = mappings.map_of(x)
+        return ArraySink(x) if owner is None else MappedSink(x, MappedFile(owner))
+    check(*datasets.layout("out", x), shape, dtype)
+    return DatasetSink(x)
+
+
+def overlaps(a: Source, out: Sink) -> bool:
+    """Whether an operand and the result may share elements. Two names of one file are one file."""
+    if isinstance(a, ArraySource) and isinstance(out, ArraySink):
+        return _share(a.x, out.x) or mappings.shares_file(a.x, out.x)
+    if isinstance(a, DatasetSource) and isinstance(out, DatasetSink):
+        return datasets.overlap(a.x, out.x)
+    stored, x = (a.x, out.x) if isinstance(a, DatasetSource) else (out.x, a.x)  # type: ignore[attr-defined]
+    return datasets.is_hdf5(stored) and datasets.shows(stored, mappings.span_in(x, stored.file.filename))
+
+
+def _share(x: NDArray[Any], y: NDArray[Any]) -> bool:
+    try:
+        return np.shares_memory(x, y, max_work=1000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True

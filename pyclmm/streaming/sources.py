@@ -1,4 +1,7 @@
-"""An operand that is read by blocks: an array in memory, in a mapped file, or in a dataset."""
+"""An operand that is read by blocks: an array in memory, in a mapped file, or in a dataset.
+
+All that can be known is checked when a Source is made, before the first tile.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError, StorageError
+from ..opencl.mappings import map_of
+from ..problem import dtypes
 from . import datasets
-from .datasets import Index
 from .mapped import MappedFile, reach
+from .tiles import Region
 
-_WORTH_A_READ = (
-    1 << 16
-)  # bytes; a shorter piece is copied from the map, where a system call would take longer
-
-
-def part_of(index: Index, rows: slice, columns: slice) -> str:
-    """A part of an array, in words."""
-    stack = f"[{', '.join(_words(each) for each in index)}], " if index else ""
-    return f"{stack}rows {rows.start}:{rows.stop}, columns {columns.start}:{columns.stop}"
-
-
-def _words(each: slice | int) -> str:
-    return f"{each.start}:{each.stop}" if isinstance(each, slice) else str(each)
-
-
-def matrix_of(x: NDArray[Any], as_row: bool) -> NDArray[Any]:
-    """*x* as a stack of matrices: a 1-D array as one row or one column."""
-    if x.ndim > 1:
-        return x
-    return x[None, :] if as_row else x[:, None]
+# Bytes; a shorter piece is copied from the map, where a system call would take longer.
+_WORTH_A_READ = 1 << 16
 
 
 class Source:
@@ -52,23 +39,21 @@ class Source:
         self.name, self.shape, self.dtype = name, shape, dtype
         self.nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
 
-    def view(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
+    def view(self, region: Region) -> NDArray[Any]:
         """The block, without a copy. Raises ArgumentError unless ``in_memory``."""
         raise ArgumentError(f"{self.name} is not in memory; use read")
 
-    def read(self, target: NDArray[Any], index: Index, rows: slice, columns: slice) -> None:
+    def read(self, target: NDArray[Any], region: Region) -> None:
         """Copy a block into *target*, C-contiguous and in native byte order. Raises StorageError.
 
-        *index* has ints and slices of step 1 for the batch axes. *target* has the block's shape, or that of
-        its transpose if ``turned``.
+        *target* has the block's shape, or that of its transpose if ``turned``.
         """
         raise NotImplementedError
 
-    def block(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
+    def block(self, region: Region) -> NDArray[Any]:
         """The block as :meth:`read` fills it, a view where there is one. Raises StorageError."""
-        shape = np.broadcast_to(0, self.shape)[(*index, rows, columns)].shape
-        target = np.empty(shape, self.dtype.newbyteorder("="))
-        self.read(target, index, rows, columns)
+        target = np.empty(region.shape, self.dtype.newbyteorder("="))
+        self.read(target, region)
         return target
 
     def row_step(self) -> int:
@@ -82,22 +67,23 @@ class ArraySource(Source):
     in_memory = True
 
     def __init__(self, name: str, x: NDArray[Any], as_row: bool) -> None:
-        self.x = matrix_of(np.asarray(x), as_row)
+        x = np.asarray(x)
+        self.x = x if x.ndim > 1 else x[None, :] if as_row else x[:, None]
         super().__init__(name, self.x.shape, self.x.dtype)
         row, column = (abs(stride) for stride in self.x.strides[-2:])
         self.turned = min(self.x.shape[-2:]) > 1 and 0 < row < column
         if self.in_memory:
             self.reach = reach(self.x)
 
-    def view(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
-        return self.x[(*index, rows, columns)]
+    def view(self, region: Region) -> NDArray[Any]:
+        return self.x[region.where]
 
-    def block(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
-        block = self.x[(*index, rows, columns)]
+    def block(self, region: Region) -> NDArray[Any]:
+        block = self.x[region.where]
         return block.swapaxes(-1, -2) if self.turned else block
 
-    def read(self, target: NDArray[Any], index: Index, rows: slice, columns: slice) -> None:
-        np.copyto(target, self.block(index, rows, columns))
+    def read(self, target: NDArray[Any], region: Region) -> None:
+        np.copyto(target, self.block(region))
 
 
 class MappedSource(ArraySource):
@@ -111,23 +97,23 @@ class MappedSource(ArraySource):
         with datasets.failing_as(name, "the whole array"):
             self.file.check(self.x)
 
-    def view(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
+    def view(self, region: Region) -> NDArray[Any]:
         raise ArgumentError(f"{self.name} is in a file; use read")
 
-    def block(self, index: Index, rows: slice, columns: slice) -> NDArray[Any]:
-        block = super().block(index, rows, columns)
-        with self._failing(index, rows, columns):
+    def block(self, region: Region) -> NDArray[Any]:
+        block = super().block(region)
+        with self._failing(region):
             self.file.check(block)
         return block
 
-    def read(self, target: NDArray[Any], index: Index, rows: slice, columns: slice) -> None:
-        block = self.block(index, rows, columns)
-        with self._failing(index, rows, columns):
+    def read(self, target: NDArray[Any], region: Region) -> None:
+        block = self.block(region)
+        with self._failing(region):
             if not (block.size and self._can_read(block) and self._read_rows(target, block)):
                 np.copyto(target, block)
 
-    def _failing(self, index: Index, rows: slice, columns: slice) -> AbstractContextManager[None]:
-        return datasets.failing_as(self.name, f"{part_of(index, rows, columns)} of {self.file.path}")
+    def _failing(self, region: Region) -> AbstractContextManager[None]:
+        return datasets.failing_as(self.name, f"{region} of {self.file.path}")
 
     def _can_read(self, block: NDArray[Any]) -> bool:
         return self.file.can_read() and block.dtype.isnative
@@ -156,22 +142,21 @@ class DatasetSource(Source):
         self._as_row = as_row
         super().__init__(name, ((1, *shape) if as_row else (*shape, 1)) if self._one else shape, dtype)
 
-    def read(self, target: NDArray[Any], index: Index, rows: slice, columns: slice) -> None:
-        part = part_of(index, rows, columns)
-        where = (columns if self._as_row else rows,) if self._one else (*index, rows, columns)
+    def read(self, target: NDArray[Any], region: Region) -> None:
+        where = (region.columns if self._as_row else region.rows,) if self._one else region.where
         if not target.size:
             return
-        with datasets.failing_as(self.name, part), datasets.lock_for(self.x):
+        with datasets.failing_as(self.name, str(region)), datasets.lock_for(self.x):
             shaped = target.reshape(-1) if self._one else target
             if datasets.is_hdf5(self.x):
                 if not self.x:
-                    raise StorageError(f"{self.name}: {part} could not be read: the HDF5 file is closed")
+                    raise StorageError(f"{self.name}: {region} could not be read: the HDF5 file is closed")
                 self.x.read_direct(shaped, source_sel=where)
                 return
             found = np.asarray(self.x[where])
             if found.shape != shaped.shape or found.dtype.newbyteorder("=") != self.dtype.newbyteorder("="):
                 raise StorageError(
-                    f"{self.name}: {part} came as shape {found.shape} and dtype {found.dtype}, where "
+                    f"{self.name}: {region} came as shape {found.shape} and dtype {found.dtype}, where "
                     f"{shaped.shape} and {self.dtype} were asked for"
                 )
             np.copyto(shaped, found)
@@ -179,3 +164,16 @@ class DatasetSource(Source):
     def row_step(self) -> int:
         found = datasets.chunks(self.x)
         return found[-2] if found is not None and len(found) > 1 else 1
+
+
+def source(name: str, x: Any, *, as_row: bool = True) -> Source:
+    """The operand *x*, which errors call *name*; a 1-D one of length K is read as (1, K), else as (K, 1).
+
+    Raises DTypeError for a dtype that cannot be multiplied, StorageError for a file that is closed or shorter
+    than the array.
+    """
+    if not isinstance(x, np.ndarray):
+        return DatasetSource(name, x, as_row)
+    dtypes.type_name(x.dtype, name)
+    owner = map_of(x)
+    return ArraySource(name, x, as_row) if owner is None else MappedSource(name, x, as_row, MappedFile(owner))

@@ -1,4 +1,4 @@
-"""A product cut into tiles of C, in the order in which they are computed, and the slots that keep blocks.
+"""A product cut into tiles of C: their order, the blocks that each reads, and the slots that keep these.
 
 ::
 
@@ -22,10 +22,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 Span = tuple[int, int]  # start and stop
+Index = tuple[int | slice, ...]
 
 
 @dataclass(frozen=True)
-class Product:
+class TiledProduct:
     """What is multiplied: sizes, bytes of an element, and batch shapes.
 
     ``a_size``, ``b_size``, ``out_size``, ``c_size``: bytes of an element as it is transferred; ``c_size``
@@ -47,7 +48,7 @@ class Product:
     whole_k: bool = False
 
     @property
-    def turned(self) -> Product:
+    def turned(self) -> TiledProduct:
         """The product C^T = B^T A^T."""
         return replace(
             self,
@@ -139,7 +140,7 @@ def spans(length: int, step: int) -> list[Span]:
     return [(start, min(start + step, length)) for start in range(0, length, step)] if length else []
 
 
-def tiles(product: Product, blocking: Blocking) -> list[Tile]:
+def tiles(product: TiledProduct, blocking: Blocking) -> list[Tile]:
     """Every tile once, in order."""
     found: list[Tile] = []
     for z in _batches(product, blocking):
@@ -148,7 +149,7 @@ def tiles(product: Product, blocking: Blocking) -> list[Tile]:
     return found
 
 
-def _batches(product: Product, blocking: Blocking) -> Iterator[Span]:
+def _batches(product: TiledProduct, blocking: Blocking) -> Iterator[Span]:
     """The matrices of each tile. They do not cross a row of the stack's last axis."""
     last = product.stack[-1] if product.stack else 1
     for start in range(0, product.matrices, max(1, last)):
@@ -156,14 +157,14 @@ def _batches(product: Product, blocking: Blocking) -> Iterator[Span]:
             yield start + first, start + stop
 
 
-def _ordered(product: Product, blocking: Blocking) -> Iterator[tuple[Span, Span]]:
+def _ordered(product: TiledProduct, blocking: Blocking) -> Iterator[tuple[Span, Span]]:
     """(rows, columns) of the tiles of one matrix, in order."""
     if not blocking.by_columns:
         return _swept(product, blocking)
     return ((rows, columns) for columns, rows in _swept(product.turned, blocking.turned))
 
 
-def _swept(product: Product, blocking: Blocking) -> Iterator[tuple[Span, Span]]:
+def _swept(product: TiledProduct, blocking: Blocking) -> Iterator[tuple[Span, Span]]:
     """(rows, columns) of the tiles of one matrix, strip by strip."""
     columns = spans(product.n, blocking.n)
     panels = spans(product.m, blocking.m)
@@ -177,17 +178,17 @@ def _swept(product: Product, blocking: Blocking) -> Iterator[tuple[Span, Span]]:
         upward = False
 
 
-def chunks(product: Product, blocking: Blocking) -> list[Span]:
+def chunks(product: TiledProduct, blocking: Blocking) -> list[Span]:
     """The chunks of K."""
     return spans(product.k, blocking.k) if blocking.k else []
 
 
-def a_key(product: Product, blocking: Blocking, tile: Tile, chunk: int) -> Hashable:
+def a_key(product: TiledProduct, blocking: Blocking, tile: Tile, chunk: int) -> Hashable:
     """Names the block of A that a chunk of a tile needs. Equal names: the same block."""
     return _own(product.stack, product.a_stack, tile.z[0]), tile.rows[0], chunk
 
 
-def b_key(product: Product, blocking: Blocking, tile: Tile, chunk: int) -> Hashable:
+def b_key(product: TiledProduct, blocking: Blocking, tile: Tile, chunk: int) -> Hashable:
     """Names the block of B."""
     return _own(product.stack, product.b_stack, tile.z[0]), tile.columns[0], chunk
 
@@ -237,7 +238,7 @@ class Slots:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class TileTraffic:
     """What one device moves: bytes to it (``up``) and from it, and how many blocks of A and B."""
 
     up: int
@@ -246,7 +247,7 @@ class Traffic:
     b_loads: int
 
 
-def traffic(product: Product, blocking: Blocking) -> Traffic:
+def traffic(product: TiledProduct, blocking: Blocking) -> TileTraffic:
     """What is moved if one device walks all tiles in order."""
     slots = Slots(blocking.a_slots), Slots(blocking.b_slots)
     loads, up = [0, 0], 0
@@ -261,13 +262,103 @@ def traffic(product: Product, blocking: Blocking) -> Traffic:
                     loads[which] += 1
                     up += nbytes
     elements = sum(tile.elements for tile in every)
-    return Traffic(up + elements * product.c_size, elements * product.out_size, *loads)
+    return TileTraffic(up + elements * product.c_size, elements * product.out_size, *loads)
 
 
-def block_bytes(product: Product, tile: Tile, length: int) -> tuple[int, int]:
+def block_bytes(product: TiledProduct, tile: Tile, length: int) -> tuple[int, int]:
     """Bytes of the blocks of A and of B that a chunk of *length* of *tile* needs."""
     z = tile.z[1] - tile.z[0]
     rows, columns = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
     a = (z if product.a_stack and product.a_stack[-1] != 1 else 1) * rows * length * product.a_size
     b = (z if product.b_stack and product.b_stack[-1] != 1 else 1) * length * columns * product.b_size
     return a, b
+
+
+@dataclass(frozen=True)
+class Region:
+    """A block of a stored array: *index* of its batch axes, rows and columns, and the block's shape."""
+
+    index: tuple[int | slice, ...]
+    rows: slice
+    columns: slice
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        at = [f"{i.start}:{i.stop}" if isinstance(i, slice) else str(i) for i in self.where]
+        stack = f"[{', '.join(at[:-2])}], " if self.index else ""
+        return f"{stack}rows {at[-2]}, columns {at[-1]}"
+
+    @property
+    def where(self) -> Index:
+        """What to slice the array by."""
+        return (*self.index, self.rows, self.columns)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the block."""
+        return math.prod(self.shape)
+
+    def rows_of(self, start: int, stop: int) -> Region:
+        """The rows from *start* to *stop* of this block, which is one matrix."""
+        first = self.rows.start
+        rows = slice(first + start, first + stop)
+        return Region(self.index, rows, self.columns, (stop - start, self.shape[-1]))
+
+    def columns_of(self, start: int, stop: int) -> Region:
+        """The columns from *start* to *stop* of this block, which is one matrix."""
+        first = self.columns.start
+        columns = slice(first + start, first + stop)
+        return Region(self.index, self.rows, columns, (self.shape[-2], stop - start))
+
+    def within(self, outer: Region) -> Index:
+        """What to slice an array by that has the block *outer*, which has this one."""
+        pairs = list(zip(self.where, outer.where, strict=True))[-len(outer.shape) :]
+        starts = [at.start if isinstance(at, slice) else at for _, at in pairs]
+        return tuple(
+            slice(at.start - first, at.stop - first) if isinstance(at, slice) else at - first
+            for (at, _), first in zip(pairs, starts, strict=True)
+        )
+
+    def matrices(self) -> list[Region]:
+        """The matrices of a block of several; the block itself if it is one matrix."""
+        if len(self.shape) == 2:
+            return [self]
+        last = self.index[-1]
+        if not isinstance(last, slice):
+            return [self]
+        return [
+            Region((*self.index[:-1], z), self.rows, self.columns, self.shape[-2:])
+            for z in range(last.start, last.stop)
+        ]
+
+
+def region(stack: tuple[int, ...], own: tuple[int, ...], z: Span, rows: Span, columns: Span) -> Region:
+    """The block of an array with batch shape *own* for the matrices *z* of the flattened *stack*.
+
+    *own* broadcasts to *stack*. *z* does not cross a row of the stack's last axis. A block of one matrix has
+    two axes.
+    """
+    index = _index(stack, own, z)
+    count = (index[-1].stop - index[-1].start,) if index and isinstance(index[-1], slice) else ()
+    shape = (*count, rows[1] - rows[0], columns[1] - columns[0])
+    return Region(index, slice(*rows), slice(*columns), shape)
+
+
+def _index(stack: tuple[int, ...], own: tuple[int, ...], z: Span) -> Index:
+    if not own:
+        return ()
+    place, at = [], z[0]
+    for length in reversed(stack):
+        place.append(at % length)
+        at //= length
+    place.reverse()
+    aligned = place[len(stack) - len(own) :]
+    index: list[int | slice] = [0 if length == 1 else i for i, length in zip(aligned, own, strict=True)]
+    if own[-1] != 1 and z[1] - z[0] > 1:
+        index[-1] = slice(aligned[-1], aligned[-1] + z[1] - z[0])
+    return tuple(index)
+
+
+def region_of(tile: Tile, stack: tuple[int, ...]) -> Region:
+    """The region of the result that *tile* is."""
+    return region(stack, stack, tile.z, tile.rows, tile.columns)

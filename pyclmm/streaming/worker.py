@@ -1,4 +1,4 @@
-"""Worker: drives one lane by threads, which load blocks, multiply them and deliver tiles."""
+"""Worker: drives one lane by threads, which load blocks, multiply and deliver; and what workers share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
-from .hands import Hands
+import numpy as np
+from numpy.typing import NDArray
+
+from .checkpoint import Checkpoint
 from .job import Job
-from .lane import Block, Lane
-from .tiles import Slots, Tile
+from .lane import Lane, LaneThreads, LoadedBlock
+from .tile_scheduler import TileScheduler
+from .tiles import Region, Slots, Tile, region_of
 
 _AHEAD = 8  # tiles whose blocks are loaded before all their products are enqueued; the slots bound it too
 _PATIENCE = 0.1  # seconds between two looks whether the run was stopped
@@ -23,46 +28,117 @@ class Stopped(Exception):  # noqa: N818 - no error
     """The run was stopped: by the caller, or by an error elsewhere."""
 
 
-class Desk(Protocol):
-    """Where workers get tiles and report. Its methods may be called by any thread."""
+class RunState:
+    """What the workers of a run share: who gets which tile, and what was finished. Any thread may call it."""
 
-    stopped: threading.Event
+    def __init__(self, job: Job, scheduler: TileScheduler, checkpoint: Checkpoint | None) -> None:
+        self._job, self._scheduler, self._checkpoint = job, scheduler, checkpoint
+        self.stopped = threading.Event()
+        self.reports: queue.SimpleQueue[tuple[str, int, Any]] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._leaving: set[int] = set()  # workers that have failed, and end
+        self._keeping = threading.Lock()
+
+    @property
+    def remaining(self) -> int:
+        """Tiles that are not done."""
+        with self._changed:
+            return self._scheduler.remaining
 
     def next(self, worker: int) -> Tile | None:
         """The next tile for a worker; waits while there may be one later. None: there are no more."""
+        with self._changed:
+            while not self.stopped.is_set() and self._scheduler.remaining and worker not in self._leaving:
+                tile = self._scheduler.next(worker)
+                if tile is not None:
+                    return tile
+                self._changed.wait()
+            return None
 
     def deliver(self, lane: Lane, tile: Tile, slot: int) -> Callable[[], None]:
         """Have the lane deliver a tile. Returns what sees that it is kept, and needs the slot no more."""
+        whole = region_of(tile, self._job.product.stack)
+        if self._checkpoint is None or self._job.sink.persistent:
+            lane.deliver(tile, slot, self._write)
+            return partial(self._note, tile, whole)
+        kept = np.empty(whole.shape, self._job.dtype)
+
+        def keep(region: Region, block: NDArray[Any]) -> None:
+            kept[region.within(whole)] = block
+
+        lane.deliver(tile, slot, keep)
+        return partial(self._keep, tile, whole, kept)
+
+    def _note(self, tile: Tile, region: Region) -> None:
+        """Note a tile that ``out`` has, after it is safe there."""
+        if self._checkpoint is not None:
+            digest = self._checkpoint.digest(region)
+            with self._keeping:
+                self._job.sink.flush()
+                self._checkpoint.finish(tile.number, None, digest)
+
+    def _keep(self, tile: Tile, region: Region, kept: NDArray[Any]) -> None:
+        """Keep a tile in the checkpoint, since ``out`` does not survive the process."""
+        if self._checkpoint is not None:
+            self._checkpoint.finish(tile.number, kept)
+        self._write(region, kept)
+
+    def _write(self, region: Region, block: NDArray[Any]) -> None:
+        sink = self._job.sink
+        if not (sink.in_memory and np.may_share_memory(block, sink.view(region))):  # else written in place
+            sink.write(block, region)
 
     def done(self, worker: int, tile: Tile, seconds: float) -> None:
         """A tile was delivered."""
+        with self._changed:
+            self._scheduler.done(worker, tile, seconds)
+            self._changed.notify_all()
+        self.reports.put(("done", worker, tile))
 
     def leave(self, worker: int) -> None:
         """A worker has failed: it gets no more tiles, and does not wait for one."""
+        with self._changed:
+            self._leaving.add(worker)
+            self._changed.notify_all()
 
     def ended(self, worker: int, error: BaseException | None) -> None:
         """A worker's threads have ended; *error* is why, if it is not for lack of tiles."""
+        self.reports.put(("ended", worker, error))
+
+    def lost(self, worker: int) -> None:
+        """Give the tiles of a worker, whose threads have ended, to the others."""
+        with self._changed:
+            self._scheduler.lost(worker)
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Make every worker end soon."""
+        self.stopped.set()
+        with self._changed:
+            self._changed.notify_all()
 
 
 @dataclass(frozen=True)
-class _Step:
+class _BlockPair:
     tile: Tile
     chunk: int
-    a: Block
-    b: Block
+    a: LoadedBlock
+    b: LoadedBlock
     slots: tuple[int, int]
 
 
-class _Cache:
+class _BlockCache:
     """The slots of one operand: which blocks they hold, and how many steps still need them."""
 
     def __init__(self, count: int) -> None:
         self._slots = Slots(count)
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, LoadedBlock] = {}
         self._users: dict[int, int] = {}
         self._changed = threading.Condition()
 
-    def get(self, key: Any, load: Callable[[int], Block], stopped: Callable[[], bool]) -> tuple[int, Block]:
+    def get(
+        self, key: Any, load: Callable[[int], LoadedBlock], stopped: Callable[[], bool]
+    ) -> tuple[int, LoadedBlock]:
         """(slot, block) of *key*, for one step, loaded by *load* if no slot holds it. Waits for a slot."""
         with self._changed:
             slot = self._slots.find(key)
@@ -88,21 +164,21 @@ class _Cache:
 
 
 class Worker:
-    """The loops of one lane. They end when the desk has no more tiles, or at the first error."""
+    """The loops of one lane. They end when the run has no more tiles, or at the first error."""
 
-    def __init__(self, number: int, lane: Lane, job: Job, hands: Hands, desk: Desk) -> None:
-        self._number, self._lane, self._job, self._desk = number, lane, job, desk
+    def __init__(self, number: int, lane: Lane, job: Job, threads: LaneThreads, state: RunState) -> None:
+        self._number, self._lane, self._job, self._state = number, lane, job, state
         at = job.blocking
-        self._caches = {"a": _Cache(at.a_slots), "b": _Cache(at.b_slots)}
+        self._caches = {"a": _BlockCache(at.a_slots), "b": _BlockCache(at.b_slots)}
         self._tile_slots: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(at.out_slots):
             self._tile_slots.put(slot)
         self._ahead = threading.Semaphore(_AHEAD)
-        self._steps: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
+        self._steps: queue.SimpleQueue[_BlockPair | None] = queue.SimpleQueue()
         self._multiplied: queue.SimpleQueue[tuple[Tile, int] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._broken = threading.Event()
-        self._hands = hands
+        self._threads = threads
         self._counting = threading.Lock()
         self._running = 4
         self._since = time.perf_counter()  # when the last tile was delivered
@@ -111,8 +187,8 @@ class Worker:
 
     def start(self) -> None:
         """Start the loops."""
-        loops = self._hands.loops
-        pools = (loops, self._load), (self._hands.multiplier, self._multiply)
+        loops = self._threads.loops
+        pools = (loops, self._load), (self._threads.multiplier, self._multiply)
         # Two deliver: while one waits for the end of its tile the other begins the next.
         for pool, loop in (*pools, (loops, self._deliver), (loops, self._deliver)):
             self._futures.append(pool.submit(self._guarded, loop))
@@ -139,38 +215,38 @@ class Worker:
                 self._running -= 1
                 is_last = not self._running
             if is_last:
-                self._desk.ended(self._number, self._error)
+                self._state.ended(self._number, self._error)
 
     def _break(self) -> None:
         """Make the other loops end, too."""
         self._broken.set()
-        self._desk.leave(self._number)
+        self._state.leave(self._number)
 
     def _is_stopped(self) -> bool:
-        return self._broken.is_set() or self._desk.stopped.is_set()
+        return self._broken.is_set() or self._state.stopped.is_set()
 
     def _load(self) -> None:
         """Take tiles, and have their blocks brought to the device, as far ahead as there are slots."""
         while True:
             while not self._ahead.acquire(timeout=_PATIENCE):
                 self._check()
-            tile = self._desk.next(self._number)
+            tile = self._state.next(self._number)
             if tile is None:
                 return
             self._taken[tile.number] = time.perf_counter()
             for chunk in range(len(self._job.chunks)):
                 a_slot, a = self._block("a", tile, chunk)
                 b_slot, b = self._block("b", tile, chunk)
-                self._steps.put(_Step(tile, chunk, a, b, (a_slot, b_slot)))
+                self._steps.put(_BlockPair(tile, chunk, a, b, (a_slot, b_slot)))
 
     def _check(self) -> None:
         """Raise Stopped if this worker is to end."""
         if self._is_stopped():
             raise Stopped
 
-    def _block(self, name: str, tile: Tile, chunk: int) -> tuple[int, Block]:
-        def load(slot: int) -> Block:
-            return self._lane.load(name, slot, self._job.part(name, tile, chunk))
+    def _block(self, name: str, tile: Tile, chunk: int) -> tuple[int, LoadedBlock]:
+        def load(slot: int) -> LoadedBlock:
+            return self._lane.load(name, slot, self._job.region(name, tile, chunk))
 
         return self._caches[name].get(self._job.key(name, tile, chunk), load, self._is_stopped)
 
@@ -201,11 +277,11 @@ class Worker:
         while (item := self._multiplied.get()) is not None:
             self._check()
             tile, slot = item
-            keep = self._desk.deliver(self._lane, tile, slot)
+            keep = self._state.deliver(self._lane, tile, slot)
             self._tile_slots.put(slot)
             keep()
             with self._counting:
                 now = time.perf_counter()
                 began = max(self._since, self._taken.pop(tile.number))  # it may have had to wait for a tile
                 seconds, self._since = now - began, now
-            self._desk.done(self._number, tile, seconds)
+            self._state.done(self._number, tile, seconds)

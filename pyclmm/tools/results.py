@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError
-from ..streaming.folders import FolderLock, digest_of
+from ..streaming.journal import FolderLock, digest_of
 from .endings import Failure
 from .matrix_files import KINDS, Files, Place, identity, library, overlap, read_of, reading, real
 

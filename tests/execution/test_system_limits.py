@@ -11,7 +11,7 @@ import pytest
 
 import pyclmm
 from pyclmm.opencl import staging
-from pyclmm.streaming import hands
+from pyclmm.streaming import lane
 
 SIDE = 7000
 COLUMN = np.broadcast_to(np.float32(3), (SIDE, 1))  # takes no memory, but their product takes 196 MB
@@ -58,7 +58,7 @@ def no_thread(_):
 
 
 def test_a_product_in_tiles_without_threads_says_so_and_the_next_is_right(monkeypatch):
-    hands.release()
+    lane.release()
     x = (np.arange(200 * 200, dtype=np.float32).reshape(200, 200) % 5) - 2
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
@@ -69,7 +69,7 @@ def test_a_product_in_tiles_without_threads_says_so_and_the_next_is_right(monkey
 
 @pytest.mark.parametrize("started", range(1, 6))
 def test_a_product_in_tiles_that_gets_some_threads_only_ends_too(monkeypatch, started):
-    hands.release()
+    lane.release()
     x = (np.arange(200 * 200, dtype=np.float32).reshape(200, 200) % 5) - 2
     left, real = [started], threading.Thread.start
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import pyclmm
-from pyclmm.streaming import checkpoint, device_lane, host_lane, journal, machines, sinks
+from pyclmm.streaming import checkpoint, journal, lanes, machines, sinks
 from pyclmm.streaming.tiles import Blocking
 
 TILE = 8
@@ -64,7 +64,7 @@ def watch(kill: Kill) -> None:
         patch_write(sink, kill)
     patch_journal(kill)
     patch_folder(kill)
-    for lane in (host_lane.HostLane, device_lane.DeviceLane):
+    for lane in (lanes.HostLane, lanes.DeviceLane):
         patch_begin(lane, kill)
 
 
@@ -122,13 +122,13 @@ def patch_folder(kill: Kill) -> None:
 def patch_write(sink, kill: Kill) -> None:
     write = sink.write
 
-    def written(self, block, index, rows, columns):
-        note("write", place_of(rows, columns))
+    def written(self, block, region):
+        note("write", place_of(region.rows, region.columns))
         if kill.due("write") or (self.persistent and kill.due("safe")):
             half = len(block) // 2
-            write(self, block[:half], index, slice(rows.start, rows.start + half), columns)
+            write(self, block[:half], region.rows_of(0, half))
             kill.now()
-        write(self, block, index, rows, columns)
+        write(self, block, region)
 
     sink.write = written
 

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from pyclmm import ArgumentError
 from pyclmm.streaming import choice, tiles
-from pyclmm.streaming.choice import Machine
-from pyclmm.streaming.tiles import Blocking, Product
+from pyclmm.streaming.choice import DeviceModel
+from pyclmm.streaming.tiles import Blocking, TiledProduct
 
-H200 = Machine(100 << 30, 33e9, 28e9, lambda m, n, k: 5e-6 + m * n * k / 26e12)
+H200 = DeviceModel(100 << 30, 33e9, 28e9, lambda m, n, k: 5e-6 + m * n * k / 26e12)
 
 
 def cube(n, stack=()):
-    return Product(n, n, n, 4, 4, 4, 4, 0, stack, stack, stack)
+    return TiledProduct(n, n, n, 4, 4, 4, 4, 0, stack, stack, stack)
 
 
 products = st.builds(
-    Product,
+    TiledProduct,
     m=st.integers(1, 5000),
     n=st.integers(1, 5000),
     k=st.integers(1, 5000),
@@ -34,7 +34,7 @@ products = st.builds(
     whole_k=st.booleans(),
 )
 machines = st.builds(
-    Machine,
+    DeviceModel,
     memory=st.integers(1 << 10, 1 << 30),
     up=st.sampled_from([0.0, 1e9, 50e9]),
     down=st.sampled_from([0.0, 1e9, 50e9]),
@@ -103,7 +103,7 @@ def test_what_fits_is_sent_once():
 
 
 def test_little_memory_means_more_bytes():
-    product = Product(65536, 65536, 16384, 4, 4, 4, 4)
+    product = TiledProduct(65536, 65536, 16384, 4, 4, 4, 4)
     moved = []
     for memory in (64 << 30, 7 << 30, 1 << 30):
         machine = replace(H200, memory=memory)
@@ -137,7 +137,7 @@ def test_on_a_device_that_reads_the_hosts_memory_nothing_is_cut():
 
 @pytest.mark.parametrize("sizes", [(0, 5, 5), (5, 0, 5), (5, 5, 0)])
 def test_nothing_to_multiply(sizes):
-    product = Product(sizes[0], sizes[1], sizes[2], 4, 4, 4, 4)
+    product = TiledProduct(sizes[0], sizes[1], sizes[2], 4, 4, 4, 4)
     found = choice.choose(product, H200)
     assert tiles.tiles(product, found) == [] or tiles.chunks(product, found) == []
     assert choice.describe(product, H200, found) == [("tiles", "none: nothing is multiplied")]

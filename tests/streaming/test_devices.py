@@ -106,7 +106,7 @@ def test_after_a_device_was_lost_a_call_gets_another_context(monkeypatch):
 @pytest.mark.usefixtures("lane", "small_tiles")
 def test_the_time_of_a_tile_is_without_the_wait_for_it(monkeypatch):
     """A device that is refused tiles for a while is not slow for that."""
-    now, told, asked, reported = [0.0], [], run._Desk.next, run._Desk.done
+    now, told, asked, reported = [0.0], [], worker.RunState.next, worker.RunState.done
 
     def next_tile(self, number):
         now[0] = 1000.0  # it had to wait for its first tile
@@ -116,8 +116,8 @@ def test_the_time_of_a_tile_is_without_the_wait_for_it(monkeypatch):
         told.append(seconds)
         reported(self, number, tile, seconds)
 
-    monkeypatch.setattr(run._Desk, "next", next_tile)
-    monkeypatch.setattr(run._Desk, "done", done)
+    monkeypatch.setattr(worker.RunState, "next", next_tile)
+    monkeypatch.setattr(worker.RunState, "done", done)
     monkeypatch.setattr(worker, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     pyclmm.matmul(integers(40, 70), integers(70, 32), devices=[pyclmm.default_queue().device])
     assert told == [0.0]

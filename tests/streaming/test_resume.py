@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm.streaming import hands, machines, run
+from pyclmm.streaming import lane as lane_module
+from pyclmm.streaming import machines, worker
 from pyclmm.streaming.tiles import Blocking
 from tests.support.selection import slow_rows
 
@@ -97,7 +98,7 @@ def small_tiles(monkeypatch):
 @pytest.fixture
 def five_tiles(monkeypatch):
     """No run gets more than five tiles, until the test lifts it."""
-    real, begun = run._Desk.next, {}
+    real, begun = worker.RunState.next, {}
     limits = [5]
 
     def next_tile(self, worker):
@@ -106,7 +107,7 @@ def five_tiles(monkeypatch):
             self.stopped.wait(60)
         return real(self, worker)
 
-    monkeypatch.setattr(run._Desk, "next", next_tile)
+    monkeypatch.setattr(worker.RunState, "next", next_tile)
     return limits
 
 
@@ -139,7 +140,7 @@ def test_ctrl_c_in_progress_ends_the_run_and_the_next_goes_on(kind, five_tiles, 
     with pytest.raises(KeyboardInterrupt):
         pyclmm.matmul(a, b, out=mapped, checkpoint=folder, progress=interrupt)
     reads, before = a.reads, None if mapped is None else mapped.copy()
-    hands.release()
+    lane_module.release()
     assert a.reads == reads, "no thread reads on"
     if mapped is not None:
         assert mapped.tobytes() == before.tobytes()

@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 from pyclmm.errors import ArgumentError, DTypeError, ShapeError, StorageError
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from pyclmm.streaming import sources
-from pyclmm.streaming.storage import is_stored, overlaps, sink, source
+from pyclmm.streaming.datasets import is_stored
+from pyclmm.streaming.sinks import overlaps, sink
+from pyclmm.streaming.sources import source
+from pyclmm.streaming.tiles import Region
 from tests.support.optional import optional
 
 h5py, ml_dtypes, pd, zarr = map(optional, ("h5py", "ml_dtypes", "pandas", "zarr"))
@@ -47,11 +50,15 @@ class Alike:
         self.x[where] = value
 
 
+def write(to, block, rows, columns):
+    to.write(block, Region((), rows, columns, block.shape))
+
+
 def read(of, index, rows, columns):
     wanted = np.empty(of.shape, "?")[(*index, rows, columns)].shape
     shape = (*wanted[:-2], wanted[-1], wanted[-2]) if of.turned else wanted
     target = np.empty(shape, of.dtype.newbyteorder("="))
-    of.read(target, index, rows, columns)
+    of.read(target, Region(index, rows, columns, wanted))
     return target.swapaxes(-1, -2) if of.turned else target
 
 
@@ -70,9 +77,10 @@ def test_every_dtype_is_read_and_written(kind, dtype, tmp_path):
         "zarr": lambda: zarr.create_array(tmp_path / "z", shape=x.shape, dtype=x.dtype, chunks=(4, 4)),
         "alike": lambda: Alike(np.zeros_like(x)),
     }[kind]()
-    with sink(stored, x.shape, x.dtype) as to:
-        for r in (0, 4, 8):
-            to.write(x[r : r + 4], (), slice(r, min(9, r + 4)), slice(0, 7))
+    to = sink(stored, x.shape, x.dtype)
+    for r in (0, 4, 8):
+        write(to, x[r : r + 4], slice(r, min(9, r + 4)), slice(0, 7))
+    to.flush()
     got = read(source("a", stored), (), slice(1, 8), slice(2, 6))
     assert got.dtype == x.dtype
     assert (got == x[1:8, 2:6]).all()
@@ -141,7 +149,7 @@ def test_a_file_cut_in_mid_run_is_an_error(rows, tmp_path):
         with pytest.raises(StorageError, match=rf"a: rows {rows.start}:400, columns .*cut after"):
             read(of, (), rows, columns)
     with pytest.raises(StorageError, match=r"out: rows 300:400.*cut after"):
-        to.write(np.zeros((100, 30), "f4"), (), slice(300, 400), slice(0, 30))
+        write(to, np.zeros((100, 30), "f4"), slice(300, 400), slice(0, 30))
     assert (read(of, (), slice(0, 9), slice(0, 30)) == numbers((400, 30))[:9]).all()
     for make in (lambda: source("a", x), lambda: sink(x, x.shape, x.dtype)):
         with pytest.raises(StorageError, match="cut after"):
@@ -174,7 +182,7 @@ def test_a_closed_hdf5_file_is_named(of, tmp_path):
         source("a", x) if of == "a" else sink(x, (4, 5), np.dtype("f4"))
     call = opened[0].read if of == "a" else opened[1].write
     with pytest.raises(StorageError, match=rf"{of}: rows 0:2, columns 0:5 .*closed"):
-        call(np.empty((2, 5), "f4"), (), slice(0, 2), slice(0, 5))
+        call(np.empty((2, 5), "f4"), Region((), slice(0, 2), slice(0, 5), (2, 5)))
 
 
 def test_what_cannot_be_an_operand_or_out(tmp_path):
@@ -203,14 +211,15 @@ FULL = """
 import resource, signal, sys
 import h5py, numpy as np
 from pyclmm.errors import StorageError
-from pyclmm.streaming.storage import sink
+from pyclmm.streaming.sinks import sink
+from pyclmm.streaming.tiles import Region
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 file = h5py.File(sys.argv[1], "w")
 x = file.create_dataset("x", (1000, 1000), "f4", chunks=(100, 1000))
 to = sink(x, x.shape, x.dtype)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
 try:
-    to.write(np.ones((1000, 1000), "f4"), (), slice(0, 1000), slice(0, 1000))
+    to.write(np.ones((1000, 1000), "f4"), Region((), slice(0, 1000), slice(0, 1000), (1000, 1000)))
     to.flush()
 except StorageError as error:
     print("named", error)
@@ -238,11 +247,7 @@ def test_tiles_that_share_zarr_chunks_lose_nothing(tmp_path):
     )
     to = sink(x, x.shape, x.dtype)
     with ThreadPoolExecutor(4) as pool:
-        list(
-            pool.map(
-                lambda r: to.write(wanted[r : r + 3], (), slice(r, r + 3), slice(0, 40)), range(0, 60, 3)
-            )
-        )
+        list(pool.map(lambda r: write(to, wanted[r : r + 3], slice(r, r + 3), slice(0, 40)), range(0, 60, 3)))
     assert (x[...] == wanted).all()
     assert source("a", x).row_step() == 16
 

@@ -25,7 +25,7 @@ from pyclmm import (
     UnsupportedError,
 )
 from pyclmm.opencl import devices
-from pyclmm.streaming import checkpoint, lanes, machines, run
+from pyclmm.streaming import checkpoint, lanes, machines, run, worker
 from pyclmm.streaming.tiles import Blocking
 
 RNG = np.random.default_rng(23)
@@ -56,7 +56,7 @@ def small_tiles(monkeypatch):
 @pytest.fixture
 def five_tiles(monkeypatch):
     """No run gets more than five tiles, until the test lifts it."""
-    real, begun, limits = run._Desk.next, {}, [5]
+    real, begun, limits = worker.RunState.next, {}, [5]
 
     def next_tile(self, worker):
         begun[self] = begun.get(self, 0) + 1
@@ -64,7 +64,7 @@ def five_tiles(monkeypatch):
             self.stopped.wait(60)
         return real(self, worker)
 
-    monkeypatch.setattr(run._Desk, "next", next_tile)
+    monkeypatch.setattr(worker.RunState, "next", next_tile)
     return limits
 
 
@@ -297,7 +297,7 @@ def test_a_dataset_closed_in_mid_run_is_named_and_the_next_run_goes_on(name, tmp
     with h5py.File(tmp_path / "out.h5", "w") as file:
         file.create_dataset("out", data=fresh_out(), chunks=(16, 16))
     files = {"a": h5py.File(tmp_path / "a.h5", "r"), "out": h5py.File(tmp_path / "out.h5", "r+")}
-    real, begun, closed = run._Desk.next, [], threading.Event()
+    real, begun, closed = worker.RunState.next, [], threading.Event()
 
     def next_tile(self, worker):
         begun.append(worker)
@@ -308,7 +308,7 @@ def test_a_dataset_closed_in_mid_run_is_named_and_the_next_run_goes_on(name, tmp
         files[name].close()
         closed.set()
 
-    monkeypatch.setattr(run._Desk, "next", next_tile)
+    monkeypatch.setattr(worker.RunState, "next", next_tile)
     operand, out = files["a"]["a"], files["out"]["out"]
     with pytest.raises(StorageError, match=rf"^{name}: .*closed"):
         pyclmm.matmul(operand, B, out=out, checkpoint=tmp_path / "c", progress=close)
@@ -457,7 +457,7 @@ def test_after_all_devices_are_lost_a_second_run_goes_on(kind, two_devices, tmp_
 
 @pytest.mark.parametrize("step", ["begin", "multiply", "deliver"])
 def test_an_error_after_the_last_tile_was_handed_out_ends_the_run(step, monkeypatch):
-    real, begun, asked, woken = run._Desk.next, [], threading.Event(), []
+    real, begun, asked, woken = worker.RunState.next, [], threading.Event(), []
 
     def next_tile(self, worker):
         begun.append(worker)
@@ -476,7 +476,7 @@ def test_an_error_after_the_last_tile_was_handed_out_ends_the_run(step, monkeypa
         assert asked.wait(60)
         raise DeviceLostError("it stopped")
 
-    monkeypatch.setattr(run._Desk, "next", next_tile)
+    monkeypatch.setattr(worker.RunState, "next", next_tile)
     for kind in (lanes.HostLane, lanes.DeviceLane):
         monkeypatch.setattr(kind, step, failing)
     with pytest.raises(DeviceLostError, match="it stopped"):

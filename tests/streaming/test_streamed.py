@@ -20,7 +20,8 @@ from pyclmm import (
     StreamedMatmul,
 )
 from pyclmm.opencl import queues
-from pyclmm.streaming import hands, lanes, machines
+from pyclmm.streaming import lane as lane_module
+from pyclmm.streaming import lanes, machines
 from pyclmm.streaming.tiles import Blocking
 from tests.support.optional import optional
 from tests.support.selection import slow
@@ -204,7 +205,7 @@ def test_an_error_of_the_callers_function_ends_the_run(error):
     with pytest.raises(error):
         pyclmm.matmul(a, b, out=out, progress=progress)
     before = out.copy()
-    hands.release()
+    lane_module.release()
     assert np.array_equal(out, before), "nothing is written after the call has ended"
     right = a @ b
     assert ((out == right) | (out == 7)).all()

@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclmm.streaming import choice, tiles
-from pyclmm.streaming.blocks import part
-from pyclmm.streaming.tiles import Blocking, Product, Slots, traffic
+from pyclmm.streaming.tiles import Blocking, Slots, TiledProduct, traffic
 
 
 def product(m, n, k, **others):
-    return Product(m, n, k, 4, 4, 4, 4, **others)
+    return TiledProduct(m, n, k, 4, 4, 4, 4, **others)
 
 
 def blocking(m, n, k, strip=1, a=1, b=1, out=1, batch=1, by_columns=False):
@@ -73,7 +72,7 @@ def test_equal_keys_name_the_same_block(stacks):
     seen = {}
     for tile in tiles.tiles(p, at):
         for chunk, ks in enumerate(tiles.chunks(p, at)):
-            block = str(part(stack, own, tile.z, tile.rows, ks))
+            block = str(tiles.region(stack, own, tile.z, tile.rows, ks))
             assert seen.setdefault(tiles.a_key(p, at, tile, chunk), block) == block
     assert len(set(seen.values())) == len(seen)
 

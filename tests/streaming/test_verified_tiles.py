@@ -20,17 +20,18 @@ from click.testing import CliRunner
 
 import pyclmm
 from pyclmm import ArgumentError, CheckpointError, CheckpointWarning, DTypeError
-from pyclmm.streaming import fingerprints, folders, journal, sinks, tiles
-from pyclmm.streaming.blocks import Part
+from pyclmm.streaming import fingerprints, journal, sinks, tiles
 from pyclmm.streaming.fingerprints import fingerprint, tile_digest
-from pyclmm.streaming.storage import sink, source
+from pyclmm.streaming.sinks import sink
+from pyclmm.streaming.sources import source
+from pyclmm.streaming.tiles import Region
 from pyclmm.tools import cli
 
 M, K, N, TILES = 200, 70, 90, 15  # tiles of 40 x 32
 RNG = np.random.default_rng(37)
 A, B = (RNG.integers(-4, 5, shape).astype("f4") for shape in ((M, K), (K, N)))
 WANTED = A @ B  # exact
-EVERY = tiles.tiles(tiles.Product(M, N, K, 4, 4, 4, 4), tiles.Blocking(1, 40, 32, 24, 2, 3, 3, 2))
+EVERY = tiles.tiles(tiles.TiledProduct(M, N, K, 4, 4, 4, 4), tiles.Blocking(1, 40, 32, 24, 2, 3, 3, 2))
 DOCS = Path(__file__).parents[2] / "docs/scale.md"
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
@@ -394,7 +395,7 @@ def test_the_files_of_zarr_chunks_are_waited_for(keywords, tmp_path, monkeypatch
     x = zarr.create_array(tmp_path / "z/x", shape=(100, 60), chunks=(16, 16), dtype="f4", **keywords)
     to, synced, real = sink(x, x.shape, np.dtype("f4")), [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), real(handle)))
-    to.write(np.ones((50, 30), "f4"), (), slice(40, 90), slice(20, 50))
+    to.write(np.ones((50, 30), "f4"), tiles.Region((), slice(40, 90), slice(20, 50), (50, 30)))
     to.flush()
     files = {path.stat().st_ino for path in (tmp_path / "z").rglob("*") if path.is_file()}
     assert len(files) >= 5
@@ -483,16 +484,16 @@ def test_the_digest_of_an_operand_tells_every_change(tmp_path):
 def test_the_digest_of_a_large_tile_tells_every_change(shape, dtype):
     x = RNG.integers(0, 100, shape).astype(dtype)
     index = (slice(0, shape[0]),) if len(shape) == 3 else ()
-    part = Part(index, slice(0, shape[-2]), slice(0, shape[-1]), shape)
-    before, flat = tile_digest(source("out", x), part), x.reshape(-1)
+    region = Region(index, slice(0, shape[-2]), slice(0, shape[-1]), shape)
+    before, flat = tile_digest(source("out", x), region), x.reshape(-1)
     for at in (0, x.size - 1, *RNG.integers(0, x.size, 5)):
         old, flat[at] = flat[at], -1
-        assert tile_digest(source("out", x), part) != before
+        assert tile_digest(source("out", x), region) != before
         flat[at] = old
     exchanged = x.copy()
     exchanged[..., [0, -1], :] = x[..., [-1, 0], :]  # the sums are as they were
-    assert shape[-2] == 1 or tile_digest(source("out", exchanged), part) != before
-    assert tile_digest(source("out", x), part) == before
+    assert shape[-2] == 1 or tile_digest(source("out", exchanged), region) != before
+    assert tile_digest(source("out", x), region) == before
 
 
 def test_of_an_operand_beyond_the_limit_every_row_and_column_block_is_read(monkeypatch):
@@ -552,6 +553,6 @@ def test_a_folder_of_another_version_is_refused(npy, tmp_path):
     path = tmp_path / "tiles/pyclmm-problem.json"
     content = json.loads(path.read_bytes())
     del content["digest"], content["version"], content["mark"]
-    path.write_text(json.dumps({**content, "digest": folders.digest_of(content)}))
+    path.write_text(json.dumps({**content, "digest": journal.digest_of(content)}))
     with pytest.raises(CheckpointError, match=r"another version of pyclmm; .*delete the folder"):
         multiply(npy)

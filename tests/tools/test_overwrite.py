@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pyclmm.streaming.folders import FolderLock
+from pyclmm.streaming.journal import FolderLock
 from pyclmm.tools import cli, multiply_command, results
 from pyclmm.tools.matrix_files import Place
 

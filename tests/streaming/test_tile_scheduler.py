@@ -1,4 +1,4 @@
-"""Handout by a simulated clock: devices end together, slow ones delay nothing, lost ones lose nothing."""
+"""The tile scheduler by a simulated clock: devices end together, slow ones delay nothing, no tile is lost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclmm.streaming import tiles
-from pyclmm.streaming.handout import Handout
-from pyclmm.streaming.tiles import Blocking, Product
+from pyclmm.streaming.tile_scheduler import TileScheduler
+from pyclmm.streaming.tiles import Blocking, TiledProduct
 
 
 def every_tile(P, Q):
-    return tiles.tiles(Product(P, Q, 1, 4, 4, 4, 4), blocking())
+    return tiles.tiles(TiledProduct(P, Q, 1, 4, 4, 4, 4), blocking())
 
 
 def blocking(strip=1):
@@ -26,14 +26,14 @@ def simulate(todo, seconds, estimated=None, lost=None, at_once=2):
 
     A device has *at_once* tiles in hand; it asks again when one ends, and those that got none when any ends.
     """
-    handout = Handout(blocking(), todo, len(seconds), estimated or seconds)
+    scheduler = TileScheduler(blocking(), todo, estimated or seconds)
     done = [[] for _ in seconds]
     free_at, hands = [0.0] * len(seconds), [0] * len(seconds)
     events, now, alive = [], 0.0, set(range(len(seconds)))
 
     def ask():
         for device in sorted(alive):
-            while hands[device] < at_once and (tile := handout.next(device)) is not None:
+            while hands[device] < at_once and (tile := scheduler.next(device)) is not None:
                 hands[device] += 1
                 free_at[device] = max(free_at[device], now) + seconds[device]
                 heapq.heappush(events, (free_at[device], device, tile.number, tile))
@@ -41,17 +41,17 @@ def simulate(todo, seconds, estimated=None, lost=None, at_once=2):
     if lost is not None:
         heapq.heappush(events, (lost[1], lost[0], -1, None))
     ask()
-    while events and handout.remaining:
+    while events and scheduler.remaining:
         now, device, _, tile = heapq.heappop(events)
         if tile is None:
             alive.discard(device)
-            handout.lost(device)
+            scheduler.lost(device)
         elif device in alive:
             hands[device] -= 1
             done[device].append(tile)
-            handout.done(device, tile, seconds[device])
+            scheduler.done(device, tile, seconds[device])
         ask()
-    assert handout.remaining == 0
+    assert scheduler.remaining == 0
     return now, done
 
 
@@ -87,18 +87,18 @@ def test_a_slow_device_does_its_part():
 
 def simulate_helper(count, fed, helper, slower, estimated):
     """(when the last tile ends, the helper's tiles). While the helper is busy the fed device is *slower*."""
-    handout = Handout(blocking(), every_tile(count, 1), 2, [fed, estimated], [False, True])
+    scheduler = TileScheduler(blocking(), every_tile(count, 1), [fed, estimated], [False, True])
     now, ends, last, helped = 0.0, [None, None], [0.0, 0.0], 0
-    while handout.remaining:
+    while scheduler.remaining:
         for device, seconds in ((1, helper), (0, fed)):
-            if ends[device] is None and (tile := handout.next(device)) is not None:
+            if ends[device] is None and (tile := scheduler.next(device)) is not None:
                 busy = ends[1] is not None
                 ends[device] = now + seconds * (slower if device == 0 and busy else 1), tile
                 last[device] = now
         device = min((d for d in (0, 1) if ends[d] is not None), key=lambda d: ends[d][0])
         (now, tile), ends[device] = ends[device], None
         helped += device
-        handout.done(device, tile, now - last[device])
+        scheduler.done(device, tile, now - last[device])
     return now, helped
 
 
@@ -126,25 +126,25 @@ def test_a_helper_with_little_to_give_is_never_tried():
 
 
 def test_a_helper_is_on_its_own_when_the_others_are_lost():
-    handout = Handout(blocking(), every_tile(1, 3), 2, [1.0, 100.0], [False, True])
-    handout.next(0)
-    assert handout.next(1) is None
-    handout.lost(0)
-    assert None not in [handout.next(1) for _ in range(3)]
+    scheduler = TileScheduler(blocking(), every_tile(1, 3), [1.0, 100.0], [False, True])
+    scheduler.next(0)
+    assert scheduler.next(1) is None
+    scheduler.lost(0)
+    assert None not in [scheduler.next(1) for _ in range(3)]
 
 
 def test_of_devices_that_all_use_the_hosts_cores_none_is_a_helper():
-    handout = Handout(blocking(), every_tile(10, 10), 2, [1.0, 9.0], [True, True])
-    assert handout.next(1) is not None
+    scheduler = TileScheduler(blocking(), every_tile(10, 10), [1.0, 9.0], [True, True])
+    assert scheduler.next(1) is not None
 
 
 def test_a_slow_device_has_one_tile_until_it_is_measured():
-    handout = Handout(blocking(), every_tile(10, 10), 2, [1.0, 3.0])
-    tile = handout.next(1)
-    assert handout.next(1) is None
-    handout.done(1, tile, 3.0)
-    assert handout.next(1) is not None
-    assert handout.next(1) is not None
+    scheduler = TileScheduler(blocking(), every_tile(10, 10), [1.0, 3.0])
+    tile = scheduler.next(1)
+    assert scheduler.next(1) is None
+    scheduler.done(1, tile, 3.0)
+    assert scheduler.next(1) is not None
+    assert scheduler.next(1) is not None
 
 
 def test_a_device_works_along_its_own_strip():
@@ -155,8 +155,8 @@ def test_a_device_works_along_its_own_strip():
 
 
 def test_a_device_without_a_strip_helps_from_the_far_end():
-    handout = Handout(blocking(), every_tile(1, 5), 2, [1.0, 1.0])
-    assert [handout.next(d).columns[0] for d in (0, 1, 0, 1)] == [0, 4, 1, 3]
+    scheduler = TileScheduler(blocking(), every_tile(1, 5), [1.0, 1.0])
+    assert [scheduler.next(d).columns[0] for d in (0, 1, 0, 1)] == [0, 4, 1, 3]
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.floats(0, 20), st.integers(0, 1))
@@ -167,11 +167,11 @@ def test_the_tiles_of_a_lost_device_are_done_by_the_other(P, Q, when, which):
 
 
 def test_a_slow_device_that_was_refused_gets_tiles_when_the_fast_one_is_lost():
-    handout = Handout(blocking(), every_tile(1, 3), 2, [1.0, 100.0])
-    held = handout.next(0)
-    assert handout.next(1) is None
-    handout.lost(0)
-    taken = [handout.next(1) for _ in range(3)]
+    scheduler = TileScheduler(blocking(), every_tile(1, 3), [1.0, 100.0])
+    held = scheduler.next(0)
+    assert scheduler.next(1) is None
+    scheduler.lost(0)
+    taken = [scheduler.next(1) for _ in range(3)]
     assert held in taken
     assert None not in taken
 
@@ -179,8 +179,8 @@ def test_a_slow_device_that_was_refused_gets_tiles_when_the_fast_one_is_lost():
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_strips_may_be_columns(by_columns):
     at = Blocking(1, 1, 1, 1, 1, 1, 1, 1, by_columns)
-    todo = tiles.tiles(Product(2, 2, 1, 4, 4, 4, 4), at)
-    handout = Handout(at, todo, 2, [1.0, 1.0])
-    first, _, second = handout.next(0), handout.next(1), handout.next(0)
+    todo = tiles.tiles(TiledProduct(2, 2, 1, 4, 4, 4, 4), at)
+    scheduler = TileScheduler(at, todo, [1.0, 1.0])
+    first, _, second = scheduler.next(0), scheduler.next(1), scheduler.next(0)
     assert (first.columns == second.columns) is by_columns
     assert (first.rows == second.rows) is not by_columns
