@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,11 +24,13 @@ from ..opencl.queues import default_queue, queue_on
 from ..problem.gemm import MAX_DIMENSION, Gemm
 from ..selection import select
 from ..selection.explanation import Explanation, explain
-from . import choice
-from .choice import DeviceModel
+from .choice import choose
 from .operands import Shapes
+from .prediction import DeviceModel, count_of, describe, memory, step_seconds
 from .run import DeviceQueue
-from .tiles import Blocking, TiledProduct
+from .tiles import Blocking, TiledProduct, chunks
+
+_Dtypes = tuple[np.dtype[Any], np.dtype[Any]]  # of A and B
 
 _COPIES = 1e10  # bytes a second that threads copy within the host's memory
 _FILES = 2e9  # bytes a second: what a solid-state disk gives; only the choice of tiles depends on it
@@ -108,22 +110,13 @@ def able(places: list[DeviceQueue], shapes: Shapes, devices: object) -> list[Dev
     return found
 
 
-@dataclass(frozen=True)
-class _Ways:
-    """What decides how fast a tile is, besides its sizes."""
-
-    a: np.dtype[Any]
-    b: np.dtype[Any]
-    options: Options
-
-
 class Fit:
     """The tiles that suit a product and its devices."""
 
     def __init__(
         self, shapes: Shapes, options: Options, places: Sequence[DeviceQueue], limit: int | None
     ) -> None:
-        self._shapes = shapes
+        self._shapes, self._dtypes = shapes, (shapes.a_dtype, shapes.b_dtype)
         self._infos = [device_info(device) for device, _ in places]
         self._given_limit = limit
         holding = [info for info in self._infos if not _in_place(info, shapes)] or self._infos
@@ -134,14 +127,16 @@ class Fit:
                 f"K is {shapes.k}: a reproducible sum, and one of bools, is made at once, and at most of "
                 "2^31 - 2^16 products; leave reproducible out, or convert bools to another dtype"
             )
-        self._ways = _Ways(shapes.a_dtype, shapes.b_dtype, options)
         self._fastest = min(range(len(places)), key=lambda i: self.seconds(i)(1024, 1024, 1024))
         self._up, self._down = _link(places[self._fastest], self._infos[self._fastest], shapes)
 
     def seconds(self, number: int) -> Callable[[int, int, int], float]:
         """What estimates a product m x n x k on device *number*."""
-        info, ways = self._infos[number], self._ways
-        return lambda m, n, k: _estimate(info, ways, m, n, k)[0]
+        return lambda m, n, k: self._estimate(number, m, n, k)[0]
+
+    def _estimate(self, number: int, *sizes: int) -> tuple[float, int]:
+        """Seconds and bytes of workspace of a product m x n x k on device *number*."""
+        return _estimate(self._infos[number], self._dtypes, self._options, *sizes)
 
     def product(self, blocking: Blocking | None) -> TiledProduct:
         """The product as the tiles see it. *blocking* None: one chunk of K for each tile."""
@@ -179,28 +174,28 @@ class Fit:
 
     def _held(self, blocking: Blocking) -> int:
         """Bytes of the slots. Arrays in memory that the device reads in place need none."""
-        return choice.memory(self.product(blocking), blocking) if self._up else 0
+        return memory(self.product(blocking), blocking) if self._up else 0
 
-    def _machine(self, memory: int) -> DeviceModel:
-        """The fastest device, as the tiles see it."""
+    def _device(self, room: int) -> DeviceModel:
+        """The fastest device, as the choice of tiles sees it."""
         seconds = self.seconds(self._fastest)
         each = [self.seconds(number)(1024, 1024, 1024) for number in range(len(self._infos))]
         as_many = round(sum(each[self._fastest] / one for one in each))  # as the fastest
         largest = min(info.max_mem_alloc_size for info in self._infos)
-        return DeviceModel(memory, self._up, self._down, seconds, max(1, as_many), largest=largest)
+        return DeviceModel(room, self._up, self._down, seconds, max(1, as_many), largest=largest)
 
     def blocking(self, kept: Any = None) -> Blocking:
         """The sizes of tiles: those *kept* in a checkpoint, or the best. Raises ArgumentError."""
         if kept is not None:
             return self._kept(kept)
         product = self.product(None)
-        key = (product, self._ways, self.limit, *self._infos, self._up, self._down)
+        key = (product, self._dtypes, self._options, self.limit, *self._infos, self._up, self._down)
         if key not in _chosen:
             if len(_chosen) >= _CHOICES_KEPT:
                 _chosen.clear()
             _chosen[key] = self._best()
         found = _chosen[key]
-        count = choice.count_of(product, replace(found, k=product.k))
+        count = count_of(product, replace(found, k=product.k))
         if count > _MOST_TILES:
             raise ArgumentError(
                 f"the product would be cut into {count} tiles, more than {_MOST_TILES}; pass a larger "
@@ -234,27 +229,27 @@ class Fit:
 
     def _workspace(self, at: Blocking) -> int:
         """Bytes of workspace that the products of whole tiles and of those at the edges need."""
-        shapes, info = self._shapes, self._infos[self._fastest]
+        shapes = self._shapes
         whole = (at.m, shapes.m), (at.n, shapes.n), (at.k, shapes.k)
         lengths = [(tile, length % max(1, tile)) for tile, length in whole]
-        return at.batch * max(_estimate(info, self._ways, *sizes)[1] for sizes in itertools.product(*lengths))
+        needs = (self._estimate(self._fastest, *sizes)[1] for sizes in itertools.product(*lengths))
+        return at.batch * max(needs)
 
-    def _within(self, memory: int) -> Blocking:
-        product, machine = self.product(None), self._machine(memory)
+    def _within(self, room: int) -> Blocking:
+        product, device = self.product(None), self._device(room)
         if self._shapes.gemm.dtype.name in _NARROW:
             try:
-                return choice.choose(replace(product, whole_k=True), machine)
+                return choose(replace(product, whole_k=True), device)
             except ArgumentError:  # K is too long for one chunk: tiles are kept in float32
                 product = replace(product, acc_size=4)
-        return choice.choose(product, machine)
+        return choose(product, device)
 
     def tile_seconds(self, blocking: Blocking) -> list[float]:
-        """Estimated seconds of a tile on each device."""
-        chunks = -(-self._shapes.k // max(1, blocking.k)) * blocking.batch
-        return [
-            chunks * self.seconds(number)(blocking.m, blocking.n, blocking.k)
-            for number in range(len(self._infos))
-        ]
+        """Predicted seconds of a tile on each device."""
+        product = self.product(blocking)
+        steps = len(chunks(product, blocking))
+        every = range(len(self._infos))
+        return [steps * step_seconds(product, blocking, self.seconds(number)) for number in every]
 
     def rows(self, blocking: Blocking) -> list[tuple[str, str]]:
         """Rows for ``explain()``."""
@@ -263,7 +258,7 @@ class Fit:
         return [
             ("devices", names),
             ("memory limit", f"{format_bytes(self.limit)} of each device{given}"),
-            *choice.describe(self.product(blocking), self._machine(self.limit), blocking),
+            *describe(self.product(blocking), self._device(self.limit), blocking),
         ]
 
     def kernel(self, blocking: Blocking) -> Explanation | None:
@@ -272,7 +267,7 @@ class Fit:
         if 0 in sizes:
             return None
         info = self._infos[self._fastest]
-        gemm = _gemm(info, self._ways, *sizes)
+        gemm = _gemm(info, self._dtypes, self._options, *sizes)
         choice = next(select.candidates(gemm.problem, info, self._options.kernel))
         work = choice.kernel.launches(gemm.problem, choice.config, info)
         return explain(
@@ -287,14 +282,14 @@ class Fit:
 
 def seconds_of(
     info: DeviceInfo,
-    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    dtypes: _Dtypes,
     options: Options,
     sizes: tuple[int, int, int],
 ) -> float:
     """Estimated seconds of a product m x n x k; 0 if no kernel can compute it."""
     a, b = (each.newbyteorder("=") for each in dtypes)
     try:
-        return _estimate(info, _Ways(a, b, options), *sizes)[0]
+        return _estimate(info, (a, b), options, *sizes)[0]
     except PyclmmError:  # the call itself will say what is wrong
         return 0.0
 
@@ -326,12 +321,11 @@ def _link(place: DeviceQueue, info: DeviceInfo, shapes: Shapes) -> tuple[float, 
     return (up if shapes.in_memory else min(up, _FILES)), down
 
 
-def _gemm(info: DeviceInfo, ways: _Ways, m: int, n: int, k: int) -> Gemm:
+def _gemm(info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, k: int) -> Gemm:
     """One chunk of a tile, as the lane of this device computes it."""
-    options = ways.options
     a = (m, k) if options.trans_a == "N" else (k, m)
     b = (k, n) if options.trans_b == "N" else (n, k)
-    shapes = {"a": (a, ways.a), "b": (b, ways.b)}
+    shapes = {"a": (a, dtypes[0]), "b": (b, dtypes[1])}
     layouts = {name: host_memory.dense_layout(*each, info) for name, each in shapes.items()}
     align = host_memory.new_align(info)
     return checked(
@@ -340,11 +334,13 @@ def _gemm(info: DeviceInfo, ways: _Ways, m: int, n: int, k: int) -> Gemm:
 
 
 @lru_cache(maxsize=1024)
-def _estimate(info: DeviceInfo, ways: _Ways, m: int, n: int, k: int) -> tuple[float, int]:
+def _estimate(
+    info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, k: int
+) -> tuple[float, int]:
     """(seconds, bytes of workspace) of a product on a device by the estimate of its best kernel."""
     if 0 in (m, n, k):
         return 0.0, 0
-    gemm = _gemm(info, ways, m, n, k)
-    choice = next(select.candidates(gemm.problem, info, ways.options.kernel))
+    gemm = _gemm(info, dtypes, options, m, n, k)
+    choice = next(select.candidates(gemm.problem, info, options.kernel))
     work = complete(gemm, choice.kernel.launches(gemm.problem, choice.config, info))
     return float(choice.kernel.estimate(gemm.problem, choice.config, info)), work.workspace_nbytes

@@ -183,6 +183,15 @@ def chunks(product: TiledProduct, blocking: Blocking) -> list[Span]:
     return spans(product.k, blocking.k) if blocking.k else []
 
 
+def counts(product: TiledProduct, blocking: Blocking) -> tuple[int, int, int]:
+    """Rows and columns of tiles of one matrix, and chunks of K."""
+    return (
+        -(-product.m // blocking.m),
+        -(-product.n // blocking.n),
+        -(-product.k // max(1, blocking.k)),
+    )
+
+
 def a_key(product: TiledProduct, blocking: Blocking, tile: Tile, chunk: int) -> Hashable:
     """Names the block of A that a chunk of a tile needs. Equal names: the same block."""
     return _own(product.stack, product.a_stack, tile.z[0]), tile.rows[0], chunk

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pyclmm import ArgumentError
-from pyclmm.streaming import choice, tiles
-from pyclmm.streaming.choice import DeviceModel
+from pyclmm.streaming import choice, prediction, tiles
+from pyclmm.streaming.prediction import DeviceModel
 from pyclmm.streaming.tiles import Blocking, TiledProduct
 
 H200 = DeviceModel(100 << 30, 33e9, 28e9, lambda m, n, k: 5e-6 + m * n * k / 26e12)
@@ -54,7 +54,7 @@ def test_the_choice_fits_the_memory_and_the_product(product, machine):
         told = str(error)
         assume(f"need {least}: pass more" not in told or least <= min(machine.memory, machine.largest))
         raise
-    assert choice.memory(product, found) <= machine.memory
+    assert prediction.memory(product, found) <= machine.memory
     assert found.m <= product.m
     assert found.n <= product.n
     assert found.k == product.k if product.whole_k else 0 < found.k <= product.k
@@ -64,7 +64,7 @@ def test_the_choice_fits_the_memory_and_the_product(product, machine):
     )
     if count < 500:
         assert len(tiles.tiles(product, found)) * len(tiles.chunks(product, found)) == count
-        predicted = choice.predict(product, machine, found)
+        predicted = prediction.predict(product, machine, found)
         assert predicted.seconds * 1.000001 >= predicted.product_seconds > 0
         assert (
             predicted.traffic.up
@@ -80,7 +80,7 @@ def test_a_faster_link_is_never_predicted_to_be_slower(product, machine, times):
     except ArgumentError:
         return
     faster = replace(machine, up=machine.up * times, down=machine.down * times)
-    before, after = (choice.predict(product, each, at).seconds for each in (machine, faster))
+    before, after = (prediction.predict(product, each, at).seconds for each in (machine, faster))
     assert after <= before * 1.0000001
 
 
@@ -90,9 +90,8 @@ def test_transfers_and_product_overlap():
     found = choice.choose(product, H200)
     nbytes = 4 * 8192**2
     serial = 2 * nbytes / H200.up + H200.seconds(8192, 8192, 8192) + nbytes / H200.down
-    predicted = choice.predict(product, H200, found)
+    predicted = prediction.predict(product, H200, found)
     assert predicted.seconds < 0.8 * serial
-    assert predicted.hidden
     assert predicted.bound_by == "arithmetic"
 
 
@@ -107,7 +106,7 @@ def test_little_memory_means_more_bytes():
     moved = []
     for memory in (64 << 30, 7 << 30, 1 << 30):
         machine = replace(H200, memory=memory)
-        moved.append(choice.predict(product, machine, choice.choose(product, machine)).traffic.up)
+        moved.append(prediction.predict(product, machine, choice.choose(product, machine)).traffic.up)
     assert moved[0] == 4 * (65536 + 65536) * 16384
     assert moved[0] <= moved[1] < moved[2]
 
@@ -140,12 +139,12 @@ def test_nothing_to_multiply(sizes):
     product = TiledProduct(sizes[0], sizes[1], sizes[2], 4, 4, 4, 4)
     found = choice.choose(product, H200)
     assert tiles.tiles(product, found) == [] or tiles.chunks(product, found) == []
-    assert choice.describe(product, H200, found) == [("tiles", "none: nothing is multiplied")]
+    assert prediction.describe(product, H200, found) == [("tiles", "none: nothing is multiplied")]
 
 
 def test_the_explanation_has_numbers_with_units():
     product = cube(8192)
-    rows = dict(choice.describe(product, H200, choice.choose(product, H200)))
+    rows = dict(prediction.describe(product, H200, choice.choose(product, H200)))
     assert rows["tiles"] == "2 x 2 of 4096 x 4096, K in 2 chunks of 4096"
     assert rows["to the device"].startswith("512 MiB at 33.0 GB/s: 0.01627 s")
     assert rows["back"].startswith("256 MiB at 28.0 GB/s")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyclmm.streaming import choice, tiles
+from pyclmm.streaming import prediction, tiles
 from pyclmm.streaming.tiles import Blocking, Slots, TiledProduct, traffic
 
 
@@ -116,7 +116,7 @@ def test_the_closed_form_of_loads_is_what_is_loaded(P, Q, c, strip, panels):
             continue
         p, at = product(P, Q, c), blocking(1, 1, 1, strip, min(a, P * c), min(b, Q * c))
         found = traffic(p, at)
-        a_loads, b_loads = choice.loads(strip, P, Q, c, at.a_slots, at.b_slots)
+        a_loads, b_loads = prediction.loads(strip, P, Q, c, at.a_slots, at.b_slots)
         assert found.b_loads <= b_loads
         assert found.a_loads <= a_loads
         if c == 1 or min(a, b) >= c:

@@ -1,0 +1,260 @@
+"""What a choice of tiles takes: memory, bytes and predicted seconds.
+
+With P rows and Q columns of tiles, strips of r rows, and c chunks of K, one product moves
+
+    A |A| times 1 if the slots of A hold a strip (r c blocks), else up to Q times,
+    B |B| times 1 if the slots of B hold all of it (Q c blocks), else about P / r times,
+
+and C once. The seconds are the largest of three times (arithmetic, up, down), which overlap, with the time
+until the first product starts and the time after the last one ends. docs/scale.md derives this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ..byte_sizes import format_bytes
+from .tiles import (
+    Blocking,
+    Slots,
+    Tile,
+    TiledProduct,
+    TileTraffic,
+    a_key,
+    b_key,
+    block_bytes,
+    chunks,
+    counts,
+    tiles,
+    traffic,
+)
+
+# A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared
+# took 1 + 150 / k times as long as uncut ones (2026-11-23).
+ADDING = 150
+DELIVERY = 4e-3  # seconds until the host notices a finished tile and has its first part
+STEP = 3e-4  # seconds that the host needs for a product, its blocks and its tile
+_STEPS = 256  # products that are simulated one by one; more take too long
+Seconds = Callable[[int, int, int], float]  # estimates a product of m x n x k
+
+
+@dataclass(frozen=True)
+class DeviceModel:
+    """One device and the link to it.
+
+    ``memory``: bytes that all slots may take. ``up``, ``down``: bytes a second to and from the device, 0 if
+    nothing is moved there. ``seconds``: estimates a product of m x n x k. ``devices``: how many such devices
+    share link and tiles. ``granule``: cuts are at multiples of it where tiles are larger. ``largest``: bytes
+    that one slot may have.
+    """
+
+    memory: int
+    up: float
+    down: float
+    seconds: Seconds
+    devices: int = 1
+    granule: int = 256
+    largest: int = 1 << 62
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted times in seconds: of the parts, which overlap, and of all together.
+
+    ``fill``: until the first product starts; ``drain``: after the last one ends.
+    """
+
+    traffic: TileTraffic
+    product_seconds: float
+    up_seconds: float
+    down_seconds: float
+    fill_seconds: float
+    drain_seconds: float
+    seconds: float
+
+    @property
+    def bound_by(self) -> Literal["arithmetic", "up", "down"]:
+        """Which of the three takes longest."""
+        if self.product_seconds >= max(self.up_seconds, self.down_seconds):
+            return "arithmetic"
+        return "up" if self.up_seconds >= self.down_seconds else "down"
+
+
+def step_seconds(product: TiledProduct, blocking: Blocking, seconds: Seconds) -> float:
+    """Predicted seconds of one chunk of a whole tile, on the device of which *seconds* tells."""
+    adding = 1 + ADDING / blocking.k if blocking.k < product.k else 1.0
+    return seconds(blocking.m, blocking.n, blocking.k) * blocking.batch * adding + STEP
+
+
+def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> Prediction:
+    """The times that *blocking* would take. Several devices share the link and divide tiles evenly."""
+    parts = chunks(product, blocking)
+    count = count_of(product, blocking)
+    moved = traffic(product, blocking) if count <= _STEPS else _estimated(product, device, blocking)
+    if not parts:
+        return Prediction(moved, 0, 0, 0, 0, 0, 0)
+    one = step_seconds(product, blocking, device.seconds)
+    volume = product.m * product.n * product.k * product.matrices
+    step = blocking.m * blocking.n * blocking.k * blocking.batch
+    arithmetic = one * volume / step / device.devices
+    up, down = _over(moved.up, device.up), _over(moved.down, device.down)
+    fill = _over(sum(slot_bytes(product, blocking)[:2]), device.up)
+    tile = blocking.batch * blocking.m * blocking.n * product.out_size
+    drain = _over(tile, device.down)
+    if count <= _STEPS * device.devices:
+        total = _simulated(product, device, blocking, one)
+    else:
+        total = max(arithmetic + fill, up, down) + drain
+    return Prediction(moved, arithmetic, up, down, fill, drain, total)
+
+
+def count_of(product: TiledProduct, blocking: Blocking) -> int:
+    """Products that are enqueued."""
+    P, Q, c = counts(product, blocking)
+    return P * Q * c * -(-product.matrices // blocking.batch)
+
+
+def _over(nbytes: float, rate: float) -> float:
+    return nbytes / rate if rate else 0.0
+
+
+def _simulated(product: TiledProduct, device: DeviceModel, blocking: Blocking, one: float) -> float:
+    """Seconds by clocks of the two directions and of the products, with slots that must be free.
+
+    Of several devices one is followed: it gets its part of the strips and of the link.
+    """
+    share = replace(device, up=device.up / device.devices, down=device.down / device.devices)
+    held = Slots(blocking.a_slots), Slots(blocking.b_slots)
+    ready: tuple[dict[int, float], ...] = ({}, {})  # when a slot's block has arrived
+    free: tuple[dict[int, float], ...] = ({}, {})  # when its last product has ended
+    tile_free = [0.0] * blocking.out_slots
+    up = product_end = down = 0.0
+    parts = chunks(product, blocking)
+    step = blocking.m * blocking.n * blocking.k * blocking.batch
+    for number, tile in enumerate(_of_first(product, blocking, device.devices)):
+        place = number % blocking.out_slots
+        for chunk, (start, stop) in enumerate(parts):
+            keys = a_key(product, blocking, tile, chunk), b_key(product, blocking, tile, chunk)
+            slots = []
+            for which, nbytes in enumerate(block_bytes(product, tile, stop - start)):
+                slot = held[which].find(keys[which])
+                if slot is None:
+                    slot = held[which].place(keys[which], ()) or 0
+                    up = max(up, free[which].get(slot, 0.0)) + _over(nbytes, share.up)
+                    ready[which][slot] = up
+                slots.append(slot)
+            begin = max(product_end, ready[0][slots[0]], ready[1][slots[1]])
+            if not chunk:
+                begin = max(begin, tile_free[place])
+            product_end = begin + one * tile.elements * (stop - start) / step
+            free[0][slots[0]] = free[1][slots[1]] = product_end
+        sent = _over(tile.elements * product.out_size, share.down)
+        down = max(down + sent, product_end + sent + (DELIVERY if device.down else 0.0))
+        tile_free[place] = down
+    return max(down, product_end)
+
+
+def _of_first(product: TiledProduct, blocking: Blocking, devices: int) -> list[Tile]:
+    """The tiles of the first of several devices that take strips in turn."""
+    depth = (blocking.n if blocking.by_columns else blocking.m) * blocking.strip
+    every = tiles(product, blocking)
+    found = []
+    for tile in every:
+        start = (tile.columns if blocking.by_columns else tile.rows)[0]
+        if (start // depth + tile.z[0]) % devices == 0:
+            found.append(tile)
+    return found[: -(-len(every) // devices)]
+
+
+def slot_bytes(product: TiledProduct, blocking: Blocking) -> tuple[int, int, int]:
+    """Bytes of one slot of A, of B, and of a tile."""
+    at = blocking.batch
+    a = blocking.m * blocking.k * product.a_size * (at if product.a_stack else 1)
+    b = blocking.k * blocking.n * product.b_size * (at if product.b_stack else 1)
+    return a, b, at * blocking.m * blocking.n * product.tile_size
+
+
+def memory(product: TiledProduct, blocking: Blocking) -> int:
+    """Bytes that all slots take."""
+    counts = blocking.a_slots, blocking.b_slots, blocking.out_slots
+    sizes = slot_bytes(product, blocking)
+    return sum(count * size for count, size in zip(counts, sizes, strict=True))
+
+
+def loads(strip: Any, P: Any, Q: Any, c: Any, a_slots: Any, b_slots: Any) -> tuple[Any, Any]:
+    """How many blocks of A and of B are loaded for one matrix of P x Q tiles with c chunks."""
+    strips = -(-P // strip)
+    a_kept = np.minimum(strip, a_slots // c)  # panels of A that are still there at a turn
+    turned = np.where(a_slots >= strip * c, P, P * Q - strips * (Q - 1) * a_kept)
+    a_loads = np.where(a_slots >= c, turned, P * Q) * c
+    b_kept = np.minimum(Q, b_slots // c)
+    b_loads = np.where(b_slots >= c, strips * Q - (strips - 1) * b_kept, P * Q) * c
+    return a_loads, b_loads
+
+
+def _estimated(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> TileTraffic:
+    """:func:`traffic` by closed forms."""
+    if blocking.by_columns:
+        turned = _estimated(product.turned, device, blocking.turned)
+        return replace(turned, a_loads=turned.b_loads, b_loads=turned.a_loads)
+    P, Q, c = counts(product, blocking)
+    found = loads(blocking.strip, P, Q, c, blocking.a_slots, blocking.b_slots)
+    count = -(-product.matrices // blocking.batch)
+    a_loads, b_loads = (int(x) * count for x in found)
+    z = product.matrices
+    a = product.m * product.k * product.a_size * a_loads * z // (P * c * count)
+    b = product.k * product.n * product.b_size * b_loads * z // (Q * c * count)
+    elements = product.m * product.n * z
+    return TileTraffic(a + b + elements * product.c_size, elements * product.out_size, a_loads, b_loads)
+
+
+def describe(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> list[tuple[str, str]]:
+    """Rows (what, text) for ``plan.explain()``."""
+    if 0 in (product.m, product.n, product.k, product.matrices):
+        return [("tiles", "none: nothing is multiplied")]
+    found, count = predict(product, device, blocking), count_of(product, blocking)
+    P, Q, c = counts(product, blocking)
+    z = -(-product.matrices // blocking.batch)
+    many = f", {z} times over the stack" if z > 1 else ""
+    batch = f"{blocking.batch} x " if blocking.batch > 1 else ""
+    along, across = ("rows", "column") if blocking.by_columns else ("columns", "row")
+    cut = f"{c} chunks of {blocking.k}" if c > 1 else f"one chunk of {blocking.k}"
+    strip = across if blocking.strip == 1 else f"{blocking.strip} {across}s"
+    return [
+        ("tiles", f"{P} x {Q} of {batch}{blocking.m} x {blocking.n}{many}, K in {cut}"),
+        ("order", f"by {strip} of tiles, back and forth along the {along}"),
+        (
+            "slots",
+            f"{_some(blocking.a_slots, 'block')} of A, {blocking.b_slots} of B, "
+            f"{_some(blocking.out_slots, 'tile')}: {format_bytes(memory(product, blocking))}",
+        ),
+        ("to the device", _direction(found.traffic.up, found.up_seconds, device.up)),
+        ("back", _direction(found.traffic.down, found.down_seconds, device.down)),
+        (
+            "arithmetic",
+            f"{found.product_seconds:.4g} s, of which {count} x {STEP * 1e3:.1g} ms are the host's",
+        ),
+        ("decides", _verdict(found)),
+        ("predicted", f"{found.seconds:.4g} s, of which {found.fill_seconds:.3g} until the first product"),
+    ]
+
+
+def _some(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _direction(nbytes: int, seconds: float, rate: float) -> str:
+    if not rate:
+        return "nothing: the device uses the host's memory"
+    return f"{format_bytes(nbytes)} at {rate / 1e9:.1f} GB/s: {seconds:.4g} s"
+
+
+def _verdict(found: Prediction) -> str:
+    if found.bound_by == "arithmetic":
+        return "arithmetic, which hides the transfers"
+    way = "to the device" if found.bound_by == "up" else "back"
+    return f"the transfers {way}, which arithmetic does not hide"
