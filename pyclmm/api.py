@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from operator import is_
@@ -18,7 +17,7 @@ from . import plan_cache
 from .errors import ArgumentError, DeviceLostError
 from .execution.operands import Operands, check_writeable, collect, on_host, queue_of, signature
 from .execution.options import beta_of, options_of, plain_numbers
-from .opencl import ordered, pinned, program, queues, staging, workspace
+from .opencl import queues
 from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
 from .plan import Matmul
@@ -28,7 +27,7 @@ from .problem.precision import chosen
 from .problem.reproducible import is_reproducible
 from .problem.words import Activation, Casting, Mixed, Precision, Trans
 from .selection.select import KernelChoice
-from .streaming import entry, lane
+from .streaming import entry
 from .streaming.run import Report
 
 if TYPE_CHECKING:
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
 HostOut: TypeAlias = NDArray[Any] | tuple[NDArray[Any]] | None
 DeviceOut: TypeAlias = Array | tuple[Array] | None
 
-# .of_thread: the arguments of the thread's last call that are options, and its plan, not kept alive by this.
-_last = threading.local()
+# Of the thread's last call: the arguments that are options, and its plan, not kept alive by this.
+_last: queues.PerThread[Any] = queues.PerThread()
 _AT_ONCE = (None, None, None, None)  # memory_limit, devices, progress, checkpoint of a call without them
 _NO_CALL: tuple[tuple[Any, ...], Callable[[], Matmul[Any] | None]] = ((), lambda: None)
 
@@ -314,13 +313,7 @@ def release() -> None:
     no plan of yours needs, and the pinned memory of transfers. A :class:`Matmul` that you made goes on
     working: its next call allocates workspace again. Its ``release()`` frees its kernel objects too.
     """
-    plan_cache.release()
-    lane.release()
-    workspace.release()
-    staging.release()
-    pinned.release()
-    ordered.release()
-    program.release()
+    queues.release()
 
 
 def _single(out: tuple[Any, ...]) -> Any:
@@ -338,7 +331,7 @@ def _latest_plan(arguments: tuple[Any, ...]) -> Matmul[Any] | None:
 
     They must be the very objects of then: dtypes that are equal need not mean the same.
     """
-    its_arguments, its_plan = getattr(_last, "of_thread", _NO_CALL)
+    its_arguments, its_plan = _last.mine.latest or _NO_CALL
     return its_plan() if all(map(is_, arguments, its_arguments)) else None
 
 
@@ -383,7 +376,7 @@ def _run(
         plan = _latest_plan(arguments)
         if plan is None or not plan.serves(layouts, queue, alpha, beta):
             plan = plan_cache.plan_for(operands, layouts, options, queue, alpha, beta)
-            _last.of_thread = arguments, weakref.ref(plan)
+            _last.mine.latest = arguments, weakref.ref(plan)
         plan.check_scalars(alpha, beta)
         return plan.run(operands, queue, alpha, beta, wait_for)
     except (DeviceLostError, MemoryError) as error:

@@ -58,6 +58,7 @@ def _bound_programs() -> None:
             del _plans[key]
 
 
+@queues.at_release
 def release() -> None:
     """Drop every plan."""
     with _lock:

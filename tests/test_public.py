@@ -111,7 +111,7 @@ def test_a_device_by_every_name(queue, monkeypatch):
     for way in ways:
         pyclmm.matmul(X, X, device=way)
         pyclmm.gemm(X, X, device=way)
-        pyclmm.Matmul(X, X, device=way)(X, X)
+        used.append(pyclmm.Matmul(X, X, device=way)._queue.device)
     assert used == [queue.device] * 3 * len(ways)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +19,23 @@ from numpy.typing import NDArray
 
 from ..api import gemm
 from ..opencl import staging
-from ..opencl.queues import default_queue, queue_on
+from ..opencl.queues import PerThread, at_release, default_queue, queue_on
 from ..problem.dtypes import dtype_of
 from .axes import Axes
 from .workers import device_here
 
 Host = NDArray[Any]
-_mine = threading.local()  # .queues: (context, queue of transfers, queue of products) of this thread
+
+
+class _Queues:
+    """Two queues in the context of *like*: for transfers, ``up``, and for products."""
+
+    def __init__(self, like: cl.CommandQueue) -> None:
+        self.up, self.products = (cl.CommandQueue(like.context, like.device) for _ in range(2))
+
+
+_kept: PerThread[_Queues] = PerThread(1)  # by context: that of a lost device is made anew
+at_release(_kept.clear)
 
 
 @dataclass(frozen=True)
@@ -117,11 +126,8 @@ def _queues() -> tuple[cl.CommandQueue, cl.CommandQueue]:
     """
     choice = device_here()
     first = default_queue() if choice is None else queue_on(choice)
-    kept = getattr(_mine, "queues", None)
-    if kept is None or kept[0] != first.context:  # the context of a lost device is made anew
-        pair = [cl.CommandQueue(first.context, first.device) for _ in range(2)]
-        kept = _mine.queues = (first.context, *pair)
-    return kept[1], kept[2]
+    kept = _kept.get(first.context, lambda: _Queues(first))
+    return kept.up, kept.products
 
 
 def _matrices(chunk: Any, axes: Axes, operand: int) -> Host:

@@ -11,6 +11,7 @@ import logging
 import threading
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import pyopencl as cl
 
@@ -22,6 +23,7 @@ from ..opencl import status, workspace
 from ..opencl.binding import Binding
 from ..opencl.devices import device_info
 from ..opencl.launches import complete
+from ..opencl.queues import PerThread
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import select
 
@@ -72,7 +74,7 @@ class Executable:
         self._has_constant = has_constant
         self._lend = workspace.own if has_constant else workspace.shared  # what is packed must stay
         self._requested = kernel
-        self._bound = threading.local()
+        self._bound: PerThread[Binding] = PerThread(_BINDINGS_KEPT)
         self._falling_back = threading.Lock()
         self.failed: list[str]
         self._first = self.choice, self.work = self._choose(queue)
@@ -110,7 +112,7 @@ class Executable:
                     copies = {x.program for x in work.launches} - {x.program for x in product.launches}
                     reason = selfcheck.copies_verdict(queue, copies)
                 if reason is None:
-                    self._bind(queue, work)
+                    self._bound.get(queue, partial(self._new_binding, queue, work))
                     if failures:
                         self._warn(failures, choice)
                     what = f"{choice.kernel.name} ({choice.config})"
@@ -149,7 +151,7 @@ class Executable:
     def _use(self, chosen: tuple[select.Choice | None, Work]) -> None:
         """Use *chosen* in every thread. ``choice`` is set last: a thread that sees it runs ``work``."""
         choice, self.work = chosen
-        self._bound = threading.local()
+        self._bound.clear()
         self.choice = choice
 
     def _warn(self, failures: list[str], choice: select.Choice) -> None:
@@ -167,27 +169,16 @@ class Executable:
 
     def binding(self, queue: cl.CommandQueue) -> Binding:
         """This thread's kernel objects for *queue*, made if there are none."""
-        bindings = getattr(self._bound, "by_queue", None)
-        if bindings is None:
-            bindings = self._bound.by_queue = {}
-        found: Binding | None = bindings.get(queue)
-        if found is None:
-            found = self._bind(queue, self.work)
-        self._bound.latest = found
-        return found
+        return self._bound.get(queue, partial(self._new_binding, queue, self.work))
 
     def latest_binding(self) -> Binding | None:
         """The binding that this thread's last call used, if it is still there."""
-        return getattr(self._bound, "latest", None)
+        latest: Binding | None = self._bound.mine.latest
+        return latest
 
-    def _bind(self, queue: cl.CommandQueue, work: Work) -> Binding:
-        bindings = self._bound.__dict__.setdefault("by_queue", {})
-        while len(bindings) >= _BINDINGS_KEPT:
-            bindings.pop(next(iter(bindings)))
-        binding = Binding(queue, self.device, work, self.gemm.unread, self._lend)
-        bindings[queue] = binding
-        return binding
+    def _new_binding(self, queue: cl.CommandQueue, work: Work) -> Binding:
+        return Binding(queue, self.device, work, self.gemm.unread, self._lend)
 
     def release(self) -> None:
         """Free the kernel objects of every thread, and workspace that no other plan shares."""
-        self._bound = threading.local()
+        self._bound.clear()

@@ -10,7 +10,7 @@ from typing import Any
 import pyopencl as cl
 from pyopencl.array import Array
 
-from .per_queue import PerQueue
+from .queues import PerThread, at_release
 
 _MOST = 32  # events; PyOpenCL's Arrays keep at most 12 each
 _FEW = 8  # events that nobody else holds; a driver may keep the operands of their commands alive
@@ -91,7 +91,7 @@ def _references_of_ours() -> int:
 
 
 _OURS = _references_of_ours()
-_all: PerQueue[Ordered] = PerQueue()
+_all: PerThread[Ordered] = PerThread()
 
 
 def ordered(queue: cl.CommandQueue) -> Ordered:
@@ -101,6 +101,7 @@ def ordered(queue: cl.CommandQueue) -> Ordered:
     return _all.get(queue, Ordered)
 
 
+@at_release
 def release() -> None:
     """Drop the events that all threads hold. Later commands wait for them again, which costs little."""
     for one in _all.all():

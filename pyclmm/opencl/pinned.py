@@ -16,6 +16,7 @@ import numpy as np
 import pyopencl as cl
 
 from ..kernels.device import DeviceInfo
+from .queues import at_release
 from .staging import Bytes
 from .status import out_of_memory, rejected
 
@@ -72,6 +73,7 @@ def ring(on: cl.CommandQueue, device: DeviceInfo) -> Iterator[Ring]:
         _idle.setdefault(on.context, []).append(found)
 
 
+@at_release
 def release() -> None:
     """Free the rings that no call uses."""
     with _lock:

@@ -24,6 +24,7 @@ from ..kernels import Program
 from . import binaries, compiler, doubts, ptx
 from .devices import device_info
 from .disk_caches import pocl_fault, with_pyopencl_caches
+from .queues import at_release
 from .single_flight import SingleFlight
 
 _log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ def count() -> int:
     return len(_held)
 
 
+@at_release
 def release() -> None:
     """Drop the programs that no binding holds."""
     _programs.forget(lambda _: True)

@@ -1,9 +1,12 @@
-"""Queues and their contexts: the default queue, and queues on a given device."""
+"""Queues and their contexts: the default queue, queues on a device, and what threads keep for them."""
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 import pyopencl as cl
 
@@ -11,6 +14,7 @@ from .. import environment
 from . import forks
 from .devices import DeviceChoice, default_device, find_device
 
+T = TypeVar("T")
 _lock = threading.Lock()
 _contexts: dict[cl.Device, cl.Context] = {}
 _default: dict[str, cl.CommandQueue] = {}  # by the value of PYOPENCL_CTX
@@ -86,3 +90,75 @@ def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:
     if profiling:
         return cl.CommandQueue(context, device, cl.command_queue_properties.PROFILING_ENABLE)
     return cl.CommandQueue(context, device)
+
+
+class _Mine(threading.local):
+    """What one thread holds: objects by key, those made first first, and the one that it used last."""
+
+    def __init__(self) -> None:
+        self.held: dict[Hashable, Any] = {}
+        self.latest: Any = None
+
+
+class PerThread(Generic[T]):
+    """Objects that each thread has for itself, by queue or context. So calls use them without a lock.
+
+    A thread holds the *most* that it made last. With 0 it holds none: an object is there as long as somebody
+    else holds it.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self._most = most
+        self._lock = threading.RLock()  # a finalizer may run inside and call pyclmm
+        self._numbers = itertools.count()
+        self.clear()
+
+    def clear(self) -> None:
+        """Let go of the objects of all threads. One that is in use lives until it is not."""
+        self._every: WeakValueDictionary[Hashable, T] = WeakValueDictionary()
+        self.mine = _Mine()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The object of this thread and *key*; a new one if there is none."""
+        mine, place = self.mine, (threading.get_ident(), key)
+        found = mine.held.get(key) if self._most else self._found(place)
+        if found is None:
+            mine.latest = None
+            while self._most and len(mine.held) >= self._most:  # before the new one takes memory
+                del mine.held[next(iter(mine.held))]
+            found = self.add(make(), place)
+            if self._most:
+                mine.held[key] = found
+        if self._most:
+            mine.latest = found
+        return found
+
+    def _found(self, place: Hashable) -> T | None:
+        with self._lock:
+            return self._every.get(place)
+
+    def add(self, made: T, place: Hashable = None) -> T:
+        """Add an object to :meth:`all`. Without a *place* nobody gets it."""
+        with self._lock:
+            self._every[next(self._numbers) if place is None else place] = made
+        return made
+
+    def all(self) -> list[T]:
+        """The objects of all threads that somebody holds."""
+        with self._lock:
+            return list(self._every.values())
+
+
+_freeing: list[Callable[[], object]] = []
+
+
+def at_release(free: Callable[[], T]) -> Callable[[], T]:
+    """Have :func:`release` call *free*, which frees what a module keeps for later calls, in all threads."""
+    _freeing.append(free)
+    return free
+
+
+def release() -> None:
+    """Free what all modules keep for later calls: the newest first, as they use the others."""
+    for free in reversed(_freeing):
+        free()

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import cache
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 import pyopencl as cl
+
+from .queues import PerThread, at_release
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -50,40 +50,14 @@ class _Staging:
         return self.buffers[number % _BUFFERS]
 
 
-class _Kept:
-    """The buffers that a thread keeps: of one context only, because pinned memory is scarce."""
-
-    def __init__(self) -> None:
-        self.latest: tuple[cl.Context, _Staging] | None = None
-
-
-_of_thread = threading.local()  # .kept; by thread, so that transfers need no lock
-_all: WeakSet[_Kept] = WeakSet()
-_lock = threading.Lock()  # for _all
+# By context, and of one only, because pinned memory is scarce. A transfer that is running keeps what it uses:
+# PyOpenCL's event of a transfer keeps its host memory alive, and a call keeps the events until it ends.
+_kept: PerThread[_Staging] = PerThread(1)
+at_release(_kept.clear)
 
 
 def _staging(queue: cl.CommandQueue) -> _Staging:
-    kept: _Kept | None = getattr(_of_thread, "kept", None)
-    if kept is None:
-        kept = _of_thread.kept = _Kept()
-        with _lock:
-            _all.add(kept)
-    latest = kept.latest
-    if latest is None or latest[0] != queue.context:
-        kept.latest = latest = None  # frees the buffers of another context first
-        kept.latest = latest = queue.context, _Staging(queue)
-    return latest[1]
-
-
-def release() -> None:
-    """Free the pinned buffers of all threads. A transfer that is running keeps those that it uses.
-
-    PyOpenCL's event of a transfer keeps its host memory alive, and a call keeps the events until it ends.
-    """
-    with _lock:
-        every = list(_all)
-    for kept in every:
-        kept.latest = None
+    return _kept.get(queue.context, lambda: _Staging(queue))
 
 
 @cache

@@ -27,7 +27,7 @@ from ..errors import DeviceMemoryError, WorkspaceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Workspace
 from . import host_memory, watch
-from .per_queue import PerQueue
+from .queues import PerThread, at_release
 
 # The part of a device's memory that a thread keeps at most. Eight threads then keep half of it.
 _SHARE = 16
@@ -60,6 +60,7 @@ def limit_of(device: DeviceInfo) -> int:
     return device.global_mem_size // _SHARE if given is None else given
 
 
+@at_release
 def release() -> None:
     """Free the workspace that all threads keep. A call that is running keeps what it has borrowed."""
     for lender in _lenders.all():
@@ -216,7 +217,7 @@ def _grown(sizes: Sequence[int], old: Sequence[int]) -> list[int]:
     return [its if size <= its else max(size, its + its // 2) for size, its in pairs]
 
 
-_lenders: PerQueue[Lender] = PerQueue()
+_lenders: PerThread[Lender] = PerThread()
 
 
 def shared(queue: cl.CommandQueue, device: DeviceInfo) -> Lender:

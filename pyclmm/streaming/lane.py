@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ..opencl import host_memory, pinned
 from ..opencl.devices import device_info
-from ..opencl.queues import new_queue, queue_on
+from ..opencl.queues import at_release, new_queue, queue_on
 from .job import Job, pieces
 from .tiles import Region, Tile, region_of
 
@@ -73,6 +73,7 @@ def lane_threads() -> Iterator[LaneThreads]:
         _idle.append(found)
 
 
+@at_release
 def release() -> None:
     """End the threads that no run uses."""
     with _lock:

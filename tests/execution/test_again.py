@@ -206,7 +206,7 @@ def test_numpy_calls_in_turn(queue, rng):
     for a in (x, x.T, x[: N // 2], x):
         for at in (queue, other, queue):
             assert np.array_equal(pyclmm.matmul(a, y, queue=at), a @ y)
-            assert api._last.of_thread[1]()._queue is at
+            assert api._last.mine.latest[1]()._queue is at
     out = x.copy()
     assert np.array_equal(pyclmm.matmul(x, y, out=np.zeros_like(x)), x @ y)
     assert np.array_equal(pyclmm.matmul(out, y, out=out), x @ y), "out overlaps an operand"
@@ -378,12 +378,12 @@ def test_options_that_change_between_calls(product):
 
 def test_default_precision_changes_between_calls(product):
     pyclmm.matmul(product.a, product.b)
-    last = api._last.of_thread
+    last = api._last.mine.latest
     with pyclmm.default_precision("medium"):
         pyclmm.matmul(product.a, product.b)
-        assert api._last.of_thread[0] != last[0]
+        assert api._last.mine.latest[0] != last[0]
     assert pyclmm.matmul(product.a, product.b) is not None
-    assert api._last.of_thread[0] == last[0]
+    assert api._last.mine.latest[0] == last[0]
 
 
 def test_a_closed_plan_is_refused_though_its_last_call_was_the_same(product):
@@ -397,9 +397,9 @@ def test_a_closed_plan_is_refused_though_its_last_call_was_the_same(product):
 def test_a_closed_plan_is_refused_though_a_call_had_begun_before(product):
     """A call in another thread can take up its kernel objects after close() has dropped them."""
     product.check("plan")
-    kept = product.plan._executable._bound
+    kept = product.plan._executable._bound.mine
     product.plan.close()
-    product.plan._executable._bound = kept
+    product.plan._executable._bound.mine = kept
     for way in ("plan", "enqueue"):
         with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
             product.call(way)
@@ -427,7 +427,7 @@ def test_axes_and_device_are_seen_after_an_equal_call(product):
 def test_a_plan_that_is_dropped_is_freed_though_it_was_the_last(product):
     product.check("matmul")
     kept = weakref.ref(next(reversed(plan_cache._plans.values())))
-    assert api._last.of_thread[1]() is kept()
+    assert api._last.mine.latest[1]() is kept()
     plan_cache._plans.clear()
     assert kept() is None
     product.check("matmul")
