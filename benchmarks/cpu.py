@@ -49,8 +49,8 @@ from products import FOR_CPU, drawn
 import pyclmm
 from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.opencl.queues import new_queue
-from pyclmm.tools.contest import dtype_named, random_matrix
 from pyclmm.tools.report import header_json
+from pyclmm.tools.timing import dtype_named, random_matrix
 
 CUBES = (128, 256, 512, 1000, 1023, 1024, 1025, 2048, 4096)
 OTHERS = (

@@ -29,6 +29,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from cuda_graph import Graph
 from peers import Product
 
 try:
@@ -260,35 +261,12 @@ def _numbers(kind: Kind, shape: Shape) -> Any:
     return torch.randn(shape, dtype=getattr(torch, kind.dtype), device="cuda")
 
 
-class Burst:
-    """A CUDA graph of several calls."""
-
-    def __init__(self, call: Any, calls: int) -> None:
-        self.calls = calls
-        call()  # outside the graph first: it loads the kernel
-        torch.cuda.synchronize()
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            for _ in range(calls):
-                call()
-
-    def seconds(self) -> float:
-        """Device seconds of one call."""
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(500_000)  # cycles: longer than the host takes to launch the graph
-        start.record()
-        self.graph.replay()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3 / self.calls
-
-
-def own_bursts(multiply: Multiply, calls: int) -> list[tuple[Proposal, Burst]]:
-    """A burst for each algorithm that runs."""
+def own_graphs(multiply: Multiply, calls: int) -> list[tuple[Proposal, Graph]]:
+    """A graph for each algorithm that runs."""
     found = []
     for proposal in multiply.proposals:
         try:
-            found.append((proposal, Burst(partial(multiply.run, proposal), calls)))
+            found.append((proposal, Graph(partial(multiply.run, proposal), calls)))
         except RuntimeError as error:
             print(f"{multiply.product}: an algorithm is left out: {error}")
     if not found:
@@ -301,8 +279,8 @@ def measured(multiply: Multiply, rounds: int) -> dict[str, Any]:
     first round. Raises RuntimeError if nothing runs."""
     product = multiply.product
     calls = max(2, min(MOST_CALLS, int(BURST / (product.flops / 500e12))))
-    proposals, bursts = zip(*own_bursts(multiply, calls), strict=True)
-    every = [*bursts, Burst(multiply.run_torch, calls)]
+    proposals, bursts = zip(*own_graphs(multiply, calls), strict=True)
+    every = [*bursts, Graph(multiply.run_torch, calls)]
     times = [[burst.seconds() for burst in every] for _ in range(rounds + 1)][1:]
     *own, by_torch = (statistics.median(column) for column in zip(*times, strict=True))
     best = min(range(len(own)), key=own.__getitem__)

@@ -56,7 +56,7 @@ def child(device: str | None, shape: Sequence[int], log: bool, types: Sequence[s
 
     import pyclmm  # noqa: PLC0415
     from pyclmm.opencl.queues import queue_on  # noqa: PLC0415
-    from pyclmm.tools.contest import Size, dtype_named, random_pair  # noqa: PLC0415
+    from pyclmm.tools.timing import Size, dtype_named, random_pair  # noqa: PLC0415
 
     if log:
         logging.basicConfig(format="%(relativeCreated)6.0f ms  %(message)s", level=logging.INFO)

@@ -34,6 +34,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 import torch
 from burst import MOST_LAUNCHES, Burst
+from cuda_graph import Graph
 from gpu import product
 
 import pyclmm
@@ -152,23 +153,11 @@ class Product:
         )
         moved = sum(x.nbytes for x in host) + self.out.nbytes
         self.calls = max(2, int(BURST / max(self.flops / 500e12, moved / 4e12)))
-        self.graph_calls = min(60, self.calls)
-        self.graph = self._graph()
-
-    def _graph(self) -> Any:
-        torch.backends.cuda.matmul.allow_tf32 = self.case.peer == "tf32"
-        a, b = self.a, self.b
-        if self.case.dtype == "int8":
-            b = b.T.contiguous().T  # the layout that cuBLAS needs
-        multiply = torch._int_mm if self.case.dtype == "int8" else torch.matmul
-        for _ in range(3):
-            multiply(a, b)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(self.graph_calls):
-                multiply(a, b)
-        return graph
+        torch.backends.cuda.matmul.allow_tf32 = case.peer == "tf32"
+        # cuBLAS has one layout for int8
+        multiply = torch._int_mm if case.dtype == "int8" else torch.matmul
+        right = self.b.T.contiguous().T if case.dtype == "int8" else self.b
+        self.cublas = Graph(lambda: multiply(self.a, right), min(60, self.calls)).seconds
 
     def call(self) -> list[cl.Event]:
         return self.plan.enqueue(*self.operands, out=self.out)
@@ -188,15 +177,6 @@ class Product:
     def silent(self) -> float:
         calls = max(1, min(self.calls, 40 // self.launches))
         return self.burst.seconds(self.silent_call, calls, self.launches)
-
-    def cublas(self) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(500_000)  # cycles: longer than the host takes to launch the graph
-        start.record()
-        self.graph.replay()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3 / self.graph_calls
 
 
 def measured(product: Product, shape: Shape, rounds: int) -> dict[str, Any]:

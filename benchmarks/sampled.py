@@ -28,6 +28,7 @@ import numpy as np
 import pyopencl.array as cla
 import torch
 from burst import MOST_LAUNCHES, Burst
+from cuda_graph import Graph
 from products import KINDS, Product, drawn
 from ratios import by_kind
 
@@ -83,7 +84,8 @@ class Contest:
             for x, trans in zip(map(to_torch, host), product.layout, strict=True)
         )
         self.calls = max(2, int(BURST / max(product.flops / 700e12, product.nbytes / 4e12, 2e-6)))
-        self._graph = self._captured()
+        torch.backends.cuda.matmul.allow_tf32 = product.kind == "medium"
+        self.cublas = Graph(lambda: torch.matmul(self.a, self.b), self.calls).seconds
 
     def plan(self, kernel: KernelChoice = "auto") -> Any:
         """A plan of the product. Its first call has been made."""
@@ -92,27 +94,6 @@ class Contest:
                              kernel=kernel, precision=self.product.precision)  # fmt: skip
         plan.enqueue(*self.operands, out=self.out)
         return plan
-
-    def _captured(self) -> Any:
-        torch.backends.cuda.matmul.allow_tf32 = self.product.kind == "medium"
-        for _ in range(3):
-            torch.matmul(self.a, self.b)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(self.calls):
-                torch.matmul(self.a, self.b)
-        return graph
-
-    def cublas(self) -> float:
-        """Seconds a product takes in a replay of the graph."""
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(300_000)  # cycles: longer than the host takes to launch the graph
-        start.record()
-        self._graph.replay()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3 / self.calls
 
     def silent(self, plan: Any, launches: int) -> float:
         """Seconds of a product with launches that have no events."""

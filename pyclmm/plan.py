@@ -11,7 +11,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 from pyopencl.array import Array
 
-from . import environment, listing
+from . import environment, repr_tables
 from .errors import REFUSED, ArgumentError, DTypeError, raise_of_system
 from .execution.device_path import DevicePath
 from .execution.host_path import HostPath
@@ -427,11 +427,11 @@ class Matmul(Generic[ArrayT]):
         )
 
     def __repr__(self) -> str:
-        table = listing.text(_LAYOUT, self._layout()).replace("\n", "\n  ")
+        table = repr_tables.text(_LAYOUT, self._layout()).replace("\n", "\n  ")
         return f"<{self._title()}>\n  {table}"
 
     def _repr_html_(self) -> str:
-        return listing.html(_LAYOUT, self._layout(), self._title())
+        return repr_tables.html(_LAYOUT, self._layout(), self._title())
 
     def _title(self) -> str:
         executable = self._executable

@@ -10,7 +10,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import KERNELS, TileConfig, listing
+from pyclmm import KERNELS, TileConfig, repr_tables
 from pyclmm.opencl.devices import Devices
 from pyclmm.selection.tables import Entry
 from pyclmm.tools import tuner
@@ -50,10 +50,10 @@ def split(text):
 def test_both_kinds_of_table_have_every_cell():
     head, rows = ("name", "what"), [("a <b>", 1), ("c & d", "x y")]
     expected = [list(head), ["a <b>", "1"], ["c & d", "x y"]]
-    assert split(listing.text(head, rows)) == expected
-    assert Cells(listing.html(head, rows, "<of what>")).rows == expected
-    assert "<b>" not in listing.html(head, rows)
-    assert listing.text(head, []) == "name  what"
+    assert split(repr_tables.text(head, rows)) == expected
+    assert Cells(repr_tables.html(head, rows, "<of what>")).rows == expected
+    assert "<b>" not in repr_tables.html(head, rows)
+    assert repr_tables.text(head, []) == "name  what"
 
 
 def test_kernels():

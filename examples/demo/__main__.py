@@ -20,8 +20,8 @@ from pyclmm.opencl.queues import new_queue
 from pyclmm.plan import Matmul
 from pyclmm.tools import report
 from pyclmm.tools.bench import Rules, Rung, Track, kernel_names
-from pyclmm.tools.contest import NUMPY, size_of
 from pyclmm.tools.terminal import Screen
+from pyclmm.tools.timing import NUMPY, size_of
 
 from . import digits, workloads
 from .workloads import Workload

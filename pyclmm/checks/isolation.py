@@ -38,7 +38,7 @@ LIMIT = 60.0  # seconds for one build and its check
 
 
 @dataclass(frozen=True)
-class Result:
+class TrialResult:
     """``reason``: why the program must not be used, or None. ``lasting``: a new trial would end alike.
 
     ``timed_out``: the child was ended at its time limit, so something else may have held it up.
@@ -61,7 +61,7 @@ def trial(
     config: TileConfig,
     work: Work,
     apart: bool = False,
-) -> Result:
+) -> TrialResult:
     """Build the kernel and check its results in a child process. *work*: the launches of *problem*.
 
     *apart*: in a new child, which must end well too.
@@ -82,7 +82,7 @@ def trial(
     if failure is not None:
         advice = "" if failure.crashed or failure.hung else " (PYCLMM_TRIAL=off turns trials off)"
         text = f"tried in a child process, {failure.reason}{advice}"
-        return Result(text, lasting=failure.crashed or failure.hung, timed_out=failure.hung)
+        return TrialResult(text, lasting=failure.crashed or failure.hung, timed_out=failure.hung)
     return result(answers)
 
 
@@ -93,14 +93,14 @@ def _asked(request: Any, apart: bool) -> tuple[list[Any], worker.Failure | None]
     return answers, worker.ask("checks.isolation", request, LIMIT, answers.append)
 
 
-def result(answers: list[Any]) -> Result:
+def result(answers: list[Any]) -> TrialResult:
     """The result that the child's answers give. Any answer that is not as expected counts as none."""
     match answers:
         case [{"reason": None, **rest}] if not rest:
-            return Result(None)
+            return TrialResult(None)
         case [{"reason": str(reason), **rest}] if not rest:
-            return Result(re.sub(r"[^ -~]+", " ", reason)[:300])
-    return Result("tried in a child process, it gave no answer", lasting=False)
+            return TrialResult(re.sub(r"[^ -~]+", " ", reason)[:300])
+    return TrialResult("tried in a child process, it gave no answer", lasting=False)
 
 
 def device_of(wanted: Any) -> cl.Device:

@@ -67,7 +67,7 @@ def verdict(
     queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
 ) -> str | None:
     """Why *kernel* must not compute *problem* by *work* on this device; None if its results are right."""
-    check = _Check(queue, problem, kernel, config, work)
+    check = _SelfCheck(queue, problem, kernel, config, work)
     must_run = _runs.get() and check.digest not in _run_here
     if environment.SELFCHECK.is_off:
         if must_run:
@@ -144,7 +144,7 @@ def _go_round(device: DeviceInfo, what: str) -> None:
     doubts.take_detour(device, doubts.detour(device) + 1, keep=True)
 
 
-class _Check:
+class _SelfCheck:
     """The self-check of one kernel and configuration on the device of a queue."""
 
     def __init__(
@@ -193,7 +193,7 @@ class _Check:
             return self._note(_Verdict(first.reason))
         return self._second_opinion(first)
 
-    def _second_opinion(self, first: isolation.Result) -> _Verdict:
+    def _second_opinion(self, first: isolation.TrialResult) -> _Verdict:
         """The verdict after a *first* opinion against the kernel.
 
         The second opinion takes a detour around the driver's caches (see doubts.py), except after a time-out,
@@ -217,14 +217,14 @@ class _Check:
         lasting = second.lasting and pocl_fault([self.queue.device.platform]) is None
         return self._keep(verdict) if lasting else self._note(verdict)
 
-    def _opinion(self, tried_first: bool, apart: bool) -> isolation.Result:
+    def _opinion(self, tried_first: bool, apart: bool) -> isolation.TrialResult:
         if tried_first and isolation.is_on():
             tried = self._trial(apart)
             if tried.reason is not None:
                 return tried
-        return isolation.Result(self.own_result())
+        return isolation.TrialResult(self.own_result())
 
-    def _trial(self, apart: bool) -> isolation.Result:
+    def _trial(self, apart: bool) -> isolation.TrialResult:
         tried = isolation.trial(self.device, self.problem, self.kernel, self.config, self.work, apart)
         return replace(tried, reason=_plain(tried.reason))
 

@@ -66,7 +66,7 @@ _FILL = 0xA5
 
 
 @dataclass(frozen=True)
-class Case:
+class SmallProblem:
     """A small problem with the launches to run, and the numbers to run them on."""
 
     problem: GemmProblem
@@ -142,16 +142,16 @@ def cases(
     device: DeviceInfo,
     wanted: Work,
     decks: Decks,
-) -> Iterator[Case]:
+) -> Iterator[SmallProblem]:
     """Small problems that run only programs of *wanted*, until every one of these has run."""
-    search = _Search(problem, kernel, config, device, _programs(wanted), decks)
+    search = _CaseSearch(problem, kernel, config, device, _programs(wanted), decks)
     missing = set(search.wanted)
     integers = (Drawn.INTEGERS,)
     if kernel.tiles_in_turn:
         turns = _several_tiles(problem, config)
         for work in search.works(turns, [(config, replace(device, compute_units=1))]):
             missing -= _programs(work)
-            yield Case(turns, work, integers)
+            yield SmallProblem(turns, work, integers)
     for shape, stack, drawn in _wanted_cases(problem, kernel, config, decks.rng):
         for case in search.fitting(shape, stack, drawn):
             missing -= _programs(case.work)
@@ -161,11 +161,11 @@ def cases(
             return
         for work in search.works(small, search.ways):
             missing -= _programs(work)
-            yield Case(small, work, (*integers, Drawn.REALS))
+            yield SmallProblem(small, work, (*integers, Drawn.REALS))
 
 
 @dataclass
-class _Search:
+class _CaseSearch:
     """Finds small problems that run only *wanted* programs: others are for other sizes, and will not run."""
 
     problem: GemmProblem
@@ -191,7 +191,7 @@ class _Search:
                 if _programs(work) <= self.wanted:
                     yield work
 
-    def fitting(self, shape: Shape, stack: int, drawn: tuple[Drawn, ...]) -> Iterator[Case]:
+    def fitting(self, shape: Shape, stack: int, drawn: tuple[Drawn, ...]) -> Iterator[SmallProblem]:
         """A case of about that shape, in one of the ways. None if there is none."""
         self.ways.append(self.ways.pop(0))  # so that each way has cases
         for pattern, small in self._sized(shape, stack):
@@ -199,7 +199,7 @@ class _Search:
             for way, problem in itertools.product(self.ways, both):
                 for work in self.works(problem, [way]):
                     self.proven.add(pattern)
-                    yield Case(problem, work, drawn)
+                    yield SmallProblem(problem, work, drawn)
                     return
 
     def _sized(self, shape: Shape, stack: int) -> Iterator[tuple[tuple[int, ...], GemmProblem]]:

@@ -5,7 +5,7 @@ Others import: config, device, interface, rates, traffic, and what is in ``__all
 
 from __future__ import annotations
 
-from .. import listing
+from .. import repr_tables
 from ..errors import unknown_name
 from .cpu.amx import Amx
 from .cpu.matvec import Matvec
@@ -40,12 +40,11 @@ class Kernels(tuple[Kernel, ...]):
     """Kernel families; ``repr`` gives one line for each, and a notebook shows a table."""
 
     def __repr__(self) -> str:
-        width = max((len(kernel.name) for kernel in self), default=0)
-        return "\n".join(f"{kernel.name:{width}}  {kernel.summary}" for kernel in self)
+        return "\n".join(repr_tables.aligned([(kernel.name, kernel.summary) for kernel in self]))
 
     def _repr_html_(self) -> str:
         rows = [(k.name, k.summary, "yes" if k.automatic else "by name only") for k in self]
-        return listing.html(("kernel", "what it does", "chosen by auto"), rows)
+        return repr_tables.html(("kernel", "what it does", "chosen by auto"), rows)
 
 
 # Which families multiply residues for `residues`, and compute the product where residues do not serve: the

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import pyopencl as cl
 
-from .. import environment, listing
+from .. import environment, repr_tables
 from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import Amx, Caches, DeviceInfo, Target
@@ -227,7 +227,7 @@ class Devices(list[DeviceRecord]):
             )
             for d in self
         ]
-        return listing.html(head, rows)
+        return repr_tables.html(head, rows)
 
 
 def devices() -> Devices:

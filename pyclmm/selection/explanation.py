@@ -13,6 +13,7 @@ from ..kernels import KERNELS, Kernel
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..problem.gemm import GemmProblem
+from ..repr_tables import aligned
 from . import select, tables
 from .select import Choice, KernelChoice
 from .tables import Entry
@@ -84,13 +85,9 @@ class Explanation:
             "launches": self._listed_launches(),
             "workspace": f"{self.workspace_nbytes} bytes",
         }
-        text = [
-            f"{self.problem} on {self.device}",
-            *(f"  {name:11} {value}" for name, value in lines.items()),
-        ]
-        width = max((len(other.kernel) for other in self.others), default=0)
+        text = [f"{self.problem} on {self.device}", *aligned(list(lines.items()), indent=2)]
         text += ["other kernels:"] if self.others else []
-        return "\n".join([*text, *(f"  {other.kernel:{width}} {other}" for other in self.others)])
+        return "\n".join(text + aligned([(other.kernel, other) for other in self.others], indent=2))
 
     __repr__ = __str__
 

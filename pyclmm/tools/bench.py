@@ -1,6 +1,6 @@
 """Measuring kernels side by side: interleaved rounds, medians, every result checked.
 
-A kernel's *time* is wall time, by the one clock of all contestants (see contest.py): speeds and speed-ups
+A kernel's *time* is wall time, by the one clock of all contestants (see timing.py): speeds and speed-ups
 follow from it. Its device time runs from the start of a product's first launch to the end of its last, by
 the driver's profiling events; it is shown beside.
 """
@@ -28,14 +28,15 @@ from ..problem.canonical import problem_of
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import GemmProblem
 from ..selection import select
-from .contest import (
+from .terminal import OnStage, Stage, unheard
+from .timing import (
     NUMPY,
     PAUSE,
     SLICE,
     THREADED,
     Board,
-    Check,
     Contestant,
+    Expected,
     OnArrays,
     OnHost,
     OnNumpy,
@@ -46,7 +47,6 @@ from .contest import (
     random_pair,
     size_of,
 )
-from .terminal import OnStep, Step, unheard
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -228,7 +228,7 @@ def _reading() -> tuple[float, float] | None:
 
 
 @dataclass
-class _Entry:
+class _Timed:
     """A contestant and its samples so far."""
 
     contestant: Contestant
@@ -255,16 +255,15 @@ class Track:
         queue: cl.CommandQueue,
         kernels: Sequence[str],
         rules: Rules | None = None,
-        on_step: OnStep = unheard,
         terms: Terms | None = None,
     ) -> None:
-        """*queue* needs profiling; *on_step* is called before each kernel that runs."""
+        """*queue* needs profiling."""
         self.queue, self.kernels, self.rules = queue, list(kernels), rules or Rules()
         self.terms = terms or Terms()
         self.device = device_info(queue.device)
         self.others = Others()
         self.interrupted = False
-        self.on_step = on_step
+        self.on_stage: OnStage = unheard  # called before each kernel that runs
         self._pace: dict[str, tuple[int, float]] = {}  # work, and its wall time in seconds
 
     def expected(self, kernel: str, work: int) -> float | None:
@@ -303,7 +302,7 @@ class Track:
         rows = {name: row for name in names if (row := self._refused(name, size, problem))}
         checked = 0
         if len(rows) < len(names):
-            check = Check(a, b, operands_error(problem))
+            check = Expected(a, b, operands_error(problem))
             checked = len(check.rows)
             board = Board(self.queue, a, b, dtype_of(problem.out_type), terms)
             for entry in self._run(board, check, rows, rounds or self.rules.rounds):
@@ -323,32 +322,32 @@ class Track:
             return Row(name, reason=reason, too_slow=True)
         return None
 
-    def _run(self, board: Board, check: Check, rows: dict[str, Row], rounds: int) -> list[_Entry]:
+    def _run(self, board: Board, check: Expected, rows: dict[str, Row], rounds: int) -> list[_Timed]:
         """The contestants with their samples. Kernels that cannot be built get their rows."""
-        entries: list[_Entry] = []
+        entries: list[_Timed] = []
         try:
             for name in self.kernels:
                 if name not in rows:
-                    self.on_step(Step(f"{name} at {check.size}: build"))
+                    self.on_stage(Stage(f"{name} at {check.size}: build"))
                     self._enter(name, board, entries, rows)
             if not self.terms.arrays and NUMPY not in rows:
-                entries.append(_Entry(OnNumpy(board)))
+                entries.append(_Timed(OnNumpy(board)))
             self._rounds(entries, check, rounds)
         except KeyboardInterrupt:
             self.interrupted = True
         return entries
 
-    def _enter(self, name: str, board: Board, entries: list[_Entry], rows: dict[str, Row]) -> None:
+    def _enter(self, name: str, board: Board, entries: list[_Timed], rows: dict[str, Row]) -> None:
         kind = OnArrays if self.terms.arrays else OnHost
         try:
-            entries.append(_Entry(kind(name, board)))
+            entries.append(_Timed(kind(name, board)))
         except (cl.Error, PyclmmError) as error:
             rows[name] = Row(name, reason=in_short(error))
 
-    def _rounds(self, entries: list[_Entry], check: Check, rounds: int) -> None:
+    def _rounds(self, entries: list[_Timed], check: Expected, rounds: int) -> None:
         total = len(entries) * (rounds + 1)
         for number, entry in enumerate(entries):
-            self.on_step(Step(f"{entry.contestant.name} at {check.size}: check", number, total))
+            self.on_stage(Stage(f"{entry.contestant.name} at {check.size}: check", number, total))
             self._first(entry, check)
         with self.others.watched():
             for turn in range(1, rounds + 1):
@@ -357,10 +356,12 @@ class Track:
                 for number, entry in enumerate(entries, turn * len(entries)):
                     if entry.failure is None and entry.spent < self.rules.limit:
                         name = entry.contestant.name
-                        self.on_step(Step(f"{name} at {check.size}: round {turn} of {rounds}", number, total))
+                        self.on_stage(
+                            Stage(f"{name} at {check.size}: round {turn} of {rounds}", number, total)
+                        )
                         entry.once()
 
-    def _first(self, entry: _Entry, check: Check) -> None:
+    def _first(self, entry: _Timed, check: Expected) -> None:
         """The first run is checked. It may include a compilation, so its time counts only if it is long."""
         entry.contestant.spoil()
         entry.once()
@@ -370,7 +371,7 @@ class Track:
                 entry.samples.clear()
                 entry.spent = 0.0
 
-    def _row(self, entry: _Entry, problem: GemmProblem, check: Check, size: Size) -> Row:
+    def _row(self, entry: _Timed, problem: GemmProblem, check: Expected, size: Size) -> Row:
         name, config, kernel = entry.contestant.name, entry.contestant.config, entry.contestant.kernel
         chosen = kernel if name == "auto" else None
         reason = entry.failure or (None if entry.samples else _INTERRUPTED)

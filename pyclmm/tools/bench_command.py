@@ -18,11 +18,11 @@ from ..problem.precision import PRECISIONS
 from ..problem.words import Precision
 from . import plots, report
 from .bench import Rules, Rung, Track, kernel_names
-from .contest import Size, Terms, check_memory, dtype_named, ladder, random_pair
 from .endings import FAILED, WRONG_RESULT
 from .options import Finite, check_plot, device_option, json_option, length_type, plot_option
 from .output import Output
-from .terminal import OnStep, Screen, Step
+from .terminal import OnStage, Screen, Stage
+from .timing import Size, Terms, check_memory, dtype_named, ladder, random_pair
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ def bench_command(**options: Any) -> None:
     check_memory(sizes[-1], dtype, device, terms)
     track = Track(queue, names, rules, terms=terms)
     rungs: list[Rung] = []
-    with out.measuring() as on_step:
-        rungs.extend(_climb(track, sizes, asked, on_step))
+    with out.measuring() as on_stage:
+        rungs.extend(_climb(track, sizes, asked, on_stage))
     out.interrupted |= track.interrupted
     out.save(report.bench_json(device, rules, rungs, asked.seed, track.others.processors))
     if rungs:
@@ -140,16 +140,16 @@ def bench_command(**options: Any) -> None:
     out.finish(_none_ran(rungs, asked.kernels), FAILED)
 
 
-def _climb(track: Track, sizes: Sequence[Size], asked: _Asked, on_step: OnStep) -> Iterator[Rung]:
+def _climb(track: Track, sizes: Sequence[Size], asked: _Asked, on_stage: OnStage) -> Iterator[Rung]:
     """Run each size in turn, until every kernel is too slow or Ctrl-C was pressed."""
     for number, size in enumerate(sizes):
         if len(sizes) == 1:
-            track.on_step = on_step
+            track.on_stage = on_stage
             track.probe(size, dtype_named(asked.dtype), asked.layout)
         if track.interrupted:
             return
-        track.on_step = _Ahead(track, sizes[number:], on_step)
-        on_step(Step(f"{size} {asked.dtype}: random numbers"))
+        track.on_stage = _Ahead(track, sizes[number:], on_stage)
+        on_stage(Stage(f"{size} {asked.dtype}: random numbers"))
         yield track.race(*asked.pair(size))
         expected = [track.expected(name, size.work) for name in track.kernels]
         if track.interrupted or all(seconds is None or seconds > track.rules.limit for seconds in expected):
@@ -159,32 +159,26 @@ def _climb(track: Track, sizes: Sequence[Size], asked: _Asked, on_step: OnStep) 
 class _Ahead:
     """Adds the time left to each step: that of the sizes ahead, less what has passed at the present one."""
 
-    def __init__(self, track: Track, sizes: Sequence[Size], on_step: OnStep) -> None:
-        self._on_step = on_step
+    def __init__(self, track: Track, sizes: Sequence[Size], on_stage: OnStage) -> None:
+        self._on_step = on_stage
         times = [track.forecast(size) for size in sizes]
         self._left = None if None in times else sum(time or 0.0 for time in times)
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: Stage) -> None:
         part = step.done / step.total if step.total else 0.0
         self._on_step(step if self._left is None else replace(step, seconds_left=self._left * (1 - part)))
 
 
 def _tell(out: Output, device: DeviceInfo, rungs: Sequence[Rung], asked: _Asked) -> None:
     """The picture, if one is asked for, the tables, and what they cannot say."""
-    if asked.plot_file is not None:
-        _draw(out, rungs, device, asked.plot_file)
+    draw: Any = plots.ladder if len(rungs) > 1 else lambda rungs, *rest: plots.bench(rungs[0], *rest)
+    out.draw(asked.plot_file, lambda path: draw(rungs, device.name, path))
     _show(out.screen, device, rungs, asked.climb)
     told = kernel_names(asked.kernels) if asked.reasons else asked.kernels  # whose reasons are told
     for line in report.notes(rungs, told):
         out.warn(line) if line.startswith("WARNING") else out.screen.line(line)
     if refused := report.refused(rungs, told):
         out.screen.line(f"cannot compute this here: {', '.join(refused)} (--reasons says why)")
-
-
-def _draw(out: Output, rungs: Sequence[Rung], device: DeviceInfo, path: Path) -> None:
-    draw: Any = plots.ladder if len(rungs) > 1 else lambda rungs, *rest: plots.bench(rungs[0], *rest)
-    if out.write(path, lambda path: draw(rungs, device.name, path)):
-        out.screen.line(f"drawn to {path}")
 
 
 def _show(screen: Screen, device: DeviceInfo, rungs: Sequence[Rung], climb: bool) -> None:

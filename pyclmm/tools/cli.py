@@ -12,7 +12,6 @@ import click
 
 from ..opencl import user_rates
 from ..opencl.devices import device_info, find_device
-from ..opencl.queues import new_queue
 from ..problem.words import Precision
 from ..selection import tables
 from ..version import __version__
@@ -22,7 +21,7 @@ from .endings import FAILED, WRONG_RESULT, Group
 from .multiply_command import multiply_command
 from .output import Output
 from .road_command import road_command
-from .terminal import OnStep, Step
+from .terminal import OnStage, Stage
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,8 +66,8 @@ def selftest_command(
     out = Output("selftest", json_target)
     own = device_info(find_device(device))
     tested: list[selftest.Tested] = []
-    with out.measuring() as on_step:
-        for one in selftest.run(own, not quick, on_step, asked=kernels):
+    with out.measuring() as on_stage:
+        for one in selftest.run(own, not quick, on_stage, asked=kernels):
             tested.append(one)
     out.save(selftest.as_json(own, not quick, tested))
     out.screen.line(report.device_line(own))
@@ -136,8 +135,8 @@ def tune_command(
     options.check_file(export_file, options.TABLE)
     options.check_plot(plot_file)
     found = find_device(device)
-    with out.measuring() as on_step:
-        tuning = tuner.tune(shapes, dtypes, layouts, budget, found, _listener(on_step), precisions)
+    with out.measuring() as on_stage:
+        tuning = tuner.tune(shapes, dtypes, layouts, budget, found, _listener(on_stage), precisions)
     out.interrupted |= tuning.interrupted
     own = tuning.device
     out.save(report.tuning_json(tuning, budget))
@@ -148,19 +147,16 @@ def tune_command(
     out.screen.table(report.tuning_table(tuning.searches))
     for line in report.tuning_notes(tuning):
         out.screen.line(line)
-    if plot_file is not None:
-        bandwidth = tuner.copy_bandwidth(new_queue(found, profiling=True))
-        if out.write(plot_file, lambda path: plots.tuning(tuning.searches, bandwidth, own.name, path)):
-            out.screen.line(f"drawn to {plot_file}")
+    out.draw(plot_file, lambda path: plots.tuning(tuning.searches, own, path))
     out.finish(None if tuning.stored else f"cannot write {tables.own_path(own)}; nothing is kept", FAILED)
 
 
-def _listener(on_step: OnStep) -> tuner.OnProgress:
+def _listener(on_stage: OnStage) -> tuner.OnProgress:
     """Makes a step of the tuner's progress. The time left is what is left of the budget."""
 
     def on_progress(at: tuner.Progress) -> None:
         best = "" if at.best is None else f", best {report.duration(at.best.seconds or 0)}"
-        on_step(Step(f"{at.problem}{best}", at.tried, at.total, at.seconds_left))
+        on_stage(Stage(f"{at.problem}{best}", at.tried, at.total, at.seconds_left))
 
     return on_progress
 
@@ -170,8 +166,8 @@ def _tune_rates(out: Output, device: str | None) -> None:
     found = find_device(device)
     own = device_info(found)
     rates: dict[str, float] = {}
-    with out.measuring() as on_step:
-        for group in probes.measure(found, on_step):
+    with out.measuring() as on_stage:
+        for group in probes.measure(found, on_stage):
             rates |= group
     kept = not out.interrupted and probes.keep(found, rates)
     out.save(report.header_json(own) | {"kept": kept, "rates": rates})

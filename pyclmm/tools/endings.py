@@ -24,7 +24,7 @@ from .terminal import broken, width_of
 WRONG_RESULT, FAILED, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 
 
-class Failure(click.ClickException):
+class CommandError(click.ClickException):
     """An error in one line and exit code 2. A terminal gets it broken into lines that fit."""
 
     exit_code = FAILED
@@ -33,7 +33,7 @@ class Failure(click.ClickException):
         say(f"Error: {self.format_message()}")
 
 
-class _Misuse(Failure):
+class _MisuseError(CommandError):
     """A call that is not as the command's usage says. It shows the usage first."""
 
     def __init__(self, error: click.UsageError) -> None:
@@ -89,13 +89,13 @@ def endings() -> Iterator[None]:
         _drop(sys.stdout)
         raise Exit(PIPE_CLOSED) from None
     except (PyclmmError, MemoryError) as error:  # a StorageError is an OSError that names the argument
-        raise Failure(str(error) or "out of memory") from error
+        raise CommandError(str(error) or "out of memory") from error
     except OSError as error:
         _drop(sys.stdout)
         what = f"{error.filename}" if error.filename else "the output cannot be written"
-        raise Failure(f"{what}: {error.strerror}") from error
+        raise CommandError(f"{what}: {error.strerror}") from error
     except click.UsageError as error:
-        raise _Misuse(error) from error
+        raise _MisuseError(error) from error
 
 
 class Group(click.Group):
@@ -118,7 +118,7 @@ class Group(click.Group):
                 return super().invoke(ctx)
             except click.NoSuchOption as error:
                 if re.match(r"-\d", error.option_name):
-                    raise Failure(
+                    raise CommandError(
                         f"{error.option_name}: M, N and K are whole numbers of 1 or more"
                     ) from error
                 raise

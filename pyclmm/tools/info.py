@@ -16,8 +16,8 @@ from ..opencl.devices import all_devices, default_device, device_info, device_la
 from ..problem.canonical import problem_of
 from ..selection.select import refusal
 from . import report
-from .contest import Size
 from .terminal import Screen
+from .timing import Size
 
 # What kernels are asked about: a product that fits a work-group of any device, one that fits none, a thin one
 # and a matrix times a vector, which some kernels are for.

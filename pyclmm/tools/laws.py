@@ -35,7 +35,7 @@ _LARGEST = 160  # the most that M, N and K follow a tile's size
 
 
 @dataclass(frozen=True)
-class Case:
+class LawCase:
     """One problem, and the numbers to run it on."""
 
     problem: GemmProblem
@@ -67,7 +67,7 @@ class Law:
     """A law by name, its cases, and in words what they cover, with --quick and more with --full."""
 
     name: str
-    cases: Callable[[Setting], Iterator[Case]]
+    cases: Callable[[Setting], Iterator[LawCase]]
     covers: str
     in_full: str = ""
 
@@ -98,72 +98,72 @@ def _sizes(config: TileConfig, full: bool) -> list[tuple[int, int, int]]:
     return list(dict.fromkeys(s for s in sizes if s[0] > 0 and s[1] > 0))
 
 
-def _exact(at: Setting) -> Iterator[Case]:
+def _exact(at: Setting) -> Iterator[LawCase]:
     for m, n, k in _sizes(at.config, at.full):
-        yield Case(_problem(m, n, k))
+        yield LawCase(_problem(m, n, k))
 
 
-def _long(at: Setting) -> Iterator[Case]:
+def _long(at: Setting) -> Iterator[LawCase]:
     """One length long at a time, of those that the kernel takes."""
     m, n, k = at.shape
     far = 5003 if at.full else 2503
     for shape in ((far, n, k), (m, far, k), (m, n, 70_001 if at.full else 12_345)):
-        yield Case(_problem(*shape))
+        yield LawCase(_problem(*shape))
 
 
-def _bounded(at: Setting) -> Iterator[Case]:
+def _bounded(at: Setting) -> Iterator[LawCase]:
     for m, n, k in [(33, 35, 67), (5, 4, 1000), (1, 17, 300), (18, 1, 129)][: 4 if at.full else 2]:
-        yield Case(_problem(m, n, k), Drawn.REALS)
+        yield LawCase(_problem(m, n, k), Drawn.REALS)
 
 
-def _transposed(at: Setting) -> Iterator[Case]:
+def _transposed(at: Setting) -> Iterator[LawCase]:
     for trans_a, trans_b in ((False, True), (True, False), (True, True)):
         for shape in [at.shape, (5, 17, 33), (19, 1, 2)][: 3 if at.full else 1]:
-            yield Case(_problem(*shape, trans_a=trans_a, trans_b=trans_b))
+            yield LawCase(_problem(*shape, trans_a=trans_a, trans_b=trans_b))
     if at.full:
-        yield Case(_problem(*at.shape, "complex64", trans_a=True, conj_a=True))
-        yield Case(_problem(*at.shape, "complex64", trans_b=True, conj_b=True))
+        yield LawCase(_problem(*at.shape, "complex64", trans_a=True, conj_a=True))
+        yield LawCase(_problem(*at.shape, "complex64", trans_b=True, conj_b=True))
 
 
-def _typed(at: Setting) -> Iterator[Case]:
+def _typed(at: Setting) -> Iterator[LawCase]:
     names = dtypes.ELEMENT_TYPES if at.full else ("float64", "float16", "int8", "uint8", "int32", "complex64")
     for name in (name for name in names if name not in skipped()):
         for drawn in (Drawn.INTEGERS, Drawn.REALS, Drawn.EXTREMES):
-            yield Case(_problem(*at.shape, name), drawn)
+            yield LawCase(_problem(*at.shape, name), drawn)
 
 
-def _stacked(at: Setting) -> Iterator[Case]:
+def _stacked(at: Setting) -> Iterator[LawCase]:
     for stack in (3, 5, *((40,) if at.full else ())):
         for drawn in (Drawn.INTEGERS, Drawn.REALS)[: 2 if at.full else 1]:
             problem = _problem(*at.shape, batch_shape=(stack,))
-            yield Case(resized(problem, *at.shape, stack), drawn)
+            yield LawCase(resized(problem, *at.shape, stack), drawn)
 
 
-def _laid_out(at: Setting) -> Iterator[Case]:
+def _laid_out(at: Setting) -> Iterator[LawCase]:
     """Every layout of C comes eight times with --full, twice without."""
     decks = Decks(np.random.default_rng(SEED))
     for number in range(64 if at.full else 16):
         dtype = ("float32", "complex64")[number // 8 % 2]
         more = {"bias": ("row", "column")[number % 2], "has_c": True, "batch_shape": (3,)}
         problem = resized(replace(_problem(*at.shape, dtype), **more), *at.shape, 3)  # type: ignore[arg-type]
-        yield Case(rearranged(problem, decks))
+        yield LawCase(rearranged(problem, decks))
 
 
-def _scaled(at: Setting) -> Iterator[Case]:
+def _scaled(at: Setting) -> Iterator[LawCase]:
     """With C: beta C is added. Without: a C full of NaN exists and must not be read."""
     for has_c in (True, False):
-        yield Case(_problem(*at.shape, has_c=has_c))
+        yield LawCase(_problem(*at.shape, has_c=has_c))
     if at.full:
-        yield Case(_problem(*at.shape, "float64", has_c=True), Drawn.REALS)
-        yield Case(_problem(*at.shape, "int32", has_c=True))
+        yield LawCase(_problem(*at.shape, "float64", has_c=True), Drawn.REALS)
+        yield LawCase(_problem(*at.shape, "int32", has_c=True))
 
 
-def _epilogues(at: Setting) -> Iterator[Case]:
+def _epilogues(at: Setting) -> Iterator[LawCase]:
     chosen = ACTIVATIONS if at.full else ("relu", "gelu")
     for number, activation in enumerate(chosen):
         bias = ("row", "column")[number % 2]
         for drawn in (Drawn.INTEGERS, Drawn.REALS, Drawn.EXTREMES):
-            yield Case(_problem(*at.shape, bias=bias, activation=activation, has_c=number % 2 == 1), drawn)
+            yield LawCase(_problem(*at.shape, bias=bias, activation=activation, has_c=number % 2 == 1), drawn)
 
 
 LAWS = (
@@ -252,7 +252,7 @@ def _run(
     queue: cl.CommandQueue,
     kernel: Kernel,
     config: TileConfig,
-    case: Case,
+    case: LawCase,
     device: DeviceInfo,
     decks: Decks,
 ) -> tuple[Outcome | None, str | None]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .endings import Failure
+from .endings import CommandError
 
 KINDS = "FILE.npy, FILE.h5:DATASET, FOLDER.zarr or FOLDER.zarr:ARRAY"
 _SUFFIXES = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
@@ -30,7 +30,7 @@ _NOT_READ = {
 
 
 @dataclass(frozen=True)
-class Place:
+class MatrixPlace:
     """Where a matrix is: ``kind`` is "npy", "hdf5" or "zarr"; ``parts`` name an array within the file."""
 
     text: str
@@ -39,19 +39,21 @@ class Place:
     parts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, text: str) -> Place:
-        """What *text* names. Raises Failure if it is none of KINDS."""
+    def of(cls, text: str) -> MatrixPlace:
+        """What *text* names. Raises CommandError if it is none of KINDS."""
         found = _NAMED.fullmatch(text)
         path, name = (Path(text), "") if found is None else (Path(found["path"]), found["name"])
         kind = _SUFFIXES.get(path.suffix.lower())
         if kind is None or "\0" in text:
             shown = text if text.isprintable() else repr(text)
-            raise Failure(f"{shown}: its kind is not known; name {KINDS}")
+            raise CommandError(f"{shown}: its kind is not known; name {KINDS}")
         if kind == "hdf5" and not name:
-            raise Failure(f"{text}: name a dataset of the file too, such as {text}:A")
+            raise CommandError(f"{text}: name a dataset of the file too, such as {text}:A")
         parts = tuple(part for part in re.split(r"[/\\]" if kind == "zarr" else "/", name) if part)
         if {".", ".."} & set(parts):
-            raise Failure(f"{text}: the name of an array has neither '.' nor '..'; name it from the root on")
+            raise CommandError(
+                f"{text}: the name of an array has neither '.' nor '..'; name it from the root on"
+            )
         return cls(text, kind, path, parts)
 
     @property
@@ -103,7 +105,7 @@ class Files:
     *result* all are opened for reading.
     """
 
-    def __init__(self, result: Place | None = None) -> None:
+    def __init__(self, result: MatrixPlace | None = None) -> None:
         self._written = result.path if result is not None and result.kind == "hdf5" else None
         self._open: dict[Any, Any] = {}
         self._stack = ExitStack()
@@ -114,19 +116,19 @@ class Files:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def operand(self, place: Place) -> Any:
-        """The matrix at *place*, to read by slices. Raises Failure."""
+    def operand(self, place: MatrixPlace) -> Any:
+        """The matrix at *place*, to read by slices. Raises CommandError."""
         if not place.path.exists():
-            raise Failure(f"{place.path}: there is no such file")
+            raise CommandError(f"{place.path}: there is no such file")
         if not (place.path.is_dir() if place.kind == "zarr" else place.path.is_file()):
             what = "folder" if place.kind == "zarr" else "regular file"
-            raise Failure(f"{place.path}: it is no {what}")
+            raise CommandError(f"{place.path}: it is no {what}")
         found = _READ[place.kind](self, place)
         if not hasattr(found, "shape"):
-            raise Failure(f"{place.text}: it holds several matrices; name one, such as {place.path}:A")
+            raise CommandError(f"{place.text}: it holds several matrices; name one, such as {place.path}:A")
         return found
 
-    def hdf5(self, place: Place) -> Any:
+    def hdf5(self, place: MatrixPlace) -> Any:
         """The file, open. One that gets the result is opened for both, and made if it is not there."""
         key = identity(place.path) or real(place.path)
         if key not in self._open:
@@ -138,16 +140,16 @@ class Files:
         return self._open[key]
 
 
-def library(name: str, extra: str, place: Place) -> Any:
-    """The module *name*. Raises Failure if its *extra* is not installed."""
+def library(name: str, extra: str, place: MatrixPlace) -> Any:
+    """The module *name*. Raises CommandError if its *extra* is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise Failure(f'{place.text}: it needs {name}; `pip install "pyclmm[{extra}]"`') from error
+        raise CommandError(f'{place.text}: it needs {name}; `pip install "pyclmm[{extra}]"`') from error
 
 
 @contextmanager
-def reading(place: Place, named: str) -> Iterator[None]:
+def reading(place: MatrixPlace, named: str) -> Iterator[None]:
     """Whatever goes wrong in the block as one line that begins with *named*.
 
     A malformed file makes libraries raise nearly anything, and warn: NumPy OverflowError and TokenError, h5py
@@ -157,23 +159,27 @@ def reading(place: Place, named: str) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-    except Failure:
+    except CommandError:
         raise
     except Exception as error:
         text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
-        raise Failure(f"{named}: {_NOT_READ[place.kind]}: {text[:300] or type(error).__name__}") from error
+        raise CommandError(
+            f"{named}: {_NOT_READ[place.kind]}: {text[:300] or type(error).__name__}"
+        ) from error
 
 
-def _read_npy(files: Files, place: Place) -> Any:
+def _read_npy(files: Files, place: MatrixPlace) -> Any:
     with reading(place, str(place.path)):
         return np.lib.format.open_memmap(place.path, mode="r")
 
 
-def _read_hdf5(files: Files, place: Place) -> Any:
+def _read_hdf5(files: Files, place: MatrixPlace) -> Any:
     file = files.hdf5(place)
     with reading(place, place.text):
         if place.name not in file:
-            raise Failure(f"{place.text}: the file has no dataset {place.name!r}; it has {_listed(file)}")
+            raise CommandError(
+                f"{place.text}: the file has no dataset {place.name!r}; it has {_listed(file)}"
+            )
         return file[place.name or "/"]
 
 
@@ -182,16 +188,20 @@ def _listed(group: Any) -> str:
     return f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "none"
 
 
-def _read_zarr(files: Files, place: Place) -> Any:
+def _read_zarr(files: Files, place: MatrixPlace) -> Any:
     zarr = library("zarr", "zarr", place)
     with reading(place, place.text):
         return zarr.open(str(place.path), mode="r", path=place.name)
 
 
-_READ: dict[str, Callable[[Files, Place], Any]] = {"npy": _read_npy, "hdf5": _read_hdf5, "zarr": _read_zarr}
+_READ: dict[str, Callable[[Files, MatrixPlace], Any]] = {
+    "npy": _read_npy,
+    "hdf5": _read_hdf5,
+    "zarr": _read_zarr,
+}
 
 
-def read_of(place: Place, x: Any) -> Iterator[tuple[Path, str]]:
+def read_of(place: MatrixPlace, x: Any) -> Iterator[tuple[Path, str]]:
     """What the operand *x* at *place* is read from: files and folders, and for HDF5 the names of datasets.
 
     Links within a Zarr array are followed, and so are external links, virtual datasets and raw files of HDF5.

@@ -15,11 +15,11 @@ from ..problem.precision import PRECISIONS
 from ..streaming.streamed import StreamedMatmul, StreamProgress, is_unfinished
 from . import report
 from .endings import INTERRUPTED, say
-from .matrix_files import Files, Place
+from .matrix_files import Files, MatrixPlace
 from .options import device_option, json_option, names
 from .output import Output
 from .results import Result, result_at
-from .terminal import OnStep, Step
+from .terminal import OnStage, Stage
 
 _TRANS = click.Choice(["N", "T", "C"])
 _GO_ON = "finished tiles are kept: run the command again to go on"
@@ -61,8 +61,8 @@ def multiply_command(
     Each is FILE.npy, FILE.h5:DATASET, FOLDER.zarr or FOLDER.zarr:ARRAY. OUT is made when all of it is
     computed. With --checkpoint, a command that was interrupted goes on when it is run again.
     """
-    places = [Place.of(text) for text in (a, b)]
-    result = result_at(Place.of(out), checkpoint)
+    places = [MatrixPlace.of(text) for text in (a, b)]
+    result = result_at(MatrixPlace.of(out), checkpoint)
     options["reproducible"] = options["reproducible"] or None
     told = Output("multiply", json_target)
     with Files() as files:
@@ -115,8 +115,8 @@ class _Run:
     def _multiply(self, target: Any) -> None:
         told, begun = self._told, time.perf_counter()
         plan = StreamedMatmul(*self._operands, out=target, checkpoint=self._checkpoint, **self._options)
-        with told.measuring(bar=True) as on_step:
-            plan(progress=_listener(on_step, self._seen))
+        with told.measuring(bar=True) as on_stage:
+            plan(progress=_listener(on_stage, self._seen))
         self._head, self._seconds = _head(plan), time.perf_counter() - begun
         if told.interrupted:
             self._save()
@@ -135,13 +135,13 @@ class _Run:
         self._told.finish()
 
 
-def _listener(on_step: OnStep, seen: list[StreamProgress]) -> Any:
-    on_step(Step("starting"))
+def _listener(on_stage: OnStage, seen: list[StreamProgress]) -> Any:
+    on_stage(Stage("starting"))
 
     def tell(at: StreamProgress) -> None:
         seen[:] = [at]
         rate = f"{report.significant(at.rate / 1e9)} GFLOP/s"
-        on_step(Step(rate, at.tiles, at.all_tiles, at.seconds_left))
+        on_stage(Stage(rate, at.tiles, at.all_tiles, at.seconds_left))
 
     return tell
 
@@ -156,7 +156,7 @@ def _head(plan: StreamedMatmul) -> dict[str, Any]:
     }
 
 
-def _result(place: Place, seconds: float, seen: list[StreamProgress]) -> dict[str, Any]:
+def _result(place: MatrixPlace, seconds: float, seen: list[StreamProgress]) -> dict[str, Any]:
     at = seen[-1] if seen else StreamProgress(0, 0, 0, 0.0, 0.0, seconds)
     return {
         "out": place.text,
@@ -168,7 +168,7 @@ def _result(place: Place, seconds: float, seen: list[StreamProgress]) -> dict[st
     }
 
 
-def _line(place: Place, head: dict[str, Any], seconds: float, seen: list[StreamProgress]) -> str:
+def _line(place: MatrixPlace, head: dict[str, Any], seconds: float, seen: list[StreamProgress]) -> str:
     size = " x ".join(map(str, head["shape"]))
     text = f"{place.text}: {size} {head['dtype']} in {report.duration(seconds)}"
     if not seen:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from . import plots
-from .endings import Failure
+from .endings import CommandError
 from .matrix_files import overlap
 
 STDOUT = "-"
@@ -106,19 +106,21 @@ def check_file(path: Path | None, own: Written) -> None:
         return
     folder = path.absolute().parent
     if not folder.is_dir():
-        raise Failure(f"{path}: there is no folder {folder}")
+        raise CommandError(f"{path}: there is no folder {folder}")
     if path == Path():
-        raise Failure(f"{str(path)!r} is a folder, or the name of a file is empty; give the name of a file")
+        raise CommandError(
+            f"{str(path)!r} is a folder, or the name of a file is empty; give the name of a file"
+        )
     if path.is_dir():
-        raise Failure(f"{path}: it is a folder; name a file")
+        raise CommandError(f"{path}: it is a folder; name a file")
     if not os.access(path if path.exists() else folder, os.W_OK):
-        raise Failure(f"{path}: it cannot be written; name another file")
+        raise CommandError(f"{path}: it cannot be written; name another file")
     if path.is_file() and not own.wrote(path):
-        raise Failure(f"{path}: it is there and is no {own.what} of pyclmm; name another file")
+        raise CommandError(f"{path}: it is there and is no {own.what} of pyclmm; name another file")
     ctx = click.get_current_context(silent=True)
     taken: dict[Path, None] = {} if ctx is None else ctx.meta.setdefault(__name__, {})
     if any(overlap(path, other) for other in taken):
-        raise Failure(f"{path}: two options name this file; name two files")
+        raise CommandError(f"{path}: two options name this file; name two files")
     taken[path] = None
 
 

@@ -4,9 +4,9 @@
 standard output, which then holds nothing else. A long command goes::
 
     out = Output("bench", json_target)
-    with out.measuring() as on_step:  # shows progress; Ctrl-C ends this block, and what was measured is kept
+    with out.measuring() as on_stage:  # shows progress; Ctrl-C ends this block, and what was measured is kept
         for ...:
-            on_step(Step("what runs next", done, total))
+            on_stage(Stage("what runs next", done, total))
             found.append(...)
     out.save(content)                 # before the text: a closed pipe loses no measurement
     out.screen.table(grid)
@@ -24,9 +24,9 @@ from typing import Any
 
 import click
 
-from .endings import INTERRUPTED, Failure, say
+from .endings import INTERRUPTED, CommandError, say
 from .options import STDOUT
-from .terminal import OnStep, Screen, progress
+from .terminal import OnStage, Screen, progress
 
 
 class Output:
@@ -44,14 +44,14 @@ class Output:
         return None if self.target in (None, STDOUT) else Path(self.target)
 
     @contextmanager
-    def measuring(self, bar: bool = False) -> Iterator[OnStep]:
+    def measuring(self, bar: bool = False) -> Iterator[OnStage]:
         """Measure in this block, with a *bar* of progress where one is asked for.
 
         Ctrl-C ends it, and the command goes on with what was measured until then.
         """
         try:
-            with progress(bar) as on_step:
-                yield on_step
+            with progress(bar) as on_stage:
+                yield on_stage
         except KeyboardInterrupt:
             self.interrupted = True
 
@@ -74,6 +74,11 @@ class Output:
             self._unwritten = f"cannot write {path}: {error.strerror or error}"
         return self._unwritten is None
 
+    def draw(self, path: Path | None, fill: Callable[[Path], object]) -> None:
+        """Draw a picture by ``fill(path)`` if one is asked for, and say so."""
+        if path is not None and self.write(path, fill):
+            self.screen.line(f"drawn to {path}")
+
     def warn(self, line: str) -> None:
         """Print a line that must be seen: on the error stream if standard output holds JSON."""
         if self.target == STDOUT:
@@ -89,7 +94,7 @@ class Output:
                 say(f"Error: {self._unwritten}")
             sys.exit(INTERRUPTED)
         if self._unwritten is not None:
-            raise Failure(self._unwritten)
+            raise CommandError(self._unwritten)
         if failure is not None:
             say(f"Error: {failure}")
             sys.exit(status)

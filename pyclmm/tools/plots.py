@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError, unknown_name
+from ..kernels.device import DeviceInfo
 from ..kernels.rates import Rates
 from ..kernels.traffic import peak
 from .bench import BASELINE, Row, Rung
-from .contest import NUMPY, Terms
 from .road import Point, Road
+from .timing import NUMPY, Terms
 from .tuner import Search
 
 MARK = "drawn by pyclmm"  # in a picture: only those are replaced
@@ -131,11 +132,13 @@ def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
     _save(figure, path)
 
 
-def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path) -> None:
+def tuning(searches: Sequence[Search], device: DeviceInfo, path: Path) -> None:
     """Left: each search's candidates in the order tried. Right: the winners under the roofline.
 
-    *bandwidth*: of a copy, in bytes/s. The flat part of the roof is the highest rate of the searches.
+    The sloping part of the roof is the rate of the device's memory, the flat part the highest rate of the
+    searches.
     """
+    bandwidth = device.rates.memory
     figure = _figure(12, 5.5)
     order, roof = figure.subplots(1, 2)
     rates = [_rates(search) for search in searches]
@@ -160,10 +163,11 @@ def tuning(searches: Sequence[Search], bandwidth: float, device: str, path: Path
         axes.grid(True, which="major", alpha=0.3)
     order.set_xlabel("candidate, in the order tried (line: the winner)")
     roof.set_xlabel("operations a byte that must be moved")
-    roof.set_title(f"roof: a copy's {bandwidth / 1e9:.3g} GB/s, and the best rate seen", fontsize="small")
+    memory = f"memory, {bandwidth / 1e9:.3g} GB/s ({device.rates.source})"
+    roof.set_title(f"roof: {memory}, and the best rate seen", fontsize="small")
     if any(search.entry for search in searches):
         roof.legend(fontsize="small")
-    figure.suptitle(f"tuning {device}", fontsize="medium")
+    figure.suptitle(f"tuning {device.name}", fontsize="medium")
     _save(figure, path)
 
 

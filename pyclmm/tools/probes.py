@@ -34,7 +34,7 @@ from ..plan import Matmul
 from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
 from ..selection.select import refusal
-from .terminal import OnStep, Step, unheard
+from .terminal import OnStage, Stage, unheard
 
 _NEVER = np.uint32(0xFFFFFFF7)  # no probe has this result
 _TURN = 0.02  # seconds of launches in a measurement
@@ -57,15 +57,15 @@ _MATRIX = (
 _SIDE = 4096  # of the product that shows the rate of matrix units
 
 
-def measure(device: cl.Device, on_step: OnStep = unheard) -> Iterator[dict[str, float]]:
-    """The rates of *device* by name, one group after the other. *on_step* is called before each group."""
+def measure(device: cl.Device, on_stage: OnStage = unheard) -> Iterator[dict[str, float]]:
+    """The rates of *device* by name, one group after the other. *on_stage* is called before each group."""
     probes = _Probes(new_queue(device), device_info(device))
     found: dict[str, float] = {}
     for number, (title, group) in enumerate(probes.groups()):
-        on_step(Step(title, number, _GROUPS))
+        on_stage(Stage(title, number, _GROUPS))
         found |= (own := group())
         yield own
-    on_step(Step("matrix units", _GROUPS - 1, _GROUPS))
+    on_stage(Stage("matrix units", _GROUPS - 1, _GROUPS))
     rates = probes.info.rates.with_measured(found, "measured here")
     yield _of_matrix_units(probes.queue, replace(probes.info, user_rates=rates))
 

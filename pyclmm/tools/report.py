@@ -17,8 +17,8 @@ from ..kernels.device import DeviceInfo
 from ..kernels.rates import MEANINGS, as_numbers
 from ..version import __version__
 from .bench import BASELINE, SCATTER, Row, Rules, Rung
-from .contest import Terms
 from .terminal import Grid
+from .timing import Terms
 from .tuner import Search, Tuning
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))

@@ -19,8 +19,8 @@ import numpy as np
 
 from ..errors import CheckpointError
 from ..streaming.journal import FolderLock, digest_of
-from .endings import Failure
-from .matrix_files import KINDS, Files, Place, identity, library, overlap, read_of, reading, real
+from .endings import CommandError
+from .matrix_files import KINDS, Files, MatrixPlace, identity, library, overlap, read_of, reading, real
 
 _LOCK, _NEW, _OLD = "lock", "new", "old"
 # What a Zarr array consists of: its metadata, chunks by either way to name them, and what a kill left of one.
@@ -28,7 +28,7 @@ _OF_ZARR = re.compile(r"zarr\.json|\.zarray|\.zattrs|(c|\d+)([/.]\d+)*(\.[0-9a-f
 _NUMBERS = "biufc"
 
 
-def result_at(place: Place, checkpoint: Path | None) -> Result:
+def result_at(place: MatrixPlace, checkpoint: Path | None) -> Result:
     """The result at *place*, of a run with this checkpoint."""
     kinds: dict[str, type[Result]] = {"npy": _Npy, "zarr": _Zarr, "hdf5": _Hdf5}
     return kinds[place.kind](place, checkpoint)
@@ -40,22 +40,22 @@ class Result(ABC):
     Call refuse_overlaps and check, then begin or go_on, then finish or give_up.
     """
 
-    def __init__(self, place: Place, checkpoint: Path | None) -> None:
+    def __init__(self, place: MatrixPlace, checkpoint: Path | None) -> None:
         self.place, self.checkpoint = place, checkpoint
         named = [place.name, str(checkpoint and real(checkpoint))]
         self.tag = f"unfinished-{digest_of(named)[:8]}"
 
     def refuse_overlaps(
-        self, files: Files, operands: Iterable[tuple[Place, Any]], others: Mapping[str, Path | None]
+        self, files: Files, operands: Iterable[tuple[MatrixPlace, Any]], others: Mapping[str, Path | None]
     ) -> None:
-        """Raise Failure if the result, or one of *others* that are written, shares bytes with an operand or
-        with another. *others* has the options' names.
+        """Raise CommandError if the result, or one of *others* that are written, shares bytes with an operand
+        or with another. *others* has the options' names.
         """
         written = {name: path for name, path in others.items() if path is not None}
         for place, x in operands:
             for path, name in read_of(place, x):
                 if self._holds(files, path, name):
-                    raise Failure(
+                    raise CommandError(
                         f"{self.place.text}: OUT is an operand too, or lies in or around {place.text}; "
                         f"name another, of {KINDS}"
                     )
@@ -69,26 +69,26 @@ class Result(ABC):
         return overlap(path, self.place.root)
 
     def check(self, files: Files, dtype: np.dtype[Any], overwrite: bool) -> None:
-        """Raise Failure unless the place is free, or holds a matrix of its kind and *overwrite* is set."""
+        """Raise CommandError unless the place is free, or has such a matrix and *overwrite* is set."""
         text, root = self.place.text, self.place.root
         if dtype.kind == "V":
-            raise Failure(f"{text}: files have no name for {dtype}; pass --dtype float32")
+            raise CommandError(f"{text}: files have no name for {dtype}; pass --dtype float32")
         store = real(self.place.path)
         if not store.parent.is_dir():
-            raise Failure(f"{text}: there is no folder {store.parent}")
+            raise CommandError(f"{text}: there is no folder {store.parent}")
         around = next((at for at in root.parents if _is_zarr_array(at)), None)
         if around is not None:
-            raise Failure(f"{text}: it lies within the Zarr array {around}; name a place beside it")
+            raise CommandError(f"{text}: it lies within the Zarr array {around}; name a place beside it")
         with reading(self.place, text):
             there = self._found(files)
         if there is not None and (there.dtype.kind not in _NUMBERS or not there.shape):
             raise self._no_matrix(f"it holds {there.dtype} of shape {there.shape}")
         if there is not None and not overwrite:
-            raise Failure(f"{text} is there; name another, or pass --overwrite")
+            raise CommandError(f"{text} is there; name another, or pass --overwrite")
 
     @abstractmethod
     def _found(self, files: Files) -> Any:
-        """The matrix at the result's place, or None. Raises Failure, or anything, for what is no matrix."""
+        """The matrix at the result's place, or None. Raises CommandError, or anything, for no matrix."""
 
     @abstractmethod
     def begin(self, files: Files, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -96,7 +96,7 @@ class Result(ABC):
 
     @abstractmethod
     def go_on(self, files: Files) -> Any:
-        """What the same command has begun. Raises Failure if it is gone."""
+        """What the same command has begun. Raises CommandError if it is gone."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -106,20 +106,20 @@ class Result(ABC):
     def give_up(self, keep: bool) -> None:
         """End before the matrix is complete: *keep* what there is of it, to go on, or remove it."""
 
-    def _gone(self) -> Failure:
-        return Failure(
+    def _gone(self) -> CommandError:
+        return CommandError(
             f"{self.place.text}: {self.checkpoint} holds finished tiles of another OUT, or of one that is "
             "gone; delete that folder to start anew"
         )
 
-    def _no_matrix(self, what: str) -> Failure:
-        return Failure(f"{self.place.text}: {what}; name another, of {KINDS}")
+    def _no_matrix(self, what: str) -> CommandError:
+        return CommandError(f"{self.place.text}: {what}; name another, of {KINDS}")
 
 
 def _refuse(written: Mapping[str, Path], path: Path, text: str) -> None:
     for name, at in written.items():
         if overlap(at, path):
-            raise Failure(f"{at}: {name} is, or lies in or around, {text}; name another")
+            raise CommandError(f"{at}: {name} is, or lies in or around, {text}; name another")
 
 
 def _is_zarr_array(folder: Path) -> bool:
@@ -136,7 +136,7 @@ def _is_zarr_array(folder: Path) -> bool:
 class _Beside(Result):
     """A result that is a file or a folder of its own."""
 
-    def __init__(self, place: Place, checkpoint: Path | None) -> None:
+    def __init__(self, place: MatrixPlace, checkpoint: Path | None) -> None:
         super().__init__(place, checkpoint)
         store = real(place.path)
         self.folder = store.with_name(f"{store.name}.{self.tag}")
@@ -156,19 +156,21 @@ class _Beside(Result):
 
     @abstractmethod
     def _matrix(self, at: Path) -> Any:
-        """The matrix that is there. Raises Failure, or anything, for what is no matrix."""
+        """The matrix that is there. Raises CommandError, or anything, for what is no matrix."""
 
     def _own(self) -> None:
         """Take the folder, which is this run's until its end."""
         try:
             self._lock = FolderLock(self.folder / _LOCK)
         except CheckpointError:
-            raise Failure(f"{self.place.text}: another command is writing it, in {self.folder}") from None
+            raise CommandError(
+                f"{self.place.text}: another command is writing it, in {self.folder}"
+            ) from None
         found = {path.name for path in self.folder.iterdir()} - {_LOCK, _NEW}
         if found:
             self._lock.release(remove=True)
             self._lock = None
-            raise Failure(
+            raise CommandError(
                 f"{self.folder}: it holds {', '.join(sorted(found))}, put there by a run that was killed "
                 f"while it replaced {self.place.text}, or by somebody else; move that, and delete the folder"
             )
@@ -201,7 +203,9 @@ class _Beside(Result):
             os.replace(self.staged, root)
         except Exception as error:
             self.give_up(keep=True)
-            raise Failure(f"{self.place.text}: the result is complete in {self.staged}: {error}") from error
+            raise CommandError(
+                f"{self.place.text}: the result is complete in {self.staged}: {error}"
+            ) from error
         self._end()
 
     def _make_way(self, root: Path) -> None:
@@ -278,7 +282,7 @@ class _Zarr(_Beside):
 class _Hdf5(Result):
     """``FILE.h5:DATASET``. The file is changed in place, since others lie in it."""
 
-    def __init__(self, place: Place, checkpoint: Path | None) -> None:
+    def __init__(self, place: MatrixPlace, checkpoint: Path | None) -> None:
         super().__init__(place, checkpoint)
         self.staged = f"pyclmm-{self.tag}"
         self._file: Any = None
@@ -331,7 +335,7 @@ class _Hdf5(Result):
             self._file.move(self.staged, self.place.name)
             self._file.flush()
         except Exception as error:
-            raise Failure(
+            raise CommandError(
                 f"{self.place.text}: the result is complete in its file's {self.staged}: {error}"
             ) from error
 

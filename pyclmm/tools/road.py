@@ -24,8 +24,8 @@ from ..problem.words import Precision
 from ..selection.select import refusal
 from . import probes
 from .bench import Others, Row, Rules, Rung, Track
-from .contest import Size, Terms, random_pair
-from .terminal import OnStep, Step, unheard
+from .terminal import OnStage, Stage, unheard
+from .timing import Size, Terms, random_pair
 
 # In the order of the steps. A kernel is put on the road by its name here and its `shared_tile`.
 KERNELS_OF_THE_ROAD = (
@@ -99,23 +99,23 @@ class Road:
         return any(rate > own.rate for rate, own in limits if own.by == "arithmetic")
 
 
-def walk(queue: cl.CommandQueue, road: Road, on_step: OnStep = unheard) -> None:
+def walk(queue: cl.CommandQueue, road: Road, on_stage: OnStage = unheard) -> None:
     """Measure the device of *queue* and run every kernel of the road on it; add what is found to *road*.
 
     *queue* needs profiling. Ctrl-C raises KeyboardInterrupt; what was measured until then is in *road*.
     """
-    road.rates = _measured(queue, on_step)
+    road.rates = _measured(queue, on_stage)
     for number, name in enumerate(KERNELS_OF_THE_ROAD):
-        on_step(Step(name, number, len(KERNELS_OF_THE_ROAD)))
+        on_stage(Stage(name, number, len(KERNELS_OF_THE_ROAD)))
         _take(queue, kernel_named(name), road)
     if road.impossible:
-        road.rates = faster(road.rates, _measured(queue, on_step))
+        road.rates = faster(road.rates, _measured(queue, on_stage))
 
 
-def _measured(queue: cl.CommandQueue, on_step: OnStep) -> Rates:
+def _measured(queue: cl.CommandQueue, on_stage: OnStage) -> Rates:
     """The rates of the device, measured now. They are not kept: `pyclmm tune --device` does that."""
     found: dict[str, float] = {}
-    for group in probes.measure(queue.device, on_step):
+    for group in probes.measure(queue.device, on_stage):
         found |= group
     return device_info(queue.device).rates.with_measured(found, "measured here")
 

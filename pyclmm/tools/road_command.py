@@ -13,12 +13,12 @@ from ..kernels.rates import Rates, as_numbers
 from ..opencl.devices import device_info, find_device
 from ..opencl.queues import new_queue
 from . import plots, report
-from .contest import Size, Terms, check_memory
 from .endings import FAILED, WRONG_RESULT
 from .options import check_plot, device_option, json_option, length_type, plot_option
 from .output import Output
 from .road import Point, Road, walk
 from .terminal import Grid
+from .timing import Size, Terms, check_memory
 
 _ON_CPU, _ON_OTHERS = 512, 2048  # side of the matrices, if none is asked for
 _HEAD = ("kernel", "N", "type", "ops/byte", "GFLOP/s", "step", "limit", "of it", "by")
@@ -46,14 +46,13 @@ def road_command(
     road = Road(side or (_ON_CPU if own.is_cpu else _ON_OTHERS))
     check_memory(Size(*(road.side,) * 3), np.dtype(np.float32), own, Terms(arrays=True))
     out = Output("road", json_target)
-    with out.measuring() as on_step:
-        walk(new_queue(found, profiling=True), road, on_step)
+    with out.measuring() as on_stage:
+        walk(new_queue(found, profiling=True), road, on_stage)
     header, rates = report.header_json(own), road.rates
     out.save(header | _as_json(road))
     if rates is not None and road.points:
         where = f"{report.device_line(own)}, {header['date'][:10]}"
-        if plot_file and out.write(plot_file, lambda path: plots.road(road, rates, where, path)):
-            out.screen.line(f"drawn to {plot_file}")
+        out.draw(plot_file, lambda path: plots.road(road, rates, where, path))
         _show(out, own, road, rates)
     elif out.interrupted:
         out.warn("Nothing was measured yet.")

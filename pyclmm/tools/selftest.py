@@ -23,7 +23,7 @@ from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.device import DeviceInfo
 from ..opencl.queues import new_queue
 from . import laws, report
-from .terminal import Grid, OnStep, Step
+from .terminal import Grid, OnStage, Stage
 
 LIMITS = {False: 180.0, True: 1800.0}  # seconds a kernel: --quick, --full
 PASSED, REFUSED, WRONG, FAILED, CRASHED, HUNG = "passed", "refused", "wrong", "failed", "crashed", "hung"
@@ -37,7 +37,7 @@ _PATH = re.compile(
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LawVerdict:
     """What became of one law: one of the words above, cases run, error in units of its bound, reason."""
 
     law: str
@@ -54,7 +54,7 @@ class Tested:
 
     kernel: str
     seconds: float
-    laws: tuple[Verdict, ...]
+    laws: tuple[LawVerdict, ...]
 
     @property
     def verdict(self) -> str:
@@ -76,7 +76,7 @@ class Tested:
 
 
 def answers(request: Any) -> Iterator[dict[str, Any]]:
-    """The child: the law that begins as ``{"begins": name}``, then its :class:`Verdict`."""
+    """The child: the law that begins as ``{"begins": name}``, then its :class:`LawVerdict`."""
     queue = new_queue(isolation.device_of(request["device"]))
     kernel, full = kernel_named(request["kernel"]), bool(request["full"])
     for law in laws.LAWS:
@@ -92,22 +92,22 @@ def _judged(law: str, check: Callable[[], laws.Found]) -> dict[str, Any]:
     try:
         found = check()
     except UnsupportedError as error:
-        return asdict(Verdict(law, REFUSED, reason=str(error)))
+        return asdict(LawVerdict(law, REFUSED, reason=str(error)))
     except BuildError as error:
-        return asdict(Verdict(law, FAILED, reason=f"BuildError: {error.log}; options: {error.options}"))
+        return asdict(LawVerdict(law, FAILED, reason=f"BuildError: {error.log}; options: {error.options}"))
     except (PyclmmError, MemoryError) as error:
-        return asdict(Verdict(law, FAILED, reason=f"{type(error).__name__}: {error}"))
+        return asdict(LawVerdict(law, FAILED, reason=f"{type(error).__name__}: {error}"))
     ratio = found.ratio if math.isfinite(found.ratio) else None
     if found.wrong is not None:
-        return asdict(Verdict(law, WRONG, found.cases, ratio, found.limit, found.wrong))
+        return asdict(LawVerdict(law, WRONG, found.cases, ratio, found.limit, found.wrong))
     verdict = PASSED if found.cases else REFUSED
-    return asdict(Verdict(law, verdict, found.cases, ratio, found.limit, found.refused))
+    return asdict(LawVerdict(law, verdict, found.cases, ratio, found.limit, found.refused))
 
 
 def run(
     device: DeviceInfo,
     full: bool,
-    on_step: OnStep,
+    on_stage: OnStage,
     limit: float | None = None,
     asked: Sequence[str] = (),
 ) -> Iterator[Tested]:
@@ -118,7 +118,7 @@ def run(
         for number, kernel in enumerate(kernels):
 
             def on_law(law: str, at: int, number: int = number, kernel: Kernel = kernel) -> None:
-                on_step(Step(f"{kernel.name}: {law}", number * _LAWS + at, len(kernels) * _LAWS))
+                on_stage(Stage(f"{kernel.name}: {law}", number * _LAWS + at, len(kernels) * _LAWS))
 
             yield _tested(kernel, device, full, on_law, limit or LIMITS[full], environment)
 
@@ -131,7 +131,7 @@ def _tested(
     limit: float,
     environment: dict[str, str],
 ) -> Tested:
-    found: list[Verdict] = []
+    found: list[LawVerdict] = []
     begun = ["start of the child process"]
 
     def on_answer(answer: Any) -> None:
@@ -140,15 +140,15 @@ def _tested(
                 begun.append(name)
                 on_law(name, len(begun) - 2)
             case {"law": str(), "verdict": str()}:
-                found.append(Verdict(**answer))
+                found.append(LawVerdict(**answer))
 
     request = {"device": device.identity, "kernel": kernel.name, "full": full}
     start = time.perf_counter()
     failure = worker.ask("tools.selftest", request, limit, on_answer, environment)
     if failure is not None:
         word = HUNG if failure.hung else CRASHED if failure.crashed else FAILED
-        found.append(Verdict(begun[-1], word, reason=failure.reason))
-    cleaned = tuple(Verdict(**_clean(asdict(v))) for v in found)
+        found.append(LawVerdict(begun[-1], word, reason=failure.reason))
+    cleaned = tuple(LawVerdict(**_clean(asdict(v))) for v in found)
     return Tested(kernel.name, time.perf_counter() - start, cleaned)
 
 

@@ -15,15 +15,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TextIO
 
-from rich.box import SIMPLE_HEAD
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task
-from rich.table import Table
 from rich.text import Text
+
+from .. import repr_tables
 
 PAGE = 80  # columns where the output is no terminal
 _PROSE = 100  # columns: longer lines of words are hard to read
-_UNBROKEN = 1000  # wider than any table: rich would cut numbers to fit a narrow terminal
 _GAP = 2  # blanks between columns of a table
 _TEXT = 10  # the fewest columns of a text that is broken
 _DULL = 10.0  # seconds between lines of progress where a line cannot be written again
@@ -33,7 +33,7 @@ _ODD = 100 * 3600.0  # seconds; a longer estimate of the time left tells nothing
 
 
 @dataclass(frozen=True)
-class Step:
+class Stage:
     """What a long command tells before each piece of work: what runs next, how many pieces are *done*, and
     how many there are in *total*, if that is known.
 
@@ -46,23 +46,11 @@ class Step:
     seconds_left: float | None = None
 
 
-OnStep = Callable[[Step], None]
+OnStage = Callable[[Stage], None]
 
 
-def unheard(step: Step) -> None:
-    """An OnStep for callers who do not listen."""
-
-
-class _Console(Console):
-    """A console that leaves a closed pipe to who runs the command (endings.py)."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
-def new_console(quiet: bool = False) -> Console:
-    """A console that prints what it is given: no markup, no wrapping, and tables as wide as they are."""
-    return _Console(markup=False, highlight=False, emoji=False, soft_wrap=True, width=_UNBROKEN, quiet=quiet)
+def unheard(step: Stage) -> None:
+    """An OnStage for callers who do not listen."""
 
 
 def width_of(stream: TextIO | None) -> int:
@@ -94,7 +82,7 @@ class Grid:
     text: tuple[str, ...] = ()
     keys: int = 1
 
-    def pages(self, width: int) -> list[Table]:
+    def pages(self, width: int) -> list[str]:
         """Tables of *width* columns at most: one, or as many as it takes."""
         keys = list(range(self.keys))
         pages: list[list[int]] = []
@@ -121,7 +109,7 @@ class Grid:
     def _least(self, columns: Sequence[int]) -> int:
         return sum(map(self._narrowest, columns)) + _GAP * (len(columns) - 1)
 
-    def _table(self, columns: Sequence[int], width: int) -> Table:
+    def _table(self, columns: Sequence[int], width: int) -> str:
         """The table of these columns. The widest texts give way until it fits."""
         widths = {column: self._width(column) for column in columns}
         while sum(widths.values()) + _GAP * (len(columns) - 1) > width:
@@ -129,34 +117,38 @@ class Grid:
             if not wide:
                 break
             widths[max(wide, key=lambda column: widths[column])] -= 1
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
-        for column in columns:
-            name = self.head[column]
-            table.add_column(name, justify="left" if name in self.text else "right", width=widths[column])
-        for row in self.rows:
-            table.add_row(*(row[column] for column in columns))
-        return table
+        rows = [[_filled(row[column], widths[column]) for column in columns] for row in self.rows]
+        head = [self.head[column] for column in columns]
+        right = [place for place, name in enumerate(head) if name not in self.text]
+        return repr_tables.text(head, [["-" * widths[column] for column in columns], *rows], right)
+
+
+def _filled(cell: str, width: int) -> str:
+    """*cell* in lines of *width* columns."""
+    return "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in cell.split("\n"))
 
 
 class Screen:
     """Standard output as wide as it is. A *quiet* one shows nothing."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self.console = new_console(quiet)
+        self._is_quiet = quiet
         self.width = width_of(sys.stdout)
         self._on_terminal = sys.stdout is not None and sys.stdout.isatty()
 
     def line(self, text: str = "", indent: int = 4) -> None:
         """Print a line, broken where it is too long; what follows is indented."""
         width = min(self.width, _PROSE)
-        self.console.print(broken(text, width, indent, self._on_terminal) if text else "")
+        self._write(broken(text, width, indent, self._on_terminal) if text else "")
 
     def table(self, grid: Grid) -> None:
         """Print a table, or several that together are this one."""
         for number, page in enumerate(grid.pages(self.width)):
-            if number:
-                self.console.print()
-            self.console.print(page)
+            self._write("\n" * (number > 0) + page)
+
+    def _write(self, text: str) -> None:
+        if not self._is_quiet:
+            click.echo(text)
 
 
 def _clock(seconds: float) -> str:
@@ -172,7 +164,7 @@ def _rate(each: float) -> str:
     return f"{1 / each:.3g}/s" if each < 1 else f"{each:.3g} s each"
 
 
-class Pace:
+class StagePace:
     """The seconds that a step takes.
 
     It begins anew with each series of steps, which has a *total* of its own.
@@ -180,9 +172,9 @@ class Pace:
 
     def __init__(self) -> None:
         self._first: tuple[float, float] | None = None  # when the series began, and how much was done then
-        self._last = Step("")
+        self._last = Stage("")
 
-    def each(self, step: Step, now: float) -> float | None:
+    def each(self, step: Stage, now: float) -> float | None:
         """Seconds of a step, as of the time *now*; None where nothing has been done yet."""
         if self._first is None or step.total != self._last.total or step.done < self._last.done:
             self._first = now, step.done
@@ -191,7 +183,7 @@ class Pace:
         return (now - since) / (step.done - done) if step.done > done else None
 
 
-def progress_line(step: Step, seconds: float, each: float | None, width: int) -> str:
+def progress_line(step: Stage, seconds: float, each: float | None, width: int) -> str:
     """What runs, the *seconds* so far, how much is done, the rate and the time left, in *width* columns.
 
     *each*: the seconds that a step takes, if that is known.
@@ -212,13 +204,13 @@ def progress_line(step: Step, seconds: float, each: float | None, width: int) ->
     return f"{text}  {end}"[:width]
 
 
-class _StepColumn(ProgressColumn):
+class _StageColumn(ProgressColumn):
     """The step, the rate and the time left, in one line of the terminal."""
 
     def __init__(self, console: Console, taken: int) -> None:
         super().__init__()
         self._console, self._taken = console, taken
-        self._pace = Pace()
+        self._pace = StagePace()
 
     def render(self, task: Task) -> Text:
         step, seconds = task.fields["step"], task.elapsed or 0.0
@@ -227,7 +219,7 @@ class _StepColumn(ProgressColumn):
 
 
 @contextmanager
-def progress(bar: bool = False) -> Iterator[OnStep]:
+def progress(bar: bool = False) -> Iterator[OnStage]:
     """What is called with each step. It shows on the error stream, if that is a terminal.
 
     *bar*: draw how much is done of the total, in place of a spinner, where there is room.
@@ -238,20 +230,20 @@ def progress(bar: bool = False) -> Iterator[OnStep]:
         return
     has_bar = bar and console.width >= PAGE
     first = BarColumn(_BAR) if has_bar else SpinnerColumn()
-    columns = first, _StepColumn(console, _BESIDE + (_BAR if has_bar else 0))
+    columns = first, _StageColumn(console, _BESIDE + (_BAR if has_bar else 0))
     with Progress(
         *columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal
     ) as shown:
-        task = shown.add_task("", total=None, step=Step("starting"))
+        task = shown.add_task("", total=None, step=Stage("starting"))
         yield lambda step: shown.update(task, total=step.total, completed=step.done, step=step)
 
 
-def _dull_progress(console: Console) -> OnStep:
+def _dull_progress(console: Console) -> OnStage:
     """A line now and then, for a terminal that cannot go back to the line before."""
     start = last = time.monotonic()
-    pace = Pace()
+    pace = StagePace()
 
-    def on_step(step: Step) -> None:
+    def on_stage(step: Stage) -> None:
         nonlocal last
         now = time.monotonic()
         each = pace.each(step, now)
@@ -259,4 +251,4 @@ def _dull_progress(console: Console) -> OnStep:
             last = now
             console.print(progress_line(step, now - start, each, console.width - 1))
 
-    return on_step
+    return on_stage

@@ -10,23 +10,20 @@ user's table (selection/tables.py).
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-import numpy as np
-import pyopencl as cl
-
-from .. import listing
+from .. import repr_tables
 from ..checks import isolation, worker
 from ..errors import ArgumentError, unknown_name
 from ..kernels import KERNELS
 from ..kernels.device import DeviceInfo
-from ..opencl import host_memory
 from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENT_TYPES, dtype_of
@@ -131,11 +128,11 @@ class Tuning:
     total: int = 0
 
     def __repr__(self) -> str:
-        table = listing.text(_TUNED, self._rows()).replace("\n", "\n  ")
+        table = repr_tables.text(_TUNED, self._rows()).replace("\n", "\n  ")
         return f"<{self._title()}>\n  {table}"
 
     def _repr_html_(self) -> str:
-        return listing.html(_TUNED, self._rows(), self._title())
+        return repr_tables.html(_TUNED, self._rows(), self._title())
 
     def _title(self) -> str:
         marks = ", interrupted" * self.interrupted + ", not stored" * (not self.stored)
@@ -169,7 +166,8 @@ def tune(
     if not budget > 0:
         raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
     tuning = Tuning(device_info(find_device(device)))
-    problems = list(_all_of(shapes, dtypes, layouts, precisions))
+    asked = itertools.product(dtypes, shapes, layouts, precisions)
+    problems = [product(shape, dtype, layout, precision) for dtype, shape, layout, precision in asked]
     tuning.total = len(problems)
     end = time.monotonic() + budget
     for number, problem in enumerate(problems):
@@ -207,19 +205,6 @@ def _tune(tuning: Tuning, searching: _Searching) -> None:
         tuning.stored &= tables.merge(tuning.device, [search.entry])
 
 
-def _all_of(
-    shapes: Sequence[tuple[int, int, int]],
-    dtypes: Sequence[str],
-    layouts: Sequence[str],
-    precisions: Sequence[Precision],
-) -> Iterator[GemmProblem]:
-    for dtype in dtypes:
-        for shape in shapes:
-            for layout in layouts:
-                for precision in precisions:
-                    yield product(shape, dtype, layout, precision)
-
-
 def product(shape: tuple[int, int, int], dtype: str, layout: str, precision: str = "highest") -> GemmProblem:
     """The product of that shape, (M, N, K), of element types and layout by name."""
     if len(shape) != 3 or min(shape) < 1:
@@ -239,24 +224,6 @@ def choices(problem: GemmProblem, device: DeviceInfo) -> list[select.Choice]:
     incumbent = next(select.candidates(problem, device, "auto"))
     ranked.sort(key=lambda one: one[:2])
     return [incumbent, *(choice for _, _, choice in ranked if choice != incumbent)]
-
-
-def copy_bandwidth(queue: cl.CommandQueue) -> float:
-    """Bytes/s, read plus written, of a copy within the device's memory. *queue* needs profiling."""
-    info = device_info(queue.device)
-    nbytes = min(1 << 28, info.max_mem_alloc_size // 4, info.global_mem_size // 8)
-    source, target = (
-        host_memory.allocate(queue.context, nbytes, info, name) for name in ("source", "target")
-    )
-    cl.enqueue_fill_buffer(queue, source, np.zeros(1, np.uint8), 0, nbytes)
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        event = cl.enqueue_copy(queue, target, source)
-        event.wait()
-        wall = time.perf_counter() - start
-        seconds.append((event.profile.end - event.profile.start) * 1e-9 or wall)
-    return 2 * nbytes / median(seconds)
 
 
 def median(samples: Sequence[float]) -> float:

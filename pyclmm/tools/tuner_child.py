@@ -25,7 +25,7 @@ from ..problem.dtypes import dtype_of
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import schema
 from ..selection.select import Choice
-from .contest import Check, random_matrix
+from .timing import Expected, random_matrix
 from .tuner import beats, median
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -49,7 +49,7 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
     if "verify" in request:
         yield {"reason": wrong_elsewhere(queue, problem, choices[request["verify"]])}
         return
-    ring = Ring(queue, problem)
+    ring = TimedProduct(queue, problem)
     deadline = time.monotonic() + request["seconds"]
     for index in request["order"]:
         if time.monotonic() > deadline:
@@ -68,7 +68,7 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
         yield {"index": index} | answer
 
 
-class Ring:
+class TimedProduct:
     """One product's operands on the device, and the incumbent that challengers are timed against."""
 
     def __init__(self, queue: cl.CommandQueue, problem: GemmProblem) -> None:
@@ -83,7 +83,7 @@ class Ring:
             "b": host_memory.filled(queue.context, b.view(np.uint8), self.device, "b"),
             "out": host_memory.allocate(queue.context, self.out.nbytes, self.device, "out"),
         }
-        self.check = Check(
+        self.check = Expected(
             a.T if problem.trans_a else a, b.T if problem.trans_b else b, operands_error(problem)
         )
         self.incumbent: Binding | None = None

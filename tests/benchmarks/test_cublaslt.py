@@ -132,7 +132,7 @@ class FakeMultiply:
 
 
 def test_the_best_algorithm_makes_the_row(cublaslt, monkeypatch, capsys):
-    monkeypatch.setattr(cublaslt, "Burst", FakeBurst)
+    monkeypatch.setattr(cublaslt, "Graph", FakeBurst)
     row = cublaslt.measured(FakeMultiply(cublaslt, 0.0), rounds=3)
     assert (row["seconds"], row["first_seconds"], row["torch_seconds"]) == (1e-6, 3e-6, 4e-6)
     assert (row["algorithm"], row["algorithms"], row["workspace"]) == (2, 2, 2 << 20)
@@ -144,7 +144,7 @@ def test_the_best_algorithm_makes_the_row(cublaslt, monkeypatch, capsys):
 
 
 def test_a_wrong_result_stops_the_run(cublaslt, monkeypatch):
-    monkeypatch.setattr(cublaslt, "Burst", FakeBurst)
+    monkeypatch.setattr(cublaslt, "Graph", FakeBurst)
     with pytest.raises(SystemExit, match="wrong result"):
         cublaslt.measured(FakeMultiply(cublaslt, 1e-7), rounds=1)
 

@@ -17,7 +17,7 @@ from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.program import build_options
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.canonical import problem_of
-from pyclmm.tools.contest import Size
+from pyclmm.tools.timing import Size
 
 SIZES = [(1, 1, 1), (5, 3, 2), (4, 8, 4), (9, 7, 10), (16, 16, 16), (17, 1, 33), (3, 20, 5)]
 TILES = [1, 2, 3, 4, 16]

@@ -262,7 +262,7 @@ def test_a_trial_waits_for_no_lock_of_pyopencls_cache(monkeypatch, risky, tmp_pa
     config = tiled.configs(PROBLEM, DEVICE)[0]
     doubts.take_detour(DEVICE, 1)  # pyclmm keeps no binary then
     result = isolation.trial(DEVICE, PROBLEM, tiled, config, tiled.launches(PROBLEM, config, DEVICE))
-    assert result == isolation.Result(None)
+    assert result == isolation.TrialResult(None)
     assert lock.exists(), "it was waited for and removed"
 
 

@@ -290,7 +290,7 @@ def test_what_is_wrong_only_here_is_not_kept(monkeypatch, queue, fresh):
 def test_what_is_wrong_in_a_child_too_is_kept(monkeypatch, queue, fresh):
     monkeypatch.setenv("PYCLMM_TRIAL", "on")
     tamper(monkeypatch, *WRONG["a product left out"])
-    wrong = isolation.Result("wrong result in the self-check, there too")
+    wrong = isolation.TrialResult("wrong result in the self-check, there too")
     monkeypatch.setattr(isolation, "trial", lambda *_: wrong)
     a, b = operands()
     with pytest.raises(pyclmm.UnsupportedError, match="there too"):
@@ -302,7 +302,7 @@ def test_nothing_is_kept_against_a_kernel_while_the_disk_is_full(monkeypatch, qu
     """PoCL ends its process then, whatever the kernel is."""
     monkeypatch.setenv("PYCLMM_TRIAL", "on")
     tamper(monkeypatch, *WRONG["a product left out"])
-    monkeypatch.setattr(isolation, "trial", lambda *_: isolation.Result("it ended with SIGABRT"))
+    monkeypatch.setattr(isolation, "trial", lambda *_: isolation.TrialResult("it ended with SIGABRT"))
     monkeypatch.setattr(selfcheck, "pocl_fault", lambda _: "no room")
     a, b = operands()
     with pytest.raises(pyclmm.UnsupportedError, match="SIGABRT"):
@@ -337,7 +337,7 @@ def test_a_verdict_against_a_kernel_dies_with_the_version(monkeypatch, queue, fr
     with monkeypatch.context() as patch:
         patch.setattr(selfcheck, "__version__", "0.0.1")
         patch.setattr(selfcheck, "first_wrong_result", lambda *_: "wrong, it says")
-        patch.setattr(isolation, "trial", lambda *_: isolation.Result("wrong, it says"))
+        patch.setattr(isolation, "trial", lambda *_: isolation.TrialResult("wrong, it says"))
         with pytest.raises(pyclmm.UnsupportedError, match="wrong, it says"):
             pyclmm.matmul(a, b, kernel="tiled", queue=queue)
     [ban] = (fresh / "selfcheck").iterdir()

@@ -14,7 +14,7 @@ import pytest
 from examples.demo import __main__ as demo
 from examples.demo import digits, workloads
 from pyclmm.opencl.devices import default_device
-from pyclmm.tools import contest
+from pyclmm.tools import timing
 from tests.support.cases import NEVER_SKIPPED
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def test_demo_lists_devices_multiplies_and_checks(run):
 
 
 def test_demo_counts_what_is_wrong(run, monkeypatch):
-    monkeypatch.setattr(contest.OnHost, "result", lambda self: np.zeros((8, 8), np.float32))
+    monkeypatch.setattr(timing.OnHost, "result", lambda self: np.zeros((8, 8), np.float32))
     code, output = run(lambda data: small_workloads(data)[:1])
     assert code == 1
     assert re.search(r": 0 right, \d+ wrong$", output, re.M)

@@ -18,8 +18,8 @@ from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import all_devices, default_device, device_info, device_labels
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import ELEMENT_TYPES
-from pyclmm.tools import bench, bench_command, cli, contest, info
-from pyclmm.tools.contest import Sample
+from pyclmm.tools import bench, bench_command, cli, info, timing
+from pyclmm.tools.timing import Sample
 
 MESSAGE = re.compile(r"^Error: .+$", re.M)
 
@@ -136,7 +136,7 @@ def test_bench_says_where_its_clock_runs_from(tmp_path):
 def test_bench_takes_layout_precision_batch_and_seed(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(
-        bench_command, "random_pair", lambda *given: drawn.append(given) or contest.random_pair(*given)
+        bench_command, "random_pair", lambda *given: drawn.append(given) or timing.random_pair(*given)
     )
     shown = run(
         *("bench", 5, 6, 7, "--kernel", "naive", "--rounds", 1, "--json", tmp_path / "b.json"),
@@ -144,7 +144,7 @@ def test_bench_takes_layout_precision_batch_and_seed(tmp_path, monkeypatch):
     )
     assert shown.exit_code == 0, shown.output
     assert '3 of 5 x 6 x 7 float32 TN "high"' in shown.output
-    assert drawn == [(contest.Size(5, 6, 7, 3), np.dtype(np.float32), 9, "TN")]
+    assert drawn == [(timing.Size(5, 6, 7, 3), np.dtype(np.float32), 9, "TN")]
     data = json.loads((tmp_path / "b.json").read_text())
     assert data["seed"] == 9
     (product,) = data["products"]
@@ -154,14 +154,14 @@ def test_bench_takes_layout_precision_batch_and_seed(tmp_path, monkeypatch):
 
 def test_the_ladder_names_kernels_that_are_too_slow(tmp_path, monkeypatch):
     """A kernel that takes 1 s for 1,000 multiply-adds is dropped after the first size."""
-    original = contest.OnHost.run
+    original = timing.OnHost.run
 
     def run_slow(self):
         sample = original(self)
         slow = 1.0 * self.board.host_a.shape[0] ** 3 / 1000
         return Sample(slow, slow) if self.name == "naive" else sample
 
-    monkeypatch.setattr(contest.OnHost, "run", run_slow)
+    monkeypatch.setattr(timing.OnHost, "run", run_slow)
     files = tmp_path / "l.json", tmp_path / "l.svg"
     shown = run(
         *("bench", "--ladder", "--max-work", "1e5", "--limit", 5, "--rounds", 1),
@@ -176,15 +176,15 @@ def test_the_ladder_names_kernels_that_are_too_slow(tmp_path, monkeypatch):
 
 
 def test_the_ladder_ends_when_every_kernel_is_too_slow(monkeypatch):
-    monkeypatch.setattr(contest.OnHost, "run", lambda self: Sample(4.9, 4.9))
-    monkeypatch.setattr(contest.Check, "ratio", lambda self, got: 0.0)
+    monkeypatch.setattr(timing.OnHost, "run", lambda self: Sample(4.9, 4.9))
+    monkeypatch.setattr(timing.Expected, "ratio", lambda self, got: 0.0)
     shown = run("bench", "--ladder", "--limit", 5, "--rounds", 1, "--kernel", "naive")
     assert re.search(r"^ +22 .* too slow +too slow ", shown.output, re.M)
     assert "9.73e+04" not in shown.output
 
 
 def test_a_wrong_result_is_exit_code_1(monkeypatch):
-    monkeypatch.setattr(contest.OnHost, "result", lambda self: np.full((4, 4), 7, np.float32))
+    monkeypatch.setattr(timing.OnHost, "result", lambda self: np.full((4, 4), 7, np.float32))
     shown = run("bench", 4, 4, 4, "--kernel", "naive", "--rounds", 1)
     assert shown.exit_code == 1
     assert "WRONG" in shown.stdout

@@ -126,8 +126,8 @@ def interrupted(monkeypatch):
     """Ctrl-C comes after the second tile."""
     listener = multiply_command._listener
 
-    def with_end(on_step, seen):
-        tell = listener(on_step, seen)
+    def with_end(on_stage, seen):
+        tell = listener(on_stage, seen)
 
         def told(at):
             tell(at)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from pyclmm.streaming.journal import FolderLock
 from pyclmm.tools import cli, multiply_command, results
-from pyclmm.tools.matrix_files import Place
+from pyclmm.tools.matrix_files import MatrixPlace
 
 h5py = pytest.importorskip("h5py", reason="needs h5py")
 zarr = pytest.importorskip("zarr", reason="needs zarr")
@@ -245,7 +245,7 @@ def interrupted(monkeypatch):
     """Ctrl-C comes at the first tile. Call it for no more of that."""
     listener = multiply_command._listener
 
-    def with_end(on_step, seen):
+    def with_end(on_stage, seen):
         def told(at):
             raise KeyboardInterrupt
 
@@ -286,7 +286,7 @@ def test_a_leftover_of_a_killed_run_is_replaced(monkeypatch, interrupted, out):
 
 
 def test_files_of_others_in_a_leftover_are_kept(here):
-    folder = here / f"c.npy.{results.result_at(Place.of('c.npy'), None).tag}"
+    folder = here / f"c.npy.{results.result_at(MatrixPlace.of('c.npy'), None).tag}"
     folder.mkdir()
     keep(folder / "old")
     before = content(here)
@@ -296,7 +296,7 @@ def test_files_of_others_in_a_leftover_are_kept(here):
 
 
 def test_one_result_is_written_by_one_command_at_a_time(here):
-    folder = here / f"c.npy.{results.result_at(Place.of('c.npy'), None).tag}"
+    folder = here / f"c.npy.{results.result_at(MatrixPlace.of('c.npy'), None).tag}"
     folder.mkdir()
     lock = FolderLock(folder / "lock")
     shown = run("a.npy", "b.npy", "c.npy")
@@ -318,9 +318,9 @@ def test_another_product_between_does_not_reach_one_that_goes_on(interrupted):
 def test_a_file_that_somebody_makes_meanwhile_is_kept(monkeypatch):
     listener = multiply_command._listener
 
-    def with_file(on_step, seen):
+    def with_file(on_stage, seen):
         np.save("c.npy", OLD)
-        return listener(on_step, seen)
+        return listener(on_stage, seen)
 
     monkeypatch.setattr(multiply_command, "_listener", with_file)
     shown = run("a.npy", "b.npy", "c.npy")

@@ -17,11 +17,11 @@ from pyclmm.kernels.traffic import limit, traffic
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import refusal
-from pyclmm.tools import cli, contest, plots, probes, terminal
+from pyclmm.tools import cli, plots, probes, terminal, timing
 from pyclmm.tools import road as module
 from pyclmm.tools.bench import Row
-from pyclmm.tools.contest import Sample, Size
 from pyclmm.tools.road import KERNELS_OF_THE_ROAD, Point, Road, faster
+from pyclmm.tools.timing import Sample, Size
 from tests.support.optional import optional
 
 agg, mpl_text = optional("matplotlib.backends.backend_agg"), optional("matplotlib.text")
@@ -39,7 +39,7 @@ def measured(monkeypatch):
     """How often rates were measured. They are RATES."""
     calls = []
 
-    def measure(device, on_step):
+    def measure(device, on_stage):
         calls.append(device)
         yield {name: getattr(RATES, name) for name in RATE_NAMES[:4]}
         yield {name: getattr(RATES, name) for name in RATE_NAMES[4:]}
@@ -125,7 +125,7 @@ def test_a_fast_kernel_climbs_to_the_asked_size(monkeypatch):
 
 
 def test_a_wrong_result_is_exit_code_1(monkeypatch):
-    monkeypatch.setattr(contest.OnArrays, "result", lambda self: np.full((16, 16), 7, np.float32))
+    monkeypatch.setattr(timing.OnArrays, "result", lambda self: np.full((16, 16), 7, np.float32))
     monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "tiled"))
     monkeypatch.setattr(module, "_LEAST", 16)
     shown = CliRunner().invoke(cli.main, ["road", "--size", "32"])
@@ -135,14 +135,14 @@ def test_a_wrong_result_is_exit_code_1(monkeypatch):
 
 
 def test_a_kernel_that_fails_is_named_and_the_others_run(monkeypatch):
-    whole = contest.OnArrays.run
+    whole = timing.OnArrays.run
 
     def run_one(self):
         if self.name == "naive":
             raise LaunchError("the driver is tired")
         return whole(self)
 
-    monkeypatch.setattr(contest.OnArrays, "run", run_one)
+    monkeypatch.setattr(timing.OnArrays, "run", run_one)
     monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "tiled"))
     shown = run("--json", "-")
     data = json.loads(shown.stdout)
@@ -171,7 +171,7 @@ def test_ctrl_c_keeps_the_kernels_that_were_measured(monkeypatch):
 
 def test_ctrl_c_in_a_race_keeps_its_samples(monkeypatch):
     monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "tiled"))
-    kept, whole = [], contest.OnArrays.run
+    kept, whole = [], timing.OnArrays.run
 
     def once(self):
         kept.append(self.name)
@@ -179,7 +179,7 @@ def test_ctrl_c_in_a_race_keeps_its_samples(monkeypatch):
             raise KeyboardInterrupt
         return whole(self)
 
-    monkeypatch.setattr(contest.OnArrays, "run", once)
+    monkeypatch.setattr(timing.OnArrays, "run", once)
     shown = run("--json", "-")
     assert shown.exit_code == 130
     (point,) = json.loads(shown.stdout)["points"]
@@ -191,7 +191,7 @@ def test_ctrl_c_before_the_first_kernel_says_so(monkeypatch):
     def pressed(title):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(probes, "measure", lambda device, on_step: map(pressed, ["launches"]))
+    monkeypatch.setattr(probes, "measure", lambda device, on_stage: map(pressed, ["launches"]))
     shown = run()
     assert shown.exit_code == 130
     assert "Nothing was measured yet." in shown.stdout
@@ -212,7 +212,7 @@ def test_rates_that_a_kernel_exceeds_are_measured_again(monkeypatch):
     """The first measurement is of a busy machine."""
     found = iter([replace(RATES, float32=1e3, memory=21e9), RATES])
 
-    def measure(device, on_step):
+    def measure(device, on_stage):
         rates = next(found)
         yield {name: getattr(rates, name) for name in RATE_NAMES}
 

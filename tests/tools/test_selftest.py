@@ -23,7 +23,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem import dtypes
 from pyclmm.tools import cli, laws, selftest
-from pyclmm.tools.terminal import Step
+from pyclmm.tools.terminal import Stage
 from tests.checks.test_selfcheck import WRONG, tamper
 
 DEVICE = device_info(default_device())
@@ -118,7 +118,7 @@ def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(monkeypatch, sabot
     assert [v.law for v in found["single_group"].laws] == LAW_NAMES
     assert 0 < found["single_group"].worst < 1
     total = 4 * len(LAW_NAMES)
-    assert steps[-1] == Step(f"single_group: {LAW_NAMES[-1]}", total - 1, total)
+    assert steps[-1] == Stage(f"single_group: {LAW_NAMES[-1]}", total - 1, total)
     assert [step.done for step in steps] == sorted(step.done for step in steps)
 
 
@@ -168,11 +168,11 @@ def test_a_report_that_cannot_be_written_is_refused_first(tmp_path):
 
 
 def test_a_refusal_is_no_failure():
-    refused = selftest.Tested("k", 1.0, (selftest.Verdict("l", "refused", reason="no float64"),))
+    refused = selftest.Tested("k", 1.0, (selftest.LawVerdict("l", "refused", reason="no float64"),))
     assert (refused.verdict, refused.is_bad) == ("refused", False)
-    both = selftest.Tested("k", 1.0, (*refused.laws, selftest.Verdict("m", "passed", 3, 8.0, 16.0)))
+    both = selftest.Tested("k", 1.0, (*refused.laws, selftest.LawVerdict("m", "passed", 3, 8.0, 16.0)))
     assert (both.verdict, both.worst) == ("passed", 0.5)
-    bad = selftest.Tested("k", 1.0, (*both.laws, selftest.Verdict("n", "wrong", 3, None, 16.0)))
+    bad = selftest.Tested("k", 1.0, (*both.laws, selftest.LawVerdict("n", "wrong", 3, None, 16.0)))
     assert (bad.verdict, bad.is_bad) == ("wrong", True)
 
 

@@ -161,7 +161,7 @@ def test_a_search_that_tried_all_says_nothing(few, children):
 def test_the_child_tells_who_is_outclassed(few, monkeypatch):
     """The second configuration of the family takes ten times as long as the first."""
     monkeypatch.setattr(
-        tuner_child.Ring, "challenge", lambda ring, choice: ring.outclassed.add("naive") or {}
+        tuner_child.TimedProduct, "challenge", lambda ring, choice: ring.outclassed.add("naive") or {}
     )
     problem = tuner.product(SHAPE, "float32", "NN")
     searching = tuner._Searching(problem, HERE, 1e9, 1e9, lambda _: None)
@@ -293,7 +293,7 @@ def test_each_precision_is_tuned(few, children):
 
 @pytest.fixture
 def ring(few):
-    return tuner_child.Ring(
+    return tuner_child.TimedProduct(
         new_queue(default_device(), profiling=True), tuner.product(SHAPE, "float32", "TN")
     )
 
@@ -399,7 +399,6 @@ def run(*arguments):
 
 
 def test_the_command_shows_exports_and_draws(few, children, tmp_path, monkeypatch):
-    monkeypatch.setattr(tuner, "copy_bandwidth", lambda _: 1e10)
     scripts, _ = children
     scripts.append(([*timed(0, [1.0]), {"index": 1, "reason": "no good"}, *timed(2, [0.5], [1.0])], None))
     export, plot = tmp_path / "table.json", tmp_path / "plot.png"
@@ -473,7 +472,3 @@ def test_a_table_that_cannot_be_written_is_reported(few, children, monkeypatch):
     shown = run("--shapes", "24x20x16", "--layout", "NN")
     assert shown.exit_code == 2
     assert "nothing is kept" in shown.output
-
-
-def test_copy_bandwidth_is_measured():
-    assert 1e7 < tuner.copy_bandwidth(new_queue(default_device(), profiling=True)) < 1e14

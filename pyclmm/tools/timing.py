@@ -166,7 +166,7 @@ def _is_transposed(x: Array) -> bool:
     return not x.flags.c_contiguous and x.swapaxes(-1, -2).flags.c_contiguous
 
 
-class Check:
+class Expected:
     """The right result of one product: all rows, or as many as are cheap to compute.
 
     *operands*: as in :func:`reference.error_ratio`.
