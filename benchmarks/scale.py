@@ -36,7 +36,7 @@ import pyopencl.array as cla
 from numpy.typing import NDArray
 
 import pyclmm
-from pyclmm.opencl import pinned
+from pyclmm.opencl import staging
 from pyclmm.opencl.devices import device_info
 from pyclmm.streaming import entry
 from pyclmm.streaming.lane import Trace
@@ -208,7 +208,7 @@ def limit(divide: int, _: Path) -> list[Record]:
 
 def link(divide: int, _: Path) -> list[Record]:
     queue = pyclmm.default_queue()
-    up, down = pinned.link_rates(queue, device_info(queue.device))
+    up, down = staging.link_rates(queue)
     m, n = 65536 // divide, 32768 // divide
     large = filled(m, n)
     found = []

@@ -12,7 +12,7 @@ from .errors import DeviceLostError, raise_of_system
 from .execution.operands import Operands, Signature
 from .execution.options import Options
 from .kernels import Program
-from .opencl import program, queues
+from .opencl import program, queues, staging
 from .plan import Matmul
 
 _PLANS_KEPT = 256
@@ -71,6 +71,7 @@ def forget(context: cl.Context) -> None:
         for key in [key for key in _plans if key[0] == context]:
             del _plans[key]
     program.forget(context)
+    staging.forget(context)
     queues.forget(context)
 
 

@@ -1,63 +1,127 @@
 """Transfers between host memory and a device that does not share it, in chunks through pinned memory.
 
-A driver copies pageable memory through one pinned buffer, chunk after chunk, with one thread. Here two pinned
-buffers take turns, so that the host fills one while the device reads the other. Several threads fill a
-buffer, because one thread copies slower than the bus.
+A driver copies pageable memory through one pinned buffer, chunk after chunk, with one thread. Here the pinned
+buffers of a ring take turns, so that the host fills one while the device reads another. Several threads fill
+a buffer, because one thread copies slower than the bus.
+
+Pinned memory is scarce and slow to allocate, so a ring that is not in use is kept for the next transfer.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
-from .queues import PerThread, at_release
+from .devices import device_info
+from .queues import at_release
+from .status import out_of_memory, rejected
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-CHUNK = 16 << 20  # bytes; 8 MiB were slower on an H200, and more would only use more pinned memory
 DIRECT = 1 << 20  # bytes; up to this size a plain transfer is as fast
-_BUFFERS = 2
+# Two buffers of this many bytes for a transfer: 8 MiB were slower on an H200, and more would only use more
+# pinned memory.
+CHUNK = 16 << 20
+_CHUNKS = 2
+# Bytes of a buffer for products in tiles, whose blocks are moved by many threads: each fills one while the
+# device reads others. Smaller ones cost more of the interpreter's time: with 4 MiB a product of 8192 cubed
+# took 48 ms on an H200, with 8 MiB 40.
+PIECE = 8 << 20
+_PIECES = 16
 _BYTES_PER_THREAD = 1 << 20  # the fewest bytes for which a thread pays
 _THREADS = max(1, min(6, (os.cpu_count() or 1) - 1))
 
+_lock = threading.Lock()
+_idle: dict[tuple[cl.Context, int], list[Ring]] = {}  # by context and bytes of a buffer
 
-class _Staging:
-    """Two pinned buffers of one context, always mapped, and the last transfer of each."""
 
-    def __init__(self, queue: cl.CommandQueue) -> None:
+class Ring:
+    """*count* pinned buffers of *nbytes* in the context of *on*, always mapped. Any thread may borrow one."""
+
+    def __init__(self, on: cl.CommandQueue, count: int, nbytes: int) -> None:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         access: Any = cl.map_flags.READ | cl.map_flags.WRITE
         uint8: Any = np.dtype(np.uint8)
-        self.buffers: list[Bytes] = []
-        self.busy: list[cl.Event | None] = [None] * _BUFFERS
-        for _ in range(_BUFFERS):
-            pinned = cl.Buffer(queue.context, flags, CHUNK)
-            mapped, _ = cl.enqueue_map_buffer(queue, pinned, access, 0, (CHUNK,), uint8, is_blocking=True)
-            self.buffers.append(mapped)
+        self._free: SimpleQueue[tuple[Bytes, cl.Event | None]] = SimpleQueue()
+        self._thread = threading.get_ident()  # of the last transfer, and what ends it
+        self._end: cl.Event | None = None
+        for _ in range(count):
+            try:
+                pinned = cl.Buffer(on.context, flags, nbytes)
+                mapped, _ = cl.enqueue_map_buffer(on, pinned, access, 0, (nbytes,), uint8, is_blocking=True)
+            except cl.Error as error:
+                raise out_of_memory(nbytes, device_info(on.device), "pinned memory", error) from error
+            self._free.put((mapped, None))
 
-    def free_buffer(self, number: int) -> Bytes:
-        """The buffer of chunk *number*, after its last transfer has ended."""
-        event = self.busy[number % _BUFFERS]
-        if event is not None:
-            event.wait()
-        return self.buffers[number % _BUFFERS]
+    def borrow(self) -> Bytes:
+        """The buffer that was given back first, after its last transfer. Waits for one."""
+        memory, event = self._free.get()
+        try:
+            if event is not None:
+                event.wait()
+        except BaseException:
+            self._free.put((memory, None))
+            raise
+        return memory
+
+    def give_back(self, memory: Bytes, event: cl.Event | None = None) -> None:
+        """End a loan; *event* ends the transfer that still uses the buffer."""
+        self._thread, self._end = threading.get_ident(), event
+        self._free.put((memory, event))
+
+    def is_free(self) -> bool:
+        """Whether this thread need not wait for a transfer of another one, whose queue may be held up."""
+        if self._end is None or self._thread == threading.get_ident():
+            return True
+        try:
+            state: Any = self._end.command_execution_status
+        except cl.Error:  # the device is lost
+            return False
+        return bool(state == cl.command_execution_status.COMPLETE)
 
 
-# By context, and of one only, because pinned memory is scarce. A transfer that is running keeps what it uses:
-# PyOpenCL's event of a transfer keeps its host memory alive, and a call keeps the events until it ends.
-_kept: PerThread[_Staging] = PerThread(1)
-at_release(_kept.clear)
+@contextmanager
+def ring(on: cl.CommandQueue, count: int = _PIECES, nbytes: int = PIECE) -> Iterator[Ring]:
+    """A ring of the context of *on* for the length of a block. Raises DeviceMemoryError, DeviceLostError."""
+    key = on.context, nbytes
+    with _lock:
+        idle = _idle.setdefault(key, [])
+        found = next(filter(Ring.is_free, idle), None)
+        if found is not None:
+            idle.remove(found)
+    if found is None:
+        found = Ring(on, count, nbytes)
+    yield found  # after an error the ring is not kept: a transfer may still use it
+    with _lock:
+        _idle.setdefault(key, []).append(found)
 
 
-def _staging(queue: cl.CommandQueue) -> _Staging:
-    return _kept.get(queue.context, lambda: _Staging(queue))
+@at_release
+def release() -> None:
+    """Free the rings that no call uses.
+
+    PyOpenCL's event of a transfer keeps its host memory alive, and a call keeps the events until it ends.
+    """
+    with _lock:
+        _idle.clear()
+
+
+def forget(context: cl.Context) -> None:
+    """Drop the rings of a lost context."""
+    with _lock:
+        for key in [key for key in _idle if key[0] == context]:
+            del _idle[key]
 
 
 @cache
@@ -83,23 +147,24 @@ def _copy(target: Bytes, source: Bytes) -> None:
         np.copyto(target, source)
 
 
-def _chunks(nbytes: int) -> Iterator[tuple[int, int, int]]:
-    for number, start in enumerate(range(0, nbytes, CHUNK)):
-        yield number, start, min(start + CHUNK, nbytes)
+def _chunks(nbytes: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, nbytes, CHUNK):
+        yield start, min(start + CHUNK, nbytes)
 
 
 def upload(queue: cl.CommandQueue, buffer: cl.Buffer, memory: Bytes) -> list[cl.Event]:
     """Copy *memory* into *buffer*. Returns the events that end it; *memory* may be changed at once."""
     if memory.nbytes <= DIRECT:
         return [cl.enqueue_copy(queue, buffer, memory, is_blocking=True)]
-    staging = _staging(queue)
     events = []
-    for number, start, stop in _chunks(memory.nbytes):
-        pinned = staging.free_buffer(number)[: stop - start]
-        _copy(pinned, memory[start:stop])
-        event = cl.enqueue_copy(queue, buffer, pinned, dst_offset=start, is_blocking=False)
-        staging.busy[number % _BUFFERS] = event
-        events.append(event)
+    with ring(queue, _CHUNKS, CHUNK) as buffers:
+        for start, stop in _chunks(memory.nbytes):
+            pinned = buffers.borrow()
+            part = pinned[: stop - start]
+            _copy(part, memory[start:stop])
+            event = cl.enqueue_copy(queue, buffer, part, dst_offset=start, is_blocking=False)
+            buffers.give_back(pinned, event)
+            events.append(event)
     return events
 
 
@@ -108,21 +173,50 @@ def download(queue: cl.CommandQueue, memory: Bytes, buffer: cl.Buffer, after: li
     if memory.nbytes <= DIRECT:
         cl.enqueue_copy(queue, memory, buffer, wait_for=after, is_blocking=True)
         return
-    staging = _staging(queue)
-    pending: list[tuple[Bytes, Bytes, cl.Event]] = []
-    for number, start, stop in _chunks(memory.nbytes):
-        if len(pending) == _BUFFERS:
-            _collect(pending.pop(0))
-        pinned = staging.free_buffer(number)[: stop - start]
-        event = cl.enqueue_copy(queue, pinned, buffer, src_offset=start, wait_for=after, is_blocking=False)
-        staging.busy[number % _BUFFERS] = event
-        queue.flush()
-        pending.append((memory[start:stop], pinned, event))
-    for chunk in pending:
-        _collect(chunk)
+    with ring(queue, _CHUNKS, CHUNK) as buffers:
+        pending: list[tuple[Bytes, Bytes, cl.Event]] = []
+        for start, stop in _chunks(memory.nbytes):
+            if len(pending) == _CHUNKS:
+                _collect(buffers, *pending.pop(0))
+            pinned = buffers.borrow()
+            part = pinned[: stop - start]
+            event = cl.enqueue_copy(queue, part, buffer, src_offset=start, wait_for=after, is_blocking=False)
+            queue.flush()
+            pending.append((memory[start:stop], pinned, event))
+        for chunk in pending:
+            _collect(buffers, *chunk)
 
 
-def _collect(chunk: tuple[Bytes, Bytes, cl.Event]) -> None:
-    target, pinned, event = chunk
+def _collect(buffers: Ring, target: Bytes, pinned: Bytes, event: cl.Event) -> None:
     event.wait()
-    _copy(target, pinned)
+    _copy(target, pinned[: target.nbytes])
+    buffers.give_back(pinned)
+
+
+_rates: dict[cl.Device, tuple[float, float]] = {}
+
+
+def link_rates(on: cl.CommandQueue) -> tuple[float, float]:
+    """Bytes a second to and from a device, measured once in a process with pinned memory (a few ms).
+
+    Raises DeviceMemoryError, DeviceLostError or LaunchError.
+    """
+    if on.device not in _rates:
+        with ring(on) as pinned:
+            memory = pinned.borrow()
+            try:
+                buffer = cl.Buffer(on.context, cl.mem_flags.READ_WRITE, PIECE)
+                up = min(_seconds(on, buffer, memory) for _ in range(6))
+                down = min(_seconds(on, memory, buffer) for _ in range(6))
+            except cl.Error as error:
+                raise rejected(device_info(on.device), "a transfer", error) from error
+            finally:
+                pinned.give_back(memory)
+        _rates[on.device] = PIECE / up, PIECE / down
+    return _rates[on.device]
+
+
+def _seconds(on: cl.CommandQueue, target: Any, source: Any) -> float:
+    start = time.perf_counter()
+    cl.enqueue_copy(on, target, source, is_blocking=False).wait()
+    return time.perf_counter() - start

@@ -21,7 +21,7 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import NDArray
 
-from ..opencl import host_memory, pinned
+from ..opencl import host_memory, staging
 from ..opencl.devices import device_info
 from ..opencl.queues import at_release, new_queue, queue_on
 from .job import Job, pieces
@@ -252,7 +252,7 @@ class Lane(ABC):
         in the block each begins, in elements."""
         source = self._job.operand(operand).source
         size, step = source.dtype.itemsize, source.row_step()
-        cut = pieces(region, source.turned, size, pinned.PIECE, step)
+        cut = pieces(region, source.turned, size, staging.PIECE, step)
         futures = [self._threads.readers.submit(fill, piece, start) for piece, start in cut]
         self._remember(futures)
         if source.turned:

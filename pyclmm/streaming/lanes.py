@@ -12,7 +12,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 from numpy.typing import NDArray
 
-from ..opencl import host_memory, pinned, status
+from ..opencl import host_memory, staging, status
 from ..opencl.devices import device_info
 from .job import Job, pieces, stored_shape
 from .lane import Lane, LaneThreads, LoadedBlock, Trace, Write
@@ -109,8 +109,8 @@ class DeviceLane(Lane):
         self._stack = ExitStack()
         try:
             self._allocate()
-            self._up_ring = self._stack.enter_context(pinned.ring(self._up, self._info))
-            self._down_ring = self._stack.enter_context(pinned.ring(self._down, self._info))
+            self._up_ring = self._stack.enter_context(staging.ring(self._up))
+            self._down_ring = self._stack.enter_context(staging.ring(self._down))
         except BaseException:
             self._drop_rings()
             raise
@@ -199,7 +199,7 @@ class DeviceLane(Lane):
             finally:
                 self._down_ring.give_back(memory)
 
-        cut = pieces(region, False, job.dtype.itemsize, pinned.PIECE)
+        cut = pieces(region, False, job.dtype.itemsize, staging.PIECE)
         futures = [self._threads.writers.submit(fetch, piece, start) for piece, start in cut]
         self._remember(futures)
         for each in futures:

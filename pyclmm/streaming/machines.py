@@ -16,7 +16,7 @@ from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError, Un
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..kernels.device import DeviceInfo
-from ..opencl import host_memory, pinned
+from ..opencl import host_memory, staging
 from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..opencl.devices import devices as all_devices
 from ..opencl.launches import complete
@@ -296,7 +296,7 @@ def seconds_of(
 
 def transfer_seconds(queue: cl.CommandQueue, info: DeviceInfo, nbytes: int) -> float:
     """Seconds to bring *nbytes* to a device, or back."""
-    return nbytes / max(pinned.link_rates(queue, info))
+    return nbytes / max(staging.link_rates(queue))
 
 
 def _memory(info: DeviceInfo) -> int:
@@ -316,7 +316,7 @@ def _link(place: DeviceQueue, info: DeviceInfo, shapes: Shapes) -> tuple[float, 
             return 0.0, 0.0
         return (_COPIES if shapes.in_memory else _FILES), 0.0
     device, queue = place
-    up, down = pinned.link_rates(queue or queue_on(device), info)
+    up, down = staging.link_rates(queue or queue_on(device))
     up, down = _UP_SHARE * up, _DOWN_SHARE * down
     return (up if shapes.in_memory else min(up, _FILES)), down
 

@@ -21,7 +21,6 @@ from ..errors import (
     UnsupportedError,
     in_short,
 )
-from ..opencl import pinned
 from ..opencl.devices import device_info
 from ..opencl.queues import context_of
 from .checkpoint import Checkpoint
@@ -187,7 +186,6 @@ def _give_up(place: DeviceQueue, error: BaseException, others: bool) -> None:
         context = context_of(device) if on is None else on.context
         if context is not None:  # another run may have lost it, too
             plan_cache.forget(context)
-            pinned.forget(context)
     if not others:
         raise error
     warnings.warn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +31,28 @@ def test_bytes_come_back_unchanged(monkeypatch, chunks, extra):
     events = staging.upload(queue, buffer, data)
     back = np.zeros_like(data)
     staging.download(queue, back, buffer, events)
+    assert np.array_equal(back, data)
+
+
+def test_a_transfer_does_not_wait_for_one_of_another_thread(monkeypatch):
+    """That one's queue may be held up by what this thread does later."""
+    monkeypatch.setattr(staging, "CHUNK", 4096)
+    monkeypatch.setattr(staging, "DIRECT", 16)
+    context = cl.Context([default_queue().device])
+    held, own = cl.CommandQueue(context), cl.CommandQueue(context)
+    data = np.arange(3 * 4096, dtype=np.uint8)
+    first, second = (cl.Buffer(context, cl.mem_flags.READ_WRITE, data.nbytes) for _ in range(2))
+    staging.upload(held, first, data)
+    gate = cl.UserEvent(context)
+    cl.enqueue_barrier(held, wait_for=[gate])
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            staging.upload(held, first, data[:8192])
+            pool.submit(staging.upload, own, second, data).result(timeout=30)
+        finally:
+            gate.set_status(cl.command_execution_status.COMPLETE)
+    back = np.zeros_like(data)
+    staging.download(own, back, second, [])
     assert np.array_equal(back, data)
 
 
