@@ -39,7 +39,6 @@ import pyclmm
 from pyclmm.opencl import staging
 from pyclmm.opencl.devices import device_info
 from pyclmm.streaming import entry
-from pyclmm.streaming.lane import Trace
 from pyclmm.tools.report import header_json
 
 _THREADS = os.cpu_count() or 1
@@ -86,14 +85,33 @@ def timed(sides: Mapping[str, Callable[[], object]], rounds: int = _ROUNDS) -> d
     return {name: {"median": statistics.median(x), "least": min(x)} for name, x in found.items()}
 
 
-def spans(trace: Trace) -> list[list[Any]]:
-    """[device, what, start, stop, bytes] of what the device did, seconds from the first."""
-    done = [x for x in trace.happened() if x.what in ("up", "product", "down")]
-    begun = {x.device: min(y.start for y in done if y.device == x.device) for x in done}
-    return [
-        [x.device, x.what, round(x.start - begun[x.device], 6), round(x.stop - begun[x.device], 6), x.nbytes]
-        for x in done
-    ]
+class Trace:
+    """Collects what devices do in a product in tiles. Queues of a traced run are made with profiling."""
+
+    def __init__(self) -> None:
+        self._done: list[tuple[int, str, Any, int, list[Any]]] = []
+
+    def __call__(self, device: int, what: str, event: Any, nbytes: int, after: list[Any]) -> None:
+        self._done.append((device, what, event, nbytes, after))
+
+    def spans(self) -> list[list[Any]]:
+        """[device, what, start, stop, bytes], in seconds from the device's first. All must have ended."""
+        found, before = [], dict[int, float]()
+        for device, what, event, nbytes, after in self._done:
+            start, stop = event if isinstance(event, tuple) else _span(event)
+            if what == "product" and not isinstance(event, tuple):
+                # It is several launches, of which the last has an event: it begins when the one before it on
+                # its queue and its transfers have ended.
+                ends = [_span(each)[1] for each in after]
+                start = max([before.get(device, 0.0), *ends]) or start
+                before[device] = stop
+            found.append([device, what, start, stop, nbytes])
+        begun = {device: min(x[2] for x in found if x[0] == device) for device in {x[0] for x in found}}
+        return [[d, what, round(a - begun[d], 6), round(b - begun[d], 6), n] for d, what, a, b, n in found]
+
+
+def _span(event: Any) -> tuple[float, float]:
+    return event.profile.start * 1e-9, event.profile.end * 1e-9
 
 
 @contextlib.contextmanager
@@ -150,7 +168,7 @@ def overlap(divide: int, _: Path) -> list[Record]:
         if size == 8192:
             trace = Trace()
             plan(trace=trace)
-            record["spans"] = spans(trace)
+            record["spans"] = trace.spans()
         print(f"overlap {n}: {shown(record['seconds'])}, error {record['error']:.2f}", flush=True)
         found.append(record)
     return found
@@ -198,7 +216,7 @@ def limit(divide: int, _: Path) -> list[Record]:
     }
     trace = Trace()
     plan(trace=trace)
-    record["products"] = [span[2:4] for span in spans(trace) if span[1] == "product"]
+    record["products"] = [span[2:4] for span in trace.spans() if span[1] == "product"]
     print(
         f"limit: {shown(seconds)}, {record['of_in_core']:.3f} of in core, error {record['error']:.2f}",
         flush=True,
@@ -253,7 +271,7 @@ def devices(divide: int, _: Path) -> list[Record]:
     last = list(plans)[1] if len(plans) > 1 else "1 GPU"
     trace = Trace()
     plans[last](trace=trace)
-    found["spans"] = spans(trace)
+    found["spans"] = trace.spans()
     print(f"devices: {shown(seconds)}, {found['times one']}, error {found['error']:.2f}", flush=True)
     return [found]
 

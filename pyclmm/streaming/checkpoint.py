@@ -31,12 +31,11 @@ from ..errors import CheckpointError, CheckpointWarning, StorageError
 from ..problem import dtypes
 from . import journal
 from .fingerprints import tile_digest
-from .journal import FolderLock, digest_of, refuse_untrusted, write_whole
+from .journal import ANEW, FolderLock, damaged, digest_of, refuse_untrusted, write_whole
 from .sinks import Sink
 from .tiles import Region
 
 PROBLEM, JOURNAL, LOCK, TILE = "pyclmm-problem.json", "pyclmm-journal", "pyclmm-lock", "pyclmm-tile-"
-_ANEW = "delete the folder to start anew"
 _MAX_PROBLEM = 1 << 22  # bytes
 _VERSION = 2  # 1 had no digests of tiles in ``out``
 
@@ -93,7 +92,7 @@ class Checkpoint:
             write_whole(path / PROBLEM, json.dumps({**stored, "digest": head}, indent=1).encode())
         else:
             _compare(path, stored, asked)
-            log = journal.Journal.resumed(path / JOURNAL, digest_of(stored), asked["tiles"], _damaged)
+            log = journal.Journal.resumed(path / JOURNAL, digest_of(stored), asked["tiles"])
             _check_blocks(path, log)
         found = cls(path, lock, stored, log, sink)
         found._forget_others()
@@ -134,7 +133,7 @@ class Checkpoint:
         if self._sink.mark != self._mark:
             raise CheckpointError(
                 f"out is another array than the one that the run began with ({self._sink.place}), and lacks "
-                f"{what}; put that one back, or {_ANEW}"
+                f"{what}; put that one back, or {ANEW}"
             )
         for tile in lost:
             del self._journal.records[tile]
@@ -204,10 +203,6 @@ class Checkpoint:
             path.unlink()
 
 
-def _damaged(path: Path, why: str) -> CheckpointError:
-    return CheckpointError(f"checkpoint: {path} is damaged: {why}; {_ANEW}")
-
-
 def _stored(folder: Path) -> dict[str, Any] | None:
     """What the folder's problem file says; None if it holds no product, or a complete one."""
     log, path = folder / JOURNAL, folder / PROBLEM
@@ -220,20 +215,20 @@ def _stored(folder: Path) -> dict[str, Any] | None:
         digest = content.pop("digest")
     except FileNotFoundError:
         if journal.has_records(log):
-            raise _damaged(path, "it is missing") from None
+            raise damaged(path, "it is missing") from None
         return None
     except NotADirectoryError:
         raise CheckpointError(f"checkpoint {folder} is a file, or lies in one; name a folder") from None
     except OSError as error:
         raise CheckpointError(f"checkpoint folder {folder} cannot be read: {error}; name another") from error
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise _damaged(path, f"it is half written or was changed ({error})") from error
+        raise damaged(path, f"it is half written or was changed ({error})") from error
     if digest != digest_of(content):
-        raise _damaged(path, "its digest is not the one that was written")
+        raise damaged(path, "its digest is not the one that was written")
     if content.get("version") != _VERSION:
         raise CheckpointError(
             f"checkpoint {folder} was written by another version of pyclmm; let that version "
-            f"finish the product, or {_ANEW}"
+            f"finish the product, or {ANEW}"
         )
     return dict(content)
 
@@ -263,7 +258,7 @@ def _compare(folder: Path, stored: Any, asked: Any) -> None:
         if found is not None:
             raise CheckpointError(
                 f"checkpoint {folder} is of another product: {found}; pass the same operands and out, name "
-                f"another folder, or {_ANEW}"
+                f"another folder, or {ANEW}"
             )
 
 
@@ -283,9 +278,9 @@ def _check_blocks(folder: Path, log: journal.Journal) -> None:
         try:
             length = path.stat().st_size
         except FileNotFoundError:
-            raise _damaged(path, "it is missing") from None
+            raise damaged(path, "it is missing") from None
         if length != size:
-            raise _damaged(path, f"it has {length} bytes and had {size}")
+            raise damaged(path, f"it has {length} bytes and had {size}")
 
 
 def _write_block(path: Path, block: NDArray[Any]) -> tuple[int, str]:
@@ -299,9 +294,9 @@ def _read_block(path: Path, digest: str) -> NDArray[Any]:
     try:
         content = bytearray(path.read_bytes())
     except OSError as error:
-        raise _damaged(path, str(error)) from error
+        raise damaged(path, str(error)) from error
     if digest_of(content) != digest:
-        raise _damaged(path, "its digest is not the one that was written")
+        raise damaged(path, "its digest is not the one that was written")
     end = content.index(b"\n") + 1
     head = json.loads(content[:end])
     return (

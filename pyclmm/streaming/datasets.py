@@ -21,27 +21,11 @@ from ..problem import dtypes
 from .journal import sync
 from .tiles import Index, Span
 
-_ELSEWHERE = (
-    "__array_interface__",
-    "__array_struct__",
-    "__cuda_array_interface__",
-    "__dlpack__",
-    "__dask_graph__",
-)
-_OTHERS = {
-    "cupy",
-    "dask",
-    "jax",
-    "jaxlib",
-    "numpy",
-    "pandas",
-    "polars",
-    "pyopencl",
-    "scipy",
-    "sparse",
-    "torch",
-    "xarray",
-}
+# What tells an array whose memory others can see, and modules whose arrays are no stored ones.
+_ELSEWHERE = {"__array_interface__", "__array_struct__", "__cuda_array_interface__", "__dlpack__"}
+_ELSEWHERE |= {"__dask_graph__"}
+_OTHERS = {"cupy", "dask", "jax", "jaxlib", "numpy", "pandas", "polars", "pyopencl", "scipy", "sparse"}
+_OTHERS |= {"torch", "xarray"}
 _DESCRIBE = ("zarr.json", ".zarray", ".zattrs")  # Zarr's files beside the chunks
 _IN_FOLDERS = {"LocalStore", "DirectoryStore", "NestedDirectoryStore"}
 _HDF5 = threading.RLock()  # HDF5 is serial

@@ -18,7 +18,6 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -96,19 +95,14 @@ def _digest(source: Source, parts: Iterable[Region], nbytes: int, share: int) ->
 
 def _shares(cut: Iterable[Region], turned: bool, share: int) -> Iterator[Region]:
     """Of each piece one of *share* parts along its rows, which follow one another from piece to piece."""
+    axis = -2 if turned else -1
     for number, piece in enumerate(cut):
-        along = piece.rows if turned else piece.columns
-        length = -(-(along.stop - along.start) // share)
-        start = along.start + number % share * length
-        span = slice(start, min(start + length, along.stop))
-        if span.start < span.stop:
-            *z, rows, columns = piece.shape
-            count = span.stop - span.start
-            yield (
-                replace(piece, rows=span, shape=(*z, count, columns))
-                if turned
-                else replace(piece, columns=span, shape=(*z, rows, count))
-            )
+        total = piece.shape[axis]
+        length = -(-total // share)
+        start = number % share * length
+        stop = min(start + length, total)
+        if start < stop:
+            yield piece.cut(axis, start, stop)
 
 
 def _every_byte(source: Source, piece: Region) -> bytes:

@@ -78,7 +78,7 @@ class Job:
 
     def key(self, name: str, tile: Tile, chunk: int) -> Any:
         """Equal keys: the same block of A or B."""
-        return (tiles.a_key if name == "a" else tiles.b_key)(self.product, self.blocking, tile, chunk)
+        return (tiles.a_key if name == "a" else tiles.b_key)(self.product, tile, chunk)
 
     def region(self, name: str, tile: Tile, chunk: int = 0) -> Region:
         """The block of A, B or C that a step reads."""
@@ -145,41 +145,27 @@ def pieces(
     The block lies in C order, or its transposes if *turned*, and so does each piece. Cuts are at multiples of
     *step* rows where there is room for that many.
     """
-    rows, columns = region.shape[-2:]
-    lines, length = (columns, rows) if turned else (rows, columns)
-    if rows * columns * itemsize * 2 <= limit and len(region.shape) == 3:
-        yield from _of_matrices(region, max(1, limit // (rows * columns * itemsize)))
+    axes = (-3, -1, -2) if turned else (-3, -2, -1)
+    if region.elements:
+        yield from _cut(region, axes[3 - len(region.shape) :], limit // itemsize, step, 0)
+
+
+def _cut(
+    region: Region, axes: tuple[int, ...], most: int, step: int, start: int
+) -> Iterator[tuple[Region, int]]:
+    """Pieces of at most *most* elements, cut along the first of *axes* as far as that is enough."""
+    if region.elements <= most:
+        yield region, start
         return
-    for z, matrix in enumerate(region.matrices()):
-        start = z * rows * columns
-        fitting = limit // (length * itemsize)
-        many = max(1, fitting // step * step if fitting >= step else fitting)
-        for line in range(0, lines, many):
-            stop = min(line + many, lines)
-            run = matrix.columns_of(line, stop) if turned else matrix.rows_of(line, stop)
-            yield from _of_line(run, turned, start + line * length, limit // itemsize)
-
-
-def _of_matrices(region: Region, many: int) -> Iterator[tuple[Region, int]]:
-    count, rows, columns = region.shape
-    last = region.index[-1]
-    first = last.start if isinstance(last, slice) else 0
-    for z in range(0, count, many):
-        stop = min(z + many, count)
-        index = (*region.index[:-1], slice(first + z, first + stop))
-        shape = (stop - z, rows, columns)
-        yield Region(index, region.rows, region.columns, shape), z * rows * columns
-
-
-def _of_line(run: Region, turned: bool, start: int, most: int) -> Iterator[tuple[Region, int]]:
-    """*run*, or parts of it if one line alone has more than *most* elements."""
-    if run.elements <= most:
-        yield run, start
-        return
-    length = run.shape[-2] if turned else run.shape[-1]
-    for at in range(0, length, most):
-        stop = min(at + most, length)
-        yield (run.rows_of(at, stop) if turned else run.columns_of(at, stop)), start + at
+    axis, *inner = axes
+    length = region.shape[axis]
+    each = region.elements // length
+    many = max(1, most // each)
+    if len(inner) == 1 and many >= step:
+        many = many // step * step
+    for at in range(0, length, many):
+        piece = region.cut(axis, at, min(at + many, length))
+        yield from _cut(piece, tuple(inner), most, step, start + at * each)
 
 
 def stored_shape(region: Region, turned: bool) -> tuple[int, ...]:

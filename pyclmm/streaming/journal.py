@@ -17,7 +17,6 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,12 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-Fault = Callable[[Path, str], Exception]
+ANEW = "delete the folder to start anew"
+
+
+def damaged(path: Path, why: str) -> CheckpointError:
+    """The error for a file of a checkpoint that is not as it was written."""
+    return CheckpointError(f"checkpoint: {path} is damaged: {why}; {ANEW}")
 
 
 def digest_of(content: Any) -> str:
@@ -188,23 +192,23 @@ class Journal:
         return cls(path, {}, len(text))
 
     @classmethod
-    def resumed(cls, path: Path, head: str, tiles: int, fault: Fault) -> Journal:
-        """The journal of an earlier run. Raises what *fault* makes if it is damaged."""
+    def resumed(cls, path: Path, head: str, tiles: int) -> Journal:
+        """The journal of an earlier run. Raises CheckpointError if it is damaged."""
         if not path.is_file():
-            raise fault(path, "it is missing")
+            raise damaged(path, "it is missing")
         text = _content(path)
         whole = text[: text.rfind("\n") + 1]
         first, *lines = whole.splitlines() or [""]
         if first != f"pyclmm 2 {head}":
-            raise fault(path, "its first line is not the one that was written")
+            raise damaged(path, "its first line is not the one that was written")
         records = {}
         for number, line in enumerate(lines, 2):
             body, _, check = line.rpartition(" ")
             if check != _sum(body) or len(body.split()) != 3 or not body.split()[0].isdigit():
-                raise fault(path, f"line {number} is not the one that was written")
+                raise damaged(path, f"line {number} is not the one that was written")
             tile, size, digest = body.split()
             if int(tile) >= tiles:
-                raise fault(path, f"line {number} names tile {tile} of {tiles}")
+                raise damaged(path, f"line {number} names tile {tile} of {tiles}")
             records[int(tile)] = int(size), digest
         return cls(path, records, len(whole))
 

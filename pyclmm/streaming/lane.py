@@ -1,4 +1,4 @@
-"""What the lanes have in common: threads, a trace, blocks on their way, and the base of both kinds.
+"""What the lanes have in common: threads, blocks on their way, and the base of both kinds.
 
 A lane brings the blocks of a streamed product to one device, has them multiplied there, and brings the tiles
 back. Reading, writing and copying are done by threads of a pool, because NumPy and files release the
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +32,9 @@ _WRITERS = max(2, min(12, _CPUS * 3 // 4))  # that empty tiles: 12 bring 45 GB/s
 _lock = threading.Lock()
 _idle: list[LaneThreads] = []
 Write = Callable[[Region, NDArray[Any]], None]  # takes a part of the result
+# Is told what a device did: its number; "up", "product" or "down"; the event that ended it, or for a product
+# of a HostLane the host's seconds of its start and end; the bytes moved; the events after which it began.
+Trace = Callable[[int, str, Any, int, list[cl.Event]], None]
 
 
 class LaneThreads:
@@ -80,67 +82,6 @@ def release() -> None:
         ended, _idle[:] = list(_idle), []
     for each in ended:
         each.end()
-
-
-@dataclass(frozen=True)
-class Happened:
-    """*what* device number *device* did, from *start* to *stop* in seconds, and the bytes that it moved.
-
-    ``what`` is "read" (from the operand into pinned memory or a block), "up", "product", "down" or "write".
-    Times of "read", "write" and a host's "product" are the host's clock, the others the device's; each
-    begins anywhere.
-    """
-
-    device: int
-    what: str
-    start: float
-    stop: float
-    nbytes: int
-
-
-class Trace:
-    """Collects what happens. Queues of a traced run need profiling."""
-
-    def __init__(self) -> None:
-        self._done: list[Happened] = []
-        self._events: list[tuple[int, str, cl.Event, int]] = []
-        self._products: dict[int, list[tuple[cl.Event, list[cl.Event]]]] = {}
-
-    @contextmanager
-    def host(self, device: int, what: str, nbytes: int) -> Iterator[None]:
-        """Note the length of a block."""
-        start = time.perf_counter()
-        yield
-        self._done.append(Happened(device, what, start, time.perf_counter(), nbytes))
-
-    def transfer(self, device: int, what: str, event: cl.Event, nbytes: int) -> None:
-        """Note a transfer, which :meth:`happened` asks for its times."""
-        self._events.append((device, what, event, nbytes))
-
-    def product(self, device: int, event: cl.Event, after: list[cl.Event]) -> None:
-        """Note a product that *event* ends, and the transfers *after* which it began."""
-        self._products.setdefault(device, []).append((event, list(after)))
-
-    def happened(self) -> list[Happened]:
-        """All that was noted. The commands must have ended."""
-        ended = [
-            Happened(device, what, event.profile.start * 1e-9, event.profile.end * 1e-9, nbytes)
-            for device, what, event, nbytes in self._events
-        ]
-        return self._done + ended + self._timed_products()
-
-    def _timed_products(self) -> list[Happened]:
-        """A product is several launches, of which the last has an event: it begins when the one before it on
-        its queue and its transfers have ended."""
-        found = []
-        for device, noted in self._products.items():
-            before = 0.0
-            for event, after in noted:
-                stop = event.profile.end * 1e-9
-                start = max([before, *(each.profile.end * 1e-9 for each in after)])
-                found.append(Happened(device, "product", start or event.profile.start * 1e-9, stop, 0))
-                before = stop
-        return found
 
 
 @dataclass
@@ -259,10 +200,11 @@ class Lane(ABC):
             array = array.transpose((*range(array.ndim - 2), array.ndim - 1, array.ndim - 2))
         return LoadedBlock(array, futures)
 
+    def _traced(self, what: str, event: Any, nbytes: int = 0, after: Sequence[cl.Event] = ()) -> None:
+        """Tell the trace, if there is one."""
+        if self._trace is not None:
+            self._trace(self._number, what, event, nbytes, list(after))
+
     def _remember(self, futures: list[Future[Any]]) -> None:
         """Remember work in flight, for :meth:`close`."""
         self._futures = [each for each in self._futures if not each.done()] + futures
-
-    def _noted(self, what: str, nbytes: int) -> AbstractContextManager[None]:
-        """A block whose length the trace notes, if there is one."""
-        return nullcontext() if self._trace is None else self._trace.host(self._number, what, nbytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -55,8 +56,7 @@ class HostLane(Lane):
 
         def read(piece: Region, start: int) -> None:
             target = flat[start : start + piece.elements]
-            with self._noted("read", target.nbytes):
-                source.read(target.reshape(stored_shape(piece, source.turned)), piece)
+            source.read(target.reshape(stored_shape(piece, source.turned)), piece)
 
         return self._filled(operand, memory, region, read)
 
@@ -83,13 +83,13 @@ class HostLane(Lane):
         out: Any,
         wait_for: list[cl.Event],
     ) -> None:
-        with self._noted("product", 0):
-            self._job.multiply(self._queue, chunk, operands, acc, out, wait_for)
+        start = time.perf_counter()
+        self._job.multiply(self._queue, chunk, operands, acc, out, wait_for)
+        self._traced("product", (start, time.perf_counter()))
 
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
         _, out, _ = self._tiles[slot]
-        with self._noted("write", out.nbytes):
-            write(region_of(tile, self._job.product.stack), out)
+        write(region_of(tile, self._job.product.stack), out)
 
 
 class DeviceLane(Lane):
@@ -149,13 +149,11 @@ class DeviceLane(Lane):
             memory, event = self._driven(self._up_ring.borrow), None
             try:
                 shape = stored_shape(piece, stored.source.turned)
-                with self._noted("read", nbytes):
-                    stored.source.read(memory[:nbytes].view(stored.dtype).reshape(shape), piece)
+                stored.source.read(memory[:nbytes].view(stored.dtype).reshape(shape), piece)
                 event = self._copied(self._up, buffer, memory[:nbytes], dst_offset=offset, wait_for=after)
             finally:
                 self._up_ring.give_back(memory, event)
-            if self._trace is not None:
-                self._trace.transfer(self._number, "up", event, nbytes)
+            self._traced("up", event, nbytes)
             return event
 
         return self._filled(operand, array, region, send)
@@ -178,8 +176,7 @@ class DeviceLane(Lane):
         used = [used for used in zip("abc", slots, strict=True) if used[0] in operands]
         self._last_use.update(dict.fromkeys(used, event))
         self._ended[slots[2]] = [event]
-        if self._trace is not None:
-            self._trace.product(self._number, event, wait_for)
+        self._traced("product", event, after=wait_for)
 
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
         job, region = self._job, region_of(tile, self._job.product.stack)
@@ -192,10 +189,8 @@ class DeviceLane(Lane):
                 # A blocking copy keeps the driver's lock, for which others wait with the interpreter's.
                 event = self._copied(self._down, memory[:nbytes], buffer, src_offset=offset, wait_for=after)
                 self._driven(event.wait)
-                if self._trace is not None:
-                    self._trace.transfer(self._number, "down", event, nbytes)
-                with self._noted("write", nbytes):
-                    write(piece, memory[:nbytes].view(job.dtype).reshape(piece.shape))
+                self._traced("down", event, nbytes)
+                write(piece, memory[:nbytes].view(job.dtype).reshape(piece.shape))
             finally:
                 self._down_ring.give_back(memory)
 

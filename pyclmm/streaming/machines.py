@@ -100,7 +100,7 @@ def able(places: list[DeviceQueue], shapes: Shapes, devices: object) -> list[Dev
 
     Raises UnsupportedError.
     """
-    dtypes = tuple(x.name for x in (shapes.a_dtype, shapes.b_dtype, shapes.gemm.dtype))
+    dtypes = tuple(x.name for x in (*shapes.dtypes, shapes.gemm.dtype))
     lacks = {place: device_info(place[0]).missing_type(dtypes) for place in places}
     found = [place for place, why in lacks.items() if why is None]
     if len(found) < len(places) and (devices != "all" or not found):
@@ -116,16 +116,16 @@ class Fit:
     def __init__(
         self, shapes: Shapes, options: Options, places: Sequence[DeviceQueue], limit: int | None
     ) -> None:
-        self._shapes, self._dtypes = shapes, (shapes.a_dtype, shapes.b_dtype)
+        self._shapes = shapes
         self._infos = [device_info(device) for device, _ in places]
         self._given_limit = limit
         holding = [info for info in self._infos if not _in_place(info, shapes)] or self._infos
         self.limit = min(map(_memory, holding)) if limit is None else limit
         self._options = options
-        if self._keeps_k and shapes.k > MAX_DIMENSION:
+        if self._keeps_k and shapes.product.k > MAX_DIMENSION:
             raise UnsupportedError(
-                f"K is {shapes.k}: a reproducible sum, and one of bools, is made at once, and at most of "
-                "2^31 - 2^16 products; leave reproducible out, or convert bools to another dtype"
+                f"K is {shapes.product.k}: a reproducible sum, and one of bools, is made at once, and of at "
+                "most 2^31 - 2^16 products; leave reproducible out, or convert bools to another dtype"
             )
         self._fastest = min(range(len(places)), key=lambda i: self.seconds(i)(1024, 1024, 1024))
         self._up, self._down = _link(places[self._fastest], self._infos[self._fastest], shapes)
@@ -136,26 +136,15 @@ class Fit:
 
     def _estimate(self, number: int, *sizes: int) -> tuple[float, int]:
         """Seconds and bytes of workspace of a product m x n x k on device *number*."""
-        return _estimate(self._infos[number], self._dtypes, self._options, *sizes)
+        return _estimate(self._infos[number], self._shapes.dtypes, self._options, *sizes)
 
     def product(self, blocking: Blocking | None) -> TiledProduct:
         """The product as the tiles see it. *blocking* None: one chunk of K for each tile."""
-        shapes, dtype = self._shapes, self._shapes.gemm.dtype
-        acc = dtype if blocking is None else self.acc_dtype(blocking)
-        return TiledProduct(
-            shapes.m,
-            shapes.n,
-            shapes.k,
-            shapes.a_dtype.itemsize,
-            shapes.b_dtype.itemsize,
-            dtype.itemsize,
-            acc.itemsize,
-            0 if shapes.c_dtype is None else shapes.c_dtype.itemsize,
-            shapes.stack,
-            shapes.a_stack,
-            shapes.b_stack,
-            whole_k=self._keeps_k or (blocking is not None and blocking.k >= shapes.k),
-        )
+        found = replace(self._shapes.product, whole_k=self._keeps_k)
+        if blocking is None:
+            return found
+        acc_size = self.acc_dtype(blocking).itemsize
+        return replace(found, acc_size=acc_size, whole_k=found.whole_k or blocking.k >= found.k)
 
     @property
     def _keeps_k(self) -> bool:
@@ -165,7 +154,7 @@ class Fit:
     def acc_dtype(self, blocking: Blocking) -> np.dtype[Any]:
         """The dtype of a tile between two chunks of K."""
         dtype = self._shapes.gemm.dtype
-        split = blocking.k < self._shapes.k
+        split = blocking.k < self._shapes.product.k
         return np.dtype(np.float32) if split and dtype.name in _NARROW else dtype
 
     def options(self, blocking: Blocking) -> Options:
@@ -189,7 +178,7 @@ class Fit:
         if kept is not None:
             return self._kept(kept)
         product = self.product(None)
-        key = (product, self._dtypes, self._options, self.limit, *self._infos, self._up, self._down)
+        key = (product, self._shapes.dtypes, self._options, self.limit, *self._infos, self._up, self._down)
         if key not in _chosen:
             if len(_chosen) >= _CHOICES_KEPT:
                 _chosen.clear()
@@ -229,8 +218,8 @@ class Fit:
 
     def _workspace(self, at: Blocking) -> int:
         """Bytes of workspace that the products of whole tiles and of those at the edges need."""
-        shapes = self._shapes
-        whole = (at.m, shapes.m), (at.n, shapes.n), (at.k, shapes.k)
+        product = self._shapes.product
+        whole = (at.m, product.m), (at.n, product.n), (at.k, product.k)
         lengths = [(tile, length % max(1, tile)) for tile, length in whole]
         needs = (self._estimate(self._fastest, *sizes)[1] for sizes in itertools.product(*lengths))
         return at.batch * max(needs)
@@ -267,7 +256,7 @@ class Fit:
         if 0 in sizes:
             return None
         info = self._infos[self._fastest]
-        gemm = _gemm(info, self._dtypes, self._options, *sizes)
+        gemm = _gemm(info, self._shapes.dtypes, self._options, *sizes)
         choice = next(select.candidates(gemm.problem, info, self._options.kernel))
         work = choice.kernel.launches(gemm.problem, choice.config, info)
         return explain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from . import datasets, sinks
 from .fingerprints import fingerprint
 from .job import Stored
 from .sources import Source, source
+from .tiles import TiledProduct
 
 
 def _taken(name: str, x: Any) -> Any:
@@ -87,9 +89,29 @@ class Given:
         b = _stored("b", self.b, False, options.trans_b)
         if self.c is None:
             return a, b, None
-        row, column = len(self.a.shape) == 1, len(self.b.shape) == 1
-        c = _matrices(self.c, row, column) if row or column else self.c
-        return a, b, _stored("c", c, True, "N")
+        return a, b, _stored("c", self.matrices(self.c), True, "N")
+
+    @property
+    def is_row(self) -> bool:
+        """Whether A is a vector."""
+        return len(self.a.shape) == 1
+
+    @property
+    def is_column(self) -> bool:
+        """Whether B is a vector."""
+        return len(self.b.shape) == 1
+
+    def matrices(self, x: Any) -> Any:
+        """*x*, C or a result, with the axes that numpy.matmul removes of vectors, in the same memory."""
+        if not (self.is_row or self.is_column):
+            return x
+        if not isinstance(x, np.ndarray):
+            raise ArgumentError(
+                "out or c has less than two axes; for a product of vectors pass a NumPy array"
+            )
+        if self.is_row:
+            x = x[..., None, :] if not self.is_column else x[..., None]
+        return x[..., None] if self.is_column else x
 
     def fingerprints(self, options: Options) -> dict[str, Any]:
         """What tells these operands from others, for a checkpoint."""
@@ -112,31 +134,13 @@ def _stored(name: str, x: Any, as_row: bool, trans: str) -> Stored:
     return Stored(found, tuple(found.shape[:-2]), trans)
 
 
-def _matrices(x: Any, row: bool, column: bool) -> Any:
-    """*x* with the axes of a product of 1-D operands: those that numpy.matmul removes."""
-    if not isinstance(x, np.ndarray):
-        raise ArgumentError("out or c has less than two axes; for a product of vectors pass a NumPy array")
-    if row:
-        x = x[..., None, :] if not column else x[..., None]
-    return x[..., None] if column else x
-
-
 @dataclass(frozen=True)
 class Shapes:
-    """The checked product: its gemm, the sizes of its matrices, and the batch shapes."""
+    """The checked product: its gemm, and its sizes with one chunk of K; what its operands are and lie in."""
 
     gemm: Gemm
-    m: int
-    n: int
-    k: int
-    stack: tuple[int, ...]
-    a_stack: tuple[int, ...]
-    b_stack: tuple[int, ...]
-    a_dtype: np.dtype[Any]
-    b_dtype: np.dtype[Any]
-    c_dtype: np.dtype[Any] | None
-    row: bool  # a is a vector
-    column: bool  # b is a vector
+    product: TiledProduct
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]]  # of A and B
     in_memory: bool  # nothing is read from files
     reach: int  # bytes that the largest operand in memory, or the result, spans
 
@@ -145,37 +149,21 @@ class Shapes:
         """Raises what :func:`pyclmm.gemm` raises for shapes, dtypes, casts and options."""
         gemm = checked(given.layouts, options, alpha, beta, out_is_copied=False, in_tiles=True)
         a, b = given.layouts["a"], given.layouts["b"]
-        row, column = len(a.shape) == 1, len(b.shape) == 1
-        m, k = (1, a.shape[0]) if row else _core(a.shape, options.trans_a)
-        n = 1 if column else _core(b.shape, options.trans_b)[1]
-        core = 2 - row - column
-        sources = given.sources()
-        result = int(np.prod(gemm.shape, dtype=object)) * gemm.dtype.itemsize
-        return cls(
-            gemm,
-            m,
-            n,
-            0 if alpha == 0 else k,
-            tuple(gemm.shape[: len(gemm.shape) - core]),
+        m, k = (1, a.shape[0]) if given.is_row else _core(a.shape, options.trans_a)
+        n = 1 if given.is_column else _core(b.shape, options.trans_b)[1]
+        size = gemm.dtype.itemsize
+        product = TiledProduct(
+            *(m, n, 0 if alpha == 0 else k),
+            *(a.dtype.itemsize, b.dtype.itemsize, size, size),
+            0 if given.c is None else given.layouts["c"].dtype.itemsize,
+            tuple(gemm.shape[: len(gemm.shape) - 2 + given.is_row + given.is_column]),
             a.shape[:-2],
             b.shape[:-2],
-            a.dtype,
-            b.dtype,
-            None if given.c is None else given.layouts["c"].dtype,
-            row,
-            column,
-            all(source.in_memory for source in sources),
-            max(result, *(source.reach for source in sources)),
         )
-
-    @property
-    def core_shape(self) -> tuple[int, ...]:
-        """The shape of the result as a stack of matrices."""
-        return (*self.stack, self.m, self.n)
-
-    def matrices(self, x: Any) -> Any:
-        """The result *x* as a stack of matrices, in the same memory."""
-        return _matrices(x, self.row, self.column) if self.row or self.column else x
+        sources = given.sources()
+        result = math.prod(gemm.shape) * size
+        reach = max(result, *(each.reach for each in sources))
+        return cls(gemm, product, (a.dtype, b.dtype), all(each.in_memory for each in sources), reach)
 
 
 def _core(shape: tuple[int, ...], trans: str) -> tuple[int, int]:

@@ -138,7 +138,7 @@ def _simulated(product: TiledProduct, device: DeviceModel, blocking: Blocking, o
     for number, tile in enumerate(_of_first(product, blocking, device.devices)):
         place = number % blocking.out_slots
         for chunk, (start, stop) in enumerate(parts):
-            keys = a_key(product, blocking, tile, chunk), b_key(product, blocking, tile, chunk)
+            keys = a_key(product, tile, chunk), b_key(product, tile, chunk)
             slots = []
             for which, nbytes in enumerate(block_bytes(product, tile, stop - start)):
                 slot = held[which].find(keys[which])

@@ -39,16 +39,16 @@ class Sink:
         self.shape, self.dtype = shape, dtype
 
     def view(self, region: Region) -> NDArray[Any]:
-        """The block, without a copy. Raises ArgumentError unless ``in_memory``."""
-        raise ArgumentError("out is not in memory; use write")
+        """The block, without a copy. Only where ``in_memory``."""
+        raise NotImplementedError
 
     def write(self, block: NDArray[Any], region: Region) -> None:
         """Write a block, cast by the rule "same_kind". Raises StorageError."""
         raise NotImplementedError
 
     def source(self) -> Source:
-        """What was written, to be read. Raises ArgumentError unless ``persistent``."""
-        raise ArgumentError("out does not survive the process")
+        """What was written, to be read. Only where ``persistent``."""
+        raise NotImplementedError
 
     def flush(self) -> None:
         """Return when what was written is on the disk. Raises StorageError."""
@@ -112,9 +112,6 @@ class MappedSink(ArraySink):
             file.check(self.x)
             if file.mode != "c":
                 file.reserve(self.x)
-
-    def view(self, region: Region) -> NDArray[Any]:
-        raise ArgumentError("out is in a file; use write")
 
     def write(self, block: NDArray[Any], region: Region) -> None:
         target = self.x[region.where]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ArgumentError, StorageError
+from ..errors import StorageError
 from ..opencl.mappings import map_of
 from ..problem import dtypes
 from . import datasets
@@ -40,8 +40,8 @@ class Source:
         self.nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
 
     def view(self, region: Region) -> NDArray[Any]:
-        """The block, without a copy. Raises ArgumentError unless ``in_memory``."""
-        raise ArgumentError(f"{self.name} is not in memory; use read")
+        """The block, without a copy. Only where ``in_memory``."""
+        raise NotImplementedError
 
     def read(self, target: NDArray[Any], region: Region) -> None:
         """Copy a block into *target*, C-contiguous and in native byte order. Raises StorageError.
@@ -96,9 +96,6 @@ class MappedSource(ArraySource):
         self.file = file
         with datasets.failing_as(name, "the whole array"):
             self.file.check(self.x)
-
-    def view(self, region: Region) -> NDArray[Any]:
-        raise ArgumentError(f"{self.name} is in a file; use read")
 
     def block(self, region: Region) -> NDArray[Any]:
         block = super().block(region)

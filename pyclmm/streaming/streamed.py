@@ -160,7 +160,8 @@ class StreamedMatmul:
         """Compute the product into ``out``, or a new array, and return it.
 
         *progress* is called in this thread with a :class:`StreamProgress` after each tile. What it raises,
-        and Ctrl-C, ends the run; nothing then uses the operands. *trace* notes when what happened.
+        and Ctrl-C, ends the run; nothing then uses the operands. *trace* is told what each device did
+        (lane.py), for benchmarks.
         """
         given = self._given
         if given.out is not None and isinstance(given.out, np.ndarray):
@@ -206,52 +207,33 @@ class StreamedMatmul:
         if not job.chunks:
             _write_without_k(job, self._places[0][1])
             return
-        problem = None
+        problem = {} if self._checkpoint is None else self._problem()
         if self._checkpoint is not None:
-            problem = self._problem()
             # Before the tiles: small ones of another product may be too many of this one for a list.
             Checkpoint.expect(self._checkpoint, problem)
-        every = tiles.tiles(job.product, job.blocking)
-        if self._checkpoint is None or problem is None:
-            run(
-                job,
-                self._places,
-                self._fit.tile_seconds(job.blocking),
-                every,
-                len(every),
-                None,
-                progress,
-                trace,
-            )
-            return
-        kept = Checkpoint.open(self._checkpoint, problem, len(every), job.sink)
+        todo = every = tiles.tiles(job.product, job.blocking)
+        kept = None
+        if self._checkpoint is not None:
+            kept = Checkpoint.open(self._checkpoint, problem, len(every), job.sink)
         is_complete = False
         try:
-            todo = _restored(job, every, kept)
+            if kept is not None:
+                todo = _restored(job, every, kept)
             if todo:
                 seconds = self._fit.tile_seconds(job.blocking)
                 run(job, self._places, seconds, todo, len(every), kept, progress, trace)
             is_complete = True
         finally:
-            kept.close(remove=is_complete)
+            if kept is not None:
+                kept.close(remove=is_complete)
 
     def _job(self, target: Any) -> Job:
-        given, shapes = self._given, self._shapes
-        a, b, c = given.stored(self._options)
-        return Job(
-            product=self._fit.product(self._blocking),
-            blocking=self._blocking,
-            a=a,
-            b=b,
-            c=c,
-            bias=given.bias,
-            sink=sink(shapes.matrices(target), shapes.core_shape, shapes.gemm.dtype),
-            options=self._fit.options(self._blocking),
-            alpha=self._alpha,
-            beta=self._beta,
-            dtype=shapes.gemm.dtype,
-            acc_dtype=self._fit.acc_dtype(self._blocking),
-        )
+        fit, at, dtype = self._fit, self._blocking, self.dtype
+        product = fit.product(at)
+        out = sink(self._given.matrices(target), (*product.stack, product.m, product.n), dtype)
+        a, b, c = self._given.stored(self._options)
+        options, acc = fit.options(at), fit.acc_dtype(at)
+        return Job(product, at, a, b, c, self._given.bias, out, options, self._alpha, self._beta, dtype, acc)
 
     def _problem(self) -> dict[str, Any]:
         """What a checkpoint is kept by."""
@@ -260,8 +242,8 @@ class StreamedMatmul:
         return {
             **{name: getattr(options, name) for name in named},
             "kernel": str(options.kernel),
-            "dtype": str(self._shapes.gemm.dtype),
-            "shape": list(self._shapes.gemm.shape),
+            "dtype": str(self.dtype),
+            "shape": list(self.shape),
             "alpha": str(self._alpha),
             "beta": str(self._beta),
             "operands": self._given.fingerprints(options),

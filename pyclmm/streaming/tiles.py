@@ -192,24 +192,14 @@ def counts(product: TiledProduct, blocking: Blocking) -> tuple[int, int, int]:
     )
 
 
-def a_key(product: TiledProduct, blocking: Blocking, tile: Tile, chunk: int) -> Hashable:
+def a_key(product: TiledProduct, tile: Tile, chunk: int) -> Hashable:
     """Names the block of A that a chunk of a tile needs. Equal names: the same block."""
-    return _own(product.stack, product.a_stack, tile.z[0]), tile.rows[0], chunk
+    return _index(product.stack, product.a_stack, (tile.z[0], tile.z[0] + 1)), tile.rows[0], chunk
 
 
-def b_key(product: TiledProduct, blocking: Blocking, tile: Tile, chunk: int) -> Hashable:
+def b_key(product: TiledProduct, tile: Tile, chunk: int) -> Hashable:
     """Names the block of B."""
-    return _own(product.stack, product.b_stack, tile.z[0]), tile.columns[0], chunk
-
-
-def _own(stack: tuple[int, ...], own: tuple[int, ...], z: int) -> int:
-    """The place in an operand with batch shape *own* of matrix *z* of the flattened *stack*."""
-    place, step = 0, 1
-    for length, its in zip(reversed(stack), reversed(own), strict=False):
-        place += (z % length if its != 1 else 0) * step
-        z //= length
-        step *= its
-    return place
+    return _index(product.stack, product.b_stack, (tile.z[0], tile.z[0] + 1)), tile.columns[0], chunk
 
 
 class Slots:
@@ -239,12 +229,6 @@ class Slots:
         self._held[key] = slot
         return slot
 
-    def forget(self, key: Hashable) -> None:
-        """Free the slot of *key*, if it has one."""
-        slot = self._held.pop(key, None)
-        if slot is not None:
-            self._free.append(slot)
-
 
 @dataclass(frozen=True)
 class TileTraffic:
@@ -264,7 +248,7 @@ def traffic(product: TiledProduct, blocking: Blocking) -> TileTraffic:
     every = tiles(product, blocking)
     for tile in every:
         for chunk, (start, stop) in enumerate(parts):
-            keys = a_key(product, blocking, tile, chunk), b_key(product, blocking, tile, chunk)
+            keys = a_key(product, tile, chunk), b_key(product, tile, chunk)
             for which, nbytes in enumerate(block_bytes(product, tile, stop - start)):
                 if slots[which].find(keys[which]) is None:
                     slots[which].place(keys[which], ())
@@ -307,17 +291,23 @@ class Region:
         """Elements of the block."""
         return math.prod(self.shape)
 
-    def rows_of(self, start: int, stop: int) -> Region:
-        """The rows from *start* to *stop* of this block, which is one matrix."""
-        first = self.rows.start
-        rows = slice(first + start, first + stop)
-        return Region(self.index, rows, self.columns, (stop - start, self.shape[-1]))
+    def cut(self, axis: int, start: int, stop: int) -> Region:
+        """From *start* to *stop* of this block along *axis*: -3 its matrices, -2 its rows, -1 its columns.
 
-    def columns_of(self, start: int, stop: int) -> Region:
-        """The columns from *start* to *stop* of this block, which is one matrix."""
-        first = self.columns.start
-        columns = slice(first + start, first + stop)
-        return Region(self.index, self.rows, columns, (self.shape[-2], stop - start))
+        One matrix of several is a block of two axes.
+        """
+        lengths = list(self.shape)
+        lengths[axis] = stop - start
+        shape = tuple(lengths)
+        if axis == -2:
+            return replace(self, rows=_within(self.rows, start, stop), shape=shape)
+        if axis == -1:
+            return replace(self, columns=_within(self.columns, start, stop), shape=shape)
+        *above, last = self.index
+        first = start + (last.start if isinstance(last, slice) else last)
+        if stop - start == 1:
+            return replace(self, index=(*above, first), shape=shape[-2:])
+        return replace(self, index=(*above, slice(first, first + stop - start)), shape=shape)
 
     def within(self, outer: Region) -> Index:
         """What to slice an array by that has the block *outer*, which has this one."""
@@ -328,17 +318,9 @@ class Region:
             for (at, _), first in zip(pairs, starts, strict=True)
         )
 
-    def matrices(self) -> list[Region]:
-        """The matrices of a block of several; the block itself if it is one matrix."""
-        if len(self.shape) == 2:
-            return [self]
-        last = self.index[-1]
-        if not isinstance(last, slice):
-            return [self]
-        return [
-            Region((*self.index[:-1], z), self.rows, self.columns, self.shape[-2:])
-            for z in range(last.start, last.stop)
-        ]
+
+def _within(at: slice, start: int, stop: int) -> slice:
+    return slice(at.start + start, at.start + stop)
 
 
 def region(stack: tuple[int, ...], own: tuple[int, ...], z: Span, rows: Span, columns: Span) -> Region:

@@ -126,7 +126,7 @@ def patch_write(sink, kill: Kill) -> None:
         note("write", place_of(region.rows, region.columns))
         if kill.due("write") or (self.persistent and kill.due("safe")):
             half = len(block) // 2
-            write(self, block[:half], region.rows_of(0, half))
+            write(self, block[:half], region.cut(-2, 0, half))
             kill.now()
         write(self, block, region)
 
