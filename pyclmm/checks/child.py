@@ -6,8 +6,9 @@ A request is a line {"module": ..., "request": ..., "limit": seconds}. Each answ
 The child must end though its driver hangs in C and holds the interpreter's lock, and though its parent was
 killed. So nothing of that is left to Python code:
 
-- The limit is the system's interval timer, whose signal ends the process. Windows has none; there it is
-  faulthandler's thread, which needs no lock.
+- The limit is the system's interval timer, whose signal ends the process and tells the parent why. Behind it
+  stands a thread of faulthandler's, which needs no lock of the interpreter and no signal: a driver may have
+  blocked them, and the parent may be stopped. Windows has this thread alone.
 - The parent holds the other end of a pipe. When the parent has ended, however it did, Linux sends SIGKILL to
   the child and all that it has started. Other systems wake a thread that does so as soon as it gets the lock,
   and there the limit is what holds in any case.
@@ -17,6 +18,7 @@ Both begin before the user's sitecustomize, which may hang too.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import os
@@ -29,20 +31,22 @@ from typing import IO, Any
 
 IDLE = 10.0  # seconds after which a child without requests ends; on Windows it ends with its parent
 _GRACE = 5.0  # seconds; the parent, while it lives, is first to end a child and what that has started
+_DEAF = 1.0  # seconds; the signal, if it is heard, is second, and the thread third
 # Run by an interpreter that has not imported `site` yet. Arguments: the pipe, seconds to start, whether to
 # import `site`, and the parent's search path.
 START = """
 import sys
 sys.path[:] = [path for path in sys.path if path]
-import os, signal
+import faulthandler, os, signal
 pipe, limit = int(sys.argv[1]), float(sys.argv[2])
 if hasattr(signal, "setitimer"):
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
     signal.setitimer(signal.ITIMER_REAL, limit)
-else:
-    import faulthandler
-    faulthandler.dump_traceback_later(limit, exit=True)
+try:
+    faulthandler.dump_traceback_later(limit + 1, exit=True)
+except RuntimeError:  # the system refuses a thread
+    pass
 def end():
     if not os.read(pipe, 1):
         os.killpg(0, signal.SIGKILL)
@@ -80,8 +84,8 @@ def within(seconds: float) -> None:
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, seconds)
-    else:
-        faulthandler.dump_traceback_later(seconds, exit=True)
+    with contextlib.suppress(RuntimeError):  # the system refuses a thread
+        faulthandler.dump_traceback_later(seconds + _DEAF, exit=True)
 
 
 def serve() -> None:

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process gr
 ROOT = Path(__file__).parents[2]
 HANG = "import ctypes; ctypes.PyDLL(None).sleep(600)"  # in C, with the interpreter's lock
 DEAF_HANG = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); {HANG}"
+# Other threads would hear the alarm, which this one has blocked.
+DEAF_TO_ALARMS = f"import signal; signal.signal(signal.SIGALRM, signal.SIG_IGN); {DEAF_HANG}"
 # Answers a request {"do": code} in a child, in place of isolation's answers.
 SITE = """
 import os, sys, types
@@ -105,14 +107,34 @@ def test_a_child_that_hangs_while_it_starts_does_not_outlive_its_parent_either(s
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers on this system")
-def test_a_child_ends_itself_at_its_limit(site):
-    """Nobody else ends it: its parent only waits."""
+@pytest.mark.parametrize(("hang", "status"), [(HANG, -signal.SIGALRM), (DEAF_TO_ALARMS, 1)])
+def test_a_child_ends_itself_at_its_limit(site, hang, status):
+    """Nobody else ends it: its parent only waits, as one that is stopped does. It may hear no signal."""
     site(f"{SITE}\nfrom pyclmm.checks import child\nchild._GRACE = 0.3")
     hanging = worker.started()
-    request = {"module": "checks.isolation", "request": {"do": HANG}, "limit": 0.1}
+    request = {"module": "checks.isolation", "request": {"do": hang}, "limit": 0.1}
     hanging._stdin.write(json.dumps(request).encode() + b"\n")
-    assert hanging._process.wait(60) == -signal.SIGALRM
-    hanging.end()
+    try:
+        assert hanging._process.wait(60) == status
+    finally:
+        hanging.end()
+
+
+@on_linux
+def test_a_child_that_hangs_and_hears_no_signal_ends_while_its_parent_is_stopped(site):
+    """In a sitecustomize already, before it is asked anything."""
+    site(f"import sys\nif sys.flags.no_site: {DEAF_TO_ALARMS}")
+    start = "from pyclmm.checks import worker\nworker._TO_START = 1.0\n"
+    start += "print(worker.started()._process.pid, flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        pid = int(process.stdout.readline())
+        process.send_signal(signal.SIGSTOP)
+        try:
+            assert ends(pid, 30)
+        finally:
+            process.kill()
 
 
 def test_a_child_without_a_signal_for_a_closed_pipe_has_a_thread_for_it(site, monkeypatch):
