@@ -355,7 +355,7 @@ def _again(
     try:
         return plan.again(given, queue, alpha, beta, wait_for)
     except (DeviceLostError, MemoryError) as error:
-        plan_cache.failed(error, plan.queue_of(given, queue).context)
+        plan_cache.failed(error, plan.queue_of(given, queue).context, *given)
         raise
 
 
@@ -380,5 +380,5 @@ def _run(
         plan.check_scalars(alpha, beta)
         return plan.run(operands, queue, alpha, beta, wait_for)
     except (DeviceLostError, MemoryError) as error:
-        plan_cache.failed(error, queue.context)
+        plan_cache.failed(error, queue.context, operands)
         raise

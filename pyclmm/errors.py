@@ -25,9 +25,14 @@ Every message names the argument, what was passed, and what would do.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import ParamSpec, TypeVar
 
 import numpy as np
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class KernelWarning(RuntimeWarning):
@@ -140,20 +145,53 @@ class NoDeviceError(PyclmmError, RuntimeError):
     """There is no OpenCL platform, or none with a device."""
 
 
-def raise_of_system(error: MemoryError | RuntimeError) -> None:
-    """Raise pyclmm's error if *error* is Python's own for what the system refuses: memory, or a thread."""
+def of_system(asked: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """A decorator by which a function raises pyclmm's error for what the system refuses; *asked* is its name.
+
+    For functions that begin a call. A warm call of matmul, gemm or a plan has no time for it.
+    """
+
+    def decorator(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def guarded(*args: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+            try:
+                return function(*args, **keywords)
+            except (MemoryError, RuntimeError) as error:
+                raise_of_system(error, asked, *args, *keywords.values())
+                raise
+
+        return guarded
+
+    return decorator
+
+
+def raise_of_system(error: MemoryError | RuntimeError, asked: str, *operands: object) -> None:
+    """Raise pyclmm's error if *error* is Python's own for what the system refuses: memory, or a thread.
+
+    It says that this was *asked* of *operands*, among which may be anything.
+    """
     if isinstance(error, PyclmmError):
         return
     if isinstance(error, MemoryError):
         raise DeviceMemoryError(
-            f"the host has no memory ({error or 'MemoryError'}): free some, raise the limit of this process, "
-            "or multiply smaller matrices, or NumPy arrays in tiles by memory_limit="
+            f"{asked} of {_described(operands)}: the host has no memory ({str(error) or 'MemoryError'}): "
+            "free some, raise the limit of this process, or multiply smaller matrices, or NumPy arrays in "
+            "tiles by memory_limit=, into an out that is a memory map or a dataset"
         ) from error
     if "new thread" in str(error):
         raise ThreadError(
             f"a product in tiles needs threads ({error}): raise the limit of processes and threads "
             "(`ulimit -u`, the container's pids), or multiply without tiles"
         ) from error
+
+
+def _described(operands: Iterable[object]) -> str:
+    """Type, shape and dtype of the arrays among *operands*, and the types of lists."""
+    flat = [x for each in operands for x in (each.values() if isinstance(each, Mapping) else (each,))]
+    arrays = (x for x in flat if isinstance(x, list | tuple) or (hasattr(x, "shape") and hasattr(x, "dtype")))
+    return ", ".join(
+        type(x).__name__ + (f" {x.shape} {x.dtype}" if hasattr(x, "shape") else "") for x in arrays
+    )
 
 
 def in_short(error: BaseException) -> str:

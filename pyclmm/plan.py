@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from pyopencl.array import Array
 
 from . import environment, repr_tables
-from .errors import REFUSED, ArgumentError, DTypeError, raise_of_system
+from .errors import REFUSED, ArgumentError, DTypeError, of_system, raise_of_system
 from .execution.device_path import DevicePath
 from .execution.host_path import HostPath
 from .execution.operands import ArrayT, Operands, Signature, collect, on_host, queue_of, signature
@@ -97,6 +97,7 @@ class Matmul(Generic[ArrayT]):
         out: Array | None = None,
         **keywords: Unpack[PlanKeywords],
     ) -> None: ...
+    @of_system("Matmul")
     def __init__(
         self,
         a: Any,
@@ -203,7 +204,7 @@ class Matmul(Generic[ArrayT]):
             result: ArrayT = self.run(operands, queue, alpha, beta, wait_for)
             return result if out is None else out
         except MemoryError as error:
-            raise_of_system(error)
+            raise_of_system(error, "a plan's product", a, b, c, bias, out)
             raise
 
     def enqueue(

@@ -75,9 +75,10 @@ def forget(context: cl.Context) -> None:
     queues.forget(context)
 
 
-def failed(error: DeviceLostError | MemoryError, context: cl.Context) -> None:
-    """After a call that failed: drop what was lost, or raise pyclmm's error if the host had no memory."""
+def failed(error: DeviceLostError | MemoryError, context: cl.Context, *operands: Any) -> None:
+    """After a call on *operands* that failed: drop what was lost, or raise pyclmm's error if the host had no
+    memory."""
     if isinstance(error, DeviceLostError):
         forget(context)
     else:
-        raise_of_system(error)
+        raise_of_system(error, "the product", *operands)

@@ -505,6 +505,7 @@ def test_workers_take_one_device_each_and_give_it_back(tmp_path, monkeypatch, ca
     for number in (0, 1):
         plugins[number].setup(Worker(f"tcp://{number}"))
     assert workers._given == {"tcp://0": "0:0", "tcp://1": "0:1"}
+    assert len(list((tmp_path / "pyclmm").glob("device-*.lock"))) == 2
     plugins[2].setup(Worker("5"))
     assert workers._given["5"] == "0:1"  # 5 is odd; shared
     assert "all taken: worker 5 shares 0:1" in caplog.text

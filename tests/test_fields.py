@@ -32,7 +32,7 @@ def is_allowed(check, value):
             (10**6, 1e18),
             (0, 5e-324, 1e300, 10**400, float("nan"), float("inf"), True),
         ),
-        (fields.number(1.0, 2.0, zero=True), (0, 0.0, 1.5), (0.5, -0.5)),
+        (fields.number(1.0, 2.0, zero=True), (0, 0.0, 1.5), (0.5, -0.5, True, False)),
         (fields.text(3), ("abc", "\u00e9"), ("", "abcd", "\x1b", "\ud800", b"a", None)),
         (fields.one_of(1, "a"), (1, "a"), (1.0, True, "b", [])),
         (fields.optional(fields.integer(0, 1)), (None, 1), (2, "")),

@@ -76,8 +76,7 @@ def of_tensordot(x: Shape, y: Shape, axes: Any) -> Axes:
 
 
 def _listed(x: Shape, axes: Any) -> tuple[list[Any], list[Any]]:
-    if isinstance(axes, int):
-        axes = max(0, axes)  # a negative number of axes is none, as in NumPy
+    if isinstance(axes, int):  # a negative number of axes is none, as in NumPy
         return list(range(len(x) - axes, len(x))), list(range(axes))
     try:
         left, right = (list(side) if isinstance(side, Iterable) else [side] for side in axes)

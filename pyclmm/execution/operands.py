@@ -10,7 +10,7 @@ import pyopencl as cl
 from numpy.typing import NDArray
 from pyopencl.array import Array, to_device
 
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, of_system
 from ..opencl import arrays, forks, host_memory
 from ..opencl.devices import DeviceChoice, find_device
 from ..opencl.queues import default_queue, queue_on
@@ -56,6 +56,7 @@ def collect(
     return found if uniform and mixed is None else alike(found, mixed, queue)
 
 
+@of_system("arrays")
 def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> dict[str, Any]:
     """:func:`collect` for arguments that are not all of exactly one type, by any names."""
     if mixed not in (None, "copy"):

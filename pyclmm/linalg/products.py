@@ -25,6 +25,7 @@ from .signatures import (
     Keywords,
     axes_of_two,
     axis_vectors,
+    refusing,
     two,
     two_into,
     unexpected,
@@ -147,6 +148,7 @@ def einsum(
 def einsum(*operands: Any, out: Any = None, mixed: Any = None, **keywords: Unpack[EinsumKeywords]) -> Any: ...
 
 
+@refusing
 def einsum(
     *operands: Any, out: Any = None, optimize: Any = True, casting: Any = "safe", **keywords: Any
 ) -> Any:
@@ -167,6 +169,7 @@ def einsum(
     )
 
 
+@refusing
 def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     """Square matrices, or stacks of them, to the power n by squaring, as :func:`numpy.linalg.matrix_power`.
 
@@ -196,6 +199,7 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     return result
 
 
+@refusing
 def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, **keywords: Any) -> Any:
     """The product of two or more matrices in the order with the fewest operations, as
     :func:`numpy.linalg.multi_dot`.
@@ -279,7 +283,7 @@ def _axes(name: str, x: Any, given: Sequence[int]) -> list[int]:
 def _pairs(ndim: int, axes: Any) -> tuple[list[int], list[int]]:
     """The axes of a and of b that tensordot sums over."""
     if not np.iterable(axes):
-        count = max(0, *_integers([axes], axes))  # a negative number of axes is none, as in NumPy
+        (count,) = _integers([axes], axes)  # a negative number of axes is none, as in NumPy
         if count > ndim:
             raise AxisError(f"axes is {count}; pass 0 to {ndim}, as a has {ndim} axes")
         return list(range(ndim - count, ndim)), list(range(count))

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
 from ..api import DeviceOut, HostOut
-from ..errors import DTypeError
+from ..errors import DTypeError, Parameters, Result, of_system
 from ..opencl.devices import DeviceChoice
 from ..problem.words import Casting, Precision
 from ..selection.select import KernelChoice
@@ -201,29 +201,34 @@ class Tensordot(Protocol):
     ) -> Any: ...
 
 
-# Decorators that change nothing but the type that a type checker sees.
+# Decorators: pyclmm's errors for what the system refuses, and the type that a type checker sees.
+
+
+def refusing(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """*function*, with pyclmm's errors for what the system refuses."""
+    return of_system(f"linalg.{function.__name__}")(function)
 
 
 def two(function: Callable[..., Any]) -> Two:
     """*function*, with the type :class:`Two`."""
-    return cast("Two", function)
+    return cast("Two", refusing(function))
 
 
 def two_into(function: Callable[..., Any]) -> TwoInto:
     """*function*, with the type :class:`TwoInto`."""
-    return cast("TwoInto", function)
+    return cast("TwoInto", refusing(function))
 
 
 def vectors(function: Callable[..., Any]) -> Vectors:
     """*function*, with the type :class:`Vectors`."""
-    return cast("Vectors", function)
+    return cast("Vectors", refusing(function))
 
 
 def axis_vectors(function: Callable[..., Any]) -> AxisVectors:
     """*function*, with the type :class:`AxisVectors`."""
-    return cast("AxisVectors", function)
+    return cast("AxisVectors", refusing(function))
 
 
 def axes_of_two(function: Callable[..., Any]) -> Tensordot:
     """*function*, with the type :class:`Tensordot`."""
-    return cast("Tensordot", function)
+    return cast("Tensordot", refusing(function))

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from .. import plan_cache
 from ..byte_sizes import parse_bytes
-from ..errors import ArgumentError, DeviceMemoryError, DTypeError, raise_of_system
+from ..errors import ArgumentError, DTypeError, of_system
 from ..execution.operands import check_writeable, signature
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
@@ -85,6 +85,7 @@ class StreamedMatmul:
     and CheckpointError for a folder that belongs to another product, *out* or user, or is damaged.
     """
 
+    @of_system("StreamedMatmul")
     def __init__(
         self,
         a: Any,
@@ -156,6 +157,7 @@ class StreamedMatmul:
         """The tiles, their order, the bytes that are moved, and the predicted times."""
         return StreamExplanation(tuple(self._fit.rows(self._blocking)), self._fit.kernel(self._blocking))
 
+    @of_system("StreamedMatmul")
     def __call__(self, *, progress: Report | None = None, trace: Trace | None = None) -> Any:
         """Compute the product into ``out``, or a new array, and return it.
 
@@ -168,26 +170,14 @@ class StreamedMatmul:
             check_writeable(given.out)
         target = given.out
         if target is None or (isinstance(target, np.ndarray) and self._needs_copy(target)):
-            target = self._new_result()
+            target = np.empty(self.shape, self.dtype)
         if 0 not in self._shapes.gemm.shape:
-            try:
-                self._compute(target, progress, trace)
-            except (MemoryError, RuntimeError) as error:
-                raise_of_system(error)
-                raise
+            self._compute(target, progress, trace)
         if given.out is None:
             return target if target.ndim else target[()]
         if target is not given.out:
             np.copyto(given.out, target, casting=self._options.casting)
         return given.out
-
-    def _new_result(self) -> NDArray[Any]:
-        try:
-            return np.empty(self.shape, self.dtype)
-        except MemoryError as error:
-            raise DeviceMemoryError(
-                f"the host has no memory for the result ({error}); pass as out a memory map or a dataset"
-            ) from error
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise DTypeError(

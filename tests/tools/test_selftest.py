@@ -161,6 +161,19 @@ def test_the_command_reports_success(monkeypatch, tmp_path):
     assert json.loads(file.read_text())["kernels"][0]["verdict"] == "passed"
 
 
+def test_only_the_kernels_that_were_named_are_tested(monkeypatch, tmp_path):
+    """Of three that most devices refuse, which takes a moment."""
+    use_kernels(monkeypatch, "dpas", "wmma", "wgmma")
+    file = tmp_path / "report.json"
+    named = ("--kernel", "wgmma", "--kernel", "dpas")
+    done = CliRunner().invoke(cli.main, ["selftest", *named, "--report", str(file)])
+    assert done.exit_code == 0, done.output
+    assert [each["kernel"] for each in json.loads(file.read_text())["kernels"]] == ["wgmma", "dpas"]
+    unknown = CliRunner().invoke(cli.main, ["selftest", "--kernel", "dpsa", "--report", str(file)])
+    assert unknown.exit_code == 2
+    assert "unknown kernel 'dpsa': did you mean 'dpas'" in unknown.output
+
+
 def test_a_report_that_cannot_be_written_is_refused_first(tmp_path):
     done = CliRunner().invoke(cli.main, ["selftest", "--report", str(tmp_path / "no" / "r.json")])
     assert done.exit_code == 2
