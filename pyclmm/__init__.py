@@ -44,13 +44,13 @@ from .opencl.workspace import keep_workspace
 from .operators import install, installed, uninstall
 from .plan import Matmul
 from .problem.precision import default_precision
-from .problem.reproducible import reproducible
+from .problem.reproducible import default_reproducible
 from .selection.explanation import Explanation
 from .streaming.streamed import StreamedMatmul, StreamExplanation, StreamProgress
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .tools.tuner import Progress, Search, Tried, Tuning, tune
+    from .tools.tuner import Tuning, tune
 
 __all__ = [
     "KERNELS",
@@ -71,9 +71,7 @@ __all__ = [
     "LaunchError",
     "Matmul",
     "NoDeviceError",
-    "Progress",
     "PyclmmError",
-    "Search",
     "ShapeError",
     "StorageError",
     "StreamExplanation",
@@ -81,12 +79,12 @@ __all__ = [
     "StreamedMatmul",
     "ThreadError",
     "TileConfig",
-    "Tried",
     "Tuning",
     "UnsupportedError",
     "__version__",
     "default_precision",
     "default_queue",
+    "default_reproducible",
     "devices",
     "gemm",
     "install",
@@ -96,14 +94,13 @@ __all__ = [
     "matmul",
     "reference",
     "release",
-    "reproducible",
     "tune",
     "uninstall",
     "warm",
 ]
 
 if not TYPE_CHECKING:  # with __getattr__, a type checker would accept every name
-    _TUNER = ("Progress", "Search", "Tried", "Tuning", "tune")  # imported at first use
+    _TUNER = ("Tuning", "tune")  # imported at first use
 
     def __getattr__(name):
         if name not in _TUNER:

@@ -12,7 +12,7 @@ from .checks import selfcheck, small_problems
 from .errors import ArgumentError, DTypeError
 from .execution.operands import collect, queue_of
 from .opencl.queues import default_queue, queue_on
-from .plan import Matmul
+from .plan import Matmul, programs_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -77,7 +77,7 @@ def warm(
         own = queue_of(collect(*operands, **others), queue, device)
         with selfcheck.run_all():
             plan: Matmul[Any] = make(*operands, queue=own, **others, **keywords)
-        small_problems.wrong_copies(own, plan.programs)
+        small_problems.wrong_copies(own, programs_of(plan))
         plans.append(plan)
     return plans
 

@@ -20,7 +20,7 @@ from .execution.options import beta_of, options_of, plain_numbers
 from .opencl import queues
 from .opencl.devices import DeviceChoice
 from .opencl.last_call import Given
-from .plan import Matmul
+from .plan import Matmul, fits, multiply, repeated
 from .problem.axes import back, core_axes, last
 from .problem.dtypes import named_dtype
 from .problem.precision import chosen
@@ -120,7 +120,7 @@ def matmul(
     reproducible
         True: the bits of the result are the same on every device, for every shape of the same rows and
         columns: each sum is one chain of fused multiply-adds over K, in order (docs/reproducibility.md).
-        Default: the setting of the enclosing :func:`pyclmm.reproducible` block, else False.
+        Default: the setting of the enclosing :func:`pyclmm.default_reproducible` block, else False.
     dtype
         The dtype to compute in, as for a NumPy ufunc.
     casting
@@ -350,12 +350,12 @@ def _again(
     plan = _latest_plan(arguments)
     if plan is None:
         return None
-    if plan.on_host and queue is None:
+    if queue is None and type(given[0]) is np.ndarray:
         queue = queues.default_queue()
     try:
-        return plan.again(given, queue, alpha, beta, wait_for)
+        return repeated(plan, given, queue, alpha, beta, wait_for)
     except (DeviceLostError, MemoryError) as error:
-        plan_cache.failed(error, plan.queue_of(given, queue).context, *given)
+        plan_cache.failed(error, (queue or given[0].queue).context, *given)
         raise
 
 
@@ -374,11 +374,10 @@ def _run(
     try:
         layouts = signature(operands)
         plan = _latest_plan(arguments)
-        if plan is None or not plan.serves(layouts, queue, alpha, beta):
+        if plan is None or not fits(plan, layouts, queue, alpha, beta):
             plan = plan_cache.plan_for(operands, layouts, options, queue, alpha, beta)
             _last.mine.latest = arguments, weakref.ref(plan)
-        plan.check_scalars(alpha, beta)
-        return plan.run(operands, queue, alpha, beta, wait_for)
+        return multiply(plan, operands, queue, alpha, beta, wait_for)
     except (DeviceLostError, MemoryError) as error:
         plan_cache.failed(error, queue.context, operands)
         raise

@@ -137,20 +137,6 @@ class Matmul(Generic[ArrayT]):
         operands = collect(a, b, c, bias, out)
         self._prepare(operands, options, queue_of(operands, queue, device), alpha, beta_of(beta, c))
 
-    @classmethod
-    def of(
-        cls,
-        operands: Operands,
-        options: Options,
-        queue: cl.CommandQueue,
-        alpha: complex,
-        beta: complex,
-    ) -> Matmul[Any]:
-        """A plan for operands that :func:`collect` has checked."""
-        plan: Matmul[Any] = cls.__new__(cls)
-        plan._prepare(operands, options, queue, alpha, beta)
-        return plan
-
     def _prepare(
         self,
         operands: Operands,
@@ -196,12 +182,12 @@ class Matmul(Generic[ArrayT]):
         DeviceLostError as :func:`pyclmm.gemm` does.
         """
         try:
-            again: ArrayT | None = self.again((a, b, c, bias, out), queue, alpha, beta, wait_for)
+            again: ArrayT | None = repeated(self, (a, b, c, bias, out), queue, alpha, beta, wait_for)
             if again is not None:
                 return again
             operands = collect(a, b, c, bias, out)
             queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-            result: ArrayT = self.run(operands, queue, alpha, beta, wait_for)
+            result: ArrayT = self._run(operands, queue, alpha, beta, wait_for)
             return result if out is None else out
         except MemoryError as error:
             raise_of_system(error, "a plan's product", a, b, c, bias, out)
@@ -241,48 +227,6 @@ class Matmul(Generic[ArrayT]):
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
         return self._path.enqueue(operands, operands["out"], queue, alpha, beta, events_of(wait_for), events)
 
-    def again(
-        self,
-        given: Given,
-        queue: cl.CommandQueue | None,
-        alpha: complex | None,
-        beta: complex | None,
-        wait_for: list[cl.Event] | None,
-    ) -> Any:
-        """:meth:`__call__` if it is so much like the thread's last one that few checks do; else None.
-
-        *given* are the operands in the order a, b, c, bias, out.
-        """
-        path = self._open_path
-        if path is None:
-            return None
-        choice = self._executable.choice
-        try:
-            done = path.again(given, queue, alpha, beta, wait_for)
-        except REFUSED as error:
-            self._executable.fall_back(choice, self.queue_of(given, queue), error)
-            return None
-        return None if done is None else done[0]
-
-    def queue_of(self, given: Given, queue: cl.CommandQueue | None) -> cl.CommandQueue:
-        """The queue of a call that :meth:`again` made with *queue*."""
-        its: cl.CommandQueue = queue or self._queue or given[0].queue
-        return its
-
-    @property
-    def on_host(self) -> bool:
-        """Whether the plan is for NumPy arrays."""
-        return self._queue is not None
-
-    def serves(self, layouts: Signature, queue: cl.CommandQueue, alpha: complex, beta: complex) -> bool:
-        """Whether this is a plan for NumPy arrays of these *layouts* on *queue*, and for such scalars."""
-        return (
-            queue is self._queue
-            and layouts == self._signature
-            and (alpha == 0) == (self._alpha == 0)
-            and (beta == 0) == (self._beta == 0)
-        )
-
     def _checked(
         self,
         operands: Operands,
@@ -299,16 +243,12 @@ class Matmul(Generic[ArrayT]):
         alpha, beta = plain_numbers(
             self._alpha if alpha is None else alpha, self._beta if beta is None else beta
         )
-        self.check_scalars(alpha, beta)
+        check_scalars(self._executable.gemm, alpha, beta)
         if (alpha == 0) != (self._alpha == 0) or (beta == 0) != (self._beta == 0):
             raise ArgumentError("the plan fixes whether alpha and beta are zero; make another plan for these")
         return own, alpha, beta
 
-    def check_scalars(self, alpha: complex, beta: complex) -> None:
-        """Raise DTypeError for scalars that the result's type cannot represent."""
-        check_scalars(self._executable.gemm, alpha, beta)
-
-    def run(
+    def _run(
         self,
         operands: Operands,
         queue: cl.CommandQueue,
@@ -372,11 +312,6 @@ class Matmul(Generic[ArrayT]):
     def workspace_nbytes(self) -> int:
         """Bytes of device memory that a call uses besides operands and result."""
         return self._executable.work.workspace_nbytes
-
-    @property
-    def programs(self) -> frozenset[Program]:
-        """The programs that its launches run."""
-        return frozenset(launch.program for launch in self._executable.work.launches)
 
     def estimate(self) -> Estimate:
         """The operations, the fewest bytes that must be moved, and the workspace in bytes."""
@@ -452,6 +387,69 @@ class Matmul(Generic[ArrayT]):
             own = str(np.dtype(dtype))
             rows.append((name, str(tuple(shape)), str(tuple(strides)), own, _use(gemm, name, own)))
         return rows
+
+
+def planned(
+    operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
+) -> Matmul[Any]:
+    """A plan for operands that :func:`collect` has checked."""
+    plan: Matmul[Any] = Matmul.__new__(Matmul)
+    plan._prepare(operands, options, queue, alpha, beta)
+    return plan
+
+
+def repeated(
+    plan: Matmul[Any],
+    given: Given,
+    queue: cl.CommandQueue | None,
+    alpha: complex | None,
+    beta: complex | None,
+    wait_for: list[cl.Event] | None,
+) -> Any:
+    """A call of *plan* if it is so much like the thread's last one that few checks do; else None.
+
+    *given* are the operands in the order a, b, c, bias, out.
+    """
+    path = plan._open_path
+    if path is None:
+        return None
+    choice = plan._executable.choice
+    try:
+        done = path.again(given, queue, alpha, beta, wait_for)
+    except REFUSED as error:
+        plan._executable.fall_back(choice, queue or plan._queue or given[0].queue, error)
+        return None
+    return None if done is None else done[0]
+
+
+def fits(
+    plan: Matmul[Any], layouts: Signature, queue: cl.CommandQueue, alpha: complex, beta: complex
+) -> bool:
+    """Whether *plan* is for NumPy arrays of these *layouts* on *queue*, and for such scalars."""
+    return (
+        queue is plan._queue
+        and layouts == plan._signature
+        and (alpha == 0) == (plan._alpha == 0)
+        and (beta == 0) == (plan._beta == 0)
+    )
+
+
+def multiply(
+    plan: Matmul[Any],
+    operands: Operands,
+    queue: cl.CommandQueue,
+    alpha: complex,
+    beta: complex,
+    wait_for: list[cl.Event] | None,
+) -> Any:
+    """A call of *plan* on operands that are known to fit. Raises DTypeError for scalars that do not."""
+    check_scalars(plan._executable.gemm, alpha, beta)
+    return plan._run(operands, queue, alpha, beta, wait_for)
+
+
+def programs_of(plan: Matmul[Any]) -> frozenset[Program]:
+    """The programs that the launches of *plan* run."""
+    return frozenset(launch.program for launch in plan._executable.work.launches)
 
 
 def _use(gemm: Gemm, name: str, dtype: str) -> str:

@@ -13,7 +13,7 @@ from .execution.operands import Operands, Signature
 from .execution.options import Options
 from .kernels import Program
 from .opencl import program, queues, staging
-from .plan import Matmul
+from .plan import Matmul, planned, programs_of
 
 _PLANS_KEPT = 256
 _PROGRAMS_KEPT = 128  # the most programs that these plans have together
@@ -39,7 +39,7 @@ def plan_for(
         if plan is not None:
             _plans.move_to_end(key)
             return plan
-    plan = Matmul.of(operands, options, queue, alpha, beta)
+    plan = planned(operands, options, queue, alpha, beta)
     with _lock:
         _plans[key] = plan
         while len(_plans) > _PLANS_KEPT:
@@ -53,7 +53,7 @@ def _bound_programs() -> None:
     """Keep only as many plans, those used last, as have _PROGRAMS_KEPT programs together; at least one."""
     programs: set[Program] = set()
     for number, key in enumerate(reversed(list(_plans))):
-        programs |= _plans[key].programs
+        programs |= programs_of(_plans[key])
         if number and len(programs) > _PROGRAMS_KEPT:
             del _plans[key]
 

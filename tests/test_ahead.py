@@ -12,6 +12,7 @@ from pyclmm.checks import known_answers, selfcheck, small_problems
 from pyclmm.opencl import program
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.single_flight import SingleFlight
+from pyclmm.plan import programs_of
 from tests.support.faults import OUT_OF_RESOURCES, cl_error, failing
 
 A, B = ((37, 41), "float32"), ((41, 30), "float32")
@@ -95,7 +96,7 @@ def test_every_copy_is_run(monkeypatch, own_queue):
     real = Binding.enqueue
     monkeypatch.setattr(Binding, "enqueue", lambda self, *args: run.append(self) or real(self, *args))
     [plan] = pyclmm.warm((A, ((41, 30), "float64")), on_device=True, queue=own_queue)
-    wanted = [one for one in plan.programs if one.source == "copy.cl"]
+    wanted = [one for one in programs_of(plan) if one.source == "copy.cl"]
     assert wanted
     assert program.built(own_queue.context, wanted[0]) in [one for binding in run for one in binding._held]
 

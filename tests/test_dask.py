@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import store
+from pyclmm import plan_cache, store
 from pyclmm.opencl import staging
 from pyclmm.opencl.devices import default_device, device_info
-from pyclmm.plan import Matmul
+from pyclmm.plan import planned
 from tests.support.selection import examples
 
 dask = pytest.importorskip("dask", reason="needs dask")
@@ -143,7 +143,7 @@ def test_keywords_reach_the_workers(rng, monkeypatch):
     monkeypatch.setattr(block, "gemm", gemm)
     x = da.from_array(numbers(rng, (4, 4)), chunks=(4, 2))
     pyclmm.dask.matmul(x, x, kernel="naive", reproducible=True).compute()
-    with pyclmm.default_precision("medium"), pyclmm.reproducible():
+    with pyclmm.default_precision("medium"), pyclmm.default_reproducible():
         later = pyclmm.dask.matmul(x, x)
     later.compute()
     assert seen[0] == {"kernel": "naive", "precision": "highest", "reproducible": True}
@@ -228,13 +228,12 @@ def test_the_same_product_has_the_same_name():
 
 def test_tasks_of_one_shape_share_their_plans(monkeypatch):
     made = []
-    plain = vars(Matmul)["of"].__func__
 
-    def of(cls, *rest):
+    def noted(*rest):
         made.append(rest)
-        return plain(cls, *rest)
+        return planned(*rest)
 
-    monkeypatch.setattr(Matmul, "of", classmethod(of))
+    monkeypatch.setattr(plan_cache, "planned", noted)
     x = da.ones((48, 44), chunks=11, dtype=np.float32)
     product = pyclmm.dask.matmul(x[:44], x[:44], memory_limit=11 * 11 * 4 * 9, host_limit="1 GiB")
     assert len(tasks_of(product)) == 16

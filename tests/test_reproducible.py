@@ -23,10 +23,12 @@ from pyclmm.kernels.device import Target
 from pyclmm.kernels.nvidia import matrix_units
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.single_flight import SingleFlight
+from pyclmm.plan import programs_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.reproducible import is_reproducible
 from pyclmm.selection import select, tables
 from tests.checks.test_selfcheck import tamper
+from tests.support.calls import plans_of_calls
 from tests.support.made_up import EPYC_POCL, H200
 from tests.support.selection import examples
 
@@ -227,7 +229,7 @@ def test_a_cpu_that_flushes_computes_fmas_by_integers(fresh_queue, name):
     product = next(p for p in PRODUCTS if p.name == name)
     operands = product.operands()
     plan = pyclmm.Matmul(operands["a"], operands["b"], reproducible=True, kernel="naive", queue=fresh_queue)
-    assert {program.define("REPRODUCIBLE") for program in plan.programs} == {2}
+    assert {program.define("REPRODUCIBLE") for program in programs_of(plan)} == {2}
     assert digest(run(product, kernel="naive", queue=fresh_queue)) == digests()[name]
 
 
@@ -242,11 +244,11 @@ def test_a_wrong_fma_by_integers_is_refused(monkeypatch, fresh_queue):
 def test_the_setting_of_a_block():
     a = np.ones((3, 3), np.float32)
     assert not pyclmm.Matmul(a, a).reproducible
-    with pyclmm.reproducible():
+    with pyclmm.default_reproducible():
         plan = pyclmm.Matmul(a, a)
         assert plan.reproducible
         assert not pyclmm.Matmul(a, a, reproducible=False).reproducible
-        with pyclmm.reproducible(False):
+        with pyclmm.default_reproducible(False):
             assert not pyclmm.Matmul(a, a).reproducible
         seen = []
         other = threading.Thread(target=lambda: seen.append(is_reproducible(None)))
@@ -258,25 +260,15 @@ def test_the_setting_of_a_block():
 
 
 def test_matmul_and_gemm_take_the_setting(monkeypatch):
-    seen, run_plan, run_again = [], pyclmm.Matmul.run, pyclmm.Matmul.again
-
-    def repeated(plan, *args):
-        result = run_again(plan, *args)
-        seen.extend([] if result is None else [plan.reproducible])
-        return result
-
-    monkeypatch.setattr(pyclmm.Matmul, "again", repeated)
-    monkeypatch.setattr(
-        pyclmm.Matmul, "run", lambda plan, *args: seen.append(plan.reproducible) or run_plan(plan, *args)
-    )
+    plans = plans_of_calls(monkeypatch)
     a = np.ones((3, 3), np.float32)
     for _ in range(2):  # the second round uses kept plans
         pyclmm.matmul(a, a)
-        with pyclmm.reproducible():
+        with pyclmm.default_reproducible():
             pyclmm.matmul(a, a)
             pyclmm.gemm(a, a)
         pyclmm.gemm(a, a, reproducible=True)
-    assert seen == [False, True, True, True] * 2
+    assert [plan.reproducible for plan in plans] == [False, True, True, True] * 2
 
 
 def test_wrong_arguments_are_named():
@@ -285,7 +277,7 @@ def test_wrong_arguments_are_named():
         with pytest.raises(pyclmm.DTypeError, match=f"reproducible is {wrong!r}; pass True or False"):
             pyclmm.matmul(a, a, reproducible=wrong)
         with pytest.raises(pyclmm.DTypeError, match="reproducible is"):
-            pyclmm.reproducible(wrong)
+            pyclmm.default_reproducible(wrong)
     for activation in ("gelu", "gelu_tanh", "sigmoid", "tanh", "silu"):
         with pytest.raises(pyclmm.ArgumentError, match=f"activation '{activation}' uses a builtin"):
             pyclmm.gemm(a, a, activation=activation, reproducible=True)
@@ -296,7 +288,11 @@ def test_integers_are_reproducible_by_any_kernel():
     a = np.ones((3, 3), np.int32)
     plain, ordered = pyclmm.Matmul(a, a), pyclmm.Matmul(a, a, reproducible=True)
     assert plain.reproducible
-    assert (plain.kernel, plain.config, plain.programs) == (ordered.kernel, ordered.config, ordered.programs)
+    assert (plain.kernel, plain.config, programs_of(plain)) == (
+        ordered.kernel,
+        ordered.config,
+        programs_of(ordered),
+    )
 
 
 def reason(name, m=500, n=500, k=5000, dtype="f4", device=H200, layout="NN"):

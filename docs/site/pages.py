@@ -32,9 +32,6 @@ ELSEWHERE = [
 # Folders whose names users import, beside the public names of pyclmm.
 FOLDERS = ("pyclmm.dask",)
 
-# Methods of Matmul that matmul and gemm call, and nobody else.
-INNER = {"of", "again", "queue_of", "on_host", "serves", "check_scalars", "run", "programs"}
-
 # The contents, by heading: pages, or patterns of them. A page that none names is listed under the last one.
 CONTENTS: dict[str, tuple[str, ...]] = {
     "Start": ("README", "docs/install", "docs/examples", "docs/howto/troubleshooting", "docs/howto/faq"),
@@ -145,7 +142,7 @@ def _entry(name: str, value: Any) -> str:
 
 def _methods(value: type) -> list[str]:
     """What users call or read of a class: a call first, then all that has a docstring and no underscore."""
-    own = [name for name in vars(value) if not name.startswith("_") and name not in INNER]
+    own = [name for name in vars(value) if not name.startswith("_")]
     called = ["__call__"] if "__call__" in vars(value) else []
     return called + [
         name

@@ -1,4 +1,4 @@
-"""The setting ``reproducible``, and :func:`reproducible`, which sets it for a block of code.
+"""The setting ``reproducible``, and :func:`default_reproducible`, which sets it for a block of code.
 
 A reproducible product has the same bits on every device: each sum is one chain of fused multiply-adds over K,
 in order (docs/reproducibility.md).
@@ -17,13 +17,13 @@ from ..errors import ArgumentError, DTypeError
 # Activations of comparisons and multiplications alone. The others use builtins (exp, erf, tanh), whose last
 # bits differ between drivers.
 EXACT_ACTIVATIONS = ("none", "relu", "leaky_relu")
-_default: ContextVar[bool] = ContextVar("pyclmm.reproducible", default=False)
+_default: ContextVar[bool] = ContextVar("pyclmm.default_reproducible", default=False)
 
 
-def reproducible(enabled: bool = True) -> AbstractContextManager[None]:
+def default_reproducible(enabled: bool = True) -> AbstractContextManager[None]:
     """Make products in a ``with`` block reproducible that are not told otherwise.
 
-    >>> with reproducible():
+    >>> with default_reproducible():
     ...     is_reproducible(None), is_reproducible(False)
     (True, False)
 

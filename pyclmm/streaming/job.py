@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .. import plan_cache
 from ..execution.operands import signature
 from ..execution.options import Options
+from ..plan import multiply
 from . import tiles
 from .sinks import Sink
 from .sources import Source
@@ -133,7 +134,7 @@ class Job:
         given["out"] = target
         options = self._options_of_last if is_last else self._options_of_others
         plan = plan_cache.plan_for(given, signature(given), options, queue, self.alpha, beta)
-        plan.run(given, queue, self.alpha, beta, wait_for)
+        multiply(plan, given, queue, self.alpha, beta, wait_for)
         return target
 
 

@@ -20,6 +20,7 @@ from ..opencl import forks
 from ..opencl.devices import DeviceChoice
 from ..opencl.host_memory import may_overlap_itself
 from ..opencl.queues import default_queue
+from ..plan import multiply
 from ..problem.words import Activation, Casting, Precision, Trans
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
@@ -290,4 +291,4 @@ def _write_without_k(job: Job, queue: cl.CommandQueue | None) -> None:
             if bias is not None and job.bias is not None:
                 given["bias"] = job.bias[bias]
             plan = plan_cache.plan_for(given, signature(given), options, on, job.alpha, job.beta)
-            job.sink.write(plan.run(given, on, job.alpha, job.beta, None), piece)
+            job.sink.write(multiply(plan, given, on, job.alpha, job.beta, None), piece)

@@ -15,6 +15,7 @@ from pyclmm.errors import CacheWarning
 from pyclmm.kernels import Program
 from pyclmm.opencl import binaries, compiler, doubts, processor, program, ptx
 from pyclmm.opencl.devices import device_info
+from pyclmm.plan import programs_of
 from tests.support.faults import BUILD_FAILURE, Part, cl_error
 from tests.support.made_up import EPYC_POCL, H200, MI250
 
@@ -205,7 +206,7 @@ def test_a_rewritten_program_is_kept_as_it_is_loaded(monkeypatch, kept, queue, b
     monkeypatch.setattr(binaries, "_KEEP_THEIR_OWN", (kept.vendor,))
     texts = []
     monkeypatch.setattr(ptx, "rewritten", lambda text: texts.append(text) or text)
-    [own] = pyclmm.Matmul(*[np.ones((3, 3), "f4")] * 2, kernel="naive").programs
+    [own] = programs_of(pyclmm.Matmul(*[np.ones((3, 3), "f4")] * 2, kernel="naive"))
     naive = replace(own, ptx_target="sm_90a")
     for _ in range(2):
         program.built(cl.Context([queue.device]), naive)

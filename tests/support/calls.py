@@ -15,7 +15,7 @@ import numpy as np
 import pyopencl.array as cla
 
 import pyclmm
-from pyclmm import KERNELS
+from pyclmm import KERNELS, api
 from pyclmm.opencl.host_memory import Span
 from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
 from tests.support.cases import DEVICE, numbers, problem_of
@@ -466,3 +466,23 @@ def judge(call, queue, by=None):
         return (by or {"matmul": judge_matmul, "gemm": judge_gemm}[call["name"]])(call, queue)
     except Exception as error:
         raise AssertionError(f"{error}\nin the call {json.dumps(call)}") from error
+
+
+def plans_of_calls(monkeypatch):
+    """The plan of each call of matmul and gemm since, in order."""
+    found = []
+
+    def noting(name):
+        real = getattr(api, name)
+
+        def noted(plan, *rest):
+            result = real(plan, *rest)
+            if result is not None:
+                found.append(plan)
+            return result
+
+        monkeypatch.setattr(api, name, noted)
+
+    noting("repeated")
+    noting("multiply")
+    return found
