@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +14,15 @@ import pyopencl as cl
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pyclmm import plan_cache
-from pyclmm.checks import selfcheck
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import DeviceInfo
-from pyclmm.opencl import doubts, queues, target
+from pyclmm.opencl import target
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
-from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.gemm import GemmProblem
 from tests.support import driver, optional, selection, summary
+from tests.support.processes import as_in_a_new_process
 
 _cache = TemporaryDirectory(prefix="pyclmm-tests-")
 
@@ -121,12 +118,7 @@ def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder = tmp_path / "caches"
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(folder))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
-    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
-    monkeypatch.setattr(doubts, "_detours", {})
-    monkeypatch.setattr(queues, "_default", {})
-    monkeypatch.setattr(queues, "_contexts", {})
-    monkeypatch.setattr(queues, "_chosen", {})
-    monkeypatch.setattr(plan_cache, "_plans", OrderedDict())
+    as_in_a_new_process(monkeypatch)
     return folder
 
 

@@ -8,7 +8,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm.checks import known_answers, selfcheck, small_problems
+from pyclmm.checks import selfcheck, small_problems
 from pyclmm.opencl import program
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.single_flight import SingleFlight
@@ -212,12 +212,12 @@ def test_a_keyword_that_a_plan_does_not_take_raises():
 
 def test_a_device_that_is_lost_is_told(own_queue):
     with (
-        failing(small_problems, "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
+        failing("checks.small_problems", "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
         pytest.raises(pyclmm.DeviceLostError),
     ):
         pyclmm.warm((A, ((41, 30), "float64")), on_device=True, queue=own_queue)
     with (
-        failing(known_answers, "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
+        failing("checks.known_answers", "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
         pytest.raises(pyclmm.DeviceLostError),
     ):
         pyclmm.warm((((3, 4), "int8"), ((4, 5), "int8")), queue=own_queue)

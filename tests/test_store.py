@@ -22,8 +22,8 @@ import pyclmm
 from pyclmm import store
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
-from pyclmm.opencl.single_flight import SingleFlight
 from tests.support.faults import Call, Failing, Part, check_caches
+from tests.support.processes import as_in_a_new_process
 
 WRITER = """
 import sys
@@ -40,14 +40,6 @@ for number in range(300):
 @pytest.fixture
 def call(own_caches):
     return Call(kernel="naive")
-
-
-def new_process(monkeypatch):
-    """Forget verdicts and plans, as a new process would not have them."""
-    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
-    from pyclmm import plan_cache  # noqa: PLC0415
-
-    plan_cache._plans.clear()
 
 
 def verdicts(folder):
@@ -75,7 +67,7 @@ def test_a_folder_that_is_read_only_in_earnest(monkeypatch, call, tmp_path):
     blocker.write_text("")
     for place in (blocker, blocker / "below"):
         monkeypatch.setenv("PYCLMM_CACHE_DIR", str(place))
-        new_process(monkeypatch)
+        as_in_a_new_process(monkeypatch)
         call.check_works()
 
 
@@ -96,7 +88,7 @@ def test_a_folder_deleted_in_between_is_made_again(monkeypatch, call, own_caches
     for path in [*verdicts(own_caches), own_caches / "selfcheck"]:
         path.unlink() if path.is_file() else path.rmdir()
     shutil.rmtree(own_caches)
-    new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     call.check_works()
     assert verdicts(own_caches)
 
@@ -129,7 +121,7 @@ def _spoil(monkeypatch, call, folder, content):
     call()
     [file] = verdicts(folder)
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     return file
 
 
@@ -149,7 +141,7 @@ def test_a_verdict_of_an_older_version_is_not_looked_at(monkeypatch, call, own_c
     monkeypatch.setattr(selfcheck, "_SCHEMA", 0)
     call()
     monkeypatch.setattr(selfcheck, "_SCHEMA", 2)
-    new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         call()
@@ -177,7 +169,7 @@ def test_what_is_no_plain_file_is_not_read(monkeypatch, call, own_caches, kind, 
         file.mkdir()
     else:
         file.symlink_to("/dev/zero")
-    new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     with pytest.warns(CacheWarning, match=f"is ignored: it is .*{reason}") as heard:
         call.check_works()
     assert len(heard) == 1

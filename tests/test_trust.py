@@ -15,15 +15,15 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm import plan_cache, store
+from pyclmm import store
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels.rates import as_numbers
 from pyclmm.opencl import binaries, compiler, disk_caches, doubts, target, user_rates
 from pyclmm.opencl.devices import default_device, device_info
-from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.selection import tables
 from tests.support.faults import Call, Part
+from tests.support.processes import as_in_a_new_process
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners and modes")
 NOBODY = 65534
@@ -36,11 +36,6 @@ def folder(device_read_anew, own_caches):
     tables.forget()
     yield own_caches
     tables.forget()
-
-
-def as_a_new_process(monkeypatch):
-    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
-    plan_cache._plans.clear()
 
 
 # What makes a file, or the folder that it is in, one that others may have made. Root needs no trick.
@@ -146,7 +141,7 @@ def test_a_folder_that_others_may_fill_is_not_read_and_not_written(monkeypatch, 
 def test_a_cache_folder_of_another_or_a_link_is_not_used(monkeypatch, folder, spoil, reason):
     Call(kernel="naive")()
     before = sorted(folder.rglob("*"))
-    as_a_new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     spoil(folder, monkeypatch)
     with pytest.warns(CacheWarning, match=rf"is ignored: .*{reason}; .*PYCLMM_CACHE_DIR"):
         Call(kernel="naive", dtype="float64").check_works()
@@ -160,7 +155,7 @@ def test_a_cache_folder_that_others_can_write_keeps_what_is_ours(monkeypatch, fo
     Call(kernel="naive")()
     [file] = folder.glob("selfcheck/*.json")
     assert file.parent.stat().st_mode & 0o777 == 0o700
-    as_a_new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     Call(kernel="naive").check_works()
 
 
@@ -204,7 +199,7 @@ def test_a_forged_verdict_admits_no_kernel(monkeypatch, folder, wrong):
     assert json.loads(file.read_text())["reason"] is None
     file.chmod(0o666)
     of_another(file, monkeypatch)
-    as_a_new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     with pytest.warns(CacheWarning, match="another user owns it"), pytest.raises(pyclmm.UnsupportedError):
         Call(kernel="naive")()
 
@@ -215,7 +210,7 @@ def test_verdicts_that_were_exchanged_are_noticed(monkeypatch, folder):
         pyclmm.matmul(x, x, kernel="naive")
     one, other = folder.glob("selfcheck/*.json")
     exchange(one, other)
-    as_a_new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     with pytest.warns(CacheWarning, match="set aside: content.key is"):
         pyclmm.matmul(x, x, kernel="naive")
 

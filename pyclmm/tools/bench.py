@@ -363,7 +363,7 @@ class Track:
 
     def _first(self, entry: _Timed, check: Expected) -> None:
         """The first run is checked. It may include a compilation, so its time counts only if it is long."""
-        entry.contestant.spoil()
+        entry.contestant.board.spoil()
         entry.once()
         if entry.failure is None:
             entry.error_ratio = check.ratio(entry.contestant.result())

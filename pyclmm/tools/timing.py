@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
-from numpy.typing import NDArray
 
 from ..checks import reference
 from ..errors import DeviceMemoryError, unknown_name
@@ -189,52 +189,46 @@ class Expected:
         )
 
 
-class Contestant(Protocol):
-    """Something that computes the product. ``kernel`` is what computes it: "auto" has chosen one."""
+class Contestant(ABC):
+    """Something that computes the product of *board*. ``kernel`` is what does it: "auto" has chosen one."""
 
-    name: str
-    kernel: str | None
-    config: TileConfig | None
+    kernel: str | None = None
+    config: TileConfig | None = None
 
-    def run(self) -> Sample: ...
-
-    def spoil(self) -> None:
-        """Write something wrong over the result, so that nobody passes with an earlier one."""
-
-    def result(self) -> Array: ...
-
-
-class OnNumpy:
-    """numpy.matmul on the host."""
-
-    def __init__(self, board: Board) -> None:
-        self.name = NUMPY
-        self.kernel: str | None = None
-        self.config: TileConfig | None = None
-        self.board = board
+    def __init__(self, name: str, board: Board) -> None:
+        self.name, self.board = name, board
 
     def run(self) -> Sample:
-        board = self.board
-        return Sample(seconds_of(lambda: np.matmul(board.host_a, board.host_b, out=board.host_out)))
+        device = self._device_seconds()
+        return Sample(seconds_of(self._call), device)
 
-    def spoil(self) -> None:
-        self.board.spoil()
+    @abstractmethod
+    def _call(self) -> None: ...
+
+    def _device_seconds(self) -> float | None:
+        return None
 
     def result(self) -> Array:
         return self.board.host_out
 
 
-class OnArrays:
+class OnNumpy(Contestant):
+    """numpy.matmul on the host."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__(NUMPY, board)
+
+    def _call(self) -> None:
+        np.matmul(self.board.host_a, self.board.host_b, out=self.board.host_out)
+
+
+class OnArrays(Contestant):
     """A kernel on pyopencl Arrays: wall time from device to device."""
 
     def __init__(self, name: str, board: Board) -> None:
-        self.name, self.board = name, board
-        self.plan = board.plan_for_arrays(name)
+        super().__init__(name, board)
+        self.plan = Matmul(board.a, board.b, out=board.out, kernel=name, **board.how)
         self.kernel, self.config = self.plan.kernel, self.plan.config
-
-    def run(self) -> Sample:
-        device = self._device_seconds()
-        return Sample(seconds_of(self._call), device)
 
     def _call(self) -> None:
         self._enqueue()
@@ -249,9 +243,6 @@ class OnArrays:
         self.board.queue.finish()
         return (events[-1].profile.end - events[0].profile.start) * 1e-9 or None
 
-    def spoil(self) -> None:
-        self.board.spoil()
-
     def result(self) -> Array:
         return self.board.read()
 
@@ -261,7 +252,7 @@ class OnHost(OnArrays):
 
     def __init__(self, name: str, board: Board) -> None:
         super().__init__(name, board)
-        self.host_plan = board.plan_for_numpy(name)
+        self.host_plan = Matmul(board.host_a, board.host_b, out=board.host_out, kernel=name, **board.how)
         self.kernel, self.config = self.host_plan.kernel, self.host_plan.config
 
     def _call(self) -> None:
@@ -275,26 +266,12 @@ class Board:
     """The operands on the host and on the device, and in both places one result for every kernel in turn."""
 
     def __init__(self, queue: cl.CommandQueue, a: Array, b: Array, out_dtype: np.dtype[Any], terms: Terms):
-        self.queue, self.terms = queue, terms
+        self.queue = queue
+        self.how: Any = {"precision": terms.precision, "queue": queue}  # for every plan
         self.host_a, self.host_b = a, b
         self.host_out: Array = np.empty((*a.shape[:-1], b.shape[-1]), out_dtype)
         self.a, self.b = (self._copied(x, name) for name, x in (("a", a), ("b", b)))
         self.out, self._memory = self._placed(self.host_out, "out")
-
-    def plan_for_arrays(self, kernel: str) -> Matmul[cla.Array]:
-        return Matmul(
-            self.a, self.b, out=self.out, kernel=kernel, precision=self.terms.precision, queue=self.queue
-        )
-
-    def plan_for_numpy(self, kernel: str) -> Matmul[NDArray[Any]]:
-        return Matmul(
-            self.host_a,
-            self.host_b,
-            out=self.host_out,
-            kernel=kernel,
-            precision=self.terms.precision,
-            queue=self.queue,
-        )
 
     def _copied(self, x: Array, argument: str) -> cla.Array:
         """An Array with the numbers and the layout of *x*."""

@@ -22,10 +22,10 @@ from pyclmm.opencl import doubts
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.program import source_hash
 from pyclmm.opencl.queues import default_queue
-from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import schema
 from tests.support.faults import Call, failing
+from tests.support.processes import as_in_a_new_process
 from tests.support.selection import slow
 from tests.test_store import json_values
 
@@ -84,11 +84,6 @@ def asked(monkeypatch):
     return requests
 
 
-def as_a_new_process(monkeypatch):
-    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
-    plan_cache._plans.clear()
-
-
 def kept(folder):
     return [json.loads(path.read_text()) for path in folder.glob("selfcheck/*.json")]
 
@@ -98,7 +93,7 @@ def test_a_compiler_that_aborts_does_not_end_this_process(monkeypatch, risky, sa
     call = Call()
     with pytest.warns(pyclmm.KernelWarning, match=r"tiled: tried .*SIGABRT.*LLVM ERROR.*'naive' is used"):
         call()
-    as_a_new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     with pytest.warns(pyclmm.KernelWarning, match="SIGABRT"):
         call.check_works()
     assert len(asked) == 2, "the verdict of both is kept on disk"
@@ -111,7 +106,7 @@ def test_a_driver_that_dies_of_its_cache_is_led_past_it(monkeypatch, risky, sabo
     with pytest.warns(pyclmm.CacheWarning, match=r"tiled: tried .*SIGABRT.* compiled past the .*; delete "):
         call.check_works()
     assert len(asked) == 2
-    as_a_new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     monkeypatch.setattr(doubts, "_detours", {})
     call.check_works()
     assert len(asked) == 2
@@ -132,10 +127,10 @@ def test_a_program_that_a_process_died_with_is_tried_though_its_verdict_is_kept(
 ):
     call = Call(kernel="naive")  # not risky
     call.check_works()
-    as_a_new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     call.check_works()
     assert not asked
-    as_a_new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     dead = mark_of_a_dead_process("naive")
     sabotage("'DETOUR' in str(args) or os.abort()")
     with pytest.warns(pyclmm.CacheWarning, match=r"naive: tried .*SIGABRT.* compiled past the"):
@@ -199,7 +194,7 @@ def hangs(monkeypatch, sabotage):
 @pytest.mark.parametrize("process", ["a new one", *slow("the same")])
 def test_a_time_out_is_tried_again_after_a_day(monkeypatch, risky, hangs, asked, clock, process):
     def again():
-        plan_cache._plans.clear() if process == "the same" else as_a_new_process(monkeypatch)
+        plan_cache.release() if process == "the same" else as_in_a_new_process(monkeypatch)
         call.check_works()
 
     hangs(2)
@@ -225,7 +220,7 @@ def test_a_time_out_of_the_future_is_tried_again(monkeypatch, risky, hangs, aske
     with pytest.warns(pyclmm.KernelWarning, match="did not end"):
         call()
     clock[0] -= 1.0
-    as_a_new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     call.check_works()
     assert len(asked) == 3
 
@@ -282,7 +277,7 @@ def test_a_good_trial_admits_the_kernel(monkeypatch, risky, sabotage, asked, act
     sabotage(action)
     call = Call()
     call.check_works()
-    as_a_new_process(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     call.check_works()
     assert len(asked) == 1
     assert [(x["kernel"], x["reason"]) for x in kept(risky)] == [("tiled", None)]

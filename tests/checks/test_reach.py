@@ -11,7 +11,6 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import plan_cache
 from pyclmm.checks import selfcheck, small_problems
 from pyclmm.checks.drawn import Drawn, draw, scalars
 from pyclmm.checks.layouts import Decks, Placed, placed, rearranged, resized
@@ -19,7 +18,6 @@ from pyclmm.checks.small_problems import wrong_copies
 from pyclmm.kernels import kernel_named
 from pyclmm.opencl import compiler
 from pyclmm.opencl.devices import default_device, device_info
-from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.canonical import checked_gemm
 from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import dense
@@ -47,14 +45,8 @@ SOME = (
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch, tmp_path):
+def fresh(own_caches):
     """The self-check is on, with no earlier verdict or plan."""
-    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path))
-    monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
-    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
-    plan_cache._plans.clear()
-    yield
-    plan_cache._plans.clear()
 
 
 @pytest.fixture

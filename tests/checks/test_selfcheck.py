@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -14,7 +15,6 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import plan_cache
 from pyclmm.checks import isolation, selfcheck, small_problems
 from pyclmm.checks.layouts import Decks
 from pyclmm.errors import CacheWarning
@@ -23,14 +23,15 @@ from pyclmm.kernels.config import TileConfig
 from pyclmm.opencl import compiler, doubts
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
-from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.problem.canonical import checked_gemm
 from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import dense
 from tests.conformance.offline import TARGETS
 from tests.kernels.nvidia.test_matrix_units import problem as nvidia_problem
 from tests.support.cases import SAMPLE, problem_of, refused
+from tests.support.faults import failing
 from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
+from tests.support.processes import as_in_a_new_process
 
 DEVICE = device_info(default_device())
 
@@ -45,26 +46,14 @@ WRONG = {
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch, tmp_path):
-    """No earlier verdict or plan, and an empty cache folder."""
-    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path))
-    monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
-    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
-    plan_cache._plans.clear()
-    yield tmp_path
-    plan_cache._plans.clear()
+def fresh(own_caches):
+    return own_caches
 
 
 @pytest.fixture
-def new_context():
-    """A fixture of its own, because Intel's CPU runtime frees a context that only a queue holds."""
-    return cl.Context([default_queue().device])
-
-
-@pytest.fixture
-def queue(new_context):
+def queue(fresh):
     """A queue of a new context, in which no program is built yet."""
-    return cl.CommandQueue(new_context)
+    return default_queue()
 
 
 def tamper(monkeypatch, file, right, wrong):
@@ -112,44 +101,40 @@ def test_when_every_kernel_is_wrong_the_call_raises(monkeypatch, queue):
         pyclmm.matmul(a, b, queue=queue)
 
 
-def count_checks(monkeypatch):
-    calls = []
-    real = small_problems.first_wrong_result
-    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *args: calls.append(1) or real(*args))
-    return calls
+def checked(*shapes, kernel="tiled"):
+    """How many small problems are run for products of these shapes, each multiplied in its own thread."""
+    pairs = [operands(*shape) for shape in shapes or [()]]
+    with (
+        failing("checks.known_answers", "enqueue_copy", None, times=0) as results,
+        ThreadPoolExecutor(len(pairs)) as pool,
+    ):
+        list(pool.map(lambda pair: pyclmm.matmul(*pair, kernel=kernel), pairs))
+    return results.calls
 
 
-def test_a_verdict_is_kept_in_the_process_and_on_disk(monkeypatch, queue, fresh):
-    calls = count_checks(monkeypatch)
-    a, b = operands()
-    pyclmm.matmul(a, b, kernel="tiled", queue=queue)
-    pyclmm.matmul(a[:9], b, kernel="tiled", queue=queue)
-    assert len(calls) == 1
-    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())  # as in a new process
-    pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
-    assert len(calls) == 1
+def test_a_verdict_is_kept_in_the_process_and_on_disk(monkeypatch, fresh):
+    assert checked()
+    assert not checked((9, 21, 18))
+    as_in_a_new_process(monkeypatch)
+    assert not checked((8, 21, 18))
     files = list((fresh / "selfcheck").glob("*.json"))
     assert len(files) == 1
     assert files[0].stat().st_mode & 0o077 == 0
     assert json.loads(files[0].read_text())["reason"] is None
 
 
-def test_a_changed_source_is_checked_again(monkeypatch, queue):
-    calls = count_checks(monkeypatch)
-    a, b = operands()
-    pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+def test_a_changed_source_is_checked_again(monkeypatch):
+    assert checked()
     tamper(monkeypatch, "textbook/tiled.cl", "/* tiled:", "/* changed:")
-    pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
-    assert len(calls) == 2
+    assert checked((8, 21, 18))
 
 
-def test_threads_that_need_one_verdict_wait_for_one_check(monkeypatch, queue):
-    calls = count_checks(monkeypatch)
-    a, b = operands()
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda m: pyclmm.matmul(a[:m], b, kernel="tiled", queue=queue), range(1, 9)))
-    assert len(calls) == 1
-    assert not selfcheck._verdicts._making
+def test_threads_that_need_one_verdict_wait_for_one_check(monkeypatch, fresh):
+    alone = checked()
+    shutil.rmtree(fresh)
+    as_in_a_new_process(monkeypatch)
+    assert checked(*((m, 21, 18) for m in range(1, 9))) == alone
+    assert not checked((9, 21, 18)), "no thread is left to wait for"
 
 
 SHAPES = [
@@ -166,6 +151,10 @@ KINDS = [
     *(("float32", precision) for precision in ("medium", "high")),
     ("float64", "high"),
 ]
+
+
+def programs(work):
+    return {launch.program for launch in work.launches}
 
 
 def cases(problem, kernel, config, device):
@@ -193,9 +182,10 @@ def test_the_end_of_a_tile_that_overlaps_the_next_is_checked(kind, layout):
     kernel, out = kernel_named("wgmma"), "int32" if kind == "int8" else "float32"
     problem = nvidia_problem(kind, 8192, 8192, 8192, layout, out_type=out, precision="medium")
     config = next(c for c in kernel.configs(problem, H200) if c.option("drain"))
-    small = small_problems._several_tiles(problem, config)
+    first = next(cases(problem, kernel, config, H200))
+    small = first.problem
     alone = replace(H200, compute_units=1)
-    wanted = small_problems._programs(kernel.launches(problem, config, H200))
+    wanted = programs(kernel.launches(problem, config, H200))
     sides = sorted(
         np.subtract(
             (small.n, small.m) if config.option("swapped") else (small.m, small.n), (config.bm, config.bn)
@@ -203,9 +193,7 @@ def test_the_end_of_a_tile_that_overlaps_the_next_is_checked(kind, layout):
     )
     assert sides == [0, 16], "a whole tile and a part of one"
     assert math.ceil(small.k / config.bk) > 4 * (config.bn // 64 - 1) - 4, "CHUNK_STEP of the last chunk"
-    assert small_problems._programs(kernel.launches(small, config, alone)) == wanted
-    first = next(cases(problem, kernel, config, H200))
-    assert first.problem == small
+    assert programs(kernel.launches(small, config, alone)) == wanted
     groups = [math.prod(one.global_size) // math.prod(one.local_size) for one in first.work.launches]
     assert min(groups) == 1
     assert 2 * small.m * small.n * small.k <= 80e6, "13 ms of NumPy on two cores of a Zen 5"
@@ -222,9 +210,9 @@ def test_every_program_that_a_product_runs_is_checked(kernel):
         configs = [] if kernel.supports(problem, device) else kernel.configs(problem, device)
         for config in configs[:1]:
             chosen += 1
-            wanted = small_problems._programs(kernel.launches(problem, config, device))
+            wanted = programs(kernel.launches(problem, config, device))
             for case in cases(problem, kernel, config, device):
-                wanted -= small_problems._programs(case.work)
+                wanted -= programs(case.work)
                 if not wanted:
                     break
             assert not wanted, (problem, config)
@@ -318,14 +306,11 @@ def test_without_trials_nothing_is_kept_against_a_kernel(monkeypatch, queue, fre
     assert not reasons(fresh)
 
 
-def test_a_verdict_dies_with_the_version(monkeypatch, queue, fresh):
-    calls = count_checks(monkeypatch)
-    a, b = operands()
-    pyclmm.matmul(a, b, kernel="tiled", queue=queue)
-    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())  # as in a new process
+def test_a_verdict_dies_with_the_version(monkeypatch, fresh):
+    assert checked()
+    as_in_a_new_process(monkeypatch)
     monkeypatch.setattr(selfcheck, "__version__", "99.0")
-    pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
-    assert len(calls) == 2
+    assert checked()
     versions = {json.loads(path.read_text())["version"] for path in (fresh / "selfcheck").iterdir()}
     assert versions == {pyclmm.__version__, "99.0"}
 
@@ -341,7 +326,7 @@ def test_a_verdict_against_a_kernel_dies_with_the_version(monkeypatch, queue, fr
         with pytest.raises(pyclmm.UnsupportedError, match="wrong, it says"):
             pyclmm.matmul(a, b, kernel="tiled", queue=queue)
     [ban] = (fresh / "selfcheck").iterdir()
-    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())  # as in a new process
+    as_in_a_new_process(monkeypatch)
     c = pyclmm.matmul(a, b, kernel="tiled", queue=queue)
     assert pyclmm.checks.reference.error_ratio(c, a, b) < pyclmm.checks.reference.limit(21)
     [new] = set((fresh / "selfcheck").iterdir()) - {ban}
@@ -359,17 +344,14 @@ def test_a_verdict_against_a_kernel_dies_with_the_version(monkeypatch, queue, fr
         "[" * 100_000,
     ],
 )
-def test_a_broken_verdict_is_set_aside_with_one_warning(monkeypatch, queue, fresh, content):
-    a, b = operands()
-    pyclmm.matmul(a, b, kernel="tiled", queue=queue)
+def test_a_broken_verdict_is_set_aside_with_one_warning(monkeypatch, fresh, content):
+    assert checked()
     [file] = (fresh / "selfcheck").glob("*.json")
     file.write_text(content)
-    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
-    calls = count_checks(monkeypatch)
+    as_in_a_new_process(monkeypatch)
     with pytest.warns(CacheWarning, match="set aside") as caught:
-        pyclmm.matmul(a[:8], b, kernel="tiled", queue=queue)
+        assert checked()
     assert len(caught) == 1
-    assert len(calls) == 1
     assert file.with_suffix(".bad").read_text() == content
     assert json.loads(file.read_text())["reason"] is None
 
@@ -393,5 +375,4 @@ def test_each_work_group_size_has_a_verdict_of_its_own(queue):
     naive, device = kernel_named("naive"), device_info(queue.device)
     works = [naive.launches(SAMPLE, TileConfig(bm=tile, bn=tile), device) for tile in (8, 4)]
     assert works[0].launches[0].program == works[1].launches[0].program
-    digests = [selfcheck._digest(device, work) for work in works]
-    assert digests[0] != digests[1]
+    assert all(checked(kernel=("naive", TileConfig(bm=tile, bn=tile))) for tile in (8, 4))

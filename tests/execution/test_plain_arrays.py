@@ -10,7 +10,6 @@ import pytest
 
 import pyclmm
 from pyclmm.execution.plain_arrays import PlainCalls
-from pyclmm.opencl import binding
 from pyclmm.opencl.queues import default_queue
 from tests.support.cases import DEVICE
 from tests.support.faults import cl_error, failing
@@ -229,7 +228,7 @@ def test_a_refused_launch_falls_back(quick, ab):
         pyclmm.matmul(*ab)
     refused = cl_error(cl.status_code.INVALID_WORK_GROUP_SIZE)
     with (
-        failing(binding, "enqueue_nd_range_kernel", refused),
+        failing("opencl", "enqueue_nd_range_kernel", refused),
         pytest.warns(pyclmm.KernelWarning, match="is used instead"),
     ):
         close(pyclmm.matmul(*ab), *ab)

@@ -13,10 +13,9 @@ import pytest
 
 import pyclmm
 from pyclmm.execution import host_path
-from pyclmm.opencl import binding
 from pyclmm.opencl.devices import device_info
 from tests.support.cases import small_integers
-from tests.support.faults import OUT_OF_RESOURCES, Part, cl_error, failing
+from tests.support.faults import OUT_OF_RESOURCES, cl_error, failing, replace_driver
 from tests.support.threads import in_threads
 
 COMPLETE = cl.command_execution_status.COMPLETE
@@ -342,7 +341,7 @@ def test_an_event_of_a_call_that_failed_is_still_waited_for(own_queue, held, rng
     plan = pyclmm.Matmul(a[0], a[0], kernel="naive")
     plan(a[0], a[0]).get()
     with (
-        failing(binding, "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES)),
+        failing("opencl", "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES)),
         pytest.raises(pyclmm.LaunchError),
     ):
         plan(a[0], a[0], wait_for=[held])
@@ -380,7 +379,7 @@ def wait_lists(monkeypatch):
         seen.append((wait_for, event))
         return event
 
-    monkeypatch.setattr(binding, "cl", Part(cl, enqueue_nd_range_kernel=enqueue))
+    replace_driver(monkeypatch, "opencl", enqueue_nd_range_kernel=enqueue)
     return seen
 
 

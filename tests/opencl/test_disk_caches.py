@@ -14,7 +14,7 @@ import pytest
 from pyopencl.characterize import has_src_build_cache
 
 import pyclmm
-from pyclmm.opencl import compiler, disk_caches, program
+from pyclmm.opencl import disk_caches, program
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import BUILD_FAILURE, Call, Failing, cl_error, failing
 from tests.support.selection import slow
@@ -216,6 +216,6 @@ def test_pocl_that_shows_no_device_says_what_would_do(environment, tmp_path):
 def test_a_build_that_fails_on_pocl_says_what_would_do(own_caches, monkeypatch):
     monkeypatch.setattr(program, "pocl_fault", lambda _: "PoCL cannot write here: set POCL_CACHE_DIR")
     fault = cl_error(BUILD_FAILURE)
-    with failing(compiler, "Program", fault, always=True), pytest.raises(pyclmm.BuildError) as caught:
+    with failing("opencl", "Program", fault, always=True), pytest.raises(pyclmm.BuildError) as caught:
         Call(kernel="tiled")()
     assert caught.value.complaint == "does not build: error: PoCL cannot write here: set POCL_CACHE_DIR"

@@ -19,7 +19,7 @@ import pytest
 import pyclmm
 from pyclmm import store
 from pyclmm.errors import CacheWarning
-from pyclmm.opencl import compiler, doubts
+from pyclmm.opencl import doubts
 from pyclmm.opencl.devices import device_info
 from tests.support.faults import BUILD_FAILURE, INVALID_COMMAND_QUEUE, cl_error, failing
 from tests.support.made_up import EPYC_POCL, H200
@@ -212,7 +212,7 @@ def test_a_self_check_that_has_run_leaves_no_doubt(own_queue, folder):
 
 def test_a_build_that_fails_leaves_no_doubt(own_queue, folder):
     a = np.ones((37, 41), np.float32)
-    with failing(compiler, "Program", cl_error(BUILD_FAILURE), always=True), pytest.raises(pyclmm.BuildError):
+    with failing("opencl", "Program", cl_error(BUILD_FAILURE), always=True), pytest.raises(pyclmm.BuildError):
         pyclmm.matmul(a, a.T, kernel="naive", queue=own_queue)
     assert not marks(folder)
     assert doubts.detour(device_info(own_queue.device)) == 0
@@ -221,7 +221,7 @@ def test_a_build_that_fails_leaves_no_doubt(own_queue, folder):
 def test_a_build_that_fails_on_a_damaged_cache_is_repeated_past_it(own_queue):
     a = np.ones((37, 41), np.float32)
     with (
-        failing(compiler, "Program", cl_error(BUILD_FAILURE)) as fault,
+        failing("opencl", "Program", cl_error(BUILD_FAILURE)) as fault,
         pytest.warns(CacheWarning, match=r"matmul_naive did not build.* compiled past the .*; delete "),
     ):
         c = pyclmm.matmul(a, a.T, kernel="naive", queue=own_queue)

@@ -70,7 +70,7 @@ def test_the_macros_of_each_processor_are_understood(options, bits, features, tm
 
 
 def test_this_compiler_is_asked_once_and_its_answer_kept():
-    with failing(compiler, "Program", None, times=0) as builds:
+    with failing("opencl", "Program", None, times=0) as builds:
         found = target.target_of(HERE)
         assert target.target_of(HERE) == found == device_info(HERE).target
     assert builds.calls == 1
@@ -88,7 +88,7 @@ def test_another_driver_processor_or_option_is_asked_anew(monkeypatch):
 
 
 def test_a_compiler_that_builds_nothing_gives_no_answer_and_nothing_is_kept():
-    with failing(compiler, "Program", cl_error(BUILD_FAILURE), always=True):
+    with failing("opencl", "Program", cl_error(BUILD_FAILURE), always=True):
         assert target.target_of(HERE) == Target()
     assert not target._path(HERE).exists()
     assert target.target_of(HERE) == device_info(HERE).target

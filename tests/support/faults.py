@@ -1,9 +1,10 @@
-"""Faults for tests: in one module of pyclmm, a function of the driver fails at a chosen call."""
+"""Faults for tests: a function of the driver, or of a module, fails at a chosen call."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 import threading
 from contextlib import contextmanager
 
@@ -65,37 +66,69 @@ class Failing:
         return result
 
 
-@contextmanager
-def failing(module, name, error, library="cl", **how):
-    """Inside the block ``library.name`` raises *error* when that module calls it; yields the Failing.
+class Seam:
+    """What stands in PyOpenCL for its function *name*: *put* for calls from that room, else the real one.
 
-    *library* "" means a function of the module itself.
+    All modules call ``cl.name``, so this is the one place where tests put a driver's faults. *room*: a folder
+    of pyclmm, or a module of it where others of its folder call the function too, as "opencl.host_memory".
     """
-    real = getattr(module, library) if library else module
-    fault = Failing(getattr(real, name), error, **how)
-    with pytest.MonkeyPatch.context() as patch:
+
+    def __init__(self, name, put, room):
+        self.real, self._put, self._room = getattr(cl, name), put, f"pyclmm.{room}"
+
+    def __call__(self, *args, **kwargs):
+        caller = sys._getframe(1).f_globals["__name__"]
+        function = self._put if f"{caller}.".startswith(f"{self._room}.") else self.real
+        return function(*args, **kwargs)
+
+    def __instancecheck__(self, x):
+        return isinstance(x, self.real)
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+
+def replace_driver(patch, room, **functions):
+    """The driver's functions of these names are those, for calls from that room (:class:`Seam`)."""
+    for name, function in functions.items():
         if name == "enqueue_nd_range_kernel":
             patch.setattr(silent, "_enqueue", None)  # all launches then go through PyOpenCL
-        if library:
-            patch.setattr(module, library, Part(real, **{name: fault}))
+        patch.setattr(cl, name, Seam(name, function, room))
+
+
+@contextmanager
+def failing(where, name, error, library="cl", **how):
+    """Inside the block a function raises *error*, as :class:`Failing` says; yields the Failing.
+
+    It is the driver's function *name*, for calls from the room *where*. Or *where* is a module, or an object,
+    and the function is that of its *library*, or with "" its own.
+    """
+    is_driver = isinstance(where, str)
+    owner = cl if is_driver else getattr(where, library) if library else where
+    fault = Failing(getattr(owner, name), error, **how)
+    with pytest.MonkeyPatch.context() as patch:
+        if is_driver:
+            replace_driver(patch, where, **{name: fault})
+        elif library:
+            patch.setattr(where, library, Part(owner, **{name: fault}))
         else:
-            patch.setattr(module, name, fault)
+            patch.setattr(where, name, fault)
         yield fault
 
 
 @contextmanager
-def refusing_buffers(module, nbytes):
-    """Inside the block the driver refuses *module* each buffer of exactly so many bytes."""
+def refusing_buffers(nbytes):
+    """Inside the block the driver refuses pyclmm each buffer of exactly so many bytes."""
 
-    class Buffer(cl.Buffer):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            if self.size == nbytes:
-                self.release()
-                raise cl_error(ALLOCATION_FAILURE)
+    def buffer(*args, real=cl.Buffer, **kwargs):
+        made = real(*args, **kwargs)
+        if made.size == nbytes:
+            made.release()
+            raise cl_error(ALLOCATION_FAILURE)
+        return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "cl", Part(cl, Buffer=Buffer))
+        replace_driver(patch, "opencl", Buffer=buffer)
         yield
 
 
