@@ -143,7 +143,7 @@ def answers(request: Any) -> Iterator[dict[str, str | None]]:
     kernel, info = kernel_named(request["kernel"]), device_info(device)
     doubts.DETOUR("detour", request["detour"])
     doubts.take_detour(info, request["detour"])
-    reasons = kernel.supports(problem, info) or "; ".join(kernel.violations(problem, config, info))
+    reasons = kernel.refuses(problem, info) or "; ".join(kernel.violations(problem, config, info))
     if not reasons and problem.reproducible:
         reasons = kernel.out_of_order(problem, config) or ""
     if reasons:

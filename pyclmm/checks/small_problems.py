@@ -106,7 +106,7 @@ def _first_wrong_bits(
     device, programs = device_info(queue.device), _programs(wanted)
     missing = set(programs)
     for small in _chained_problems(problem, config):
-        if kernel.supports(small, device) is not None or kernel.violations(small, config, device):
+        if kernel.refuses(small, device) is not None or kernel.violations(small, config, device):
             continue
         work = kernel.launches(small, config, device)
         if _programs(work) <= programs:
@@ -184,7 +184,7 @@ class _CaseSearch:
     def works(self, small: GemmProblem, ways: list[tuple[TileConfig, DeviceInfo]]) -> Iterator[Work]:
         """The launches of *small* in each of *ways* that has only wanted programs."""
         for variant, device in ways:
-            if self.kernel.supports(small, device) is None and not self.kernel.violations(
+            if self.kernel.refuses(small, device) is None and not self.kernel.violations(
                 small, variant, device
             ):
                 work = self.kernel.launches(small, variant, device)

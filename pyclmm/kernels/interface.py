@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..problem.gemm import ACTIVATIONS, BIASES, GemmProblem
+from .accepts import Accepts
 from .config import TileConfig
 from .device import DeviceInfo
 
@@ -111,20 +112,34 @@ class Kernel(ABC):
 
     name: str
     summary: str
+    accepts: Accepts  # what it takes of a problem; what that does not name, it refuses
     automatic = True  # whether kernel="auto" may choose it
     matrix_units = False  # whether it multiplies on matrix units
     tiles_in_turn = False  # whether a work-group computes tile after tile of a large product
     options: tuple[str, ...] = ()  # the names that its configurations may use in TileConfig.options
     has_barriers = True  # whether work-items of a work-group wait for each other
     risky = True  # whether a compiler might crash on it, so that it is tried in a child process first
-    in_order = False  # whether every sum of every configuration is one chain of FMAs over K, in order
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}: {self.summary}>"
 
-    @abstractmethod
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def refuses(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         """Why this family cannot compute *problem* on *device*, or None if it can."""
+        soft = problem.soft_float64 and "soft_float64" in self.accepts.fields
+        return (
+            self.unsuited(device)
+            or (None if device.has_fp64 or soft else device.missing_type(problem.types))
+            or self.accepts.refusal(self.name, problem)
+            or self.obstacle(problem, device)
+        )
+
+    def unsuited(self, device: DeviceInfo) -> str | None:
+        """Why this family computes nothing on *device*, or None."""
+        return None
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        """Why sizes or layout keep this family from a problem that it accepts, or None."""
+        return None
 
     def in_parts(self, problem: GemmProblem) -> bool:
         """Whether matrix units multiply operands that are split into parts, for float32's accuracy."""
@@ -137,13 +152,9 @@ class Kernel(ABC):
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
         """Why a sum of *config* is not one chain of FMAs over K, in order, or None if every sum is.
 
-        Asked about problems that must be reproducible. Their programs are compiled with REPRODUCIBLE 1.
+        Asked of families that accept reproducible problems. Programs of these have REPRODUCIBLE 1.
         """
-        if self.in_order:
-            return None
-        if self.matrix_units:
-            return "matrix units add and round in ways of their own"
-        return "its sums are no chains over K in order"
+        return None
 
     def multiplied_as(self, problem: GemmProblem, device: DeviceInfo) -> str:
         """The type in which matrix units multiply the operands. With "medium" they round float32 to TF32."""
@@ -177,7 +188,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        """What to enqueue. Only called if ``supports`` and ``violations`` found no obstacle."""
+        """What to enqueue. Only called if ``refuses`` and ``violations`` found no reason against it."""
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
         """Rows and columns of the result for which each element of A and B is loaded once from global memory.

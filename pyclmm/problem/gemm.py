@@ -11,7 +11,7 @@ The rows of ``out`` are contiguous. A and B have a unit stride along one of thei
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, get_args
 
@@ -128,6 +128,11 @@ class GemmProblem:
         False  # whether elements are words of four signed bytes along K (MAC in cl/include/types.h)
     )
     fallback: bool = False  # whether the device computes this only if it has decided against residues
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        """The names of the fields that have no default, or another value than their default."""
+        return frozenset([f.name for f in fields(self) if getattr(self, f.name) != f.default])
 
     @cached_property
     def batch(self) -> int:

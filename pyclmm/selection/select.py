@@ -59,7 +59,7 @@ class _Offers:
 
 def offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig] | str:
     """The configurations of *kernel* for *problem* on *device*, best first, or why it cannot compute it."""
-    reason = kernel.supports(problem, device) or (problem.reproducible and device.unfused(problem.acc_type))
+    reason = kernel.refuses(problem, device) or (problem.reproducible and device.unfused(problem.acc_type))
     if reason:
         return reason
     found = kernel.configs(problem, device)

@@ -193,7 +193,7 @@ def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, full: bool) -> Found
     decks = Decks(np.random.default_rng(SEED))
     tally = _Tally()
     shape = _shape(kernel, device)
-    configs = kernel.configs(_problem(*shape), device)
+    configs = [] if kernel.unsuited(device) else kernel.configs(_problem(*shape), device)
     if not configs:
         return Found(0, None, refusal(kernel, _problem(*shape), device), 0.0, 0.0)
     for config in configs[: None if full else 1]:
@@ -244,7 +244,7 @@ def shown_digest() -> str:
 
 def _shape(kernel: Kernel, device: DeviceInfo) -> Shape:
     """The first shape that the kernel supports."""
-    taken = (shape for shape in _SHAPES if kernel.supports(_problem(*shape), device) is None)
+    taken = (shape for shape in _SHAPES if kernel.refuses(_problem(*shape), device) is None)
     return next(taken, _SHAPES[0])
 
 
@@ -258,7 +258,7 @@ def _run(
 ) -> tuple[Outcome | None, str | None]:
     """(the outcome, or None; the kernel's refusal, or None)."""
     problem = case.problem
-    reason = kernel.supports(problem, device)
+    reason = kernel.refuses(problem, device)
     if reason is not None:
         return None, reason
     if kernel.violations(problem, config, device):  # not a tile for this element type

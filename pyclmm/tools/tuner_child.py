@@ -170,7 +170,7 @@ def wrong_elsewhere(queue: cl.CommandQueue, problem: GemmProblem, choice: Choice
         (m, 1, k),
     ):
         small = resized(problem, *(max(1, length) for length in shape))
-        if choice.kernel.supports(small, info) or choice.kernel.violations(small, choice.config, info):
+        if choice.kernel.refuses(small, info) or choice.kernel.violations(small, choice.config, info):
             continue
         work = choice.kernel.launches(small, choice.config, info)
         for drawn in (Drawn.INTEGERS, Drawn.REALS):

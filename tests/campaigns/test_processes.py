@@ -29,8 +29,8 @@ compiler.with_pyopencl_caches = program.with_pyopencl_caches = lambda call: call
 """
 REFUSES_A_KERNEL = """
 from pyclmm.kernels import kernel_named
-type(kernel_named("naive")).supports = lambda *_: "seeded"
-type(kernel_named(NAME)).supports = lambda *_: "seeded"
+type(kernel_named("naive")).refuses = lambda *_: "seeded"
+type(kernel_named(NAME)).refuses = lambda *_: "seeded"
 """
 VERDICTS = processes.damage("pyclmm .json", "random")
 

@@ -386,7 +386,7 @@ def test_problems_and_configurations_survive_json(kernel):
     ):
         again = json.loads(json.dumps(schema.problem_json(problem)))
         assert schema.problem_from(again) == problem
-        for config in kernel.configs(problem, DEVICE):
+        for config in [] if kernel.unsuited(DEVICE) else kernel.configs(problem, DEVICE):
             again = json.loads(json.dumps(schema.config_json(config)))
             assert schema.config_from(again) == config
 

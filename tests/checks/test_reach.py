@@ -77,7 +77,7 @@ def test_a_fault_is_noticed_before_a_user_meets_it(monkeypatch, queue, name):
     fault = next(f for f in CHECK_FAULTS if f.name == name)
     kernel = kernel_named(fault.product["kernel"])
     m, n, k = fault.product.get("shape", (70, 60, 50))
-    reason = kernel.supports(problem_of(m, n, k), DEVICE)
+    reason = kernel.refuses(problem_of(m, n, k), DEVICE)
     if reason is not None:
         pytest.skip(reason)
     seed(monkeypatch, fault)
@@ -97,7 +97,7 @@ DEVICES = (DEVICE, EPYC_POCL, H200, *(target.device for target in TARGETS))
 
 def cases_of(kernel, problem, device):
     """The cases of a check, or None if *device* cannot run it."""
-    if kernel.supports(problem, device) is not None or not kernel.configs(problem, device):
+    if kernel.refuses(problem, device) is not None or not kernel.configs(problem, device):
         return None
     config = kernel.configs(problem, device)[0]
     wanted = kernel.launches(problem, config, device)

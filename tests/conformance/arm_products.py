@@ -64,7 +64,7 @@ class Subject:
         )
         out = np.zeros(call.shape, call.dtype) if out is None else out
         problem = call.problem
-        assert self.family.supports(problem, NEON) is None
+        assert self.family.refuses(problem, NEON) is None
         config = config or self.family.configs(problem, NEON)[0]
         assert not self.family.violations(problem, config, NEON)
         work = complete(call, self.family.launches(problem, config, NEON))

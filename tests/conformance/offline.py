@@ -160,7 +160,7 @@ def launches(target: Target) -> Iterator[tuple[str, str, Launch]]:
             soft = dtype in ("float64", "complex128") and not target.device.has_fp64
             whole = replace(wide, soft_float64=soft)
             for problem in (whole, replace(whole, m=1)):
-                if family.supports(problem, target.device) is None:
+                if family.refuses(problem, target.device) is None:
                     break
             else:
                 continue

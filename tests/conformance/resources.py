@@ -44,7 +44,7 @@ def jobs() -> Iterator[tuple[str, Job]]:
         for target in (t for t in TARGETS if t.name in targets):
             for dtype in dtypes:
                 problem = replace(problems(dtype)[1], precision="medium")  # every type of the matrix units
-                if family.supports(problem, target.device) is not None:
+                if family.refuses(problem, target.device) is not None:
                     continue
                 for config in family.configs(problem, target.device):
                     if config.split_k > 1:

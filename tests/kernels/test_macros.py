@@ -28,7 +28,7 @@ def programs(family):
     for device, dtype, precision in product(DEVICES, DTYPES, ("highest", "high", "medium")):
         for shape in problems(dtype):
             for problem in (replace(shape, precision=precision), replace(shape, precision=precision, m=1)):
-                if family.supports(problem, device) is None:
+                if family.refuses(problem, device) is None:
                     for config in family.configs(problem, device):
                         yield from (x.program for x in family.launches(problem, config, device).launches)
 

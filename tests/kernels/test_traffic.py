@@ -39,7 +39,7 @@ def test_a_textbook_kernel_loads_what_its_tile_says(queue, name, shape):
     kernel, problem = kernel_named(name), product(*shape)
     if name == "single_group":
         problem = product(13, 7, 9)
-    if reason := kernel.supports(problem, DEVICE):
+    if reason := kernel.refuses(problem, DEVICE):
         refused(kernel, reason)
     for config in kernel.candidates(problem, DEVICE)[:2]:
         found = counted(queue, DEVICE, problem, kernel.launches(problem, config, DEVICE))
@@ -77,7 +77,7 @@ def test_matrix_units_have_a_work_group_for_each_tile(name):
     """Each work-group loads the rows and columns of its tile once: the tiles must cover the result once."""
     kernel, device = kernel_named(name), UNITS[name]
     problem = product(1536, 1024, 256, "bfloat16")
-    assert kernel.supports(problem, device) is None
+    assert kernel.refuses(problem, device) is None
     seen_whole = 0
     for config in kernel.configs(problem, device):
         rows, columns = kernel.shared_tile(config)

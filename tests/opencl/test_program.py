@@ -125,7 +125,7 @@ def test_one_program_serves_all_shapes(kernel):
     while shapes < 500:
         m, n, k = (r.choice((1, 3, 8, 64, 1000)) + r.randint(0, 20) for _ in "mnk")
         problem = problem_of(m, n, k)
-        if kernel.supports(problem, DEVICE) is None:
+        if kernel.refuses(problem, DEVICE) is None:
             config = kernel.configs(problem, DEVICE)[0]
             programs |= {x.program for x in kernel.launches(problem, config, DEVICE).launches}
             shapes += 1
@@ -264,7 +264,7 @@ def test_sources_that_kernels_name_exist():
 
 
 def sources_of(kernel, problem, device):
-    if kernel.supports(problem, device) is None:
+    if kernel.refuses(problem, device) is None:
         for config in kernel.configs(problem, device):
             for launch in kernel.launches(problem, config, device).launches:
                 yield launch.program.source

@@ -78,7 +78,7 @@ def refused(kernel, reason):
 
 @cache
 def _takes(kernel, m, n, k):
-    return kernel.supports(problem_of(m, n, k), DEVICE) is None
+    return kernel.refuses(problem_of(m, n, k), DEVICE) is None
 
 
 @cache
@@ -139,35 +139,37 @@ class Subject:
         found = [s for s in mine if _variant(self.kernel, self.config, *s) in kept]
         if found:
             return found
-        why = self.kernel.supports(problem_of(*every[0]), DEVICE)
+        why = self.kernel.refuses(problem_of(*every[0]), DEVICE)
         return refused(self.kernel, f"{self} takes none of these shapes: {why}")
 
 
 def sample(kernel):
     """A small product that the kernel takes, or SAMPLE if it takes none."""
     problems = [SAMPLE, problem_of(4, 1, 4)]
-    return next((p for p in problems if kernel.supports(p, DEVICE) is None), SAMPLE)
+    return next((p for p in problems if kernel.refuses(p, DEVICE) is None), SAMPLE)
 
 
 def missing(kernel):
     """Why this device cannot run the kernel at all, or None."""
-    return kernel.supports(sample(kernel), DEVICE)
+    return kernel.refuses(sample(kernel), DEVICE)
 
 
 def _distinct(kernel, configs):
     """The configurations without violations, and without those that launch the same as another."""
     found = {}
-    if missing(kernel):
-        return []
     for config in configs:
         if not kernel.violations(sample(kernel), config, DEVICE):
             found.setdefault(kernel.launches(sample(kernel), config, DEVICE), config)
     return list(found.values())
 
 
+def _own(kernel):
+    return [] if missing(kernel) else _distinct(kernel, kernel.configs(sample(kernel), DEVICE))
+
+
 def own_configs(kernel):
     """A few of the kernel's own configurations, spread from first to last; of one for learning the first."""
-    found = _distinct(kernel, kernel.configs(sample(kernel), DEVICE)) or [None]
+    found = _own(kernel) or [None]
     return found[:: max(1, -(-len(found) // (SPREAD if kernel.automatic else 1)))]
 
 
@@ -178,7 +180,9 @@ def _known(kernel, config):
 
 def odd_configs(kernel):
     """Two of ODD_TILES that the kernel can use, one for learning one of them."""
-    own = _distinct(kernel, kernel.configs(sample(kernel), DEVICE))
+    if missing(kernel):
+        return []
+    own = _own(kernel)
     odd = [_known(kernel, config) for config in ODD_TILES]
     return [c for c in _distinct(kernel, [*own, *odd]) if c not in own][: 2 if kernel.automatic else 1]
 

@@ -200,7 +200,7 @@ def test_a_package_that_is_not_installed_is_no_fault_of_a_kernel(monkeypatch, wi
     fixed = [p for p in fixed_products.PRODUCTS if p.dtype == "bfloat16" or p.name == "float32 normal"]
     monkeypatch.setattr(laws, "PRODUCTS", tuple(fixed))
     found = laws.check_bits(default_queue(), kernel_named(kernel), full=True)
-    can_run = kernel_named(kernel).supports(laws._problem(19, 21, 33), DEVICE) is None
+    can_run = kernel_named(kernel).refuses(laws._problem(19, 21, 33), DEVICE) is None
     assert (found.cases, found.wrong) == (int(can_run), None)
     assert found.cases or "mma_double" in found.refused
 
@@ -316,8 +316,8 @@ def test_each_law_finds_its_fault(monkeypatch, name):
 def test_every_kernel_is_tested_in_a_shape_that_it_takes(kernel):
     shape = laws._shape(kernel, DEVICE)
     problem = laws._problem(*shape)
-    reason = kernel.supports(problem, DEVICE)
-    taken = [s for s in laws._SHAPES if kernel.supports(laws._problem(*s), DEVICE) is None]
+    reason = kernel.refuses(problem, DEVICE)
+    taken = [s for s in laws._SHAPES if kernel.refuses(laws._problem(*s), DEVICE) is None]
     assert reason is None or not taken
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
+from ..accepts import EPILOGUE, Accepts, Types
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
@@ -30,7 +31,6 @@ from ..interface import (
 _BLOCK = 32  # BLOCK of cl/cpu/amx_tiles.h
 _STEP_BYTES = 64  # of a row of a tile
 _SUM_BYTES = 4
-_BYTES = ("int8", "uint8")
 _ALONG, _ACROSS = (64, 1), (8, 16)  # (steps of K, panels) that a work-group packs
 _LANES = 16
 # Of the rate of the instructions; elements that a compute unit stores in a second, bytes that it packs. Xeon,
@@ -57,6 +57,7 @@ class Amx(Kernel):
 
     name = "amx"
     summary = "AMX, the matrix units of Intel's processors, for bfloat16 and 8-bit integers on PoCL"
+    accepts = Accepts((Types(("bfloat16",), "float32"), Types(("int8", "uint8"), "uint32")), EPILOGUE)
     matrix_units = True
     has_barriers = False
     options = ("pack_a",)
@@ -64,18 +65,18 @@ class Amx(Kernel):
     def __init__(self, plain: Sequence[Kernel]) -> None:
         self._plains = tuple(plain)
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        types = {problem.a_type, problem.b_type}
-        if not (types == {"bfloat16"} or types <= {*_BYTES}) or problem.acc_type not in ("float32", "uint32"):
-            return "amx multiplies bfloat16, or int8 and uint8"
+    def unsuited(self, device: DeviceInfo) -> str | None:
         if not device.is_cpu:
             return f"amx is for CPU devices, this is a {device.kind}"
-        if (problem.a_type if types == {"bfloat16"} else "int8") not in device.amx.types:
-            return f"amx cannot be used here: {device.amx.refusal or 'the processor lacks the type'}"
+        if not device.amx.types:
+            return f"amx cannot be used here: {device.amx.refusal}"
         if device.vector_bits < 512:
             return "amx needs a compiler that was told of AVX-512"
-        if problem.reproducible:
-            return "matrix units add and round in ways of their own, not chains of fused multiply-adds"
+        return None
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if ("bfloat16" if problem.a_type == "bfloat16" else "int8") not in device.amx.types:
+            return f"amx cannot be used here: the processor does not multiply {problem.a_type}"
         return too_long(problem) or (self._no_plain(problem, device) if _checked(problem) else None)
 
     def _no_plain(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -85,7 +86,7 @@ class Amx(Kernel):
         """The family that computes the product if the data need it, and its configuration."""
         fallback = replace(problem, fallback=True)
         for family in self._plains:
-            if family.supports(fallback, device) is None:
+            if family.refuses(fallback, device) is None:
                 found = [
                     c for c in family.configs(fallback, device) if not family.violations(fallback, c, device)
                 ]

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
@@ -49,12 +50,16 @@ class Matvec(Kernel):
 
     name = "matvec"
     summary = "a matrix times a vector, or times a few along K, each element read once, for CPU devices"
+    accepts = Accepts(fields=GENERAL | IN_ORDER)
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def unsuited(self, device: DeviceInfo) -> str | None:
         if not device.is_cpu:
             return f"matvec is for CPU devices, this is a {device.kind}"
         if device.ends_loops_early:
             return f"matvec is for CPU devices that run loops to their end, not for {device.name!r}"
+        return None
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         few = min(problem.m, problem.n)
         if few > _MOST_VECTORS:
             return f"neither M nor N is at most {_MOST_VECTORS}: {problem.m} x {problem.n}"
@@ -64,7 +69,7 @@ class Matvec(Kernel):
             )
         if _by_rows(problem) and _x_stride(problem) != 1:
             return "the vector has gaps, and the matrix is stored along K"
-        return device.missing_type(problem.types)
+        return None
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         groups = -(-max(problem.m, problem.n) // _piece(problem, config, device)) * config.split_k

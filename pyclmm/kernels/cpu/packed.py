@@ -9,6 +9,7 @@ import numpy as np
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
@@ -63,17 +64,16 @@ class Packed(Kernel):
 
     name = "packed"
     summary = "packed panels and a register tile, one work-item in each work-group, for CPU devices"
+    accepts = Accepts(fields=GENERAL | IN_ORDER | {"moduli", "fallback"})
     has_barriers = False
     options = ("pack_a", "pack_b", "swapped")
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def unsuited(self, device: DeviceInfo) -> str | None:
         if not device.is_cpu:
             return f"packed is for CPU devices, this is a {device.kind}"
         if device.ends_loops_early:
             return f"packed is for CPU devices that run loops to their end, not for {device.name!r}"
-        if problem.dot_bytes:
-            return "packed multiplies vectors of numbers, not words of bytes"
-        return device.missing_type(problem.types)
+        return None
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [c for c in all_shapes(problem, device) if not self.violations(problem, c, device)]

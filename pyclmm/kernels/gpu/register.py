@@ -11,6 +11,7 @@ import numpy as np
 
 from ...problem.dtypes import COMPLEX, dtype_of
 from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig, slices
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
@@ -147,10 +148,8 @@ class Register(Kernel):
 
     name = "register"
     summary = "tiles in local memory, sub-groups and registers; split-K where there are few tiles"
+    accepts = Accepts(fields=GENERAL | IN_ORDER | {"moduli", "dot_bytes", "fallback"})
     options = ("along", "fetch_b", "held", "rows", "slices")
-
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return device.missing_type(problem.types)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         itemsize = dtype_of(problem.acc_type).itemsize

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...problem.dtypes import COMPLEX, dtype_of
 from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
@@ -45,12 +46,13 @@ class Thin(Kernel):
 
     name = "thin"
     summary = "at most 8 rows or columns: reads the big operand once, at memory bandwidth"
+    accepts = Accepts(fields=GENERAL | IN_ORDER)
     options = ("depth", "lanes", "teams")
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if min(problem.m, problem.n) > _WIDEST:
             return f"{problem.m} x {problem.n} is not thin: one side must be at most {_WIDEST}"
-        return device.missing_type(problem.types)
+        return None
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = [

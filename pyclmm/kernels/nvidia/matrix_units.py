@@ -13,6 +13,7 @@ import numpy as np
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
+from ..accepts import EPILOGUE, IN_ORDER, Accepts, Types
 from ..device import DeviceInfo
 from ..interface import (
     Arg,
@@ -56,15 +57,22 @@ class Unit:
         return 128 // self.nbytes
 
 
-# Whether mma.sync of float64 is FMAs over K in order, each rounded to nearest. No manual says it. On an H200
-# all bits were the host's (benchmarks/reproducible_units.py, 2026-11-22); the self-check asks each device.
-DOUBLE_IN_ORDER = True
-
-FLOAT16 = BFLOAT16 = Unit(2)
+FLOAT16 = Unit(2)
 TF32 = Unit(4)
 FLOAT64 = Unit(8)
-_BYTE = Unit(1)
-_INTEGERS = ("int8", "uint8")
+# What wgmma and mma.sync multiply in one pass: TF32 in place of float32 where that is accurate enough.
+ONE_PASS = Accepts(
+    (
+        Types(("float16",), "float32"),
+        Types(("bfloat16",), "float32"),
+        Types(("float32",), "float32", ("medium",)),
+        Types(("int8", "uint8"), "uint32"),
+    ),
+    EPILOGUE | {"moduli"},
+)
+# mma.sync of float64 is FMAs over K in order, each rounded to nearest. No manual says it. On an H200 all bits
+# were the host's (benchmarks/reproducible_units.py, 2026-11-22); the self-check asks each device.
+DOUBLE = Accepts((Types(("float64",), "float64"),), EPILOGUE | IN_ORDER | {"fallback"})
 
 
 def compute_capability(device: DeviceInfo) -> tuple[int, int]:
@@ -77,18 +85,9 @@ def local_bytes(device: DeviceInfo) -> int:
     return _LOCAL_BYTES.get(compute_capability(device), max(device.static_local_bytes, _LOCAL_BYTES_OTHERS))
 
 
-def unit_for(problem: GemmProblem) -> Unit | str:
-    """The element type in which matrix units multiply these operands in one pass, or why there is none."""
-    a, b = problem.a_type, problem.b_type
-    if a in _INTEGERS and b in _INTEGERS and problem.acc_type == "uint32":
-        return _BYTE
-    if a != b or problem.acc_type != "float32" or a not in ("float16", "bfloat16", "float32"):
-        return f"the matrix units do not multiply {a} by {b} summed in {problem.acc_type}"
-    if a == "float32":
-        if problem.precision != "medium":
-            return f"TF32 is not float32: precision={problem.precision!r} asks for more"
-        return TF32
-    return FLOAT16 if a == "float16" else BFLOAT16
+def unit_for(problem: GemmProblem) -> Unit:
+    """The element type in which matrix units multiply the operands of a problem that ONE_PASS accepts."""
+    return Unit(dtype_of(problem.a_type).itemsize)
 
 
 def _readable(line: int, ld: int, align: int, nbytes: int) -> bool:

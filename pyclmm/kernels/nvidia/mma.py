@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 
 import numpy as np
 
-from ...errors import UnsupportedError
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, too_long
-from .matrix_units import Operands, Unit, compute_capability, in_staged_lines, pack_launches, unit_for
+from .matrix_units import (
+    ONE_PASS,
+    Operands,
+    Unit,
+    compute_capability,
+    in_staged_lines,
+    pack_launches,
+    unit_for,
+)
 from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring, pack_seconds
 
@@ -60,21 +66,20 @@ class Mma(Kernel):
 
     name = "mma"
     summary = "matrix units of sm_80 and later (mma.sync), tiles copied to local memory by cp.async"
+    accepts = ONE_PASS
     options = ("group",)
     matrix_units = True
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def unsuited(self, device: DeviceInfo) -> str | None:
         if compute_capability(device) < CAPABILITY:
             return "mma needs an NVIDIA device of compute capability 8.0 or more"
-        unit = self._unit(problem)
-        if isinstance(unit, str):
-            return unit
-        return too_long(problem) or device.missing_type(problem.types)
+        return None
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return too_long(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        unit = self._unit(problem)
-        if isinstance(unit, str):
-            return []
+        unit = unit_for(problem)
         found = [
             TileConfig(bm=m, bn=n, bk=unit.block, sgm=x, sgn=y, stages=s, options=(("group", 8),))
             for m, n, x, y, s in _CONFIGS
@@ -82,9 +87,7 @@ class Mma(Kernel):
         return [c for c in with_split_k(found, problem, device) if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        unit = self._unit(problem)
-        if isinstance(unit, str):
-            return inf
+        unit = unit_for(problem)
         operands = _operands(problem, unit)
         read = operands.as_packed(problem)
         packed = pack_seconds(operands.packed_elements(problem), unit.nbytes, device)
@@ -108,9 +111,7 @@ class Mma(Kernel):
         return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        unit = self._unit(problem)
-        if isinstance(unit, str):
-            raise UnsupportedError(unit)
+        unit = unit_for(problem)
         operands = _operands(problem, unit)
         read, args = operands.as_packed(problem), operands.gemm_args(problem)
         more = (np.int32(in_staged_lines(read)),)
@@ -118,6 +119,3 @@ class Mma(Kernel):
         return Work(
             (*pack_launches(problem, device, operands), *launches), (*partial, *operands.workspace(problem))
         )
-
-    def _unit(self, problem: GemmProblem) -> Unit | str:
-        return unit_for(problem)

@@ -8,8 +8,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, gemm_args, too_long
-from . import matrix_units
-from .matrix_units import compute_capability
+from .matrix_units import DOUBLE, compute_capability
 from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring
 
@@ -42,15 +41,17 @@ class MmaDouble(Kernel):
 
     name = "mma_double"
     summary = "float64 matrix units of sm_80 and sm_90 (mma.sync)"
+    accepts = DOUBLE
     options = ("group", "mma_k")
     matrix_units = True
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def unsuited(self, device: DeviceInfo) -> str | None:
         if compute_capability(device) not in _CAPABILITIES:
             return "mma_double needs an NVIDIA device of compute capability 8.0 or 9.0"
-        if (problem.a_type, problem.b_type, problem.acc_type) != ("float64",) * 3:
-            return "mma_double multiplies float64 by float64"
-        return too_long(problem) or device.missing_type(problem.types)
+        return None
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return too_long(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         mma_k = 4 if compute_capability(device) < (9, 0) else 8
@@ -82,8 +83,6 @@ class MmaDouble(Kernel):
         return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)
 
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
-        if not matrix_units.DOUBLE_IN_ORDER:
-            return super().out_of_order(problem, config)
         return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:

@@ -26,9 +26,9 @@ from ..interface import (
     too_long,
 )
 from ..split_k import GROUP, PartialSums, TileRange
-from . import matrix_units
 from .matrix_units import (
     COPY_ENGINE,
+    DOUBLE,
     FLOAT64,
     LINE_ALIGN,
     MAP_BYTES,
@@ -107,16 +107,18 @@ class MmaDoubleBulk(Kernel):
 
     name = "mma_double_bulk"
     summary = "float64 matrix units of sm_90 (mma.sync), tiles copied to local memory by the copy engine"
+    accepts = DOUBLE
     options = ("slices",)
     matrix_units = True
     tiles_in_turn = True
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def unsuited(self, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:
             return "mma_double_bulk needs an NVIDIA device of compute capability 9.0"
-        if (problem.a_type, problem.b_type, problem.acc_type) != ("float64",) * 3:
-            return "mma_double_bulk multiplies float64 by float64"
-        return too_long(problem) or device.missing_type(problem.types)
+        return None
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return too_long(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [c for c in _candidates(problem, device) if not self.violations(problem, c, device)]
@@ -138,8 +140,6 @@ class MmaDoubleBulk(Kernel):
         return c.violations(device, (work_items(c),), 0)
 
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
-        if not matrix_units.DOUBLE_IN_ORDER:
-            return super().out_of_order(problem, config)
         if slices(config) > 1:
             return f"adds the sums of {slices(config)} slices of K"
         return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None

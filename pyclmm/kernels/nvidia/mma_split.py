@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, Accepts, Types
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Arg, Kernel, Launch, Work, gemm_args
 from .matrix_units import LINE_ALIGN, compute_capability, local_bytes
 from .mma_ring import product, tiles, work_items
-from .parts import BLOCK_BYTES, as_real, in_parts, packed_args, refusal, split_defines
+from .parts import BLOCK_BYTES, as_real, in_parts, packed_args, split_defines, too_long_in_parts
 from .unit_cost import Ring, splitting_seconds
 
 # On other devices float32 arithmetic is as fast as three passes of the matrix units.
@@ -27,13 +28,20 @@ class MmaSplit(Kernel):
 
     name = "mma_split"
     summary = 'float32 and complex64 with precision="high", split into parts, on the matrix units of sm_80'
+    accepts = Accepts(
+        (Types(("float32",), "float32", ("high", "medium")), Types(("complex64",), "complex64", ("high",))),
+        GENERAL,
+    )
     options = ("group",)
     matrix_units = True
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def unsuited(self, device: DeviceInfo) -> str | None:
         if compute_capability(device) not in CAPABILITIES:
             return "mma_split needs an NVIDIA device of compute capability 8.0 or 9.0"
-        return refusal(problem, ("high", "medium"), ("high",)) or device.missing_type(problem.types)
+        return None
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return too_long_in_parts(problem)
 
     def in_parts(self, problem: GemmProblem) -> bool:
         return True

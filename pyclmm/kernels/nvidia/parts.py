@@ -46,14 +46,8 @@ def pitch(problem: GemmProblem, unit: Unit, parts: int) -> int:
     return round_up(as_real(problem).k * parts, BLOCK_BYTES // unit.nbytes)
 
 
-def refusal(problem: GemmProblem, words: tuple[str, ...], complex_words: tuple[str, ...]) -> str | None:
-    """Why a family with precisions *words* (float32) and *complex_words* (complex64) refuses *problem*."""
-    types = {problem.a_type, problem.b_type, problem.acc_type}
-    if types not in ({"float32"}, {"complex64"}):
-        return "only float32 by float32 and complex64 by complex64 are split into parts"
-    asked = complex_words if is_complex(problem) else words
-    if problem.precision not in asked:
-        return f"operands are split into parts for precision={' or '.join(asked)}, not {problem.precision!r}"
+def too_long_in_parts(problem: GemmProblem) -> str | None:
+    """Why *problem* is too long to be split into parts, or None."""
     return too_long(as_real(problem), 2**29)
 
 

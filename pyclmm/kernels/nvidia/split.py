@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, Accepts, Types
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
@@ -29,8 +30,8 @@ from .parts import (
     is_complex,
     one_pass,
     packed_args,
-    refusal,
     split_defines,
+    too_long_in_parts,
 )
 from .unit_cost import splitting_seconds
 
@@ -59,14 +60,20 @@ class Split(Kernel):
     summary = (
         'float32 with precision="high", complex64 with "high" and "medium", on the matrix units of sm_90a'
     )
+    accepts = Accepts(
+        tuple(Types((name,), name, ("high", "medium")) for name in ("float32", "complex64")), GENERAL
+    )
     options = ("group",)
     matrix_units = True
     tiles_in_turn = True
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def unsuited(self, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:
             return "split needs an NVIDIA device of compute capability 9.0"
-        return refusal(problem, ("high", "medium"), ("high", "medium")) or device.missing_type(problem.types)
+        return None
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return too_long_in_parts(problem)
 
     def in_parts(self, problem: GemmProblem) -> bool:
         return problem.precision == "high" or not is_complex(problem)

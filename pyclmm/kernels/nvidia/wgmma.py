@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, inf
+from math import ceil
 
-from ...errors import UnsupportedError
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
@@ -26,8 +25,8 @@ from ..split_k import PartialSums
 from .matrix_units import (
     COPY_ENGINE,
     MAP_BYTES,
+    ONE_PASS,
     Operands,
-    Unit,
     compute_capability,
     out_defines,
     pack_launches,
@@ -129,39 +128,34 @@ class Wgmma(Kernel):
 
     name = "wgmma"
     summary = "matrix units of sm_90a (wgmma), tiles copied to local memory by the copy engine"
+    accepts = ONE_PASS
     options = ("alternate", "drain", "group", "swapped")
     matrix_units = True
     tiles_in_turn = True
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def unsuited(self, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:
             return "wgmma needs an NVIDIA device of compute capability 9.0"
-        unit = self._unit(problem)
-        if isinstance(unit, str):
-            return unit
-        return too_long(problem) or device.missing_type(problem.types)
+        return None
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return too_long(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        unit = self._unit(problem)
-        return [] if isinstance(unit, str) else tile_configs(problem, device, unit)
+        return tile_configs(problem, device, unit_for(problem))
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        unit = self._unit(problem)
-        return inf if isinstance(unit, str) else estimated_seconds(problem, config, device, unit)
+        return estimated_seconds(problem, config, device, unit_for(problem))
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
         return (config.bn, config.bm) if config.option("swapped") else (config.bm, config.bn)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        unit = self._unit(problem)
-        return [unit] if isinstance(unit, str) else tile_violations(problem, config, device, unit)
+        return tile_violations(problem, config, device, unit_for(problem))
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         view = seen(problem, config)
-        unit = self._unit(view)
-        if isinstance(unit, str):
-            raise UnsupportedError(unit)
-        operands = operands_of(view, unit)
+        operands = operands_of(view, unit_for(view))
         maps = maps_workspace(view, config, device, stacked(view))
         product = wgmma_launch(view, config, device, operands)
         adding, partial = _adding(view, config, device, operands)
@@ -170,6 +164,3 @@ class Wgmma(Kernel):
             (*pack_launches(problem, device, packed), product, *adding),
             (maps, *partial, *packed.workspace(problem)),
         )
-
-    def _unit(self, problem: GemmProblem) -> Unit | str:
-        return unit_for(problem)

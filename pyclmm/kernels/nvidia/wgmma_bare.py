@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from ...problem.gemm import GemmProblem
+from ..accepts import EPILOGUE, Accepts, Types
 from ..config import TileConfig
 from ..cost import launched
 from ..device import DeviceInfo
@@ -41,16 +42,17 @@ class WgmmaBare(Kernel):
 
     name = "wgmma_bare"
     summary = "one instruction of sm_90a's matrix units (wgmma) and nothing around it"
+    accepts = Accepts((Types(("float16",), "float32"), Types(("bfloat16",), "float32")), EPILOGUE)
     automatic = False
     matrix_units = True
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def unsuited(self, device: DeviceInfo) -> str | None:
         if compute_capability(device) != COPY_ENGINE:
             return "wgmma_bare needs an NVIDIA device of compute capability 9.0"
-        a, b, acc = problem.a_type, problem.b_type, problem.acc_type
-        if a != b or a not in ("float16", "bfloat16") or acc != "float32":
-            return f"it multiplies float16 or bfloat16 summed in float32, not {a} by {b} summed in {acc}"
-        return too_long(problem) or device.missing_type(problem.types)
+        return None
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return too_long(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [] if self.violations(problem, _TILE, device) else [_TILE]

@@ -13,6 +13,8 @@ from math import ceil, log2, sqrt
 import numpy as np
 
 from ...problem.gemm import GemmProblem
+from ...problem.precision import PRECISIONS
+from ..accepts import GENERAL, Accepts, Types
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import (
@@ -48,14 +50,18 @@ def planes_of(problem: GemmProblem) -> int:
     return 2 if problem.acc_type == "complex128" else 1
 
 
-def refusal(problem: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why *problem* is not computed by whole numbers on *device*, or None if it may be."""
-    if {problem.a_type, problem.b_type, problem.acc_type} not in ({"float64"}, {"complex128"}):
-        return "only float64 by float64 and complex128 by complex128 are multiplied by residues"
-    if problem.precision == "highest" and not problem.soft_float64:
-        return "float64 is multiplied by residues for precision='high' and 'medium', not 'highest'"
-    if problem.reproducible:
-        return "whole numbers are added, not chains of fused multiply-adds"
+WHOLE_NUMBERS = Accepts(
+    tuple(
+        Types((name,), name, *given)
+        for name in ("float64", "complex128")
+        for given in ((("high", "medium"),), (PRECISIONS, True))
+    ),
+    GENERAL | {"soft_float64"},
+)
+
+
+def too_deep(problem: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why K is not one of products by whole numbers on *device*, or None if it may be."""
     if not 0 < problem.k <= _LONGEST // planes_of(problem):
         return f"K must be 1 to {_LONGEST // planes_of(problem)} for products by residues"
     return device.too_many_steps(2 * planes_of(problem) * ceil(problem.k * _LINES / _items(device)))
@@ -92,10 +98,10 @@ def not_able(
     option: str, number: int, families: Sequence[Kernel], problem: GemmProblem, device: DeviceInfo
 ) -> str | None:
     """Why *option* may not be *number*, a place in *families*, or None if that family computes *problem*."""
-    if number < len(families) and families[number].supports(problem, device) is None:
+    if number < len(families) and families[number].refuses(problem, device) is None:
         return None
     meant = f" ({families[number].name})" if number < len(families) else ""
-    able = [f"{i} ({f.name})" for i, f in enumerate(families) if f.supports(problem, device) is None]
+    able = [f"{i} ({f.name})" for i, f in enumerate(families) if f.refuses(problem, device) is None]
     return f"option {option} may be {', '.join(able) or 'nothing'} here, not {number}{meant}"
 
 
@@ -110,14 +116,14 @@ class Plain:
     def refusal(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         """Why nobody computes it, or None if a family does."""
         fallback = _fallback(problem)
-        reasons = [f.supports(fallback, device) for f in self._families if may_return(f, device)]
+        reasons = [f.refuses(fallback, device) for f in self._families if may_return(f, device)]
         return reasons[-1] if all(reasons) else None
 
     def best(self, problem: GemmProblem, device: DeviceInfo) -> tuple[int, TileConfig] | None:
         """The number of its family, and its configuration; None if there is none."""
         fallback = _fallback(problem)
         for number, family in enumerate(self._families):
-            if may_return(family, device) and family.supports(fallback, device) is None:
+            if may_return(family, device) and family.refuses(fallback, device) is None:
                 for config in family.configs(fallback, device):
                     if not family.violations(fallback, config, device):
                         return number, config

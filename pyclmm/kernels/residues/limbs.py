@@ -11,14 +11,15 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import GATE, Kernel, Work, Workspace, round_up
 from .decision import (
+    WHOLE_NUMBERS,
     Plain,
     choose,
     launch,
     lost_bits,
     measure,
     planes_of,
-    refusal,
     spaces,
+    too_deep,
     with_plain,
 )
 
@@ -43,18 +44,19 @@ class Limbs(Kernel):
 
     name = "limbs"
     summary = 'float64 and complex128 with precision="high", by products of 32-bit integers'
+    accepts = WHOLE_NUMBERS
     has_barriers = False
 
     def __init__(self, plain: Sequence[Kernel]) -> None:
         self._plain = Plain(plain)
         self.options = self._plain.options
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         depth, lines = problem.k * planes_of(problem), max(problem.m, problem.n)
         if problem.batch * lines * depth >= _MOST_PLACES:
             return f"operands of {_MOST_PLACES} numbers and more are not multiplied by residues of limbs"
         return (
-            refusal(problem, device)
+            too_deep(problem, device)
             or device.too_many_steps(problem.k)
             or self._plain.refusal(problem, device)
         )

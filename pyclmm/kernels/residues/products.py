@@ -52,7 +52,7 @@ def forms_for(family: Kernel, problem: GemmProblem, device: DeviceInfo) -> Itera
     """
     for number, form in enumerate(FORMS):
         fits = form == BYTES or not family.matrix_units
-        if fits and not refusal(form, problem, device) and not family.supports(inner(problem, form), device):
+        if fits and not refusal(form, problem, device) and not family.refuses(inner(problem, form), device):
             yield number, form
 
 

@@ -14,6 +14,7 @@ from ..device import DeviceInfo
 from ..interface import GATE, Kernel, Launch, Work, Workspace, round_up
 from .decision import (
     PLAIN,
+    WHOLE_NUMBERS,
     Plain,
     choose,
     launch,
@@ -21,8 +22,8 @@ from .decision import (
     may_return,
     measure,
     not_able,
-    refusal,
     spaces,
+    too_deep,
     with_plain,
 )
 from .moduli import MOST
@@ -58,6 +59,7 @@ class Residues(Kernel):
 
     name = "residues"
     summary = 'float64 and complex128 with precision="high", by 8-bit integer products'
+    accepts = WHOLE_NUMBERS
 
     def __init__(self, products: Sequence[Kernel], plain: Sequence[Kernel]) -> None:
         self._products, self._plain = tuple(products), Plain(plain)
@@ -65,8 +67,8 @@ class Residues(Kernel):
         inner_options = {name for kernel in products for name in kernel.options}
         self.options = tuple(sorted({"product", FORM, *inner_options, *self._plain.options}))
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return refusal(problem, device) or self._plain.refusal(problem, device) or _too_small(device)
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return too_deep(problem, device) or self._plain.refusal(problem, device) or _too_small(device)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         plain = self._plain.best(problem, device)

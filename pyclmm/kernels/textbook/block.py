@@ -11,7 +11,6 @@ class Block(Blocks):
 
     name = "block"
     summary = "tiles in local memory, TM x TN elements in registers for each work-item"
-    in_order = True
     tiles = (
         TileConfig(bm=64, bn=64, bk=16, tm=4, tn=4),
         TileConfig(bm=4, bn=4, bk=4, tm=2, tn=2),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
@@ -17,13 +18,14 @@ _FRACTION, _WAIT = 0.086, 0.12  # those of `tiled`: nothing was measured on a GP
 class Blocks(Kernel):
     """A work-group of BN / TN x BM / TM work-items computes a BM x BN tile, in steps of BK."""
 
+    accepts = Accepts(fields=GENERAL | IN_ORDER)
     automatic = False
     risky = False
     tiles: Sequence[TileConfig]  # best first
     pairs_of_tiles = 1  # in local memory
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return device.missing_type(problem.types) or device.too_many_steps(problem.k)
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return device.too_many_steps(problem.k)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [c for c in self.tiles if not self.violations(problem, c, device)]

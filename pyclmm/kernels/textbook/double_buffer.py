@@ -11,7 +11,6 @@ class DoubleBuffer(Blocks):
 
     name = "double_buffer"
     summary = "block with two pairs of tiles: one is loaded while the other is multiplied"
-    in_order = True
     tiles = (
         TileConfig(bm=64, bn=64, bk=16, tm=4, tn=4),
         TileConfig(bm=4, bn=4, bk=4, tm=2, tn=2),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
@@ -20,10 +21,10 @@ class Flat(Kernel):
     summary = "1-D NDRange in work-groups of 256: row = id / N, column = id % N"
     automatic = False
     risky = False
-    in_order = True
+    accepts = Accepts(fields=GENERAL | IN_ORDER)
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return device.missing_type(problem.types) or device.too_many_steps(problem.k)
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return device.too_many_steps(problem.k)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = [TileConfig(bn=size) for size in (256, 64, 16, 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
@@ -25,14 +26,12 @@ class Naive(Kernel):
     summary = "one work-item for each element of the result, 2-D NDRange"
     has_barriers = False
     risky = False
-    in_order = True
+    accepts = Accepts(fields=GENERAL | IN_ORDER | {"soft_float64", "moduli", "dot_bytes", "fallback"})
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        missing = device.missing_type(problem.types)
-        if missing and problem.soft_float64:
-            exact = problem.activation in _SOFT_ACTIVATIONS
-            missing = None if exact else f"activation {problem.activation!r} of {missing}"
-        return missing or device.too_many_steps(problem.k)
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if problem.soft_float64 and problem.activation not in _SOFT_ACTIVATIONS:
+            return f"activation {problem.activation!r} of {device.missing_type(problem.types)}"
+        return device.too_many_steps(problem.k)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = [TileConfig(bm=bm, bn=bn) for bm, bn in ((16, 16), (8, 8), (4, 4), (1, 1))]

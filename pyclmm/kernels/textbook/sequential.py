@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
@@ -19,10 +20,10 @@ class Sequential(Kernel):
     summary = "the triple loop in a single work-item, summed in float64 where the device has it"
     automatic = False
     risky = False
-    in_order = True
+    accepts = Accepts(fields=GENERAL | IN_ORDER)
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return device.missing_type(problem.types) or device.too_many_steps(problem.m * problem.n * problem.k)
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return device.too_many_steps(problem.m * problem.n * problem.k)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [TileConfig()]

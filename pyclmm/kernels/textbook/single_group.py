@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
@@ -20,9 +21,9 @@ class SingleGroup(Kernel):
     summary = "the whole product in one work-group of M x N work-items"
     automatic = False
     risky = False
-    in_order = True
+    accepts = Accepts(fields=GENERAL | IN_ORDER)
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         items = problem.m * problem.n
         if items > device.max_work_group_size:
             return (
@@ -30,8 +31,7 @@ class SingleGroup(Kernel):
                 f"the device's limit is {device.max_work_group_size}"
             )
         reasons = self.violations(problem, TileConfig(), device)
-        unable = device.missing_type(problem.types) or device.too_many_steps(problem.k)
-        return unable or (reasons[0] if reasons else None)
+        return device.too_many_steps(problem.k) or (reasons[0] if reasons else None)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [TileConfig()]

@@ -13,7 +13,6 @@ class Strip(Blocks):
 
     name = "strip"
     summary = "tiles in local memory, TM elements of one column for each work-item"
-    in_order = True
     tiles = (
         TileConfig(bm=64, bn=16, bk=16, tm=8),
         TileConfig(bm=4, bn=4, bk=4, tm=4),

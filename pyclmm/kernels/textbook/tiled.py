@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
@@ -24,10 +25,10 @@ class Tiled(Kernel):
     name = "tiled"
     summary = "TW x TW tiles of A and B in local memory, one element for each work-item"
     risky = False
-    in_order = True
+    accepts = Accepts(fields=GENERAL | IN_ORDER)
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return device.missing_type(problem.types) or device.too_many_steps(problem.k)
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return device.too_many_steps(problem.k)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = map(TileConfig.square, _WIDTHS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...problem.dtypes import COMPLEX
 from ...problem.gemm import GemmProblem
+from ..accepts import EPILOGUE, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from .blocks import Blocks
@@ -16,18 +17,16 @@ class Vector(Blocks):
 
     name = "vector"
     summary = "block with OpenCL vectors: loads, stores and multiply-adds of TN elements"
+    accepts = Accepts(fields=EPILOGUE)  # a compiler may fuse multiply-adds of vectors, or not
     tiles = (
         TileConfig(bm=64, bn=64, bk=16, tm=4, tn=4),
         TileConfig(bm=4, bn=4, bk=4, tm=2, tn=2),
     )
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if problem.acc_type in COMPLEX:
             return "OpenCL has no vectors of complex numbers"
-        return super().supports(problem, device)
-
-    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
-        return "its multiply-adds are of vectors, which a compiler may fuse or not"
+        return super().obstacle(problem, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if config.tn not in _LANES:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
+from ..accepts import EPILOGUE, Accepts, Types
 from ..device import DeviceInfo
-from .unit import Instruction, UnitKernel, one_pass
+from .unit import Instruction, UnitKernel
 
 # Elements along K that a work-item passes to one instruction, by element type.
 _WORD_K = {
@@ -23,6 +24,14 @@ class Mfma(UnitKernel):
 
     name = "mfma"
     summary = "matrix units of AMD's gfx90a and gfx942 (MFMA); never run by us"
+    accepts = Accepts(
+        (
+            *(Types((name,), "float32") for name in ("float16", "bfloat16", "float32")),
+            Types(("float64",), "float64"),
+            Types(("int8",), "uint32"),
+        ),
+        EPILOGUE | {"moduli", "fallback"},
+    )
     tiles = (
         (128, 128, 64, 64, 32),
         (256, 128, 128, 64, 32),
@@ -37,18 +46,18 @@ class Mfma(UnitKernel):
     def multiplied_as(self, problem: GemmProblem, device: DeviceInfo) -> str:
         return problem.a_type if device.gfx == "gfx90a" else super().multiplied_as(problem, device)
 
-    def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction | str:
-        types = _WORD_K.get(device.gfx)
-        if types is None:
-            return "mfma needs an AMD device of gfx90a or gfx942"
-        if reason := one_pass(problem, tuple(types)):
-            return f"mfma: {reason}"
-        name = problem.a_type
-        medium = problem.precision == "medium"
-        if name == "float16" and device.gfx == "gfx90a" and not medium:
+    def unsuited(self, device: DeviceInfo) -> str | None:
+        return None if device.gfx in _WORD_K else "mfma needs an AMD device of gfx90a or gfx942"
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if problem.a_type == "float16" and device.gfx == "gfx90a" and problem.precision != "medium":
             return "mfma on gfx90a treats float16 denormals as zero: precision='medium' allows that"
-        tf32 = name == "float32" and device.gfx == "gfx942" and medium
-        word_k = 2 if tf32 else types[name]
+        return super().obstacle(problem, device)
+
+    def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
+        name = problem.a_type
+        tf32 = name == "float32" and device.gfx == "gfx942" and problem.precision == "medium"
+        word_k = 2 if tf32 else _WORD_K[device.gfx][name]
         rows = 16 if name == "float64" or rows == 16 else 32
         defines = (("WORD_K", word_k), ("UNIT_M", rows))
         k = word_k * _LANES // rows

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import ceil
 
 import numpy as np
 
-from ...errors import UnsupportedError
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
+from ..accepts import Types
 from ..config import TileConfig
 from ..cost import launched
 from ..device import DeviceInfo
@@ -40,6 +40,14 @@ _FRACTION = 0.4
 _WAIT, _ENDS, _END_SUM, _SUMS = 1.55, 9.3, 0.093, 9.3
 
 
+# What most of these units multiply.
+HALVES_AND_BYTES = (
+    Types(("float16",), "float32"),
+    Types(("bfloat16",), "float32"),
+    Types(("int8", "uint8"), "uint32"),
+)
+
+
 @dataclass(frozen=True)
 class Instruction:
     """A matrix instruction: what its header in cl/ draws, for the host.
@@ -55,17 +63,6 @@ class Instruction:
     nbytes: int
     word_k: int
     defines: Defines = ()
-
-
-def one_pass(problem: GemmProblem, types: Sequence[str]) -> str | None:
-    """Why these operands cannot be multiplied in one pass by an instruction for one of *types*, or None."""
-    a, b = problem.a_type, problem.b_type
-    integers = {"int8", "uint8"} & set(types)
-    sums = "uint32" if a in integers else "float64" if a == "float64" else "float32"
-    same = a == b or (a in integers and b in integers)
-    if same and a in types and problem.acc_type == sums:
-        return None
-    return f"its instructions do not multiply {a} by {b} summed in {problem.acc_type}"
 
 
 def _side_by_side(one: Instruction) -> int:
@@ -100,18 +97,15 @@ class UnitKernel(Kernel):
     most_sums = 128  # 32-bit registers of a work-item's sums: with more, clang 19 spills
 
     @abstractmethod
-    def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction | str:
-        """The instruction of *rows* rows that multiplies these operands on *device*, or why there is none."""
+    def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
+        """The instruction of *rows* rows that multiplies these operands on *device*."""
 
     def depth(self, one: Instruction) -> int:
         """BK of its configurations: 64 bytes of K."""
         return max(one.k, 64 // one.nbytes)
 
-    def supports(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        one = self.instruction(problem, device, self.tiles[0][4])
-        if isinstance(one, str):
-            return one
-        return too_long(problem) or device.missing_type(problem.types)
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return too_long(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = dict.fromkeys(self._tilings(problem, device))
@@ -119,15 +113,13 @@ class UnitKernel(Kernel):
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         one = self.instruction(problem, device, config.option("unit"))
-        return inf if isinstance(one, str) else _seconds(problem, config, one, device)
+        return _seconds(problem, config, one, device)
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
         return config.bm, config.bn
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         one = self.instruction(problem, device, config.option("unit"))
-        if isinstance(one, str):
-            return [one]
         c = config
         pairs = (("bm", c.bm, c.sgm), ("bn", c.bn, c.sgn), ("sgm", c.sgm, one.m), ("sgn", c.sgn, one.n))
         reasons = [f"{name} {size} is no multiple of {of}" for name, size, of in pairs if not of or size % of]
@@ -144,8 +136,6 @@ class UnitKernel(Kernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         one = self.instruction(problem, device, config.option("unit"))
-        if isinstance(one, str):
-            raise UnsupportedError(one)
         tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
         k_range = round_up(ceil(problem.k / config.split_k), config.bk)
         tile_range = TileRange(0, tiles, ceil(problem.k / k_range))
@@ -166,8 +156,6 @@ class UnitKernel(Kernel):
     def _tilings(self, problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig]:
         for bm, bn, sgm, sgn, rows in self.tiles:
             one = self.instruction(problem, device, rows)
-            if isinstance(one, str):
-                continue
             bk = self.depth(one)
             whole = TileConfig(bm=bm, bn=bn, bk=bk, sgm=sgm, sgn=sgn, options=(("unit", one.m),))
             tiles = ceil(problem.m / bm) * ceil(problem.n / bn) * problem.batch

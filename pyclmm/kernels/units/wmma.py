@@ -6,10 +6,9 @@ import re
 
 from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
+from ..accepts import EPILOGUE, Accepts
 from ..device import DeviceInfo
-from .unit import Instruction, UnitKernel, one_pass
-
-_TYPES = ("float16", "bfloat16", "int8", "uint8")
+from .unit import HALVES_AND_BYTES, Instruction, UnitKernel
 
 
 class Wmma(UnitKernel):
@@ -17,6 +16,7 @@ class Wmma(UnitKernel):
 
     name = "wmma"
     summary = "matrix units of AMD's RDNA 3, gfx11 (WMMA); never run by us"
+    accepts = Accepts(HALVES_AND_BYTES, EPILOGUE | {"moduli"})
     tiles = (
         (128, 128, 64, 32, 16),
         (128, 64, 32, 32, 16),
@@ -24,11 +24,12 @@ class Wmma(UnitKernel):
         (32, 32, 16, 16, 16),
     )
 
-    def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction | str:
+    def unsuited(self, device: DeviceInfo) -> str | None:
         if not re.fullmatch(r"gfx11\d\d", device.gfx):
             return "wmma needs an AMD device of RDNA 3, gfx1100 to gfx1199"
-        if reason := one_pass(problem, _TYPES):
-            return f"wmma: {reason}"
+        return None
+
+    def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
         nbytes = dtype_of(problem.a_type).itemsize
         return Instruction(32, 16, 16, 16, nbytes, 16 // nbytes)
 

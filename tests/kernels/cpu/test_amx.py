@@ -65,7 +65,7 @@ def test_the_processor_tells_what_it_multiplies():
 def test_a_refusal_says_why(cpu):
     none = dataclasses.replace(cpu, amx=Amx(refusal="the processor does not have it"))
     problem = GemmProblem(8, 8, 8, "int8", "int8", "int32", "uint32")
-    assert "does not have it" in kernel_named("amx").supports(problem, none)
+    assert "does not have it" in kernel_named("amx").refuses(problem, none)
 
 
 def small_config(left: np.dtype, pack_a: int = 1) -> TileConfig:
@@ -187,7 +187,7 @@ def test_auto_takes_it_where_it_is_faster(device):
     assert best(problem_of(1, 4096, 4096, BFLOAT16), device)[0] == "matvec"
     assert best(problem_of(512, 512, 512, np.dtype("f4")), device)[0] == "packed"
     chains = problem_of(512, 512, 512, BFLOAT16, reproducible=True)
-    assert "chains" in kernel_named("amx").supports(chains, device)
+    assert "chains" in kernel_named("amx").refuses(chains, device)
 
 
 def best(problem: GemmProblem, device: DeviceInfo) -> tuple[str, float]:
@@ -196,6 +196,6 @@ def best(problem: GemmProblem, device: DeviceInfo) -> tuple[str, float]:
     found = [
         (family.name, family.estimate(problem, family.configs(problem, device)[0], device))
         for family in families
-        if family.supports(problem, device) is None
+        if family.refuses(problem, device) is None
     ]
     return min(found, key=lambda one: one[1])

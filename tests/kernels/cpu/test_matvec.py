@@ -139,9 +139,9 @@ def test_a_few_rows_times_a_matrix_along_k_take_matvec(cpu):
 @pytest.mark.usefixtures("on_cpu")
 def test_matvec_refuses_what_it_cannot_read(device):
     matvec = kernel_named("matvec")
-    assert "not both operands are stored along K" in matvec.supports(problem(2, 3, 4), device)
-    assert "not both" in matvec.supports(problem(2, 3, 4, trans_a=True, trans_b=True), device)
-    assert matvec.supports(problem(2, 3, 4, trans_b=True), device) is None
-    assert "at most 64: 65 x 66" in matvec.supports(problem(65, 66, 4, trans_b=True), device)
-    assert "gaps" in matvec.supports(problem(3, 1, 4, ldb=2), device)
-    assert matvec.supports(problem(3, 1, 4), device) is None
+    assert "not both operands are stored along K" in matvec.refuses(problem(2, 3, 4), device)
+    assert "not both" in matvec.refuses(problem(2, 3, 4, trans_a=True, trans_b=True), device)
+    assert matvec.refuses(problem(2, 3, 4, trans_b=True), device) is None
+    assert "at most 64: 65 x 66" in matvec.refuses(problem(65, 66, 4, trans_b=True), device)
+    assert "gaps" in matvec.refuses(problem(3, 1, 4, ldb=2), device)
+    assert matvec.refuses(problem(3, 1, 4), device) is None

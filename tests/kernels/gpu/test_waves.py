@@ -70,8 +70,8 @@ def test_a_tile_that_does_not_fit_has_a_reason(change, reason):
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
 def test_every_device_and_type_has_a_configuration_within_its_limits(device, acc):
     p = problem(500, 700, 300, acc)
-    if REGISTER.supports(p, device):
-        pytest.skip(REGISTER.supports(p, device))
+    if REGISTER.refuses(p, device):
+        pytest.skip(REGISTER.refuses(p, device))
     configs = REGISTER.configs(p, device)
     assert configs
     for config in configs:

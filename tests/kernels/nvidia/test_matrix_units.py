@@ -87,7 +87,7 @@ taken = pytest.mark.parametrize(("name", "given", "device"), few(TAKEN, 0))
 @taken
 def test_each_family_takes_its_products(name, given, device):
     kernel = kernel_named(name)
-    assert kernel.supports(given, device) is None
+    assert kernel.refuses(given, device) is None
     configs = kernel.configs(given, device)
     assert len(configs) > 1
     assert len(set(configs)) == len(configs)
@@ -100,20 +100,20 @@ def test_each_family_takes_its_products(name, given, device):
 @pytest.mark.parametrize("device", [RADEON, TURING], ids=lambda d: d.name)
 @pytest.mark.parametrize("given", [p for _, p, _ in TAKEN[:5]] + [problem("float64")], ids=str)
 def test_devices_without_the_matrix_unit_are_refused_with_a_reason(kernel, device, given):
-    assert "compute capability" in kernel.supports(given, device)
+    assert "compute capability" in kernel.refuses(given, device)
 
 
 @pytest.mark.parametrize("device", [H200, A100, ADA], ids=lambda d: d.name)
 def test_highest_float32_is_not_for_matrix_units(device):
     for kernel in FAMILIES:
-        assert kernel.supports(problem("float32"), device) is not None
-        assert kernel.supports(problem("complex64"), device) is not None
+        assert kernel.refuses(problem("float32"), device) is not None
+        assert kernel.refuses(problem("complex64"), device) is not None
 
 
 @pytest.mark.parametrize("device", [A100, ADA], ids=lambda d: d.name)
 def test_wgmma_and_split_need_sm_90(device):
-    assert kernel_named("wgmma").supports(problem(), device) is not None
-    assert kernel_named("split").supports(problem("float32", precision="high"), device) is not None
+    assert kernel_named("wgmma").refuses(problem(), device) is not None
+    assert kernel_named("split").refuses(problem("float32", precision="high"), device) is not None
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ def test_wgmma_and_split_need_sm_90(device):
 )
 def test_wgmma_and_mma_refuse_other_products(given):
     for name in ("wgmma", "mma"):
-        assert kernel_named(name).supports(given, H200) is not None
+        assert kernel_named(name).refuses(given, H200) is not None
 
 
 def test_a_split_product_is_float32_and_not_highest():
     split = kernel_named("split")
-    assert split.supports(problem("float32", precision="highest"), H200) is not None
-    assert split.supports(problem("float32", precision="medium"), H200) is None, "a higher precision will do"
-    assert split.supports(problem("float16", precision="high"), H200) is not None
+    assert split.refuses(problem("float32", precision="highest"), H200) is not None
+    assert split.refuses(problem("float32", precision="medium"), H200) is None, "a higher precision will do"
+    assert split.refuses(problem("float16", precision="high"), H200) is not None
 
 
 def test_a_new_shape_compiles_nothing_new():

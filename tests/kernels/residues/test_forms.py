@@ -166,7 +166,7 @@ def test_words_are_for_gpus_that_have_the_instruction():
     assert numbers(PASCAL) == [0, 1, 2]
     assert numbers(replace(PASCAL, compute_capability=(6, 0))) == numbers(MALI) == numbers(cpu) == [0, 1]
     assert numbers(H200, kernel_named("wgmma")) == [0], "matrix units take bytes"
-    assert "words of bytes" in kernel_named("packed").supports(products.inner(problem, WORDS), EPYC_POCL)
+    assert "words of bytes" in kernel_named("packed").refuses(products.inner(problem, WORDS), EPYC_POCL)
 
 
 def test_long_sums_of_float32_have_blocks_as_far_as_their_digits_can_be_added():

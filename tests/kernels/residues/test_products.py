@@ -112,7 +112,7 @@ def test_units_multiply_residues(queue, rng, monkeypatch, name, device, tile, sh
         in_blocks(monkeypatch, block)
     inner, kernel = products(shape, dtype), kernel_named(name)
     config = unit_config(tile)
-    assert kernel.supports(inner, device) is None
+    assert kernel.refuses(inner, device) is None
     assert kernel.violations(inner, config, device) == []
     work, memory = emulated(kernel.launches(inner, config, device)), Memory(rng, inner)
     work = replace(work, tables={GATE: plan_of(needed).view(np.int64)})
@@ -159,7 +159,7 @@ def test_nvidias_units_multiply_residues(folder, rng, monkeypatch, name, tile, s
     if block:
         in_blocks(monkeypatch, block)
     inner, kernel, device = products(shape, dtype), kernel_named(name), replace(H200, compute_units=3)
-    assert kernel.supports(inner, device) is None
+    assert kernel.refuses(inner, device) is None
     bm, bn, options = tile
     configs = [c for c in kernel.configs(inner, device) if c.split_k == 1]
     if name == "wgmma":
@@ -212,7 +212,7 @@ def test_units_multiply_float64(run, name, device, kind, dtype):
     """All launches of `residues`; where residues do not serve, MFMA's float64 on the device that has it."""
     problem = problem_of(M, N, K, dtype, precision="high")
     kernel = residues.Residues((kernel_named(name),), (kernel_named("mfma"), NAIVE))
-    assert kernel.supports(problem, device) is None
+    assert kernel.refuses(problem, device) is None
     config = kernel.configs(problem, device)[0]
     assert kernel.violations(problem, config, device) == []
     a, b = data(kind, dtype)

@@ -347,10 +347,10 @@ def test_what_it_refuses(device):
     kernel = kernel_named("residues")
 
     def refusal(dtype, precision="high", k=9):
-        return kernel.supports(problem_of(9, 9, k, np.dtype(dtype), precision=precision), device)
+        return kernel.refuses(problem_of(9, 9, k, np.dtype(dtype), precision=precision), device)
 
-    assert "float64 by float64" in refusal(np.float32)
-    assert "precision='high'" in refusal(np.float64, "highest")
+    assert "multiplies float64 with precision='high' or 'medium', complex128" in refusal(np.float32)
+    assert "precision='high' or 'medium', not 'highest'" in refusal(np.float64, "highest")
     assert "K must be 1 to" in refusal(np.float64, k=0)
     assert "K must be 1 to" in refusal(np.complex128, k=2**20)
     with pytest.raises(UnsupportedError, match="precision='high'"):

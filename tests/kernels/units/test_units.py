@@ -52,7 +52,7 @@ own = pytest.mark.parametrize(("kernel", "device"), OWN, ids=lambda x: x.name[:8
 
 @own
 def test_each_family_takes_the_types_of_its_matrix_unit(kernel, device):
-    taken = {t for t in TYPES if kernel.supports(problem(t), device) is None}
+    taken = {t for t in TYPES if kernel.refuses(problem(t), device) is None}
     assert taken == TAKEN[kernel.name, device]
 
 
@@ -61,7 +61,7 @@ def test_devices_without_the_matrix_unit_are_refused_with_a_reason(kernel):
     others = {*DEVICES, MI300, RX7900, A770, MAX1550} - {d for k, d in OWN if k is kernel}
     vendor = {"mfma": "AMD device of gfx90a", "wmma": "AMD device of RDNA 3", "dpas": "Intel device with"}
     for device in others:
-        assert vendor[kernel.name] in kernel.supports(problem(), device), device.name
+        assert vendor[kernel.name] in kernel.refuses(problem(), device), device.name
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_devices_without_the_matrix_unit_are_refused_with_a_reason(kernel):
 )
 def test_devices_that_only_look_alike_are_refused(device):
     for kernel in FAMILIES:
-        assert "needs an" in kernel.supports(problem(), device)
+        assert "needs an" in kernel.refuses(problem(), device)
 
 
 def test_float16_without_denormals_needs_medium_precision():
     """gfx90a's float16 instructions read denormals as zero."""
-    assert "denormals" in MFMA.supports(problem(), MI250)
-    assert MFMA.supports(problem(precision="medium"), MI250) is None
-    assert MFMA.supports(problem(), MI300) is None
+    assert "denormals" in MFMA.refuses(problem(), MI250)
+    assert MFMA.refuses(problem(precision="medium"), MI250) is None
+    assert MFMA.refuses(problem(), MI300) is None
 
 
 @own
@@ -104,7 +104,7 @@ def test_float16_without_denormals_needs_medium_precision():
     ids=str,
 )
 def test_products_that_no_instruction_computes_are_refused(kernel, device, given):
-    assert kernel.supports(given, device) is not None
+    assert kernel.refuses(given, device) is not None
 
 
 @own
@@ -211,7 +211,7 @@ def test_an_emulated_product_is_right(queue, rng, device, kind, tile, trans, sha
     split_k = more.pop("split_k", 1)
     given = replace(problem(kinds[0], trans=trans, **more), b_type=kinds[1])
     given = resized(given, *shape)
-    assert kernel.supports(given, device) is None
+    assert kernel.refuses(given, device) is None
     bm, bn, nbytes, sgm, sgn, rows = tile
     one = kernel.instruction(given, device, rows)  # type: ignore[attr-defined]
     bk = max(one.k, nbytes // one.nbytes)
@@ -261,4 +261,4 @@ def test_auto_takes_the_family_of_the_devices_matrix_unit():
         given = problem("bfloat16")
         able = [k for k in KERNELS if k.automatic and refusal(k, given, device) is None]
         assert able[0] is kernel
-    assert kernel_named("register").supports(problem("bfloat16"), replace(MI250, name="gfx1030")) is None
+    assert kernel_named("register").refuses(problem("bfloat16"), replace(MI250, name="gfx1030")) is None
