@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from ..errors import ArgumentError
@@ -35,13 +36,14 @@ class TileConfig:
     options: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
-        options = _options(self.options)
-        object.__setattr__(self, "options", tuple(sorted(options.items())))
-        sizes = {name: value for name, value in vars(self).items() if name != "options"}
-        for name, value in sizes.items():
-            _check(f"TileConfig.{name}", value, 0 if name == "split_k" else 1)
-        for name, value in options.items():
-            _check(f"TileConfig.options[{name!r}]", value, 0)
+        named = _options(self.options)
+        for name, value in vars(self).items():
+            if name != "options" and (value.__class__ is not int or value < (name != "split_k")):
+                raise _invalid(f"TileConfig.{name}", value, int(name != "split_k"))
+        for name, value in named.items():
+            if value.__class__ is not int or value < 0:
+                raise _invalid(f"TileConfig.options[{name!r}]", value, 0)
+        object.__setattr__(self, "options", tuple(sorted(named.items())))
 
     @classmethod
     def square(cls, tw: int) -> TileConfig:
@@ -49,11 +51,12 @@ class TileConfig:
         return cls(bm=tw, bn=tw, bk=tw)
 
     def option(self, name: str, default: int = 0) -> int:
-        pairs: Any = self.options  # not made a dictionary here, because estimates ask often
-        for own, value in pairs:
-            if own == name:
-                return int(value)
-        return default
+        return self.named.get(name, default)
+
+    @cached_property
+    def named(self) -> dict[str, int]:
+        """The options by name."""
+        return dict(self.options)
 
     def violations(
         self, device: DeviceInfo, local_size: tuple[int, ...], local_bytes: int, most: int | None = None
@@ -94,9 +97,8 @@ class TileConfig:
         return " ".join(f"{k}={v}" for k, v in self.as_dict().items()) or "-"
 
 
-def _check(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ArgumentError(f"{name} must be an integer of {least} or more, not {value!r}")
+def _invalid(name: str, value: object, least: int) -> ArgumentError:
+    return ArgumentError(f"{name} must be an integer of {least} or more, not {value!r}")
 
 
 def _options(given: object) -> dict[str, int]:
@@ -105,11 +107,11 @@ def _options(given: object) -> dict[str, int]:
         options: dict[Any, int] = dict(given)  # type: ignore[call-overload]
     except (TypeError, ValueError):
         options = {None: 0}
-    if not all(isinstance(name, str) for name in options):
+    if [name for name in options if not isinstance(name, str)]:
         raise ArgumentError(f"TileConfig.options is {given!r}; pass a mapping of names to integers")
     return options
 
 
 def slices(config: TileConfig) -> int:
     """Option ``slices``: how many slices a step's K is cut into. Their sums are added at the end."""
-    return config.option("slices", 1)
+    return config.named.get("slices", 1)

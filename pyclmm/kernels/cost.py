@@ -14,7 +14,10 @@ _ADDING_ITEM = 200e-9  # the same where work-items add sums in steps with barrie
 
 def together(*seconds: float) -> float:
     """Seconds of things that go on at the same time: a little over the longest of them."""
-    return float(sum(s**3 for s in seconds) ** (1 / 3))
+    cubes = 0.0
+    for one in seconds:
+        cubes += one**3
+    return float(cubes ** (1 / 3))
 
 
 def launched(

@@ -123,11 +123,11 @@ class DeviceInfo:
         found = re.match(r"gfx[0-9a-f]+", self.name) if self.vendor == "amd" else None
         return found[0] if found else ""
 
-    @property
+    @cached_property
     def is_cpu(self) -> bool:
         return self.kind == "cpu"
 
-    @property
+    @cached_property
     def vector_bits(self) -> int:
         """Width in bits of the widest vector registers to compile for: 128, 256 or 512.
 
@@ -149,7 +149,7 @@ class DeviceInfo:
         """The figures of one compute unit of a GPU."""
         return unit_of(self.vendor, self.compute_capability or (0, 0), self.gfx)
 
-    @property
+    @cached_property
     def units(self) -> int:
         """The device's compute units, of a GPU as :class:`ComputeUnit` counts them."""
         return self.compute_units if self.is_cpu else max(1, self.compute_units // self.unit.counted)
@@ -189,7 +189,7 @@ class DeviceInfo:
         extended = self.kind == "gpu" and "cl_khr_integer_dot_product" in self.extensions
         return extended or (self.compute_capability or (0, 0)) >= (6, 1)
 
-    @property
+    @cached_property
     def static_local_bytes(self) -> int:
         """Bytes of local memory that the arrays declared in a kernel may take."""
         return _STATIC_LOCAL_BYTES.get(self.compute_capability or (0, 0), self.local_mem_size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -169,14 +170,16 @@ class Kernel(ABC):
         """Whether every call packs an operand anew, within its launch, although it may be constant."""
         return False
 
-    def configs(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        """The configurations that this family offers, best first by :meth:`estimate`. The first is the
-        default.
-        """
+    def ranked(self, problem: GemmProblem, device: DeviceInfo) -> list[tuple[float, TileConfig]]:
+        """The configurations that this family offers, each behind its estimate in seconds, best first."""
         found = self.candidates(problem, device)
         if problem.reproducible:
             found = [config for config in found if self.out_of_order(problem, config) is None]
-        return sorted(found, key=lambda config: self.estimate(problem, config, device))
+        return sorted([(self.estimate(problem, c, device), c) for c in found], key=itemgetter(0))
+
+    def configs(self, problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
+        """Those of :meth:`ranked`. The first is the default."""
+        return [config for _, config in self.ranked(problem, device)]
 
     @abstractmethod
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:

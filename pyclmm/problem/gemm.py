@@ -11,7 +11,7 @@ The rows of ``out`` are contiguous. A and B have a unit stride along one of thei
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, get_args
 
@@ -132,7 +132,8 @@ class GemmProblem:
     @cached_property
     def asked(self) -> frozenset[str]:
         """The names of the fields that have no default, or another value than their default."""
-        return frozenset([f.name for f in fields(self) if getattr(self, f.name) != f.default])
+        known = self.__dataclass_fields__.values()
+        return frozenset([f.name for f in known if getattr(self, f.name) != f.default])
 
     @cached_property
     def batch(self) -> int:

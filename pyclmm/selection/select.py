@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from ..errors import ArgumentError, UnsupportedError
 from ..kernels import KERNELS, Kernel, kernel_named
@@ -36,33 +37,38 @@ class Choice:
     config: TileConfig
 
 
+# Configurations of a family behind their estimates in seconds, best first; or why it has none.
+_Offer = list[tuple[float, TileConfig]] | str
+
+
 class _Offers:
-    """The configurations that each family offers for a problem on a device, computed once for each family."""
+    """What each family offers for a problem on a device, computed once for each family."""
 
     def __init__(self, problem: GemmProblem, device: DeviceInfo, has_constant: bool = False) -> None:
         self._problem, self._device, self._has_constant = problem, device, has_constant
-        self._found: dict[str, Sequence[TileConfig] | str] = {}
+        self._found: dict[str, _Offer] = {}
 
-    def of(self, kernel: Kernel) -> Sequence[TileConfig] | str:
+    def of(self, kernel: Kernel) -> _Offer:
         """The configurations of *kernel*, or why it has none."""
         if kernel.name not in self._found:
-            found = offered(kernel, self._problem, self._device)
+            found = _ranked(kernel, self._problem, self._device)
             if self._has_constant and not isinstance(found, str):
-                found = [config for config in found if not kernel.repacks(config)] or found
+                found = [one for one in found if not kernel.repacks(one[1])] or found
             self._found[kernel.name] = found
         return self._found[kernel.name]
-
-    def best_of(self, kernel: Kernel) -> TileConfig | str:
-        """The best configuration of *kernel* whose workspace has room, or why it has none."""
-        return _first_with_room(kernel, self.of(kernel), self._problem, self._device)
 
 
 def offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig] | str:
     """The configurations of *kernel* for *problem* on *device*, best first, or why it cannot compute it."""
+    found = _ranked(kernel, problem, device)
+    return found if isinstance(found, str) else [config for _, config in found]
+
+
+def _ranked(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> _Offer:
     reason = kernel.refuses(problem, device) or (problem.reproducible and device.unfused(problem.acc_type))
     if reason:
         return reason
-    found = kernel.configs(problem, device)
+    found = kernel.ranked(problem, device)
     if not found and problem.reproducible:
         return _disorder(kernel, problem, device)
     return found or _NONE_FITS
@@ -76,16 +82,11 @@ def _disorder(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str:
 
 def best(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> TileConfig | str:
     """The configuration of *kernel* that "auto" compares with other kernels', or why it has none."""
-    return _first_with_room(kernel, offered(kernel, problem, device), problem, device)
-
-
-def _first_with_room(
-    kernel: Kernel, configs: Sequence[TileConfig] | str, problem: GemmProblem, device: DeviceInfo
-) -> TileConfig | str:
-    if isinstance(configs, str):
-        return configs
+    found = offered(kernel, problem, device)
+    if isinstance(found, str):
+        return found
     reasons = []
-    for config in configs:
+    for config in found:
         reason = no_room(kernel.launches(problem, config, device), device)
         if reason is None:
             return config
@@ -143,8 +144,8 @@ def _measured(
     key = key_of(problem)
     for entry in (table[key] for table in tables if key is not None and key in table):
         family = next((k for k in KERNELS if k.automatic and k.name == entry.kernel), None)
-        configs = "" if family is None else offers.of(family)
-        if family is None or isinstance(configs, str) or entry.config not in configs:
+        found = "" if family is None else offers.of(family)
+        if family is None or isinstance(found, str) or entry.config not in [config for _, config in found]:
             continue
         if family.violations(problem, entry.config, device):
             continue
@@ -154,28 +155,44 @@ def _measured(
 
 
 def _modelled(offers: _Offers, problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice]:
-    """Each family's best configuration, the one with the least estimate first."""
-    reasons, found = {}, []
-    for family in (k for k in KERNELS if k.automatic):
-        config = offers.best_of(family)
-        if isinstance(config, str):
-            reasons[family.name] = config
+    """Each family's best configuration that has room, the one with the least estimate first.
+
+    What is asked for room is the next one only: that takes its launches.
+    """
+    reasons: dict[str, str] = {}
+    waiting = []
+    for place, family in enumerate(k for k in KERNELS if k.automatic):
+        found = offers.of(family)
+        if isinstance(found, str):
+            reasons[family.name] = found
         else:
-            found.append(Choice(family, config))
-    if not found:
+            waiting.append((found[0][0], place, 0, family, found))
+    heapify(waiting)
+    nothing = True
+    while waiting:
+        _, place, rank, family, found = heappop(waiting)
+        config = found[rank][1]
+        reason = no_room(family.launches(problem, config, device), device)
+        if reason is None:
+            nothing = False
+            yield Choice(family, config)
+            continue
+        reasons.setdefault(family.name, reason)
+        if rank + 1 < len(found):
+            heappush(waiting, (found[rank + 1][0], place, rank + 1, family, found))
+    if nothing:
         listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
-    yield from sorted(found, key=lambda choice: choice.kernel.estimate(problem, choice.config, device))
 
 
 def _requested(offers: _Offers, problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice) -> Choice:
     name, config = kernel if isinstance(kernel, tuple) else (kernel, None)
     family = kernel_named(name)
-    configs = offers.of(family)
-    if isinstance(configs, str):
-        raise UnsupportedError(f"kernel {name!r} cannot compute {problem} on {device.name!r}: {configs}")
+    found = offers.of(family)
+    if isinstance(found, str):
+        raise UnsupportedError(f"kernel {name!r} cannot compute {problem} on {device.name!r}: {found}")
     if config is None:
-        return Choice(family, configs[0])
+        return Choice(family, found[0][1])
     unknown = sorted(set(dict(config.options)) - set(family.options))
     if unknown:
         known = f"its options are {', '.join(family.options)}" if family.options else "it has none"

@@ -24,22 +24,22 @@ ACCESS = 16  # bytes of the widest access
 
 def is_held(config: TileConfig) -> bool:
     """Whether tiles are staged in registers on their way to local memory."""
-    return config.option("held", 1) == 1
+    return config.named.get("held", 1) == 1
 
 
 def by_rows(config: TileConfig) -> bool:
     """Whether all work-items store rows of out, from sums in local memory."""
-    return config.option("rows") == 1
+    return config.named.get("rows") == 1
 
 
 def keeps_along(config: TileConfig) -> bool:
     """Whether an operand stored along K stays so in local memory, if it is aligned."""
-    return config.option("along") == 1
+    return config.named.get("along") == 1
 
 
 def work_items(config: TileConfig) -> int:
     """The work-group's size."""
-    return (config.bm // config.tm) * (config.bn // config.tn) * slices(config)
+    return (config.bm // config.tm) * (config.bn // config.tn) * config.named.get("slices", 1)
 
 
 def local_bytes(config: TileConfig, itemsize: int) -> int:

@@ -17,7 +17,7 @@ function of plain data. The constants were fitted to products drawn at random on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -105,16 +105,20 @@ class Tiling:
 
     def k_range(self, split_k: int) -> int:
         """Elements of K in each of *split_k* ranges: whole steps. The last range may be shorter."""
-        steps = -(-self.problem.k // self.config.bk)
-        return -(-steps // split_k) * self.config.bk
+        return -(-self._steps // split_k) * self.config.bk
 
-    def whole(self, split_k: int) -> int:
-        """How many of *split_k* ranges are not empty when each has a whole number of steps."""
-        return max(1, -(-self.problem.k // self.k_range(split_k))) if self.problem.k else 1
+    @cached_property
+    def _steps(self) -> int:
+        return -(-self.problem.k // self.config.bk)
+
+    def _whole(self, wanted: Iterable[int]) -> list[int]:
+        """How many of so many ranges are not empty when each has a whole number of steps."""
+        steps = self._steps
+        return [-(-steps // -(-steps // split_k)) if steps else 1 for split_k in wanted]
 
     def seconds(self, ranges: tuple[TileRange, ...]) -> float:
         """Seconds from the start of the first launch to the end of the last."""
-        return sum(self._launch_seconds(r) for r in ranges)
+        return sum([self._launch_seconds(r) for r in ranges])
 
     @cached_property
     def _resident(self) -> int:
@@ -209,7 +213,7 @@ class Tiling:
     def tile_ranges(self) -> tuple[TileRange, ...]:
         """The tiles of each launch, for the fastest way by this estimate."""
         if self.config.split_k > 0:
-            return (TileRange(0, self.tiles, self.whole(self.config.split_k)),)
+            return (TileRange(0, self.tiles, *self._whole((self.config.split_k,))),)
         return min(self._ways(), key=self.seconds)
 
     def _ways(self) -> Iterator[tuple[TileRange, ...]]:
@@ -222,7 +226,7 @@ class Tiling:
         groups = max(1, rest * self.problem.batch)
         fills = (units // groups, slots // groups, 2 * slots // groups)
         wanted = {s for s in _SPLIT_K if s <= fills[2]} | set(fills)
-        for split_k in sorted({self.whole(s) for s in wanted if s > 1}):
+        for split_k in sorted({*self._whole([s for s in wanted if s > 1])}):
             if rest and split_k > 1:
                 full = (TileRange(0, full_waves),) if full_waves else ()
                 yield (*full, TileRange(full_waves, rest, split_k))

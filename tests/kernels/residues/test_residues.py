@@ -387,7 +387,7 @@ def test_a_device_with_the_units_takes_them_for_large_products_only():
 
 
 def test_sums_that_must_be_chains_are_refused():
-    with pytest.raises(UnsupportedError, match="not chains of fused multiply-adds"):
+    with pytest.raises(UnsupportedError, match="not in chains of fused multiply-adds"):
         pyclmm.matmul(np.eye(3), np.eye(3), kernel="residues", precision="high", reproducible=True)
 
 
