@@ -15,6 +15,7 @@ from .prediction import ADDING, DELIVERY, STEP, DeviceModel, loads, memory, pred
 from .tiles import Blocking, TiledProduct
 
 _EDGES = (512, 1024, 2048, 4096)  # of square tiles whose products are estimated
+_GRANULE = 256  # sizes of larger tiles are multiples of it
 _LEAST_CHUNK = 512  # a shorter chunk is taken only if memory is short
 _TILE_BYTES = 64 << 20  # of a tile of many small matrices
 _TABLE_ROW = 32  # bytes of the table of a stack for each of its products
@@ -28,12 +29,13 @@ Floats = NDArray[np.float64]
 
 def choose(product: TiledProduct, device: DeviceModel) -> Blocking:
     """The blocking with the least predicted seconds. Raises ArgumentError if none fits the memory."""
+    if 0 in (product.m, product.n, product.matrices):
+        return Blocking(1, max(1, product.m), max(1, product.n), product.k, 1, 1, 1, 1)
+    if product.k == 0:
+        return replace(choose(replace(product, k=1), device), k=0)
     batch = _batch(product, device)
     if batch > 1:
         return Blocking(batch, product.m, product.n, product.k, 1, 2, 2, 2)
-    empty = 0 in (product.m, product.n, product.matrices)
-    if empty or product.k == 0:
-        return Blocking(1, max(1, product.m), max(1, product.n), product.k, 1, 1, 1, 1)
     for fine in (False, True):  # all small sizes only if memory is short
         found = _finalists(product, device, fine)
         found += [each.turned for each in _finalists(product.turned, _turned(device), fine)]
@@ -57,7 +59,7 @@ def _turned(device: DeviceModel) -> DeviceModel:
 
 def _batch(product: TiledProduct, device: DeviceModel) -> int:
     """How many small matrices of a stack share a tile; 1 if one is large enough for tiles of its own."""
-    if not product.stack or product.stack[-1] < 2 or 0 in (product.m, product.n, product.k):
+    if not product.stack or product.stack[-1] < 2:
         return 1
     sizes = (product.m * product.k * product.a_size, product.k * product.n * product.b_size)
     one = sum(sizes) + product.m * product.n * product.tile_size
@@ -98,8 +100,8 @@ class _Grid:
     def __init__(self, product: TiledProduct, device: DeviceModel, fine: bool) -> None:
         self.product, self.device = product, device
         edge = int((device.memory / (64 * product.tile_size)) ** 0.5)  # of a tile of a 64th of the memory
-        least = 1 if fine else max(device.granule, edge // 8)
-        ms, ns = (_sizes(length, device.granule, least) for length in (product.m, product.n))
+        least = 1 if fine else max(_GRANULE, edge // 8)
+        ms, ns = (_sizes(length, _GRANULE, least) for length in (product.m, product.n))
         whole = [product.k] if product.k <= MAX_DIMENSION else []
         ks = whole if product.whole_k else _sizes(product.k, 64, 1 if fine else _LEAST_CHUNK)
         strips = [1] if fine else sorted({1, 2, 3, 4, 6, 8, *(-(-product.m // m) for m in ms)})

@@ -24,11 +24,10 @@ Dtype = np.dtype[Any]
 
 @dataclass(frozen=True)
 class Stored:
-    """An operand: where it is read, and its batch shape. ``turned``: its blocks are kept as transposes."""
+    """An operand: where it is read, and whether it is transposed."""
 
     source: Source
-    stack: tuple[int, ...]
-    trans: str = "N"
+    trans: str
 
     @property
     def dtype(self) -> Dtype:
@@ -39,7 +38,7 @@ class Stored:
         """The block of these rows and columns of op(X)."""
         if self.trans != "N":
             rows, columns = columns, rows
-        return tiles.region(stack, self.stack, z, rows, columns)
+        return tiles.region(stack, self.source.shape[:-2], z, rows, columns)
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ class LoadedBlock:
 
 
 class Lane(ABC):
-    """One device's part in a streamed product. ``name`` is the device's.
+    """One device's part in a streamed product.
 
     A subclass says where blocks and tiles lie, and how these are delivered. Raises DeviceMemoryError if the
     device has no room for the slots.
@@ -114,7 +114,6 @@ class Lane(ABC):
         queue: cl.CommandQueue | None,
         trace: Trace | None,
     ) -> None:
-        self.name = device.name.strip()
         self._number, self._job, self._threads, self._trace = number, job, threads, trace
         self._info = device_info(device)
         self._queue = new_queue(device, profiling=True) if trace is not None else queue or queue_on(device)

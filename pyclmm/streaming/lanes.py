@@ -129,9 +129,10 @@ class DeviceLane(Lane):
         if job.c is not None:
             slots["c"] = at.out_slots, job.c.dtype
         for name, (count, dtype) in slots.items():
+            nbytes = max(1, job.largest(name) * dtype.itemsize)  # a block is empty if K is 0
             for slot in range(count):
                 self._buffers[name, slot] = host_memory.allocate(
-                    self._queue.context, job.largest(name) * dtype.itemsize, self._info, f"a block of {name}"
+                    self._queue.context, nbytes, self._info, f"a block of {name}"
                 )
         if job.bias is not None:
             self._bias = cla.to_device(self._queue, np.ascontiguousarray(job.bias))

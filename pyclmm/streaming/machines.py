@@ -196,7 +196,7 @@ class Fit:
         """The tiles of a checkpoint. Raises CheckpointError and, if too large, ArgumentError."""
         try:
             found = Blocking.from_json(kept)
-        except ValueError as error:
+        except ArgumentError as error:
             raise CheckpointError(f"checkpoint: {error}; delete the folder to start anew") from error
         if self._held(found) > self.limit:
             raise ArgumentError(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +44,6 @@ class MappedFile:
         name = owner.filename
         self.path = None if name is None else Path(os.fsdecode(name)).absolute()
         self._handle = self._open()
-        self._lock = threading.Lock()
-        self._written: tuple[int, int] | None = None
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
@@ -73,11 +70,6 @@ class MappedFile:
         return self._handle is not None or (
             not MAPS.exists() and self.path is not None and self.path.is_file()
         )
-
-    @property
-    def mapping(self) -> mmap.mmap:
-        """The map itself."""
-        return self._mmap
 
     def place(self, x: NDArray[Any]) -> tuple[int, int]:
         """The first byte of the view *x* in the file, and the byte behind its last. *x* is not empty."""
@@ -135,26 +127,9 @@ class MappedFile:
             os.fsync(self._handle)
             sync(self.path.parent)
 
-    def wrote(self, x: NDArray[Any]) -> None:
-        """Remember that *x* has been written. Call it after, so that no flush comes between."""
-        low, high = bounds(x)
-        with self._lock:
-            if self._written is not None:
-                low, high = min(low, self._written[0]), max(high, self._written[1])
-            self._written = low, high
-
     def flush(self) -> None:
         """Wait until what was written is on the disk. Raises OSError."""
-        with self._lock:
-            written, self._written = self._written, None
-        if written is None:
-            return
-        low, high = written[0] - self._address, written[1] - self._address
-        low -= low % mmap.ALLOCATIONGRANULARITY
         try:
-            self._mmap.flush(low, high - low)
-        except (OSError, ValueError) as error:
-            with self._lock:
-                again = self._written or written
-                self._written = min(written[0], again[0]), max(written[1], again[1])
+            self._mmap.flush()
+        except ValueError as error:  # it is closed
             raise OSError(str(error)) from error

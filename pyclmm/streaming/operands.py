@@ -130,8 +130,7 @@ def _stored(name: str, x: Any, as_row: bool, trans: str) -> Stored:
                 f"trans_{name} is 'C' and {name} has one axis; pass the conjugate of {name}, and 'N'"
             )
         trans = "N"
-    found = source(name, x, as_row=as_row)
-    return Stored(found, tuple(found.shape[:-2]), trans)
+    return Stored(source(name, x, as_row=as_row), trans)
 
 
 @dataclass(frozen=True)

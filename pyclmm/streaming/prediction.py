@@ -48,7 +48,7 @@ class DeviceModel:
 
     ``memory``: bytes that all slots may take. ``up``, ``down``: bytes a second to and from the device, 0 if
     nothing is moved there. ``seconds``: estimates a product of m x n x k. ``devices``: how many such devices
-    share link and tiles. ``granule``: cuts are at multiples of it where tiles are larger. ``largest``: bytes
+    share link and tiles. ``largest``: bytes
     that one slot may have.
     """
 
@@ -57,7 +57,6 @@ class DeviceModel:
     down: float
     seconds: Seconds
     devices: int = 1
-    granule: int = 256
     largest: int = 1 << 62
 
 
@@ -65,7 +64,7 @@ class DeviceModel:
 class Prediction:
     """Predicted times in seconds: of the parts, which overlap, and of all together.
 
-    ``fill``: until the first product starts; ``drain``: after the last one ends.
+    ``fill``: until the first product starts.
     """
 
     traffic: TileTraffic
@@ -73,7 +72,6 @@ class Prediction:
     up_seconds: float
     down_seconds: float
     fill_seconds: float
-    drain_seconds: float
     seconds: float
 
     @property
@@ -92,11 +90,10 @@ def step_seconds(product: TiledProduct, blocking: Blocking, seconds: Seconds) ->
 
 def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> Prediction:
     """The times that *blocking* would take. Several devices share the link and divide tiles evenly."""
-    parts = chunks(product, blocking)
     count = count_of(product, blocking)
-    moved = traffic(product, blocking) if count <= _STEPS else _estimated(product, device, blocking)
-    if not parts:
-        return Prediction(moved, 0, 0, 0, 0, 0, 0)
+    moved = traffic(product, blocking) if count <= _STEPS else _estimated(product, blocking)
+    if 0 in (count, product.k):
+        return Prediction(moved, 0, 0, 0, 0, 0)
     one = step_seconds(product, blocking, device.seconds)
     volume = product.m * product.n * product.k * product.matrices
     step = blocking.m * blocking.n * blocking.k * blocking.batch
@@ -109,7 +106,7 @@ def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> P
         total = _simulated(product, device, blocking, one)
     else:
         total = max(arithmetic + fill, up, down) + drain
-    return Prediction(moved, arithmetic, up, down, fill, drain, total)
+    return Prediction(moved, arithmetic, up, down, fill, total)
 
 
 def count_of(product: TiledProduct, blocking: Blocking) -> int:
@@ -196,10 +193,10 @@ def loads(strip: Any, P: Any, Q: Any, c: Any, a_slots: Any, b_slots: Any) -> tup
     return a_loads, b_loads
 
 
-def _estimated(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> TileTraffic:
+def _estimated(product: TiledProduct, blocking: Blocking) -> TileTraffic:
     """:func:`traffic` by closed forms."""
     if blocking.by_columns:
-        turned = _estimated(product.turned, device, blocking.turned)
+        turned = _estimated(product.turned, blocking.turned)
         return replace(turned, a_loads=turned.b_loads, b_loads=turned.a_loads)
     P, Q, c = counts(product, blocking)
     found = loads(blocking.strip, P, Q, c, blocking.a_slots, blocking.b_slots)

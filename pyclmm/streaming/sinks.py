@@ -122,7 +122,6 @@ class MappedSink(ArraySink):
         except (TooShort, OSError) as error:
             raise StorageError(f"out: {region} of {self.file.path} could not be written: {error}") from error
         np.copyto(target, block, casting="same_kind")
-        self.file.wrote(target)
 
     def source(self) -> Source:
         return MappedSource("out", self.x, True, self.file)

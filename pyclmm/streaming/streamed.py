@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 
-from .. import plan_cache
 from ..byte_sizes import parse_bytes
 from ..errors import ArgumentError, DTypeError, of_system
-from ..execution.operands import check_writeable, signature
+from ..execution.operands import check_writeable
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
 from ..opencl.devices import DeviceChoice
 from ..opencl.host_memory import may_overlap_itself
-from ..opencl.queues import default_queue
-from ..plan import multiply
 from ..problem.words import Activation, Casting, Precision, Trans
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import machines, tiles
 from .checkpoint import Checkpoint
-from .job import Job, pieces, stored_shape
+from .job import Job
 from .lane import Trace
 from .operands import Given, Shapes
 from .run import Report, StreamProgress, run
 from .sinks import sink
 from .tiles import Blocking, Region, Tile, region_of
-
-_PIECE = 64 << 20  # bytes of a result at a time, where nothing is multiplied
 
 __all__ = ["StreamExplanation", "StreamProgress", "StreamedMatmul"]
 
@@ -195,9 +190,6 @@ class StreamedMatmul:
 
     def _compute(self, target: Any, progress: Report | None, trace: Trace | None) -> None:
         job = self._job(target)
-        if not job.chunks:
-            _write_without_k(job, self._places[0][1])
-            return
         problem = {} if self._checkpoint is None else self._problem()
         if self._checkpoint is not None:
             # Before the tiles: small ones of another product may be too many of this one for a list.
@@ -267,28 +259,3 @@ def _restored(job: Job, every: Sequence[Tile], kept: Checkpoint) -> list[Tile]:
     for number, block in kept.blocks():
         job.sink.write(block, region(number))
     return [tile for tile in every if tile.number not in kept.finished]
-
-
-def _write_without_k(job: Job, queue: cl.CommandQueue | None) -> None:
-    """Write act(beta C + bias), the result of a *job* whose alpha or K is 0, by pieces."""
-    options = replace(job.options, trans_a="N", trans_b="N", workspace_limit=None)
-    stack, on = job.product.stack, queue or default_queue()
-    for z in range(job.product.matrices):
-        whole = tiles.region(stack, stack, (z, z + 1), (0, job.product.m), (0, job.product.n))
-        for piece, _ in pieces(whole, False, job.dtype.itemsize, _PIECE):
-            rows, columns = ((at.start, at.stop) for at in (piece.rows, piece.columns))
-            tile = Tile(0, (z, z + 1), rows, columns)
-            given: dict[str, NDArray[Any]] = {
-                "a": np.empty((piece.shape[0], 0), job.a.dtype),
-                "b": np.empty((0, piece.shape[1]), job.b.dtype),
-            }
-            if job.c is not None:
-                region, turned = job.region("c", tile), job.c.source.turned
-                block = np.empty(stored_shape(region, turned), job.c.dtype)
-                job.c.source.read(block, region)
-                given["c"] = block.T if turned else block
-            bias = job.bias_of(tile)
-            if bias is not None and job.bias is not None:
-                given["bias"] = job.bias[bias]
-            plan = plan_cache.plan_for(given, signature(given), options, on, job.alpha, job.beta)
-            job.sink.write(multiply(plan, given, on, job.alpha, job.beta, None), piece)

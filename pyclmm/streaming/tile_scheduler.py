@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 
 from .tiles import Blocking, Tile
@@ -134,22 +134,19 @@ class TileScheduler:
 
 
 class _TileRate:
-    """How fast devices finish tiles."""
+    """How fast devices finish tiles. ``count``: of each device."""
 
     def __init__(self) -> None:
-        self._count: dict[int, int] = {}
-        self._seconds: dict[int, float] = {}
+        self.count: Counter[int] = Counter()
+        self._seconds: defaultdict[int, float] = defaultdict(float)
 
     def add(self, device: int, seconds: float) -> None:
-        self._count[device] = self._count.get(device, 0) + 1
-        self._seconds[device] = self._seconds.get(device, 0.0) + max(seconds, 1e-9)
-
-    def count(self, device: int) -> int:
-        return self._count.get(device, 0)
+        self.count[device] += 1
+        self._seconds[device] += max(seconds, 1e-9)
 
     def rate(self, device: int, otherwise: float = 0.0) -> float:
         """Tiles a second; *otherwise* if there was none."""
-        return self._count[device] / self._seconds[device] if device in self._count else otherwise
+        return self.count[device] / self._seconds[device] if self.count[device] else otherwise
 
 
 class HostTrial:
@@ -168,7 +165,7 @@ class HostTrial:
 
     def may_try(self, others: list[int]) -> bool:
         """Whether the pace of the others alone is known."""
-        return all(self._alone.count(each) >= _KNOWN for each in others)
+        return all(self._alone.count[each] >= _KNOWN for each in others)
 
     def begin(self) -> None:
         """It takes a tile."""

@@ -17,12 +17,19 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Collection, Hashable, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from .. import fields
 
 Span = tuple[int, int]  # start and stop
 Index = tuple[int | slice, ...]
+_COUNT = fields.integer(1, 1 << 62)
+_COUNTS = dict.fromkeys(("batch", "m", "n", "strip", "a_slots", "b_slots", "out_slots"), _COUNT)
+_BLOCKING = fields.record(
+    {**_COUNTS, "k": fields.integer(0, 1 << 62), "by_columns": fields.one_of(True, False)}
+)
 
 
 @dataclass(frozen=True)
@@ -109,14 +116,8 @@ class Blocking:
 
     @classmethod
     def from_json(cls, content: Any) -> Blocking:
-        """What :meth:`to_json` gave. Raises ValueError for anything else."""
-        names = [field.name for field in fields(cls)]
-        if not isinstance(content, Mapping) or sorted(content) != sorted(names):
-            raise ValueError(f"the sizes of tiles are {content!r}; they have the fields {', '.join(names)}")
-        for name, value in content.items():
-            wanted = bool if name == "by_columns" else int
-            if type(value) is not wanted or value < (0 if name in ("k", "by_columns") else 1):
-                raise ValueError(f"the sizes of tiles have {name} = {value!r}")
+        """What :meth:`to_json` gave. Raises ArgumentError for anything else."""
+        _BLOCKING("the sizes of tiles", content)
         return cls(**content)
 
 
@@ -179,8 +180,8 @@ def _swept(product: TiledProduct, blocking: Blocking) -> Iterator[tuple[Span, Sp
 
 
 def chunks(product: TiledProduct, blocking: Blocking) -> list[Span]:
-    """The chunks of K."""
-    return spans(product.k, blocking.k) if blocking.k else []
+    """The chunks of K; an empty one if K is 0."""
+    return spans(product.k, blocking.k) if product.k else [(0, 0)]
 
 
 def counts(product: TiledProduct, blocking: Blocking) -> tuple[int, int, int]:

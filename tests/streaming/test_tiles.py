@@ -87,8 +87,8 @@ def test_slots_give_up_what_was_used_longest_ago():
     assert slots.place("d", {0}) == 1
 
 
-def test_k_of_zero_has_no_chunk():
-    assert tiles.chunks(product(3, 3, 0), blocking(3, 3, 0)) == []
+def test_k_of_zero_has_an_empty_chunk():
+    assert tiles.chunks(product(3, 3, 0), blocking(3, 3, 0)) == [(0, 0)]
 
 
 @pytest.mark.parametrize("wrong", [None, {}, {"m": 3}, "x", [1]])
