@@ -26,6 +26,8 @@ from __future__ import annotations
 
 import difflib
 import functools
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import ParamSpec, TypeVar
 
@@ -192,6 +194,14 @@ def _described(operands: Iterable[object]) -> str:
     return ", ".join(
         type(x).__name__ + (f" {x.shape} {x.dtype}" if hasattr(x, "shape") else "") for x in arrays
     )
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line outside pyclmm that called it, however deep this is."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "pyclmm":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def in_short(error: BaseException) -> str:

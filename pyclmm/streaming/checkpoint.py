@@ -19,7 +19,6 @@ import contextlib
 import json
 import os
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CheckpointError, CheckpointWarning, StorageError
+from ..errors import CheckpointError, CheckpointWarning, StorageError, warn_caller
 from ..problem import dtypes
 from . import journal
 from .fingerprints import tile_digest
@@ -137,10 +136,9 @@ class Checkpoint:
             )
         for tile in lost:
             del self._journal.records[tile]
-        warnings.warn(
+        warn_caller(
             f"out was changed since it was written: it lacks {what}; they are computed again",
             CheckpointWarning,
-            stacklevel=7,
         )
 
     def _digest_now(self, region: Region) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from ..errors import (
     LaunchError,
     UnsupportedError,
     in_short,
+    warn_caller,
 )
 from ..opencl.devices import device_info
 from ..opencl.queues import context_of
@@ -188,9 +188,8 @@ def _give_up(place: DeviceQueue, error: BaseException, others: bool) -> None:
             plan_cache.forget(context)
     if not others:
         raise error
-    warnings.warn(
+    warn_caller(
         f"device {device.name.strip()!r} takes no more part in the product: {in_short(error)}; "
         "the other devices compute its tiles",
         DeviceWarning,
-        stacklevel=6,
     )
