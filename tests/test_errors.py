@@ -578,9 +578,9 @@ def device_changed(monkeypatch, device):
             monkeypatch.setattr(f"pyclmm.{module}.device_info", lambda _: changed)
         return changed
 
-    plan_cache._plans.clear()
+    plan_cache.release()
     yield change
-    plan_cache._plans.clear()
+    plan_cache.release()
 
 
 def test_float64_on_a_device_without_it(device_changed):

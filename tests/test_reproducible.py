@@ -6,22 +6,19 @@ import threading
 from dataclasses import replace
 
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import plan_cache
-from pyclmm.checks import fixed_products, selfcheck
+from pyclmm.checks import fixed_products
 from pyclmm.checks.fixed_products import PRODUCTS, digest, digests, numbers
 from pyclmm.execution import execute
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import Target
 from pyclmm.opencl.devices import device_info
-from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.plan import programs_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.reproducible import is_reproducible
@@ -173,15 +170,9 @@ FAULTS = {
 
 
 @pytest.fixture
-def fresh_queue(monkeypatch, tmp_path, device):
+def fresh_queue(own_caches):
     """A queue of a new context, and no earlier verdict or plan."""
-    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path))
-    monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
-    monkeypatch.setattr(selfcheck, "_verdicts", SingleFlight())
-    plan_cache._plans.clear()
-    context = cl.Context([pyclmm.default_queue().device])
-    yield cl.CommandQueue(context)
-    plan_cache._plans.clear()
+    return pyclmm.default_queue()
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -19,10 +19,10 @@ from pyclmm import store
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels.rates import as_numbers
-from pyclmm.opencl import binaries, compiler, disk_caches, doubts, target, user_rates
+from pyclmm.opencl import binaries, disk_caches, doubts, target, user_rates
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.selection import tables
-from tests.support.faults import Call, Part
+from tests.support.faults import Call, replace_driver
 from tests.support.processes import as_in_a_new_process
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners and modes")
@@ -226,9 +226,8 @@ def test_compiled_programs_that_were_exchanged_are_noticed(monkeypatch, queue, f
     """Each is whole and of this user, but the other one's. Both are compiled again."""
     monkeypatch.setattr(binaries, "_KEEP_THEIR_OWN", ())
     built = []
-    monkeypatch.setattr(
-        compiler, "cl", Part(cl, Program=lambda *args: built.append(len(args)) or cl.Program(*args))
-    )
+    count = {"Program": lambda *args: built.append(len(args)) or cl.Program(*args)}
+    replace_driver(monkeypatch, "opencl", **count)
     rng = np.random.default_rng(1)
     integers = rng.integers(-9, 9, (17, 17), dtype=np.int32)
 

@@ -13,10 +13,10 @@ import pytest
 import pyclmm
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import Program
-from pyclmm.opencl import binaries, compiler, doubts, processor, program, ptx
+from pyclmm.opencl import binaries, doubts, processor, program, ptx
 from pyclmm.opencl.devices import device_info
 from pyclmm.plan import programs_of
-from tests.support.faults import BUILD_FAILURE, Part, cl_error
+from tests.support.faults import BUILD_FAILURE, Part, cl_error, replace_driver
 from tests.support.made_up import EPYC_POCL, H200, MI250
 
 SOURCE = Program("textbook/naive.cl", (("TW", 8),))
@@ -116,7 +116,7 @@ def built(monkeypatch):
         found.append("source" if len(args) == 2 else "binary")
         return cl.Program(*args)
 
-    monkeypatch.setattr(compiler, "cl", Part(cl, Program=make))
+    replace_driver(monkeypatch, "opencl", Program=make)
     return found
 
 
@@ -129,7 +129,7 @@ def rejecting(monkeypatch, found):
             raise cl_error(BUILD_FAILURE)
         return cl.Program(*args)
 
-    monkeypatch.setattr(compiler, "cl", Part(cl, Program=make))
+    replace_driver(monkeypatch, "opencl", Program=make)
 
 
 def test_a_second_context_builds_from_the_binary(product, built, folder):
