@@ -523,7 +523,7 @@ def test_what_needs_no_driver_works_without_one(no_driver):
 import numpy as np
 from pyclmm.checks import reference
 from pyclmm.kernels.device import DeviceInfo
-from pyclmm.opencl.launches import complete
+from pyclmm.kernels.launches import complete
 from pyclmm.problem import canonical
 from pyclmm.problem.gemm import dense
 from pyclmm.selection import select

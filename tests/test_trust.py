@@ -19,7 +19,7 @@ from pyclmm import store
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels.rates import as_numbers
-from pyclmm.opencl import binaries, disk_caches, doubts, target, user_rates
+from pyclmm.opencl import binaries, crash_marks, disk_caches, target, user_rates
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.selection import tables
 from tests.support.faults import Call, replace_driver
@@ -93,9 +93,9 @@ KINDS = {
         lambda _: user_rates.read(HERE.identity),
     ),
     "detour": Kept(
-        lambda: doubts._detour_file(HERE),
-        lambda _: (doubts.take_detour(HERE, 3, keep=True), doubts._detours.clear()),
-        lambda _: doubts.detour(HERE) or None,
+        lambda: crash_marks._detour_file(HERE),
+        lambda _: (crash_marks.take_detour(HERE, 3, keep=True), crash_marks._detours.clear()),
+        lambda _: crash_marks.detour(HERE) or None,
     ),
 }
 kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -11,7 +11,7 @@
  *
  * Or it is 64 bytes wide: row r lands at byte 64 r, chunk c at chunk c ^ (r / 2 % 4). An atom has 512 bytes.
  *
- * A line that begins with //@sm_90a is a comment until pyclmm/opencl/ptx.py rewrites the program for the target sm_90a,
+ * A line that begins with //@sm_90a is a comment until opencl/compiler.py rewrites the program for the target sm_90a,
  * which the compiler of OpenCL C does not offer.
  *
  * Macros: ELEMENT (elements.h).

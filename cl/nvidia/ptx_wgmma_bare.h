@@ -1,6 +1,6 @@
 /* ptx_wgmma_bare: what wgmma_bare.cl needs of sm_90a, one function for each instruction, as inline PTX.
  *
- * A line that begins with //@sm_90a is a comment until pyclmm/opencl/ptx.py rewrites the program for the target sm_90a,
+ * A line that begins with //@sm_90a is a comment until opencl/compiler.py rewrites the program for the target sm_90a,
  * which the compiler of OpenCL C does not offer. ptx_wgmma.h has the multiplication in every size.
  *
  * Macros: A_TYPE float16 or bfloat16.

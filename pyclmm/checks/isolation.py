@@ -25,7 +25,7 @@ from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
 from ..kernels import Kernel, Work, kernel_named
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
-from ..opencl import devices, doubts, queues
+from ..opencl import crash_marks, devices, queues
 from ..opencl.devices import device_info
 from ..problem.gemm import GemmProblem
 from ..selection import schema
@@ -71,7 +71,7 @@ def trial(
         "kernel": kernel.name,
         "problem": schema.problem_json(problem),
         "config": schema.config_json(config),
-        "detour": doubts.detour(device),
+        "detour": crash_marks.detour(device),
     }
     sources = " ".join(dict.fromkeys(launch.program.source for launch in work.launches))
     what = f"{kernel.name} ({sources}) for {device.name}"
@@ -141,8 +141,8 @@ def answers(request: Any) -> Iterator[dict[str, str | None]]:
     device = device_of(request["device"])
     problem, config = schema.problem_from(request["problem"]), schema.config_from(request["config"])
     kernel, info = kernel_named(request["kernel"]), device_info(device)
-    doubts.DETOUR("detour", request["detour"])
-    doubts.take_detour(info, request["detour"])
+    crash_marks.DETOUR("detour", request["detour"])
+    crash_marks.take_detour(info, request["detour"])
     reasons = kernel.refuses(problem, info) or "; ".join(kernel.violations(problem, config, info))
     if not reasons and problem.reproducible:
         reasons = kernel.out_of_order(problem, config) or ""

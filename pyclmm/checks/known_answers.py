@@ -16,9 +16,9 @@ import pyopencl as cl
 
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
+from ..kernels.launches import complete
 from ..opencl import host_memory, status, workspace
 from ..opencl.binding import Binding
-from ..opencl.launches import complete
 from ..opencl.program import new_kernel
 from ..opencl.steps import scalars_of
 from ..problem import dtypes

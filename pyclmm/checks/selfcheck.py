@@ -29,9 +29,9 @@ from ..errors import DeviceLostError
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Kernel, Program, Work
-from ..opencl import doubts, queues
+from ..opencl import crash_marks, queues
 from ..opencl.devices import device_info
-from ..opencl.disk_caches import pocl_fault
+from ..opencl.pocl import pocl_fault
 from ..opencl.program import source_hash
 from ..opencl.single_flight import SingleFlight
 from ..problem.gemm import GemmProblem
@@ -134,14 +134,14 @@ def _wrong_copy(queue: cl.CommandQueue, program: Program) -> str | None:
 def avoid_the_deadly(device: DeviceInfo, programs: Iterable[Program]) -> None:
     """Take a detour if a process died while one of *programs*, which no trial runs, was in doubt."""
     digests = {source_hash(program) for program in programs}
-    if doubts.of_the_dead(device, digests):
+    if crash_marks.of_the_dead(device, digests):
         _go_round(device, "a copy of an operand")
-        doubts.forget_the_dead(device, digests)
+        crash_marks.forget_the_dead(device, digests)
 
 
 def _go_round(device: DeviceInfo, what: str) -> None:
-    doubts.warn(device, f"a process ended while it built or first ran {what}")
-    doubts.take_detour(device, doubts.detour(device) + 1, keep=True)
+    crash_marks.warn(device, f"a process ended while it built or first ran {what}")
+    crash_marks.take_detour(device, crash_marks.detour(device) + 1, keep=True)
 
 
 class _SelfCheck:
@@ -163,7 +163,7 @@ class _SelfCheck:
         device, kernel = self.device, self.kernel
         kept = self._kept()
         programs = {source_hash(launch.program) for launch in self.work.launches}
-        dead = doubts.of_the_dead(device, programs)
+        dead = crash_marks.of_the_dead(device, programs)
         if kept is not None and not dead:
             reason = kept.reason
             _log.debug("self-check of %s on %s, from disk: %s", kernel.name, device.name, reason or "right")
@@ -172,7 +172,7 @@ class _SelfCheck:
         if dead and not isolation.is_on():
             _go_round(device, kernel.name)
         new = self._two_opinions(kernel.risky or bool(dead), apart=bool(dead))
-        doubts.forget_the_dead(device, programs)  # those of children too
+        crash_marks.forget_the_dead(device, programs)  # those of children too
         return new
 
     def _kept(self) -> _Verdict | None:
@@ -196,20 +196,21 @@ class _SelfCheck:
     def _second_opinion(self, first: isolation.TrialResult) -> _Verdict:
         """The verdict after a *first* opinion against the kernel.
 
-        The second opinion takes a detour around the driver's caches (see doubts.py), except after a time-out,
-        because no damaged file is known to make a driver hang. The device stays on it if that helped.
+        The second opinion takes a detour around the driver's caches (see crash_marks.py), except after a
+        time-out, because no damaged file is known to make a driver hang. The device stays on it if that
+        helped.
         """
-        before = doubts.detour(self.device)
+        before = crash_marks.detour(self.device)
         past = before if first.timed_out else before + 1
-        doubts.take_detour(self.device, past)
+        crash_marks.take_detour(self.device, past)
         second = self._trial(apart=True)
         own = self.own_result() if second.reason is None else None
         if second.reason is None and own is None:
             if past != before:
-                doubts.take_detour(self.device, past, keep=True)
-                doubts.warn(self.device, f"{self.kernel.name}: {first.reason}")
+                crash_marks.take_detour(self.device, past, keep=True)
+                crash_marks.warn(self.device, f"{self.kernel.name}: {first.reason}")
             return self._keep(_Verdict(None))
-        doubts.take_detour(self.device, before)
+        crash_marks.take_detour(self.device, before)
         if second.reason is None:
             return self._note(_Verdict(own))
         verdict = _Verdict(second.reason, _now() if first.timed_out or second.timed_out else None)

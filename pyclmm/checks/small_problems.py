@@ -27,10 +27,10 @@ from ..kernels import Kernel, Program, Work
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import round_up
+from ..kernels.launches import batch_table, copy_launch
 from ..opencl import host_memory, status
 from ..opencl.binding import Binding
 from ..opencl.devices import device_info
-from ..opencl.launches import batch_table, copy_launch
 from ..opencl.program import source_hash
 from ..opencl.steps import scalars_of
 from ..problem.gemm import Copy, GemmProblem

@@ -72,7 +72,7 @@ class DevicePath:
             out = self._results.new(binding.queue, given[0].allocator)
             changed = {**changed, "out": out.base_data}
         earlier = out.events.copy()
-        before = binding.not_yet_ordered(given)  # after `earlier`: no event is removed that is not waited for
+        before = binding.not_yet_known(given)  # after `earlier`: no event is removed that is not waited for
         if wait_for is not None:
             before += events_of(wait_for)
         events = binding.enqueue_again(call, changed, before, with_events)
@@ -128,7 +128,7 @@ class DevicePath:
             b = operands["b"]
             constant = Constant(self._constant, arrays.location(b), b.base_data)
         binding = self.executable.binding(queue)
-        before = wait_for + binding.not_yet_ordered(read)
+        before = wait_for + binding.not_yet_known(read)
         scalars = scalars_of(alpha, beta, offsets)
         call = None
         if self._repeats:

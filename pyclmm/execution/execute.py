@@ -19,10 +19,10 @@ from ..checks import selfcheck
 from ..errors import REFUSED, BuildError, KernelWarning, Refused, UnsupportedError, in_short
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
+from ..kernels.launches import complete
 from ..opencl import status, workspace
 from ..opencl.binding import Binding
 from ..opencl.devices import device_info
-from ..opencl.launches import complete
 from ..opencl.queues import PerThread
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import select

@@ -32,7 +32,7 @@ class _Input:
     name: str
     problem_name: str
     copied_as: np.dtype[Any] | None
-    form: host_memory.Form
+    form: host_memory.HostForm
 
     def ready(self, x: Array) -> Array:
         """The array that the kernels read for *x*: *x* or its copy."""
@@ -98,7 +98,7 @@ class HostPath:
             return not host_memory.is_addressable(x) or host_memory.may_overlap_itself(x)
         return host_memory.is_copied(x, self._device)
 
-    def _form(self, x: Array, name: str, copied_as: np.dtype[Any] | None) -> host_memory.Form:
+    def _form(self, x: Array, name: str, copied_as: np.dtype[Any] | None) -> host_memory.HostForm:
         if copied_as is None:
             return host_memory.form_of(x, self._device, name)
         return host_memory.dense_form(x.shape, copied_as, self._device, name)

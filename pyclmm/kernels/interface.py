@@ -28,7 +28,7 @@ GATE = "workspace:plan"  # the argument `gate` of GEMM_ARGS
 class Program:
     """What is compiled: a file of cl/ with everything it includes, and ``-D`` macros.
 
-    ``ptx_target``: the compiler's PTX is rewritten for this NVIDIA target (see ptx.py).
+    ``ptx_target``: the compiler's PTX is rewritten for this NVIDIA target (see opencl/compiler.py).
     """
 
     source: str

@@ -1,6 +1,5 @@
 """All calls of the OpenCL driver: devices, queues, programs, memory, launches.
 
-Others import: arrays, binding, devices, disk_caches, doubts, forks, host_memory, last_call, launches,
-mappings, program, queues, silent, single_flight, staging, status, steps, user_rates,
-workspace.
+Others import: arrays, binding, crash_marks, devices, forks, host_memory, last_call, mappings, pocl, program,
+queues, single_flight, staging, status, steps, user_rates, workspace.
 """

@@ -5,7 +5,7 @@ process to later ones. A file is kept only after the driver has built the progra
 
 PoCL and NVIDIA's driver keep what they compile from source. Besides, PoCL compiles a program a second time to
 hand out its binary (`packed`, float32: built in 0.83 s, its binary in 0.92; PoCL 3.0, Zen 4, 2026-11-22). But
-no driver keeps what pyclmm makes of a program that it rewrites (ptx.py).
+no driver keeps what pyclmm makes of a program that it rewrites (compiler.py).
 """
 
 from __future__ import annotations

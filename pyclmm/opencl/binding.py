@@ -14,11 +14,11 @@ from pyopencl.array import Array
 from ..errors import REFUSED, ArgumentError, DeviceMemoryError, LaunchError, PyclmmError, WorkspaceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
-from . import host_memory, silent, status, workspace
+from . import host_memory, status, workspace
+from .known_events import known_events
 from .last_call import LastCall
-from .ordered import ordered
 from .program import built, in_doubt, new_kernel, settle
-from .steps import Borrowed, Buffers, Enqueue, Scalars, Step
+from .steps import Borrowed, Buffers, Enqueue, Scalars, Step, enqueue_eventless
 
 _NOTHING: list[cl.Buffer] = []
 
@@ -68,7 +68,7 @@ class Binding:
         self._lender = lend(queue, device) if lent else None
         self._number = 0  # of the workspace that the kernel objects hold as arguments
         self.last_call: LastCall | None = None  # the call whose arguments the kernel objects hold
-        self._ordered = ordered(queue)
+        self._known = known_events(queue)
         self._packed: Constant | None = None
         self._first: cl.Event | None = None  # of the last launch of the first call
         self._has_own = any(not space.copy_of for space in work.workspace)
@@ -98,7 +98,7 @@ class Binding:
         return found
 
     def settle(self) -> None:
-        """Record that a run has ended, so that the programs are no longer in doubt (see doubts.py)."""
+        """Record that a run has ended, so that the programs are no longer in doubt (see crash_marks.py)."""
         if self._unsettled:
             settle(self.queue.context, self._unsettled)
             self._unsettled, self._first = set(), None
@@ -223,9 +223,9 @@ class Binding:
         not known here.
         """
         wanted = part.needs_event and with_events
-        if not wanted and silent.enqueue(self.queue, step.kernel, part.sizes, after):
+        if not wanted and enqueue_eventless(self.queue, step.kernel, part.sizes, after):
             return []
-        # A silent launch that failed is repeated here, so that PyOpenCL raises its error.
+        # A launch without an event that failed is repeated here, so that PyOpenCL raises its error.
         sizes = (part.global_size, part.local_size, part.offset, after)  # PyOpenCL is slower with keywords
         try:
             event = cl.enqueue_nd_range_kernel(self.queue, step.kernel, *sizes)
@@ -237,9 +237,9 @@ class Binding:
             event = cl.enqueue_nd_range_kernel(self.queue, step.kernel, *sizes)
         return [event] if wanted else []
 
-    def not_yet_ordered(self, given: Iterable[Array | None]) -> list[cl.Event]:
+    def not_yet_known(self, given: Iterable[Array | None]) -> list[cl.Event]:
         """The events of the Arrays in *given* that the queue alone does not order before the next launch."""
-        return self._ordered.missing(given)
+        return self._known.missing(given)
 
     def _remember(self, first: list[cl.Event], events: list[cl.Event]) -> None:
         """Keep what a call has waited for, *first*, and the last of its events."""
@@ -248,7 +248,7 @@ class Binding:
         if self.out_of_order:
             self.last = events[-1:]
             return
-        self._ordered.add(first, events[-1:])
+        self._known.add(first, events[-1:])
 
     def _raise_rejection(self, step: Step | None, error: BaseException, begun: bool) -> None:
         """Raise pyclmm's error for one of the driver's."""

@@ -12,11 +12,9 @@ from .. import environment, repr_tables
 from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import Amx, Caches, DeviceInfo, Target
-from . import driver_threads, forks, loader, processor, user_rates
+from . import forks, loader, pocl, processor, user_rates
 from .advice import install_hint
-from .amx import amx_of
-from .disk_caches import pocl_fault
-from .pocl_linker import linker_fault, warn_once
+from .pocl import linker_fault, pocl_fault, warn_once
 from .target import target_of
 
 # Vendor -> substrings of platform and vendor strings, in lower case. The first match counts; PoCL comes early
@@ -104,7 +102,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
         target=target_of(device) if kind == "cpu" else Target(),
         flushes=not device.single_fp_config & cl.device_fp_config.DENORM,
         caches=_caches(device) if kind == "cpu" else Caches(),
-        amx=amx_of(vendor) if kind == "cpu" else Amx(),
+        amx=processor.amx_of(vendor) if kind == "cpu" else Amx(),
     )
     return replace(info, user_rates=user_rates.read(info.identity))
 
@@ -121,7 +119,7 @@ def all_devices() -> list[cl.Device]:
     """
     environment.check()
     forks.check_process()
-    with driver_threads.bound():
+    with pocl.bound():
         try:
             platforms = loader.platforms()
         except cl.Error as error:
@@ -141,7 +139,7 @@ def _devices(platform: cl.Platform) -> list[cl.Device]:
     if linker_fault(platform):  # running a kernel would end the process
         return []
     try:
-        with driver_threads.placed(platform.name.strip()), driver_threads.uninterrupted():
+        with pocl.placed(platform.name.strip()), pocl.uninterrupted():
             return list(platform.get_devices())
     except cl.Error:  # CL_DEVICE_NOT_FOUND: the driver finds no hardware
         return []

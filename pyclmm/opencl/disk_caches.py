@@ -1,8 +1,8 @@
-"""Caches on disk that belong to PyOpenCL and PoCL, for when they cannot be used.
+"""Caches on disk that belong to PyOpenCL, for when they cannot be used.
 
 PyOpenCL keeps compiled programs, for drivers that do not, and the code that sets a kernel's arguments. Both
-raise if their folder cannot be written, as in a container whose root is read-only. PoCL shows no device or
-builds nothing then. See docs/upstream/pyopencl-cache.md.
+raise if their folder cannot be written, as in a container whose root is read-only. See
+docs/upstream/pyopencl-cache.md.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import contextlib
 import os
 import stat
 import sys
-import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -24,11 +23,11 @@ import pyopencl as cl
 
 from .. import environment, store
 from ..errors import CacheWarning
+from .pocl import pocl_folder
 
 T = TypeVar("T")
 
 _LOCK_S = 5.0  # seconds; PyOpenCL holds its lock for milliseconds
-_ROOM = 1 << 16  # bytes; PoCL writes more for each program
 _switch = threading.Lock()
 
 
@@ -141,29 +140,3 @@ def _warn(error: Exception) -> None:
         CacheWarning,
         stacklevel=3,
     )
-
-
-def pocl_folder() -> Path:
-    """PoCL's cache folder."""
-    folder = Path(environment.POCL_CACHE_DIR.value or environment.user_cache("pocl") / "kcache")
-    return folder if folder.is_absolute() else Path("/tmp/pocl/kcache")  # for a user without a home
-
-
-def pocl_fault(platforms: Iterable[cl.Platform]) -> str | None:
-    """Why PoCL, if it is among *platforms*, cannot use its cache folder, and what would do; else None.
-
-    Writes a small file there.
-    """
-    if not any("portable computing language" in platform.name.lower() for platform in platforms):
-        return None
-    folder = pocl_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(_ROOM))
-    except OSError as error:
-        return (
-            f"PoCL cannot write its cache folder {folder} ({error.strerror}), and so has no device or builds "
-            "nothing: set POCL_CACHE_DIR to a folder that can be written and has room"
-        )
-    return None

@@ -170,7 +170,7 @@ def filled(context: cl.Context, content: Array, device: DeviceInfo, argument: st
 
 
 @dataclass(frozen=True)
-class Form:
+class HostForm:
     """How OpenCL gets the memory of arrays of one layout."""
 
     plain: bool  # whether OpenCL takes the array itself
@@ -180,18 +180,18 @@ class Form:
         return x if self.plain else Span.around(x).memory
 
 
-def form_of(x: Array, device: DeviceInfo, argument: str) -> Form:
+def form_of(x: Array, device: DeviceInfo, argument: str) -> HostForm:
     """The form of every array with the layout of *x*. Raises DeviceMemoryError if *x* is too large."""
     span = Span.around(x)
     check_size(span.memory.nbytes, device, argument)
     plain = device.unified_memory and x.flags.forc and x.dtype.kind in _IN_BUFFER_PROTOCOL
-    return Form(plain, span.start)
+    return HostForm(plain, span.start)
 
 
-def dense_form(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo, argument: str) -> Form:
+def dense_form(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo, argument: str) -> HostForm:
     """The form of new arrays. Raises DeviceMemoryError if they are too large."""
     check_size(math.prod(shape) * dtype.itemsize, device, argument)
-    return Form(device.unified_memory and dtype.kind in _IN_BUFFER_PROTOCOL, 0)
+    return HostForm(device.unified_memory and dtype.kind in _IN_BUFFER_PROTOCOL, 0)
 
 
 def used_in_place(queue: cl.CommandQueue, device: DeviceInfo, x: Array, argument: str) -> cl.Buffer:
@@ -227,7 +227,7 @@ class HostBuffers:
         self._inputs: list[tuple[Array, int, cl.Buffer]] = []  # memory, size of an element, buffer
         self._out: tuple[Array, cl.Buffer] | None = None
 
-    def read(self, x: Array, form: Form, argument: str) -> tuple[cl.Buffer, int]:
+    def read(self, x: Array, form: HostForm, argument: str) -> tuple[cl.Buffer, int]:
         """(buffer, offset in elements) through which kernels read *x*."""
         memory = form.memory(x)
         for other, size, buffer in self._inputs:  # A @ A.T: one buffer for the same memory
@@ -249,7 +249,7 @@ class HostBuffers:
         except cl.Error as error:
             raise out_of_memory(memory.nbytes, self.device, argument, error) from error
 
-    def write(self, x: Array, form: Form) -> tuple[cl.Buffer, int]:
+    def write(self, x: Array, form: HostForm) -> tuple[cl.Buffer, int]:
         """(buffer, offset in elements) through which kernels write *x*."""
         memory = form.memory(x)
         try:

@@ -1,4 +1,7 @@
-"""What the operating system knows of the host's processor: its model, and its caches."""
+"""What the operating system knows of the host's processor: its model, its caches, its matrix units.
+
+A process that uses the tile registers of Intel's AMX without leave is ended, so Linux is asked for it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..kernels.device import Caches
+from ..kernels.device import Amx, Caches
 
 _CPUINFO = Path("/proc/cpuinfo")
 _SYSFS = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -30,6 +33,10 @@ _SYSCTL = (
     "hw.perflevel0.cpusperl2",
 )
 _RELATION_CACHE = 2  # of Windows' GetLogicalProcessorInformationEx
+_ARCH_PRCTL = 158  # the system call of Linux on x86-64
+_REQUEST = 0x1023  # ARCH_REQ_XCOMP_PERM
+_TILE_DATA = 18  # the part of the processor's state: XFEATURE_XTILEDATA
+_TYPES = {"amx_int8": "int8", "amx_bf16": "bfloat16"}  # flag of /proc/cpuinfo -> what is multiplied
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -94,6 +101,48 @@ def _text(path: Path) -> str | None:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
+
+
+# Intel's AMX
+
+
+def amx_of(vendor: str) -> Amx:
+    """What the processor multiplies by AMX for the driver of *vendor*. Asks Linux for leave if it can.
+
+    Leave is for the process, its threads and its forks, and for good. The child process of a trial asks for
+    itself.
+    """
+    if vendor != "pocl":
+        return Amx(refusal="only PoCL's compiler takes the instructions")
+    return _of_process()
+
+
+@cache
+def _of_process() -> Amx:
+    if sys.platform != "linux" or platform.machine() != "x86_64" or sys.maxsize < 1 << 32:
+        return Amx(refusal="it needs Linux on x86-64")
+    types = types_of(description())
+    if not types:
+        return Amx(refusal="the processor does not have it")
+    if not _granted():
+        return Amx(refusal="Linux does not let this process use the tile registers")
+    return Amx(types)
+
+
+def types_of(description: str) -> tuple[str, ...]:
+    """The types that the processor of that description multiplies; none without the tile registers."""
+    found = re.search(r"^flags\s*:(.*)$", description, re.MULTILINE)
+    flags = found[1].split() if found else []
+    return tuple(name for flag, name in _TYPES.items() if flag in flags) if "amx_tile" in flags else ()
+
+
+def _granted() -> bool:
+    try:
+        call = ctypes.CDLL(None).syscall
+    except (OSError, AttributeError):  # no C library to load
+        return False
+    call.restype = ctypes.c_long
+    return bool(call(ctypes.c_long(_ARCH_PRCTL), ctypes.c_long(_REQUEST), ctypes.c_long(_TILE_DATA)) == 0)
 
 
 # Linux

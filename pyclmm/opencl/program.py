@@ -21,9 +21,10 @@ import pyopencl as cl
 
 from ..errors import BuildError
 from ..kernels import Program
-from . import binaries, compiler, doubts, ptx
+from . import binaries, compiler, crash_marks
 from .devices import device_info
-from .disk_caches import pocl_fault, with_pyopencl_caches
+from .disk_caches import with_pyopencl_caches
+from .pocl import pocl_fault
 from .queues import at_release
 from .single_flight import SingleFlight
 
@@ -60,7 +61,7 @@ def source_hash(program: Program) -> str:
 def built(context: cl.Context, program: Program) -> cl.Program:
     """The compiled program: one that is kept or that a binding holds, or compiled now. Raises BuildError.
 
-    The program is in doubt until :func:`settle` (see doubts.py).
+    The program is in doubt until :func:`settle` (see crash_marks.py).
     """
     return _built(context, program, _detour(context))
 
@@ -68,11 +69,11 @@ def built(context: cl.Context, program: Program) -> cl.Program:
 def settle(context: cl.Context, programs: Iterable[Program]) -> None:
     """Record that these programs have run to their end."""
     for program in programs:
-        doubts.clear(_marks.pop((context, program), ()))
+        crash_marks.clear(_marks.pop((context, program), ()))
 
 
 def in_doubt(context: cl.Context, programs: Iterable[Program]) -> set[Program]:
-    """Those that have not run to their end yet, as far as is known (see doubts.py)."""
+    """Those that have not run to their end yet, as far as is known (see crash_marks.py)."""
     return {program for program in programs if (context, program) in _marks}
 
 
@@ -96,7 +97,7 @@ def forget(context: cl.Context) -> None:
 
 
 def _detour(context: cl.Context) -> int:
-    return max(doubts.detour(device_info(device)) for device in context.devices)
+    return max(crash_marks.detour(device_info(device)) for device in context.devices)
 
 
 def new_kernel(
@@ -117,8 +118,8 @@ def new_kernel(
         except BuildError:
             raise error from None
         for device in map(device_info, context.devices):
-            doubts.take_detour(device, detour + 1, keep=True)
-            doubts.warn(device, f"{name} did not build")
+            crash_marks.take_detour(device, detour + 1, keep=True)
+            crash_marks.warn(device, f"{name} did not build")
     if scalar_dtypes:
         with_pyopencl_caches(lambda: kernel.set_scalar_arg_dtypes(scalar_dtypes))
         _forget_generated_sources()
@@ -175,11 +176,11 @@ def _names(context: cl.Context) -> str:
 def _build(context: cl.Context, program: Program, detour: int) -> cl.Program:
     """Build *program*, and mark that it is in doubt."""
     digest = source_hash(program)
-    marks = [doubts.mark(device_info(device), digest) for device in context.devices]
+    marks = [crash_marks.mark(device_info(device), digest) for device in context.devices]
     try:
         result = _compile(context, program, detour)
     except BaseException:  # Ctrl-C too
-        doubts.clear(marks)
+        crash_marks.clear(marks)
         raise
     _marks.setdefault((context, program), []).extend(marks)  # it may be built again before it has run
     return result
@@ -203,7 +204,7 @@ def _compile(context: cl.Context, program: Program, detour: int) -> cl.Program:
                 context, compiler.expanded(program.source), options, pyopencl_keeps=place is None
             )
             if program.ptx_target is not None:
-                result = _rebuilt(context, result, ptx.rewritten, place)
+                result = _rebuilt(context, result, compiler.rewritten, place)
             elif place is not None:
                 result = _rebuilt_if_possible(context, result, place)
     except (cl.Error, ValueError) as error:

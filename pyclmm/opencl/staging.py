@@ -25,7 +25,7 @@ import pyopencl as cl
 
 from .devices import device_info
 from .queues import at_release
-from .status import out_of_memory, rejected
+from .status import has_ended, out_of_memory, rejected
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -43,10 +43,10 @@ _BYTES_PER_THREAD = 1 << 20  # the fewest bytes for which a thread pays
 _THREADS = max(1, min(6, (os.cpu_count() or 1) - 1))
 
 _lock = threading.Lock()
-_idle: dict[tuple[cl.Context, int], list[Ring]] = {}  # by context and bytes of a buffer
+_idle: dict[tuple[cl.Context, int], list[PinnedRing]] = {}  # by context and bytes of a buffer
 
 
-class Ring:
+class PinnedRing:
     """*count* pinned buffers of *nbytes* in the context of *on*, always mapped. Any thread may borrow one."""
 
     def __init__(self, on: cl.CommandQueue, count: int, nbytes: int) -> None:
@@ -82,26 +82,20 @@ class Ring:
 
     def is_free(self) -> bool:
         """Whether this thread need not wait for a transfer of another one, whose queue may be held up."""
-        if self._end is None or self._thread == threading.get_ident():
-            return True
-        try:
-            state: Any = self._end.command_execution_status
-        except cl.Error:  # the device is lost
-            return False
-        return bool(state == cl.command_execution_status.COMPLETE)
+        return self._end is None or self._thread == threading.get_ident() or has_ended(self._end)
 
 
 @contextmanager
-def ring(on: cl.CommandQueue, count: int = _PIECES, nbytes: int = PIECE) -> Iterator[Ring]:
+def ring(on: cl.CommandQueue, count: int = _PIECES, nbytes: int = PIECE) -> Iterator[PinnedRing]:
     """A ring of the context of *on* for the length of a block. Raises DeviceMemoryError, DeviceLostError."""
     key = on.context, nbytes
     with _lock:
         idle = _idle.setdefault(key, [])
-        found = next(filter(Ring.is_free, idle), None)
+        found = next(filter(PinnedRing.is_free, idle), None)
         if found is not None:
             idle.remove(found)
     if found is None:
-        found = Ring(on, count, nbytes)
+        found = PinnedRing(on, count, nbytes)
     yield found  # after an error the ring is not kept: a transfer may still use it
     with _lock:
         _idle.setdefault(key, []).append(found)
@@ -187,7 +181,7 @@ def download(queue: cl.CommandQueue, memory: Bytes, buffer: cl.Buffer, after: li
             _collect(buffers, *chunk)
 
 
-def _collect(buffers: Ring, target: Bytes, pinned: Bytes, event: cl.Event) -> None:
+def _collect(buffers: PinnedRing, target: Bytes, pinned: Bytes, event: cl.Event) -> None:
     event.wait()
     _copy(target, pinned[: target.nbytes])
     buffers.give_back(pinned)

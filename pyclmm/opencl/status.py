@@ -6,6 +6,8 @@ The message says what happened and what to do.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyopencl as cl
 
 from ..errors import DeviceLostError, DeviceMemoryError, LaunchError, PyclmmError
@@ -31,6 +33,15 @@ def code_of(error: cl.Error) -> int | None:
         return int(error.code)
     except AttributeError:  # PyOpenCL raised it with a text only
         return None
+
+
+def has_ended(event: cl.Event) -> bool:
+    """Whether the command of *event* has ended, if only by an error or with its device."""
+    try:
+        state: Any = event.command_execution_status
+    except cl.Error:  # the device is lost, so nothing runs
+        return True
+    return bool(state <= cl.command_execution_status.COMPLETE)  # less than that is an error
 
 
 def arguments_rejected(error: cl.Error) -> bool:

@@ -16,7 +16,8 @@ import contextlib
 import itertools
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyopencl as cl
@@ -26,13 +27,19 @@ from ..byte_sizes import parse_bytes
 from ..errors import DeviceMemoryError, WorkspaceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Workspace
-from . import host_memory, watch
+from . import host_memory
 from .queues import PerThread, at_release
+from .status import has_ended
 
 # The part of a device's memory that a thread keeps at most. Eight threads then keep half of it.
 _SHARE = 16
 Needs = tuple[Workspace, ...]  # what one product needs, the largest first
 
+_POLL = 0.01  # seconds between two looks
+
+_watching = threading.Lock()  # for the two below
+_watched: list[tuple[cl.Event, Callable[[], None]]] = []
+_thread: threading.Thread | None = None
 _numbers = itertools.count(1)
 _limit: int | None = None  # set by keep_workspace()
 
@@ -143,7 +150,7 @@ class Lender:
             with contextlib.suppress(cl.Error):  # the device is lost; who waits for the product learns that
                 spaces.end = end = events[-1] if events else cl.enqueue_marker(self.queue)
                 self._spaces = spaces
-                watch.after(end, lambda: self._free_after(spaces, end))
+                _after(end, lambda: self._free_after(spaces, end))
 
     def _free_after(self, spaces: Spaces, event: cl.Event) -> None:
         if self._spaces is spaces and spaces.end is event:
@@ -246,3 +253,42 @@ class _Poisoned(Lender):
 def poisoned(queue: cl.CommandQueue, device: DeviceInfo) -> Lender:
     """What lends workspace in a check: full of NaN in each call."""
     return _Poisoned(queue, device, bounded=False)
+
+
+def _after(event: cl.Event, action: Callable[[], None]) -> None:
+    """Call *action*, from another thread, when *event* has ended; never if the process ends before.
+
+    A thread looks at the events every now and then, as long as there are any. It does not wait for one,
+    because an event that never ends would then hold up the end of the process. OpenCL's callbacks are not
+    used: PyOpenCL calls them from threads that Python does not wait for when it exits.
+    """
+    global _thread  # noqa: PLW0603
+    with _watching:
+        _watched.append((event, action))
+        if _thread is None:
+            _thread = threading.Thread(target=_run, name="pyclmm-watch")
+            try:
+                _thread.start()
+            except RuntimeError:  # no more threads, or the process ends; the next call tries again
+                _thread = None
+
+
+def _run() -> None:
+    while _look():
+        time.sleep(_POLL)
+
+
+def _look() -> bool:
+    """Do what is due. Returns whether there is more to wait for."""
+    global _thread  # noqa: PLW0603
+    with _watching:
+        watched, _watched[:] = list(_watched), []
+        due: list[tuple[cl.Event, Callable[[], None]]] = []
+        for event, action in watched:
+            (due if has_ended(event) else _watched).append((event, action))
+        more = bool(_watched) and threading.main_thread().is_alive()
+        if not more:
+            _thread = None
+    for _, action in due:
+        action()
+    return more

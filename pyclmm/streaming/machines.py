@@ -16,10 +16,10 @@ from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError, Un
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..kernels.device import DeviceInfo
+from ..kernels.launches import complete
 from ..opencl import host_memory, staging
 from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..opencl.devices import devices as all_devices
-from ..opencl.launches import complete
 from ..opencl.queues import default_queue, queue_on
 from ..problem.gemm import MAX_DIMENSION, Gemm
 from ..selection import select

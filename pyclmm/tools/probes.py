@@ -26,7 +26,7 @@ from ..errors import LaunchError, PyclmmError
 from ..kernels import KERNELS, Kernel
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Program
-from ..opencl import silent, user_rates
+from ..opencl import steps, user_rates
 from ..opencl.devices import device_info
 from ..opencl.program import new_kernel, settle
 from ..opencl.queues import new_queue
@@ -196,7 +196,7 @@ class _Probes:
         return max(statistics.median(spans), _LEAST)  # on a busy machine a span may come out negative
 
     def _enqueue(self, kernel: cl.Kernel, size: tuple[int, ...], local: tuple[int, ...]) -> None:
-        if not silent.enqueue(self.queue, kernel, silent.Sizes.of(size, local, None), None):
+        if not steps.enqueue_eventless(self.queue, kernel, steps.Sizes.of(size, local, None), None):
             raise LaunchError(f"the driver refuses the probe {kernel.function_name}")
 
     def _gate(self, seconds: float) -> cl.Kernel:

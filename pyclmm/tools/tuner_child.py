@@ -16,10 +16,10 @@ from ..checks.layouts import Decks, resized
 from ..checks.small_problems import first_wrong_result
 from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
 from ..kernels import Work, kernel_named
+from ..kernels.launches import complete
 from ..opencl import host_memory, queues
 from ..opencl.binding import Binding
 from ..opencl.devices import device_info
-from ..opencl.launches import complete
 from ..opencl.steps import scalars_of
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import Gemm, GemmProblem

@@ -350,7 +350,7 @@ FAULTS = (
           laws(f"{EXACT} and tiled")),
     Fault("no_bias_macro", "the bias is never added", "pyclmm/kernels/interface.py",
           "BIASES.index(problem.bias)", "0", laws("test_epilogues and naive")),
-    Fault("batch_stride", "the stack's stride is one element short", "pyclmm/opencl/launches.py",
+    Fault("batch_stride", "the stack's stride is one element short", "pyclmm/kernels/launches.py",
           "np.arange(length, dtype=np.int64) * step", "np.arange(length, dtype=np.int64) * (step - 1)",
           laws("stacks_broadcast and naive")),
     Fault("broadcast_stride", "a broadcast axis is walked", "pyclmm/problem/canonical.py",

@@ -18,7 +18,7 @@ from pyclmm import TileConfig, plan_cache, store
 from pyclmm.checks import isolation, selfcheck, worker
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import DeviceInfo
-from pyclmm.opencl import doubts
+from pyclmm.opencl import crash_marks
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.program import source_hash
 from pyclmm.opencl.queues import default_queue
@@ -107,16 +107,16 @@ def test_a_driver_that_dies_of_its_cache_is_led_past_it(monkeypatch, risky, sabo
         call.check_works()
     assert len(asked) == 2
     as_in_a_new_process(monkeypatch)
-    monkeypatch.setattr(doubts, "_detours", {})
+    monkeypatch.setattr(crash_marks, "_detours", {})
     call.check_works()
     assert len(asked) == 2
-    assert doubts.detour(DEVICE) == 1
+    assert crash_marks.detour(DEVICE) == 1
 
 
 def mark_of_a_dead_process(name):
     kernel = kernel_named(name)
     [launch] = kernel.launches(PROBLEM, kernel.configs(PROBLEM, DEVICE)[0], DEVICE).launches
-    dead = store.folder("doubts", f"{doubts._key(DEVICE, source_hash(launch.program))}.0")
+    dead = store.folder("crash_marks", f"{crash_marks._key(DEVICE, source_hash(launch.program))}.0")
     dead.parent.mkdir(parents=True, exist_ok=True)
     dead.touch()
     return dead
@@ -144,7 +144,7 @@ def test_without_trials_a_program_that_a_process_died_with_goes_past_the_cache(m
     dead = mark_of_a_dead_process("naive")
     with pytest.warns(pyclmm.CacheWarning, match="a process ended while it built or first ran naive"):
         Call(kernel="naive").check_works()
-    assert doubts.detour(DEVICE) == 1
+    assert crash_marks.detour(DEVICE) == 1
     assert not dead.exists()
     assert not asked
 
@@ -232,7 +232,7 @@ def test_one_time_out_alone_bans_nothing(risky, hangs, asked, recwarn):
     Call(kernel="tiled").check_works()
     assert len(asked) == 2
     assert [(x["kernel"], x["reason"]) for x in kept(risky)] == [("tiled", None)]
-    assert doubts.detour(DEVICE) == 0
+    assert crash_marks.detour(DEVICE) == 0
     assert not [w for w in recwarn if issubclass(w.category, pyclmm.CacheWarning | pyclmm.KernelWarning)]
 
 
@@ -255,7 +255,7 @@ def test_a_trial_waits_for_no_lock_of_pyopencls_cache(monkeypatch, risky, tmp_pa
     monkeypatch.delenv("PYOPENCL_NO_CACHE", raising=False)
     tiled = kernel_named("tiled")
     config = tiled.configs(PROBLEM, DEVICE)[0]
-    doubts.take_detour(DEVICE, 1)  # pyclmm keeps no binary then
+    crash_marks.take_detour(DEVICE, 1)  # pyclmm keeps no binary then
     result = isolation.trial(DEVICE, PROBLEM, tiled, config, tiled.launches(PROBLEM, config, DEVICE))
     assert result == isolation.TrialResult(None)
     assert lock.exists(), "it was waited for and removed"

@@ -20,7 +20,7 @@ from pyclmm.checks.layouts import Decks
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
-from pyclmm.opencl import compiler, doubts
+from pyclmm.opencl import compiler, crash_marks
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.canonical import checked_gemm
@@ -272,7 +272,7 @@ def test_what_is_wrong_only_here_is_not_kept(monkeypatch, queue, fresh):
         with pytest.raises(pyclmm.UnsupportedError, match="tiled: wrong result in the self-check"):
             pyclmm.matmul(a, b, kernel="tiled", queue=queue)
     assert not reasons(fresh)
-    assert doubts.detour(DEVICE) == 0
+    assert crash_marks.detour(DEVICE) == 0
 
 
 def test_what_is_wrong_in_a_child_too_is_kept(monkeypatch, queue, fresh):

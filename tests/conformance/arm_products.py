@@ -15,8 +15,8 @@ import pytest
 
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.launches import complete
 from pyclmm.opencl.host_memory import Span
-from pyclmm.opencl.launches import complete
 from pyclmm.problem.canonical import Epilogue, checked_gemm
 from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import ACTIVATIONS, Operand, alignment

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyclmm.opencl.ptx import MARK
+from pyclmm.opencl.compiler import MARK
 
 from .implementations import AMD_LIBRARIES, ARM_LIBC, DEBIAN, DEBIAN_LIB, NVIDIA
 

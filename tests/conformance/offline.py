@@ -16,8 +16,8 @@ from pathlib import Path
 from pyclmm.kernels import KERNELS
 from pyclmm.kernels.device import DeviceInfo
 from pyclmm.kernels.interface import Kernel, Launch
+from pyclmm.kernels.launches import copy_launch
 from pyclmm.opencl.compiler import expanded
-from pyclmm.opencl.launches import copy_launch
 from pyclmm.opencl.program import build_options, source_hash
 from pyclmm.problem.dtypes import ACCUMULATOR, ELEMENT_TYPES
 from pyclmm.problem.gemm import ACTIVATIONS, Copy, GemmProblem

@@ -13,7 +13,7 @@ import pytest
 import pyclmm
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import Program
-from pyclmm.opencl import binaries, doubts, processor, program, ptx
+from pyclmm.opencl import binaries, compiler, crash_marks, processor, program
 from pyclmm.opencl.devices import device_info
 from pyclmm.plan import programs_of
 from tests.support.faults import BUILD_FAILURE, Part, cl_error, replace_driver
@@ -181,7 +181,7 @@ def test_a_damaged_file_does_not_reach_the_driver(product, built, folder, damage
 def test_a_detour_is_past_the_kept_binaries(monkeypatch, kept, product, built, folder):
     product()
     del built[:]
-    doubts.take_detour(kept, doubts.detour(kept) + 1)
+    crash_marks.take_detour(kept, crash_marks.detour(kept) + 1)
     product()
     assert built == ["source"]
     assert len(list(folder.iterdir())) == 1
@@ -205,7 +205,7 @@ def test_a_rewritten_program_is_kept_as_it_is_loaded(monkeypatch, kept, queue, b
     """The driver's own cache holds only what came before the rewriting."""
     monkeypatch.setattr(binaries, "_KEEP_THEIR_OWN", (kept.vendor,))
     texts = []
-    monkeypatch.setattr(ptx, "rewritten", lambda text: texts.append(text) or text)
+    monkeypatch.setattr(compiler, "rewritten", lambda text: texts.append(text) or text)
     [own] = programs_of(pyclmm.Matmul(*[np.ones((3, 3), "f4")] * 2, kernel="naive"))
     naive = replace(own, ptx_target="sm_90a")
     for _ in range(2):

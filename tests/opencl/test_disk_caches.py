@@ -14,7 +14,7 @@ import pytest
 from pyopencl.characterize import has_src_build_cache
 
 import pyclmm
-from pyclmm.opencl import disk_caches, program
+from pyclmm.opencl import disk_caches, pocl, program
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import BUILD_FAILURE, Call, Failing, cl_error, failing
 from tests.support.selection import slow
@@ -186,16 +186,16 @@ def test_no_lock_is_looked_at_for_a_driver_that_keeps_its_programs(caches_on, ow
 
 def test_pocl_without_a_cache_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("POCL_CACHE_DIR", str(a_file(tmp_path) / "kcache"))
-    fault = disk_caches.pocl_fault([POCL])
+    fault = pocl.pocl_fault([POCL])
     assert str(tmp_path / "file" / "kcache") in fault
     assert "set POCL_CACHE_DIR" in fault
 
 
 def test_pocl_with_a_cache_folder_and_other_platforms(monkeypatch, tmp_path):
     monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "kcache"))
-    assert disk_caches.pocl_fault([SimpleNamespace(name="Intel(R) OpenCL")]) is None
+    assert pocl.pocl_fault([SimpleNamespace(name="Intel(R) OpenCL")]) is None
     assert not (tmp_path / "kcache").exists(), "looked at for PoCL only"
-    assert disk_caches.pocl_fault([POCL]) is None
+    assert pocl.pocl_fault([POCL]) is None
     assert not list((tmp_path / "kcache").iterdir())
 
 

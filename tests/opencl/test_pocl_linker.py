@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pyopencl as cl
 import pytest
 
-from pyclmm.opencl import devices, loader, pocl_linker
+from pyclmm.opencl import devices, loader, pocl
 
 ROOT = Path(__file__).parent.parent.parent
 PYPIS = any((Path(cl.__file__).parent / ".libs").glob("libpocl-*.so"))
@@ -43,11 +43,11 @@ def test_pocl_without_a_linker_is_left_out_and_says_what_would_do(tmp_path):
 @pytest.fixture
 def no_linker(monkeypatch):
     """Neither cached answers nor a linker."""
-    for function in (pocl_linker._fault, pocl_linker.warn_once):
+    for function in (pocl._fault, pocl.warn_once):
         function.cache_clear()
-    monkeypatch.setattr(pocl_linker, "_has_linker", lambda: False)
+    monkeypatch.setattr(pocl, "_has_linker", lambda: False)
     yield
-    for function in (pocl_linker._fault, pocl_linker.warn_once):
+    for function in (pocl._fault, pocl.warn_once):
         function.cache_clear()
 
 
@@ -72,11 +72,11 @@ def test_both_the_linker_and_gccs_libraries_are_needed(monkeypatch, tmp_path, la
     gcc = tmp_path / "gcc" / "x86_64-linux-gnu" / "14"
     gcc.mkdir(parents=True)
     (gcc / "libgcc.a").touch()
-    monkeypatch.setattr(pocl_linker, "_GCC", (str(tmp_path / "absent"), str(tmp_path / "gcc")))
+    monkeypatch.setattr(pocl, "_GCC", (str(tmp_path / "absent"), str(tmp_path / "gcc")))
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/ld")
-    assert pocl_linker._has_linker()
+    assert pocl._has_linker()
     if lacking == "ld":
         monkeypatch.setattr("shutil.which", lambda _: None)
     else:
         (gcc / "libgcc.a").unlink()
-    assert not pocl_linker._has_linker()
+    assert not pocl._has_linker()

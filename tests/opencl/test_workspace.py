@@ -17,7 +17,7 @@ import pytest
 
 import pyclmm
 from pyclmm.kernels.interface import Workspace
-from pyclmm.opencl import host_memory, ordered, staging, workspace
+from pyclmm.opencl import host_memory, known_events, staging, workspace
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import ALLOCATION_FAILURE, OUT_OF_RESOURCES, cl_error, failing, replace_driver
 
@@ -563,17 +563,17 @@ def test_an_event_is_not_held_after_its_array_is_gone(in_order):
     bound = plan._executable.binding(in_order)
     for _ in range(100):
         plan(pair.a, pair.b)
-        assert len(bound._ordered._events) <= 24
+        assert len(bound._known._events) <= 24
     held = [cla.to_device(in_order, np.zeros(1, np.float32)) for _ in range(50)]
-    bound._ordered.add([], [x.events[0] for x in held if x.events])
-    assert len(bound._ordered._events) <= 32 + 8
+    bound._known.add([], [x.events[0] for x in held if x.events])
+    assert len(bound._known._events) <= 32 + 8
     pyclmm.release()
-    assert not bound._ordered._events
+    assert not bound._known._events
     pair.check(plan)
 
 
 def test_events_that_arrays_hold_are_remembered(in_order):
-    one = ordered.ordered(in_order)
+    one = known_events.known_events(in_order)
     arrays = []
     for number in range(60):
         event = cl.enqueue_marker(in_order)
@@ -593,6 +593,6 @@ def test_plans_on_one_queue_know_what_others_have_waited_for(in_order):
     pair = Pair(in_order)
     first, second = pair.plan(), pair.plan()
     bound = [plan._executable.binding(in_order) for plan in (first, second)]
-    assert bound[0]._ordered is bound[1]._ordered
+    assert bound[0]._known is bound[1]._known
     result = first(pair.a, pair.b)
-    assert bound[1].not_yet_ordered([result]) == []
+    assert bound[1].not_yet_known([result]) == []

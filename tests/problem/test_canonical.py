@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyclmm import ShapeError, UnsupportedError
-from pyclmm.opencl.launches import batch_table
+from pyclmm.kernels.launches import batch_table
 from pyclmm.problem.canonical import Epilogue, checked_gemm
 from pyclmm.problem.gemm import GemmProblem, Operand, alignment, dense
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pyclmm import DTypeError
-from pyclmm.opencl.launches import intermediate_type
+from pyclmm.kernels.launches import intermediate_type
 from pyclmm.problem import dtypes
 from tests.support.optional import optional
 

@@ -15,9 +15,9 @@ import numpy as np
 import pyopencl as cl
 
 from pyclmm.errors import ArgumentError
+from pyclmm.kernels.launches import complete
 from pyclmm.opencl import compiler
 from pyclmm.opencl.binding import Binding
-from pyclmm.opencl.launches import complete
 from pyclmm.opencl.steps import scalars_of
 from pyclmm.problem.gemm import Gemm
 

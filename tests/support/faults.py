@@ -14,7 +14,7 @@ import pytest
 
 import pyclmm
 from pyclmm.checks import selfcheck
-from pyclmm.opencl import doubts, silent
+from pyclmm.opencl import crash_marks, steps
 from pyclmm.selection import tables
 
 INVALID_KERNEL_ARGS = cl.status_code.INVALID_KERNEL_ARGS
@@ -92,7 +92,7 @@ def replace_driver(patch, room, **functions):
     """The driver's functions of these names are those, for calls from that room (:class:`Seam`)."""
     for name, function in functions.items():
         if name == "enqueue_nd_range_kernel":
-            patch.setattr(silent, "_enqueue", None)  # all launches then go through PyOpenCL
+            patch.setattr(steps, "_enqueue", None)  # all launches then go through PyOpenCL
         patch.setattr(cl, name, Seam(name, function, room))
 
 
@@ -179,7 +179,7 @@ class Call:
 def check_caches(folder):
     """Every file of the cache is complete, and there is no other file but this process's marks."""
     for file in folder.rglob("*"):
-        if file.is_file() and file not in doubts._marks:
+        if file.is_file() and file not in crash_marks._marks:
             assert file.suffix == ".json", file
-            schemas = {"selfcheck": selfcheck._SCHEMA, "detours": doubts._SCHEMA, "tuned": tables.SCHEMA}
+            schemas = {"selfcheck": selfcheck._SCHEMA, "detours": crash_marks._SCHEMA, "tuned": tables.SCHEMA}
             assert json.loads(file.read_text())["schema"] == schemas[file.parent.name]

@@ -11,7 +11,7 @@ import pyclmm
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import Amx, DeviceInfo
-from pyclmm.opencl.amx import types_of
+from pyclmm.opencl.processor import types_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.optional import optional

@@ -12,7 +12,7 @@ import pytest
 
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
-from pyclmm.opencl.launches import batch_table
+from pyclmm.kernels.launches import batch_table
 from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import threaded
 from tests.support.made_up import H200

@@ -14,7 +14,7 @@ import pytest
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32, Operands, Unit, local_bytes, out_defines
 from pyclmm.kernels.nvidia.wgmma_tiles import stacked
-from pyclmm.opencl import ptx
+from pyclmm.opencl import compiler
 from pyclmm.opencl.compiler import expanded, read_source
 from pyclmm.opencl.program import build_options
 from pyclmm.problem.gemm import GemmProblem
@@ -382,7 +382,7 @@ def assembled(program, device, work_items, tmp_path):
     text = re.sub(r"\.target sm_\d+", f".target sm_{major}{minor}", ptx_of(program))
     text = re.sub(r"\.version [\d.]+", ".version 8.6", text)
     if program.ptx_target:
-        text = ptx.rewritten(text.encode()).decode()
+        text = compiler.rewritten(text.encode()).decode()
     # less local memory: ptxas refuses more than 48 KiB, the driver does not
     text = re.sub(r"(tiles\[)\d+", r"\g<1>4096", text)
     path = tmp_path / "program.ptx"
@@ -487,4 +487,4 @@ def test_results_that_leave_later_need_more_registers(given, tmp_path):
 
 def test_sources_that_are_rewritten_have_marks():
     for name in ("nvidia/ptx_wgmma.h", "nvidia/ptx_map.h"):
-        assert ptx.MARK.decode().strip() in read_source(name)
+        assert compiler.MARK.decode().strip() in read_source(name)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.launches import batch_table
 from pyclmm.kernels.nvidia import matrix_units, mma
-from pyclmm.opencl.launches import batch_table
 from pyclmm.problem.dtypes import ACCUMULATOR
 from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import threaded

@@ -14,7 +14,7 @@ import pytest
 
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
-from pyclmm.opencl import ptx
+from pyclmm.opencl import compiler
 from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.program import build_options
 from pyclmm.problem.gemm import GemmProblem
@@ -38,7 +38,7 @@ def translated(program):
     options = [o for o in build_options(program) if not o.startswith("-cl-std")]
     command = [CLANG, *CLANG_FLAGS, *options]
     text = subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
-    rewritten = ptx.rewritten(text.replace(".target sm_80", ".target sm_90").encode()).decode()
+    rewritten = compiler.rewritten(text.replace(".target sm_80", ".target sm_90").encode()).decode()
     return Kernel.of(rewritten, "matmul_mma_double_bulk")
 
 

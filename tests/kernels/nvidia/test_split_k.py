@@ -13,8 +13,8 @@ import pyopencl as cl
 import pytest
 
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.launches import batch_table
 from pyclmm.kernels.nvidia.wgmma_tiles import WorkPieces, seen, stacked
-from pyclmm.opencl.launches import batch_table
 from pyclmm.opencl.program import new_kernel
 from tests.kernels.nvidia.test_matrix_units import problem
 from tests.support.made_up import H200

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pyclmm.kernels import kernel_named
-from pyclmm.opencl.launches import batch_table
+from pyclmm.kernels.launches import batch_table
 from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import threaded
 from tests.support.made_up import H200

@@ -18,9 +18,9 @@ import pytest
 
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.config import TileConfig
-from pyclmm.opencl import ptx
+from pyclmm.kernels.launches import batch_table
+from pyclmm.opencl import compiler
 from pyclmm.opencl.compiler import read_source
-from pyclmm.opencl.launches import batch_table
 from pyclmm.problem.gemm import GemmProblem
 from tests.simulators import threaded
 from tests.support.made_up import DEVICES, EPYC_INTEL, H200
@@ -167,7 +167,7 @@ def test_its_instructions_are_hidden_from_the_compiler():
         line for line in text.splitlines() if ("wgmma." in line and "asm volatile" in line) or '"//' in line
     ]
     assert len(hidden) == 4
-    assert all(ptx.MARK.decode() in line for line in hidden)
+    assert all(compiler.MARK.decode() in line for line in hidden)
 
 
 # --- refusals ------------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ import pyopencl as cl
 import pytest
 
 from pyclmm.kernels import Work, kernel_named
+from pyclmm.kernels.launches import complete
 from pyclmm.kernels.residues import products
 from pyclmm.opencl import host_memory, workspace
 from pyclmm.opencl.binding import Binding
-from pyclmm.opencl.launches import complete
 from pyclmm.opencl.steps import scalars_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.gemm import Gemm

@@ -14,11 +14,11 @@ import pytest
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.interface import GATE
+from pyclmm.kernels.launches import complete
 from pyclmm.kernels.residues import products, residues
 from pyclmm.kernels.residues.products import BYTES, FLOATS, FORM, WORDS
 from pyclmm.opencl import host_memory, workspace
 from pyclmm.opencl.binding import Binding
-from pyclmm.opencl.launches import complete
 from pyclmm.opencl.program import build_options
 from pyclmm.opencl.steps import scalars_of
 from pyclmm.problem.canonical import problem_of

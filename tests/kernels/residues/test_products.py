@@ -17,13 +17,13 @@ from pyclmm.checks.reference import error_ratio
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.interface import GATE
+from pyclmm.kernels.launches import batch_table, complete
 from pyclmm.kernels.nvidia.wgmma_tiles import stacked
 from pyclmm.kernels.residues import products as forms
 from pyclmm.kernels.residues import residues
 from pyclmm.kernels.residues.moduli import COMPLEX, REAL
 from pyclmm.opencl import host_memory, workspace
 from pyclmm.opencl.binding import Binding
-from pyclmm.opencl.launches import batch_table, complete
 from pyclmm.opencl.steps import scalars_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.gemm import Gemm

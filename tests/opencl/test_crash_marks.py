@@ -19,7 +19,7 @@ import pytest
 import pyclmm
 from pyclmm import store
 from pyclmm.errors import CacheWarning
-from pyclmm.opencl import doubts
+from pyclmm.opencl import crash_marks
 from pyclmm.opencl.devices import device_info
 from tests.support.faults import BUILD_FAILURE, INVALID_COMMAND_QUEUE, cl_error, failing
 from tests.support.made_up import EPYC_POCL, H200
@@ -29,11 +29,11 @@ ROOT = Path(__file__).parents[2]
 # A process that has marks, and dies or ends.
 MARKING = """
 import os, sys
-from pyclmm.opencl import compiler, doubts, program
+from pyclmm.opencl import compiler, crash_marks, program
 from pyclmm.opencl.devices import device_info
 from tests.support.made_up import H200
 for digest in sys.argv[2:]:
-    doubts.mark(H200, digest)
+    crash_marks.mark(H200, digest)
 print("marked", flush=True)
 {"die": lambda: os._exit(1), "end": lambda: None, "wait": sys.stdin.read}[sys.argv[1]]()
 """
@@ -63,61 +63,61 @@ def marked(how, *digests):
 
 def test_a_process_that_died_leaves_its_marks():
     marked("die", "one", "two")
-    assert len(doubts.of_the_dead(H200, ["one"])) == 1
-    assert len(doubts.of_the_dead(H200, ["one", "two", "three"])) == 2
-    assert not doubts.of_the_dead(H200, ["three"])
-    assert not doubts.of_the_dead(EPYC_POCL, ["one"]), "the mark is for another device"
-    doubts.forget_the_dead(H200, ["one"])
-    assert not doubts.of_the_dead(H200, ["one"])
-    assert doubts.of_the_dead(H200, ["two"])
+    assert len(crash_marks.of_the_dead(H200, ["one"])) == 1
+    assert len(crash_marks.of_the_dead(H200, ["one", "two", "three"])) == 2
+    assert not crash_marks.of_the_dead(H200, ["three"])
+    assert not crash_marks.of_the_dead(EPYC_POCL, ["one"]), "the mark is for another device"
+    crash_marks.forget_the_dead(H200, ["one"])
+    assert not crash_marks.of_the_dead(H200, ["one"])
+    assert crash_marks.of_the_dead(H200, ["two"])
 
 
 def test_a_process_that_ended_leaves_none(folder):
     marked("end", "one")
-    assert not list((folder / "doubts").iterdir())
+    assert not list((folder / "crash_marks").iterdir())
 
 
 def test_a_process_that_lives_is_not_taken_for_dead():
     process = marking("wait", "one")
     assert process.stdout.readline() == b"marked\n"
-    assert not doubts.of_the_dead(H200, ["one"])
+    assert not crash_marks.of_the_dead(H200, ["one"])
     process.kill()
     process.communicate(timeout=600)
-    assert doubts.of_the_dead(H200, ["one"])
+    assert crash_marks.of_the_dead(H200, ["one"])
 
 
 def test_own_marks_are_those_of_the_living():
-    path = doubts.mark(H200, "one")
+    path = crash_marks.mark(H200, "one")
     assert path.exists()
-    assert not doubts.of_the_dead(H200, ["one"])
-    doubts.clear([path])
+    assert not crash_marks.of_the_dead(H200, ["one"])
+    crash_marks.clear([path])
     assert not path.exists()
-    doubts.clear([path, None])
+    crash_marks.clear([path, None])
 
 
 def test_a_process_keeps_few_files_open(monkeypatch):
-    monkeypatch.setattr(doubts, "_MOST_MARKS", 3)
-    monkeypatch.setattr(doubts, "_marks", {})
-    paths = [doubts.mark(H200, str(number)) for number in range(5)]
+    monkeypatch.setattr(crash_marks, "_MOST_MARKS", 3)
+    monkeypatch.setattr(crash_marks, "_marks", {})
+    paths = [crash_marks.mark(H200, str(number)) for number in range(5)]
     assert [path.exists() for path in paths] == [False, False, True, True, True]
-    doubts.clear(paths)
+    crash_marks.clear(paths)
 
 
 def test_a_folder_that_cannot_be_written_has_no_marks(folder):
     folder.write_text("a file")
-    assert doubts.mark(H200, "one") is None
-    assert not doubts.of_the_dead(H200, ["one"])
-    doubts.take_detour(H200, 3, keep=True)
-    assert doubts.detour(H200) == 3, "in this process it holds all the same"
+    assert crash_marks.mark(H200, "one") is None
+    assert not crash_marks.of_the_dead(H200, ["one"])
+    crash_marks.take_detour(H200, 3, keep=True)
+    assert crash_marks.detour(H200) == 3, "in this process it holds all the same"
 
 
 def test_a_detour_is_kept_for_its_device(monkeypatch):
-    doubts.take_detour(H200, 2, keep=True)
-    doubts.take_detour(EPYC_POCL, 5)
-    monkeypatch.setattr(doubts, "_detours", {})  # as in a new process
-    assert doubts.detour(H200) == 2
-    assert doubts.detour(EPYC_POCL) == 0
-    assert doubts.detour(replace(H200, driver_version="another")) == 0
+    crash_marks.take_detour(H200, 2, keep=True)
+    crash_marks.take_detour(EPYC_POCL, 5)
+    monkeypatch.setattr(crash_marks, "_detours", {})  # as in a new process
+    assert crash_marks.detour(H200) == 2
+    assert crash_marks.detour(EPYC_POCL) == 0
+    assert crash_marks.detour(replace(H200, driver_version="another")) == 0
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_a_detour_is_kept_for_its_device(monkeypatch):
     ids=lambda x: str(x)[:20],
 )
 def test_only_a_small_number_is_a_detour(monkeypatch, folder, changes):
-    doubts.take_detour(H200, 2, keep=True)
+    crash_marks.take_detour(H200, 2, keep=True)
     [file] = (folder / "detours").iterdir()
     store.write_json(file, json.loads(file.read_text()) | changes)
-    monkeypatch.setattr(doubts, "_detours", {})
+    monkeypatch.setattr(crash_marks, "_detours", {})
     with pytest.warns(CacheWarning, match="set aside: content"):
-        assert doubts.detour(H200) == 0
+        assert crash_marks.detour(H200) == 0
 
 
 # programs
@@ -151,7 +151,7 @@ def own_queue(queue):
 
 
 def marks(folder):
-    return list((folder / "doubts").glob("*"))
+    return list((folder / "crash_marks").glob("*"))
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_a_program_that_is_built_again_leaves_no_mark_behind(unproven, own_queue
     a = np.ones((37, 41), np.float32)
     pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
     device = device_info(own_queue.device)
-    doubts.take_detour(device, doubts.detour(device) + 1)  # so the next plan builds it
+    crash_marks.take_detour(device, crash_marks.detour(device) + 1)  # so the next plan builds it
     plan = pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
     assert len(marks(folder)) == 2
     plan(a, a.T)
@@ -215,7 +215,7 @@ def test_a_build_that_fails_leaves_no_doubt(own_queue, folder):
     with failing("opencl", "Program", cl_error(BUILD_FAILURE), always=True), pytest.raises(pyclmm.BuildError):
         pyclmm.matmul(a, a.T, kernel="naive", queue=own_queue)
     assert not marks(folder)
-    assert doubts.detour(device_info(own_queue.device)) == 0
+    assert crash_marks.detour(device_info(own_queue.device)) == 0
 
 
 def test_a_build_that_fails_on_a_damaged_cache_is_repeated_past_it(own_queue):
@@ -226,7 +226,7 @@ def test_a_build_that_fails_on_a_damaged_cache_is_repeated_past_it(own_queue):
     ):
         c = pyclmm.matmul(a, a.T, kernel="naive", queue=own_queue)
     assert (c == 41).all()
-    assert doubts.detour(device_info(own_queue.device)) == 1
+    assert crash_marks.detour(device_info(own_queue.device)) == 1
     assert fault.calls == 2
 
 
@@ -236,12 +236,12 @@ def test_a_mark_of_the_living_is_never_one_of_the_dead(own_caches):
 
     def come_and_go():
         while time.monotonic() < end:
-            doubts.clear([doubts.mark(H200, "one")])
+            crash_marks.clear([crash_marks.mark(H200, "one")])
 
     def look():
         found = []
         while time.monotonic() < end:
-            found += doubts.of_the_dead(H200, ["one"])
+            found += crash_marks.of_the_dead(H200, ["one"])
         return found
 
     with ThreadPoolExecutor(4) as pool:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from pyclmm.opencl import driver_threads
+from pyclmm.opencl import pocl
 from pyclmm.opencl.devices import all_devices, device_info
 
 # Prints how many threads PoCL started, how many of them are bound to one CPU, and the variable afterwards.
@@ -73,7 +73,7 @@ def test_in_a_process_that_may_use_one_cpu_there_is_one_thread_and_it_is_not_bou
 def test_a_number_of_threads_that_the_user_set_is_kept(monkeypatch, name):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
     monkeypatch.setenv(name, "2")
-    with driver_threads.bound():
+    with pocl.bound():
         assert os.environ[name] == "2"
         assert (
             len({"POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT", "POCL_AFFINITY"} & set(os.environ)) == 1
@@ -85,7 +85,7 @@ def test_the_number_of_threads_is_gone_afterwards(monkeypatch):
     for name in ("POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {3, 5, 9})
-    with driver_threads.bound():
+    with pocl.bound():
         assert os.environ["POCL_MAX_PTHREAD_COUNT"] == "3"
         assert "POCL_AFFINITY" not in os.environ
     assert "POCL_MAX_PTHREAD_COUNT" not in os.environ
@@ -93,7 +93,7 @@ def test_the_number_of_threads_is_gone_afterwards(monkeypatch):
 
 def test_a_failure_leaves_no_variable(monkeypatch):
     monkeypatch.delenv("POCL_AFFINITY", raising=False)
-    with pytest.raises(KeyError, match="1"), driver_threads.bound():
+    with pytest.raises(KeyError, match="1"), pocl.bound():
         raise KeyError(os.environ["POCL_AFFINITY"])
     assert "POCL_AFFINITY" not in os.environ
 
@@ -101,7 +101,7 @@ def test_a_failure_leaves_no_variable(monkeypatch):
 def test_a_system_that_cannot_bind(monkeypatch):
     monkeypatch.delenv("POCL_AFFINITY", raising=False)
     monkeypatch.delattr("os.sched_getaffinity")
-    with driver_threads.bound():
+    with pocl.bound():
         assert "POCL_AFFINITY" not in os.environ
 
 
@@ -138,7 +138,7 @@ def test_ctrl_c_while_devices_are_listed_comes_afterwards():
     done = []
 
     def listing():
-        with driver_threads.uninterrupted():
+        with pocl.uninterrupted():
             signal.raise_signal(signal.SIGINT)
             done.append(True)
 
@@ -149,5 +149,5 @@ def test_ctrl_c_while_devices_are_listed_comes_afterwards():
 
 def test_a_system_without_masks_of_signals(monkeypatch):
     monkeypatch.delattr("signal.pthread_sigmask")
-    with driver_threads.uninterrupted():
+    with pocl.uninterrupted():
         pass

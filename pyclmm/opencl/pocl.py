@@ -1,4 +1,4 @@
-"""The threads that drivers start: how many PoCL has, on which CPUs, and which signals they take.
+"""What PoCL needs: threads on the right CPUs, a linker, and a folder for its cache.
 
 PoCL has a thread for each CPU, and lets the system place them. On few CPUs two are often woken on the same
 one, and a product of half a millisecond takes up to twice as long (docs/kernels/packed.md). PoCL binds its
@@ -15,13 +15,24 @@ whole process if the linker fails. So drivers' threads, and what they start, do 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache
+from pathlib import Path
+
+import pyopencl as cl
 
 from .. import environment
 
 _POCL = "Portable Computing Language"
+_ROOM = 1 << 16  # bytes; PoCL writes more for each program
+_LINKS = "PoCL 3.0"  # in the platform's version
+_GCC = ("/usr/lib/gcc", "/usr/lib64/gcc", "/usr/lib32/gcc", "/lib/gcc")  # where PoCL's clang looks for libgcc
 
 
 def _allowed() -> set[int]:
@@ -79,3 +90,61 @@ def uninterrupted() -> Iterator[None]:
 
 def _threads() -> set[int]:
     return {int(name) for name in os.listdir("/proc/self/task")}
+
+
+def linker_fault(platform: cl.Platform) -> str | None:
+    """Why a kernel cannot be linked on this platform, and what would do; None if it can.
+
+    PyPI's PoCL links each kernel by the system's ld, with gcc's libraries and libc's, when the kernel is
+    first run. OpenCL has no error for that moment, so PoCL 3.0 ends the process where it cannot (pocl issue
+    593).
+    """
+    return _fault() if _LINKS in platform.version else None
+
+
+@cache
+def _fault() -> str | None:
+    own = Path(cl.__file__).parent / ".libs"
+    if not sys.platform.startswith("linux") or not any(own.glob("libpocl-*")) or _has_linker():
+        return None
+    return (
+        "PoCL of PyPI is left out, because it needs a linker and gcc's libraries, and would end this process "
+        "without them: `pip install intel-opencl-rt intel-cmplr-lib-rt` brings a driver that needs none, "
+        "`apt install gcc libc6-dev` installs them"
+    )
+
+
+def _has_linker() -> bool:
+    return shutil.which("ld") is not None and any(any(Path(f).glob("*/*/libgcc.a")) for f in _GCC)
+
+
+@cache
+def warn_once(fault: str) -> None:
+    """One RuntimeWarning in a process."""
+    warnings.warn(fault, RuntimeWarning, stacklevel=3)
+
+
+def pocl_folder() -> Path:
+    """PoCL's cache folder."""
+    folder = Path(environment.POCL_CACHE_DIR.value or environment.user_cache("pocl") / "kcache")
+    return folder if folder.is_absolute() else Path("/tmp/pocl/kcache")  # for a user without a home
+
+
+def pocl_fault(platforms: Iterable[cl.Platform]) -> str | None:
+    """Why PoCL, if it is among *platforms*, cannot use its cache folder, and what would do; else None.
+
+    Writes a small file there. Where it cannot be written PoCL shows no device or builds nothing.
+    """
+    if not any("portable computing language" in platform.name.lower() for platform in platforms):
+        return None
+    folder = pocl_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_ROOM))
+    except OSError as error:
+        return (
+            f"PoCL cannot write its cache folder {folder} ({error.strerror}), and so has no device or builds "
+            "nothing: set POCL_CACHE_DIR to a folder that can be written and has room"
+        )
+    return None

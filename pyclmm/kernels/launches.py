@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..kernels.interface import Arg, Launch, Program, Table, Work, Workspace, round_up
 from ..problem.dtypes import ACCUMULATOR, COMPLEX, dtype_of, narrows
 from ..problem.gemm import Copy, Gemm
+from .interface import Arg, Launch, Program, Table, Work, Workspace, round_up
 
 _COPY_GROUP = 16  # work-items of a copy's work-group
 _START = np.int64(0)  # the offset of a temporary

@@ -1,4 +1,4 @@
-"""Ordered: events that a later command of an in-order queue need not wait for again."""
+"""KnownEvents: events that a later command of an in-order queue need not wait for again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 32  # events; PyOpenCL's Arrays keep at most 12 each
 _FEW = 8  # events that nobody else holds; a driver may keep the operands of their commands alive
 
 
-class Ordered:
+class KnownEvents:
     """Events that all later commands of one in-order queue follow anyway.
 
     While an event is held here, no other object has its id. PoCL and Intel's CPU runtime keep the buffers of
@@ -32,26 +32,26 @@ class Ordered:
 
     def missing(self, given: Iterable[Array | None]) -> list[cl.Event]:
         """The events of the Arrays in *given* that are not held here."""
-        ordered = self._events
+        known = self._events
         found = []
         for x in given:
             if x is not None:
                 for event in x.events:
-                    if id(event) not in ordered:
+                    if id(event) not in known:
                         found.append(event)
         return found
 
     def add(self, waited_for: list[cl.Event], own: list[cl.Event]) -> None:
         """Hold what a command has *waited_for* too, and its *own* events."""
-        ordered = self._events
+        known = self._events
         if waited_for:
-            ordered.update((id(event), event) for event in waited_for)
+            known.update((id(event), event) for event in waited_for)
             self._transfers += [event for event in waited_for if type(event) is cl.NannyEvent]
         for event in own:
-            ordered[id(event)] = event
+            known[id(event)] = event
         if self._transfers:
             self._transfers = [event for event in self._transfers if not _has_let_go(event)]
-        if len(ordered) > self._room:
+        if len(known) > self._room:
             self._drop()
 
     def clear(self) -> None:
@@ -91,14 +91,14 @@ def _references_of_ours() -> int:
 
 
 _OURS = _references_of_ours()
-_all: PerThread[Ordered] = PerThread()
+_all: PerThread[KnownEvents] = PerThread()
 
 
-def ordered(queue: cl.CommandQueue) -> Ordered:
+def known_events(queue: cl.CommandQueue) -> KnownEvents:
     """This thread's events of *queue*; of an out-of-order queue there are none."""
     if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
-        return Ordered()
-    return _all.get(queue, Ordered)
+        return KnownEvents()
+    return _all.get(queue, KnownEvents)
 
 
 @at_release

@@ -8,7 +8,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm.opencl import silent
+from pyclmm.opencl import steps
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ def right(a, b):
 def calls_without_events(monkeypatch):
     """Counts launches by the driver's own function, which makes no events."""
     made = []
-    own = silent._enqueue
+    own = steps._enqueue
 
     def counted(*args):
         made.append(args)
         return own(*args)
 
-    monkeypatch.setattr(silent, "_enqueue", counted)
+    monkeypatch.setattr(steps, "_enqueue", counted)
     return made
 
 
@@ -91,6 +91,6 @@ def test_an_out_of_order_queue_is_refused(product, queue):
 @pytest.mark.parametrize("function", [None, lambda *_: -5], ids=["not found", "refused"])
 def test_pyopencl_launches_where_the_driver_function_is_missing(product, monkeypatch, function):
     plan, a, b, out = product
-    monkeypatch.setattr(silent, "_enqueue", function)
+    monkeypatch.setattr(steps, "_enqueue", function)
     assert plan.enqueue(a, b, out=out, events=False) == []
     assert np.array_equal(out.get(), right(a, b))

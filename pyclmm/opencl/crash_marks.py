@@ -27,7 +27,7 @@ from pathlib import Path
 from .. import fields, store
 from ..errors import CacheWarning
 from ..kernels.device import DeviceInfo
-from .disk_caches import pocl_folder
+from .pocl import pocl_folder
 
 _SCHEMA = 2
 DETOUR = fields.integer(0, 1 << 20)
@@ -40,7 +40,7 @@ _detours: dict[str, int] = {}  # by device
 
 def mark(device: DeviceInfo, digest: str) -> Path | None:
     """Mark a program that is going to be built for *device*. Returns the mark, or None without one."""
-    path = store.folder("doubts", f"{_key(device, digest)}.{uuid.uuid4().hex}")
+    path = store.folder("crash_marks", f"{_key(device, digest)}.{uuid.uuid4().hex}")
     file = store.create_locked(path)
     if file is None:
         return None
@@ -67,7 +67,7 @@ def of_the_dead(device: DeviceInfo, digests: Iterable[str]) -> list[Path]:
     if not keys:
         return []
     try:
-        found = [path for path in store.folder("doubts").iterdir() if path.stem in keys]
+        found = [path for path in store.folder("crash_marks").iterdir() if path.stem in keys]
     except OSError:
         return []
     return [path for path in found if not store.is_locked(path)]
