@@ -50,7 +50,11 @@ _MOST_RESULTS = 1 << 18  # of the case with three work-groups in each direction
 _RANDOM, _MOST_PRODUCTS = 3, 1 << 19  # drawn sizes, and the most multiply-adds of each
 _OWN = 64  # M, N and K up to this are also tried as the product has them: programs may depend on them
 _WHOLE, _ACCESS = 64, 16  # multiples of the elements of every tile in memory, and of every access
-_PATTERNS = sorted(itertools.product(range(4), repeat=3), key=lambda pattern: (sum(pattern), pattern))
+# Choices of lengths along M, N and K, those first that differ least from the wanted ones.
+_PATTERNS = sorted(
+    (pattern for pattern in itertools.product(range(5), repeat=3) if sum(pattern) <= 5),
+    key=lambda pattern: (sum(pattern), pattern),
+)
 _CAPS = (160, 1200, 5000, 40000)  # of M, N and K, if programs depend on sizes
 _CHAINED_CAPS = ((24, 24, 96), (1, 24, 96), (24, 1, 96), (160, 160, 8))
 # "tiny": products and sums are subnormal; "ties": many sums lie halfway between two numbers
@@ -207,7 +211,9 @@ class _CaseSearch:
         own = (self.problem.m, self.problem.n, self.problem.k)
         choices = [self._lengths(*each) for each in zip(shape, own, strict=True)]
         for pattern in _PATTERNS:
-            hopeless = pattern in self.tried and pattern not in self.proven
+            # Where K is 0 there may be no program at all.
+            is_new = pattern not in self.tried and (shape[2] or not self.proven)
+            hopeless = pattern not in self.proven and not is_new
             if hopeless or any(at >= len(x) for at, x in zip(pattern, choices, strict=True)):
                 continue
             self.tried.add(pattern)
@@ -216,12 +222,13 @@ class _CaseSearch:
 
     @staticmethod
     def _lengths(length: int, own: int) -> list[int]:
-        """The length; multiples of 16 and of 64, as programs may need for wide accesses; a short product's
-        own length."""
-        if not own:
+        """The length; the next odd multiple of 16, which leaves a part of any wider tile, and a longer one,
+        as programs may need for wide accesses and for more tiles; a short product's own; a multiple of 64.
+        """
+        if not own or not length:
             return [0]
-        whole = round_up(length, _WHOLE)
-        return [length, whole + _ACCESS, whole] + [own] * (0 < own <= _OWN)
+        odd, whole = round_up(length - _ACCESS, 2 * _ACCESS) + _ACCESS, round_up(length, _WHOLE)
+        return [length, odd, whole + _ACCESS, *[own] * (own <= _OWN), whole]
 
 
 def _wanted_cases(
