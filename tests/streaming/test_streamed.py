@@ -18,6 +18,7 @@ from pyclmm import (
     ShapeError,
     StorageError,
     StreamedMatmul,
+    plan_cache,
 )
 from pyclmm.opencl import queues
 from pyclmm.streaming import lane as lane_module
@@ -129,6 +130,23 @@ def test_alpha_of_zero_reads_neither_a_nor_b(dims):
     a, b, c = np.full((m, k), np.nan, np.float32), np.full((k, n), np.nan, np.float32), integers(m, n)
     got = pyclmm.gemm(a, b, c, alpha=0.0, beta=2.0, bias=integers(n) * 0 + 1, memory_limit=1 << 30)
     assert np.array_equal(got, 2 * c + 1)
+
+
+@pytest.mark.parametrize(
+    ("stack", "products"), [((), 1), ((5000,), 1), ((3, 40), 3), ((2, 3, 7), 6), ((4, 1), 4)]
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_stacks_without_k_are_written_in_one_go(stack, products, turned, monkeypatch):
+    """A row of the stack at a time, however many matrices it has; C may share its matrices."""
+    counted, plan_for = [], plan_cache.plan_for
+    monkeypatch.setattr(plan_cache, "plan_for", lambda *given: counted.append(1) or plan_for(*given))
+    own = (*stack[:-1], 1) if turned and stack else stack
+    c = integers(*own, 2, 3).swapaxes(-1, -2) if turned else integers(*own, 3, 2)
+    whole = np.broadcast_to(c, (*stack, 3, 2)) if stack else c
+    a, b, bias = np.empty((*stack, 3, 0), np.float32), np.empty((0, 2), np.float32), integers(3, 1)
+    got = pyclmm.gemm(a, b, whole, beta=2.0, bias=bias, memory_limit="1 MiB")
+    assert np.array_equal(got, 2 * whole + bias)
+    assert len(counted) == products
 
 
 @pytest.mark.usefixtures("lane", "small_tiles")
