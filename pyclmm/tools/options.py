@@ -14,7 +14,7 @@ import click
 
 from . import plots
 from .endings import CommandError
-from .matrix_files import overlap
+from .matrix_files import overlap, real
 
 STDOUT = "-"
 
@@ -113,7 +113,8 @@ def check_file(path: Path | None, own: Written) -> None:
         )
     if path.is_dir():
         raise CommandError(f"{path}: it is a folder; name a file")
-    if not os.access(path if path.exists() else folder, os.W_OK):
+    is_new = path.is_file() or not path.exists()  # it is written beside, and renamed
+    if not os.access(real(path).parent if is_new else path, os.W_OK):
         raise CommandError(f"{path}: it cannot be written; name another file")
     if path.is_file() and not own.wrote(path):
         raise CommandError(f"{path}: it is there and is no {own.what} of pyclmm; name another file")

@@ -16,15 +16,18 @@ standard output, which then holds nothing else. A long command goes::
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
 from .endings import INTERRUPTED, CommandError, say
+from .matrix_files import real
 from .options import STDOUT
 from .terminal import OnStage, Screen, progress
 
@@ -67,9 +70,20 @@ class Output:
             self.write(self.file, lambda path: path.write_text(text, encoding="utf-8"))
 
     def write(self, path: Path, fill: Callable[[Path], object]) -> bool:
-        """Call ``fill(path)``. If that fails, the text still appears, and :meth:`finish` gives the reason."""
+        """Have *fill* write a file beside, which then becomes *path*; what was there stays until then.
+
+        A device or a pipe is written itself. If it fails, the text still appears, and :meth:`finish` gives
+        the reason.
+        """
+        target = real(path)
         try:
-            fill(path)
+            if target.exists() and not target.is_file():
+                fill(target)
+                return self._unwritten is None
+            with TemporaryDirectory(dir=target.parent, prefix=".pyclmm-new-") as folder:
+                early = Path(folder, target.name)
+                fill(early)
+                os.replace(early, target)
         except OSError as error:
             self._unwritten = f"cannot write {path}: {error.strerror or error}"
         return self._unwritten is None

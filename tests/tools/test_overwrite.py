@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -390,6 +391,24 @@ def test_no_command_replaces_a_file_that_pyclmm_has_not_written(here, arguments)
     shown = CliRunner().invoke(cli.main, [*arguments, name])
     assert (shown.exit_code, content(here) == before) == (2, True), shown.output
     assert re.search(rf"^Error: {name}: it is there and is no .+ of pyclmm; name another file$", shown.stderr)
+
+
+def test_a_report_that_fails_leaves_the_last_one(here, monkeypatch):
+    """It is written beside, and renamed when it is whole. A link stays one."""
+    report = ("info", "--json", "link.json")
+    Path("link.json").symlink_to("r.json")
+    assert CliRunner().invoke(cli.main, report).exit_code == 0
+    before = content(here)
+
+    def half(path, text, **_):
+        path.write_bytes(text[:9].encode())
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    failed = CliRunner().invoke(cli.main, report)
+    assert (failed.exit_code, content(here) == before) == (2, True), failed.output
+    assert "cannot write link.json: No space left on device" in failed.stderr
+    assert Path("link.json").is_symlink()
 
 
 def test_two_options_do_not_name_one_file():
