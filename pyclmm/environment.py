@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
 import os
 import tempfile
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from typing import Literal
 import platformdirs
 
 from .byte_sizes import parse_bytes
-from .errors import ArgumentError
+from .errors import ArgumentError, warn_caller
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,18 @@ VARIABLES = (
 )
 
 
+@functools.cache
+def _warn_of_unknown_names() -> None:
+    known = [variable.name for variable in VARIABLES]
+    for name in sorted(os.environ.keys() - known):
+        if name.startswith("PYCLMM_"):
+            (nearest,) = difflib.get_close_matches(name, known, n=1, cutoff=0)
+            warn_caller(
+                f"the environment variable {name} has no effect; the nearest name that has is {nearest}",
+                UserWarning,
+            )
+
+
 def user_cache(name: str, author: str | Literal[False] = False) -> Path:
     """The platform's cache folder of a program. It begins with a literal "~" for a user without a home."""
     try:
@@ -191,7 +205,11 @@ def hidden_extensions() -> tuple[str, ...]:
 
 
 def check() -> None:
-    """Raise ArgumentError for a variable of pyclmm's own with a value that it does not understand."""
+    """Raise ArgumentError for a variable of pyclmm's own with a value that it does not understand.
+
+    The first time in a process it warns of names like those of pyclmm's own that it does not know.
+    """
+    _warn_of_unknown_names()
     _ = SELFCHECK.is_off, TRIAL.is_off, TUNED.is_off, KEEP_WORKSPACE.nbytes, hidden_extensions()
     if CACHE_DIR.value.startswith("~"):
         raise ArgumentError(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +68,23 @@ def test_a_variable_is_off_only_where_it_says_so(monkeypatch, value, off):
     monkeypatch.delenv("PYCLMM_TUNED")
     assert environment.TUNED.value == ""
     assert not environment.TUNED.is_off
+
+
+def test_a_name_that_has_no_effect_is_told_once():
+    """With the nearest name that has one. In a process of its own: it is told at first use."""
+    code = "import pyclmm; pyclmm.devices(); pyclmm.devices(); pyclmm.matmul([[1]], [[2]])"
+    names = {"PYCLMM_SELFCHEK": "off", "pyclmm_trial": "off", "PYCLMM": "off"}
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", code],
+        cwd=ROOT,
+        env=os.environ | names,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    told = re.findall(r"variable (\w+) has no effect; the nearest name that has is (\w+)", done.stderr)
+    assert told == [("PYCLMM_SELFCHEK", "PYCLMM_SELFCHECK")]
 
 
 WRONG = {

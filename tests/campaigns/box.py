@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = Path(__file__).parent / "child.py"
 LIMIT_S = 300  # seconds until a process counts as hanging
-MARK = "PYCLMM_CAMPAIGN_BOX"  # in the environment of every process of a box
+MARK = "CAMPAIGN_BOX"  # in the environment of every process of a box
 # Variables that lead to a cache, or turn off what the campaign is about.
 DROPPED = (
     *("XDG_CACHE_HOME", "POCL_CACHE_DIR", "PYOPENCL_NO_CACHE"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-LOG = "PYCLMM_CONFORMANCE_LOG"
+LOG = "CONFORMANCE_LOG"
 
 
 class Recorder:

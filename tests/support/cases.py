@@ -31,8 +31,8 @@ NEVER_SKIPPED = (
 )
 
 # Compiling takes most of the time, so only some of a family's own configurations are tested.
-# PYCLMM_TEST_CONFIGS=all takes all of them.
-ALL = os.environ.get("PYCLMM_TEST_CONFIGS") == "all"
+# TEST_CONFIGS=all takes all of them.
+ALL = os.environ.get("TEST_CONFIGS") == "all"
 SPREAD = 1000 if ALL else 2
 VARIANTS = 3  # most programs, or sizes of work-groups, that a test compiles for its shapes
 
