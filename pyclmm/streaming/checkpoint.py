@@ -92,7 +92,6 @@ class Checkpoint:
         else:
             _compare(path, stored, asked)
             log = journal.Journal.resumed(path / JOURNAL, digest_of(stored), asked["tiles"])
-            _check_blocks(path, log)
         found = cls(path, lock, stored, log, sink)
         found._forget_others()
         return found
@@ -268,19 +267,6 @@ def _difference(field: str, old: Any, new: Any) -> str | None:
     return None if old == new else f"{field.removeprefix('problem.')} was {old!r} and is {new!r}"
 
 
-def _check_blocks(folder: Path, log: journal.Journal) -> None:
-    for tile, (size, _) in log.records.items():
-        path = folder / f"{TILE}{tile}"
-        if not size:
-            continue
-        try:
-            length = path.stat().st_size
-        except FileNotFoundError:
-            raise damaged(path, "it is missing") from None
-        if length != size:
-            raise damaged(path, f"it has {length} bytes and had {size}")
-
-
 def _write_block(path: Path, block: NDArray[Any]) -> tuple[int, str]:
     """Write *block* whole or not at all; returns the file's length and digest."""
     block = np.ascontiguousarray(block, block.dtype.newbyteorder("="))
@@ -291,6 +277,8 @@ def _write_block(path: Path, block: NDArray[Any]) -> tuple[int, str]:
 def _read_block(path: Path, digest: str) -> NDArray[Any]:
     try:
         content = bytearray(path.read_bytes())
+    except FileNotFoundError:
+        raise damaged(path, "it is missing") from None
     except OSError as error:
         raise damaged(path, str(error)) from error
     if digest_of(content) != digest:

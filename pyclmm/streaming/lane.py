@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -158,19 +159,14 @@ class Lane(ABC):
         bias = self._job.bias_of(tile)
         if bias is not None:
             operands["bias"] = self._bias[bias]
-        self._product(slots, chunk, operands, acc, out, wait_for)
+        start = time.perf_counter()
+        written = self._job.multiply(self._queue, chunk, operands, acc, out, wait_for)
+        event = self._enqueued(slots, operands, written)
+        self._traced("product", event or (start, time.perf_counter()), after=wait_for)
 
-    @abstractmethod
-    def _product(
-        self,
-        slots: tuple[int, int, int],
-        chunk: int,
-        operands: dict[str, Any],
-        acc: Any,
-        out: Any,
-        wait_for: list[cl.Event],
-    ) -> None:
-        """Enqueue :meth:`Job.multiply`, or run it."""
+    def _enqueued(self, slots: tuple[int, ...], operands: Collection[str], written: Any) -> cl.Event | None:
+        """*operands* in *slots* are multiplied into *written*. The event that ends it; None: it has ended."""
+        return None
 
     @abstractmethod
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:

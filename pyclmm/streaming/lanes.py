@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -73,19 +72,6 @@ class HostLane(Lane):
             if reach(out) <= self._info.max_mem_alloc_size:
                 return out
         return self._array("out", slot, region.shape, self._job.dtype)
-
-    def _product(
-        self,
-        slots: tuple[int, int, int],
-        chunk: int,
-        operands: dict[str, Any],
-        acc: Any,
-        out: Any,
-        wait_for: list[cl.Event],
-    ) -> None:
-        start = time.perf_counter()
-        self._job.multiply(self._queue, chunk, operands, acc, out, wait_for)
-        self._traced("product", (start, time.perf_counter()))
 
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
         _, out, _ = self._tiles[slot]
@@ -162,22 +148,13 @@ class DeviceLane(Lane):
     def _array(self, name: str, slot: int, shape: Sequence[int], dtype: np.dtype[Any]) -> cla.Array:
         return cla.Array(self._queue, tuple(shape), dtype, data=self._buffers[name, slot])
 
-    def _product(
-        self,
-        slots: tuple[int, int, int],
-        chunk: int,
-        operands: dict[str, Any],
-        acc: Any,
-        out: Any,
-        wait_for: list[cl.Event],
-    ) -> None:
-        written = self._job.multiply(self._queue, chunk, operands, acc, out, wait_for)
-        event = written.events[-1]
+    def _enqueued(self, slots: tuple[int, ...], operands: Collection[str], written: Any) -> cl.Event:
+        event: cl.Event = written.events[-1]
         self._queue.flush()
         used = [used for used in zip("abc", slots, strict=True) if used[0] in operands]
         self._last_use.update(dict.fromkeys(used, event))
         self._ended[slots[2]] = [event]
-        self._traced("product", event, after=wait_for)
+        return event
 
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
         job, region = self._job, region_of(tile, self._job.product.stack)

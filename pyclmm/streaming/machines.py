@@ -77,14 +77,13 @@ def _named(devices: Any) -> list[cl.Device]:
         raise ArgumentError(advice)
     if not isinstance(devices, Iterable):
         raise DTypeError(advice)
-    return [_listed(place, each) for place, each in enumerate(devices)]
-
-
-def _listed(place: int, choice: Any) -> cl.Device:
-    try:
-        return find_device(choice)
-    except (ArgumentError, DTypeError) as error:
-        raise type(error)(f"devices[{place}]: {error}") from error
+    found = []
+    for place, each in enumerate(devices):
+        try:
+            found.append(find_device(each))
+        except (ArgumentError, DTypeError) as error:
+            raise type(error)(f"devices[{place}]: {error}") from error
+    return found
 
 
 def _all() -> list[cl.Device]:

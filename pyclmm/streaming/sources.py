@@ -106,28 +106,22 @@ class MappedSource(ArraySource):
     def read(self, target: NDArray[Any], region: Region) -> None:
         block = self.block(region)
         with self._failing(region):
-            if not (block.size and self._can_read(block) and self._read_rows(target, block)):
+            can_read = block.size and block.dtype.isnative and self.file.can_read()
+            if not (can_read and self._read_rows(target, block)):
                 np.copyto(target, block)
 
     def _failing(self, region: Region) -> AbstractContextManager[None]:
         return datasets.failing_as(self.name, f"{region} of {self.file.path}")
 
-    def _can_read(self, block: NDArray[Any]) -> bool:
-        return self.file.can_read() and block.dtype.isnative
-
     def _read_rows(self, target: NDArray[Any], block: NDArray[Any]) -> bool:
         """Read *block* by the longest runs of bytes that it has in the file. False if they are short."""
-        axes = next(axes for axes in range(block.ndim + 1) if axes == block.ndim or _whole(block, axes))
-        if axes == block.ndim or (axes and block[(0,) * axes].nbytes < _WORTH_A_READ):
+        runs = (axes for axes in range(block.ndim) if block[(0,) * axes].flags.c_contiguous)
+        axes = next(runs, None)
+        if axes is None or (axes and block[(0,) * axes].nbytes < _WORTH_A_READ):
             return False
         for place in itertools.product(*map(range, block.shape[:axes])):
             self.file.read(target[place], block[place])
         return True
-
-
-def _whole(block: NDArray[Any], axes: int) -> bool:
-    """Whether the parts of *block*, each at one place of its first *axes*, are consecutive bytes."""
-    return bool(block[(0,) * axes].flags.c_contiguous)
 
 
 class DatasetSource(Source):
