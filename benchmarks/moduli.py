@@ -55,7 +55,7 @@ def timed(queue: cl.CommandQueue, x: Any, y: Any) -> dict[str, Any]:
 
 def needed(bits: int, k: int) -> int:
     """Moduli for whole numbers of *bits* bits."""
-    return next((n for n in range(1, MOST) if REAL.half_bits(n) >= 2 * bits + np.log2(k / 3)), MOST)
+    return next((n for n in range(1, MOST) if REAL.half_bits[n - 1] >= 2 * bits + np.log2(k / 3)), MOST)
 
 
 def rows_of(queue: cl.CommandQueue, n: int) -> list[dict[str, Any]]:

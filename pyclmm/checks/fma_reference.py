@@ -61,7 +61,7 @@ def chain(
     """
     a, b = np.asarray(a), np.asarray(b)
     computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, None)
-    accumulator = dtypes.dtype_of(dtypes.ACCUMULATOR[dtypes.type_name(computed, "the result")])
+    accumulator = dtypes.dtype_of(dtypes.ELEMENTS[dtypes.type_name(computed, "the result")].accumulator)
     check_activation(activation or "none")
     shape = np.matmul(np.empty(a.shape, bool), np.empty(b.shape, bool)).shape
     x, y = (z.astype(accumulator) for z in (np.atleast_2d(a), b if b.ndim > 1 else b[:, None]))

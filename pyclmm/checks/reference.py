@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..problem.dtypes import ELEMENTS
 from .fma_reference import chain
 
 __all__ = [
@@ -63,9 +64,10 @@ def magnitude(a: Array, b: Array) -> Array:
 def unit_roundoff(dtype: Any) -> float:
     """u: half the distance from 1 to the next number of *dtype* (bfloat16: 2^-8)."""
     dtype = np.dtype(dtype)
-    if dtype.name == "bfloat16":
-        return 2.0**-8
-    return float(np.finfo(dtype).eps) / 2 if dtype.kind in "fc" else 0.0
+    known = ELEMENTS.get(dtype.name)
+    if known is None:  # longdouble
+        return float(np.finfo(dtype).eps) / 2
+    return 2.0**-known.significand if known.significand else 0.0
 
 
 def rounding(values: Array, dtype: Any) -> Array:

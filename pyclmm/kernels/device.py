@@ -117,7 +117,7 @@ class DeviceInfo:
             "driver_version": self.driver_version,
         }
 
-    @property
+    @cached_property
     def gfx(self) -> str:
         """AMD's name of the processor, such as "gfx90a". Empty on other devices and drivers."""
         found = re.match(r"gfx[0-9a-f]+", self.name) if self.vendor == "amd" else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..problem.dtypes import ACCUMULATOR, COMPLEX, dtype_of, narrows
+from ..problem.dtypes import COMPLEX, ELEMENTS, dtype_of, narrows
 from ..problem.gemm import Copy, Gemm
 from .interface import Arg, Launch, Program, Table, Work, Workspace, round_up
 
@@ -120,11 +120,11 @@ def intermediate_type(source: str, target: str) -> str:
     For a target of a lesser kind it is the source's own: cl/copy.cl drops what the target cannot hold.
     """
     if narrows(source, target):
-        return ACCUMULATOR[source]
+        return ELEMENTS[source].accumulator
     if target in COMPLEX:
         return target
     if "float64" in (source, target):
         return "float64"
-    if ACCUMULATOR[target] == "float32":
+    if ELEMENTS[target].accumulator == "float32":
         return "float32"
     return "uint64"  # integers: sign-extended, then truncated to the target's width

@@ -70,10 +70,10 @@ class Rates:
             "uint64": self.int32 / 4,
         }[acc_type]
 
-    def matrix(self, nbytes: int) -> float:
-        """Multiply-adds a second of matrix units, for elements of *nbytes*; of float32 if there are none."""
-        rate = {1: self.matrix8, 2: self.matrix16, 4: self.matrix32, 8: self.matrix64}[nbytes]
-        return rate or self.float32
+    def matrix(self, unit: str) -> float:
+        """Multiply-adds a second of the matrix units *unit* (``ElementType.unit``), or of float32."""
+        rates = {"bytes": self.matrix8, "halves": self.matrix16, "singles": self.matrix32}
+        return {**rates, "doubles": self.matrix64}[unit] or self.float32
 
     def moved(self, nbytes: float) -> float:
         """Seconds to move *nbytes* that are used again and again, so that small ones stay in the cache."""

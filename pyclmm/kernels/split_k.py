@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..problem.dtypes import dtype_of
 from ..problem.gemm import GemmProblem
 from .device import DeviceInfo
 from .interface import Launch, Workspace, gemm_args, gemm_program, local_range, ndrange
@@ -41,7 +40,7 @@ class PartialSums:
     @property
     def workspace(self) -> Workspace:
         sums = self.bm * self.bn * self.tile_range.tiles * self.tile_range.split_k * self._sets
-        return Workspace("partial", max(1, sums * dtype_of(self.problem.acc_type).itemsize))
+        return Workspace("partial", max(1, sums * self.problem.sums.nbytes))
 
     @property
     def _sets(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from ..problem.dtypes import dtype_of
+from ..problem.dtypes import ELEMENTS
 from ..problem.gemm import GemmProblem
 from .config import TileConfig
 from .device import DeviceInfo
@@ -51,7 +51,7 @@ def loads(kernel: Kernel, problem: GemmProblem, config: TileConfig) -> tuple[int
 
 def traffic(kernel: Kernel, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Traffic:
     """What *kernel* moves and computes for *problem*, which it can compute."""
-    a, b, out = (dtype_of(name).itemsize for name in (problem.a_type, problem.b_type, problem.out_type))
+    a, b, out = (ELEMENTS[name].nbytes for name in (problem.a_type, problem.b_type, problem.out_type))
     a_loads, b_loads = loads(kernel, problem, config)
     each = a_loads * a + b_loads * b + problem.m * problem.n * out
     workspace = sum(space.nbytes for space in kernel.launches(problem, config, device).workspace)
@@ -68,5 +68,5 @@ def limit(kernel: Kernel, problem: GemmProblem, own: Traffic, rates: Rates) -> L
 def peak(kernel: Kernel, problem: GemmProblem, rates: Rates) -> float:
     """Operations a second of the units on which *kernel* multiplies."""
     if kernel.matrix_units:
-        return 2 * rates.matrix(dtype_of(problem.a_type).itemsize)
+        return 2 * rates.matrix(ELEMENTS[problem.a_type].unit)
     return 2 * rates.multiply_adds(problem.acc_type)

@@ -55,7 +55,7 @@ class _Matrix:
 
     @property
     def itemsize(self) -> int:
-        return dtypes.dtype_of(self.type).itemsize
+        return dtypes.ELEMENTS[self.type].nbytes
 
     @property
     def row_contiguous(self) -> bool:
@@ -430,7 +430,7 @@ class _Builder:
             a_type=a.type,
             b_type=b.type,
             out_type=out.type,
-            acc_type=dtypes.ACCUMULATOR[self.computed],
+            acc_type=dtypes.ELEMENTS[self.computed].accumulator,
             trans_a=trans_a,
             trans_b=trans_b,
             conj_a=a.conj,

@@ -6,6 +6,8 @@ its NumPy name, and the OpenCL C sources use the same name (cl/include/types.h).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
@@ -21,27 +23,62 @@ try:
 except ImportError:  # NumPy has no bfloat16; ml_dtypes is an optional dependency
     BFLOAT16 = None
 
-# Element type -> the accumulator's type. Integers are summed unsigned, because C defines overflow for
-# unsigned integers only; modulo 2^n the bits are the same. float16 and bfloat16 are summed in float32, as
-# NumPy does for float16.
-ACCUMULATOR = {
-    "bool": "uint32",
-    "int8": "uint32",
-    "int16": "uint32",
-    "int32": "uint32",
-    "int64": "uint64",
-    "uint8": "uint32",
-    "uint16": "uint32",
-    "uint32": "uint32",
-    "uint64": "uint64",
-    "float16": "float32",
-    "bfloat16": "float32",
-    "float32": "float32",
-    "float64": "float64",
-    "complex64": "complex64",
-    "complex128": "complex128",
+
+@dataclass(frozen=True)
+class ElementType:
+    """An element type: NumPy's name of it, which cl/include/types.h has too, and what follows from it.
+
+    ``nbytes`` of an element as it is stored; ``accumulator``, the type of sums; ``significand``, bits of a
+    floating-point number with the leading one, 0 of others; ``unit``, the matrix units that multiply such
+    elements ("" for none): :class:`~pyclmm.kernels.rates.Rates` has a rate for each.
+    """
+
+    name: str
+    nbytes: int
+    accumulator: str
+    significand: int = 0
+    unit: str = ""
+
+    @property
+    def word(self) -> str:
+        """OpenCL C's unsigned integer of that size, in which elements of up to 8 bytes are moved."""
+        return {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}[self.nbytes]
+
+    @cached_property
+    def planes(self) -> int:
+        """Real numbers in an element."""
+        return 2 if self.name in COMPLEX else 1
+
+    @cached_property
+    def nbytes_of_real(self) -> int:
+        """Bytes of one of these real numbers."""
+        return self.nbytes // self.planes
+
+
+# The one table of element types. Integers are summed unsigned, because C defines overflow for unsigned
+# integers only; modulo 2^n the bits are the same. float16 and bfloat16 are summed in float32, as NumPy does
+# for float16.
+ELEMENTS = {
+    one.name: one
+    for one in (
+        ElementType("bool", 1, "uint32"),
+        ElementType("int8", 1, "uint32", unit="bytes"),
+        ElementType("int16", 2, "uint32"),
+        ElementType("int32", 4, "uint32"),
+        ElementType("int64", 8, "uint64"),
+        ElementType("uint8", 1, "uint32", unit="bytes"),
+        ElementType("uint16", 2, "uint32"),
+        ElementType("uint32", 4, "uint32"),
+        ElementType("uint64", 8, "uint64"),
+        ElementType("float16", 2, "float32", 11, "halves"),
+        ElementType("bfloat16", 2, "float32", 8, "halves"),
+        ElementType("float32", 4, "float32", 24, "singles"),
+        ElementType("float64", 8, "float64", 53, "doubles"),
+        ElementType("complex64", 8, "complex64", 24, "singles"),
+        ElementType("complex128", 16, "complex128", 53, "doubles"),
+    )
 }
-ELEMENT_TYPES = tuple(ACCUMULATOR)
+ELEMENT_TYPES = tuple(ELEMENTS)
 COMPLEX = ("complex64", "complex128")
 CASTINGS = get_args(Casting)
 # Computed type -> the other types that kernels read and write in such a product: those in which people store
@@ -63,7 +100,7 @@ def named_dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
 def type_name(dtype: np.dtype[Any], argument: str) -> str:
     """The name of the element type. Raises DTypeError, naming *argument*, if no kernel has that type."""
     name = dtype.name
-    if (name in ACCUMULATOR and dtype.kind != "V") or dtype == BFLOAT16:
+    if (name in ELEMENTS and dtype.kind != "V") or dtype == BFLOAT16:
         return name
     what = " (Python objects, or integers of more than 64 bits)" if dtype.hasobject else ""
     raise DTypeError(
@@ -146,7 +183,7 @@ def _checked_bfloat16(
 def narrows(source: str, target: str) -> bool:
     """Whether *target* is of a lesser kind: a float for complex numbers, an integer or bool for either."""
     kinds = "ufc"  # the first letters of the accumulators, from the least kind to the greatest
-    return kinds.index(ACCUMULATOR[source][0]) > kinds.index(ACCUMULATOR[target][0])
+    return kinds.index(ELEMENTS[source].accumulator[0]) > kinds.index(ELEMENTS[target].accumulator[0])
 
 
 def is_direct(stored: str, computed: str) -> bool:

@@ -130,6 +130,11 @@ class GemmProblem:
     fallback: bool = False  # whether the device computes this only if it has decided against residues
 
     @cached_property
+    def sums(self) -> dtypes.ElementType:
+        """The type of the sums."""
+        return dtypes.ELEMENTS[self.acc_type]
+
+    @cached_property
     def asked(self) -> frozenset[str]:
         """The names of the fields that have no default, or another value than their default."""
         known = self.__dataclass_fields__.values()
@@ -158,7 +163,7 @@ class GemmProblem:
     @cached_property
     def nbytes(self) -> int:
         """The fewest bytes that the product must move: A, B and C read once, out written once."""
-        size = {name: dtypes.dtype_of(name).itemsize for name in self.types}
+        size = {name: dtypes.ELEMENTS[name].nbytes for name in self.types}
         one = (
             self.m * self.k * size[self.a_type]
             + self.k * self.n * size[self.b_type]
@@ -166,7 +171,7 @@ class GemmProblem:
         )
         return one * self.batch
 
-    @property
+    @cached_property
     def transposed(self) -> GemmProblem:
         """The product out^T = B^T A^T, whose A is this B. ``ldo`` stays the leading dimension of out."""
         a, b, *others = self.batch_strides

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..fields import Check, integer, list_of, matching, one_of, record
 from ..kernels.config import TileConfig
-from ..problem.dtypes import ACCUMULATOR, ELEMENT_TYPES
+from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS
 from ..problem.gemm import ACTIVATIONS, BIASES, MAX_ALIGN, MAX_DIMENSION, GemmProblem
 from ..problem.precision import PRECISIONS
 
@@ -33,7 +33,7 @@ _align = one_of(*(1 << i for i in range(MAX_ALIGN.bit_length())))
 PROBLEM: Mapping[str, Check] = {
     **dict.fromkeys(("m", "n", "k"), _dimension),
     **dict.fromkeys(("a_type", "b_type", "out_type", "c_type", "bias_type"), _element),
-    "acc_type": one_of(*dict.fromkeys(ACCUMULATOR.values())),
+    "acc_type": one_of(*dict.fromkeys(one.accumulator for one in ELEMENTS.values())),
     **dict.fromkeys(("trans_a", "trans_b", "conj_a", "conj_b", "has_c"), _boolean),
     **dict.fromkeys(("lda", "ldb", "ldo", "bias_stride"), _stride),
     **dict.fromkeys(("a_align", "b_align", "out_align"), _align),

@@ -76,7 +76,7 @@ def _problem(m: int, n: int, k: int, a: str = "float32", b: str | None = None, *
     b = b or a
     computed = dtypes.type_name(np.matmul.resolve_dtypes((_plain(a), _plain(b), None))[2], "the result")
     out = computed if a != "bfloat16" else "bfloat16"
-    own = GemmProblem(m, n, k, a, b, out, dtypes.ACCUMULATOR[out], c_type=out, bias_type=out)
+    own = GemmProblem(m, n, k, a, b, out, dtypes.ELEMENTS[out].accumulator, c_type=out, bias_type=out)
     dense = replace(own, lda=m if rest.get("trans_a") else k, ldb=k if rest.get("trans_b") else n, ldo=n)
     return resized(replace(dense, **rest), m, n, k)  # type: ignore[arg-type]
 

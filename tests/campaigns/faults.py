@@ -356,7 +356,7 @@ FAULTS = (
     Fault("broadcast_stride", "a broadcast axis is walked", "pyclmm/problem/canonical.py",
           "0 if length == 1 else stride", "stride", laws("stacks_broadcast and naive")),
     Fault("float64_in_float32", "float64 products are summed in float32", "pyclmm/problem/dtypes.py",
-          '"float64": "float64"', '"float64": "float32"', laws("every_dtype and float64")),
+          '"float64", 8, "float64"', '"float64", 8, "float32"', laws("every_dtype and float64")),
     Fault("beta_zero_reads_c", "C is read although beta is 0", "pyclmm/execution/operands.py",
           "reads_c=beta != 0", "reads_c=True", laws("beta_zero_never and naive")),
     Fault("alpha_zero_reads_a", "0 times NaN gets into the result", "pyclmm/problem/canonical.py",

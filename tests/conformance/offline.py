@@ -19,7 +19,7 @@ from pyclmm.kernels.interface import Kernel, Launch
 from pyclmm.kernels.launches import copy_launch
 from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.program import build_options, source_hash
-from pyclmm.problem.dtypes import ACCUMULATOR, ELEMENT_TYPES
+from pyclmm.problem.dtypes import ELEMENT_TYPES, ELEMENTS
 from pyclmm.problem.gemm import ACTIVATIONS, Copy, GemmProblem
 from tests.support.made_up import NEON
 
@@ -97,7 +97,7 @@ def problems(dtype: str) -> tuple[GemmProblem, GemmProblem]:
     real_float = dtype in ("float16", "bfloat16", "float32", "float64")
     plain = GemmProblem(
         *(4096, 4096, 4096),
-        *(dtype, dtype, dtype, ACCUMULATOR[dtype]),
+        *(dtype, dtype, dtype, ELEMENTS[dtype].accumulator),
         lda=4096,
         ldb=4096,
         ldo=4096,
@@ -131,8 +131,8 @@ def asked(place: int, family: Kernel) -> Iterator[tuple[str, GemmProblem]]:
     The small families get one of the two products, those of matrix units every type. `naive` gets every
     activation, as all families share that code. `residues` and `limbs` get both types with "high".
     """
-    for number, accumulator in enumerate(dict.fromkeys(ACCUMULATOR.values())):
-        types = [t for t in ELEMENT_TYPES if ACCUMULATOR[t] == accumulator]
+    for number, accumulator in enumerate(dict.fromkeys(one.accumulator for one in ELEMENTS.values())):
+        types = [t for t in ELEMENT_TYPES if ELEMENTS[t].accumulator == accumulator]
         for turn in (0, 1):
             if family.name in SMALL and turn != (number + place) % 2:
                 continue

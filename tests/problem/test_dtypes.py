@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from pyclmm import DTypeError
 from pyclmm.kernels.launches import intermediate_type
 from pyclmm.problem import dtypes
+from tests.support.made_up import H200
 from tests.support.optional import optional
 
 ml_dtypes = optional("ml_dtypes")
@@ -84,7 +86,9 @@ def test_bfloat16_without_ml_dtypes_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize("name", dtypes.ELEMENT_TYPES)
 def test_every_dtype_has_a_name_and_an_accumulator(name):
     assert dtypes.type_name(dtypes.dtype_of(name), "a") == name
-    assert dtypes.ACCUMULATOR[name] in ("uint32", "uint64", "float32", "float64", "complex64", "complex128")
+    accumulator = dtypes.ELEMENTS[name].accumulator
+    assert accumulator in ("uint32", "uint64", "float32", "float64", "complex64", "complex128")
+    assert dtypes.ELEMENTS[name].nbytes == dtypes.dtype_of(name).itemsize
 
 
 # Values for which rounding twice or truncating too early gives a wrong result.
@@ -115,7 +119,7 @@ def test_kernels_take_the_computed_type_and_narrow_types_of_float32_and_int32():
 @pytest.mark.parametrize(("stored", "computed"), [p for p in DIRECT if p[0] in FLOATS])
 def test_direct_loads_and_stores_of_floats_skip_no_rounding(stored, computed):
     """Loads and stores may skip *computed* only where conversion through it gives the same value."""
-    accumulator = dtypes.ACCUMULATOR[computed]
+    accumulator = dtypes.ELEMENTS[computed].accumulator
     x = converted(TRICKY, stored)
     loaded = converted(x, accumulator)
     assert np.array_equal(loaded, converted(converted(x, computed), accumulator), equal_nan=True)
@@ -126,7 +130,7 @@ def test_direct_loads_and_stores_of_floats_skip_no_rounding(stored, computed):
 
 @pytest.mark.parametrize(("stored", "computed"), [p for p in DIRECT if p[0] in INTEGERS])
 def test_direct_loads_and_stores_of_integers_wrap_alike(stored, computed):
-    accumulator = dtypes.ACCUMULATOR[computed]
+    accumulator = dtypes.ELEMENTS[computed].accumulator
     info, width = np.iinfo(stored), np.dtype(computed).itemsize
     x = np.array([info.min, info.max, 0, 1], stored)
     through_computed = x.astype(computed).astype(accumulator)
@@ -149,3 +153,18 @@ def test_copies_convert_through_a_type_that_loses_nothing(source, target):
     want = converted(x, target)
     got = converted(converted(x, name), target)
     assert np.array_equal(got, want, equal_nan=True), name
+
+
+def test_every_unit_of_an_element_type_has_a_rate():
+    rates = replace(H200.rates, matrix8=1.0, matrix16=2.0, matrix32=3.0, matrix64=4.0)
+    known = {name: rates.matrix(one.unit) for name, one in dtypes.ELEMENTS.items() if one.unit}
+    assert {known[name] for name in ("int8", "uint8")} == {1.0}
+    assert {known[name] for name in ("float16", "bfloat16")} == {2.0}
+    assert (known["float32"], known["float64"]) == (3.0, 4.0)
+    with pytest.raises(KeyError):
+        rates.matrix(dtypes.ElementType("float8", 1, "float32", 4).unit)  # of a byte, but not of bytes
+
+
+@pytest.mark.parametrize("name", ["float16", "float32", "float64", "complex64", "complex128"])
+def test_significands_are_numpys(name):
+    assert 2.0 ** (1 - dtypes.ELEMENTS[name].significand) == np.finfo(name).eps

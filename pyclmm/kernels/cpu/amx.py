@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...problem.dtypes import dtype_of
+from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import EPILOGUE, Accepts, Types
 from ..config import TileConfig
@@ -87,11 +87,8 @@ class Amx(Kernel):
         fallback = replace(problem, fallback=True)
         for family in self._plains:
             if family.refuses(fallback, device) is None:
-                found = [
-                    c for c in family.configs(fallback, device) if not family.violations(fallback, c, device)
-                ]
-                if found:
-                    return family, found[0]
+                for config in family.configs(fallback, device):
+                    return family, config
         return None
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
@@ -127,9 +124,13 @@ class Amx(Kernel):
             round_up(problem.n, _BLOCK),
             round_up(problem.k, _step(problem)),
         )
-        size = dtype_of(problem.a_type).itemsize
+        size = ELEMENTS[problem.a_type].nbytes
         rounds = -(-tiles.rows * tiles.columns * problem.batch // device.units)
-        each = tiles.mc * tiles.nc * (k / (rates.matrix(size) * _FRACTION / device.units) + 1 / _STORED)
+        each = (
+            tiles.mc
+            * tiles.nc
+            * (k / (rates.matrix(ELEMENTS[problem.a_type].unit) * _FRACTION / device.units) + 1 / _STORED)
+        )
         seconds = together(rounds * each, rates.moved(problem.nbytes))
         pack_a = config.option("pack_a", 1)
         panels = (m * pack_a + n) * k * size * problem.batch
@@ -191,7 +192,7 @@ class _Builder:
 
     def _pack(self, name: str, length: int, along: bool) -> tuple[Arg, Arg]:
         """Append the launch that packs an operand. Returns the panels and the stack's stride in bytes."""
-        p, size = self.problem, dtype_of(self.problem.a_type).itemsize
+        p, size = self.problem, ELEMENTS[self.problem.a_type].nbytes
         entries = p.batch if any(p.batch_strides["ab".index(name)]) else 1
         steps = -(-p.k // _step(p))
         stack = round_up(length, _BLOCK) * steps * _step(p) * size
@@ -225,7 +226,7 @@ def _may_stay(problem: GemmProblem) -> bool:
 
 def _step(problem: GemmProblem) -> int:
     """Elements along K in a tile."""
-    return _STEP_BYTES // dtype_of(problem.a_type).itemsize
+    return _STEP_BYTES // ELEMENTS[problem.a_type].nbytes
 
 
 def _side(nbytes: int) -> int:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
@@ -25,7 +24,7 @@ from ..interface import (
     vector_defines,
 )
 from .packed_cost import matrix_size, matvec_seconds
-from .packed_shape import planes, real_size, sum_size
+from .packed_shape import sum_size
 from .partial_sums import PartialSums
 
 # Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
@@ -77,9 +76,9 @@ class Matvec(Kernel):
         return matvec_seconds(problem, config, device, groups, sums)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        size = dtype_of(problem.acc_type).itemsize
+        size = problem.sums.nbytes
         rows, vectors = _dots(problem, device)
-        lanes = device.vector_bits // 8 // real_size(problem)
+        lanes = device.vector_bits // 8 // problem.sums.nbytes_of_real
         config = TileConfig(bn=_SUM_BYTES // size, tm=rows, tn=vectors, vec=lanes)
         one = min(problem.m, problem.n) == 1 and not problem.reproducible
         ranges = _split_k(problem, config, device) if one else 1
@@ -91,9 +90,12 @@ class Matvec(Kernel):
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = []
-        if config.vec not in (2, 4, 8, 16) or config.vec * real_size(problem) * 8 > device.vector_bits:
+        if (
+            config.vec not in (2, 4, 8, 16)
+            or config.vec * problem.sums.nbytes_of_real * 8 > device.vector_bits
+        ):
             reasons.append(f"VEC must be 2, 4, 8 or 16 and fit {device.vector_bits} bits: {config}")
-        if config.bn * planes(problem) % config.vec or config.split_k < 1:
+        if config.bn * problem.sums.planes % config.vec or config.split_k < 1:
             reasons.append(f"BN reals must be a multiple of VEC, SPLIT_K at least 1: {config}")
         if config.split_k > 1 and min(problem.m, problem.n) > 1:
             reasons.append(f"SPLIT_K must be 1 with several vectors: {config}")
@@ -102,7 +104,7 @@ class Matvec(Kernel):
         return reasons + config.violations(device, (1,), config.bn * sum_size(problem))
 
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
-        if planes(problem) > 1:
+        if problem.sums.planes > 1:
             return "adds products of real and of imaginary parts apart"
         if _by_rows(problem):
             return "adds the elements of a vector at the end of each row"
@@ -144,8 +146,8 @@ class Matvec(Kernel):
 
 def _partial_sums(problem: GemmProblem, config: TileConfig) -> PartialSums:
     reals = _PIECE_VECS * config.vec
-    pieces = -(-max(problem.m, problem.n) * planes(problem) // reals)
-    return PartialSums(problem, config.split_k, pieces, reals * real_size(problem))
+    pieces = -(-max(problem.m, problem.n) * problem.sums.planes // reals)
+    return PartialSums(problem, config.split_k, pieces, reals * problem.sums.nbytes_of_real)
 
 
 def _x_is_a(problem: GemmProblem) -> bool:
@@ -171,7 +173,7 @@ def _dots(problem: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
         return _ROWS_OF_ONE, 1
     vectors = min((4, 3, 2), key=lambda count: round_up(few, count))
     rows = 4 if device.vector_bits == 512 or vectors == 2 else 3  # 16 or 12 sums, of 32 or 16 registers
-    return max(1, rows // planes(problem)), vectors
+    return max(1, rows // problem.sums.planes), vectors
 
 
 def _wanted(problem: GemmProblem, device: DeviceInfo) -> int:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
@@ -41,9 +40,7 @@ from .packed_shape import (
     panel_bytes,
     partial_sums,
     parts,
-    planes,
     range_of_k,
-    real_size,
     seen,
     stores_most,
     sum_size,
@@ -92,7 +89,7 @@ class Packed(Kernel):
         reasons = []
         if config.bm % config.tm or config.bn % config.tn:
             reasons.append(f"BM and BN must be multiples of TM and TN: {config}")
-        if config.vec not in (2, 4, 8, 16) or config.tn * planes(problem) % config.vec:
+        if config.vec not in (2, 4, 8, 16) or config.tn * problem.sums.planes % config.vec:
             reasons.append(f"VEC must be 2, 4, 8 or 16 and divide TN reals: {config}")
         if config.bk % UNROLL_K or config.split_k < 1:
             reasons.append(f"BK must be a multiple of {UNROLL_K}, SPLIT_K at least 1: {config}")
@@ -102,7 +99,7 @@ class Packed(Kernel):
             reasons.append(f"swapped must be 0 or 1: {config}")
         elif config.option("swapped") and not may_swap(problem):
             reasons.append("with swapped, a complex product is not summed in order")
-        if config.vec * real_size(problem) * 8 > device.vector_bits:
+        if config.vec * problem.sums.nbytes_of_real * 8 > device.vector_bits:
             reasons.append(f"vectors of {config.vec} are wider than the device's {device.vector_bits} bits")
         local_bytes = config.bm * config.bn * sum_size(problem) if config.split_k == 1 else 0
         if packs_inside(seen(problem, config), config):
@@ -217,7 +214,7 @@ class _Builder:
         """Workspace for panels of *stack* elements for each of *entries* products, and the stride."""
         if not self._varies(name):
             entries = 1
-        space = Workspace(f"{name}_panels", stack * entries * dtype_of(self.problem.acc_type).itemsize)
+        space = Workspace(f"{name}_panels", stack * entries * self.problem.sums.nbytes)
         self.workspace.append(space)
         return space.symbol, np.int64(stack if entries > 1 else 0)
 

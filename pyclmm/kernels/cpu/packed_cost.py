@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...problem.dtypes import dtype_of
+from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..cost import together
@@ -21,7 +21,6 @@ from .packed_shape import (
     padded_products,
     partial_sums,
     parts,
-    real_size,
 )
 
 _FRACTION = 0.85  # of the rate of multiply-adds. Zen 4 and Zen 5, docs/kernels/packed.md
@@ -75,7 +74,7 @@ def _step_with_loads(
     elif packs_inside(problem, config) and can_read_b(problem, config) and not wishes[1]:
         slower = _DOUBT
     elif not packed[1] and crosses_lines(problem, config):
-        slower = _CROSSING.get(config.vec * real_size(problem) / device.caches.line, 1.0)
+        slower = _CROSSING.get(config.vec * problem.sums.nbytes_of_real / device.caches.line, 1.0)
     if problem.trans_a and not packed[0]:
         rate = device.rates.multiply_adds(problem.acc_type) * _FRACTION / device.units
         slower += _column_seconds(problem, device) / (config.tm * config.tn / rate)
@@ -84,7 +83,7 @@ def _step_with_loads(
 
 def _column_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """Seconds that loading a column of a transposed A in place adds to a step of K."""
-    row = abs(problem.lda) * dtype_of(problem.a_type).itemsize
+    row = abs(problem.lda) * ELEMENTS[problem.a_type].nbytes
     if row % PAGE == 0:
         return _DISPLACED_COLUMN
     return _FAR_COLUMN if row * problem.k > device.caches.l2 // 2 else 0.0
@@ -95,14 +94,14 @@ def _turned_steps(problem: GemmProblem) -> float:
     vectors = moves_whole(problem.out_type, problem) and not (
         problem.extra_types or problem.activation != "none"
     )
-    return _TURNED if vectors else _TURNED_ALONE * 4 / real_size(problem)
+    return _TURNED if vectors else _TURNED_ALONE * 4 / problem.sums.nbytes_of_real
 
 
 def _packing_seconds(
     problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], device: DeviceInfo
 ) -> float:
     """Seconds that the launches which pack operands take, without what each launch costs."""
-    line = problem.k * dtype_of(problem.acc_type).itemsize * problem.batch  # bytes of a row or column in all
+    line = problem.k * problem.sums.nbytes * problem.batch  # bytes of a row or column in all
     a = line * round_up(problem.m, config.tm) * packed[0]
     b = line * round_up(problem.n, config.tn) * (packed[1] and not packs_inside(problem, config))
     outside = max(0.0, 1 - device.rates.cache_size / max(1, a + b))
@@ -112,13 +111,7 @@ def _packing_seconds(
 
 def _inside_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, rows: int) -> float:
     """Seconds that work-groups take to pack B, each of so many *rows* of macro-tiles for itself."""
-    nbytes = (
-        round_up(problem.n, config.tn)
-        * problem.k
-        * dtype_of(problem.acc_type).itemsize
-        * problem.batch
-        * rows
-    )
+    nbytes = round_up(problem.n, config.tn) * problem.k * problem.sums.nbytes * problem.batch * rows
     return 2 * nbytes / (_INSIDE if moves_whole(problem.b_type, problem) else _TURNING) / device.units
 
 
@@ -145,4 +138,4 @@ def matvec_seconds(
 
 def matrix_size(problem: GemmProblem) -> int:
     """Bytes of an element of the larger operand."""
-    return dtype_of(problem.b_type if problem.m <= problem.n else problem.a_type).itemsize
+    return ELEMENTS[problem.b_type if problem.m <= problem.n else problem.a_type].nbytes

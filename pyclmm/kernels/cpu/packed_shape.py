@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...problem.dtypes import COMPLEX, dtype_of
+from ...problem.dtypes import COMPLEX, ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
@@ -46,21 +46,11 @@ INSIDE = 2  # the option pack_b: each work-group packs the columns of B that it 
 _NEAR = 2048  # bytes; rows at most this far apart share pages
 
 
-def planes(problem: GemmProblem) -> int:
-    """Real numbers in an element of the accumulator's type."""
-    return 2 if problem.acc_type in COMPLEX else 1
-
-
-def real_size(problem: GemmProblem) -> int:
-    """Bytes of one of these real numbers."""
-    return dtype_of(problem.acc_type).itemsize // planes(problem)
-
-
 def sum_size(problem: GemmProblem) -> int:
     """Bytes of an element's sums. A complex element has four real sums until it is stored, or two if they
     must be in order.
     """
-    return real_size(problem) * planes(problem) ** (1 if problem.reproducible else 2)
+    return problem.sums.nbytes_of_real * problem.sums.planes ** (1 if problem.reproducible else 2)
 
 
 def seen(problem: GemmProblem, config: TileConfig) -> GemmProblem:
@@ -89,8 +79,8 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     largest macro-tile. Options ``pack_a`` and ``pack_b``: whether the operand is copied into panels.
     """
     bits = device.vector_bits
-    reals = planes(problem)
-    lanes = bits // 8 // real_size(problem)
+    reals = problem.sums.planes
+    lanes = bits // 8 // problem.sums.nbytes_of_real
     found = (_ORDERED_COMPLEX_TILES if problem.reproducible and reals == 2 else _REGISTER_TILES)[bits]
     if problem.n * reals <= lanes:
         found = (_NARROW_TILES[bits], *found)
@@ -111,7 +101,7 @@ def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     brought nothing. There they count as the first one, and a little more. So does a tile of three vectors
     with B in place, which is slower on every driver.
     """
-    reals, listed = planes(problem), _REGISTER_TILES[device.vector_bits]
+    reals, listed = problem.sums.planes, _REGISTER_TILES[device.vector_bits]
     shape = (config.tm * reals, config.tn * reals // config.vec)
     many = problem.m > _FEW_TILES * 8 // reals and problem.k > _SHORT_K
     if device.vector_bits == 512 and many:
@@ -144,12 +134,12 @@ def packings(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> li
 
 def crosses_lines(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether vectors of B in place are not aligned, so that all, or some, lie on two cache lines."""
-    return problem.b_align < config.vec * real_size(problem)
+    return problem.b_align < config.vec * problem.sums.nbytes_of_real
 
 
 def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
     """The largest macro-tile. With split-K it is twice as high, as partial sums are kept in workspace."""
-    size = dtype_of(problem.acc_type).itemsize
+    size = problem.sums.nbytes
     found = blocks(device.caches, tm, tn, size, sum_size(problem), device.local_mem_size)
     tile = TileConfig(bm=found.mc, bn=found.nc, bk=found.kc, tm=tm, tn=tn, vec=lanes)
     shared = replace(tile, bm=2 * found.mc)
@@ -161,7 +151,7 @@ def _packing(config: TileConfig, problem: GemmProblem, device: DeviceInfo, a: bo
     if packs_b(problem, config):
         return config
     if _streams(problem, config, device):
-        bn = max(1, PAGE // dtype_of(problem.acc_type).itemsize // config.tn) * config.tn
+        bn = max(1, PAGE // problem.sums.nbytes // config.tn) * config.tn
         bm = max(1, config.bm * config.bn // bn // config.tm) * config.tm
         steps = steps_from_memory(device.caches, reused=problem.m > 2 * config.tm)
         return replace(config, bm=bm, bn=bn, bk=steps)
@@ -171,7 +161,7 @@ def _packing(config: TileConfig, problem: GemmProblem, device: DeviceInfo, a: bo
 def _packing_inside(config: TileConfig, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
     """The same with B packed by each work-group: a panel in the first level, used by higher macro-tiles."""
     options = (("pack_a", config.option("pack_a")), ("pack_b", INSIDE))
-    size = dtype_of(problem.acc_type).itemsize
+    size = problem.sums.nbytes
     kc = steps_in_place(device.caches, 1, config.bk)
     room = device.local_mem_size - kc * config.tn * size
     found = blocks(device.caches, config.tm, config.tn, size, sum_size(problem), room, kc)
@@ -197,7 +187,7 @@ def packs_b(problem: GemmProblem, config: TileConfig) -> bool:
 
 def can_read_b(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether a register tile can read B in place."""
-    unreadable = planes(problem) > 1 and _narrow(problem.b_type, problem)
+    unreadable = problem.sums.planes > 1 and _narrow(problem.b_type, problem)
     return not (unreadable or problem.conj_b or problem.trans_b or problem.n < config.tn)
 
 
@@ -208,22 +198,22 @@ def packs_inside(problem: GemmProblem, config: TileConfig) -> bool:
 
 def panel_bytes(problem: GemmProblem, config: TileConfig) -> int:
     """Bytes of local memory that they take: one panel."""
-    return config.bk * config.tn * dtype_of(problem.acc_type).itemsize
+    return config.bk * config.tn * problem.sums.nbytes
 
 
 def moves_whole(name: str, problem: GemmProblem) -> bool:
     """Whether vectors of such elements are moved as they are: real ones of the accumulator's type."""
-    return name == problem.acc_type and planes(problem) == 1
+    return name == problem.acc_type and problem.sums.planes == 1
 
 
 def _narrow(name: str, problem: GemmProblem) -> bool:
     """Whether elements of this type are narrower than the accumulator's, so that reading widens them."""
-    return dtype_of(name).itemsize < dtype_of(problem.acc_type).itemsize
+    return ELEMENTS[name].nbytes < problem.sums.nbytes
 
 
 def _must_pack_a(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
     """A is read one number at a time. That is as fast from rows in place, unless they are pages apart."""
-    apart = abs(problem.lda) * dtype_of(problem.acc_type).itemsize
+    apart = abs(problem.lda) * problem.sums.nbytes
     far = apart % PAGE == 0 and apart > PAGE and not problem.trans_a
     return far and _must_pack_b(problem, config, device)
 
@@ -232,11 +222,11 @@ def _few_uses(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> b
     """Whether B is used too few times to pay for packing it. Elements that are widened: each row of tiles
     widens them again.
     """
-    narrow, vector = _narrow(problem.b_type, problem), config.vec * real_size(problem)
+    narrow, vector = _narrow(problem.b_type, problem), config.vec * problem.sums.nbytes_of_real
     if _row_bytes(problem) % PAGE == 0 and vector < device.caches.line:
         few = problem.m <= _FEW_TILES * config.tm
     else:
-        few = problem.m * planes(problem) ** 2 * vector * (2 if narrow else 1) <= _USES
+        few = problem.m * problem.sums.planes**2 * vector * (2 if narrow else 1) <= _USES
     return few or (problem.k <= _SHORT_K and not narrow)
 
 
@@ -248,7 +238,7 @@ def _must_pack_b(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -
     """
     if _few_uses(problem, config, device) or _narrow(problem.b_type, problem):
         return not _few_uses(problem, config, device)
-    row, vector = _row_bytes(problem), config.vec * real_size(problem)
+    row, vector = _row_bytes(problem), config.vec * problem.sums.nbytes_of_real
     large = row * problem.k > device.caches.l2
     half = vector < device.caches.line and row * problem.k > device.caches.l2 // 2
     crossing = crosses_lines(problem, config) and (large or half)
@@ -257,7 +247,7 @@ def _must_pack_b(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -
 
 def _row_bytes(problem: GemmProblem) -> int:
     """Bytes from one row of B to the next."""
-    return abs(problem.ldb) * dtype_of(problem.b_type).itemsize
+    return abs(problem.ldb) * ELEMENTS[problem.b_type].nbytes
 
 
 def partial_sums(problem: GemmProblem, config: TileConfig) -> PartialSums:
@@ -309,7 +299,7 @@ def parts(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[
     Only a part of a single row of register tiles may take more.
     """
     m, batch = problem.m, problem.batch
-    tile_row = config.tm * round_up(problem.k, UNROLL_K) * dtype_of(problem.acc_type).itemsize
+    tile_row = config.tm * round_up(problem.k, UNROLL_K) * problem.sums.nbytes
     most = panels_room(device) // max(1, tile_row)  # rows of tiles
     each = -(-m // config.tm)  # those of one product
     entries = batch if any(problem.batch_strides[0]) else 1

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...problem.dtypes import COMPLEX, dtype_of
+from ...problem.dtypes import COMPLEX, ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig, slices
@@ -119,7 +119,7 @@ def _listed(acc_type: str, in_order: bool) -> dict[TileConfig, float]:
 
     *in_order*: for reproducible sums. Those with slices are there too, and are left out later with a reason.
     """
-    itemsize = dtype_of(acc_type).itemsize
+    itemsize = ELEMENTS[acc_type].nbytes
     widest = 1 if acc_type in COMPLEX else 16 // itemsize
     split_k = 1 if in_order else 0  # 0: waves.py chooses
     found: dict[TileConfig, float] = {}
@@ -152,7 +152,7 @@ class Register(Kernel):
     options = ("along", "fetch_b", "held", "rows", "slices")
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        itemsize = dtype_of(problem.acc_type).itemsize
+        itemsize = problem.sums.nbytes
         # A CPU's cost of a barrier grows with the work-items, so its tiles are small.
         most: float = _CPU_TILE if device.is_cpu else math.inf
         small = (c for c in _candidates(problem) if c.bm * c.bn <= most)
@@ -178,7 +178,7 @@ class Register(Kernel):
             reasons.append(f"rows=1 takes {_MOST_ROWS} tiles of {config.bm} rows at the most")
         if not is_held(config):
             reasons += _not_asynchronous(problem, device)
-        nbytes = local_bytes(config, dtype_of(problem.acc_type).itemsize)
+        nbytes = local_bytes(config, problem.sums.nbytes)
         reasons += config.violations(device, (work_items(config),), nbytes, device.static_local_bytes)
         too_many = device.too_many_steps(problem.k // config.bk)
         return [*reasons, too_many] if too_many else reasons
@@ -222,7 +222,7 @@ def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]
     for name, stored, conj in (("a", problem.a_type, problem.conj_a), ("b", problem.b_type, problem.conj_b)):
         if conj or not stored_as_summed(problem, stored):
             yield f"asynchronous copies cannot convert {name} from {stored}" + " conjugated" * conj
-    if dtype_of(problem.acc_type).itemsize > 8:
+    if problem.sums.nbytes > 8:
         yield f"asynchronous copies of single elements are 4 or 8 bytes, not {problem.acc_type}"
 
 

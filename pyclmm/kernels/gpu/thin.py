@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...problem.dtypes import COMPLEX, dtype_of
+from ...problem.dtypes import COMPLEX, ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
@@ -75,7 +75,7 @@ class Thin(Kernel):
         if config.vec not in (1, _widest(problem)):
             return [f"vec {config.vec}: the big operand is read in accesses of {_widest(problem)} or 1"]
         handed = depth if _along_k(problem) else config.vec  # sums per work-item in local memory
-        nbytes = _items(config) * handed * dtype_of(problem.acc_type).itemsize
+        nbytes = _items(config) * handed * problem.sums.nbytes
         reasons = config.violations(device, (_items(config),), nbytes)
         too_many = device.too_many_steps(_steps(problem, config) * depth)
         return [*reasons, too_many] if too_many else reasons
@@ -148,7 +148,7 @@ def _widest(problem: GemmProblem) -> int:
     needs many accumulators."""
     if _is_short(problem):
         return ACCESS // 2 if _thin_side(problem) <= 2 else ACCESS // 4
-    return 1 if problem.acc_type in COMPLEX else ACCESS // dtype_of(problem.acc_type).itemsize
+    return 1 if problem.acc_type in COMPLEX else ACCESS // problem.sums.nbytes
 
 
 def _access(problem: GemmProblem, config: TileConfig) -> int:
@@ -206,9 +206,9 @@ def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> in
 
 def _reading(problem: GemmProblem, config: TileConfig, split_k: int) -> Reading:
     """The launch of thin_walk, for the reading model."""
-    itemsize = dtype_of(_big(problem)[0]).itemsize
+    itemsize = ELEMENTS[_big(problem)[0]].nbytes
     access = _access(problem, config) * itemsize
-    sums = _thin_side(problem) * _access(problem, config) * dtype_of(problem.acc_type).itemsize // 4
+    sums = _thin_side(problem) * _access(problem, config) * problem.sums.nbytes // 4
     return Reading(
         nbytes=max(problem.m, problem.n) * problem.k * problem.batch * itemsize,
         tiles=_tiles(problem, config),

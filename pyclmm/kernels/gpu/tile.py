@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
-from ...problem.dtypes import dtype_of
+from ...problem.dtypes import ELEMENTS, dtype_of
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
 
@@ -46,15 +46,13 @@ def local_bytes(config: TileConfig, itemsize: int) -> int:
     """Bytes of local memory of a work-group: its tiles, both padded, the most that any layout needs.
 
     The sums of all slices take the place of the tiles."""
-    tiles = config.stages * sum(_tile_elements(config, width) for width in (config.bm, config.bn))
+    rows = 2 * config.bk  # of both tiles, padded on whichever side needs more
+    if keeps_along(config):
+        rows = max(config.bm, config.bk) + max(config.bn, config.bk)
+    padding = config.vec * rows
+    tiles = config.stages * (config.bk * (config.bm + config.bn) + padding)
     sums = slices(config) * config.bm * (config.bn + config.vec) if by_rows(config) else 0
     return max(tiles, sums) * itemsize
-
-
-def _tile_elements(config: TileConfig, width: int) -> int:
-    """Elements of a tile of *width* rows or columns, with its rows padded on whichever side needs more."""
-    lines = max(width, config.bk) if keeps_along(config) else config.bk
-    return width * config.bk + config.vec * lines
 
 
 def stored_as_summed(problem: GemmProblem, stored: str) -> bool:
@@ -109,10 +107,10 @@ def _side(
     converted.
 
     An asynchronous copy that transposes moves single elements."""
-    wide = config.vec > 1 and not conj and stored_as_summed(problem, stored)
-    wide = wide and contiguous % config.vec == 0 and align % ACCESS == 0
-    wide = wide and (is_held(config) or keeps_along(config) or not across)
-    along = keeps_along(config) and wide and across
+    kept = keeps_along(config)
+    wide = config.vec > 1 and not conj and contiguous % config.vec == 0 and align % ACCESS == 0
+    wide = wide and (kept or not across or is_held(config)) and stored_as_summed(problem, stored)
+    along = kept and wide and across
     return Side(width, config.vec if wide else 1, across, config.vec if across else 0, along)
 
 
@@ -128,7 +126,7 @@ def _misfits(config: TileConfig, acc_type: str) -> Iterator[str]:
              ("bn", c.bn, "sgn", c.sgn), ("sgn", c.sgn, "tn", c.tn), ("tn", c.tn, "vec", c.vec),
              ("bk", c.bk, "2 slices", 2 * slices(c)), ("bk", c.bk, "vec", c.vec)]  # fmt: skip
     broken = [f"{x} {n} is no multiple of {y} {d}" for x, n, y, d in pairs if d < 1 or n < 1 or n % d]
-    itemsize = dtype_of(acc_type).itemsize
+    itemsize = ELEMENTS[acc_type].nbytes
     if c.vec not in (1, 2, 4) or c.vec * itemsize > ACCESS or (c.vec > 1 and c.vec * itemsize != ACCESS):
         broken.append(f"vec {c.vec}: accesses to {itemsize}-byte elements are {ACCESS} bytes or 1 element")
     if c.stages < 2 or (is_held(c) and c.stages != 2):

@@ -21,13 +21,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
 from ..cost import launched
 from ..device import DeviceInfo
 from ..split_k import TileRange
-from .tile import by_rows, is_held, local_bytes, sides, stored_as_summed, work_items
+from .tile import Side, by_rows, is_held, local_bytes, sides, stored_as_summed, work_items
 
 _SPLIT_K = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 # Fractions of the rates that the kernels reach.
@@ -101,7 +100,7 @@ class Tiling:
 
     @cached_property
     def itemsize(self) -> int:
-        return dtype_of(self.problem.acc_type).itemsize
+        return self.problem.sums.nbytes
 
     def k_range(self, split_k: int) -> int:
         """Elements of K in each of *split_k* ranges: whole steps. The last range may be shorter."""
@@ -141,7 +140,7 @@ class Tiling:
             side.width * c.bk * self.itemsize * units / (rates.cache * _FETCH)
             * (1 if side.vec > 1 else _ELEMENTS)
             * (1 if stored_as_summed(self.problem, kind) else _CONVERTED)
-            for side, kind in zip(sides(self.problem, c), stored, strict=True)
+            for side, kind in zip(self._sides, stored, strict=True)
         )  # fmt: skip
         slowest = max(self._products, local, fetched)
         seconds = slowest + _NOT_HIDDEN * (self._products + local + fetched - slowest)
@@ -150,10 +149,14 @@ class Tiling:
         return seconds * (_HELD if is_held(c) else self._unsuited)
 
     @cached_property
+    def _sides(self) -> tuple[Side, Side]:
+        return sides(self.problem, self.config)
+
+    @cached_property
     def _unsuited(self) -> float:
         late = self.config.option("fetch_b", 1) > 1
-        a, b = sides(self.problem, self.config)
-        if any(side.vec == 1 and not side.across for side in (a, b)):
+        a, b = self._sides
+        if (a.vec == 1 and not a.across) or (b.vec == 1 and not b.across):
             return _UNSUITED if late else 1
         return _UNSUITED if b.across and not late else 1
 
@@ -162,7 +165,7 @@ class Tiling:
         """Seconds of a step of a work-group that has a compute unit for itself."""
         c, latency = self.config, self.device.rates.latency
         issued = self._products * max(1.0, 128 / work_items(c)) * _ISSUE  # 4 sub-groups issue at a time
-        wait = latency * (_WAIT_HELD if is_held(c) else _WAIT / (c.stages - 1))
+        wait = latency * (_WAIT_HELD if is_held(c) else _WAIT / self._ahead)
         return max(issued, wait) + _STEP * latency
 
     @cached_property
@@ -190,21 +193,23 @@ class Tiling:
         """Accesses of 16 bytes that a work-item copies for a step."""
         return self.config.bk * (self.config.bm + self.config.bn) * self.itemsize / 16 / self._items
 
+    @cached_property
+    def _ahead(self) -> int:
+        """Steps whose tiles are loaded ahead."""
+        return 1 if is_held(self.config) else self.config.stages - 1
+
     def _launch_seconds(self, tile_range: TileRange) -> float:
-        steps = self.k_range(tile_range.split_k) // self.config.bk
-        ahead = 1 if is_held(self.config) else self.config.stages - 1
-        start = _START + _START_COPY * min(ahead, steps) * self._copied_step
+        steps = -(-self._steps // tile_range.split_k)
+        start = _START + _START_COPY * min(self._ahead, steps) * self._copied_step
         alone = steps * self._alone_step + (start + self._end) * self.device.rates.latency
         busy = steps * self._busy_step + self._busy_ends
         groups = tile_range.tiles * tile_range.split_k * self.problem.batch
         nbytes = self.problem.nbytes * tile_range.tiles / max(1, self.tiles)
         seconds = launched(self.device, groups, self._items, self._resident, alone, busy, nbytes)
-        return seconds + self._sums_seconds(tile_range)
+        return seconds if tile_range.split_k == 1 else seconds + self._sums_seconds(tile_range)
 
     def _sums_seconds(self, tile_range: TileRange) -> float:
         """Seconds that partial sums cost: storing them, and the launch that adds them."""
-        if tile_range.split_k == 1:
-            return 0.0
         elements = self.config.bm * self.config.bn * tile_range.tiles * self.problem.batch
         nbytes = 2 * elements * tile_range.split_k * self.itemsize
         rates = self.device.rates

@@ -11,7 +11,7 @@ from math import ceil
 
 import numpy as np
 
-from ...problem.dtypes import dtype_of
+from ...problem.dtypes import ELEMENTS, ElementType
 from ...problem.gemm import GemmProblem
 from ..accepts import EPILOGUE, IN_ORDER, Accepts, Types
 from ..device import DeviceInfo
@@ -45,21 +45,7 @@ _LOCAL_BYTES = {(8, 0): 166_912, (8, 7): 166_912, (10, 0): 232_448, (10, 3): 232
 _LOCAL_BYTES_OTHERS = 101_376
 
 
-@dataclass(frozen=True)
-class Unit:
-    """An element type of the matrix units, described by its size."""
-
-    nbytes: int
-
-    @property
-    def block(self) -> int:
-        """Elements of K in a block of 128 bytes."""
-        return 128 // self.nbytes
-
-
-FLOAT16 = Unit(2)
-TF32 = Unit(4)
-FLOAT64 = Unit(8)
+FLOAT16, TF32, FLOAT64 = (ELEMENTS[name] for name in ("float16", "float32", "float64"))
 # What wgmma and mma.sync multiply in one pass: TF32 in place of float32 where that is accurate enough.
 ONE_PASS = Accepts(
     (
@@ -85,9 +71,9 @@ def local_bytes(device: DeviceInfo) -> int:
     return _LOCAL_BYTES.get(compute_capability(device), max(device.static_local_bytes, _LOCAL_BYTES_OTHERS))
 
 
-def unit_for(problem: GemmProblem) -> Unit:
-    """The element type in which matrix units multiply the operands of a problem that ONE_PASS accepts."""
-    return Unit(dtype_of(problem.a_type).itemsize)
+def block_of(element: ElementType) -> int:
+    """Elements of K in a block of 128 bytes."""
+    return 128 // element.nbytes
 
 
 def _readable(line: int, ld: int, align: int, nbytes: int) -> bool:
@@ -99,14 +85,14 @@ def _readable(line: int, ld: int, align: int, nbytes: int) -> bool:
 class Operands:
     """Which operands are packed for an element type of the matrix units, and which stay across K."""
 
-    unit: Unit
+    unit: ElementType
     pack_a: bool
     pack_b: bool
     across_a: bool
     across_b: bool
 
     @classmethod
-    def of(cls, problem: GemmProblem, unit: Unit, through_registers: bool = False) -> Operands:
+    def of(cls, problem: GemmProblem, unit: ElementType, through_registers: bool = False) -> Operands:
         """Instructions accept operands across K if elements have 2 or 8 bytes.
 
         *through_registers*: they also accept an A of 4-byte elements, because A can be staged in registers,
@@ -116,7 +102,7 @@ class Operands:
         length_a = problem.m if across_a else problem.k
         length_b = problem.n if across_b else problem.k
         across = (2, 4, 8) if through_registers else (2, 8)
-        if through_registers and dtype_of(problem.out_type).itemsize == 4:
+        if through_registers and ELEMENTS[problem.out_type].nbytes == 4:
             across = (1, *across)
         in_place = not across_a or unit.nbytes in across, not across_b or unit.nbytes in (2, 8)
         pack_a = not (in_place[0] and _readable(length_a, problem.lda, problem.a_align, unit.nbytes))
@@ -216,9 +202,8 @@ def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) 
     """The launch that packs operands, if any has to be packed."""
     if not operands.any_packed:
         return ()
-    element = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}[operands.unit.nbytes]
     tile = _PACK_TILE_BYTES if operands.unit.nbytes == 1 else PACK_TILE
-    defines = (("PACK_T", element), ("LINES", tile))
+    defines = (("PACK_T", operands.unit.word), ("LINES", tile))
     return (packing(problem, device, operands, "nvidia/pack.cl", "matmul_pack", defines, tile=tile),)
 
 
@@ -229,7 +214,7 @@ _STAGED_ODD, _STAGED_EVEN = 1 << 20, 8 << 20
 
 def in_staged_lines(problem: GemmProblem) -> bool:
     """Whether `mma` stores through local memory (cl/nvidia/staged_lines.h)."""
-    itemsize = dtype_of(problem.out_type).itemsize
+    itemsize = ELEMENTS[problem.out_type].nbytes
     if itemsize != 2 or problem.out_align >= LINE_ALIGN:
         return False
     least = _STAGED_EVEN if problem.out_align >= 2 * itemsize else _STAGED_ODD
@@ -238,6 +223,6 @@ def in_staged_lines(problem: GemmProblem) -> bool:
 
 def out_defines(problem: GemmProblem) -> Defines:
     """The macros of cl/nvidia/fragment.h that depend on the product."""
-    itemsize = dtype_of(problem.out_type).itemsize
+    itemsize = ELEMENTS[problem.out_type].nbytes
     whole = itemsize <= 2 and problem.out_align >= LINE_ALIGN
     return (("OUT_VECTOR", 2 if whole else int(problem.out_align >= 2 * itemsize)),)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...problem.dtypes import ELEMENTS, ElementType
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
@@ -13,11 +14,10 @@ from ..interface import Kernel, Work, too_long
 from .matrix_units import (
     ONE_PASS,
     Operands,
-    Unit,
+    block_of,
     compute_capability,
     in_staged_lines,
     pack_launches,
-    unit_for,
 )
 from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring, pack_seconds
@@ -43,7 +43,7 @@ _CONFIGS = {
 }
 
 
-def _operands(problem: GemmProblem, unit: Unit) -> Operands:
+def _operands(problem: GemmProblem, unit: ElementType) -> Operands:
     """Only operands of 8 bits are packed: those across K, and those not aligned to 4 bytes."""
     across = (problem.trans_a, not problem.trans_b)
     aligned = (problem.a_align >= 4, problem.b_align >= 4)
@@ -51,7 +51,7 @@ def _operands(problem: GemmProblem, unit: Unit) -> Operands:
     return Operands(unit, *packed, *(x and not p for x, p in zip(across, packed, strict=True)))
 
 
-def _chunks(problem: GemmProblem, unit: Unit) -> tuple[int, int]:
+def _chunks(problem: GemmProblem, unit: ElementType) -> tuple[int, int]:
     """CHUNK_A and CHUNK_B. TF32 across K is transposed by copies of single elements."""
     turned = (unit.nbytes == 4 and problem.trans_a, unit.nbytes == 4 and not problem.trans_b)
     aligned = (chunk(problem.a_align), chunk(problem.b_align))
@@ -79,20 +79,20 @@ class Mma(Kernel):
         return too_long(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        unit = unit_for(problem)
+        unit = ELEMENTS[problem.a_type]
         found = [
-            TileConfig(bm=m, bn=n, bk=unit.block, sgm=x, sgn=y, stages=s, options=(("group", 8),))
+            TileConfig(bm=m, bn=n, bk=block_of(unit), sgm=x, sgn=y, stages=s, options=(("group", 8),))
             for m, n, x, y, s in _CONFIGS
         ]
         return [c for c in with_split_k(found, problem, device) if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        unit = unit_for(problem)
+        unit = ELEMENTS[problem.a_type]
         operands = _operands(problem, unit)
         read = operands.as_packed(problem)
         packed = pack_seconds(operands.packed_elements(problem), unit.nbytes, device)
         slower = _CONFIGS.get((config.bm, config.bn, config.sgm, config.sgn, config.stages), 1.0)
-        ring = Ring(read, config, device, unit.nbytes, chunks=_chunks(read, unit), slower=slower,
+        ring = Ring(read, config, device, unit, chunks=_chunks(read, unit), slower=slower,
                     staged=in_staged_lines(read))  # fmt: skip
         return ring.seconds() + packed
 
@@ -111,7 +111,7 @@ class Mma(Kernel):
         return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        unit = unit_for(problem)
+        unit = ELEMENTS[problem.a_type]
         operands = _operands(problem, unit)
         read, args = operands.as_packed(problem), operands.gemm_args(problem)
         more = (np.int32(in_staged_lines(read)),)

@@ -8,7 +8,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, gemm_args, too_long
-from .matrix_units import DOUBLE, compute_capability
+from .matrix_units import DOUBLE, FLOAT64, compute_capability
 from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring
 
@@ -65,7 +65,7 @@ class MmaDouble(Kernel):
         chunks = (chunk(problem.a_align), chunk(problem.b_align))
         c = config
         slower = _CONFIGS.get((c.bm, c.bn, c.bk, c.sgm, c.sgn, c.stages), 1.0)
-        return Ring(problem, config, device, 8, chunks=chunks, slower=slower).seconds()
+        return Ring(problem, config, device, FLOAT64, chunks=chunks, slower=slower).seconds()
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         mma_k = config.option("mma_k", 4)

@@ -8,7 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from ...problem.dtypes import dtype_of
+from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
 from ..cost import together
@@ -189,7 +189,7 @@ def _candidates(problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig
 
 
 def _defines(problem: GemmProblem, config: TileConfig) -> Defines:
-    pairs = problem.out_align >= LINE_ALIGN and dtype_of(problem.out_type).itemsize in (4, 8)
+    pairs = problem.out_align >= LINE_ALIGN and ELEMENTS[problem.out_type].nbytes in (4, 8)
     return (
         *(("BM", config.bm), ("BN", config.bn), ("BK", config.bk), ("SGM", config.sgm), ("SGN", config.sgn)),
         *(("STAGES", config.stages), ("SLICES", slices(config)), ("GROUP", GROUP)),
@@ -203,7 +203,7 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     tiles = ceil(tiles_of(problem, c) * problem.batch / device.units)  # of one compute unit
     alone = min(tiles, resident(c, device)) < resident(c, device)
     full, single = _CONFIGS.get((c.bm, c.bn, c.bk, c.sgm, c.sgn, c.stages, slices(c)), _OTHER)
-    rate = rates.matrix(8) * (single if alone else full) / device.units
+    rate = rates.matrix(FLOAT64.unit) * (single if alone else full) / device.units
     blocks = ceil(ceil(problem.k / c.bk) / c.split_k)
     each = blocks * max(c.bm * c.bn * c.bk / rate, _BLOCK * rates.latency) + _TILE * rates.latency
     together_on_unit = min(tiles, resident(c, device))

@@ -9,7 +9,7 @@ from ..accepts import GENERAL, Accepts, Types
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Arg, Kernel, Launch, Work, gemm_args
-from .matrix_units import LINE_ALIGN, compute_capability, local_bytes
+from .matrix_units import FLOAT16, LINE_ALIGN, compute_capability, local_bytes
 from .mma_ring import product, tiles, work_items
 from .parts import BLOCK_BYTES, as_real, in_parts, packed_args, split_defines, too_long_in_parts
 from .unit_cost import Ring, splitting_seconds
@@ -52,7 +52,7 @@ class MmaSplit(Kernel):
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         real = as_real(problem)
         slower = _TILES.get((config.bm, config.bn, config.sgm, config.sgn), 1.0)
-        return Ring(real, config, device, 2, parts=3, slower=slower).seconds() + splitting_seconds(
+        return Ring(real, config, device, FLOAT16, parts=3, slower=slower).seconds() + splitting_seconds(
             real, device
         )
 

@@ -8,6 +8,7 @@ from math import ceil
 
 import numpy as np
 
+from ...problem.dtypes import ElementType
 from ...problem.gemm import GemmProblem
 from ..interface import (
     Arg,
@@ -22,7 +23,7 @@ from ..interface import (
     round_up,
     too_long,
 )
-from .matrix_units import FLOAT16, LINE_ALIGN, TF32, Unit
+from .matrix_units import FLOAT16, LINE_ALIGN, TF32
 
 LINES = 8  # rows of A or columns of B that a work-group splits: LINES of cl/nvidia/split.h
 BLOCK_BYTES = 128  # of a packed line: 64 of hi, 64 of lo
@@ -39,7 +40,7 @@ def as_real(problem: GemmProblem) -> GemmProblem:
     return replace(problem, n=2 * problem.n, k=2 * problem.k) if is_complex(problem) else problem
 
 
-def pitch(problem: GemmProblem, unit: Unit, parts: int) -> int:
+def pitch(problem: GemmProblem, unit: ElementType, parts: int) -> int:
     """Elements of a packed line: whole blocks of both parts, or whole accesses of one part."""
     if parts == 1:
         return round_up(as_real(problem).k, 64 // unit.nbytes)
@@ -78,12 +79,12 @@ def in_parts(
     return Work(work, (*more, *_packed(real, TF32, 2), exponents, quality, done))
 
 
-def unit_of(split: int) -> Unit:
+def unit_of(split: int) -> ElementType:
     """The element type that is multiplied for a value of SPLIT."""
     return FLOAT16 if split == 1 else TF32
 
 
-def _packed(real: GemmProblem, unit: Unit, parts: int) -> tuple[Workspace, ...]:
+def _packed(real: GemmProblem, unit: ElementType, parts: int) -> tuple[Workspace, ...]:
     line = round_up(real.k * parts, BLOCK_BYTES // unit.nbytes) * unit.nbytes * real.batch
     return (Workspace("packed_a", real.m * line), Workspace("packed_b", real.n * line))
 

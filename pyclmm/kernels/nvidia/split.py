@@ -22,7 +22,7 @@ from ..interface import (
     local_range,
     ndrange,
 )
-from .matrix_units import COPY_ENGINE, MAP_BYTES, compute_capability, local_bytes, out_defines
+from .matrix_units import COPY_ENGINE, FLOAT16, MAP_BYTES, TF32, compute_capability, local_bytes, out_defines
 from .parts import (
     BLOCK_BYTES,
     as_real,
@@ -126,7 +126,7 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     """Seconds of the three launches: the waves of work-groups at the rate of the tile, and splitting."""
     real, rates, one = as_real(problem), device.rates, is_complex(problem) and problem.precision == "medium"
     waves = ceil(_tiles(problem, config) * problem.batch / device.units)
-    rate = rates.matrix(4) * _ONE_PART if one else rates.matrix(2) * _THREE_PARTS
+    rate = rates.matrix(TF32.unit) * _ONE_PART if one else rates.matrix(FLOAT16.unit) * _THREE_PARTS
     rate *= _TILES[config.bm, config.bn] / device.units
     blocks = ceil(real.k / (_BLOCKS * config.bk))
     each = blocks * max(config.bm * config.bn * _BLOCKS * config.bk / rate, _BLOCK) + _TILE_SECONDS

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from ...problem.dtypes import dtype_of
+from ...problem.dtypes import ELEMENTS, ElementType
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
 from ..cost import launched
 from ..device import DeviceInfo
 from .matrix_units import local_bytes
 
-# Fraction of the units' rate that mma.sync reaches, by bytes of an element.
-_PRODUCTS = {1: 0.66, 2: 0.72, 4: 0.5, 8: 1.0}
+# Fraction of the units' rate that mma.sync reaches.
+_PRODUCTS = {"bytes": 0.66, "halves": 0.72, "singles": 0.5, "doubles": 1.0}
 _SMALL = 0.06  # time that small sub-groups add: this times 32 / SGM and 32 / SGN
 _LOCAL = 0.7  # of the rate of local memory: fragments
 _FETCH = 0.76  # of the cache's rate
@@ -75,7 +75,7 @@ def splitting_seconds(real: GemmProblem, device: DeviceInfo) -> float:
 
 def store_factor(problem: GemmProblem) -> float:
     """How much longer storing fragments takes where rows of out do not begin on multiples of 16 bytes."""
-    nbytes = dtype_of(problem.out_type).itemsize
+    nbytes = ELEMENTS[problem.out_type].nbytes
     if problem.out_align >= 16:
         return 1.0
     if problem.out_align >= 2 * nbytes:
@@ -85,7 +85,7 @@ def store_factor(problem: GemmProblem) -> float:
 
 def moved_bytes(problem: GemmProblem, factor: float) -> float:
     """The product's bytes. Those of out count more where stores take *factor* times as long."""
-    stored = problem.m * problem.n * problem.batch * dtype_of(problem.out_type).itemsize
+    stored = problem.m * problem.n * problem.batch * ELEMENTS[problem.out_type].nbytes
     return problem.nbytes + (factor - 1) * _NARROW_STORE * stored
 
 
@@ -101,14 +101,15 @@ def sums_seconds(elements: float, split_k: int, nbytes: int, device: DeviceInfo)
 class Ring:
     """A kernel of cl/nvidia/mma_ring.h: a work-group for each tile and range of K.
 
-    ``nbytes`` of an element; ``parts`` how many products a multiply-add takes; ``chunks`` bytes of a copy of
-    A and of B; ``slower`` the tile's factor, measured; ``staged``: results go through local memory.
+    ``element`` is the type that is multiplied; ``parts`` how many products a multiply-add takes; ``chunks``
+    bytes of a copy of A and of B; ``slower`` the tile's factor, measured; ``staged``: results go through
+    local memory.
     """
 
     problem: GemmProblem
     config: TileConfig
     device: DeviceInfo
-    nbytes: int
+    element: ElementType
     parts: int = 1
     chunks: tuple[int, int] = (16, 16)
     slower: float = 1.0
@@ -122,9 +123,9 @@ class Ring:
     @property
     def _resident(self) -> int:
         c = self.config
-        sums = c.sgm * c.sgn // 32 * max(1, self.nbytes // 4)
-        registers = min(255, 64 + sums + (c.sgm + c.sgn) * max(1, self.nbytes // 4) // 4)
-        stage = (c.bm + c.bn) * c.bk * self.nbytes * (2 if self.parts > 1 else 1)
+        sums = c.sgm * c.sgn // 32 * max(1, self.element.nbytes // 4)
+        registers = min(255, 64 + sums + (c.sgm + c.sgn) * max(1, self.element.nbytes // 4) // 4)
+        stage = (c.bm + c.bn) * c.bk * self.element.nbytes * (2 if self.parts > 1 else 1)
         return max(1, min(65536 // (registers * self._items), 2048 // self._items,
                           local_bytes(self.device) // (c.stages * stage)))  # fmt: skip
 
@@ -134,23 +135,23 @@ class Ring:
         problem, items = self.problem, self._items
         tiles = ceil(problem.m / c.bm) * ceil(problem.n / c.bn)
         steps = ceil(ceil(problem.k / c.bk) / c.split_k)
-        rate = rates.matrix(self.nbytes) * _PRODUCTS[self.nbytes] / units
+        rate = rates.matrix(self.element.unit) * _PRODUCTS[self.element.unit] / units
         products = c.bm * c.bn * c.bk * self.parts / rate * (1 + _SMALL * (32 / c.sgm + 32 / c.sgn))
-        stage = tuple(side * c.bk * self.nbytes for side in (c.bm, c.bn))
+        stage = tuple(side * c.bk * self.element.nbytes for side in (c.bm, c.bn))
         copied = tuple(bytes_ / chunk for bytes_, chunk in zip(stage, self.chunks, strict=True))
         copies = sum(copied) / items
         copying = sum(
             n / 32 * (_COPY_4 if chunk == 4 else _COPY) for n, chunk in zip(copied, self.chunks, strict=True)
         )
         fetched = sum(stage) * units / (rates.cache * _FETCH)
-        read = (c.bm * (c.bn // c.sgn) + c.bn * (c.bm // c.sgm)) * c.bk * self.nbytes
+        read = (c.bm * (c.bn // c.sgn) + c.bn * (c.bm // c.sgm)) * c.bk * self.element.nbytes
         busy = max(products, fetched, read * units / (rates.local * _LOCAL), copying)
         issued = products * max(1.0, 128 / items)
         alone = max(issued, _WAIT * rates.latency / (c.stages - 1)) + _STEP * rates.latency
         sums = c.bm * c.bn / items
         ends = _START + _START_COPY * copies * min(steps, c.stages - 1) + _END + _END_SUM * sums
         narrow = _STAGED if self.staged else store_factor(problem)
-        store = c.bm * c.bn * max(2, self.nbytes) * units / (rates.cache * _STORE) * narrow
+        store = c.bm * c.bn * max(2, self.element.nbytes) * units / (rates.cache * _STORE) * narrow
         seconds = launched(
             self.device, tiles * c.split_k * problem.batch, items, self._resident,
             steps * alone + ends * rates.latency, steps * busy + store + _GROUP,
@@ -158,4 +159,4 @@ class Ring:
         )  # fmt: skip
         padded = tiles * c.bm * c.bn * problem.batch
         seconds = rates.launch + self.slower * (seconds - rates.launch)
-        return seconds + sums_seconds(padded, c.split_k, max(4, self.nbytes), self.device)
+        return seconds + sums_seconds(padded, c.split_k, max(4, self.element.nbytes), self.device)

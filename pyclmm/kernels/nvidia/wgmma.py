@@ -30,7 +30,6 @@ from .matrix_units import (
     compute_capability,
     out_defines,
     pack_launches,
-    unit_for,
 )
 from .wgmma_tiles import (
     WorkPieces,
@@ -142,20 +141,20 @@ class Wgmma(Kernel):
         return too_long(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        return tile_configs(problem, device, unit_for(problem))
+        return tile_configs(problem, device)
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        return estimated_seconds(problem, config, device, unit_for(problem))
+        return estimated_seconds(problem, config, device)
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
         return (config.bn, config.bm) if config.option("swapped") else (config.bm, config.bn)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        return tile_violations(problem, config, device, unit_for(problem))
+        return tile_violations(problem, config, device)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         view = seen(problem, config)
-        operands = operands_of(view, unit_for(view))
+        operands = operands_of(view)
         maps = maps_workspace(view, config, device, stacked(view))
         product = wgmma_launch(view, config, device, operands)
         adding, partial = _adding(view, config, device, operands)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from ...problem.dtypes import dtype_of
+from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from .matrix_units import LINE_ALIGN, Operands
@@ -28,7 +28,7 @@ def local_bytes(config: TileConfig) -> int:
 def can_drain(problem: GemmProblem, config: TileConfig, operands: Operands) -> bool:
     """Whether the kernel can be built so, for a product as it computes it."""
     tile = (config.bm, config.bn) in _TILES and not config.option("alternate") and config.split_k == 1
-    words = dtype_of(problem.out_type).itemsize == 4 and problem.out_align >= LINE_ALIGN
+    words = ELEMENTS[problem.out_type].nbytes == 4 and problem.out_align >= LINE_ALIGN
     plain = not problem.has_c and problem.bias == "none" and not problem.moduli
     pairs = not config.option("swapped") or operands.a_in_registers
     return tile and words and plain and pairs

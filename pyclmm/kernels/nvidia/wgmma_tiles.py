@@ -8,6 +8,7 @@ from math import ceil, gcd
 
 import numpy as np
 
+from ...problem.dtypes import ELEMENTS, ElementType
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..cost import together
@@ -15,7 +16,7 @@ from ..device import DeviceInfo
 from ..interface import Arg, round_up
 from ..split_k import TileRange
 from . import wgmma_drain
-from .matrix_units import LINE_ALIGN, Operands, Unit, local_bytes
+from .matrix_units import LINE_ALIGN, Operands, block_of, local_bytes
 from .unit_cost import moved_bytes, pack_seconds, store_factor, sums_seconds
 
 _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
@@ -134,50 +135,50 @@ def seen(problem: GemmProblem, config: TileConfig) -> GemmProblem:
     return problem.transposed if config.option("swapped") else problem
 
 
-def operands_of(problem: GemmProblem, unit: Unit) -> Operands:
+def operands_of(problem: GemmProblem) -> Operands:
     """How the kernel reads the operands of a product as :func:`seen`."""
-    return Operands.of(problem, unit, through_registers=True)
+    return Operands.of(problem, ELEMENTS[problem.a_type], through_registers=True)
 
 
-def _copied_lines(tile: int, length: int, across: bool, unit: Unit) -> int:
+def _copied_lines(tile: int, length: int, across: bool, unit: ElementType) -> int:
     """Lines of 128 bytes that are copied for a block of one operand. Across K they come in whole boxes."""
     lines = min(tile, round_up(length, 8))
-    return round_up(lines, min(tile, unit.block)) if across else lines
+    return round_up(lines, min(tile, block_of(unit))) if across else lines
 
 
-def _copy(ld: int, unit: Unit) -> float:
+def _copy(ld: int, unit: ElementType) -> float:
     """The time to copy 128 bytes of a line, in reads of global memory."""
     return _COPY[max(LINE_ALIGN, gcd(ld * unit.nbytes, 128))]
 
 
-def block_seconds(problem: GemmProblem, config: TileConfig, unit: Unit, device: DeviceInfo) -> float:
+def block_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
     """Seconds to multiply a block of K of a tile, or to copy it to local memory, whichever is longer."""
-    operands, latency = operands_of(problem, unit), device.rates.latency
+    operands, latency, unit = operands_of(problem), device.rates.latency, ELEMENTS[problem.a_type]
     lines_a = _copied_lines(config.bm, problem.m, operands.across_a, unit)
     lines_b = _copied_lines(config.bn, problem.n, operands.across_b, unit)
     across_a, across_b = (_ACROSS if x else 1.0 for x in (operands.across_a, operands.across_b))
     read = operands.as_packed(problem)
     copies = lines_a * _copy(read.lda, unit) * across_a + lines_b * _copy(read.ldb, unit) * across_b
-    rate = device.rates.matrix(unit.nbytes) * _MULTIPLY / device.units
-    products = config.bm * config.bn * unit.block / rate
+    rate = device.rates.matrix(unit.unit) * _MULTIPLY / device.units
+    products = config.bm * config.bn * block_of(unit) / rate
     least = (_LEFT_BLOCK if operands.a_in_registers else _BLOCK) * latency
     staged = _LEFT_TILES.get((config.bm, config.bn), 1.0) if operands.a_in_registers else 1.0
     return max(copies * latency * _TILES[config.bm, config.bn], products * staged, least)
 
 
-def _alternating(problem: GemmProblem, unit: Unit) -> float:
+def _alternating(problem: GemmProblem) -> float:
     """The factor by which quartets that alternate are slower for these elements and results."""
     if problem.moduli:
         return _ALTERNATE_MODULI
-    return _ALTERNATE_BYTES if unit.nbytes == 1 else 1.0
+    return _ALTERNATE_BYTES if ELEMENTS[problem.a_type].nbytes == 1 else 1.0
 
 
-def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> float:
+def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
     """Seconds of the waves of work-groups, or of moving operands and result; of packing; of partial sums."""
-    rates, view = device.rates, seen(problem, config)
+    rates, view, unit = device.rates, seen(problem, config), ELEMENTS[problem.a_type]
     pieces = WorkPieces.of(view, config, device, view.batch)
-    blocks = ceil(view.k / unit.block)
-    block = block_seconds(view, config, unit, device)
+    blocks = ceil(view.k / block_of(unit))
+    block = block_seconds(view, config, device)
     most = 4 if problem.moduli else 2  # more do not store faster, but reduce sums faster
     quartets = 1 if config.option("alternate") else min(most, config.bm // 64)
     stored = _STORE_ELEMENT * config.bm * config.bn / quartets * store_factor(view)
@@ -186,41 +187,42 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     if config.option("alternate"):  # while one quartet stores, the other multiplies
         seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0
     elif config.option("drain"):
-        seconds = wgmma_drain.estimated_seconds(config, waves, main, store, operands_of(view, unit))
+        seconds = wgmma_drain.estimated_seconds(config, waves, main, store, operands_of(view))
     else:
         seconds = waves * (main + store)
     if pieces.cut:
         seconds += ceil(blocks / pieces.split_k) * block + store
     if config.option("alternate"):
-        seconds *= _ALTERNATE_TILES[config.bm, config.bn] * _alternating(problem, unit)
+        seconds *= _ALTERNATE_TILES[config.bm, config.bn] * _alternating(problem)
     seconds = together(seconds, rates.moved(moved_bytes(view, store_factor(view))) / _MOVED)
     padded = pieces.cut * config.bm * config.bn
     seconds += sums_seconds(padded, pieces.split_k, 4, device) if pieces.cut else 0
-    seconds += pack_seconds(operands_of(view, unit).packed_elements(view), unit.nbytes, device)
+    seconds += pack_seconds(operands_of(view).packed_elements(view), unit.nbytes, device)
     return seconds + rates.launch + _START * rates.latency + _START_GROUP * pieces.groups(device)
 
 
-def tile_configs(problem: GemmProblem, device: DeviceInfo, unit: Unit) -> list[TileConfig]:
+def tile_configs(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     """A configuration for each tile that fits."""
     room = local_bytes(device) - _OTHER_LOCAL_BYTES
     drain_room = room - wgmma_drain.LOCAL_BYTES
     found: list[TileConfig] = []
-    for swapped in _orientations(problem, unit):
+    bk = block_of(ELEMENTS[problem.a_type])
+    for swapped in _orientations(problem):
         for bm, bn in _TILES:
-            config = TileConfig(bm=bm, bn=bn, bk=unit.block, options=_options(0, swapped))
+            config = TileConfig(bm=bm, bn=bn, bk=bk, options=_options(0, swapped))
             config = replace(config, stages=min(8, room // stage_bytes(config)))
             if config.stages >= 2:
                 view = seen(problem, config)
                 found += _variants(view, config, device)
                 drained = replace(config, stages=min(8, drain_room // stage_bytes(config)))
-                found += _drained(view, drained, device, unit)
-    return [c for c in found if not _starved(problem, c, unit)]
+                found += _drained(view, drained, device)
+    return [c for c in found if not _starved(problem, c)]
 
 
-def _starved(problem: GemmProblem, config: TileConfig, unit: Unit) -> bool:
+def _starved(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether staging A in registers would spill."""
     where = (config.bm, config.bn, config.option("alternate"))
-    return where in _NO_REGISTERS_LEFT and operands_of(seen(problem, config), unit).a_in_registers
+    return where in _NO_REGISTERS_LEFT and operands_of(seen(problem, config)).a_in_registers
 
 
 def _options(alternate: int, swapped: int, drain: int = 0) -> tuple[tuple[str, int], ...]:
@@ -228,10 +230,10 @@ def _options(alternate: int, swapped: int, drain: int = 0) -> tuple[tuple[str, i
     return tuple((name, value) for name, value in named.items() if value or name == "alternate")
 
 
-def _orientations(problem: GemmProblem, unit: Unit) -> tuple[int, ...]:
+def _orientations(problem: GemmProblem) -> tuple[int, ...]:
     """Values of ``swapped`` to try: the one that packs less; both if that is the same and M or N is small."""
     views = (problem, problem.transposed)
-    straight, swapped = (operands_of(view, unit).packed_elements(view) for view in views)
+    straight, swapped = (operands_of(view).packed_elements(view) for view in views)
     if straight == swapped:
         return (0, 1) if min(problem.m, problem.n) < _LEAST_ROWS else (0,)
     return (int(swapped < straight),)
@@ -248,14 +250,12 @@ def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> I
         yield from (replace(c, split_k=split_k) for c in ways)
 
 
-def _drained(
-    problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit
-) -> Iterator[TileConfig]:
+def _drained(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Iterator[TileConfig]:
     """The configuration with results that leave while the next tile is multiplied, if that is of use."""
     tiles = WorkPieces.of(problem, config, device, stacked(problem)).tiles
     if config.stages < 2 or not wgmma_drain.is_useful(problem, config, tiles, device.compute_units):
         return
-    if wgmma_drain.can_drain(problem, config, operands_of(problem, unit)):
+    if wgmma_drain.can_drain(problem, config, operands_of(problem)):
         yield replace(config, options=_options(0, config.option("swapped"), drain=1))
 
 
@@ -267,21 +267,22 @@ def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> in
     return min(device.compute_units // left, problem.k // (2 * config.bk), _MOST_SPLIT_K)
 
 
-def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo, unit: Unit) -> list[str]:
+def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
     """Why cl/nvidia/wgmma.cl cannot be built with *config*."""
     reasons = config.violations(device, (work_items(config),), 0)
-    if (config.bm, config.bn) not in _TILES or config.bk != unit.block:
-        reasons.append(f"wgmma has tiles of {list(_TILES)} x {unit.block}, not {config}")
+    block = block_of(ELEMENTS[problem.a_type])
+    if (config.bm, config.bn) not in _TILES or config.bk != block:
+        reasons.append(f"wgmma has tiles of {list(_TILES)} x {block}, not {config}")
     if not 1 <= config.split_k <= _MOST_SPLIT_K:
         reasons.append(f"split_k must be 1 to {_MOST_SPLIT_K}: {config}")
     if config.option("alternate") and (config.bm, config.bn) not in _ALTERNATE_TILES:
         reasons.append(f"quartets alternate on tiles of {list(_ALTERNATE_TILES)}, not {config}")
     if config.option("swapped") not in (0, 1):
         reasons.append(f"swapped must be 0 or 1: {config}")
-    elif _starved(problem, config, unit):
+    elif _starved(problem, config):
         reasons.append(f"staging an operand across K in registers would spill: {config}")
     view = seen(problem, config)
-    if config.option("drain") and not wgmma_drain.can_drain(view, config, operands_of(view, unit)):
+    if config.option("drain") and not wgmma_drain.can_drain(view, config, operands_of(view)):
         reasons.append(f"results cannot leave while the next tile is multiplied: {config}")
     needed = config.stages * stage_bytes(config) + wgmma_drain.local_bytes(config) + _OTHER_LOCAL_BYTES
     if config.stages < 2 or needed > local_bytes(device):

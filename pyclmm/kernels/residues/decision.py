@@ -125,8 +125,7 @@ class Plain:
         for number, family in enumerate(self._families):
             if may_return(family, device) and family.refuses(fallback, device) is None:
                 for config in family.configs(fallback, device):
-                    if not family.violations(fallback, config, device):
-                        return number, config
+                    return number, config
         return None
 
     def where_needed(self, config: TileConfig) -> str:

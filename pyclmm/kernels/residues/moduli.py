@@ -44,9 +44,10 @@ class Moduli:
         """P, the product of the first *count* moduli."""
         return prod(self.numbers[:count])
 
-    def half_bits(self, count: int) -> float:
-        """log2(P / 2): whole numbers of a lesser magnitude are known by their residues."""
-        return log2(self.product(count)) - 1
+    @cached_property
+    def half_bits(self) -> tuple[float, ...]:
+        """log2(P / 2) for each count: whole numbers of a lesser magnitude are known by their residues."""
+        return tuple(log2(self.product(count)) - 1 for count in range(1, MOST + 1))
 
     def factor(self, count: int, number: int) -> int:
         """The inverse of P / p modulo p, the modulus *number*."""

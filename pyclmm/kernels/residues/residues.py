@@ -86,8 +86,9 @@ class Residues(Kernel):
         found = []
         for form_number, form in forms_for(family, problem, device):
             product = inner(problem, form)
-            configs = [c for c in family.configs(product, device) if c.split_k < 2]  # sums are reduced once
-            configs = [c for c in configs if not family.violations(product, c, device)]
+            configs = [
+                c for c in family.candidates(product, device) if c.split_k < 2
+            ]  # sums are reduced once
             found += [_with(config, product=number, form=form_number) for config in configs]
         return found
 
@@ -127,13 +128,12 @@ class Residues(Kernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         form, own = form_of(config), moduli_of(problem)
-        half_bits = [own.half_bits(n) for n in range(1, MOST + 1)]
         plain = self._plain.launches(problem, config, device)
         family, product = self._products[config.option("product")], inner(problem, form)
         work = family.launches(product, _product_config(config), device)
         launches = (
             measure(problem, device),
-            choose(problem, device, half_bits, own.planes, _MOST_BITS),
+            choose(problem, device, own.half_bits, own.planes, _MOST_BITS),
             *plain.launches,
             _convert(problem, form),
             *(of_residues(launch, form) for launch in work.launches),
@@ -164,7 +164,7 @@ def expected_count(problem: GemmProblem) -> int:
     own = moduli_of(problem)
     depth = problem.k * own.planes
     wanted = 2 * lost_bits(depth, own.planes) + max(0.0, log2(depth) - 5)
-    return next((n for n in range(1, MOST + 1) if own.half_bits(n) >= wanted), 0)
+    return next((n for n, bits in enumerate(own.half_bits, 1) if bits >= wanted), 0)
 
 
 def _with(config: TileConfig, **options: int) -> TileConfig:

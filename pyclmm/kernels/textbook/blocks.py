@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
@@ -41,7 +40,7 @@ class Blocks(Kernel):
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if config.bm % config.tm or config.bn % config.tn:
             return [f"tm must divide bm, and tn must divide bn: {config}"]
-        itemsize = dtype_of(problem.acc_type).itemsize
+        itemsize = problem.sums.nbytes
         local_bytes = self.pairs_of_tiles * config.bk * (config.bm + config.bn) * itemsize
         return config.violations(device, (config.bn // config.tn, config.bm // config.tm), local_bytes)
 

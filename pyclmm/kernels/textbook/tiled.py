@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...problem.dtypes import dtype_of
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
@@ -48,7 +47,7 @@ class Tiled(Kernel):
         tw = config.bm
         if not tw == config.bn == config.bk:
             return [f"tiled has one tile width, so bm, bn and bk must be equal: {config}"]
-        local_bytes = 2 * tw * (tw + 1) * dtype_of(problem.acc_type).itemsize
+        local_bytes = 2 * tw * (tw + 1) * problem.sums.nbytes
         return config.violations(device, (tw, tw), local_bytes)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:

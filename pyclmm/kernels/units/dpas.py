@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...problem.dtypes import dtype_of
+from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import EPILOGUE, Accepts
 from ..device import DeviceInfo
@@ -33,5 +33,5 @@ class Dpas(UnitKernel):
         return None
 
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
-        lanes, nbytes = device.sub_group_size, dtype_of(problem.a_type).itemsize
+        lanes, nbytes = device.sub_group_size, ELEMENTS[problem.a_type].nbytes
         return Instruction(lanes, 8, lanes, 32 // nbytes, nbytes, 4 // nbytes, (("LANES", lanes),))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...problem.dtypes import dtype_of
+from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import EPILOGUE, Accepts, Types
 from ..device import DeviceInfo
@@ -61,4 +61,4 @@ class Mfma(UnitKernel):
         rows = 16 if name == "float64" or rows == 16 else 32
         defines = (("WORD_K", word_k), ("UNIT_M", rows))
         k = word_k * _LANES // rows
-        return Instruction(_LANES, rows, rows, k, dtype_of(name).itemsize, word_k, defines)
+        return Instruction(_LANES, rows, rows, k, ELEMENTS[name].nbytes, word_k, defines)

@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from ...problem.dtypes import dtype_of
+from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import Types
 from ..config import TileConfig
@@ -126,7 +126,7 @@ class UnitKernel(Kernel):
         if reasons or c.bm % 16 or c.bn % 16 or c.bk % one.k or not 1 <= c.split_k <= 64:
             return [*reasons, f"bm, bn must be multiples of 16, bk of {one.k}, split_k 1 to 64: {config}"]
         items = work_items(config, one)
-        sums = c.sgm * c.sgn * dtype_of(problem.acc_type).itemsize // 4 // one.lanes
+        sums = c.sgm * c.sgn * problem.sums.nbytes // 4 // one.lanes
         if sums > self.most_sums:
             return [f"a work-item's sums take {sums} registers; more than {self.most_sums} spill"]
         tiles = [(width, cell) for width in (c.bm, c.bn) for cell in (1, _side_by_side(one))]
@@ -187,7 +187,7 @@ def _seconds(problem: GemmProblem, config: TileConfig, one: Instruction, device:
         * c.bn
         * c.bk
         * units
-        / (rates.matrix(one.nbytes) * _FRACTION)
+        / (rates.matrix(ELEMENTS[problem.a_type].unit) * _FRACTION)
         * reads
         * (_ALONE if held == 1 else 1)
     )

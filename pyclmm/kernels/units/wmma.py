@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...problem.dtypes import dtype_of
+from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import EPILOGUE, Accepts
 from ..device import DeviceInfo
@@ -30,7 +30,7 @@ class Wmma(UnitKernel):
         return None
 
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
-        nbytes = dtype_of(problem.a_type).itemsize
+        nbytes = ELEMENTS[problem.a_type].nbytes
         return Instruction(32, 16, 16, 16, nbytes, 16 // nbytes)
 
     def depth(self, one: Instruction) -> int:

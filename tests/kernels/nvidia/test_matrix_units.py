@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32, Operands, Unit, local_bytes, out_defines
+from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32, Operands, local_bytes, out_defines
 from pyclmm.kernels.nvidia.wgmma_tiles import stacked
 from pyclmm.opencl import compiler
 from pyclmm.opencl.compiler import expanded, read_source
 from pyclmm.opencl.program import build_options
+from pyclmm.problem.dtypes import ELEMENTS
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.made_up import H200
 from tests.support.selection import few, slow
@@ -164,7 +165,7 @@ def test_bytes_across_k_are_packed_unless_registers_can_take_them():
     """They can take A where the result has 4 bytes."""
 
     def packed(given):
-        found = Operands.of(given, Unit(1), through_registers=True)
+        found = Operands.of(given, ELEMENTS["int8"], through_registers=True)
         return found.pack_a, found.pack_b
 
     sums = problem("int8", trans="TN")
@@ -173,7 +174,7 @@ def test_bytes_across_k_are_packed_unless_registers_can_take_them():
     assert packed(replace(sums, out_type="int8")) == (True, True)
     assert packed(replace(sums, out_type="uint8", moduli=(251,))) == (True, True)
     assert packed(replace(sums, a_align=8)) == (True, True)
-    found = Operands.of(sums, Unit(1))  # of mma
+    found = Operands.of(sums, ELEMENTS["int8"])  # of mma
     assert (found.pack_a, found.pack_b) == (True, True)
 
 

@@ -14,7 +14,7 @@ import pytest
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.launches import batch_table
 from pyclmm.kernels.nvidia import matrix_units, mma
-from pyclmm.problem.dtypes import ACCUMULATOR
+from pyclmm.problem.dtypes import ELEMENTS
 from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import threaded
 from tests.support.made_up import H200
@@ -51,7 +51,7 @@ def of(kind, shape, trans="NN", a_align=16, b_align=16, ld=(0, 0), **more):
     m, n, k = shape
     out = RESULT.get(kind, "float32")
     return GemmProblem(
-        *(m, n, k, kind, kind, out, ACCUMULATOR[kind], trans[0] == "T", trans[1] == "T"),
+        *(m, n, k, kind, kind, out, ELEMENTS[kind].accumulator, trans[0] == "T", trans[1] == "T"),
         *(False, False, ld[0] or k, ld[1] or n, n, a_align, b_align, alignment(np.dtype(out).itemsize * n)),
         c_type=out,
         bias_type=out,
@@ -61,7 +61,7 @@ def of(kind, shape, trans="NN", a_align=16, b_align=16, ld=(0, 0), **more):
 
 
 def arrays_for(problem, a, b, out, c, bias, table):
-    alpha, beta = (np.dtype(ACCUMULATOR[problem.a_type]).type(x) for x in (2, 3))
+    alpha, beta = (np.dtype(ELEMENTS[problem.a_type].accumulator).type(x) for x in (2, 3))
     return {
         "a": a,
         "b": b,

@@ -122,7 +122,7 @@ def test_the_quotients_of_all_blocks_err_by_less_than_is_left_to_one_half(own):
 
 
 def test_the_bits_known_by_residues_are_those_of_the_product():
-    assert REAL.half_bits(1) == 7.0
+    assert REAL.half_bits[0] == 7.0
     assert REAL.product(2) == 256 * 255
-    assert REAL.half_bits(MOST) > 116
-    assert COMPLEX.half_bits(MOST) > 110
+    assert REAL.half_bits[MOST - 1] > 116
+    assert COMPLEX.half_bits[MOST - 1] > 110
