@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from . import clock
 from .devices import device_info
 from .queues import at_release
 from .status import has_ended, out_of_memory, rejected
@@ -200,17 +200,11 @@ def link_rates(on: cl.CommandQueue) -> tuple[float, float]:
             memory = pinned.borrow()
             try:
                 buffer = cl.Buffer(on.context, cl.mem_flags.READ_WRITE, PIECE)
-                up = min(_seconds(on, buffer, memory) for _ in range(6))
-                down = min(_seconds(on, memory, buffer) for _ in range(6))
+                up = clock.least(lambda: cl.enqueue_copy(on, buffer, memory, is_blocking=False).wait(), 6)
+                down = clock.least(lambda: cl.enqueue_copy(on, memory, buffer, is_blocking=False).wait(), 6)
             except cl.Error as error:
                 raise rejected(device_info(on.device), "a transfer", error) from error
             finally:
                 pinned.give_back(memory)
         _rates[on.device] = PIECE / up, PIECE / down
     return _rates[on.device]
-
-
-def _seconds(on: cl.CommandQueue, target: Any, source: Any) -> float:
-    start = time.perf_counter()
-    cl.enqueue_copy(on, target, source, is_blocking=False).wait()
-    return time.perf_counter() - start

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import datetime
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -26,7 +25,7 @@ from ..errors import LaunchError, PyclmmError
 from ..kernels import KERNELS, Kernel
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Program
-from ..opencl import steps, user_rates
+from ..opencl import clock, steps, user_rates
 from ..opencl.devices import device_info
 from ..opencl.program import new_kernel, settle
 from ..opencl.queues import new_queue
@@ -179,21 +178,19 @@ class _Probes:
         local = (items or self._items,)
         size = (max(1, count // local[0]) * local[0],)
 
-        def run(launches: int, gate: float = 0.0) -> float:
-            start = time.perf_counter()
+        def run(launches: int, gate: float = 0.0) -> None:
             if gate:
                 self._enqueue(self._gate(gate), (self._items,), (self._items,))
             for _ in range(launches):
                 self._enqueue(kernel, size, local)
             self.queue.finish()
-            return time.perf_counter() - start
 
-        once = min(run(1) for _ in range(3))
+        once = clock.least(lambda: run(1), 3)
         settle(self.queue.context, [program])
         few = max(1, min(_FEW, int(_TURN / 4 / once)))
         gate = 4 * few * _HOST
-        spans = [(run(4 * few, gate) - run(few, gate)) / (3 * few) for _ in range(_REPEATS)]
-        return max(statistics.median(spans), _LEAST)  # on a busy machine a span may come out negative
+        # On a busy machine it may come out negative.
+        return max(clock.marginal(lambda launches: run(launches, gate), few, _REPEATS), _LEAST)
 
     def _enqueue(self, kernel: cl.Kernel, size: tuple[int, ...], local: tuple[int, ...]) -> None:
         if not steps.enqueue_eventless(self.queue, kernel, steps.Sizes.of(size, local, None), None):
@@ -206,17 +203,15 @@ class _Probes:
             times = []
             for steps in (_STEPS, 64 * _STEPS):
                 self._gate_kernel.set_args(self._out, _NEVER, np.uint32(steps))
-                times.append(min(self._timed_gate() for _ in range(3)))
+                times.append(clock.least(self._run_gate, 3))
             self._gate_steps = int(63 * _STEPS / max(times[1] - times[0], 1e-6))
         steps = min(2**31, max(1, int(seconds * self._gate_steps)))
         self._gate_kernel.set_args(self._out, _NEVER, np.uint32(steps))
         return self._gate_kernel
 
-    def _timed_gate(self) -> float:
-        start = time.perf_counter()
+    def _run_gate(self) -> None:
         self._enqueue(self._gate_kernel, (self._items,), (self._items,))
         self.queue.finish()
-        return time.perf_counter() - start
 
 
 def _of_matrix_units(queue: cl.CommandQueue, device: DeviceInfo) -> dict[str, float]:
@@ -255,13 +250,10 @@ def _product_seconds(queue: cl.CommandQueue, name: str, problem: GemmProblem) ->
     plan = Matmul(a, b, out=out, trans_b="T", kernel=name, precision=precision)
     plan(a, b, out=out)
 
-    def run(calls: int) -> float:
-        start = time.perf_counter()
+    def run(calls: int) -> None:
         for _ in range(calls):
             plan.enqueue(a, b, out=out, events=False)
         queue.finish()
-        return time.perf_counter() - start
 
-    once = min(run(1) for _ in range(2))
-    few = max(1, int(_TURN / once))
-    return statistics.median((run(4 * few) - run(few)) / (3 * few) for _ in range(3))
+    few = max(1, int(_TURN / clock.least(lambda: run(1), 2)))
+    return clock.marginal(run, few, 3)

@@ -8,7 +8,6 @@ time, of a kernel's launches alone, stands beside it.
 from __future__ import annotations
 
 import math
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from ..checks import reference
 from ..errors import DeviceMemoryError, unknown_name
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
+from ..opencl import clock
 from ..opencl.devices import device_info
 from ..opencl.host_memory import allocate, check_size
 from ..plan import Matmul
@@ -109,16 +109,8 @@ def seconds_of(call: Callable[[], object]) -> float:
 
     A long call is timed the first time.
     """
-    once = _elapsed(call, 1)
-    return once if once > _LONG else _elapsed(call, max(1, int(SLICE / once)))
-
-
-def _elapsed(call: Callable[[], object], count: int) -> float:
-    """Mean wall seconds of *count* calls."""
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    return (time.perf_counter() - start) / count
+    once = clock.elapsed(call)
+    return once if once > _LONG else clock.elapsed(call, max(1, int(SLICE / once)))
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
@@ -241,7 +233,7 @@ class OnArrays(Contestant):
         """From the start of the first launch to the end of the last, if the driver reports it."""
         events = self._enqueue()
         self.board.queue.finish()
-        return (events[-1].profile.end - events[0].profile.start) * 1e-9 or None
+        return clock.device_seconds(events) or None
 
     def result(self) -> Array:
         return self.board.read()

@@ -17,7 +17,7 @@ from ..checks.small_problems import first_wrong_result
 from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
 from ..kernels import Work, kernel_named
 from ..kernels.launches import complete
-from ..opencl import host_memory, queues
+from ..opencl import clock, host_memory, queues
 from ..opencl.binding import Binding
 from ..opencl.devices import device_info
 from ..opencl.steps import scalars_of
@@ -137,11 +137,9 @@ class TimedProduct:
             events = binding.enqueue(self.buffers, scalars_of(1.0, 0.0), [gate])
             self.queue.flush()
         finally:
-            start = time.perf_counter()
-            gate.set_status(cl.command_execution_status.COMPLETE)
-        self.queue.finish()
-        wall = time.perf_counter() - start
-        return (events[-1].profile.end - events[0].profile.start) * 1e-9 or wall
+            wall = clock.elapsed(lambda: gate.set_status(cl.command_execution_status.COMPLETE))
+        wall += clock.elapsed(self.queue.finish)
+        return clock.device_seconds(events) or wall
 
     def _checked_run(self, binding: Binding) -> float | None:
         """Seconds of the first run; None if its result is wrong."""
