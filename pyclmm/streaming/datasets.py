@@ -153,6 +153,12 @@ def _folder(x: Any) -> str | None:
     return os.path.join(root, x.path) if isinstance(root, str | os.PathLike) else None
 
 
+def has(x: Any, path: str | os.PathLike[str]) -> bool:
+    """Whether a file, by this name or where its links lead, is one of a Zarr array's."""
+    folder = _folder(x)
+    return folder is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
 def _samefile(x: str | None, y: str | None) -> bool:
     try:
         return x is not None and y is not None and os.path.samefile(x, y)

@@ -162,3 +162,18 @@ def test_a_zarr_array_that_is_also_an_operand_is_refused(how, tmp_path, monkeypa
     with pytest.raises(ArgumentError, match="out is a dataset that is also an operand"):
         check("3 KiB", group["x"], a=again)
     assert np.array_equal(group["x"][...], matrix(3))
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_map_of_a_zarr_arrays_chunk_is_refused(linked, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    out = zarr.create_array(tmp_path / "o.zarr", shape=(N, N), chunks=(N, N), dtype="f4", compressors=None)
+    out[...] = matrix(1)
+    [chunk] = (path for path in (tmp_path / "o.zarr/c").rglob("*") if path.is_file())
+    if linked:
+        (tmp_path / "link").symlink_to(chunk)
+        chunk = tmp_path / "link"
+    a = np.memmap(chunk, "f4", "r", shape=(N, N))
+    with pytest.raises(ArgumentError, match="out is a dataset that is also an operand"):
+        pyclmm.gemm(a, matrix(2), out=out)
+    assert np.array_equal(out[...], matrix(1))
