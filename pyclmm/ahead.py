@@ -74,7 +74,7 @@ def warm(
     plans = []
     for number, product in enumerate(products, 1):
         operands = [_operand(f"{name} of product {number}", x, home) for name, x in _named(number, product)]
-        own = queue_of(collect(*operands, **others), queue, device)
+        own = queue_of(collect(dict(zip(_NAMES, operands, strict=False)) | others), queue, device)
         with selfcheck.run_all():
             plan: Matmul[Any] = make(*operands, queue=own, **others, **keywords)
         small_problems.wrong_copies(own, programs_of(plan))

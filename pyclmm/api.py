@@ -15,11 +15,10 @@ from pyopencl.array import Array
 
 from . import plan_cache
 from .errors import ArgumentError, DeviceLostError
-from .execution.operands import Operands, check_writeable, collect, on_host, queue_of, signature
+from .execution.operands import Operands, check_writeable, collect, named, on_host, queue_of, signature
 from .execution.options import beta_of, options_of, plain_numbers
 from .opencl import queues
 from .opencl.devices import DeviceChoice
-from .opencl.last_call import Given
 from .plan import Matmul, fits, multiply, repeated
 from .problem.axes import back, core_axes, last
 from .problem.dtypes import named_dtype
@@ -160,14 +159,15 @@ def matmul(
     arguments = ("N", "N", None, kernel, *ways)
     if isinstance(out, tuple):
         out = _single(out)
+    given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
     in_tiles = (memory_limit, devices, progress, checkpoint) != _AT_ONCE
     if device is None and axes is None and not in_tiles:
-        again = _again(arguments, (a, b, None, None, out), queue, 1.0, 0.0, wait_for)
+        again = _again(arguments, given, queue, 1.0, 0.0, wait_for)
         if again is not None:
             return again
-    if in_tiles or entry.is_stored(a, b, out):
+    if in_tiles or entry.is_stored(*given.values()):
         return entry.streamed(
-            {"a": a, "b": b, "out": out},
+            given,
             options_of(arguments),
             unfit={"axes": axes, "mixed": mixed},
             queue=queue,
@@ -178,7 +178,7 @@ def matmul(
             checkpoint=checkpoint,
             wait_for=wait_for,
         )
-    operands = collect(a, b, out=out, mixed=mixed, queue=queue)
+    operands = collect(given, mixed, queue)
     if axes is not None:
         if out is not None and on_host(operands):
             check_writeable(operands["out"])  # the first that NumPy looks at
@@ -280,14 +280,15 @@ def gemm(
     """
     ways = (chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype))
     arguments = (trans_a, trans_b, activation, kernel, *ways)
+    given = named(a, b, c, bias, out)
     in_tiles = (memory_limit, devices, progress, checkpoint) != _AT_ONCE
     if device is None and (beta is not None or c is None) and not in_tiles:
-        again = _again(arguments, (a, b, c, bias, out), queue, alpha, beta, wait_for)
+        again = _again(arguments, given, queue, alpha, beta, wait_for)
         if again is not None:
             return again
-    if in_tiles or entry.is_stored(a, b, c, out):
+    if in_tiles or entry.is_stored(*given.values()):
         return entry.streamed(
-            {"a": a, "b": b, "c": c, "bias": bias, "out": out},
+            given,
             options_of(arguments),
             unfit={"mixed": mixed},
             alpha=alpha,
@@ -300,7 +301,7 @@ def gemm(
             checkpoint=checkpoint,
             wait_for=wait_for,
         )
-    operands = collect(a, b, c, bias, out, mixed, queue)
+    operands = collect(given, mixed, queue)
     alpha, beta = plain_numbers(alpha, beta_of(beta, c))
     result = _run(operands, arguments, queue_of(operands, queue, device), alpha, beta, wait_for)
     return result if out is None else out
@@ -337,7 +338,7 @@ def _latest_plan(arguments: tuple[Any, ...]) -> Matmul[Any] | None:
 
 def _again(
     arguments: tuple[Any, ...],
-    given: Given,
+    given: Operands,
     queue: cl.CommandQueue | None,
     alpha: complex,
     beta: complex | None,
@@ -350,12 +351,12 @@ def _again(
     plan = _latest_plan(arguments)
     if plan is None:
         return None
-    if queue is None and type(given[0]) is np.ndarray:
+    if queue is None and type(given["a"]) is np.ndarray:
         queue = queues.default_queue()
     try:
         return repeated(plan, given, queue, alpha, beta, wait_for)
     except (DeviceLostError, MemoryError) as error:
-        plan_cache.failed(error, (queue or given[0].queue).context, *given)
+        plan_cache.failed(error, (queue or given["a"].queue).context, *given.values())
         raise
 
 

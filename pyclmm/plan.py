@@ -15,12 +15,11 @@ from . import environment, repr_tables
 from .errors import REFUSED, ArgumentError, DTypeError, of_system, raise_of_system
 from .execution.device_path import DevicePath
 from .execution.host_path import HostPath
-from .execution.operands import ArrayT, Operands, Signature, collect, on_host, queue_of, signature
+from .execution.operands import ArrayT, Operands, Signature, collect, named, on_host, queue_of, signature
 from .execution.options import Options, beta_of, check_scalars, events_of, plain_numbers
 from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
-from .opencl.last_call import Given
 from .problem.gemm import Gemm, dense
 from .problem.words import Activation, Casting, Precision, Trans
 from .selection.explanation import Explanation, explain
@@ -134,7 +133,7 @@ class Matmul(Generic[ArrayT]):
             workspace_limit,
             constant_b,
         )
-        operands = collect(a, b, c, bias, out)
+        operands = collect(named(a, b, c, bias, out))
         self._prepare(operands, options, queue_of(operands, queue, device), alpha, beta_of(beta, c))
 
     def _prepare(
@@ -181,11 +180,12 @@ class Matmul(Generic[ArrayT]):
         operands differ from the planned ones or the plan is closed, and LaunchError, DeviceMemoryError or
         DeviceLostError as :func:`pyclmm.gemm` does.
         """
+        given = named(a, b, c, bias, out)
         try:
-            again: ArrayT | None = repeated(self, (a, b, c, bias, out), queue, alpha, beta, wait_for)
+            again: ArrayT | None = repeated(self, given, queue, alpha, beta, wait_for)
             if again is not None:
                 return again
-            operands = collect(a, b, c, bias, out)
+            operands = collect(given)
             queue, alpha, beta = self._checked(operands, queue, alpha, beta)
             result: ArrayT = self._run(operands, queue, alpha, beta, wait_for)
             return result if out is None else out
@@ -218,12 +218,12 @@ class Matmul(Generic[ArrayT]):
         """
         if not isinstance(self._path, DevicePath):
             raise DTypeError("enqueue takes pyopencl Arrays; call a plan for NumPy arrays itself: plan(a, b)")
-        given = (a, b, c, bias, out)
+        given = named(a, b, c, bias, out)
         if self._open_path is not None:
             again = self._path.again(given, queue, alpha, beta, wait_for, events)
             if again is not None:
                 return again[1]
-        operands = collect(*given)
+        operands = collect(given)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
         return self._path.enqueue(operands, operands["out"], queue, alpha, beta, events_of(wait_for), events)
 
@@ -400,16 +400,13 @@ def planned(
 
 def repeated(
     plan: Matmul[Any],
-    given: Given,
+    given: Operands,
     queue: cl.CommandQueue | None,
     alpha: complex | None,
     beta: complex | None,
     wait_for: list[cl.Event] | None,
 ) -> Any:
-    """A call of *plan* if it is so much like the thread's last one that few checks do; else None.
-
-    *given* are the operands in the order a, b, c, bias, out.
-    """
+    """A call of *plan* if it is so much like the thread's last one that few checks do; else None."""
     path = plan._open_path
     if path is None:
         return None
@@ -417,7 +414,7 @@ def repeated(
     try:
         done = path.again(given, queue, alpha, beta, wait_for)
     except REFUSED as error:
-        plan._executable.fall_back(choice, queue or plan._queue or given[0].queue, error)
+        plan._executable.fall_back(choice, queue or plan._queue or given["a"].queue, error)
         return None
     return None if done is None else done[0]
 

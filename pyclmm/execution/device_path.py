@@ -10,10 +10,10 @@ import pyopencl as cl
 
 from ..opencl import arrays, forks
 from ..opencl.binding import Constant
-from ..opencl.last_call import Given, LastCall
+from ..opencl.last_call import LastCall
 from ..opencl.steps import scalars_of
 from .execute import Executable
-from .operands import NAMES, Operands, checked, problem_name, read_operands
+from .operands import Operands, checked, problem_name, read_operands
 from .options import Options, check_scalars, events_of
 
 _DROPPED = "Casting complex values to real discards the imaginary part"  # NumPy's words
@@ -33,7 +33,7 @@ class DevicePath:
         self._is_empty, self._warns = gemm.is_empty, gemm.warns
         self._results = arrays.Results(gemm.shape, gemm.dtype, self.executable.device)
         self._arrays = [*read_operands(gemm, operands), ("out", "out")]
-        self._names = tuple(problem_name(gemm, name) for name in NAMES)
+        self._names = {name: problem_name(gemm, name) for name in operands}
         self._overlaps = bool(overlapping)
         # A call that warns, or has operands that need not be waited for, is always made in full.
         self._repeats = not gemm.warns and len(self._arrays) == len({*operands, "out"})
@@ -42,7 +42,7 @@ class DevicePath:
 
     def again(
         self,
-        given: Given,
+        given: Operands,
         queue: cl.CommandQueue | None,
         alpha: complex | None,
         beta: complex | None,
@@ -51,8 +51,7 @@ class DevicePath:
     ) -> tuple[arrays.Array, list[cl.Event]] | None:
         """The product, if the call follows this thread's last one in all but buffers: (result, events).
 
-        *given* are the operands in the order a, b, c, bias, out. Returns None where :meth:`enqueue` must be
-        called, and raises as that does.
+        Returns None where :meth:`enqueue` must be called, and raises as that does.
         """
         binding = self.executable.latest_binding()
         call = None if binding is None else binding.last_call
@@ -67,12 +66,13 @@ class DevicePath:
             return None
         call, changed = followed
         forks.check_process()
-        out = given[-1]
+        out = given.get("out")
         if out is None:
-            out = self._results.new(binding.queue, given[0].allocator)
+            out = self._results.new(binding.queue, given["a"].allocator)
             changed = {**changed, "out": out.base_data}
         earlier = out.events.copy()
-        before = binding.not_yet_known(given)  # after `earlier`: no event is removed that is not waited for
+        # After `earlier`: no event is removed that is not waited for.
+        before = binding.not_yet_known(given.values())
         if wait_for is not None:
             before += events_of(wait_for)
         events = binding.enqueue_again(call, changed, before, with_events)
@@ -132,9 +132,7 @@ class DevicePath:
         scalars = scalars_of(alpha, beta, offsets)
         call = None
         if self._repeats:
-            a, b, c, bias, given_out = map(operands.get, NAMES)
-            given = (a, b, c, bias, given_out)
-            call = LastCall.of(queue, given, alpha, beta, self._names, self._overlaps)
+            call = LastCall.of(queue, operands, alpha, beta, self._names, self._overlaps)
         events = binding.enqueue(buffers, scalars, before, constant, with_events, call)
         if events:
             arrays.add_event(out, events[-1], earlier)

@@ -12,7 +12,7 @@ from ..opencl import forks, host_memory
 from ..opencl.binding import Constant
 from ..opencl.devices import device_info
 from ..opencl.host_memory import Array
-from ..opencl.last_call import Given, equal
+from ..opencl.last_call import equal
 from ..opencl.steps import scalars_of
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import Gemm
@@ -81,6 +81,7 @@ class HostPath:
             self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, device, "out")
         self._constant = problem_name(gemm, "b") if options.constant_b else None
         self._alpha, self._beta, self._queue = alpha, beta, queue
+        self._scalars = scalars_of(alpha, beta)  # of plain calls
         is_plain = device.in_place and not copied and gemm.out_copy is None and not options.constant_b
         self._plain = self._plain_calls(operands, gemm) if is_plain else None
         on_device = replace(gemm, copies=(), out_copy=None)
@@ -116,7 +117,7 @@ class HostPath:
 
     def again(
         self,
-        given: Given,
+        given: Operands,
         queue: cl.CommandQueue | None,
         alpha: complex | None,
         beta: complex | None,
@@ -124,8 +125,7 @@ class HostPath:
     ) -> tuple[Array, list[cl.Event]] | None:
         """The product, complete, if the call is on plain arrays like those of the plan: (result, no events).
 
-        *given* are the operands in the order a, b, c, bias, out. Returns None where :meth:`run` must be
-        called, and raises as that does.
+        Returns None where :meth:`run` must be called, and raises as that does.
         """
         binding = self.executable.latest_binding()
         if self._plain is None or binding is None or wait_for:
@@ -138,7 +138,7 @@ class HostPath:
         if out is None:
             return None
         forks.check_process()
-        self._plain.run(binding, given, out, scalars_of(self._alpha, self._beta))
+        self._plain.run(binding, given, out, self._scalars)
         return out, []
 
     def run(

@@ -22,43 +22,37 @@ from .array_likes import array_of
 from .options import Options, shown
 
 ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the type of a plan's operands and of its result
-NAMES = ("a", "b", "c", "bias", "out")
 Operands = Mapping[str, Any]  # by argument name: "a", "b", and those given of "c", "bias", "out"
 Signature = tuple[type, tuple[Layouts, tuple[str, ...]]]
 
 
-def collect(
-    a: Any,
-    b: Any,
-    c: Any = None,
-    bias: Any = None,
-    out: Any = None,
-    mixed: Mixed = None,
-    queue: cl.CommandQueue | None = None,
-) -> dict[str, Any]:
-    """The arrays that were given, by name. What is like an array becomes one (:func:`array_of`).
+def named(a: Any, b: Any, c: Any, bias: Any, out: Any) -> dict[str, Any]:
+    """The operands that were given, by name."""
+    found = {"a": a, "b": b}
+    if c is not None:
+        found["c"] = c
+    if bias is not None:
+        found["bias"] = bias
+    if out is not None:
+        found["out"] = out
+    return found
+
+
+def collect(given: Operands, mixed: Mixed = None, queue: cl.CommandQueue | None = None) -> Operands:
+    """The operands *given* as arrays. What is like an array becomes one (:func:`array_of`).
 
     Raises DTypeError for what is no array, and for NumPy arrays beside Arrays unless *mixed* is "copy": then
     those go to the Arrays' device, by *queue* or that of the Arrays.
     """
-    kind = type(a)
-    uniform = type(b) is kind and (kind is Array or kind is np.ndarray)
-    found = {"a": a, "b": b}
-    if c is not None:
-        found["c"] = c
-        uniform = uniform and type(c) is kind
-    if bias is not None:
-        found["bias"] = bias
-        uniform = uniform and type(bias) is kind
-    if out is not None:
-        found["out"] = out
-        uniform = uniform and type(out) is kind
-    return found if uniform and mixed is None else alike(found, mixed, queue)
+    kinds = set(map(type, given.values()))
+    if mixed is None and len(kinds) == 1 and (Array in kinds or np.ndarray in kinds):
+        return given
+    return alike(given, mixed, queue)
 
 
 @of_system("arrays")
-def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> dict[str, Any]:
-    """:func:`collect` for arguments that are not all of exactly one type, by any names."""
+def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Operands:
+    """:func:`collect` for operands that are not all of exactly one type."""
     if mixed not in (None, "copy"):
         raise ArgumentError(
             f"mixed is {mixed!r}; pass 'copy' to copy NumPy arrays to the device of the Arrays"

@@ -17,7 +17,6 @@ import numpy as np
 from ..opencl import host_memory
 from ..opencl.binding import Binding
 from ..opencl.host_memory import Array
-from ..opencl.last_call import Given
 from ..opencl.steps import Scalars
 
 _Layout = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]
@@ -43,12 +42,12 @@ class PlainCalls:
         a, b = operands["a"], operands["b"]
         return cls(_layout(a), _layout(b), _layout(out), "out" not in operands, (names["a"], names["b"]))
 
-    def result(self, given: Given) -> Array | None:
+    def result(self, given: Mapping[str, Array]) -> Array | None:
         """The array for the result if *given* is such a call, else None."""
-        a, b, c, bias, out = given
-        if c is not None or bias is not None:
+        out = given.get("out")
+        if len(given) != (2 if out is None else 3):
             return None
-        of_a, of_b = _owner(a, self.a), _owner(b, self.b)
+        of_a, of_b = _owner(given["a"], self.a), _owner(given["b"], self.b)
         if of_a is None or of_b is None:
             return None
         if self.makes_out:
@@ -57,12 +56,12 @@ class PlainCalls:
             return None
         return out
 
-    def run(self, binding: Binding, given: Given, out: Array, scalars: Scalars) -> None:
+    def run(self, binding: Binding, given: Mapping[str, Array], out: Array, scalars: Scalars) -> None:
         """Compute *out*, the array that :meth:`result` gave. It is complete, unless this raises.
 
         Raises LaunchError, DeviceMemoryError or DeviceLostError.
         """
-        a, b = given[:2]
+        a, b = given["a"], given["b"]
         first, second = self.names
         values = {first: host_memory.used_in_place(binding.queue, binding.device, a, "a")}
         values[second] = (

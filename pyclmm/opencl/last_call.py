@@ -7,6 +7,7 @@ held by weak references.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from pyopencl.array import Array
 from .arrays import is_whole
 from .steps import Buffers
 
-Given = tuple[Any, Any, Any, Any, Any]  # what a call was given as a, b, c, bias and out
+Given = Mapping[str, Any]  # the arrays that a call was given, by argument name
 _PLAIN = (float, int)
 _NO_BUFFERS: Buffers = {}
 
@@ -70,12 +71,12 @@ class Seen(weakref.ref[Array]):
             return _seen(x)
         return None
 
-    def is_apart_from(self, others: list[Any]) -> bool:
-        """Whether it is in another allocation than each of *others*. False if that is not known."""
+    def is_apart_from(self, others: Iterable[Seen]) -> bool:
+        """Whether it is in another allocation than each other one. False if that is not known."""
         if self.whole is None:
             self.whole = is_whole(self.memory)
         for its in others:
-            if its is _ABSENT:
+            if its is self:
                 continue
             if its.whole is None:
                 its.whole = is_whole(its.memory)
@@ -97,22 +98,6 @@ def _let_go(seen: Any) -> None:
     seen.memory = None
 
 
-class _Absent:
-    """An operand that a call was not given."""
-
-    def is_still(self, x: Array | None) -> bool:
-        return x is None
-
-    def successor(self, x: Array | None) -> _Absent | None:
-        return self if x is None else None
-
-    def is_apart_from(self, others: object) -> bool:
-        return True
-
-
-_ABSENT = _Absent()
-
-
 def _can_be_seen(x: Any, queue: cl.CommandQueue) -> bool:
     """Whether *x* is an Array of *queue* with memory whose layout is in objects that cannot change."""
     return (
@@ -128,19 +113,14 @@ def _can_be_seen(x: Any, queue: cl.CommandQueue) -> bool:
 class LastCall:
     """The operands and scalars of a call, which the kernel objects of its binding hold as arguments.
 
-    *names* are the problem's names of the five operands. *overlaps*: whether ``out`` overlaps an operand that
-    it would change.
+    *names*: the problem's names of the operands, by argument name. *overlaps*: whether ``out`` overlaps an
+    operand that it would change.
     """
 
     __slots__ = ("_names", "_overlaps", "_seen", "alpha", "beta")
 
     def __init__(
-        self,
-        seen: tuple[Seen | _Absent, ...],
-        alpha: complex,
-        beta: complex,
-        names: tuple[str, ...],
-        overlaps: bool,
+        self, seen: dict[str, Seen], alpha: complex, beta: complex, names: Mapping[str, str], overlaps: bool
     ) -> None:
         self._seen, self.alpha, self.beta = seen, alpha, beta
         self._names, self._overlaps = names, overlaps
@@ -152,19 +132,16 @@ class LastCall:
         given: Given,
         alpha: complex,
         beta: complex,
-        names: tuple[str, ...],
+        names: Mapping[str, str],
         overlaps: bool,
     ) -> LastCall | None:
         """The call; None if Arrays of its kind cannot be remembered."""
-        seen: list[Seen | _Absent] = []
-        for x in given:
-            if x is None:
-                seen.append(_ABSENT)
-            elif _can_be_seen(x, queue):
-                seen.append(_seen(x))
-            else:
+        seen = {}
+        for name, x in given.items():
+            if not _can_be_seen(x, queue):
                 return None
-        return cls(tuple(seen), alpha, beta, names, overlaps)
+            seen[name] = _seen(x)
+        return cls(seen, alpha, beta, names, overlaps)
 
     def has_scalars(self, alpha: complex, beta: complex) -> bool:
         """Whether these are the call's alpha and beta."""
@@ -175,32 +152,27 @@ class LastCall:
 
         None if more than buffers may differ: a queue, a layout, or what ``out`` overlaps.
         """
-        a, b, c, bias, out = given
-        its_a, its_b, its_c, its_bias, its_out = self._seen  # one by one, because a loop takes twice as long
-        if (
-            its_a.is_still(a)
-            and its_b.is_still(b)
-            and its_out.is_still(out)
-            and its_c.is_still(c)
-            and its_bias.is_still(bias)
-        ):
-            return self, _NO_BUFFERS
-        return None if self._overlaps else self._with_others(given)
+        if given.keys() != self._seen.keys():
+            return None
+        for name, its in self._seen.items():
+            if not its.is_still(given[name]):
+                return None if self._overlaps else self._with_others(given)
+        return self, _NO_BUFFERS
 
     def _with_others(self, given: Given) -> tuple[LastCall, Buffers] | None:
         """:meth:`followed_by` where an operand is not as it was."""
-        seen: list[Any] = list(self._seen)
+        seen: dict[str, Seen] = {}
         buffers: dict[str, Any] = {}
-        for index, its in enumerate(self._seen):
-            new: Any = its.successor(given[index])
+        for name, its in self._seen.items():
+            new = its.successor(given[name])
             if new is None:
                 return None
+            seen[name] = new
             if new is not its:
-                seen[index] = new
-                buffers[self._names[index]] = new.memory
-        if not seen[-1].is_apart_from(seen[:-1]):
+                buffers[self._names[name]] = new.memory
+        if "out" in seen and not seen["out"].is_apart_from(seen.values()):
             return None
-        return LastCall(tuple(seen), self.alpha, self.beta, self._names, self._overlaps), buffers
+        return LastCall(seen, self.alpha, self.beta, self._names, self._overlaps), buffers
 
 
 def equal(number: Any, kept: Any) -> bool:

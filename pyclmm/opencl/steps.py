@@ -22,17 +22,17 @@ Buffers = Mapping[str, Any]  # the buffers that kernels read and write, by the p
 Borrowed = Sequence[cl.Buffer]  # the workspace of a call
 
 
-# The scalars that vary between calls: alpha, beta, and the offset of each array in elements.
-SCALARS = ("alpha", "beta", "a_offset", "b_offset", "c_offset", "bias_offset", "out_offset")
-Scalars = tuple[Any, ...]
-_SCALES = 2  # alpha and beta, which come first
+# The scalars that vary between calls: alpha, beta, and the offsets in elements that are not 0, by the name of
+# the array. An argument of this name and _OFFSET is an offset.
+Scalars = tuple[complex, complex, Mapping[str, int]]
+_SCALES = ("alpha", "beta")
+_OFFSET = "_offset"
+_NO_OFFSETS: Mapping[str, int] = {}
 
 
 def scalars_of(alpha: complex, beta: complex, offsets: Mapping[str, int] | None = None) -> Scalars:
-    """The scalars of a call. *offsets* maps array names to the offsets that are not 0."""
-    if not offsets:
-        return alpha, beta, 0, 0, 0, 0, 0
-    return alpha, beta, *(offsets.get(name.removesuffix("_offset"), 0) for name in SCALARS[_SCALES:])
+    """The scalars of a call."""
+    return alpha, beta, offsets or _NO_OFFSETS
 
 
 def _library_function() -> Callable[..., int] | None:
@@ -101,7 +101,8 @@ class Step:
     args: list[Any]
     buffers: tuple[tuple[int, str], ...]  # varying arguments: index and name
     workspace: tuple[tuple[int, int], ...]  # borrowed arguments: index, and place among what is borrowed
-    scalars: tuple[tuple[int, int], ...]  # varying arguments: index, and index in SCALARS
+    scales: tuple[tuple[int, str], ...]  # alpha and beta: index and name
+    offsets: tuple[tuple[int, str], ...]  # index, and name of the array
     convert: Callable[[Any], Any]  # alpha and beta to the accumulator's type
     enqueues: tuple[Enqueue, ...]
     packs: str
@@ -131,9 +132,10 @@ class Step:
             kernel,
             kernel(),
             [fixed.get(arg) if isinstance(arg, str) else arg.item() for arg in launch.args],
-            tuple((i, name) for i, name in named if name not in {*fixed, *borrowed, *SCALARS}),
+            tuple((i, x) for i, x in named if not (x in fixed or x in borrowed or _is_scalar(x))),
             tuple((i, borrowed[name]) for i, name in named if name in borrowed),
-            tuple((i, SCALARS.index(name)) for i, name in named if name in SCALARS),
+            tuple((i, name) for i, name in named if name in _SCALES),
+            tuple((i, name.removesuffix(_OFFSET)) for i, name in named if name.endswith(_OFFSET)),
             _converter(acc_type),
             _enqueues(launch, every_event, ends),
             launch.packs,
@@ -156,8 +158,11 @@ class Step:
             args[index] = buffers[name]
         for index, place in self.workspace:
             args[index] = borrowed[place]
-        for index, which in self.scalars:
-            args[index] = self.convert(scalars[which]) if which < _SCALES else scalars[which]
+        alpha, beta, offsets = scalars
+        for index, name in self.scales:
+            args[index] = self.convert(alpha if name == "alpha" else beta)
+        for index, name in self.offsets:
+            args[index] = offsets.get(name, 0)
         self.current = None
         self.kernel.set_args(*args)
         self.current = scalars
@@ -186,13 +191,17 @@ def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, .
     return tuple(parts)
 
 
+def _is_scalar(arg: str) -> bool:
+    return arg in _SCALES or arg.endswith(_OFFSET)
+
+
 def _scalar_dtype(arg: Arg, acc_type: str) -> np.dtype[Any] | None:
     """The dtype that PyOpenCL converts an argument to; None for buffers and complex numbers."""
     if not isinstance(arg, str):
         return arg.dtype
-    if arg not in SCALARS:
+    if not _is_scalar(arg):
         return None
-    if SCALARS.index(arg) >= _SCALES:
+    if arg.endswith(_OFFSET):
         return np.dtype(np.int64)
     return None if acc_type in COMPLEX else dtype_of(acc_type)
 

@@ -65,9 +65,9 @@ def test_a_plan_takes_few_checks_and_its_own_scalars(quick, ab):
     plan(*ab)
     close(plan(*ab), 2 * ab[0], ab[1])
     close(plan(*ab, alpha=2.0), 2 * ab[0], ab[1])
-    assert len(quick) == 2
+    assert len(quick) == 3
     close(plan(*ab, alpha=3.0), 3 * ab[0], ab[1])
-    assert len(quick) == 2
+    assert len(quick) == 3
 
 
 def test_the_same_array_twice(quick, rng):
