@@ -155,7 +155,7 @@ def overlap(divide: int, _: Path) -> list[Record]:
 
         sides: dict[str, Callable[[], object]] = {
             "matmul": functools.partial(pyclmm.matmul, a, b, out=out),
-            "in tiles": plan,
+            "in tiles": functools.partial(plan, a, b, out=out),
             "in core": core,
         }
         torch = by_torch(a, b)
@@ -167,7 +167,7 @@ def overlap(divide: int, _: Path) -> list[Record]:
         record["error"] = error(a, b, out)
         if size == 8192:
             trace = Trace()
-            plan(trace=trace)
+            plan(a, b, out=out, trace=trace)
             record["spans"] = trace.spans()
         print(f"overlap {n}: {shown(record['seconds'])}, error {record['error']:.2f}", flush=True)
         found.append(record)
@@ -199,7 +199,7 @@ def limit(divide: int, _: Path) -> list[Record]:
     a, b, c = filled(m, k), filled(k, n), filled(m, n)
     allowed = (8 << 30) // divide**2
     plan = pyclmm.StreamedMatmul(a, b, out=c, memory_limit=allowed)
-    seconds = timed({"in tiles": plan}, 3)
+    seconds = timed({"in tiles": functools.partial(plan, a, b, out=c)}, 3)
     seconds["on the device"] = {"least": on_device(pyclmm.default_queue(), a, b)}
     seconds["on the device"]["median"] = seconds["on the device"]["least"]
     rate = {name: 2e-12 * m * n * k / x["least"] for name, x in seconds.items()}
@@ -215,7 +215,7 @@ def limit(divide: int, _: Path) -> list[Record]:
         "explain": str(plan.explain()).split("\n\n")[0],
     }
     trace = Trace()
-    plan(trace=trace)
+    plan(a, b, out=c, trace=trace)
     record["products"] = [span[2:4] for span in trace.spans() if span[1] == "product"]
     print(
         f"limit: {shown(seconds)}, {record['of_in_core']:.3f} of in core, error {record['error']:.2f}",
@@ -235,7 +235,7 @@ def link(divide: int, _: Path) -> list[Record]:
         ("back", filled(m, 64), filled(64, n), np.zeros((m, n), np.float32), large.nbytes, down),
     ):
         plan = pyclmm.StreamedMatmul(a, b, out=out)
-        seconds = timed({name: plan})
+        seconds = timed({name: functools.partial(plan, a, b, out=out)})
         rate = moved / seconds[name]["least"]
         record = {
             "shape": [m, a.shape[1], b.shape[1]],
@@ -262,7 +262,7 @@ def devices(divide: int, _: Path) -> list[Record]:
     if cpus:
         groups["1 GPU and the CPU"] = [gpus[0], cpus[0]]
     plans = {name: pyclmm.StreamedMatmul(a, b, out=c, devices=group) for name, group in groups.items()}
-    seconds = timed(plans, 3)
+    seconds = timed({name: functools.partial(plan, a, b, out=c) for name, plan in plans.items()}, 3)
     found: Record = {"n": n, "seconds": seconds, "error": error(a, b, c)}
     found["tiles"] = {name: plan.blocking.to_json() for name, plan in plans.items()}
     found["times one"] = {
@@ -270,7 +270,7 @@ def devices(divide: int, _: Path) -> list[Record]:
     }
     last = list(plans)[1] if len(plans) > 1 else "1 GPU"
     trace = Trace()
-    plans[last](trace=trace)
+    plans[last](a, b, out=c, trace=trace)
     found["spans"] = trace.spans()
     print(f"devices: {shown(seconds)}, {found['times one']}, error {found['error']:.2f}", flush=True)
     return [found]
@@ -308,7 +308,7 @@ def file(divide: int, folder: Path) -> list[Record]:
     mapped.flush()
     a = np.load(path, mmap_mode="r")
     b, c = filled(k, n).astype(np.float16), np.zeros((m, n), np.float16)
-    plan = pyclmm.StreamedMatmul(a, b, out=c)
+    plan = functools.partial(pyclmm.StreamedMatmul(a, b, out=c), a, b, out=c)
     seconds: dict[str, dict[str, float]] = timed({"product": plan, "reading": lambda: read_through(path)}, 3)
     cold: dict[str, list[float]] = {"product": [], "reading": []}
     for _ in range(2):

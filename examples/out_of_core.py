@@ -32,10 +32,15 @@ with tempfile.TemporaryDirectory() as folder:
             raise KeyboardInterrupt
 
     try:
-        plan(progress=stop_early)
+        plan(a, b, out=c, progress=stop_early)
     except KeyboardInterrupt:
         print("interrupted")
-    plan(progress=lambda at: print(f"{at} ({at.resumed} of an earlier run)") if at.tiles % 12 == 0 else None)
+
+    def tell(at: pyclmm.StreamProgress) -> None:
+        if at.tiles % 12 == 0:
+            print(f"{at} ({at.resumed} of an earlier run)")
+
+    plan(a, b, out=c, progress=tell)
 
     for row in range(0, M, 100):
         assert np.array_equal(c[row : row + 100], a[row : row + 100] @ b)  # small integers: exact

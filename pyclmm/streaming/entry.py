@@ -99,13 +99,7 @@ def streamed(
         raise ArgumentError(f"progress is {progress!r}; pass a function that takes a StreamProgress")
     for event in events_of(wait_for):
         event.wait()
-    plan = StreamedMatmul(
-        operands["a"],
-        operands["b"],
-        operands.get("c"),
-        bias=operands.get("bias"),
-        out=operands.get("out"),
-        **options.keywords(),
-        **keywords,
-    )
-    return plan(progress=progress)
+    read = operands["a"], operands["b"], operands.get("c")
+    others: dict[str, Any] = {"bias": operands.get("bias"), "out": operands.get("out")}
+    plan = StreamedMatmul(*read, **others, **options.keywords(), **keywords)
+    return plan(*read, **others, progress=progress)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pyopencl as cl
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from ..byte_sizes import parse_bytes
 from ..errors import ArgumentError, DTypeError, of_system
@@ -73,9 +73,9 @@ class StreamedMatmul:
         folder when the product is complete. Tiles that *out* has lost are computed again, with a
         CheckpointWarning.
 
-    ``plan()`` computes the product into *out*, or into a new NumPy array, and returns it.
-    :meth:`explain` tells the tiles, their order, the bytes that are moved, and whether arithmetic hides the
-    transfers (docs/scale.md).
+    ``plan(a, b)`` computes the product of operands like those that the plan was made for, as that of a
+    :class:`pyclmm.Matmul` does, and keeps none of them. :meth:`explain` tells the tiles, their order, the
+    bytes that are moved, and whether arithmetic hides the transfers (docs/scale.md).
 
     Raises what :func:`pyclmm.gemm` raises, StorageError for a file or dataset that cannot be read or written,
     and CheckpointError for a folder that belongs to another product, *out* or user, or is damaged.
@@ -112,19 +112,14 @@ class StreamedMatmul:
         alpha, beta = plain_numbers(alpha, beta_of(beta, c))
         options = Options(trans_a, trans_b, activation, kernel, precision, reproducible, casting, dtype)
         places = machines.places(devices, queue, device)
-        self._given = Given.of(a, b, c, bias, out, beta)
-        self._shapes = Shapes.of(self._given, options, alpha, beta)
-        if out is not None and not isinstance(out, np.ndarray) and self._given.is_in_place:
-            raise ArgumentError("out is a dataset that is also an operand; pass another out")
+        given = Given.of(a, b, c, bias, out, beta)
+        self._layouts = given.layouts
+        self._shapes = Shapes.of(given, options, alpha, beta)
         self._places = machines.able(places, self._shapes, devices)
         check_scalars(self._shapes.gemm, alpha, beta)
         self._options, self._alpha, self._beta = options, alpha, beta
         self._checkpoint = None if checkpoint is None else _path(checkpoint)
-        if checkpoint is not None and (self._given.is_in_place or self._given.updates_c):
-            raise ArgumentError(
-                "checkpoint is given, but out overlaps an operand, which a second run would find changed; "
-                "pass another out"
-            )
+        self._check_overlaps(given)
         self._fit = machines.Fit(self._shapes, options, self._places, limit)
         kept = None if self._checkpoint is None else Checkpoint.peek(self._checkpoint)
         self._blocking = self._fit.blocking(None if kept is None else kept.get("blocking"))
@@ -154,21 +149,36 @@ class StreamedMatmul:
         return StreamExplanation(tuple(self._fit.rows(self._blocking)), self._fit.kernel(self._blocking))
 
     @of_system("StreamedMatmul")
-    def __call__(self, *, progress: Report | None = None, trace: Trace | None = None) -> Any:
-        """Compute the product into ``out``, or a new array, and return it.
+    def __call__(
+        self,
+        a: Any,
+        b: Any,
+        c: Any = None,
+        /,
+        *,
+        bias: Any = None,
+        out: Any = None,
+        progress: Report | None = None,
+        trace: Trace | None = None,
+    ) -> Any:
+        """Compute the product of operands with the planned shapes and dtypes into *out*, or a new array.
+
+        Returns what it is in. Raises ArgumentError if the operands differ from the planned ones.
 
         *progress* is called in this thread with a :class:`StreamProgress` after each tile. What it raises,
         and Ctrl-C, ends the run; nothing then uses the operands. *trace* is told what each device did
         (lane.py), for benchmarks.
         """
-        given = self._given
+        given = Given.of(a, b, c, bias, out, self._beta)
+        self._check_fits(given)
+        self._check_overlaps(given)
         if given.out is not None and isinstance(given.out, np.ndarray):
             check_writeable(given.out)
         target = given.out
-        if target is None or (isinstance(target, np.ndarray) and self._needs_copy(target)):
+        if target is None or (isinstance(target, np.ndarray) and self._needs_copy(given)):
             target = np.empty(self.shape, self.dtype)
         if 0 not in self._shapes.gemm.shape:
-            self._compute(target, progress, trace)
+            self._compute(given, target, progress, trace)
         if given.out is None:
             return target if target.ndim else target[()]
         if target is not given.out:
@@ -181,16 +191,43 @@ class StreamedMatmul:
             "process make one there"
         )
 
-    def _needs_copy(self, out: NDArray[Any]) -> bool:
+    def _check_fits(self, given: Given) -> None:
+        """Raise ArgumentError if the plan was made for other operands than *given*."""
+        for name in dict.fromkeys([*self._layouts, *given.layouts]):
+            planned, now = self._layouts.get(name), given.layouts.get(name)
+            if planned != now:
+                its, wanted = (
+                    "none" if x is None else f"shape {x.shape} and dtype {x.dtype}" for x in (now, planned)
+                )
+                raise ArgumentError(
+                    f"{name} is not what the plan was made for: it has {its}, the plan {wanted}; "
+                    "make a plan for it"
+                )
+        if Shapes.of(given, self._options, self._alpha, self._beta) != self._shapes:
+            raise ArgumentError(
+                "the operands lie otherwise than those that the plan was made for (in files or in memory, "
+                "with other strides); make a plan for them"
+            )
+
+    def _check_overlaps(self, given: Given) -> None:
+        """Raise ArgumentError for an *out* whose tiles would change what is read later."""
+        if given.out is not None and not isinstance(given.out, np.ndarray) and given.is_in_place:
+            raise ArgumentError("out is a dataset that is also an operand; pass another out")
+        if self._checkpoint is not None and (given.is_in_place or given.updates_c):
+            raise ArgumentError(
+                "checkpoint is given, but out overlaps an operand, which a second run would find changed; "
+                "pass another out"
+            )
+
+    def _needs_copy(self, given: Given) -> bool:
         """Whether the result is computed elsewhere first: *out* overlaps an operand or itself, or the rule
         for casts is not that of tiles."""
-        computed = self._shapes.gemm.dtype
-        overlaps = self._given.is_in_place or may_overlap_itself(out)
-        return overlaps or not np.can_cast(computed, out.dtype, "same_kind")
+        overlaps = given.is_in_place or may_overlap_itself(given.out)
+        return overlaps or not np.can_cast(self.dtype, given.out.dtype, "same_kind")
 
-    def _compute(self, target: Any, progress: Report | None, trace: Trace | None) -> None:
-        job = self._job(target)
-        problem = {} if self._checkpoint is None else self._problem()
+    def _compute(self, given: Given, target: Any, progress: Report | None, trace: Trace | None) -> None:
+        job = self._job(given, target)
+        problem = {} if self._checkpoint is None else self._problem(given)
         if self._checkpoint is not None:
             # Before the tiles: small ones of another product may be too many of this one for a list.
             Checkpoint.expect(self._checkpoint, problem)
@@ -210,15 +247,15 @@ class StreamedMatmul:
             if kept is not None:
                 kept.close(remove=is_complete)
 
-    def _job(self, target: Any) -> Job:
+    def _job(self, given: Given, target: Any) -> Job:
         fit, at, dtype = self._fit, self._blocking, self.dtype
         product = fit.product(at)
-        out = sink(self._given.matrices(target), (*product.stack, product.m, product.n), dtype)
-        a, b, c = self._given.stored(self._options)
+        out = sink(given.matrices(target), (*product.stack, product.m, product.n), dtype)
+        a, b, c = given.stored(self._options)
         options, acc = fit.options(at), fit.acc_dtype(at)
-        return Job(product, at, a, b, c, self._given.bias, out, options, self._alpha, self._beta, dtype, acc)
+        return Job(product, at, a, b, c, given.bias, out, options, self._alpha, self._beta, dtype, acc)
 
-    def _problem(self) -> dict[str, Any]:
+    def _problem(self, given: Given) -> dict[str, Any]:
         """What a checkpoint is kept by."""
         options = self._options
         named = ("trans_a", "trans_b", "activation", "precision", "reproducible", "casting")
@@ -229,7 +266,7 @@ class StreamedMatmul:
             "shape": list(self.shape),
             "alpha": str(self._alpha),
             "beta": str(self._beta),
-            "operands": self._given.fingerprints(options),
+            "operands": given.fingerprints(options),
             "blocking": self._blocking.to_json(),
         }
 

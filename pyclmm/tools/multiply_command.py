@@ -116,7 +116,7 @@ class _Run:
         told, begun = self._told, time.perf_counter()
         plan = StreamedMatmul(*self._operands, out=target, checkpoint=self._checkpoint, **self._options)
         with told.measuring(bar=True) as on_stage:
-            plan(progress=_listener(on_stage, self._seen))
+            plan(*self._operands, out=target, progress=_listener(on_stage, self._seen))
         self._head, self._seconds = _head(plan), time.perf_counter() - begun
         if told.interrupted:
             self._save()

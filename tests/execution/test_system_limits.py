@@ -56,7 +56,7 @@ def calls():
         "matmul": (lambda: pyclmm.matmul(COLUMN, ROW), f"the product {OF_ARRAYS}"),
         "gemm": (lambda: pyclmm.gemm(COLUMN, ROW, alpha=1.0), f"the product {OF_ARRAYS}"),
         "plan": (lambda: plan(COLUMN, ROW), f"a plan's product {OF_ARRAYS}"),
-        "tiles": (tiles, "StreamedMatmul of "),
+        "tiles": (lambda: tiles(COLUMN, ROW), "StreamedMatmul of .*ndarray "),
         "a list": (lambda: pyclmm.matmul(long_list(), PLANE[:3000, :1]), "arrays of list, ndarray"),
         "Matmul": (
             lambda: pyclmm.Matmul(long_list(), PLANE[:3000, :1]).estimate(),

@@ -360,7 +360,7 @@ def test_a_result_that_the_host_has_no_memory_for_says_what_would_do(monkeypatch
 
     monkeypatch.setattr(np, "empty", full)
     with pytest.raises(DeviceMemoryError, match=r"64 TiB.* an out that is a memory map or a dataset"):
-        plan()
+        plan(huge, huge)
 
 
 @pytest.mark.usefixtures("lane")
@@ -368,18 +368,36 @@ def test_runs_of_a_plan_use_one_queue(monkeypatch):
     """With a new one for each run kernels were prepared anew: 8192 cubed took 44 ms on an H200, now 37."""
     made, real = [], lanes.lane_for
     monkeypatch.setattr("pyclmm.streaming.run.lane_for", lambda *given: made.append(real(*given)) or made[-1])
-    plan = StreamedMatmul(normal(50, 60), normal(60, 40), memory_limit="1 GiB")
-    plan()
-    plan()
+    a, b = normal(50, 60), normal(60, 40)
+    plan = StreamedMatmul(a, b, memory_limit="1 GiB")
+    plan(a, b)
+    plan(a, b)
     assert len({vars(lane)["_queue"] for lane in made}) == 1
 
 
 def test_a_plan_may_run_again():
     a, b = integers(90, 70), integers(70, 50)
     plan = StreamedMatmul(a, b, memory_limit=1 << 30)
-    assert np.array_equal(plan(), a @ b)
-    a[:] = integers(90, 70)
-    assert np.array_equal(plan(), a @ b)
+    assert np.array_equal(plan(a, b), a @ b)
+    other = integers(90, 70)
+    assert np.array_equal(plan(other, b), other @ b)
+
+
+def test_a_plan_refuses_operands_that_it_was_not_made_for(tmp_path):
+    a, b = integers(90, 70), integers(70, 50)
+    plan = StreamedMatmul(a, b, memory_limit=1 << 30)
+    stored = np.memmap(tmp_path / "a", a.dtype, "w+", shape=a.shape)
+    for operands, words in (
+        (
+            (a[:80], b),
+            r"a is not .*: it has shape \(80, 70\) .* the plan shape \(90, 70\)",
+        ),
+        ((a, b.astype("f8")), "b is not .* dtype float64"),
+        ((a, b, np.zeros((90, 50), a.dtype)), "c is not .*, the plan none"),
+        ((stored, b), "in files or in memory"),
+    ):
+        with pytest.raises(pyclmm.ArgumentError, match=words):
+            plan(*operands)
 
 
 def test_threads_are_kept_and_released(small_tiles):

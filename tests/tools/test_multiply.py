@@ -223,7 +223,7 @@ def test_what_cannot_be_done_is_one_line_and_leaves_nothing(here, arguments, wor
 
 
 def test_an_error_of_the_disk_is_told_and_the_result_removed(monkeypatch, here):
-    def full(self, **keywords):
+    def full(self, *operands, **keywords):
         raise pyclmm.StorageError("out: rows 0 to 8 could not be written: No space left on device")
 
     monkeypatch.setattr(pyclmm.StreamedMatmul, "__call__", full)
