@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyclmm.byte_sizes import format_bytes
+
 
 def described(cpuinfo: str | None = None) -> str:
     """The processor's name, with its family and model where Linux tells them: a virtual machine may hide the
@@ -34,9 +36,5 @@ def with_facts(name: str, device: Mapping[str, Any]) -> str:
     if not caches:
         return name
     bits = device["target"]["vector_bits"] or 32 * device["float_vector_width"]
-    sizes = ", ".join(_size(caches[level]) for level in ("l1", "l2", "l3") if caches[level])
+    sizes = ", ".join(format_bytes(caches[level]) for level in ("l1", "l2", "l3") if caches[level])
     return f"{name}; {bits}-bit vectors; caches {sizes}"
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB"

@@ -69,8 +69,8 @@ def _batch(product: TiledProduct, device: DeviceModel) -> int:
 
 def _finalists(product: TiledProduct, device: DeviceModel, fine: bool) -> list[Blocking]:
     """The best blockings by closed forms; none if none fits."""
-    grid = _Grid(product, device, fine)
-    best = [scored for slots in grid.ways() for scored in grid.best(*slots)]
+    every = _Candidates(product, device, fine)
+    best = [scored for slots in every.ways() for scored in every.best(*slots)]
     best.sort(key=lambda x: x[0])
     return [blocking for _, blocking in best[:_FINALISTS]]
 
@@ -90,7 +90,7 @@ def _sizes(length: int, granule: int, least: int) -> list[int]:
     return found
 
 
-class _Grid:
+class _Candidates:
     """Sizes of tiles, chunks and strips in every combination: arrays with an element for each combination.
 
     ``m``, ``n``, ``k`` and ``strip`` are those of :class:`Blocking`; ``P``, ``Q``, ``c``: rows and columns of

@@ -255,8 +255,7 @@ class Fit:
         if 0 in sizes:
             return None
         info = self._infos[self._fastest]
-        gemm = _gemm(info, self._shapes.dtypes, self._options, *sizes)
-        choice = next(select.candidates(gemm.problem, info, self._options.kernel))
+        gemm, choice = _best_kernel(info, self._shapes.dtypes, self._options, *sizes)
         work = choice.kernel.launches(gemm.problem, choice.config, info)
         return explain(
             gemm.problem,
@@ -268,12 +267,7 @@ class Fit:
         )
 
 
-def seconds_of(
-    info: DeviceInfo,
-    dtypes: _Dtypes,
-    options: Options,
-    sizes: tuple[int, int, int],
-) -> float:
+def seconds_of(info: DeviceInfo, dtypes: _Dtypes, options: Options, sizes: tuple[int, int, int]) -> float:
     """Estimated seconds of a product m x n x k; 0 if no kernel can compute it."""
     a, b = (each.newbyteorder("=") for each in dtypes)
     try:
@@ -309,16 +303,19 @@ def _link(place: DeviceQueue, info: DeviceInfo, shapes: Shapes) -> tuple[float, 
     return (up if shapes.in_memory else min(up, _FILES)), down
 
 
-def _gemm(info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, k: int) -> Gemm:
-    """One chunk of a tile, as the lane of this device computes it."""
+def _best_kernel(
+    info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, k: int
+) -> tuple[Gemm, select.Choice]:
+    """One chunk of a tile, as the lane of this device computes it, and the choice for it."""
     a = (m, k) if options.trans_a == "N" else (k, m)
     b = (k, n) if options.trans_b == "N" else (n, k)
-    shapes = {"a": (a, dtypes[0]), "b": (b, dtypes[1])}
-    layouts = {name: host_memory.dense_layout(*each, info) for name, each in shapes.items()}
-    align = host_memory.new_align(info)
-    return checked(
-        layouts, replace(options, activation=None), 1.0, 0.0, out_is_copied=False, host_align=align
-    )
+    layouts = {
+        "a": host_memory.dense_layout(a, dtypes[0], info),
+        "b": host_memory.dense_layout(b, dtypes[1], info),
+    }
+    plain, align = replace(options, activation=None), host_memory.new_align(info)
+    gemm = checked(layouts, plain, 1.0, 0.0, out_is_copied=False, host_align=align)
+    return gemm, next(select.candidates(gemm.problem, info, options.kernel))
 
 
 @lru_cache(maxsize=1024)
@@ -328,7 +325,6 @@ def _estimate(
     """(seconds, bytes of workspace) of a product on a device by the estimate of its best kernel."""
     if 0 in (m, n, k):
         return 0.0, 0
-    gemm = _gemm(info, dtypes, options, m, n, k)
-    choice = next(select.candidates(gemm.problem, info, options.kernel))
+    gemm, choice = _best_kernel(info, dtypes, options, m, n, k)
     work = complete(gemm, choice.kernel.launches(gemm.problem, choice.config, info))
     return float(choice.kernel.estimate(gemm.problem, choice.config, info)), work.workspace_nbytes
