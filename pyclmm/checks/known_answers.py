@@ -7,7 +7,7 @@ not be read hold NaN or large values. The memory around the result and between i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from .drawn import Drawn, draw, is_sparse, scalars
 from .layouts import Array, Decks, Placed, is_in_place, placed
 
 _ALPHA, _BETA = 1.3, -0.7  # of reproducible problems: no powers of two, so that each operation rounds
-_FILL = 0xA5  # every byte of the result's memory before the run
+FILL = 0xA5  # every byte of the result's memory before the run
 _OPERANDS = ("a", "b", "c", "bias")
 
 
@@ -243,24 +243,34 @@ def _run(
     dtype = dtypes.dtype_of(p.out_type)
     binding = Binding(queue, device, complete(Gemm(p, (p.m, p.n), dtype), work), (), workspace.poisoned, make)
     out = placed(p, "out", 1, 0)
-    out.memory[...] = _FILL
-    all_operands = {**case.operands, "out": out}
+    out.memory[...] = FILL
+    operands = {**case.operands, "out": out}
     if is_in_place(p):
         out.view[...] = case.view("c")
-        all_operands["c"] = out
+        operands["c"] = out
+    return computed(binding, operands, (case.alpha, case.beta))
+
+
+def computed(
+    binding: Binding, operands: Mapping[str, Placed], scales: tuple[complex, complex] = (1.0, 0.0)
+) -> tuple[Array, bool]:
+    """(the result, whether the memory around it and between its rows is unchanged).
+
+    *operands* by the problem's names. "out", which may be "c" too, is full of FILL. *scales*: alpha, beta.
+    """
+    queue, out = binding.queue, operands["out"]
+    apart = {name: x for name, x in operands.items() if name == "out" or x is not out}
     buffers = {
-        name: host_memory.filled(queue.context, operand.memory, device, name)
-        for name, operand in all_operands.items()
+        name: host_memory.filled(queue.context, x.memory, binding.device, name) for name, x in apart.items()
     }
-    if is_in_place(p):
-        buffers["c"] = buffers["out"]
-    offsets = {name: operand.offset for name, operand in all_operands.items()}
+    buffers |= dict.fromkeys(operands.keys() - apart, buffers["out"])
+    offsets = {name: operand.offset for name, operand in operands.items()}
     try:
-        events = binding.enqueue(buffers, scalars_of(case.alpha, case.beta, offsets), [])
+        events = binding.enqueue(buffers, scalars_of(*scales, offsets), [])
         cl.enqueue_copy(queue, out.memory, buffers["out"], wait_for=events[-1:], is_blocking=True)
     except cl.Error as error:
-        raise status.lost(device, error) from error
+        raise status.lost(binding.device, error) from error
     binding.settle()
     got = out.view.copy()
-    out.own_bytes[...] = _FILL
-    return got, bool((out.memory == _FILL).all())
+    out.own_bytes[...] = FILL
+    return got, bool((out.memory == FILL).all())

@@ -28,14 +28,12 @@ from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import round_up
 from ..kernels.launches import batch_table, copy_launch
-from ..opencl import host_memory, status
 from ..opencl.binding import Binding
 from ..opencl.devices import device_info
 from ..opencl.program import source_hash
-from ..opencl.steps import scalars_of
 from ..problem.gemm import Copy, GemmProblem
 from .drawn import Drawn, over_the_range
-from .known_answers import outcome, wrong_bits
+from .known_answers import FILL, computed, outcome, wrong_bits
 from .layouts import Array, Decks, Placed, rearranged, resized
 
 Shape = tuple[int, int, int]  # M, N, K
@@ -66,7 +64,6 @@ _SPLIT = ("float32", "complex64", "float64", "complex128")
 _COPY = "copy.cl"
 _COPIED = (3, 5, 37)  # more columns than two work-groups have
 _LEAD = 2  # elements before the arrays
-_FILL = 0xA5
 
 
 @dataclass(frozen=True)
@@ -309,7 +306,6 @@ def wrong_copies(queue: cl.CommandQueue, programs: Iterable[Program]) -> str | N
 
 
 def _copies_right(queue: cl.CommandQueue, program: Program) -> bool:
-    device = device_info(queue.device)
     _, rows, columns = _COPIED
     source_strides, target_strides = (rows * columns * 2 + 5, 2, 2 * rows), (-rows * columns - 3, columns, 1)
     types = str(program.define("A_TYPE")), str(program.define("OUT_TYPE"))
@@ -318,22 +314,12 @@ def _copies_right(queue: cl.CommandQueue, program: Program) -> bool:
     source = Placed.of(_COPIED, source_strides, types[0], _LEAD, 0)
     target = Placed.of(_COPIED, target_strides, types[1], _LEAD, 0)
     source.view[...] = _copied_numbers(source.view.dtype, target.view.dtype)
-    target.memory[...] = _FILL
+    target.memory[...] = FILL
     launch = copy_launch(copy, ("a", "a_offset"), ("out", "out_offset"), "batch_offsets", soft)
     tables = {"batch_offsets": batch_table(_COPIED[:1], (source_strides[:1], target_strides[:1]))}
-    binding = Binding(queue, device, Work((launch,), tables=tables))
-    memory = {"a": source.memory, "out": target.memory}
-    buffers = {name: host_memory.filled(queue.context, x, device, name) for name, x in memory.items()}
-    try:
-        offsets = {"a": source.offset, "out": target.offset}
-        events = binding.enqueue(buffers, scalars_of(1.0, 0.0, offsets), [])
-        cl.enqueue_copy(queue, target.memory, buffers["out"], wait_for=events[-1:], is_blocking=True)
-    except cl.Error as error:
-        raise status.lost(device, error) from error
-    binding.settle()
-    got = target.view.copy()
-    target.own_bytes[...] = _FILL
-    return bool((target.memory == _FILL).all()) and _same(got, _converted(source.view, got.dtype))
+    binding = Binding(queue, device_info(queue.device), Work((launch,), tables=tables))
+    got, clean = computed(binding, {"a": source, "out": target})
+    return clean and _same(got, _converted(source.view, got.dtype))
 
 
 def _copied_numbers(source: np.dtype[Any], target: np.dtype[Any]) -> Array:

@@ -9,7 +9,7 @@ standard output, which then holds nothing else. A long command goes::
             on_stage(Stage("what runs next", done, total))
             found.append(...)
     out.save(content)                 # before the text: a closed pipe loses no measurement
-    out.screen.table(grid)
+    out.screen.table(table)
     out.finish()                      # exit code 130 after Ctrl-C, 2 if a file could not be written
 """
 

@@ -17,7 +17,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.rates import MEANINGS, as_numbers
 from ..version import __version__
 from .bench import BASELINE, SCATTER, Row, Rules, Rung
-from .terminal import Grid
+from .terminal import TextTable
 from .timing import Terms
 from .tuner import Search, Tuning
 
@@ -73,7 +73,7 @@ def device_line(device: DeviceInfo) -> str:
     return f"{device.name} ({device.platform}, driver {device.driver_version})"
 
 
-def bench_table(rung: Rung) -> Grid:
+def bench_table(rung: Rung) -> TextTable:
     """One size: a line for each kernel that ran. GFLOP/s and speed-up follow from the median."""
     head = ("kernel", "min ms", "median", "max", "GFLOP/s", "speed-up", "device\nms", "error\n/bound")
     rows = []
@@ -82,14 +82,14 @@ def bench_table(rung: Rung) -> Grid:
             spread = (_milliseconds(x) for x in (row.walls[0], row.seconds, row.walls[-1]))
             numbers = (significant(row.gflops), _speedup(row), _milliseconds(row.device), _verdict(row))
             rows.append((row.kernel, *spread, *numbers))
-    return Grid(head, tuple(rows), text=("kernel",))
+    return TextTable(head, tuple(rows), text=("kernel",))
 
 
-def rates_table(rates: Mapping[str, float]) -> Grid:
+def rates_table(rates: Mapping[str, float]) -> TextTable:
     """A line for each of a device's rates."""
     head = ("rate", "value", "unit", "meaning")
     rows = ((name, f"{value:.3g}" if value else "-", *MEANINGS[name]) for name, value in rates.items())
-    return Grid(head, tuple(rows), text=("rate", "unit", "meaning"))
+    return TextTable(head, tuple(rows), text=("rate", "unit", "meaning"))
 
 
 def configurations(rung: Rung) -> list[str]:
@@ -103,7 +103,7 @@ def configurations(rung: Rung) -> list[str]:
     return lines
 
 
-def tuning_table(searches: Sequence[Search]) -> Grid:
+def tuning_table(searches: Sequence[Search]) -> TextTable:
     """A line for each product: what was taken before, what won, and by how much."""
     head = ("product", "tried", "kernel", "tile", "ms", "GFLOP/s", "speed-up")
     rows = []
@@ -116,7 +116,7 @@ def tuning_table(searches: Sequence[Search]) -> Grid:
         rate = significant(search.problem.flops / seconds / 1e9)
         numbers = (_milliseconds(seconds), rate, significant(search.gain))
         rows.append((str(search.problem), tried, entry.kernel, str(entry.config), *numbers))
-    return Grid(head, tuple(rows), text=("product", "kernel", "tile"))
+    return TextTable(head, tuple(rows), text=("product", "kernel", "tile"))
 
 
 def tuning_notes(tuning: Tuning) -> list[str]:
@@ -185,13 +185,13 @@ def _absences(rungs: Sequence[Rung], kernel: str) -> list[str]:
     return lines
 
 
-def ladder_table(rungs: Sequence[Rung], what: str) -> Grid:
+def ladder_table(rungs: Sequence[Rung], what: str) -> TextTable:
     """All sizes: *what* ("time" or "speed-up") by work and kernel, for the kernels that ran."""
     ran = [row.kernel for row in rungs[0].rows if any(r.row(row.kernel).reason is None for r in rungs)]
     rows = (
         (str(r.size.m), f"{r.size.work:.2e}", *(_cell(r.row(kernel), what) for kernel in ran)) for r in rungs
     )
-    return Grid(("M = N = K", "M N K", *ran), tuple(rows), keys=2)
+    return TextTable(("M = N = K", "M N K", *ran), tuple(rows), keys=2)
 
 
 def _cell(row: Row, what: str) -> str:

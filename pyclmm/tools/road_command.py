@@ -17,7 +17,7 @@ from .endings import FAILED, WRONG_RESULT
 from .options import check_plot, device_option, json_option, length_type, plot_option
 from .output import Output
 from .road import Point, Road, walk
-from .terminal import Grid
+from .terminal import TextTable
 from .timing import Size, Terms, check_memory
 
 _ON_CPU, _ON_OTHERS = 512, 2048  # side of the matrices, if none is asked for
@@ -89,10 +89,10 @@ def _heading(rates: Rates) -> list[str]:
     ]
 
 
-def _table(road: Road, rates: Rates) -> Grid:
+def _table(road: Road, rates: Rates) -> TextTable:
     gains = road.gains()
     rows = tuple(_cells(point, gain, rates) for point, gain in zip(road.points, gains, strict=True))
-    return Grid(_HEAD, rows, text=("kernel", "type", "by"))
+    return TextTable(_HEAD, rows, text=("kernel", "type", "by"))
 
 
 def _cells(point: Point, gain: float | None, rates: Rates) -> tuple[str, ...]:

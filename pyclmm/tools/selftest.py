@@ -23,7 +23,7 @@ from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.device import DeviceInfo
 from ..opencl.queues import new_queue
 from . import laws, report
-from .terminal import Grid, OnStage, Stage
+from .terminal import OnStage, Stage, TextTable
 
 LIMITS = {False: 180.0, True: 1800.0}  # seconds a kernel: --quick, --full
 PASSED, REFUSED, WRONG, FAILED, CRASHED, HUNG = "passed", "refused", "wrong", "failed", "crashed", "hung"
@@ -152,7 +152,7 @@ def _tested(
     return Tested(kernel.name, time.perf_counter() - start, cleaned)
 
 
-def table(tested: list[Tested]) -> Grid:
+def table(tested: list[Tested]) -> TextTable:
     """A line for each kernel that the device can run."""
     head = ("kernel", "verdict", "laws", "cases", "error/bound", "seconds")
     rows = []
@@ -164,7 +164,7 @@ def table(tested: list[Tested]) -> Grid:
         word = one.verdict.upper() if one.is_bad else one.verdict
         numbers = (f"{passed} of {_LAWS}", str(cases), f"{one.worst:.2g}", f"{one.seconds:.1f}")
         rows.append((one.kernel, word, *numbers))
-    return Grid(head, tuple(rows), text=head[:2])
+    return TextTable(head, tuple(rows), text=head[:2])
 
 
 def digest_line(tested: list[Tested]) -> str:

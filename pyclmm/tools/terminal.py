@@ -70,7 +70,7 @@ def broken(line: str, width: int = PAGE, indent: int = 4, words: bool = False) -
 
 
 @dataclass(frozen=True)
-class Grid:
+class TextTable:
     """A table: a head, and rows of as many cells. The columns named in *text* are set left; numbers are set
     right.
 
@@ -141,9 +141,9 @@ class Screen:
         width = min(self.width, _PROSE)
         self._write(broken(text, width, indent, self._on_terminal) if text else "")
 
-    def table(self, grid: Grid) -> None:
+    def table(self, table: TextTable) -> None:
         """Print a table, or several that together are this one."""
-        for number, page in enumerate(grid.pages(self.width)):
+        for number, page in enumerate(table.pages(self.width)):
             self._write("\n" * (number > 0) + page)
 
     def _write(self, text: str) -> None:

@@ -11,7 +11,7 @@ from pyclmm.kernels import KERNELS
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.tools import report, tuner
 from pyclmm.tools.bench import BASELINE, Row, Rung
-from pyclmm.tools.terminal import Grid, Stage, StagePace, broken, progress_line
+from pyclmm.tools.terminal import Stage, StagePace, TextTable, broken, progress_line
 from pyclmm.tools.timing import Sample, Size
 from tests.support.selection import slow_rows
 
@@ -87,20 +87,20 @@ def bench_grid():
     return report.bench_table(Rung(Size(9, 9, 9), "float32", (row, Row(BASELINE, reason="slow")), 9))
 
 
-GRIDS = {
+TABLES = {
     "tuning": tuning_grid,
     "bench": bench_grid,
     "rates": lambda: report.rates_table({"launch": 1e-6, "cache_size": 0.0}),
-    "many columns": lambda: Grid(
+    "many columns": lambda: TextTable(
         ("size", "work", *(f"kernel{i}" for i in range(20))), (("10", "1e3", *"x" * 20),), keys=2
     ),
 }
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", TABLES)
 def test_tables_fit_and_keep_every_cell(name, width):
-    grid = GRIDS[name]()
+    grid = TABLES[name]()
     lines = [line for page in grid.pages(width) for line in page.splitlines()]
     assert max(map(len, lines)) <= width
     words = {word for row in (grid.head, *grid.rows) for cell in row for word in cell.split()}
@@ -108,7 +108,7 @@ def test_tables_fit_and_keep_every_cell(name, width):
 
 
 def test_pages_repeat_the_columns_that_name_a_row():
-    pages = GRIDS["many columns"]().pages(60)
+    pages = TABLES["many columns"]().pages(60)
     assert len(pages) > 1
     assert all(page.split()[:2] == ["size", "work"] for page in pages)
 
