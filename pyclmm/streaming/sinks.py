@@ -30,7 +30,6 @@ class Sink:
     process. ``place``: where a persistent one is, for a checkpoint; None for any other.
     """
 
-    name = "out"
     in_memory = False
     persistent = False
     place: str | None = None
