@@ -87,3 +87,8 @@ def record(checks: Mapping[str, Check]) -> Check:
             check(f"{name}.{key}", value[key])
 
     return check_all
+
+
+def about(whose: Mapping[str, object]) -> dict[str, Check]:
+    """The checks of what a kept file says of itself, *whose* it is: files that were exchanged are noticed."""
+    return {name: one_of(value) for name, value in whose.items()}

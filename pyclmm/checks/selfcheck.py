@@ -280,6 +280,8 @@ def _plain(reason: str | None) -> str | None:
 
 def _check_of(whose: Mapping[str, object]) -> fields.Check:
     """What checks a verdict from disk. *whose*: what it must say of itself."""
-    reason, when = fields.text(_LONGEST), fields.number(0, 1e11)  # Unix time
-    checks = {name: fields.one_of(value) for name, value in whose.items()}
-    return fields.record({**checks, "reason": fields.optional(reason), "timed_out": fields.optional(when)})
+    reason, when = (
+        fields.optional(fields.text(_LONGEST)),
+        fields.optional(fields.number(0, 1e11)),
+    )  # Unix time
+    return fields.record({**fields.about(whose), "reason": reason, "timed_out": when})

@@ -15,6 +15,7 @@ from ..errors import ArgumentError, UnsupportedError
 from ..kernels.device import DeviceInfo
 from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment
 from .host_memory import check_size
+from .mappings import reach
 from .status import out_of_memory
 
 Array = cla.Array
@@ -74,14 +75,6 @@ def location(x: Array) -> tuple[int, int]:
     return root, at + x.offset
 
 
-def _byte_range(x: Array) -> tuple[int, int]:
-    low = high = x.offset
-    for length, stride in zip(x.shape, x.strides, strict=True):
-        reach = (length - 1) * stride
-        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
-    return low, high + x.dtype.itemsize
-
-
 def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
     """What a plan depends on: the layouts, and the operands that writing ``out`` would change.
 
@@ -113,11 +106,11 @@ def _overlap(x: Array, y: Array) -> bool:
     """Whether the byte ranges of the two overlap."""
     if x.size == 0 or y.size == 0:
         return False
-    (x_root, x_at), (y_root, y_at) = _memory(x.base_data), _memory(y.base_data)
+    (x_root, x_at), (y_root, y_at) = location(x), location(y)
     if x_root != y_root:
         return False
-    (x_low, x_high), (y_low, y_high) = _byte_range(x), _byte_range(y)
-    return x_low + x_at < y_high + y_at and y_low + y_at < x_high + x_at
+    (x_low, x_high), (y_low, y_high) = reach(x, x_at), reach(y, y_at)
+    return x_low < y_high and y_low < x_high
 
 
 def _same_view(x: Array, y: Array) -> bool:

@@ -84,13 +84,7 @@ def detour(device: DeviceInfo) -> int:
     """The number of the device's detour; 0 for none."""
     key = _key(device)
     if key not in _detours:
-        check = fields.record(
-            {
-                "schema": fields.one_of(_SCHEMA),
-                "key": fields.one_of(_key(device)),
-                "detour": DETOUR,
-            }
-        )
+        check = fields.record({**fields.about(_whose(device)), "detour": DETOUR})
         kept = store.read_json(_detour_file(device), check)
         _detours.setdefault(key, 0 if kept is None else kept["detour"])
     return _detours[key]
@@ -100,7 +94,7 @@ def take_detour(device: DeviceInfo, number: int, keep: bool = False) -> None:
     """Compile programs for *device* by this detour from now on; with *keep*, in later processes too."""
     _detours[_key(device)] = number
     if keep:
-        store.write_json(_detour_file(device), {"schema": _SCHEMA, "key": _key(device), "detour": number})
+        store.write_json(_detour_file(device), {**_whose(device), "detour": number})
 
 
 def warn(device: DeviceInfo, what: str) -> None:
@@ -121,6 +115,10 @@ def _driver_cache(device: DeviceInfo) -> str:
 
 def _detour_file(device: DeviceInfo) -> Path:
     return store.folder("detours", f"{_key(device, str(_SCHEMA))}.json")
+
+
+def _whose(device: DeviceInfo) -> dict[str, object]:
+    return {"schema": _SCHEMA, "key": _key(device)}
 
 
 def _key(device: DeviceInfo, digest: str = "") -> str:

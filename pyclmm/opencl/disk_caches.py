@@ -43,7 +43,8 @@ def with_pyopencl_caches(call: Callable[[], T]) -> T:
     except cl.Error:
         raise
     except Exception as error:  # the caches raise anything
-        first = _turn_off()
+        with _switch:  # several threads may fail at once
+            first, cl._PYOPENCL_NO_CACHE = not cl._PYOPENCL_NO_CACHE, True
         result = call()  # raises again if the caches were not the cause
         if first:
             _warn(error)
@@ -117,14 +118,6 @@ def _remove_if_stale(lock: Path) -> None:
             if time.monotonic() > end:
                 lock.unlink()
             time.sleep(0.02)
-
-
-def _turn_off() -> bool:
-    """Turn both caches off. Returns False if they were off."""
-    with _switch:  # several threads may fail at once
-        were_on = not cl._PYOPENCL_NO_CACHE
-        cl._PYOPENCL_NO_CACHE = True
-    return were_on
 
 
 def _warn(error: Exception) -> None:

@@ -40,11 +40,16 @@ class Place:
 
 def bounds(x: Array) -> tuple[int, int]:
     """The addresses of the first byte of *x* and of the one behind its last. *x* is not empty."""
-    low = high = int(x.__array_interface__["data"][0])
+    return reach(x, int(x.__array_interface__["data"][0]))
+
+
+def reach(x: Any, start: int) -> tuple[int, int]:
+    """:func:`bounds` of an array of any kind whose first element lies at *start*."""
+    low = high = start
     for length, stride in zip(x.shape, x.strides, strict=True):
-        reach = (length - 1) * stride
-        low, high = (low + reach, high) if reach < 0 else (low, high + reach)
-    return low, high + x.itemsize
+        span = (length - 1) * stride
+        low, high = (low + span, high) if span < 0 else (low, high + span)
+    return low, high + x.dtype.itemsize
 
 
 def map_of(x: Any) -> np.memmap[Any, Any] | None:

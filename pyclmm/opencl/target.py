@@ -34,8 +34,8 @@ def target_of(device: cl.Device) -> Target:
     """What the compiler of *device* says: kept, or asked for now. ``Target()`` if it cannot be asked."""
     path = _path(device)
     whose = {"schema": _SCHEMA, "key": path.stem}
-    check = {name: fields.one_of(value) for name, value in whose.items()}
-    kept = store.read_json(path, fields.record({**check, "vector_bits": _BITS, "features": _FEATURES}))
+    check = fields.record({**fields.about(whose), "vector_bits": _BITS, "features": _FEATURES})
+    kept = store.read_json(path, check)
     if kept is not None:
         return Target(kept["vector_bits"], tuple(kept["features"]))
     found = _asked(device)
