@@ -353,7 +353,7 @@ FAULTS = (
     Fault("batch_stride", "the stack's stride is one element short", "pyclmm/kernels/launches.py",
           "np.arange(length, dtype=np.int64) * step", "np.arange(length, dtype=np.int64) * (step - 1)",
           laws("stacks_broadcast and naive")),
-    Fault("broadcast_stride", "a broadcast axis is walked", "pyclmm/problem/canonical.py",
+    Fault("broadcast_stride", "a broadcast axis is walked", "pyclmm/problem/matrices.py",
           "0 if length == 1 else stride", "stride", laws("stacks_broadcast and naive")),
     Fault("float64_in_float32", "float64 products are summed in float32", "pyclmm/problem/dtypes.py",
           '"float64", 8, "float64"', '"float64", 8, "float32"', laws("every_dtype and float64")),
