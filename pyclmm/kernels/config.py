@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,8 @@ class TileConfig:
     family chooses, if it can.
     ``options`` are further integers of one family, given as a mapping:
     ``TileConfig(bm=64, options={"depth": 2})``. They are stored as pairs sorted by name, so that a
-    configuration can be compared and hashed.
+    configuration can be compared and hashed. ``plain`` is for a family that leaves the product to another one
+    where the data need it: the other's configuration.
     """
 
     bm: int = 1
@@ -34,11 +35,14 @@ class TileConfig:
     stages: int = 1
     split_k: int = 1
     options: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
+    plain: PlainConfig | None = None
 
     def __post_init__(self) -> None:
         named = _options(self.options)
         for name, value in vars(self).items():
-            if name != "options" and (value.__class__ is not int or value < (name != "split_k")):
+            if name in _NO_SIZES:
+                continue
+            if value.__class__ is not int or value < (name != "split_k"):
                 raise _invalid(f"TileConfig.{name}", value, int(name != "split_k"))
         for name, value in named.items():
             if value.__class__ is not int or value < 0:
@@ -57,6 +61,10 @@ class TileConfig:
     def named(self) -> dict[str, int]:
         """The options by name."""
         return dict(self.options)
+
+    def unknown_to(self, options: tuple[str, ...]) -> list[str]:
+        """What it sets besides sizes and *options*: names of options, and "plain"."""
+        return sorted({*self.named, *(["plain"] if self.plain else [])} - {*options})
 
     def violations(
         self, device: DeviceInfo, local_size: tuple[int, ...], local_bytes: int, most: int | None = None
@@ -84,17 +92,33 @@ class TileConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """The fields that differ from their defaults, for tables and files."""
-        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "options"}
-        return {k: v for k, v in given.items() if v != 1} | dict(self.options)
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NO_SIZES}
+        plain = {"plain": str(self.plain)} if self.plain else {}
+        return {k: v for k, v in given.items() if v != 1} | dict(self.options) | plain
 
     def __repr__(self) -> str:
         """What makes it again, without the defaults."""
-        sizes = [f"{k}={v}" for k, v in self.as_dict().items() if k not in dict(self.options)]
+        sizes = [f"{k}={v}" for k, v in replace(self, options={}, plain=None).as_dict().items()]
         options = [f"options={dict(self.options)}"] if self.options else []
-        return f"TileConfig({', '.join(sizes + options)})"
+        plain = [f"plain={self.plain!r}"] if self.plain else []
+        return f"TileConfig({', '.join(sizes + options + plain)})"
 
     def __str__(self) -> str:
         return " ".join(f"{k}={v}" for k, v in self.as_dict().items()) or "-"
+
+
+_NO_SIZES = ("options", "plain")  # the fields that hold no size
+
+
+@dataclass(frozen=True)
+class PlainConfig:
+    """A configuration of another family: ``family`` is its place among those that may compute the product."""
+
+    family: int
+    config: TileConfig
+
+    def __str__(self) -> str:
+        return f"{self.family}({self.config})"
 
 
 def _invalid(name: str, value: object, least: int) -> ArgumentError:

@@ -62,7 +62,7 @@ class MatrixLayout:
 
 
 def matrix_of(operand: Operand, argument: str) -> MatrixLayout:
-    """*operand*, of two axes or more. Raises DTypeError, and UnsupportedError for strides of parts of elements."""
+    """*operand*, of two axes or more. Raises DTypeError, and UnsupportedError for odd strides."""
     name = dtypes.type_name(operand.dtype, argument)
     strides = operand.element_strides
     if any(s % operand.dtype.itemsize for s in operand.strides):

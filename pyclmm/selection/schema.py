@@ -7,13 +7,13 @@ are known, no key is missing and none is unknown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from dataclasses import fields as fields_of
 from typing import Any
 
 from ..errors import ArgumentError
 from ..fields import Check, integer, list_of, matching, one_of, record
-from ..kernels.config import TileConfig
+from ..kernels.config import PlainConfig, TileConfig
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS
 from ..problem.gemm import ACTIVATIONS, BIASES, MAX_ALIGN, MAX_DIMENSION, GemmProblem
 from ..problem.precision import PRECISIONS
@@ -62,7 +62,10 @@ def _options(name: str, value: Any) -> None:
         raise ArgumentError(f"{name} is not in order, or names an option twice")
 
 
-_CONFIG = record({**{f.name: _tile for f in fields_of(TileConfig)}, "options": _options})
+_SIZES = [f.name for f in fields_of(TileConfig) if f.name not in ("options", "plain")]
+_PLAIN = "plain"  # left out where there is none
+_CONFIG = record({**dict.fromkeys(_SIZES, _tile), "options": _options})
+_OTHER = record({"family": _tile, "config": _CONFIG})
 
 
 def problem_json(problem: GemmProblem) -> dict[str, Any]:
@@ -83,14 +86,24 @@ def problem_from(content: Any) -> GemmProblem:
 
 def config_json(config: TileConfig) -> dict[str, Any]:
     """*config* as :func:`config_from` reads it."""
-    listed: dict[str, Any] = _listed(asdict(config))
-    return listed
+    listed: dict[str, Any] = _listed(asdict(replace(config, plain=None)))
+    del listed[_PLAIN]
+    if config.plain is None:
+        return listed
+    plain = {"family": config.plain.family, "config": config_json(config.plain.config)}
+    return {**listed, _PLAIN: plain}
 
 
 def config_from(content: Any) -> TileConfig:
     """The configuration that *content* describes. Raises ArgumentError, naming the invalid value."""
-    _CONFIG("config", content)
-    return TileConfig(**{name: _tupled(value) for name, value in content.items()})
+    given = {_PLAIN: content[_PLAIN]} if isinstance(content, dict) and _PLAIN in content else {}
+    own = {name: value for name, value in content.items() if name != _PLAIN} if given else content
+    _CONFIG("config", own)
+    config = TileConfig(**{name: _tupled(value) for name, value in own.items()})
+    if not given:
+        return config
+    _OTHER("config.plain", given[_PLAIN])
+    return replace(config, plain=PlainConfig(given[_PLAIN]["family"], config_from(given[_PLAIN]["config"])))
 
 
 def _listed(value: Any) -> Any:

@@ -193,7 +193,7 @@ def _requested(offers: _Offers, problem: GemmProblem, device: DeviceInfo, kernel
         raise UnsupportedError(f"kernel {name!r} cannot compute {problem} on {device.name!r}: {found}")
     if config is None:
         return Choice(family, found[0][1])
-    unknown = sorted(set(dict(config.options)) - set(family.options))
+    unknown = config.unknown_to(family.options)
     if unknown:
         known = f"its options are {', '.join(family.options)}" if family.options else "it has none"
         raise ArgumentError(f"kernel {name!r} has no option {unknown[0]!r} in TileConfig.options; {known}")

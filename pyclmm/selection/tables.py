@@ -18,7 +18,7 @@ import json
 import math
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -226,12 +226,12 @@ def _entry_from(content: Mapping[str, Any]) -> Entry:
 def _check_entry(name: str, content: Any) -> None:
     _ENTRY(name, content)
     config = schema.config_from(content["config"])
-    sizes = {**asdict(config), "options": 1}
-    if any(size < 1 for key, size in sizes.items() if key != "split_k"):
+    sizes = asdict(replace(config, options=(), plain=None))
+    if any(size < 1 for key, size in sizes.items() if key not in ("options", "plain", "split_k")):
         raise ArgumentError(f"{name}: config has a size of 0: {config}")
-    unknown = dict(config.options).keys() - set(kernel_named(content["kernel"]).options)
+    unknown = config.unknown_to(kernel_named(content["kernel"]).options)
     if unknown:
-        raise ArgumentError(f"{name}: {content['kernel']} has no option {', '.join(sorted(unknown))}")
+        raise ArgumentError(f"{name}: {content['kernel']} has no option {', '.join(unknown)}")
 
 
 _ENTRY = fields.record(

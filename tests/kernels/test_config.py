@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import FrozenInstanceError, replace
 
+import numpy as np
 import pytest
 
+import pyclmm
 from pyclmm import ArgumentError, TileConfig
+from pyclmm.kernels.config import PlainConfig
 from pyclmm.selection import schema
 from tests.support.made_up import DEVICE
 
@@ -54,6 +57,36 @@ def test_tables_keep_options_as_sorted_pairs():
     content = json.loads(json.dumps(schema.config_json(config)))
     assert content["options"] == [["held", 1], ["slices", 2]]
     assert schema.config_from(content) == config
+
+
+WITH_PLAIN = TileConfig(
+    bm=4, options={"form": 1}, plain=PlainConfig(2, TileConfig(bn=8, options={"held": 1}))
+)
+
+
+def test_the_configuration_of_another_family_is_a_field():
+    content = json.loads(json.dumps(schema.config_json(WITH_PLAIN)))
+    assert content["plain"]["config"]["options"] == [["held", 1]]
+    assert schema.config_from(content) == WITH_PLAIN
+    assert eval(repr(WITH_PLAIN)) == WITH_PLAIN
+    assert str(WITH_PLAIN) == "bm=4 form=1 plain=2(bn=8 held=1)"
+    assert hash(WITH_PLAIN) != hash(replace(WITH_PLAIN, plain=None))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [None, 3, {}, {"family": 0}, {"family": -1, "config": schema.config_json(TileConfig())},
+     {"family": 0, "config": schema.config_json(WITH_PLAIN)}],
+)  # fmt: skip
+def test_what_is_no_configuration_of_another_family_is_refused(wrong):
+    with pytest.raises(ArgumentError, match="plain"):
+        schema.config_from({**schema.config_json(TileConfig()), "plain": wrong})
+
+
+def test_a_kernel_that_leaves_the_product_to_no_other_takes_no_such_field():
+    a = np.ones((4, 4), np.float32)
+    with pytest.raises(ArgumentError, match="'naive' has no option 'plain'"):
+        pyclmm.Matmul(a, a, kernel=("naive", replace(WITH_PLAIN, options={})))
 
 
 @pytest.mark.parametrize("given", [3, "held", {3: 1}, [("held",)], None])

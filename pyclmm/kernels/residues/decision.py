@@ -15,7 +15,7 @@ import numpy as np
 from ...problem.gemm import GemmProblem
 from ...problem.precision import PRECISIONS
 from ..accepts import GENERAL, Accepts, Types
-from ..config import TileConfig
+from ..config import PlainConfig, TileConfig
 from ..device import DeviceInfo
 from ..interface import (
     GATE,
@@ -41,8 +41,6 @@ _LONGEST = 1 << 20  # real numbers of a line: SLACK of cl/residues/choose.cl
 # Bits that normal data, real and complex, need beyond the 53 that the bound allows for: fitted to the
 # decisions of choose.cl for M = N = 256 and K = 64 to 8192.
 _LOST_BITS = (7.8, 7.3)
-PLAIN = "plain"  # prefix of the options that hold the configuration of the plain product
-_SIZES = ("bm", "bn", "bk", "sgm", "sgn", "tm", "tn", "vec", "stages", "split_k")
 
 
 def planes_of(problem: GemmProblem) -> int:
@@ -77,32 +75,19 @@ def may_return(family: Kernel, device: DeviceInfo) -> bool:
     return not (family.has_barriers and device.vendor == "pocl")
 
 
-def with_plain(config: TileConfig, number: int, plain: TileConfig) -> TileConfig:
-    """*config*, which also holds the number of the plain product's family, and its configuration."""
-    fields = {f"{PLAIN}_{name}": value for name, value in plain.as_dict().items()}
-    return replace(config, options={**dict(config.options), PLAIN: number, **fields})
-
-
-def _plain_config(config: TileConfig) -> TileConfig:
-    prefix = f"{PLAIN}_"
-    own = {n.removeprefix(prefix): v for n, v in dict(config.options).items() if n.startswith(prefix)}
-    sizes = {name: own.pop(name) for name in _SIZES if name in own}
-    return TileConfig(**sizes, options=own)
-
-
 def _fallback(problem: GemmProblem) -> GemmProblem:
     return replace(problem, fallback=True, precision="highest")
 
 
 def not_able(
-    option: str, number: int, families: Sequence[Kernel], problem: GemmProblem, device: DeviceInfo
+    name: str, number: int, families: Sequence[Kernel], problem: GemmProblem, device: DeviceInfo
 ) -> str | None:
-    """Why *option* may not be *number*, a place in *families*, or None if that family computes *problem*."""
+    """Why *name* may not be *number*, a place in *families*, or None if that family computes *problem*."""
     if number < len(families) and families[number].refuses(problem, device) is None:
         return None
     meant = f" ({families[number].name})" if number < len(families) else ""
     able = [f"{i} ({f.name})" for i, f in enumerate(families) if f.refuses(problem, device) is None]
-    return f"option {option} may be {', '.join(able) or 'nothing'} here, not {number}{meant}"
+    return f"{name} may be {', '.join(able) or 'nothing'} here, not {number}{meant}"
 
 
 class Plain:
@@ -110,8 +95,6 @@ class Plain:
 
     def __init__(self, families: Sequence[Kernel]) -> None:
         self._families = tuple(families)
-        own = {name for family in families for name in family.options}
-        self.options = tuple(sorted({PLAIN, *(f"{PLAIN}_{name}" for name in (*_SIZES, *own))}))
 
     def refusal(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         """Why nobody computes it, or None if a family does."""
@@ -119,33 +102,41 @@ class Plain:
         reasons = [f.refuses(fallback, device) for f in self._families if may_return(f, device)]
         return reasons[-1] if all(reasons) else None
 
-    def best(self, problem: GemmProblem, device: DeviceInfo) -> tuple[int, TileConfig] | None:
+    def best(self, problem: GemmProblem, device: DeviceInfo) -> PlainConfig | None:
         """The number of its family, and its configuration; None if there is none."""
         fallback = _fallback(problem)
         for number, family in enumerate(self._families):
             if may_return(family, device) and family.refuses(fallback, device) is None:
                 for config in family.configs(fallback, device):
-                    return number, config
+                    return PlainConfig(number, config)
         return None
+
+    def _of(self, config: TileConfig) -> tuple[Kernel, TileConfig]:
+        """Who computes it, and how."""
+        plain = config.plain or PlainConfig(0, TileConfig())
+        return self._families[plain.family], plain.config
 
     def where_needed(self, config: TileConfig) -> str:
         """In words, who computes it."""
-        return f"data that need it get the plain product by {self._families[config.option(PLAIN)].name}"
+        return f"data that need it get the plain product by {self._of(config)[0].name}"
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        family = self._families[config.option(PLAIN)]
-        return family.estimate(_fallback(problem), _plain_config(config), device)
+        family, own = self._of(config)
+        return family.estimate(_fallback(problem), own, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        number, fallback = config.option(PLAIN), _fallback(problem)
-        if refused := not_able(PLAIN, number, self._families, fallback, device):
+        fallback = _fallback(problem)
+        if config.plain is None:
+            return ["plain is missing: the configuration of the product where the data need it"]
+        if refused := not_able("plain", config.plain.family, self._families, fallback, device):
             return [refused]
-        return self._families[number].violations(fallback, _plain_config(config), device)
+        family, own = self._of(config)
+        return family.violations(fallback, own, device)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         """Launches that may return at once, so none packs an operand for later calls."""
-        family = self._families[config.option(PLAIN)]
-        work = family.launches(_fallback(problem), _plain_config(config), device)
+        family, own = self._of(config)
+        work = family.launches(_fallback(problem), own, device)
         return replace(work, launches=tuple(replace(launch, packs="") for launch in work.launches))
 
 

@@ -20,7 +20,6 @@ from .decision import (
     planes_of,
     spaces,
     too_deep,
-    with_plain,
 )
 
 _MOST_BITS = 58  # of an element: two limbs (cl/residues/limbs.h)
@@ -46,10 +45,10 @@ class Limbs(Kernel):
     summary = 'float64 and complex128 with precision="high", by products of 32-bit integers'
     accepts = WHOLE_NUMBERS
     has_barriers = False
+    options = ("plain",)
 
     def __init__(self, plain: Sequence[Kernel]) -> None:
         self._plain = Plain(plain)
-        self.options = self._plain.options
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         depth, lines = problem.k * planes_of(problem), max(problem.m, problem.n)
@@ -65,8 +64,7 @@ class Limbs(Kernel):
         plain = self._plain.best(problem, device)
         if plain is None:
             return []
-        found = [TileConfig(bm=tm * y, bn=tn * x, tm=tm, tn=tn) for tm, tn, x, y in _TILES]
-        found = [with_plain(config, *plain) for config in found]
+        found = [TileConfig(bm=tm * y, bn=tn * x, tm=tm, tn=tn, plain=plain) for tm, tn, x, y in _TILES]
         return [config for config in found if not self.violations(problem, config, device)]
 
     def arithmetic(self, config: TileConfig) -> str:

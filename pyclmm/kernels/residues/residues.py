@@ -13,7 +13,6 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import GATE, Kernel, Launch, Work, Workspace, round_up
 from .decision import (
-    PLAIN,
     WHOLE_NUMBERS,
     Plain,
     choose,
@@ -24,7 +23,6 @@ from .decision import (
     not_able,
     spaces,
     too_deep,
-    with_plain,
 )
 from .moduli import MOST
 from .products import (
@@ -53,8 +51,8 @@ _MOVED = 0.5
 class Residues(Kernel):
     """See cl/residues/residues.h. ``products``: the families that may multiply residues; ``plain``: those
     that may compute the product where residues do not serve. A configuration is that of the first, with
-    options: ``product`` and ``plain``, the numbers of the families; ``form``, in which residues are
-    multiplied, a place in FORMS; ``plain_bm`` and so on, the configuration of the plain one.
+    options: ``product``, the number of the family; ``form``, in which residues are multiplied, a place in
+    FORMS. ``plain`` is the configuration of the plain one.
     """
 
     name = "residues"
@@ -65,7 +63,7 @@ class Residues(Kernel):
         self._products, self._plain = tuple(products), Plain(plain)
         self.matrix_units = any(kernel.matrix_units for kernel in products)
         inner_options = {name for kernel in products for name in kernel.options}
-        self.options = tuple(sorted({"product", FORM, *inner_options, *self._plain.options}))
+        self.options = tuple(sorted({"product", FORM, *inner_options, "plain"}))
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return too_deep(problem, device) or self._plain.refusal(problem, device) or _too_small(device)
@@ -77,7 +75,7 @@ class Residues(Kernel):
         for number, family in enumerate(self._products):
             found = self._found(number, problem, device) if may_return(family, device) else []
             if found:
-                return [with_plain(config, *plain) for config in found]
+                return [replace(config, plain=plain) for config in found]
         return []
 
     def _found(self, number: int, problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
@@ -119,7 +117,7 @@ class Residues(Kernel):
         if refused := form_refusal(form, problem, device):
             return [f"form={config.option(FORM)}: {refused}"]
         product = inner(problem, form)
-        if refused := not_able("product", number, self._products, product, device):
+        if refused := not_able("option product", number, self._products, product, device):
             return [refused]
         return [
             *self._products[number].violations(product, _product_config(config), device),
@@ -172,10 +170,8 @@ def _with(config: TileConfig, **options: int) -> TileConfig:
 
 
 def _product_config(config: TileConfig) -> TileConfig:
-    own = {name: value for name, value in dict(config.options).items() if not name.startswith(PLAIN)}
-    for name in ("product", FORM):
-        own.pop(name, None)
-    return replace(config, options=own)
+    own = {name: value for name, value in config.named.items() if name not in ("product", FORM)}
+    return replace(config, options=own, plain=None)
 
 
 def _pitch(problem: GemmProblem, form: Form) -> int:

@@ -12,7 +12,7 @@ import pyopencl as cl
 import pytest
 
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.config import TileConfig
+from pyclmm.kernels.config import PlainConfig, TileConfig
 from pyclmm.kernels.interface import GATE
 from pyclmm.kernels.launches import complete
 from pyclmm.kernels.residues import products, residues
@@ -197,9 +197,9 @@ def test_configurations_whose_form_does_not_fit_are_refused():
 def test_a_family_that_cannot_is_refused_with_those_that_can(name, number, meant):
     kernel, problem = kernel_named(name), high(9, 9, 9)
     [config, *_] = kernel.configs(problem, GPU)
-    wrong = replace(config, options={**dict(config.options), "plain": number})
+    wrong = replace(config, plain=PlainConfig(number, TileConfig()))
     [reason] = kernel.violations(problem, wrong, GPU)
-    assert reason.startswith("option plain may be ")
+    assert reason.startswith("plain may be ")
     assert "(naive)" in reason
     assert reason.endswith(f"here, not {meant}")
 
