@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...problem.gemm import GemmProblem
-from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
+from ..interface import Work, round_up
 from .loops import groups_of, loop_seconds
+from .textbook import Textbook
 
 _FRACTION, _WAIT = 0.086, 0.12  # those of `tiled`: nothing was measured on a GPU
 
 
-class Blocks(Kernel):
+class Blocks(Textbook):
     """A work-group of BN / TN x BM / TM work-items computes a BM x BN tile, in steps of BK."""
 
-    accepts = Accepts(fields=GENERAL | IN_ORDER)
-    automatic = False
-    risky = False
-    tiles: Sequence[TileConfig]  # best first
     pairs_of_tiles = 1  # in local memory
-
-    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return device.too_many_steps(problem.k)
-
-    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        return [c for c in self.tiles if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         groups, wait = groups_of(problem, config.bm, config.bn), 1 / max(1, config.bk) + _WAIT
@@ -49,14 +37,5 @@ class Blocks(Kernel):
         defines = [(name.upper(), getattr(config, name)) for name in sizes]
         columns = round_up(problem.n, config.bn) // config.tn
         rows = round_up(problem.m, config.bm) // config.tm
-        return Work(
-            (
-                Launch(
-                    gemm_program(problem, f"textbook/{self.name}.cl", defines),
-                    f"matmul_{self.name}",
-                    ndrange(problem, columns, rows),
-                    local_range(problem, config.bn // config.tn, config.bm // config.tm),
-                    gemm_args(problem),
-                ),
-            )
-        )
+        local = (config.bn // config.tn, config.bm // config.tm)
+        return self.one_launch(problem, (columns, rows), local, defines)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...problem.gemm import GemmProblem
-from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange, round_up
+from ..interface import Work, round_up
 from .loops import groups_of, loop_seconds
+from .textbook import Textbook
 
 _WIDTHS = (16, 32, 8, 4, 2, 1)
 # Fraction of the rate of multiply-adds; reads of global memory that an element of K waits for, besides one
@@ -18,20 +16,13 @@ _FRACTION, _WAIT = 0.086, 0.12
 _OTHER_WIDTH = 0.1  # other widths count as slower by this
 
 
-class Tiled(Kernel):
+class Tiled(Textbook):
     """See cl/textbook/tiled.cl. BM = BN = BK is TW, the tile width."""
 
     name = "tiled"
     summary = "TW x TW tiles of A and B in local memory, one element for each work-item"
-    risky = False
-    accepts = Accepts(fields=GENERAL | IN_ORDER)
-
-    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return device.too_many_steps(problem.k)
-
-    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        found = map(TileConfig.square, _WIDTHS)
-        return [c for c in found if not self.violations(problem, c, device)]
+    automatic = True
+    tiles = tuple(map(TileConfig.square, _WIDTHS))
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """Of every width as of the first one, so that one program serves all shapes."""
@@ -52,14 +43,5 @@ class Tiled(Kernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         tw = config.bm
-        return Work(
-            (
-                Launch(
-                    gemm_program(problem, "textbook/tiled.cl", [("TW", tw)]),
-                    "matmul_tiled",
-                    ndrange(problem, round_up(problem.n, tw), round_up(problem.m, tw)),
-                    local_range(problem, tw, tw),
-                    gemm_args(problem),
-                ),
-            )
-        )
+        size = (round_up(problem.n, tw), round_up(problem.m, tw))
+        return self.one_launch(problem, size, (tw, tw), [("TW", tw)])
