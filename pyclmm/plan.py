@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
-import numpy as np
 import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 from pyopencl.array import Array
@@ -15,14 +13,24 @@ from . import environment, repr_tables
 from .errors import REFUSED, ArgumentError, DTypeError, of_system, raise_of_system
 from .execution.device_path import DevicePath
 from .execution.host_path import HostPath
-from .execution.operands import ArrayT, Operands, Signature, collect, named, on_host, queue_of, signature
+from .execution.operands import (
+    ArrayT,
+    Operands,
+    Signature,
+    collect,
+    mismatch,
+    named,
+    on_host,
+    queue_of,
+    signature,
+    used_layouts,
+)
 from .execution.options import Options, beta_of, check_scalars, events_of, plain_numbers
 from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
-from .problem.gemm import Gemm, dense
 from .problem.words import Activation, Casting, Precision, Trans
-from .selection.explanation import Explanation, explain
+from .selection.explanation import Estimate, Explanation, explain
 from .selection.select import KernelChoice
 
 if TYPE_CHECKING:
@@ -32,20 +40,6 @@ if TYPE_CHECKING:
 
 _LAYOUT = ("operand", "shape", "strides, bytes", "dtype", "used")
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another pyclmm.Matmul"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The operations of a product, the fewest bytes it must move, and its plan's workspace in bytes."""
-
-    flops: int
-    nbytes: int
-    workspace_nbytes: int
-
-    @property
-    def intensity(self) -> float:
-        """Operations per byte moved."""
-        return self.flops / max(1, self.nbytes)
 
 
 class Matmul(Generic[ArrayT]):
@@ -122,27 +116,14 @@ class Matmul(Generic[ArrayT]):
         constant_b: bool = False,
     ) -> None:
         options = Options(
-            trans_a,
-            trans_b,
-            activation,
-            kernel,
-            precision,
-            reproducible,
-            casting,
-            dtype,
-            workspace_limit,
-            constant_b,
+            *(trans_a, trans_b, activation, kernel, precision, reproducible, casting, dtype),
+            *(workspace_limit, constant_b),
         )
         operands = collect(named(a, b, c, bias, out))
         self._prepare(operands, options, queue_of(operands, queue, device), alpha, beta_of(beta, c))
 
     def _prepare(
-        self,
-        operands: Operands,
-        options: Options,
-        queue: cl.CommandQueue,
-        alpha: complex,
-        beta: complex,
+        self, operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
     ) -> None:
         environment.check()
         alpha, beta = plain_numbers(alpha, beta)
@@ -228,15 +209,12 @@ class Matmul(Generic[ArrayT]):
         return self._path.enqueue(operands, operands["out"], queue, alpha, beta, events_of(wait_for), events)
 
     def _checked(
-        self,
-        operands: Operands,
-        queue: cl.CommandQueue | None,
-        alpha: complex | None,
-        beta: complex | None,
+        self, operands: Operands, queue: cl.CommandQueue | None, alpha: complex | None, beta: complex | None
     ) -> tuple[cl.CommandQueue, complex, complex]:
         """The queue, alpha and beta of a call. Raises ArgumentError if the plan was made for others."""
-        if signature(operands) != self._signature:
-            raise ArgumentError(self._mismatch(operands))
+        given = signature(operands)
+        if given != self._signature:
+            raise ArgumentError(_CLOSED if self._signature is None else mismatch(self._signature, given))
         own = queue_of(operands, queue or self._queue)
         if alpha is None and beta is None:
             return own, self._alpha, self._beta
@@ -263,27 +241,6 @@ class Matmul(Generic[ArrayT]):
                 return self._path.run(operands, queue, alpha, beta, events_of(wait_for))
             except REFUSED as error:
                 self._executable.fall_back(choice, queue, error)
-
-    def _mismatch(self, operands: Operands) -> str:
-        if self._signature is None:
-            return _CLOSED
-        kind, (layouts, _) = signature(operands)
-        its_kind, (its_layouts, _) = self._signature
-        if kind is not its_kind:
-            return f"a is a {kind.__name__}, the plan is for a {its_kind.__name__}; make a plan for it"
-        planned: dict[str, Any] = {layout[0]: layout[1:] for layout in its_layouts}
-        given: dict[str, Any] = {layout[0]: layout[1:] for layout in layouts}
-        for name in dict.fromkeys([*planned, *given]):
-            if name not in planned:
-                return f"{name} is not what the plan was made for: it has none; make one with {name}="
-            if name not in given:
-                return f"{name} is missing: the plan was made with it; pass it, or make a plan without"
-            if planned[name] != given[name]:
-                return (
-                    f"{name} is not what the plan was made for: it has (shape, strides, dtype, ...) "
-                    f"{given[name]}, the plan {planned[name]}; make a plan for it"
-                )
-        return "out overlaps other operands than it did when the plan was made; make a plan for that"
 
     @property
     def kernel(self) -> str | None:
@@ -376,17 +333,8 @@ class Matmul(Generic[ArrayT]):
         return f"{closed}Matmul {executable.problem}: {how} on {executable.device.name}"
 
     def _layout(self) -> list[tuple[str, ...]]:
-        """A row for each operand and for the result: as given, and how a call reads or writes it."""
-        gemm: Gemm = self._executable.gemm
-        layouts: dict[str, Any] = (
-            {} if self._signature is None else {x[0]: x[1:4] for x in self._signature[1][0]}
-        )
-        layouts.setdefault("out", (gemm.shape, dense(gemm.shape, gemm.dtype).strides, gemm.dtype))
-        rows: list[tuple[str, ...]] = []
-        for name, (shape, strides, dtype) in layouts.items():
-            own = str(np.dtype(dtype))
-            rows.append((name, str(tuple(shape)), str(tuple(strides)), own, _use(gemm, name, own)))
-        return rows
+        """A row for each operand and for the result."""
+        return used_layouts(self._executable.gemm, () if self._signature is None else self._signature[1][0])
 
 
 def planned(
@@ -447,14 +395,3 @@ def multiply(
 def programs_of(plan: Matmul[Any]) -> frozenset[Program]:
     """The programs that the launches of *plan* run."""
     return frozenset(launch.program for launch in plan._executable.work.launches)
-
-
-def _use(gemm: Gemm, name: str, dtype: str) -> str:
-    """How a call uses the operand called *name* in the user's call, whose elements are of *dtype*."""
-    problem = gemm.problem
-    inner = {"a": "b", "b": "a"}.get(name, name) if gemm.swapped else name
-    copied = gemm.out_copy is not None if name == "out" else inner in dict(gemm.copies)
-    needed = getattr(problem, f"{inner}_type")
-    if needed != dtype:
-        return f"converted from {needed}" if name == "out" else f"converted to {needed}"
-    return "copied" if copied else "in place"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,43 +52,52 @@ class HostPath:
         for name, x in operands.items():
             if x.dtype.hasobject or x.itemsize == 0:  # before their bytes are looked at
                 type_name(x.dtype, name)
-        self._device = device = device_info(queue.device)
-        copied = {name: x.dtype.newbyteorder("=") for name, x in operands.items() if self._is_copied(name, x)}
-        # The rule "no" does not let a byte order change. That of ml_dtypes' types has no name of its own.
-        own = {
-            name: copied[name] if operands[name].dtype.kind == "V" else operands[name].dtype
-            for name in copied
-        }
-        layouts = {
-            name: host_memory.dense_layout(x.shape, own[name], device)
-            if name in copied
-            else host_memory.layout(x, device)
-            for name, x in operands.items()
-        }
-        _, overlapping = host_memory.signature(operands)
-        out_is_copied = bool(overlapping) or "out" in copied
-        gemm = checked(layouts, options, alpha, beta, out_is_copied, host_memory.new_align(device))
-        check_scalars(gemm, alpha, beta)
-        self._casting = options.casting
-        self._in_place = out is not None and gemm.out_copy is None
-        copied |= {problem_name(gemm, name): dtype_of(copy.target_type) for name, copy in gemm.copies}
-        self._inputs = [
-            _Input(name, in_problem, copied.get(name), self._form(operands[name], name, copied.get(name)))
-            for name, in_problem in read_operands(gemm, operands)
-        ]
-        if out is not None and self._in_place:
-            self._out_form = host_memory.form_of(out, device, "out")
-        else:
-            self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, device, "out")
-        self._constant = problem_name(gemm, "b") if options.constant_b else None
+        self._device = device_info(queue.device)
         self._alpha, self._beta, self._queue = alpha, beta, queue
         self._scalars = scalars_of(alpha, beta)  # of plain calls
-        is_plain = device.in_place and not copied and gemm.out_copy is None and not options.constant_b
-        self._plain = self._plain_calls(operands, gemm) if is_plain else None
+        self._casting = options.casting
+        copied = {name for name, x in operands.items() if self._is_copied(name, x)}
+        gemm = self._checked(operands, copied, options)
+        self._constant = problem_name(gemm, "b") if options.constant_b else None
+        self._in_place = out is not None and gemm.out_copy is None
+        self._inputs = list(self._inputs_of(operands, copied, gemm))
+        if out is not None and self._in_place:
+            self._out_form = host_memory.form_of(out, self._device, "out")
+        else:
+            self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, self._device, "out")
+        self._plain = None
+        if self._device.in_place and not (copied or gemm.copies or gemm.out_copy or options.constant_b):
+            self._plain = self._plain_calls(operands, gemm)
         on_device = replace(gemm, copies=(), out_copy=None)
         self.executable = Executable(
             queue, on_device, options.kernel, options.workspace_limit, options.constant_b
         )
+
+    def _checked(self, operands: Operands, copied: Collection[str], options: Options) -> Gemm:
+        """The checked product, whose operands *copied* are dense copies that the host makes."""
+        device = self._device
+        layouts = {}
+        for name, x in operands.items():
+            if name not in copied:
+                layouts[name] = host_memory.layout(x, device)
+                continue
+            # The rule "no" does not let a byte order change. That of ml_dtypes' types has no name of its own.
+            own = x.dtype.newbyteorder("=") if x.dtype.kind == "V" else x.dtype
+            layouts[name] = host_memory.dense_layout(x.shape, own, device)
+        _, overlapping = host_memory.signature(operands)
+        out_is_copied = bool(overlapping) or "out" in copied
+        align = host_memory.new_align(device)
+        gemm = checked(layouts, options, self._alpha, self._beta, out_is_copied, align)
+        check_scalars(gemm, self._alpha, self._beta)
+        return gemm
+
+    def _inputs_of(self, operands: Operands, copied: Collection[str], gemm: Gemm) -> Iterator[_Input]:
+        """How the kernels get each array that they read."""
+        converted = {problem_name(gemm, name): dtype_of(copy.target_type) for name, copy in gemm.copies}
+        for name, in_problem in read_operands(gemm, operands):
+            own = operands[name].dtype.newbyteorder("=") if name in copied else None
+            copied_as = converted.get(name, own)
+            yield _Input(name, in_problem, copied_as, self._form(operands[name], name, copied_as))
 
     def _is_copied(self, name: str, x: Array) -> bool:
         """Whether the host copies *x* for its layout.

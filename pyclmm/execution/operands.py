@@ -16,7 +16,7 @@ from ..opencl.devices import DeviceChoice, find_device
 from ..opencl.queues import default_queue, queue_on
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.dtypes import type_name
-from ..problem.gemm import Gemm, Layouts, Operand
+from ..problem.gemm import Gemm, Layouts, Operand, dense
 from ..problem.words import Mixed
 from .array_likes import array_of
 from .options import Options, shown
@@ -110,6 +110,27 @@ def signature(operands: Operands) -> Signature:
     return np.ndarray, host_memory.signature(operands)
 
 
+def mismatch(planned: Signature, given: Signature) -> str:
+    """How the operands of a call differ from those that a plan was made for."""
+    its_kind, (its_layouts, _) = planned
+    kind, (layouts, _) = given
+    if kind is not its_kind:
+        return f"a is a {kind.__name__}, the plan is for a {its_kind.__name__}; make a plan for it"
+    wanted: dict[str, Any] = {layout[0]: layout[1:] for layout in its_layouts}
+    found: dict[str, Any] = {layout[0]: layout[1:] for layout in layouts}
+    for name in dict.fromkeys([*wanted, *found]):
+        if name not in wanted:
+            return f"{name} is not what the plan was made for: it has none; make one with {name}="
+        if name not in found:
+            return f"{name} is missing: the plan was made with it; pass it, or make a plan without"
+        if wanted[name] != found[name]:
+            return (
+                f"{name} is not what the plan was made for: it has (shape, strides, dtype, ...) "
+                f"{found[name]}, the plan {wanted[name]}; make a plan for it"
+            )
+    return "out overlaps other operands than it did when the plan was made; make a plan for that"
+
+
 def queue_of(
     operands: Operands, queue: cl.CommandQueue | None, device: DeviceChoice | None = None
 ) -> cl.CommandQueue:
@@ -183,3 +204,24 @@ def read_operands(gemm: Gemm, operands: Operands) -> list[tuple[str, str]]:
     """(the user's name, the problem's name) of the arrays that a kernel reads."""
     pairs = [(name, problem_name(gemm, name)) for name in operands if name != "out"]
     return [(name, problem_name) for name, problem_name in pairs if problem_name not in gemm.unread]
+
+
+def used_layouts(gemm: Gemm, layouts: Layouts) -> list[tuple[str, ...]]:
+    """(name, shape, strides, dtype, how a call uses it) of each operand of *layouts*, and of the result."""
+    found: dict[str, Any] = {name: its[:3] for name, *its in layouts}
+    found.setdefault("out", (gemm.shape, dense(gemm.shape, gemm.dtype).strides, gemm.dtype))
+    rows: list[tuple[str, ...]] = []
+    for name, (shape, strides, dtype) in found.items():
+        own = str(np.dtype(dtype))
+        rows.append((name, str(tuple(shape)), str(tuple(strides)), own, _use(gemm, name, own)))
+    return rows
+
+
+def _use(gemm: Gemm, name: str, dtype: str) -> str:
+    """How a call uses the operand called *name* in the user's call, whose elements are of *dtype*."""
+    inner = problem_name(gemm, name)
+    copied = gemm.out_copy is not None if name == "out" else inner in dict(gemm.copies)
+    needed = getattr(gemm.problem, f"{inner}_type")
+    if needed != dtype:
+        return f"converted from {needed}" if name == "out" else f"converted to {needed}"
+    return "copied" if copied else "in place"

@@ -12,33 +12,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pyopencl.array import Array
 
-from ..api import matmul
-from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, UnsupportedError
+from ..errors import ArgumentError, AxisError, DTypeError, ShapeError
 from ..execution.operands import alike
 from ..problem.axes import back, last, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
 from .einsum import common_dtype, contract, labelled, split
+from .powers import MatrixError
 from .signatures import (
     EinsumKeywords,
     Either,
-    Keywords,
     axes_of_two,
     axis_vectors,
     refusing,
     two,
     two_into,
-    unexpected,
     vectors,
 )
-from .views import permuted, viewed
+from .views import new_like, permuted, viewed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-class _MatrixError(ShapeError, np.linalg.LinAlgError):
-    """No matrix, or no square one. Code written for numpy.linalg catches LinAlgError."""
 
 
 @two_into
@@ -170,36 +164,6 @@ def einsum(
 
 
 @refusing
-def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
-    """Square matrices, or stacks of them, to the power n by squaring, as :func:`numpy.linalg.matrix_power`.
-
-    For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be a NumPy
-    array then.
-    """
-    for name in keywords.keys() - Keywords.__annotations__.keys() - {"mixed"}:
-        raise unexpected(name)  # for n = 0 and 1 there is no product to tell
-    queue = keywords.get("queue")
-    (x,) = alike({"a": a}, None, queue).values()
-    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise _MatrixError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
-    try:
-        power = operator.index(n)
-    except TypeError as error:
-        raise DTypeError(f"n is {n!r}; the exponent must be an integer") from error
-    if power < 0:
-        x, power = _inverse(x), -power
-    if power == 0:
-        return _identity(x)
-    result = None
-    while power:
-        if power & 1:
-            result = x if result is None else matmul(result, x, **keywords)
-        power >>= 1
-        x = matmul(x, x, **keywords) if power else x
-    return result
-
-
-@refusing
 def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, **keywords: Any) -> Any:
     """The product of two or more matrices in the order with the fewest operations, as
     :func:`numpy.linalg.multi_dot`.
@@ -222,7 +186,7 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
     chain = [found[name] for name in names]
     for name, x in zip(names, chain, strict=True):
         if x.ndim != 2 and not (x.ndim == 1 and name in (names[0], names[-1])):
-            raise _MatrixError(
+            raise MatrixError(
                 f"{name} has {x.ndim} axes; pass matrices, of which the first and the last may be vectors"
             )
     for name, x, y in zip(names, chain, chain[1:], strict=False):
@@ -399,32 +363,9 @@ def _flat(x: Any) -> Any:
     """*x* with one axis: a view if it is C-contiguous, else a copy."""
     if isinstance(x, np.ndarray):
         return x.reshape(-1)
-    return (x if x.flags.c_contiguous else einsum("...->...", x, out=_like(x))).reshape(-1)
-
-
-def _like(x: Array) -> Array:
-    return Array(x.queue or x.context, x.shape, x.dtype, allocator=x.allocator)
+    return (x if x.flags.c_contiguous else einsum("...->...", x, out=new_like(x))).reshape(-1)
 
 
 def _split(shape: tuple[int, ...], step: int) -> list[int]:
     """The strides of the axes that one axis of stride *step* becomes."""
     return [step * math.prod(shape[i + 1 :]) for i in range(len(shape))]
-
-
-def _inverse(x: Any) -> Any:
-    if not isinstance(x, np.ndarray):
-        raise UnsupportedError(
-            "n is negative, and pyclmm inverts no matrix on a device; pass numpy.linalg.inv of it"
-        )
-    return np.linalg.inv(x)
-
-
-def _identity(x: Any) -> Any:
-    """Identity matrices of the shape, dtype and kind of *x*."""
-    eye = np.array(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape), order="C")
-    if isinstance(x, np.ndarray):
-        return eye
-    made = _like(x)
-    if x.size:
-        made.set(eye, queue=x.queue)
-    return made

@@ -83,3 +83,8 @@ def fetched(x: cla.Array) -> np.ndarray[Any, Any]:
     memory = bytes_of.get()
     first = memory[x.offset - low :][: x.dtype.itemsize].view(x.dtype)
     return np.array(as_strided(first, x.shape, x.strides), order="C")
+
+
+def new_like(x: cla.Array) -> cla.Array:
+    """A new Array of the shape and dtype of *x*, in C order."""
+    return cla.Array(x.queue or x.context, x.shape, x.dtype, allocator=x.allocator)

@@ -176,14 +176,17 @@ class Binding:
             )
         if self._first is not None:  # between the first call and its end
             self._settle_if_ended(self._first)
+        # 1. Workspace. What was packed into other workspace must be packed again.
         lender, borrowed, moved = self._lender, _NOTHING, False
         if lender is not None:
             spaces = lender.borrow(self._needs, self._number)
             borrowed, moved = spaces.buffers, spaces.number != self._number
             packed = None if moved else packed
-        self._packed = self.last_call = None  # these three are set again when this call has succeeded
+        # 2. Until this call has succeeded, nobody knows what the kernel objects and the workspace hold.
+        self._packed = self.last_call = None
         self._number = 0
-        first = wait_for + self.last  # the previous call may still use the workspace
+        # 3. The launches. The first one waits for the previous call too, which may still use the workspace.
+        first = wait_for + self.last
         after: list[cl.Event] | None = first or None
         events: list[cl.Event] = []
         step: Step | None = None
@@ -202,6 +205,7 @@ class Binding:
             self.last = self._marker()  # what stays between calls is in use until all launches so far end
             self._raise_rejection(step, error, begun)
             raise
+        # 4. What the next call must know.
         self._remember(first, events)
         if lender is not None:
             self._number = spaces.number

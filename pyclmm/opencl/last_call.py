@@ -17,7 +17,6 @@ from pyopencl.array import Array
 from .arrays import is_whole
 from .steps import Buffers
 
-Given = Mapping[str, Any]  # the arrays that a call was given, by argument name
 _PLAIN = (float, int)
 _NO_BUFFERS: Buffers = {}
 
@@ -129,7 +128,7 @@ class LastCall:
     def of(
         cls,
         queue: cl.CommandQueue,
-        given: Given,
+        given: Mapping[str, Any],
         alpha: complex,
         beta: complex,
         names: Mapping[str, str],
@@ -147,7 +146,7 @@ class LastCall:
         """Whether these are the call's alpha and beta."""
         return equal(alpha, self.alpha) and equal(beta, self.beta)
 
-    def followed_by(self, given: Given) -> tuple[LastCall, Buffers] | None:
+    def followed_by(self, given: Mapping[str, Any]) -> tuple[LastCall, Buffers] | None:
         """The call with these operands, and the buffers that it changes, by the problem's names.
 
         None if more than buffers may differ: a queue, a layout, or what ``out`` overlaps.
@@ -159,7 +158,7 @@ class LastCall:
                 return None if self._overlaps else self._with_others(given)
         return self, _NO_BUFFERS
 
-    def _with_others(self, given: Given) -> tuple[LastCall, Buffers] | None:
+    def _with_others(self, given: Mapping[str, Any]) -> tuple[LastCall, Buffers] | None:
         """:meth:`followed_by` where an operand is not as it was."""
         seen: dict[str, Seen] = {}
         buffers: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Why a product gets its kernel, in words and numbers: the result of ``plan.explain()``.
+"""What a plan tells: why its product gets its kernel, in words and numbers, and what it computes and moves.
 
 Times are estimates from the device's rates (kernels/rates.py).
 """
@@ -21,6 +21,20 @@ from .tables import Entry
 _FLOAT32 = ("float32", "complex64")  # the types that `precision` applies to
 _INTEGER_SUMS = {"uint32": "32-bit integers", "uint64": "64-bit integers"}
 _REAL_TYPES = {"complex64": "float32", "complex128": "float64"}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The operations of a product, the fewest bytes it must move, and its plan's workspace in bytes."""
+
+    flops: int
+    nbytes: int
+    workspace_nbytes: int
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte moved."""
+        return self.flops / max(1, self.nbytes)
 
 
 @dataclass(frozen=True)
