@@ -22,8 +22,9 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.gemm import GemmProblem
 from tests.support import driver, optional, selection, summary
-from tests.support.processes import as_in_a_new_process
+from tests.support.processes import as_in_a_new_process, nothing_compiled
 
+UNOPTIMIZED = "POCL_EXTRA_BUILD_FLAGS"  # PoCL reads it at each build
 _cache = TemporaryDirectory(prefix="pyclmm-tests-")
 
 
@@ -42,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ["PYCLMM_CACHE_DIR"] = _cache.name
         driver.name_it(_cache.name)
+    if selection.fast:  # PoCL's optimizer takes two thirds of the time of a run
+        os.environ.setdefault(UNOPTIMIZED, "-cl-opt-disable")
     os.environ["PYCLMM_TRIAL"] = "off"  # a child process for each program takes too long
     os.environ["PYCLMM_SELFCHECK"] = "off"  # a wrong kernel gives its wrong result instead of being refused
 
@@ -114,12 +117,23 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.fixture
 def own_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """As in a new process with the self-check: no plan, verdict, detour, context or queue, empty caches."""
+    """As in a new process with the self-check: no plan, program, verdict or detour, empty caches.
+
+    The context is the one of all tests, since drivers of GPUs allow about a hundred on a machine.
+    """
     folder = tmp_path / "caches"
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(folder))
     monkeypatch.delenv("PYCLMM_SELFCHECK", raising=False)
     as_in_a_new_process(monkeypatch)
     return folder
+
+
+@pytest.fixture
+def optimized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are compiled as a user's are; other tests of `make test` leave PoCL's optimizer out."""
+    if os.environ.get(UNOPTIMIZED):
+        monkeypatch.delenv(UNOPTIMIZED)
+        nothing_compiled(monkeypatch)
 
 
 @pytest.fixture

@@ -35,7 +35,11 @@ def client(tmp_path_factory):
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("locks")))
         with (
             distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit="2GiB"
+                n_workers=2,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=":0",  # None is port 8787, which somebody's cluster may have
+                memory_limit="2GiB",
             ) as cluster,
             distributed.Client(cluster, timeout=200) as connected,
         ):

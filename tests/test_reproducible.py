@@ -44,6 +44,8 @@ OFFERING = (
     "sequential",
 )
 
+pytestmark = pytest.mark.usefixtures("optimized")
+
 
 def run(product, **how):
     return product.on_device(pyclmm.gemm, **how)

@@ -165,9 +165,9 @@ class StreamedMatmul:
 
         Returns what it is in. Raises ArgumentError if the operands differ from the planned ones.
 
-        *progress* is called in this thread with a :class:`StreamProgress` after each tile. What it raises,
-        and Ctrl-C, ends the run; nothing then uses the operands. *trace* is told what each device did
-        (lane.py), for benchmarks.
+        *progress* is called in this thread with a :class:`StreamProgress` after each tile, and once if an
+        earlier run has finished all. What it raises, and Ctrl-C, ends the run; nothing then uses the
+        operands. *trace* is told what each device did (lane.py), for benchmarks.
         """
         given = Given.of(a, b, c, bias, out, self._beta)
         self._check_fits(given)
@@ -242,6 +242,8 @@ class StreamedMatmul:
             if todo:
                 seconds = self._fit.tile_seconds(job.blocking)
                 run(job, self._places, seconds, todo, len(every), kept, progress, trace)
+            elif progress is not None:
+                progress(StreamProgress(len(every), len(every), len(every), 0.0, 0.0, 0.0))
             is_complete = True
         finally:
             if kept is not None:

@@ -45,6 +45,7 @@ def shapes_around(config):
 
 
 @every_config
+@pytest.mark.usefixtures("optimized")
 def test_small_integers_are_exact_at_shapes_that_break_kernels(subject, rng):
     before = subject.used
     for m, n, k in subject.shapes(shapes_around(subject.config)):

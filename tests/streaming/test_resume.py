@@ -159,6 +159,21 @@ def test_ctrl_c_in_progress_ends_the_run_and_the_next_goes_on(kind, five_tiles, 
 
 
 @pytest.mark.usefixtures("small_tiles")
+def test_a_run_that_has_nothing_left_to_do_says_so(tmp_path):
+    a, b = (RNG.standard_normal(shape).astype("f4") for shape in ((200, 70), (70, 90)))
+    out, seen = np.memmap(tmp_path / "out", "f4", "w+", shape=(200, 90)), []
+
+    def interrupt(done):
+        if done.tiles == done.all_tiles:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pyclmm.matmul(a, b, out=out, checkpoint=tmp_path / "checkpoint", progress=interrupt)
+    pyclmm.matmul(a, b, out=out, checkpoint=tmp_path / "checkpoint", progress=seen.append)
+    assert [(each.tiles, each.resumed, each.all_tiles) for each in seen] == [(15, 15, 15)]
+
+
+@pytest.mark.usefixtures("small_tiles")
 def test_the_bits_of_a_resumed_float64_product_with_c_and_bias_are_the_same(five_tiles, tmp_path):
     a, b, c = (RNG.standard_normal(shape) for shape in ((200, 70), (70, 90), (200, 90)))
     bias = RNG.standard_normal(90)

@@ -118,7 +118,8 @@ def failing(where, name, error, library="cl", **how):
 
 @contextmanager
 def refusing_buffers(nbytes):
-    """Inside the block the driver refuses pyclmm each buffer of exactly so many bytes."""
+    """Inside the block the driver refuses pyclmm each buffer of exactly so many bytes. None is kept."""
+    pyclmm.release()
 
     def buffer(*args, real=cl.Buffer, **kwargs):
         made = real(*args, **kwargs)

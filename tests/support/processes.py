@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from weakref import WeakValueDictionary
 
-from pyclmm import plan_cache
+from pyclmm import api, plan_cache, release
 from pyclmm.checks import selfcheck
-from pyclmm.opencl import crash_marks, queues
+from pyclmm.opencl import crash_marks, program, queues
 from pyclmm.opencl.single_flight import SingleFlight
 
 
 def as_in_a_new_process(patch):
-    """No plan, verdict, detour, context or queue is known, until the end of the test."""
+    """No plan, program, verdict or detour is known, until the end of the test.
+
+    The context is the one of all tests, since drivers of GPUs allow about a hundred on a machine.
+    """
     patch.setattr(selfcheck, "_verdicts", SingleFlight())
     patch.setattr(selfcheck, "_run_here", set())
     patch.setattr(crash_marks, "_detours", {})
-    for name in ("_default", "_contexts", "_chosen"):
-        patch.setattr(queues, name, {})
+    for name in ("_default", "_contexts", "_chosen"):  # a test may lose what they hold
+        patch.setattr(queues, name, dict(getattr(queues, name)))
+    nothing_compiled(patch)
+
+
+def nothing_compiled(patch):
+    """There is no plan and no program."""
+    patch.setattr(api, "_last", queues.PerThread())
+    patch.setattr(program, "_programs", SingleFlight(program._PROGRAMS_KEPT))
+    patch.setattr(program, "_held", WeakValueDictionary())
+    patch.setattr(program, "_marks", {})
     patch.setattr(plan_cache, "_plans", OrderedDict())
+    release()

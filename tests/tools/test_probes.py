@@ -25,10 +25,12 @@ def own(device_read_anew, own_caches, monkeypatch):
 
 def test_every_rate_is_measured_and_kept():
     datasheet = as_numbers(device_info(HERE).rates)
-    steps = []
-    rates = {name: rate for group in probes.measure(HERE, steps.append) for name, rate in group.items()}
-    assert [(step.done, step.total) for step in steps] == [(0, 4), (1, 4), (2, 4), (3, 4)]
-    assert probes.keep(HERE, rates)
+    for _ in range(20):  # others may disturb so short a measurement; rates that cannot be are not kept
+        steps = []
+        rates = {name: rate for group in probes.measure(HERE, steps.append) for name, rate in group.items()}
+        assert [(step.done, step.total) for step in steps] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+        if probes.keep(HERE, rates):
+            break
     content = json.loads(user_rates.path_of(device_info(HERE).identity).read_text())
     assert content["rates"] == rates == as_numbers(device_info(HERE).rates)
     measured = {"launch", "latency", "memory", "cache", "local", "float32"}
