@@ -447,7 +447,7 @@ def test_invalid_options_name_valid_ones(arguments, said):
     [
         ("--export", "absent/table.json", "there is no folder"),
         ("--plot", "absent/plot.png", "there is no folder"),
-        ("--export", "locked.json", "it cannot be written"),
+        ("--export", "locked/table.json", "it cannot be written"),
         ("--plot", "locked/plot.png", "it cannot be written"),
         ("--plot", "plot.png", r'pip install "pyclmm[plot]"'),
     ],
@@ -455,14 +455,13 @@ def test_invalid_options_name_valid_ones(arguments, said):
 def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, option, file, said):
     monkeypatch.setattr(tuner, "tune", lambda *_, **__: pytest.fail("measuring has begun"))
     (tmp_path / "locked").mkdir()
-    (tmp_path / "locked.json").touch()
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK or "locked" not in Path(path).name)
     if said.startswith("pip"):
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     shown = run("--shapes", "24x20x16", option, tmp_path / file)
     assert shown.exit_code == 2
     assert said in shown.output
-    assert [p.name for p in tmp_path.rglob("*")] == ["locked", "locked.json"]
+    assert [p.name for p in tmp_path.rglob("*")] == ["locked"]
 
 
 def test_a_table_that_cannot_be_written_is_reported(few, children, monkeypatch):
