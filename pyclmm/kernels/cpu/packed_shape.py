@@ -322,23 +322,26 @@ def _ranges(length: int, most: int) -> list[tuple[int, int]]:
 
 
 def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part | None = None) -> Cut:
-    """Macro-tiles; smaller than BM x BN if that keeps more compute units busy. Of *part*, or of all rows."""
+    """Macro-tiles of *part*, or of all rows; smaller than BM x BN where that keeps more compute units busy.
+
+    A width gives the columns of macro-tiles, these the height, and the rows of that height the width again.
+    """
     part = part or Part(0, problem.m, 0, problem.batch)
-    wanted = _groups_wanted(part.entries, device)
+    groups = _groups_wanted(part.entries, device)
     splits = _long_k(problem) or (_streams(problem, config, device) and not problem.reproducible)
     if splits:
-        wanted = -(-wanted // max(1, problem.k // _SPLIT_K))  # split-K gives the other work-groups
-    nc, low = config.bn, stores_most(problem, device)
-    if packs_inside(problem, config):  # columns first, and high: each macro-tile of rows packs them again
-        low = False
-        nc = _extent(problem.n, nc, config.tn, config.tn, wanted)
-    columns = -(-problem.n // nc)
-    tallest = min(config.bm, 2 * config.tm) if low else config.bm
-    mc = _extent(part.rows, tallest, 2 * config.tm, config.tm, -(-wanted // columns))
+        groups = -(-groups // max(1, problem.k // _SPLIT_K))  # split-K gives the other work-groups
+    inside, tallest = packs_inside(problem, config), config.bm
+    if stores_most(problem, device) and not inside:
+        tallest = min(tallest, 2 * config.tm)
+    # Each row of macro-tiles packs B anew inside, so columns come first there.
+    widest = _extent(problem.n, config.bn, config.tn, config.tn, groups) if inside else config.bn
+    columns = -(-problem.n // widest)
+    mc = _extent(part.rows, tallest, 2 * config.tm, config.tm, -(-groups // columns))
     if not splits:
         mc = _balanced(part.rows, mc, config.tm, columns * part.entries, device.compute_units)
     rows = -(-part.rows // mc)
-    nc = _extent(problem.n, nc, config.tn, config.tn, -(-wanted // rows))
+    nc = _extent(problem.n, widest, config.tn, config.tn, -(-groups // rows))
     kc = equal_steps(range_of_k(problem, config), config.bk)
     return Cut(mc, nc, kc, rows, -(-problem.n // nc))
 
