@@ -151,10 +151,10 @@ class LastCall:
 
         None if more than buffers may differ: a queue, a layout, or what ``out`` overlaps.
         """
-        if given.keys() != self._seen.keys():
+        if len(given) != len(self._seen):
             return None
         for name, its in self._seen.items():
-            if not its.is_still(given[name]):
+            if not its.is_still(given.get(name)):
                 return None if self._overlaps else self._with_others(given)
         return self, _NO_BUFFERS
 
@@ -163,7 +163,7 @@ class LastCall:
         seen: dict[str, Seen] = {}
         buffers: dict[str, Any] = {}
         for name, its in self._seen.items():
-            new = its.successor(given[name])
+            new = its.successor(given.get(name))
             if new is None:
                 return None
             seen[name] = new
