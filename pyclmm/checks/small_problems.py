@@ -48,9 +48,10 @@ _MOST_RESULTS = 1 << 18  # of the case with three work-groups in each direction
 _RANDOM, _MOST_PRODUCTS = 3, 1 << 19  # drawn sizes, and the most multiply-adds of each
 _OWN = 64  # M, N and K up to this are also tried as the product has them: programs may depend on them
 _WHOLE, _ACCESS = 64, 16  # multiples of the elements of every tile in memory, and of every access
-# Choices of lengths along M, N and K, those first that differ least from the wanted ones.
+# Choices of lengths along M, N and K, those first that differ least from the wanted ones; the same choice may
+# be made along all of them.
 _PATTERNS = sorted(
-    (pattern for pattern in itertools.product(range(5), repeat=3) if sum(pattern) <= 5),
+    (x for x in itertools.product(range(5), repeat=3) if sum(x) <= 5 or len({*x} - {0}) == 1),
     key=lambda pattern: (sum(pattern), pattern),
 )
 _CAPS = (160, 1200, 5000, 40000)  # of M, N and K, if programs depend on sizes

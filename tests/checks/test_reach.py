@@ -16,6 +16,7 @@ from pyclmm.checks.drawn import Drawn, draw, scalars
 from pyclmm.checks.layouts import Decks, Placed, placed, rearranged, resized
 from pyclmm.checks.small_problems import wrong_copies
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.device import Target
 from pyclmm.opencl import compiler
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.problem.canonical import checked_gemm
@@ -25,7 +26,7 @@ from tests.campaigns.check_faults import CHECK_FAULTS
 from tests.campaigns.checked_product import answer
 from tests.conformance.offline import TARGETS
 from tests.support.cases import problem_of
-from tests.support.made_up import EPYC_POCL, H200
+from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
 
 DEVICE = device_info(default_device())
 
@@ -92,7 +93,11 @@ PROBLEMS = [
     ("bfloat16", 4096, 4096, 4096),
     ("int8", 4096, 4096, 4096),
 ]
-DEVICES = (DEVICE, EPYC_POCL, H200, *(target.device for target in TARGETS))
+# With AMX, and a second-level cache that is filled by fewer blocks of K than a check must run.
+XEON = replace(
+    XEON_POCL, target=Target(512), local_mem_size=1 << 21, caches=replace(EPYC_POCL.caches, l2=1 << 21)
+)
+DEVICES = (DEVICE, EPYC_POCL, XEON, H200, *(target.device for target in TARGETS))
 
 
 def cases_of(kernel, problem, device):

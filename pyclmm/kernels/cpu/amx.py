@@ -27,6 +27,7 @@ from ..interface import (
     too_long,
     vector_defines,
 )
+from ..plain import Plain
 
 _BLOCK = 32  # BLOCK of cl/cpu/amx_tiles.h
 _STEP_BYTES = 64  # of a row of a tile
@@ -50,9 +51,9 @@ class _Cut:
 
 
 class Amx(Kernel):
-    """See cl/cpu/amx.cl. ``plain``: the families that may compute the product if the data need it. BM x BN is
-    the largest macro-tile, BK the elements along K that it takes at a time. Option ``pack_a``: A is copied
-    into panels.
+    """See cl/cpu/amx.cl. ``plain``: the families that may compute the product if the data need it, and in a
+    configuration how. BM x BN is the largest macro-tile, BK the elements along K that it takes at a time.
+    Option ``pack_a``: A is copied into panels.
     """
 
     name = "amx"
@@ -63,7 +64,7 @@ class Amx(Kernel):
     options = ("pack_a",)
 
     def __init__(self, plain: Sequence[Kernel]) -> None:
-        self._plains = tuple(plain)
+        self._plain = Plain(plain)
 
     def unsuited(self, device: DeviceInfo) -> str | None:
         if not device.is_cpu:
@@ -77,19 +78,7 @@ class Amx(Kernel):
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if ("bfloat16" if problem.a_type == "bfloat16" else "int8") not in device.amx.types:
             return f"amx cannot be used here: the processor does not multiply {problem.a_type}"
-        return too_long(problem) or (self._no_plain(problem, device) if _checked(problem) else None)
-
-    def _no_plain(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return None if self._plain(problem, device) else "no family can compute products of small numbers"
-
-    def _plain(self, problem: GemmProblem, device: DeviceInfo) -> tuple[Kernel, TileConfig] | None:
-        """The family that computes the product if the data need it, and its configuration."""
-        fallback = replace(problem, fallback=True)
-        for family in self._plains:
-            if family.refuses(fallback, device) is None:
-                for config in family.configs(fallback, device):
-                    return family, config
-        return None
+        return too_long(problem) or (self._plain.refusal(problem, device) if _checked(problem) else None)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         # Sums take an eighth of the second-level cache, BK x BN of B a half
@@ -100,6 +89,7 @@ class Amx(Kernel):
             bn=min(side, round_up(problem.n, _BLOCK)),
             bk=max(1, l2 // 2 // (side * _STEP_BYTES)) * step,
             vec=_LANES,
+            plain=self._plain.best(problem, device) if _checked(problem) else None,
         )
         found = [replace(config, options={"pack_a": 1}), replace(config, options={"pack_a": 0})]
         return [c for c in found if not self.violations(problem, c, device)]
@@ -115,6 +105,8 @@ class Amx(Kernel):
             reasons.append(f"VEC must be {_LANES}, SPLIT_K 1: {config}")
         if not config.option("pack_a", 1) and not _may_stay(problem):
             reasons.append(f"with pack_a=0 M is a multiple of {_BLOCK}, K of {step}, A along K, unchecked")
+        if _checked(problem):
+            reasons += self._plain.violations(problem, config, device)
         return reasons + config.violations(device, (1,), config.bm * config.bn * _SUM_BYTES)
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
@@ -137,21 +129,19 @@ class Amx(Kernel):
         seconds += together(panels / (_COPIED * device.units), rates.moved(2 * panels))
         launches = 2 + pack_a
         if _checked(problem):
-            launches += 1
-            found = self._plain(problem, device)
-            launches += (
-                len(found[0].launches(replace(problem, fallback=True), found[1], device).launches)
-                if found
-                else 0
-            )
+            launches += 1 + len(self._plain.launches(problem, config, device).launches)
         return seconds + launches * rates.launch + rates.group
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        return _Builder(problem, config, device).work(self._plain(problem, device))
+        work = _Builder(problem, config, device).work()
+        if not _checked(problem):
+            return work
+        plain = self._plain.launches(problem, config, device)
+        return Work((*work.launches, *plain.launches), (*work.workspace, *plain.workspace), plain.tables)
 
 
 class _Builder:
-    """The launches of one product: pack both operands, multiply, or compute it in another way."""
+    """The launches of one product: pack both operands, multiply."""
 
     def __init__(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> None:
         self.problem, self.config, self.device = problem, config, device
@@ -172,7 +162,7 @@ class _Builder:
         self.steps: list[Launch] = []
         self.plan: Arg = _CHECKED if self.checked else "out"  # any pointer: never used
 
-    def work(self, plain: tuple[Kernel, TileConfig] | None) -> Work:
+    def work(self) -> Work:
         p, tiles = self.problem, _cut(self.problem, self.config, self.device)
         b = self._pack("b", p.n, p.trans_b)
         a = self._pack("a", p.m, not p.trans_a) if self.pack_a else ("a", np.int64(0))
@@ -183,12 +173,7 @@ class _Builder:
         groups = (tiles.rows, tiles.columns) if rows_first else (tiles.columns, tiles.rows)
         sizes = map(np.int32, (tiles.mc, tiles.nc, rows_first))
         self._launch("amx_multiply", groups, p.batch, (*sizes, *a, *b, self.plan))
-        if not self.checked or plain is None:
-            return Work(tuple(self.steps), tuple(self.workspace))
-        family, config = plain
-        other = family.launches(replace(p, fallback=True), config, self.device)
-        self.steps += [replace(launch, packs="") for launch in other.launches]
-        return Work(tuple(self.steps), (*self.workspace, *other.workspace), other.tables)
+        return Work(tuple(self.steps), tuple(self.workspace))
 
     def _pack(self, name: str, length: int, along: bool) -> tuple[Arg, Arg]:
         """Append the launch that packs an operand. Returns the panels and the stack's stride in bytes."""

@@ -10,9 +10,9 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import GATE, Kernel, Work, Workspace, round_up
+from ..plain import Plain
 from .decision import (
     WHOLE_NUMBERS,
-    Plain,
     choose,
     launch,
     lost_bits,

@@ -12,15 +12,13 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import GATE, Kernel, Launch, Work, Workspace, round_up
+from ..plain import Plain, may_return, not_able
 from .decision import (
     WHOLE_NUMBERS,
-    Plain,
     choose,
     launch,
     lost_bits,
-    may_return,
     measure,
-    not_able,
     spaces,
     too_deep,
 )
