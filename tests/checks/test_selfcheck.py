@@ -166,13 +166,13 @@ def cases(problem, kernel, config, device):
 @pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_a_check_takes_little_arithmetic(kernel, device):
-    """A check must end in 50 ms. In that time `naive` makes 50 million products on a CPU."""
+    """A check must end in 50 ms. In that time `naive` makes 50 million products on a CPU, others twice as many."""
     problem = problem_of(1 if kernel.name == "matvec" else 1000, 777, 513)
     if kernel.refuses(problem, device) is not None or not kernel.configs(problem, device):
         pytest.skip("not for that device")
     config = kernel.configs(problem, device)[0]
     work = [p.m * p.n * p.k for p in (case.problem for case in cases(problem, kernel, config, device))]
-    assert 0 < sum(work) <= (20e6 if kernel.name == "naive" else 70e6)
+    assert 0 < sum(work) <= (20e6 if kernel.name == "naive" else 100e6)
 
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TT"])

@@ -250,8 +250,11 @@ def test_every_instruction_is_run_by_emulation():
         for precision in ("highest", "medium"):
             for kind in TYPES:
                 for rows in (16, 32):
-                    one = kernel.instruction(problem(kind, precision=precision), device, rows)  # type: ignore[attr-defined]
-                    if not isinstance(one, str) and kind != "uint8":
+                    given = problem(kind, precision=precision)
+                    if kind == "uint8" or kernel.refuses(given, device) is not None:
+                        continue
+                    one = kernel.instruction(given, device, rows)  # type: ignore[attr-defined]
+                    if not isinstance(one, str):
                         wanted.add((kernel.name, one.defines[:2]))
     assert wanted <= seen
 
