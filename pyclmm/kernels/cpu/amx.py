@@ -105,7 +105,7 @@ class Amx(Kernel):
             reasons.append(f"VEC must be {_LANES}, SPLIT_K 1: {config}")
         if not config.option("pack_a", 1) and not _may_stay(problem):
             reasons.append(f"with pack_a=0 M is a multiple of {_BLOCK}, K of {step}, A along K, unchecked")
-        if _checked(problem):
+        if config.plain is not None:
             reasons += self._plain.violations(problem, config, device)
         return reasons + config.violations(device, (1,), config.bm * config.bn * _SUM_BYTES)
 
@@ -129,15 +129,19 @@ class Amx(Kernel):
         seconds += together(panels / (_COPIED * device.units), rates.moved(2 * panels))
         launches = 2 + pack_a
         if _checked(problem):
-            launches += 1 + len(self._plain.launches(problem, config, device).launches)
+            launches += 1 + len(self._plain_launches(problem, config, device).launches)
         return seconds + launches * rates.launch + rates.group
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         work = _Builder(problem, config, device).work()
         if not _checked(problem):
             return work
-        plain = self._plain.launches(problem, config, device)
+        plain = self._plain_launches(problem, config, device)
         return Work((*work.launches, *plain.launches), (*work.workspace, *plain.workspace), plain.tables)
+
+    def _plain_launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        own = config if config.plain else replace(config, plain=self._plain.best(problem, device))
+        return self._plain.launches(problem, own, device)
 
 
 class _Builder:

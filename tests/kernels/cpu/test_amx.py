@@ -10,10 +10,11 @@ import pytest
 import pyclmm
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
-from pyclmm.kernels.device import Amx, DeviceInfo
+from pyclmm.kernels.device import Amx, DeviceInfo, Target
 from pyclmm.opencl.processor import types_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.gemm import GemmProblem
+from tests.support.made_up import XEON_POCL
 from tests.support.optional import optional
 
 ml_dtypes = optional("ml_dtypes")
@@ -72,6 +73,16 @@ def small_config(left: np.dtype, pack_a: int = 1) -> TileConfig:
     """Macro-tiles of one block, and chunks of one step, so that sums are kept and taken up again."""
     step = 64 // left.itemsize
     return TileConfig(bm=32, bn=32, bk=step, vec=16, options={"pack_a": pack_a})
+
+
+def test_a_configuration_may_leave_the_plain_product_to_the_family():
+    kernel = kernel_named("amx")
+    asked = dataclasses.replace(XEON_POCL, target=Target(512))
+    problem = GemmProblem(70, 97, 200, "bfloat16", "bfloat16", "float32", "float32")
+    [own] = kernel.configs(problem, asked)
+    short = dataclasses.replace(own, plain=None)
+    assert kernel.violations(problem, short, asked) == []
+    assert kernel.launches(problem, short, asked) == kernel.launches(problem, own, asked)
 
 
 @pytest.mark.usefixtures("on_amx")
