@@ -1,12 +1,13 @@
-"""Files that Python maps into memory: whether two arrays show the same bytes of one, through two maps.
+"""Files that are mapped into memory: whether two arrays show the same bytes of one, through two maps.
 
-NumPy compares addresses, and two maps of a file (np.memmap, mmap, shared memory) have different ones.
+NumPy compares addresses, and two maps of a file (np.memmap, mmap, PyTorch's) have different ones.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import sys
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,14 @@ MAPS = Path("/proc/self/maps")  # Linux's list of this process's maps
 
 @dataclass(frozen=True)
 class Place:
-    """Where a map lies: the address of its first byte, the file and the place of that byte in it.
+    """Where a map lies: the address of one of its bytes, the file and the place of that byte in it.
 
     ``private``: what is written to the map is not written to the file.
     """
 
     address: int
     file: Hashable
+    path: str
     inode: int
     offset: int
     private: bool
@@ -66,11 +68,12 @@ def place_at(address: int) -> Place | None:
     try:
         with MAPS.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                span, access, offset, device, inode = line.split(maxsplit=5)[:5]
+                span, access, offset, device, inode, *path = line.split(maxsplit=5)
                 first, last = (int(end, 16) for end in span.split("-"))
                 if first <= address < last:
                     at = int(offset, 16) + address - first
-                    found = Place(address, (device, inode), int(inode), at, "p" in access)
+                    name = "".join(path).rstrip("\n")
+                    found = Place(address, (device, inode), name, int(inode), at, "p" in access)
                     return found if found.inode else None
     except (OSError, ValueError):
         pass
@@ -80,7 +83,7 @@ def place_at(address: int) -> Place | None:
 def shares_file(x: Array, out: Array) -> bool:
     """Whether writing *out* may change *x* because both show the same bytes of a file."""
     theirs = _place(out) if out.size and x.size else None
-    mine = None if theirs is None or theirs.private else _place(x)
+    mine = None if theirs is None or theirs.private else place_of(x)
     if theirs is None or mine is None or mine.file != theirs.file:
         return False  # a private map shows what is written to the file until its own pages are written
     (first, end), (start, stop) = mine.span(x), theirs.span(out)
@@ -89,7 +92,7 @@ def shares_file(x: Array, out: Array) -> bool:
 
 def span_in(x: Array, path: str) -> tuple[int, int] | None:
     """The first byte of *x* in the file at *path*, and the one behind its last; None if it is not there."""
-    place = _place(x) if x.size else None
+    place = place_of(x)
     try:
         return place.span(x) if place is not None and os.stat(path).st_ino == place.inode else None
     except OSError:
@@ -99,21 +102,48 @@ def span_in(x: Array, path: str) -> tuple[int, int] | None:
 _places: WeakKeyDictionary[mmap.mmap, Place | None] = WeakKeyDictionary()  # the system's list is long
 
 
+def place_of(x: Array) -> Place | None:
+    """The place of the map that *x* shows, whoever has made it; None for plain memory, or without elements.
+
+    For memory that neither NumPy nor mmap owns the system's list is read: about a millisecond.
+    """
+    if not x.size:
+        return None
+    root = _root(x)
+    if root is None or isinstance(root, mmap.mmap):
+        return _place(x)
+    return place_at(bounds(x)[0])
+
+
 def _place(x: Array) -> Place | None:
-    """The place of the map whose memory *x* shows; None for plain memory."""
+    """:func:`place_of` for maps that are known at once: Python's, and those of PyTorch."""
+    root = _root(x)
+    if _is_mapped_by_torch(root):
+        return place_at(bounds(x)[0])
+    if not isinstance(root, mmap.mmap):
+        return None
+    if root not in _places:
+        try:
+            address = int(np.frombuffer(root, np.uint8).__array_interface__["data"][0])
+        except ValueError:  # it is closed: there is nothing to read or write
+            return None
+        _places[root] = place_at(address) or _by_name(map_of(x), address)
+    return _places[root]
+
+
+def _root(x: Array) -> Any:
+    """What owns the memory that *x* shows; None if an array does."""
     root: Any = x
     while isinstance(root, np.ndarray):
         root = root.base
-    mapping = root.obj if isinstance(root, memoryview) else root
-    if not isinstance(mapping, mmap.mmap):
-        return None
-    if mapping not in _places:
-        try:
-            address = int(np.frombuffer(mapping, np.uint8).__array_interface__["data"][0])
-        except ValueError:  # it is closed: there is nothing to read or write
-            return None
-        _places[mapping] = place_at(address) or _by_name(map_of(x), address)
-    return _places[mapping]
+    return root.obj if isinstance(root, memoryview) else root
+
+
+def _is_mapped_by_torch(x: Any) -> bool:
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    if tensor is None or not isinstance(x, tensor):
+        return False
+    return getattr(x.untyped_storage(), "filename", None) is not None
 
 
 def _by_name(owner: np.memmap[Any, Any] | None, address: int) -> Place | None:
@@ -125,4 +155,5 @@ def _by_name(owner: np.memmap[Any, Any] | None, address: int) -> Place | None:
     except OSError:
         return None
     start = owner.offset - owner.offset % mmap.ALLOCATIONGRANULARITY
-    return Place(address, (status.st_dev, status.st_ino), status.st_ino, start, owner.mode == "c")
+    file = status.st_dev, status.st_ino
+    return Place(address, file, os.fspath(owner.filename), status.st_ino, start, owner.mode == "c")

@@ -249,8 +249,8 @@ def overlaps(a: Source, out: Sink) -> bool:
         return datasets.overlap(a.x, out.x)
     stored, x = (a.x, out.x) if isinstance(a, DatasetSource) else (out.x, a.x)  # type: ignore[attr-defined]
     if datasets.is_zarr(stored):
-        owner = mappings.map_of(x)
-        return owner is not None and owner.filename is not None and datasets.has(stored, owner.filename)
+        place = mappings.place_of(x)
+        return place is not None and datasets.has(stored, place.path)
     return datasets.is_hdf5(stored) and datasets.shows(stored, mappings.span_in(x, stored.file.filename))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -73,11 +76,38 @@ SHOWN = {
 }
 
 
+class Tensor:
+    """Shows the file as ``torch.from_file(shared=True)`` does: no object of Python's module owns the map."""
+
+    def __init__(self, path):
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        length = path.stat().st_size
+        with path.open("r+b") as file:
+            self.address = libc.mmap(
+                None, length, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file.fileno(), 0
+            )
+        self.path = path
+        data = (self.address, False)
+        self.__array_interface__ = {
+            "shape": (length // 4 // N, N),
+            "typestr": "<f4",
+            "data": data,
+            "version": 3,
+        }
+
+    def untyped_storage(self):
+        return SimpleNamespace(filename=str(self.path))
+
+
 def mapped_again(path, how):
     if how in ("mmap", "memoryview"):  # the latter as of multiprocessing.shared_memory
         with path.open("rb") as file:
             raw = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return np.ndarray((2 * N, N), np.float32, raw if how == "mmap" else memoryview(raw))
+    if how == "another library":
+        return np.asarray(Tensor(path))
     if how == "hard link":
         link = path.with_suffix(".link")
         os.link(path, link)
@@ -86,13 +116,22 @@ def mapped_again(path, how):
 
 
 @LIMITS
-@pytest.mark.parametrize("how", ["r", "r+", "c", "hard link", "mmap", "memoryview"])
+@pytest.mark.parametrize("how", ["r", "r+", "c", "hard link", "mmap", "memoryview", "another library"])
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_second_map_of_the_file(name, how, limit, tmp_path):
     path = tmp_path / "x"
     path.write_bytes(np.concatenate([matrix(3), matrix(4)]).tobytes())
     out = np.memmap(path, np.float32, "r+", shape=(N, N))
     check(limit, out, **{name: SHOWN[name](mapped_again(path, how))})
+
+
+@LIMITS
+@pytest.mark.parametrize("how", ["r", "another library"])
+def test_a_result_in_a_map_of_pytorch(how, limit, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor))
+    path = tmp_path / "x"
+    path.write_bytes(np.concatenate([matrix(3), matrix(4)]).tobytes())
+    check(limit, np.asarray(Tensor(path))[:N], b=SHOWN["b"](mapped_again(path, how)))
 
 
 def test_maps_of_other_parts_or_private_pages_share_nothing(tmp_path):
@@ -164,16 +203,18 @@ def test_a_zarr_array_that_is_also_an_operand_is_refused(how, tmp_path, monkeypa
     assert np.array_equal(group["x"][...], matrix(3))
 
 
-@pytest.mark.parametrize("linked", [False, True])
-def test_a_map_of_a_zarr_arrays_chunk_is_refused(linked, tmp_path):
+@pytest.mark.parametrize("how", ["r", "mmap", "another library", "link"])
+def test_a_map_of_a_zarr_arrays_chunk_is_refused(how, tmp_path):
     zarr = pytest.importorskip("zarr")
-    out = zarr.create_array(tmp_path / "o.zarr", shape=(N, N), chunks=(N, N), dtype="f4", compressors=None)
-    out[...] = matrix(1)
+    shape = (2 * N, N)
+    out = zarr.create_array(tmp_path / "o.zarr", shape=shape, chunks=shape, dtype="f4", compressors=None)
+    before = np.concatenate([matrix(1), matrix(2)])
+    out[...] = before
     [chunk] = (path for path in (tmp_path / "o.zarr/c").rglob("*") if path.is_file())
-    if linked:
+    if how == "link":
         (tmp_path / "link").symlink_to(chunk)
-        chunk = tmp_path / "link"
-    a = np.memmap(chunk, "f4", "r", shape=(N, N))
+        chunk, how = tmp_path / "link", "r"
+    a = mapped_again(chunk, how)
     with pytest.raises(ArgumentError, match="out is a dataset that is also an operand"):
         pyclmm.gemm(a, matrix(2), out=out)
-    assert np.array_equal(out[...], matrix(1))
+    assert np.array_equal(out[...], before)
