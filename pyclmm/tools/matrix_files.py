@@ -5,13 +5,14 @@ h5py and zarr are extras and are imported when used.
 
 from __future__ import annotations
 
+import glob
 import importlib
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,17 @@ def overlap(x: Path, y: Path) -> bool:
         return True
     around_x, around_y = ({identity(at) for at in (z, *z.parents)} - {None} for z in (x, y))
     return identity(x) in around_y or identity(y) in around_x
+
+
+def mounts_below(folder: Path) -> list[Path]:
+    """Where something is mounted in a folder, be it a folder of the same file system. Only Linux tells."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        return []
+    escaped = (line.split()[4] for line in lines)  # a space is \\040
+    points = (re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), one) for one in escaped)
+    return [at for point in points if folder in (at := Path(os.fsdecode(point))).parents]
 
 
 def links_below(folder: Path) -> Iterator[Path]:
@@ -180,7 +192,12 @@ def _read_hdf5(files: Files, place: MatrixPlace) -> Any:
             raise CommandError(
                 f"{place.text}: the file has no dataset {place.name!r}; it has {_listed(file)}"
             )
-        return file[place.name or "/"]
+        found = file[place.name or "/"]
+        if found.file == file:
+            return found
+        name, path = found.name, Path(found.file.filename)  # at the end of an external link
+        found.file.close()
+        return files.hdf5(replace(place, path=path))[name]
 
 
 def _listed(group: Any) -> str:
@@ -205,24 +222,42 @@ def read_of(place: MatrixPlace, x: Any) -> Iterator[tuple[Path, str]]:
     """What the operand *x* at *place* is read from: files and folders, and for HDF5 the names of datasets.
 
     Links within a Zarr array are followed, and so are external links, virtual datasets and raw files of HDF5.
+    What HDF5 may find at several places is read from each of them.
     """
     if place.kind == "hdf5":
-        yield from _read_of_hdf5(x, library("h5py", "hdf5", place).File)
+        yield from _read_of_hdf5(x, library("h5py", "hdf5", place).File, set())
         return
     yield place.root, ""
     if place.kind == "zarr":
-        yield from ((path, "") for path in links_below(place.root))
+        yield from ((path, "") for path in (*links_below(place.root), *mounts_below(place.root)))
 
 
-def _read_of_hdf5(x: Any, open_file: Any) -> Iterator[tuple[Path, str]]:
-    path = Path(x.file.filename)
+def _read_of_hdf5(x: Any, open_file: Any, seen: set[tuple[Path, str]]) -> Iterator[tuple[Path, str]]:
+    path = real(Path(x.file.filename))
+    if (path, x.name) in seen:
+        return
+    seen.add((path, x.name))
     yield path, x.name
-    yield from ((path.parent / name, "") for name, *_ in x.external or ())
+    for name, *_ in x.external or ():
+        yield from ((at, "") for at in _places(path, name, "HDF5_EXTFILE_PREFIX"))
     for source in x.virtual_sources() if x.is_virtual else ():
-        file = path if source.file_name == "." else path.parent / source.file_name
-        yield file, source.dset_name
-        try:
-            with open_file(file, "r") as beside:
-                yield from _read_of_hdf5(beside[source.dset_name], open_file)
-        except (OSError, KeyError, AttributeError):  # a source that is not there reads as the fill value
-            continue
+        same = source.file_name == "."
+        for at in [path] if same else _places(path, source.file_name, "HDF5_VDS_PREFIX"):
+            if "%b" in source.dset_name:  # many datasets
+                yield at, ""
+                continue
+            yield at, source.dset_name
+            # A source that is not there reads as the fill value.
+            with suppress(OSError, KeyError, AttributeError), open_file(at, "r") as beside:
+                yield from _read_of_hdf5(beside[source.dset_name], open_file, seen)
+
+
+def _places(path: Path, name: str, prefix: str) -> Iterator[Path]:
+    """Where HDF5 may find a file that the one at *path* names: by the environment, beside it, from here on.
+
+    "%b" in a name is a number.
+    """
+    pattern = "*".join(map(glob.escape, name.split("%b"))).replace("%%", "%")
+    given = os.environ.get(prefix, "").replace("${ORIGIN}", str(path.parent)).split(os.pathsep)
+    for folder in (*filter(None, given), path.parent, Path.cwd()):
+        yield from map(Path, glob.glob(os.path.join(glob.escape(str(folder)), pattern)))

@@ -18,7 +18,8 @@ from .endings import INTERRUPTED, say
 from .matrix_files import Files, MatrixPlace
 from .options import device_option, json_option, names
 from .output import Output
-from .results import Result, result_at
+from .result import Result
+from .results import result_at
 from .terminal import OnStage, Stage
 
 _TRANS = click.Choice(["N", "T", "C"])

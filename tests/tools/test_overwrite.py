@@ -6,6 +6,9 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -59,10 +62,10 @@ def link_in_hdf5(make):
         make(file)
 
 
-def external(name):
+def external(name, path="/A"):
     with h5py.File("other.h5", "w") as file:
         file["A"] = A
-    link_in_hdf5(lambda file: file.__setitem__(name, h5py.ExternalLink("other.h5", "/A")))
+    link_in_hdf5(lambda file: file.__setitem__(name, h5py.ExternalLink("other.h5", path)))
 
 
 def virtual():
@@ -83,6 +86,48 @@ def raw():
     os.rename("d.npy", "raw.npy")
     with h5py.File("r.h5", "w") as file:
         file.create_dataset("x", (4, 8), np.float32, external=[("raw.npy", 128, 128)])
+
+
+def raw_from_here():
+    os.rename("d.npy", "raw.npy")
+    os.mkdir("sub")
+    with h5py.File("sub/r.h5", "w") as file:
+        file.create_dataset("x", (4, 8), np.float32, external=[("raw.npy", 128, 128)])
+
+
+def virtual_from_here():
+    layout = h5py.VirtualLayout((8, 8), np.float32)
+    layout[:] = h5py.VirtualSource("f.h5", "D", (8, 8))
+    os.mkdir("sub")
+    with h5py.File("sub/v.h5", "w") as file:
+        file.create_virtual_dataset("v", layout)
+
+
+def virtual_of_numbered(files="p-%b.h5", name="D"):
+    """Its sources are p-0.h5:D and p-1.h5:D, or other numbered names."""
+    for number in "01":
+        with h5py.File("v.h5" if files == "." else files.replace("%b", number), "a") as file:
+            file[name.replace("%b", number)] = D[:4]
+    create, unlimited = h5py.h5p.create(h5py.h5p.DATASET_CREATE), h5py.h5s.UNLIMITED
+    space = h5py.h5s.create_simple((8, 8), (unlimited, 8))
+    space.select_hyperslab(start=(0, 0), count=(unlimited, 1), stride=(4, 8), block=(4, 8))
+    create.set_virtual(space, files.encode(), name.encode(), h5py.h5s.create_simple((4, 8)))
+    with h5py.File("v.h5", "a") as file:
+        whole = h5py.h5s.create_simple((8, 8), (unlimited, 8))
+        h5py.h5d.create(file.id, b"v", h5py.h5t.NATIVE_FLOAT, whole, create)
+        assert file["v"][7, 7] == D[3, 7]
+
+
+def staged(out):
+    """Where OUT is written first."""
+    return results.result_at(MatrixPlace.of(out), None).staged
+
+
+def link_to_staged(out):
+    at = staged(out)
+    at.parent.mkdir()
+    shutil.move("d.npy" if out.endswith(".npy") else "d.zarr", at)
+    os.symlink(at, f"link{Path(out).suffix}")
 
 
 def nothing():
@@ -134,6 +179,18 @@ OVERLAPS = {
     "the source of a virtual dataset": (virtual, "f.h5:v", "f.h5:D"),
     "the source of its source": (virtual_of_virtual, "w.h5:w", "f.h5:D"),
     "its raw file": (raw, "r.h5:x", "raw.npy"),
+    "its raw file from here": (raw_from_here, "sub/r.h5:x", "raw.npy"),
+    "the source of a virtual dataset from here": (virtual_from_here, "sub/v.h5:v", "f.h5:D"),
+    "a source of many": (virtual_of_numbered, "v.h5:v", "p-1.h5:D"),
+    "a dataset of many": (lambda: virtual_of_numbered(".", "D%b"), "v.h5:v", "v.h5:D1"),
+    "an external link in the middle": (lambda: external("o", "/"), "f.h5:o/A", "other.h5:A"),
+    "what is written first in HDF5": (
+        lambda: link_in_hdf5(lambda f: f.__setitem__(staged("f.h5:C"), A)),
+        f"f.h5:{staged('f.h5:C')}",
+        "f.h5:C",
+    ),
+    "what is written first": (lambda: link_to_staged("c.npy"), "link.npy", "c.npy"),
+    "the Zarr array that is written first": (lambda: link_to_staged("c.zarr"), "link.zarr", "c.zarr"),
 }
 
 
@@ -149,6 +206,37 @@ def test_out_that_shares_bytes_with_an_operand_is_refused_before_a_byte_changes(
         assert (shown.exit_code, content(here) == before) == (2, True), shown.output
         assert re.fullmatch(r"Error: .+\n", shown.stderr)
         assert out in shown.stderr
+
+
+# (what is mounted on what, A, OUT)
+MOUNTS = {
+    "A's chunks in the old OUT": ("a.zarr/c", "d.zarr/c", "a.zarr", "d.zarr"),
+    "the old OUT's chunks in A": ("d.zarr/c", "a.zarr/c", "a.zarr", "d.zarr"),
+    "a folder around OUT in A": ("sub", "a.zarr/c/0", "a.zarr", "sub/c.npy"),
+    "A as OUT": ("a.zarr", "d.zarr", "a.zarr", "d.zarr"),
+    "A's file as OUT": ("a.npy", "d.npy", "a.npy", "d.npy"),
+}
+
+
+@pytest.mark.parametrize("case", MOUNTS)
+def test_out_that_shares_bytes_with_an_operand_by_a_mount_is_refused(here, case):
+    source, target, a, out = MOUNTS[case]
+    os.mkdir("sub")
+    before = content(here)
+    multiply = f"{sys.executable} -m pyclmm multiply {a} b.npy {out} --overwrite"
+    shell = ("unshare", "-rm", "sh", "-c")
+    can = shutil.which("unshare") and not subprocess.call([*shell, "mount --bind sub sub"])
+    if not can:
+        pytest.skip("mounts need unshare and user namespaces, or root")
+    done = subprocess.run(
+        [*shell, f"mount --bind {source} {target} && exec {multiply}"],
+        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert (done.returncode, content(here) == before) == (2, True), done.stderr
+    assert re.fullmatch(r"Error: .+\n", done.stderr)
 
 
 # (what is prepared, OUT, words of the error)
@@ -235,6 +323,35 @@ def test_what_is_replaced_leaves_its_neighbours(out):
     assert not [name for name in os.listdir() if "unfinished" in name]
 
 
+@pytest.mark.parametrize("consolidated", [False, True], ids=["", "consolidated"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("name", ["D", "g/E", "C", "g/C", "h/C"])
+def test_a_group_shows_a_result_in_it(name, zarr_format, consolidated):
+    """It has the group's format, and what the group has gathered of its arrays is written anew."""
+    if int(zarr.__version__.partition(".")[0]) < 3:
+        pytest.skip("zarr 2 has one format")
+    group = zarr.open_group("y.zarr", mode="w", zarr_format=zarr_format)
+    for old in ("D", "g/E"):
+        group.create_array(old, data=D, chunks=(4, 4))
+    if consolidated:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # format 3 does not specify it
+            zarr.consolidate_metadata("y.zarr")
+    shown = run("a.npy", "b.npy", f"y.zarr:{name}", "--overwrite")
+    assert shown.exit_code == 0, shown.output
+    group = zarr.open_group("y.zarr", mode="r")
+    np.testing.assert_array_equal(group[name][()], A @ B)
+    assert group[name].metadata.zarr_format == zarr_format
+
+
+@pytest.mark.parametrize("out", ["other.h5:C", "f.h5:C"])
+def test_an_operand_may_lie_at_the_end_of_an_external_link(out):
+    external("o", "/")
+    shown = run("f.h5:o/A", "b.npy", out)
+    assert shown.exit_code == 0, shown.output
+    np.testing.assert_array_equal(matrix(out), A @ B)
+
+
 @pytest.mark.parametrize("out", ["n.npy", "n.zarr", "n.zarr:C", "x.zarr:h/i/C", "n.h5:C", "f.h5:h/i/C"])
 def test_a_new_result_may_lie_in_new_groups(out):
     assert run("a.npy", "b.npy", out).exit_code == 0
@@ -274,7 +391,7 @@ def test_the_old_result_is_there_until_the_new_one_is_whole(interrupted, out, ch
 @pytest.mark.parametrize("out", OUTS)
 def test_a_leftover_of_a_killed_run_is_replaced(monkeypatch, interrupted, out):
     with monkeypatch.context() as patch:
-        for kind in (results._Beside, results._Hdf5):
+        for kind in (results.Beside, results._Hdf5):
             give_up = kind.give_up
             patch.setattr(kind, "give_up", lambda self, keep, give_up=give_up: give_up(self, True))
         assert run("a.npy", "b.npy", out, "--overwrite").exit_code == 130
