@@ -13,7 +13,6 @@
  * ITEMS, the work-group's size of read_local; IN_RUNS 0, 1.
  * Technique: none.
  */
-#include "include/attributes.h"
 #include "include/dot_bytes.h"
 
 #if !defined(REAL) || !defined(ITEMS) || !defined(IN_RUNS) || !defined(DOT_BYTES)

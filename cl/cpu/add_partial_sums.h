@@ -1,25 +1,18 @@
 /* add_partial_sums: the second launch of split-K on CPUs. It adds the partial sums of each piece of the result, in
  * the order of K, and stores them.
  *
- * `partial` holds, for each product z, for each of split_k ranges of K, for each of `pieces`, PIECE_VECS vectors. A
- * work-group, which is one work-item, adds `span` pieces.
+ * A work-group, which is one work-item, adds `span` of `pieces` pieces of PIECE_VECS vectors (partial_sums.h).
  *
  * The header included before this one defines PIECE_VECS and store_piece. Macros: SPLIT, 1: split-K is used, 0: not;
  * those of vectors.h.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
+#include "include/partial_sums.h"
 #include "cpu/vectors.h"
 
 #if !defined(SPLIT) || !defined(PIECE_VECS)
 #error "add_partial_sums.h needs SPLIT PIECE_VECS"
 #endif
-
-/* The first vector of a piece in a range of K, for this work-item's product. */
-INLINE long piece_at(const int range, const int split_k, const long piece, const long pieces)
-{
-  return ((BATCH_ENTRY * split_k + range) * pieces + piece) * PIECE_VECS;
-}
 
 #if SPLIT
 __kernel ONE_WIDE_ITEM void add_partial_sums(
@@ -31,7 +24,7 @@ __kernel ONE_WIDE_ITEM void add_partial_sums(
     VEC sum[PIECE_VECS];
     UNROLL for (int v = 0; v < PIECE_VECS; ++v) sum[v] = (VEC)(0);
     for (int range = 0; range < split_k; ++range) {
-      __global const VEC *sums = partial + piece_at(range, split_k, piece, pieces);
+      __global const VEC *sums = partial + partial_at(range, split_k, piece, pieces, PIECE_VECS);
       UNROLL for (int v = 0; v < PIECE_VECS; ++v) sum[v] += sums[v];
     }
     store_piece(sum, piece, RESULT);

@@ -24,8 +24,6 @@
  * Preconditions: K > 0. mc, nc are multiples of 32. Without PACK_A M is a multiple of 32 and K of STEP.
  * The process has asked Linux for the use of the tile registers.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/amx_tiles.h"

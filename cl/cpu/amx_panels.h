@@ -12,8 +12,6 @@
  *
  * With CHECKED 1 plan[1] becomes 1 if a number is so small that the product needs another kernel (amx.cl).
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/amx_tiles.h"

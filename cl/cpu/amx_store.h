@@ -1,5 +1,4 @@
 /* amx, last step: stores a block of sums to out, through the epilogue. */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/amx_tiles.h"

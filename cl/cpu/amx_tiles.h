@@ -20,7 +20,6 @@
  *
  * Technique: Intel, "Intel 64 and IA-32 Architectures Optimization Reference Manual", chapter on AMX.
  */
-#include "include/attributes.h"
 #include "include/types.h"
 
 #define TILE 16           /* rows of a tile, and columns of a tile of sums */

@@ -9,7 +9,6 @@
  * Complex numbers: the second plane of sums is of x with real and imaginary parts exchanged.
  * Macros: ROWS, VECTORS; those of matvec_sums.h.
  */
-#include "include/attributes.h"
 #include "cpu/matvec_sums.h"
 
 #if !defined(ROWS) || !defined(VECTORS)

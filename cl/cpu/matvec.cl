@@ -26,8 +26,6 @@
  * and SPLIT 0.
  * Technique: the level-2 BLAS.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/matvec_sums.h"
@@ -46,7 +44,8 @@ INLINE void put_sum(
     const int v, const int j, const ACC_T sum, __global ACC_T *partial, const int split_k, RESULT_ARGS)
 {
 #if SPLIT
-  partial[piece_at(get_group_id(1), split_k, 0, PIECES(X_IS_A ? N : M)) * LANES / PLANES + j] = sum;
+  const long first = partial_at(get_group_id(1), split_k, 0, PIECES(X_IS_A ? N : M), PIECE_VECS);
+  partial[first * LANES / PLANES + j] = sum;
 #else
   store_sum(v, j, sum, RESULT);
 #endif

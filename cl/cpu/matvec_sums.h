@@ -2,7 +2,6 @@
  *
  * Macros: X_IS_A, 1: M <= N, A is the vector, or the vectors; 0: B is.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/vector_loads.h"

@@ -35,8 +35,6 @@
 #define STACK_A 1
 #define STACK_B 0
 #endif
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/packed_tile.h"
@@ -104,7 +102,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
       for (int i = i0; i < min(last_row, i0 + mc); i += MR) {
         const int ti = MOVED(PACK_A, i, MR, M);
 #if SPLIT
-        __global VEC *sum = partial + piece_at(range, split_k, TILE_NUMBER(i, j, N), TILE_COUNT(M, N));
+        __global VEC *sum = partial + partial_at(range, split_k, TILE_NUMBER(i, j, N), TILE_COUNT(M, N), PIECE_VECS);
 #else
         __local VEC *sum = sums + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS;
 #endif

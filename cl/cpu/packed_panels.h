@@ -16,8 +16,6 @@
  *
  * Macros: those of packed_tile.h.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/packed_tile.h"

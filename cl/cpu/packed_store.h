@@ -1,5 +1,4 @@
 /* packed, last step: store a register tile of packed_tile.h to out, through the epilogue. */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/packed_tile.h"

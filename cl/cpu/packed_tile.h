@@ -27,8 +27,6 @@
  * Zee and van de Geijn, "BLIS" (2015); complex as real: Van Zee and Smith, "Implementing
  * high-performance complex matrix multiplication via the 1m method" (2017).
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "cpu/vectors.h"
 #include "cpu/vector_loads.h"
 

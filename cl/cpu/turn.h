@@ -13,8 +13,6 @@
  * Macros: those of vectors.h. Defines PER_LANE; LANE, the numbers of a lane, aligned to one number only;
  * LANES_IN(f), the list f(0), f(PER_LANE), ... of all lanes of a vector.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "cpu/vectors.h"
 
 #if IS_LONG(ACC_TYPE)

@@ -8,8 +8,6 @@
  * Narrower elements are widened in registers, so that only their own bytes are read.
  * Preconditions: complex elements, and those of 32 and 64 bits, have as many bits as ACC_T.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "cpu/vectors.h"
 
 #define LANES_OF(type) CAT(type, LANES)

@@ -11,7 +11,6 @@
  * Vectors are read and written through pointers. On some drivers vload and vstore are function calls, and a call
  * in an inner loop spills every register.
  */
-#include "include/attributes.h"
 #include "include/types.h"
 #include "cpu/target.h"
 

@@ -2,7 +2,6 @@
  * local memory without registers.
  * Source: the PTX ISA manual, "Data Movement and Conversion Instructions".
  */
-#include "include/attributes.h"
 #include "include/types.h"
 
 #define COPY_ASYNC(cache, bytes, target, from, size)                                         \

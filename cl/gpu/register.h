@@ -19,9 +19,8 @@
  * Dimension 0 of the NDRange has WORK_ITEMS for each tile; the first tile is number `first_tile`. k_range is a
  * multiple of BK. register_rows.h is the alternative for small products.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
+#include "include/partial_sums.h"
 #include "include/tile_order.h"
 #include "gpu/register_loop.h"
 
@@ -71,8 +70,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register(
   if (p.slice) return;
 #endif
 #if SPLIT
-  const long group = BATCH_ENTRY * get_num_groups(0) + get_group_id(0);
-  partial += (group * get_num_groups(1) + get_group_id(1)) * (BM * BN);
+  partial += partial_of_work_group(BM * BN);
 #endif
   UNROLL for (int r = 0; r < TM; ++r) {
     UNROLL for (int t = 0; t < TN; ++t) {

@@ -8,8 +8,6 @@
  * copied, so local memory always holds ACC_T. `stage` is the place of the tiles of A and B in local memory.
  * Macros: those of register_tile.h.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/chunk.h"
 #include "gpu/register_tile.h"
 

@@ -15,8 +15,6 @@
  * Technique: register tiling over software-pipelined local tiles, as in every vendor library. The order of the
  * products (see multiply) is the fastest measured (docs/kernels/register.md).
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 #include "include/chunk.h"
 #include "gpu/register_tile.h"

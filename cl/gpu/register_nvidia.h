@@ -10,8 +10,6 @@
  * Macros: STAGES, 2 or more; FETCH_B, the k of a step before which the copies of B are issued, at most the last k;
  * those of register_tile.h.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/chunk.h"
 #include "gpu/async_copy.h"
 #include "gpu/register_tile.h"

@@ -14,8 +14,6 @@
  * Dimension 0 of the NDRange has WORK_ITEMS for each column of tiles, dimension 1 a work-group for each row of tiles.
  * To find a tile by its number takes two divisions, which delay the first copy.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 #include "include/chunk.h"
 #include "gpu/register_loop.h"

@@ -20,7 +20,6 @@
  *
  * Where a tile is along K, chunks are along K too, and a work-item's rows are single: CHUNK is 1 in this formula.
  */
-#include "include/attributes.h"
 #include "include/chunk.h"
 
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || \

@@ -9,8 +9,6 @@
  * many as 8 bytes hold; SPLIT (register.h); those of types.h and gemm.h. The kernel's file defines TILE_X, the x
  * of a work-group's tile. The tile's other side is Q.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 
 #if !defined(THIN_ROWS) || !defined(Q) || !defined(VEC) || !defined(SPLIT)

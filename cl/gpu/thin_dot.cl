@@ -11,8 +11,6 @@
  * Work-group (tile, range): x from tile * TEAMS * LINES, K from range * k_range, a multiple of VEC.
  */
 #define TILE_X (TEAMS * LINES)
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 #include "gpu/thin.h"
 

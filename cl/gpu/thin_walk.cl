@@ -12,8 +12,6 @@
  * Work-group (tile, range): columns from tile * LANES * VEC, K from range * k_range.
  */
 #define TILE_X (LANES * VEC)
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 #include "gpu/thin.h"
 

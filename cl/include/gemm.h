@@ -18,7 +18,6 @@
  *                     number (moduli.h; cl/residues/residues.h). PoCL 3 mixes up the work-items of a work-group that
  *                     returns before a barrier, so kernels with barriers are not for CPUs then
  */
-#include "include/attributes.h"
 #include "include/types.h"
 #include "include/moduli.h"
 
@@ -33,13 +32,13 @@
 #endif
 #if GATE == 2
 #define GATE_SHUT ((int)(BATCH_ENTRY % MODULI) >= gate[0])
-#ifndef MODULUS /* the number of this product's, inside of `finished` */
-#define MODULUS ((int)(BATCH_ENTRY % MODULI))
-#endif
+#define PRODUCTS_NEEDED(stack) ((stack) > 1 ? min(stack, gate[0]) : (stack)) /* where one launch computes a stack */
 #elif GATE == 1
 #define GATE_SHUT (gate[0] != 0)
+#define PRODUCTS_NEEDED(stack) (stack)
 #else
 #define GATE_SHUT 0
+#define PRODUCTS_NEEDED(stack) (stack)
 #endif
 
 /* An entry's parameters. Only three macros use names that they are not given: GEMM_ARGS declares the parameters,
@@ -130,7 +129,7 @@ INLINE ACC_T finished(
     const long c_index, __global const BIAS_T *bias, const long bias_index)
 {
 #if GATE == 2
-  return sum_residue(acc, MODULUS);
+  return acc; /* a residue by now: no epilogue */
 #elif REPRODUCIBLE
   const ACC_T sum = UNSIGNED_ZERO(acc);
 #if HAS_C
@@ -183,7 +182,7 @@ INLINE ACC_T finished(
 #define STORE_RESULT_(at, i, j, acc, M, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta)        \
   do {                                                                                                     \
     if ((i) < (M) && (j) < (N)) {                                                                          \
-      const ACC_T value_ = finished(acc, alpha, beta, c, (long)(i) * (c_rs) + (long)(j) * (c_cs), bias,    \
+      const ACC_T value_ = finished(REDUCED(acc, BATCH_ENTRY), alpha, beta, c, (long)(i) * (c_rs) + (long)(j) * (c_cs), bias,    \
                                     (long)(BIAS == 1 ? (j) : (i)) * (bias_stride));                        \
       STORE_OUT(out, at, value_);                                                                          \
     }                                                                                                      \

@@ -14,3 +14,7 @@
 #define element_bytes_float32 4
 #define element_bytes_float64 8
 #define ELEMENT_BYTES CAT(element_bytes_, ELEMENT)
+/* The name that PTX has for 8-bit integers. */
+#define ptx_int8 s8
+#define ptx_uint8 u8
+#define PTX_BYTES(type) CAT(ptx_, type)

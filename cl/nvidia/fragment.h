@@ -16,8 +16,6 @@
  * element.
  * Fragments: ptx_mma.h, ptx_mma_double.h, ptx_wgmma.h.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 #include "nvidia/ptx_round.h"
 
@@ -79,6 +77,12 @@ INLINE void scale_fragments(float *acc, __local const int *rows, __local const i
         const int column = 8 * b + (int)get_local_id(0) % 4 * 2 + c;
         acc[4 * b + 2 * h + c] = scaled(acc[4 * b + 2 * h + c], rows[8 * h] + columns[column]);
       }
+}
+
+/* Takes sums of product z modulo its number (moduli.h), if it has one. */
+INLINE void reduce_sums(sum_t *sums, const int count, const long z)
+{
+  UNROLL for (int i = 0; i < count; ++i) sums[i] = REDUCED(sums[i], z);
 }
 
 /* Element (i, j) of the result before it is converted to out's type. */

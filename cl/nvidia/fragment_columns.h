@@ -8,8 +8,6 @@
  *
  * Macros: those of fragment.h and fragment_rows.h.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "nvidia/fragment.h"
 #include "nvidia/fragment_rows.h"
 

@@ -19,7 +19,6 @@
  *
  * Macros: TRANS_A 1: A is stored across K; SWAPPED 1: the fragments are those of out^T; ELEMENT (elements.h).
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/elements.h"
 

@@ -10,7 +10,6 @@
  *
  * Macros: BM; TRANS_A 1: A is stored across K; ELEMENT (elements.h).
  */
-#include "include/attributes.h"
 #include "nvidia/elements.h"
 #include "nvidia/fragment_rows.h"
 #include "nvidia/ptx_matrices.h"

@@ -3,7 +3,6 @@
  *
  * Macros: TRANS_A 1: A is stored across K; ELEMENT (elements.h).
  */
-#include "include/attributes.h"
 #include "nvidia/elements.h"
 #include "nvidia/fragment_rows.h"
 #include "nvidia/ptx_wgmma.h"

@@ -1,13 +1,12 @@
 /* mma: out = A B on the matrix units of sm_80 and later, for 16-bit, TF32 and 8-bit operands. The ring of stages and a
  * sketch of the tiles are in mma_ring.h, the fragments in mma_words.h. Work-group g computes tile g (tile_order.h).
  *
- * Macros: BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); A_TYPE B_TYPE (mma_words.h); TRANS_A TRANS_B: how
+ * Macros: BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); ELEMENT, which is A_TYPE (mma_words.h); TRANS_A TRANS_B: how
  * operands are stored, after packing; OUT_VECTOR (fragment.h); SPLIT_K (mma_partial.h). Packed operands come as operands.h
  * says. `staged` 1: results in rows that are not aligned go through local memory (staged_lines.h).
  * Preconditions: operands of 8 bits are stored along K, on multiples of 4 bytes.
  * Technique: ldmatrix, mma.sync and cp.async as in NVIDIA's PTX manual.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/operands.h"
 #include "nvidia/mma_words.h"
@@ -36,8 +35,9 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma(GEMM_ARGS, OPERAND_STRIDES
   acc_t sum[MT][4 * NT];
   multiply_tile(sum, tiles, rows, columns, last_k - first_k, row, column);
 #if SPLIT_K
-  store_partial_sums(partial_tile(partial, tiles_m * tiles_n), row, column, sum);
+  store_partial_sums(partial, row, column, sum);
 #else
+  UNROLL for (int i = 0; i < MT; ++i) reduce_sums(sum[i], 4 * NT, BATCH_ENTRY);
 #if STAGED_LINES
   if (staged) {
     barrier(CLK_LOCAL_MEM_FENCE); /* all have read the last block */

@@ -17,7 +17,6 @@
  * operand the size of an element. Others: see mma_ring.h. WORK_ITEMS is a multiple of a line's pieces and divides a
  * tile's.
  */
-#include "include/attributes.h"
 #include "nvidia/mma_layouts.h"
 #include "nvidia/ptx_copy.h"
 

@@ -5,7 +5,6 @@
  * SPLIT_K (mma_partial.h); TRANS_A TRANS_B (gemm.h).
  * Technique: mma.sync and cp.async as in NVIDIA's PTX manual.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/mma_double.h"
 #include "nvidia/mma_ring.h"
@@ -27,7 +26,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double(GEMM_ARGS, PARTIAL_
   acc_t sum[MT][4 * NT];
   multiply_tile(sum, tiles, rows, columns, last_k - first_k, row, column);
 #if SPLIT_K
-  store_partial_sums(partial_tile(partial, tiles_m * tiles_n), row, column, sum);
+  store_partial_sums(partial, row, column, sum);
 #else
   UNROLL for (int i = 0; i < MT; ++i)
     store_fragments(

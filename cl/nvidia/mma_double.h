@@ -6,7 +6,6 @@
  *
  * Macros: BM BN; BK, a multiple of MMA_K; MMA_K 4, 8, 16 (ptx_mma_double.h).
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/mma_layouts.h"
 #include "nvidia/ptx_mma_double.h"

@@ -11,21 +11,19 @@
  *    +----+   +-----+-----+
  *
  * SLICES: the sub-groups form that many sets, which divide each block's K and add their sums in local memory.
- * SPLIT_K 1: K is cut into `split_k` ranges. Each range of a tile counts as a tile. Its partial sums go to `partial`,
- * a tile's ranges one after the other, and cl/split_k.cl adds them.
+ * SPLIT_K 1: the K of each tile is cut into `split_k` ranges (work_pieces.h). Partial sums go to `partial`, and split_k.cl
+ * adds them.
  *
  * A block of an operand lies in local memory as BK / 16 groups of BM / 16 (B: BN / 16) strips (ptx_strips.h).
  *
  * Macros: BM BN SGM SGN, multiples of 16; BK, a multiple of 16 SLICES; STAGES, 2 or more; SPLIT_K 0, 1; GROUP
- * (tile_order.h); OUT_VECTOR (fragment.h); TRANS_A TRANS_B: how operands are stored, after packing. There are 4 or 8
+ * (tile_order.h); ELEMENT float64 (elements.h); OUT_VECTOR (fragment.h); TRANS_A TRANS_B: how operands are stored, after packing. There are 4 or 8
  * sub-groups.
  * Preconditions: each operand and each row of it begins on a multiple of 16 bytes.
  * Technique: mma, tensor maps and mbarriers as in NVIDIA's PTX manual.
  */
-#define ELEMENT float64
-#include "include/attributes.h"
 #include "include/gemm.h"
-#include "include/tile_order.h"
+#include "include/partial_sums.h"
 #include "nvidia/operands.h"
 #include "nvidia/ptx_copy.h"
 #include "nvidia/ptx_map.h"
@@ -33,9 +31,10 @@
 #include "nvidia/stages.h"
 #include "nvidia/fragment.h"
 #include "nvidia/strip_fragments.h"
+#include "nvidia/work_pieces.h"
 
-#if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SPLIT_K) || !defined(SLICES)
-#error "mma_double_bulk.cl needs BM BN BK SPLIT_K SLICES"
+#if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SLICES)
+#error "mma_double_bulk.cl needs BM BN BK SLICES"
 #endif
 #define SLICE_STEPS (BK / 8 / SLICES)
 #define CHUNK_A (BM * 128) /* the strips of 16 of K */
@@ -49,38 +48,26 @@
 #define STRIPS_A (SGM / 16)
 #define STRIPS_B (SGN / 16)
 
-/* One product: K is all_blocks blocks, cut into split_k ranges of `blocks`. `all`: ranges of all tiles. */
-typedef struct { int tiles_m, tiles_n, split_k, blocks, all_blocks, all; } work_t;
+/* A position of a work-group in its work (work_pieces.h): a block of K of a piece. `end`: one past the last block of the
+ * piece. After the last piece, `number` is pieces_of(work) or more. */
+typedef struct { int number, block, end; int2 origin; } place_t;
 
-INLINE work_t work_of(const int M, const int N, const int K, const int split_k)
-{
-  const int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN, all_blocks = (K + BK - 1) / BK;
-  return (work_t){tiles_m, tiles_n, split_k, (all_blocks + split_k - 1) / split_k, all_blocks, tiles_m * tiles_n * split_k};
-}
-
-/* A position of a work-group in its work: a block of K of a tile. `end`: one past the last block of the tile's range.
- * After the last tile, `tile` is work.all or more. */
-typedef struct { int tile, block, end; int2 origin; } place_t;
-
+/* Ranges of K are of as many blocks as fit, the last of fewer. */
 INLINE place_t tile_begin(const int number, const work_t work)
 {
-  const int tiles = work.tiles_m * work.tiles_n;
-  const int range = number / tiles;
-  place_t place;
-  place.tile = number;
-  place.origin = tile_at(number - range * tiles, work.tiles_m, work.tiles_n) * (int2)(BM, BN);
-  place.block = range * work.blocks;
-  place.end = min(place.block + work.blocks, work.all_blocks);
-  return place;
+  const piece_t piece = piece_at(number, work);
+  if (!SPLIT_K) return (place_t){number, 0, work.steps, piece.origin};
+  const int blocks = (work.steps + work.split_k - 1) / work.split_k, first = piece.range * blocks;
+  return (place_t){number, first, min(first + blocks, work.steps), piece.origin};
 }
 
 /* The position `blocks` further on. */
 INLINE place_t further(place_t place, const int blocks, const work_t work)
 {
   place.block += blocks;
-  while (place.block >= place.end && place.tile < work.all) {
+  while (place.block >= place.end && place.number < pieces_of(work)) {
     const int left = place.block - place.end;
-    place = tile_begin(place.tile + (int)get_num_groups(0), work);
+    place = tile_begin(place.number + (int)get_num_groups(0), work);
     place.block += left;
   }
   return place;
@@ -94,7 +81,7 @@ INLINE void fill(const filler_t filler, const place_t now, const ring_t ring, co
 {
   const place_t ahead = further(now, lead, filler.work);
   const ring_t to = ahead_by(ring, lead);
-  if (ahead.tile >= filler.work.all) return;
+  if (ahead.number >= pieces_of(filler.work)) return;
   const uint bar = begin_filling(filler.stages, to, STAGE_BYTES);
   for (int c = 0; c < BK / 16; ++c) {
     const uint at = filler.stages.tiles + to.stage * STAGE_BYTES;
@@ -180,8 +167,8 @@ INLINE void store_part(
     const double *acc, const part_t part, const place_t now, const work_t work, __global double *partial, RESULT_ARGS)
 {
 #if SPLIT_K
-  const int tiles = work.tiles_m * work.tiles_n, range = now.tile / tiles;
-  const long slot = (BATCH_ENTRY * tiles + now.tile - range * tiles) * work.split_k + range;
+  const piece_t piece = piece_at(now.number, work);
+  partial += partial_at(piece.tile, work.tiles, piece.range, work.split_k, BM * BN);
 #endif
   const int g = get_local_id(0) % 32 / 4, t = get_local_id(0) % 4;
   UNROLL for (int i = 0; i < STRIPS_A; ++i)
@@ -193,7 +180,7 @@ INLINE void store_part(
       const double pair[2] = {d[4 * PAIR_FRAGMENT(e, 0) + PAIR_ELEMENT(h, e, 0)],
                               d[4 * PAIR_FRAGMENT(e, 1) + PAIR_ELEMENT(h, e, 1)]};
 #if SPLIT_K
-      *(__global double2 *)(partial + slot * (BM * BN) + m * BN + n) = (double2)(pair[0], pair[1]);
+      *(__global double2 *)(partial + m * BN + n) = (double2)(pair[0], pair[1]);
 #else
       store_pair(now.origin.s0 + m, now.origin.s1 + n, pair, RESULT);
 #endif
@@ -215,7 +202,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
   __global const uchar *from_b = operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(batch_offsets, 1), 8);
   __global ulong *slot = maps + MAP_SLOT * (get_group_id(2) * get_num_groups(0) + get_group_id(0));
   const ulong about = sub_group < 2 ? word_about(slot, sub_group) : 0;
-  const filler_t filler = {slot, M, N, work_of(M, N, K, split_k), stages_in(tiles, bars)};
+  const filler_t filler = {slot, M, N, work_of(M, N, K, BK, 1, 0, split_k), stages_in(tiles, bars)};
   place_t now = tile_begin(get_group_id(0), filler.work);
   GEMM_BEGIN;
   if (sub_group == 0) keep_map(slot, 0, scratch, strips_of(from_a, ACROSS_A, M, K, lda * 8, BM), 128, about);
@@ -232,7 +219,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
 
   const part_t part = part_of(tiles);
   uint read = 0; /* empty[] of the stage that was read last */
-  for (; now.tile < filler.work.all; now = tile_begin(now.tile + (int)get_num_groups(0), filler.work)) {
+  for (; now.number < pieces_of(filler.work); now = tile_begin(now.number + (int)get_num_groups(0), filler.work)) {
     double acc[ACCS]; /* d[e] of fragment h of strips i, j is acc[((i STRIPS_B + j) 2 + h) 4 + e] */
     UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
     for (; now.block < now.end; ++now.block) {

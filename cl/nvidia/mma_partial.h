@@ -1,12 +1,10 @@
 /* mma_partial: split-K for mma and mma_double. The work-groups of dimension 1 of the NDRange divide K among them: each
- * multiplies k_range of K, a multiple of BK, and stores partial sums of its tile. mma_split_k.cl adds them.
- *
- * A tile's sums lie row by row. Range r of tile t of product z begins at ((z tiles + t) ranges + r) BM BN of `partial`.
+ * multiplies k_range of K, a multiple of BK, and stores partial sums of its tile, row by row. split_k.cl adds them.
  *
  * Macros: SPLIT_K 1: as said. 0: a work-group multiplies all of K, and `partial` and k_range are not used.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
+#include "include/partial_sums.h"
 #include "nvidia/mma_ring.h"
 
 #ifndef SPLIT_K
@@ -19,18 +17,13 @@
 
 typedef struct { acc_t first, second; } ALIGNED(2 * sizeof(acc_t)) sums_t;
 
-/* The partial sums of this work-group, of a product of `tiles` tiles. */
-INLINE __global acc_t *partial_tile(__global uchar *partial, const int tiles)
-{
-  const long tile = BATCH_ENTRY * tiles + get_group_id(0);
-  return (__global acc_t *)partial + (tile * get_num_groups(1) + get_group_id(1)) * (BM * BN);
-}
-
 /* Stores the sums of the sub-group at `row` and `column` of the tile. */
-INLINE void store_partial_sums(__global acc_t *tile, const int row, const int column, acc_t sum[MT][4 * NT])
+INLINE void store_partial_sums(
+    __global uchar *partial, const int row, const int column, acc_t sum[MT][4 * NT])
 {
   const int lane = get_local_id(0) % 32;
-  __global acc_t *to = tile + (row + lane / 4) * BN + column + lane % 4 * 2;
+  __global acc_t *to = (__global acc_t *)partial + partial_of_work_group(BM * BN);
+  to += (row + lane / 4) * BN + column + lane % 4 * 2;
   UNROLL for (int i = 0; i < MT; ++i)
     UNROLL for (int h = 0; h < 2; ++h)
       UNROLL for (int j = 0; j < NT; ++j)

@@ -28,7 +28,6 @@
  * STAGES, 2 or more; GROUP (tile_order.h); CHUNK_A CHUNK_B (mma_copies.h).
  * Technique: CUTLASS's multistage pipeline for sm_80.
  */
-#include "include/attributes.h"
 #include "include/tile_order.h"
 #include "nvidia/mma_copies.h"
 

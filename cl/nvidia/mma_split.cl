@@ -2,12 +2,11 @@
  * wgmma_split.cl with instructions that need no rewriting of the program. The ring of stages and a sketch of the tiles
  * are in mma_ring.h, the fragments in mma_words.h. A block is 64 bytes of hi and 64 bytes of lo of the same k.
  *
- * Macros: SPLIT 1, 2 (split.h); BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); WIDE_A WIDE_B
+ * Macros: SPLIT 1, 2 (split.h); ELEMENT, of the parts: float16, float32 (mma_words.h); BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); WIDE_A WIDE_B
  * (split_read.h); OUT_VECTOR (fragment.h). `pitch`: elements of a packed row of A or column of B, hi and lo together,
  * in whole blocks.
  * Technique: as in mma.cl; parts: see split.h.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/split.h"
 #include "nvidia/mma_words.h"

@@ -7,43 +7,25 @@
  * all k of the block. Tiles of 32 and 16 rows have lines of 64 and 32 bytes: chunk c lies at c ^ (r / 2 % 4) and
  * c ^ (r / 4 % 2). TF32 operands that are stored across K lie along K (TURNED).
  *
- * Macros: A_TYPE and B_TYPE (types.h) say what is multiplied; SPLIT, if defined, says it instead: 1 parts of float16,
- * 2 parts of TF32 (split.h). TRANS_A TRANS_B (gemm.h).
+ * Macros: ELEMENT (elements.h); SPLIT, if defined: operands are parts (split.h), stored along K; TRANS_A TRANS_B (gemm.h).
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
-
-#define type_float16 1
-#define type_bfloat16 2
-#define type_float32 3
-#define type_int8 4
-#define type_uint8 4
-#define short_int8 s8
-#define short_uint8 u8
-#ifdef SPLIT
-#define PARTS 1
-#define ELEMENT CAT(part_, SPLIT)
-#define part_1 float16
-#define part_2 float32
-#define LIE_A ALONG
-#define LIE_B ALONG
-#else
-#define PARTS 0
-#define ELEMENT A_TYPE
-#define MMA_A CAT(short_, A_TYPE)
-#define MMA_B CAT(short_, B_TYPE)
-#define LIE(stored_across) ((stored_across) ? ELEMENT_BYTES == 2 ? ACROSS : TURNED : ALONG)
-#define LIE_A LIE(TRANS_A)
-#define LIE_B LIE(!TRANS_B)
-#endif
-#define MMA_TYPE CAT(type_, ELEMENT)
 #include "nvidia/elements.h"
 #include "nvidia/mma_layouts.h"
 #include "nvidia/ptx_copy.h"
 #include "nvidia/ptx_matrices.h"
 #include "nvidia/ptx_mma.h"
 
+#ifdef SPLIT
+#define PARTS 1
+#define LIE_A ALONG
+#define LIE_B ALONG
+#else
+#define PARTS 0
+#define LIE(stored_across) ((stored_across) ? ELEMENT_BYTES == 2 ? ACROSS : TURNED : ALONG)
+#define LIE_A LIE(TRANS_A)
+#define LIE_B LIE(!TRANS_B)
+#endif
 #define BK (128 / ELEMENT_BYTES)
 #define STEPS 4
 #define LINE_ACROSS(extent) ((extent) < 64 ? (extent) : 64)

@@ -7,7 +7,6 @@
  *
  * Parameters of an entry: a_stride, b_stride, elements from one product's operand to the next one's, or 0.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 
 #define OPERAND_STRIDES const long a_stride, const long b_stride

@@ -21,7 +21,6 @@
  * Macros: PACK_T, an unsigned type of the elements' size; elements are moved as they are. LINES. TRANS_A TRANS_B (gemm.h).
  * Technique: the transpose through padded local memory of OpenCL and CUDA courses.
  */
-#include "include/attributes.h"
 #include "include/dot_bytes.h"
 #include "include/gemm.h"
 

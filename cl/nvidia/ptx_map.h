@@ -17,7 +17,6 @@
  * Macros: ELEMENT (elements.h).
  * Technique: tensor maps, their swizzle modes and mbarriers as in NVIDIA's PTX manual.
  */
-#include "include/attributes.h"
 #include "nvidia/elements.h"
 #include "nvidia/ptx_copy.h"
 

@@ -3,7 +3,6 @@
  *
  * Technique: as in NVIDIA's PTX manual.
  */
-#include "include/attributes.h"
 #include "include/types.h"
 
 /* Loads four matrices of 8 rows x 16 bytes. Work-item l gives the address of row l % 8 of matrix l / 8. Of each matrix

@@ -9,31 +9,21 @@
  *     A row g            a[0]      |   a[2]         D row g          t = 0 |  1  |  2  |  3    d[0..1]
  *       row g + 8        a[1]      |   a[3]           row g + 8      t = 0 |  1  |  2  |  3    d[2..3]
  *
- * Macros: MMA_TYPE 1 float16, 2 bfloat16, 3 TF32, 4 integers of 8 bits; with 4, MMA_A and MMA_B are their PTX types,
- * s8 or u8.
+ * Macros: ELEMENT (elements.h); A_TYPE and B_TYPE, the types of 8-bit integers.
  * Technique: the fragment layouts of NVIDIA's PTX manual.
  */
-#include "include/attributes.h"
+#include "nvidia/elements.h"
 #include "nvidia/ptx_copy.h"
 
-#ifndef MMA_TYPE
-#error "ptx_mma.h needs MMA_TYPE"
-#endif
-#if MMA_TYPE == 1
-#define MMA_KIND "m16n8k16.row.col.f32.f16.f16.f32"
-#elif MMA_TYPE == 2
-#define MMA_KIND "m16n8k16.row.col.f32.bf16.bf16.f32"
-#elif MMA_TYPE == 3
-#define MMA_KIND "m16n8k8.row.col.f32.tf32.tf32.f32"
-#elif MMA_TYPE == 4
-#define MMA_KIND "m16n8k32.row.col.s32." TEXT(MMA_A) "." TEXT(MMA_B) ".s32"
-#else
-#error "MMA_TYPE must be 1 to 4"
-#endif
-#if MMA_TYPE == 4
+#if ELEMENT_BYTES == 1
+#define MMA_KIND "m16n8k32.row.col.s32." TEXT(PTX_BYTES(A_TYPE)) "." TEXT(PTX_BYTES(B_TYPE)) ".s32"
 typedef int mma_acc;
 #define MMA_REG(x) "+r"(x)
 #else
+#define mma_float16 "m16n8k16.row.col.f32.f16.f16.f32"
+#define mma_bfloat16 "m16n8k16.row.col.f32.bf16.bf16.f32"
+#define mma_float32 "m16n8k8.row.col.f32.tf32.tf32.f32"
+#define MMA_KIND CAT(mma_, ELEMENT)
 typedef float mma_acc;
 #define MMA_REG(x) "+f"(x)
 #endif
@@ -49,7 +39,7 @@ INLINE void mma(mma_acc *d, const uint *a, const uint *b)
 /* The bits of a float32, rounded to TF32: matrix units would truncate them. Other types stay as they are. */
 INLINE uint mma_operand(const uint word)
 {
-#if MMA_TYPE == 3
+#if ELEMENT_BYTES == 4
   uint rounded;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(as_float(word)));
   return rounded;

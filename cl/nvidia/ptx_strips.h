@@ -11,7 +11,6 @@
  *
  * Technique: the three-dimensional tensor maps of NVIDIA's PTX manual.
  */
-#include "include/attributes.h"
 #include "nvidia/ptx_copy.h"
 #include "nvidia/ptx_map.h"
 

@@ -15,16 +15,14 @@
  *
  * Macros: BN 32, 64, 128, 192, 256
  *         ELEMENT (elements.h); A_TYPE and B_TYPE, the types of 8-bit integers
- *         WGMMA_ACROSS_A WGMMA_ACROSS_B 1: stored across K, 0: along K
+ *         ACROSS_A ACROSS_B 1: stored across K, 0: along K
  * Technique: the fragment layouts and matrix descriptors of NVIDIA's PTX manual.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "nvidia/elements.h"
 #include "nvidia/ptx_copy.h"
 
-#if !defined(BN) || !defined(WGMMA_ACROSS_A) || !defined(WGMMA_ACROSS_B)
-#error "ptx_wgmma.h needs BN WGMMA_ACROSS_A WGMMA_ACROSS_B"
+#if !defined(BN) || !defined(ACROSS_A) || !defined(ACROSS_B)
+#error "ptx_wgmma.h needs BN ACROSS_A ACROSS_B"
 #endif
 #define WGMMA_N BN
 
@@ -35,8 +33,8 @@ INLINE ulong wgmma_tile(const uint address, const uint chunk_bytes)
 {
   return (ulong)((address & 0x3ffff) >> 4) | (ulong)(chunk_bytes >> 4) << 16 | 64UL << 32 | 1UL << 62;
 }
-#define WGMMA_STEP_A (WGMMA_ACROSS_A ? 16 * 128 / 16 : 32 / 16)
-#if WGMMA_ACROSS_B && WGMMA_N == 32 /* boxes of 64 bytes: 2, a swizzle over 64 bytes */
+#define WGMMA_STEP_A (ACROSS_A ? 16 * 128 / 16 : 32 / 16)
+#if ACROSS_B && WGMMA_N == 32 /* boxes of 64 bytes: 2, a swizzle over 64 bytes */
 INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 {
   return (ulong)((address & 0x3ffff) >> 4) | 32UL << 32 | 2UL << 62;
@@ -44,7 +42,7 @@ INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 #define WGMMA_STEP_B (16 * 64 / 16)
 #else
 #define wgmma_right(address, chunk_bytes) wgmma_tile(address, chunk_bytes)
-#define WGMMA_STEP_B (WGMMA_ACROSS_B ? 16 * 128 / 16 : 32 / 16)
+#define WGMMA_STEP_B (ACROSS_B ? 16 * 128 / 16 : 32 / 16)
 #endif
 
 /* "%t0, %t1, .. %t9," and the names of the first 16, 32, 64, 96 and 128 operands. */
@@ -95,31 +93,26 @@ INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 #error "BN must be 32, 64, 128, 192 or 256"
 #endif
 
-#define WGMMA_ACROSS ", 1, 1, " TEXT(WGMMA_ACROSS_A) ", " TEXT(WGMMA_ACROSS_B)
-#define ptx_int8 s8
-#define ptx_uint8 u8
+#define WGMMA_ACROSS ", 1, 1, " TEXT(ACROSS_A) ", " TEXT(ACROSS_B)
 #define wgmma_float16 "k16.f32.f16.f16 "
 #define wgmma_bfloat16 "k16.f32.bf16.bf16 "
 #define wgmma_float32 "k8.f32.tf32.tf32 "
 #if ELEMENT_BYTES == 1
-#define WGMMA_KIND "k32.s32." TEXT(CAT(ptx_, A_TYPE)) "." TEXT(CAT(ptx_, B_TYPE)) " "
+typedef int wgmma_acc;
+typedef int4 wgmma_acc4;
+#define WGMMA_REG(x) "+r"(x)
+#define WGMMA_KIND "k32.s32." TEXT(PTX_BYTES(A_TYPE)) "." TEXT(PTX_BYTES(B_TYPE)) " "
 #define WGMMA_TAIL ""
 #else
+typedef float wgmma_acc;
+typedef float4 wgmma_acc4;
+#define WGMMA_REG(x) "+f"(x)
 #define WGMMA_KIND CAT(wgmma_, ELEMENT)
 #if ELEMENT_BYTES == 2
 #define WGMMA_TAIL WGMMA_ACROSS
 #else
 #define WGMMA_TAIL ", 1, 1"
 #endif
-#endif
-#if ELEMENT_BYTES == 1
-typedef int wgmma_acc;
-typedef int4 wgmma_acc4;
-#define WGMMA_REG(x) "+r"(x)
-#else
-typedef float wgmma_acc;
-typedef float4 wgmma_acc4;
-#define WGMMA_REG(x) "+f"(x)
 #endif
 
 /* Issues D = A B + (keep ? D : 0). */

@@ -6,7 +6,6 @@
  * Macros: A_TYPE float16 or bfloat16.
  * Technique: wgmma as in NVIDIA's PTX manual.
  */
-#include "include/attributes.h"
 #include "include/types.h"
 #include "nvidia/ptx_copy.h"
 

@@ -26,7 +26,6 @@
  * Macros: SPLIT 0, 1 (split.h); TRANS_A TRANS_B (gemm.h); CONJ_A CONJ_B (types.h); WIDE_A WIDE_B (split_read.h).
  * Technique: see split.h.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/ptx_group.h"
 #include "nvidia/split.h"

@@ -5,8 +5,6 @@
  *
  * Macros: SPLIT (split.h); those of split_read.h.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 #include "nvidia/ptx_group.h"
 #include "nvidia/split.h"

@@ -7,8 +7,6 @@
  * Macros: SPLIT (split.h); TRANS_A TRANS_B (gemm.h); CONJ_A CONJ_B (types.h); WIDE_A WIDE_B 1: each row of the operand,
  * as it is stored, begins on a multiple of 16 bytes.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "nvidia/split.h"
 
 #if !defined(LINES) || !defined(COMPLEX) || !defined(WIDE_A) || !defined(WIDE_B)

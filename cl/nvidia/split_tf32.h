@@ -4,7 +4,6 @@
  *
  * Macros: those of split_read.h. `work_items`: the size of a work-group.
  */
-#include "include/attributes.h"
 #include "nvidia/split.h"
 #include "nvidia/split_read.h"
 

@@ -10,7 +10,6 @@
  *
  * Macros: those of fragment.h and mma_ring.h. Defines STAGED_LINES, 1 where out has such rows.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/fragment.h"
 #include "nvidia/mma_ring.h"

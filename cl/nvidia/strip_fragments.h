@@ -15,7 +15,6 @@
  *
  * Macros: SGM x SGN, a sub-group's tile, multiples of 16; TRANS_A TRANS_B (gemm.h).
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 
 #if !defined(SGM) || !defined(SGN)

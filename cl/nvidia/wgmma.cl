@@ -9,10 +9,10 @@
  *     |      |    | quartet 2    |         ALTERNATE 1: two quartets, each computes every other piece;
  *     +------+    +--------------+                      one multiplies while the other stores
  *
- * Work-groups divide the pieces: tiles, or ranges of a tile's K (work_pieces.h). nvidia/split_k.cl adds the partial
- * sums of ranges. The next piece's copies run while this one is stored. Each feeder of A and of B keeps its tensor map
- * in a slot of `maps`. The products of a stack are layers of the maps. If they do not lie at equal distances, `stack`
- * is 1 and each product has its own work-groups, in dimension 2.
+ * Work-groups divide the pieces: tiles, or ranges of a tile's K (work_pieces.h). split_k.cl adds the partial sums of
+ * ranges. The next piece's copies run while this one is stored. Each feeder of A and of B keeps its tensor map in a slot
+ * of `maps`. The products of a stack are layers of the maps. If they do not lie at equal distances, `stack` is 1 and each
+ * product has its own work-groups, in dimension 2.
  *
  * DRAIN 1: the results of a tile leave through local memory while the next one is multiplied (wgmma_drain.h).
  *
@@ -20,75 +20,28 @@
  * only along K. They also take A from registers, and then A may be stored across K (LEFT_REGISTERS,
  * fragment_rows.h). So the caller's operand that is stored across K becomes A.
  *
- * Macros: BM, a multiple of 64; BN (ptx_wgmma.h); STAGES, 2 or more; ALTERNATE SWAPPED SPLIT_K DRAIN 0, 1;
- * GROUP (tile_order.h); OUT_VECTOR (fragment.h); TRANS_A TRANS_B: how operands are stored, after packing.
+ * Macros: BM, a multiple of 64; BN (ptx_wgmma.h); STAGES, 2 or more; BLOCKS 1 (wgmma_stages.h); ALTERNATE SWAPPED SPLIT_K
+ * DRAIN 0, 1; GROUP (tile_order.h); OUT_VECTOR (fragment.h); ELEMENT, which is A_TYPE (elements.h); ACROSS_A ACROSS_B 1:
+ * the operand is stored across K, 0: along K, after packing.
  * Preconditions: operands and their rows begin on multiples of 16 bytes. With TF32 and bytes B lies along K.
  * Technique: wgmma and tensor maps as in NVIDIA's PTX manual; ALTERNATE 1 is CUTLASS's "ping-pong" schedule.
  */
-#define ELEMENT A_TYPE
-#define MODULUS ((int)alpha) /* GATE 2: alpha is the number of the product in the stack (store_part) */
-#define BLOCKS 1
-#define WGMMA_ACROSS_A TRANS_A
-#if TRANS_B
-#define WGMMA_ACROSS_B 0
-#else
-#define WGMMA_ACROSS_B 1
-#endif
-#include "include/attributes.h"
 #include "include/gemm.h"
+#include "include/partial_sums.h"
 #include "nvidia/operands.h"
-#include "nvidia/ptx_copy.h"
-#include "nvidia/ptx_map.h"
-#include "nvidia/ptx_wgmma.h"
-#include "nvidia/ptx_group.h"
-#include "nvidia/fragment.h"
-#include "nvidia/fragment_rows.h"
 #include "nvidia/fragment_columns.h"
-#include "nvidia/wgmma_stages.h"
+#include "nvidia/wgmma_multiply.h"
+#include "nvidia/wgmma_drain.h"
 
-#ifndef ALTERNATE
-#error "wgmma.cl needs ALTERNATE"
-#endif
-#define QUARTETS (ALTERNATE ? 2 : BM / 64)
 #define OWNERS (ALTERNATE ? 1 : QUARTETS) /* quartets that divide a tile */
-#define FRAGMENTS (ALTERNATE ? BM / 64 : 1) /* of 64 rows, that a quartet multiplies */
 #define WORK_ITEMS (128 * (QUARTETS + 1))
 
 /* ALTERNATE 1: the barrier where a quartet waits until the other one has issued the multiplications of its piece. */
 #define TURN_OF(quartet) (4 + (quartet))
 
-#include "nvidia/wgmma_drain.h"
-#include "nvidia/wgmma_multiply.h"
-
-/* Stores partial sums of a range of K, in the order of partial_fragments.h. */
-INLINE void leave_sums(
-    __global wgmma_acc *partial, const wgmma_acc *acc, const piece_t piece, const int part, const work_t work)
-{
-  const long tile = BATCH_ENTRY * (work.tiles - work.whole) + piece.tile - work.whole;
-  const long slot = (tile * work.split_k + piece.range) * (BM * BN) + part * (128 * ACCS);
-  __global wgmma_acc4 *to = (__global wgmma_acc4 *)(partial + slot) + get_local_id(0) % 128;
-  UNROLL for (int i = 0; i < ACCS / 4; ++i)
-    to[128 * i] = (wgmma_acc4)(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
-}
-
-/* Stores a quartet's fragments with the epilogue. `part`: which quartet of the tile. */
-INLINE void store_part(
-    const wgmma_acc *acc, const piece_t piece, const int part, __global const long *batch_offsets, RESULT_ARGS)
-{
-  out += BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + piece.layer, 3);
-  c += BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + piece.layer, 2);
-  const int row = piece.origin.s0 + part * 64 + fragment_row(get_local_id(0) % 128);
-  UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
-    NUMBERED;
-#if SWAPPED
-    store_fragment_columns(row + 64 * f, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
-#else
-    store_fragments(row + 64 * f, ROW_STEP, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
-#endif
-  }
-}
-
-/* Starts the copies of one operand for all pieces of this work-group. `piece`: the first one.
+/* --- Copies: from global memory to the stages ---------------------------------------------------------------
+ *
+ * Starts the copies of one operand for all pieces of this work-group. `piece`: the first one.
  *
  * If there is only one row or one column of tiles, the work-groups start at different steps of K. Otherwise all of
  * them would read the same cache lines of the small operand at the same time. */
@@ -108,62 +61,112 @@ INLINE void feed(
   }
 }
 
-/* Multiplies and stores a quartet's part of all pieces of this work-group. */
+/* --- Epilogue: from registers to global memory -------------------------------------------------------------- */
+
+/* Stores a quartet's fragments: with the epilogue or, of a range of K, as partial sums in the order of
+ * partial_fragments.h. `part`: which quartet of the tile. */
+INLINE void store_part(
+    wgmma_acc *acc, const piece_t piece, const int part, const work_t work, __global wgmma_acc *partial,
+    __global const long *batch_offsets, RESULT_ARGS)
+{
+  if (SPLIT_K && piece.range >= 0) {
+    partial += partial_at(piece.tile - work.whole, work.tiles - work.whole, piece.range, work.split_k, BM * BN);
+    __global wgmma_acc4 *to = (__global wgmma_acc4 *)(partial + part * (128 * ACCS)) + get_local_id(0) % 128;
+    UNROLL for (int i = 0; i < ACCS / 4; ++i)
+      to[128 * i] = (wgmma_acc4)(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
+    return;
+  }
+  const long z = BATCH_ENTRY + piece.layer;
+  out += BATCH_OFFSET_OF(batch_offsets, z, 3);
+  c += BATCH_OFFSET_OF(batch_offsets, z, 2);
+  reduce_sums(acc, ACCS, z);
+  const int row = piece.origin.s0 + part * 64 + fragment_row(get_local_id(0) % 128);
+  UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
+#if SWAPPED
+    store_fragment_columns(row + 64 * f, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
+#else
+    store_fragments(row + 64 * f, ROW_STEP, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
+#endif
+  }
+}
+
+/* --- Main loop of a quartet: its part of all pieces of this work-group -------------------------------------- */
+
 INLINE void multiply(
     const int quartet, const work_t work, const stages_t stages, __global wgmma_acc *partial,
     __global const long *batch_offsets, RESULT_ARGS)
 {
   const int pieces = pieces_of(work), part = ALTERNATE ? 0 : quartet - 1, groups = get_num_groups(0);
   const int lane = get_local_id(0) % 32;
-#if LEFT_REGISTERS
-  const uint where = left_place(part, get_local_id(0) % 128);
-#else
-  const uint where = part * ROWS_64;
-#endif
+  const uint rows = place_of_rows(part);
   ring_t ring = {0, 0};
   bool mine = !ALTERNATE || quartet == 2;
   uint left[4][4 * FRAGMENTS]; /* used only with LEFT_REGISTERS */
-#if DRAIN
-  more_registers();
-  wgmma_acc held[ACCS];
-  bool holds = false;
-#endif
   for (int number = get_group_id(0); number < pieces; number += groups) {
     const piece_t piece = piece_at(number, work);
     if (ALTERNATE) mine = !mine;
-    if (!mine) {
+    if (!mine) { /* the other quartet's */
       ring = advanced(ring, piece.end - piece.first);
       continue;
     }
+    /* The sums begin at zero, and the quartet waits for its turn. */
+    wgmma_acc acc[ACCS];
+    UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
+    if (ALTERNATE && number != (int)get_group_id(0)) meet(TURN_OF(quartet));
+
+    /* Stage after stage. Each is released when the one behind it has been issued. */
+    int last = -1;
+    for (int step = piece.first; step < piece.end; ++step) {
+      multiply_stage(acc, left, rows, lane, stages, ring, last);
+      last = ring.stage;
+      ring = advanced(ring, 1);
+    }
+    if (ALTERNATE && number + groups < pieces) announce(TURN_OF(3 - quartet));
+
+    /* All is issued: it ends, the last stage is free, and the sums are stored. */
+    UNROLL for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
+    if (last >= 0) release(stages, last);
+    store_part(acc, piece, part, work, partial, batch_offsets, RESULT);
+  }
+}
+
+#if DRAIN
+/* The same where results leave through local memory. `held`: those of the tile before that are still in registers. */
+INLINE void multiply_and_leave(
+    const int part, const work_t work, const stages_t stages, __global wgmma_acc *partial,
+    __global const long *batch_offsets, RESULT_ARGS)
+{
+  const int pieces = pieces_of(work), groups = get_num_groups(0), lane = get_local_id(0) % 32;
+  const uint rows = place_of_rows(part);
+  ring_t ring = {0, 0};
+  uint left[4][4 * FRAGMENTS];
+  wgmma_acc held[ACCS];
+  bool holds = false;
+  more_registers();
+  for (int number = get_group_id(0); number < pieces; number += groups) {
+    const piece_t piece = piece_at(number, work);
     wgmma_acc acc[ACCS];
     UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
     int last = -1;
-    if (ALTERNATE && number != (int)get_group_id(0)) meet(TURN_OF(quartet));
     for (int step = piece.first; step < piece.end; ++step) {
-      multiply_stage(acc, left, where, lane, stages, ring, last);
+      multiply_stage(acc, left, rows, lane, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
-#if DRAIN
       leave_held(stages, part, held, holds ? step - piece.first : -1);
-#endif
     }
-    if (ALTERNATE && number + groups < pieces) announce(TURN_OF(3 - quartet));
     UNROLL for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
-#if DRAIN
     holds = drains(piece, number, work, M, N);
     if (holds) {
       leave_results(stages, last, part, acc, held);
       continue;
     }
-#endif
     if (last >= 0) release(stages, last);
-    if (SPLIT_K && piece.range >= 0) {
-      leave_sums(partial, acc, piece, part, work);
-      continue;
-    }
-    store_part(acc, piece, part, batch_offsets, RESULT);
+    store_part(acc, piece, part, work, partial, batch_offsets, RESULT);
   }
 }
+#endif
+
+/* --- Entry --------------------------------------------------------------------------------------------------- */
 
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int split_k,
@@ -172,11 +175,15 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   __local uchar tiles[STAGES * STAGE_BYTES + REST_BYTES] ALIGNED(1024);
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
+
+  /* Work. Of products by modulus fewer may be needed than were expected (moduli.h). */
   if (GATE_SHUT) return;
   const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
-  const work_t work = work_of(M, N, K, NEEDED(stack), whole, split_k);
-  if (GATE == 2 && (int)get_group_id(0) >= pieces_of(work)) return; /* fewer products are needed than were expected */
+  const work_t work = work_of(M, N, K, STAGE_K, PRODUCTS_NEEDED(stack), whole, split_k);
+  if (GATE == 2 && (int)get_group_id(0) >= pieces_of(work)) return;
+
+  /* Operands: each feeder's tensor map, and its first piece. */
   const stages_t stages = stages_in(tiles, bars);
   const int sub_group = first_ones(get_local_id(0) / 32);
   const int feeder = sub_group / 2, which = sub_group % 2;
@@ -195,8 +202,12 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
         which, slot, scratch + 32 * sub_group, operand_in_stack(all, offset, z, stride, listed, ELEMENT_BYTES),
         which ? N : M, K, (which ? ldb : lda) * ELEMENT_BYTES, stack, stack > 1 ? stride * ELEMENT_BYTES : 0, about);
   }
+
+  /* Barriers of the stages. */
   if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
   barrier(CLK_LOCAL_MEM_FENCE);
+
+  /* Quartet 0 copies, and stores what others leave in local memory. They multiply. */
   c += c_offset, out += out_offset, bias += bias_offset;
   if (quartet == 0) {
 #if DRAIN
@@ -208,5 +219,9 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     else feed(1, operand, feeder, work, piece, stages);
     return;
   }
+#if DRAIN
+  multiply_and_leave(quartet - 1, work, stages, partial, batch_offsets, RESULT);
+#else
   multiply(quartet, work, stages, partial, batch_offsets, RESULT);
+#endif
 }

@@ -29,8 +29,6 @@
  * Work-groups must have 128 work-items.
  * Technique: wgmma, its descriptors and its swizzle over 128 bytes as in NVIDIA's PTX manual.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 #include "nvidia/ptx_wgmma_bare.h"
 

@@ -19,7 +19,6 @@
  * begin on multiples of 16, and an epilogue that reads neither C nor a bias; 0: REST_BYTES is 0. Those of
  * wgmma_stages.h and fragment_rows.h.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/fragment.h"
 #include "nvidia/fragment_rows.h"

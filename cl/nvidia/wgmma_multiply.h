@@ -1,23 +1,30 @@
-/* wgmma_multiply: a quartet multiplies a stage of wgmma_stages.h.
+/* wgmma_multiply: a quartet of wgmma.cl multiplies a stage of wgmma_stages.h.
  *
- * Macros: those of ptx_wgmma.h, fragment_rows.h and wgmma_stages.h. FRAGMENTS: of 64 rows, that a quartet multiplies;
- * WORK_ITEMS.
+ * Macros: ALTERNATE 0, 1 (wgmma.cl); those of ptx_wgmma.h, fragment_rows.h and wgmma_stages.h.
  */
-#include "include/attributes.h"
 #include "nvidia/fragment_rows.h"
 #include "nvidia/left_bytes.h"
 #include "nvidia/left_words.h"
 #include "nvidia/ptx_wgmma.h"
 #include "nvidia/wgmma_stages.h"
 
+#ifndef ALTERNATE
+#error "wgmma_multiply.h needs ALTERNATE"
+#endif
+#define QUARTETS (ALTERNATE ? 2 : BM / 64) /* that multiply */
+#define FRAGMENTS (ALTERNATE ? BM / 64 : 1) /* of 64 rows, that a quartet multiplies */
 #define ACCS (FRAGMENTS * WGMMA_ACC)
 
 #if LEFT_REGISTERS
 /* LEFT_SETS: steps of 32 bytes of K whose elements of A are in registers. AHEAD: how many steps loads are ahead of wgmma.
  * wgmma waits until the matrix units take A, so a load issued behind it would be late. The largest tiles have
  * registers for two sets only, but also two quartets: one multiplies while the other waits. */
-#define LEFT_SETS (ACCS > 96 && WORK_ITEMS > 256 ? 2 : 4)
+#define LEFT_SETS (ACCS > 96 && QUARTETS > 1 ? 2 : 4)
 #define AHEAD (LEFT_SETS == 4)
+
+/* Where in a stage the rows of quartet `part` of the tile begin for this work-item. */
+INLINE uint place_of_rows(const int part) { return left_place(part, get_local_id(0) % 128); }
+
 /* Loads this work-item's words of A for one step, for all fragments. */
 INLINE void load_left(uint *words, const uint place, const int step)
 {
@@ -26,11 +33,11 @@ INLINE void load_left(uint *words, const uint place, const int step)
 
 /* Multiplies a stage once it is full. Releases stage `before`, which was multiplied before it; -1: there is none. */
 INLINE void multiply_stage(
-    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint mine, const int lane, const stages_t stages,
+    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint rows, const int lane, const stages_t stages,
     const ring_t ring, const int before)
 {
   const uint at = stages.tiles + ring.stage * STAGE_BYTES;
-  const uint place = at + mine;
+  const uint place = at + rows;
   const ulong right = wgmma_right(at + TILE_A, ROWS_64);
   wait_until_full(stages, ring);
   if (AHEAD) {
@@ -49,12 +56,14 @@ INLINE void multiply_stage(
   }
 }
 #else
+INLINE uint place_of_rows(const int part) { return part * ROWS_64; }
+
 INLINE void multiply_stage(
-    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint mine, const int lane, const stages_t stages,
+    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint rows, const int lane, const stages_t stages,
     const ring_t ring, const int before)
 {
   const uint at = stages.tiles + ring.stage * STAGE_BYTES;
-  const ulong a = wgmma_tile(at + mine, ROWS_64);
+  const ulong a = wgmma_tile(at + rows, ROWS_64);
   const ulong b = wgmma_right(at + TILE_A, ROWS_64);
   wait_until_full(stages, ring);
   wgmma_fence();

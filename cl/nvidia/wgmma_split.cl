@@ -17,20 +17,11 @@
  * only a round of ROUND stages, from zero, and the rounds are added in float32 registers. The quartets take turns: one
  * multiplies while the other adds. A quartet's turn ends when it has issued the last products of its round.
  *
- * Macros: BM 64, 128; BN (ptx_wgmma.h); STAGES, 2 or more; GROUP (tile_order.h); OUT_VECTOR (fragment.h); SPLIT
- * (split.h); WIDE_A WIDE_B (split_read.h). `pitch`: elements of a packed row of A or column of B, hi and lo together.
+ * Macros: BM 64, 128; BN (ptx_wgmma.h); STAGES, 2 or more; BLOCKS 2; GROUP (tile_order.h); OUT_VECTOR (fragment.h);
+ * SPLIT (split.h); ELEMENT, of the parts: float16 with SPLIT 1, else float32; SPLIT_K ACROSS_A ACROSS_B 0; WIDE_A WIDE_B
+ * (split_read.h). `pitch`: elements of a packed row of A or column of B, hi and lo together.
  * Technique: as in wgmma.cl; parts: see split.h.
  */
-#if SPLIT == 1
-#define ELEMENT float16
-#else
-#define ELEMENT float32
-#endif
-#define SPLIT_K 0
-#define BLOCKS 2
-#define WGMMA_ACROSS_A 0
-#define WGMMA_ACROSS_B 0
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "nvidia/ptx_copy.h"
 #include "nvidia/ptx_map.h"
@@ -193,7 +184,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
 #endif
   const int id = get_local_id(0), quartet = id / 128, which = id / 32; /* sub-group: 0 feeds A, 1 feeds B */
   const int line = (depth + BLOCK_DEPTH - 1) / BLOCK_DEPTH * BLOCK_K;
-  const work_t work = work_of(M, columns, line, 1, 0, 1);
+  const work_t work = work_of(M, columns, line, STAGE_K, 1, 0, 1);
   const stages_t stages = stages_in(tiles, bars);
   const piece_t first_tile = piece_at(get_group_id(0), work);
   const int ahead = min(work.steps, STAGES);

@@ -10,22 +10,20 @@
  * of A and sub-group 2 f + 1 feeder f of B, f < FEEDERS. Feeder f fills every FEEDERS-th stage. Small tiles have two
  * feeders for each operand: starting a stage's copies takes 0.17 us (H200), longer than multiplying it.
  *
- * Macros: BM BN; STAGES, 2 or more; BLOCKS, blocks of a stage, 1 or more; WGMMA_ACROSS_A WGMMA_ACROSS_B 1: the operand
- * is stored across K, 0: along K; ELEMENT (elements.h); GROUP SPLIT_K (work_pieces.h).
+ * Macros: BM BN; STAGES, 2 or more; BLOCKS, blocks of a stage, 1 or more; ACROSS_A ACROSS_B 1: the operand is stored
+ * across K, 0: along K; ELEMENT (elements.h); GROUP SPLIT_K (work_pieces.h).
  * Technique: CUTLASS's kernels for sm_90 also have sub-groups of their own that start the copies.
  */
-#include "include/attributes.h"
-#include "nvidia/elements.h"
-#define BLOCK_K (128 / ELEMENT_BYTES)
-#define STAGE_K (BLOCKS * BLOCK_K)
 #include "nvidia/ptx_map.h"
 #include "nvidia/ptx_group.h"
 #include "nvidia/stages.h"
 #include "nvidia/work_pieces.h"
 
-#if !defined(BLOCKS) || !defined(WGMMA_ACROSS_A) || !defined(WGMMA_ACROSS_B)
-#error "wgmma_stages.h needs BLOCKS WGMMA_ACROSS_A WGMMA_ACROSS_B"
+#if !defined(BLOCKS) || !defined(ACROSS_A) || !defined(ACROSS_B)
+#error "wgmma_stages.h needs BLOCKS ACROSS_A ACROSS_B"
 #endif
+#define BLOCK_K (128 / ELEMENT_BYTES)
+#define STAGE_K (BLOCKS * BLOCK_K)
 #define TILE_A (BM * 128)
 #define BLOCK_BYTES (TILE_A + BN * 128)
 #define STAGE_BYTES (BLOCKS * BLOCK_BYTES)
@@ -37,7 +35,7 @@
 typedef struct { __global ulong *map; int lines; bool layered; } fed_t;
 
 #define MOST(which) ((which) ? BN : BM) /* lines of a tile */
-#define ACROSS(which) ((which) ? WGMMA_ACROSS_B : WGMMA_ACROSS_A)
+#define ACROSS(which) ((which) ? ACROSS_B : ACROSS_A)
 #define BOX(which) min((which) ? BN : BM, BLOCK_K) /* lines of a box, if stored across K */
 
 /* Describes an operand of `length` rows (columns) and `depth` of K in a tensor map of this feeder's slot.

@@ -8,24 +8,12 @@
  *
  * Work-group g computes pieces g, g + groups, ...
  *
- * Macros: BM BN GROUP (tile_order.h); SPLIT_K 0: no tile is cut, 1: as above; STAGE_K: elements of K in one stage
- * (wgmma_stages.h). K is counted in steps of STAGE_K here.
+ * Macros: BM BN GROUP (tile_order.h); SPLIT_K 0: no tile is cut, 1: as above.
  */
-#include "include/attributes.h"
 #include "include/tile_order.h"
 
-#if !defined(SPLIT_K) || !defined(STAGE_K)
-#error "work_pieces.h needs SPLIT_K STAGE_K"
-#endif
-
-/* GATE 2 (gemm.h): of a stack, only the products that are needed are computed. `finished` takes a product's number in the
- * stack from alpha, which NUMBERED sets. */
-#if GATE == 2
-#define NEEDED(stack) (stack > 1 ? min(stack, gate[0]) : stack)
-#define NUMBERED const ACC_T alpha = (ACC_T)((BATCH_ENTRY + piece.layer) % MODULI)
-#else
-#define NEEDED(stack) stack
-#define NUMBERED
+#ifndef SPLIT_K
+#error "work_pieces.h needs SPLIT_K"
 #endif
 
 /* What a launch computes: `tiles` in all, tiles_m x tiles_n of each product, each of `steps` steps of K. */
@@ -35,12 +23,12 @@ typedef struct { int tiles_m, tiles_n, tiles, steps, whole, split_k; } work_t;
  * the tile's first row and column. */
 typedef struct { int tile, layer, range, first, end; int2 origin; } piece_t;
 
+/* `step`: elements of K in a step. */
 INLINE work_t work_of(
-    const int M, const int N, const int K, const int stack, const int whole, const int split_k)
+    const int M, const int N, const int K, const int step, const int stack, const int whole, const int split_k)
 {
-  const int tiles_m = (M + BM - 1) / BM;
-  const int tiles_n = (N + BN - 1) / BN;
-  return (work_t){tiles_m, tiles_n, tiles_m * tiles_n * stack, (K + STAGE_K - 1) / STAGE_K, whole, split_k};
+  const int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN;
+  return (work_t){tiles_m, tiles_n, tiles_m * tiles_n * stack, (K + step - 1) / step, whole, split_k};
 }
 
 INLINE int pieces_of(const work_t work)

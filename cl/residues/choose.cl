@@ -4,7 +4,6 @@
  * MOST_BITS of an element; ITEMS. For `limbs` (limbs.h) there is one number in place of moduli: sums stay below 2^(its bits).
  * Technique: see residues.h.
  */
-#include "include/attributes.h"
 #include "residues/residues.h"
 
 #define SLACK 1.016f /* for sums of floats, and for roundings of elements */

@@ -15,7 +15,6 @@
  *
  * Macros: MODULI, products modulo a number; those of gemm.h. Technique: see residues.h.
  */
-#include "include/attributes.h"
 #include "include/dot_bytes.h"
 #include "include/gemm.h"
 #include "residues/lines.h"

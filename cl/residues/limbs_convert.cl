@@ -5,7 +5,6 @@
  * So neighbouring work-items write neighbours, and read neighbours unless the operand is transposed.
  * Macros: those of gemm.h. Technique: see limbs.h.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "residues/limbs.h"
 #include "residues/lines.h"

@@ -12,7 +12,6 @@
  * and limbs_round.cl has the epilogue.
  * Macros: TM, TN, ITEMS_X, ITEMS_Y; those of gemm.h. Technique: see limbs.h.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "residues/limbs.h"
 #include "residues/residues.h"

@@ -5,7 +5,6 @@
  * A_T and B_T are doubles or pairs of them, but only their bits are read: the program needs no double.
  * Macros: those of gemm.h.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 
 #define SIGN_BIT ((ulong)1 << 63)

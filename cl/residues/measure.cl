@@ -7,7 +7,6 @@
  *
  * Macros: LINES, ITEMS (a multiple of LINES), those of gemm.h. Technique: see residues.h.
  */
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "residues/lines.h"
 #include "residues/residues.h"

@@ -4,7 +4,6 @@
  * RESULT_OF(v): the bits of a double, or of two for a complex number, as an ACC_T.
  */
 #define ROUNDS_DOUBLES
-#include "include/attributes.h"
 #include "include/gemm.h"
 #include "include/soft_double.h"
 

@@ -7,7 +7,6 @@
  *
  * Macros: those of types.h and gemm.h. Technique: index arithmetic in place of a 2-D NDRange.
  */
-#include "include/types.h"
 #include "include/gemm.h"
 
 __kernel void matmul_flat(GEMM_ARGS)

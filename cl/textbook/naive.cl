@@ -11,7 +11,6 @@
  * The global size is rounded up to whole work-groups. Work-items outside out do nothing.
  * Macros: those of types.h and gemm.h. Technique: the first kernel of every OpenCL course.
  */
-#include "include/types.h"
 #include "include/gemm.h"
 
 __kernel void matmul_naive(GEMM_ARGS)

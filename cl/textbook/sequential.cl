@@ -7,7 +7,6 @@
  *
  * Macros: those of types.h and gemm.h. Technique: the definition.
  */
-#include "include/types.h"
 #include "include/gemm.h"
 
 __kernel void matmul_sequential(GEMM_ARGS)

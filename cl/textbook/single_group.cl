@@ -7,7 +7,6 @@
  *
  * Macros: those of types.h and gemm.h. Technique: the one-block exercise of CUDA and OpenCL courses.
  */
-#include "include/types.h"
 #include "include/gemm.h"
 
 __kernel void matmul_single_group(GEMM_ARGS)

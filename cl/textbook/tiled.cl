@@ -17,8 +17,6 @@
  * Technique: blocking for a fast memory; in OpenCL, the local-memory product of NVIDIA's and Intel's
  * introductory samples.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 
 #ifndef TW

@@ -8,8 +8,6 @@
  * Macros: BM BN BK, the tile; TM TN, the elements of out for each work-item: TM divides BM, TN divides BN; those of
  * types.h and gemm.h. Work-groups must be BN / TN x BM / TM.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
 
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(TM) || !defined(TN)

@@ -16,7 +16,6 @@
  * A word is 4 bytes. Macros: LANES; those of unit_tile.h.
  */
 #define WORD_K (4 / ELEMENT_BYTES)
-#include "include/attributes.h"
 #include "units/element.h"
 #include "units/unit_tile.h"
 

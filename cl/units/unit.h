@@ -27,9 +27,8 @@
  *            the NDRange. Partial sums go to `partial`, range after range of a tile, and split_k.cl adds them
  * Dimension 0 of the NDRange has WORK_ITEMS for each tile. k_range is a multiple of BK.
  */
-#include "include/attributes.h"
-#include "include/types.h"
 #include "include/gemm.h"
+#include "include/partial_sums.h"
 #include "include/tile_order.h"
 #include "units/unit_tile.h"
 
@@ -86,8 +85,7 @@ __kernel UNIT_ATTRIBUTES WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_unit(
     barrier(CLK_LOCAL_MEM_FENCE);
   }
 #if SPLIT
-  const long group = BATCH_ENTRY * get_num_groups(0) + get_group_id(0);
-  partial += (group * get_num_groups(1) + get_group_id(1)) * (BM * BN);
+  partial += partial_of_work_group(BM * BN);
 #endif
   UNROLL for (int i = 0; i < MT; ++i) {
     UNROLL for (int j = 0; j < NT; ++j) {

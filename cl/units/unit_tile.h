@@ -22,7 +22,6 @@
  *                   multiple of WORD_K. 1, across K: each k starts on a multiple of 4 bytes, and so does its end
  * BM and BN are multiples of 16. The number of cells divides WORK_ITEMS or is a multiple of it.
  */
-#include "include/attributes.h"
 #include "units/element.h"
 
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || !defined(LANES) || \

@@ -26,7 +26,7 @@ class TileRange:
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Partial sums of BM x BN tiles, up to the product's last tile (cl/include/add_partial_sums.h).
+    """Partial sums of BM x BN tiles, up to the product's last tile (cl/split_k.cl).
 
     ``stack`` products number their tiles consecutively as one set. 1: each product has its own numbers.
     """
@@ -50,18 +50,19 @@ class PartialSums:
         """The launch that adds partial sums stored row by row, with a work-item for each element."""
         most = min(_TEAM_ITEMS, device.max_work_group_size)
         items = math.gcd(self.bm * self.bn, 1 << (most.bit_length() - 1))
-        return self.launch("split_k.cl", items, 1, 1, (("GROUP", GROUP),))
+        return self.launch(items, 1, 1, 1, (("GROUP", GROUP), ("FRAGMENTS", 0)))
 
     def launch(
-        self, source: str, items: int, teams: int, chunk: int, defines: tuple[tuple[str, int], ...]
+        self, items: int, teams: int, chunk: int, each: int, defines: tuple[tuple[str, int | str], ...]
     ) -> Launch:
-        """The launch of *source*: *teams* teams of *items* work-items, each adding *chunk* elements."""
+        """*teams* teams of *items* work-items add *chunk* elements each, with *each* loads in flight."""
         tile = (("BM", self.bm), ("BN", self.bn), ("TEAM_ITEMS", items), ("TEAMS", teams))
+        loads = (("CHUNK", chunk), ("EACH", each))
         count = self.bm * self.bn // chunk * self.tile_range.tiles * teams
         alone = self.stack > 1  # one set for the whole stack: no dimension 2
         more = (np.int32(self.tile_range.first), np.int32(self.tile_range.split_k), np.int32(self.stack))
         return Launch(
-            gemm_program(self.problem, source, (*tile, *defines)),
+            gemm_program(self.problem, "split_k.cl", (*tile, *loads, *defines)),
             "add_partial_sums",
             (count,) if alone else ndrange(self.problem, count),
             (items * teams,) if alone else local_range(self.problem, items * teams),

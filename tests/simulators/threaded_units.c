@@ -351,7 +351,7 @@ void emu_load_matrices_transposed(uint *w, uint address)
   emu_converge();
 }
 
-/* Element e of a word. MMA_TYPE is 1 for float16, 2 for bfloat16, 3 for TF32. */
+/* Element e of a word. `type` is 1 for float16, 2 for bfloat16, 3 for TF32. */
 static float in_word(uint word, int e, int type)
 {
   float x;

@@ -20,8 +20,8 @@ typedef float4 wgmma_acc4;
 #endif
 #define WGMMA_N BN
 #define WGMMA_ACC (WGMMA_N / 2)
-#define LIE_A WGMMA_ACROSS_A /* 0: along K, 1: across, 2: across in boxes of 64 bytes */
-#define LIE_B (WGMMA_ACROSS_B ? (WGMMA_N == 32 ? 2 : 1) : 0)
+#define LIE_A ACROSS_A /* 0: along K, 1: across, 2: across in boxes of 64 bytes */
+#define LIE_B (ACROSS_B ? (WGMMA_N == 32 ? 2 : 1) : 0)
 #define WGMMA_STEP_A (LIE_A ? 128 : 2)
 #define WGMMA_STEP_B (LIE_B == 2 ? 64 : LIE_B ? 128 : 2)
 #define wgmma_right(address, chunk) wgmma_tile(address, chunk)

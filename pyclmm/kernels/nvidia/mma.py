@@ -115,7 +115,8 @@ class Mma(Kernel):
         operands = _operands(problem, unit)
         read, args = operands.as_packed(problem), operands.gemm_args(problem)
         more = (np.int32(in_staged_lines(read)),)
-        launches, partial = in_ranges(read, config, self.name, _chunks(read, unit), (), args, more)
+        element = (("ELEMENT", unit.name),)
+        launches, partial = in_ranges(read, config, self.name, _chunks(read, unit), element, args, more)
         return Work(
             (*pack_launches(problem, device, operands), *launches), (*partial, *operands.workspace(problem))
         )

@@ -193,7 +193,7 @@ def _defines(problem: GemmProblem, config: TileConfig) -> Defines:
     return (
         *(("BM", config.bm), ("BN", config.bn), ("BK", config.bk), ("SGM", config.sgm), ("SGN", config.sgn)),
         *(("STAGES", config.stages), ("SLICES", slices(config)), ("GROUP", GROUP)),
-        *(("SPLIT_K", int(config.split_k > 1)), ("OUT_VECTOR", int(pairs))),
+        *(("SPLIT_K", int(config.split_k > 1)), ("OUT_VECTOR", int(pairs)), ("ELEMENT", FLOAT64.name)),
     )
 
 

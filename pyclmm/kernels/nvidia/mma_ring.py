@@ -25,7 +25,7 @@ from ..interface import (
 from ..split_k import PartialSums, TileRange
 from .matrix_units import LINE_ALIGN, local_bytes, out_defines
 
-_LOADS = 8  # EACH of cl/nvidia/mma_split_k.cl: loads that a work-item has in flight
+_LOADS = 8  # that a work-item has in flight: there are few tiles
 _TEAM_ITEMS = 64  # work-items that add a part of a tile
 _GROUPS = 2  # work-groups for each compute unit that split-K aims at
 _MOST_RANGES = 16
@@ -122,5 +122,5 @@ def in_ranges(
     if split_k == 1:
         return (launch,), ()
     teams = 1 << (ceil(split_k / _LOADS) - 1).bit_length()
-    order = (("GROUP", config.option("group", 8)),)
-    return (launch, sums.launch("nvidia/mma_split_k.cl", _TEAM_ITEMS, teams, 1, order)), (sums.workspace,)
+    order = (("GROUP", config.option("group", 8)), ("FRAGMENTS", 0))
+    return (launch, sums.launch(_TEAM_ITEMS, teams, 1, _LOADS, order)), (sums.workspace,)

@@ -8,10 +8,10 @@ from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, Accepts, Types
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Arg, Kernel, Launch, Work, gemm_args
+from ..interface import Arg, Defines, Kernel, Launch, Work, gemm_args
 from .matrix_units import FLOAT16, LINE_ALIGN, compute_capability, local_bytes
 from .mma_ring import product, tiles, work_items
-from .parts import BLOCK_BYTES, as_real, in_parts, packed_args, split_defines, too_long_in_parts
+from .parts import BLOCK_BYTES, as_real, in_parts, packed_args, split_defines, too_long_in_parts, unit_of
 from .unit_cost import Ring, splitting_seconds
 
 # On other devices float32 arithmetic is as fast as three passes of the matrix units.
@@ -67,9 +67,8 @@ class MmaSplit(Kernel):
         def launch(split: int, extra: tuple[Arg, ...]) -> Launch:
             args = (*gemm_args(problem), *packed_args(problem, split), *extra)
             groups = tiles(as_real(problem), config)
-            return product(
-                problem, config, self.name, groups, (LINE_ALIGN,) * 2, split_defines(problem, split), args
-            )
+            defines: Defines = (("ELEMENT", unit_of(split).name), *split_defines(problem, split))
+            return product(problem, config, self.name, groups, (LINE_ALIGN,) * 2, defines, args)
 
         return in_parts(problem, launch, ())
 

@@ -12,6 +12,7 @@ from ..cost import together
 from ..device import DeviceInfo
 from ..interface import (
     Arg,
+    Defines,
     Kernel,
     Launch,
     Program,
@@ -32,6 +33,7 @@ from .parts import (
     packed_args,
     split_defines,
     too_long_in_parts,
+    unit_of,
 )
 from .unit_cost import splitting_seconds
 
@@ -138,8 +140,9 @@ def _product(
     problem: GemmProblem, config: TileConfig, device: DeviceInfo, split: int, extra: tuple[Arg, ...]
 ) -> Launch:
     """The launch of cl/nvidia/wgmma_split.cl."""
-    defines = (
-        *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages)),
+    defines: Defines = (
+        *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages), ("BLOCKS", _BLOCKS)),
+        *(("ELEMENT", unit_of(split).name), ("ACROSS_A", 0), ("ACROSS_B", 0), ("SPLIT_K", 0)),
         ("GROUP", config.option("group", 8)),
         *split_defines(problem, split),
         *out_defines(problem),

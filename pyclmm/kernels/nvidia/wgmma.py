@@ -45,7 +45,7 @@ from .wgmma_tiles import (
 )
 
 SOURCE = "nvidia/wgmma.cl"
-_LOADS = 8  # EACH of cl/nvidia/partial_fragments.h: loads that a work-item has in flight
+_LOADS = 8  # that a work-item that adds partial sums has in flight
 _TEAM_ITEMS = 128  # work-items that add the partial sums of a quartet
 _CHUNK = 4  # sums that each of them adds
 
@@ -69,8 +69,9 @@ def wgmma_launch(
         *pieces.args,
     )
     defines: Defines = (
-        *_tile_defines(config),
-        *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages)),
+        *_tile_defines(problem, config),
+        *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages), ("BLOCKS", 1)),
+        *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
         *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
         ("DRAIN", config.option("drain")),
         *out_defines(problem),
@@ -84,9 +85,10 @@ def wgmma_launch(
     )
 
 
-def _tile_defines(config: TileConfig) -> tuple[tuple[str, int], ...]:
+def _tile_defines(problem: GemmProblem, config: TileConfig) -> Defines:
     """The macros, besides BM and BN, that the kernel and the addition of partial sums share."""
-    return (("GROUP", config.option("group", 8)), ("SWAPPED", config.option("swapped")))
+    group, swapped = config.option("group", 8), config.option("swapped")
+    return (("ELEMENT", problem.a_type), ("GROUP", group), ("SWAPPED", swapped))
 
 
 def _teams(split_k: int) -> int:
@@ -103,9 +105,8 @@ def _adding(
     stack = stacked(problem)
     tile_range = WorkPieces.of(problem, config, device, stack).tile_range
     sums = PartialSums(operands.as_packed(problem), config.bm, config.bn, tile_range, stack)
-    launch = sums.launch(
-        "nvidia/split_k.cl", _TEAM_ITEMS, _teams(config.split_k), _CHUNK, _tile_defines(config)
-    )
+    order = (*_tile_defines(problem, config), ("FRAGMENTS", 1))
+    launch = sums.launch(_TEAM_ITEMS, _teams(config.split_k), _CHUNK, _LOADS, order)
     return (launch,) if tile_range.tiles else (), (sums.workspace,)
 
 

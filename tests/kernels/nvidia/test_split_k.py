@@ -1,6 +1,6 @@
-"""Partial sums are added right on any device: by cl/split_k.cl, and for wgmma by cl/nvidia/split_k.cl.
+"""Partial sums are added right on any device: by cl/split_k.cl, row by row and in wgmma's order.
 
-The layout of the latter is modelled here from the drawings in ptx_wgmma.h, fragment_rows.h and
+The latter is modelled here from the drawings in ptx_wgmma.h, fragment_rows.h and
 partial_fragments.h of cl/nvidia/.
 """
 
