@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from ..errors import CheckpointError, CheckpointWarning, StorageError, warn_caller
 from ..problem import dtypes
 from . import journal
-from .fingerprints import tile_digest
+from .datasets import is_hdf5
+from .fingerprints import WrittenTile, tile_digest
 from .journal import ANEW, FolderLock, damaged, digest_of, refuse_untrusted, write_whole
-from .sinks import Sink
+from .sinks import DatasetSink, Sink
 from .tiles import Region
 
 PROBLEM, JOURNAL, LOCK, TILE = "pyclmm-problem.json", "pyclmm-journal", "pyclmm-lock", "pyclmm-tile-"
@@ -48,6 +49,9 @@ class Checkpoint:
         self.folder, self.problem = folder, stored["problem"]
         self._mark, self._sink = stored["mark"], sink
         self._lock, self._journal, self._guard = lock, log, threading.Lock()
+        # Filters of a dataset may round what is written. HDF5's cache would not show it.
+        self._was_read = isinstance(sink, DatasetSink) and is_hdf5(sink.x)
+        self._is_exact = True
 
     @classmethod
     def open(cls, folder: Any, problem: Mapping[str, Any], tiles: int, sink: Sink) -> Checkpoint:
@@ -146,8 +150,17 @@ class Checkpoint:
             return self.digest(region)
         return None
 
-    def digest(self, region: Region) -> str:
-        """The digest of a part of ``out``. Raises StorageError."""
+    def written(self, region: Region, dtype: np.dtype[Any]) -> WrittenTile | None:
+        """What notes a tile while its blocks, of *dtype*, are written; None where ``out`` is read back."""
+        fits = isinstance(self._sink, DatasetSink) and self._sink.dtype.itemsize == dtype.itemsize
+        return WrittenTile(self._sink.dtype, region) if fits and self._is_exact else None
+
+    def digest(self, region: Region, written: WrittenTile | None = None) -> str:
+        """The digest of a part of ``out``, as it was *written* if it has that. Raises StorageError."""
+        if written is not None and not self._was_read:
+            self._was_read, self._is_exact = True, written.is_in(self._sink.source())
+        if written is not None and self._is_exact:
+            return written.digest()
         return tile_digest(self._sink.source(), region)
 
     def finish(self, tile: int, block: NDArray[Any] | None, digest: str = "-") -> None:

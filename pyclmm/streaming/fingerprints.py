@@ -1,6 +1,6 @@
 """Digests of what lies in arrays and files: of operands, and of the finished tiles in ``out``.
 
-Up to 1 MiB every byte is hashed. Of more, each piece of 32 MiB gives two things to BLAKE2: the sums of its
+Up to 1 MiB every byte is hashed. Of more, each piece of 32 MiB (8 of a dataset) gives BLAKE2 the sums of its
 rows, as whole words, in which each byte takes part, at the rate of memory; and a sample, 64 bytes of every 4
 KiB of each row, which move on by 64 bytes from row to row::
 
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..opencl.staging import PIECE
 from .datasets import where
 from .job import pieces
 from .sources import DatasetSource, MappedSource, Source
@@ -62,7 +63,49 @@ def fingerprint(source: Source) -> dict[str, Any]:
 
 def tile_digest(source: Source, region: Region) -> str:
     """The digest of a part of ``out``. Raises StorageError."""
-    return _digest(source, [region], region.elements * source.dtype.itemsize, 1)
+    if not isinstance(source, DatasetSource):
+        return _digest(source, [region], region.elements * source.dtype.itemsize, 1)
+    tile = WrittenTile(source.dtype, region)
+    for piece in tile.pieces(region):
+        tile.add(piece, source.block(piece))
+    return tile.digest()
+
+
+class WrittenTile:
+    """:func:`tile_digest` of a dataset, by the blocks written to it: to read them back takes long."""
+
+    def __init__(self, dtype: np.dtype[Any], region: Region) -> None:
+        self._dtype, self._nbytes = dtype.newbyteorder("="), region.elements * dtype.itemsize
+        self._found: dict[tuple[int, ...], tuple[Region, bytes]] = {}
+
+    def pieces(self, region: Region) -> Iterator[Region]:
+        """*region* as a lane that copies from a device cuts it; such a piece is not cut again."""
+        return (piece for piece, _ in pieces(region, False, self._dtype.itemsize, PIECE))
+
+    def add(self, region: Region, block: NDArray[Any]) -> None:
+        """Note a block of the tile, in any order. Several threads may do so at once."""
+        for piece in self.pieces(region):
+            self._found[_first(piece)] = piece, self._hash(piece, block[piece.within(region)])
+
+    def is_in(self, source: Source) -> bool:
+        """Whether the first piece reads as it was written. Raises StorageError."""
+        piece, found = self._found[min(self._found)]
+        return self._hash(piece, source.block(piece)) == found
+
+    def digest(self) -> str:
+        """The digest of the tile, of which each block was added."""
+        state = hashlib.blake2b(digest_size=16)
+        for _, (_, found) in sorted(self._found.items()):
+            state.update(found)
+        return state.hexdigest()
+
+    def _hash(self, piece: Region, block: NDArray[Any]) -> bytes:
+        stored = block.astype(self._dtype, casting="same_kind", copy=False)
+        return _every_byte(stored) if self._nbytes <= _WHOLE else _sampled(stored, piece.rows.start)
+
+
+def _first(piece: Region) -> tuple[int, ...]:
+    return tuple(at.start if isinstance(at, slice) else at for at in piece.where)
 
 
 def _matrices(shape: tuple[int, ...]) -> Iterator[Region]:
@@ -85,7 +128,10 @@ def _digest(source: Source, parts: Iterable[Region], nbytes: int, share: int) ->
         taken = cut if share == 1 else _shares(cut, turned, share)
 
         def of(piece: Region) -> bytes:
-            return _every_byte(source, piece) if nbytes <= _WHOLE else _sampled(source, piece)
+            block = source.block(piece)
+            if nbytes <= _WHOLE:
+                return _every_byte(block)
+            return _sampled(block, (piece.columns if turned else piece.rows).start)
 
         with ThreadPoolExecutor(_THREADS) if nbytes > _PIECE else nullcontext() as pool:
             for found in map(of, taken) if pool is None else pool.map(of, taken):
@@ -105,18 +151,16 @@ def _shares(cut: Iterable[Region], turned: bool, share: int) -> Iterator[Region]
             yield piece.cut(axis, start, stop)
 
 
-def _every_byte(source: Source, piece: Region) -> bytes:
-    block = np.ascontiguousarray(source.block(piece))
-    return _hashed(block.reshape(-1).view(np.uint8))
+def _every_byte(block: NDArray[Any]) -> bytes:
+    return _hashed(np.ascontiguousarray(block).reshape(-1).view(np.uint8))
 
 
-def _sampled(source: Source, piece: Region) -> bytes:
-    block = source.block(piece)
+def _sampled(block: NDArray[Any], first: int) -> bytes:
+    """The sums and the sample of a block, whose first row is number *first* of the array."""
     if block.shape[-1] * block.itemsize >= _LINE:
         if block.strides[-1] != block.itemsize:
             block = np.ascontiguousarray(block)
-        lines = block.reshape(-1, block.shape[-1]).view(np.uint8)
-        return _hashed(*_sample(lines, (piece.columns if source.turned else piece.rows).start))
+        return _hashed(*_sample(block.reshape(-1, block.shape[-1]).view(np.uint8), first))
     flat = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
     end = flat.size // _LINE * _LINE
     return _hashed(*_sample(flat[:end].reshape(-1, _LINE), 0), flat[end:])

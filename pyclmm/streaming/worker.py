@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .checkpoint import Checkpoint
+from .fingerprints import WrittenTile
 from .job import Job
 from .lane import Lane, LaneThreads, LoadedBlock
 from .tile_scheduler import TileScheduler
@@ -59,8 +60,10 @@ class RunState:
         """Have the lane deliver a tile. Returns what sees that it is kept, and needs the slot no more."""
         whole = region_of(tile, self._job.product.stack)
         if self._checkpoint is None or self._job.sink.persistent:
-            lane.deliver(tile, slot, self._write)
-            return partial(self._note, tile, whole)
+            at = self._checkpoint
+            written = None if at is None else at.written(whole, self._job.dtype)
+            lane.deliver(tile, slot, partial(self._write, written=written))
+            return partial(self._note, tile, whole, written)
         kept = np.empty(whole.shape, self._job.dtype)
 
         def keep(region: Region, block: NDArray[Any]) -> None:
@@ -69,10 +72,10 @@ class RunState:
         lane.deliver(tile, slot, keep)
         return partial(self._keep, tile, whole, kept)
 
-    def _note(self, tile: Tile, region: Region) -> None:
+    def _note(self, tile: Tile, region: Region, written: WrittenTile | None) -> None:
         """Note a tile that ``out`` has, after it is safe there."""
         if self._checkpoint is not None:
-            digest = self._checkpoint.digest(region)
+            digest = self._checkpoint.digest(region, written)
             with self._keeping:
                 self._job.sink.flush()
                 self._checkpoint.finish(tile.number, None, digest)
@@ -83,10 +86,12 @@ class RunState:
             self._checkpoint.finish(tile.number, kept)
         self._write(region, kept)
 
-    def _write(self, region: Region, block: NDArray[Any]) -> None:
+    def _write(self, region: Region, block: NDArray[Any], written: WrittenTile | None = None) -> None:
         sink = self._job.sink
         if not (sink.in_memory and np.may_share_memory(block, sink.view(region))):  # else written in place
             sink.write(block, region)
+        if written is not None:
+            written.add(region, block)
 
     def done(self, worker: int, tile: Tile, seconds: float) -> None:
         """A tile was delivered."""

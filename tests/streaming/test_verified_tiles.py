@@ -21,9 +21,9 @@ from click.testing import CliRunner
 import pyclmm
 from pyclmm import ArgumentError, CheckpointError, CheckpointWarning, DTypeError
 from pyclmm.streaming import fingerprints, journal, sinks, tiles
-from pyclmm.streaming.fingerprints import fingerprint, tile_digest
+from pyclmm.streaming.fingerprints import WrittenTile, fingerprint, tile_digest
 from pyclmm.streaming.sinks import sink
-from pyclmm.streaming.sources import source
+from pyclmm.streaming.sources import DatasetSource, source
 from pyclmm.streaming.tiles import Region
 from pyclmm.tools import cli
 
@@ -154,6 +154,67 @@ def check_goes_on(out, lost, **keywords):
         assert Path(found[0].filename).parent == Path(__file__).parent, "it points at the caller"
     assert [each.resumed for each in seen] == [len(before) - lost] * (TILES - len(before) + lost)
     assert not out.path.with_name("tiles").exists()
+
+
+# ---- what is noted of a dataset
+
+
+@pytest.fixture(params=[Hdf5, Zarr], ids=["hdf5", "zarr"])
+def dataset(request, tmp_path):
+    made = request.param(tmp_path)
+    made.new()
+    return made
+
+
+def test_a_dataset_is_not_read_back_while_it_is_written(dataset, monkeypatch):
+    """Only one block of Zarr's, to learn whether it keeps what is written."""
+    reads: list[Region] = []
+    read = DatasetSource.read
+
+    def counted(self, target, region):
+        reads.append(region)
+        read(self, target, region)
+
+    monkeypatch.setattr(DatasetSource, "read", counted)
+    assert np.array_equal(multiply(dataset)[0], WANTED)
+    assert len(reads) == isinstance(dataset, Zarr)
+
+
+def test_a_dataset_that_rounds_what_is_written_goes_on(tmp_path):
+    numcodecs = pytest.importorskip("numcodecs")
+    made = Zarr(tmp_path)
+    rounds = numcodecs.Quantize(digits=1, dtype="f4")
+    keywords = {"zarr_format": 2} if int(made.zarr.__version__.partition(".")[0]) > 2 else {}
+    made.zarr.open_array(
+        str(made.path), mode="w", shape=(M, N), chunks=(40, 32), dtype="f4", filters=[rounds], **keywords
+    )
+    a = A + np.float32(0.01)
+    begun(made, a=a)
+    got, found = multiply(made, a=a)
+    assert not found
+    assert not np.array_equal(got, a @ B)
+    np.testing.assert_allclose(got, a @ B, atol=0.1)
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">f8"])
+@pytest.mark.parametrize("shape", [(200, 90), (2500, 1200), (1300, 7, 600)])
+def test_a_digest_is_that_of_the_blocks_in_any_order(shape, dtype, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    x = np.random.default_rng(1).standard_normal(shape).astype("f4")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("x", data=x, dtype=dtype)
+        stored = source("out", made)
+        index = tuple(slice(0, length) for length in shape[:-2])
+        region = Region(index, slice(0, shape[-2]), slice(0, shape[-1]), shape)
+        whole, parts = WrittenTile(stored.dtype, region), WrittenTile(stored.dtype, region)
+        whole.add(region, x)
+        for piece in [*parts.pieces(region)][::-1]:
+            parts.add(piece, x[piece.where])
+        assert whole.is_in(stored)
+        assert tile_digest(stored, region) == whole.digest() == parts.digest()
+        made[(0,) * len(shape)] += 1
+        assert tile_digest(stored, region) != whole.digest()
+        assert not whole.is_in(stored)
 
 
 # ---- out was written by somebody else
