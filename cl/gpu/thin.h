@@ -6,10 +6,9 @@
  *
  * Such a product does 2 Q operations for each element of X that it reads, so memory bandwidth limits the speed.
  * Macros: THIN_ROWS; Q; VEC, elements of X in an access: 1, or as many as 16 bytes hold, for 16-bit types also as
- * many as 8 bytes hold; SPLIT (register.h); those of types.h and gemm.h. The kernel's file defines TILE_X, the x
- * of a work-group's tile. The tile's other side is Q.
+ * many as 8 bytes hold; SPLIT (register.h); those of gemm.h. A work-group's tile is Q by `tile_x` of x.
  */
-#include "include/gemm.h"
+#include "include/partial_sums.h"
 
 #if !defined(THIN_ROWS) || !defined(Q) || !defined(VEC) || !defined(SPLIT)
 #error "thin.h needs THIN_ROWS Q VEC SPLIT"
@@ -67,14 +66,30 @@ typedef ACC_T access_t;
 #define SPREAD_X(to, v) ((to)[0] = (v))
 #endif
 
+/* Adds `count` values of each of `parts` work-items, `apart` places from one to the next, of `items` in the work-group; part
+ * 0 gets the sums. At each level the upper half of the parts passes its values to the lower half. Each value has its own
+ * place, so a level needs only one barrier. */
+INLINE void sum_over_items(
+    ACC_T *value, const int count, __local ACC_T *scratch, const int items, const int part, const int parts,
+    const int apart)
+{
+  const int item = get_local_id(0);
+  for (int half_of = parts / 2; half_of > 0; half_of /= 2) {
+    if (part >= half_of && part < 2 * half_of)
+      UNROLL for (int n = 0; n < count; ++n) scratch[n * items + item] = value[n];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (part < half_of)
+      UNROLL for (int n = 0; n < count; ++n) value[n] = value[n] + scratch[n * items + item + half_of * apart];
+  }
+  barrier(CLK_LOCAL_MEM_FENCE); /* before the next values are written */
+}
+
 /* Stores the sum of element (q, x), complete or partial. Its tile begins at x0. */
 INLINE void store_sum(
-    const int q, const int x, const int x0, const ACC_T sum, __global ACC_T *partial, RESULT_ARGS)
+    const int q, const int x, const int x0, const int tile_x, const ACC_T sum, __global ACC_T *partial, RESULT_ARGS)
 {
 #if SPLIT
-  const long group = BATCH_ENTRY * get_num_groups(0) + get_group_id(0);
-  const long range = group * get_num_groups(1) + get_group_id(1);
-  partial[range * (Q * TILE_X) + (THIN_ROWS ? q * TILE_X + x - x0 : (x - x0) * Q + q)] = sum;
+  partial[partial_of_work_group(Q * tile_x) + (THIN_ROWS ? q * tile_x + x - x0 : (x - x0) * Q + q)] = sum;
 #else
   STORE_RESULT(THIN_ROWS ? q : x, THIN_ROWS ? x : q, sum, RESULT);
 #endif

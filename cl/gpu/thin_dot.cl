@@ -10,30 +10,13 @@
  * those of thin.h.
  * Work-group (tile, range): x from tile * TEAMS * LINES, K from range * k_range, a multiple of VEC.
  */
-#define TILE_X (TEAMS * LINES)
-#include "include/gemm.h"
 #include "gpu/thin.h"
 
 #if !defined(LANES) || !defined(LINES) || !defined(TEAMS)
 #error "thin_dot.cl needs LANES LINES TEAMS"
 #endif
-
 #define ITEMS (LANES * TEAMS)
-
-/* Adds a work-item's LINES values over all lanes; lane 0 gets the sums. At each level the upper half of the lanes
- * passes its values to the lower half. Each value has its own place, so a level needs only one barrier. */
-INLINE void sum_over_lanes(ACC_T *value, __local ACC_T *scratch, const int lane)
-{
-  const int item = get_local_id(0);
-  for (int half_of = LANES / 2; half_of > 0; half_of /= 2) {
-    if (lane >= half_of && lane < 2 * half_of)
-      UNROLL for (int l = 0; l < LINES; ++l) scratch[l * ITEMS + item] = value[l];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (lane < half_of)
-      UNROLL for (int l = 0; l < LINES; ++l) value[l] = value[l] + scratch[l * ITEMS + item + half_of];
-  }
-  barrier(CLK_LOCAL_MEM_FENCE); /* before the next values are written */
-}
+#define TILE_X (TEAMS * LINES)
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void thin_dot(
     GEMM_ARGS, const int first_tile, const int k_range, __global ACC_T *partial)
@@ -66,10 +49,9 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void thin_dot(
     }
   }
   UNROLL for (int q = 0; q < Q; ++q) {
-    sum_over_lanes(acc[q], scratch, lane);
+    sum_over_items(acc[q], LINES, scratch, ITEMS, lane, LANES, 1);
     if (lane == 0 && q < rows)
-      UNROLL for (int l = 0; l < LINES; ++l) {
-        store_sum(q, x0 + l * TEAMS + team, x0, acc[q][l], partial, RESULT);
-      }
+      UNROLL for (int l = 0; l < LINES; ++l)
+        store_sum(q, x0 + l * TEAMS + team, x0, TILE_X, acc[q][l], partial, RESULT);
   }
 }

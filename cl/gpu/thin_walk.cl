@@ -11,14 +11,13 @@
  * work-items.
  * Work-group (tile, range): columns from tile * LANES * VEC, K from range * k_range.
  */
-#define TILE_X (LANES * VEC)
-#include "include/gemm.h"
 #include "gpu/thin.h"
 
 #if !defined(LANES) || !defined(SLICES) || !defined(AHEAD)
 #error "thin_walk.cl needs LANES SLICES AHEAD"
 #endif
 #define ITEMS (LANES * SLICES)
+#define TILE_X (LANES * VEC)
 
 /* acc += one access to a row of X times the same k of Y. Adds nothing if the row is not `there`. */
 INLINE void multiply_access(
@@ -32,21 +31,6 @@ INLINE void multiply_access(
     const ACC_T value = there ? loaded : ACC_ZERO;
     UNROLL for (int e = 0; e < VEC; ++e) acc[q][e] = MAC_XY(acc[q][e], x[e], value);
   }
-}
-
-/* Adds a work-item's VEC values over all slices; slice 0 gets the sums. At each level the upper half of the slices
- * passes its values to the lower half. Each value has its own place, so a level needs only one barrier. */
-INLINE void sum_over_slices(ACC_T *value, __local ACC_T *scratch, const int slice)
-{
-  const int item = get_local_id(0);
-  for (int half_of = SLICES / 2; half_of > 0; half_of /= 2) {
-    if (slice >= half_of && slice < 2 * half_of)
-      UNROLL for (int e = 0; e < VEC; ++e) scratch[e * ITEMS + item] = value[e];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (slice < half_of)
-      UNROLL for (int e = 0; e < VEC; ++e) value[e] = value[e] + scratch[e * ITEMS + item + half_of * LANES];
-  }
-  barrier(CLK_LOCAL_MEM_FENCE); /* before the next values are written */
 }
 
 /* Row k of X or Y, or the last row if k is beyond it. */
@@ -85,8 +69,8 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void thin_walk(
       multiply_access(acc, ahead[u], ROW(y, k + u * SLICES, k_end, y_step_k), step_q, rows, k + u * SLICES < k_end);
   }
   UNROLL for (int q = 0; q < Q; ++q) {
-    sum_over_slices(acc[q], scratch, slice);
+    sum_over_items(acc[q], VEC, scratch, ITEMS, slice, SLICES, LANES);
     if (slice == 0 && q < rows)
-      UNROLL for (int e = 0; e < VEC; ++e) store_sum(q, x + e, x0, acc[q][e], partial, RESULT);
+      UNROLL for (int e = 0; e < VEC; ++e) store_sum(q, x + e, x0, TILE_X, acc[q][e], partial, RESULT);
   }
 }

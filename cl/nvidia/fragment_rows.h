@@ -5,9 +5,9 @@
  *
  *     LEFT_REGISTERS 0    16 s + g + 8 h
  *     LEFT_REGISTERS 1    32 s1 + 16 g1 + 8 s0 + 4 g2 + 2 g0 + h, where s1 s0 and g2 g1 g0 are the bits of s and g;
- *                         with elements of 1 byte 16 s + 2 g + h (left_bytes.h)
+ *                         with elements of 1 byte 16 s + 2 g + h (left_registers.h)
  *
- * LEFT_REGISTERS 1 with elements of 4 bytes (left_words.h) is A stored across K, in boxes of ptx_map.h of 32 rows by 32
+ * LEFT_REGISTERS 1 with elements of 4 bytes is A stored across K, in boxes of ptx_map.h of 32 rows by 32
  * of K. With its order of rows, a work-item reads h = 0 and 1 at once, 8 bytes. The 16 work-items that read at the same
  * time differ in g0, g1 and t. They read chunks c ^ t and (c + 4) ^ t, which are 16 pairs of memory banks:
  *

@@ -10,8 +10,8 @@
 #include "nvidia/mma_layouts.h"
 #include "nvidia/ptx_mma_double.h"
 
-#if !defined(BM) || !defined(BN) || !defined(BK)
-#error "mma_double.h needs BM BN BK"
+#if !defined(BM) || !defined(BN) || !defined(BK) || !defined(MMA_K)
+#error "mma_double.h needs BM BN BK MMA_K"
 #endif
 #define PARTS 0
 #define ELEMENT_BYTES 8

@@ -1,4 +1,5 @@
-/* ptx_copy: copies from global to local memory that pass through no register (cp.async, sm_80), as inline PTX.
+/* ptx_copy: copies from global to local memory that pass through no register (cp.async, sm_80), and accesses to local memory
+ * by address, as inline PTX.
  *
  * PTX instructions take a 32-bit address in local memory: local_address(p). TEXT(x) is the expansion of x as a string,
  * for the text of instructions.
@@ -29,3 +30,20 @@ INLINE void copies_commit(void) { asm volatile("cp.async.commit_group;" ::: "mem
 
 /* Waits until all groups but the last `pending` (a constant) have landed. */
 #define copies_wait(pending) asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory")
+
+/* Stores two words in local memory; loads two; loads four. */
+INLINE void leave_pair(const uint to, const uint2 words)
+{
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" :: "r"(to), "r"(words.s0), "r"(words.s1) : "memory");
+}
+INLINE void load_pair(uint *words, const uint from)
+{
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(from) : "memory");
+}
+INLINE uint4 load_four(const uint from)
+{
+  uint4 w;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w.s0), "=r"(w.s1), "=r"(w.s2), "=r"(w.s3) : "r"(from) : "memory");
+  return w;
+}

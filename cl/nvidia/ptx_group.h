@@ -51,3 +51,7 @@ INLINE void announce_of(const int bar, const int items)
 /* The same of two quartets. */
 INLINE void meet(const int bar) { asm volatile("bar.sync %0, 256;" :: "r"(bar) : "memory"); }
 INLINE void announce(const int bar) { asm volatile("bar.arrive %0, 256;" :: "r"(bar) : "memory"); }
+
+/* Of three quartets, which begin with 168 registers for each work-item, one gives registers to the others. */
+INLINE void fewer_registers(void) { asm volatile("//@sm_90a setmaxnreg.dec.sync.aligned.u32 56;" ::: "memory"); }
+INLINE void more_registers(void) { asm volatile("//@sm_90a setmaxnreg.inc.sync.aligned.u32 224;" ::: "memory"); }

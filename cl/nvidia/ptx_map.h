@@ -32,6 +32,9 @@ INLINE void mbarrier_fence(void)
   asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* Orders this work-item's accesses to local memory before copies by the copy engine that are started later. */
+INLINE void fill_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 /* Arrives. */
 INLINE void mbarrier_arrive(const uint bar)
 {

@@ -125,14 +125,6 @@ INLINE void wgmma(
                : WGMMA_OPERANDS(acc) : "l"(a), "l"(b), "r"(keep) : "memory");
 }
 
-#if ELEMENT_BYTES == 4
-/* Loads two words of A from local memory. */
-INLINE void load_pair(uint *words, const uint from)
-{
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(from) : "memory");
-}
-#endif
-
 #if ELEMENT_BYTES == 4 || ELEMENT_BYTES == 1
 /* Issues D += A B with A in registers. They must not change until it is done. */
 INLINE void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)

@@ -1,10 +1,6 @@
 /* strip_fragments: float64 on the matrix units of sm_90. A sub-group reads fragments from strips (ptx_strips.h).
  *
- * Work-item 4 g + t of a sub-group holds of a fragment of mma.sync (A: 16 x 8, B: 8 x 8, D: 16 x 8)
- *
- *   a[h + 2 q]  A: row g + 8 h, k = t + 4 q       b[q]  B: k = t + 4 q, column g
- *   d[2 h + e]  D: row g + 8 h, column 2 t + e
- *
+ * Fragments are those of ptx_mma_double.h, of 8 of K: a[h + 2 q], b[q], d[2 h + e] of work-item 4 g + t.
  * A strip of B is two fragments, h = 0 and 1. Which row or column of a strip belongs to g and h is free, as long as D
  * follows. With the maps below, work-items that read at the same time (16 of 8 bytes, 8 of 16) meet different memory
  * banks, and results lie in pairs that fill sectors of 32 bytes. g = 4 g2 + 2 g1 + g0:
@@ -16,6 +12,7 @@
  * Macros: SGM x SGN, a sub-group's tile, multiples of 16; TRANS_A TRANS_B (gemm.h).
  */
 #include "include/gemm.h"
+#include "nvidia/ptx_mma_double.h"
 
 #if !defined(SGM) || !defined(SGN)
 #error "strip_fragments.h needs SGM SGN"
@@ -38,15 +35,6 @@
 #define LOAD_STRIP_B load_along
 #define PLACE_B place_along
 #endif
-
-/* D (16 x 8) += A B, k = 0 .. 7. */
-INLINE void mma_double(double *d, const double *a, const double b0, const double b1)
-{
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9},"
-               " {%0,%1,%2,%3};"
-               : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
-               : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b0), "d"(b1));
-}
 
 /* The sum of bits 0, 1, 2 of g times w0, w1, w2. */
 INLINE int weighed(const int g, const int w0, const int w1, const int w2)

@@ -23,7 +23,6 @@
 #include "nvidia/fragment.h"
 #include "nvidia/fragment_rows.h"
 #include "nvidia/ptx_group.h"
-#include "nvidia/ptx_lines.h"
 #include "nvidia/wgmma_stages.h"
 
 #ifndef DRAIN

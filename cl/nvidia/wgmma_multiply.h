@@ -3,8 +3,7 @@
  * Macros: ALTERNATE 0, 1 (wgmma.cl); those of ptx_wgmma.h, fragment_rows.h and wgmma_stages.h.
  */
 #include "nvidia/fragment_rows.h"
-#include "nvidia/left_bytes.h"
-#include "nvidia/left_words.h"
+#include "nvidia/left_registers.h"
 #include "nvidia/ptx_wgmma.h"
 #include "nvidia/wgmma_stages.h"
 

@@ -30,7 +30,6 @@ REPLACED = {  # headers, and what replaces them in addition to threaded_units.h
     "nvidia/ptx_mma.h": _MMA,
     "nvidia/ptx_mma_double.h": _MMA,
     "nvidia/ptx_group.h": "",
-    "nvidia/ptx_lines.h": "",
     "nvidia/ptx_round.h": "",
     "gpu/async_copy.h": '#include "include/types.h"\n' + (HERE / "threaded_async.h").read_text(),
 }

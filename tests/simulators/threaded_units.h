@@ -1,4 +1,4 @@
-/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_lines.h, ptx_round.h and ptx_group.h where threaded.py runs a kernel as threads: the
+/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_round.h and ptx_group.h where threaded.py runs a kernel as threads: the
  * same functions call those of threaded_units.c. It also has the builtins that clang lacks. */
 #define inline static
 uint emu_item(void);
@@ -86,7 +86,7 @@ HALVES(__private)
 #define announce_of(bar, items) emu_named(bar, items, 0)
 #define meet(bar) emu_named(bar, 256, 1)
 #define announce(bar) emu_named(bar, 256, 0)
-/* ptx_lines.h */
+/* Local memory, registers */
 #define leave_pair(to, words) emu_store_pair(to, (words).s0, (words).s1)
 #define fill_fence() ((void)0)
 #define fewer_registers() ((void)0)

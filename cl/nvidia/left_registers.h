@@ -1,6 +1,7 @@
-/* left_bytes: A of 8-bit elements that is stored across K goes through registers to wgmma (ptx_wgmma.h).
+/* left_registers: an A of 4 or 1 bytes that is stored across K goes through registers to wgmma (ptx_wgmma.h), in the order of
+ * rows of fragment_rows.h.
  *
- * It lies in local memory as rows of k, with 64 or 128 rows of A beside each other, in boxes of ptx_map.h. ldmatrix.trans
+ * Bytes lie in local memory as rows of k, with 64 or 128 rows of A beside each other, in boxes of ptx_map.h. ldmatrix.trans
  * moves 16-bit elements, here two neighbouring rows of A at one k. Work-item 4 g + t receives these pairs at four
  * values of k; two permutations of bytes make the words of rows 2 g and 2 g + 1:
  *
@@ -10,11 +11,27 @@
  *
  * Macros: BM; TRANS_A 1: A is stored across K; ELEMENT (elements.h).
  */
-#include "nvidia/elements.h"
 #include "nvidia/fragment_rows.h"
 #include "nvidia/ptx_matrices.h"
+#include "nvidia/ptx_wgmma.h"
+#include "nvidia/wgmma_stages.h"
 
-#if LEFT_REGISTERS && ELEMENT_BYTES == 1
+#if LEFT_REGISTERS && ELEMENT_BYTES == 4
+/* The byte where the rows of work-item w of quartet `part` lie at k = t. For k = t + 4 add 512 and flip the bit of 64; for
+ * the next step of 8 of K add 1,024. */
+INLINE uint left_place(const int part, const int w)
+{
+  const int row = fragment_row(w), t = w % 4;
+  return part * ROWS_64 + row / 32 * 4096 + t * 128 + (row % 32 / 4 ^ t) * 16 + row % 4 * 4;
+}
+
+/* The words of fragment f for one step of 8 of K. */
+INLINE void load_fragment(uint *words, const uint place, const int f, const int step)
+{
+  load_pair(words, place + f * ROWS_64 + step * 1024);
+  load_pair(words + 2, (place ^ 64) + f * ROWS_64 + step * 1024 + 512);
+}
+#elif LEFT_REGISTERS && ELEMENT_BYTES == 1
 #define LEFT_LINE (BM < 128 ? 64 : 128) /* bytes of a row of a box */
 #define STEP_LEFT (32 * LEFT_LINE)
 
