@@ -376,6 +376,7 @@ def test_the_digest_tells_pictures_apart():
 MNIST = next((p / "shared/data/mnist" for p in ROOT.parents if (p / "shared/data/mnist").is_dir()), None)
 
 
+@pytest.mark.slow  # 10 s
 @pytest.mark.skipif(MNIST is None, reason="shared/data/mnist is not beside the repository")
 def test_mnist_is_learnt(queue):
     """From its test files alone: 8,000 to learn from. The first 100 losses are the reference's."""

@@ -29,6 +29,7 @@ from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.plan import programs_of
 from tests.support.cases import DEVICE, SAMPLE, problem_of
 from tests.support.made_up import DEVICE as MADE_UP
+from tests.support.selection import rounds
 
 CL = Path(__file__).parents[2] / "cl"
 NVIDIA = replace(MADE_UP, vendor="nvidia", compute_capability=(9, 0), compute_units=132)
@@ -122,7 +123,7 @@ def test_the_digest_follows_source_and_macros():
 def test_one_program_serves_all_shapes(kernel):
     """Families with tuned tiles have a few programs, for a few kinds of shapes."""
     r, programs, shapes = random.Random(5), set(), 0
-    while shapes < 500:
+    while shapes < rounds(500):
         m, n, k = (r.choice((1, 3, 8, 64, 1000)) + r.randint(0, 20) for _ in "mnk")
         problem = problem_of(m, n, k)
         if kernel.refuses(problem, DEVICE) is None:

@@ -1,7 +1,7 @@
 """What `make test` runs of a test's cases. The others are marked `slow`: `make test-all` runs them too.
 
 Of a test with several parameters each value of each is run once, and a kernel in one of its configurations.
-Of the examples that hypothesis draws an eighth are run.
+Of the examples that hypothesis draws, and of the rounds of long tests, an eighth are run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ fast = False  # whether this run leaves out what is slow
 
 def examples(number):
     """So many examples are drawn for a test."""
-    return settings(max_examples=max(5, number // 8) if fast else number)
+    return settings(max_examples=max(5, rounds(number)))
+
+
+def rounds(number):
+    """So often a test repeats what it does."""
+    return number // 8 if fast else number
 
 
 def slow(*values):

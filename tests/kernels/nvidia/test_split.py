@@ -316,7 +316,7 @@ def test_integers_are_exact(folder, rng, dtype, precision, shape, tile, units, t
 
 
 @runs_kernels
-@pytest.mark.parametrize("tile", [(64, 128), (128, 64)])
+@pytest.mark.parametrize("tile", [(64, 128), *slow((128, 64))])
 def test_both_quartets_wait_equally_often_before_they_meet(folder, rng, tile):
     """Otherwise racecheck takes what they hand over for a race (docs/upstream/racecheck.md)."""
     call = Call(small_integers(rng, (200, 330), "f4"), small_integers(rng, (330, 140), "f4"))
