@@ -42,10 +42,14 @@ def shortened(library: Path, folder: Path) -> Path:
 
 def _declarations(header: str) -> str:
     words = _words()
-    starts = tuple(word for word in words if word.endswith("_"))  # of a name that macros put together
+    starts = tuple(word for word in words if word.endswith("_"))
 
     def named(name: str) -> bool:
-        return name in words or any(name.startswith(x) and name[len(x) :] in words for x in starts)
+        """Macros put names together: vload##N, convert_##type."""
+        whole = (name, name.rstrip("0123456789"))
+        return not words.isdisjoint(whole) or any(
+            name.startswith(start) and name[len(start) :] in words for start in starts
+        )
 
     return _DECLARATION.sub(lambda found: found[0] if named(found[1]) else "", header)
 
