@@ -161,12 +161,23 @@ RUNTIME_DIR = Variable(
     "the user's folder on this host: in `pyclmm/` of it are the locks by which Dask's workers share devices",
     "`pyclmm-` and the user's number in the folder for temporary files",
 )
+HDF5_EXTERNAL = Variable(
+    "HDF5_EXTFILE_PREFIX",
+    "where HDF5 finds the raw files of a dataset; `pyclmm multiply` looks there whether OUT is one of them",
+    "beside the dataset's file",
+)
+HDF5_VIRTUAL = Variable(
+    "HDF5_VDS_PREFIX",
+    "where HDF5 finds the sources of a virtual dataset; `pyclmm multiply` looks there too",
+    "beside the dataset's file",
+)
 
 VARIABLES = (
     *(CACHE_DIR, SELFCHECK, TRIAL, TUNED, WITHOUT, KEEP_WORKSPACE),
     *(CONTEXT, BUILD_OPTIONS, POCL_CACHE_DIR),
     *(POCL_AFFINITY, POCL_MAX_PTHREAD_COUNT, POCL_CPU_MAX_CU_COUNT),
     *(ICD_VENDORS, VENDOR_PATH, ICD_FILENAMES, PYOPENCL_HOME, RUNTIME_DIR),
+    *(HDF5_EXTERNAL, HDF5_VIRTUAL),
 )
 
 

@@ -54,7 +54,7 @@ def test_every_variable_that_the_package_names_is_listed():
         re.findall(
             r"\bPYCLMM_[A-Z_]+\b|\bPYOPENCL_(?:CTX|BUILD_OPTIONS|HOME)\b|\bPOCL_(?:CACHE_DIR|AFFINITY|MAX_PTHREAD_COUNT)\b"
             r"|\bPOCL_CPU_MAX_CU_COUNT\b|\bXDG_RUNTIME_DIR\b"
-            r"|\bOCL_ICD_[A-Z_]+\b|\bOPENCL_VENDOR_PATH\b",
+            r"|\bOCL_ICD_[A-Z_]+\b|\bOPENCL_VENDOR_PATH\b|\bHDF5_[A-Z]+_PREFIX\b",
             text,
         )
     )

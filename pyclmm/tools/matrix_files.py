@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import environment
 from .endings import CommandError
 
 KINDS = "FILE.npy, FILE.h5:DATASET, FOLDER.zarr or FOLDER.zarr:ARRAY"
@@ -239,10 +240,10 @@ def _read_of_hdf5(x: Any, open_file: Any, seen: set[tuple[Path, str]]) -> Iterat
     seen.add((path, x.name))
     yield path, x.name
     for name, *_ in x.external or ():
-        yield from ((at, "") for at in _places(path, name, "HDF5_EXTFILE_PREFIX"))
+        yield from ((at, "") for at in _places(path, name, environment.HDF5_EXTERNAL.value))
     for source in x.virtual_sources() if x.is_virtual else ():
         same = source.file_name == "."
-        for at in [path] if same else _places(path, source.file_name, "HDF5_VDS_PREFIX"):
+        for at in [path] if same else _places(path, source.file_name, environment.HDF5_VIRTUAL.value):
             if "%b" in source.dset_name:  # many datasets
                 yield at, ""
                 continue
@@ -252,12 +253,12 @@ def _read_of_hdf5(x: Any, open_file: Any, seen: set[tuple[Path, str]]) -> Iterat
                 yield from _read_of_hdf5(beside[source.dset_name], open_file, seen)
 
 
-def _places(path: Path, name: str, prefix: str) -> Iterator[Path]:
-    """Where HDF5 may find a file that the one at *path* names: by the environment, beside it, from here on.
+def _places(path: Path, name: str, prefixes: str) -> Iterator[Path]:
+    """Where HDF5 may find a file that the one at *path* names: by *prefixes*, beside it, from here on.
 
     "%b" in a name is a number.
     """
     pattern = "*".join(map(glob.escape, name.split("%b"))).replace("%%", "%")
-    given = os.environ.get(prefix, "").replace("${ORIGIN}", str(path.parent)).split(os.pathsep)
+    given = prefixes.replace("${ORIGIN}", str(path.parent)).split(os.pathsep)
     for folder in (*filter(None, given), path.parent, Path.cwd()):
         yield from map(Path, glob.glob(os.path.join(glob.escape(str(folder)), pattern)))
