@@ -1,4 +1,4 @@
 """Products of operands that need not fit a device, by tiles, on one device or several.
 
-Others import: entry, journal, run, streamed.
+Others import: datasets, entry, journal, run, streamed.
 """

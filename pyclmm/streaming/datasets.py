@@ -6,6 +6,7 @@ Neither h5py nor zarr is imported: an object of theirs can only come from a prog
 from __future__ import annotations
 
 import contextlib
+import glob
 import itertools
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import environment
 from ..errors import ArgumentError, DTypeError, StorageError
 from ..problem import dtypes
 from .journal import sync
@@ -127,10 +129,46 @@ def overlap(x: Any, y: Any) -> bool:
 
 def _is_part(x: Any, of: Any) -> bool:
     """Whether the dataset *of* may be a virtual one that shows elements of *x*."""
-    here = of.file.filename
-    names = [source.file_name for source in of.virtual_sources()] if of.is_virtual else []
-    paths = [here if name == "." else os.path.join(os.path.dirname(here), name) for name in names]
-    return any(_samefile(path, x.file.filename) for path in paths)
+    return of.is_virtual and any(_samefile(path, x.file.filename) for path, _ in hdf5_reads(of))
+
+
+def hdf5_reads(x: Any) -> Iterator[tuple[Path, str]]:
+    """What a dataset of HDF5 is read from: files, and in HDF5 files the name; "" for any of a file.
+
+    Virtual datasets and raw files are followed, to each place at which HDF5 may find them.
+    """
+    yield from _reads(x, set())
+
+
+def _reads(x: Any, seen: set[tuple[Path, str]]) -> Iterator[tuple[Path, str]]:
+    path = Path(os.path.realpath(x.file.filename))
+    if (path, x.name) in seen:
+        return
+    seen.add((path, x.name))
+    yield path, x.name
+    for name, *_ in x.external or ():
+        yield from ((at, "") for at in _places(path, name, environment.HDF5_EXTERNAL.value))
+    for source in x.virtual_sources() if x.is_virtual else ():
+        same = source.file_name == "."
+        for at in [path] if same else _places(path, source.file_name, environment.HDF5_VIRTUAL.value):
+            if "%b" in source.dset_name:  # many datasets
+                yield at, ""
+                continue
+            yield at, source.dset_name
+            # A source that is not there reads as the fill value.
+            with contextlib.suppress(OSError, KeyError, AttributeError), type(x.file)(at, "r") as beside:
+                yield from _reads(beside[source.dset_name], seen)
+
+
+def _places(path: Path, name: str, prefixes: str) -> Iterator[Path]:
+    """Where HDF5 may find a file that the one at *path* names: by *prefixes*, beside it, from here on.
+
+    "%b" in a name is a number.
+    """
+    pattern = "*".join(map(glob.escape, name.split("%b"))).replace("%%", "%")
+    given = prefixes.replace("${ORIGIN}", str(path.parent)).split(os.pathsep)
+    for folder in (*filter(None, given), path.parent, Path.cwd()):
+        yield from map(Path, glob.glob(os.path.join(glob.escape(str(folder)), pattern)))
 
 
 def shows(x: Any, span: tuple[int, int] | None) -> bool:
@@ -159,7 +197,7 @@ def has(x: Any, path: str | os.PathLike[str]) -> bool:
     return folder is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
-def _samefile(x: str | None, y: str | None) -> bool:
+def _samefile(x: str | Path | None, y: str | Path | None) -> bool:
     try:
         return x is not None and y is not None and os.path.samefile(x, y)
     except OSError:

@@ -6,6 +6,7 @@ All that can be known is checked when a Sink is made, before the first tile.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import uuid
 from typing import Any
@@ -251,7 +252,12 @@ def overlaps(a: Source, out: Sink) -> bool:
     if datasets.is_zarr(stored):
         place = mappings.place_of(x)
         return place is not None and datasets.has(stored, place.path)
-    return datasets.is_hdf5(stored) and datasets.shows(stored, mappings.span_in(x, stored.file.filename))
+    if not datasets.is_hdf5(stored):
+        return False
+    others = (path for path, _ in itertools.islice(datasets.hdf5_reads(stored), 1, None))
+    return datasets.shows(stored, mappings.span_in(x, stored.file.filename)) or any(
+        mappings.span_in(x, str(path)) is not None for path in others
+    )
 
 
 def _share(x: NDArray[Any], y: NDArray[Any]) -> bool:

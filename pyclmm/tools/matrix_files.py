@@ -5,7 +5,6 @@ h5py and zarr are extras and are imported when used.
 
 from __future__ import annotations
 
-import glob
 import importlib
 import os
 import re
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import environment
+from ..streaming.datasets import hdf5_reads
 from .endings import CommandError
 
 KINDS = "FILE.npy, FILE.h5:DATASET, FOLDER.zarr or FOLDER.zarr:ARRAY"
@@ -223,42 +222,10 @@ def read_of(place: MatrixPlace, x: Any) -> Iterator[tuple[Path, str]]:
     """What the operand *x* at *place* is read from: files and folders, and for HDF5 the names of datasets.
 
     Links within a Zarr array are followed, and so are external links, virtual datasets and raw files of HDF5.
-    What HDF5 may find at several places is read from each of them.
     """
     if place.kind == "hdf5":
-        yield from _read_of_hdf5(x, library("h5py", "hdf5", place).File, set())
+        yield from hdf5_reads(x)
         return
     yield place.root, ""
     if place.kind == "zarr":
         yield from ((path, "") for path in (*links_below(place.root), *mounts_below(place.root)))
-
-
-def _read_of_hdf5(x: Any, open_file: Any, seen: set[tuple[Path, str]]) -> Iterator[tuple[Path, str]]:
-    path = real(Path(x.file.filename))
-    if (path, x.name) in seen:
-        return
-    seen.add((path, x.name))
-    yield path, x.name
-    for name, *_ in x.external or ():
-        yield from ((at, "") for at in _places(path, name, environment.HDF5_EXTERNAL.value))
-    for source in x.virtual_sources() if x.is_virtual else ():
-        same = source.file_name == "."
-        for at in [path] if same else _places(path, source.file_name, environment.HDF5_VIRTUAL.value):
-            if "%b" in source.dset_name:  # many datasets
-                yield at, ""
-                continue
-            yield at, source.dset_name
-            # A source that is not there reads as the fill value.
-            with suppress(OSError, KeyError, AttributeError), open_file(at, "r") as beside:
-                yield from _read_of_hdf5(beside[source.dset_name], open_file, seen)
-
-
-def _places(path: Path, name: str, prefixes: str) -> Iterator[Path]:
-    """Where HDF5 may find a file that the one at *path* names: by *prefixes*, beside it, from here on.
-
-    "%b" in a name is a number.
-    """
-    pattern = "*".join(map(glob.escape, name.split("%b"))).replace("%%", "%")
-    given = prefixes.replace("${ORIGIN}", str(path.parent)).split(os.pathsep)
-    for folder in (*filter(None, given), path.parent, Path.cwd()):
-        yield from map(Path, glob.glob(os.path.join(glob.escape(str(folder)), pattern)))

@@ -177,6 +177,50 @@ def test_an_hdf5_dataset_that_is_also_an_operand_is_refused(how, tmp_path):
     assert np.array_equal(out[...], matrix(3))
 
 
+def virtual(path, of, name="x"):
+    """A virtual dataset in a new file."""
+    h5py = pytest.importorskip("h5py")
+    layout = h5py.VirtualLayout((N, N), np.float32)
+    layout[:] = h5py.VirtualSource(of, name, (N, N))
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("x", layout)
+    return h5py.File(path, "r")["x"]
+
+
+@pytest.mark.parametrize("how", ["found from here", "found by the environment", "virtual of virtual"])
+def test_a_virtual_dataset_of_out_in_other_files_is_refused(how, tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py")
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    out = h5py.File(tmp_path / "here/x.h5", "w").create_dataset("x", data=matrix(3))
+    if how == "virtual of virtual":
+        virtual("y.h5", "x.h5").file.close()
+        a = virtual("z.h5", "y.h5")
+    else:
+        a = virtual(tmp_path / "there/y.h5", "x.h5")
+    if how == "found by the environment":
+        monkeypatch.setenv("HDF5_VDS_PREFIX", str(tmp_path / "here"))
+        monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentError, match="out is a dataset that is also an operand"):
+        check("3 KiB", out, a=a)
+    assert np.array_equal(out[...], matrix(3))
+
+
+@LIMITS
+def test_a_map_of_the_raw_file_of_a_dataset(limit, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "raw"
+    path.write_bytes(matrix(3).tobytes())
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (N, N), np.float32, external=[("raw", 0, 4 * N * N)])
+    a = h5py.File(tmp_path / "x.h5", "r")["x"]
+    out = np.memmap(path, np.float32, "r+", shape=(N, N))
+    with pytest.MonkeyPatch.context() as at:
+        at.chdir(tmp_path)
+        check(limit, out, a=a)
+
+
 @LIMITS
 def test_a_map_of_an_hdf5_file_that_has_an_operand(limit, tmp_path):
     dataset, again = hdf5(tmp_path, "a map of the file")
