@@ -48,24 +48,31 @@
 #define STRIPS_A (SGM / 16)
 #define STRIPS_B (SGN / 16)
 
-/* A position of a work-group in its work (work_pieces.h): a block of K of a piece. `end`: one past the last block of the
- * piece. After the last piece, `number` is pieces_of(work) or more. */
+/* Ranges of all tiles. Without split-K `split_k` is 1. */
+INLINE int ranges_of(const work_t work) { return work.tiles * work.split_k; }
+
+/* A position of a work-group in its work: a block of K of a range of a tile, numbered as in work_pieces.h. `end`: one past
+ * the last block of the range. After the last range, `number` is ranges_of(work) or more. */
 typedef struct { int number, block, end; int2 origin; } place_t;
 
-/* Ranges of K are of as many blocks as fit, the last of fewer. */
+/* Ranges are of as many blocks as fit, the last of fewer. (By piece_at, without a division where there is no split-K, ptxas 13.0
+ * takes 7 to 24 registers more.) */
 INLINE place_t tile_begin(const int number, const work_t work)
 {
-  const piece_t piece = piece_at(number, work);
-  if (!SPLIT_K) return (place_t){number, 0, work.steps, piece.origin};
-  const int blocks = (work.steps + work.split_k - 1) / work.split_k, first = piece.range * blocks;
-  return (place_t){number, first, min(first + blocks, work.steps), piece.origin};
+  const int range = number / work.tiles, blocks = (work.steps + work.split_k - 1) / work.split_k;
+  place_t place;
+  place.number = number;
+  place.origin = tile_at(number - range * work.tiles, work.tiles_m, work.tiles_n) * (int2)(BM, BN);
+  place.block = range * blocks;
+  place.end = min(place.block + blocks, work.steps);
+  return place;
 }
 
 /* The position `blocks` further on. */
 INLINE place_t further(place_t place, const int blocks, const work_t work)
 {
   place.block += blocks;
-  while (place.block >= place.end && place.number < pieces_of(work)) {
+  while (place.block >= place.end && place.number < ranges_of(work)) {
     const int left = place.block - place.end;
     place = tile_begin(place.number + (int)get_num_groups(0), work);
     place.block += left;
@@ -81,7 +88,7 @@ INLINE void fill(const filler_t filler, const place_t now, const ring_t ring, co
 {
   const place_t ahead = further(now, lead, filler.work);
   const ring_t to = ahead_by(ring, lead);
-  if (ahead.number >= pieces_of(filler.work)) return;
+  if (ahead.number >= ranges_of(filler.work)) return;
   const uint bar = begin_filling(filler.stages, to, STAGE_BYTES);
   for (int c = 0; c < BK / 16; ++c) {
     const uint at = filler.stages.tiles + to.stage * STAGE_BYTES;
@@ -167,8 +174,8 @@ INLINE void store_part(
     const double *acc, const part_t part, const place_t now, const work_t work, __global double *partial, RESULT_ARGS)
 {
 #if SPLIT_K
-  const piece_t piece = piece_at(now.number, work);
-  partial += partial_at(piece.tile, work.tiles, piece.range, work.split_k, BM * BN);
+  const int range = now.number / work.tiles;
+  partial += partial_at(now.number - range * work.tiles, work.tiles, range, work.split_k, BM * BN);
 #endif
   const int g = get_local_id(0) % 32 / 4, t = get_local_id(0) % 4;
   UNROLL for (int i = 0; i < STRIPS_A; ++i)
@@ -219,7 +226,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_double_bulk(
 
   const part_t part = part_of(tiles);
   uint read = 0; /* empty[] of the stage that was read last */
-  for (; now.number < pieces_of(filler.work); now = tile_begin(now.number + (int)get_num_groups(0), filler.work)) {
+  for (; now.number < ranges_of(filler.work); now = tile_begin(now.number + (int)get_num_groups(0), filler.work)) {
     double acc[ACCS]; /* d[e] of fragment h of strips i, j is acc[((i STRIPS_B + j) 2 + h) 4 + e] */
     UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
     for (; now.block < now.end; ++now.block) {
