@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 class ComputeUnit:
     """The figures of one compute unit. Where a vendor counts smaller units, of several of them.
 
-    ``fma`` is float32 multiply-adds per cycle, ``double`` and ``matrix*`` the same for float64 and for matrix
-    units (0: there are none), ``registers`` the number of 32-bit registers, ``stream`` bytes per cycle from
-    device memory. ``item_registers`` is from `make offline`.
+    ``fma`` is float32 multiply-adds per cycle, ``double`` the same for float64, ``registers`` the number of
+    32-bit registers, ``stream`` bytes per cycle from device memory. ``item_registers`` is from
+    `make offline`. Matrix units are in matrix_unit.py.
     """
 
     fma: int
@@ -23,36 +23,27 @@ class ComputeUnit:
     clang_spills: bool = True  # clang spills sooner with integers and converted elements; ptxas does not
     crowded: bool = False  # clang 19 spills some tiles for gfx1030, whatever the element type
     double: float = 2.0
-    matrix16: int = 0
-    matrix32: int = 0
-    matrix64: int = 0
-    matrix8: int = 0
 
 
 _NVIDIA = ComputeUnit(128, 65536, 2048, item_registers=255, clang_spills=False)
 _AMD = ComputeUnit(64, 65536, 2048, crowded=True, double=4)
-_INTEL = ComputeUnit(128, 131072, 1024, counted=16, double=8, matrix16=1024, matrix8=2048)
+_INTEL = ComputeUnit(128, 131072, 1024, counted=16, double=8)
 _OTHER = ComputeUnit(64, 32768, 1024, stream=8.0)
 _BY_VENDOR = {"nvidia": _NVIDIA, "amd": _AMD, "intel": _INTEL}
-# By compute capability. Others have 8.6's figures if they are later, and no matrix units if earlier.
+# By compute capability
 _BY_CAPABILITY = {
     (7, 0): replace(_NVIDIA, fma=64, double=32),
     (7, 5): replace(_NVIDIA, fma=64),
-    (8, 0): replace(_NVIDIA, fma=64, double=32, matrix16=1024, matrix32=512, matrix64=64, matrix8=2048),
-    (8, 6): replace(_NVIDIA, matrix16=512, matrix32=256, matrix8=1024),
-    (9, 0): replace(_NVIDIA, double=64, matrix16=2048, matrix32=1024, matrix64=128, matrix8=4096),
+    (8, 0): replace(_NVIDIA, fma=64, double=32),
+    (9, 0): replace(_NVIDIA, double=64),
 }
-_BY_GFX = {
-    "gfx90a": replace(_AMD, double=64, matrix16=512, matrix32=128, matrix64=128, matrix8=512),
-    "gfx942": replace(_AMD, double=64, matrix16=1024, matrix32=512, matrix64=128, matrix8=2048),
-}
+_BY_GFX = dict.fromkeys(("gfx90a", "gfx942"), replace(_AMD, double=64))
 
 
 def unit_of(vendor: str, capability: tuple[int, int], gfx: str) -> ComputeUnit:
     """The compute unit of a GPU. *capability*: NVIDIA's, or (0, 0); *gfx*: AMD's name of it, or ""."""
     if vendor == "nvidia":
-        later = _BY_CAPABILITY[8, 6] if capability > (8, 0) else _NVIDIA
-        return _BY_CAPABILITY.get(capability, later)
+        return _BY_CAPABILITY.get(capability, _NVIDIA)
     if gfx.startswith("gfx11"):
-        return replace(_AMD, fma=128, matrix16=256, matrix8=256)
+        return replace(_AMD, fma=128)
     return _BY_GFX.get(gfx, _BY_VENDOR.get(vendor, _OTHER))

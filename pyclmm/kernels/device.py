@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from .compute_unit import ComputeUnit, unit_of
-from .rates import Rates, measured_by_us
+from .matrix_unit import figures_of
+from .rates import MATRIX_RATES, Rates, measured_by_us
 
 _LLVMPIPE_STEPS = 20_000
 # Bytes of local arrays that a kernel may declare, by compute capability, where we have run it. NVIDIA's
@@ -20,9 +22,6 @@ _CPU_CLOCK, _GPU_CLOCK = 2500, 1000
 # Seconds of a launch by the vendor of the driver. Intel's runtime computes a part on the caller's thread.
 # Zen 4, and a Xeon of family 6, model 167
 _CPU_LAUNCH = {"intel": 6e-6}
-# Multiply-adds of bfloat16 in a cycle: TDPBF16PS takes 16 cycles for 16 x 16 x 32 (Intel's manual)
-_AMX_16 = 512
-
 
 # What a processor may have, as far as kernels are compiled for it.
 FEATURES = ("avx2", "avx512f", "fma", "neon", "sve")
@@ -124,6 +123,13 @@ class DeviceInfo:
         return found[0] if found else ""
 
     @cached_property
+    def marks(self) -> tuple[str, ...]:
+        """What a matrix unit is found by: "sm_90", AMD's gfx, "amx" with its types, extensions."""
+        capability = "sm_{}{}".format(*self.compute_capability or (0, 0))
+        types = [name for name in ("int8", "bfloat16") if name in self.amx.types]
+        return (capability, self.gfx, " ".join(("amx", *types)), *self.extensions)
+
+    @cached_property
     def is_cpu(self) -> bool:
         return self.kind == "cpu"
 
@@ -164,23 +170,23 @@ class DeviceInfo:
         """Rates of a device that nobody measured. Unknown figures are pessimistic."""
         unknown = _CPU_CLOCK if self.is_cpu else _GPU_CLOCK
         cycles = 1e6 * (self.max_clock_mhz or unknown) * self.units
+        figures = figures_of(self.vendor, self.marks)
+        matrix: dict[str, Any] = {
+            MATRIX_RATES[elements]: figure * cycles for elements, figure in figures.items()
+        }
         if self.is_cpu:  # two multiply-adds a cycle in vectors; memory as on two cores of Zen 4
             single, clock = 2 * self.vector_bits / 32 * cycles, cycles / self.units
             return Rates(
                 launch=_CPU_LAUNCH.get(self.vendor, 20e-6), group=1e-6, latency=0.1e-6, memory=20e9,
                 cache=32 * cycles, local=32 * cycles,
                 cache_size=self.caches.l2 * self.units, float32=single, float64=single / 2, int32=single / 2,
-                matrix16=_AMX_16 * cycles * ("bfloat16" in self.amx.types),
-                matrix8=2 * _AMX_16 * cycles * ("int8" in self.amx.types),
-                source=f"datasheet, at {clock / 1e9:.1f} GHz",
+                source=f"datasheet, at {clock / 1e9:.1f} GHz", **matrix,
             )  # fmt: skip
         unit, memory = self.unit, self.unit.stream * cycles
         return Rates(
             launch=4e-6, group=2e-9, latency=0.3e-6, memory=memory, cache=1.5 * memory, cache_size=8 << 20,
             local=unit.fma * cycles, float32=unit.fma * cycles, float64=unit.double * cycles,
-            int32=unit.fma / 2 * cycles, dot8=2 * unit.fma * cycles * self.dots_bytes,
-            matrix16=unit.matrix16 * cycles, matrix32=unit.matrix32 * cycles,
-            matrix64=unit.matrix64 * cycles, matrix8=unit.matrix8 * cycles,
+            int32=unit.fma / 2 * cycles, dot8=2 * unit.fma * cycles * self.dots_bytes, **matrix,
         )  # fmt: skip
 
     @property

@@ -28,6 +28,8 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "matrix64": ("1/s", "multiply-adds of matrix units, float64"),
     "matrix8": ("1/s", "multiply-adds of matrix units, 8-bit integers"),
 }
+# Class of elements (``ElementType.unit``) -> the rate of the matrix units that multiply them
+MATRIX_RATES = {"bytes": "matrix8", "halves": "matrix16", "singles": "matrix32", "doubles": "matrix64"}
 # Unit -> the least and the most that a device of today or of the next decades can have.
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "s": (1e-15, 1.0),
@@ -72,8 +74,8 @@ class Rates:
 
     def matrix(self, unit: str) -> float:
         """Multiply-adds a second of the matrix units *unit* (``ElementType.unit``), or of float32."""
-        rates = {"bytes": self.matrix8, "halves": self.matrix16, "singles": self.matrix32}
-        return {**rates, "doubles": self.matrix64}[unit] or self.float32
+        rate: float = getattr(self, MATRIX_RATES[unit])
+        return rate or self.float32
 
     def moved(self, nbytes: float) -> float:
         """Seconds to move *nbytes* that are used again and again, so that small ones stay in the cache."""

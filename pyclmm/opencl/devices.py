@@ -12,6 +12,7 @@ from .. import environment, repr_tables
 from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import Amx, Caches, DeviceInfo, Target
+from ..kernels.matrix_unit import DPAS_EXTENSION
 from . import forks, loader, pocl, processor, user_rates
 from .advice import install_hint
 from .pocl import linker_fault, pocl_fault, warn_once
@@ -62,7 +63,7 @@ def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
     PyOpenCL has no query for it. Intel's drivers report the most sub-groups of a work-group as its most
     work-items divided by this size.
     """
-    if "cl_intel_subgroup_matrix_multiply_accumulate" not in extensions:
+    if DPAS_EXTENSION not in extensions:
         return 0
     return int(device.max_work_group_size // max(1, device.max_num_sub_groups))
 

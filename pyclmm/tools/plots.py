@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import ArgumentError, unknown_name
 from ..kernels.device import DeviceInfo
+from ..kernels.matrix_unit import MATRIX_UNITS
 from ..kernels.rates import Rates
 from ..kernels.traffic import peak
 from .bench import BASELINE, Row, Rung
@@ -35,21 +36,16 @@ KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
     "double_buffer": ("#958000", "<"),
     "register": ("#3c93d6", ">"),
     "packed": ("#ad4d3a", "p"),
-    "amx": ("#4f8f5b", "h"),
     "matvec": ("#009883", "o"),
     "thin": ("#b56eb5", "s"),
-    "mma": ("#6e7600", "^"),
-    "wgmma": ("#547ecd", "v"),
     "split": ("#ca713e", "D"),
     "mma_split": ("#008488", "P"),
     "mma_double": ("#b55e94", "X"),
     "mma_double_bulk": ("#709c41", "*"),
-    "mfma": ("#5f64b8", "<"),
-    "wmma": ("#b46d0f", ">"),
-    "dpas": ("#009fbb", "p"),
     "wgmma_bare": ("#7a78c2", "D"),
     "residues": ("#a85a9c", "o"),
     "limbs": ("#8a7a30", "h"),
+    **{unit.name: unit.style for unit in MATRIX_UNITS},
 }
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyopencl as cl
 
 from ..kernels import Kernel, kernel_named
+from ..kernels.matrix_unit import MATRIX_UNITS
 from ..kernels.rates import Rates
 from ..kernels.traffic import Limit, Traffic, limit, traffic
 from ..opencl.devices import device_info
@@ -30,7 +31,7 @@ from .timing import Size, Terms, random_pair
 # In the order of the steps. A kernel is put on the road by its name here and its `shared_tile`.
 KERNELS_OF_THE_ROAD = (
     "sequential", "single_group", "naive", "flat", "tiled", "strip", "block", "vector", "double_buffer",
-    "register", "packed", "mma", "wgmma_bare", "wgmma", "mfma", "wmma", "dpas",
+    "register", "packed", *(name for unit in MATRIX_UNITS for name in unit.road),
 )  # fmt: skip
 # What a kernel multiplies: the first of these that it can. Matrix units need 16 bits, or TF32.
 _TYPES: tuple[tuple[str, Precision], ...] = (

@@ -11,18 +11,17 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, too_long
+from ..matrix_unit import unit_named
 from .matrix_units import (
     ONE_PASS,
     Operands,
     block_of,
-    compute_capability,
     in_staged_lines,
     pack_launches,
 )
 from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring, pack_seconds
 
-CAPABILITY = (8, 0)
 # BM, BN, SGM, SGN, STAGES, and the factor by which the tile is slower on an H200 than unit_cost.py says
 _CONFIGS = {
     (128, 256, 64, 32, 4): 1.05,
@@ -71,9 +70,7 @@ class Mma(Kernel):
     matrix_units = True
 
     def unsuited(self, device: DeviceInfo) -> str | None:
-        if compute_capability(device) < CAPABILITY:
-            return "mma needs an NVIDIA device of compute capability 8.0 or more"
-        return None
+        return unit_named(self.name).lacking(self.name, device.vendor, device.marks)
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return too_long(problem)

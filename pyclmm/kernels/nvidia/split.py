@@ -23,7 +23,8 @@ from ..interface import (
     local_range,
     ndrange,
 )
-from .matrix_units import COPY_ENGINE, FLOAT16, MAP_BYTES, TF32, compute_capability, local_bytes, out_defines
+from ..matrix_unit import unit_named
+from .matrix_units import FLOAT16, MAP_BYTES, TF32, local_bytes, out_defines
 from .parts import (
     BLOCK_BYTES,
     as_real,
@@ -70,9 +71,7 @@ class Split(Kernel):
     tiles_in_turn = True
 
     def unsuited(self, device: DeviceInfo) -> str | None:
-        if compute_capability(device) != COPY_ENGINE:
-            return "split needs an NVIDIA device of compute capability 9.0"
-        return None
+        return unit_named("wgmma").lacking(self.name, device.vendor, device.marks)
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return too_long_in_parts(problem)

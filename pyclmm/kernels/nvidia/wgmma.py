@@ -21,13 +21,12 @@ from ..interface import (
     ndrange,
     too_long,
 )
+from ..matrix_unit import unit_named
 from ..split_k import PartialSums
 from .matrix_units import (
-    COPY_ENGINE,
     MAP_BYTES,
     ONE_PASS,
     Operands,
-    compute_capability,
     out_defines,
     pack_launches,
 )
@@ -134,9 +133,7 @@ class Wgmma(Kernel):
     tiles_in_turn = True
 
     def unsuited(self, device: DeviceInfo) -> str | None:
-        if compute_capability(device) != COPY_ENGINE:
-            return "wgmma needs an NVIDIA device of compute capability 9.0"
-        return None
+        return unit_named(self.name).lacking(self.name, device.vendor, device.marks)
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return too_long(problem)

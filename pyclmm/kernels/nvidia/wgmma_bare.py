@@ -22,7 +22,7 @@ from ..interface import (
     round_up,
     too_long,
 )
-from .matrix_units import COPY_ENGINE, compute_capability
+from ..matrix_unit import unit_named
 
 # Those of cl/nvidia/wgmma_bare.cl
 _TILE = TileConfig(bm=64, bn=64, bk=64)
@@ -47,9 +47,7 @@ class WgmmaBare(Kernel):
     matrix_units = True
 
     def unsuited(self, device: DeviceInfo) -> str | None:
-        if compute_capability(device) != COPY_ENGINE:
-            return "wgmma_bare needs an NVIDIA device of compute capability 9.0"
-        return None
+        return unit_named("wgmma").lacking(self.name, device.vendor, device.marks)
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return too_long(problem)

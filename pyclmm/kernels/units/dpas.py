@@ -6,16 +6,15 @@ from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import EPILOGUE, Accepts
 from ..device import DeviceInfo
+from ..matrix_unit import DPAS_EXTENSION, unit_named
 from .unit import HALVES_AND_BYTES, Instruction, UnitKernel
-
-EXTENSION = "cl_intel_subgroup_matrix_multiply_accumulate"
 
 
 class Dpas(UnitKernel):
     """See cl/units/intel_dpas.h."""
 
     name = "dpas"
-    summary = f"matrix units of Intel's GPUs ({EXTENSION}); never run by us"
+    summary = f"matrix units of Intel's GPUs ({DPAS_EXTENSION}); never run by us"
     accepts = Accepts(HALVES_AND_BYTES, EPILOGUE | {"moduli"})
     tiles = (
         (128, 64, 32, 16, 8),
@@ -27,10 +26,8 @@ class Dpas(UnitKernel):
     most_sums = 32  # of 128 registers; fragments need the others. With more, Intel's compiler spills
 
     def unsuited(self, device: DeviceInfo) -> str | None:
-        lanes = device.sub_group_size
-        if device.vendor != "intel" or EXTENSION not in device.extensions or lanes not in (8, 16):
-            return f"dpas needs an Intel device with {EXTENSION} and sub-groups of 8 or 16"
-        return None
+        known = device.sub_group_size in (8, 16)
+        return unit_named(self.name).lacking(self.name, device.vendor, device.marks if known else ())
 
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
         lanes, nbytes = device.sub_group_size, ELEMENTS[problem.a_type].nbytes

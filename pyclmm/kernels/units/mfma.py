@@ -46,9 +46,6 @@ class Mfma(UnitKernel):
     def multiplied_as(self, problem: GemmProblem, device: DeviceInfo) -> str:
         return problem.a_type if device.gfx == "gfx90a" else super().multiplied_as(problem, device)
 
-    def unsuited(self, device: DeviceInfo) -> str | None:
-        return None if device.gfx in _WORD_K else "mfma needs an AMD device of gfx90a or gfx942"
-
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if problem.a_type == "float16" and device.gfx == "gfx90a" and problem.precision != "medium":
             return "mfma on gfx90a treats float16 denormals as zero: precision='medium' allows that"

@@ -28,6 +28,7 @@ from ..interface import (
     round_up,
     too_long,
 )
+from ..matrix_unit import unit_named
 from ..split_k import GROUP, PartialSums, TileRange
 
 _MOST_SPLIT_K = 16
@@ -95,6 +96,9 @@ class UnitKernel(Kernel):
     matrix_units = True
     tiles: tuple[tuple[int, int, int, int, int], ...]  # BM, BN, SGM, SGN, rows of an instruction
     most_sums = 128  # 32-bit registers of a work-item's sums: with more, clang 19 spills
+
+    def unsuited(self, device: DeviceInfo) -> str | None:
+        return unit_named(self.name).lacking(self.name, device.vendor, device.marks)
 
     @abstractmethod
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import EPILOGUE, Accepts
@@ -23,11 +21,6 @@ class Wmma(UnitKernel):
         (64, 64, 32, 16, 16),
         (32, 32, 16, 16, 16),
     )
-
-    def unsuited(self, device: DeviceInfo) -> str | None:
-        if not re.fullmatch(r"gfx11\d\d", device.gfx):
-            return "wmma needs an AMD device of RDNA 3, gfx1100 to gfx1199"
-        return None
 
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
         nbytes = ELEMENTS[problem.a_type].nbytes
