@@ -107,6 +107,12 @@ def test_only_declarations_that_a_source_names_are_kept():
     assert short_headers._declarations(kept + left_out + end) == kept + end
 
 
+@pytest.mark.parametrize("name", ["libnvidia-opencl.so.1", "/lib/libpocl.so.2", "libpocl.so"])
+def test_another_driver_is_left_as_it_is(tmp_path, name):
+    assert short_headers.shortened(Path(name), tmp_path) == Path(name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failure_over_a_missing_package_is_a_skip_and_no_other_is(monkeypatch):
     monkeypatch.setattr(optional, "PACKAGES", ("numpy", "nosuch"))
     assert optional.named_in("E DTypeError: bfloat16 needs nosuch: pip install") == "nosuch"

@@ -23,9 +23,11 @@ _DECLARATION = re.compile(r"^\w[^;#{}]*?\b(\w+)\([^;#{}]*\);[^\n]*\n", re.MULTIL
 
 def shortened(library: Path, folder: Path) -> Path:
     """The driver *library* in *folder*, with fewer declarations. *library* if it is not PyPI's PoCL."""
-    packages = library.parents[1].parent
+    if not library.is_file() or not library.name.startswith("libpocl"):
+        return library
+    packages = library.absolute().parent.parent.parent
     data = packages / _DATA
-    if not (data / _HEADER).exists() or not library.name.startswith("libpocl"):
+    if not (data / _HEADER).exists():
         return library
     folder /= "driver"
     own = folder / library.relative_to(packages)
