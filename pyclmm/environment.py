@@ -163,12 +163,12 @@ RUNTIME_DIR = Variable(
 )
 HDF5_EXTERNAL = Variable(
     "HDF5_EXTFILE_PREFIX",
-    "where HDF5 finds the raw files of a dataset; `pyclmm multiply` looks there whether OUT is one of them",
+    "where HDF5 finds the raw files of a dataset; pyclmm looks there whether `out` is one of them",
     "beside the dataset's file",
 )
 HDF5_VIRTUAL = Variable(
     "HDF5_VDS_PREFIX",
-    "where HDF5 finds the sources of a virtual dataset; `pyclmm multiply` looks there too",
+    "where HDF5 finds the sources of a virtual dataset; pyclmm looks there too",
     "beside the dataset's file",
 )
 

@@ -64,8 +64,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """A collection of garbage need not look at the modules and tests: it would take a second, not 10 ms."""
+    """A collection of garbage need not look at modules, tests and what the last file left: seconds in all."""
     gc.freeze()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
