@@ -49,7 +49,8 @@ def scalars(problem: GemmProblem, decks: Decks, drawn: Drawn) -> tuple[complex, 
 
 
 def _overflows(problem: GemmProblem, drawn: Drawn) -> bool:
-    real = problem.out_type in ("float16", "bfloat16", "float32", "float64")
+    element = dtypes.ELEMENTS[problem.out_type]
+    real = element.significand > 0 and element.planes == 1
     return drawn is Drawn.EXTREMES and real and problem.activation in ("none", "relu")
 
 

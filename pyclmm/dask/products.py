@@ -14,7 +14,7 @@ from dask.array.core import unify_chunks
 from ..byte_sizes import parse_bytes
 from ..errors import ArgumentError, DTypeError, UnsupportedError
 from ..kernels import kernel_named
-from ..problem.dtypes import result_dtype
+from ..problem.dtypes import ELEMENTS, result_dtype
 from ..problem.precision import chosen
 from ..problem.reproducible import is_reproducible
 from ..problem.words import Precision
@@ -24,8 +24,6 @@ from .axes import Axes
 from .block import Product
 from .graph import Block, array_of, chunks_of, max_nbytes
 from .workers import Limits, limits
-
-_SUMMED = {"float16": "float32", "bfloat16": "float32"}
 
 
 def matmul(
@@ -129,7 +127,7 @@ def _contract(
     product = Product(
         axes,
         dtype.name,
-        _SUMMED.get(dtype.name, dtype.name),
+        ELEMENTS[dtype.name].parts,
         kernel,
         chosen(precision),
         is_reproducible(reproducible),

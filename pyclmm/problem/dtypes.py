@@ -44,6 +44,11 @@ class ElementType:
         """OpenCL C's unsigned integer of that size, in which elements of up to 8 bytes are moved."""
         return {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}[self.nbytes]
 
+    @property
+    def parts(self) -> str:
+        """The type in which sums over parts of K are kept, until all are added."""
+        return self.accumulator if self.significand else self.name
+
     @cached_property
     def planes(self) -> int:
         """Real numbers in an element."""

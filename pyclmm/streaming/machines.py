@@ -21,6 +21,7 @@ from ..opencl import host_memory, staging
 from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..opencl.devices import devices as all_devices
 from ..opencl.queues import default_queue, queue_on
+from ..problem.dtypes import ELEMENTS
 from ..problem.gemm import MAX_DIMENSION, Gemm
 from ..selection import select
 from ..selection.explanation import Explanation, explain
@@ -41,7 +42,6 @@ _TRIES = 6  # choices of tiles until there is room for workspace
 _CHOICES_KEPT = 256
 _MOST_TILES = 1 << 24  # with a record of each in a list
 _chosen: dict[Any, Blocking] = {}  # a choice takes up to 0.1 s
-_NARROW = ("float16", "bfloat16")  # summed in float32
 
 
 def places(
@@ -153,8 +153,14 @@ class Fit:
     def acc_dtype(self, blocking: Blocking) -> np.dtype[Any]:
         """The dtype of a tile between two chunks of K."""
         dtype = self._shapes.gemm.dtype
-        split = blocking.k < self._shapes.product.k
-        return np.dtype(np.float32) if split and dtype.name in _NARROW else dtype
+        in_parts = blocking.k < self._shapes.product.k and self._is_narrow
+        return np.dtype(ELEMENTS[dtype.name].parts) if in_parts else dtype
+
+    @property
+    def _is_narrow(self) -> bool:
+        """Whether sums over parts of K need a wider type than the result's."""
+        name = self._shapes.gemm.dtype.name
+        return ELEMENTS[name].parts != name
 
     def options(self, blocking: Blocking) -> Options:
         """The options of a tile's products: kernels may use as workspace what the slots leave."""
@@ -225,7 +231,7 @@ class Fit:
 
     def _within(self, room: int) -> Blocking:
         product, device = self.product(None), self._device(room)
-        if self._shapes.gemm.dtype.name in _NARROW:
+        if self._is_narrow:
             try:
                 return choose(replace(product, whole_k=True), device)
             except ArgumentError:  # K is too long for one chunk: tiles are kept in float32
