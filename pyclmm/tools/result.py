@@ -205,13 +205,19 @@ class Beside(Result):
                 raise OSError("somebody else has changed OUT meanwhile")
             self._make_way(root)
             os.replace(self.staged, root)
-            self._tell()
         except Exception as error:
             self.give_up(keep=True)
             raise CommandError(
                 f"{self.place.text}: the result is complete in {self.staged}: {error}"
             ) from error
         self._end()
+        try:
+            self._tell()
+        except Exception as error:
+            raise CommandError(
+                f"{self.place.text}: the result is there, but its groups still tell of the old one: "
+                f"{error}; call zarr.consolidate_metadata"
+            ) from error
 
     def _make_way(self, root: Path) -> None:
         """What comes before the renaming."""

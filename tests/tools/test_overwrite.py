@@ -346,6 +346,25 @@ def test_a_group_shows_a_result_in_it(name, zarr_format, consolidated):
     assert group[name].metadata.zarr_format == zarr_format
 
 
+def test_groups_that_cannot_be_told_of_a_result_are_named(monkeypatch):
+    group = zarr.open_group("y.zarr", mode="w")
+    group["D"] = D
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata("y.zarr")
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(zarr, "consolidate_metadata", full)
+    shown = run("a.npy", "b.npy", "y.zarr:D", "--overwrite")
+    assert shown.exit_code
+    assert "the result is there" in shown.output.replace("\n", " ")
+    assert "no space left" in shown.output
+    np.testing.assert_array_equal(zarr.open_array("y.zarr/D", mode="r")[()], A @ B)
+    assert not [name for name in os.listdir() if "unfinished" in name]
+
+
 @pytest.mark.parametrize("out", ["other.h5:C", "f.h5:C"])
 def test_an_operand_may_lie_at_the_end_of_an_external_link(out):
     external("o", "/")
