@@ -33,7 +33,6 @@ from tests.support.cases import SAMPLE, problem_of, refused
 from tests.support.faults import failing
 from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
 from tests.support.processes import as_in_a_new_process
-from tests.support.selection import rounds
 
 DEVICE = device_info(default_device())
 
@@ -168,13 +167,14 @@ def cases(problem, kernel, config, device):
 @pytest.mark.parametrize("device", [DEVICE, H200], ids=["this device", "H200"])
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_a_check_takes_little_arithmetic(kernel, device):
-    """A check must end in 50 ms: `naive` makes 50 million products meanwhile on a CPU, others 100 million."""
+    """A check must end in 50 ms: `naive` makes 50 million products meanwhile on a CPU, others more."""
     problem = problem_of(1 if kernel.name == "matvec" else 1000, 777, 513)
     if kernel.refuses(problem, device) is not None or not kernel.configs(problem, device):
         pytest.skip("not for that device")
     config = kernel.configs(problem, device)[0]
     work = [p.m * p.n * p.k for p in (case.problem for case in cases(problem, kernel, config, device))]
-    assert 0 < sum(work) <= (20e6 if kernel.name == "naive" else 100e6)
+    most = {"naive": 20e6, "packed": 85e6}.get(kernel.name, 70e6)  # packed: 84 million with AVX-512
+    assert 0 < sum(work) <= most
 
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TT"])
@@ -202,7 +202,7 @@ def test_the_end_of_a_tile_that_overlaps_the_next_is_checked(kind, layout):
 
 
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
-def test_every_program_that_a_product_runs_is_checked(kernel):
+def test_every_program_that_a_product_runs_is_checked(kernel, rounds):
     """Where macros depend on the sizes, small problems are not enough, so larger ones are checked too."""
     chosen = 0
     devices = (DEVICE, EPYC_POCL, XEON_POCL, H200, *(target.device for target in TARGETS))
