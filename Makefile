@@ -14,9 +14,9 @@ PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 test: $(VENV)/.installed-dev
 	$(PYTEST) -m "not slow"
 
-# What test leaves out: other combinations of parameters, more random examples, the long waits.
+# What test leaves out: other combinations of parameters, more random examples and rounds, the long waits.
 test-rest: $(VENV)/.installed-dev
-	$(PYTEST) -m "slow or hypothesis"
+	$(PYTEST) -m "slow or hypothesis or rounds"
 
 test-all: test test-rest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,6 +61,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     selection.mark_combinations(items)
+    selection.mark_rounds(items)
 
 
 def pytest_collection_finish() -> None:
@@ -125,6 +126,12 @@ def two_devices(queue: cl.CommandQueue) -> list[cl.Device]:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers: the same in each run, others in each test."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def rounds() -> Callable[[int], int]:
+    """So often a test repeats what it does: ``rounds(100)`` is 100, and an eighth of it in `make test`."""
+    return selection.rounds
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from tests.support.selection import few, slow
 
 pytest_plugins = ["pytester"]
 
+ROOT = Path(__file__).parents[1]
 ALONE = ("-p", "no:benchmark")  # a plugin that warns beside xdist, so that no test of the inner run is run
 
 COMBINED = """
@@ -50,6 +52,30 @@ def test_each_value_runs_once_and_all_combinations_in_all(pytester):
     assert len(two) == 5
     assert names[5:] == ["test_one[1]", "test_rows[1-2]", "test_rows[1-3]"]
     assert len(pytester.inline_run(*ALONE).listoutcomes()[0]) == 15 + 3 + 2
+
+
+ROUNDS = """
+import pytest
+from tests.support.selection import mark_rounds, rounds
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    mark_rounds(items)
+
+@pytest.fixture(name="rounds")
+def of_a_test():
+    return rounds
+"""
+
+
+def test_what_repeats_itself_runs_again_with_what_is_slow(pytester):
+    pytester.makeconftest(ROUNDS)
+    pytester.makepyfile("def test_often(rounds): assert rounds(8)\ndef test_once(): pass")
+    pytester.makeini("[pytest]\nmarkers =\n  rounds: x\n")
+    [rest] = re.findall(r'-m "(slow .*)"', (ROOT / "Makefile").read_text())
+    kept = pytester.inline_run(*ALONE, "-m", rest).listoutcomes()[0]
+    assert [report.nodeid.split("::")[1] for report in kept] == ["test_often"]
+    assert f'"{rest}"' in (ROOT / "tests/campaigns/seeded_faults.py").read_text()
 
 
 def test_few_rows_have_each_value_of_the_columns():

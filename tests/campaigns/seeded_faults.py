@@ -93,7 +93,7 @@ def seed(fault: Fault) -> Result:
 
 def noticed(fault: Fault, tree: Path) -> tuple[str, str]:
     """By what the fault in *tree* is noticed, and what the test said."""
-    for by, which in ((FAST, "not slow"), (ALL, "slow or hypothesis")):
+    for by, which in ((FAST, "not slow"), (ALL, "slow or hypothesis or rounds")):
         done = run_pytest(tree, fault.tests, fault.on, which)
         # A fault that overwrites memory may end the process after a test has failed, even in its report.
         if done.returncode == TESTS_FAILED or "= FAILURES =" in done.stdout:

@@ -15,7 +15,7 @@ import pytest
 import pyclmm
 from pyclmm.opencl import queues
 from pyclmm.opencl.devices import default_device
-from tests.support.selection import rounds, slow
+from tests.support.selection import slow
 from tests.support.threads import in_threads
 
 CALLS = 10_000
@@ -117,7 +117,7 @@ def calls(on_device):
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read the memory from")
 @pytest.mark.parametrize("on_device", [False, *slow(True)], ids=["NumPy", "Arrays"])
-def test_10_000_calls_use_no_more_memory_than_a_few(monkeypatch, own_caches, on_device):
+def test_10_000_calls_use_no_more_memory_than_a_few(monkeypatch, own_caches, on_device, rounds):
     buffers, count = Counted(monkeypatch), rounds(CALLS)
     every = calls(on_device)
 
@@ -154,7 +154,7 @@ def test_threads_that_end_take_their_workspace_with_them(monkeypatch, own_caches
     assert buffers.live == before
 
 
-def test_operands_may_be_freed_while_they_are_in_use():
+def test_operands_may_be_freed_while_they_are_in_use(rounds):
     queue = queues.default_queue()
     x = np.random.default_rng(3).integers(-3, 4, (300, 300)).astype(np.float32)
     results = []

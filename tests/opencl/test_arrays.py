@@ -16,7 +16,6 @@ import pytest
 import pyclmm
 from pyclmm import plan_cache
 from tests.support.cases import defaults, numbers, small_integers
-from tests.support.selection import rounds
 
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
 PATIENCE = 60  # seconds until a call counts as hanging
@@ -181,7 +180,7 @@ def resident_kib():
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("place", ["host", "device"])
-def test_a_thousand_calls_do_not_grow(place, queue, rng):
+def test_a_thousand_calls_do_not_grow(place, queue, rng, rounds):
     """A result takes 64 KiB: if each call kept one, memory would grow by eight times the limit."""
     a, b = numbers(rng, (128, 16), "f4"), numbers(rng, (16, 128), "f4")
     if place == "device":
@@ -250,7 +249,7 @@ def test_the_interpreter_exits_cleanly():
 
 
 @defaults
-def test_the_same_plan_gives_the_same_bits(subject, queue, rng):
+def test_the_same_plan_gives_the_same_bits(subject, queue, rng, rounds):
     m, n, k = subject.shape(37, 29, 301)
     a, b = to_device(queue, numbers(rng, (m, k), "f4"), numbers(rng, (k, n), "f4"))
     plan = pyclmm.Matmul(a, b, kernel=subject.kernel.name)

@@ -29,7 +29,6 @@ from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.plan import programs_of
 from tests.support.cases import DEVICE, SAMPLE, problem_of
 from tests.support.made_up import DEVICE as MADE_UP
-from tests.support.selection import rounds
 
 CL = Path(__file__).parents[2] / "cl"
 NVIDIA = replace(MADE_UP, vendor="nvidia", compute_capability=(9, 0), compute_units=132)
@@ -120,7 +119,7 @@ def test_the_digest_follows_source_and_macros():
 
 
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda kernel: kernel.name)
-def test_one_program_serves_all_shapes(kernel):
+def test_one_program_serves_all_shapes(kernel, rounds):
     """Families with tuned tiles have a few programs, for a few kinds of shapes."""
     r, programs, shapes = random.Random(5), set(), 0
     while shapes < rounds(500):

@@ -20,8 +20,15 @@ def examples(number):
 
 
 def rounds(number):
-    """So often a test repeats what it does."""
+    """So often a test repeats what it does. Tests have this function as a fixture."""
     return number // 8 if fast else number
+
+
+def mark_rounds(items):
+    """Mark what repeats itself, so that `make test-rest` runs it again, as often as it says."""
+    for item in items:
+        if "rounds" in getattr(item, "fixturenames", ()):
+            item.add_marker("rounds")
 
 
 def slow(*values):
