@@ -22,15 +22,8 @@ from ..problem import dtypes
 from .fma_reference import Array, chain
 
 FILE = "fixed_products.json"
-# Bits of the significand, and the exponents of the least and of the first too large number of each type.
-_FORMATS = {
-    "float16": (11, -24, 16),
-    "bfloat16": (8, -133, 128),
-    "float32": (24, -149, 128),
-    "float64": (53, -1074, 1024),
-}
+_FLOATS = tuple(name for name, element in dtypes.ELEMENTS.items() if element.significand)
 _TIE_BITS = 4  # of the significands of "ties"
-_PARTS = {"complex64": "float32", "complex128": "float64"}
 DATA = ("normal", "wide", "tiny", "huge", "cancelling")
 
 
@@ -85,7 +78,7 @@ class FixedProduct:
 
 def _listed() -> Iterator[FixedProduct]:
     shapes = ((17, 23, 301), (1, 37, 129), (31, 1, 77), (5, 29, 200), (13, 6, 64))
-    for number, dtype in enumerate((*_FORMATS, *_PARTS)):
+    for number, dtype in enumerate(_FLOATS):
         for place, data in enumerate(DATA):
             yield FixedProduct(f"{dtype} {data}", dtype, shapes[(number + place) % len(shapes)], data)
     last: dict[str, Any] = {"has_bias": True, "shape": (19, 21, 33)}
@@ -152,21 +145,22 @@ def _random_bits(seed: str, count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 def numbers(seed: str, shape: tuple[int, ...], dtype: str, data: str = "normal") -> Array:
     """An array of fixed numbers. *data*: which exponents they have, for floats; see ``_exponents``."""
-    if dtype in _PARTS:
-        parts = [numbers(f"{seed} {part}", (*shape, 1), _PARTS[dtype], data) for part in ("real", "imag")]
-        return np.concatenate(parts, axis=-1).view(dtypes.dtype_of(dtype))[..., 0]
+    element, kind = dtypes.ELEMENTS[dtype], dtypes.dtype_of(dtype)
+    if element.planes == 2:
+        own = f"float{8 * element.nbytes_of_real}"
+        parts = [numbers(f"{seed} {part}", (*shape, 1), own, data) for part in ("real", "imag")]
+        return np.concatenate(parts, axis=-1).view(kind)[..., 0]
     bits = _random_bits(seed, 2 * math.prod(shape)).reshape(2, *shape)
-    if dtype not in _FORMATS:
-        kind = dtypes.dtype_of(dtype)
+    if not element.significand:
         return np.asarray((bits[0] & np.uint64(1)).astype(bool) if dtype == "bool" else bits[0].astype(kind))
-    significand, least, end = _FORMATS[dtype]
+    significand, (least, end) = element.significand, element.exponents
     if data == "ties":
-        significand, end = _TIE_BITS, max(significand, _FORMATS["float32"][0])
+        significand, end = _TIE_BITS, max(significand, dtypes.ELEMENTS["float32"].significand)
     whole = (bits[0] >> np.uint64(64 - significand)).astype(np.float64)  # exact
     sign = 1.0 - 2.0 * (bits[1] & np.uint64(1)).astype(np.float64)
     low, high = _exponents(data, least, end)
     exponents = low + ((bits[1] >> np.uint64(8)) % np.uint64(high - low + 1)).astype(np.int64)
-    return np.asarray((sign * np.ldexp(whole, exponents - significand)).astype(dtypes.dtype_of(dtype)))
+    return np.asarray((sign * np.ldexp(whole, exponents - significand)).astype(kind))
 
 
 def _exponents(data: str, least: int, end: int) -> tuple[int, int]:

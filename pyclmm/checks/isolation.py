@@ -20,8 +20,8 @@ from typing import Any
 
 import pyopencl as cl
 
-from .. import environment
-from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError, NoDeviceError
+from .. import environment, fields
+from ..errors import ArgumentError, BuildError, DeviceLostError, DeviceMemoryError, LaunchError, NoDeviceError
 from ..kernels import Kernel, Work, kernel_named
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
@@ -35,6 +35,8 @@ from .small_problems import first_wrong_result
 _log = logging.getLogger(__name__)
 
 LIMIT = 60.0  # seconds for one build and its check
+_REASON = fields.optional(fields.matching("(?s).*", "text"))
+_ANSWERS = fields.list_of(fields.record({"reason": _REASON}), 1, 1)
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,12 @@ def _asked(request: Any, apart: bool) -> tuple[list[Any], worker.Failure | None]
 
 def result(answers: list[Any]) -> TrialResult:
     """The result that the child's answers give. Any answer that is not as expected counts as none."""
-    match answers:
-        case [{"reason": None, **rest}] if not rest:
-            return TrialResult(None)
-        case [{"reason": str(reason), **rest}] if not rest:
-            return TrialResult(re.sub(r"[^ -~]+", " ", reason)[:300])
-    return TrialResult("tried in a child process, it gave no answer", lasting=False)
+    try:
+        _ANSWERS("answers", answers)
+    except ArgumentError:
+        return TrialResult("tried in a child process, it gave no answer", lasting=False)
+    reason = answers[0]["reason"]
+    return TrialResult(None if reason is None else re.sub(r"[^ -~]+", " ", reason)[:300])
 
 
 def device_of(wanted: Any) -> cl.Device:

@@ -62,7 +62,7 @@ def magnitude(a: Array, b: Array) -> Array:
 
 
 def unit_roundoff(dtype: Any) -> float:
-    """u: half the distance from 1 to the next number of *dtype* (bfloat16: 2^-8)."""
+    """u: half the distance from 1 to the next number of *dtype*."""
     dtype = np.dtype(dtype)
     known = ELEMENTS.get(dtype.name)
     if known is None:  # longdouble
@@ -73,8 +73,7 @@ def unit_roundoff(dtype: Any) -> float:
 def rounding(values: Array, dtype: Any) -> Array:
     """The largest error of rounding each of *values* to *dtype*: u times its magnitude, or half the least
     subnormal."""
-    dtype = np.dtype(dtype)
-    least = 0.0 if dtype.name == "bfloat16" else float(np.finfo(dtype).smallest_subnormal) / 2
+    least = 2.0 ** (ELEMENTS[np.dtype(dtype).name].exponents[0] - 1)
     return np.asarray(np.maximum(unit_roundoff(dtype) * abs(values), least))
 
 

@@ -59,6 +59,12 @@ class ElementType:
         """Bytes of one of these real numbers."""
         return self.nbytes // self.planes
 
+    @property
+    def exponents(self) -> tuple[int, int]:
+        """Of a floating-point type, powers of two: the least number, and the first that is too large."""
+        end: int = 1 << (8 * self.nbytes_of_real - self.significand - 1)
+        return 3 - end - self.significand, end
+
 
 # The one table of element types. Integers are summed unsigned, because C defines overflow for unsigned
 # integers only; modulo 2^n the bits are the same. float16 and bfloat16 are summed in float32, as NumPy does

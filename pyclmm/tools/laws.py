@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyopencl as cl
@@ -42,15 +43,25 @@ class LawCase:
     drawn: Drawn = Drawn.INTEGERS
 
 
-@dataclass(frozen=True)
+@dataclass
 class Found:
-    """The result of a law: how many *cases* ran, the first *wrong* one, why others were *refused*."""
+    """The result of a law: how many *cases* ran, the first *wrong* one, why others were *refused*.
 
-    cases: int
-    wrong: str | None
-    refused: str | None
-    ratio: float
-    limit: float
+    ``ratio``: the error that is the largest share of its ``limit``.
+    """
+
+    cases: int = 0
+    wrong: str | None = None
+    refused: str | None = None
+    ratio: float = 0.0
+    limit: float = reference.NETLIB_RATIO
+
+    def add(self, case: object, outcome: Outcome) -> None:
+        self.cases += 1
+        if outcome.reason is not None and self.wrong is None:
+            self.wrong = f"{case}: {outcome.reason}"
+        if outcome.ratio / outcome.limit > self.ratio / self.limit:
+            self.ratio, self.limit = outcome.ratio, outcome.limit
 
 
 @dataclass(frozen=True)
@@ -72,18 +83,12 @@ class Law:
     in_full: str = ""
 
 
-def _problem(m: int, n: int, k: int, a: str = "float32", b: str | None = None, **rest: object) -> GemmProblem:
-    b = b or a
-    computed = dtypes.type_name(np.matmul.resolve_dtypes((_plain(a), _plain(b), None))[2], "the result")
-    out = computed if a != "bfloat16" else "bfloat16"
-    own = GemmProblem(m, n, k, a, b, out, dtypes.ELEMENTS[out].accumulator, c_type=out, bias_type=out)
+def _problem(m: int, n: int, k: int, name: str = "float32", **rest: object) -> GemmProblem:
+    """A product of matrices of one element type, in that type."""
+    sums = dtypes.ELEMENTS[name].accumulator
+    own = GemmProblem(m, n, k, name, name, name, sums, c_type=name, bias_type=name)
     dense = replace(own, lda=m if rest.get("trans_a") else k, ldb=k if rest.get("trans_b") else n, ldo=n)
     return resized(replace(dense, **rest), m, n, k)  # type: ignore[arg-type]
-
-
-def _plain(name: str) -> np.dtype[np.generic]:
-    """The dtype to look up in NumPy, which has no product of bfloat16."""
-    return np.dtype(np.float32) if name == "bfloat16" else dtypes.dtype_of(name)
 
 
 def _sizes(config: TileConfig, full: bool) -> list[tuple[int, int, int]]:
@@ -190,16 +195,26 @@ _EVERY = 4  # --quick takes one fixed product of so many
 def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, full: bool) -> Found:
     """Run the law's cases with the kernel's default configuration, or with all if *full*."""
     device = device_info(queue.device)
-    decks = Decks(np.random.default_rng(SEED))
-    tally = _Tally()
-    shape = _shape(kernel, device)
+    decks, found, shape = Decks(np.random.default_rng(SEED)), Found(), _shape(kernel, device)
     configs = [] if kernel.unsuited(device) else kernel.configs(_problem(*shape), device)
     if not configs:
-        return Found(0, None, refusal(kernel, _problem(*shape), device), 0.0, 0.0)
+        found.refused = refusal(kernel, _problem(*shape), device)
     for config in configs[: None if full else 1]:
         for case in law.cases(Setting(config, shape, full)):
-            tally.add(case.problem, *_run(queue, kernel, config, case, device, decks))
-    return tally.found()
+            got = _run(queue, kernel, config, case, device, decks)
+            if isinstance(got, str):
+                found.refused = found.refused or got
+            else:
+                found.add(case.problem, got)
+    return found
+
+
+def checks(queue: cl.CommandQueue, kernel: Kernel, full: bool) -> Iterator[tuple[str, Callable[[], Found]]]:
+    """Every law, the interface and the bits: the name, and what checks it."""
+    for law in LAWS:
+        yield law.name, partial(check, queue, kernel, law, full)
+    yield INTERFACE, partial(check_interface, queue, kernel)
+    yield BITS, partial(check_bits, queue, kernel, full)
 
 
 def coverage(full: bool) -> list[str]:
@@ -224,17 +239,16 @@ def check_bits(queue: cl.CommandQueue, kernel: Kernel, full: bool) -> Found:
 
     Raises the errors of gemm, but UnsupportedError only if *kernel* takes none of them.
     """
-    tally, missing = _Tally(), skipped()
+    found, missing = Found(), skipped()
     for product in (p for p in PRODUCTS[:: 1 if full else _EVERY] if p.dtype not in missing):
         try:
             got = digest(product.on_device(gemm, kernel=kernel.name, queue=queue))
         except UnsupportedError as error:
-            tally.refused = tally.refused or str(error)
+            found.refused = found.refused or str(error)
             continue
-        tally.cases += 1
-        if got != digests()[product.name] and tally.wrong is None:
-            tally.wrong = f"{product.name}: SHA-256 {got}, not {digests()[product.name]}"
-    return tally.found()
+        wanted = digests()[product.name]
+        found.add(product.name, Outcome(None if got == wanted else f"SHA-256 {got}, not {wanted}"))
+    return found
 
 
 def shown_digest() -> str:
@@ -255,42 +269,19 @@ def _run(
     case: LawCase,
     device: DeviceInfo,
     decks: Decks,
-) -> tuple[Outcome | None, str | None]:
-    """(the outcome, or None; the kernel's refusal, or None)."""
+) -> Outcome | str:
+    """The outcome, or the kernel's refusal."""
     problem = case.problem
     reason = kernel.refuses(problem, device)
     if reason is not None:
-        return None, reason
+        return reason
     if kernel.violations(problem, config, device):  # not a tile for this element type
         fitting = kernel.configs(problem, device)
         if not fitting:
-            return None, "no configuration fits the device's limits"
+            return "no configuration fits the device's limits"
         config = fitting[0]
     work = kernel.launches(problem, config, device)
-    return outcome(queue, problem, work, device, decks, case.drawn), None
-
-
-class _Tally:
-    """Sums up the outcomes of one law."""
-
-    def __init__(self) -> None:
-        self.cases = 0
-        self.wrong: str | None = None
-        self.refused: str | None = None
-        self.worst = Outcome(None)
-
-    def add(self, problem: GemmProblem, outcome: Outcome | None, refused: str | None) -> None:
-        self.refused = self.refused or refused
-        if outcome is None:
-            return
-        self.cases += 1
-        if outcome.reason is not None and self.wrong is None:
-            self.wrong = f"{problem}: {outcome.reason}"
-        if outcome.ratio / outcome.limit > self.worst.ratio / self.worst.limit:
-            self.worst = outcome
-
-    def found(self) -> Found:
-        return Found(self.cases, self.wrong, self.refused, self.worst.ratio, self.worst.limit)
+    return outcome(queue, problem, work, device, decks, case.drawn)
 
 
 def check_interface(queue: cl.CommandQueue, kernel: Kernel) -> Found:
@@ -308,11 +299,10 @@ def check_interface(queue: cl.CommandQueue, kernel: Kernel) -> Found:
         "views turned round": (a[::-1, k - 1 :: -1], b[:, n - 1 :: -1]),
         "NaN and infinity": (special, np.ones((k, n), np.float32)),
     }
-    tally = _Tally()
+    found = Found()
     for name, (x, y) in products.items():
         out = np.full((m, n), np.nan, np.float32)
         gemm(x, y, out, beta=0, out=out, kernel=kernel.name, queue=queue)
-        tally.cases += 1
-        if not np.array_equal(out, reference.matmul(x, y).astype(np.float32), equal_nan=True):
-            tally.wrong = tally.wrong or f"{name}: a wrong result"
-    return tally.found()
+        right = np.array_equal(out, reference.matmul(x, y).astype(np.float32), equal_nan=True)
+        found.add(name, Outcome(None if right else "a wrong result"))
+    return found

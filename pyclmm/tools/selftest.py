@@ -79,29 +79,23 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
     """The child: the law that begins as ``{"begins": name}``, then its :class:`LawVerdict`."""
     queue = new_queue(isolation.device_of(request["device"]))
     kernel, full = kernel_named(request["kernel"]), bool(request["full"])
-    for law in laws.LAWS:
-        yield {"begins": law.name}
-        yield _judged(law.name, lambda law=law: laws.check(queue, kernel, law, full))  # type: ignore[misc]
-    yield {"begins": laws.INTERFACE}
-    yield _judged(laws.INTERFACE, lambda: laws.check_interface(queue, kernel))
-    yield {"begins": laws.BITS}
-    yield _judged(laws.BITS, lambda: laws.check_bits(queue, kernel, full))
+    for law, check in laws.checks(queue, kernel, full):
+        yield {"begins": law}
+        yield asdict(_judged(law, check))
 
 
-def _judged(law: str, check: Callable[[], laws.Found]) -> dict[str, Any]:
+def _judged(law: str, check: Callable[[], laws.Found]) -> LawVerdict:
     try:
         found = check()
     except UnsupportedError as error:
-        return asdict(LawVerdict(law, REFUSED, reason=str(error)))
+        return LawVerdict(law, REFUSED, reason=str(error))
     except BuildError as error:
-        return asdict(LawVerdict(law, FAILED, reason=f"BuildError: {error.log}; options: {error.options}"))
+        return LawVerdict(law, FAILED, reason=f"BuildError: {error.log}; options: {error.options}")
     except (PyclmmError, MemoryError) as error:
-        return asdict(LawVerdict(law, FAILED, reason=f"{type(error).__name__}: {error}"))
+        return LawVerdict(law, FAILED, reason=f"{type(error).__name__}: {error}")
     ratio = found.ratio if math.isfinite(found.ratio) else None
-    if found.wrong is not None:
-        return asdict(LawVerdict(law, WRONG, found.cases, ratio, found.limit, found.wrong))
-    verdict = PASSED if found.cases else REFUSED
-    return asdict(LawVerdict(law, verdict, found.cases, ratio, found.limit, found.refused))
+    verdict = WRONG if found.wrong is not None else PASSED if found.cases else REFUSED
+    return LawVerdict(law, verdict, found.cases, ratio, found.limit, found.wrong or found.refused)
 
 
 def run(
