@@ -32,7 +32,7 @@ from . import journal
 from .datasets import is_hdf5
 from .fingerprints import WrittenTile, tile_digest
 from .journal import ANEW, FolderLock, damaged, digest_of, refuse_untrusted, write_whole
-from .sinks import DatasetSink, Sink
+from .storage import DatasetStorage, Storage
 from .tiles import Region
 
 PROBLEM, JOURNAL, LOCK, TILE = "pyclmm-problem.json", "pyclmm-journal", "pyclmm-lock", "pyclmm-tile-"
@@ -44,17 +44,17 @@ class Checkpoint:
     """The finished tiles of one product; see :meth:`open`. Several threads may call its methods."""
 
     def __init__(
-        self, folder: Path, lock: FolderLock, stored: Mapping[str, Any], log: journal.Journal, sink: Sink
+        self, folder: Path, lock: FolderLock, stored: Mapping[str, Any], log: journal.Journal, sink: Storage
     ) -> None:
         self.folder, self.problem = folder, stored["problem"]
         self._mark, self._sink = stored["mark"], sink
         self._lock, self._journal, self._guard = lock, log, threading.Lock()
         # Filters of a dataset may round what is written. HDF5's cache would not show it.
-        self._was_read = isinstance(sink, DatasetSink) and is_hdf5(sink.x)
+        self._was_read = isinstance(sink, DatasetStorage) and is_hdf5(sink.x)
         self._is_exact = True
 
     @classmethod
-    def open(cls, folder: Any, problem: Mapping[str, Any], tiles: int, sink: Sink) -> Checkpoint:
+    def open(cls, folder: Any, problem: Mapping[str, Any], tiles: int, sink: Storage) -> Checkpoint:
         """A new folder, for this user only, or one that goes on. *problem* is what JSON can say.
 
         Raises CheckpointError if the folder is of another product, place of ``out`` or owner, damaged, used
@@ -85,7 +85,7 @@ class Checkpoint:
             raise
 
     @classmethod
-    def _opened(cls, path: Path, lock: FolderLock, asked: dict[str, Any], sink: Sink) -> Checkpoint:
+    def _opened(cls, path: Path, lock: FolderLock, asked: dict[str, Any], sink: Storage) -> Checkpoint:
         stored = _stored(path)
         if stored is None:
             _empty(path)
@@ -152,16 +152,16 @@ class Checkpoint:
 
     def written(self, region: Region, dtype: np.dtype[Any]) -> WrittenTile | None:
         """What notes a tile while its blocks, of *dtype*, are written; None where ``out`` is read back."""
-        fits = isinstance(self._sink, DatasetSink) and self._sink.dtype.itemsize == dtype.itemsize
+        fits = isinstance(self._sink, DatasetStorage) and self._sink.dtype.itemsize == dtype.itemsize
         return WrittenTile(self._sink.dtype, region) if fits and self._is_exact else None
 
     def digest(self, region: Region, written: WrittenTile | None = None) -> str:
         """The digest of a part of ``out``, as it was *written* if it has that. Raises StorageError."""
         if written is not None and not self._was_read:
-            self._was_read, self._is_exact = True, written.is_in(self._sink.source())
+            self._was_read, self._is_exact = True, written.is_in(self._sink)
         if written is not None and self._is_exact:
             return written.digest()
-        return tile_digest(self._sink.source(), region)
+        return tile_digest(self._sink, region)
 
     def finish(self, tile: int, block: NDArray[Any] | None, digest: str = "-") -> None:
         """Record that *tile* is finished. *block* is kept; None: ``out`` has it, by *digest*, and is flushed.

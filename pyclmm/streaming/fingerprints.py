@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from ..opencl.staging import PIECE
 from .datasets import where
 from .job import pieces
-from .sources import DatasetSource, MappedSource, Source
+from .storage import DatasetStorage, MappedStorage, Storage
 from .tiles import Region
 
 _WHOLE = 1 << 20  # bytes of which each is hashed
@@ -36,7 +36,7 @@ _MOST = 1 << 30  # bytes of an operand that are read
 _THREADS = min(8, os.cpu_count() or 1)
 
 
-def fingerprint(source: Source) -> dict[str, Any]:
+def fingerprint(source: Storage) -> dict[str, Any]:
     """Shape, dtype, digest; for a mapped file its path, length and time of change, for a dataset its path.
 
     What was written to a mapped file, by whatever map, is flushed first, so that its time tells a later
@@ -44,7 +44,7 @@ def fingerprint(source: Source) -> dict[str, Any]:
     GiB each piece of 32 MiB gives 1/n of its columns, in turn. Raises StorageError.
     """
     found: dict[str, Any] = {"shape": list(source.shape), "dtype": source.dtype.str + source.dtype.name}
-    if isinstance(source, MappedSource) and source.file.path is not None and source.file.path.is_file():
+    if isinstance(source, MappedStorage) and source.file.path is not None and source.file.path.is_file():
         with suppress(OSError):  # some systems flush no file that is open for reading
             source.file.settle()
         status = os.stat(source.file.path)
@@ -55,15 +55,15 @@ def fingerprint(source: Source) -> dict[str, Any]:
             "size": status.st_size,
             "mtime": status.st_mtime_ns,
         }
-    elif isinstance(source, DatasetSource) and where(source.x) is not None:
+    elif isinstance(source, DatasetStorage) and where(source.x) is not None:
         found["path"] = where(source.x)
     share = -(-source.nbytes // _MOST)
     return found | {"digest": _digest(source, _matrices(source.shape), source.nbytes, share)}
 
 
-def tile_digest(source: Source, region: Region) -> str:
+def tile_digest(source: Storage, region: Region) -> str:
     """The digest of a part of ``out``. Raises StorageError."""
-    if not isinstance(source, DatasetSource):
+    if not isinstance(source, DatasetStorage):
         return _digest(source, [region], region.elements * source.dtype.itemsize, 1)
     tile = WrittenTile(source.dtype, region)
     for piece in tile.pieces(region):
@@ -87,7 +87,7 @@ class WrittenTile:
         for piece in self.pieces(region):
             self._found[_first(piece)] = piece, self._hash(piece, block[piece.within(region)])
 
-    def is_in(self, source: Source) -> bool:
+    def is_in(self, source: Storage) -> bool:
         """Whether the first piece reads as it was written. Raises StorageError."""
         piece, found = self._found[min(self._found)]
         return self._hash(piece, source.block(piece)) == found
@@ -119,7 +119,7 @@ def _matrices(shape: tuple[int, ...]) -> Iterator[Region]:
         yield Region((*at, slice(0, stack[-1])), *both, (stack[-1], rows, columns))
 
 
-def _digest(source: Source, parts: Iterable[Region], nbytes: int, share: int) -> str:
+def _digest(source: Storage, parts: Iterable[Region], nbytes: int, share: int) -> str:
     """The digest of *parts*, *nbytes* in all, of which one byte of *share* is looked at."""
     state = hashlib.blake2b(digest_size=16)
     if nbytes:

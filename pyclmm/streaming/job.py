@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,46 +15,24 @@ from ..execution.operands import signature
 from ..execution.options import Options
 from ..plan import multiply
 from . import tiles
-from .sinks import Sink
-from .sources import Source
+from .storage import Storage
 from .tiles import Blocking, Region, Span, Tile, TiledProduct
 
 Dtype = np.dtype[Any]
 
 
 @dataclass(frozen=True)
-class Stored:
-    """An operand: where it is read, and whether it is transposed."""
-
-    source: Source
-    trans: str
-
-    @property
-    def dtype(self) -> Dtype:
-        """The dtype of its blocks."""
-        return self.source.dtype.newbyteorder("=")
-
-    def region(self, stack: tuple[int, ...], z: Span, rows: Span, columns: Span) -> Region:
-        """The block of these rows and columns of op(X)."""
-        if self.trans != "N":
-            rows, columns = columns, rows
-        return tiles.region(stack, self.source.shape[:-2], z, rows, columns)
-
-
-@dataclass(frozen=True)
 class Job:
-    """A product in tiles. ``bias`` is the whole vector; ``c`` is read only if beta is not 0.
+    """A product in tiles. ``operands``: "a", "b", and "c" where it is read; ``bias`` is the whole vector.
 
     ``dtype`` is that of the result, ``acc_dtype`` that of a tile between two chunks of K.
     """
 
     product: TiledProduct
     blocking: Blocking
-    a: Stored
-    b: Stored
-    c: Stored | None
+    operands: Mapping[str, Storage]
     bias: NDArray[Any] | None
-    sink: Sink
+    sink: Storage
     options: Options
     alpha: complex
     beta: complex
@@ -66,15 +44,11 @@ class Job:
 
     def __post_init__(self) -> None:
         dtype = self.acc_dtype if self.is_narrow else self.options.dtype
-        last = replace(self.options, trans_a=self.a.trans, trans_b=self.b.trans, dtype=dtype)
+        a, b = self.operands["a"], self.operands["b"]
+        last = replace(self.options, trans_a=a.trans, trans_b=b.trans, dtype=dtype)
         object.__setattr__(self, "chunks", tiles.chunks(self.product, self.blocking))
         object.__setattr__(self, "_options_of_last", last)
         object.__setattr__(self, "_options_of_others", replace(last, activation=None))
-
-    def operand(self, name: str) -> Stored:
-        """A, B or C."""
-        found: Stored = getattr(self, name)
-        return found
 
     def key(self, name: str, tile: Tile, chunk: int) -> Any:
         """Equal keys: the same block of A or B."""
@@ -84,7 +58,7 @@ class Job:
         """The block of A, B or C that a step reads."""
         rows = tile.rows if name != "b" else self.chunks[chunk]
         columns = tile.columns if name != "a" else self.chunks[chunk]
-        return self.operand(name).region(self.product.stack, tile.z, rows, columns)
+        return self.operands[name].region(self.product.stack, tile.z, rows, columns)
 
     def largest(self, name: str) -> int:
         """Elements of the largest block of A or B, or of the largest tile."""

@@ -239,9 +239,3 @@ class Journal:
         if not self.is_closed:
             self.is_closed = True
             os.close(self._handle)
-
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,9 @@ from ..execution.array_likes import array_of
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..problem.gemm import Gemm, Operand, dense
-from . import datasets, sinks
+from . import datasets
 from .fingerprints import fingerprint
-from .job import Stored
-from .sources import Source, source
+from .storage import Storage, overlaps, sink, source
 from .tiles import TiledProduct
 
 
@@ -41,7 +41,7 @@ def _layout(name: str, x: Any) -> Operand:
 
 @dataclass(frozen=True)
 class Given:
-    """The arrays of a call. ``c`` is None where it is not read."""
+    """The arrays of a call and its options. ``c`` is None where it is not read."""
 
     a: Any
     b: Any
@@ -49,9 +49,10 @@ class Given:
     bias: NDArray[Any] | None
     out: Any
     layouts: Mapping[str, Operand]
+    options: Options
 
     @classmethod
-    def of(cls, a: Any, b: Any, c: Any, bias: Any, out: Any, beta: complex) -> Given:
+    def of(cls, a: Any, b: Any, c: Any, bias: Any, out: Any, beta: complex, options: Options) -> Given:
         """The arrays of a call, each known to be one. Raises DTypeError and ShapeError."""
         named = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
         found = {name: None if x is None else _taken(name, x) for name, x in named.items()}
@@ -60,36 +61,43 @@ class Given:
         layouts = {name: _layout(name, x) for name, x in found.items() if x is not None}
         if beta == 0:
             found["c"] = None
-        return cls(**found, layouts=layouts)
+        return cls(**found, layouts=layouts, options=options)
+
+    @cached_property
+    def operands(self) -> dict[str, Storage]:
+        """A, B and, where it is read, C as stacks of matrices. A vector equals its transpose."""
+        found = {"a": source("a", self.a), "b": source("b", self.b, as_row=False)}
+        for name, trans in (("a", self.options.trans_a), ("b", self.options.trans_b)):
+            x = found[name]
+            if len(self.layouts[name].shape) > 1:
+                x.trans = trans
+            elif trans == "C" and x.dtype.kind == "c":
+                raise ArgumentError(
+                    f"trans_{name} is 'C' and {name} has one axis; pass the conjugate of {name}, and 'N'"
+                )
+        if self.c is not None:
+            found["c"] = source("c", self.matrices(self.c))
+        return found
 
     @property
+    def read_early(self) -> list[Storage]:
+        """The operands but a C that is ``out`` itself: each of its elements is read before it is written."""
+        return [x for name, x in self.operands.items() if name != "c" or not self.updates_c]
+
+    @cached_property
     def is_in_place(self) -> bool:
         """Whether writing ``out`` may change what is read later."""
         if self.out is None:
             return False
-        sink = sinks.sink(self.out, tuple(self.out.shape), np.dtype(self.out.dtype))
+        out = self.matrices(self.out)
+        target = sink(out, tuple(out.shape), np.dtype(out.dtype))
         bias = [] if self.bias is None else [source("bias", self.bias)]
-        return any(sinks.overlaps(each, sink) for each in (*self.sources(), *bias))
+        return any(overlaps(each, target) for each in (*self.read_early, *bias))
 
     @property
     def updates_c(self) -> bool:
         """Whether C is ``out`` itself."""
         return self.c is not None and datasets.same(self.c, self.out)
-
-    def sources(self) -> list[Source]:
-        """A and B; and C unless it is ``out`` itself, each of whose elements is read before it is written."""
-        found = [source("a", self.a, as_row=True), source("b", self.b, as_row=False)]
-        if self.c is not None and not self.updates_c:
-            found.append(source("c", self.c, as_row=True))
-        return found
-
-    def stored(self, options: Options) -> tuple[Stored, Stored, Stored | None]:
-        """A, B and C as stacks of matrices. A vector equals its transpose."""
-        a = _stored("a", self.a, True, options.trans_a)
-        b = _stored("b", self.b, False, options.trans_b)
-        if self.c is None:
-            return a, b, None
-        return a, b, _stored("c", self.matrices(self.c), True, "N")
 
     @property
     def is_row(self) -> bool:
@@ -113,24 +121,10 @@ class Given:
             x = x[..., None, :] if not self.is_column else x[..., None]
         return x[..., None] if self.is_column else x
 
-    def fingerprints(self, options: Options) -> dict[str, Any]:
+    def fingerprints(self) -> dict[str, Any]:
         """What tells these operands from others, for a checkpoint."""
-        a, b, c = self.stored(options)
-        found = {"a": a, "b": b} | ({} if c is None else {"c": c})
-        prints: dict[str, Any] = {name: fingerprint(x.source) for name, x in found.items()}
-        if self.bias is not None:
-            prints["bias"] = fingerprint(source("bias", self.bias, as_row=True))
-        return prints
-
-
-def _stored(name: str, x: Any, as_row: bool, trans: str) -> Stored:
-    if len(x.shape) == 1:
-        if trans == "C" and np.dtype(x.dtype).kind == "c":
-            raise ArgumentError(
-                f"trans_{name} is 'C' and {name} has one axis; pass the conjugate of {name}, and 'N'"
-            )
-        trans = "N"
-    return Stored(source(name, x, as_row=as_row), trans)
+        bias = {} if self.bias is None else {"bias": source("bias", self.bias)}
+        return {name: fingerprint(x) for name, x in {**self.operands, **bias}.items()}
 
 
 @dataclass(frozen=True)
@@ -144,8 +138,9 @@ class Shapes:
     reach: int  # bytes that the largest operand in memory, or the result, spans
 
     @classmethod
-    def of(cls, given: Given, options: Options, alpha: complex, beta: complex) -> Shapes:
+    def of(cls, given: Given, alpha: complex, beta: complex) -> Shapes:
         """Raises what :func:`pyclmm.gemm` raises for shapes, dtypes, casts and options."""
+        options = given.options
         gemm = checked(given.layouts, options, alpha, beta, out_is_copied=False, in_tiles=True)
         a, b = given.layouts["a"], given.layouts["b"]
         m, k = (1, a.shape[0]) if given.is_row else _core(a.shape, options.trans_a)
@@ -159,10 +154,9 @@ class Shapes:
             a.shape[:-2],
             b.shape[:-2],
         )
-        sources = given.sources()
-        result = math.prod(gemm.shape) * size
-        reach = max(result, *(each.reach for each in sources))
-        return cls(gemm, product, (a.dtype, b.dtype), all(each.in_memory for each in sources), reach)
+        read = given.read_early
+        reach = max(math.prod(gemm.shape) * size, *(each.reach for each in read))
+        return cls(gemm, product, (a.dtype, b.dtype), all(each.in_memory for each in read), reach)
 
 
 def _core(shape: tuple[int, ...], trans: str) -> tuple[int, int]:

@@ -25,8 +25,7 @@ from ..opencl.devices import device_info
 from ..opencl.queues import context_of
 from .checkpoint import Checkpoint
 from .job import Job
-from .lane import Lane, Trace, lane_threads
-from .lanes import lane_for
+from .lanes import Lane, Trace, lane_for, lane_threads
 from .tile_scheduler import TileScheduler
 from .tiles import Tile
 from .worker import RunState, Worker

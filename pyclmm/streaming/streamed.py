@@ -19,15 +19,16 @@ from ..opencl import forks
 from ..opencl.devices import DeviceChoice
 from ..opencl.host_memory import may_overlap_itself
 from ..problem.words import Activation, Casting, Precision, Trans
+from ..repr_tables import aligned
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import machines, tiles
 from .checkpoint import Checkpoint
 from .job import Job
-from .lane import Trace
+from .lanes import Trace
 from .operands import Given, Shapes
 from .run import Report, StreamProgress, run
-from .sinks import sink
+from .storage import sink
 from .tiles import Blocking, Region, Tile, region_of
 
 __all__ = ["StreamExplanation", "StreamProgress", "StreamedMatmul"]
@@ -45,11 +46,8 @@ class StreamExplanation:
     tile: Explanation | None
 
     def __str__(self) -> str:
-        width = max(len(name) for name, _ in self.rows)
-        text = [f"{name:{width}}  {value}" for name, value in self.rows]
-        return "\n".join(
-            [*text, *([] if self.tile is None else ["", "one chunk of a tile:", str(self.tile)])]
-        )
+        tile = [] if self.tile is None else ["", "one chunk of a tile:", str(self.tile)]
+        return "\n".join([*aligned(self.rows), *tile])
 
     __repr__ = __str__
 
@@ -112,9 +110,9 @@ class StreamedMatmul:
         alpha, beta = plain_numbers(alpha, beta_of(beta, c))
         options = Options(trans_a, trans_b, activation, kernel, precision, reproducible, casting, dtype)
         places = machines.places(devices, queue, device)
-        given = Given.of(a, b, c, bias, out, beta)
+        given = Given.of(a, b, c, bias, out, beta, options)
         self._layouts = given.layouts
-        self._shapes = Shapes.of(given, options, alpha, beta)
+        self._shapes = Shapes.of(given, alpha, beta)
         self._places = machines.able(places, self._shapes, devices)
         check_scalars(self._shapes.gemm, alpha, beta)
         self._options, self._alpha, self._beta = options, alpha, beta
@@ -167,9 +165,9 @@ class StreamedMatmul:
 
         *progress* is called in this thread with a :class:`StreamProgress` after each tile, and once if an
         earlier run has finished all. What it raises, and Ctrl-C, ends the run; nothing then uses the
-        operands. *trace* is told what each device did (lane.py), for benchmarks.
+        operands. *trace* is told what each device did (lanes.py), for benchmarks.
         """
-        given = Given.of(a, b, c, bias, out, self._beta)
+        given = Given.of(a, b, c, bias, out, self._beta, self._options)
         self._check_fits(given)
         self._check_overlaps(given)
         if given.out is not None and isinstance(given.out, np.ndarray):
@@ -203,7 +201,7 @@ class StreamedMatmul:
                     f"{name} is not what the plan was made for: it has {its}, the plan {wanted}; "
                     "make a plan for it"
                 )
-        if Shapes.of(given, self._options, self._alpha, self._beta) != self._shapes:
+        if Shapes.of(given, self._alpha, self._beta) != self._shapes:
             raise ArgumentError(
                 "the operands lie otherwise than those that the plan was made for (in files or in memory, "
                 "with other strides); make a plan for them"
@@ -253,9 +251,9 @@ class StreamedMatmul:
         fit, at, dtype = self._fit, self._blocking, self.dtype
         product = fit.product(at)
         out = sink(given.matrices(target), (*product.stack, product.m, product.n), dtype)
-        a, b, c = given.stored(self._options)
-        options, acc = fit.options(at), fit.acc_dtype(at)
-        return Job(product, at, a, b, c, given.bias, out, options, self._alpha, self._beta, dtype, acc)
+        scalars = self._alpha, self._beta
+        read, options = given.operands, fit.options(at)
+        return Job(product, at, read, given.bias, out, options, *scalars, dtype, fit.acc_dtype(at))
 
     def _problem(self, given: Given) -> dict[str, Any]:
         """What a checkpoint is kept by."""
@@ -268,7 +266,7 @@ class StreamedMatmul:
             "shape": list(self.shape),
             "alpha": str(self._alpha),
             "beta": str(self._beta),
-            "operands": given.fingerprints(options),
+            "operands": given.fingerprints(),
             "blocking": self._blocking.to_json(),
         }
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .checkpoint import Checkpoint
 from .fingerprints import WrittenTile
 from .job import Job
-from .lane import Lane, LaneThreads, LoadedBlock
+from .lanes import Lane, LaneThreads, LoadedBlock
 from .tile_scheduler import TileScheduler
 from .tiles import Region, Slots, Tile, region_of
 

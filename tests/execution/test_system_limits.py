@@ -13,7 +13,7 @@ import pytest
 
 import pyclmm
 from pyclmm.opencl import staging
-from pyclmm.streaming import lane
+from pyclmm.streaming import lanes
 
 CALLS = ["matmul", "gemm", "plan", "tiles", "a list", "Matmul", "StreamedMatmul", "vdot", "einsum"]
 
@@ -58,7 +58,7 @@ def no_thread(_):
 
 
 def test_a_product_in_tiles_without_threads_says_so_and_the_next_is_right(monkeypatch):
-    lane.release()
+    lanes.release()
     x = (np.arange(200 * 200, dtype=np.float32).reshape(200, 200) % 5) - 2
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
@@ -69,7 +69,7 @@ def test_a_product_in_tiles_without_threads_says_so_and_the_next_is_right(monkey
 
 @pytest.mark.parametrize("started", range(1, 6))
 def test_a_product_in_tiles_that_gets_some_threads_only_ends_too(monkeypatch, started):
-    lane.release()
+    lanes.release()
     x = (np.arange(200 * 200, dtype=np.float32).reshape(200, 200) % 5) - 2
     left, real = [started], threading.Thread.start
 
@@ -88,13 +88,13 @@ def test_a_product_in_tiles_that_gets_some_threads_only_ends_too(monkeypatch, st
 
 
 def test_what_a_refused_thread_was_to_do_is_never_done(monkeypatch):
-    lane.release()
+    lanes.release()
     done = []
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
-        with pytest.raises(RuntimeError, match="new thread"), lane.lane_threads() as threads:
+        with pytest.raises(RuntimeError, match="new thread"), lanes.lane_threads() as threads:
             threads.writers.submit(done.append, "late")
-    with lane.lane_threads() as threads:
+    with lanes.lane_threads() as threads:
         threads.writers.submit(done.append, "now").result()
     assert done == ["now"]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import pyclmm
-from pyclmm.streaming import checkpoint, journal, lanes, machines, sinks
+from pyclmm.streaming import checkpoint, journal, lanes, machines, storage
 from pyclmm.streaming.tiles import Blocking
 
 TILE = 8
@@ -60,7 +60,7 @@ def place_of(rows: slice, columns: slice) -> str:
 
 def watch(kill: Kill) -> None:
     """Log what happens, and kill in the middle of it."""
-    for sink in (sinks.ArraySink, sinks.MappedSink, sinks.DatasetSink):
+    for sink in (storage.ArrayStorage, storage.MappedStorage, storage.DatasetStorage):
         patch_write(sink, kill)
     patch_journal(kill)
     patch_folder(kill)

@@ -15,8 +15,7 @@ from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from pyclmm.streaming import checkpoint as module
 from pyclmm.streaming.checkpoint import Checkpoint
 from pyclmm.streaming.fingerprints import fingerprint
-from pyclmm.streaming.sinks import sink
-from pyclmm.streaming.sources import source
+from pyclmm.streaming.storage import sink, source
 from tests.support.optional import optional
 from tests.support.selection import slow
 
@@ -62,7 +61,7 @@ LOOP = """
 import sys
 import numpy as np
 from pyclmm.streaming.checkpoint import Checkpoint
-from pyclmm.streaming.sinks import sink
+from pyclmm.streaming.storage import sink
 one = Checkpoint.open(sys.argv[1], {"k": 1}, 10**6, sink(np.zeros((2, 2), "f4"), (2, 2), np.dtype("f4")))
 print("open", flush=True)
 for tile in range(10**6):

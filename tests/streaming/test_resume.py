@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm.streaming import lane as lane_module
-from pyclmm.streaming import machines, worker
+from pyclmm.streaming import lanes, machines, worker
 from pyclmm.streaming.tiles import Blocking
 from tests.support.selection import slow_rows
 
@@ -140,7 +139,7 @@ def test_ctrl_c_in_progress_ends_the_run_and_the_next_goes_on(kind, five_tiles, 
     with pytest.raises(KeyboardInterrupt):
         pyclmm.matmul(a, b, out=mapped, checkpoint=folder, progress=interrupt)
     reads, before = a.reads, None if mapped is None else mapped.copy()
-    lane_module.release()
+    lanes.release()
     assert a.reads == reads, "no thread reads on"
     if mapped is not None:
         assert mapped.tobytes() == before.tobytes()

@@ -13,6 +13,7 @@ import pytest
 
 import pyclmm
 from pyclmm.errors import ArgumentError
+from pyclmm.execution.options import Options
 from pyclmm.opencl import host_memory
 from pyclmm.streaming.operands import Given
 
@@ -141,7 +142,7 @@ def test_maps_of_other_parts_or_private_pages_share_nothing(tmp_path):
     again = np.memmap(path, np.float32, "r", shape=(2 * N, N))
     for mode, a in (("r+", again[N:]), ("c", again[:N])):
         out = np.memmap(path, np.float32, mode, shape=(N, N))
-        assert not Given.of(a, matrix(2), None, None, out, 0.0).is_in_place
+        assert not Given.of(a, matrix(2), None, None, out, 0.0, Options()).is_in_place
         _, overlapping = host_memory.signature({"a": a, "out": out})
         assert not overlapping
 

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from pyclmm.errors import ArgumentError, DTypeError, ShapeError, StorageError
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
-from pyclmm.streaming import sources
+from pyclmm.streaming import storage
 from pyclmm.streaming.datasets import is_stored
-from pyclmm.streaming.sinks import overlaps, sink
-from pyclmm.streaming.sources import source
+from pyclmm.streaming.storage import overlaps, sink, source
 from pyclmm.streaming.tiles import Region
 from tests.support.optional import optional
 
@@ -120,7 +119,7 @@ def test_rows_are_read_past_the_map(order, tmp_path, monkeypatch):
     assert len(count) == 1
     assert (read(of, (), slice(1, 5), slice(1, 5)) == x[1:5, 1:5]).all()
     assert len(count) == 1, "short pieces come from the map"
-    monkeypatch.setattr(sources, "_WORTH_A_READ", 1)
+    monkeypatch.setattr(storage, "_WORTH_A_READ", 1)
     assert (read(of, (), slice(1, 5), slice(1, 5)) == x[1:5, 1:5]).all()
     assert len(count) == 5
 
@@ -211,7 +210,7 @@ FULL = """
 import resource, signal, sys
 import h5py, numpy as np
 from pyclmm.errors import StorageError
-from pyclmm.streaming.sinks import sink
+from pyclmm.streaming.storage import sink
 from pyclmm.streaming.tiles import Region
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 file = h5py.File(sys.argv[1], "w")

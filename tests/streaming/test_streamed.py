@@ -21,7 +21,6 @@ from pyclmm import (
     plan_cache,
 )
 from pyclmm.opencl import queues
-from pyclmm.streaming import lane as lane_module
 from pyclmm.streaming import lanes, machines
 from pyclmm.streaming.tiles import Blocking
 from tests.support.optional import optional
@@ -223,7 +222,7 @@ def test_an_error_of_the_callers_function_ends_the_run(error):
     with pytest.raises(error):
         pyclmm.matmul(a, b, out=out, progress=progress)
     before = out.copy()
-    lane_module.release()
+    lanes.release()
     assert np.array_equal(out, before), "nothing is written after the call has ended"
     right = a @ b
     assert ((out == right) | (out == 7)).all()

@@ -20,10 +20,9 @@ from click.testing import CliRunner
 
 import pyclmm
 from pyclmm import ArgumentError, CheckpointError, CheckpointWarning, DTypeError
-from pyclmm.streaming import fingerprints, journal, sinks, tiles
+from pyclmm.streaming import fingerprints, journal, storage, tiles
 from pyclmm.streaming.fingerprints import WrittenTile, fingerprint, tile_digest
-from pyclmm.streaming.sinks import sink
-from pyclmm.streaming.sources import DatasetSource, source
+from pyclmm.streaming.storage import DatasetStorage, sink, source
 from pyclmm.streaming.tiles import Region
 from pyclmm.tools import cli
 
@@ -169,13 +168,13 @@ def dataset(request, tmp_path):
 def test_a_dataset_is_not_read_back_while_it_is_written(dataset, monkeypatch):
     """Only one block of Zarr's, to learn whether it keeps what is written."""
     reads: list[Region] = []
-    read = DatasetSource.read
+    read = DatasetStorage.read
 
     def counted(self, target, region):
         reads.append(region)
         read(self, target, region)
 
-    monkeypatch.setattr(DatasetSource, "read", counted)
+    monkeypatch.setattr(DatasetStorage, "read", counted)
     assert np.array_equal(multiply(dataset)[0], WANTED)
     assert len(reads) == isinstance(dataset, Zarr)
 
@@ -419,7 +418,7 @@ def test_another_product_into_the_same_file_on_the_command_line(tmp_path, monkey
 
 
 def test_a_tile_is_noted_only_after_out_was_flushed(out, monkeypatch):
-    events, kind = [], {Npy: sinks.MappedSink}.get(type(out), sinks.DatasetSink)
+    events, kind = [], {Npy: storage.MappedStorage}.get(type(out), storage.DatasetStorage)
     flush, add, new = kind.flush, journal.Journal.add, vars(journal.Journal)["new"].__func__
     synced, sync = [], os.fsync
 
