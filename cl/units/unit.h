@@ -6,13 +6,13 @@
  *            +---+-------+                land     store the next tiles in the other half of local memory; barrier
  *       BK
  *    +-----+ +---+-------+                A work-group computes BM x BN, each of its sub-groups SGM x SGN, in
- *    | A   | |   |  out  |                pieces of UNIT_M x UNIT_N, the result of one instruction. The header of
+ *    | A   | |   |  out  |                pieces of UNIT_M x UNIT_N, the result of one instruction. The file of
  * BM |  #  | |   |   x   |                the instruction draws how its elements lie in registers
  *    +-----+ +---+-------+
  *
  * One barrier in each step is enough: the half that is overwritten was last read before the previous barrier.
  *
- * The instruction's header is included before this one (amd_mfma.h, amd_wmma.h, intel_dpas.h). It defines
+ * The file of the instruction, which includes this one (mfma.cl, wmma.cl, dpas.cl), defines
  *   LANES                       work-items of a sub-group
  *   UNIT_M UNIT_N UNIT_WORDS    rows, columns and words along K of an instruction
  *   a_frag b_frag d_frag        a work-item's part of the operands and of the result

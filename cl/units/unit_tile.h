@@ -16,7 +16,7 @@
  *
  * Elements beyond an edge are not read; the tile has zeros there. Elements are moved as bits.
  *
- * The instruction's header defines LANES, the work-items of a sub-group, and WORD_K: WORD_K * ELEMENT_BYTES is 4, 8
+ * The instruction's file defines LANES, the work-items of a sub-group, and WORD_K: WORD_K * ELEMENT_BYTES is 4, 8
  * or 16. Macros: BM BN BK; SGM SGN, a sub-group's tile;
  *   WIDE_A WIDE_B   0: any alignment. 1, along K: each row or column starts on a multiple of a word, and K is a
  *                   multiple of WORD_K. 1, across K: each k starts on a multiple of 4 bytes, and so does its end

@@ -31,9 +31,7 @@ from .textbook.single_group import SingleGroup
 from .textbook.strip import Strip
 from .textbook.tiled import Tiled
 from .textbook.vector import Vector
-from .units.dpas import Dpas
-from .units.mfma import Mfma
-from .units.wmma import Wmma
+from .units.unit import UNIT_KERNELS, Mfma
 
 
 class Kernels(tuple[Kernel, ...]):
@@ -49,7 +47,7 @@ class Kernels(tuple[Kernel, ...]):
 
 # Which families multiply residues for `residues`, and compute the product where residues do not serve: the
 # first that can. `packed` and `naive` have no barriers (GATE in cl/include/gemm.h).
-_OF_BYTES = (Wgmma(), Mma(), Mfma(), Wmma(), Dpas(), Packed(), Register(), Naive())
+_OF_BYTES = (Wgmma(), Mma(), *UNIT_KERNELS, Packed(), Register(), Naive())
 _OF_FLOAT64 = (MmaDoubleBulk(), MmaDouble(), Mfma(), Packed(), Register(), Naive())
 
 KERNELS = Kernels(
@@ -66,9 +64,7 @@ KERNELS = Kernels(
         MmaDoubleBulk(),
         MmaDouble(),
         Mma(),
-        Mfma(),
-        Wmma(),
-        Dpas(),
+        *UNIT_KERNELS,
         WgmmaBare(),
         Register(),
         DoubleBuffer(),

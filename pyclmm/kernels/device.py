@@ -55,7 +55,7 @@ class Caches:
 
 
 @dataclass(frozen=True)
-class Amx:
+class AmxSupport:
     """The matrix instructions (AMX) that a CPU device's kernels may use.
 
     ``types``: the element types that they multiply, of "int8" and "bfloat16".
@@ -98,7 +98,7 @@ class DeviceInfo:
     sub_group_size: int = 0  # the smallest of the device; queried only where matrix instructions need it
     target: Target = Target()  # of a CPU
     caches: Caches = Caches()  # of a CPU
-    amx: Amx = Amx()  # of a CPU
+    amx: AmxSupport = AmxSupport()  # of a CPU
     flushes: bool = False  # whether the driver does not promise subnormal float32 numbers
     user_rates: Rates | None = None  # what `pyclmm tune --device` measured
 

@@ -14,6 +14,7 @@ from ..problem.gemm import ACTIVATIONS, BIASES, GemmProblem
 from .accepts import Accepts
 from .config import TileConfig
 from .device import DeviceInfo
+from .matrix_unit import MATRIX_UNITS
 
 # An argument of a launch: a NumPy scalar known when the plan is made, or the name of something that each
 # call supplies (see binding.py).
@@ -155,7 +156,7 @@ class Kernel(ABC):
 
         Asked of families that accept reproducible problems. Programs of these have REPRODUCIBLE 1.
         """
-        return None
+        return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
 
     def multiplied_as(self, problem: GemmProblem, device: DeviceInfo) -> str:
         """The type in which matrix units multiply the operands. With "medium" they round float32 to TF32."""
@@ -218,6 +219,22 @@ class Kernel(ABC):
         return found.exchanged if config.option("swapped") else found
 
 
+class MatrixKernel(Kernel):
+    """A family that multiplies on a matrix unit, in tiles of BM x BN."""
+
+    matrix_units = True
+    unit: str  # the name of its record in MATRIX_UNITS: it runs where that unit is
+
+    def unsuited(self, device: DeviceInfo) -> str | None:
+        return MATRIX_UNITS[self.unit].lacking(self.name, device.vendor, device.marks)
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return too_long(problem)
+
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return config.bm, config.bn
+
+
 def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
     """Why a kernel for matrix units cannot take M, N and K of this size, or None if it can."""
     if problem.k == 0:
@@ -230,6 +247,11 @@ def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
 def round_up(value: int, multiple: int) -> int:
     """The smallest multiple of *multiple* that is at least *value*."""
     return -(-value // multiple) * multiple
+
+
+def tiles_of(problem: GemmProblem, bm: int, bn: int) -> int:
+    """Tiles of BM x BN elements of one product's result."""
+    return -(-problem.m // bm) * -(-problem.n // bn)
 
 
 def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
@@ -315,9 +337,27 @@ def gemm_program(
     source: str,
     defines: Iterable[tuple[str, int | str]] = (),
     acc_type: str | None = None,
+    ptx_target: str | None = None,
 ) -> Program:
     """A program of one kernel's source, with the macros that the shared headers need."""
-    return Program(source, (*gemm_defines(problem, acc_type), *defines))
+    return Program(source, (*gemm_defines(problem, acc_type), *defines), ptx_target)
+
+
+def gemm_launch(
+    problem: GemmProblem,
+    program: Program,
+    kernel: str,
+    size: tuple[int, ...],
+    local: tuple[int, ...],
+    extra: tuple[Arg, ...] = (),
+    args: tuple[Arg, ...] | None = None,
+) -> Launch:
+    """The launch of *kernel*: *size* work-items for each product of the stack, in work-groups of *local*.
+
+    *extra*: the arguments behind GEMM_ARGS, and *args* those in place of the problem's own.
+    """
+    own = gemm_args(problem) if args is None else args
+    return Launch(program, kernel, ndrange(problem, *size), local_range(problem, *local), (*own, *extra))
 
 
 def ndrange(problem: GemmProblem, *size: int) -> tuple[int, ...]:

@@ -1,4 +1,7 @@
-"""MATRIX_UNITS: the table of matrix units: how each is found, what it does in a cycle, how it is drawn."""
+"""MATRIX_UNITS: the table of matrix units: how each is found, what it does in a cycle, how it is drawn.
+
+A family says by name on which unit it multiplies (``MatrixKernel.unit``). It runs where that unit is.
+"""
 
 from __future__ import annotations
 
@@ -41,18 +44,22 @@ class MatrixUnit:
 
 
 DPAS_EXTENSION = "cl_intel_subgroup_matrix_multiply_accumulate"
-_AMPERE = {"halves": 1024, "singles": 512, "bytes": 2048, "doubles": 64}
 # The figures are from the vendors' datasheets. NVIDIA's others of 8.0 and later have those of 8.6. AMX:
 # TDPBF16PS takes 16 cycles for 16 x 16 x 32 (Intel's manual). In the order of the road.
-MATRIX_UNITS = (
+_UNITS = (
     MatrixUnit(
         "mma", "nvidia", "an NVIDIA device of compute capability 8.0 or more",
         {
-            "sm_80": _AMPERE,
-            "sm_90": _AMPERE | {"doubles": 128},
+            "sm_[89]0": {"halves": 1024, "singles": 512, "bytes": 2048},
             r"sm_([89]\d|\d{3,})": {"halves": 512, "singles": 256, "bytes": 1024},
         },
         ("#6e7600", "^"), ("mma",),
+    ),
+    MatrixUnit(
+        # Other devices have few units for float64 or none, or we have not run them
+        "mma_double", "nvidia", "an NVIDIA device of compute capability 8.0 or 9.0",
+        {"sm_80": {"doubles": 64}, "sm_90": {"doubles": 128}},
+        ("#b55e94", "X"), (),
     ),
     MatrixUnit(
         "wgmma", "nvidia", "an NVIDIA device of compute capability 9.0",
@@ -87,17 +94,13 @@ MATRIX_UNITS = (
         ("#4f8f5b", "h"), (),
     ),
 )  # fmt: skip
+MATRIX_UNITS = {unit.name: unit for unit in _UNITS}
 
 
 def figures_of(vendor: str, marks: Iterable[str]) -> dict[str, int]:
     """Multiply-adds of a compute unit in a cycle by class of elements: the fastest unit of the device."""
     found: dict[str, int] = {}
-    for unit in MATRIX_UNITS:
+    for unit in _UNITS:
         for elements, figure in unit.figures(vendor, marks).items():
             found[elements] = max(figure, found.get(elements, 0))
     return found
-
-
-def unit_named(name: str) -> MatrixUnit:
-    """The record called *name*, which is in the table."""
-    return next(unit for unit in MATRIX_UNITS if unit.name == name)

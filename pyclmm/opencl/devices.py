@@ -11,7 +11,7 @@ import pyopencl as cl
 from .. import environment, repr_tables
 from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
-from ..kernels.device import Amx, Caches, DeviceInfo, Target
+from ..kernels.device import AmxSupport, Caches, DeviceInfo, Target
 from ..kernels.matrix_unit import DPAS_EXTENSION
 from . import forks, loader, pocl, processor, user_rates
 from .advice import install_hint
@@ -103,7 +103,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
         target=target_of(device) if kind == "cpu" else Target(),
         flushes=not device.single_fp_config & cl.device_fp_config.DENORM,
         caches=_caches(device) if kind == "cpu" else Caches(),
-        amx=processor.amx_of(vendor) if kind == "cpu" else Amx(),
+        amx=processor.amx_of(vendor) if kind == "cpu" else AmxSupport(),
     )
     return replace(info, user_rates=user_rates.read(info.identity))
 

@@ -17,7 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..kernels.device import Amx, Caches
+from ..kernels.device import AmxSupport, Caches
+from ..kernels.matrix_unit import MATRIX_UNITS
 
 _CPUINFO = Path("/proc/cpuinfo")
 _SYSFS = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -106,27 +107,27 @@ def _text(path: Path) -> str | None:
 # Intel's AMX
 
 
-def amx_of(vendor: str) -> Amx:
+def amx_of(vendor: str) -> AmxSupport:
     """What the processor multiplies by AMX for the driver of *vendor*. Asks Linux for leave if it can.
 
     Leave is for the process, its threads and its forks, and for good. The child process of a trial asks for
     itself.
     """
-    if vendor != "pocl":
-        return Amx(refusal="only PoCL's compiler takes the instructions")
+    if vendor != MATRIX_UNITS["amx"].vendor:
+        return AmxSupport(refusal="only PoCL's compiler takes the instructions")
     return _of_process()
 
 
 @cache
-def _of_process() -> Amx:
+def _of_process() -> AmxSupport:
     if sys.platform != "linux" or platform.machine() != "x86_64" or sys.maxsize < 1 << 32:
-        return Amx(refusal="it needs Linux on x86-64")
+        return AmxSupport(refusal="it needs Linux on x86-64")
     types = types_of(description())
     if not types:
-        return Amx(refusal="the processor does not have it")
+        return AmxSupport(refusal="the processor does not have it")
     if not _granted():
-        return Amx(refusal="Linux does not let this process use the tile registers")
-    return Amx(types)
+        return AmxSupport(refusal="Linux does not let this process use the tile registers")
+    return AmxSupport(types)
 
 
 def types_of(description: str) -> tuple[str, ...]:

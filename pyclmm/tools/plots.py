@@ -40,12 +40,11 @@ KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
     "thin": ("#b56eb5", "s"),
     "split": ("#ca713e", "D"),
     "mma_split": ("#008488", "P"),
-    "mma_double": ("#b55e94", "X"),
     "mma_double_bulk": ("#709c41", "*"),
     "wgmma_bare": ("#7a78c2", "D"),
     "residues": ("#a85a9c", "o"),
     "limbs": ("#8a7a30", "h"),
-    **{unit.name: unit.style for unit in MATRIX_UNITS},
+    **{unit.name: unit.style for unit in MATRIX_UNITS.values()},
 }
 
 

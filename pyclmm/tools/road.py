@@ -31,7 +31,7 @@ from .timing import Size, Terms, random_pair
 # In the order of the steps. A kernel is put on the road by its name here and its `shared_tile`.
 KERNELS_OF_THE_ROAD = (
     "sequential", "single_group", "naive", "flat", "tiled", "strip", "block", "vector", "double_buffer",
-    "register", "packed", *(name for unit in MATRIX_UNITS for name in unit.road),
+    "register", "packed", *(name for unit in MATRIX_UNITS.values() for name in unit.road),
 )  # fmt: skip
 # What a kernel multiplies: the first of these that it can. Matrix units need 16 bits, or TF32.
 _TYPES: tuple[tuple[str, Precision], ...] = (

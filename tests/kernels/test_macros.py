@@ -9,13 +9,13 @@ from itertools import product
 import pytest
 
 from pyclmm.kernels import KERNELS
-from pyclmm.kernels.device import Amx, Target
+from pyclmm.kernels.device import AmxSupport, Target
 from pyclmm.opencl.compiler import expanded
 from tests.conformance.offline import TARGETS, problems
 from tests.support.made_up import DEVICE
 
 CPU = replace(DEVICE, kind="cpu", vendor="pocl", local_mem_size=1 << 19)
-WITH_AMX = replace(CPU, target=Target(512), amx=Amx(("int8", "bfloat16")))
+WITH_AMX = replace(CPU, target=Target(512), amx=AmxSupport(("int8", "bfloat16")))
 DEVICES = [*(target.device for target in TARGETS), CPU, WITH_AMX]
 DTYPES = ("float16", "float32", "float64", "int8", "complex64")
 NOT_CODE = re.compile(

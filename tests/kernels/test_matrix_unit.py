@@ -7,7 +7,7 @@ import pytest
 
 import pyclmm
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.device import Amx, DeviceInfo
+from pyclmm.kernels.device import AmxSupport, DeviceInfo
 from pyclmm.kernels.matrix_unit import DPAS_EXTENSION, MATRIX_UNITS, MatrixUnit
 from pyclmm.kernels.rates import MATRIX_RATES
 from pyclmm.tools.plots import KERNEL_STYLES
@@ -17,14 +17,16 @@ from tests.support.made_up import ARC, EPYC_POCL, H200, MI250
 _512 = replace(EPYC_POCL.target, vector_bits=512)
 HAVING = {
     "mma": replace(H200, name="made up", compute_capability=(8, 9)),
+    "mma_double": replace(H200, name="made up"),
     "wgmma": replace(H200, name="made up"),
     "mfma": MI250,
     "wmma": replace(MI250, name="gfx1100"),
     "dpas": replace(ARC, extensions=frozenset({DPAS_EXTENSION}), sub_group_size=8),
-    "amx": replace(EPYC_POCL, target=_512, amx=Amx(("int8", "bfloat16"))),
+    "amx": replace(EPYC_POCL, target=_512, amx=AmxSupport(("int8", "bfloat16"))),
 }
 LACKING = {
     "mma": replace(H200, compute_capability=(7, 5)),
+    "mma_double": HAVING["mma"],
     "wgmma": HAVING["mma"],
     "mfma": HAVING["wmma"],
     "wmma": MI250,
@@ -33,7 +35,7 @@ LACKING = {
 }
 
 
-@pytest.mark.parametrize("unit", MATRIX_UNITS, ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", MATRIX_UNITS.values(), ids=lambda unit: unit.name)
 def test_every_reader_has_a_unit_from_the_table(unit: MatrixUnit):
     having, lacking = HAVING[unit.name], LACKING[unit.name]
     figures = unit.figures(having.vendor, having.marks)
@@ -58,9 +60,9 @@ def test_a_device_without_matrix_units_has_no_rate_of_them(device: DeviceInfo):
 
 
 def test_no_fact_of_a_unit_stands_in_a_second_place():
-    facts = [unit.style[0] for unit in MATRIX_UNITS] + [f'"{DPAS_EXTENSION}"']
+    facts = [unit.style[0] for unit in MATRIX_UNITS.values()] + [f'"{DPAS_EXTENSION}"']
     # NVIDIA's copy engine and asynchronous copies need a capability too, and say so.
-    facts += [unit.needs for unit in MATRIX_UNITS if unit.vendor != "nvidia"]
+    facts += [unit.needs for unit in MATRIX_UNITS.values() if unit.vendor != "nvidia"]
     twice = [
         (str(path), fact)
         for path in Path(pyclmm.__file__).parent.rglob("*.py")

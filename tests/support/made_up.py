@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyclmm.kernels.device import Amx, Caches, DeviceInfo, Target
+from pyclmm.kernels.device import AmxSupport, Caches, DeviceInfo, Target
 from pyclmm.problem.gemm import GemmProblem
 
 H200 = DeviceInfo(
@@ -108,7 +108,7 @@ EPYC_INTEL = replace(
 )
 # An Intel processor with AMX.
 XEON_POCL = replace(
-    EPYC_POCL, name="pthread-Intel(R) Xeon(R) Processor", amx=Amx(("int8", "bfloat16"), refusal="")
+    EPYC_POCL, name="pthread-Intel(R) Xeon(R) Processor", amx=AmxSupport(("int8", "bfloat16"), refusal="")
 )
 
 # An Arm CPU: vectors of 128 bits (Neon).

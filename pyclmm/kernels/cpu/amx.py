@@ -18,6 +18,7 @@ from ..interface import (
     Arg,
     Kernel,
     Launch,
+    MatrixKernel,
     Work,
     Workspace,
     gemm_args,
@@ -50,16 +51,15 @@ class _Cut:
     columns: int
 
 
-class Amx(Kernel):
+class Amx(MatrixKernel):
     """See cl/cpu/amx.cl. ``plain``: the families that may compute the product if the data need it, and in a
     configuration how. BM x BN is the largest macro-tile, BK the elements along K that it takes at a time.
     Option ``pack_a``: A is copied into panels.
     """
 
-    name = "amx"
+    name = unit = "amx"
     summary = "AMX, the matrix units of Intel's processors, for bfloat16 and 8-bit integers on PoCL"
     accepts = Accepts((Types(("bfloat16",), "float32"), Types(("int8", "uint8"), "uint32")), EPILOGUE)
-    matrix_units = True
     has_barriers = False
     options = ("pack_a",)
 
@@ -67,18 +67,17 @@ class Amx(Kernel):
         self._plain = Plain(plain)
 
     def unsuited(self, device: DeviceInfo) -> str | None:
-        if not device.is_cpu:
-            return f"amx is for CPU devices, this is a {device.kind}"
-        if not device.amx.types:
-            return f"amx cannot be used here: {device.amx.refusal}"
-        if device.vector_bits < 512:
-            return "amx needs a compiler that was told of AVX-512"
-        return None
+        if lacking := super().unsuited(device):
+            return f"{lacking}: {device.amx.refusal}"
+        return None if device.vector_bits == 512 else "amx needs a compiler that was told of AVX-512"
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if ("bfloat16" if problem.a_type == "bfloat16" else "int8") not in device.amx.types:
             return f"amx cannot be used here: the processor does not multiply {problem.a_type}"
         return too_long(problem) or (self._plain.refusal(problem, device) if _checked(problem) else None)
+
+    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
+        return _BLOCK, _BLOCK
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         # Sums take an eighth of the second-level cache, BK x BN of B a half

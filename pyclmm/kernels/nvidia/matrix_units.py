@@ -15,29 +15,17 @@ from ...problem.dtypes import ELEMENTS, ElementType
 from ...problem.gemm import GemmProblem
 from ..accepts import EPILOGUE, IN_ORDER, Accepts, Types
 from ..device import DeviceInfo
-from ..interface import (
-    Arg,
-    Defines,
-    Launch,
-    Program,
-    Workspace,
-    gemm_args,
-    gemm_defines,
-    local_range,
-    ndrange,
-    round_up,
-)
+from ..interface import Arg, Defines, Launch, Workspace, gemm_args, gemm_launch, gemm_program, round_up
 
 LINE_ALIGN = 16  # bytes: the alignment of every line that copies to local memory need
 # Bytes of which lines of packed operands begin on multiples, short and long ones. Copies of lines that begin
 # elsewhere take 1.2 to 1.8 times as long (docs/kernels/matrix_units/journal.md).
 _PACKED_ALIGN, _LONG_ALIGN = 32, 128
 _LONG_LINE = 512
-PACK_TILE = 64  # lines and elements of K of a tile that is packed
+_PACK_TILE = 64  # lines and elements of K of a tile that is packed
 _PACK_TILE_BYTES = 128  # the same if elements have one byte
-PACK_ITEMS = 256
-PACK_GROUPS = 16  # work-groups for each compute unit: twice as many as run at the same time
-COPY_ENGINE = (9, 0)  # the compute capability that tensor maps and sm_90a's instructions need
+_PACK_ITEMS = 256
+_PACK_GROUPS = 16  # work-groups for each compute unit: twice as many as run at the same time
 MAP_BYTES = 384  # for each work-group: MAP_SLOT of cl/nvidia/ptx_map.h
 # Local memory of a work-group by compute capability, from the hardware's description: we have not run arrays
 # of that size there. DeviceInfo has the sizes that we have run.
@@ -157,54 +145,26 @@ class Operands:
         args = (renamed.get(x, x) if isinstance(x, str) else x for x in gemm_args(self.as_packed(problem)))
         return (*args, np.int64(a_stride), np.int64(b_stride))
 
-    def args(self, problem: GemmProblem) -> tuple[Arg, ...]:
-        """packed_a, packed_b and pitch of cl/nvidia/pack.cl."""
-        a = "workspace:packed_a" if self.pack_a else "a"
-        b = "workspace:packed_b" if self.pack_b else "b"
-        return (a, b, np.int64(self.pitch(problem)))
-
     def workspace(self, problem: GemmProblem) -> tuple[Workspace, ...]:
         line = self.pitch(problem) * self.unit.nbytes * problem.batch
         packed = (("packed_a", problem.m, self.pack_a), ("packed_b", problem.n, self.pack_b))
         return tuple(Workspace(name, lines * line) for name, lines, wanted in packed if wanted)
 
 
-def pack_tiles(lines: int, k: int, tile: int = PACK_TILE) -> int:
-    """Tiles of *lines* x *k* elements that are packed."""
-    return ceil(lines / tile) * ceil(k / tile)
-
-
-def packing(
-    problem: GemmProblem,
-    device: DeviceInfo,
-    operands: Operands,
-    source: str,
-    kernel: str,
-    defines: Defines,
-    extra: tuple[Arg, ...] = (),
-    tile: int = PACK_TILE,
-) -> Launch:
-    """The launch of a kernel that packs operands (cl/nvidia/pack.cl) by tiles of *tile* x *tile*."""
-    tiles_a = pack_tiles(problem.m, problem.k, tile) if operands.pack_a else 0
-    tiles_b = pack_tiles(problem.n, problem.k, tile) if operands.pack_b else 0
-    groups = min(tiles_a + tiles_b, PACK_GROUPS * device.compute_units)
-    args = (*gemm_args(problem), *operands.args(problem), np.int32(tiles_a), np.int32(tiles_b), *extra)
-    return Launch(
-        Program(source, (*gemm_defines(problem), *defines)),
-        kernel,
-        ndrange(problem, groups * PACK_ITEMS),
-        local_range(problem, PACK_ITEMS),
-        args,
-    )
-
-
 def pack_launches(problem: GemmProblem, device: DeviceInfo, operands: Operands) -> tuple[Launch, ...]:
-    """The launch that packs operands, if any has to be packed."""
+    """The launch that packs operands by tiles (cl/nvidia/pack.cl), if any has to be packed."""
     if not operands.any_packed:
         return ()
-    tile = _PACK_TILE_BYTES if operands.unit.nbytes == 1 else PACK_TILE
+    tile = _PACK_TILE_BYTES if operands.unit.nbytes == 1 else _PACK_TILE
     defines = (("PACK_T", operands.unit.word), ("LINES", tile))
-    return (packing(problem, device, operands, "nvidia/pack.cl", "matmul_pack", defines, tile=tile),)
+    sides = (("a", problem.m, operands.pack_a), ("b", problem.n, operands.pack_b))
+    panels = [f"workspace:packed_{name}" if packed else name for name, _, packed in sides]
+    tiles = [ceil(lines / tile) * ceil(problem.k / tile) * packed for _, lines, packed in sides]
+    groups = min(sum(tiles), _PACK_GROUPS * device.compute_units)
+    extra: tuple[Arg, ...] = (*panels, np.int64(operands.pitch(problem)), *map(np.int32, tiles))
+    program = gemm_program(problem, "nvidia/pack.cl", defines)
+    size = (groups * _PACK_ITEMS,)
+    return (gemm_launch(problem, program, "matmul_pack", size, (_PACK_ITEMS,), extra),)
 
 
 # Bytes of 16-bit results from which storing them through local memory is faster than as fragments, in rows

@@ -10,15 +10,8 @@ from ...problem.dtypes import ELEMENTS, ElementType
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Kernel, Work, too_long
-from ..matrix_unit import unit_named
-from .matrix_units import (
-    ONE_PASS,
-    Operands,
-    block_of,
-    in_staged_lines,
-    pack_launches,
-)
+from ..interface import MatrixKernel, Work
+from .matrix_units import ONE_PASS, Operands, block_of, in_staged_lines, pack_launches
 from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring, pack_seconds
 
@@ -57,23 +50,16 @@ def _chunks(problem: GemmProblem, unit: ElementType) -> tuple[int, int]:
     return (4 if turned[0] else aligned[0], 4 if turned[1] else aligned[1])
 
 
-class Mma(Kernel):
+class Mma(MatrixKernel):
     """See cl/nvidia/mma.cl. BM x BN is a work-group's tile, SGM x SGN a sub-group's, BK is 128 bytes of K.
     SPLIT_K is the number of ranges of K. Operands are read as they are stored, but for some of 8 bits.
     Option ``group``: rows of tiles that are computed together.
     """
 
-    name = "mma"
+    name = unit = "mma"
     summary = "matrix units of sm_80 and later (mma.sync), tiles copied to local memory by cp.async"
     accepts = ONE_PASS
     options = ("group",)
-    matrix_units = True
-
-    def unsuited(self, device: DeviceInfo) -> str | None:
-        return unit_named(self.name).lacking(self.name, device.vendor, device.marks)
-
-    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return too_long(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         unit = ELEMENTS[problem.a_type]
@@ -92,9 +78,6 @@ class Mma(Kernel):
         ring = Ring(read, config, device, unit, chunks=_chunks(read, unit), slower=slower,
                     staged=in_staged_lines(read))  # fmt: skip
         return ring.seconds() + packed
-
-    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
-        return config.bm, config.bn
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if reasons := unfit(config, 16):

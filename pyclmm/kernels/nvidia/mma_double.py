@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Kernel, Work, gemm_args, too_long
+from ..interface import MatrixKernel, Work, gemm_args
 from .matrix_units import DOUBLE, FLOAT64, compute_capability
 from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring
 
-_CAPABILITIES = ((8, 0), (9, 0))  # others have few or no matrix units for float64, or we have not run them
 # BM, BN, BK, SGM, SGN, STAGES, and the factor by which the tile is slower on an H200 than unit_cost.py
 # says
 _CONFIGS = {
@@ -33,25 +32,16 @@ def _stage_elements(config: TileConfig) -> int:
     return (config.bm + config.bn) * config.bk + padding
 
 
-class MmaDouble(Kernel):
+class MmaDouble(MatrixKernel):
     """See cl/nvidia/mma_double.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's, SPLIT_K
     the number of ranges of K. Options: ``mma_k``: K of one instruction, ``group``: rows of tiles that are
     computed together.
     """
 
-    name = "mma_double"
+    name = unit = "mma_double"
     summary = "float64 matrix units of sm_80 and sm_90 (mma.sync)"
     accepts = DOUBLE
     options = ("group", "mma_k")
-    matrix_units = True
-
-    def unsuited(self, device: DeviceInfo) -> str | None:
-        if compute_capability(device) not in _CAPABILITIES:
-            return "mma_double needs an NVIDIA device of compute capability 8.0 or 9.0"
-        return None
-
-    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return too_long(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         mma_k = 4 if compute_capability(device) < (9, 0) else 8
@@ -81,9 +71,6 @@ class MmaDouble(Kernel):
                     return [f"{items} work-items do not fill tiles of {lines}: {config}"]
         needed = 8 * config.stages * _stage_elements(config)
         return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)
-
-    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
-        return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         chunks = (chunk(problem.a_align), chunk(problem.b_align))

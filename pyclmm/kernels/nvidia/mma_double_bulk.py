@@ -13,33 +13,12 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import (
-    Defines,
-    Kernel,
-    Launch,
-    Program,
-    Work,
-    Workspace,
-    gemm_defines,
-    local_range,
-    ndrange,
-    too_long,
-)
+from ..interface import MatrixKernel, Work, Workspace, gemm_launch, gemm_program, tiles_of
 from ..split_k import GROUP, PartialSums, TileRange
-from .matrix_units import (
-    COPY_ENGINE,
-    DOUBLE,
-    FLOAT64,
-    LINE_ALIGN,
-    MAP_BYTES,
-    Operands,
-    compute_capability,
-    local_bytes,
-    pack_launches,
-)
+from .matrix_units import DOUBLE, FLOAT64, LINE_ALIGN, MAP_BYTES, Operands, local_bytes, pack_launches
+from .mma_ring import work_items
 from .unit_cost import pack_seconds, sums_seconds
 
-SOURCE = "nvidia/mma_double_bulk.cl"
 _OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
 _REGISTERS = 65536  # of a compute unit
 _REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; at most 128 for others
@@ -66,40 +45,25 @@ _TILE_ALONE = 9.1  # the same for a work-group that has the compute unit for its
 _START = 12.0  # the copies of the first blocks
 
 
-def slice_groups(config: TileConfig) -> int:
-    """Sub-groups of one slice: each computes a piece of the tile."""
-    return (config.bm // config.sgm) * (config.bn // config.sgn)
-
-
-def work_items(config: TileConfig) -> int:
-    """A work-group's size."""
-    return 32 * slice_groups(config) * slices(config)
-
-
-def local_bytes_of(config: TileConfig) -> int:
+def _local_bytes_of(config: TileConfig) -> int:
     """Bytes of local memory of a work-group."""
     sums = 8 * config.bm * config.bn if slices(config) > 1 else 0
     return config.stages * (config.bm + config.bn) * config.bk * 8 + sums + _OTHER_LOCAL_BYTES
 
 
-def resident(config: TileConfig, device: DeviceInfo) -> int:
+def _resident(config: TileConfig, device: DeviceInfo) -> int:
     """Work-groups that a compute unit holds at the same time."""
     registers = _REGISTERS_OF.get((config.sgm, config.sgn), 128)
     by_registers = _REGISTERS // (registers * work_items(config))
-    return max(1, min(local_bytes(device) // local_bytes_of(config), by_registers))
+    return max(1, min(local_bytes(device) // _local_bytes_of(config), by_registers))
 
 
-def tiles_of(problem: GemmProblem, config: TileConfig) -> int:
+def _ranges(problem: GemmProblem, config: TileConfig) -> int:
     """Tiles of one product times ranges of K."""
-    return ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * config.split_k
+    return tiles_of(problem, config.bm, config.bn) * config.split_k
 
 
-def groups(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Work-groups of one product. Each computes tiles until none are left."""
-    return min(tiles_of(problem, config), device.compute_units * resident(config, device))
-
-
-class MmaDoubleBulk(Kernel):
+class MmaDoubleBulk(MatrixKernel):
     """See cl/nvidia/mma_double_bulk.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's. SPLIT_K
     is the number of ranges of K; cl/split_k.cl adds their partial sums. Option ``slices``: into how many
     slices a block of K is cut within the work-group.
@@ -109,22 +73,26 @@ class MmaDoubleBulk(Kernel):
     summary = "float64 matrix units of sm_90 (mma.sync), tiles copied to local memory by the copy engine"
     accepts = DOUBLE
     options = ("slices",)
-    matrix_units = True
+    unit = "wgmma"  # of its devices: they have the copy engine
     tiles_in_turn = True
-
-    def unsuited(self, device: DeviceInfo) -> str | None:
-        if compute_capability(device) != COPY_ENGINE:
-            return "mma_double_bulk needs an NVIDIA device of compute capability 9.0"
-        return None
-
-    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return too_long(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [c for c in _candidates(problem, device) if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        return estimated_seconds(problem, config, device)
+        """Seconds of a compute unit's tiles one after another, or of moving the operands: the longer one."""
+        c, rates, held = config, device.rates, _resident(config, device)
+        tiles = ceil(_ranges(problem, c) * problem.batch / device.units)  # of one compute unit
+        full, single = _CONFIGS.get((c.bm, c.bn, c.bk, c.sgm, c.sgn, c.stages, slices(c)), _OTHER)
+        rate = rates.matrix(FLOAT64.unit) * (single if tiles < held else full) / device.units
+        blocks = ceil(ceil(problem.k / c.bk) / c.split_k)
+        each = blocks * max(c.bm * c.bn * c.bk / rate, _BLOCK * rates.latency) + _TILE * rates.latency
+        least = ceil(tiles / min(tiles, held)) * _TILE_ALONE * rates.latency
+        seconds = together(tiles * each, least, rates.moved(problem.nbytes))
+        packed = Operands.of(problem, FLOAT64).packed_elements(problem)
+        seconds += rates.launch + _START * rates.latency + pack_seconds(packed, 8, device)
+        padded = c.bm * c.bn * _ranges(problem, c) / c.split_k * problem.batch
+        return seconds + sums_seconds(padded, c.split_k, 8, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         c = config
@@ -134,7 +102,7 @@ class MmaDoubleBulk(Kernel):
             return [f"bk must be a multiple of 16 for each slice, with 4 or 8 sub-groups: {config}"]
         if not 1 <= c.split_k <= 64:
             return [f"split_k must be 1 to 64: {config}"]
-        needed = local_bytes_of(c)
+        needed = _local_bytes_of(c)
         if c.stages < 2 or needed > local_bytes(device):
             return [f"{c.stages} stages take {needed} bytes of local memory: use 2 or more that fit"]
         return c.violations(device, (work_items(c),), 0)
@@ -142,75 +110,39 @@ class MmaDoubleBulk(Kernel):
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
         if slices(config) > 1:
             return f"adds the sums of {slices(config)} slices of K"
-        return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
+        return super().out_of_order(problem, config)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        operands = Operands.of(problem, FLOAT64)
-        count = groups(problem, config, device)
+        operands, items = Operands.of(problem, FLOAT64), work_items(config)
+        # Each computes tiles until none are left
+        groups = min(_ranges(problem, config), device.compute_units * _resident(config, device))
+        maps = Workspace("maps", groups * problem.batch * MAP_BYTES, zeroed=True)
+        tiles = TileRange(0, tiles_of(problem, config.bm, config.bn), config.split_k)
+        sums = PartialSums(problem, config.bm, config.bn, tiles)
         split = config.split_k > 1
-        workspace = (
-            Workspace("maps", count * problem.batch * MAP_BYTES, zeroed=True),
-            *operands.workspace(problem),
+        pairs = problem.out_align >= LINE_ALIGN and ELEMENTS[problem.out_type].nbytes in (4, 8)
+        defines = (
+            *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn", "stages")),
+            *(("SLICES", slices(config)), ("GROUP", GROUP), ("SPLIT_K", int(split))),
+            *(("OUT_VECTOR", int(pairs)), ("ELEMENT", FLOAT64.name)),
         )
-        product = Launch(
-            Program(
-                SOURCE,
-                (*gemm_defines(operands.as_packed(problem)), *_defines(problem, config)),
-                ptx_target="sm_90a",
-            ),
-            "matmul_mma_double_bulk",
-            ndrange(problem, count * work_items(config)),
-            local_range(problem, work_items(config)),
-            (
-                *operands.gemm_args(problem),
-                "workspace:maps",
-                # without split-K, any pointer: never used
-                "workspace:partial" if split else "workspace:maps",
-                np.int32(config.split_k),
-            ),
-        )
-        launches = (*pack_launches(problem, device, operands), product)
-        if split:
-            tile_range = TileRange(0, tiles_of(problem, config) // config.split_k, config.split_k)
-            sums = PartialSums(problem, config.bm, config.bn, tile_range)
-            launches += (sums.added(device),)
-            workspace += (sums.workspace,)
-        return Work(launches, workspace)
+        source, packed = "nvidia/mma_double_bulk.cl", operands.as_packed(problem)
+        program = gemm_program(packed, source, defines, ptx_target="sm_90a")
+        # without split-K, any pointer: never used
+        extra = (maps.symbol, sums.workspace.symbol if split else maps.symbol, np.int32(config.split_k))
+        args, size = operands.gemm_args(problem), (groups * items,)
+        product = gemm_launch(problem, program, "matmul_mma_double_bulk", size, (items,), extra, args)
+        packing, workspace = pack_launches(problem, device, operands), (maps, *operands.workspace(problem))
+        if not split:
+            return Work((*packing, product), workspace)
+        return Work((*packing, product, sums.added(device)), (*workspace, sums.workspace))
 
 
 def _candidates(problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig]:
     for bm, bn, bk, sgm, sgn, stages, k_slices in _CONFIGS:
         config = TileConfig(bm, bn, bk, sgm, sgn, stages=stages, options=(("slices", k_slices),))
         yield config
-        slots = device.compute_units * resident(config, device)
-        split_k = min(slots // (tiles_of(problem, config) * problem.batch), problem.k // (4 * bk), 64)
+        slots = device.compute_units * _resident(config, device)
+        split_k = min(slots // (_ranges(problem, config) * problem.batch), problem.k // (4 * bk), 64)
         if split_k > 1:
             yield replace(config, split_k=split_k)
-
-
-def _defines(problem: GemmProblem, config: TileConfig) -> Defines:
-    pairs = problem.out_align >= LINE_ALIGN and ELEMENTS[problem.out_type].nbytes in (4, 8)
-    return (
-        *(("BM", config.bm), ("BN", config.bn), ("BK", config.bk), ("SGM", config.sgm), ("SGN", config.sgn)),
-        *(("STAGES", config.stages), ("SLICES", slices(config)), ("GROUP", GROUP)),
-        *(("SPLIT_K", int(config.split_k > 1)), ("OUT_VECTOR", int(pairs)), ("ELEMENT", FLOAT64.name)),
-    )
-
-
-def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-    """Seconds of a compute unit's tiles one after the other, or of moving the operands: the longer one."""
-    c, rates = config, device.rates
-    tiles = ceil(tiles_of(problem, c) * problem.batch / device.units)  # of one compute unit
-    alone = min(tiles, resident(c, device)) < resident(c, device)
-    full, single = _CONFIGS.get((c.bm, c.bn, c.bk, c.sgm, c.sgn, c.stages, slices(c)), _OTHER)
-    rate = rates.matrix(FLOAT64.unit) * (single if alone else full) / device.units
-    blocks = ceil(ceil(problem.k / c.bk) / c.split_k)
-    each = blocks * max(c.bm * c.bn * c.bk / rate, _BLOCK * rates.latency) + _TILE * rates.latency
-    together_on_unit = min(tiles, resident(c, device))
-    waves = ceil(tiles / together_on_unit)
-    least = waves * _TILE_ALONE * rates.latency
-    seconds = together(tiles * each, least, rates.moved(problem.nbytes))
-    packed = Operands.of(problem, FLOAT64).packed_elements(problem)
-    seconds += rates.launch + _START * rates.latency + pack_seconds(packed, 8, device)
-    padded = c.bm * c.bn * tiles_of(problem, c) / c.split_k * problem.batch
-    return seconds + sums_seconds(padded, c.split_k, 8, device)

@@ -9,19 +9,9 @@ from math import ceil
 import numpy as np
 
 from ...problem.gemm import GemmProblem
-from ..config import TileConfig
+from ..config import TileConfig, slices
 from ..device import DeviceInfo
-from ..interface import (
-    Arg,
-    Defines,
-    Launch,
-    Program,
-    Workspace,
-    gemm_defines,
-    local_range,
-    ndrange,
-    round_up,
-)
+from ..interface import Arg, Defines, Launch, Workspace, gemm_launch, gemm_program, round_up, tiles_of
 from ..split_k import PartialSums, TileRange
 from .matrix_units import LINE_ALIGN, local_bytes, out_defines
 
@@ -32,13 +22,8 @@ _MOST_RANGES = 16
 
 
 def work_items(config: TileConfig) -> int:
-    """A work-group's size: 32 work-items for each sub-group."""
-    return 32 * (config.bm // config.sgm) * (config.bn // config.sgn)
-
-
-def tiles(problem: GemmProblem, config: TileConfig) -> int:
-    """Tiles of one product, which is the number of its work-groups."""
-    return ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
+    """A work-group's size: 32 work-items for each sub-group, and each slice."""
+    return 32 * (config.bm // config.sgm) * (config.bn // config.sgn) * slices(config)
 
 
 def unfit(config: TileConfig, columns: int) -> list[str]:
@@ -59,9 +44,9 @@ def too_many_stages(config: TileConfig, needed: int, device: DeviceInfo) -> list
 
 def with_split_k(found: Sequence[TileConfig], problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     """*found*, and behind them those with few tiles again, with K in ranges of four blocks or more."""
-    groups = _GROUPS * device.compute_units
+    groups, most = _GROUPS * device.compute_units, _MOST_RANGES
     ranges = {
-        c: min(groups // (tiles(problem, c) * problem.batch), problem.k // (4 * c.bk), _MOST_RANGES)
+        c: min(groups // (problem.batch * tiles_of(problem, c.bm, c.bn)), problem.k // (4 * c.bk), most)
         for c in found
     }
     return [*found, *(replace(c, split_k=n) for c, n in ranges.items() if n > 1)]
@@ -88,13 +73,9 @@ def product(
         *(("CHUNK_A", chunks[0]), ("CHUNK_B", chunks[1])),
     )
     items, split = work_items(config), config.split_k > 1
-    return Launch(
-        Program(f"nvidia/{name}.cl", (*gemm_defines(problem), *ring, *defines, *out_defines(problem))),
-        f"matmul_{name}",
-        ndrange(problem, groups * items, *(config.split_k,) * split),
-        local_range(problem, items, *(1,) * split),
-        args,
-    )
+    program = gemm_program(problem, f"nvidia/{name}.cl", (*ring, *defines, *out_defines(problem)))
+    size, local = (groups * items, *(config.split_k,) * split), (items, *(1,) * split)
+    return gemm_launch(problem, program, f"matmul_{name}", size, local, args=args)
 
 
 def in_ranges(
@@ -110,7 +91,7 @@ def in_ranges(
 
     *args* stand before the arguments of split-K, *more* behind them.
     """
-    groups, split_k = tiles(problem, config), config.split_k
+    groups, split_k = tiles_of(problem, config.bm, config.bn), config.split_k
     sums = PartialSums(problem, config.bm, config.bn, TileRange(0, groups, split_k))
     # without split-K, any pointer: never used
     partial = sums.workspace.symbol if split_k > 1 else "batch_offsets"

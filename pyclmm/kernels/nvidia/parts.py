@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 
 from ...problem.dtypes import ElementType
 from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
 from ..interface import (
     Arg,
     Launch,
-    Program,
+    MatrixKernel,
     Work,
     Workspace,
-    gemm_args,
-    gemm_defines,
-    local_range,
-    ndrange,
+    gemm_launch,
+    gemm_program,
     round_up,
     too_long,
 )
@@ -45,11 +47,6 @@ def pitch(problem: GemmProblem, unit: ElementType, parts: int) -> int:
     if parts == 1:
         return round_up(as_real(problem).k, 64 // unit.nbytes)
     return round_up(as_real(problem).k * parts, BLOCK_BYTES // unit.nbytes)
-
-
-def too_long_in_parts(problem: GemmProblem) -> str | None:
-    """Why *problem* is too long to be split into parts, or None."""
-    return too_long(as_real(problem), 2**29)
 
 
 def one_pass(problem: GemmProblem, product: Launch, more: tuple[Workspace, ...]) -> Work:
@@ -108,13 +105,42 @@ def _line_groups(real: GemmProblem) -> int:
 
 def _splitting(problem: GemmProblem, split: int, extra: tuple[Arg, ...]) -> Launch:
     """The launch of cl/nvidia/split.cl."""
-    return Launch(
-        Program(
-            "nvidia/split.cl",
-            (*gemm_defines(problem), *split_defines(problem, split)),
-        ),
-        "matmul_split",
-        ndrange(problem, _line_groups(as_real(problem)) * _ITEMS),
-        local_range(problem, _ITEMS),
-        (*gemm_args(problem), *packed_args(problem, split), *extra),
-    )
+    program = gemm_program(problem, "nvidia/split.cl", split_defines(problem, split))
+    size = (_line_groups(as_real(problem)) * _ITEMS,)
+    args = (*packed_args(problem, split), *extra)
+    return gemm_launch(problem, program, "matmul_split", size, (_ITEMS,), args)
+
+
+class PartsKernel(MatrixKernel):
+    """A family that multiplies operands split into parts, with as many stages as fit in local memory."""
+
+    options = ("group",)
+    tiles: Collection[tuple[int, ...]]  # BM and BN, and further sizes
+    sizes: tuple[str, ...] = ("bm", "bn")  # what the numbers of a tile are
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return too_long(as_real(problem), 2**29)
+
+    @abstractmethod
+    def work_items(self, config: TileConfig) -> int:
+        """A work-group's size."""
+
+    @abstractmethod
+    def most_stages(self, bm: int, bn: int, device: DeviceInfo) -> int:
+        """Stages that fit in local memory, 4 at the most."""
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        one = TileConfig(bk=BLOCK_BYTES // 4, options=(("group", 8),))
+        found = []
+        for tile in self.tiles:
+            sizes: dict[str, Any] = dict(zip(self.sizes, tile, strict=True))
+            found.append(replace(one, stages=self.most_stages(tile[0], tile[1], device), **sizes))
+        return found
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        tile = tuple(getattr(config, name) for name in self.sizes)
+        if tile not in self.tiles or config.split_k != 1:
+            return [f"{self.name} has tiles of {list(self.tiles)} and no split-K, not {config}"]
+        if not 2 <= config.stages <= self.most_stages(config.bm, config.bn, device):
+            return [f"{config.stages} stages: use 2 or more, as many as fit in local memory"]
+        return config.violations(device, (self.work_items(config),), 0)

@@ -12,10 +12,12 @@ from math import ceil
 
 from ...problem.dtypes import ELEMENTS, ElementType
 from ...problem.gemm import GemmProblem
-from ..config import TileConfig, slices
+from ..config import TileConfig
 from ..cost import launched
 from ..device import DeviceInfo
+from ..interface import tiles_of
 from .matrix_units import local_bytes
+from .mma_ring import work_items
 
 # Fraction of the units' rate that mma.sync reaches.
 _PRODUCTS = {"bytes": 0.66, "halves": 0.72, "singles": 0.5, "doubles": 1.0}
@@ -115,25 +117,20 @@ class Ring:
     slower: float = 1.0
     staged: bool = False
 
-    @property
-    def _items(self) -> int:
-        c = self.config
-        return 32 * (c.bm // c.sgm) * (c.bn // c.sgn) * slices(c)
-
-    @property
-    def _resident(self) -> int:
+    def _resident(self, items: int) -> int:
+        """Work-groups of *items* work-items that a compute unit holds."""
         c = self.config
         sums = c.sgm * c.sgn // 32 * max(1, self.element.nbytes // 4)
         registers = min(255, 64 + sums + (c.sgm + c.sgn) * max(1, self.element.nbytes // 4) // 4)
         stage = (c.bm + c.bn) * c.bk * self.element.nbytes * (2 if self.parts > 1 else 1)
-        return max(1, min(65536 // (registers * self._items), 2048 // self._items,
-                          local_bytes(self.device) // (c.stages * stage)))  # fmt: skip
+        by_local_memory = local_bytes(self.device) // (c.stages * stage)
+        return max(1, min(65536 // (registers * items), 2048 // items, by_local_memory))
 
     def seconds(self) -> float:
         """Seconds of the launch, and of adding partial sums, without packing."""
         c, rates, units = self.config, self.device.rates, self.device.units
-        problem, items = self.problem, self._items
-        tiles = ceil(problem.m / c.bm) * ceil(problem.n / c.bn)
+        problem, items = self.problem, work_items(c)
+        tiles = tiles_of(problem, c.bm, c.bn)
         steps = ceil(ceil(problem.k / c.bk) / c.split_k)
         rate = rates.matrix(self.element.unit) * _PRODUCTS[self.element.unit] / units
         products = c.bm * c.bn * c.bk * self.parts / rate * (1 + _SMALL * (32 / c.sgm + 32 / c.sgn))
@@ -153,7 +150,7 @@ class Ring:
         narrow = _STAGED if self.staged else store_factor(problem)
         store = c.bm * c.bn * max(2, self.element.nbytes) * units / (rates.cache * _STORE) * narrow
         seconds = launched(
-            self.device, tiles * c.split_k * problem.batch, items, self._resident,
+            self.device, tiles * c.split_k * problem.batch, items, self._resident(items),
             steps * alone + ends * rates.latency, steps * busy + store + _GROUP,
             moved_bytes(problem, narrow),
         )  # fmt: skip

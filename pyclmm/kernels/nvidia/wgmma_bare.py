@@ -10,19 +10,7 @@ from ..accepts import EPILOGUE, Accepts, Types
 from ..config import TileConfig
 from ..cost import launched
 from ..device import DeviceInfo
-from ..interface import (
-    Kernel,
-    Launch,
-    Program,
-    Work,
-    gemm_args,
-    gemm_defines,
-    local_range,
-    ndrange,
-    round_up,
-    too_long,
-)
-from ..matrix_unit import unit_named
+from ..interface import MatrixKernel, Work, gemm_launch, gemm_program, tiles_of
 
 # Those of cl/nvidia/wgmma_bare.cl
 _TILE = TileConfig(bm=64, bn=64, bk=64)
@@ -37,34 +25,25 @@ _CYCLES, _RESIDENT = 3000, 5
 _WAITS, _ENDS = 5.0, 10.0
 
 
-class WgmmaBare(Kernel):
+class WgmmaBare(MatrixKernel):
     """See cl/nvidia/wgmma_bare.cl. Its tile is always 64 x 64, with 64 of K."""
 
     name = "wgmma_bare"
     summary = "one instruction of sm_90a's matrix units (wgmma) and nothing around it"
     accepts = Accepts((Types(("float16",), "float32"), Types(("bfloat16",), "float32")), EPILOGUE)
     automatic = False
-    matrix_units = True
-
-    def unsuited(self, device: DeviceInfo) -> str | None:
-        return unit_named("wgmma").lacking(self.name, device.vendor, device.marks)
-
-    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return too_long(problem)
+    unit = "wgmma"
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [] if self.violations(problem, _TILE, device) else [_TILE]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         latency, steps = device.rates.latency, ceil(problem.k / config.bk)
-        groups = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * problem.batch
+        groups = tiles_of(problem, config.bm, config.bn) * problem.batch
         cycles = device.rates.float32 / (device.units * device.unit.fma)  # a second
         issued = _CYCLES / cycles  # one sub-group on each of four schedulers
         alone = steps * (issued + _WAITS * latency) + _ENDS * latency
         return launched(device, groups, _WORK_ITEMS, _RESIDENT, alone, steps * issued, problem.nbytes)
-
-    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
-        return config.bm, config.bn
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if config != _TILE:
@@ -72,13 +51,6 @@ class WgmmaBare(Kernel):
         return config.violations(device, (_WORK_ITEMS,), _LOCAL_BYTES)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        columns = round_up(problem.n, config.bn) // config.bn * _WORK_ITEMS
-        rows = round_up(problem.m, config.bm) // config.bm
-        launch = Launch(
-            Program("nvidia/wgmma_bare.cl", gemm_defines(problem), ptx_target="sm_90a"),
-            "matmul_wgmma_bare",
-            ndrange(problem, columns, rows),
-            local_range(problem, _WORK_ITEMS, 1),
-            gemm_args(problem),
-        )
-        return Work((launch,))
+        size = (ceil(problem.n / config.bn) * _WORK_ITEMS, ceil(problem.m / config.bm))
+        program = gemm_program(problem, "nvidia/wgmma_bare.cl", ptx_target="sm_90a")
+        return Work((gemm_launch(problem, program, "matmul_wgmma_bare", size, (_WORK_ITEMS, 1)),))

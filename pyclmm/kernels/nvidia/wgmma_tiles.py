@@ -13,9 +13,8 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Arg, round_up
+from ..interface import Arg, round_up, tiles_of
 from ..split_k import TileRange
-from . import wgmma_drain
 from .matrix_units import LINE_ALIGN, Operands, block_of, local_bytes
 from .unit_cost import moved_bytes, pack_seconds, store_factor, sums_seconds
 
@@ -54,6 +53,15 @@ _BLOCK, _LEFT_BLOCK = 1.09, 1.4  # the least time of a block; the same with A st
 _START = 7.6  # until the first block arrives
 _START_GROUP = 6.9e-09  # seconds for each work-group
 _MOVED = 0.83  # fraction of the rates of cache and memory
+# Option ``drain`` (cl/nvidia/wgmma_drain.h): local memory behind the stages; tiles, with the factor by which
+# each is slower; blocks of K: with fewer, the kernel stores from registers
+_DRAIN_BYTES = 2 * 64 * 256
+_DRAIN_TILES = {(128, 256): 1.0, (128, 192): 1.02}
+_DRAIN_BLOCKS = 9
+# What remains of the end of a tile; the same with A staged in registers. Besides: for elements of one byte,
+# and of more
+_DRAIN_LEFT, _DRAIN_LEFT_STAGED = 0.35, 0.7
+_DRAIN_ONE_BYTE, _DRAIN_OTHERS = 0.93, 0.98
 
 
 def stage_bytes(config: TileConfig) -> int:
@@ -94,7 +102,7 @@ class WorkPieces:
     @classmethod
     def of(cls, problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int) -> WorkPieces:
         """With SPLIT_K over 1, the tiles of full waves are whole, and those of the last wave are cut."""
-        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn) * stack
+        tiles = tiles_of(problem, config.bm, config.bn) * stack
         whole = tiles // device.compute_units * device.compute_units if config.split_k > 1 else tiles
         return cls(tiles, whole, config.split_k, stack)
 
@@ -187,7 +195,7 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     if config.option("alternate"):  # while one quartet stores, the other multiplies
         seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0
     elif config.option("drain"):
-        seconds = wgmma_drain.estimated_seconds(config, waves, main, store, operands_of(view))
+        seconds = _drained_seconds(config, waves, main, store, operands_of(view))
     else:
         seconds = waves * (main + store)
     if pieces.cut:
@@ -201,10 +209,18 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     return seconds + rates.launch + _START * rates.latency + _START_GROUP * pieces.groups(device)
 
 
+def _drained_seconds(config: TileConfig, waves: int, main: float, store: float, operands: Operands) -> float:
+    """Seconds of *waves* tiles, which would take *main* and then *store* each, if results are drained."""
+    left = store * (_DRAIN_LEFT_STAGED if operands.a_in_registers else _DRAIN_LEFT)
+    factor = _DRAIN_ONE_BYTE if operands.unit.nbytes == 1 else _DRAIN_OTHERS
+    factor *= _DRAIN_TILES[config.bm, config.bn]
+    return factor * (waves * main + max(0, waves - 1) * left + store)
+
+
 def tile_configs(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     """A configuration for each tile that fits."""
     room = local_bytes(device) - _OTHER_LOCAL_BYTES
-    drain_room = room - wgmma_drain.LOCAL_BYTES
+    drain_room = room - _DRAIN_BYTES
     found: list[TileConfig] = []
     bk = block_of(ELEMENTS[problem.a_type])
     for swapped in _orientations(problem):
@@ -251,12 +267,22 @@ def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> I
 
 
 def _drained(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Iterator[TileConfig]:
-    """The configuration with results that leave while the next tile is multiplied, if that is of use."""
+    """The configuration with results that leave while the next tile is multiplied, if that is of use: if some
+    work-group has a next tile, and there are blocks of K to hide results behind.
+    """
     tiles = WorkPieces.of(problem, config, device, stacked(problem)).tiles
-    if config.stages < 2 or not wgmma_drain.is_useful(problem, config, tiles, device.compute_units):
-        return
-    if wgmma_drain.can_drain(problem, config, operands_of(problem)):
+    useful = tiles > device.compute_units and ceil(problem.k / config.bk) >= _DRAIN_BLOCKS
+    if config.stages > 1 and useful and _can_drain(problem, config):
         yield replace(config, options=_options(0, config.option("swapped"), drain=1))
+
+
+def _can_drain(problem: GemmProblem, config: TileConfig) -> bool:
+    """Whether the kernel can be built so, for a product as it computes it."""
+    tile = (config.bm, config.bn) in _DRAIN_TILES and not config.option("alternate") and config.split_k == 1
+    words = ELEMENTS[problem.out_type].nbytes == 4 and problem.out_align >= LINE_ALIGN
+    plain = not problem.has_c and problem.bias == "none" and not problem.moduli
+    pairs = not config.option("swapped") or operands_of(problem).a_in_registers
+    return tile and words and plain and pairs
 
 
 def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
@@ -281,10 +307,10 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
         reasons.append(f"swapped must be 0 or 1: {config}")
     elif _starved(problem, config):
         reasons.append(f"staging an operand across K in registers would spill: {config}")
-    view = seen(problem, config)
-    if config.option("drain") and not wgmma_drain.can_drain(view, config, operands_of(view)):
+    if config.option("drain") and not _can_drain(seen(problem, config), config):
         reasons.append(f"results cannot leave while the next tile is multiplied: {config}")
-    needed = config.stages * stage_bytes(config) + wgmma_drain.local_bytes(config) + _OTHER_LOCAL_BYTES
+    drained = _DRAIN_BYTES if config.option("drain") else 0
+    needed = config.stages * stage_bytes(config) + drained + _OTHER_LOCAL_BYTES
     if config.stages < 2 or needed > local_bytes(device):
         reasons.append(f"{config.stages} stages take {needed} bytes of local memory: use 2 or more that fit")
     return reasons

@@ -1,4 +1,7 @@
-"""What the families for AMD's and Intel's matrix units share: cl/units/unit.h with one instruction."""
+"""The families for AMD's and Intel's matrix units: cl/units/unit.h with one instruction each.
+
+``UNIT_KERNELS`` lists them. A new one is a class here, a file of cl/units/ and a record in matrix_unit.py.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,12 @@ import numpy as np
 
 from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
-from ..accepts import Types
+from ..accepts import EPILOGUE, Accepts, Types
 from ..config import TileConfig
 from ..cost import launched
 from ..device import DeviceInfo
-from ..interface import (
-    Defines,
-    Kernel,
-    Launch,
-    Program,
-    Work,
-    gemm_args,
-    gemm_defines,
-    local_range,
-    ndrange,
-    round_up,
-    too_long,
-)
-from ..matrix_unit import unit_named
+from ..interface import Defines, MatrixKernel, Work, gemm_launch, gemm_program, round_up, tiles_of
+from ..matrix_unit import DPAS_EXTENSION, MATRIX_UNITS
 from ..split_k import GROUP, PartialSums, TileRange
 
 _MOST_SPLIT_K = 16
@@ -42,11 +33,19 @@ _WAIT, _ENDS, _END_SUM, _SUMS = 1.55, 9.3, 0.093, 9.3
 
 
 # What most of these units multiply.
-HALVES_AND_BYTES = (
-    Types(("float16",), "float32"),
-    Types(("bfloat16",), "float32"),
-    Types(("int8", "uint8"), "uint32"),
+_HALVES_AND_BYTES = Accepts(
+    (
+        Types(("float16",), "float32"),
+        Types(("bfloat16",), "float32"),
+        Types(("int8", "uint8"), "uint32"),
+    ),
+    EPILOGUE | {"moduli"},
 )
+# Elements along K that a work-item passes to one instruction of MFMA, by element type.
+_MFMA_WORD_K = {
+    "gfx90a": {"float16": 4, "bfloat16": 4, "float32": 1, "float64": 1, "int8": 4},
+    "gfx942": {"float16": 4, "bfloat16": 4, "float32": 1, "float64": 1, "int8": 8},
+}
 
 
 @dataclass(frozen=True)
@@ -87,18 +86,14 @@ def _fills(width: int, words: int, cell: int, items: int) -> bool:
     return max(words, width // cell) <= items and (cells % items == 0 or items % cells == 0)
 
 
-class UnitKernel(Kernel):
+class UnitKernel(MatrixKernel):
     """See cl/units/unit.h. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's. SPLIT_K is the
     number of ranges of K; cl/split_k.cl adds their partial sums. Option ``unit``: rows of an instruction.
     """
 
     options = ("unit",)
-    matrix_units = True
     tiles: tuple[tuple[int, int, int, int, int], ...]  # BM, BN, SGM, SGN, rows of an instruction
     most_sums = 128  # 32-bit registers of a work-item's sums: with more, clang 19 spills
-
-    def unsuited(self, device: DeviceInfo) -> str | None:
-        return unit_named(self.name).lacking(self.name, device.vendor, device.marks)
 
     @abstractmethod
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
@@ -108,9 +103,6 @@ class UnitKernel(Kernel):
         """BK of its configurations: 64 bytes of K."""
         return max(one.k, 64 // one.nbytes)
 
-    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        return too_long(problem)
-
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         found = dict.fromkeys(self._tilings(problem, device))
         return [c for c in found if not self.violations(problem, c, device)]
@@ -118,9 +110,6 @@ class UnitKernel(Kernel):
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         one = self.instruction(problem, device, config.option("unit"))
         return _seconds(problem, config, one, device)
-
-    def shared_tile(self, config: TileConfig) -> tuple[int, int]:
-        return config.bm, config.bn
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         one = self.instruction(problem, device, config.option("unit"))
@@ -140,29 +129,23 @@ class UnitKernel(Kernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         one = self.instruction(problem, device, config.option("unit"))
-        tiles = ceil(problem.m / config.bm) * ceil(problem.n / config.bn)
+        tiles = tiles_of(problem, config.bm, config.bn)
         k_range = round_up(ceil(problem.k / config.split_k), config.bk)
         tile_range = TileRange(0, tiles, ceil(problem.k / k_range))
-        items = work_items(config, one)
+        items, split = work_items(config, one), config.split_k > 1
         sums = PartialSums(problem, config.bm, config.bn, tile_range)
-        split = config.split_k > 1
-        product = Launch(
-            Program(f"units/{self.name}.cl", (*gemm_defines(problem), *_defines(problem, config, one))),
-            "matmul_unit",
-            ndrange(problem, tiles * items, tile_range.split_k),
-            local_range(problem, items, 1),
-            (*gemm_args(problem), np.int32(k_range), sums.workspace.symbol if split else "batch_offsets"),
-        )
-        if not split:
-            return Work((product,))
-        return Work((product, sums.added(device)), (sums.workspace,))
+        program = gemm_program(problem, f"units/{self.name}.cl", _defines(problem, config, one))
+        extra = (np.int32(k_range), sums.workspace.symbol if split else "batch_offsets")
+        size = (tiles * items, tile_range.split_k)
+        product = gemm_launch(problem, program, "matmul_unit", size, (items, 1), extra)
+        return Work((product, sums.added(device)), (sums.workspace,)) if split else Work((product,))
 
     def _tilings(self, problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig]:
         for bm, bn, sgm, sgn, rows in self.tiles:
             one = self.instruction(problem, device, rows)
             bk = self.depth(one)
             whole = TileConfig(bm=bm, bn=bn, bk=bk, sgm=sgm, sgn=sgn, options=(("unit", one.m),))
-            tiles = ceil(problem.m / bm) * ceil(problem.n / bn) * problem.batch
+            tiles = tiles_of(problem, bm, bn) * problem.batch
             split_k = min(device.compute_units // tiles, problem.k // (4 * bk), _MOST_SPLIT_K)
             yield whole
             if split_k > 1:
@@ -182,19 +165,12 @@ def local_bytes(config: TileConfig, one: Instruction) -> int:
 def _seconds(problem: GemmProblem, config: TileConfig, one: Instruction, device: DeviceInfo) -> float:
     """Seconds, higher for small tiles, which read more. Never measured: we had no such device."""
     c, rates, units = config, device.rates, device.units
-    groups = ceil(problem.m / c.bm) * ceil(problem.n / c.bn) * c.split_k * problem.batch
+    groups = tiles_of(problem, c.bm, c.bn) * c.split_k * problem.batch
     steps = ceil(ceil(problem.k / c.bk) / c.split_k)
     held = max(1, device.local_mem_size // local_bytes(c, one))
     reads = 1 + 32 / c.bm + 32 / c.bn
-    step = (
-        c.bm
-        * c.bn
-        * c.bk
-        * units
-        / (rates.matrix(ELEMENTS[problem.a_type].unit) * _FRACTION)
-        * reads
-        * (_ALONE if held == 1 else 1)
-    )
+    rate = rates.matrix(ELEMENTS[problem.a_type].unit) * _FRACTION
+    step = c.bm * c.bn * c.bk * units / rate * reads * (_ALONE if held == 1 else 1)
     ends = (_ENDS + _END_SUM * c.bm * c.bn / work_items(c, one)) * rates.latency
     alone = steps * max(step, _WAIT * rates.latency) + ends
     seconds = launched(
@@ -216,3 +192,97 @@ def _defines(problem: GemmProblem, config: TileConfig, one: Instruction) -> Defi
         *(("WIDE_A", int(wide_a)), ("WIDE_B", int(wide_b))),
         *one.defines,
     )
+
+
+class Mfma(UnitKernel):
+    """See cl/units/mfma.cl. float32 is summed by fused multiply-adds in the order of K, as
+    precision="highest" requires (arXiv 2511.10909 measured both devices). With "medium", gfx942 multiplies
+    in TF32.
+    """
+
+    name = unit = "mfma"
+    summary = "matrix units of AMD's gfx90a and gfx942 (MFMA); never run by us"
+    accepts = Accepts(
+        (
+            *(Types((name,), "float32") for name in ("float16", "bfloat16", "float32")),
+            Types(("float64",), "float64"),
+            Types(("int8",), "uint32"),
+        ),
+        EPILOGUE | {"moduli", "fallback"},
+    )
+    tiles = (
+        (128, 128, 64, 64, 32),
+        (256, 128, 128, 64, 32),
+        (128, 64, 64, 32, 32),
+        (64, 64, 32, 32, 32),
+        (128, 128, 64, 64, 16),
+        (64, 128, 32, 64, 16),
+        (64, 64, 32, 32, 16),
+        (32, 32, 16, 16, 16),
+    )
+
+    def multiplied_as(self, problem: GemmProblem, device: DeviceInfo) -> str:
+        return problem.a_type if device.gfx == "gfx90a" else super().multiplied_as(problem, device)
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if problem.a_type == "float16" and device.gfx == "gfx90a" and problem.precision != "medium":
+            return "mfma on gfx90a treats float16 denormals as zero: precision='medium' allows that"
+        return super().obstacle(problem, device)
+
+    def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
+        name = problem.a_type
+        tf32 = name == "float32" and device.gfx == "gfx942" and problem.precision == "medium"
+        word_k = 2 if tf32 else _MFMA_WORD_K[device.gfx][name]
+        rows = 16 if name == "float64" or rows == 16 else 32
+        defines = (("WORD_K", word_k), ("UNIT_M", rows))
+        k = word_k * 64 // rows
+        return Instruction(64, rows, rows, k, ELEMENTS[name].nbytes, word_k, defines)
+
+
+class Wmma(UnitKernel):
+    """See cl/units/wmma.cl."""
+
+    name = unit = "wmma"
+    summary = "matrix units of AMD's RDNA 3, gfx11 (WMMA); never run by us"
+    accepts = _HALVES_AND_BYTES
+    tiles = (
+        (128, 128, 64, 32, 16),
+        (128, 64, 32, 32, 16),
+        (64, 64, 32, 16, 16),
+        (32, 32, 16, 16, 16),
+    )
+
+    def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
+        nbytes = ELEMENTS[problem.a_type].nbytes
+        return Instruction(32, 16, 16, 16, nbytes, 16 // nbytes)
+
+    def depth(self, one: Instruction) -> int:
+        """BK of two instructions: with more of 8-bit types, clang 19 spills."""
+        return 2 * one.k
+
+
+class Dpas(UnitKernel):
+    """See cl/units/dpas.cl."""
+
+    name = unit = "dpas"
+    summary = f"matrix units of Intel's GPUs ({DPAS_EXTENSION}); never run by us"
+    accepts = _HALVES_AND_BYTES
+    tiles = (
+        (128, 64, 32, 16, 8),
+        (64, 64, 16, 16, 8),
+        (32, 64, 16, 16, 8),
+        (32, 32, 8, 16, 8),
+        (16, 32, 8, 16, 8),
+    )
+    most_sums = 32  # of 128 registers; fragments need the others. With more, Intel's compiler spills
+
+    def unsuited(self, device: DeviceInfo) -> str | None:
+        known = device.sub_group_size in (8, 16)
+        return MATRIX_UNITS[self.unit].lacking(self.name, device.vendor, device.marks if known else ())
+
+    def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
+        lanes, nbytes = device.sub_group_size, ELEMENTS[problem.a_type].nbytes
+        return Instruction(lanes, 8, lanes, 32 // nbytes, nbytes, 4 // nbytes, (("LANES", lanes),))
+
+
+UNIT_KERNELS = (Mfma(), Wmma(), Dpas())

@@ -10,7 +10,7 @@ import pytest
 import pyclmm
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
-from pyclmm.kernels.device import Amx, DeviceInfo, Target
+from pyclmm.kernels.device import AmxSupport, DeviceInfo, Target
 from pyclmm.opencl.processor import types_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.gemm import GemmProblem
@@ -64,7 +64,7 @@ def test_the_processor_tells_what_it_multiplies():
 
 
 def test_a_refusal_says_why(cpu):
-    none = dataclasses.replace(cpu, amx=Amx(refusal="the processor does not have it"))
+    none = dataclasses.replace(cpu, amx=AmxSupport(refusal="the processor does not have it"))
     problem = GemmProblem(8, 8, 8, "int8", "int8", "int32", "uint32")
     assert "does not have it" in kernel_named("amx").refuses(problem, none)
 

@@ -254,7 +254,7 @@ def test_padded_lines_of_float64_meet_sixteen_banks(length):
             assert len(set(banks)) == 16
 
 
-# --- AMD's and Intel's matrix units: unit_tile.h, amd_mfma.h, amd_wmma.h and intel_dpas.h of cl/units/ ----
+# --- AMD's and Intel's matrix units: unit_tile.h, mfma.cl, wmma.cl and dpas.cl of cl/units/ ----
 
 
 def place(width, word, x, swizzle):
@@ -305,7 +305,7 @@ def told(a, b, m, n, k, where_a, where_b, where_d, elements):
     [(16, 1, True), *((rows, word_k, False) for rows in (16, 32) for word_k in (1, 2, 4, 8))],
 )
 def test_mfma_fragments_make_the_product(rows, word_k, double):
-    """amd_mfma.h agrees with AMD's matrix instruction calculator (element -> register)."""
+    """mfma.cl agrees with AMD's matrix instruction calculator (element -> register)."""
     k, e = 64 // rows * word_k, np.arange(word_k)
     a, b = small((rows, k), np.float64), small((k, rows), np.float64, seed=1)
 
@@ -335,7 +335,7 @@ def test_mfma_fragments_make_the_product(rows, word_k, double):
 
 
 def test_wmma_fragments_make_the_product():
-    """amd_wmma.h agrees with the same tables: both halves of a sub-group hold all of A and B."""
+    """wmma.cl agrees with the same tables: both halves of a sub-group hold all of A and B."""
     e = np.arange(16)
     a, b = small((16, 16), np.float64), small((16, 16), np.float64, seed=1)
     held_a, held_b = fragments(
@@ -353,7 +353,7 @@ def test_wmma_fragments_make_the_product():
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("word_k", [2, 4])
 def test_dpas_fragments_make_the_product(lanes, word_k):
-    """intel_dpas.h agrees with the extension's text.
+    """dpas.cl agrees with the extension's text.
 
     A work-item holds the same range of K of every row of A, and a column of B and of D."""
     k, per_lane = 8 * word_k, 8 * word_k // lanes
