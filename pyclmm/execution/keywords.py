@@ -14,7 +14,7 @@ from ..problem.words import Activation, Casting, Precision, Trans
 from ..selection.select import KernelChoice
 
 
-class Keywords(TypedDict, total=False):
+class CallKeywords(TypedDict, total=False):
     """Keywords of every call."""
 
     queue: cl.CommandQueue | None
@@ -26,7 +26,7 @@ class Keywords(TypedDict, total=False):
     casting: Casting
 
 
-class TileKeywords(Keywords, total=False):
+class TileKeywords(CallKeywords, total=False):
     """Keywords of a product in tiles, of matmul and gemm."""
 
     memory_limit: int | str | None
@@ -42,7 +42,7 @@ class MatmulKeywords(TileKeywords, total=False):
     wait_for: list[cl.Event] | None
 
 
-class EpilogueKeywords(Keywords, total=False):
+class EpilogueKeywords(CallKeywords, total=False):
     """Keywords of gemm and Matmul that are not operands."""
 
     alpha: complex

@@ -19,23 +19,14 @@ from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
 from .einsum import common_dtype, contract, labelled, split
 from .powers import MatrixError
-from .signatures import (
-    EinsumKeywords,
-    Either,
-    axes_of_two,
-    axis_vectors,
-    refusing,
-    two,
-    two_into,
-    vectors,
-)
+from .signatures import AxisVectors, EinsumKeywords, Either, Tensordot, Two, TwoInto, Vectors, refusing, typed
 from .views import new_like, permuted, viewed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-@two_into
+@typed(TwoInto)
 def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     """The sum over the last axis of a and the last but one, or only, axis of b, as :func:`numpy.dot`.
 
@@ -43,10 +34,10 @@ def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     """
     a, b, out = _arrays(a, b, out, keywords)
     _check_out(out, a, b)
-    return contract((a, b), lambda xs: _of_dot(*xs), out=out, **keywords)
+    return contract((a, b), lambda xs: _of_last(xs[0], xs[1], max(-2, -xs[1].ndim)), out=out, **keywords)
 
 
-@two
+@typed(Two)
 def vdot(a: Any, b: Any, **keywords: Any) -> Any:
     """The sum of the products of all elements, those of a conjugated, as :func:`numpy.vdot`.
 
@@ -60,17 +51,13 @@ def vdot(a: Any, b: Any, **keywords: Any) -> Any:
     return contract((a, b), lambda xs: _labels(xs, (labels, labels), ()), conj=(0,), **keywords)
 
 
-@two
+@typed(Two)
 def inner(a: Any, b: Any, **keywords: Any) -> Any:
     """The sum over the last axes of a and b, as :func:`numpy.inner`."""
-    return contract(
-        (a, b),
-        lambda xs: _of_inner(xs[0], xs[1]),
-        **keywords,
-    )
+    return contract((a, b), lambda xs: _of_last(xs[0], xs[1], -1), **keywords)
 
 
-@two_into
+@typed(TwoInto)
 def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     """The product of each element of a with each of b, as :func:`numpy.outer`: both are read as if flat."""
     a, b, target = _arrays(a, b, out, keywords)
@@ -81,16 +68,12 @@ def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
         strides = [_split(x.shape, step) for x, step in zip((a, b), target.strides, strict=True)]
         target = viewed(target, View((*a.shape, *b.shape), (*strides[0], *strides[1])))
     result = contract((a, b), lambda xs: _of_axes(*xs), out=target, **keywords)
-    return (
-        np.reshape(result, shape)
-        if isinstance(a, np.ndarray) and out is None
-        else out
-        if out is not None
-        else result.reshape(shape)
-    )
+    if out is not None:
+        return out
+    return np.reshape(result, shape) if isinstance(a, np.ndarray) else result.reshape(shape)
 
 
-@axis_vectors
+@typed(AxisVectors)
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, keepdims: bool = False, **keywords: Any) -> Any:
     """The sum over *axis* of x1, conjugated, times x2; the other axes broadcast, as :func:`numpy.vecdot`.
 
@@ -101,7 +84,7 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, keepdims: bool = False, **ke
     return _of_vectors((x1, x2), "...i,...i->...", out, (0,), keywords, keepdims)
 
 
-@vectors
+@typed(Vectors)
 def matvec(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
     """The matrices x1 times the vectors x2; stacks broadcast, as :func:`numpy.matvec`.
 
@@ -110,7 +93,7 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
     return _of_vectors((x1, x2), "...ij,...j->...i", out, (), keywords)
 
 
-@vectors
+@typed(Vectors)
 def vecmat(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
     """The vectors x1, conjugated, times the matrices x2; stacks broadcast, as :func:`numpy.vecmat`.
 
@@ -119,7 +102,7 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
     return _of_vectors((x1, x2), "...i,...ij->...j", out, (0,), keywords)
 
 
-@axes_of_two
+@typed(Tensordot)
 def tensordot(a: Any, b: Any, axes: Any = 2, **keywords: Any) -> Any:
     """The sum over *axes* of a and b, as :func:`numpy.tensordot`: the last and first N, or two lists."""
     result = contract((a, b), lambda xs: _of_axes(xs[0], xs[1], *_pairs(xs[0].ndim, axes)), **keywords)
@@ -226,12 +209,9 @@ def _of_axes(a: Any, b: Any, of_a: Sequence[int] = (), of_b: Sequence[int] = ())
     return _labels((a, b), (first, second), free)
 
 
-def _of_inner(a: Any, b: Any) -> Labelled:
-    return _of_axes(a, b, [-1], [-1]) if a.ndim and b.ndim else _of_axes(a, b)
-
-
-def _of_dot(a: Any, b: Any) -> Labelled:
-    return _of_axes(a, b, [-1], [max(-2, -b.ndim)]) if a.ndim and b.ndim else _of_axes(a, b)
+def _of_last(a: Any, b: Any, of_b: int) -> Labelled:
+    """The labels of a sum over the last axis of a and the axis *of_b* of b; without axes a product."""
+    return _of_axes(a, b, [-1], [of_b]) if a.ndim and b.ndim else _of_axes(a, b)
 
 
 def _axes(name: str, x: Any, given: Sequence[int]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, cast, overload
 
 import pyopencl as cl
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Either = Array | ArrayLike
+Kind = TypeVar("Kind")  # of the functions below
 
 
 class Keywords(TypedDict, total=False):
@@ -94,7 +95,13 @@ class TwoInto(Protocol):
     ) -> Any: ...
     @overload
     def __call__(
-        self, a: Array, b: Array, out: Array | None = ..., *, mixed: None = ..., **keywords: Unpack[Keywords]
+        self,
+        a: Array,
+        b: Array,
+        out: Array | None = ...,
+        *,
+        mixed: None = ...,
+        **keywords: Unpack[Keywords],
     ) -> Array: ...
     @overload
     def __call__(
@@ -189,7 +196,13 @@ class Tensordot(Protocol):
 
     @overload
     def __call__(
-        self, a: ArrayLike, b: ArrayLike, axes: Any = ..., *, mixed: None = ..., **keywords: Unpack[Keywords]
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        axes: Any = ...,
+        *,
+        mixed: None = ...,
+        **keywords: Unpack[Keywords],
     ) -> Any: ...
     @overload
     def __call__(
@@ -197,11 +210,14 @@ class Tensordot(Protocol):
     ) -> Array: ...
     @overload
     def __call__(
-        self, a: Either, b: Either, axes: Any = ..., *, mixed: Literal["copy"], **keywords: Unpack[Keywords]
+        self,
+        a: Either,
+        b: Either,
+        axes: Any = ...,
+        *,
+        mixed: Literal["copy"],
+        **keywords: Unpack[Keywords],
     ) -> Any: ...
-
-
-# Decorators: pyclmm's errors for what the system refuses, and the type that a type checker sees.
 
 
 def refusing(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -209,26 +225,6 @@ def refusing(function: Callable[Parameters, Result]) -> Callable[Parameters, Res
     return of_system(f"linalg.{function.__name__}")(function)
 
 
-def two(function: Callable[..., Any]) -> Two:
-    """*function*, with the type :class:`Two`."""
-    return cast("Two", refusing(function))
-
-
-def two_into(function: Callable[..., Any]) -> TwoInto:
-    """*function*, with the type :class:`TwoInto`."""
-    return cast("TwoInto", refusing(function))
-
-
-def vectors(function: Callable[..., Any]) -> Vectors:
-    """*function*, with the type :class:`Vectors`."""
-    return cast("Vectors", refusing(function))
-
-
-def axis_vectors(function: Callable[..., Any]) -> AxisVectors:
-    """*function*, with the type :class:`AxisVectors`."""
-    return cast("AxisVectors", refusing(function))
-
-
-def axes_of_two(function: Callable[..., Any]) -> Tensordot:
-    """*function*, with the type :class:`Tensordot`."""
-    return cast("Tensordot", refusing(function))
+def typed(kind: type[Kind]) -> Callable[[Callable[..., Any]], Kind]:
+    """A decorator: *function*, :func:`refusing`, with the type *kind* for type checkers."""
+    return lambda function: cast("Kind", refusing(function))

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from ..errors import CheckpointError, CheckpointWarning, StorageError, warn_caller
 from ..problem import dtypes
 from . import journal
-from .datasets import is_hdf5
+from .datasets import failing_as, is_hdf5
 from .fingerprints import WrittenTile, tile_digest
-from .journal import ANEW, FolderLock, damaged, digest_of, refuse_untrusted, write_whole
+from .journal import ANEW, FolderLock, damaged, digest_of, refuse_untrusted, unusable, write_whole
 from .storage import DatasetStorage, Storage
 from .tiles import Region
 
@@ -67,22 +67,16 @@ class Checkpoint:
             "tiles": tiles,
             "out": sink.place,
         }
-        try:
+        with unusable(path, "cannot be written"):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _stored(path) is None:
                 _refuse_others(path)  # before the lock: nothing is left in a folder of someone else
             lock = FolderLock(path / LOCK)
-        except OSError as error:
-            raise CheckpointError(
-                f"checkpoint folder {path} cannot be written: {error}; name another"
-            ) from error
-        try:
-            return cls._opened(path, lock, asked, sink)
-        except BaseException as error:
-            lock.release(remove=not (path / JOURNAL).exists())
-            if isinstance(error, OSError) and not isinstance(error, StorageError):
-                raise CheckpointError(f"checkpoint folder {path}: {error}; name another") from error
-            raise
+            try:
+                return cls._opened(path, lock, asked, sink)
+            except BaseException:
+                lock.release(remove=not (path / JOURNAL).exists())
+                raise
 
     @classmethod
     def _opened(cls, path: Path, lock: FolderLock, asked: dict[str, Any], sink: Storage) -> Checkpoint:
@@ -168,16 +162,12 @@ class Checkpoint:
 
         Raises StorageError if the folder cannot be written. What was finished before stays finished.
         """
-        try:
-            size = 0
+        size = 0
+        with failing_as(f"checkpoint {self.folder}", f"tile {tile}", "kept"):
             if block is not None:
                 size, digest = _write_block(self.folder / f"{TILE}{tile}", block)
             with self._guard:
                 self._journal.add(tile, size, digest)
-        except OSError as error:
-            found = StorageError(f"checkpoint {self.folder}: tile {tile} could not be kept: {error}")
-            found.errno = error.errno
-            raise found from error
 
     def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """The kept tiles and their numbers. Raises CheckpointError if one was changed."""
@@ -191,12 +181,11 @@ class Checkpoint:
             return
         try:
             if remove:
-                self._sink.remove_mark()
-                self._sink.flush()
-                self._journal.done()
-                _empty(self.folder)
-        except OSError as error:
-            raise StorageError(f"checkpoint {self.folder} could not be removed: {error}") from error
+                with failing_as("checkpoint", f"the content of {self.folder}", "removed"):
+                    self._sink.remove_mark()
+                    self._sink.flush()
+                    self._journal.done()
+                    _empty(self.folder)
         finally:
             self._journal.close()
             self._lock.release(remove)
@@ -217,20 +206,19 @@ def _stored(folder: Path) -> dict[str, Any] | None:
     """What the folder's problem file says; None if it holds no product, or a complete one."""
     log, path = folder / JOURNAL, folder / PROBLEM
     refuse_untrusted(folder)
-    try:
-        if journal.is_done(log):
+    with unusable(folder, "cannot be read"):
+        try:
+            if journal.is_done(log):
+                return None
+            with path.open("rb") as file:
+                text = file.read(_MAX_PROBLEM)
+        except FileNotFoundError:
+            if journal.has_records(log):
+                raise damaged(path, "it is missing") from None
             return None
-        with path.open("rb") as file:
-            content = json.loads(file.read(_MAX_PROBLEM))
+    try:
+        content = json.loads(text)
         digest = content.pop("digest")
-    except FileNotFoundError:
-        if journal.has_records(log):
-            raise damaged(path, "it is missing") from None
-        return None
-    except NotADirectoryError:
-        raise CheckpointError(f"checkpoint {folder} is a file, or lies in one; name a folder") from None
-    except OSError as error:
-        raise CheckpointError(f"checkpoint folder {folder} cannot be read: {error}; name another") from error
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise damaged(path, f"it is half written or was changed ({error})") from error
     if digest != digest_of(content):

@@ -19,6 +19,7 @@ from ..opencl.devices import device_info
 from ..problem.gemm import MAX_DIMENSION
 from . import datasets, machines
 from .mapped import reach
+from .operands import sizes_of
 from .streamed import StreamedMatmul
 
 # Tiles are faster where operands and result have at least so many bytes and the product takes at least so
@@ -43,7 +44,7 @@ def pays(operands: Mapping[str, NDArray[Any]], options: Options, queue: cl.Comma
     a, b = operands["a"], operands["b"]
     if options.kernel != "auto" or not (a.size and b.size and a.ndim and b.ndim):
         return False
-    m, n, k = _sizes(a, b, options)
+    m, n, k = sizes_of(a.shape, b.shape, options)
     stack = 1 if a.ndim <= 2 and b.ndim <= 2 else _matrices(a, b)
     result = stack * m * n * max(a.itemsize, b.itemsize)
     total = a.nbytes + b.nbytes + result
@@ -60,13 +61,6 @@ def pays(operands: Mapping[str, NDArray[Any]], options: Options, queue: cl.Comma
         return True
     seconds = machines.seconds_of(info, (a.dtype, b.dtype), options, (m, n, k)) * stack
     return bool(seconds >= _LEAST_PART * machines.transfer_seconds(queue, info, total))
-
-
-def _sizes(a: NDArray[Any], b: NDArray[Any], options: Options) -> tuple[int, int, int]:
-    """M, N and K."""
-    m, k = (1, a.shape[0]) if a.ndim == 1 else a.shape[-2:] if options.trans_a == "N" else a.shape[:-3:-1]
-    n = 1 if b.ndim == 1 else b.shape[-1] if options.trans_b == "N" else b.shape[-2]
-    return m, n, k
 
 
 def _matrices(a: NDArray[Any], b: NDArray[Any]) -> int:

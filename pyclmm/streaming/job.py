@@ -50,10 +50,6 @@ class Job:
         object.__setattr__(self, "_options_of_last", last)
         object.__setattr__(self, "_options_of_others", replace(last, activation=None))
 
-    def key(self, name: str, tile: Tile, chunk: int) -> Any:
-        """Equal keys: the same block of A or B."""
-        return (tiles.a_key if name == "a" else tiles.b_key)(self.product, tile, chunk)
-
     def region(self, name: str, tile: Tile, chunk: int = 0) -> Region:
         """The block of A, B or C that a step reads."""
         rows = tile.rows if name != "b" else self.chunks[chunk]

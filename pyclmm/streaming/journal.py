@@ -13,14 +13,16 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import stat
 import sys
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, StorageError
 from ..store import fault_of
 
 if sys.platform == "win32":
@@ -28,12 +30,26 @@ if sys.platform == "win32":
 else:
     import fcntl
 
+_RECORD = re.compile(r"(([0-9]{1,18}) ([0-9]{1,18}) ([0-9a-f]{32}|-)) ([0-9a-f]{8})")
 ANEW = "delete the folder to start anew"
 
 
 def damaged(path: Path, why: str) -> CheckpointError:
     """The error for a file of a checkpoint that is not as it was written."""
     return CheckpointError(f"checkpoint: {path} is damaged: {why}; {ANEW}")
+
+
+@contextlib.contextmanager
+def unusable(folder: Path, why: str) -> Iterator[None]:
+    """What the system refuses in the block as a CheckpointError."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except NotADirectoryError:
+        raise CheckpointError(f"checkpoint {folder} is a file, or lies in one; name a folder") from None
+    except OSError as error:
+        raise CheckpointError(f"checkpoint folder {folder} {why}: {error}; name another") from error
 
 
 def digest_of(content: Any) -> str:
@@ -59,12 +75,10 @@ def refuse_untrusted(folder: Path) -> None:
     """Raise CheckpointError if others own or can write *folder* or a file of it, or a file is a link."""
     if not os.path.isdir(folder):
         return
-    try:
+    with unusable(folder, "cannot be read"):
         with os.scandir(folder) as entries:
             files = [(each.path, _status(each)) for each in entries if "pyclmm-" in each.name]
         found = [(f"checkpoint folder {folder}", folder.stat()), *files]
-    except OSError as error:
-        raise CheckpointError(f"checkpoint folder {folder} cannot be read: {error}; name another") from error
     for name, status in found:
         if status is None:
             continue
@@ -203,13 +217,12 @@ class Journal:
             raise damaged(path, "its first line is not the one that was written")
         records = {}
         for number, line in enumerate(lines, 2):
-            body, _, check = line.rpartition(" ")
-            if check != _sum(body) or len(body.split()) != 3 or not body.split()[0].isdigit():
+            found = _RECORD.fullmatch(line)
+            if found is None or found[5] != _sum(found[1]):
                 raise damaged(path, f"line {number} is not the one that was written")
-            tile, size, digest = body.split()
-            if int(tile) >= tiles:
-                raise damaged(path, f"line {number} names tile {tile} of {tiles}")
-            records[int(tile)] = int(size), digest
+            if int(found[2]) >= tiles:
+                raise damaged(path, f"line {number} names tile {found[2]} of {tiles}")
+            records[int(found[2])] = int(found[3]), found[4]
         return cls(path, records, len(whole))
 
     def add(self, tile: int, size: int, digest: str) -> None:

@@ -143,8 +143,7 @@ class Shapes:
         options = given.options
         gemm = checked(given.layouts, options, alpha, beta, out_is_copied=False, in_tiles=True)
         a, b = given.layouts["a"], given.layouts["b"]
-        m, k = (1, a.shape[0]) if given.is_row else _core(a.shape, options.trans_a)
-        n = 1 if given.is_column else _core(b.shape, options.trans_b)[1]
+        m, n, k = sizes_of(a.shape, b.shape, options)
         size = gemm.dtype.itemsize
         product = TiledProduct(
             *(m, n, 0 if alpha == 0 else k),
@@ -159,5 +158,8 @@ class Shapes:
         return cls(gemm, product, (a.dtype, b.dtype), all(each.in_memory for each in read), reach)
 
 
-def _core(shape: tuple[int, ...], trans: str) -> tuple[int, int]:
-    return (shape[-2], shape[-1]) if trans == "N" else (shape[-1], shape[-2])
+def sizes_of(a: tuple[int, ...], b: tuple[int, ...], options: Options) -> tuple[int, int, int]:
+    """M, N and K of a product of arrays of these shapes."""
+    m, k = (1, a[0]) if len(a) == 1 else a[-2:] if options.trans_a == "N" else a[:-3:-1]
+    n = 1 if len(b) == 1 else b[-1] if options.trans_b == "N" else b[-2]
+    return m, n, k

@@ -18,20 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..byte_sizes import format_bytes
-from .tiles import (
-    Blocking,
-    Slots,
-    Tile,
-    TiledProduct,
-    TileTraffic,
-    a_key,
-    b_key,
-    block_bytes,
-    chunks,
-    counts,
-    tiles,
-    traffic,
-)
+from .tiles import Blocking, Tile, TiledProduct, TileTraffic, counts, tiles, traffic, walk
 
 # A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared
 # took 1 + 150 / k times as long as uncut ones (2026-11-23).
@@ -125,33 +112,29 @@ def _simulated(product: TiledProduct, device: DeviceModel, blocking: Blocking, o
     Of several devices one is followed: it gets its part of the strips and of the link.
     """
     share = replace(device, up=device.up / device.devices, down=device.down / device.devices)
-    held = Slots(blocking.a_slots), Slots(blocking.b_slots)
-    ready: tuple[dict[int, float], ...] = ({}, {})  # when a slot's block has arrived
-    free: tuple[dict[int, float], ...] = ({}, {})  # when its last product has ended
+    ready: dict[tuple[int, int], float] = {}  # when the block in a slot of A (0) or B (1) has arrived
+    free: dict[tuple[int, int], float] = {}  # when its last product has ended
     tile_free = [0.0] * blocking.out_slots
     up = product_end = down = 0.0
-    parts = chunks(product, blocking)
     step = blocking.m * blocking.n * blocking.k * blocking.batch
-    for number, tile in enumerate(_of_first(product, blocking, device.devices)):
-        place = number % blocking.out_slots
-        for chunk, (start, stop) in enumerate(parts):
-            keys = a_key(product, tile, chunk), b_key(product, tile, chunk)
-            slots = []
-            for which, nbytes in enumerate(block_bytes(product, tile, stop - start)):
-                slot = held[which].find(keys[which])
-                if slot is None:
-                    slot = held[which].place(keys[which], ()) or 0
-                    up = max(up, free[which].get(slot, 0.0)) + _over(nbytes, share.up)
-                    ready[which][slot] = up
-                slots.append(slot)
-            begin = max(product_end, ready[0][slots[0]], ready[1][slots[1]])
-            if not chunk:
-                begin = max(begin, tile_free[place])
-            product_end = begin + one * tile.elements * (stop - start) / step
-            free[0][slots[0]] = free[1][slots[1]] = product_end
-        sent = _over(tile.elements * product.out_size, share.down)
-        down = max(down + sent, product_end + sent + (DELIVERY if device.down else 0.0))
-        tile_free[place] = down
+    every = _of_first(product, blocking, device.devices)
+    place = -1
+    for tile, (start, stop), blocks in walk(product, blocking, every):
+        begin = product_end
+        if not start:
+            place = (place + 1) % blocking.out_slots
+            begin = max(begin, tile_free[place])
+        slots = [(which, slot) for which, (slot, _) in enumerate(blocks)]
+        for slot, (_, nbytes) in zip(slots, blocks, strict=True):
+            if nbytes is not None:
+                up = ready[slot] = max(up, free.get(slot, 0.0)) + _over(nbytes, share.up)
+            begin = max(begin, ready[slot])
+        product_end = begin + one * tile.elements * (stop - start) / step
+        free.update(dict.fromkeys(slots, product_end))
+        if stop == product.k:
+            sent = _over(tile.elements * product.out_size, share.down)
+            down = max(down + sent, product_end + sent + (DELIVERY if device.down else 0.0))
+            tile_free[place] = down
     return max(down, product_end)
 
 

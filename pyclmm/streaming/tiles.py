@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -193,14 +193,10 @@ def counts(product: TiledProduct, blocking: Blocking) -> tuple[int, int, int]:
     )
 
 
-def a_key(product: TiledProduct, tile: Tile, chunk: int) -> Hashable:
-    """Names the block of A that a chunk of a tile needs. Equal names: the same block."""
-    return _index(product.stack, product.a_stack, (tile.z[0], tile.z[0] + 1)), tile.rows[0], chunk
-
-
-def b_key(product: TiledProduct, tile: Tile, chunk: int) -> Hashable:
-    """Names the block of B."""
-    return _index(product.stack, product.b_stack, (tile.z[0], tile.z[0] + 1)), tile.columns[0], chunk
+def block_key(product: TiledProduct, operand: str, tile: Tile, chunk: int) -> Hashable:
+    """Names the block of *operand* "a" or "b" that a chunk of a tile needs. Equal names: the same block."""
+    own, across = (product.a_stack, tile.rows) if operand == "a" else (product.b_stack, tile.columns)
+    return _index(product.stack, own, (tile.z[0], tile.z[0] + 1)), across[0], chunk
 
 
 class Slots:
@@ -243,23 +239,40 @@ class TileTraffic:
 
 def traffic(product: TiledProduct, blocking: Blocking) -> TileTraffic:
     """What is moved if one device walks all tiles in order."""
-    slots = Slots(blocking.a_slots), Slots(blocking.b_slots)
     loads, up = [0, 0], 0
-    parts = chunks(product, blocking)
     every = tiles(product, blocking)
-    for tile in every:
-        for chunk, (start, stop) in enumerate(parts):
-            keys = a_key(product, tile, chunk), b_key(product, tile, chunk)
-            for which, nbytes in enumerate(block_bytes(product, tile, stop - start)):
-                if slots[which].find(keys[which]) is None:
-                    slots[which].place(keys[which], ())
-                    loads[which] += 1
-                    up += nbytes
+    for _, _, blocks in walk(product, blocking, every):
+        for which, (_, nbytes) in enumerate(blocks):
+            if nbytes is not None:
+                loads[which] += 1
+                up += nbytes
     elements = sum(tile.elements for tile in every)
     return TileTraffic(up + elements * product.c_size, elements * product.out_size, *loads)
 
 
-def block_bytes(product: TiledProduct, tile: Tile, length: int) -> tuple[int, int]:
+def walk(
+    product: TiledProduct, blocking: Blocking, every: Iterable[Tile]
+) -> Iterator[tuple[Tile, Span, list[tuple[int, int | None]]]]:
+    """(tile, chunk, blocks) of each step of one device that computes these tiles in order.
+
+    *blocks*: of A and of B the slot, and the bytes that are loaded into it; None if they are there.
+    """
+    held = {"a": Slots(blocking.a_slots), "b": Slots(blocking.b_slots)}
+    parts = chunks(product, blocking)
+    for tile in every:
+        for number, chunk in enumerate(parts):
+            blocks: list[tuple[int, int | None]] = []
+            for name, nbytes in zip("ab", _block_bytes(product, tile, chunk[1] - chunk[0]), strict=True):
+                key = block_key(product, name, tile, number)
+                slot = held[name].find(key)
+                if slot is None:
+                    blocks.append((held[name].place(key, ()) or 0, nbytes))
+                else:
+                    blocks.append((slot, None))
+            yield tile, chunk, blocks
+
+
+def _block_bytes(product: TiledProduct, tile: Tile, length: int) -> tuple[int, int]:
     """Bytes of the blocks of A and of B that a chunk of *length* of *tile* needs."""
     z = tile.z[1] - tile.z[0]
     rows, columns = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]

@@ -19,7 +19,7 @@ from .fingerprints import WrittenTile
 from .job import Job
 from .lanes import Lane, LaneThreads, LoadedBlock
 from .tile_scheduler import TileScheduler
-from .tiles import Region, Slots, Tile, region_of
+from .tiles import Region, Slots, Tile, block_key, region_of
 
 _AHEAD = 8  # tiles whose blocks are loaded before all their products are enqueued; the slots bound it too
 _PATIENCE = 0.1  # seconds between two looks whether the run was stopped
@@ -253,7 +253,8 @@ class Worker:
         def load(slot: int) -> LoadedBlock:
             return self._lane.load(name, slot, self._job.region(name, tile, chunk))
 
-        return self._caches[name].get(self._job.key(name, tile, chunk), load, self._is_stopped)
+        key = block_key(self._job.product, name, tile, chunk)
+        return self._caches[name].get(key, load, self._is_stopped)
 
     def _multiply(self) -> None:
         last, slot = len(self._job.chunks) - 1, -1

@@ -74,7 +74,7 @@ def test_equal_keys_name_the_same_block(stacks):
     for tile in tiles.tiles(p, at):
         for chunk, ks in enumerate(tiles.chunks(p, at)):
             block = str(tiles.region(stack, own, tile.z, tile.rows, ks))
-            assert seen.setdefault(tiles.a_key(p, tile, chunk), block) == block
+            assert seen.setdefault(tiles.block_key(p, "a", tile, chunk), block) == block
     assert len(set(seen.values())) == len(seen)
 
 
