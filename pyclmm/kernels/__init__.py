@@ -22,15 +22,12 @@ from .nvidia.wgmma import Wgmma
 from .nvidia.wgmma_bare import WgmmaBare
 from .residues.limbs import Limbs
 from .residues.residues import Residues
-from .textbook.block import Block
-from .textbook.double_buffer import DoubleBuffer
+from .textbook.blocks import Block, DoubleBuffer, Strip, Vector
 from .textbook.flat import Flat
 from .textbook.naive import Naive
 from .textbook.sequential import Sequential
 from .textbook.single_group import SingleGroup
-from .textbook.strip import Strip
 from .textbook.tiled import Tiled
-from .textbook.vector import Vector
 from .units.unit import UNIT_KERNELS, Mfma
 
 

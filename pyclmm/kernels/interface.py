@@ -286,14 +286,6 @@ def _gate_defines(problem: GemmProblem) -> Defines:
     return (("GATE", 2), ("MODULI", len(problem.moduli)), ("MODULI_LIST", listed))
 
 
-def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, int], ...]:
-    """The macros that vectors.h needs."""
-    return (
-        ("LANES", config.vec),
-        ("PREFETCHES", int(device.prefetches)),
-    )
-
-
 def gemm_args(problem: GemmProblem) -> tuple[Arg, ...]:
     """The arguments of GEMM_ARGS in cl/include/gemm.h, in its order."""
     return (

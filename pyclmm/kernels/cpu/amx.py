@@ -26,9 +26,9 @@ from ..interface import (
     local_range,
     round_up,
     too_long,
-    vector_defines,
 )
 from ..plain import Plain
+from .pieces import vector_defines
 
 _BLOCK = 32  # BLOCK of cl/cpu/amx_tiles.h
 _STEP_BYTES = 64  # of a row of a tile
@@ -42,7 +42,7 @@ _CHECKED = GATE
 
 
 @dataclass(frozen=True)
-class _Cut:
+class _MacroTiles:
     """Macro-tiles of mc x nc elements: so many down and across the result."""
 
     mc: int
@@ -132,7 +132,7 @@ class Amx(MatrixKernel):
         return seconds + launches * rates.launch + rates.group
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        work = _Builder(problem, config, device).work()
+        work = _AmxWork(problem, config, device).work()
         if not _checked(problem):
             return work
         plain = self._plain_launches(problem, config, device)
@@ -143,7 +143,7 @@ class Amx(MatrixKernel):
         return self._plain.launches(problem, own, device)
 
 
-class _Builder:
+class _AmxWork:
     """The launches of one product: pack both operands, multiply."""
 
     def __init__(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> None:
@@ -222,7 +222,7 @@ def _side(nbytes: int) -> int:
     return max(_BLOCK, int((nbytes / _SUM_BYTES) ** 0.5) // _BLOCK * _BLOCK)
 
 
-def _cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> _Cut:
+def _cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> _MacroTiles:
     """Macro-tiles of equal size, for all compute units: those whose slowest unit has the least to do."""
     units = -(-device.units // problem.batch)
     least_rows, least_columns = -(-problem.m // config.bm), -(-problem.n // config.bn)
@@ -232,5 +232,5 @@ def _cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> _Cut:
             mc, nc = (round_up(-(-x // y), _BLOCK) for x, y in ((problem.m, rows), (problem.n, columns)))
             down, across = -(-problem.m // mc), -(-problem.n // nc)
             rounds = -(-down * across * problem.batch // device.units)
-            found.append((rounds * mc * nc, rounds * (mc + nc), _Cut(mc, nc, down, across)))
+            found.append((rounds * mc * nc, rounds * (mc + nc), _MacroTiles(mc, nc, down, across)))
     return min(found, key=lambda x: x[:2])[2]

@@ -25,7 +25,7 @@ _MOST_FEW = 16  # FEW_STEPS of packed.cl
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockSizes:
     """The largest blocks: kc steps of K, macro-tiles of mc x nc elements."""
 
     kc: int
@@ -35,7 +35,7 @@ class Blocks:
 
 def blocks(
     caches: Caches, tm: int, tn: int, size: int, sum_size: int, sum_bytes: int, longest: int = _LONGEST_KC
-) -> Blocks:
+) -> BlockSizes:
     """The blocks of a register tile of tm x tn elements of *size* bytes, whose sums take *sum_size* each.
 
     *sum_bytes*: the most that the sums of a macro-tile may take, besides an eighth of the second level.
@@ -46,7 +46,7 @@ def blocks(
     room = min(caches.l2 // 8, sum_bytes) // sum_size
     mc = _multiple(min(caches.l2 // 2 // (kc * size), room // tn), tm)
     nc = _multiple(min(_WIDEST_NC, room // mc), tn)
-    return Blocks(kc, mc, nc)
+    return BlockSizes(kc, mc, nc)
 
 
 def equal_steps(length: int, longest: int) -> int:

@@ -11,21 +11,10 @@ from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import (
-    Arg,
-    Kernel,
-    Launch,
-    Loops,
-    Work,
-    gemm_args,
-    gemm_program,
-    local_range,
-    round_up,
-    vector_defines,
-)
+from ..interface import Arg, Kernel, Loops, Work, gemm_launch, gemm_program, round_up
 from .packed_cost import matrix_size, matvec_seconds
 from .packed_shape import sum_size
-from .partial_sums import PartialSums
+from .pieces import PieceSums, not_for, vector_defines
 
 # Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
 _SUM_BYTES = 1 << 14
@@ -52,11 +41,7 @@ class Matvec(Kernel):
     accepts = Accepts(fields=GENERAL | IN_ORDER)
 
     def unsuited(self, device: DeviceInfo) -> str | None:
-        if not device.is_cpu:
-            return f"matvec is for CPU devices, this is a {device.kind}"
-        if device.ends_loops_early:
-            return f"matvec is for CPU devices that run loops to their end, not for {device.name!r}"
-        return None
+        return not_for(self.name, device)
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         few = min(problem.m, problem.n)
@@ -108,7 +93,7 @@ class Matvec(Kernel):
             return "adds products of real and of imaginary parts apart"
         if _by_rows(problem):
             return "adds the elements of a vector at the end of each row"
-        return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
+        return super().out_of_order(problem, config)
 
     def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
         """Of several vectors TN at a time, of the matrix TM rows or BN results, and ranges of K."""
@@ -132,22 +117,17 @@ class Matvec(Kernel):
         sums = _partial_sums(problem, config)
         partial: Arg = sums.workspace.symbol if split_k > 1 else "out"  # any pointer: never used
         sizes = map(np.int32, (nc, split_k, -(-problem.k // split_k)))
-        product = Launch(
-            program,
-            "matvec_rows" if _by_rows(problem) else "matvec_columns",
-            (groups, split_k, *((problem.batch,) if problem.batch_shape else ())),
-            local_range(problem, 1, 1),
-            (*gemm_args(problem), *sizes, partial),
-        )
+        kernel = "matvec_rows" if _by_rows(problem) else "matvec_columns"
+        product = gemm_launch(problem, program, kernel, (groups, split_k), (1, 1), (*sizes, partial))
         if split_k == 1:
             return Work((product,))
         return Work((product, sums.added(program, -(-sums.pieces // groups))), (sums.workspace,))
 
 
-def _partial_sums(problem: GemmProblem, config: TileConfig) -> PartialSums:
+def _partial_sums(problem: GemmProblem, config: TileConfig) -> PieceSums:
     reals = _PIECE_VECS * config.vec
     pieces = -(-max(problem.m, problem.n) * problem.sums.planes // reals)
-    return PartialSums(problem, config.split_k, pieces, reals * problem.sums.nbytes_of_real)
+    return PieceSums(problem, config.split_k, pieces, reals * problem.sums.nbytes_of_real)
 
 
 def _x_is_a(problem: GemmProblem) -> bool:

@@ -16,15 +16,13 @@ from ..interface import (
     Kernel,
     Launch,
     Loops,
-    Program,
     Work,
     Workspace,
     exchanged,
     gemm_args,
-    gemm_defines,
+    gemm_program,
     local_range,
     round_up,
-    vector_defines,
 )
 from .blocking import UNROLL_K
 from .packed_cost import packed_seconds
@@ -45,8 +43,8 @@ from .packed_shape import (
     stores_most,
     sum_size,
 )
+from .pieces import not_for, vector_defines
 
-_SOURCE = "cpu/packed.cl"
 # (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
 _ALONG, _ACROSS = (512, 1), (128, 32)
 _LITTLE_MEMORY = 1 << 14  # bytes of a buffer, for the self-check
@@ -66,11 +64,7 @@ class Packed(Kernel):
     options = ("pack_a", "pack_b", "swapped")
 
     def unsuited(self, device: DeviceInfo) -> str | None:
-        if not device.is_cpu:
-            return f"packed is for CPU devices, this is a {device.kind}"
-        if device.ends_loops_early:
-            return f"packed is for CPU devices that run loops to their end, not for {device.name!r}"
-        return None
+        return not_for(self.name, device)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [c for c in all_shapes(problem, device) if not self.violations(problem, c, device)]
@@ -106,10 +100,6 @@ class Packed(Kernel):
             local_bytes += panel_bytes(problem, config)
         return reasons + config.violations(device, (1,), local_bytes)
 
-    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
-        """Sums are carried from one block of K into the next."""
-        return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
-
     def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:
         """With little memory A is packed in parts."""
         return (*super().checked_on(device), replace(device, max_mem_alloc_size=_LITTLE_MEMORY))
@@ -120,7 +110,7 @@ class Packed(Kernel):
         return found.exchanged if config.option("swapped") else found
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        work = _Builder(seen(problem, config), config, device).work()
+        work = _PackedWork(seen(problem, config), config, device).work()
         if not config.option("swapped"):
             return work
         return replace(work, launches=tuple(_of_transposed(launch) for launch in work.launches))
@@ -131,18 +121,16 @@ def _of_transposed(launch: Launch) -> Launch:
     return replace(launch, args=exchanged(launch.args), packs=packs)
 
 
-class _Builder:
+class _PackedWork:
     """The launches of one product: pack B, pack and multiply each part of A, add partial sums."""
 
     def __init__(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> None:
-        self.problem = problem
-        self.config = config
-        self.device = device
+        self.problem, self.config, self.device = problem, config, device
         self.parts = parts(problem, config, device)
         self.pack_a = packs_a(problem, config)
         self.pack_b = packs_b(problem, config)
         self.inside = packs_inside(problem, config)
-        self.program = Program(_SOURCE, (*gemm_defines(problem), *self._defines(device)))
+        self.program = gemm_program(problem, "cpu/packed.cl", self._defines(device))
         self.args = gemm_args(problem)
         self.workspace: list[Workspace] = []
         self.steps: list[Launch] = []

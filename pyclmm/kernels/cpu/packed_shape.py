@@ -15,7 +15,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import round_up
 from .blocking import PAGE, UNROLL_K, blocks, equal_steps, steps_from_memory, steps_in_place
-from .partial_sums import PartialSums
+from .pieces import PieceSums
 
 # Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits. The
 # accumulators, a row of B and one number of A must fit the registers: 32 of 512 bits, 16 of 256 bits, and
@@ -250,10 +250,10 @@ def _row_bytes(problem: GemmProblem) -> int:
     return abs(problem.ldb) * ELEMENTS[problem.b_type].nbytes
 
 
-def partial_sums(problem: GemmProblem, config: TileConfig) -> PartialSums:
+def partial_sums(problem: GemmProblem, config: TileConfig) -> PieceSums:
     """The partial sums of each range of K: a piece for each register tile."""
     tiles = -(-problem.n // config.tn) * -(-problem.m // config.tm)
-    return PartialSums(problem, config.split_k, tiles, config.tm * config.tn * sum_size(problem))
+    return PieceSums(problem, config.split_k, tiles, config.tm * config.tn * sum_size(problem))
 
 
 @dataclass(frozen=True)

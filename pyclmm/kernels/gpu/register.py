@@ -14,7 +14,7 @@ from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig, slices
 from ..device import DeviceInfo
-from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
+from ..interface import Kernel, Launch, Work, gemm_launch, gemm_program
 from ..split_k import GROUP, PartialSums
 from .tile import by_rows, is_held, keeps_along, local_bytes, misfits, sides, stored_as_summed, work_items
 from .waves import Tiling, resident
@@ -228,15 +228,11 @@ def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]
 
 def _rows_launch(problem: GemmProblem, config: TileConfig) -> Launch:
     items = work_items(config)
-    columns, rows = -(-problem.n // config.bn), -(-problem.m // config.bm)
+    size = (-(-problem.n // config.bn) * items, -(-problem.m // config.bm))
     source = "gpu/register_rows_held.cl" if is_held(config) else "gpu/register_rows_nvidia.cl"
-    return Launch(
-        gemm_program(problem, source, (*_defines(problem, config), ("ALONG", int(keeps_along(config))))),
-        "matmul_register_rows",
-        ndrange(problem, columns * items, rows),
-        local_range(problem, items, 1),
-        gemm_args(problem),
-    )
+    defines = (*_defines(problem, config), ("ALONG", int(keeps_along(config))))
+    program = gemm_program(problem, source, defines)
+    return gemm_launch(problem, program, "matmul_register_rows", size, (items, 1))
 
 
 def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
@@ -247,14 +243,10 @@ def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
         tile_range, split = those.tile_range, those.tile_range.split_k > 1
         # without split-K, any pointer: never used
         partial = those.workspace.symbol if split else "batch_offsets"
-        k_range = np.int32(tiling.k_range(tile_range.split_k))
-        yield Launch(
-            gemm_program(problem, source, (*sizes, ("SPLIT", int(split)))),
-            "matmul_register",
-            ndrange(problem, tile_range.tiles * items, tile_range.split_k),
-            local_range(problem, items, 1),
-            (*gemm_args(problem), np.int32(tile_range.first), k_range, partial),
-        )
+        extra = (np.int32(tile_range.first), np.int32(tiling.k_range(tile_range.split_k)), partial)
+        program = gemm_program(problem, source, (*sizes, ("SPLIT", int(split))))
+        size = (tile_range.tiles * items, tile_range.split_k)
+        yield gemm_launch(problem, program, "matmul_register", size, (items, 1), extra)
         if split:
             yield those.added(tiling.device)
 

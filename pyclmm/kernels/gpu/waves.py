@@ -25,6 +25,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
 from ..cost import launched
 from ..device import DeviceInfo
+from ..interface import tiles_of
 from ..split_k import TileRange
 from .tile import Side, by_rows, is_held, local_bytes, sides, stored_as_summed, work_items
 
@@ -96,7 +97,7 @@ class Tiling:
     @cached_property
     def tiles(self) -> int:
         """Tiles of one product."""
-        return -(-self.problem.m // self.config.bm) * -(-self.problem.n // self.config.bn)
+        return tiles_of(self.problem, self.config.bm, self.config.bn)
 
     @cached_property
     def itemsize(self) -> int:

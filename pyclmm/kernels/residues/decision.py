@@ -15,18 +15,7 @@ from ...problem.gemm import GemmProblem
 from ...problem.precision import PRECISIONS
 from ..accepts import GENERAL, Accepts, Types
 from ..device import DeviceInfo
-from ..interface import (
-    GATE,
-    Arg,
-    Defines,
-    Launch,
-    Program,
-    Workspace,
-    gemm_args,
-    gemm_defines,
-    local_range,
-    ndrange,
-)
+from ..interface import GATE, Arg, Defines, Launch, Program, Workspace, gemm_launch, gemm_program
 
 _LINES = 16  # LINES of cl/residues/measure.cl
 _MOST_ITEMS = 256  # of its work-groups
@@ -91,13 +80,8 @@ def launch(
 ) -> Launch:  # fmt: skip
     """A launch of one of cl/residues/ for each product of the stack."""
     source = name if family == "residues" else f"{family}_{name}"
-    return Launch(
-        Program(f"residues/{source}.cl", (*gemm_defines(problem), *defines)),
-        f"{family}_{name}",
-        ndrange(problem, *size),
-        local_range(problem, *local),
-        (*gemm_args(problem), *extra),
-    )
+    program = gemm_program(problem, f"residues/{source}.cl", defines)
+    return gemm_launch(problem, program, f"{family}_{name}", size, local, extra)
 
 
 def measure(problem: GemmProblem, device: DeviceInfo) -> Launch:

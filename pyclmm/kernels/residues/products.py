@@ -108,15 +108,6 @@ def seconds(
     return family.estimate(computed, config, device)
 
 
-def offsets(inner: GemmProblem) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """The offsets of :func:`inner`'s operands and result, as cl/include/gemm.h reads them."""
-    columns = []
-    for strides in inner.batch_strides:
-        grid = np.indices(inner.batch_shape, np.int64).reshape(len(strides), -1)
-        columns.append(np.tensordot(np.array(strides, np.int64), grid, 1))
-    return np.stack(columns, axis=-1)
-
-
 _OPERANDS: dict[str, Arg] = {
     "a": "workspace:residues_a",
     "b": "workspace:residues_b",

@@ -12,6 +12,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import GATE, Kernel, Launch, Work, Workspace, round_up
+from ..launches import batch_table
 from ..plain import Plain, may_return, not_able
 from .decision import (
     WHOLE_NUMBERS,
@@ -33,7 +34,6 @@ from .products import (
     inner,
     moduli_of,
     of_residues,
-    offsets,
     seconds,
 )
 from .products import refusal as form_refusal
@@ -142,7 +142,7 @@ class Residues(Kernel):
             *(replace(space, name=f"product_{space.name}") for space in work.workspace),
         )
         tables = {
-            "residue_offsets": offsets(product),
+            "residue_offsets": batch_table(product.batch_shape, product.batch_strides),
             "residue_conversion": own.conversion,
             "residue_combination": own.combination,
         }

@@ -6,8 +6,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Work, round_up
-from .loops import groups_of, loop_seconds
-from .textbook import Textbook
+from .textbook import Textbook, loop_seconds
 
 _FRACTION, _WAIT = 0.08, 0.186  # as `naive`, whose work-groups share rows and columns better
 
@@ -20,7 +19,7 @@ class Flat(Textbook):
     tiles = tuple(TileConfig(bn=size) for size in (256, 64, 16, 1))
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        groups = groups_of(problem, 1, 1) // config.bn + 1
+        groups = problem.m * problem.n * problem.batch // config.bn + 1
         return loop_seconds(problem, device, groups, config.bn, _FRACTION, _WAIT)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:

@@ -6,9 +6,8 @@ from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Work, round_up
-from .loops import groups_of, loop_seconds
-from .textbook import Textbook
+from ..interface import Work, round_up, tiles_of
+from .textbook import Textbook, loop_seconds
 
 # Fraction of the rate of multiply-adds; reads of global memory that an element of K waits for. H200,
 # 2026-11-22
@@ -34,7 +33,7 @@ class Naive(Textbook):
         return super().obstacle(problem, device)
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        groups = groups_of(problem, config.bm, config.bn)
+        groups = tiles_of(problem, config.bm, config.bn) * problem.batch
         if problem.soft_float64:
             return device.rates.launch + problem.flops / 2 * _SOFT / device.rates.int32
         return loop_seconds(problem, device, groups, config.bm * config.bn, _FRACTION, _WAIT)

@@ -6,8 +6,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Work
-from .loops import loop_seconds
-from .textbook import Textbook
+from .textbook import Textbook, loop_seconds
 
 _FRACTION, _WAIT = 0.1, 0.186  # as `naive`
 

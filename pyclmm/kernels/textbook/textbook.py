@@ -1,4 +1,4 @@
-"""What the textbook's kernels share: one launch of a kernel that uses the macros of gemm.h."""
+"""What the textbook's kernels share: one launch of a kernel that uses the macros of gemm.h, and its time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Iterable, Sequence
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
+from ..cost import launched
 from ..device import DeviceInfo
-from ..interface import Kernel, Launch, Work, gemm_args, gemm_program, local_range, ndrange
+from ..interface import Kernel, Work, gemm_launch, gemm_program
+
+_START = 6.2  # reads of global memory: the first loads and the store
 
 
 class Textbook(Kernel):
@@ -38,6 +41,19 @@ class Textbook(Kernel):
     ) -> Work:
         """The launch of cl/textbook/<name>.cl with work-groups of *local* work-items, *size* in all."""
         program = gemm_program(problem, f"textbook/{self.name}.cl", defines, acc_type)
-        args, name = gemm_args(problem), f"matmul_{self.name}"
-        launch = Launch(program, name, ndrange(problem, *size), local_range(problem, *local), args)
-        return Work((launch,))
+        return Work((gemm_launch(problem, program, f"matmul_{self.name}", size, local),))
+
+
+def loop_seconds(
+    problem: GemmProblem, device: DeviceInfo, groups: int, items: int, fraction: float, wait: float
+) -> float:
+    """Seconds of *groups* work-groups of *items* work-items, one for each element.
+
+    ``fraction``: of the rate of multiply-adds, when the device is full. ``wait``: reads of global memory that
+    one element of K waits for, when it is not.
+    """
+    rates = device.rates
+    alone = (_START + wait * problem.k) * rates.latency
+    rate = rates.multiply_adds(problem.acc_type) * fraction / device.units
+    resident = max(1, device.unit.work_items // items)
+    return launched(device, groups, items, resident, alone, items * max(1, problem.k) / rate, problem.nbytes)

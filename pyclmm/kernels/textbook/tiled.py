@@ -5,9 +5,8 @@ from __future__ import annotations
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Work, round_up
-from .loops import groups_of, loop_seconds
-from .textbook import Textbook
+from ..interface import Work, round_up, tiles_of
+from .textbook import Textbook, loop_seconds
 
 _WIDTHS = (16, 32, 8, 4, 2, 1)
 # Fraction of the rate of multiply-adds; reads of global memory that an element of K waits for, besides one
@@ -27,7 +26,7 @@ class Tiled(Textbook):
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """Of every width as of the first one, so that one program serves all shapes."""
         tw = _WIDTHS[0]
-        groups, wait = groups_of(problem, tw, tw), 1 / tw + _WAIT
+        groups, wait = tiles_of(problem, tw, tw) * problem.batch, 1 / tw + _WAIT
         seconds = loop_seconds(problem, device, groups, tw * tw, _FRACTION, wait)
         return seconds * (1 + _OTHER_WIDTH * (config.bm != tw))
 

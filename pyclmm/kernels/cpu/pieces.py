@@ -1,0 +1,50 @@
+"""What the families for CPU devices share: who may run, macros, and split-K by pieces of the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import Launch, Program, Workspace, gemm_launch
+
+
+def not_for(name: str, device: DeviceInfo) -> str | None:
+    """Why the family *name*, whose work-items run long loops, is not for *device*, or None."""
+    if not device.is_cpu:
+        return f"{name} is for CPU devices, this is a {device.kind}"
+    if device.ends_loops_early:
+        return f"{name} is for CPU devices that run loops to their end, not for {device.name!r}"
+    return None
+
+
+def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, int], ...]:
+    """The macros that vectors.h needs."""
+    return (("LANES", config.vec), ("PREFETCHES", int(device.prefetches)))
+
+
+@dataclass(frozen=True)
+class PieceSums:
+    """Partial sums (cl/cpu/add_partial_sums.h): for each of ``split_k`` ranges of K, ``pieces`` pieces of a
+    result, each ``nbytes``.
+    """
+
+    problem: GemmProblem
+    split_k: int
+    pieces: int
+    nbytes: int
+
+    @property
+    def workspace(self) -> Workspace:
+        return Workspace("partial", self.problem.batch * self.split_k * self.pieces * self.nbytes)
+
+    def added(self, program: Program, span: int = 1) -> Launch:
+        """The launch that adds the partial sums, *span* pieces in each work-group."""
+        sizes = (np.int32(self.split_k), np.int32(self.pieces), np.int32(span))
+        extra = (*sizes, self.workspace.symbol)
+        return gemm_launch(
+            self.problem, program, "add_partial_sums", (-(-self.pieces // span), 1), (1, 1), extra
+        )
