@@ -6,7 +6,7 @@ A check is called with the name of a value and the value. It raises ArgumentErro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .errors import ArgumentError
@@ -87,6 +87,17 @@ def record(checks: Mapping[str, Check]) -> Check:
             check(f"{name}.{key}", value[key])
 
     return check_all
+
+
+def hear(answer: Any, forms: Sequence[tuple[Mapping[str, Check], Callable[..., None]]]) -> None:
+    """Call what belongs to the first of *forms* that allows *answer*, with its fields. No other is heard."""
+    for checks, call in forms:
+        try:
+            record(checks)("answer", answer)
+        except ArgumentError:
+            continue
+        call(**answer)
+        return
 
 
 def about(whose: Mapping[str, object]) -> dict[str, Check]:

@@ -156,7 +156,7 @@ def test_a_tuning(device):
     title, table = repr(tuning).split("\n", 1)
     assert title == f"<Tuning 1 of 3 products on {device.name}, interrupted, not stored>"
     head, *rows = split(table)
-    assert rows[0][1:] == ["0 of 9 tried", "naive bm=4", "0.002 ms", "1x"]
-    assert rows[1][2] == "gone"
+    assert rows[0][1:] == ["0 of 9", "naive", "bm=4", "0.00200", "262", "1.00"]
+    assert rows[1][2:4] == ["-", "gone"]
     assert Cells(tuning._repr_html_()).rows == [head, *rows]
-    assert repr(lost) == f"<Search {problem}: 0 of 9 tried: gone>"
+    assert repr(lost) == f"<Search {problem}: 0 of 9 tried: - gone>"

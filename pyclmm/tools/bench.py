@@ -227,26 +227,6 @@ def _reading() -> tuple[float, float] | None:
     return time.monotonic(), busy - (used.user + used.system + used.children_user + used.children_system)
 
 
-@dataclass
-class _Timed:
-    """A contestant and its samples so far."""
-
-    contestant: Contestant
-    samples: list[Sample] = field(default_factory=list)
-    spent: float = 0.0
-    error_ratio: float = 0.0
-    failure: str | None = None
-
-    def once(self) -> None:
-        """Take one more sample. A failure of the driver stops this contestant, not the others."""
-        try:
-            self.samples.append(self.contestant.run())
-        except (cl.Error, PyclmmError, MemoryError) as error:
-            self.failure = in_short(error)
-        else:
-            self.spent += self.samples[-1].wall
-
-
 class Track:
     """One device, the kernels that run on it, and how fast each was so far."""
 
@@ -306,7 +286,7 @@ class Track:
             checked = len(check.rows)
             board = Board(self.queue, a, b, dtype_of(problem.out_type), terms)
             for entry in self._run(board, check, rows, rounds or self.rules.rounds):
-                rows[entry.contestant.name] = self._row(entry, problem, check, size)
+                rows[entry.name] = self._row(entry, problem, check, size)
         shown = [rows.get(name) or Row(name, reason=_INTERRUPTED) for name in names]
         measured = tuple(self._with_speedups(shown, size))
         return Rung(size, a.dtype.name, measured, checked, layout, terms)
@@ -322,32 +302,28 @@ class Track:
             return Row(name, reason=reason, too_slow=True)
         return None
 
-    def _run(self, board: Board, check: Expected, rows: dict[str, Row], rounds: int) -> list[_Timed]:
+    def _run(self, board: Board, check: Expected, rows: dict[str, Row], rounds: int) -> list[Contestant]:
         """The contestants with their samples. Kernels that cannot be built get their rows."""
-        entries: list[_Timed] = []
+        entries: list[Contestant] = []
         try:
             for name in self.kernels:
                 if name not in rows:
                     self.on_stage(Stage(f"{name} at {check.size}: build"))
-                    self._enter(name, board, entries, rows)
+                    try:
+                        entries.append((OnArrays if self.terms.arrays else OnHost)(name, board))
+                    except (cl.Error, PyclmmError) as error:
+                        rows[name] = Row(name, reason=in_short(error))
             if not self.terms.arrays and NUMPY not in rows:
-                entries.append(_Timed(OnNumpy(board)))
+                entries.append(OnNumpy(board))
             self._rounds(entries, check, rounds)
         except KeyboardInterrupt:
             self.interrupted = True
         return entries
 
-    def _enter(self, name: str, board: Board, entries: list[_Timed], rows: dict[str, Row]) -> None:
-        kind = OnArrays if self.terms.arrays else OnHost
-        try:
-            entries.append(_Timed(kind(name, board)))
-        except (cl.Error, PyclmmError) as error:
-            rows[name] = Row(name, reason=in_short(error))
-
-    def _rounds(self, entries: list[_Timed], check: Expected, rounds: int) -> None:
+    def _rounds(self, entries: list[Contestant], check: Expected, rounds: int) -> None:
         total = len(entries) * (rounds + 1)
         for number, entry in enumerate(entries):
-            self.on_stage(Stage(f"{entry.contestant.name} at {check.size}: check", number, total))
+            self.on_stage(Stage(f"{entry.name} at {check.size}: check", number, total))
             self._first(entry, check)
         with self.others.watched():
             for turn in range(1, rounds + 1):
@@ -355,39 +331,31 @@ class Track:
                     time.sleep(PAUSE)  # NumPy came last: in the check, or in the round before
                 for number, entry in enumerate(entries, turn * len(entries)):
                     if entry.failure is None and entry.spent < self.rules.limit:
-                        name = entry.contestant.name
+                        name = entry.name
                         self.on_stage(
                             Stage(f"{name} at {check.size}: round {turn} of {rounds}", number, total)
                         )
                         entry.once()
 
-    def _first(self, entry: _Timed, check: Expected) -> None:
+    def _first(self, entry: Contestant, check: Expected) -> None:
         """The first run is checked. It may include a compilation, so its time counts only if it is long."""
-        entry.contestant.board.spoil()
+        entry.board.spoil()
         entry.once()
         if entry.failure is None:
-            entry.error_ratio = check.ratio(entry.contestant.result())
+            entry.error_ratio = check.ratio(entry.result())
             if entry.spent < self.rules.limit / 2:
                 entry.samples.clear()
                 entry.spent = 0.0
 
-    def _row(self, entry: _Timed, problem: GemmProblem, check: Expected, size: Size) -> Row:
-        name, config, kernel = entry.contestant.name, entry.contestant.config, entry.contestant.kernel
-        chosen = kernel if name == "auto" else None
+    def _row(self, entry: Contestant, problem: GemmProblem, check: Expected, size: Size) -> Row:
+        row = Row(entry.name, entry.config, chosen=entry.kernel if entry.name == "auto" else None)
         reason = entry.failure or (None if entry.samples else _INTERRUPTED)
         if reason is not None:
-            return Row(name, config, reason=reason, chosen=chosen)
-        row = Row(
-            name,
-            config,
-            tuple(entry.samples),
-            problem.flops,
-            entry.error_ratio,
-            check.limit,
-            chosen=chosen,
-        )
+            return replace(row, reason=reason)
+        row = replace(row, samples=tuple(entry.samples), flops=problem.flops)
+        row = replace(row, error_ratio=entry.error_ratio, error_limit=check.limit)
         if row.seconds is not None:
-            self._pace[name] = (size.work, row.seconds)
+            self._pace[entry.name] = (size.work, row.seconds)
         return row
 
     def _with_speedups(self, rows: list[Row], size: Size) -> Iterator[Row]:

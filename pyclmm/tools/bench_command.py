@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -15,52 +15,23 @@ from ..opencl.devices import device_info, find_device
 from ..opencl.queues import new_queue
 from ..problem.canonical import LAYOUTS
 from ..problem.precision import PRECISIONS
-from ..problem.words import Precision
 from . import plots, report
 from .bench import Rules, Rung, Track, kernel_names
-from .endings import FAILED, WRONG_RESULT
-from .options import Finite, check_plot, device_option, json_option, length_type, plot_option
-from .output import Output
+from .options import check_plot, device_option, finite, json_option, length_type, plot_option
+from .output import FAILED, WRONG_RESULT, Output
 from .terminal import OnStage, Screen, Stage
 from .timing import Size, Terms, check_memory, dtype_named, ladder, random_pair
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What a call asks for, an option a field."""
-
-    m: int | None
-    n: int | None
-    k: int | None
-    climb: bool
-    max_work: float
-    kernels: tuple[str, ...]
-    dtype: str
-    layout: str
-    precision: Precision
-    batch: int
-    arrays: bool
-    seed: int
-    device: str | None
-    rounds: int
-    limit: float
-    reasons: bool
-    json_target: str | None
-    plot_file: Path | None
-
-    def sizes(self) -> list[Size]:
-        """The size, or those of the ladder. Raises click.UsageError where both or none are asked for."""
-        if self.climb and self.m is not None:
-            raise click.UsageError("--ladder has its own sizes and goes without M N K")
-        if self.climb:
-            return [replace(cube, batch=self.batch) for cube in ladder(self.max_work)]
-        if self.m is None or self.n is None or self.k is None:
-            raise click.UsageError("Give M N K (rows of A, columns of B, columns of A), or --ladder.")
-        return [Size(self.m, self.n, self.k, self.batch)]
-
-    def pair(self, size: Size) -> tuple[Any, Any]:
-        """Random operands."""
-        return random_pair(size, dtype_named(self.dtype), self.seed, self.layout)
+def _sizes(asked: Any) -> list[Size]:
+    """The size, or those of the ladder. Raises click.UsageError where both or none are asked for."""
+    if asked.climb and asked.m is not None:
+        raise click.UsageError("--ladder has its own sizes and goes without M N K")
+    if asked.climb:
+        return [replace(cube, batch=asked.batch) for cube in ladder(asked.max_work)]
+    if asked.m is None or asked.n is None or asked.k is None:
+        raise click.UsageError("Give M N K (rows of A, columns of B, columns of A), or --ladder.")
+    return [Size(asked.m, asked.n, asked.k, asked.batch)]
 
 
 @click.command("bench")
@@ -70,7 +41,8 @@ class _Asked:
 @click.option("--ladder", "climb", is_flag=True, help="Cubes of 10^3, 10^4, ... multiply-adds.")
 @click.option(
     "--max-work",
-    type=Finite(1e3, 1e18),
+    type=click.FloatRange(1e3, 1e18),
+    callback=finite,
     default=1e10,
     help="Largest product of the ladder, multiply-adds [10^10].",
 )
@@ -101,7 +73,8 @@ class _Asked:
 @click.option("--rounds", type=click.IntRange(1, 1000), default=7, show_default=True)
 @click.option(
     "--limit",
-    type=Finite(min=0, min_open=True),
+    type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
     default=10.0,
     show_default=True,
     help="Seconds; kernels that would take longer are left out.",
@@ -114,9 +87,9 @@ def bench_command(**options: Any) -> None:
 
     Ctrl-C ends it and shows what was measured.
     """
-    asked = _Asked(**options)
+    asked = SimpleNamespace(**options)
     terms, rules = Terms(asked.precision, asked.arrays), Rules(asked.rounds, asked.limit)
-    sizes, dtype, names = asked.sizes(), dtype_named(asked.dtype), kernel_names(asked.kernels)
+    sizes, dtype, names = _sizes(asked), dtype_named(asked.dtype), kernel_names(asked.kernels)
     check_plot(asked.plot_file)
     out = Output("bench", asked.json_target)
     queue = new_queue(find_device(asked.device), profiling=True)
@@ -140,17 +113,18 @@ def bench_command(**options: Any) -> None:
     out.finish(_none_ran(rungs, asked.kernels), FAILED)
 
 
-def _climb(track: Track, sizes: Sequence[Size], asked: _Asked, on_stage: OnStage) -> Iterator[Rung]:
+def _climb(track: Track, sizes: Sequence[Size], asked: Any, on_stage: OnStage) -> Iterator[Rung]:
     """Run each size in turn, until every kernel is too slow or Ctrl-C was pressed."""
+    dtype = dtype_named(asked.dtype)
     for number, size in enumerate(sizes):
         if len(sizes) == 1:
             track.on_stage = on_stage
-            track.probe(size, dtype_named(asked.dtype), asked.layout)
+            track.probe(size, dtype, asked.layout)
         if track.interrupted:
             return
         track.on_stage = _Ahead(track, sizes[number:], on_stage)
         on_stage(Stage(f"{size} {asked.dtype}: random numbers"))
-        yield track.race(*asked.pair(size))
+        yield track.race(*random_pair(size, dtype, asked.seed, asked.layout))
         expected = [track.expected(name, size.work) for name in track.kernels]
         if track.interrupted or all(seconds is None or seconds > track.rules.limit for seconds in expected):
             return
@@ -169,7 +143,7 @@ class _Ahead:
         self._on_step(step if self._left is None else replace(step, seconds_left=self._left * (1 - part)))
 
 
-def _tell(out: Output, device: DeviceInfo, rungs: Sequence[Rung], asked: _Asked) -> None:
+def _tell(out: Output, device: DeviceInfo, rungs: Sequence[Rung], asked: Any) -> None:
     """The picture, if one is asked for, the tables, and what they cannot say."""
     draw: Any = plots.ladder if len(rungs) > 1 else lambda rungs, *rest: plots.bench(rungs[0], *rest)
     out.draw(asked.plot_file, lambda path: draw(rungs, device.name, path))

@@ -1,4 +1,4 @@
-"""The command line: ``pyclmm`` and ``python -m pyclmm``. endings.py has the exit codes.
+"""The command line: ``pyclmm`` and ``python -m pyclmm``. output.py has the exit codes.
 
 A new command takes its options from options.py, and tells what it finds through output.py.
 """
@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ..opencl import user_rates
 from ..opencl.devices import device_info, find_device
-from ..problem.words import Precision
 from ..selection import tables
 from ..version import __version__
 from . import info, laws, options, plots, probes, report, selftest, tuner
 from .bench_command import bench_command
-from .endings import FAILED, WRONG_RESULT, Group
 from .multiply_command import multiply_command
-from .output import Output
+from .output import FAILED, WRONG_RESULT, Group, Output
 from .road_command import road_command
-from .terminal import OnStage, Stage
+from .terminal import OnStage, Stage, duration
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Group, context_settings={"help_option_names": ["--help", "-h"]})
 @click.version_option(__version__, prog_name="pyclmm")
 def main() -> None:
     """Matrix multiplication for every OpenCL device."""
@@ -112,16 +111,12 @@ def selftest_command(
 @options.json_option()
 @options.plot_option
 def tune_command(
-    shapes: list[tuple[int, int, int]],
-    dtypes: list[str],
-    layouts: list[str],
-    precisions: list[Precision],
-    budget: float,
     device: str | None,
     only_rates: bool,
     export_file: Path | None,
     json_target: str | None,
     plot_file: Path | None,
+    **wanted: Any,
 ) -> None:
     """Find the fastest kernel for products like these on this device, and keep it for later calls.
 
@@ -136,10 +131,10 @@ def tune_command(
     options.check_plot(plot_file)
     found = find_device(device)
     with out.measuring() as on_stage:
-        tuning = tuner.tune(shapes, dtypes, layouts, budget, found, _listener(on_stage), precisions)
+        tuning = tuner.tune(device=found, on_progress=_listener(on_stage), **wanted)
     out.interrupted |= tuning.interrupted
     own = tuning.device
-    out.save(report.tuning_json(tuning, budget))
+    out.save(report.tuning_json(tuning, wanted["budget"]))
     if export_file is not None:
         text = json.dumps(tables.table_json(own, tuning.entries), indent=2)
         out.write(export_file, lambda path: path.write_text(f"{text}\n", encoding="utf-8"))
@@ -155,7 +150,7 @@ def _listener(on_stage: OnStage) -> tuner.OnProgress:
     """Makes a step of the tuner's progress. The time left is what is left of the budget."""
 
     def on_progress(at: tuner.Progress) -> None:
-        best = "" if at.best is None else f", best {report.duration(at.best.seconds or 0)}"
+        best = "" if at.best is None else f", best {duration(at.best.seconds or 0)}"
         on_stage(Stage(f"{at.problem}{best}", at.tried, at.total, at.seconds_left))
 
     return on_progress

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,33 +17,21 @@ from ..problem.canonical import problem_of
 from ..selection.select import refusal
 from . import report
 from .terminal import Screen
-from .timing import Size
 
 # What kernels are asked about: a product that fits a work-group of any device, one that fits none, a thin one
 # and a matrix times a vector, which some kernels are for.
-SIZES = (Size(16, 16, 16), Size(1024, 1024, 1024), Size(1024, 4, 1024), Size(1024, 1, 1024))
+SIZES = ((16, 16, 16), (1024, 1024, 1024), (1024, 4, 1024), (1024, 1, 1024))
 DTYPES = ("float32", "float64")
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Whether one kernel computes one problem: *refusal* is the reason why not, *config* its tile."""
-
-    size: Size
-    dtype: str
-    refusal: str | None
-    config: dict[str, Any]
-
-
-def answers(kernel: Kernel, device: DeviceInfo) -> list[Answer]:
-    """What *kernel* says to every size and dtype."""
+def answers(kernel: Kernel, device: DeviceInfo) -> list[dict[str, Any]]:
+    """What *kernel* says to every size and dtype: the reason why it cannot compute that, or its tile."""
     found = []
-    for size in SIZES:
-        for dtype in DTYPES:
-            problem = problem_of(size.m, size.n, size.k, np.dtype(dtype))
-            reason = refusal(kernel, problem, device)
-            config = {} if reason else kernel.configs(problem, device)[0].as_dict()
-            found.append(Answer(size, dtype, reason, config))
+    for (m, n, k), dtype in product(SIZES, DTYPES):
+        problem = problem_of(m, n, k, np.dtype(dtype))
+        reason = refusal(kernel, problem, device)
+        config = {} if reason else kernel.configs(problem, device)[0].as_dict()
+        found.append({"m": m, "n": n, "k": k, "dtype": dtype, "refusal": reason, "config": config})
     return found
 
 
@@ -81,11 +69,7 @@ def _device_json(label: str, device: cl.Device, default: bool) -> dict[str, Any]
             "name": kernel.name,
             "summary": kernel.summary,
             "automatic": kernel.automatic,
-            "problems": [
-                {"m": x.size.m, "n": x.size.n, "k": x.size.k, "dtype": x.dtype}
-                | {"refusal": x.refusal, "config": x.config}
-                for x in answers(kernel, info)
-            ],
+            "problems": answers(kernel, info),
         }
         for kernel in KERNELS
     ]

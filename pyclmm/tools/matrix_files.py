@@ -6,6 +6,7 @@ h5py and zarr are extras and are imported when used.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import warnings
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..streaming.datasets import hdf5_reads
-from .endings import CommandError
+from .output import CommandError
 
 KINDS = "FILE.npy, FILE.h5:DATASET, FOLDER.zarr or FOLDER.zarr:ARRAY"
 _SUFFIXES = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
@@ -108,6 +109,27 @@ def links_below(folder: Path) -> Iterator[Path]:
         for name in (*folders, *files):
             if os.path.islink(path := os.path.join(where, name)):
                 yield real(Path(path))
+
+
+def is_zarr_array(folder: Path) -> bool:
+    """Whether a folder is an array of Zarr, of format 2 or 3."""
+    return (folder / ".zarray").is_file() or zarr_json(folder).get("node_type") == "array"
+
+
+def zarr_json(folder: Path) -> dict[str, Any]:
+    """What Zarr's format 3 says of a folder; empty if nothing."""
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads((folder / "zarr.json").read_bytes())
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def hdf5_object(file: Any, name: str) -> Any:
+    """What is called *name*; None if nothing is, or a link leads nowhere."""
+    try:
+        return file[name or "/"]
+    except (KeyError, OSError, RuntimeError):
+        return None
 
 
 class Files:

@@ -14,13 +14,11 @@ from ..opencl.devices import device_info
 from ..problem.precision import PRECISIONS
 from ..streaming.streamed import StreamedMatmul, StreamProgress, is_unfinished
 from . import report
-from .endings import INTERRUPTED, say
 from .matrix_files import Files, MatrixPlace
 from .options import device_option, json_option, names
-from .output import Output
-from .result import Result
-from .results import result_at
-from .terminal import OnStage, Stage
+from .output import INTERRUPTED, Output, say
+from .results import Result, result_at
+from .terminal import OnStage, Stage, duration, significant
 
 _TRANS = click.Choice(["N", "T", "C"])
 _GO_ON = "finished tiles are kept: run the command again to go on"
@@ -141,7 +139,7 @@ def _listener(on_stage: OnStage, seen: list[StreamProgress]) -> Any:
 
     def tell(at: StreamProgress) -> None:
         seen[:] = [at]
-        rate = f"{report.significant(at.rate / 1e9)} GFLOP/s"
+        rate = f"{significant(at.rate / 1e9)} GFLOP/s"
         on_stage(Stage(rate, at.tiles, at.all_tiles, at.seconds_left))
 
     return tell
@@ -171,9 +169,9 @@ def _result(place: MatrixPlace, seconds: float, seen: list[StreamProgress]) -> d
 
 def _line(place: MatrixPlace, head: dict[str, Any], seconds: float, seen: list[StreamProgress]) -> str:
     size = " x ".join(map(str, head["shape"]))
-    text = f"{place.text}: {size} {head['dtype']} in {report.duration(seconds)}"
+    text = f"{place.text}: {size} {head['dtype']} in {duration(seconds)}"
     if not seen:
         return text
     earlier = f", {seen[-1].resumed} of them by an earlier run" if seen[-1].resumed else ""
-    rate = report.significant(seen[-1].flops / seconds / 1e9)
+    rate = significant(seen[-1].flops / seconds / 1e9)
     return f"{text}, {rate} GFLOP/s, {seen[-1].all_tiles} tiles{earlier}"

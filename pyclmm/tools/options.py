@@ -13,10 +13,8 @@ from typing import Any
 import click
 
 from . import plots
-from .endings import CommandError
 from .matrix_files import overlap, real
-
-STDOUT = "-"
+from .output import STDOUT, CommandError
 
 
 @dataclass(frozen=True)
@@ -45,26 +43,7 @@ TABLE = Written("table", re.compile(rb'\{\n  "schema": \d+,\n  "device": \{'))
 PICTURE = Written("picture", re.compile(re.escape(plots.MARK.encode())), anywhere=True)
 
 
-class _Length(click.IntRange):
-    """A whole number of 1 or more."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip(), re.ASCII) is None:
-            self.fail(f"{value!r} is no whole number", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-class Finite(click.FloatRange):
-    """A number within the range, and neither NaN nor infinity."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is no number to measure with", param, ctx)
-        return number
-
-
-length_type = _Length(min=1)
+length_type = click.IntRange(min=1)
 file_type = click.Path(dir_okay=False, path_type=Path)
 device_option = click.option(
     "--device", help='"cpu", "gpu", a number as `pyclmm info` lists it ("0:1"), or part of a name.'
@@ -130,6 +109,13 @@ def check_plot(path: Path | None) -> None:
     if path is not None:
         plots.check(path)
     check_file(path, PICTURE)
+
+
+def finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    """A number that is neither NaN, which is in every range, nor infinity."""
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{str(value)!r} is no number to measure with")
+    return value
 
 
 def names(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:

@@ -11,25 +11,128 @@ standard output, which then holds nothing else. A long command goes::
     out.save(content)                 # before the text: a closed pipe loses no measurement
     out.screen.table(table)
     out.finish()                      # exit code 130 after Ctrl-C, 2 if a file could not be written
+
+Exit codes: 0: success. 1: a wrong result. 2: invalid arguments, a product that cannot be computed here, a
+file that cannot be written. 130: Ctrl-C, as 128 + SIGINT. 141: nobody reads the output any more, as 128 +
+SIGPIPE. An error is one line; what a user or a disk can cause has no traceback.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 import click
+from click.exceptions import Exit
 
-from .endings import INTERRUPTED, CommandError, say
-from .matrix_files import real
-from .options import STDOUT
-from .terminal import OnStage, Screen, progress
+from ..errors import PyclmmError, unknown_name
+from .terminal import OnStage, Screen, broken, progress, width_of
+
+STDOUT = "-"
+WRONG_RESULT, FAILED, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+
+
+class CommandError(click.ClickException):
+    """An error in one line and exit code 2. A terminal gets it broken into lines that fit."""
+
+    exit_code = FAILED
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        say(f"Error: {self.format_message()}")
+
+
+def say(line: str) -> None:
+    """Write a line to the error stream, if somebody reads that."""
+    try:
+        click.echo(_fitting(line), err=True)
+    except OSError:
+        _drop(sys.stderr)
+
+
+def _fitting(line: str) -> str:
+    on_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return broken(line, width_of(sys.stderr), words=True) if on_terminal else line
+
+
+def _drop(stream: IO[Any] | None) -> None:
+    """Send what *stream* still holds, and cannot write, nowhere.
+
+    Python would try again at its exit, complain, and end with code 120.
+    """
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):  # ValueError: a stream without a file
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+
+
+@contextmanager
+def endings() -> Iterator[None]:
+    """Turn whatever ends a command into its exit code, and a line on the error stream where one is due."""
+    for stream in (sys.stdout, sys.stderr):  # a character that the terminal lacks is no reason to fail
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("Interrupted")
+        raise Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        _drop(sys.stdout)
+        raise Exit(PIPE_CLOSED) from None
+    except (PyclmmError, MemoryError) as error:  # a StorageError is an OSError that names the argument
+        raise CommandError(str(error) or "out of memory") from error
+    except OSError as error:
+        _drop(sys.stdout)
+        what = f"{error.filename}" if error.filename else "the output cannot be written"
+        raise CommandError(f"{what}: {error.strerror}") from error
+    except click.UsageError as error:
+        message = _fitting(f"Error: {error.format_message()}").removeprefix("Error: ")
+        raise click.UsageError(message, error.ctx) from error
+
+
+class Group(click.Group):
+    """Commands that end as :func:`endings` says. It suggests the nearest command for a misspelt one."""
+
+    def main(self, *args: Any, **keywords: Any) -> Any:
+        try:
+            return super().main(*args, **keywords)
+        except OSError:  # not even an error can be written
+            _drop(sys.stderr)
+            sys.exit(FAILED)
+
+    def make_context(self, *args: Any, **keywords: Any) -> click.Context:
+        with endings():  # --help and --version print here
+            return super().make_context(*args, **keywords)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with endings():
+            try:
+                return super().invoke(ctx)
+            except click.NoSuchOption as error:
+                if re.match(r"-\d", error.option_name):
+                    raise CommandError(
+                        f"{error.option_name}: M, N and K are whole numbers of 1 or more"
+                    ) from error
+                raise
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands:
+            raise unknown_name("command", args[0], sorted(self.commands))
+        return super().resolve_command(ctx, args)
 
 
 class Output:
@@ -75,7 +178,7 @@ class Output:
         A device or a pipe is written itself. If it fails, the text still appears, and :meth:`finish` gives
         the reason.
         """
-        target = real(path)
+        target = Path(os.path.realpath(path))
         try:
             if target.exists() and not target.is_file():
                 fill(target)

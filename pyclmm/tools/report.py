@@ -17,27 +17,11 @@ from ..kernels.device import DeviceInfo
 from ..kernels.rates import MEANINGS, as_numbers
 from ..version import __version__
 from .bench import BASELINE, SCATTER, Row, Rules, Rung
-from .terminal import TextTable
+from .terminal import TextTable, duration, significant
 from .timing import Terms
-from .tuner import Search, Tuning
+from .tuner import TUNED, Search, Tuning
 
-_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 JSON_FORMAT = 2
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """*value* with that many significant digits; no exponent but for values under 0.0001."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    if abs(value) < 1e-4:
-        return f"{value:.{digits - 1}e}"
-    return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds with a unit that suits them."""
-    scale, unit = next((u for u in _UNITS if seconds >= u[0]), _UNITS[-1])
-    return f"{significant(seconds / scale)} {unit}"
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -105,18 +89,7 @@ def configurations(rung: Rung) -> list[str]:
 
 def tuning_table(searches: Sequence[Search]) -> TextTable:
     """A line for each product: what was taken before, what won, and by how much."""
-    head = ("product", "tried", "kernel", "tile", "ms", "GFLOP/s", "speed-up")
-    rows = []
-    for search in searches:
-        tried = f"{len(search.tried)} of {search.total}"
-        if search.entry is None:
-            rows.append((str(search.problem), tried, "-", search.reason or "nothing ran", "-", "-", "-"))
-            continue
-        entry, seconds = search.entry, search.entry.seconds
-        rate = significant(search.problem.flops / seconds / 1e9)
-        numbers = (_milliseconds(seconds), rate, significant(search.gain))
-        rows.append((str(search.problem), tried, entry.kernel, str(entry.config), *numbers))
-    return TextTable(head, tuple(rows), text=("product", "kernel", "tile"))
+    return TextTable(TUNED, tuple(search.row() for search in searches), text=("product", "kernel", "tile"))
 
 
 def tuning_notes(tuning: Tuning) -> list[str]:

@@ -13,11 +13,10 @@ from ..kernels.rates import Rates, as_numbers
 from ..opencl.devices import device_info, find_device
 from ..opencl.queues import new_queue
 from . import plots, report
-from .endings import FAILED, WRONG_RESULT
 from .options import check_plot, device_option, json_option, length_type, plot_option
-from .output import Output
+from .output import FAILED, WRONG_RESULT, Output
 from .road import Point, Road, walk
-from .terminal import TextTable
+from .terminal import TextTable, significant
 from .timing import Size, Terms, check_memory
 
 _ON_CPU, _ON_OTHERS = 512, 2048  # side of the matrices, if none is asked for
@@ -77,12 +76,12 @@ def _show(out: Output, device: DeviceInfo, road: Road, rates: Rates) -> None:
 
 
 def _heading(rates: Rates) -> list[str]:
-    billions = {name: report.significant(value / 1e9) for name, value in as_numbers(rates).items()}
+    billions = {name: significant(value / 1e9) for name, value in as_numbers(rates).items()}
     return [
         f"measured: memory {billions['memory']} GB/s, "
         f"cache {billions['cache']} GB/s up to {rates.cache_size / 1e6:.3g} MB, "
-        f"float32 {report.significant(2 * rates.float32 / 1e9)} GFLOP/s"
-        + (f", 16-bit matrix units {report.significant(2 * rates.matrix16 / 1e9)}" if rates.matrix16 else ""),
+        f"float32 {significant(2 * rates.float32 / 1e9)} GFLOP/s"
+        + (f", 16-bit matrix units {significant(2 * rates.matrix16 / 1e9)}" if rates.matrix16 else ""),
         "step: times faster than the row above. limit: the most GFLOP/s that these rates allow for the "
         "bytes that its work-items load (ops/byte) and for its multiply-adds; over 100% of it, nearer caches "
         "served loads that several work-items share",
@@ -102,10 +101,10 @@ def _cells(point: Point, gain: float | None, rates: Rates) -> tuple[str, ...]:
         point.kernel.name,
         str(point.size.n),
         point.dtype + word,
-        report.significant(point.traffic.intensity),
-        report.significant(point.rate / 1e9),
-        "-" if gain is None else f"{report.significant(gain)}x",
-        report.significant(limit.rate / 1e9),
+        significant(point.traffic.intensity),
+        significant(point.rate / 1e9),
+        "-" if gain is None else f"{significant(gain)}x",
+        significant(limit.rate / 1e9),
         _percent(point.rate / limit.rate),
         limit.by,
     )

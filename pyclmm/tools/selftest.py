@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import fields
 from ..checks import isolation, worker
 from ..errors import BuildError, PyclmmError, UnsupportedError
 from ..kernels import KERNELS, Kernel, kernel_named
@@ -30,6 +31,15 @@ PASSED, REFUSED, WRONG, FAILED, CRASHED, HUNG = "passed", "refused", "wrong", "f
 _BAD = (WRONG, FAILED, CRASHED, HUNG)  # worst last
 _LAWS = len(laws.LAWS) + 2  # and the interface and the bits
 _LONGEST = 2000  # characters of a reason
+_NUMBER = fields.number(0, 1e300)
+_VERDICT = {
+    "law": fields.text(_LONGEST),
+    "verdict": fields.one_of(PASSED, REFUSED, WRONG, FAILED),
+    "cases": fields.integer(0, 10**9),
+    "error_ratio": fields.optional(_NUMBER),
+    "error_limit": _NUMBER,
+    "reason": fields.optional(fields.matching("(?s).*", "text")),
+}
 # What is left of one already found, or begins with a drive, a host, ~ or / and not within a word (a/b).
 _PATH = re.compile(
     r"<path>[^\s'\"(),;:]*|(?:(?<![\w.)])|(?<=-[IL]))(?:[A-Za-z]:[\\/]|\\\\|~?/)[^\s'\"(),;:]+"
@@ -128,17 +138,19 @@ def _tested(
     found: list[LawVerdict] = []
     begun = ["start of the child process"]
 
-    def on_answer(answer: Any) -> None:
-        match answer:
-            case {"begins": str(name)}:
-                begun.append(name)
-                on_law(name, len(begun) - 2)
-            case {"law": str(), "verdict": str()}:
-                found.append(LawVerdict(**answer))
+    def begins(begins: str) -> None:
+        begun.append(begins)
+        on_law(begins, len(begun) - 2)
 
+    def judged(**verdict: Any) -> None:
+        found.append(LawVerdict(**verdict))
+
+    forms = (({"begins": fields.text(_LONGEST)}, begins), (_VERDICT, judged))
     request = {"device": device.identity, "kernel": kernel.name, "full": full}
     start = time.perf_counter()
-    failure = worker.ask("tools.selftest", request, limit, on_answer, environment)
+    failure = worker.ask(
+        "tools.selftest", request, limit, lambda answer: fields.hear(answer, forms), environment
+    )
     if failure is not None:
         word = HUNG if failure.hung else CRASHED if failure.crashed else FAILED
         found.append(LawVerdict(begun[-1], word, reason=failure.reason))

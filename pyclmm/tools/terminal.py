@@ -6,6 +6,7 @@ and a table that is too wide becomes several, each with the columns that name it
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import textwrap
@@ -22,6 +23,7 @@ from rich.text import Text
 
 from .. import repr_tables
 
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 PAGE = 80  # columns where the output is no terminal
 _PROSE = 100  # columns: longer lines of words are hard to read
 _GAP = 2  # blanks between columns of a table
@@ -51,6 +53,21 @@ OnStage = Callable[[Stage], None]
 
 def unheard(step: Stage) -> None:
     """An OnStage for callers who do not listen."""
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """*value* with that many significant digits; no exponent but for values under 0.0001."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    if abs(value) < 1e-4:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds with a unit that suits them."""
+    scale, unit = next((u for u in _UNITS if seconds >= u[0]), _UNITS[-1])
+    return f"{significant(seconds / scale)} {unit}"
 
 
 def width_of(stream: TextIO | None) -> int:

@@ -18,7 +18,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 
 from ..checks import reference
-from ..errors import DeviceMemoryError, unknown_name
+from ..errors import DeviceMemoryError, PyclmmError, in_short, unknown_name
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..opencl import clock
@@ -182,13 +182,28 @@ class Expected:
 
 
 class Contestant(ABC):
-    """Something that computes the product of *board*. ``kernel`` is what does it: "auto" has chosen one."""
+    """Something that computes the product of *board*, and its samples so far, which took ``spent`` seconds.
+
+    ``kernel`` is what does it: "auto" has chosen one. ``failure``: why there are no further samples.
+    """
 
     kernel: str | None = None
     config: TileConfig | None = None
 
     def __init__(self, name: str, board: Board) -> None:
         self.name, self.board = name, board
+        self.samples: list[Sample] = []
+        self.spent = self.error_ratio = 0.0
+        self.failure: str | None = None
+
+    def once(self) -> None:
+        """Take one more sample. A failure of the driver stops this contestant, not the others."""
+        try:
+            self.samples.append(self.run())
+        except (cl.Error, PyclmmError, MemoryError) as error:
+            self.failure = in_short(error)
+        else:
+            self.spent += self.samples[-1].wall
 
     def run(self) -> Sample:
         device = self._device_seconds()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from .. import repr_tables
+from .. import fields, repr_tables
 from ..checks import isolation, worker
 from ..errors import ArgumentError, unknown_name
 from ..kernels import KERNELS
@@ -31,11 +31,13 @@ from ..problem.gemm import GemmProblem
 from ..problem.words import Precision
 from ..selection import schema, select, tables
 from ..selection.tables import Entry
+from .terminal import significant
 
 LIMIT = 30.0  # seconds to compile, check and time one candidate
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
-_TUNED = ("product", "candidates", "winner", "time", "speed-up")
+TUNED = ("product", "tried", "kernel", "tile", "ms", "GFLOP/s", "speed-up")
 _START = 10.0  # seconds for a child to start and to create operands
+_MOST_TIMES = 1000  # of a candidate, in an answer
 _FAMILY = 4  # a family's first configuration is tried after this many of the family before it
 
 
@@ -84,15 +86,17 @@ class Search:
     interrupted: bool = False
 
     def __repr__(self) -> str:
-        return f"<Search {': '.join(self.row()[:3])}>"
+        product, tried, kernel, tile, *_ = self.row()
+        return f"<Search {product}: {tried} tried: {kernel} {tile}>"
 
-    def row(self) -> tuple[str, str, str, str, str]:
-        """The product, how many candidates were tried, the winner, its time, and its gain."""
-        tried = f"{len(self.tried)} of {self.total} tried"
+    def row(self) -> tuple[str, ...]:
+        """What was tried and what won, as TUNED says; the reason, if nothing did."""
+        product, tried = str(self.problem), f"{len(self.tried)} of {self.total}"
         if self.entry is None:
-            return str(self.problem), tried, self.reason or "nothing ran", "-", "-"
-        winner = f"{self.entry.kernel} {self.entry.config}"
-        return str(self.problem), tried, winner, f"{self.entry.seconds * 1e3:.3g} ms", f"{self.gain:.3g}x"
+            return product, tried, "-", self.reason or "nothing ran", "-", "-", "-"
+        seconds = self.entry.seconds
+        numbers = (seconds * 1e3, self.problem.flops / seconds / 1e9, self.gain)
+        return product, tried, self.entry.kernel, str(self.entry.config), *map(significant, numbers)
 
     @property
     def untried(self) -> str | None:
@@ -128,11 +132,11 @@ class Tuning:
     total: int = 0
 
     def __repr__(self) -> str:
-        table = repr_tables.text(_TUNED, self._rows()).replace("\n", "\n  ")
+        table = repr_tables.text(TUNED, self._rows()).replace("\n", "\n  ")
         return f"<{self._title()}>\n  {table}"
 
     def _repr_html_(self) -> str:
-        return repr_tables.html(_TUNED, self._rows(), self._title())
+        return repr_tables.html(TUNED, self._rows(), self._title())
 
     def _title(self) -> str:
         marks = ", interrupted" * self.interrupted + ", not stored" * (not self.stored)
@@ -226,21 +230,16 @@ def choices(problem: GemmProblem, device: DeviceInfo) -> list[select.Choice]:
     return [incumbent, *(choice for _, _, choice in ranked if choice != incumbent)]
 
 
-def median(samples: Sequence[float]) -> float:
-    """The median of times in seconds."""
-    return statistics.median(samples)
-
-
 def beats(challenger: Sequence[float], incumbent: Sequence[float]) -> bool:
     """Whether the challenger's median is lower by more than the spread of either."""
-    gap = median(incumbent) - median(challenger)
+    gap = statistics.median(incumbent) - statistics.median(challenger)
     return gap > max(_spread(challenger), _spread(incumbent))
 
 
 def _spread(samples: Sequence[float]) -> float:
     """The median distance from the median."""
-    middle = median(samples)
-    return median([abs(sample - middle) for sample in samples])
+    middle = statistics.median(samples)
+    return statistics.median([abs(sample - middle) for sample in samples])
 
 
 def _entry(problem: GemmProblem, best: Tried) -> Entry:
@@ -319,19 +318,22 @@ class _Searching:
         return isolation.result(answers).reason
 
     def _hear(self, answer: Any) -> None:
-        match answer:
-            case {"trying": int(index)}:
-                self.trying = index, time.monotonic()
-            case {"outclassed": int(index)}:
-                self._outclassed(index)
-            case {"index": int(index), "reason": str(reason)}:
-                self._lost(index, reason)
-            case {"index": int(index), "seconds": [*seconds], "incumbent": [*incumbent]} if seconds:
-                self._timed(index, seconds, incumbent)
+        index, reason = fields.integer(0, len(self.choices) - 1), fields.matching("(?s).*", "text")
+        times, before = (fields.list_of(fields.number(0, 1e6), least, _MOST_TIMES) for least in (1, 0))
+        forms = (
+            ({"trying": index}, self._begun),
+            ({"outclassed": index}, self._outclassed),
+            ({"index": index, "reason": reason}, self._lost),
+            ({"index": index, "seconds": times, "incumbent": before}, self._timed),
+        )
+        fields.hear(answer, forms)
 
-    def _outclassed(self, index: int) -> None:
-        if index in self.waiting:
-            self.waiting.remove(index)
+    def _begun(self, trying: int) -> None:
+        self.trying = trying, time.monotonic()
+
+    def _outclassed(self, outclassed: int) -> None:
+        if outclassed in self.waiting:
+            self.waiting.remove(outclassed)
             self.search.outclassed += 1
 
     def _lost(self, index: int, reason: str) -> None:
@@ -346,8 +348,8 @@ class _Searching:
         won = not incumbent or beats(seconds, incumbent)
         if won:
             self.incumbent = index
-        gain = median(incumbent) / median(seconds) if incumbent else 1.0
-        self._add(index, Tried(self.choices[index], median(seconds), gain, won=won))
+        gain = statistics.median(incumbent) / statistics.median(seconds) if incumbent else 1.0
+        self._add(index, Tried(self.choices[index], statistics.median(seconds), gain, won=won))
 
     def _add(self, index: int, tried: Tried) -> None:
         if index in self.waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +27,7 @@ from ..problem.gemm import Gemm, GemmProblem
 from ..selection import schema
 from ..selection.select import Choice
 from .timing import Expected, random_matrix
-from .tuner import beats, median
+from .tuner import beats
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -117,9 +118,9 @@ class TimedProduct:
                 incumbent.append(self._run(self.incumbent))
             seconds.append(self._run(challenger))
         if not incumbent or beats(seconds, incumbent):
-            self.incumbent, self.to_beat = challenger, median(seconds)
+            self.incumbent, self.to_beat = challenger, statistics.median(seconds)
         else:
-            self.to_beat = median(incumbent)
+            self.to_beat = statistics.median(incumbent)
         return {"seconds": seconds, "incumbent": incumbent}
 
     def _bind(self, work: Work) -> Binding:

@@ -16,7 +16,7 @@ from pyclmm.kernels import KERNELS
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.plan import Matmul
-from pyclmm.tools import plots, report, timing
+from pyclmm.tools import plots, report, terminal, timing
 from pyclmm.tools.bench import BASELINE, Row, Rules, Rung, Track, kernel_names
 from pyclmm.tools.terminal import broken
 from pyclmm.tools.timing import NUMPY, Sample, Size, Terms, check_memory, ladder, random_pair
@@ -320,14 +320,14 @@ def test_memory_is_checked_before_anything_is_drawn(queue):
     ],
 )
 def test_three_significant_digits(value, text):
-    assert report.significant(value) == text
+    assert terminal.significant(value) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(2.0, "2.00 s"), (0.0123, "12.3 ms"), (4.56e-5, "45.6 us"), (3e-9, "0.00300 us")]
 )
 def test_durations_have_a_unit_that_suits(seconds, text):
-    assert report.duration(seconds) == text
+    assert terminal.duration(seconds) == text
 
 
 def printed(*grids):

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from pyclmm.streaming.journal import FolderLock
-from pyclmm.tools import cli, multiply_command, result, results
+from pyclmm.tools import cli, multiply_command, results
 from pyclmm.tools.matrix_files import MatrixPlace
 
 h5py = pytest.importorskip("h5py", reason="needs h5py")
@@ -412,7 +412,7 @@ def test_the_old_result_is_there_until_the_new_one_is_whole(interrupted, out, ch
 @pytest.mark.parametrize("out", OUTS)
 def test_a_leftover_of_a_killed_run_is_replaced(monkeypatch, interrupted, out):
     with monkeypatch.context() as patch:
-        for kind in (result.Beside, results._Hdf5):
+        for kind in (results._Beside, results._Hdf5):
             give_up = kind.give_up
             patch.setattr(kind, "give_up", lambda self, keep, give_up=give_up: give_up(self, True))
         assert run("a.npy", "b.npy", out, "--overwrite").exit_code == 130
