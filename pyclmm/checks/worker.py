@@ -187,19 +187,14 @@ def _unsent(pipe: int, request: bytes) -> bytes:
         return b""
 
 
-def interpreter() -> list[str]:
-    """The command that starts this Python with its options; what it runs is to be added."""
-    options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return [sys.executable, *options]
-
-
 def _new_process(pipe: int, errors: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """An interpreter with this one's options, which ends when nobody holds the other end of *pipe*."""
     posix = os.name == "posix"
     site = "" if sys.flags.no_site else "site"
     arguments = [str(pipe if posix and pipe > 2 else -1), str(_TO_START), site, *sys.path]
+    options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return subprocess.Popen(
-        [*interpreter(), "-S", "-c", child.START, *arguments],
+        [sys.executable, *options, "-S", "-c", child.START, *arguments],
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -157,10 +157,32 @@ class Files:
         if not (place.path.is_dir() if place.kind == "zarr" else place.path.is_file()):
             what = "folder" if place.kind == "zarr" else "regular file"
             raise CommandError(f"{place.path}: it is no {what}")
-        found = _READ[place.kind](self, place)
+        if place.kind == "hdf5":
+            found = self._dataset(place)
+        elif place.kind == "zarr":
+            zarr = library("zarr", "zarr", place)
+            with reading(place, place.text):
+                found = zarr.open(str(place.path), mode="r", path=place.name)
+        else:
+            with reading(place, str(place.path)):
+                found = np.lib.format.open_memmap(place.path, mode="r")
         if not hasattr(found, "shape"):
             raise CommandError(f"{place.text}: it holds several matrices; name one, such as {place.path}:A")
         return found
+
+    def _dataset(self, place: MatrixPlace) -> Any:
+        file = self.hdf5(place)
+        with reading(place, place.text):
+            if place.name not in file:
+                raise CommandError(
+                    f"{place.text}: the file has no dataset {place.name!r}; it has {_listed(file)}"
+                )
+            found = file[place.name or "/"]
+            if found.file == file:
+                return found
+            name, path = found.name, Path(found.file.filename)  # at the end of an external link
+            found.file.close()
+            return self.hdf5(replace(place, path=path))[name]
 
     def hdf5(self, place: MatrixPlace) -> Any:
         """The file, open. One that gets the result is opened for both, and made if it is not there."""
@@ -202,42 +224,9 @@ def reading(place: MatrixPlace, named: str) -> Iterator[None]:
         ) from error
 
 
-def _read_npy(files: Files, place: MatrixPlace) -> Any:
-    with reading(place, str(place.path)):
-        return np.lib.format.open_memmap(place.path, mode="r")
-
-
-def _read_hdf5(files: Files, place: MatrixPlace) -> Any:
-    file = files.hdf5(place)
-    with reading(place, place.text):
-        if place.name not in file:
-            raise CommandError(
-                f"{place.text}: the file has no dataset {place.name!r}; it has {_listed(file)}"
-            )
-        found = file[place.name or "/"]
-        if found.file == file:
-            return found
-        name, path = found.name, Path(found.file.filename)  # at the end of an external link
-        found.file.close()
-        return files.hdf5(replace(place, path=path))[name]
-
-
 def _listed(group: Any) -> str:
     names = sorted(group)
     return f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "none"
-
-
-def _read_zarr(files: Files, place: MatrixPlace) -> Any:
-    zarr = library("zarr", "zarr", place)
-    with reading(place, place.text):
-        return zarr.open(str(place.path), mode="r", path=place.name)
-
-
-_READ: dict[str, Callable[[Files, MatrixPlace], Any]] = {
-    "npy": _read_npy,
-    "hdf5": _read_hdf5,
-    "zarr": _read_zarr,
-}
 
 
 def read_of(place: MatrixPlace, x: Any) -> Iterator[tuple[Path, str]]:

@@ -96,17 +96,13 @@ class _Probes:
         yield "multiply-adds", self._arithmetic
 
     def _launches(self) -> dict[str, float]:
-        self._launch = self._nothing(self._items * self.info.units)
+        self._launch = self._seconds("nothing", self._items * self.info.units)
         many = 8 * self._full // self._items
-        return {
-            "launch": self._launch,
-            "group": max(0.0, (self._nothing(many * self._items) - self._launch) / many),
-        }
+        group = (self._seconds("nothing", many * self._items) - self._launch) / many
+        return {"launch": self._launch, "group": max(0.0, group)}
 
     def _memory(self) -> dict[str, float]:
-        latency = self._latency()
-        memory, cache, cache_size = self._reading(self._launch)
-        return {"latency": latency, "memory": memory, "cache": cache, "cache_size": cache_size}
+        return {"latency": self._latency()} | self._reading()
 
     def _arithmetic(self) -> dict[str, float]:
         double = self._multiply_add("double") if self.info.has_fp64 else 0.0
@@ -114,18 +110,17 @@ class _Probes:
         dots = 4 * self._multiply_add("uint", dot_bytes=True) if self.info.dots_bytes else 0.0
         return {"local": self._local(), "float32": single, "float64": double, "int32": whole, "dot8": dots}
 
-    def _nothing(self, items: int) -> float:
-        return self._seconds("nothing", items)
-
     def _latency(self) -> float:
         """Seconds of a read that the next one waits for, in random order."""
         count, steps = _CHASED // 4, 4096
         order = np.random.default_rng(0).permutation(count).astype(np.uint32)
         following = np.empty(count, np.uint32)
         following[order] = np.roll(order, -1)
-        return self._seconds("follow", 1, self._buffer(following), np.uint32(steps), items=1) / steps
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        chased = cl.Buffer(self.queue.context, flags, hostbuf=following)
+        return self._seconds("follow", 1, chased, np.uint32(steps), items=1) / steps
 
-    def _reading(self, launch: float) -> tuple[float, float, float]:
+    def _reading(self) -> dict[str, float]:
         """Bytes per second from memory and from the cache, and the cache's bytes."""
         most = min(self.info.max_mem_alloc_size // 4, self.info.global_mem_size // 16)
         sizes = [size for size in _READ if size <= most] or [1 << 16]
@@ -134,12 +129,11 @@ class _Probes:
         rates = []
         for size in sizes:
             seconds = self._seconds("read_all", min(self._full, size // 16), source, np.uint32(size // 16))
-            rates.append(size / max(seconds - launch, seconds / 10))
+            rates.append(size / max(seconds - self._launch, seconds / 10))
         memory = rates[-1]
         inside = [(rate, size) for rate, size in zip(rates, sizes, strict=True) if rate > _CACHED * memory]
-        if not inside:
-            return memory, memory, 0.0
-        return memory, statistics.median(rate for rate, _ in inside), float(inside[-1][1])
+        cache = statistics.median([rate for rate, _ in inside] or [memory])
+        return {"memory": memory, "cache": cache, "cache_size": float(inside[-1][1] if inside else 0)}
 
     def _local(self) -> float:
         groups = self._full // self._items
@@ -156,10 +150,6 @@ class _Probes:
         program = self._program(real, dot_bytes)
         seconds = self._seconds("multiply_add", self._full, np.uint32(_STEPS), program=program)
         return self._full * lanes * _CHAINS * (_STEPS + 1) / seconds
-
-    def _buffer(self, content: np.ndarray[Any, Any]) -> cl.Buffer:
-        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        return cl.Buffer(self.queue.context, flags, hostbuf=content)
 
     def _program(self, real: str = "float", dot_bytes: bool = False) -> Program:
         defines = (

@@ -21,17 +21,17 @@ from typing import Any
 
 from .. import fields, repr_tables
 from ..checks import isolation, worker
-from ..errors import ArgumentError, unknown_name
+from ..errors import ArgumentError
 from ..kernels import KERNELS
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..problem.canonical import problem_of
-from ..problem.dtypes import ELEMENT_TYPES, dtype_of
 from ..problem.gemm import GemmProblem
 from ..problem.words import Precision
 from ..selection import schema, select, tables
 from ..selection.tables import Entry
 from .terminal import significant
+from .timing import dtype_named
 
 LIMIT = 30.0  # seconds to compile, check and time one candidate
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
@@ -213,9 +213,7 @@ def product(shape: tuple[int, int, int], dtype: str, layout: str, precision: str
     """The product of that shape, (M, N, K), of element types and layout by name."""
     if len(shape) != 3 or min(shape) < 1:
         raise ArgumentError(f"a shape is {shape}; pass M, N and K of 1 or more")
-    if dtype not in ELEMENT_TYPES:
-        raise unknown_name("dtype", dtype, ELEMENT_TYPES)
-    return problem_of(*shape, dtype_of(dtype), layout, precision)
+    return problem_of(*shape, dtype_named(dtype), layout, precision)
 
 
 def choices(problem: GemmProblem, device: DeviceInfo) -> list[select.Choice]:
