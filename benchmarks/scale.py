@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -264,7 +265,7 @@ def devices(divide: int, _: Path) -> list[Record]:
     plans = {name: pyclmm.StreamedMatmul(a, b, out=c, devices=group) for name, group in groups.items()}
     seconds = timed({name: functools.partial(plan, a, b, out=c) for name, plan in plans.items()}, 3)
     found: Record = {"n": n, "seconds": seconds, "error": error(a, b, c)}
-    found["tiles"] = {name: plan.blocking.to_json() for name, plan in plans.items()}
+    found["tiles"] = {name: dataclasses.asdict(plan.blocking) for name, plan in plans.items()}
     found["times one"] = {
         name: seconds["1 GPU"]["least"] / x["least"] for name, x in seconds.items() if name != "1 GPU"
     }

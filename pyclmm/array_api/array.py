@@ -183,20 +183,10 @@ def _unary(name: str, of_host: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-for _name in (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "and_",
-    "or_",
-    "xor",
-    "lshift",
-    "rshift",
-):
+_TWO = """
+add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift
+""".split()  # noqa: SIM905 - a list is a word a line
+for _name in _TWO:
     _plain = _name.rstrip("_")
     for _prefix, _reflected in (("", False), ("r", True), ("i", False)):  # x += y makes a new array
         _full = f"__{_prefix}{_plain}__"

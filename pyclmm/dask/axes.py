@@ -11,7 +11,6 @@ from typing import Any
 from ..errors import ArgumentError, AxisError, DTypeError, ShapeError
 
 Shape = tuple[int, ...]
-Chunks = tuple[Shape, ...]
 
 
 @dataclass(frozen=True)

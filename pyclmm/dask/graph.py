@@ -26,7 +26,7 @@ def max_nbytes(x: da.Array) -> int:
     return int(math.prod(max(lengths, default=1) for lengths in x.chunks) * x.dtype.itemsize)
 
 
-class Block:
+class TaskMemory:
     """What a task has on the device, by the edges of its output chunk: its first row and column axes."""
 
     def __init__(self, x: da.Array, y: da.Array, product: Product) -> None:
@@ -77,7 +77,7 @@ def array_of(x: da.Array, y: da.Array, product: Product, allowed: Limits, merge_
             columns[0] if columns else (1,),
             math.prod(map(len, [*stacks, *rows[1:], *columns[1:]])),
             _TASKS_EACH * allowed.tasks,
-            partial(Block(x, y, product).crowded, allowed),
+            partial(TaskMemory(x, y, product).crowded, allowed),
         )
     tall = runs(len(rows[0]), factors[0]) if rows else []
     wide = runs(len(columns[0]), factors[1]) if columns else []

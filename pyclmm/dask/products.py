@@ -22,7 +22,7 @@ from ..selection.select import KernelChoice
 from . import axes as roles
 from .axes import Axes
 from .block import Product
-from .graph import Block, array_of, chunks_of, max_nbytes
+from .graph import TaskMemory, array_of, chunks_of, max_nbytes
 from .workers import Limits, limits
 
 
@@ -164,14 +164,14 @@ def _aligned(x: da.Array, y: da.Array, axes: Axes) -> tuple[da.Array, da.Array]:
 
 def _split(x: da.Array, y: da.Array, product: Product, allowed: Limits) -> tuple[da.Array, da.Array]:
     """Both with chunks that are no larger than a task may have: of rows and columns first, then of K."""
-    axes, block = product.axes, Block(x, y, product)
+    axes, memory = product.axes, TaskMemory(x, y, product)
     if axes.rows or axes.columns:
         row, column = (a[0] if a else None for a in (axes.rows, axes.columns))
         edges = (
             1 if row is None else max(x.chunks[row], default=1),
             1 if column is None else max(y.chunks[column], default=1),
         )
-        m, n = roles.halved((max(1, edges[0]), max(1, edges[1])), partial(block.too_large, allowed))
+        m, n = roles.halved((max(1, edges[0]), max(1, edges[1])), partial(memory.too_large, allowed))
         if row is not None and m < edges[0]:
             x = x.rechunk({row: roles.divided(x.chunks[row], m)})
         if column is not None and n < edges[1]:

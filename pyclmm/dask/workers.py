@@ -49,7 +49,6 @@ class DevicePlugin(distributed.WorkerPlugin):
                 raise ArgumentError("devices is empty; pass a number or a name, or None for all")
         self._choices = None if devices is None else tuple(devices)
         self._lock: int | None = None
-        self._worker = ""
 
     def setup(self, worker: Any) -> None:
         """Take a device for *worker*. Dask calls it when the worker starts or the plugin is registered."""
@@ -61,7 +60,6 @@ class DevicePlugin(distributed.WorkerPlugin):
                 _log.warning(
                     "%d devices, all taken: worker %s shares %s", len(numbers), worker.name, numbers[place]
                 )
-        self._worker = worker.id
         _given[worker.id] = numbers[place]
 
     def teardown(self, worker: Any) -> None:
@@ -72,7 +70,7 @@ class DevicePlugin(distributed.WorkerPlugin):
             self._lock = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_choices": self._choices, "_lock": None, "_worker": ""}
+        return {"_choices": self._choices, "_lock": None}
 
     def _numbers(self) -> list[str]:
         """The devices of this host that workers share out, by number."""

@@ -100,14 +100,6 @@ class Checkpoint:
         stored = _stored(Path(os.fsdecode(folder)).absolute())
         return None if stored is None else stored["problem"]
 
-    @staticmethod
-    def expect(folder: Any, problem: Mapping[str, Any]) -> None:
-        """Raise CheckpointError if the folder is of another problem, or damaged."""
-        path = Path(os.fsdecode(folder)).absolute()
-        stored = _stored(path)
-        if stored is not None:
-            _compare(path, {"problem": stored["problem"]}, {"problem": json.loads(json.dumps(problem))})
-
     @property
     def finished(self) -> frozenset[int]:
         """The numbers of the tiles that need not be computed again."""
@@ -174,6 +166,12 @@ class Checkpoint:
         for tile, (size, digest) in sorted(self._journal.records.items()):
             if size:
                 yield tile, _read_block(self.folder / f"{TILE}{tile}", digest)
+
+    def __enter__(self) -> None:
+        """Close it at the end of the block, after which the product is complete if nothing was raised."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(remove=kind is None)
 
     def close(self, remove: bool) -> None:
         """End. *remove* says that the product is complete: its own files are removed."""

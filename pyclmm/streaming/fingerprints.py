@@ -85,7 +85,7 @@ class WrittenTile:
     def add(self, region: Region, block: NDArray[Any]) -> None:
         """Note a block of the tile, in any order. Several threads may do so at once."""
         for piece in self.pieces(region):
-            self._found[_first(piece)] = piece, self._hash(piece, block[piece.within(region)])
+            self._found[piece.first] = piece, self._hash(piece, block[piece.within(region)])
 
     def is_in(self, source: Storage) -> bool:
         """Whether the first piece reads as it was written. Raises StorageError."""
@@ -102,10 +102,6 @@ class WrittenTile:
     def _hash(self, piece: Region, block: NDArray[Any]) -> bytes:
         stored = block.astype(self._dtype, casting="same_kind", copy=False)
         return _every_byte(stored) if self._nbytes <= _WHOLE else _sampled(stored, piece.rows.start)
-
-
-def _first(piece: Region) -> tuple[int, ...]:
-    return tuple(at.start if isinstance(at, slice) else at for at in piece.where)
 
 
 def _matrices(shape: tuple[int, ...]) -> Iterator[Region]:

@@ -131,11 +131,7 @@ class Fit:
 
     def seconds(self, number: int) -> Callable[[int, int, int], float]:
         """What estimates a product m x n x k on device *number*."""
-        return lambda m, n, k: self._estimate(number, m, n, k)[0]
-
-    def _estimate(self, number: int, *sizes: int) -> tuple[float, int]:
-        """Seconds and bytes of workspace of a product m x n x k on device *number*."""
-        return _estimate(self._infos[number], self._shapes.dtypes, self._options, *sizes)
+        return lambda *sizes: _estimate(self._infos[number], self._shapes.dtypes, self._options, *sizes)[0]
 
     def product(self, blocking: Blocking | None) -> TiledProduct:
         """The product as the tiles see it. *blocking* None: one chunk of K for each tile."""
@@ -226,7 +222,8 @@ class Fit:
         product = self._shapes.product
         whole = (at.m, product.m), (at.n, product.n), (at.k, product.k)
         lengths = [(tile, length % max(1, tile)) for tile, length in whole]
-        needs = (self._estimate(self._fastest, *sizes)[1] for sizes in itertools.product(*lengths))
+        which = self._infos[self._fastest], self._shapes.dtypes, self._options
+        needs = (_estimate(*which, *sizes)[1] for sizes in itertools.product(*lengths))
         return at.batch * max(needs)
 
     def _within(self, room: int) -> Blocking:

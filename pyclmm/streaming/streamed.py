@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -224,28 +225,20 @@ class StreamedMatmul:
         return overlaps or not np.can_cast(self.dtype, given.out.dtype, "same_kind")
 
     def _compute(self, given: Given, target: Any, progress: Report | None, trace: Trace | None) -> None:
-        job = self._job(given, target)
-        problem = {} if self._checkpoint is None else self._problem(given)
-        if self._checkpoint is not None:
-            # Before the tiles: small ones of another product may be too many of this one for a list.
-            Checkpoint.expect(self._checkpoint, problem)
-        todo = every = tiles.tiles(job.product, job.blocking)
-        kept = None
-        if self._checkpoint is not None:
-            kept = Checkpoint.open(self._checkpoint, problem, len(every), job.sink)
-        is_complete = False
-        try:
+        job, folder = self._job(given, target), self._checkpoint
+        # Before the tiles: small ones of another product may be too many of this one for a list.
+        count = tiles.count(job.product, job.blocking)
+        problem = {} if folder is None else self._problem(given)
+        kept = None if folder is None else Checkpoint.open(folder, problem, count, job.sink)
+        with nullcontext() if kept is None else kept:
+            todo = every = tiles.tiles(job.product, job.blocking)
             if kept is not None:
                 todo = _restored(job, every, kept)
             if todo:
                 seconds = self._fit.tile_seconds(job.blocking)
-                run(job, self._places, seconds, todo, len(every), kept, progress, trace)
+                run(job, self._places, seconds, todo, count, kept, progress, trace)
             elif progress is not None:
-                progress(StreamProgress(len(every), len(every), len(every), 0.0, 0.0, 0.0))
-            is_complete = True
-        finally:
-            if kept is not None:
-                kept.close(remove=is_complete)
+                progress(StreamProgress(count, count, count, 0.0, 0.0, 0.0))
 
     def _job(self, given: Given, target: Any) -> Job:
         fit, at, dtype = self._fit, self._blocking, self.dtype
@@ -267,7 +260,7 @@ class StreamedMatmul:
             "alpha": str(self._alpha),
             "beta": str(self._beta),
             "operands": given.fingerprints(),
-            "blocking": self._blocking.to_json(),
+            "blocking": asdict(self._blocking),
         }
 
 

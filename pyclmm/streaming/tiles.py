@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import fields
@@ -110,13 +110,9 @@ class Blocking:
             by_columns=not self.by_columns,
         )
 
-    def to_json(self) -> dict[str, int]:
-        """The fields by name."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, content: Any) -> Blocking:
-        """What :meth:`to_json` gave. Raises ArgumentError for anything else."""
+        """What JSON kept of the fields by name. Raises ArgumentError for anything else."""
         _BLOCKING("the sizes of tiles", content)
         return cls(**content)
 
@@ -148,6 +144,13 @@ def tiles(product: TiledProduct, blocking: Blocking) -> list[Tile]:
         for rows, columns in _ordered(product, blocking):
             found.append(Tile(len(found), z, rows, columns))
     return found
+
+
+def count(product: TiledProduct, blocking: Blocking) -> int:
+    """How many tiles there are."""
+    rows, columns, _ = counts(product, blocking)
+    last = product.stack[-1] if product.stack else 1
+    return rows * columns * -(-last // blocking.batch) * (product.matrices // max(1, last))
 
 
 def _batches(product: TiledProduct, blocking: Blocking) -> Iterator[Span]:
@@ -323,13 +326,17 @@ class Region:
             return replace(self, index=(*above, first), shape=shape[-2:])
         return replace(self, index=(*above, slice(first, first + stop - start)), shape=shape)
 
+    @property
+    def first(self) -> tuple[int, ...]:
+        """The place of the first element in the array."""
+        return tuple(at.start if isinstance(at, slice) else at for at in self.where)
+
     def within(self, outer: Region) -> Index:
         """What to slice an array by that has the block *outer*, which has this one."""
-        pairs = list(zip(self.where, outer.where, strict=True))[-len(outer.shape) :]
-        starts = [at.start if isinstance(at, slice) else at for _, at in pairs]
+        pairs = list(zip(self.where, outer.first, strict=True))[-len(outer.shape) :]
         return tuple(
             slice(at.start - first, at.stop - first) if isinstance(at, slice) else at - first
-            for (at, _), first in zip(pairs, starts, strict=True)
+            for at, first in pairs
         )
 
 

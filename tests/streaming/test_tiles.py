@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -40,7 +40,9 @@ sizes = st.integers(1, 40)
 def test_every_element_of_c_is_in_one_tile(m, n, tm, tn, strip, by_columns, stack):
     p = product(m, n, 5, stack=stack, a_stack=stack)
     count = np.zeros((math.prod(stack), m, n), int)
-    found = tiles.tiles(p, blocking(tm, tn, 5, strip, by_columns=by_columns))
+    at = blocking(tm, tn, 5, strip, by_columns=by_columns)
+    found = tiles.tiles(p, at)
+    assert tiles.count(p, at) == len(found)
     for number, tile in enumerate(found):
         assert tile.number == number
         count[slice(*tile.z), slice(*tile.rows), slice(*tile.columns)] += 1
@@ -50,7 +52,9 @@ def test_every_element_of_c_is_in_one_tile(m, n, tm, tn, strip, by_columns, stac
 @given(st.integers(1, 7), st.sampled_from([(7,), (2, 7), (3, 1, 5)]))
 def test_tiles_of_several_matrices_stay_in_a_row_of_the_stack(batch, stack):
     p = product(3, 4, 5, stack=stack, a_stack=stack, b_stack=stack)
-    found = tiles.tiles(p, blocking(3, 4, 5, batch=batch))
+    at = blocking(3, 4, 5, batch=batch)
+    found = tiles.tiles(p, at)
+    assert tiles.count(p, at) == len(found)
     covered = [z for tile in found for z in range(*tile.z)]
     assert covered == list(range(math.prod(stack)))
     assert all(tile.z[0] // stack[-1] == (tile.z[1] - 1) // stack[-1] for tile in found)
@@ -94,7 +98,7 @@ def test_k_of_zero_has_an_empty_chunk():
 
 @pytest.mark.parametrize("wrong", [None, {}, {"m": 3}, "x", [1]])
 def test_only_a_blocking_is_read_as_one(wrong):
-    good = blocking(3, 4, 5).to_json()
+    good = asdict(blocking(3, 4, 5))
     assert Blocking.from_json(good) == blocking(3, 4, 5)
     with pytest.raises(ValueError, match="sizes of tiles"):
         Blocking.from_json(wrong)
